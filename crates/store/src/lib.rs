@@ -1,0 +1,35 @@
+//! A store of many Bε-trees in one database directory.
+//!
+//! Writes are messages (insert, delete, upsert) that enter a tree's root buffer in memory and the log, sink down in
+//! batches as immutable runs, and are merged into leaves; reads combine a leaf with the messages on the path to it.
+//! The store knows typed columns and encoded keys; it does not know SQL, and it runs on any [`keyaki_device::Device`].
+//!
+//! Reads are `async` functions over a [`PageSource`], so that the same code runs blocking ([`Store::blocking`]) and with
+//! thousands of pages in flight (the executor on the floor above).
+
+mod cache;
+mod codec;
+mod error;
+mod log;
+mod options;
+mod range;
+mod read;
+mod schema;
+mod source;
+mod space;
+mod store;
+mod superblock;
+mod upsert;
+mod write;
+
+pub use cache::{Cache, Priority};
+pub use codec::{ColumnBuilder, KeyCodec, Page, PageKind, PageRef, RowCodec};
+pub use error::{Error, Result};
+pub use options::{Durability, Options};
+pub use range::{Direction, KeyRange, successor};
+pub use read::{Chunk, Cursor, RangeEstimate, Segment, Snapshot, TreeView};
+pub use schema::{Column, ColumnType, Schema};
+pub use source::{BlockingPages, PageSource, block_on};
+pub use store::{Store, StoreStats};
+pub use upsert::{UpsertFunction, UpsertFunctions};
+pub use write::{BulkWriter, Loaded, TreeId, WriteBatch};

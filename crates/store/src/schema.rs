@@ -1,0 +1,94 @@
+//! What the store knows about values: rows of typed columns, the first of which form the key.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, SchemaRef, TimeUnit};
+
+/// A column's type and the Arrow type it is read as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ColumnType {
+    Boolean,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Float32,
+    Float64,
+    /// `Decimal128(precision, scale)`.
+    Decimal {
+        precision: u8,
+        scale: i8,
+    },
+    /// UTF-8, read as `Utf8View`.
+    Text,
+    /// Read as `BinaryView`.
+    Bytes,
+    /// Days since 1970-01-01.
+    Date,
+    /// Microseconds since 1970-01-01; `utc`: with time zone `+00:00`.
+    Timestamp {
+        utc: bool,
+    },
+}
+
+impl ColumnType {
+    pub fn arrow(&self) -> DataType {
+        match *self {
+            ColumnType::Boolean => DataType::Boolean,
+            ColumnType::Int8 => DataType::Int8,
+            ColumnType::Int16 => DataType::Int16,
+            ColumnType::Int32 => DataType::Int32,
+            ColumnType::Int64 => DataType::Int64,
+            ColumnType::Float32 => DataType::Float32,
+            ColumnType::Float64 => DataType::Float64,
+            ColumnType::Decimal { precision, scale } => DataType::Decimal128(precision, scale),
+            ColumnType::Text => DataType::Utf8View,
+            ColumnType::Bytes => DataType::BinaryView,
+            ColumnType::Date => DataType::Date32,
+            ColumnType::Timestamp { utc: false } => DataType::Timestamp(TimeUnit::Microsecond, None),
+            ColumnType::Timestamp { utc: true } => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    pub name: String,
+    pub ty: ColumnType,
+    pub nullable: bool,
+}
+
+/// The columns of a tree. The first [`key_columns`](Schema::key_columns) of them, in this order, are the key: rows are
+/// unique in it and sorted by it (ascending; null before every value; floats in IEEE total order; text and bytes bytewise).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schema {
+    columns: Arc<[Column]>,
+    key_columns: usize,
+    arrow: SchemaRef,
+}
+
+impl Schema {
+    /// # Panics
+    /// If `key_columns` is 0 or exceeds the number of columns.
+    pub fn new(columns: Vec<Column>, key_columns: usize) -> Self {
+        assert!(key_columns >= 1 && key_columns <= columns.len(), "{key_columns} key columns of {}", columns.len());
+        let fields: Vec<Field> = columns.iter().map(|c| Field::new(&c.name, c.ty.arrow(), c.nullable)).collect();
+        Schema { columns: columns.into(), key_columns, arrow: Arc::new(arrow_schema::Schema::new(fields)) }
+    }
+
+    /// A plain key-value tree: one bytes column as the key, one as the value.
+    pub fn key_value() -> Self {
+        let bytes = |name: &str| Column { name: name.into(), ty: ColumnType::Bytes, nullable: false };
+        Schema::new(vec![bytes("key"), bytes("value")], 1)
+    }
+
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+    pub fn key_columns(&self) -> usize {
+        self.key_columns
+    }
+    pub fn arrow(&self) -> &SchemaRef {
+        &self.arrow
+    }
+}
