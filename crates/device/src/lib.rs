@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod buffer;
+pub mod calibrate;
 mod error;
 
 pub use buffer::Buffer;

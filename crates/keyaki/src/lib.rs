@@ -1,1 +1,33 @@
+//! Keyaki: an embedded SQL database for data larger than memory on flash.
+//!
+//! ```no_run
+//! # async fn example() -> keyaki::Result<()> {
+//! let database = keyaki::Database::open("shop.keyaki", keyaki::Options::default())?;
+//! let session = database.session();
+//! session.execute("CREATE TABLE orders (id BIGINT PRIMARY KEY, total DECIMAL(12,2))").await?;
+//! session.execute("INSERT INTO orders VALUES (1, 9.90)").await?;
+//! let rows = session.query("SELECT sum(total) FROM orders").await?.collect().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! SQL is parsed and planned by Apache DataFusion. What DataFusion does not know (DDL with constraints and indexes, DML
+//! with enforcement, COPY, ANALYZE …) is taken over by [`sql`](self); joins along indexes become out-of-order pipelines by
+//! the rules of the `plan` module.
 
+pub mod catalog;
+mod database;
+mod error;
+mod options;
+mod plan;
+pub mod progress;
+mod session;
+mod sql;
+mod statistics;
+mod table;
+mod types;
+
+pub use database::{Database, IndexInfo, TableInfo};
+pub use error::{Error, Result};
+pub use keyaki_store::Durability;
+pub use options::{ExecutionMode, JoinMode, Options, Settings};
+pub use session::{Outcome, Session};

@@ -1,0 +1,5 @@
+//! Measures a device.
+
+/// What was measured.
+#[derive(Debug, Clone)]
+pub struct Calibration {}

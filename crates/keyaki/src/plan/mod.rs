@@ -1,0 +1,1 @@
+//! Planning: index ranges, join trees along indexes, costs in device time.

@@ -1,0 +1,1 @@
+//! Statements: parsed here, then either run here (DDL, DML, COPY …) or planned by DataFusion.

@@ -1,0 +1,1 @@
+//! Tables as DataFusion sees them.
