@@ -1,15 +1,31 @@
-//! The superblock: two slots at the start of the data file, written in turn; the sound one with the higher generation
-//! names the newest checkpoint.
+//! The superblock: two slots at the start of the data file; the sound one with the higher generation names the newest
+//! checkpoint.
+//!
+//! A new superblock goes first to the slot of its generation (even or odd) and is synced; until then the other slot, with
+//! the checkpoint before, counts. Then it is copied to the other slot too: the checkpoint before is not valid any longer
+//! (its space will be used again), and a slot that goes bad must never bring it back.
+//!
+//! ```text
+//! 0 magic "KEYAKI\0\0" | 8 version u32 | 12 page_bytes u32 | 16 generation u64 | 24 sequence u64
+//! 32 log.segment u64 | 40 log.offset u64 | 48 meta_offset u64 | 56 meta_len u64 | 64 meta_hash u64 | 72 zeros
+//! 4092 crc32c u32 of the 4092 bytes before                                        integers are little endian
+//! ```
+//!
+//! Magic, version and checksum keep their places in every future version.
 
-use keyaki_device::File;
+use keyaki_device::{BLOCK, Buffer, File};
 
-use crate::Result;
 use crate::log::LogPosition;
+use crate::{Error, Result};
 
 /// Version of everything in the data file and the log.
 pub const FORMAT_VERSION: u32 = 1;
 /// Bytes at the start of the data file that belong to the superblock slots.
 pub const RESERVED_BYTES: u64 = 64 << 10;
+
+const MAGIC: [u8; 8] = *b"KEYAKI\0\0";
+const SLOT_OFFSETS: [u64; 2] = [0, 32 << 10];
+const CRC_AT: usize = BLOCK - 4;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Superblock {
@@ -27,17 +43,144 @@ pub struct Superblock {
     pub page_bytes: u32,
 }
 
+/// What is in a slot.
+#[derive(Debug)]
+enum Slot {
+    Sound(Superblock),
+    /// Sound, of another format version.
+    Version(u32),
+    /// Ours by its magic, but with a wrong checksum or field.
+    Damaged(&'static str),
+    /// Neither zeros nor ours.
+    Foreign,
+    /// Never written, or the file ends before it.
+    Empty,
+}
+
 impl Superblock {
     /// The newest sound superblock.
     ///
     /// # Errors
     /// `Foreign` if the file does not start with Keyaki's magic, `Version` if it is of another format version,
     /// `Damaged` if neither slot is sound.
-    pub fn read(_file: &dyn File) -> Result<Superblock> {
-        todo!()
+    pub fn read(file: &dyn File) -> Result<Superblock> {
+        let len = file.len()?;
+        let slots = [read_slot(file, len, SLOT_OFFSETS[0])?, read_slot(file, len, SLOT_OFFSETS[1])?];
+        let mut newest: Option<Superblock> = None;
+        for slot in &slots {
+            match slot {
+                Slot::Version(found) => {
+                    let (path, found) = (file.path().to_path_buf(), *found);
+                    return Err(Error::Version { path, found, supported: FORMAT_VERSION });
+                }
+                Slot::Sound(found) if newest.as_ref().is_none_or(|best| best.generation < found.generation) => {
+                    newest = Some(found.clone());
+                }
+                _ => {}
+            }
+        }
+        newest.ok_or_else(|| unreadable(file, len, &slots))
     }
-    /// Writes the slot of this generation and syncs. (Everything it names must be synced before.)
-    pub fn write(&self, _file: &dyn File) -> Result<()> {
-        todo!()
+
+    /// Writes the slot of this generation and syncs, then the other slot, and syncs. (Everything it names must be synced
+    /// before.)
+    pub fn write(&self, file: &dyn File) -> Result<()> {
+        let block = self.encode();
+        let slot = (self.generation & 1) as usize;
+        for offset in [SLOT_OFFSETS[slot], SLOT_OFFSETS[slot ^ 1]] {
+            file.write_at(offset, &block)?;
+            file.sync_data()?;
+        }
+        Ok(())
     }
+
+    fn encode(&self) -> Buffer {
+        let mut block = Buffer::zeroed(BLOCK);
+        block[0..8].copy_from_slice(&MAGIC);
+        block[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        block[12..16].copy_from_slice(&self.page_bytes.to_le_bytes());
+        let words = [
+            self.generation,
+            self.sequence,
+            self.log.segment,
+            self.log.offset,
+            self.meta_offset,
+            self.meta_len,
+            self.meta_hash,
+        ];
+        for (i, word) in words.iter().enumerate() {
+            block[16 + i * 8..24 + i * 8].copy_from_slice(&word.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&block[..CRC_AT]);
+        block[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        block
+    }
+}
+
+fn read_slot(file: &dyn File, len: u64, offset: u64) -> Result<Slot> {
+    if len < offset + BLOCK as u64 {
+        return Ok(Slot::Empty);
+    }
+    let mut block = Buffer::zeroed(BLOCK);
+    file.read_at(offset, &mut block)?;
+    Ok(decode(&block, len))
+}
+
+fn decode(block: &[u8], file_len: u64) -> Slot {
+    if block[0..8] != MAGIC {
+        return if block.iter().all(|&byte| byte == 0) { Slot::Empty } else { Slot::Foreign };
+    }
+    if u32_at(block, CRC_AT) != crc32c::crc32c(&block[..CRC_AT]) {
+        return Slot::Damaged("the checksum is wrong");
+    }
+    let version = u32_at(block, 8);
+    if version != FORMAT_VERSION {
+        return Slot::Version(version);
+    }
+    let word = |i: usize| u64::from(u32_at(block, 16 + i * 8)) | u64::from(u32_at(block, 20 + i * 8)) << 32;
+    let found = Superblock {
+        generation: word(0),
+        sequence: word(1),
+        log: LogPosition { segment: word(2), offset: word(3) },
+        meta_offset: word(4),
+        meta_len: word(5),
+        meta_hash: word(6),
+        page_bytes: u32_at(block, 12),
+    };
+    let aligned = |bytes: u64| bytes.is_multiple_of(BLOCK as u64);
+    if !aligned(u64::from(found.page_bytes)) || found.page_bytes == 0 {
+        return Slot::Damaged("the page length is not a multiple of 4096");
+    }
+    if !aligned(found.log.offset) || !aligned(found.meta_offset) {
+        return Slot::Damaged("a position is not a multiple of 4096");
+    }
+    if found.meta_offset.checked_add(found.meta_len).is_none_or(|end| end > file_len) {
+        return Slot::Damaged("the metadata reaches beyond the end of the file");
+    }
+    Slot::Sound(found)
+}
+
+fn unreadable(file: &dyn File, len: u64, slots: &[Slot; 2]) -> Error {
+    let path = file.path().to_path_buf();
+    let damaged = slots.iter().position(|slot| matches!(slot, Slot::Damaged(_)));
+    if let Some(slot) = damaged
+        && let Slot::Damaged(detail) = slots[slot]
+    {
+        return Error::Damaged { path, what: "superblock", offset: SLOT_OFFSETS[slot], detail: detail.into() };
+    }
+    let detail = if len < BLOCK as u64 {
+        format!("the file has {len} bytes, too few for a superblock")
+    } else if matches!(slots[0], Slot::Empty) {
+        "the superblock was never written".into()
+    } else {
+        "the file does not start with \"KEYAKI\"".into()
+    };
+    Error::Foreign { path, detail }
+}
+
+/// `at + 4` must not be beyond the block.
+fn u32_at(block: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&block[at..at + 4]);
+    u32::from_le_bytes(word)
 }

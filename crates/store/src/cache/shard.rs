@@ -1,0 +1,241 @@
+//! One shard of the page cache: a table and two queues with second chances.
+//!
+//! ```text
+//!   insert, priority Scan ──> scan queue ──asked for again?──> main queue <── insert, priority Lookup or Index
+//!                                │ no                            │ no chances left
+//!                                v                               v
+//!                             evicted, offset remembered        evicted
+//! ```
+//!
+//! A page of the main queue has chances, more for an index page; being asked for adds one; when it comes to the head of
+//! the queue without any, it is evicted, else it goes to the tail with one less. Pages of scans are evicted first, as long
+//! as they hold more than a small part of the budget, and so cannot displace others. A scanned page that comes back soon
+//! after it was evicted (its offset is still among the remembered ones) goes straight to the main queue: so a range that
+//! is scanned over and over does get its place.
+//!
+//! Invariants: the bytes held never exceed the budget; every slot in use is in the table and in exactly one queue.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
+
+use super::Priority;
+
+/// Part of the budget that scans keep when the rest is in use: one in so many.
+const SCAN_SHARE: usize = 16;
+const NONE: u32 = u32::MAX;
+
+/// A mixed hash of an offset; all bits depend on the offset's block number.
+pub(super) fn hash(offset: u64) -> u64 {
+    let mixed = (offset >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ (mixed >> 29)
+}
+
+/// Hashes offsets (`u64`) by [`hash`].
+#[derive(Debug, Default)]
+pub(super) struct OffsetHasher(u64);
+
+impl Hasher for OffsetHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(self.0.rotate_left(8) ^ u64::from(byte) << 12);
+        }
+    }
+    fn write_u64(&mut self, offset: u64) {
+        self.0 = hash(offset);
+    }
+}
+
+type ByOffset<V> = HashMap<u64, V, BuildHasherDefault<OffsetHasher>>;
+
+#[derive(Debug)]
+struct Slot<V> {
+    /// None while the slot is free.
+    value: Option<V>,
+    offset: u64,
+    bytes: usize,
+    /// Times it is passed over when it comes to the head of its queue.
+    chances: u8,
+    chances_max: u8,
+    in_scan: bool,
+    /// Neighbours in the queue, or the next free slot.
+    before: u32,
+    after: u32,
+}
+
+/// A doubly linked list through the slots.
+#[derive(Debug, Clone, Copy)]
+struct Queue {
+    head: u32,
+    tail: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Shard<V> {
+    table: ByOffset<u32>,
+    slots: Vec<Slot<V>>,
+    free: u32,
+    main: Queue,
+    scan: Queue,
+    budget: usize,
+    bytes: usize,
+    scan_bytes: usize,
+    /// Offsets of scanned pages evicted lately, oldest first; the set counts, the queue may have stale entries.
+    evicted: VecDeque<u64>,
+    evicted_set: HashSet<u64, BuildHasherDefault<OffsetHasher>>,
+}
+
+impl<V: Clone> Shard<V> {
+    pub(super) fn new(budget: usize) -> Self {
+        let queue = Queue { head: NONE, tail: NONE };
+        Shard {
+            table: ByOffset::default(),
+            slots: Vec::new(),
+            free: NONE,
+            main: queue,
+            scan: queue,
+            budget,
+            bytes: 0,
+            scan_bytes: 0,
+            evicted: VecDeque::new(),
+            evicted_set: HashSet::default(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn get(&mut self, offset: u64) -> Option<V> {
+        let slot = &mut self.slots[*self.table.get(&offset)? as usize];
+        slot.chances = (slot.chances + 1).min(slot.chances_max);
+        slot.value.clone()
+    }
+
+    /// Returns what it displaced, for the caller to drop.
+    pub(super) fn insert(&mut self, offset: u64, value: V, bytes: usize, priority: Priority) -> Vec<V> {
+        let mut displaced = Vec::new();
+        displaced.extend(self.remove(offset));
+        if bytes > self.budget {
+            displaced.push(value);
+            return displaced;
+        }
+        while self.bytes + bytes > self.budget {
+            displaced.extend(self.evict());
+        }
+        let seen = self.evicted_set.remove(&offset);
+        let (chances, chances_max) = match priority {
+            Priority::Index => (4, 8),
+            Priority::Lookup => (1, 3),
+            Priority::Scan => (0, 2),
+        };
+        let in_scan = priority == Priority::Scan && !seen;
+        let slot = Slot { value: Some(value), offset, bytes, chances, chances_max, in_scan, before: NONE, after: NONE };
+        let index = self.place(slot);
+        self.table.insert(offset, index);
+        self.bytes += bytes;
+        self.push_tail(index);
+        displaced
+    }
+
+    pub(super) fn remove(&mut self, offset: u64) -> Option<V> {
+        let index = self.table.remove(&offset)?;
+        self.unlink(index);
+        let slot = &mut self.slots[index as usize];
+        self.bytes -= slot.bytes;
+        slot.after = self.free;
+        self.free = index;
+        slot.value.take()
+    }
+
+    pub(super) fn remove_range(&mut self, offsets: &Range<u64>) -> Vec<V> {
+        let found: Vec<u64> = self.table.keys().filter(|offset| offsets.contains(offset)).copied().collect();
+        found.into_iter().filter_map(|offset| self.remove(offset)).collect()
+    }
+
+    /// Evicts one page.
+    fn evict(&mut self) -> Option<V> {
+        loop {
+            let scan_first = self.scan_bytes > self.budget / SCAN_SHARE || self.main.head == NONE;
+            let index = if scan_first { self.scan.head } else { self.main.head };
+            let slot = self.slots.get_mut(index as usize)?;
+            let offset = slot.offset;
+            if slot.chances == 0 {
+                if slot.in_scan {
+                    self.remember(offset);
+                }
+                return self.remove(offset);
+            }
+            slot.chances -= 1;
+            self.unlink(index);
+            self.slots[index as usize].in_scan = false;
+            self.push_tail(index);
+        }
+    }
+
+    /// Keeps the offset of an evicted page for as long as about as many others are evicted as there are pages here.
+    fn remember(&mut self, offset: u64) {
+        if self.evicted_set.insert(offset) {
+            self.evicted.push_back(offset);
+        }
+        while self.evicted.len() > self.table.len() {
+            if let Some(oldest) = self.evicted.pop_front() {
+                self.evicted_set.remove(&oldest);
+            }
+        }
+    }
+
+    fn place(&mut self, slot: Slot<V>) -> u32 {
+        if self.free == NONE {
+            self.slots.push(slot);
+            // A shard's budget divided by the overhead of a page is far below 2^32.
+            return (self.slots.len() - 1) as u32;
+        }
+        let index = self.free;
+        self.free = self.slots[index as usize].after;
+        self.slots[index as usize] = slot;
+        index
+    }
+
+    fn push_tail(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        let queue = if slot.in_scan { &mut self.scan } else { &mut self.main };
+        if slot.in_scan {
+            self.scan_bytes += slot.bytes;
+        }
+        slot.before = queue.tail;
+        slot.after = NONE;
+        let before = std::mem::replace(&mut queue.tail, index);
+        if before == NONE {
+            queue.head = index;
+        } else {
+            self.slots[before as usize].after = index;
+        }
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let slot = &self.slots[index as usize];
+        let (before, after, bytes, in_scan) = (slot.before, slot.after, slot.bytes, slot.in_scan);
+        let queue = if in_scan { &mut self.scan } else { &mut self.main };
+        if in_scan {
+            self.scan_bytes -= bytes;
+        }
+        if before == NONE {
+            queue.head = after;
+        } else {
+            self.slots[before as usize].after = after;
+        }
+        if after == NONE {
+            queue.tail = before;
+        } else {
+            self.slots[after as usize].before = before;
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Segment files: creation, extension, cutting off a torn tail, removal.
+//!
+//! Invariants: segment n + 1 is created only after segment n, its opening group and its directory entry are durable, and
+//! no other group is written to a segment before its opening group is durable.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use keyaki_device::{BLOCK, Buffer, Device, File, OpenMode};
+
+use super::format::{GroupHeader, HEADER_BYTES, parse_segment_name, segment_name};
+use super::state::Tail;
+use crate::Result;
+
+/// Bytes that a segment is given when the disk has them (tests want to see many segments).
+pub(super) const SEGMENT_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 64 << 20 };
+/// … and when it nearly has not.
+const SMALL_SEGMENT_BYTES: u64 = SEGMENT_BYTES / 16;
+
+/// The directory with the segments.
+#[derive(Debug)]
+pub(super) struct Segments {
+    pub device: Arc<dyn Device>,
+    pub dir: PathBuf,
+    pub log_id: u64,
+}
+
+impl Segments {
+    pub(super) fn path(&self, number: u64) -> PathBuf {
+        self.dir.join(segment_name(number))
+    }
+
+    /// Numbers of the segments that exist, ascending.
+    pub(super) fn list(device: &dyn Device, dir: &Path) -> Result<Vec<u64>> {
+        let mut numbers: Vec<u64> = device.list(dir)?.iter().filter_map(|name| parse_segment_name(name)).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Creates segment `number`, whose first record will be `next_sequence`, with room for a group of `needed` bytes. It is
+    /// durable on return.
+    pub(super) fn create(&self, number: u64, next_sequence: u64, synced_through: u64, needed: u64) -> Result<Tail> {
+        let path = self.path(number);
+        // Left over from an attempt for which the disk had no space: nothing was ever acknowledged in it.
+        if self.device.exists(&path)? {
+            self.device.remove(&path)?;
+        }
+        let file = self.device.open(&path, OpenMode::CreateNew)?;
+        match self.open_segment(&*file, number, next_sequence, synced_through, needed) {
+            Ok(capacity) => Ok(Tail { number, file, capacity, offset: BLOCK as u64 }),
+            Err(error) => {
+                drop(file);
+                if let Err(error) = self.device.remove(&path) {
+                    tracing::warn!(%error, "an unfinished log segment stays behind");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn open_segment(
+        &self,
+        file: &dyn File,
+        number: u64,
+        next_sequence: u64,
+        synced_through: u64,
+        needed: u64,
+    ) -> Result<u64> {
+        let capacity = allocate(file, 0, needed + BLOCK as u64)?;
+        let opening = GroupHeader {
+            log_id: self.log_id,
+            segment: number,
+            offset: 0,
+            first_sequence: next_sequence,
+            synced_through,
+            count: 0,
+            body_len: 0,
+            body_crc: crc32c::crc32c(&[]),
+        };
+        let mut block = Buffer::zeroed(BLOCK);
+        opening.encode(&mut block[..HEADER_BYTES]);
+        file.write_at(0, &block)?;
+        file.sync_data()?;
+        self.device.sync_dir(&self.dir)?;
+        Ok(capacity)
+    }
+
+    /// Removes the segments before `number`, oldest first.
+    pub(super) fn remove_before(&self, number: u64) -> Result<()> {
+        let old: Vec<u64> = Segments::list(&*self.device, &self.dir)?.into_iter().filter(|&n| n < number).collect();
+        for &segment in &old {
+            self.device.remove(&self.path(segment))?;
+        }
+        if !old.is_empty() {
+            self.device.sync_dir(&self.dir)?;
+        }
+        Ok(())
+    }
+}
+
+/// Gives the file at least `needed` bytes from `from` on, more if the disk has them; returns its new length.
+pub(super) fn allocate(file: &dyn File, from: u64, needed: u64) -> Result<u64> {
+    for end in [SEGMENT_BYTES, SMALL_SEGMENT_BYTES] {
+        if end <= from + needed {
+            continue;
+        }
+        match file.allocate(from, end - from) {
+            Ok(()) => return Ok(end),
+            // Part of it may have been allocated.
+            Err(error) if error.is_no_space() => file.truncate(from)?,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    file.allocate(from, needed)?;
+    Ok(from + needed)
+}
+
+/// Makes the bytes of `file` from `offset` on unrecognisable as groups and gives their space back, durably.
+pub(super) fn cut_tail(file: &dyn File, offset: u64) -> Result<()> {
+    let len = file.len()?;
+    if len <= offset {
+        return Ok(());
+    }
+    let mut dirty = false;
+    let mut at = offset;
+    while at + BLOCK as u64 <= len {
+        let piece = (len - at).min(1 << 20) as usize / BLOCK * BLOCK;
+        let mut buffer = Buffer::zeroed(piece);
+        file.read_at(at, &mut buffer)?;
+        if buffer.iter().any(|&byte| byte != 0) {
+            buffer.fill(0);
+            file.write_at(at, &buffer)?;
+            dirty = true;
+        }
+        at += piece as u64;
+    }
+    if dirty {
+        file.sync_data()?;
+    }
+    file.truncate(offset)?;
+    Ok(file.sync_data()?)
+}

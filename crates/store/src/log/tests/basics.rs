@@ -1,0 +1,243 @@
+use super::*;
+use crate::Error;
+use crate::log::format::segment_name;
+use crate::log::segment::SEGMENT_BYTES;
+use crate::log::state::GROUP_BYTES;
+
+#[test]
+fn records_survive_reopening_in_order() {
+    let medium = Medium::new();
+    let mut expected = Records::new();
+    for round in 0..5 {
+        let (log, records) = open(&medium);
+        assert_eq!(records, expected);
+        assert_eq!(log.durable(), round * 10);
+        for sequence in round * 10 + 1..=round * 10 + 10 {
+            append(&log, sequence, sequence as usize * 100);
+            expected.push((sequence, payload(sequence, sequence as usize * 100)));
+            if sequence % 3 == 0 {
+                log.commit(sequence).unwrap();
+                assert!(log.durable() >= sequence);
+            }
+        }
+    }
+    assert_eq!(open(&medium).1, expected);
+}
+
+#[test]
+fn commits_survive_a_crash_and_no_half_segment_is_left() {
+    let medium = Medium::new();
+    let (log, _) = open(&medium);
+    for sequence in 1..=20 {
+        append(&log, sequence, 10);
+        log.commit(sequence).unwrap();
+    }
+    append(&log, 21, 10);
+    let crashed = medium.after_crash(&mut || false);
+    let (log, records) = open(&crashed);
+    assert_eq!(records.len(), 20);
+    drop(log);
+    assert!(crashed.used() < 1 << 20, "the last segment was not trimmed");
+}
+
+#[test]
+fn segments_follow_each_other_and_huge_records_fit() {
+    let medium = Medium::new();
+    let (log, _) = open(&medium);
+    let (segment, group) = (SEGMENT_BYTES as usize, GROUP_BYTES);
+    let lens = [100, segment + 5000, group, group - 84, 0, 3 * group, segment / 2, segment / 3, segment - 8192, 1];
+    for (i, &len) in lens.iter().enumerate() {
+        append(&log, i as u64 + 1, len);
+    }
+    log.sync().unwrap();
+    assert_eq!(log.durable(), lens.len() as u64);
+    drop(log);
+    let (_, records) = open(&medium);
+    assert_eq!(records.len(), lens.len());
+    for (i, (sequence, bytes)) in records.iter().enumerate() {
+        assert_eq!(*sequence, i as u64 + 1);
+        assert!(*bytes == payload(*sequence, lens[i]), "record {sequence} differs");
+    }
+}
+
+#[test]
+fn cut_lets_older_segments_go() {
+    let medium = Medium::new();
+    let (log, _) = open(&medium);
+    for sequence in 1..=5 {
+        append(&log, sequence, 1000);
+    }
+    let position = log.cut().unwrap();
+    assert_eq!(log.bytes_since_cut(), 0);
+    assert_eq!(log.cut().unwrap(), position);
+    append(&log, 6, 1000);
+    assert!(log.bytes_since_cut() >= 1000);
+    log.commit(6).unwrap();
+    assert_eq!(log.durable(), 6);
+    log.remove_before(position).unwrap();
+    assert!(!medium.device().exists(&dir().join(segment_name(0))).unwrap());
+    drop(log);
+    let (log, records) = open_at(&medium, position, 6, Durability::Full).unwrap();
+    assert_eq!(records, vec![(6, payload(6, 1000))]);
+    drop(log);
+    // Records that the checkpoint contains are passed over; a checkpoint may even have more than the log.
+    assert_eq!(open_at(&medium, position, 7, Durability::Full).unwrap().1, vec![]);
+    let (log, records) = open_at(&medium, position, 9, Durability::Full).unwrap();
+    assert_eq!(records, vec![]);
+    append(&log, 9, 10);
+    log.commit(9).unwrap();
+    drop(log);
+    assert_eq!(open_at(&medium, position, 9, Durability::Full).unwrap().1, vec![(9, payload(9, 10))]);
+    let error = open_at(&medium, position, 3, Durability::Full).unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+}
+
+#[test]
+fn an_empty_log_can_be_cut_and_reopened_without_growing() {
+    let medium = Medium::new();
+    let mut position = LogPosition::default();
+    for _ in 0..3 {
+        let (log, records) = open_at(&medium, position, 1, Durability::Full).unwrap();
+        assert!(records.is_empty());
+        position = log.cut().unwrap();
+    }
+    assert_eq!(medium.device().list(dir()).unwrap().len(), 1);
+    let (log, _) = open_at(&medium, position, 1, Durability::Full).unwrap();
+    append(&log, 1, 10);
+    log.commit(1).unwrap();
+    drop(log);
+    assert_eq!(open_at(&medium, position, 1, Durability::Full).unwrap().1.len(), 1);
+}
+
+#[test]
+fn a_missing_segment_is_damage() {
+    for missing in 0..3 {
+        let medium = Medium::new();
+        let (log, _) = open(&medium);
+        let mut position = LogPosition::default();
+        for sequence in 1..=3 {
+            append(&log, sequence, 100);
+            log.commit(sequence).unwrap();
+            position = log.cut().unwrap();
+        }
+        drop(log);
+        medium.device().remove(&dir().join(segment_name(missing))).unwrap();
+        let error = open_at(&medium, LogPosition::default(), 1, Durability::Full).unwrap_err();
+        assert!(matches!(error, Error::Damaged { .. }), "{error}");
+        medium.device().remove(&dir().join(segment_name(3))).unwrap();
+        let error = open_at(&medium, position, 4, Durability::Full).unwrap_err();
+        assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    }
+}
+
+#[test]
+fn sequence_numbers_must_be_consecutive() {
+    let medium = Medium::new();
+    let (log, _) = open(&medium);
+    append(&log, 1, 1);
+    assert!(matches!(log.append(1, b""), Err(Error::Invalid(_))));
+    assert!(matches!(log.append(3, b""), Err(Error::Invalid(_))));
+    assert!(matches!(log.commit(2), Err(Error::Invalid(_))));
+    assert!(open_at(&medium, LogPosition::default(), 0, Durability::Full).is_err());
+    assert!(open_at(&medium, LogPosition { segment: 0, offset: 12 }, 1, Durability::Full).is_err());
+}
+
+#[test]
+fn a_failure_poisons_for_ever() {
+    let medium = Medium::new();
+    let (log, _) = open(&medium);
+    append(&log, 1, 1);
+    log.commit(1).unwrap();
+    append(&log, 2, 1);
+    medium.power_off_after(1);
+    assert!(matches!(log.commit(2), Err(Error::Poisoned { .. })));
+    medium.power_off_after(u64::MAX >> 1);
+    assert!(matches!(log.commit(2), Err(Error::Poisoned { .. })));
+    assert!(matches!(log.commit(1), Err(Error::Poisoned { .. })));
+    assert!(matches!(log.append(3, b""), Err(Error::Poisoned { .. })));
+    assert!(matches!(log.sync(), Err(Error::Poisoned { .. })));
+    assert!(matches!(log.cut(), Err(Error::Poisoned { .. })));
+
+    let (log, _) = open(&Medium::new());
+    log.poison("a reason");
+    assert_eq!(log.append(1, b"").unwrap_err().to_string(), Error::Poisoned { cause: "a reason".into() }.to_string());
+}
+
+#[test]
+fn a_full_disk_refuses_the_record_and_nothing_else() {
+    let medium = Medium::new();
+    let (log, _) = open(&medium);
+    medium.set_space(3 * SEGMENT_BYTES as usize + 8192);
+    let mut sequence = 0;
+    let refused = loop {
+        let result = log.append(sequence + 1, &payload(sequence + 1, 100_000));
+        match result {
+            Ok(()) => sequence += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&refused, Error::Device(error) if error.is_no_space()), "{refused}");
+    log.commit(sequence).unwrap();
+    assert!(log.append(sequence + 1, &payload(sequence + 1, 100_000)).is_err());
+    medium.set_space(medium.used());
+    assert!(log.cut().is_err());
+    // Reopening needs no space.
+    drop(log);
+    let (log, records) = open(&medium);
+    assert_eq!(records.len() as u64, sequence);
+    medium.set_space(usize::MAX);
+    sequence += 1;
+    append(&log, sequence, 100_000);
+    log.commit(sequence).unwrap();
+    drop(log);
+    assert_eq!(open(&medium).1.len() as u64, sequence);
+}
+
+#[test]
+fn background_modes_write_by_themselves_and_bound_memory() {
+    for durability in [Durability::Normal, Durability::Off] {
+        let medium = Medium::new();
+        let (log, _) = open_at(&medium, LogPosition::default(), 1, durability).unwrap();
+        for sequence in 1..=200 {
+            append(&log, sequence, GROUP_BYTES);
+            log.commit(sequence).unwrap();
+        }
+        log.sync().unwrap();
+        assert_eq!(log.durable(), 200);
+        append(&log, 201, 100);
+        while durability == Durability::Normal && log.durable() < 201 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        log.set_durability(Durability::Full);
+        append(&log, 202, 100);
+        log.commit(202).unwrap();
+        assert_eq!(log.durable(), 202);
+    }
+}
+
+#[test]
+fn concurrent_commits_share_syncs_and_are_durable() {
+    let medium = Medium::new();
+    let (log, _) = open(&medium);
+    let next = parking_lot::Mutex::new(1);
+    let (threads, each) = (8, 250);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                for _ in 0..each {
+                    let sequence = {
+                        let mut next = next.lock();
+                        append(&log, *next, 100);
+                        *next += 1;
+                        *next - 1
+                    };
+                    log.commit(sequence).unwrap();
+                    assert!(log.durable() >= sequence);
+                }
+            });
+        }
+    });
+    let crashed = medium.after_crash(&mut || false);
+    assert_eq!(open(&crashed).1.len(), threads * each);
+    assert!(medium.syncs() <= (threads * each) as u64 + 1);
+}

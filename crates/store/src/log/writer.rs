@@ -1,0 +1,332 @@
+//! The writing side of the log: appending, leaders and followers, the background thread.
+//!
+//! Leaders take turns, numbered from 1. Those whose record is in the turn under way wait on one condition variable, those
+//! who come for the next turn on the other; at its end a leader wakes all of the former, and one of the latter to lead.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use keyaki_device::{BLOCK, File};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::LogPosition;
+use super::format::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES};
+use super::segment::{Segments, allocate};
+use super::state::{GROUP_BYTES, Group, State, Tail, group_span};
+use crate::{Durability, Error, Result};
+
+/// Bytes appended and not yet written above which `append` waits.
+const PENDING_BYTES_MAX: usize = 64 * GROUP_BYTES;
+/// How often the background thread writes at least.
+const BACKGROUND_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How far a record is to get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// Handed to the operating system.
+    Written,
+    /// On the medium.
+    Synced,
+}
+
+#[derive(Debug)]
+pub(super) struct Writer {
+    segments: Segments,
+    state: Mutex<State>,
+    /// By parity of the turn that somebody waits for.
+    turns: [Condvar; 2],
+    /// A segment was created.
+    rolled: Condvar,
+    /// There is work for the background thread.
+    work: Condvar,
+}
+
+impl Writer {
+    pub(super) fn new(segments: Segments, state: State) -> Writer {
+        Writer {
+            segments,
+            state: Mutex::new(state),
+            turns: [Condvar::new(), Condvar::new()],
+            rolled: Condvar::new(),
+            work: Condvar::new(),
+        }
+    }
+
+    pub(super) fn append(&self, sequence: u64, payload: &[u8]) -> Result<()> {
+        if payload.len() > MAX_RECORD_BYTES {
+            let (bytes, limit) = (payload.len() as u64, MAX_RECORD_BYTES as u64);
+            return Err(Error::TooLarge { what: "a log record", bytes, limit });
+        }
+        let mut state = self.state.lock();
+        loop {
+            state.check()?;
+            if sequence != state.appended + 1 {
+                let expected = state.appended + 1;
+                return Err(Error::Invalid(format!("log record {sequence} appended instead of {expected}")));
+            }
+            if state.rolling {
+                self.rolled.wait(&mut state);
+            } else if state.pending_bytes > 0 && state.pending_bytes + payload.len() > PENDING_BYTES_MAX {
+                self.take_turn(&mut state, Goal::Written);
+            } else if state.push(sequence, payload) {
+                break;
+            } else {
+                self.roll(&mut state, group_span(payload.len()) as u64)?;
+            }
+        }
+        let bytes = state.pending_bytes;
+        if state.durability != Durability::Full
+            && (bytes >= GROUP_BYTES || bytes <= RECORD_HEADER_BYTES + payload.len())
+        {
+            self.work.notify_one();
+        }
+        Ok(())
+    }
+
+    pub(super) fn commit(&self, sequence: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        state.check()?;
+        if sequence > state.appended {
+            return Err(Error::Invalid(format!("log record {sequence} committed before it was appended")));
+        }
+        match state.durability {
+            Durability::Full => self.reach(&mut state, sequence, Goal::Synced),
+            Durability::Normal | Durability::Off => Ok(()),
+        }
+    }
+
+    pub(super) fn reach_appended(&self, goal: Goal) -> Result<()> {
+        let mut state = self.state.lock();
+        let sequence = state.appended;
+        self.reach(&mut state, sequence, goal)
+    }
+
+    /// Waits until record `sequence` has got as far as `goal`, leading if nobody does.
+    fn reach(&self, state: &mut MutexGuard<'_, State>, sequence: u64, goal: Goal) -> Result<()> {
+        loop {
+            state.check()?;
+            let reached = match goal {
+                Goal::Written => state.written,
+                Goal::Synced => state.durable,
+            };
+            if reached >= sequence {
+                return Ok(());
+            }
+            if state.leading && sequence > state.in_flight {
+                let next = state.turn + 1;
+                self.turns[(next & 1) as usize].wait(state);
+            } else {
+                self.take_turn(state, goal);
+            }
+        }
+    }
+
+    /// Waits for the turn under way, or leads one.
+    fn take_turn(&self, state: &mut MutexGuard<'_, State>, goal: Goal) {
+        if state.leading {
+            let turn = state.turn;
+            self.turns[(turn & 1) as usize].wait(state);
+        } else {
+            self.lead(state, goal);
+        }
+    }
+
+    /// Writes everything appended, and syncs it if that is the goal.
+    fn lead(&self, state: &mut MutexGuard<'_, State>, goal: Goal) {
+        state.turn += 1;
+        state.leading = true;
+        state.in_flight = state.appended;
+        let mut groups = state.take_groups();
+        let mut unsynced = std::mem::take(&mut state.unsynced);
+        let (through, bytes, synced_through) = (state.appended, state.pending_bytes, state.durable);
+        let result = MutexGuard::unlocked(state, || self.write(&mut groups, &mut unsynced, synced_through, goal));
+        state.leading = false;
+        state.pending_bytes -= bytes;
+        state.recycle(groups);
+        match result {
+            Ok(()) => {
+                state.written = through;
+                if goal == Goal::Synced {
+                    state.durable = through;
+                }
+                state.unsynced = unsynced;
+            }
+            Err(error) => state.set_poison(&error.to_string()),
+        }
+        if state.poison.is_some() {
+            self.wake_all();
+        } else {
+            let turn = state.turn;
+            self.turns[(turn & 1) as usize].notify_all();
+            self.turns[(turn & 1 ^ 1) as usize].notify_one();
+        }
+    }
+
+    fn write(
+        &self,
+        groups: &mut [Group],
+        unsynced: &mut Vec<Arc<dyn File>>,
+        synced_through: u64,
+        goal: Goal,
+    ) -> Result<()> {
+        for group in groups {
+            let exact = group.seal(self.segments.log_id, synced_through);
+            group.file.write_at(group.offset, exact.as_ref().unwrap_or(group.buffer()))?;
+            if !unsynced.last().is_some_and(|last| Arc::ptr_eq(last, &group.file)) {
+                unsynced.push(group.file.clone());
+            }
+        }
+        if goal == Goal::Synced {
+            for file in unsynced.drain(..) {
+                file.sync_data()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes room for a group of `needed` bytes: extends the current segment if it is empty, else begins a new one.
+    fn roll(&self, state: &mut MutexGuard<'_, State>, needed: u64) -> Result<()> {
+        if state.tail_is_empty()
+            && let Some(tail) = state.tail.as_mut()
+        {
+            // Rare (after opening, or for a huge record), so the mutex may be held.
+            return match allocate(&*tail.file, tail.offset, needed) {
+                Ok(capacity) => {
+                    tail.capacity = capacity;
+                    Ok(())
+                }
+                Err(error) => self.failed(state, error),
+            };
+        }
+        state.rolling = true;
+        let (number, next, durable) = (state.next_segment, state.appended + 1, state.durable);
+        let created = MutexGuard::unlocked(state, || self.segments.create(number, next, durable, needed));
+        state.rolling = false;
+        self.rolled.notify_all();
+        match (created, number.checked_add(1)) {
+            (Ok(tail), Some(after)) => {
+                state.next_segment = after;
+                state.replace_tail(tail);
+                Ok(())
+            }
+            (Ok(_), None) => self.failed(state, Error::Invalid("the log has no segment numbers left".into())),
+            (Err(error), _) => self.failed(state, error),
+        }
+    }
+
+    /// A full disk leaves everything as it was; after any other failure the log is poisoned.
+    fn failed<T>(&self, state: &mut MutexGuard<'_, State>, error: Error) -> Result<T> {
+        if !matches!(&error, Error::Device(device) if device.is_no_space()) {
+            state.set_poison(&error.to_string());
+            self.wake_all();
+        }
+        Err(error)
+    }
+
+    pub(super) fn cut(&self) -> Result<LogPosition> {
+        let mut state = self.state.lock();
+        while state.rolling {
+            self.rolled.wait(&mut state);
+        }
+        state.check()?;
+        if !state.tail_is_empty() {
+            self.roll(&mut state, BLOCK as u64)?;
+        }
+        state.bytes_since_cut = 0;
+        let segment = state.tail.as_ref().map_or(state.next_segment, |tail| tail.number);
+        Ok(LogPosition { segment, offset: 0 })
+    }
+
+    pub(super) fn remove_before(&self, position: LogPosition) -> Result<()> {
+        // Pending groups of the segments to be removed must not be written to removed files.
+        self.reach_appended(Goal::Synced)?;
+        self.segments.remove_before(position.segment)
+    }
+
+    pub(super) fn durable(&self) -> u64 {
+        self.state.lock().durable
+    }
+
+    pub(super) fn bytes_since_cut(&self) -> u64 {
+        self.state.lock().bytes_since_cut
+    }
+
+    pub(super) fn poison(&self, cause: &str) {
+        self.state.lock().set_poison(cause);
+        self.wake_all();
+    }
+
+    pub(super) fn set_durability(&self, durability: Durability) {
+        self.state.lock().durability = durability;
+        self.work.notify_one();
+    }
+
+    fn wake_all(&self) {
+        for turn in &self.turns {
+            turn.notify_all();
+        }
+        self.rolled.notify_all();
+        self.work.notify_all();
+    }
+
+    /// Writes, under `Normal` and `Off`, what was appended some time ago or has become much.
+    pub(super) fn run_background(&self) {
+        let mut state = self.state.lock();
+        while !state.closing && state.poison.is_none() {
+            if !state.has_background_work() {
+                self.work.wait(&mut state);
+                continue;
+            }
+            if state.pending_bytes < GROUP_BYTES {
+                self.work.wait_for(&mut state, BACKGROUND_INTERVAL);
+            }
+            let (goal, sequence) = match state.durability {
+                Durability::Full => continue,
+                Durability::Normal => (Goal::Synced, state.appended),
+                Durability::Off => (Goal::Written, state.appended),
+            };
+            // A failure poisons the log, which ends the loop.
+            let _ = self.reach(&mut state, sequence, goal);
+        }
+    }
+
+    pub(super) fn stop_background(&self) {
+        self.state.lock().closing = true;
+        self.work.notify_all();
+    }
+
+    /// Writes what is pending and gives back what the last segment does not need. Nobody else uses the log any more.
+    pub(super) fn close(&self) -> Result<()> {
+        let goal = match self.state.lock().durability {
+            Durability::Full | Durability::Normal => Goal::Synced,
+            Durability::Off => Goal::Written,
+        };
+        self.reach_appended(goal)?;
+        if let Some(Tail { file, offset, .. }) = self.state.lock().tail.take() {
+            file.truncate(offset)?;
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn check(&self) -> Result<()> {
+        match &self.poison {
+            Some(cause) => Err(Error::Poisoned { cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn has_background_work(&self) -> bool {
+        match self.durability {
+            Durability::Full => false,
+            Durability::Normal => self.durable < self.appended,
+            Durability::Off => self.written < self.appended,
+        }
+    }
+
+    /// The first cause stays.
+    fn set_poison(&mut self, cause: &str) {
+        self.poison.get_or_insert_with(|| cause.to_owned());
+    }
+}
