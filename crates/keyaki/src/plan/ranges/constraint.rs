@@ -1,0 +1,283 @@
+//! What one filter says about one column.
+
+use std::ops::Bound;
+
+use datafusion::common::{Column, ScalarValue};
+use datafusion::logical_expr::expr::{BinaryExpr, InList, Like};
+use datafusion::logical_expr::{Between, Expr, Operator};
+
+use super::constant::{Domain, Place};
+use super::interval::{Set, Value};
+
+/// Every row that passes the filter has a value of `set` in the column; if `exact`, the rows that pass are those.
+#[derive(Debug, Clone)]
+pub(super) struct Constraint {
+    pub set: Set,
+    pub exact: bool,
+}
+
+impl Constraint {
+    fn unknown() -> Self {
+        Constraint { set: Set::all(), exact: false }
+    }
+    fn exact(set: Set) -> Self {
+        Constraint { set, exact: true }
+    }
+}
+
+pub(super) fn not_null(domain: &Domain) -> Set {
+    Set::interval(Bound::Excluded(domain.null()), Bound::Unbounded)
+}
+
+/// The values of the column for which `filter` may be true.
+pub(super) fn of(filter: &Expr, domain: &Domain, is_column: &dyn Fn(&Column) -> bool) -> Constraint {
+    let recurse = |expr: &Expr| of(expr, domain, is_column);
+    match filter {
+        Expr::Alias(alias) => recurse(&alias.expr),
+        Expr::Literal(ScalarValue::Boolean(Some(true)), _) => Constraint::exact(Set::all()),
+        Expr::Literal(ScalarValue::Boolean(_) | ScalarValue::Null, _) => Constraint::exact(Set::empty()),
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
+            let (a, b) = (recurse(left), recurse(right));
+            Constraint { set: a.set.intersect(&b.set), exact: a.exact && b.exact }
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
+            let (a, b) = (recurse(left), recurse(right));
+            Constraint { set: Set::union([a.set, b.set]), exact: a.exact && b.exact }
+        }
+        _ => {
+            let mut found = leaf(filter, domain, is_column).unwrap_or_else(Constraint::unknown);
+            found.exact &= !domain.is_float();
+            found
+        }
+    }
+}
+
+fn leaf(filter: &Expr, domain: &Domain, is_column: &dyn Fn(&Column) -> bool) -> Option<Constraint> {
+    let subject = |expr: &Expr| Subject::of(expr, domain, is_column);
+    match filter {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => match (left.as_ref(), right.as_ref()) {
+            (expr, Expr::Literal(constant, _)) => compare(subject(expr)?, *op, constant, domain),
+            (Expr::Literal(constant, _), expr) => compare(subject(expr)?, op.swap()?, constant, domain),
+            _ => None,
+        },
+        Expr::Between(Between { expr, negated, low, high }) => {
+            let (Expr::Literal(low, _), Expr::Literal(high, _)) = (low.as_ref(), high.as_ref()) else { return None };
+            let subject = subject(expr)?;
+            let (above, below) = if *negated { (Operator::Lt, Operator::Gt) } else { (Operator::GtEq, Operator::LtEq) };
+            let a = compare(subject, above, low, domain)?;
+            let b = compare(subject, below, high, domain)?;
+            let set = if *negated { Set::union([a.set, b.set]) } else { a.set.intersect(&b.set) };
+            Some(Constraint { set, exact: a.exact && b.exact })
+        }
+        Expr::InList(list) => in_list(list, subject(&list.expr)?, domain),
+        Expr::IsNull(expr) => subject(expr)?.is_bare().then(|| Constraint::exact(Set::point(domain.null()))),
+        Expr::IsNotNull(expr) => subject(expr)?.is_bare().then(|| Constraint::exact(not_null(domain))),
+        Expr::Like(like) => prefix(like, subject(&like.expr)?, domain),
+        Expr::Column(_) | Expr::IsTrue(_) | Expr::IsFalse(_) | Expr::Not(_) => boolean(filter, domain, is_column),
+        _ => None,
+    }
+}
+
+/// `b`, `b IS TRUE`, `NOT b`, `b IS FALSE` for a boolean column.
+fn boolean(filter: &Expr, domain: &Domain, is_column: &dyn Fn(&Column) -> bool) -> Option<Constraint> {
+    let (column, value) = match filter {
+        Expr::IsTrue(inner) => (inner.as_ref(), true),
+        Expr::IsFalse(inner) | Expr::Not(inner) => (inner.as_ref(), false),
+        other => (other, true),
+    };
+    match column {
+        Expr::Column(name) if is_column(name) => match domain.place(&ScalarValue::Boolean(Some(value)))? {
+            Place::At(value) => Some(Constraint::exact(Set::point(value))),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// A side of a comparison: the column, perhaps cast.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Subject {
+    Bare,
+    /// Casts that keep everything.
+    Cast,
+}
+
+impl Subject {
+    fn is_bare(self) -> bool {
+        self == Subject::Bare
+    }
+
+    fn of(expr: &Expr, domain: &Domain, is_column: &dyn Fn(&Column) -> bool) -> Option<Subject> {
+        match expr {
+            Expr::Alias(alias) => Subject::of(&alias.expr, domain, is_column),
+            Expr::Column(name) => is_column(name).then_some(Subject::Bare),
+            Expr::Cast(cast) if domain.casts_losslessly(cast.field.data_type()) => {
+                Subject::of(&cast.expr, domain, is_column).map(|_| Subject::Cast)
+            }
+            _ => None,
+        }
+    }
+}
+
+fn compare(subject: Subject, op: Operator, constant: &ScalarValue, domain: &Domain) -> Option<Constraint> {
+    if constant.is_null() {
+        return match op {
+            Operator::Eq | Operator::NotEq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq => {
+                Some(Constraint::exact(Set::empty()))
+            }
+            Operator::IsNotDistinctFrom if subject.is_bare() => Some(Constraint::exact(Set::point(domain.null()))),
+            Operator::IsDistinctFrom if subject.is_bare() => Some(Constraint::exact(not_null(domain))),
+            _ => None,
+        };
+    }
+    let place = domain.place(constant)?;
+    let null = Set::point(domain.null());
+    let set = match op {
+        Operator::Eq => equal(&place),
+        Operator::NotEq => {
+            // A float's zeros are one value to some and two to others.
+            if domain.is_float() {
+                return None;
+            }
+            equal(&place).complement().intersect(&not_null(domain))
+        }
+        Operator::Lt => below(&place, false, domain),
+        Operator::LtEq => below(&place, true, domain),
+        Operator::Gt => above(&place, false, domain),
+        Operator::GtEq => above(&place, true, domain),
+        Operator::IsNotDistinctFrom => equal(&place),
+        Operator::IsDistinctFrom if !domain.is_float() => Set::union([equal(&place).complement(), null]),
+        _ => return None,
+    };
+    if domain.is_float() {
+        return Some(Constraint { set: with_both_zeros(set, &place, domain), exact: false });
+    }
+    Some(Constraint::exact(set))
+}
+
+fn equal(place: &Place) -> Set {
+    match place {
+        Place::At(value) => Set::point(value.clone()),
+        Place::After(_) | Place::Below | Place::Above => Set::empty(),
+    }
+}
+
+fn below(place: &Place, or_equal: bool, domain: &Domain) -> Set {
+    let null = || Bound::Excluded(domain.null());
+    match place {
+        Place::At(value) if or_equal => Set::interval(null(), Bound::Included(value.clone())),
+        Place::At(value) => Set::interval(null(), Bound::Excluded(value.clone())),
+        Place::After(value) => Set::interval(null(), Bound::Included(value.clone())),
+        Place::Below => Set::empty(),
+        Place::Above => Set::interval(null(), Bound::Unbounded),
+    }
+}
+
+fn above(place: &Place, or_equal: bool, domain: &Domain) -> Set {
+    match place {
+        Place::At(value) if or_equal => Set::interval(Bound::Included(value.clone()), Bound::Unbounded),
+        Place::At(value) | Place::After(value) => Set::interval(Bound::Excluded(value.clone()), Bound::Unbounded),
+        Place::Below => Set::interval(Bound::Excluded(domain.null()), Bound::Unbounded),
+        Place::Above => Set::empty(),
+    }
+}
+
+/// Adds both zeros if the constant is a zero.
+fn with_both_zeros(set: Set, place: &Place, domain: &Domain) -> Set {
+    let zeros: Vec<Value> = [-0.0f64, 0.0]
+        .iter()
+        .filter_map(|&zero| {
+            let scalar = match domain.ty() {
+                keyaki_store::ColumnType::Float32 => ScalarValue::Float32(Some(zero as f32)),
+                _ => ScalarValue::Float64(Some(zero)),
+            };
+            match domain.place(&scalar) {
+                Some(Place::At(value)) => Some(value),
+                _ => None,
+            }
+        })
+        .collect();
+    match place {
+        Place::At(value) if zeros.contains(value) => {
+            Set::union(zeros.into_iter().map(Set::point).chain(std::iter::once(set)))
+        }
+        _ => set,
+    }
+}
+
+fn in_list(list: &InList, subject: Subject, domain: &Domain) -> Option<Constraint> {
+    let mut sets = Vec::with_capacity(list.list.len());
+    let mut exact = true;
+    for item in &list.list {
+        let Expr::Literal(constant, _) = item else { return None };
+        if constant.is_null() && list.negated {
+            // `x NOT IN (…, NULL)` is never true.
+            return Some(Constraint::exact(Set::empty()));
+        }
+        let op = if list.negated { Operator::NotEq } else { Operator::Eq };
+        let one = compare(subject, op, constant, domain)?;
+        exact &= one.exact;
+        sets.push(one.set);
+    }
+    let set = if list.negated {
+        // Complements of points, intersected in one pass.
+        Set::union(sets.iter().map(Set::complement)).complement()
+    } else {
+        Set::union(sets)
+    };
+    Some(Constraint { set, exact })
+}
+
+/// `column LIKE 'abc%…'`.
+fn prefix(like: &Like, _subject: Subject, domain: &Domain) -> Option<Constraint> {
+    if like.negated || like.case_insensitive || like.escape_char.is_some() {
+        return None;
+    }
+    let Expr::Literal(pattern, _) = like.pattern.as_ref() else { return None };
+    let pattern = pattern.try_as_str()??;
+    let end = pattern.find(['%', '_', '\\']).unwrap_or(pattern.len());
+    let (text, rest) = pattern.split_at(end);
+    let place = |text: &str| match domain.place(&ScalarValue::Utf8View(Some(text.to_owned())))? {
+        Place::At(value) => Some(value),
+        _ => None,
+    };
+    if rest.is_empty() {
+        return Some(Constraint::exact(Set::point(place(text)?)));
+    }
+    let low = if text.is_empty() { Bound::Excluded(domain.null()) } else { Bound::Included(place(text)?) };
+    let high = match text_above(text) {
+        Some(text) => Bound::Excluded(place(&text)?),
+        None => Bound::Unbounded,
+    };
+    Some(Constraint { set: Set::interval(low, high), exact: rest == "%" })
+}
+
+/// The least text above every text that starts with `prefix`: UTF-8 sorts as its code points do.
+fn text_above(prefix: &str) -> Option<String> {
+    let mut text = prefix.to_owned();
+    while let Some(last) = text.pop() {
+        let next = match u32::from(last) + 1 {
+            0xd800 => 0xe000,
+            code => code,
+        };
+        if let Some(next) = char::from_u32(next) {
+            text.push(next);
+            return Some(text);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::text_above;
+
+    #[test]
+    fn least_text_above_a_prefix() {
+        assert_eq!(text_above("abc").as_deref(), Some("abd"));
+        assert_eq!(text_above("a\u{10ffff}").as_deref(), Some("b"));
+        assert_eq!(text_above("\u{d7ff}").as_deref(), Some("\u{e000}"));
+        assert_eq!(text_above("\u{10ffff}"), None);
+        assert_eq!(text_above(""), None);
+    }
+}

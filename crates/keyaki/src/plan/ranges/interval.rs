@@ -1,0 +1,258 @@
+//! Sets of values of one key column: sorted, disjoint intervals.
+//!
+//! A value carries its encoding as the only column of a key, so that comparing values is comparing bytes. Null is a value
+//! like any other here, below all others; the whole domain includes it.
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+use arrow::array::ArrayRef;
+
+/// A value of a column: an array of one value of the column's Arrow type (or null), and its encoding.
+#[derive(Debug, Clone)]
+pub(super) struct Value {
+    pub sort: Vec<u8>,
+    pub array: ArrayRef,
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        self.sort == other.sort
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Interval {
+    pub low: Bound<Value>,
+    pub high: Bound<Value>,
+}
+
+impl Interval {
+    pub fn point(&self) -> Option<&Value> {
+        match (&self.low, &self.high) {
+            (Bound::Included(low), Bound::Included(high)) if low == high => Some(low),
+            _ => None,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match (&self.low, &self.high) {
+            (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+            (Bound::Included(low), Bound::Included(high)) => low.sort > high.sort,
+            (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => {
+                low.sort >= high.sort
+            }
+        }
+    }
+}
+
+/// Which of two lower bounds admits more is smaller.
+fn compare_low(a: &Bound<Value>, b: &Bound<Value>) -> Ordering {
+    match (a, b) {
+        (Bound::Unbounded, Bound::Unbounded) => Ordering::Equal,
+        (Bound::Unbounded, _) => Ordering::Less,
+        (_, Bound::Unbounded) => Ordering::Greater,
+        (Bound::Included(x) | Bound::Excluded(x), Bound::Included(y) | Bound::Excluded(y)) => {
+            let strict = |bound: &Bound<Value>| matches!(bound, Bound::Excluded(_));
+            x.sort.cmp(&y.sort).then(strict(a).cmp(&strict(b)))
+        }
+    }
+}
+
+/// Which of two upper bounds admits more is greater.
+fn compare_high(a: &Bound<Value>, b: &Bound<Value>) -> Ordering {
+    match (a, b) {
+        (Bound::Unbounded, Bound::Unbounded) => Ordering::Equal,
+        (Bound::Unbounded, _) => Ordering::Greater,
+        (_, Bound::Unbounded) => Ordering::Less,
+        (Bound::Included(x) | Bound::Excluded(x), Bound::Included(y) | Bound::Excluded(y)) => {
+            let strict = |bound: &Bound<Value>| matches!(bound, Bound::Excluded(_));
+            x.sort.cmp(&y.sort).then(strict(b).cmp(&strict(a)))
+        }
+    }
+}
+
+/// Whether an interval that ends at `high` overlaps or touches one that starts at `low`.
+fn connects(high: &Bound<Value>, low: &Bound<Value>) -> bool {
+    match (high, low) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => true,
+        (Bound::Excluded(x), Bound::Excluded(y)) => x.sort > y.sort,
+        (Bound::Included(x) | Bound::Excluded(x), Bound::Included(y) | Bound::Excluded(y)) => x.sort >= y.sort,
+    }
+}
+
+/// A set of values: sorted, disjoint, not touching intervals.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Set {
+    intervals: Vec<Interval>,
+}
+
+impl Set {
+    pub fn all() -> Self {
+        Set { intervals: vec![Interval { low: Bound::Unbounded, high: Bound::Unbounded }] }
+    }
+
+    pub fn empty() -> Self {
+        Set { intervals: Vec::new() }
+    }
+
+    pub fn interval(low: Bound<Value>, high: Bound<Value>) -> Self {
+        let interval = Interval { low, high };
+        Set { intervals: if interval.is_empty() { Vec::new() } else { vec![interval] } }
+    }
+
+    pub fn point(value: Value) -> Self {
+        Set::interval(Bound::Included(value.clone()), Bound::Included(value))
+    }
+
+    pub fn intervals(&self) -> &[Interval] {
+        &self.intervals
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.intervals.is_empty()
+    }
+
+    pub fn is_all(&self) -> bool {
+        matches!(self.intervals.as_slice(), [Interval { low: Bound::Unbounded, high: Bound::Unbounded }])
+    }
+
+    /// Whether the set consists of single values.
+    pub fn is_points(&self) -> bool {
+        self.intervals.iter().all(|interval| interval.point().is_some())
+    }
+
+    /// The union of any number of sets.
+    pub fn union(sets: impl IntoIterator<Item = Set>) -> Set {
+        let mut all: Vec<Interval> = sets.into_iter().flat_map(|set| set.intervals).collect();
+        all.sort_by(|a, b| compare_low(&a.low, &b.low));
+        let mut intervals: Vec<Interval> = Vec::with_capacity(all.len());
+        for next in all {
+            match intervals.last_mut() {
+                Some(last) if connects(&last.high, &next.low) => {
+                    if compare_high(&next.high, &last.high) == Ordering::Greater {
+                        last.high = next.high;
+                    }
+                }
+                _ => intervals.push(next),
+            }
+        }
+        Set { intervals }
+    }
+
+    pub fn intersect(&self, other: &Set) -> Set {
+        let (mut i, mut j) = (0, 0);
+        let mut intervals = Vec::new();
+        while let (Some(a), Some(b)) = (self.intervals.get(i), other.intervals.get(j)) {
+            let low = if compare_low(&a.low, &b.low) == Ordering::Less { &b.low } else { &a.low };
+            let a_ends_first = compare_high(&a.high, &b.high) == Ordering::Less;
+            let high = if a_ends_first { &a.high } else { &b.high };
+            let both = Interval { low: low.clone(), high: high.clone() };
+            if !both.is_empty() {
+                intervals.push(both);
+            }
+            if a_ends_first {
+                i += 1;
+            } else {
+                j += 1;
+            }
+        }
+        Set { intervals }
+    }
+
+    /// Everything that is not in the set.
+    pub fn complement(&self) -> Set {
+        let mut intervals = Vec::new();
+        let mut low = Bound::Unbounded;
+        for interval in &self.intervals {
+            match &interval.low {
+                Bound::Unbounded => {}
+                Bound::Included(value) => {
+                    intervals.push(Interval { low: low.clone(), high: Bound::Excluded(value.clone()) });
+                }
+                Bound::Excluded(value) => {
+                    intervals.push(Interval { low: low.clone(), high: Bound::Included(value.clone()) });
+                }
+            }
+            low = match &interval.high {
+                Bound::Unbounded => return Set { intervals },
+                Bound::Included(value) => Bound::Excluded(value.clone()),
+                Bound::Excluded(value) => Bound::Included(value.clone()),
+            };
+        }
+        intervals.push(Interval { low, high: Bound::Unbounded });
+        Set { intervals }
+    }
+
+    /// The smallest single interval around the set.
+    pub fn hull(&self) -> Set {
+        match (self.intervals.first(), self.intervals.last()) {
+            (Some(first), Some(last)) => Set::interval(first.low.clone(), last.high.clone()),
+            _ => Set::empty(),
+        }
+    }
+
+    #[cfg(test)]
+    pub fn contains(&self, sort: &[u8]) -> bool {
+        self.intervals.iter().any(|interval| {
+            let above = match &interval.low {
+                Bound::Unbounded => true,
+                Bound::Included(low) => sort >= low.sort.as_slice(),
+                Bound::Excluded(low) => sort > low.sort.as_slice(),
+            };
+            above
+                && match &interval.high {
+                    Bound::Unbounded => true,
+                    Bound::Included(high) => sort <= high.sort.as_slice(),
+                    Bound::Excluded(high) => sort < high.sort.as_slice(),
+                }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::Int64Array;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn value(v: u8) -> Value {
+        Value { sort: vec![v], array: Arc::new(Int64Array::from(vec![i64::from(v)])) }
+    }
+
+    fn bound(kind: u8, v: u8) -> Bound<Value> {
+        match kind % 3 {
+            0 => Bound::Unbounded,
+            1 => Bound::Included(value(v)),
+            _ => Bound::Excluded(value(v)),
+        }
+    }
+
+    fn sets() -> impl Strategy<Value = Set> {
+        prop::collection::vec((0u8..3, 0u8..12, 0u8..3, 0u8..12), 0..5).prop_map(|list| {
+            Set::union(list.into_iter().map(|(a, low, b, high)| Set::interval(bound(a, low), bound(b, high))))
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn sets_behave_like_sets(a in sets(), b in sets()) {
+            let (or, and, not) = (Set::union([a.clone(), b.clone()]), a.intersect(&b), a.complement());
+            for v in 0..=12u8 {
+                let (in_a, in_b) = (a.contains(&[v]), b.contains(&[v]));
+                prop_assert_eq!(or.contains(&[v]), in_a || in_b);
+                prop_assert_eq!(and.contains(&[v]), in_a && in_b);
+                prop_assert_eq!(not.contains(&[v]), !in_a);
+                prop_assert!(!in_a || a.hull().contains(&[v]));
+            }
+            for set in [or, and, not] {
+                for pair in set.intervals().windows(2) {
+                    prop_assert!(!connects(&pair[0].high, &pair[1].low), "{:?}", set);
+                }
+            }
+        }
+    }
+}
