@@ -7,11 +7,22 @@
 //! Reads are `async` functions over a [`PageSource`], so that the same code runs blocking ([`Store::blocking`]) and with
 //! thousands of pages in flight (the executor on the floor above).
 
+mod buffer;
+mod bytes;
 mod cache;
+mod chunk;
 mod codec;
+mod cursor;
 mod error;
+mod extent;
+mod files;
+mod flush;
+mod key_value;
 mod log;
+mod maintain;
+mod meta;
 mod options;
+mod overlay;
 mod range;
 mod read;
 mod schema;
@@ -19,15 +30,19 @@ mod source;
 mod space;
 mod store;
 mod superblock;
+mod tree;
 mod upsert;
 mod write;
 
 pub use cache::{Cache, Priority};
+pub use chunk::{Chunk, Segment};
 pub use codec::{ColumnBuilder, KeyCodec, Page, PageKind, PageRef, RowCodec};
+pub use cursor::Cursor;
 pub use error::{Error, Result};
+pub use key_value::{KeyValue, KeyValueBatch, KeyValueRange, KeyValueSnapshot};
 pub use options::{Durability, Options};
 pub use range::{Direction, KeyRange, successor};
-pub use read::{Chunk, Cursor, RangeEstimate, Segment, Snapshot, TreeView};
+pub use read::{RangeEstimate, Snapshot, TreeView};
 pub use schema::{Column, ColumnType, Schema};
 pub use source::{BlockingPages, PageSource, block_on};
 pub use store::{Store, StoreStats};

@@ -11,7 +11,8 @@ pub enum Direction {
 }
 
 /// A range of encoded keys (see [`crate::KeyCodec`]). Because encodings of leading columns are prefixes of whole keys,
-/// bounds may be encodings of a prefix of the key columns.
+/// bounds may be encodings of a prefix of the key columns; comparison is bytewise all the same: keys that extend an
+/// excluded start lie inside the range (exclude [`successor`] instead).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRange {
     pub start: Bound<Vec<u8>>,
@@ -30,6 +31,11 @@ impl KeyRange {
             None => Bound::Unbounded,
         };
         KeyRange { start: Bound::Included(prefix), end }
+    }
+
+    /// Just this (whole) key. Lookups of such a range use filters.
+    pub fn point(key: Vec<u8>) -> Self {
+        KeyRange { start: Bound::Included(key.clone()), end: Bound::Included(key) }
     }
 
     pub fn contains(&self, key: &[u8]) -> bool {

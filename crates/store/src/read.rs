@@ -1,38 +1,78 @@
-//! Snapshots and cursors.
+//! Snapshots and views of trees.
 
-use std::ops::Range;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
-use arrow_array::ArrayRef;
-
-use crate::codec::{ColumnBuilder, Page};
+use crate::buffer::RootBuffer;
+use crate::codec::{Page, PageRef};
+use crate::cursor::Cursor;
 use crate::source::PageSource;
+use crate::store::Files;
+use crate::tree::{Codecs, Inner, Key, Node};
 use crate::write::TreeId;
-use crate::{Direction, KeyRange, Result, Schema};
+use crate::{Direction, Error, KeyRange, Priority, Result, Schema};
+
+/// One version of one tree: its nodes, and the buffers above them.
+#[derive(Debug, Clone)]
+pub(crate) struct Version {
+    pub codecs: Arc<Codecs>,
+    pub root: Arc<Inner>,
+    /// Newest first.
+    pub frozen: Vec<Arc<RootBuffer>>,
+    pub active: Arc<RootBuffer>,
+}
+
+impl Version {
+    /// A version without buffered messages.
+    pub fn new(codecs: Arc<Codecs>, root: Arc<Inner>) -> Self {
+        Version { codecs, root, frozen: Vec::new(), active: Arc::default() }
+    }
+
+    /// Bytes in its buffers.
+    pub fn buffer_bytes(&self) -> usize {
+        std::iter::once(&self.active).chain(&self.frozen).map(|buffer| buffer.bytes()).sum()
+    }
+}
+
+/// One version of every tree. Replaced as a whole; readers keep the one they started with.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct State {
+    pub trees: BTreeMap<TreeId, Arc<Version>>,
+}
 
 /// The whole store as of one sequence number. Cheap to take and to clone; blocks nobody; keeps what it sees from being
 /// freed while it lives.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    _todo: (),
+    pub(crate) sequence: u64,
+    pub(crate) state: Arc<State>,
+    pub(crate) files: Arc<Files>,
 }
 
 impl Snapshot {
     pub fn sequence(&self) -> u64 {
-        todo!()
+        self.sequence
     }
-    pub fn tree(&self, _tree: TreeId) -> Result<TreeView> {
-        todo!()
+
+    /// # Errors
+    /// [`Error::NoTree`].
+    pub fn tree(&self, tree: TreeId) -> Result<TreeView> {
+        let version = self.state.trees.get(&tree).ok_or(Error::NoTree(tree))?.clone();
+        Ok(TreeView { tree, sequence: self.sequence, version, files: self.files.clone() })
     }
 }
 
 /// One tree as of a snapshot. `Clone` is cheap.
 #[derive(Debug, Clone)]
 pub struct TreeView {
-    _todo: (),
+    pub(crate) tree: TreeId,
+    pub(crate) sequence: u64,
+    pub(crate) version: Arc<Version>,
+    pub(crate) files: Arc<Files>,
 }
 
-/// What the nodes in memory tell about a range, without I/O.
+/// What the nodes in memory tell about a range, almost without I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RangeEstimate {
     pub rows: f64,
@@ -42,71 +82,136 @@ pub struct RangeEstimate {
 
 impl TreeView {
     pub fn schema(&self) -> &Arc<Schema> {
-        todo!()
+        &self.version.codecs.schema
     }
+
     pub fn tree(&self) -> TreeId {
-        todo!()
+        self.tree
     }
-    /// Estimated rows, data pages and bytes in a range, from node and leaf counts (no I/O).
-    pub fn estimate(&self, _range: &KeyRange) -> RangeEstimate {
-        todo!()
+
+    /// Encodes keys of this tree.
+    pub fn key_codec(&self) -> &crate::KeyCodec {
+        &self.version.codecs.key
     }
-    /// Splits a range into at most `parts` consecutive ranges with about as many leaves each.
-    pub fn split(&self, _range: &KeyRange, _parts: usize) -> Vec<KeyRange> {
-        todo!()
-    }
+
     /// A cursor over the rows of a range, in key order.
-    pub fn cursor<'s, P: PageSource>(&self, _source: &'s P, _range: KeyRange, _direction: Direction) -> Cursor<'s, P> {
-        todo!()
+    pub fn cursor<'s, P: PageSource>(&self, source: &'s P, range: KeyRange, direction: Direction) -> Cursor<'s, P> {
+        Cursor::new(self.clone(), source, range, direction)
+    }
+
+    /// Estimated rows, data pages and bytes in a range: leaves inside count whole (by their node's sums), the two at the
+    /// ends by their index pages (read if they are not cached); messages not yet in leaves by their number.
+    pub fn estimate(&self, range: &KeyRange) -> RangeEstimate {
+        let root = &self.version.root;
+        let low = bound_key(&range.start);
+        let high = bound_key(&range.end);
+        let mut estimate = RangeEstimate::default();
+        if let (Some(low), Some(high)) = (low, high)
+            && low > high
+        {
+            return estimate;
+        }
+        self.add_estimate(root, low, high, &mut estimate);
+        for run in &root.runs {
+            for part in run.overlapping(low, high) {
+                let share = if low.is_none() && high.is_none() { 1.0 } else { 0.1 };
+                estimate.rows += part.rows as f64 * share;
+            }
+        }
+        if low.is_none() && high.is_none() {
+            let buffered = std::iter::once(&self.version.active).chain(&self.version.frozen);
+            estimate.rows += buffered.map(|buffer| buffer.len() as f64).sum::<f64>();
+        }
+        estimate
+    }
+
+    fn add_estimate(&self, inner: &Inner, low: Option<&[u8]>, high: Option<&[u8]>, estimate: &mut RangeEstimate) {
+        let from = low.map_or(0, |low| inner.child_of(low));
+        let to = high.map_or(inner.children.len() - 1, |high| inner.child_of(high));
+        for (i, child) in inner.children.iter().enumerate().take(to + 1).skip(from) {
+            let (child_low, child_high) = (if i == from { low } else { None }, if i == to { high } else { None });
+            let (fraction, pages) = match &**child {
+                _ if child_low.is_none() && child_high.is_none() => (1.0, child.pages() as f64),
+                Node::Inner(inner) => {
+                    self.add_estimate(inner, child_low, child_high, estimate);
+                    continue;
+                }
+                Node::Leaf(None) => continue,
+                Node::Leaf(Some(extent)) => match self.index_page(extent.index()) {
+                    Some(index) => fraction_of(&index, child_low, child_high),
+                    None => (0.5, child.pages() as f64 / 2.0),
+                },
+            };
+            estimate.rows += child.rows() as f64 * fraction;
+            estimate.pages += pages;
+            estimate.bytes += pages * f64::from(self.files.page_bytes);
+        }
+    }
+
+    fn index_page(&self, page: PageRef) -> Option<Arc<Page>> {
+        self.files.read_page(page, self.schema(), Priority::Index).ok()
+    }
+
+    /// Splits a range into at most `parts` consecutive ranges with about as many leaves each.
+    pub fn split(&self, range: &KeyRange, parts: usize) -> Vec<KeyRange> {
+        let mut pivots: Vec<&Key> = Vec::new();
+        collect_pivots(&self.version.root, range, &mut pivots);
+        let parts = parts.clamp(1, pivots.len() + 1);
+        let mut ranges = Vec::with_capacity(parts);
+        let mut start = range.start.clone();
+        for part in 1..parts {
+            let pivot = pivots[part * (pivots.len() + 1) / parts - 1].to_vec();
+            ranges.push(KeyRange { start, end: Bound::Excluded(pivot.clone()) });
+            start = Bound::Included(pivot);
+        }
+        ranges.push(KeyRange { start, end: range.end.clone() });
+        ranges
     }
 }
 
-/// Walks over a range, a chunk (about a page) at a time.
-#[derive(Debug)]
-pub struct Cursor<'s, P> {
-    _source: &'s P,
-}
-
-impl<P: PageSource> Cursor<'_, P> {
-    /// The next rows; `None` at the end. Chunks are in the cursor's direction, and so are the rows in a chunk.
-    pub async fn next(&mut self) -> Result<Option<Chunk>> {
-        todo!()
+fn bound_key(bound: &Bound<Vec<u8>>) -> Option<&[u8]> {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        Bound::Unbounded => None,
     }
 }
 
-/// Some rows of a tree, not yet decoded.
-#[derive(Debug, Clone)]
-pub struct Chunk {
-    pub(crate) schema: Arc<Schema>,
-    pub(crate) segments: Vec<Segment>,
+/// The share of an extent's rows, and its pages, between two keys. A page at an end counts half its rows.
+fn fraction_of(index: &Page, low: Option<&[u8]>, high: Option<&[u8]>) -> (f64, f64) {
+    let pages = index.rows();
+    let from = low.map_or(0, |low| index.find(low));
+    let to = high.map_or(pages.saturating_sub(1), |high| index.find(high));
+    let rows_of = |page: usize| f64::from(index.entry(page).1);
+    let total: f64 = (0..pages).map(rows_of).sum();
+    let mut rows: f64 = (from..=to.min(pages.saturating_sub(1))).map(rows_of).sum();
+    if low.is_some() {
+        rows -= rows_of(from) / 2.0;
+    }
+    if high.is_some() {
+        rows -= rows_of(to) / 2.0;
+    }
+    if from == to && low.is_some() && high.is_some() {
+        rows = rows_of(from).min(4.0);
+    }
+    (rows.max(1.0) / total.max(1.0), (to - from + 1) as f64)
 }
 
-/// Rows from one place.
-#[derive(Debug, Clone)]
-pub enum Segment {
-    /// Consecutive rows of a page; `reversed`: last one first.
-    Page { page: Arc<Page>, rows: Range<u32>, reversed: bool },
-    /// A row that is not (only) in a leaf: encoded key and value.
-    Row { key: Arc<[u8]>, value: Arc<[u8]> },
-}
-
-impl Chunk {
-    pub fn rows(&self) -> usize {
-        todo!()
-    }
-    pub fn segments(&self) -> &[Segment] {
-        &self.segments
-    }
-    /// Appends all rows of `columns` (indices into the schema), one builder a column.
-    pub fn append_to(&self, _columns: &[usize], _builders: &mut [ColumnBuilder]) -> Result<()> {
-        todo!()
-    }
-    /// Appends the given rows (indices into the chunk, ascending).
-    pub fn append_selected(&self, _columns: &[usize], _rows: &[u32], _builders: &mut [ColumnBuilder]) -> Result<()> {
-        todo!()
-    }
-    /// Decodes all rows of `columns`.
-    pub fn to_arrays(&self, _columns: &[usize]) -> Result<Vec<ArrayRef>> {
-        todo!()
+fn collect_pivots<'a>(inner: &'a Inner, range: &KeyRange, pivots: &mut Vec<&'a Key>) {
+    for (i, child) in inner.children.iter().enumerate() {
+        let (low, high) = inner.bounds(i);
+        let ends_before = high.is_some_and(|high| bound_key(&range.start).is_some_and(|start| **high <= *start));
+        let starts_after = low.is_some_and(|low| bound_key(&range.end).is_some_and(|end| **low >= *end));
+        if ends_before || starts_after {
+            continue;
+        }
+        if let Some(low) = low
+            && range.contains(low)
+            && bound_key(&range.start) != Some(&**low)
+        {
+            pivots.push(low);
+        }
+        if let Node::Inner(inner) = &**child {
+            collect_pivots(inner, range, pivots);
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::cache::Priority;
 use crate::codec::{Page, PageRef};
-use crate::store::Store;
+use crate::files::Files;
 use crate::{Result, Schema};
 
 /// Gives out verified pages. Implementations differ in what happens on a cache miss: block, or step aside.
@@ -32,12 +32,12 @@ pub trait PageSource: Send + Sync {
 /// Blocking reads through the store's cache, one page at a time.
 #[derive(Debug, Clone)]
 pub struct BlockingPages {
-    pub(crate) store: Store,
+    pub(crate) files: Arc<Files>,
 }
 
 impl PageSource for BlockingPages {
     async fn page(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
-        self.store.read_page(page, schema, priority)
+        self.files.read_page(page, schema, priority)
     }
 
     fn prefetch(&self, _pages: &[PageRef], _schema: &Arc<Schema>) {}

@@ -1,21 +1,93 @@
-//! The store: opening, snapshots, background work, checkpoints.
+//! The store: opening and recovery, snapshots, commits, closing. Background work is in `maintain`.
+//!
+//! Locks, in the order in which they are taken:
+//! 1. `maintenance`: one structural change at a time (flush, install, checkpoint);
+//! 2. `commit`: gives out sequence numbers, appends to the log and inserts into the active buffers;
+//! 3. `state`: the current version of every tree, held only to copy or swap a pointer.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 
-use keyaki_device::{Device, File};
+use keyaki_device::{Buffer, Device, File, Lock, OpenMode};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::cache::{Cache, Priority};
 use crate::codec::{Page, PageRef};
-use crate::read::Snapshot;
+pub(crate) use crate::files::Files;
+use crate::log::{Log, LogPosition};
+use crate::maintain::Work;
+use crate::read::{Snapshot, State, Version};
 use crate::source::BlockingPages;
-use crate::{Durability, Options, Result, Schema};
+use crate::space::Space;
+use crate::superblock::{RESERVED_BYTES, Superblock};
+use crate::tree::{Codecs, Inner};
+use crate::write::{Operation, TreeId, WriteBatch, decode};
+use crate::{Durability, Error, Options, Result, Schema, meta};
+
+/// The first tree id that [`Store::new_tree_id`] gives; lower ones are for whoever embeds the store.
+const FIRST_FREE_TREE: TreeId = 16;
 
 /// An open store. `Clone` gives another handle to the same one; the last handle's drop closes it (with a checkpoint, if
 /// nothing failed).
 #[derive(Debug, Clone)]
 pub struct Store {
-    _todo: (),
+    pub(crate) shared: Arc<Shared>,
+    _closer: Arc<Closer>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub options: Options,
+    pub files: Arc<Files>,
+    pub log: Log,
+    pub state: RwLock<Arc<State>>,
+    pub commit: Mutex<()>,
+    /// Newest sequence number whose messages are all in the buffers.
+    pub inserted: AtomicU64,
+    pub durability: Mutex<Durability>,
+    pub next_tree: AtomicU32,
+    pub maintenance: Mutex<Checkpointed>,
+    pub work: Mutex<Work>,
+    pub work_changed: Condvar,
+    /// Set by an I/O error that leaves unknown what is on the medium.
+    pub poisoned: Mutex<Option<String>>,
+    pub bytes_flushed: AtomicU64,
+    pub checkpoints: AtomicU64,
+    lock: Mutex<Option<Box<dyn Lock>>>,
+}
+
+/// The newest checkpoint on the medium: what it refers to must not be overwritten.
+#[derive(Debug)]
+pub(crate) struct Checkpointed {
+    pub generation: u64,
+    pub sequence: u64,
+    pub meta: (u64, u64),
+    #[expect(dead_code, reason = "held so that the checkpoint's extents are not freed")]
+    pub state: Arc<State>,
+}
+
+/// Closes the store when the last handle goes.
+#[derive(Debug)]
+struct Closer {
+    shared: Arc<Shared>,
+    background: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        self.shared.stop_background();
+        if let Some(thread) = self.background.lock().take() {
+            // A panicked thread has nothing left to do.
+            drop(thread.join());
+        }
+        if let Err(error) = self.shared.checkpoint() {
+            tracing::warn!(%error, "closing without a checkpoint; the log will be replayed at the next opening");
+        }
+        *self.shared.lock.lock() = None;
+    }
 }
 
 /// Counters since opening; bytes and calls.
@@ -34,64 +106,396 @@ pub struct StoreStats {
 
 impl Store {
     /// Opens the database directory `dir`, recovering it if it was not closed.
-    pub fn open(_device: Arc<dyn Device>, _dir: &Path, _options: Options) -> Result<Store> {
-        todo!()
+    ///
+    /// # Errors
+    /// `Locked` if it is open already, `Foreign`, `Version`, `Damaged`, device errors.
+    pub fn open(device: Arc<dyn Device>, dir: &Path, options: Options) -> Result<Store> {
+        check_options(&options)?;
+        let data_path = dir.join("data");
+        if !device.exists(&data_path)? {
+            if !options.create {
+                return Err(Error::Foreign { path: dir.to_path_buf(), detail: "no such database".into() });
+            }
+            prepare_directory(&*device, dir)?;
+        }
+        let lock = device.lock(&dir.join("LOCK")).map_err(|error| match error.is_locked() {
+            true => Error::Locked { path: dir.to_path_buf() },
+            false => error.into(),
+        })?;
+        if !device.exists(&data_path)? {
+            create(&*device, dir, &options)?;
+        }
+        let shared = Arc::new(recover(device, dir, options, lock)?);
+        let background = crate::maintain::spawn(&shared)?;
+        let closer = Closer { shared: shared.clone(), background: Mutex::new(Some(background)) };
+        Ok(Store { shared, _closer: Arc::new(closer) })
     }
+
     /// Everything acknowledged so far.
     pub fn snapshot(&self) -> Snapshot {
-        todo!()
+        self.shared.snapshot(|| self.shared.visible())
     }
+
     /// Also what is committed but not yet durable; for writers that must see their predecessors.
     pub fn latest(&self) -> Snapshot {
-        todo!()
+        self.shared.snapshot(|| self.shared.inserted.load(Ordering::Acquire))
     }
-    /// Writes everything out and recycles the log.
-    pub fn checkpoint(&self) -> Result<()> {
-        todo!()
+
+    /// Makes the batch visible and, as [`crate::Durability`] asks, durable; all of it or nothing. Returns its sequence
+    /// number. Blocks: call it from a thread that may wait.
+    ///
+    /// # Errors
+    /// `NoTree`, `TooLarge`; a full disk, after which commits may be tried again; `Poisoned`.
+    pub fn commit(&self, batch: WriteBatch) -> Result<u64> {
+        self.shared.commit(&batch)
     }
+
+    /// An id that no tree has had.
+    pub fn new_tree_id(&self) -> TreeId {
+        self.shared.next_tree.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Forgets cached pages (index pages too).
     pub fn drop_caches(&self) {
-        todo!()
+        self.shared.files.cache.clear();
     }
-    pub fn set_durability(&self, _durability: Durability) {
-        todo!()
+
+    pub fn set_durability(&self, durability: Durability) {
+        *self.shared.durability.lock() = durability;
+        self.shared.log.set_durability(durability);
     }
+
+    pub fn durability(&self) -> Durability {
+        *self.shared.durability.lock()
+    }
+
     pub fn stats(&self) -> StoreStats {
-        todo!()
+        let files = &self.shared.files;
+        let (used, length) = files.space.usage();
+        let (hits, misses) = files.cache.counters();
+        StoreStats {
+            pages_read: files.pages_read.load(Ordering::Relaxed),
+            cache_hits: hits,
+            cache_misses: misses,
+            cache_bytes: files.cache.usage().0 as u64,
+            buffer_bytes: self.shared.buffer_bytes() as u64,
+            data_bytes_used: used,
+            data_file_bytes: length,
+            bytes_flushed: self.shared.bytes_flushed.load(Ordering::Relaxed),
+            checkpoints: self.shared.checkpoints.load(Ordering::Relaxed),
+        }
     }
+
     /// Bytes of the data file that a tree uses.
-    pub fn tree_bytes(&self, _tree: u32) -> u64 {
-        todo!()
+    pub fn tree_bytes(&self, tree: TreeId) -> u64 {
+        let state = self.shared.state.read().clone();
+        let mut seen = std::collections::HashSet::new();
+        let mut bytes = 0;
+        if let Some(version) = state.trees.get(&tree) {
+            version.root.visit_extents(&mut |extent| {
+                if seen.insert(extent.meta.offset) {
+                    bytes += extent.meta.len;
+                }
+            });
+        }
+        bytes
     }
+
     pub fn options(&self) -> &Options {
-        todo!()
+        &self.shared.options
     }
+
     pub fn device(&self) -> &Arc<dyn Device> {
-        todo!()
+        &self.shared.files.device
     }
+
     /// The file that [`PageRef`]s point into.
     pub fn data_file(&self) -> &Arc<dyn File> {
-        todo!()
+        &self.shared.files.data
     }
+
     pub fn cache(&self) -> &Cache {
-        todo!()
+        &self.shared.files.cache
     }
+
+    pub(crate) fn files(&self) -> &Arc<Files> {
+        &self.shared.files
+    }
+
     /// Pages read with blocking calls.
     pub fn blocking(&self) -> BlockingPages {
-        BlockingPages { store: self.clone() }
+        BlockingPages { files: self.shared.files.clone() }
     }
+
     /// Checks the bytes read for `page` and puts it into the cache.
-    pub fn admit(
-        &self,
-        _bytes: &[u8],
-        _page: PageRef,
-        _schema: &Arc<Schema>,
-        _priority: Priority,
-    ) -> Result<Arc<Page>> {
-        todo!()
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub fn admit(&self, bytes: &[u8], page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
+        self.shared.files.admit(bytes, page, schema, priority)
     }
+
     /// The page from the cache, or read now (blocking) and put there.
-    pub fn read_page(&self, _page: PageRef, _schema: &Arc<Schema>, _priority: Priority) -> Result<Arc<Page>> {
-        todo!()
+    ///
+    /// # Errors
+    /// Device errors, [`Error::Damaged`].
+    pub fn read_page(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
+        self.shared.files.read_page(page, schema, priority)
+    }
+}
+
+fn check_options(options: &Options) -> Result<()> {
+    let wrong = if options.page_bytes == 0 || !options.page_bytes.is_multiple_of(4096) {
+        "page_bytes must be a multiple of 4096"
+    } else if options.leaf_bytes < options.page_bytes || options.leaf_bytes > 1 << 30 {
+        "leaf_bytes must lie between page_bytes and 1 GiB"
+    } else if options.fan_out < 2 {
+        "fan_out must be at least 2"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Invalid(wrong.into()))
+}
+
+/// Makes the directory, unless it is there; other people's files in it are not touched.
+fn prepare_directory(device: &dyn Device, dir: &Path) -> Result<()> {
+    if !device.exists(dir)? {
+        device.create_dir(dir)?;
+        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            device.sync_dir(parent)?;
+        }
+    }
+    let ours = |name: &String| matches!(name.as_str(), "LOCK" | "data.new" | "tmp") || name.starts_with("log-");
+    match device.list(dir)?.into_iter().find(|name| !ours(name)) {
+        Some(other) => Err(Error::Foreign {
+            path: dir.to_path_buf(),
+            detail: format!("the directory is not a database, and not empty (it has \"{other}\")"),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// An empty data file: written under another name, so that a crash leaves either nothing or all of it.
+fn create(device: &dyn Device, dir: &Path, options: &Options) -> Result<()> {
+    for name in device.list(dir)?.iter().filter(|name| *name == "data.new" || name.starts_with("log-")) {
+        device.remove(&dir.join(name))?;
+    }
+    let new = dir.join("data.new");
+    let file = device.open(&new, OpenMode::CreateNew)?;
+    file.allocate(0, RESERVED_BYTES + 4096)?;
+    let meta = meta::encode(&State::default(), FIRST_FREE_TREE);
+    let mut buffer = Buffer::zeroed(4096);
+    buffer[..meta.len()].copy_from_slice(&meta);
+    file.write_at(RESERVED_BYTES, &buffer)?;
+    file.sync_data()?;
+    let superblock = Superblock {
+        generation: 1,
+        sequence: 0,
+        log: LogPosition::default(),
+        meta_offset: RESERVED_BYTES,
+        meta_len: meta.len() as u64,
+        meta_hash: xxhash_rust::xxh3::xxh3_64(&meta),
+        page_bytes: options.page_bytes as u32,
+    };
+    superblock.write(&*file)?;
+    drop(file);
+    device.rename(&new, &dir.join("data"))?;
+    device.sync_dir(dir)?;
+    Ok(())
+}
+
+fn recover(device: Arc<dyn Device>, dir: &Path, mut options: Options, lock: Box<dyn Lock>) -> Result<Shared> {
+    let data_path = dir.join("data");
+    let data = device.open(&data_path, OpenMode::ReadWrite)?;
+    let superblock = Superblock::read(&*data)?;
+    options.page_bytes = superblock.page_bytes as usize;
+    check_options(&options).map_err(|_| damaged_meta(&data_path, &superblock, "wrong page length"))?;
+    let bytes = read_meta(&*data, &data_path, &superblock)?;
+    let in_meta = |error: Error| damaged_meta(&data_path, &superblock, &error.to_string());
+    let meta_space = (superblock.meta_offset, superblock.meta_len.next_multiple_of(4096));
+    let mut used = meta::used_space(&bytes).map_err(in_meta)?;
+    used.push(meta_space);
+    let files = Arc::new(Files {
+        device: device.clone(),
+        space: Space::new(data.clone(), used)?,
+        data,
+        data_path: data_path.clone(),
+        cache: Cache::new(options.cache_bytes),
+        upserts: options.upserts.clone(),
+        page_bytes: superblock.page_bytes,
+        pages_read: AtomicU64::new(0),
+    });
+    let (state, next_tree) = meta::decode(&bytes, &files).map_err(in_meta)?;
+    let checkpointed = Checkpointed {
+        generation: superblock.generation,
+        sequence: superblock.sequence,
+        meta: meta_space,
+        state: Arc::new(state.clone()),
+    };
+
+    let mut replay = Replay { state, next_tree, inserted: superblock.sequence };
+    let first = superblock.sequence + 1;
+    let log = Log::open(device, dir, superblock.log, first, options.durability, &mut |sequence, payload| {
+        replay.apply(sequence, payload)
+    })?;
+    Ok(Shared {
+        files,
+        log,
+        state: RwLock::new(Arc::new(replay.state)),
+        commit: Mutex::new(()),
+        inserted: AtomicU64::new(replay.inserted),
+        durability: Mutex::new(options.durability),
+        next_tree: AtomicU32::new(replay.next_tree),
+        maintenance: Mutex::new(checkpointed),
+        work: Mutex::default(),
+        work_changed: Condvar::new(),
+        poisoned: Mutex::new(None),
+        bytes_flushed: AtomicU64::new(0),
+        checkpoints: AtomicU64::new(0),
+        lock: Mutex::new(Some(lock)),
+        options,
+    })
+}
+
+fn damaged_meta(path: &Path, superblock: &Superblock, detail: &str) -> Error {
+    let (path, detail) = (path.to_path_buf(), detail.to_string());
+    Error::Damaged { path, what: "checkpoint metadata", offset: superblock.meta_offset, detail }
+}
+
+fn read_meta(data: &dyn File, path: &Path, superblock: &Superblock) -> Result<Vec<u8>> {
+    let end = superblock.meta_offset.checked_add(superblock.meta_len);
+    if end.is_none_or(|end| end > data.len().unwrap_or(0)) {
+        return Err(damaged_meta(path, superblock, "it lies beyond the end of the file"));
+    }
+    let mut buffer = Buffer::zeroed((superblock.meta_len as usize).next_multiple_of(4096));
+    data.read_at(superblock.meta_offset, &mut buffer)?;
+    let bytes = &buffer[..superblock.meta_len as usize];
+    if xxhash_rust::xxh3::xxh3_64(bytes) != superblock.meta_hash {
+        return Err(damaged_meta(path, superblock, "wrong checksum"));
+    }
+    Ok(bytes.to_vec())
+}
+
+/// State being rebuilt from the log.
+struct Replay {
+    state: State,
+    next_tree: TreeId,
+    inserted: u64,
+}
+
+impl Replay {
+    fn apply(&mut self, sequence: u64, payload: &[u8]) -> Result<()> {
+        let mut state = Cow::Borrowed(&self.state);
+        apply(&mut state, sequence, payload)?;
+        if let Cow::Owned(changed) = state {
+            self.state = changed;
+        }
+        if let Some((&newest, _)) = self.state.trees.last_key_value() {
+            self.next_tree = self.next_tree.max(newest + 1);
+        }
+        self.inserted = sequence;
+        Ok(())
+    }
+}
+
+/// Applies a commit to the active buffers, which versions of a state share, and to the set of trees, for which the state
+/// is copied.
+pub(crate) fn apply(state: &mut Cow<'_, State>, sequence: u64, payload: &[u8]) -> Result<()> {
+    let mut index = 0;
+    decode(payload, |operation| {
+        match operation {
+            Operation::Message { tree, key, message } => {
+                let version = state.trees.get(&tree).ok_or(Error::NoTree(tree))?;
+                version.active.insert(key, sequence, index, message);
+                index += 1;
+            }
+            Operation::CreateTree { tree, schema } => {
+                let version = Version::new(Arc::new(Codecs::new(schema)), Arc::new(Inner::empty()));
+                state.to_mut().trees.insert(tree, Arc::new(version));
+            }
+            Operation::DropTree { tree } => drop(state.to_mut().trees.remove(&tree)),
+        }
+        Ok(())
+    })
+}
+
+/// Checks, before anything is written, that a commit can be applied; tells whether it creates or drops trees.
+pub(crate) fn check(state: &State, payload: &[u8]) -> Result<bool> {
+    let mut created: Vec<(TreeId, bool)> = Vec::new();
+    decode(payload, |operation| {
+        let known = |tree: TreeId| match created.iter().rev().find(|(other, _)| *other == tree) {
+            Some((_, exists)) => *exists,
+            None => state.trees.contains_key(&tree),
+        };
+        match operation {
+            Operation::Message { tree, .. } | Operation::DropTree { tree } if !known(tree) => Err(Error::NoTree(tree)),
+            Operation::CreateTree { tree, .. } if known(tree) => {
+                Err(Error::Invalid(format!("tree {tree} exists already")))
+            }
+            Operation::CreateTree { tree, .. } => {
+                created.push((tree, true));
+                Ok(())
+            }
+            Operation::DropTree { tree } => {
+                created.push((tree, false));
+                Ok(())
+            }
+            Operation::Message { .. } => Ok(()),
+        }
+    })?;
+    Ok(!created.is_empty())
+}
+
+impl Shared {
+    /// The newest sequence number that readers may see.
+    pub fn visible(&self) -> u64 {
+        let inserted = self.inserted.load(Ordering::Acquire);
+        match *self.durability.lock() {
+            Durability::Full => inserted.min(self.log.durable()),
+            Durability::Normal | Durability::Off => inserted,
+        }
+    }
+
+    fn snapshot(&self, sequence: impl Fn() -> u64) -> Snapshot {
+        // While the state is held no fresh buffers can take its place, so that every commit up to the number read here
+        // is in these buffers.
+        let state = self.state.read();
+        let sequence = sequence();
+        Snapshot { sequence, state: state.clone(), files: self.files.clone() }
+    }
+
+    /// # Errors
+    /// `Poisoned`.
+    pub fn check_poison(&self) -> Result<()> {
+        match &*self.poisoned.lock() {
+            Some(cause) => Err(Error::Poisoned { cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn commit(&self, batch: &WriteBatch) -> Result<u64> {
+        batch.check()?;
+        self.check_poison()?;
+        self.wait_for_room()?;
+        let sequence = {
+            let _commit = self.commit.lock();
+            let state = self.state.read().clone();
+            let changes_trees = check(&state, &batch.bytes)?;
+            let sequence = self.inserted.load(Ordering::Relaxed) + 1;
+            self.log.append(sequence, &batch.bytes)?;
+            if changes_trees {
+                let mut current = self.state.write();
+                let mut changed = Cow::Borrowed(&**current);
+                apply(&mut changed, sequence, &batch.bytes)?;
+                *current = Arc::new(changed.into_owned());
+            } else {
+                apply(&mut Cow::Borrowed(&*state), sequence, &batch.bytes)?;
+            }
+            self.inserted.store(sequence, Ordering::Release);
+            sequence
+        };
+        self.request_work();
+        self.log.commit(sequence)?;
+        Ok(sequence)
     }
 }

@@ -1,0 +1,143 @@
+//! Rows of a tree, found but not yet decoded.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+
+use crate::codec::{ColumnBuilder, Page};
+use crate::tree::Codecs;
+use crate::{Result, Schema};
+
+/// Some rows of a tree, not yet decoded.
+#[derive(Debug, Clone)]
+pub struct Chunk {
+    pub(crate) codecs: Arc<Codecs>,
+    pub(crate) segments: Vec<Segment>,
+}
+
+/// Rows from one place.
+#[derive(Debug, Clone)]
+pub enum Segment {
+    /// Consecutive rows of a page; `reversed`: last one first.
+    Page { page: Arc<Page>, rows: Range<u32>, reversed: bool },
+    /// A row that is not (only) in a leaf: encoded key and value.
+    Row { key: Arc<[u8]>, value: Arc<[u8]> },
+}
+
+impl Segment {
+    fn rows(&self) -> usize {
+        match self {
+            Segment::Page { rows, .. } => rows.len(),
+            Segment::Row { .. } => 1,
+        }
+    }
+}
+
+impl Chunk {
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.codecs.schema
+    }
+
+    pub fn rows(&self) -> usize {
+        self.segments.iter().map(Segment::rows).sum()
+    }
+
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    pub(crate) fn reverse(&mut self) {
+        self.segments.reverse();
+        for segment in &mut self.segments {
+            if let Segment::Page { reversed, .. } = segment {
+                *reversed = !*reversed;
+            }
+        }
+    }
+
+    /// Appends all rows of `columns` (indices into the schema), one builder a column.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] if a message's bytes are not a row of this tree.
+    pub fn append_to(&self, columns: &[usize], builders: &mut [ColumnBuilder]) -> Result<()> {
+        for segment in &self.segments {
+            match segment {
+                Segment::Page { page, rows, reversed: false } => {
+                    let rows = rows.start as usize..rows.end as usize;
+                    for (&column, builder) in columns.iter().zip(&mut *builders) {
+                        page.append_to(column, rows.clone(), builder);
+                    }
+                }
+                Segment::Page { page, rows, reversed: true } => {
+                    for (&column, builder) in columns.iter().zip(&mut *builders) {
+                        for row in rows.clone().rev() {
+                            page.append_to(column, row as usize..row as usize + 1, builder);
+                        }
+                    }
+                }
+                Segment::Row { key, value } => self.append_row(key, value, columns, builders)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn append_row(&self, key: &[u8], value: &[u8], columns: &[usize], builders: &mut [ColumnBuilder]) -> Result<()> {
+        for (&column, builder) in columns.iter().zip(builders) {
+            if column < self.codecs.schema.key_columns() {
+                self.codecs.key.append_to(key, column, builder)?;
+            } else {
+                self.codecs.row.append_to(value, column, builder)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the given rows (indices into the chunk, ascending).
+    ///
+    /// # Errors
+    /// As [`Chunk::append_to`].
+    pub fn append_selected(&self, columns: &[usize], rows: &[u32], builders: &mut [ColumnBuilder]) -> Result<()> {
+        let mut rest = rows;
+        let mut base = 0;
+        let mut in_page = Vec::new();
+        for segment in &self.segments {
+            let end = base + segment.rows() as u32;
+            let (here, later) = rest.split_at(rest.partition_point(|&row| row < end));
+            rest = later;
+            match segment {
+                _ if here.is_empty() => {}
+                Segment::Page { page, rows, reversed: false } => {
+                    in_page.clear();
+                    in_page.extend(here.iter().map(|row| rows.start + row - base));
+                    for (&column, builder) in columns.iter().zip(&mut *builders) {
+                        page.append_selected(column, &in_page, builder);
+                    }
+                }
+                Segment::Page { page, rows, reversed: true } => {
+                    for (&column, builder) in columns.iter().zip(&mut *builders) {
+                        for row in here {
+                            let row = (rows.end - 1 - (row - base)) as usize;
+                            page.append_to(column, row..row + 1, builder);
+                        }
+                    }
+                }
+                Segment::Row { key, value } => self.append_row(key, value, columns, builders)?,
+            }
+            base = end;
+        }
+        Ok(())
+    }
+
+    /// Decodes all rows of `columns`.
+    ///
+    /// # Errors
+    /// As [`Chunk::append_to`].
+    pub fn to_arrays(&self, columns: &[usize]) -> Result<Vec<ArrayRef>> {
+        let rows = self.rows();
+        let types = self.codecs.schema.columns();
+        let mut builders: Vec<_> = columns.iter().map(|&column| ColumnBuilder::new(types[column].ty, rows)).collect();
+        self.append_to(columns, &mut builders)?;
+        Ok(builders.iter_mut().map(ColumnBuilder::finish).collect())
+    }
+}

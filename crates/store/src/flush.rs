@@ -1,0 +1,428 @@
+//! Sinking messages: buffers become runs, runs are handed down, leaves are rebuilt (Bε-tree paper, section 1).
+//!
+//! Handing down is by reference: a child gets the parts of its parent's runs that lie in its key range; nothing is
+//! rewritten. Messages are rewritten only when a node holds too many runs (they are merged into one) or when they reach a
+//! leaf (leaf and messages become new leaves). When a node's pending bytes exceed its budget, the child with the most of
+//! them gets its share.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+
+use crate::buffer::RootBuffer;
+use crate::codec::{ColumnBuilder, MessageKind, RunColumns};
+use crate::cursor::Cursor;
+use crate::extent::{Extent, ExtentWriter};
+use crate::overlay::{Change, OverlayBuilder, encode_operands};
+use crate::read::{TreeView, Version};
+use crate::source::{BlockingPages, block_on};
+use crate::store::Files;
+use crate::tree::{Codecs, Inner, Key, Node, Part, Run};
+use crate::write::TreeId;
+use crate::{KeyRange, Options, Priority, Result};
+
+/// Rows that are turned into pages at a time.
+const BATCH_ROWS: usize = 16 << 10;
+
+/// Restructures one tree. Works on copies; the caller publishes the result.
+pub(crate) struct Flusher<'a> {
+    pub tree: TreeId,
+    pub codecs: &'a Arc<Codecs>,
+    pub files: &'a Arc<Files>,
+    pub options: &'a Options,
+}
+
+impl Flusher<'_> {
+    fn writer(&self, target_bytes: usize) -> ExtentWriter {
+        ExtentWriter::new(self.tree, self.codecs, self.files, self.options.page_bytes, target_bytes)
+    }
+
+    /// The tree `root` with the messages of `buffer`, which are newer than all in it.
+    pub fn flush_buffer(&self, root: &Inner, buffer: &RootBuffer) -> Result<Inner> {
+        let mut overlay = OverlayBuilder::default();
+        overlay.add_buffer(buffer, &KeyRange::all(), u64::MAX);
+        let changes = overlay.build(&self.files.upserts)?;
+        if let Some(root) = self.straight_to_leaf(root, &changes)? {
+            return Ok(root);
+        }
+        let run = self.write_run(changes.into_iter())?;
+        let mut root = root.clone();
+        root.runs.insert(0, run);
+        self.settle_root(root)
+    }
+
+    /// If all changes are bound for one leaf and no older message waits for it above: rebuilds that leaf with them.
+    fn straight_to_leaf(&self, root: &Inner, changes: &[(Key, Change)]) -> Result<Option<Inner>> {
+        let (Some((first, _)), Some((last, _))) = (changes.first(), changes.last()) else {
+            return Ok(Some(root.clone()));
+        };
+        let bytes: usize = changes.iter().map(|(key, change)| key.len() + change_bytes(change)).sum();
+        let mut node = root;
+        let mut slots = Vec::new();
+        loop {
+            let child = node.child_of(first);
+            let parts = node.runs.iter().flat_map(|run| &run.parts);
+            let pending = parts.into_iter().any(|part| part.overlaps(Some(first), None) && *part.first() <= **last);
+            if child != node.child_of(last) || pending {
+                return Ok(None);
+            }
+            slots.push(child);
+            match &*node.children[child] {
+                Node::Inner(inner) => node = inner,
+                Node::Leaf(extent) => {
+                    // Small batches wait for company, unless the leaf is small too (or they only add to its end).
+                    let leaf_bytes = extent.as_ref().map_or(0, |extent| extent.meta.len as usize);
+                    if bytes < leaf_bytes / 8 {
+                        return Ok(None);
+                    }
+                    break;
+                }
+            }
+        }
+        let root = self.rebuild_path(root, &slots, changes)?;
+        Ok(Some(self.grow(root)?))
+    }
+
+    fn rebuild_path(&self, inner: &Inner, slots: &[usize], changes: &[(Key, Change)]) -> Result<Inner> {
+        let mut inner = inner.clone();
+        let slot = slots[0];
+        let replacement = match &*inner.children[slot] {
+            Node::Leaf(extent) => self.rebuild_leaf(extent.as_ref(), changes.to_vec())?,
+            Node::Inner(child) => self.divide(self.rebuild_path(child, &slots[1..], changes)?)?,
+        };
+        replace_child(&mut inner, slot, replacement);
+        Ok(inner)
+    }
+
+    /// Adds bulk-loaded extents, newer than everything in the tree.
+    pub fn add_loaded(&self, root: &Inner, extents: Vec<Arc<Extent>>) -> Result<Inner> {
+        if extents.is_empty() {
+            return Ok(root.clone());
+        }
+        if root.is_empty() {
+            let children =
+                extents.into_iter().map(|extent| (extent.meta.first.clone(), Arc::new(Node::Leaf(Some(extent)))));
+            return self.grow(inner_of(children.collect(), Vec::new()));
+        }
+        let mut root = root.clone();
+        root.runs.insert(0, Run { parts: extents.into_iter().map(Part::whole).collect() });
+        self.settle_root(root)
+    }
+
+    /// Brings every node within its budget.
+    fn settle_root(&self, root: Inner) -> Result<Inner> {
+        let root = self.settle(root)?;
+        self.grow(root)
+    }
+
+    fn settle(&self, mut node: Inner) -> Result<Inner> {
+        loop {
+            if node.pending_bytes() <= self.options.node_buffer_bytes as u64 {
+                if node.runs.len() > self.options.runs_per_node {
+                    self.merge_runs(&mut node)?;
+                }
+                return Ok(node);
+            }
+            let Some((slot, share)) = self.heaviest_child(&node)? else { return Ok(node) };
+            let rest = self.remainder(&node, slot)?;
+            let replacement = match &*node.children[slot] {
+                Node::Leaf(extent) => {
+                    let changes = self.resolve(&share)?;
+                    self.rebuild_leaf(extent.as_ref(), changes)?
+                }
+                Node::Inner(child) => {
+                    let mut child = child.clone();
+                    child.runs.splice(0..0, share);
+                    self.divide(self.settle(child)?)?
+                }
+            };
+            node.runs = rest;
+            replace_child(&mut node, slot, replacement);
+        }
+    }
+
+    /// The child with the most pending bytes, and its share of each run.
+    fn heaviest_child(&self, node: &Inner) -> Result<Option<(usize, Vec<Run>)>> {
+        let mut best: Option<(u64, usize, Vec<Run>)> = None;
+        for slot in 0..node.children.len() {
+            let (low, high) = node.bounds(slot);
+            let share = self.clip_runs(&node.runs, low, high)?;
+            let bytes = share.iter().flat_map(|run| &run.parts).map(|part| part.bytes.max(1)).sum();
+            if bytes > 0 && best.as_ref().is_none_or(|(most, ..)| bytes > *most) {
+                best = Some((bytes, slot, share));
+            }
+        }
+        Ok(best.map(|(_, slot, share)| (slot, share)))
+    }
+
+    /// A node's runs without what is bound for child `slot`.
+    fn remainder(&self, node: &Inner, slot: usize) -> Result<Vec<Run>> {
+        let (low, high) = node.bounds(slot);
+        let mut below = match low {
+            Some(low) => self.clip_runs_aligned(&node.runs, None, Some(low))?,
+            None => node.runs.iter().map(|_| Run { parts: Vec::new() }).collect(),
+        };
+        if let Some(high) = high {
+            for (run, above) in below.iter_mut().zip(self.clip_runs_aligned(&node.runs, Some(high), None)?) {
+                run.parts.extend(above.parts);
+            }
+        }
+        below.retain(|run| !run.parts.is_empty());
+        Ok(below)
+    }
+
+    /// Each run cut to `[low, high)`; runs without messages there are left out.
+    fn clip_runs(&self, runs: &[Run], low: Option<&Key>, high: Option<&Key>) -> Result<Vec<Run>> {
+        let mut clipped = self.clip_runs_aligned(runs, low, high)?;
+        clipped.retain(|run| !run.parts.is_empty());
+        Ok(clipped)
+    }
+
+    fn clip_runs_aligned(&self, runs: &[Run], low: Option<&Key>, high: Option<&Key>) -> Result<Vec<Run>> {
+        let clip = |run: &Run| {
+            let parts = run.overlapping(low.map(|low| &**low), high.map(|high| &**high));
+            Ok(Run { parts: parts.map(|part| self.clip(part, low, high)).collect::<Result<_>>()? })
+        };
+        runs.iter().map(clip).collect()
+    }
+
+    fn clip(&self, part: &Part, low: Option<&Key>, high: Option<&Key>) -> Result<Part> {
+        let meta = &part.extent.meta;
+        let new_low = low.filter(|low| **low > meta.first && part.low.as_ref().is_none_or(|own| own < *low));
+        let new_high = high.filter(|high| **high <= meta.last && part.high.as_ref().is_none_or(|own| own > *high));
+        if new_low.is_none() && new_high.is_none() {
+            return Ok(part.clone());
+        }
+        let low = new_low.or(part.low.as_ref()).cloned();
+        let high = new_high.or(part.high.as_ref()).cloned();
+        let index = self.files.read_page(part.extent.index(), &self.codecs.schema, Priority::Index)?;
+        let from = low.as_ref().map_or(0, |low| index.find(low));
+        let to = high.as_ref().map_or(index.rows() - 1, |high| index.find(high));
+        let (mut bytes, mut rows) = (0, 0);
+        for page in from..=to {
+            let (reference, page_rows) = index.entry(page);
+            let share = if (page == from && low.is_some()) || (page == to && high.is_some()) { 2 } else { 1 };
+            bytes += u64::from(reference.len) / share;
+            rows += u64::from(page_rows) / share;
+        }
+        Ok(Part { extent: part.extent.clone(), low, high, bytes, rows: rows.max(1) })
+    }
+
+    /// Merges all runs of a node into one.
+    fn merge_runs(&self, node: &mut Inner) -> Result<()> {
+        let changes = self.resolve(&node.runs)?;
+        node.runs = vec![self.write_run(changes.into_iter())?];
+        Ok(())
+    }
+
+    /// The messages of `runs` (newest first), one change a key.
+    fn resolve(&self, runs: &[Run]) -> Result<Vec<(Key, Change)>> {
+        let mut overlay = OverlayBuilder::default();
+        for part in runs.iter().flat_map(|run| &run.parts) {
+            let index = self.files.read_page(part.extent.index(), &self.codecs.schema, Priority::Index)?;
+            let from = part.low.as_ref().map_or(0, |low| index.find(low));
+            for number in from..index.rows() {
+                if number > 0 && part.high.as_ref().is_some_and(|high| index.fence(number) >= &**high) {
+                    break;
+                }
+                let page = self.files.read_page(index.entry(number).0, &self.codecs.schema, Priority::Scan)?;
+                let start = part.low.as_ref().map_or(0, |low| page.lower_bound(low, false));
+                let end = part.high.as_ref().map_or(page.rows(), |high| page.lower_bound(high, false));
+                overlay.add_page(&page, start..end.max(start));
+            }
+        }
+        overlay.build(&self.files.upserts)
+    }
+
+    /// Writes changes (ascending) as a run.
+    fn write_run(&self, changes: impl Iterator<Item = (Key, Change)>) -> Result<Run> {
+        let mut writer = self.writer(self.options.leaf_bytes);
+        let mut rows = Rows::new(self.codecs);
+        for (key, change) in changes {
+            rows.push_message(&key, &change)?;
+            if rows.len() >= BATCH_ROWS {
+                rows.write(&mut writer)?;
+            }
+        }
+        rows.write(&mut writer)?;
+        Ok(Run { parts: writer.finish()?.into_iter().map(Part::whole).collect() })
+    }
+
+    /// A leaf with changes applied: the leaves that replace it, with their lowest keys.
+    fn rebuild_leaf(&self, extent: Option<&Arc<Extent>>, changes: Vec<(Key, Change)>) -> Result<Vec<(Key, Arc<Node>)>> {
+        let change_bytes: usize = changes.iter().map(|(key, change)| key.len() + change_bytes(change)).sum();
+        let old_bytes = extent.map_or(0, |extent| extent.meta.len as usize);
+        // Leaves of equal length, none above the target. (Encoded rows are shorter than messages; a guess of a half.)
+        let total = old_bytes + change_bytes / 2;
+        let target = total / total.div_ceil(self.options.leaf_bytes).max(1);
+        let mut writer = self.writer(target.max(self.options.page_bytes));
+
+        // The leaf as a tree of its own, with the changes as its only messages.
+        let root = Inner::new(Vec::new(), vec![Arc::new(Node::Leaf(extent.cloned()))], Vec::new());
+        let version = Arc::new(Version::new(self.codecs.clone(), Arc::new(root)));
+        let view = TreeView { tree: self.tree, sequence: u64::MAX, version, files: self.files.clone() };
+        let pages = BlockingPages { files: self.files.clone() };
+        let index = match extent {
+            Some(extent) => {
+                self.files.read_extent(extent, &self.codecs.schema)?;
+                Some(self.files.read_page(extent.index(), &self.codecs.schema, Priority::Index)?)
+            }
+            None => None,
+        };
+        let mut cursor = Cursor::over_leaf(view, &pages, index, VecDeque::from(changes));
+        let mut rows = Rows::new(self.codecs);
+        while let Some(chunk) = block_on(cursor.next())? {
+            chunk.append_to(&rows.all, &mut rows.builders)?;
+            if rows.len() >= BATCH_ROWS {
+                rows.write(&mut writer)?;
+            }
+        }
+        rows.write(&mut writer)?;
+        let leaves = writer.finish()?;
+        Ok(leaves.into_iter().map(|leaf| (leaf.meta.first.clone(), Arc::new(Node::Leaf(Some(leaf))))).collect())
+    }
+
+    /// Splits a node with too many children; each part with its lowest key.
+    fn divide(&self, node: Inner) -> Result<Vec<(Key, Arc<Node>)>> {
+        let most = self.options.fan_out.max(2);
+        let count = node.children.len();
+        let low: Key = Key::from([].as_slice());
+        if count <= 2 * most {
+            return Ok(vec![(low, Arc::new(Node::Inner(node)))]);
+        }
+        let nodes = count.div_ceil(most);
+        let mut divided = Vec::with_capacity(nodes);
+        for i in 0..nodes {
+            let (from, to) = (i * count / nodes, (i + 1) * count / nodes);
+            let first = from.checked_sub(1).map(|pivot| &node.pivots[pivot]);
+            let runs = self.clip_runs(&node.runs, first, node.pivots.get(to - 1))?;
+            let inner = Inner::new(node.pivots[from..to - 1].to_vec(), node.children[from..to].to_vec(), runs);
+            divided.push((first.cloned().unwrap_or_else(|| low.clone()), Arc::new(Node::Inner(inner))));
+        }
+        Ok(divided)
+    }
+
+    /// Adds levels above a root with too many children.
+    fn grow(&self, mut root: Inner) -> Result<Inner> {
+        loop {
+            let divided = self.divide(root)?;
+            if let [(_, only)] = divided.as_slice()
+                && let Node::Inner(inner) = &**only
+            {
+                return Ok(inner.clone());
+            }
+            root = inner_of(divided, Vec::new());
+        }
+    }
+}
+
+/// An inner node over children with their lowest keys; the first one's does not matter.
+fn inner_of(children: Vec<(Key, Arc<Node>)>, runs: Vec<Run>) -> Inner {
+    let pivots = children.iter().skip(1).map(|(low, _)| low.clone()).collect();
+    Inner::new(pivots, children.into_iter().map(|(_, child)| child).collect(), runs)
+}
+
+/// Puts `replacement` (nodes with their lowest keys) in the place of child `slot`; the first takes over its lower bound.
+fn replace_child(node: &mut Inner, slot: usize, replacement: Vec<(Key, Arc<Node>)>) {
+    if replacement.is_empty() {
+        if node.children.len() == 1 {
+            node.children[0] = Arc::new(Node::Leaf(None));
+        } else {
+            // The neighbour's range grows over the emptied child's.
+            node.children.remove(slot);
+            node.pivots.remove(slot.saturating_sub(1));
+        }
+    } else {
+        let pivots: Vec<Key> = replacement.iter().skip(1).map(|(low, _)| low.clone()).collect();
+        node.pivots.splice(slot..slot, pivots);
+        node.children.splice(slot..=slot, replacement.into_iter().map(|(_, child)| child));
+    }
+    node.recount();
+}
+
+fn change_bytes(change: &Change) -> usize {
+    match change {
+        Change::Insert(value) => value.len(),
+        Change::Delete => 0,
+        Change::Upserts(upserts) => upserts.iter().map(|(_, operand)| operand.len() + 8).sum(),
+    }
+}
+
+/// Rows or messages being gathered into columns.
+struct Rows<'a> {
+    codecs: &'a Codecs,
+    /// All columns.
+    all: Vec<usize>,
+    builders: Vec<ColumnBuilder>,
+    /// Only for messages.
+    messages: RunColumns,
+}
+
+impl<'a> Rows<'a> {
+    fn new(codecs: &'a Codecs) -> Self {
+        let columns = codecs.schema.columns();
+        Rows {
+            codecs,
+            all: (0..columns.len()).collect(),
+            builders: columns.iter().map(|column| ColumnBuilder::new(column.ty, 1024)).collect(),
+            messages: RunColumns { kinds: Vec::new(), operands: Vec::new() },
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.builders[0].len()
+    }
+
+    fn push_message(&mut self, key: &[u8], change: &Change) -> Result<()> {
+        let keys = self.codecs.schema.key_columns();
+        for (column, builder) in self.builders.iter_mut().enumerate() {
+            match change {
+                _ if column < keys => self.codecs.key.append_to(key, column, builder)?,
+                Change::Insert(value) => self.codecs.row.append_to(value, column, builder)?,
+                Change::Delete | Change::Upserts(_) => builder.append_nulls(1),
+            }
+        }
+        let (kind, operands) = match change {
+            Change::Insert(_) => (MessageKind::Insert, Vec::new()),
+            Change::Delete => (MessageKind::Delete, Vec::new()),
+            Change::Upserts(upserts) => (MessageKind::Upsert, encode_operands(upserts)),
+        };
+        self.messages.kinds.push(kind);
+        self.messages.operands.push(operands);
+        Ok(())
+    }
+
+    fn write(&mut self, writer: &mut ExtentWriter) -> Result<()> {
+        if self.len() == 0 {
+            return Ok(());
+        }
+        let columns: Vec<ArrayRef> = self.builders.iter_mut().map(ColumnBuilder::finish).collect();
+        let messages = RunColumns {
+            kinds: std::mem::take(&mut self.messages.kinds),
+            operands: std::mem::take(&mut self.messages.operands),
+        };
+        let messages = (!messages.kinds.is_empty()).then_some(&messages);
+        writer.write(&columns, messages, 0, true)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_are_replaced_in_place() {
+        let key = |text: &str| Key::from(text.as_bytes());
+        let leaf = || Arc::new(Node::Leaf(None));
+        let mut node = Inner::new(vec![key("b"), key("c")], vec![leaf(), leaf(), leaf()], Vec::new());
+        replace_child(&mut node, 1, vec![(key("b"), leaf()), (key("bm"), leaf())]);
+        assert_eq!(node.pivots, [key("b"), key("bm"), key("c")]);
+        replace_child(&mut node, 0, Vec::new());
+        assert_eq!(node.pivots, [key("bm"), key("c")]);
+        replace_child(&mut node, 2, Vec::new());
+        assert_eq!(node.pivots, [key("bm")]);
+        assert_eq!(node.children.len(), 2);
+    }
+}

@@ -1,0 +1,252 @@
+//! The plain key-value store: a tree of one bytes key and one bytes value.
+
+use std::ops::{Bound, RangeBounds};
+
+use crate::chunk::{Chunk, Segment};
+use crate::read::TreeView;
+use crate::source::{BlockingPages, block_on};
+use crate::store::Store;
+use crate::write::{TreeId, WriteBatch};
+use crate::{Direction, Error, KeyRange, Result, Schema};
+
+/// A key-value tree of a store. Calls block; each write is a commit of its own unless it goes through a batch.
+///
+/// ```no_run
+/// # fn main() -> keyaki_store::Result<()> {
+/// let device = keyaki_device::open_default()?;
+/// let store = keyaki_store::Store::open(device, "counters".as_ref(), keyaki_store::Options::default())?;
+/// let map = keyaki_store::KeyValue::open(&store, 16)?;
+/// map.insert(b"apple", b"1")?;
+/// assert_eq!(map.get(b"apple")?.as_deref(), Some(b"1".as_slice()));
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct KeyValue {
+    store: Store,
+    tree: TreeId,
+}
+
+/// Changes to one or more key-value trees that become visible and durable together.
+#[derive(Debug, Default)]
+pub struct KeyValueBatch {
+    batch: WriteBatch,
+}
+
+/// A key-value tree as of one moment.
+#[derive(Debug, Clone)]
+pub struct KeyValueSnapshot {
+    view: TreeView,
+    pages: BlockingPages,
+}
+
+impl KeyValue {
+    /// The key-value tree `tree`, created if it does not exist.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the tree has other columns; those of [`Store::commit`].
+    pub fn open(store: &Store, tree: TreeId) -> Result<KeyValue> {
+        let schema = Schema::key_value();
+        match store.latest().tree(tree) {
+            Ok(view) if **view.schema() == schema => {}
+            Ok(_) => return Err(Error::Invalid(format!("tree {tree} is not a key-value tree"))),
+            Err(_) => {
+                let mut batch = WriteBatch::new();
+                batch.create_tree(tree, &schema);
+                store.commit(batch)?;
+            }
+        }
+        Ok(KeyValue { store: store.clone(), tree })
+    }
+
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.snapshot()?.get(key)
+    }
+
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        let mut batch = KeyValueBatch::default();
+        batch.insert(self, key, value);
+        self.commit(batch)
+    }
+
+    /// Removes a key; a missing one is no error.
+    pub fn delete(&self, key: &[u8]) -> Result<()> {
+        let mut batch = KeyValueBatch::default();
+        batch.delete(self, key);
+        self.commit(batch)
+    }
+
+    /// Applies function `function` of [`crate::Options::upserts`] to the value, without reading it.
+    pub fn upsert(&self, key: &[u8], function: u32, operand: &[u8]) -> Result<()> {
+        let mut batch = KeyValueBatch::default();
+        batch.upsert(self, key, function, operand);
+        self.commit(batch)
+    }
+
+    /// # Errors
+    /// Those of [`Store::commit`].
+    pub fn commit(&self, batch: KeyValueBatch) -> Result<()> {
+        self.store.commit(batch.batch).map(drop)
+    }
+
+    /// Keys and values in a range of keys, as of now.
+    pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>, direction: Direction) -> Result<KeyValueRange> {
+        Ok(self.snapshot()?.range(range, direction))
+    }
+
+    pub fn snapshot(&self) -> Result<KeyValueSnapshot> {
+        Ok(KeyValueSnapshot { view: self.store.snapshot().tree(self.tree)?, pages: self.store.blocking() })
+    }
+}
+
+impl KeyValueBatch {
+    pub fn insert(&mut self, map: &KeyValue, key: &[u8], value: &[u8]) {
+        self.batch.insert_raw(map.tree, &encode_key(key), value);
+    }
+    pub fn delete(&mut self, map: &KeyValue, key: &[u8]) {
+        self.batch.delete_raw(map.tree, &encode_key(key));
+    }
+    pub fn upsert(&mut self, map: &KeyValue, key: &[u8], function: u32, operand: &[u8]) {
+        self.batch.upsert_raw(map.tree, &encode_key(key), function, operand);
+    }
+}
+
+impl KeyValueSnapshot {
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let range = KeyRange::point(encode_key(key));
+        let mut cursor = self.view.cursor(&self.pages, range, Direction::Ascending);
+        let Some(chunk) = block_on(cursor.next())? else { return Ok(None) };
+        let mut value = Vec::new();
+        match &chunk.segments()[0] {
+            Segment::Page { page, rows, .. } => page.value(rows.start as usize, &mut value),
+            Segment::Row { value: found, .. } => value.extend_from_slice(found),
+        }
+        Ok(Some(value))
+    }
+
+    /// Keys and values in a range of keys.
+    pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>, direction: Direction) -> KeyValueRange {
+        let encode = |bound: Bound<&&[u8]>| bound.map(|key| encode_key(key));
+        let range = KeyRange { start: encode(range.start_bound()), end: encode(range.end_bound()) };
+        KeyValueRange { snapshot: self.clone(), range: Some(range), direction, rows: Vec::new().into_iter() }
+    }
+}
+
+/// Keys and values of a range, read as they are asked for.
+#[derive(Debug)]
+pub struct KeyValueRange {
+    snapshot: KeyValueSnapshot,
+    /// What is left after the rows at hand.
+    range: Option<KeyRange>,
+    direction: Direction,
+    rows: std::vec::IntoIter<(Vec<u8>, Vec<u8>)>,
+}
+
+impl KeyValueRange {
+    /// Reads the next chunk; the range goes on behind its last key.
+    fn advance(&mut self) -> Result<bool> {
+        let Some(range) = self.range.take() else { return Ok(false) };
+        let view = &self.snapshot.view;
+        let mut cursor = view.cursor(&self.snapshot.pages, range.clone(), self.direction);
+        let Some(chunk) = block_on(cursor.next())? else { return Ok(false) };
+        let mut rows = Vec::with_capacity(chunk.rows());
+        let mut last = Vec::new();
+        for_each_row(&chunk, |key, value| {
+            last = key.to_vec();
+            rows.push((decode_key(key), value.to_vec()));
+            Ok(())
+        })?;
+        self.range = Some(match self.direction {
+            Direction::Ascending => KeyRange { start: Bound::Excluded(last), end: range.end },
+            Direction::Descending => KeyRange { start: range.start, end: Bound::Excluded(last) },
+        });
+        self.rows = rows.into_iter();
+        Ok(true)
+    }
+}
+
+impl Iterator for KeyValueRange {
+    type Item = Result<(Vec<u8>, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(row) = self.rows.next() {
+                return Some(Ok(row));
+            }
+            match self.advance() {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+/// A key as [`crate::KeyCodec`] encodes a bytes column that is never null: zero bytes are followed by 0xff, and two zero
+/// bytes end it.
+fn encode_key(key: &[u8]) -> Vec<u8> {
+    let mut encoded = Vec::with_capacity(key.len() + 2);
+    for &byte in key {
+        encoded.push(byte);
+        if byte == 0 {
+            encoded.push(0xff);
+        }
+    }
+    encoded.extend_from_slice(&[0, 0]);
+    encoded
+}
+
+fn decode_key(encoded: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(encoded.len());
+    let mut bytes = encoded.iter();
+    while let Some(&byte) = bytes.next() {
+        if byte == 0 && bytes.next() != Some(&0xff) {
+            break;
+        }
+        key.push(byte);
+    }
+    key
+}
+
+/// Calls `visit` with the encoded key and the value of every row.
+fn for_each_row(chunk: &Chunk, mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+    let (mut found_key, mut found_value) = (Vec::new(), Vec::new());
+    for segment in chunk.segments() {
+        let (page, rows, reversed) = match segment {
+            Segment::Row { key, value } => {
+                visit(key, value)?;
+                continue;
+            }
+            Segment::Page { page, rows, reversed } => (page, rows.clone(), *reversed),
+        };
+        for i in 0..rows.len() as u32 {
+            let row = if reversed { rows.end - 1 - i } else { rows.start + i } as usize;
+            found_key.clear();
+            found_value.clear();
+            page.key(row, &mut found_key);
+            page.value(row, &mut found_value);
+            visit(&found_key, &found_value)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{ArrayRef, BinaryViewArray};
+
+    use super::*;
+
+    #[test]
+    fn keys_are_encoded_as_bytes_columns_are() {
+        let codec = crate::KeyCodec::new(&Schema::key_value());
+        for key in [b"".as_slice(), b"abc", b"\0", b"a\0\0b\xff", &[0xff; 300]] {
+            let array: ArrayRef = Arc::new(BinaryViewArray::from(vec![key]));
+            let mut encoded = Vec::new();
+            codec.encode(&[array], 0, &mut encoded);
+            assert_eq!(encode_key(key), encoded);
+            assert_eq!(decode_key(&encoded), key);
+        }
+    }
+}
