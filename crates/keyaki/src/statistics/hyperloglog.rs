@@ -1,0 +1,106 @@
+//! HyperLogLog: the number of distinct values in 4 KiB, to about 1.6 %.
+//!
+//! Each hash picks a register by its first bits and offers the number of leading zeros of the rest; registers keep the
+//! maximum. The estimator is Ertl's improved raw one ("New cardinality estimation algorithms for HyperLogLog sketches",
+//! 2017), which needs neither tables nor a switch to linear counting.
+
+const INDEX_BITS: u32 = 12;
+const REGISTERS: usize = 1 << INDEX_BITS;
+/// Leading zeros that the rest of a hash can have, and one.
+const RANK_MAX: usize = (64 - INDEX_BITS) as usize + 1;
+
+#[derive(Clone)]
+pub(super) struct HyperLogLog {
+    registers: Box<[u8; REGISTERS]>,
+}
+
+impl std::fmt::Debug for HyperLogLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("HyperLogLog").field(&self.count()).finish()
+    }
+}
+
+impl HyperLogLog {
+    pub fn new() -> Self {
+        HyperLogLog { registers: Box::new([0; REGISTERS]) }
+    }
+
+    pub fn add(&mut self, hash: u64) {
+        let index = (hash >> (64 - INDEX_BITS)) as usize;
+        // The added bit bounds the count of zeros.
+        let rank = ((hash << INDEX_BITS) | (1 << (INDEX_BITS - 1))).leading_zeros() as u8 + 1;
+        let register = &mut self.registers[index];
+        *register = rank.max(*register);
+    }
+
+    /// Estimated number of distinct hashes added.
+    pub fn count(&self) -> f64 {
+        let mut ranks = [0u32; RANK_MAX + 1];
+        for &rank in self.registers.iter() {
+            ranks[usize::from(rank)] += 1;
+        }
+        let registers = REGISTERS as f64;
+        let mut sum = registers * tau(1.0 - f64::from(ranks[RANK_MAX]) / registers);
+        for rank in (1..RANK_MAX).rev() {
+            sum = 0.5 * (sum + f64::from(ranks[rank]));
+        }
+        sum += registers * sigma(f64::from(ranks[0]) / registers);
+        registers * registers / (2.0 * std::f64::consts::LN_2) / sum
+    }
+}
+
+fn sigma(mut x: f64) -> f64 {
+    if x == 1.0 {
+        return f64::INFINITY;
+    }
+    let (mut factor, mut sum) = (1.0, x);
+    loop {
+        x *= x;
+        let before = sum;
+        sum += x * factor;
+        factor += factor;
+        if sum == before {
+            return sum;
+        }
+    }
+}
+
+fn tau(mut x: f64) -> f64 {
+    if x == 0.0 || x == 1.0 {
+        return 0.0;
+    }
+    let (mut factor, mut sum) = (1.0, 1.0 - x);
+    loop {
+        x = x.sqrt();
+        let before = sum;
+        factor *= 0.5;
+        sum -= (1.0 - x) * (1.0 - x) * factor;
+        if sum == before {
+            return sum / 3.0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::Random;
+    use super::*;
+
+    #[test]
+    fn counts_from_none_to_millions() {
+        let mut random = Random::new(7);
+        let mut sketch = HyperLogLog::new();
+        assert_eq!(sketch.count(), 0.0);
+        let mut added = 0u64;
+        for target in [1u64, 10, 100, 1000, 10_000, 100_000, 2_000_000] {
+            while added < target {
+                let hash = random.next();
+                sketch.add(hash);
+                sketch.add(hash);
+                added += 1;
+            }
+            let error = (sketch.count() - target as f64).abs() / target as f64;
+            assert!(error < 0.06, "{target}: {}", sketch.count());
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! A uniform sample of a stream of rows whose length is not known before.
+//!
+//! Every row is taken with the same probability, 1 at first. When the sample outgrows its bounds, half of it is thrown
+//! away at random and the probability halved: every row that passed has then been kept with the new probability.
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array};
+use arrow::compute::{concat_batches, filter_record_batch, take_record_batch};
+use arrow::datatypes::{DataType, SchemaRef};
+
+use crate::Result;
+
+/// The sample never exceeds so many rows …
+const ROWS_MAX: usize = 60_000;
+/// … or bytes (but keeps a few rows of whatever size).
+const BYTES_MAX: usize = 24 << 20;
+const ROWS_MIN: usize = 64;
+
+/// SplitMix64: small, seedable, good enough to pick rows.
+#[derive(Debug, Clone)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Random(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// In (0, 1].
+    pub fn unit(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct RowSample {
+    schema: SchemaRef,
+    batches: Vec<RecordBatch>,
+    rows: usize,
+    bytes: usize,
+    /// Each row was taken with probability 2^-halvings.
+    halvings: u32,
+    /// Rows to pass over before the next one that is taken.
+    skip: u64,
+    random: Random,
+}
+
+impl RowSample {
+    pub fn new(schema: SchemaRef) -> Self {
+        RowSample {
+            schema,
+            batches: Vec::new(),
+            rows: 0,
+            bytes: 0,
+            halvings: 0,
+            skip: 0,
+            random: Random::new(0x6b65_7961_6b69),
+        }
+    }
+
+    pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
+        let rows = batch.num_rows() as u64;
+        if self.skip >= rows {
+            self.skip -= rows;
+            return Ok(());
+        }
+        let mut picked = Vec::new();
+        let mut row = self.skip;
+        while row < rows {
+            picked.push(row as u32);
+            row += 1 + self.gap();
+        }
+        self.skip = row - rows;
+        let batch = compact(&take_record_batch(batch, &UInt32Array::from(picked)).map_err(arrow_error)?)?;
+        self.rows += batch.num_rows();
+        self.bytes += batch.get_array_memory_size();
+        self.batches.push(batch);
+        while self.rows > ROWS_MAX || (self.bytes > BYTES_MAX && self.rows > ROWS_MIN) {
+            self.halve()?;
+        }
+        Ok(())
+    }
+
+    /// All rows taken, as one batch.
+    pub fn finish(self) -> Result<RecordBatch> {
+        concat_batches(&self.schema, &self.batches).map_err(arrow_error)
+    }
+
+    /// Rows to pass over after one that was taken: geometrically distributed.
+    fn gap(&mut self) -> u64 {
+        if self.halvings == 0 {
+            return 0;
+        }
+        let probability = 0.5f64.powi(self.halvings as i32);
+        (self.random.unit().ln() / (-probability).ln_1p()) as u64
+    }
+
+    fn halve(&mut self) -> Result<()> {
+        self.halvings += 1;
+        let all = concat_batches(&self.schema, &self.batches).map_err(arrow_error)?;
+        let keep: BooleanArray = (0..all.num_rows()).map(|_| Some(self.random.next() & 1 == 0)).collect();
+        let kept = compact(&filter_record_batch(&all, &keep).map_err(arrow_error)?)?;
+        self.rows = kept.num_rows();
+        self.bytes = kept.get_array_memory_size();
+        self.batches = vec![kept];
+        // What lies ahead is decided anew, with the new probability; this keeps the rows independent.
+        self.skip = if self.random.next() & 1 == 0 { 0 } else { 1 + self.gap() };
+        Ok(())
+    }
+}
+
+/// Lets go of the buffers that the views of text and bytes came from.
+fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
+    let columns = batch.columns().iter().map(|column| -> ArrayRef {
+        match column.data_type() {
+            DataType::Utf8View => std::sync::Arc::new(column.as_string_view().gc()),
+            DataType::BinaryView => std::sync::Arc::new(column.as_binary_view().gc()),
+            _ => column.clone(),
+        }
+    });
+    RecordBatch::try_new(batch.schema(), columns.collect()).map_err(arrow_error)
+}
+
+fn arrow_error(error: arrow::error::ArrowError) -> crate::Error {
+    datafusion::error::DataFusionError::from(error).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, AsArray, Int64Array, StringViewArray};
+    use arrow::datatypes::Int64Type;
+
+    use super::*;
+
+    fn batch(range: std::ops::Range<i64>) -> RecordBatch {
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(range.clone()));
+        let texts: ArrayRef =
+            Arc::new(StringViewArray::from_iter_values(range.map(|i| format!("text number {i:>20}"))));
+        RecordBatch::try_from_iter([("number", numbers), ("text", texts)]).expect("a batch")
+    }
+
+    #[test]
+    fn takes_everything_of_a_small_stream() {
+        let mut sample = RowSample::new(batch(0..1).schema());
+        for start in 0..5 {
+            sample.push(&batch(start * 1000..(start + 1) * 1000)).expect("push");
+        }
+        let all = sample.finish().expect("finish");
+        assert_eq!(all.column(0).as_primitive::<Int64Type>().values(), &(0..5000).collect::<Vec<_>>()[..]);
+    }
+
+    #[test]
+    fn is_uniform_over_a_long_stream() {
+        let mut sample = RowSample::new(batch(0..1).schema());
+        let total = 1_500_000;
+        for start in (0..total).step_by(5000) {
+            sample.push(&batch(start..start + 5000)).expect("push");
+        }
+        let picked = sample.finish().expect("finish");
+        assert!((10_000..=ROWS_MAX).contains(&picked.num_rows()), "{}", picked.num_rows());
+        let mut tenths = [0usize; 10];
+        let numbers = picked.column(0).as_primitive::<Int64Type>();
+        for number in numbers.values() {
+            tenths[(*number * 10 / total) as usize] += 1;
+        }
+        let expected = picked.num_rows() as f64 / 10.0;
+        for tenth in tenths {
+            assert!((tenth as f64 - expected).abs() < 6.0 * expected.sqrt(), "{tenths:?}");
+        }
+        assert!(numbers.values().is_sorted_by(|a, b| a < b), "no row twice");
+    }
+}
