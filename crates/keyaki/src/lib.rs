@@ -17,6 +17,7 @@
 pub mod catalog;
 mod database;
 mod error;
+mod load;
 mod options;
 mod plan;
 pub mod progress;
