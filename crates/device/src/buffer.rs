@@ -1,52 +1,126 @@
 //! Owned, block-aligned memory for direct I/O.
+//!
+//! A buffer's bytes live on the heap, or in a slot of the [arena](crate::arena) of the queue that gave it out; such a
+//! buffer goes back to its arena when it is dropped, on whichever thread, and keeps the arena alive until then.
+//!
+//! Invariants: address and length are multiples of [`BLOCK`]; the bytes are initialised (a fresh heap buffer is zero, a
+//! recycled slot holds what its last user left); the address never changes while the buffer lives, so a request in
+//! flight may be moved about in memory.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 
 use crate::BLOCK;
+use crate::arena::Slot;
 
 /// Bytes whose address and length are multiples of [`BLOCK`].
-#[derive(Debug)]
 pub struct Buffer {
-    blocks: Box<[Block]>,
+    start: NonNull<u8>,
+    len: usize,
+    home: Home,
 }
 
-#[derive(Debug, Clone, Copy)]
-#[repr(C, align(4096))]
-struct Block([u8; BLOCK]);
+enum Home {
+    Heap,
+    Arena(Slot),
+}
+
+// SAFETY: a buffer owns its bytes exclusively, wherever they live; `Slot` returns itself from any thread.
+unsafe impl Send for Buffer {}
+// SAFETY: shared access only reads the bytes.
+unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// `len` zero bytes; `len` must be a multiple of [`BLOCK`].
+    /// `len` zero bytes on the heap.
+    ///
+    /// # Panics
+    /// If `len` is not a multiple of [`BLOCK`].
     pub fn zeroed(len: usize) -> Self {
-        assert!(len.is_multiple_of(BLOCK), "buffer of {len} bytes is not block-aligned");
-        Buffer { blocks: vec![Block([0; BLOCK]); len / BLOCK].into_boxed_slice() }
+        let layout = layout(len);
+        if len == 0 {
+            return Buffer { start: layout.dangling_ptr(), len, home: Home::Heap };
+        }
+        // SAFETY: the layout's size is not zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
+        Buffer { start, len, home: Home::Heap }
+    }
+
+    /// The first `len` bytes of an arena's slot.
+    ///
+    /// # Safety
+    /// `start` is the address of the slot: block-aligned, with at least `len` initialised bytes that belong to nobody
+    /// else until `slot` is dropped. `len` is a multiple of [`BLOCK`].
+    pub(crate) unsafe fn in_slot(start: NonNull<u8>, len: usize, slot: Slot) -> Self {
+        Buffer { start, len, home: Home::Arena(slot) }
+    }
+
+    /// The arena slot of this buffer, if it has one.
+    pub(crate) fn slot(&self) -> Option<&Slot> {
+        match &self.home {
+            Home::Heap => None,
+            Home::Arena(slot) => Some(slot),
+        }
+    }
+}
+
+fn layout(len: usize) -> Layout {
+    assert!(len.is_multiple_of(BLOCK), "buffer of {len} bytes is not block-aligned");
+    Layout::from_size_align(len, BLOCK).unwrap_or_else(|_| panic!("buffer of {len} bytes is longer than memory"))
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if matches!(self.home, Home::Heap) && self.len > 0 {
+            // SAFETY: `zeroed` allocated these bytes with this layout.
+            unsafe { dealloc(self.start.as_ptr(), layout(self.len)) }
+        }
     }
 }
 
 impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        self.blocks.as_flattened_bytes()
+        // SAFETY: `len` initialised bytes that this buffer owns (or none at a dangling, aligned address).
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.blocks.as_flattened_bytes_mut()
-    }
-}
-
-trait Flatten {
-    fn as_flattened_bytes(&self) -> &[u8];
-    fn as_flattened_bytes_mut(&mut self) -> &mut [u8];
-}
-
-impl Flatten for [Block] {
-    fn as_flattened_bytes(&self) -> &[u8] {
-        // SAFETY: `Block` is `repr(C)` around bytes, without padding (its size equals its alignment).
-        unsafe { std::slice::from_raw_parts(self.as_ptr().cast(), self.len() * BLOCK) }
-    }
-    fn as_flattened_bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above; the borrow is exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr().cast(), self.len() * BLOCK) }
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let home = if self.slot().is_some() { "arena" } else { "heap" };
+        write!(f, "Buffer({} bytes, {home})", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heap_buffers_are_aligned_and_zero() {
+        for blocks in [0, 1, 3, 64] {
+            let mut buffer = Buffer::zeroed(blocks * BLOCK);
+            assert_eq!(buffer.len(), blocks * BLOCK);
+            assert!(buffer.as_ptr().addr().is_multiple_of(BLOCK));
+            assert!(buffer.iter().all(|&byte| byte == 0));
+            buffer.fill(7);
+            assert!(buffer.iter().all(|&byte| byte == 7));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "not block-aligned")]
+    fn odd_lengths_are_refused() {
+        Buffer::zeroed(100);
     }
 }

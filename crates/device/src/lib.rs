@@ -5,7 +5,7 @@
 //! the operating system in one batch by [`Queue::submit`], and come back in any order from [`Queue::complete`].
 //!
 //! Three devices: `uring` (Linux io_uring, direct I/O), `threads` (portable pool of blocking calls) and
-//! [`simulated`](simulated) (in memory, deterministic, virtual time, faults).
+//! `simulated` (in memory, deterministic, virtual time, faults).
 //!
 //! Invariants: offsets, lengths and buffer addresses are multiples of [`BLOCK`]; nothing above this crate calls the
 //! operating system for data I/O.
@@ -15,15 +15,75 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod arena;
 mod buffer;
 pub mod calibrate;
+#[cfg(test)]
+mod conformance;
 mod error;
+#[cfg(unix)]
+mod os;
+#[cfg(test)]
+mod random;
+#[cfg(unix)]
+mod threads;
+#[cfg(target_os = "linux")]
+mod uring;
 
 pub use buffer::Buffer;
 pub use error::{Error, Result};
 
 /// Alignment of offsets, lengths and buffer addresses, in bytes.
 pub const BLOCK: usize = 4096;
+
+/// The device that suits this machine: io_uring where the kernel permits it, else a pool of threads. The environment
+/// variable `KEYAKI_IO` (`uring` or `threads`) decides otherwise.
+///
+/// # Errors
+/// If `KEYAKI_IO` has another value, or asks for an io_uring that is not to be had.
+#[cfg(unix)]
+pub fn open_default() -> Result<Arc<dyn Device>> {
+    choose(std::env::var_os("KEYAKI_IO").as_deref())
+}
+
+#[cfg(unix)]
+fn choose(wish: Option<&std::ffi::OsStr>) -> Result<Arc<dyn Device>> {
+    match wish.map(std::ffi::OsStr::as_encoded_bytes) {
+        None | Some(b"") => uring().or_else(|error| {
+            tracing::info!(%error, "io_uring is not available; a pool of threads does the I/O");
+            threads()
+        }),
+        Some(b"uring") => uring(),
+        Some(b"threads") => threads(),
+        Some(_) => {
+            let why = "the environment variable KEYAKI_IO must be `uring` or `threads`";
+            Err(Error::invalid("choose I/O", Path::new(wish.unwrap_or_default()), 0, 0, why))
+        }
+    }
+}
+
+/// Files of the operating system, requests kept in flight by io_uring.
+///
+/// # Errors
+/// If the kernel does not permit io_uring, or is older than Linux 5.13.
+#[cfg(target_os = "linux")]
+pub fn uring() -> Result<Arc<dyn Device>> {
+    uring::probe().map_err(|error| Error::on_path("open", Path::new("io_uring"), error))?;
+    Ok(Arc::new(os::OsDevice::new(os::Backend::Uring)))
+}
+
+/// Always an error: io_uring is Linux's.
+#[cfg(all(unix, not(target_os = "linux")))]
+pub fn uring() -> Result<Arc<dyn Device>> {
+    let error = std::io::Error::from(std::io::ErrorKind::Unsupported);
+    Err(Error::on_path("open", Path::new("io_uring"), error))
+}
+
+/// Files of the operating system, requests carried out by a pool of threads with blocking calls.
+#[cfg(unix)]
+pub fn threads() -> Result<Arc<dyn Device>> {
+    Ok(Arc::new(os::OsDevice::new(os::Backend::Threads(Arc::new(threads::Pool::new())))))
+}
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,347 @@
+//! Memory for the requests of one queue: one mapping, cut into segments, cut into slots.
+//!
+//! ```text
+//! arena    | segment 0: slots of 16 KiB | segment 1: slots of 256 KiB | segment 2: not used yet | …
+//! segment  2 MiB, aligned to 2 MiB (one huge page, one buffer registered with the kernel)
+//! slot     a power of two from 4 KiB to 1 MiB; one bit in the segment's map: set = free
+//! ```
+//!
+//! The mapping is reserved at the first allocation, and the kernel gives it memory segment by segment as they are used.
+//! A segment serves one slot size at a time and takes on another when all its slots are free, so the arena adapts to
+//! what its queue reads. Only the queue takes slots ([`Arena`] is its handle); any thread may give one back, by setting
+//! its bit. What does not fit goes to the heap.
+//!
+//! Invariant: a slot whose bit is clear belongs to exactly one [`Slot`]; only the owner clears bits.
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{BLOCK, Buffer};
+
+/// Bytes of a segment.
+pub(crate) const SEGMENT: usize = 2 << 20;
+const SLOT_MAX: usize = 1 << 20;
+const WORDS: usize = SEGMENT / BLOCK / 64;
+/// Segments of the largest arena.
+pub(crate) const SEGMENTS_MAX: usize = 8;
+
+/// The owner's side: takes slots.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    shared: Option<Arc<Shared>>,
+    /// Log2 of each segment's slot size; `None`: never used.
+    slot_bits: Vec<Option<u32>>,
+    /// The system refused the mapping: everything comes from the heap.
+    refused: bool,
+}
+
+/// What owner and slots share.
+struct Shared {
+    mapping: NonNull<u8>,
+    mapping_len: usize,
+    /// First segment: `mapping` rounded up to a multiple of [`SEGMENT`].
+    base: NonNull<u8>,
+    maps: Box<[Map]>,
+}
+
+/// Free slots of a segment, one bit each. On its own cache line, because several threads may free slots.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Map([AtomicU64; WORDS]);
+
+// SAFETY: the mapping is plain memory; its parts are owned by the `Buffer`s that hold the slots.
+unsafe impl Send for Shared {}
+// SAFETY: as above; the maps are atomic.
+unsafe impl Sync for Shared {}
+
+/// A taken slot; dropping it frees it.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    shared: Arc<Shared>,
+    segment: u16,
+    index: u16,
+}
+
+impl Arena {
+    /// An arena for `depth` requests in flight: enough for slots of 16 KiB and some larger ones, at most 16 MiB.
+    pub(crate) fn new(depth: usize) -> Self {
+        let segments = (depth.saturating_mul(16 << 10) / SEGMENT + 2).min(SEGMENTS_MAX);
+        Arena { shared: None, slot_bits: vec![None; segments], refused: false }
+    }
+
+    /// A buffer of `len` bytes with unspecified contents: from the arena if it has a slot to spare, else from the heap.
+    ///
+    /// # Panics
+    /// If `len` is not a multiple of [`BLOCK`].
+    pub(crate) fn buffer(&mut self, len: usize) -> Buffer {
+        assert!(len.is_multiple_of(BLOCK), "buffer of {len} bytes is not block-aligned");
+        if len == 0 || len > SLOT_MAX || self.refused {
+            return Buffer::zeroed(len);
+        }
+        let bits = len.next_power_of_two().trailing_zeros();
+        if self.shared.is_none() {
+            self.map();
+        }
+        let Some(shared) = &self.shared else { return Buffer::zeroed(len) };
+        match take(shared, &mut self.slot_bits, bits) {
+            // SAFETY: `take` gives a slot of 2^bits >= len bytes that nobody else has; mapped memory is initialised.
+            Some(slot) => unsafe { Buffer::in_slot(slot.start(bits), len, slot) },
+            None => Buffer::zeroed(len),
+        }
+    }
+
+    fn map(&mut self) {
+        match Shared::map(self.slot_bits.len()) {
+            Ok(shared) => self.shared = Some(Arc::new(shared)),
+            Err(error) => {
+                tracing::warn!(%error, "no memory for an I/O arena; buffers come from the heap");
+                self.refused = true;
+            }
+        }
+    }
+
+    /// The index and address of the segment `slot` lies in, if it is a slot of this arena.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn segment_of(&self, slot: &Slot) -> Option<(u16, NonNull<u8>)> {
+        let shared = self.shared.as_ref()?;
+        Arc::ptr_eq(shared, &slot.shared).then(|| (slot.segment, shared.segment(slot.segment)))
+    }
+}
+
+fn take(shared: &Arc<Shared>, slot_bits: &mut [Option<u32>], bits: u32) -> Option<Slot> {
+    for (segment, map) in shared.maps.iter().enumerate() {
+        if slot_bits[segment] == Some(bits)
+            && let Some(index) = map.take()
+        {
+            return Some(Slot { shared: shared.clone(), segment: segment as u16, index });
+        }
+    }
+    let segment = vacant(shared, slot_bits)?;
+    slot_bits[segment] = Some(bits);
+    let map = &shared.maps[segment];
+    map.fill(SEGMENT >> bits);
+    let index = map.take()?;
+    Some(Slot { shared: shared.clone(), segment: segment as u16, index })
+}
+
+/// A segment without taken slots: one that has memory already, if possible.
+fn vacant(shared: &Shared, slot_bits: &[Option<u32>]) -> Option<usize> {
+    let idle = |&segment: &usize| slot_bits[segment].is_some_and(|bits| shared.maps[segment].is_full(SEGMENT >> bits));
+    (0..slot_bits.len()).find(idle).or_else(|| slot_bits.iter().position(Option::is_none))
+}
+
+impl Slot {
+    fn start(&self, bits: u32) -> NonNull<u8> {
+        // SAFETY: `index` < SEGMENT >> bits, so the slot lies within its segment.
+        unsafe { self.shared.segment(self.segment).add(usize::from(self.index) << bits) }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.shared.maps[usize::from(self.segment)].free(self.index);
+    }
+}
+
+impl Map {
+    /// Marks the first `slots` free, the rest as not there.
+    fn fill(&self, slots: usize) {
+        for (word, bits) in self.0.iter().enumerate() {
+            bits.store(full_word(slots, word), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether all of `slots` are free. Acquire: what their users did to the memory has happened.
+    fn is_full(&self, slots: usize) -> bool {
+        self.0.iter().enumerate().all(|(word, bits)| bits.load(Ordering::Acquire) == full_word(slots, word))
+    }
+
+    fn take(&self) -> Option<u16> {
+        self.0.iter().enumerate().find_map(|(word, bits)| {
+            let free = bits.load(Ordering::Acquire);
+            if free == 0 {
+                return None;
+            }
+            let bit = free.trailing_zeros();
+            // Only the owner clears bits, so the bit seen set is still set. AcqRel: as `is_full`, and the release
+            // sequence of other slots' frees in this word goes on.
+            bits.fetch_and(!(1 << bit), Ordering::AcqRel);
+            Some((word * 64) as u16 + bit as u16)
+        })
+    }
+
+    fn free(&self, index: u16) {
+        self.0[usize::from(index / 64)].fetch_or(1 << (index % 64), Ordering::Release);
+    }
+}
+
+fn full_word(slots: usize, word: usize) -> u64 {
+    match slots.saturating_sub(word * 64) {
+        0 => 0,
+        rest @ 1..64 => (1 << rest) - 1,
+        _ => u64::MAX,
+    }
+}
+
+impl Shared {
+    fn map(segments: usize) -> std::io::Result<Self> {
+        let mapping_len = (segments + 1) * SEGMENT;
+        let mapping = mapping::reserve(mapping_len)?;
+        let skip = mapping.as_ptr().align_offset(SEGMENT);
+        // SAFETY: the mapping is one segment longer than needed, so rounding up stays inside it.
+        let base = unsafe { mapping.add(skip) };
+        mapping::advise_huge(base, segments * SEGMENT);
+        Ok(Shared { mapping, mapping_len, base, maps: (0..segments).map(|_| Map::default()).collect() })
+    }
+
+    fn segment(&self, segment: u16) -> NonNull<u8> {
+        debug_assert!(usize::from(segment) < self.maps.len());
+        // SAFETY: the mapping holds `maps.len()` segments from `base` on.
+        unsafe { self.base.add(usize::from(segment) * SEGMENT) }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: every slot holds a reference to `self`, so none is left; nobody else knows the mapping. (Pages that
+        // are registered with a ring stay the kernel's until the ring is gone.)
+        unsafe { mapping::release(self.mapping, self.mapping_len) }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("segments", &self.maps.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(unix)]
+mod mapping {
+    use std::io;
+    use std::ptr::NonNull;
+
+    use rustix::mm::{MapFlags, ProtFlags};
+
+    /// Address space that gets (zeroed) memory when it is touched.
+    pub(super) fn reserve(len: usize) -> io::Result<NonNull<u8>> {
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory in use.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )?
+        };
+        NonNull::new(start.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))
+    }
+
+    /// Asks for huge pages; it is no error if there are none.
+    pub(super) fn advise_huge(start: NonNull<u8>, len: usize) {
+        #[cfg(target_os = "linux")]
+        // SAFETY: advice about our own mapping that changes no contents.
+        let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, rustix::mm::Advice::LinuxHugepage) };
+        #[cfg(not(target_os = "linux"))]
+        let _ = (start, len);
+    }
+
+    /// # Safety
+    /// `start` and `len` are those of a mapping made by [`reserve`] that nobody uses any more.
+    pub(super) unsafe fn release(start: NonNull<u8>, len: usize) {
+        // SAFETY: the caller's promise.
+        if let Err(error) = unsafe { rustix::mm::munmap(start.as_ptr().cast(), len) } {
+            tracing::warn!(%error, "munmap of an I/O arena failed");
+        }
+    }
+}
+
+#[cfg(not(unix))]
+mod mapping {
+    use std::io;
+    use std::ptr::NonNull;
+
+    pub(super) fn reserve(_len: usize) -> io::Result<NonNull<u8>> {
+        Err(io::Error::from(io::ErrorKind::Unsupported))
+    }
+    pub(super) fn advise_huge(_start: NonNull<u8>, _len: usize) {}
+    /// # Safety
+    /// None needed: there are no mappings.
+    pub(super) unsafe fn release(_start: NonNull<u8>, _len: usize) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overlap(a: &Buffer, b: &Buffer) -> bool {
+        let (a, b) = (a.as_ptr_range(), b.as_ptr_range());
+        a.start < b.end && b.start < a.end
+    }
+
+    #[test]
+    fn buffers_are_aligned_disjoint_and_reused() {
+        let mut arena = Arena::new(64);
+        let buffers: Vec<_> =
+            [4096, 16384, 12288, 262144, 4096, 1 << 20, 65536].map(|len| arena.buffer(len)).into_iter().collect();
+        for (i, a) in buffers.iter().enumerate() {
+            assert!(a.as_ptr().addr().is_multiple_of(BLOCK));
+            assert!(buffers[i + 1..].iter().all(|b| !overlap(a, b)));
+        }
+        let addresses: Vec<_> = buffers.iter().filter(|b| b.slot().is_some()).map(|b| b.as_ptr()).collect();
+        assert!(!addresses.is_empty());
+        drop(buffers);
+        assert!(addresses.contains(&arena.buffer(16384).as_ptr()));
+    }
+
+    #[test]
+    fn exhaustion_falls_back_to_the_heap_and_segments_change_size() {
+        let mut arena = Arena::new(1);
+        let capacity = arena.slot_bits.len() * SEGMENT;
+        let small: Vec<_> = (0..capacity / BLOCK).map(|_| arena.buffer(BLOCK)).collect();
+        assert!(small.iter().all(|buffer| buffer.slot().is_some()));
+        assert!(arena.buffer(BLOCK).slot().is_none(), "the arena is full");
+        assert!(arena.buffer(SLOT_MAX).slot().is_none());
+        drop(small);
+        let large: Vec<_> = (0..capacity / SLOT_MAX).map(|_| arena.buffer(SLOT_MAX)).collect();
+        assert!(large.iter().all(|buffer| buffer.slot().is_some()));
+    }
+
+    #[test]
+    fn buffers_outlive_the_arena_and_may_be_dropped_elsewhere() {
+        let mut arena = Arena::new(8);
+        let mut buffers: Vec<_> = (0..100).map(|_| arena.buffer(16384)).collect();
+        drop(arena);
+        std::thread::spawn(move || {
+            for buffer in &mut buffers {
+                buffer.fill(1);
+            }
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn concurrent_frees_lose_no_slot() {
+        let mut arena = Arena::new(512);
+        let (sender, receiver) = crossbeam_channel::unbounded::<Buffer>();
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let receiver = receiver.clone();
+                std::thread::spawn(move || receiver.iter().for_each(drop))
+            })
+            .collect();
+        for i in 0..20_000_usize {
+            let mut buffer = arena.buffer(if i % 3 == 0 { BLOCK } else { 4 * BLOCK });
+            buffer[0] = i as u8;
+            sender.send(buffer).unwrap();
+        }
+        drop(sender);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let shared = arena.shared.clone().unwrap();
+        for (map, bits) in shared.maps.iter().zip(&arena.slot_bits) {
+            assert!(bits.is_none_or(|bits| map.is_full(SEGMENT >> bits)));
+        }
+    }
+}

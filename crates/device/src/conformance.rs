@@ -1,0 +1,492 @@
+//! What every device must do: one suite of tests, run over each of them.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::{BLOCK, Buffer, Completion, Device, File, Op, OpenMode, Queue, Request, Wait};
+
+/// A device and a directory of it to work in.
+pub(crate) struct Place {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) dir: PathBuf,
+    /// Removes `dir` at the end, where that is needed.
+    pub(crate) _guard: Option<tempfile::TempDir>,
+}
+
+/// Instantiates the suite for the places that `$place` (a function) makes.
+macro_rules! conformance {
+    ($place:path: $($test:ident),* $(,)?) => {
+        $(#[test] fn $test() { $crate::conformance::$test(&$place()); })*
+    };
+    ($place:path) => {
+        $crate::conformance::conformance!($place:
+            names_and_directories, open_modes, lengths, locks, read_back, errors, queue_round_trip, short_reads,
+            backlog, invalid_requests, buffers, wakers, wake_storm, time_outs, drop_in_flight, sync_requests,
+            many_requests, moved_queue, independent_queues);
+    };
+}
+pub(crate) use conformance;
+
+impl Place {
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// A new file of `blocks` blocks, each filled by [`pattern`].
+    fn file(&self, name: &str, blocks: u64) -> Arc<dyn File> {
+        let file = self.device.open(&self.path(name), OpenMode::CreateNew).unwrap();
+        let mut at = 0;
+        while at < blocks {
+            let step = (blocks - at).min(256);
+            let mut buffer = Buffer::zeroed(step as usize * BLOCK);
+            for (i, block) in buffer.chunks_exact_mut(BLOCK).enumerate() {
+                pattern(at + i as u64, block);
+            }
+            file.write_at(at * BLOCK as u64, &buffer).unwrap();
+            at += step;
+        }
+        file
+    }
+}
+
+/// Fills a block with bytes that tell its number.
+fn pattern(block: u64, bytes: &mut [u8]) {
+    for (i, word) in bytes.chunks_exact_mut(8).enumerate() {
+        word.copy_from_slice(&(block * 1_000_003 + i as u64).to_le_bytes());
+    }
+}
+
+fn assert_blocks(first: u64, bytes: &[u8]) {
+    let mut expected = [0; BLOCK];
+    for (i, block) in bytes.chunks_exact(BLOCK).enumerate() {
+        pattern(first + i as u64, &mut expected);
+        assert!(block == expected, "block {} has other contents", first + i as u64);
+    }
+}
+
+fn read(file: &Arc<dyn File>, queue: &mut dyn Queue, block: u64, blocks: usize, tag: u64) -> Request {
+    let buffer = queue.buffer(blocks * BLOCK);
+    Request { file: file.clone(), offset: block * BLOCK as u64, op: Op::Read(buffer), tag }
+}
+
+fn collect(queue: &mut dyn Queue, count: usize) -> HashMap<u64, Completion> {
+    let mut completed = Vec::new();
+    while completed.len() < count {
+        queue.complete(Wait::Until(None), &mut completed).unwrap();
+    }
+    assert_eq!(completed.len(), count);
+    completed.into_iter().map(|completion| (completion.tag, completion)).collect()
+}
+
+pub(crate) fn names_and_directories(place: &Place) {
+    let device = &place.device;
+    assert!(device.list(&place.dir).unwrap().is_empty());
+    for name in ["b", "a", "c"] {
+        device.open(&place.path(name), OpenMode::CreateNew).unwrap();
+    }
+    device.create_dir(&place.path("dir")).unwrap();
+    assert!(device.create_dir(&place.path("dir")).unwrap_err().is_exists());
+    assert!(device.create_dir(&place.path("no/where")).unwrap_err().is_not_found());
+    assert_eq!(device.list(&place.dir).unwrap(), ["a", "b", "c", "dir"]);
+    device.rename(&place.path("a"), &place.path("dir/z")).unwrap();
+    device.rename(&place.path("b"), &place.path("c")).unwrap();
+    assert_eq!(device.list(&place.dir).unwrap(), ["c", "dir"]);
+    assert_eq!(device.list(&place.path("dir")).unwrap(), ["z"]);
+    assert!(device.exists(&place.path("dir/z")).unwrap());
+    assert!(device.exists(&place.path("dir")).unwrap());
+    assert!(!device.exists(&place.path("a")).unwrap());
+    assert!(device.remove(&place.path("dir")).is_err(), "it is not empty");
+    device.remove(&place.path("dir/z")).unwrap();
+    device.remove(&place.path("dir")).unwrap();
+    assert!(device.remove(&place.path("dir")).unwrap_err().is_not_found());
+    assert!(device.rename(&place.path("a"), &place.path("b")).unwrap_err().is_not_found());
+    assert!(device.list(&place.path("dir")).unwrap_err().is_not_found());
+    device.sync_dir(&place.dir).unwrap();
+    assert!(device.sync_dir(&place.path("dir")).unwrap_err().is_not_found());
+}
+
+pub(crate) fn open_modes(place: &Place) {
+    let device = &place.device;
+    let path = place.path("file");
+    assert!(device.open(&path, OpenMode::Read).unwrap_err().is_not_found());
+    assert!(device.open(&path, OpenMode::ReadWrite).unwrap_err().is_not_found());
+    let file = place.file("file", 2);
+    assert_eq!(file.path(), path);
+    assert!(device.open(&path, OpenMode::CreateNew).unwrap_err().is_exists());
+    let mut buffer = Buffer::zeroed(BLOCK);
+    let reader = device.open(&path, OpenMode::Read).unwrap();
+    reader.read_at(BLOCK as u64, &mut buffer).unwrap();
+    assert_blocks(1, &buffer);
+    assert!(reader.write_at(0, &buffer).is_err());
+    assert!(reader.truncate(0).is_err());
+    let writer = device.open(&path, OpenMode::ReadWrite).unwrap();
+    writer.write_at(0, &buffer).unwrap();
+    file.read_at(0, &mut buffer).unwrap();
+    assert_blocks(1, &buffer);
+    assert!(device.open(&place.dir, OpenMode::Read).is_err(), "a directory is no file");
+    // An open file outlives its name.
+    device.remove(&path).unwrap();
+    reader.read_at(0, &mut buffer).unwrap();
+    assert_blocks(1, &buffer);
+}
+
+pub(crate) fn lengths(place: &Place) {
+    let file = place.file("file", 0);
+    assert!(file.is_empty().unwrap());
+    file.allocate(0, 10 * BLOCK as u64).unwrap();
+    assert_eq!(file.len().unwrap(), 10 * BLOCK as u64);
+    let mut buffer = Buffer::zeroed(2 * BLOCK);
+    buffer.fill(9);
+    file.read_at(8 * BLOCK as u64, &mut buffer).unwrap();
+    assert!(buffer.iter().all(|&byte| byte == 0));
+    buffer.fill(9);
+    file.write_at(20 * BLOCK as u64, &buffer).unwrap();
+    assert_eq!(file.len().unwrap(), 22 * BLOCK as u64);
+    file.allocate(0, 4 * BLOCK as u64).unwrap();
+    assert_eq!(file.len().unwrap(), 22 * BLOCK as u64, "allocating inside changes nothing");
+    file.truncate(21 * BLOCK as u64).unwrap();
+    file.truncate(22 * BLOCK as u64).unwrap();
+    file.read_at(20 * BLOCK as u64, &mut buffer).unwrap();
+    assert!(buffer[..BLOCK].iter().all(|&byte| byte == 9));
+    assert!(buffer[BLOCK..].iter().all(|&byte| byte == 0), "what was cut off does not come back");
+    file.sync_data().unwrap();
+}
+
+pub(crate) fn locks(place: &Place) {
+    let path = place.path("lock");
+    let lock = place.device.lock(&path).unwrap();
+    assert!(place.device.lock(&path).unwrap_err().is_locked());
+    assert!(place.device.exists(&path).unwrap());
+    let other = place.device.lock(&place.path("other")).unwrap();
+    drop(lock);
+    let _lock = place.device.lock(&path).unwrap();
+    drop(other);
+    assert!(place.device.lock(&place.path("no/where")).unwrap_err().is_not_found());
+}
+
+pub(crate) fn read_back(place: &Place) {
+    let file = place.file("file", 600);
+    for (first, blocks) in [(0, 1), (599, 1), (0, 600), (17, 300)] {
+        let mut buffer = Buffer::zeroed(blocks * BLOCK);
+        file.read_at(first * BLOCK as u64, &mut buffer).unwrap();
+        assert_blocks(first, &buffer);
+    }
+}
+
+pub(crate) fn errors(place: &Place) {
+    let file = place.file("file", 3);
+    let mut buffer = Buffer::zeroed(2 * BLOCK);
+    let error = file.read_at(2 * BLOCK as u64, &mut buffer).unwrap_err();
+    assert!(error.is_short(), "{error}");
+    assert_eq!((error.operation, error.offset, error.len), ("read", 8192, 8192));
+    assert!(file.read_at(100 * BLOCK as u64, &mut buffer).unwrap_err().is_short());
+    assert!(file.read_at(512, &mut buffer).is_err());
+    assert!(file.write_at(1, &buffer).is_err());
+    assert!(file.read_at(u64::MAX - BLOCK as u64 + 1, &mut buffer).is_err());
+    assert!(file.allocate(0, 100).is_err());
+}
+
+pub(crate) fn queue_round_trip(place: &Place) {
+    let file = place.file("file", 0);
+    let mut queue = place.device.queue(8).unwrap();
+    for i in 0..8_u64 {
+        let mut buffer = queue.buffer(2 * BLOCK);
+        for (j, block) in buffer.chunks_exact_mut(BLOCK).enumerate() {
+            pattern(i * 2 + j as u64, block);
+        }
+        queue.push(Request { file: file.clone(), offset: i * 2 * BLOCK as u64, op: Op::Write(buffer), tag: i });
+    }
+    assert_eq!(queue.in_flight(), 8);
+    queue.submit().unwrap();
+    let completed = collect(queue.as_mut(), 8);
+    assert_eq!(queue.in_flight(), 0);
+    assert!(completed.values().all(|completion| completion.result.is_ok() && completion.buffer.is_some()));
+    for i in 0..16 {
+        let request = read(&file, queue.as_mut(), i, 1, i);
+        queue.push(request);
+    }
+    for (tag, completion) in collect(queue.as_mut(), 16) {
+        completion.result.unwrap();
+        assert_blocks(tag, &completion.buffer.unwrap());
+    }
+}
+
+pub(crate) fn short_reads(place: &Place) {
+    let file = place.file("file", 3);
+    let mut queue = place.device.queue(4).unwrap();
+    for (tag, (block, blocks)) in [(2, 2), (3, 1), (50, 4), (0, 3)].into_iter().enumerate() {
+        let request = read(&file, queue.as_mut(), block, blocks, tag as u64);
+        queue.push(request);
+    }
+    let completed = collect(queue.as_mut(), 4);
+    for tag in 0..3 {
+        assert!(completed[&tag].result.as_ref().unwrap_err().is_short());
+        assert!(completed[&tag].buffer.is_some());
+    }
+    assert!(completed[&3].result.is_ok());
+}
+
+pub(crate) fn backlog(place: &Place) {
+    let file = place.file("file", 64);
+    for depth in [1, 3] {
+        let mut queue = place.device.queue(depth).unwrap();
+        for i in 0..1000 {
+            let request = read(&file, queue.as_mut(), i % 64, 1, i);
+            queue.push(request);
+        }
+        assert_eq!(queue.in_flight(), 1000);
+        for (tag, completion) in collect(queue.as_mut(), 1000) {
+            completion.result.unwrap();
+            assert_blocks(tag % 64, &completion.buffer.unwrap());
+        }
+    }
+}
+
+pub(crate) fn invalid_requests(place: &Place) {
+    let file = place.file("file", 4);
+    let mut queue = place.device.queue(4).unwrap();
+    let mut push = |offset, blocks: usize, tag| {
+        let op = Op::Read(Buffer::zeroed(blocks * BLOCK));
+        queue.push(Request { file: file.clone(), offset, op, tag });
+    };
+    push(100, 1, 0);
+    push(0, 0, 1);
+    push(u64::MAX - 4095, 2, 2);
+    push(BLOCK as u64, 1, 3);
+    let completed = collect(queue.as_mut(), 4);
+    assert!(completed[&0].result.is_err());
+    assert!(completed[&1].result.is_ok(), "nothing to read is no error");
+    assert!(completed[&2].result.is_err());
+    assert_blocks(1, completed[&3].buffer.as_ref().unwrap());
+}
+
+pub(crate) fn buffers(place: &Place) {
+    let file = place.file("file", 300);
+    let mut queue = place.device.queue(16).unwrap();
+    let mut other = place.device.queue(16).unwrap();
+    for blocks in [1, 2, 3, 4, 16, 64, 256, 300] {
+        // From this queue, from another one, and from the heap.
+        let sources = [queue.buffer(blocks * BLOCK), other.buffer(blocks * BLOCK), Buffer::zeroed(blocks * BLOCK)];
+        for (tag, buffer) in sources.into_iter().enumerate() {
+            assert_eq!(buffer.len(), blocks * BLOCK);
+            queue.push(Request { file: file.clone(), offset: 0, op: Op::Read(buffer), tag: tag as u64 });
+        }
+        for completion in collect(queue.as_mut(), 3).into_values() {
+            completion.result.unwrap();
+            assert_blocks(0, &completion.buffer.unwrap());
+        }
+    }
+    let mut survivor = queue.buffer(BLOCK);
+    drop(queue);
+    file.read_at(7 * BLOCK as u64, &mut survivor).unwrap();
+    assert_blocks(7, &survivor);
+}
+
+pub(crate) fn wakers(place: &Place) {
+    let mut queue = place.device.queue(2).unwrap();
+    let mut completed = Vec::new();
+    // A wake-up before the wait ends it at once, and only once however often it was given.
+    queue.waker().wake();
+    queue.waker().wake();
+    assert_eq!(queue.complete(Wait::Until(None), &mut completed).unwrap(), 0);
+    assert_eq!(queue.complete(Wait::Until(Some(Duration::from_millis(1))), &mut completed).unwrap(), 0);
+    // Not waiting does not use a wake-up up.
+    queue.waker().wake();
+    assert_eq!(queue.complete(Wait::No, &mut completed).unwrap(), 0);
+    assert_eq!(queue.complete(Wait::Until(None), &mut completed).unwrap(), 0);
+    // A waker may outlive its queue.
+    let waker = queue.waker();
+    drop(queue);
+    waker.wake();
+}
+
+/// Two threads hand a token to and fro; a lost wake-up would hang.
+pub(crate) fn wake_storm(place: &Place) {
+    const ROUNDS: u64 = 2000;
+    let file = place.file("file", 16);
+    let token = Arc::new(AtomicU64::new(0));
+    let queues: Vec<_> = (0..2).map(|_| place.device.queue(4).unwrap()).collect();
+    let wakers: Vec<_> = queues.iter().map(|queue| queue.waker()).collect();
+    std::thread::scope(|scope| {
+        for (me, mut queue) in queues.into_iter().enumerate() {
+            let (token, file) = (token.clone(), file.clone());
+            let waker = wakers[1 - me].clone();
+            scope.spawn(move || {
+                let mut completed = Vec::new();
+                loop {
+                    let now = token.load(Ordering::Acquire);
+                    if now >= ROUNDS {
+                        waker.wake();
+                        break;
+                    }
+                    if now % 2 == me as u64 {
+                        token.store(now + 1, Ordering::Release);
+                        waker.wake();
+                        if now % 7 == 0 {
+                            let request = read(&file, queue.as_mut(), now % 16, 1, now);
+                            queue.push(request);
+                        }
+                    } else {
+                        queue.complete(Wait::Until(None), &mut completed).unwrap();
+                    }
+                }
+            });
+        }
+    });
+}
+
+pub(crate) fn time_outs(place: &Place) {
+    let mut queue = place.device.queue(2).unwrap();
+    let mut completed = Vec::new();
+    for timeout in [Duration::ZERO, Duration::from_micros(10), Duration::from_millis(3)] {
+        let before = place.device.now_ns();
+        assert_eq!(queue.complete(Wait::Until(Some(timeout)), &mut completed).unwrap(), 0);
+        assert!(place.device.now_ns() - before >= timeout.as_nanos() as u64);
+    }
+    assert_eq!(queue.complete(Wait::No, &mut completed).unwrap(), 0);
+}
+
+pub(crate) fn drop_in_flight(place: &Place) {
+    let file = place.file("file", 1024);
+    for round in 0..20 {
+        let mut queue = place.device.queue(32).unwrap();
+        for i in 0..64 {
+            let request = read(&file, queue.as_mut(), (i * 16) % 1024, 16, i);
+            queue.push(request);
+        }
+        if round % 2 == 0 {
+            queue.submit().unwrap();
+        } else {
+            queue.complete(Wait::Until(None), &mut Vec::new()).unwrap();
+        }
+        drop(queue);
+    }
+    // The memory that comes free is not written to by anybody else.
+    let zeros: Vec<_> = (0..64).map(|_| Buffer::zeroed(16 * BLOCK)).collect();
+    assert!(zeros.iter().all(|buffer| buffer.iter().all(|&byte| byte == 0)));
+}
+
+pub(crate) fn sync_requests(place: &Place) {
+    let file = place.file("file", 4);
+    let mut queue = place.device.queue(2).unwrap();
+    queue.push(Request { file, offset: 0, op: Op::Sync, tag: 5 });
+    let completed = collect(queue.as_mut(), 1);
+    assert!(completed[&5].result.is_ok());
+    assert!(completed[&5].buffer.is_none());
+}
+
+/// Thousands of random reads and writes in flight, against a model of the file.
+pub(crate) fn many_requests(place: &Place) {
+    const BLOCKS: u64 = 512;
+    let file = place.file("file", BLOCKS);
+    let mut contents: Vec<u64> = (0..BLOCKS).collect();
+    let mut queue = place.device.queue(128).unwrap();
+    let mut random = crate::random::Random::new(7);
+    let mut busy = vec![false; BLOCKS as usize];
+    let mut expected = HashMap::new();
+    let mut completed = Vec::new();
+    for tag in 0..6000_u64 {
+        let block = random.below(BLOCKS);
+        if !std::mem::replace(&mut busy[block as usize], true) {
+            let mut buffer = queue.buffer(BLOCK);
+            let write = random.below(3) == 0;
+            if write {
+                contents[block as usize] = tag + BLOCKS;
+                pattern(tag + BLOCKS, &mut buffer);
+            }
+            let op = if write { Op::Write(buffer) } else { Op::Read(buffer) };
+            expected.insert(tag, block);
+            queue.push(Request { file: file.clone(), offset: block * BLOCK as u64, op, tag });
+        }
+        if tag % 100 == 0 {
+            queue.complete(if tag % 200 == 0 { Wait::No } else { Wait::Until(None) }, &mut completed).unwrap();
+        }
+        for completion in completed.drain(..) {
+            let block = expected.remove(&completion.tag).unwrap();
+            completion.result.unwrap();
+            assert_blocks(contents[block as usize], &completion.buffer.unwrap());
+            busy[block as usize] = false;
+        }
+    }
+    let rest = expected.len();
+    assert_eq!(queue.in_flight(), rest);
+    for (tag, completion) in collect(queue.as_mut(), rest) {
+        assert_blocks(contents[expected[&tag] as usize], &completion.buffer.unwrap());
+    }
+}
+
+pub(crate) fn moved_queue(place: &Place) {
+    let file = place.file("file", 8);
+    let mut queue = place.device.queue(4).unwrap();
+    let request = read(&file, queue.as_mut(), 1, 1, 1);
+    queue.push(request);
+    let use_it = |mut queue: Box<dyn Queue>, file: &Arc<dyn File>, tags: u64| {
+        let request = read(file, queue.as_mut(), tags, 1, tags);
+        queue.push(request);
+        let count = queue.in_flight();
+        for (tag, completion) in collect(queue.as_mut(), count) {
+            assert_blocks(tag, &completion.buffer.unwrap());
+        }
+        queue
+    };
+    let waker = queue.waker();
+    // With a request pushed before the move; then back again, idle.
+    queue = std::thread::scope(|scope| scope.spawn(|| use_it(queue, &file, 2)).join().unwrap());
+    waker.wake();
+    queue.complete(Wait::Until(None), &mut Vec::new()).unwrap();
+    queue = use_it(queue, &file, 3);
+    // Dropped on another thread, idle.
+    std::thread::spawn(move || drop(queue)).join().unwrap();
+}
+
+pub(crate) fn independent_queues(place: &Place) {
+    let file = place.file("file", 256);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for worker in 0..4 {
+            let (file, stop) = (&file, &stop);
+            let mut queue = place.device.queue(16).unwrap();
+            scope.spawn(move || {
+                for round in 0..20 {
+                    for i in 0..24 {
+                        let request = read(file, queue.as_mut(), (worker * 50 + round + i) % 256, 1, i);
+                        queue.push(request);
+                    }
+                    for (tag, completion) in collect(queue.as_mut(), 24) {
+                        assert_blocks((worker * 50 + round + tag) % 256, &completion.buffer.unwrap());
+                    }
+                }
+                stop.store(true, Ordering::Relaxed);
+            });
+        }
+    });
+    assert!(stop.load(Ordering::Relaxed));
+}
+
+#[cfg(unix)]
+mod os {
+    use super::Place;
+
+    fn place(device: std::sync::Arc<dyn crate::Device>) -> Place {
+        let guard = tempfile::tempdir().unwrap();
+        Place { device, dir: guard.path().to_path_buf(), _guard: Some(guard) }
+    }
+
+    mod threads {
+        fn place() -> super::Place {
+            super::place(crate::threads().unwrap())
+        }
+        crate::conformance::conformance!(place);
+    }
+
+    #[cfg(target_os = "linux")]
+    mod uring {
+        fn place() -> super::Place {
+            super::place(crate::uring().unwrap())
+        }
+        crate::conformance::conformance!(place);
+    }
+}

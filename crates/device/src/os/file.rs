@@ -1,0 +1,224 @@
+//! Files of the operating system, opened for direct I/O where the file system allows it.
+//!
+//! Direct I/O (`O_DIRECT`) moves bytes between the device and our buffers without a copy in the page cache. Where it is
+//! refused the file is read and written through the page cache, without read-ahead, and what a sync has made clean is
+//! dropped from it. Positioned calls need no shared file offset, so any number of threads may use one file.
+
+use std::any::Any;
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use crate::{BLOCK, Buffer, Error, File, OpenMode, Result};
+
+#[derive(Debug)]
+pub(crate) struct OsFile {
+    file: fs::File,
+    path: PathBuf,
+    direct: bool,
+}
+
+impl OsFile {
+    pub(crate) fn open(path: &Path, mode: OpenMode) -> Result<Self> {
+        let mut file = Self::open_buffered(path, mode)?;
+        file.direct = cache::bypass(&file.file);
+        if !file.direct {
+            cache::no_read_ahead(&file.file);
+        }
+        Ok(file)
+    }
+
+    fn open_buffered(path: &Path, mode: OpenMode) -> Result<Self> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(mode != OpenMode::Read).create_new(mode == OpenMode::CreateNew);
+        let file = options.open(path).map_err(|error| Error::on_path("open", path, error))?;
+        if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+            return Err(Error::on_path("open", path, io::Error::from(io::ErrorKind::IsADirectory)));
+        }
+        Ok(OsFile { file, path: path.to_path_buf(), direct: false })
+    }
+
+    /// The descriptor, open as long as `self` lives.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn raw_fd(&self) -> std::os::fd::RawFd {
+        self.file.as_raw_fd()
+    }
+
+    fn error(&self, operation: &'static str, offset: u64, len: usize, source: io::Error) -> Error {
+        Error::new(operation, &self.path, offset, len as u64, source)
+    }
+
+    /// Calls `call(done)`, which moves bytes from position `done` on, until `len` bytes are moved.
+    fn transfer(
+        &self,
+        len: usize,
+        short: io::ErrorKind,
+        mut call: impl FnMut(usize) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        let mut done = 0;
+        while done < len {
+            match call(done) {
+                // Whole blocks only: direct I/O cannot go on from inside a block, and only the end of the file or of
+                // the space makes it stop there.
+                Ok(moved) => match moved / BLOCK * BLOCK {
+                    0 => return Err(short.into()),
+                    blocks => done += blocks,
+                },
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_range(&self, operation: &'static str, offset: u64, len: usize) -> Result<()> {
+        check_range(&self.path, operation, offset, len)
+    }
+}
+
+/// Offsets and lengths must be block-aligned, and ends representable as a file offset.
+pub(crate) fn check_range(path: &Path, operation: &'static str, offset: u64, len: usize) -> Result<()> {
+    let why = if !offset.is_multiple_of(BLOCK as u64) {
+        "the offset is not block-aligned"
+    } else if offset.checked_add(len as u64).is_none_or(|end| end > i64::MAX as u64) {
+        "the range ends beyond the largest file offset"
+    } else {
+        return Ok(());
+    };
+    Err(Error::invalid(operation, path, offset, len as u64, why))
+}
+
+impl File for OsFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.file.metadata().map_err(|error| self.error("length", 0, 0, error))?.len())
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut Buffer) -> Result<()> {
+        let len = buffer.len();
+        self.check_range("read", offset, len)?;
+        self.transfer(len, io::ErrorKind::UnexpectedEof, |done| {
+            self.file.read_at(&mut buffer[done..], offset + done as u64)
+        })
+        .map_err(|error| self.error("read", offset, len, error))
+    }
+
+    fn write_at(&self, offset: u64, buffer: &Buffer) -> Result<()> {
+        let len = buffer.len();
+        self.check_range("write", offset, len)?;
+        self.transfer(len, io::ErrorKind::StorageFull, |done| self.file.write_at(&buffer[done..], offset + done as u64))
+            .map_err(|error| self.error("write", offset, len, error))
+    }
+
+    fn sync_data(&self) -> Result<()> {
+        retry(|| Ok(rustix::fs::fdatasync(&self.file)?)).map_err(|error| self.error("sync", 0, 0, error))?;
+        if !self.direct {
+            cache::drop_clean(&self.file);
+        }
+        Ok(())
+    }
+
+    fn truncate(&self, len: u64) -> Result<()> {
+        retry(|| self.file.set_len(len)).map_err(|error| self.error("truncate", len, 0, error))
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        self.check_range("allocate", offset, usize::try_from(len).unwrap_or(usize::MAX))?;
+        if !len.is_multiple_of(BLOCK as u64) {
+            return Err(Error::invalid("allocate", &self.path, offset, len, "the length is not block-aligned"));
+        }
+        let flags = rustix::fs::FallocateFlags::empty();
+        match retry(|| Ok(rustix::fs::fallocate(&self.file, flags, offset, len)?)) {
+            Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
+                self.extend_with_zeros(offset + len)
+            }
+            result => result.map_err(|error| Error::new("allocate", &self.path, offset, len, error)),
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl OsFile {
+    /// Where the file system cannot reserve space: writes zeros from the end of the file to `end`.
+    fn extend_with_zeros(&self, end: u64) -> Result<()> {
+        let zeros = Buffer::zeroed(1 << 20);
+        let mut at = self.len()?.next_multiple_of(BLOCK as u64);
+        self.truncate(at)?;
+        while at < end {
+            let step = (end - at).min(zeros.len() as u64);
+            self.transfer(step as usize, io::ErrorKind::StorageFull, |done| {
+                self.file.write_at(&zeros[done..step as usize], at + done as u64)
+            })
+            .map_err(|error| Error::new("allocate", &self.path, at, step, error))?;
+            at += step;
+        }
+        Ok(())
+    }
+}
+
+/// Repeats a call that a signal interrupted.
+fn retry(call: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod cache {
+    use std::fs;
+
+    use rustix::fs::{Advice, AtFlags, OFlags, StatxFlags};
+
+    use crate::BLOCK;
+
+    /// Switches direct I/O on; false if the file system refuses it or wants a coarser alignment than ours.
+    pub(super) fn bypass(file: &fs::File) -> bool {
+        if let Ok(stat) = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
+            && stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0
+        {
+            // Zero means that direct I/O is not supported.
+            let fits = |align: u32| align != 0 && BLOCK.is_multiple_of(align as usize);
+            if !fits(stat.stx_dio_mem_align) || !fits(stat.stx_dio_offset_align) {
+                return false;
+            }
+        }
+        // After opening: `open` with O_DIRECT may leave a new file behind when it fails.
+        rustix::fs::fcntl_getfl(file).is_ok_and(|flags| rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT).is_ok())
+    }
+
+    pub(super) fn no_read_ahead(file: &fs::File) {
+        // Advice only: nothing is lost if the kernel declines.
+        let _ = rustix::fs::fadvise(file, 0, None, Advice::Random);
+    }
+
+    pub(super) fn drop_clean(file: &fs::File) {
+        let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod cache {
+    use std::fs;
+
+    pub(super) fn bypass(_file: &fs::File) -> bool {
+        false
+    }
+    pub(super) fn no_read_ahead(_file: &fs::File) {}
+    pub(super) fn drop_clean(_file: &fs::File) {}
+}

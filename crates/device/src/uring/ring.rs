@@ -1,0 +1,214 @@
+//! Making a ring with the best set-up that the kernel offers, and entering it.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use io_uring::opcode::PollAdd;
+use io_uring::squeue::Entry;
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{EnterFlags, IoUring};
+use rustix::io::Errno;
+
+use crate::arena::{SEGMENT, SEGMENTS_MAX};
+
+/// Submissions that one ring can hold at the most (the kernel's limit).
+const ENTRIES_MAX: usize = 32768;
+
+pub(super) struct Ring {
+    uring: IoUring,
+    /// Created with SINGLE_ISSUER: only the thread that enabled it may use it.
+    single_issuer: bool,
+    owner: Option<ThreadId>,
+    /// Arena segments registered with this ring, one bit each.
+    registered: u32,
+    /// The kernel takes (more) registered buffers.
+    registering: bool,
+    /// Entries pushed since the ring was made.
+    pushed: u64,
+    /// Position among them of the last one that was not for a request (see [`Ring::push_poll`]).
+    poll_at: Option<u64>,
+}
+
+/// How long [`Ring::enter`] blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Block {
+    No,
+    UntilCompletion,
+    AtMost(Duration),
+}
+
+/// Whether io_uring is permitted and new enough (5.13) here.
+pub(crate) fn probe() -> io::Result<()> {
+    let ring = Ring::new(1)?;
+    let parameters = ring.uring.params();
+    if parameters.is_feature_ext_arg() && parameters.is_feature_nodrop() && parameters.is_feature_resource_tagging() {
+        Ok(())
+    } else {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring of this kernel is too old (Linux 5.13 is needed)"))
+    }
+}
+
+/// Requests in flight that a ring for `depth` has room for.
+pub(super) fn depth_granted(depth: usize) -> usize {
+    depth.clamp(1, ENTRIES_MAX - 1)
+}
+
+impl Ring {
+    /// A ring with room for `depth` requests and the waker's poll.
+    pub(super) fn new(depth: usize) -> io::Result<Self> {
+        let entries = (depth_granted(depth) + 1).next_power_of_two() as u32;
+        let mut best = IoUring::builder();
+        best.setup_single_issuer().setup_defer_taskrun().setup_r_disabled();
+        let mut good = IoUring::builder();
+        good.setup_coop_taskrun();
+        for builder in [&mut best, &mut good] {
+            builder.setup_taskrun_flag().setup_submit_all().dontfork();
+        }
+        let (uring, single_issuer) = match best.build(entries) {
+            Ok(uring) => (uring, true),
+            Err(error) if is_invalid(&error) => match good.build(entries) {
+                Ok(uring) => (uring, false),
+                Err(error) if is_invalid(&error) => (IoUring::builder().dontfork().build(entries)?, false),
+                Err(error) => return Err(error),
+            },
+            Err(error) => return Err(error),
+        };
+        let registering = uring.submitter().register_buffers_sparse(SEGMENTS_MAX as u32).is_ok();
+        Ok(Ring { uring, single_issuer, owner: None, registered: 0, registering, pushed: 0, poll_at: None })
+    }
+
+    /// Whether the calling thread may use this ring; the first to ask becomes its owner.
+    pub(super) fn claim(&mut self) -> io::Result<bool> {
+        if !self.single_issuer {
+            return Ok(true);
+        }
+        let caller = std::thread::current().id();
+        if self.owner.is_none() {
+            self.uring.submitter().register_enable_rings()?;
+            self.owner = Some(caller);
+        }
+        Ok(self.owner == Some(caller))
+    }
+
+    /// Registers the arena segment at `start`; true if requests may use it as a fixed buffer.
+    pub(super) fn register(&mut self, segment: u16, start: *const u8) -> bool {
+        let bit = 1 << segment;
+        if self.registered & bit != 0 {
+            return true;
+        }
+        if !self.registering {
+            return false;
+        }
+        let iovec = Iovec { start, len: SEGMENT };
+        // SAFETY: `Iovec` has the layout of `struct iovec`. The kernel pins the segment's pages, so they stay valid as
+        // long as the registration, whatever becomes of the mapping.
+        let result = unsafe {
+            let iovecs = std::slice::from_raw_parts((&raw const iovec).cast(), 1);
+            self.uring.submitter().register_buffers_update(u32::from(segment), iovecs, None)
+        };
+        match result {
+            Ok(()) => self.registered |= bit,
+            Err(error) => {
+                // Commonly RLIMIT_MEMLOCK. Ordinary buffers do as well, at some more CPU time per request.
+                tracing::debug!(%error, "cannot register I/O buffers");
+                self.registering = false;
+            }
+        }
+        self.registered & bit != 0
+    }
+
+    /// Adds a request's entry for the next [`Ring::enter`]; false if there is no room.
+    ///
+    /// # Safety
+    /// What the entry refers to (memory, descriptor) stays valid until its completion is taken from the ring.
+    pub(super) unsafe fn push(&mut self, entry: &Entry) -> bool {
+        // SAFETY: the caller's promise.
+        let pushed = unsafe { self.uring.submission().push(entry) }.is_ok();
+        self.pushed += u64::from(pushed);
+        pushed
+    }
+
+    /// Adds a multishot poll for input on `fd`; false if there is no room.
+    pub(super) fn push_poll(&mut self, fd: RawFd, user_data: u64) -> bool {
+        const READABLE: u32 = 1;
+        let poll = PollAdd::new(Fd(fd), READABLE).multi(true).build().user_data(user_data);
+        // SAFETY: a poll refers to no memory, and the kernel itself holds the file once it has the entry; a descriptor
+        // closed before gives an error.
+        let pushed = unsafe { self.push(&poll) };
+        if pushed {
+            self.poll_at = Some(self.pushed);
+        }
+        pushed
+    }
+
+    /// Entries not yet taken by the kernel.
+    pub(super) fn queued(&mut self) -> usize {
+        self.uring.submission().len()
+    }
+
+    /// Those of [`Ring::queued`] that are requests. (The kernel takes entries in order.)
+    pub(super) fn queued_requests(&mut self) -> usize {
+        let queued = self.queued();
+        let taken = self.pushed - queued as u64;
+        queued - usize::from(self.poll_at.is_some_and(|at| at > taken))
+    }
+
+    /// Whether an enter without blocking would do anything.
+    pub(super) fn has_work(&mut self) -> bool {
+        let submission = self.uring.submission();
+        !submission.is_empty() || submission.taskrun() || submission.cq_overflow()
+    }
+
+    /// Submits everything queued and waits as told. Interruptions, time-outs and transient shortages are not errors:
+    /// the caller looks at what has completed and decides.
+    pub(super) fn enter(&mut self, block: Block) -> io::Result<()> {
+        let queued = self.queued();
+        self.call(queued, block)
+    }
+
+    /// Waits for a completion without submitting anything.
+    pub(super) fn wait_only(&mut self) -> io::Result<()> {
+        self.call(0, Block::UntilCompletion)
+    }
+
+    fn call(&mut self, submit: usize, block: Block) -> io::Result<()> {
+        let flags = (EnterFlags::GETEVENTS | EnterFlags::EXT_ARG).bits();
+        let want = u32::from(block != Block::No);
+        let timespec;
+        let mut arguments = SubmitArgs::new();
+        if let Block::AtMost(timeout) = block {
+            timespec = Timespec::from(timeout);
+            arguments = arguments.timespec(&timespec);
+        }
+        // SAFETY: with EXT_ARG the argument is a `SubmitArgs`, which lives through the call, as does its timespec.
+        let result = unsafe { self.uring.submitter().enter(submit as u32, want, flags, Some(&arguments)) };
+        match result {
+            Ok(_) => Ok(()),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::INTR | Errno::TIME) => Ok(()),
+                Some(Errno::AGAIN | Errno::BUSY) => {
+                    std::thread::yield_now();
+                    Ok(())
+                }
+                _ => Err(error),
+            },
+        }
+    }
+
+    pub(super) fn completions(&mut self) -> io_uring::CompletionQueue<'_> {
+        self.uring.completion()
+    }
+}
+
+/// `struct iovec`, as io_uring's register call wants it.
+#[repr(C)]
+struct Iovec {
+    start: *const u8,
+    len: usize,
+}
+
+fn is_invalid(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::INVAL)
+}
