@@ -1,5 +1,12 @@
 //! Bulk loads.
 
+mod memory;
+mod merge;
+mod sort;
+mod spill;
+
+use arrow::error::ArrowError;
+use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 
 use crate::database::Table;
@@ -44,4 +51,8 @@ pub(crate) async fn build_index(
     _batch: keyaki_store::WriteBatch,
 ) -> Result<()> {
     Err(Error::Unsupported("bulk loads".into()))
+}
+
+fn arrow_error(error: ArrowError) -> Error {
+    Error::DataFusion(DataFusionError::from(error))
 }

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use collect::Collector;
 pub use image::image;
+pub(crate) use sample::Random;
 
 /// Stored in the catalog tree beside the table's definition.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
