@@ -13,7 +13,7 @@ use super::state::Tail;
 use crate::Result;
 
 /// Bytes that a segment is given when the disk has them (tests want to see many segments).
-pub(super) const SEGMENT_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 64 << 20 };
+pub(super) const SEGMENT_BYTES: u64 = if cfg!(test) { 128 << 10 } else { 64 << 20 };
 /// … and when it nearly has not.
 const SMALL_SEGMENT_BYTES: u64 = SEGMENT_BYTES / 16;
 

@@ -17,7 +17,7 @@ use super::format::{GroupHeader, HEADER_BYTES, RECORD_HEADER_BYTES, encode_recor
 use crate::Durability;
 
 /// A group is closed when it has this many bytes (a larger record is a group by itself).
-pub(super) const GROUP_BYTES: usize = if cfg!(test) { 64 << 10 } else { 1 << 20 };
+pub(super) const GROUP_BYTES: usize = if cfg!(test) { 16 << 10 } else { 1 << 20 };
 /// Group buffers kept for reuse.
 const POOLED_BUFFERS: usize = 4;
 

@@ -1,0 +1,153 @@
+//! Lives of a log that end at any changing call, by the death of the process or of the machine: what was acknowledged is
+//! recovered, and what is recovered is a prefix of what was appended.
+
+use super::*;
+use crate::Error;
+use crate::log::segment::SEGMENT_BYTES;
+
+/// What a correct log must remember.
+struct Model {
+    medium: Medium,
+    random: Random,
+    /// The newest checkpoint: as a superblock would tell.
+    from: LogPosition,
+    first: u64,
+    /// Newest record that was appended, and that must survive.
+    appended: u64,
+    acknowledged: u64,
+}
+
+impl Model {
+    fn new(seed: u64) -> Model {
+        let (medium, random) = (Medium::new(), Random(seed));
+        Model { medium, random, from: LogPosition::default(), first: 1, appended: 0, acknowledged: 0 }
+    }
+
+    /// Opens the log; none if the power failed meanwhile.
+    fn open(&mut self, durability: Durability, power_fails: bool) -> Option<Log> {
+        let (log, records) = match open_at(&self.medium, self.from, self.first, durability) {
+            Ok(opened) => opened,
+            Err(Error::Device(_)) if power_fails => return None,
+            Err(error) => panic!("{error}"),
+        };
+        for (i, (sequence, bytes)) in records.iter().enumerate() {
+            assert_eq!(*sequence, self.first + i as u64);
+            assert!(*bytes == payload(*sequence, len_of(*sequence)), "record {sequence} is not what was appended");
+        }
+        let recovered = self.first - 1 + records.len() as u64;
+        assert!(recovered >= self.acknowledged, "{} was acknowledged, {recovered} recovered", self.acknowledged);
+        assert!(recovered <= self.appended, "{recovered} recovered of {}", self.appended);
+        assert_eq!(log.durable(), recovered);
+        (self.appended, self.acknowledged) = (recovered, recovered);
+        Some(log)
+    }
+
+    /// Uses the log until something fails or the life has been long enough.
+    fn live(&mut self, log: &Log, durability: Durability) -> Result<()> {
+        for _ in 0..self.random.below(60) {
+            match self.random.below(12) {
+                0..=5 => {
+                    log.append(self.appended + 1, &payload(self.appended + 1, len_of(self.appended + 1)))?;
+                    self.appended += 1;
+                }
+                6..=8 => {
+                    let sequence = self.appended - self.random.below(3).min(self.appended);
+                    log.commit(sequence)?;
+                    if durability == Durability::Full {
+                        self.acknowledged = self.acknowledged.max(sequence);
+                    }
+                }
+                9 => {
+                    log.sync()?;
+                    self.acknowledged = self.appended;
+                }
+                10 => self.checkpoint(log)?,
+                _ => assert!(log.durable() <= self.appended),
+            }
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&mut self, log: &Log) -> Result<()> {
+        let (position, sequence) = (log.cut()?, self.appended);
+        if self.random.one_in(2) {
+            log.append(sequence + 1, &payload(sequence + 1, len_of(sequence + 1)))?;
+            self.appended += 1;
+        }
+        // The superblock is written here.
+        (self.from, self.first) = (position, sequence + 1);
+        self.acknowledged = self.acknowledged.max(sequence);
+        if self.random.one_in(3) { Ok(()) } else { log.remove_before(position) }
+    }
+
+    /// Ends a life: by the death of the process, or with the loss of some of what was not synced.
+    fn die(&mut self, log: Option<Log>) {
+        self.medium.power_off();
+        drop(log);
+        if self.random.one_in(4) {
+            self.medium.power_on();
+        } else {
+            let (random, chance) = (&mut self.random, [0, 1, 5, 9, 10]);
+            let chance = chance[random.below(5) as usize];
+            self.medium = self.medium.after_crash(&mut || random.below(10) < chance);
+        }
+    }
+}
+
+/// Mostly small, some larger than a group, few larger than a segment.
+fn len_of(sequence: u64) -> usize {
+    let mut random = Random(sequence);
+    let len = match random.below(40) {
+        0 => random.below(SEGMENT_BYTES + SEGMENT_BYTES / 2),
+        1..=3 => random.below(30_000),
+        4..=12 => random.below(5000),
+        _ => random.below(100),
+    };
+    len as usize
+}
+
+fn run(seed: u64, durability: Durability) {
+    let mut model = Model::new(seed);
+    for _ in 0..4 {
+        let power_fails = !model.random.one_in(4);
+        if power_fails {
+            let calls = 1 + model.random.below(60);
+            model.medium.power_off_after(calls);
+        }
+        let log = model.open(durability, power_fails);
+        let result = log.as_ref().map_or(Ok(()), |log| model.live(log, durability));
+        match (result, power_fails) {
+            (Ok(()), false) if model.random.one_in(2) => drop(log),
+            (Ok(()), _) => model.die(log),
+            (Err(Error::Device(_) | Error::Poisoned { .. }), true) => model.die(log),
+            (Err(error), _) => panic!("{error}"),
+        }
+    }
+    model.medium.power_on();
+    model.open(Durability::Full, false);
+}
+
+fn run_all(seeds: std::ops::Range<u64>, durability: Durability) {
+    for seed in seeds {
+        let result = std::panic::catch_unwind(|| run(seed, durability));
+        if let Err(panic) = result {
+            eprintln!("seed {seed}, {durability:?}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
+fn acknowledged_records_survive_under_full() {
+    run_all(0..3000, Durability::Full);
+}
+
+#[test]
+fn synced_records_survive_under_normal() {
+    run_all(10_000..10_300, Durability::Normal);
+}
+
+#[test]
+fn synced_records_survive_under_off() {
+    run_all(20_000..20_300, Durability::Off);
+}
