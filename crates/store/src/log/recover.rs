@@ -100,11 +100,11 @@ impl Recovery<'_> {
         let Some((index, offset, stop)) = end else {
             return Err(Error::Invalid("a log without segments was to be recovered".into()));
         };
-        self.judge(from, numbers, index, offset, &stop)?;
+        let stale = self.judge(from, numbers, index, offset, &stop)?;
         if self.expected.is_none() {
             return self.discard_unopened(numbers);
         }
-        self.finish(numbers, index, offset)
+        self.finish(numbers, index, offset, &stale)
     }
 
     /// Applies the groups of one segment; returns where and why that ended.
@@ -164,7 +164,8 @@ impl Recovery<'_> {
     }
 
     /// Looks at everything behind the end of the stream for a witness that a record from there on had been durable.
-    fn judge(&self, from: LogPosition, numbers: &[u64], index: usize, offset: u64, stop: &Stop) -> Result<()> {
+    /// Returns where group headers are in the rest of the segment in which the stream ends.
+    fn judge(&self, from: LogPosition, numbers: &[u64], index: usize, offset: u64, stop: &Stop) -> Result<Vec<u64>> {
         let path = self.segments.path(numbers[index]);
         let missing = self.missing();
         let detail = match stop {
@@ -174,6 +175,7 @@ impl Recovery<'_> {
         if self.expected.is_none() && from != LogPosition::default() {
             return Err(damaged(&path, offset, format!("{detail}, where a checkpoint says that the log continues")));
         }
+        let mut stale = Vec::new();
         for (at, &number) in numbers.iter().enumerate().skip(index) {
             let mut reader = Reader::open(&self.segments, number)?;
             let last = at + 1 == numbers.len();
@@ -182,30 +184,32 @@ impl Recovery<'_> {
                 let detail = "the opening group is not the one that was written".into();
                 return Err(damaged(reader.file.path(), 0, detail));
             }
-            let start = if at == index { offset } else { 0 };
-            let Some(witness) = self.find_witness(&mut reader, start, missing, opened)? else { continue };
-            let witness_path = reader.file.path().display();
-            let detail =
-                format!("{detail}; record {missing} was durable, says the group at offset {witness} of {witness_path}");
-            return Err(damaged(&path, offset, detail));
+            let headers = self.find_headers(&mut reader, if at == index { offset } else { 0 })?;
+            // Without a sound opening group any other one is a witness: the opening group was durable before it.
+            if let Some((witness, _)) = headers.iter().find(|(_, synced)| *synced >= missing || !opened) {
+                let file = reader.file.path().display();
+                let detail =
+                    format!("{detail}; record {missing} was durable, says the group at offset {witness} of {file}");
+                return Err(damaged(&path, offset, detail));
+            }
+            if at == index {
+                stale = headers.into_iter().map(|(offset, _)| offset).collect();
+            }
         }
-        Ok(())
+        Ok(stale)
     }
 
-    /// A group header from `offset` on that proves that record `missing` was durable, or, if the segment's opening group
-    /// is not sound, that it once was.
-    fn find_witness(&self, reader: &mut Reader, start: u64, missing: u64, opened: bool) -> Result<Option<u64>> {
-        let mut offset = start;
-        while offset < reader.len {
+    /// Where from `start` on sound group headers are, and what they say was durable.
+    fn find_headers(&self, reader: &mut Reader, start: u64) -> Result<Vec<(u64, u64)>> {
+        let mut found = Vec::new();
+        for offset in (start..reader.len).step_by(BLOCK) {
             if let Ok(header) = reader.header(offset)?
                 && self.is_ours(&header)
-                && (header.synced_through >= missing || !opened)
             {
-                return Ok(Some(offset));
+                found.push((offset, header.synced_through));
             }
-            offset += BLOCK as u64;
         }
-        Ok(None)
+        Ok(found)
     }
 
     /// The first record that was not found.
@@ -224,15 +228,16 @@ impl Recovery<'_> {
     }
 
     /// Cuts off what follows the stream, and syncs the stream: some of it may only have been on its way to the medium.
-    fn finish(&self, numbers: &[u64], index: usize, offset: u64) -> Result<Recovered> {
+    fn finish(&self, numbers: &[u64], index: usize, offset: u64, stale: &[u64]) -> Result<Recovered> {
         self.remove_from(&numbers[index + 1..])?;
         let mut last = None;
         for &number in &numbers[..=index] {
             let file = self.segments.device.open(&self.segments.path(number), OpenMode::ReadWrite)?;
             if number == numbers[index] {
-                cut_tail(&*file, offset)?;
+                cut_tail(&*file, offset, stale)?;
+            } else {
+                file.sync_data()?;
             }
-            file.sync_data()?;
             last = Some(Tail { number, file, capacity: offset, offset });
         }
         self.segments.device.sync_dir(&self.segments.dir)?;

@@ -67,19 +67,7 @@ impl Segments {
         needed: u64,
     ) -> Result<u64> {
         let capacity = allocate(file, 0, needed + BLOCK as u64)?;
-        let opening = GroupHeader {
-            log_id: self.log_id,
-            segment: number,
-            offset: 0,
-            first_sequence: next_sequence,
-            synced_through,
-            count: 0,
-            body_len: 0,
-            body_crc: crc32c::crc32c(&[]),
-        };
-        let mut block = Buffer::zeroed(BLOCK);
-        opening.encode(&mut block[..HEADER_BYTES]);
-        file.write_at(0, &block)?;
+        file.write_at(0, &empty_group(self.log_id, number, 0, next_sequence, synced_through))?;
         file.sync_data()?;
         self.device.sync_dir(&self.dir)?;
         Ok(capacity)
@@ -115,28 +103,34 @@ pub(super) fn allocate(file: &dyn File, from: u64, needed: u64) -> Result<u64> {
     Ok(from + needed)
 }
 
-/// Makes the bytes of `file` from `offset` on unrecognisable as groups and gives their space back, durably.
-pub(super) fn cut_tail(file: &dyn File, offset: u64) -> Result<()> {
-    let len = file.len()?;
-    if len <= offset {
-        return Ok(());
+/// Ends a segment at `offset`, durably: the `stale` group headers behind are overwritten, and the space is given back.
+pub(super) fn cut_tail(file: &dyn File, offset: u64, stale: &[u64]) -> Result<()> {
+    let zeros = Buffer::zeroed(BLOCK);
+    for &header in stale {
+        file.write_at(header, &zeros)?;
     }
-    let mut dirty = false;
-    let mut at = offset;
-    while at + BLOCK as u64 <= len {
-        let piece = (len - at).min(1 << 20) as usize / BLOCK * BLOCK;
-        let mut buffer = Buffer::zeroed(piece);
-        file.read_at(at, &mut buffer)?;
-        if buffer.iter().any(|&byte| byte != 0) {
-            buffer.fill(0);
-            file.write_at(at, &buffer)?;
-            dirty = true;
-        }
-        at += piece as u64;
-    }
-    if dirty {
+    if !stale.is_empty() {
         file.sync_data()?;
     }
-    file.truncate(offset)?;
+    if file.len()? > offset {
+        file.truncate(offset)?;
+    }
     Ok(file.sync_data()?)
+}
+
+/// A group without records: tells what is durable, and which record comes next.
+pub(super) fn empty_group(log_id: u64, segment: u64, offset: u64, next_sequence: u64, synced_through: u64) -> Buffer {
+    let header = GroupHeader {
+        log_id,
+        segment,
+        offset,
+        first_sequence: next_sequence,
+        synced_through,
+        count: 0,
+        body_len: 0,
+        body_crc: crc32c::crc32c(&[]),
+    };
+    let mut block = Buffer::zeroed(BLOCK);
+    header.encode(&mut block[..HEADER_BYTES]);
+    block
 }

@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::LogPosition;
 use super::format::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES};
-use super::segment::{Segments, allocate};
+use super::segment::{Segments, allocate, empty_group};
 use super::state::{GROUP_BYTES, Group, State, Tail, group_span};
 use crate::{Durability, Error, Result};
 
@@ -295,17 +295,24 @@ impl Writer {
         self.work.notify_all();
     }
 
-    /// Writes what is pending and gives back what the last segment does not need. Nobody else uses the log any more.
+    /// Writes what is pending, testifies that it is durable, and gives back what the last segment does not need. Nobody
+    /// else uses the log any more.
     pub(super) fn close(&self) -> Result<()> {
         let goal = match self.state.lock().durability {
             Durability::Full | Durability::Normal => Goal::Synced,
             Durability::Off => Goal::Written,
         };
         self.reach_appended(goal)?;
-        if let Some(Tail { file, offset, .. }) = self.state.lock().tail.take() {
-            file.truncate(offset)?;
+        let mut state = self.state.lock();
+        let durable = state.durable;
+        let Some(Tail { number, file, capacity, mut offset }) = state.tail.take() else { return Ok(()) };
+        let has_records = offset > BLOCK as u64;
+        if has_records && durable == state.appended && offset < capacity {
+            file.write_at(offset, &empty_group(self.segments.log_id, number, offset, durable + 1, durable))?;
+            offset += BLOCK as u64;
         }
-        Ok(())
+        file.truncate(offset)?;
+        if goal == Goal::Synced { Ok(file.sync_data()?) } else { Ok(()) }
     }
 }
 
