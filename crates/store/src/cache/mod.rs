@@ -123,7 +123,7 @@ impl<V: Clone> Shards<V> {
     }
 
     fn remove(&self, offsets: Range<u64>) {
-        let first = offsets.start.next_multiple_of(BLOCK as u64);
+        let first = offsets.start.div_ceil(BLOCK as u64).saturating_mul(BLOCK as u64);
         let probes = offsets.end.saturating_sub(first).div_ceil(BLOCK as u64);
         // Looking at every place a page can start at, or at every page: whichever is less.
         let held: usize = self.shards.iter().map(|line| line.shard.lock().len()).sum();
@@ -152,3 +152,6 @@ impl<V: Clone> Shards<V> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

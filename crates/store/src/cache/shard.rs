@@ -132,7 +132,7 @@ impl<V: Clone> Shard<V> {
         }
         let seen = self.evicted_set.remove(&offset);
         let (chances, chances_max) = match priority {
-            Priority::Index => (4, 8),
+            Priority::Index => (12, 16),
             Priority::Lookup => (1, 3),
             Priority::Scan => (0, 2),
         };
@@ -237,5 +237,28 @@ impl<V: Clone> Shard<V> {
         } else {
             self.slots[after as usize].before = before;
         }
+    }
+}
+
+#[cfg(test)]
+impl<V: Clone> Shard<V> {
+    /// Walks through everything and compares.
+    pub(super) fn check(&self) {
+        let (mut bytes, mut scan_bytes, mut count) = (0, 0, 0);
+        for (queue, in_scan) in [(self.main, false), (self.scan, true)] {
+            let (mut before, mut index) = (NONE, queue.head);
+            while index != NONE {
+                let slot = &self.slots[index as usize];
+                assert!(slot.value.is_some() && slot.in_scan == in_scan && slot.before == before);
+                assert_eq!(self.table.get(&slot.offset), Some(&index));
+                bytes += slot.bytes;
+                scan_bytes += if in_scan { slot.bytes } else { 0 };
+                count += 1;
+                (before, index) = (index, slot.after);
+            }
+            assert_eq!(queue.tail, before);
+        }
+        assert_eq!((bytes, scan_bytes, count), (self.bytes, self.scan_bytes, self.table.len()));
+        assert!(self.evicted_set.len() <= self.evicted.len());
     }
 }

@@ -238,7 +238,7 @@ impl Recovery<'_> {
             } else {
                 file.sync_data()?;
             }
-            last = Some(Tail { number, file, capacity: offset, offset });
+            last = Some(Tail { number, file, capacity: offset, offset, written_to: offset });
         }
         self.segments.device.sync_dir(&self.segments.dir)?;
         let number = numbers[index];

@@ -47,7 +47,7 @@ impl Segments {
         }
         let file = self.device.open(&path, OpenMode::CreateNew)?;
         match self.open_segment(&*file, number, next_sequence, synced_through, needed) {
-            Ok(capacity) => Ok(Tail { number, file, capacity, offset: BLOCK as u64 }),
+            Ok(capacity) => Ok(Tail { number, file, capacity, offset: BLOCK as u64, written_to: BLOCK as u64 }),
             Err(error) => {
                 drop(file);
                 if let Err(error) = self.device.remove(&path) {

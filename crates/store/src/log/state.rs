@@ -18,6 +18,8 @@ use crate::Durability;
 
 /// A group is closed when it has this many bytes (a larger record is a group by itself).
 pub(super) const GROUP_BYTES: usize = if cfg!(test) { 16 << 10 } else { 1 << 20 };
+/// Zeros written ahead of small groups.
+const ZERO_BYTES: usize = GROUP_BYTES / 4;
 /// Group buffers kept for reuse.
 const POOLED_BUFFERS: usize = 4;
 
@@ -30,6 +32,8 @@ pub(super) struct Tail {
     pub capacity: u64,
     /// Where the next group starts.
     pub offset: u64,
+    /// Up to here the file has been written, with groups or zeros, so that a sync there needs no metadata.
+    pub written_to: u64,
 }
 
 /// A group in memory.
@@ -91,6 +95,14 @@ impl Group {
     }
 }
 
+/// Zeros to write ahead.
+#[derive(Debug)]
+pub(super) struct Zeros {
+    pub file: Arc<dyn File>,
+    pub offset: u64,
+    pub len: usize,
+}
+
 /// Everything under the log's mutex.
 #[derive(Debug)]
 pub(super) struct State {
@@ -117,6 +129,9 @@ pub(super) struct State {
     pub leading: bool,
     pub in_flight: u64,
     pub turn: u64,
+    /// Commits that have come to wait for the next turn, and that came for the newest one.
+    pub arrivals: u64,
+    pub arrivals_before: u64,
     /// Files with writes that no sync has followed yet.
     pub unsynced: Vec<Arc<dyn File>>,
     pub bytes_since_cut: u64,
@@ -149,6 +164,8 @@ impl State {
             leading: false,
             in_flight: durable,
             turn: 0,
+            arrivals: 0,
+            arrivals_before: 0,
             unsynced: Vec::new(),
             bytes_since_cut: bytes,
             closing: false,
@@ -208,6 +225,22 @@ impl State {
     pub(super) fn take_groups(&mut self) -> Vec<Group> {
         self.close_group();
         std::mem::take(&mut self.sealed)
+    }
+
+    /// The zeros to write behind `groups`, which have just been taken: the file system allocates space that counts as
+    /// unwritten, and the first sync after a write there must also sync its map of the file. One larger write of zeros
+    /// spares many small syncs this.
+    pub(super) fn take_zeros(&mut self, groups: &[Group]) -> Option<Zeros> {
+        let tail = self.tail.as_mut()?;
+        let span: usize = groups.iter().map(Group::span).sum();
+        if span == 0 || span > ZERO_BYTES / 4 || tail.offset < tail.written_to {
+            tail.written_to = tail.written_to.max(tail.offset);
+            return None;
+        }
+        let end = tail.capacity.min(tail.offset + ZERO_BYTES as u64);
+        tail.written_to = end;
+        let len = (end - tail.offset) as usize;
+        (len > 0).then(|| Zeros { file: tail.file.clone(), offset: tail.offset, len })
     }
 
     /// Ends the current segment. What is pending for it stays pending.

@@ -6,17 +6,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyaki_device::{BLOCK, File};
+use keyaki_device::{BLOCK, Buffer, File};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::LogPosition;
 use super::format::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES};
 use super::segment::{Segments, allocate, empty_group};
-use super::state::{GROUP_BYTES, Group, State, Tail, group_span};
+use super::state::{GROUP_BYTES, Group, State, Tail, Zeros, group_span};
 use crate::{Durability, Error, Result};
 
 /// Bytes appended and not yet written above which `append` waits.
 const PENDING_BYTES_MAX: usize = 64 * GROUP_BYTES;
+/// How often a leader lets others run, at most, before it takes what they appended.
+const GATHER_YIELDS: usize = 64;
 /// How often the background thread writes at least.
 const BACKGROUND_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -86,11 +88,17 @@ impl Writer {
     pub(super) fn commit(&self, sequence: u64) -> Result<()> {
         let mut state = self.state.lock();
         state.check()?;
+        if sequence <= state.durable {
+            return Ok(());
+        }
         if sequence > state.appended {
             return Err(Error::Invalid(format!("log record {sequence} committed before it was appended")));
         }
         match state.durability {
-            Durability::Full => self.reach(&mut state, sequence, Goal::Synced),
+            Durability::Full => {
+                state.arrivals += 1;
+                self.reach(&mut state, sequence, Goal::Synced)
+            }
             Durability::Normal | Durability::Off => Ok(()),
         }
     }
@@ -135,11 +143,21 @@ impl Writer {
     fn lead(&self, state: &mut MutexGuard<'_, State>, goal: Goal) {
         state.turn += 1;
         state.leading = true;
+        if goal == Goal::Synced {
+            Self::gather(state);
+        }
+        if state.poison.is_some() {
+            state.leading = false;
+            self.wake_all();
+            return;
+        }
         state.in_flight = state.appended;
         let mut groups = state.take_groups();
+        let zeros = if goal == Goal::Synced { state.take_zeros(&groups) } else { None };
         let mut unsynced = std::mem::take(&mut state.unsynced);
         let (through, bytes, synced_through) = (state.appended, state.pending_bytes, state.durable);
-        let result = MutexGuard::unlocked(state, || self.write(&mut groups, &mut unsynced, synced_through, goal));
+        let result =
+            MutexGuard::unlocked(state, || self.write(&mut groups, zeros, &mut unsynced, synced_through, goal));
         state.leading = false;
         state.pending_bytes -= bytes;
         state.recycle(groups);
@@ -162,9 +180,24 @@ impl Writer {
         }
     }
 
+    /// Those whom the turn before has woken are about to come again: gives them a moment, so that they share this turn
+    /// and do not wait for the next one. Who is alone does not wait.
+    fn gather(state: &mut MutexGuard<'_, State>) {
+        // All who come meanwhile are in this turn.
+        state.in_flight = u64::MAX;
+        for _ in 0..GATHER_YIELDS {
+            if state.arrivals >= state.arrivals_before {
+                break;
+            }
+            MutexGuard::unlocked(state, std::thread::yield_now);
+        }
+        state.arrivals_before = std::mem::take(&mut state.arrivals);
+    }
+
     fn write(
         &self,
         groups: &mut [Group],
+        zeros: Option<Zeros>,
         unsynced: &mut Vec<Arc<dyn File>>,
         synced_through: u64,
         goal: Goal,
@@ -175,6 +208,9 @@ impl Writer {
             if !unsynced.last().is_some_and(|last| Arc::ptr_eq(last, &group.file)) {
                 unsynced.push(group.file.clone());
             }
+        }
+        if let Some(Zeros { file, offset, len }) = zeros {
+            file.write_at(offset, &Buffer::zeroed(len))?;
         }
         if goal == Goal::Synced {
             for file in unsynced.drain(..) {
@@ -305,7 +341,7 @@ impl Writer {
         self.reach_appended(goal)?;
         let mut state = self.state.lock();
         let durable = state.durable;
-        let Some(Tail { number, file, capacity, mut offset }) = state.tail.take() else { return Ok(()) };
+        let Some(Tail { number, file, capacity, mut offset, .. }) = state.tail.take() else { return Ok(()) };
         let has_records = offset > BLOCK as u64;
         if has_records && durable == state.appended && offset < capacity {
             file.write_at(offset, &empty_group(self.segments.log_id, number, offset, durable + 1, durable))?;

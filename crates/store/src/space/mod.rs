@@ -225,3 +225,6 @@ fn is_aligned(bytes: u64) -> bool {
 fn growth_bytes(len: u64) -> u64 {
     GROWTH_BYTES_MIN.max(len / 8 / BLOCK as u64 * BLOCK as u64)
 }
+
+#[cfg(test)]
+mod tests;

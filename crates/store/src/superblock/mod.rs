@@ -184,3 +184,6 @@ fn u32_at(block: &[u8], at: usize) -> u32 {
     word.copy_from_slice(&block[at..at + 4]);
     u32::from_le_bytes(word)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::log::tests::Random;
+
+const PAGE: u64 = BLOCK as u64;
+/// So that a page costs 8 KiB with its overhead.
+const BYTES: usize = 8192 - OVERHEAD_BYTES;
+
+fn small() -> Shards<u64> {
+    // One shard of a hundred pages.
+    Shards::new(100 * 8192)
+}
+
+#[test]
+fn pages_come_back_until_removed() {
+    let cache = Shards::new(64 << 20);
+    assert_eq!(cache.shards.len(), 64);
+    for i in 0..1000 {
+        cache.insert(i * PAGE, i, BYTES, Priority::Lookup);
+    }
+    assert!((0..1000).all(|i| cache.get(i * PAGE) == Some(i)));
+    assert_eq!(cache.get(5000 * PAGE), None);
+    assert_eq!(cache.counters(), (1000, 1));
+    assert_eq!(cache.usage(), (1000 * 8192, 64 << 20));
+    // Few places to look at, then many.
+    cache.remove(10 * PAGE + 1..20 * PAGE);
+    cache.remove(500 * PAGE..u64::MAX);
+    for i in 0..1000 {
+        assert_eq!(cache.get(i * PAGE).is_some(), i <= 10 || (20..500).contains(&i), "{i}");
+    }
+    cache.insert(0, 7, BYTES, Priority::Scan);
+    assert_eq!(cache.get(0), Some(7));
+    cache.clear();
+    assert_eq!(cache.usage().0, 0);
+    assert_eq!(cache.get(0), None);
+}
+
+#[test]
+fn a_scan_does_not_displace_what_is_used() {
+    let cache = small();
+    for i in 0..90 {
+        cache.insert(i * PAGE, i, BYTES, Priority::Lookup);
+    }
+    for i in 1000..9000 {
+        cache.insert(i * PAGE, i, BYTES, Priority::Scan);
+    }
+    let kept = (0..90).filter(|i| cache.get(i * PAGE).is_some()).count();
+    assert!(kept >= 85, "{kept} of 90 survived");
+}
+
+#[test]
+fn lookups_evict_in_turn_but_keep_index_pages_and_what_is_asked_for() {
+    let cache = small();
+    for i in 0..20 {
+        cache.insert(i * PAGE, i, BYTES, Priority::Index);
+    }
+    for i in 20..40 {
+        cache.insert(i * PAGE, i, BYTES, Priority::Lookup);
+    }
+    for i in 1000..1250 {
+        cache.insert(i * PAGE, i, BYTES, Priority::Lookup);
+        for hot in 20..40 {
+            cache.get(hot * PAGE);
+        }
+    }
+    assert!((0..40).all(|i| cache.get(i * PAGE).is_some()));
+    assert!(cache.get(1000 * PAGE).is_none());
+}
+
+#[test]
+fn a_range_scanned_again_and_again_gets_its_place() {
+    let cache = small();
+    for i in 0..100 {
+        cache.insert(i * PAGE, i, BYTES, Priority::Lookup);
+    }
+    let mut hits = 0;
+    for round in 0..20 {
+        for i in 1000..1050 {
+            if cache.get(i * PAGE).is_some() {
+                hits += usize::from(round >= 10);
+            } else {
+                cache.insert(i * PAGE, i, BYTES, Priority::Scan);
+            }
+        }
+    }
+    assert!(hits >= 400, "{hits} hits of 500");
+}
+
+#[test]
+fn pages_that_do_not_fit_are_not_kept() {
+    let cache = small();
+    cache.insert(0, 1, 100 * 8192, Priority::Lookup);
+    assert_eq!(cache.get(0), None);
+    cache.insert(0, 1, 50 * 8192, Priority::Lookup);
+    cache.insert(PAGE, 2, 80 * 8192, Priority::Lookup);
+    assert_eq!((cache.get(0), cache.get(PAGE)), (None, Some(2)));
+    let nothing = Shards::new(0);
+    nothing.insert(0, 1, 1, Priority::Index);
+    assert_eq!(nothing.get(0), None);
+}
+
+#[test]
+fn threads_may_share_it() {
+    let cache = Shards::new(4 << 20);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let cache = &cache;
+            scope.spawn(move || {
+                let mut random = Random(thread);
+                for _ in 0..20_000 {
+                    let i = random.below(2000);
+                    match random.below(20) {
+                        0 => cache.remove(i * PAGE..(i + 8) * PAGE),
+                        1..=9 => cache.insert(i * PAGE, i, BYTES, Priority::Lookup),
+                        _ => assert!(cache.get(i * PAGE).is_none_or(|found| found == i)),
+                    }
+                }
+            });
+        }
+    });
+    assert!(cache.usage().0 <= 4 << 20);
+}
+
+proptest! {
+    /// Whatever happens: a page is the one inserted last, the budget holds, and the queues agree with the table.
+    #[test]
+    fn budget_and_contents_hold(steps in prop::collection::vec((0..8_u8, 0..200_u64, 0..20_000_usize), 1..400)) {
+        let cache = small();
+        let mut newest = std::collections::HashMap::new();
+        for (n, (action, i, bytes)) in steps.into_iter().enumerate() {
+            let offset = i * PAGE;
+            match action {
+                0 => {
+                    cache.remove(offset..offset + 5 * PAGE);
+                    newest.retain(|&at, _| !(offset..offset + 5 * PAGE).contains(&at));
+                }
+                1..=3 => {
+                    let found = cache.get(offset);
+                    prop_assert!(found.is_none() || found == newest.get(&offset).copied());
+                }
+                _ => {
+                    let priority = [Priority::Index, Priority::Lookup, Priority::Scan][(action % 3) as usize];
+                    cache.insert(offset, n as u64, bytes, priority);
+                    newest.insert(offset, n as u64);
+                    prop_assert_eq!(cache.get(offset), Some(n as u64));
+                }
+            }
+            prop_assert!(cache.usage().0 <= 100 * 8192);
+            cache.shards[0].shard.lock().check();
+        }
+    }
+}

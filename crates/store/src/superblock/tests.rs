@@ -1,0 +1,132 @@
+use std::path::Path;
+use std::sync::Arc;
+
+use keyaki_device::{Device, File, OpenMode};
+
+use super::*;
+use crate::log::tests::Random;
+use crate::log::tests::medium::Medium;
+
+fn path() -> &'static Path {
+    Path::new("/db/data")
+}
+
+fn sample(generation: u64) -> Superblock {
+    Superblock {
+        generation,
+        sequence: generation * 10,
+        log: LogPosition { segment: generation, offset: 4096 },
+        meta_offset: RESERVED_BYTES,
+        meta_len: 1234,
+        meta_hash: 0x0123_4567_89ab_cdef,
+        page_bytes: 8192,
+    }
+}
+
+fn open(medium: &Medium) -> Arc<dyn File> {
+    medium.open(path(), OpenMode::ReadWrite).unwrap()
+}
+
+fn new_file() -> Medium {
+    let medium = Medium::new();
+    medium.set_bytes(path(), vec![0; 2 * RESERVED_BYTES as usize]);
+    medium
+}
+
+fn written() -> Medium {
+    let medium = new_file();
+    sample(6).write(&*open(&medium)).unwrap();
+    sample(7).write(&*open(&medium)).unwrap();
+    medium
+}
+
+#[test]
+fn the_newest_is_read() {
+    let medium = new_file();
+    for generation in 0..5 {
+        sample(generation).write(&*open(&medium)).unwrap();
+        assert_eq!(Superblock::read(&*open(&medium)).unwrap(), sample(generation));
+    }
+}
+
+#[test]
+fn a_crash_leaves_the_old_or_the_new_one() {
+    let mut random = Random(1);
+    for seed in 0..500 {
+        let medium = new_file();
+        let first = random.below(2);
+        sample(first).write(&*open(&medium)).unwrap();
+        medium.power_off_after(1 + seed % 5);
+        let finished = sample(first + 1).write(&*open(&medium)).is_ok();
+        let chance = random.below(11);
+        let crashed = medium.after_crash(&mut || random.below(10) < chance);
+        let found = Superblock::read(&*open(&crashed)).unwrap();
+        assert!(found == sample(first + 1) || (!finished && found == sample(first)));
+    }
+}
+
+#[test]
+fn a_slot_that_goes_bad_does_not_bring_the_old_one_back() {
+    for slot in SLOT_OFFSETS {
+        for at in 0..BLOCK {
+            let medium = written();
+            let mut bytes = medium.bytes(path());
+            bytes[slot as usize + at] ^= 0x40;
+            medium.set_bytes(path(), bytes);
+            assert_eq!(Superblock::read(&*open(&medium)).unwrap(), sample(7));
+            if at == 100 {
+                let mut bytes = medium.bytes(path());
+                bytes[(slot ^ SLOT_OFFSETS[1]) as usize + at] ^= 0x40;
+                medium.set_bytes(path(), bytes);
+                assert!(matches!(Superblock::read(&*open(&medium)), Err(Error::Damaged { .. })));
+            }
+        }
+    }
+}
+
+#[test]
+fn foreign_files_and_versions_are_told() {
+    for bytes in [vec![], vec![1; 100], vec![0; 4096], b"SQLite format 3\0".repeat(10_000)] {
+        let medium = Medium::new();
+        medium.set_bytes(path(), bytes);
+        let error = Superblock::read(&*open(&medium)).unwrap_err();
+        assert!(matches!(error, Error::Foreign { .. }), "{error}");
+    }
+    let medium = written();
+    let mut bytes = medium.bytes(path());
+    for slot in SLOT_OFFSETS {
+        let slot = &mut bytes[slot as usize..slot as usize + BLOCK];
+        slot[8] = 77;
+        let crc = crc32c::crc32c(&slot[..CRC_AT]);
+        slot[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+    }
+    medium.set_bytes(path(), bytes);
+    let error = Superblock::read(&*open(&medium)).unwrap_err();
+    assert!(matches!(error, Error::Version { found: 77, supported: FORMAT_VERSION, .. }), "{error}");
+}
+
+#[test]
+fn hostile_bytes_are_errors() {
+    let mut random = Random(3);
+    for _ in 0..500 {
+        let medium = written();
+        let len = random.below(2 * RESERVED_BYTES) as usize;
+        let mut bytes = medium.bytes(path())[..len].to_vec();
+        // Wrong bytes, some with right checksums.
+        for slot in SLOT_OFFSETS {
+            let Some(slot) = bytes.get_mut(slot as usize..slot as usize + BLOCK) else { continue };
+            for _ in 0..random.below(4) {
+                slot[12 + random.below(70) as usize] = random.next() as u8;
+            }
+            if random.one_in(2) {
+                let crc = crc32c::crc32c(&slot[..CRC_AT]);
+                slot[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+            }
+        }
+        medium.set_bytes(path(), bytes);
+        if let Ok(found) = Superblock::read(&*open(&medium)) {
+            assert!(found.meta_offset + found.meta_len <= len as u64);
+            assert!(found.page_bytes > 0 && found.page_bytes.is_multiple_of(4096));
+        }
+    }
+}
