@@ -196,7 +196,7 @@ mod tests {
             assert_eq!(GroupHeader::decode(&bytes, 3, 8192), Err(NoHeader::Unsound), "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
-        assert_eq!(GroupHeader::decode(&vec![0; HEADER_BYTES], 3, 8192), Err(NoHeader::Empty));
+        assert_eq!(GroupHeader::decode(&[0; HEADER_BYTES], 3, 8192), Err(NoHeader::Empty));
         assert_eq!(GroupHeader::decode(&bytes[..70], 3, 8192), Err(NoHeader::Unsound));
     }
 

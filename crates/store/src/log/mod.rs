@@ -74,8 +74,8 @@ impl Log {
         let found = recover::recover(&device, dir, from, first, apply)?;
         let log_id = found.log_id.unwrap_or_else(random_id);
         let segments = Segments { device, dir: dir.to_path_buf(), log_id };
-        let state = State::new(durability, found.next_segment, found.next_sequence - 1, found.bytes, found.tail);
-        let writer = Arc::new(Writer::new(segments, state));
+        let state = State::new(durability, found.next_segment, found.next_sequence - 1, found.tail);
+        let writer = Arc::new(Writer::new(segments, state, found.bytes));
         let background = std::thread::Builder::new()
             .name("keyaki-log".into())
             .spawn({

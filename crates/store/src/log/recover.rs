@@ -262,13 +262,11 @@ impl Recovery<'_> {
 
 /// Whether the body consists of the records that the header announces.
 fn well_formed(header: &GroupHeader, mut body: &[u8]) -> bool {
-    let mut expected = header.first_sequence;
-    for _ in 0..header.count {
+    for (expected, _) in (header.first_sequence..).zip(0..header.count) {
         match split_record(body) {
             Some((sequence, _, rest)) if sequence == expected => body = rest,
             _ => return false,
         }
-        expected += 1;
     }
     body.is_empty()
 }

@@ -134,20 +134,13 @@ pub(super) struct State {
     pub arrivals_before: u64,
     /// Files with writes that no sync has followed yet.
     pub unsynced: Vec<Arc<dyn File>>,
-    pub bytes_since_cut: u64,
     /// The handle is being dropped.
     pub closing: bool,
 }
 
 impl State {
     /// A log whose records up to `durable` are on the medium.
-    pub(super) fn new(
-        durability: Durability,
-        next_segment: u64,
-        durable: u64,
-        bytes: u64,
-        tail: Option<Tail>,
-    ) -> State {
+    pub(super) fn new(durability: Durability, next_segment: u64, durable: u64, tail: Option<Tail>) -> State {
         State {
             durability,
             poison: None,
@@ -167,7 +160,6 @@ impl State {
             arrivals: 0,
             arrivals_before: 0,
             unsynced: Vec::new(),
-            bytes_since_cut: bytes,
             closing: false,
         }
     }
@@ -184,7 +176,6 @@ impl State {
         let bytes = RECORD_HEADER_BYTES + payload.len();
         self.appended = sequence;
         self.pending_bytes += bytes;
-        self.bytes_since_cut += bytes as u64;
         true
     }
 

@@ -4,6 +4,7 @@
 //! who come for the next turn on the other; at its end a leader wakes all of the former, and one of the latter to lead.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use keyaki_device::{BLOCK, Buffer, File};
@@ -35,6 +36,9 @@ pub(super) enum Goal {
 pub(super) struct Writer {
     segments: Segments,
     state: Mutex<State>,
+    /// The state's, to be read without the mutex.
+    durable: AtomicU64,
+    bytes_since_cut: AtomicU64,
     /// By parity of the turn that somebody waits for.
     turns: [Condvar; 2],
     /// A segment was created.
@@ -44,9 +48,11 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(segments: Segments, state: State) -> Writer {
+    pub(super) fn new(segments: Segments, state: State, bytes: u64) -> Writer {
         Writer {
             segments,
+            durable: AtomicU64::new(state.durable),
+            bytes_since_cut: AtomicU64::new(bytes),
             state: Mutex::new(state),
             turns: [Condvar::new(), Condvar::new()],
             rolled: Condvar::new(),
@@ -76,10 +82,10 @@ impl Writer {
                 self.roll(&mut state, group_span(payload.len()) as u64)?;
             }
         }
+        let added = RECORD_HEADER_BYTES + payload.len();
+        self.bytes_since_cut.fetch_add(added as u64, Ordering::Relaxed);
         let bytes = state.pending_bytes;
-        if state.durability != Durability::Full
-            && (bytes >= GROUP_BYTES || bytes <= RECORD_HEADER_BYTES + payload.len())
-        {
+        if state.durability != Durability::Full && (bytes >= GROUP_BYTES || bytes == added) {
             self.work.notify_one();
         }
         Ok(())
@@ -166,6 +172,7 @@ impl Writer {
                 state.written = through;
                 if goal == Goal::Synced {
                     state.durable = through;
+                    self.durable.store(through, Ordering::Release);
                 }
                 state.unsynced = unsynced;
             }
@@ -268,7 +275,7 @@ impl Writer {
         if !state.tail_is_empty() {
             self.roll(&mut state, BLOCK as u64)?;
         }
-        state.bytes_since_cut = 0;
+        self.bytes_since_cut.store(0, Ordering::Relaxed);
         let segment = state.tail.as_ref().map_or(state.next_segment, |tail| tail.number);
         Ok(LogPosition { segment, offset: 0 })
     }
@@ -280,11 +287,11 @@ impl Writer {
     }
 
     pub(super) fn durable(&self) -> u64 {
-        self.state.lock().durable
+        self.durable.load(Ordering::Acquire)
     }
 
     pub(super) fn bytes_since_cut(&self) -> u64 {
-        self.state.lock().bytes_since_cut
+        self.bytes_since_cut.load(Ordering::Relaxed)
     }
 
     pub(super) fn poison(&self, cause: &str) {
