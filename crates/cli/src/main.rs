@@ -1,1 +1,115 @@
-fn main() {}
+//! The `keyaki` program: a shell for databases, the demonstration, and calibration.
+
+mod arguments;
+mod bars;
+mod failure;
+mod interrupt;
+mod output;
+mod pager;
+mod places;
+mod plot;
+mod run;
+mod script;
+mod shell;
+mod terminal;
+
+use std::io::{IsTerminal, stdin};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use arguments::{Arguments, ShellArguments};
+use clap::Parser;
+use failure::{Failure, Result};
+use interrupt::Interrupts;
+use keyaki::Database;
+use run::Runner;
+use script::OnError;
+use shell::report;
+use tokio::runtime::Runtime;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_env("KEYAKI_LOG"))
+        .with_writer(std::io::stderr)
+        .init();
+    match start(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(failure) => {
+            report::show(&failure, "", None);
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn start(arguments: Arguments) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::message(format!("cannot start threads: {error}")))?;
+    let interrupts = {
+        let _runtime = runtime.enter();
+        Interrupts::listen()
+    };
+    match arguments.command {
+        None => shell(&runtime, arguments.shell, interrupts),
+        Some(_) => Err(Failure::message("later")),
+    }
+}
+
+/// `keyaki [FILE]`: commands, a script on standard input, or the interactive shell.
+fn shell(runtime: &Runtime, arguments: ShellArguments, interrupts: Arc<Interrupts>) -> Result<()> {
+    let transient = if arguments.file.is_none() { Some(Transient::new()?) } else { None };
+    let path = arguments.file.as_ref().or(transient.as_ref().map(|transient| &transient.0));
+    let path = path.ok_or_else(|| Failure::Usage("no database".into()))?;
+    let _runtime = runtime.enter();
+    let database = Database::open(path, arguments.open.options())?;
+    let mut runner = Runner::new(&database, arguments.mode, interrupts);
+    runner.timer = arguments.timer;
+    drop(database);
+    let on_error = if arguments.continue_on_error { OnError::Continue } else { OnError::Stop };
+    if !arguments.commands.is_empty() {
+        runtime.block_on(commands(&mut runner, &arguments.commands, on_error))
+    } else if !stdin().is_terminal() {
+        runtime.block_on(script::run(&mut runner, stdin().lock(), "stdin", on_error)).map(drop)
+    } else {
+        runner.interactive = true;
+        runner.timer = true;
+        shell::run(runtime, &mut runner)
+    }
+}
+
+async fn commands(runner: &mut Runner, commands: &[String], on_error: OnError) -> Result<()> {
+    let mut result = Ok(());
+    for command in commands {
+        match script::run(runner, command.as_bytes(), "-c", on_error).await {
+            Ok(shell::commands::Next::Quit) => break,
+            Ok(shell::commands::Next::Continue) => {}
+            Err(Failure::Reported) if on_error == OnError::Continue => result = Err(Failure::Reported),
+            Err(failure) => return Err(failure),
+        }
+    }
+    result
+}
+
+/// A directory for a database that nobody named; removed with what is in it.
+struct Transient(PathBuf);
+
+impl Transient {
+    fn new() -> Result<Transient> {
+        let path = std::env::temp_dir().join(format!("keyaki-{}", std::process::id()));
+        std::fs::create_dir(&path).map_err(Failure::file(&path))?;
+        Ok(Transient(path))
+    }
+}
+
+impl Drop for Transient {
+    fn drop(&mut self) {
+        // What remains is in the system's directory for temporary files.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

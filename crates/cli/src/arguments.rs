@@ -1,0 +1,278 @@
+//! The command line: what may be given, and what it means.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use keyaki::Durability;
+
+use crate::output::Mode;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "keyaki",
+    version,
+    about = "An embedded SQL database for data larger than memory on flash",
+    after_help = "Without a command: a shell on the database FILE (a directory, created if missing).\n\
+                  SQL from standard input is run when that is not a terminal.\n\n\
+                  Exit codes: 0 all statements succeeded, 1 a statement or command failed, 2 wrong usage, 130 cancelled.",
+    args_conflicts_with_subcommands = true
+)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    #[command(flatten)]
+    pub shell: ShellArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct ShellArguments {
+    /// Database directory; none: a transient database, removed at the end
+    pub file: Option<PathBuf>,
+    /// Run this SQL (or dot command) and exit; may be given several times
+    #[arg(short = 'c', long = "command", value_name = "SQL")]
+    pub commands: Vec<String>,
+    /// How results are written
+    #[arg(long, value_enum, default_value_t = Mode::Table)]
+    pub mode: Mode,
+    /// Go on after a statement failed (the exit code is still 1)
+    #[arg(long)]
+    pub continue_on_error: bool,
+    /// Show the time each statement took (default: only in the interactive shell)
+    #[arg(long)]
+    pub timer: bool,
+    #[command(flatten)]
+    pub open: OpenArguments,
+}
+
+/// How a database is opened.
+#[derive(Debug, Clone, Default, Args)]
+pub struct OpenArguments {
+    /// Memory for cache, buffers and queries together, e.g. 512M or 4G [default: a quarter of the machine's]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<ByteSize>,
+    /// Worker threads [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// When a commit is acknowledged
+    #[arg(long, value_enum, default_value_t)]
+    pub durability: DurabilityArgument,
+    /// Fail if the database does not exist
+    #[arg(long)]
+    pub no_create: bool,
+}
+
+impl OpenArguments {
+    pub fn options(&self) -> keyaki::Options {
+        keyaki::Options {
+            must_exist: self.no_create,
+            memory_bytes: self.memory.map(|size| size.0),
+            threads: self.threads.map(usize::from),
+            durability: self.durability.into(),
+            ..Default::default()
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum DurabilityArgument {
+    /// After it is on the medium
+    #[default]
+    Full,
+    /// At once; the log is synced in the background
+    Normal,
+    /// At once; the operating system decides when to write
+    Off,
+}
+
+impl From<DurabilityArgument> for Durability {
+    fn from(argument: DurabilityArgument) -> Durability {
+        match argument {
+            DurabilityArgument::Full => Durability::Full,
+            DurabilityArgument::Normal => Durability::Normal,
+            DurabilityArgument::Off => Durability::Off,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// In-order against out-of-order execution of one selective query over generated TPC-H data
+    Demo(DemoArguments),
+    /// Measure the device under a database (or any directory) and store the result there
+    Calibrate(CalibrateArguments),
+    /// Generate TPC-H data as Parquet files, or load such files
+    #[command(hide = true)]
+    Tpch(TpchArguments),
+    /// Commit transactions until killed (for the crash test)
+    #[command(hide = true)]
+    CrashWriter(CrashWriterArguments),
+}
+
+#[derive(Debug, Args)]
+pub struct DemoArguments {
+    /// TPC-H scale factor: 1 is about 8.7 million rows
+    #[arg(long, default_value_t = 1.0, value_parser = parse_scale)]
+    pub scale: f64,
+    /// Where the database is kept [default: keyaki/demo-sf<SCALE> in the user's cache directory]
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// Also write the figures to this file, as JSON rows
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Which columns are loaded
+    #[arg(long, value_enum, default_value_t)]
+    pub tables: DemoTables,
+    /// Skip in-order runs that are expected to take longer (they are never skipped unless asked)
+    #[arg(long, value_name = "SECONDS")]
+    pub max_seconds: Option<f64>,
+    /// Replay the database on a simulated device, in virtual time
+    #[arg(long, value_enum, value_name = "DEVICE")]
+    pub simulated: Option<SimulatedDevice>,
+    /// Runs of each query; the median is shown
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=99))]
+    pub runs: u16,
+    #[command(flatten)]
+    pub open: DemoOpenArguments,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct DemoOpenArguments {
+    /// Memory for cache, buffers and queries together, e.g. 512M or 4G [default: a quarter of the machine's]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<ByteSize>,
+    /// Worker threads [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum DemoTables {
+    /// All columns of customer, orders and lineitem
+    #[default]
+    All,
+    /// Only the columns that the query reads
+    Query,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SimulatedDevice {
+    /// An array of 40 flash drives
+    SsdArray,
+}
+
+#[derive(Debug, Args)]
+pub struct CalibrateArguments {
+    /// A database, or a directory on the device to measure
+    pub path: PathBuf,
+    /// Fewer request sizes and shorter measurements
+    #[arg(long)]
+    pub quick: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct TpchArguments {
+    /// Write the eight tables as DIR/<table>.parquet
+    #[arg(long, value_name = "DIR", required_unless_present = "load")]
+    pub generate: Option<PathBuf>,
+    /// Create the tables with keys and indexes in this database and copy the files of --data into them
+    #[arg(long, value_name = "DB", requires = "data")]
+    pub load: Option<PathBuf>,
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    #[arg(long, default_value_t = 1.0, value_parser = parse_scale)]
+    pub scale: f64,
+    /// Only these tables
+    #[arg(long, value_delimiter = ',')]
+    pub tables: Vec<String>,
+    /// Which secondary indexes are made
+    #[arg(long, value_enum, default_value_t)]
+    pub indexes: TpchIndexes,
+    #[command(flatten)]
+    pub open: OpenArguments,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum TpchIndexes {
+    /// Foreign keys and dates, some of them covering
+    #[default]
+    All,
+    /// Two on lineitem: (l_partkey, l_suppkey) and (l_shipdate)
+    Two,
+    /// Primary keys only
+    None,
+}
+
+#[derive(Debug, Args)]
+pub struct CrashWriterArguments {
+    pub database: PathBuf,
+    pub seed: u64,
+}
+
+/// A number of bytes with an optional unit: `65536`, `512M`, `1.5GiB` (units are powers of 1024).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ByteSize(pub usize);
+
+impl FromStr for ByteSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("\"{text}\" is not a size; examples: 65536, 512M, 1.5G");
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).trim_end();
+        let unit = text[digits.len()..].trim().to_ascii_lowercase();
+        let shift = match unit.trim_end_matches('b').trim_end_matches('i') {
+            "" => 0,
+            "k" => 10,
+            "m" => 20,
+            "g" => 30,
+            "t" => 40,
+            _ => return Err(wrong()),
+        };
+        let number: f64 = digits.parse().map_err(|_| wrong())?;
+        let bytes = number * (1u64 << shift) as f64;
+        if !(bytes >= 0.0 && bytes < (1u64 << 60) as f64) {
+            return Err(wrong());
+        }
+        Ok(ByteSize(bytes as usize))
+    }
+}
+
+fn parse_scale(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(scale) if scale > 0.0 && scale <= 100_000.0 => Ok(scale),
+        _ => Err("the scale is a number above 0, at most 100000".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes() {
+        let parse = |text: &str| text.parse::<ByteSize>().map(|size| size.0);
+        assert_eq!(parse("65536"), Ok(65536));
+        assert_eq!(parse("512M"), Ok(512 << 20));
+        assert_eq!(parse("1.5GiB"), Ok(3 << 29));
+        assert_eq!(parse("4 kb"), Ok(4096));
+        for wrong in ["", "G", "-1", "4X", "1e300", "NaN", "1 2"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn file_and_commands() {
+        let arguments = Arguments::try_parse_from(["keyaki", "shop", "-c", "SELECT 1", "-c", "SELECT 2"]);
+        let shell = arguments.expect("valid arguments").shell;
+        assert_eq!(shell.commands, ["SELECT 1", "SELECT 2"]);
+        assert!(Arguments::try_parse_from(["keyaki", "demo", "--scale", "-1"]).is_err());
+        assert!(Arguments::try_parse_from(["keyaki", "demo", "--scale", "0.1"]).is_ok());
+    }
+}

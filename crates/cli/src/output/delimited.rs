@@ -1,0 +1,103 @@
+//! The formats for other programs: CSV (RFC 4180, header; NULL is an empty field, as the empty text) and JSON (an array of objects, one per
+//! line; NULL as `null`, exact decimals).
+
+use std::io::{self, Write};
+
+use arrow::array::RecordBatch;
+use arrow::csv;
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use arrow::json::WriterBuilder;
+use arrow::json::writer::JsonFormat;
+
+use super::{Format, to_io};
+
+pub struct Csv {
+    schema: SchemaRef,
+    header_written: bool,
+}
+
+impl Csv {
+    pub fn new(schema: SchemaRef) -> Self {
+        Csv { schema, header_written: false }
+    }
+}
+
+impl Format for Csv {
+    fn batch(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> io::Result<()> {
+        let header = !std::mem::replace(&mut self.header_written, true);
+        csv::WriterBuilder::new().with_header(header).build(out).write(batch).map_err(to_io)
+    }
+
+    fn end(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        if self.header_written { Ok(()) } else { self.batch(&RecordBatch::new_empty(self.schema.clone()), out) }
+    }
+}
+
+/// Every batch is written by a writer of its own; what stands between rows continues the array of the batches before.
+#[derive(Default)]
+pub struct Json {
+    started: bool,
+}
+
+impl Json {
+    pub fn new() -> Self {
+        Json::default()
+    }
+}
+
+/// Rows of an array of which some (`CONTINUED`) or none have been written.
+#[derive(Debug, Default)]
+struct Rows<const CONTINUED: bool>;
+
+impl<const CONTINUED: bool> JsonFormat for Rows<CONTINUED> {
+    fn start_row<W: Write>(&self, writer: &mut W, first: bool) -> Result<(), ArrowError> {
+        writer.write_all(if first && !CONTINUED { b"[" } else { b",\n " })?;
+        Ok(())
+    }
+}
+
+fn write<const CONTINUED: bool>(batch: &RecordBatch, out: &mut dyn Write) -> io::Result<()> {
+    let builder = WriterBuilder::new().with_explicit_nulls(true);
+    builder.build::<_, Rows<CONTINUED>>(out).write(batch).map_err(to_io)
+}
+
+impl Format for Json {
+    fn batch(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> io::Result<()> {
+        if batch.num_rows() == 0 {
+            Ok(())
+        } else if std::mem::replace(&mut self.started, true) {
+            write::<true>(batch, out)
+        } else {
+            write::<false>(batch, out)
+        }
+    }
+
+    fn end(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(if self.started { b"]\n" } else { b"[]\n" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::output::Mode;
+    use crate::output::tests::{batch, written};
+
+    #[test]
+    fn csv_quotes_and_continues() {
+        let batches = [batch(&[Some(1), None], &[Some("a,\"b\""), None]), batch(&[Some(2)], &[Some("")])];
+        assert_eq!(written(Mode::Csv, None, &batches), "id,name,total\n1,\"a,\"\"b\"\"\",1.50\n,,\n2,,3.00\n");
+    }
+
+    #[test]
+    fn json_is_one_array() {
+        let batches = [batch(&[], &[]), batch(&[Some(1), None], &[Some("é\n"), None]), batch(&[Some(2)], &[Some("x")])];
+        let text = written(Mode::Json, None, &batches);
+        assert_eq!(
+            text,
+            "[{\"id\":1,\"name\":\"é\\n\",\"total\":1.50},\n {\"id\":null,\"name\":null,\"total\":null},\n \
+             {\"id\":2,\"name\":\"x\",\"total\":3.00}]\n"
+        );
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).expect("valid JSON")[2]["id"], 2);
+    }
+}

@@ -1,0 +1,125 @@
+//! Result rows as text: [`Mode`] names the format, a [`Format`] writes it batch by batch with bounded memory.
+
+mod delimited;
+mod lines;
+mod table;
+
+use std::io::{self, Write};
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use clap::ValueEnum;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// Boxes; wide values are cut to fit a terminal
+    #[default]
+    Table,
+    /// Comma-separated values with a header
+    Csv,
+    /// An array of objects
+    Json,
+    /// One "column = value" per line
+    Line,
+    /// A Markdown table
+    Markdown,
+}
+
+impl Mode {
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Table => "table",
+            Mode::Csv => "csv",
+            Mode::Json => "json",
+            Mode::Line => "line",
+            Mode::Markdown => "markdown",
+        }
+    }
+
+    /// A writer of results with this schema. `width`: columns of the terminal, none when there is no limit.
+    pub fn format(self, schema: SchemaRef, width: Option<usize>) -> Box<dyn Format> {
+        match self {
+            Mode::Table => Box::new(table::Table::new(schema, width)),
+            Mode::Csv => Box::new(delimited::Csv::new(schema)),
+            Mode::Json => Box::new(delimited::Json::new()),
+            Mode::Line => Box::new(lines::Line::new(schema)),
+            Mode::Markdown => Box::new(lines::Markdown::new(schema)),
+        }
+    }
+
+    /// Whether "3 rows, 0.01 s" may follow the result.
+    pub fn has_footer(self) -> bool {
+        matches!(self, Mode::Table | Mode::Line | Mode::Markdown)
+    }
+}
+
+/// Writes one result: any number of batches, then the end.
+pub trait Format {
+    /// # Errors
+    /// Of `out`, or of showing a value ([`io::ErrorKind::InvalidData`]).
+    fn batch(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> io::Result<()>;
+    fn end(&mut self, out: &mut dyn Write) -> io::Result<()>;
+}
+
+/// Formatters for the columns of a batch; NULL is shown as `null`.
+fn formatters<'a>(columns: &'a [ArrayRef], null: &'static str) -> io::Result<Vec<ArrayFormatter<'a>>> {
+    let options = FormatOptions::default().with_null(null).with_display_error(true);
+    columns.iter().map(|column| ArrayFormatter::try_new(column, &options).map_err(to_io)).collect()
+}
+
+/// The output's own error if there is one inside.
+fn to_io(error: ArrowError) -> io::Error {
+    match error {
+        ArrowError::IoError(_, error) => error,
+        other => io::Error::new(io::ErrorKind::InvalidData, other),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Decimal128Array, Int64Array, RecordBatch, StringArray};
+    use arrow::datatypes::{DataType, Field, Schema};
+
+    use super::*;
+
+    pub fn batch(ids: &[Option<i64>], names: &[Option<&str>]) -> RecordBatch {
+        let schema = Schema::new(vec![
+            Field::new("id", DataType::Int64, true),
+            Field::new("name", DataType::Utf8, true),
+            Field::new("total", DataType::Decimal128(12, 2), true),
+        ]);
+        let totals = Decimal128Array::from_iter(ids.iter().map(|id| id.map(|id| i128::from(id) * 150)))
+            .with_precision_and_scale(12, 2)
+            .expect("12,2 is valid");
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(Int64Array::from(ids.to_vec())),
+            Arc::new(StringArray::from(names.to_vec())),
+            Arc::new(totals),
+        ];
+        RecordBatch::try_new(Arc::new(schema), columns).expect("columns match the schema")
+    }
+
+    pub fn written(mode: Mode, width: Option<usize>, batches: &[RecordBatch]) -> String {
+        let mut out = Vec::new();
+        let mut format = mode.format(batches[0].schema(), width);
+        for batch in batches {
+            format.batch(batch, &mut out).expect("writes to memory");
+        }
+        format.end(&mut out).expect("writes to memory");
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn every_mode_shows_an_empty_result() {
+        let empty = batch(&[], &[]);
+        assert_eq!(written(Mode::Csv, None, std::slice::from_ref(&empty)), "id,name,total\n");
+        assert_eq!(written(Mode::Json, None, std::slice::from_ref(&empty)), "[]\n");
+        assert_eq!(written(Mode::Line, None, std::slice::from_ref(&empty)), "");
+        assert!(written(Mode::Table, None, std::slice::from_ref(&empty)).contains("total"));
+        assert!(written(Mode::Markdown, None, &[empty]).starts_with("| id | name | total |\n"));
+    }
+}

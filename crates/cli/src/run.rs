@@ -1,0 +1,202 @@
+//! Running statements and showing their results: what the shell and scripts share.
+//!
+//! Rows are streamed: each batch is formatted and written before the next one is asked for. Ctrl-C drops the stream, which
+//! cancels the query.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write, stdout};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use keyaki::{Database, Outcome, Session};
+
+use crate::bars::{Bars, Watch};
+use crate::failure::{Failure, Result};
+use crate::interrupt::{Active, Interrupts};
+use crate::output::Mode;
+use crate::pager::Pager;
+use crate::terminal;
+
+/// Where results go.
+#[derive(Debug, Default)]
+pub enum Target {
+    #[default]
+    Stdout,
+    File(BufWriter<File>),
+}
+
+/// A session, and how its results are shown.
+pub struct Runner {
+    pub session: Arc<Session>,
+    pub mode: Mode,
+    pub target: Target,
+    /// Show how long statements take.
+    pub timer: bool,
+    /// A person is typing: say what was done, page long results.
+    pub interactive: bool,
+    bars: Arc<Bars>,
+    interrupts: Arc<Interrupts>,
+}
+
+impl Runner {
+    pub fn new(database: &Database, mode: Mode, interrupts: Arc<Interrupts>) -> Runner {
+        let bars = Bars::new();
+        let session = Arc::new(database.session());
+        session.set_progress(bars.clone());
+        Runner { session, mode, target: Target::Stdout, timer: false, interactive: false, bars, interrupts }
+    }
+
+    /// Continues on another database, with the same manners.
+    pub fn switch(&mut self, database: &Database) {
+        self.session = Arc::new(database.session());
+        self.session.set_progress(self.bars.clone());
+    }
+
+    /// Runs one statement and shows its result.
+    ///
+    /// # Errors
+    /// [`Failure::Cancelled`] by Ctrl-C; what the statement or the output failed with.
+    pub async fn statement(&mut self, sql: &str) -> Result<()> {
+        let start = Instant::now();
+        let interrupts = self.interrupts.clone();
+        let mut active = interrupts.activate();
+        let watch = self.bars.watch(&self.session);
+        let outcome = active.unless_pressed(self.session.query(sql)).await.ok_or(Failure::Cancelled)??;
+        match outcome {
+            Outcome::Rows(stream) => self.rows(stream, &mut active, watch, start).await,
+            Outcome::Done { tag, rows } => {
+                drop(watch);
+                self.done(&tag, rows, start.elapsed())
+            }
+        }
+    }
+
+    async fn rows(
+        &mut self,
+        mut stream: datafusion::execution::SendableRecordBatchStream,
+        active: &mut Active<'_>,
+        watch: Watch,
+        start: Instant,
+    ) -> Result<()> {
+        let to_terminal = matches!(self.target, Target::Stdout).then(terminal::size).flatten();
+        let mut format = self.mode.format(stream.schema(), to_terminal.map(|(columns, _)| columns));
+        let (mode, timer, footer) = (self.mode, self.timer, self.interactive || self.timer);
+        let mut out = Out { writer: self.writer(to_terminal), watch: Some(watch) };
+        let mut rows = 0;
+        while let Some(batch) = active.unless_pressed(stream.next()).await.ok_or(Failure::Cancelled)? {
+            let batch = batch.map_err(keyaki::Error::from)?;
+            rows += batch.num_rows() as u64;
+            if let Err(error) = format.batch(&batch, &mut out) {
+                return out.closed_early(error);
+            }
+        }
+        // Whoever reads the result should not be counted.
+        let elapsed = start.elapsed();
+        let ended = format.end(&mut out).and_then(|()| {
+            let text = format!("({}{})", terminal::rows(rows), time_suffix(timer, elapsed));
+            match (footer, mode.has_footer()) {
+                (true, true) => writeln!(out, "{text}")?,
+                // It would be read as data.
+                (true, false) => eprintln!("{text}"),
+                (false, _) => {}
+            }
+            out.flush()
+        });
+        match ended {
+            Ok(()) => out.finish(),
+            Err(error) => out.closed_early(error),
+        }
+    }
+
+    fn writer(&mut self, to_terminal: Option<(usize, usize)>) -> Writer<'_> {
+        match (&mut self.target, to_terminal) {
+            (Target::File(file), _) => Writer::File(file),
+            (Target::Stdout, Some((_, lines))) if self.interactive => {
+                Writer::Pager(Pager::new(lines.saturating_sub(1)))
+            }
+            (Target::Stdout, _) => Writer::Stdout(BufWriter::with_capacity(64 << 10, stdout())),
+        }
+    }
+
+    fn done(&mut self, tag: &str, rows: Option<u64>, elapsed: Duration) -> Result<()> {
+        if self.interactive || self.timer {
+            let rows = rows.map(|rows| format!(", {}", terminal::rows(rows))).unwrap_or_default();
+            self.say(&format!("{tag}{rows}{}", time_suffix(self.timer, elapsed)))?;
+        }
+        Ok(())
+    }
+
+    /// Writes a line to where results go.
+    pub fn say(&mut self, line: &str) -> Result<()> {
+        self.show(&format!("{line}\n"))
+    }
+
+    /// Writes text to where results go, through the pager if it is long and somebody is looking.
+    pub fn show(&mut self, text: &str) -> Result<()> {
+        let to_terminal = matches!(self.target, Target::Stdout).then(terminal::size).flatten();
+        let mut out = Out { writer: self.writer(to_terminal), watch: None };
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            Ok(()) => out.finish(),
+            Err(error) => out.closed_early(error),
+        }
+    }
+}
+
+fn time_suffix(timer: bool, elapsed: Duration) -> String {
+    if timer { format!(", {}", terminal::seconds(elapsed)) } else { String::new() }
+}
+
+enum Writer<'a> {
+    Stdout(BufWriter<io::Stdout>),
+    Pager(Pager),
+    File(&'a mut BufWriter<File>),
+}
+
+/// The place a result is written to. The progress line disappears before the first byte.
+struct Out<'a> {
+    writer: Writer<'a>,
+    watch: Option<Watch>,
+}
+
+impl Out<'_> {
+    fn finish(self) -> Result<()> {
+        match self.writer {
+            Writer::Pager(pager) => pager.finish().or_else(|error| ignore_broken_pipe(error).map_err(Failure::Output)),
+            Writer::Stdout(_) | Writer::File(_) => Ok(()),
+        }
+    }
+
+    /// A user who left the pager has seen enough; anything else is an error.
+    fn closed_early(self, error: io::Error) -> Result<()> {
+        let pager = matches!(self.writer, Writer::Pager(_));
+        // The buffer's content has nowhere to go.
+        if let Writer::Stdout(writer) = self.writer {
+            let _ = writer.into_parts();
+        }
+        if pager { ignore_broken_pipe(error).map_err(Failure::Output) } else { Err(Failure::Output(error)) }
+    }
+}
+
+fn ignore_broken_pipe(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) }
+}
+
+impl Write for Out<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.watch.take();
+        match &mut self.writer {
+            Writer::Stdout(writer) => writer.write(bytes),
+            Writer::Pager(writer) => writer.write(bytes),
+            Writer::File(writer) => writer.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.writer {
+            Writer::Stdout(writer) => writer.flush(),
+            Writer::Pager(writer) => writer.flush(),
+            Writer::File(writer) => writer.flush(),
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! The shell's own commands, which begin with a dot.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use keyaki::Database;
+
+use super::complete::quoted;
+use super::stats;
+use crate::failure::{Failure, Result};
+use crate::output::Mode;
+use crate::run::{Runner, Target};
+use crate::script::{self, OnError};
+use crate::terminal;
+
+/// What completes an argument.
+#[derive(Debug, Clone, Copy)]
+pub enum Argument {
+    Table,
+    File,
+    Command,
+    OneOf(&'static [&'static str]),
+}
+
+#[derive(Debug)]
+pub struct Command {
+    pub name: &'static str,
+    pub arguments: &'static str,
+    pub summary: &'static str,
+    /// More than a line, for `.help TOPIC`.
+    pub details: &'static str,
+    pub completes: &'static [Argument],
+    /// Least and most arguments.
+    counts: (usize, usize),
+}
+
+const MODES: &[&str] = &["table", "csv", "json", "line", "markdown"];
+
+#[rustfmt::skip]
+pub const ALL: &[Command] = &[
+    Command { name: ".databases", arguments: "", summary: "Path and size of the open database", details: "", completes: &[], counts: (0, 0) },
+    Command { name: ".exit", arguments: "", summary: "Leave the shell (also Ctrl-D)", details: "", completes: &[], counts: (0, 0) },
+    Command { name: ".help", arguments: "[TOPIC]", summary: "This list, or more about one command", details: "", completes: &[Argument::Command], counts: (0, 1) },
+    Command { name: ".import", arguments: "FILE TABLE", summary: "Load a CSV, JSON or Parquet file into a table",
+        details: "The same as COPY table FROM 'file'. The format is taken from the file's name; a CSV file has a header.\n\
+                  COPY has options for everything else.", completes: &[Argument::File, Argument::Table], counts: (2, 2) },
+    Command { name: ".indexes", arguments: "[TABLE]", summary: "Indexes with their columns and sizes", details: "", completes: &[Argument::Table], counts: (0, 1) },
+    Command { name: ".mode", arguments: "table|csv|json|line|markdown", summary: "How results are written",
+        details: "table     boxes; on a terminal, wide values are cut to fit\n\
+                  csv       comma-separated values with a header; NULL is an empty field\n\
+                  json      an array of objects\n\
+                  line      one \"column = value\" per line\n\
+                  markdown  a Markdown table", completes: &[Argument::OneOf(MODES)], counts: (0, 1) },
+    Command { name: ".open", arguments: "DATABASE", summary: "Close this database and open another",
+        details: "The database is created if it does not exist.", completes: &[Argument::File], counts: (1, 1) },
+    Command { name: ".output", arguments: "[FILE]", summary: "Write results to a file; without one, to the terminal again", details: "", completes: &[Argument::File], counts: (0, 1) },
+    Command { name: ".quit", arguments: "", summary: "Leave the shell (also Ctrl-D)", details: "", completes: &[], counts: (0, 0) },
+    Command { name: ".read", arguments: "FILE", summary: "Run the statements in a file; stops at the first error", details: "", completes: &[Argument::File], counts: (1, 1) },
+    Command { name: ".schema", arguments: "[TABLE]", summary: "CREATE statements", details: "", completes: &[Argument::Table], counts: (0, 1) },
+    Command { name: ".stats", arguments: "", summary: "Pages, reads and IOPS of the last query; reads in flight over time",
+        details: "pages     asked for by the query\n\
+                  cached    found in memory\n\
+                  shared    waited for by several tasks that needed the same page\n\
+                  read      fetched from the device, in `requests`: neighbouring pages become one\n\
+                  flight    the most requests that were in flight at one time", completes: &[], counts: (0, 0) },
+    Command { name: ".tables", arguments: "[PATTERN]", summary: "Tables and views with their rows and sizes",
+        details: "In the pattern % stands for any text and _ for any character.", completes: &[Argument::Table], counts: (0, 1) },
+    Command { name: ".timer", arguments: "on|off", summary: "Show how long statements take", details: "", completes: &[Argument::OneOf(&["on", "off"])], counts: (0, 1) },
+];
+
+/// Whether the shell goes on after a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    Continue,
+    Quit,
+}
+
+/// A command by its name, or by an abbreviation that fits only one.
+pub fn find(name: &str) -> Option<&'static Command> {
+    let mut fitting = ALL.iter().filter(|command| command.name.starts_with(name));
+    match (ALL.iter().find(|command| command.name == name), fitting.next(), fitting.next()) {
+        (Some(exact), _, _) => Some(exact),
+        (None, Some(only), None) if name.len() > 1 => Some(only),
+        _ => None,
+    }
+}
+
+/// Runs the command in `line`, which begins with a dot.
+pub async fn run(runner: &mut Runner, line: &str) -> Result<Next> {
+    let words = split(line)?;
+    let (name, arguments) = words.split_first().ok_or_else(|| Failure::message("no command"))?;
+    let command = find(name).ok_or_else(|| Failure::message(format!("there is no command \"{name}\"; try .help")))?;
+    if arguments.len() < command.counts.0 || arguments.len() > command.counts.1 {
+        return Err(Failure::message(format!("usage: {} {}", command.name, command.arguments)));
+    }
+    let argument = arguments.first().map(String::as_str);
+    match (command.name, argument) {
+        (".quit" | ".exit", _) => return Ok(Next::Quit),
+        (".help", topic) => help(runner, topic)?,
+        (".tables", pattern) => tables(runner, pattern)?,
+        (".schema", table) => schema(runner, table)?,
+        (".indexes", table) => indexes(runner, table)?,
+        (".databases", _) => databases(runner)?,
+        (".stats", _) => stats::show(runner)?,
+        (".mode", mode) => set_mode(runner, mode)?,
+        (".timer", value) => set_timer(runner, value)?,
+        (".output", path) => set_output(runner, path)?,
+        (".import", Some(file)) => import(runner, file, &arguments[1]).await?,
+        (".read", Some(path)) => {
+            let file = File::open(path).map_err(Failure::file(path))?;
+            return script::run(runner, BufReader::new(file), path, OnError::Stop).await;
+        }
+        (".open", Some(path)) => open(runner, Path::new(path))?,
+        (other, _) => return Err(Failure::message(format!("\"{other}\" needs an argument"))),
+    }
+    Ok(Next::Continue)
+}
+
+/// Words separated by spaces; quotes (single or double) keep spaces.
+fn split(line: &str) -> Result<Vec<String>> {
+    let mut words = Vec::new();
+    let mut chars = line.chars().peekable();
+    while chars.next_if(|c| c.is_whitespace()).is_some() || chars.peek().is_some() {
+        let mut word = String::new();
+        let mut quote = None;
+        let mut any = false;
+        while let Some(c) = chars.next_if(|c| quote.is_some() || !c.is_whitespace()) {
+            any = true;
+            match (quote, c) {
+                (None, '\'' | '"') => quote = Some(c),
+                (Some(open), c) if c == open => quote = None,
+                (_, c) => word.push(c),
+            }
+        }
+        if quote.is_some() {
+            return Err(Failure::message("a quote is not closed"));
+        }
+        if any {
+            words.push(word);
+        }
+    }
+    // `.tables;` is a habit.
+    if let Some(last) = words.last_mut().filter(|last| last.len() > 1) {
+        last.truncate(last.trim_end_matches(';').len());
+    }
+    Ok(words)
+}
+
+fn help(runner: &mut Runner, topic: Option<&str>) -> Result<()> {
+    let Some(topic) = topic else {
+        let usage = |command: &Command| format!("{} {}", command.name, command.arguments);
+        let width = ALL.iter().map(|command| usage(command).len()).max().unwrap_or(0);
+        let mut text = String::from("SQL statements end with a semicolon and may span lines.\n\n");
+        for command in ALL {
+            text.push_str(&format!("{:width$}  {}\n", usage(command), command.summary));
+        }
+        return runner.show(&text);
+    };
+    let dotted = format!(".{}", topic.trim_start_matches('.'));
+    let command = find(&dotted).ok_or_else(|| Failure::message(format!("there is no command \"{dotted}\"")))?;
+    runner.say(&format!("{} {}\n  {}", command.name, command.arguments, command.summary))?;
+    for line in command.details.lines() {
+        runner.say(&format!("  {line}"))?;
+    }
+    Ok(())
+}
+
+fn tables(runner: &mut Runner, pattern: Option<&str>) -> Result<()> {
+    let mut listed = comfy_table::Table::new();
+    listed.load_preset(comfy_table::presets::NOTHING).set_header(["table", "rows", "bytes"]);
+    for table in runner.session.database().tables() {
+        if pattern.is_none_or(|pattern| like(pattern, &table.name)) {
+            let (rows, bytes) = if table.is_view {
+                ("view".into(), String::new())
+            } else {
+                (format!("~{}", terminal::thousands(table.rows.round().max(0.0) as u64)), terminal::bytes(table.bytes))
+            };
+            listed.add_row([table.name, rows, bytes]);
+        }
+    }
+    show_list(runner, listed, &[1, 2])
+}
+
+fn indexes(runner: &mut Runner, table: Option<&str>) -> Result<()> {
+    let mut listed = comfy_table::Table::new();
+    listed.load_preset(comfy_table::presets::NOTHING).set_header(["index", "table", "columns", "include", "", "bytes"]);
+    for index in runner.session.database().indexes() {
+        if table.is_none_or(|table| table == index.table) {
+            let unique = if index.unique { "unique" } else { "" };
+            let bytes = terminal::bytes(index.bytes);
+            let (columns, include) = (index.columns.join(", "), index.include.join(", "));
+            listed.add_row([index.name, index.table, columns, include, unique.into(), bytes]);
+        }
+    }
+    show_list(runner, listed, &[5])
+}
+
+fn show_list(runner: &mut Runner, mut listed: comfy_table::Table, numbers: &[usize]) -> Result<()> {
+    if listed.is_empty() {
+        return Ok(());
+    }
+    for &number in numbers {
+        if let Some(column) = listed.column_mut(number) {
+            column.set_cell_alignment(comfy_table::CellAlignment::Right);
+        }
+    }
+    runner.show(&format!("{}\n", listed.trim_fmt()))
+}
+
+fn schema(runner: &mut Runner, table: Option<&str>) -> Result<()> {
+    let database = runner.session.database().clone();
+    let wanted = |name: &str| table.is_none_or(|table| table == name);
+    let mut text = String::new();
+    let mut found = false;
+    for info in database.tables().into_iter().filter(|info| wanted(&info.name)) {
+        found = true;
+        text.push_str(&format!("{};\n", info.sql.trim_end().trim_end_matches(';')));
+        for index in database.indexes().into_iter().filter(|index| index.table == info.name) {
+            text.push_str(&format!("{};\n", index.sql.trim_end().trim_end_matches(';')));
+        }
+    }
+    match table {
+        Some(table) if !found => Err(Failure::message(format!("table \"{table}\" does not exist"))),
+        _ => runner.show(&text),
+    }
+}
+
+fn databases(runner: &mut Runner) -> Result<()> {
+    let database = runner.session.database().clone();
+    let stats = database.store().stats();
+    runner.say(&format!(
+        "{}  {} ({} in use), {} cached",
+        database.path().display(),
+        terminal::bytes(stats.data_file_bytes),
+        terminal::bytes(stats.data_bytes_used),
+        terminal::bytes(stats.cache_bytes),
+    ))
+}
+
+fn set_mode(runner: &mut Runner, mode: Option<&str>) -> Result<()> {
+    let Some(mode) = mode else { return runner.say(runner.mode.name()) };
+    runner.mode = Mode::from_str(mode, true)
+        .map_err(|_| Failure::message(format!("there is no mode \"{mode}\"; there are {}", MODES.join(", "))))?;
+    Ok(())
+}
+
+fn set_timer(runner: &mut Runner, value: Option<&str>) -> Result<()> {
+    match value {
+        Some("on") => runner.timer = true,
+        Some("off") => runner.timer = false,
+        None => return runner.say(if runner.timer { "on" } else { "off" }),
+        Some(_) => return Err(Failure::message("usage: .timer on|off")),
+    }
+    Ok(())
+}
+
+fn set_output(runner: &mut Runner, path: Option<&str>) -> Result<()> {
+    let target = match path {
+        None => Target::Stdout,
+        Some(path) => Target::File(BufWriter::new(File::create(path).map_err(Failure::file(path))?)),
+    };
+    if let Target::File(mut file) = std::mem::replace(&mut runner.target, target) {
+        file.flush().map_err(Failure::Output)?;
+    }
+    Ok(())
+}
+
+async fn import(runner: &mut Runner, file: &str, table: &str) -> Result<()> {
+    let literal = file.replace('\'', "''");
+    runner.statement(&format!("COPY {} FROM '{literal}'", quoted(table))).await
+}
+
+fn open(runner: &mut Runner, path: &Path) -> Result<()> {
+    // The old database stays open if the new one cannot be opened (unless it is the same one).
+    let path: PathBuf = path.into();
+    let database = Database::open(&path, keyaki::Options::default())?;
+    runner.switch(&database);
+    Ok(())
+}
+
+/// SQL's LIKE, ignoring case.
+fn like(pattern: &str, text: &str) -> bool {
+    fn matches(pattern: &[char], text: &[char]) -> bool {
+        match (pattern.split_first(), text.split_first()) {
+            (None, None) => true,
+            (Some(('%', rest)), _) => (0..=text.len()).any(|skip| matches(rest, &text[skip..])),
+            (Some(('_', pattern)), Some((_, text))) => matches(pattern, text),
+            (Some((a, pattern)), Some((b, text))) if a == b => matches(pattern, text),
+            _ => false,
+        }
+    }
+    let chars = |text: &str| text.to_lowercase().chars().collect::<Vec<_>>();
+    matches(&chars(pattern), &chars(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_sorted_and_found() {
+        assert!(ALL.is_sorted_by_key(|command| command.name));
+        assert_eq!(find(".tables").map(|c| c.name), Some(".tables"));
+        assert_eq!(find(".ta").map(|c| c.name), Some(".tables"));
+        assert!(find(".t").is_none() && find(".").is_none() && find(".nothing").is_none());
+    }
+
+    #[test]
+    fn words() {
+        let split = |line| split(line).expect("quotes are closed");
+        assert_eq!(split(".import 'a b.csv'  \"T\""), [".import", "a b.csv", "T"]);
+        assert_eq!(split("  .tables ; "), [".tables", ";"]);
+        assert_eq!(split(".tables;"), [".tables"]);
+        assert_eq!(split(".output ''"), [".output", ""]);
+        assert!(super::split(".read 'x").is_err());
+    }
+
+    #[test]
+    fn patterns() {
+        assert!(like("o%", "orders") && like("%DER%", "orders") && like("_rders", "orders") && like("%", ""));
+        assert!(!like("o", "orders") && !like("_", ""));
+    }
+}

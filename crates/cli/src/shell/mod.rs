@@ -1,0 +1,119 @@
+//! The interactive shell.
+//!
+//! One line editor, one session. A line is either a dot command or SQL that ends with a semicolon; Enter on anything
+//! unfinished begins another line of the same input. Ctrl-C at the prompt drops the input, during a query the query; Ctrl-D
+//! leaves.
+
+pub mod commands;
+mod complete;
+mod helper;
+mod lexer;
+pub mod report;
+pub mod stats;
+mod words;
+
+use std::path::PathBuf;
+
+use commands::Next;
+use helper::ShellHelper;
+use rustyline::error::ReadlineError;
+use rustyline::hint::HistoryHinter;
+use rustyline::history::FileHistory;
+use rustyline::{ColorMode, CompletionType, Config, Editor};
+use tokio::runtime::Runtime;
+
+use crate::failure::{Failure, Result};
+use crate::run::Runner;
+use crate::{places, terminal};
+
+const PROMPT: &str = "keyaki> ";
+const HISTORY_LINES: usize = 10_000;
+
+type Line = Editor<ShellHelper, FileHistory>;
+
+/// Reads and runs until the user leaves.
+pub fn run(runtime: &Runtime, runner: &mut Runner) -> Result<()> {
+    println!("Keyaki {}. Statements end with ; and .help lists the shell's commands.", env!("CARGO_PKG_VERSION"));
+    let mut editor = editor(runner).map_err(unusable)?;
+    let history = history_file();
+    if let Some(path) = &history {
+        // The first start has none.
+        let _ = editor.load_history(path);
+    }
+    loop {
+        match editor.readline(PROMPT) {
+            Ok(input) => {
+                let next = runtime.block_on(input_line(runner, &mut editor, &input, history.as_ref()));
+                if next == Next::Quit {
+                    return Ok(());
+                }
+            }
+            Err(ReadlineError::Interrupted) => {}
+            Err(ReadlineError::Eof) => return Ok(()),
+            Err(error) => return Err(unusable(error)),
+        }
+    }
+}
+
+fn unusable(error: ReadlineError) -> Failure {
+    Failure::message(format!("the terminal cannot be used: {error}"))
+}
+
+fn editor(runner: &Runner) -> rustyline::Result<Line> {
+    let colours = terminal::colours();
+    let config = Config::builder()
+        .max_history_size(HISTORY_LINES)?
+        .history_ignore_dups(true)?
+        .history_ignore_space(true)
+        .completion_type(CompletionType::List)
+        .color_mode(if colours { ColorMode::Enabled } else { ColorMode::Disabled })
+        .build();
+    let mut editor = Line::with_config(config)?;
+    let database = runner.session.database().clone();
+    editor.set_helper(Some(ShellHelper { database, colours, history: HistoryHinter::new() }));
+    Ok(editor)
+}
+
+/// In the data directory of the user, which is made if it is missing; none if that is impossible.
+fn history_file() -> Option<PathBuf> {
+    let directory = places::data()?;
+    std::fs::create_dir_all(&directory).ok()?;
+    Some(directory.join("history"))
+}
+
+/// Runs one input. Errors are shown here: a shell goes on.
+async fn input_line(runner: &mut Runner, editor: &mut Line, input: &str, history: Option<&PathBuf>) -> Next {
+    if input.trim().is_empty() {
+        return Next::Continue;
+    }
+    // A history that cannot be written is no reason to disturb.
+    let _ = editor.add_history_entry(input.trim());
+    if let Some(path) = history {
+        let _ = editor.append_history(path);
+    }
+    if input.trim_start().starts_with('.') {
+        let result = commands::run(runner, input).await;
+        if let Some(helper) = editor.helper_mut() {
+            helper.database = runner.session.database().clone();
+        }
+        return result.unwrap_or_else(|failure| {
+            report::show(&failure, "", None);
+            Next::Continue
+        });
+    }
+    if let Err((failure, statement)) = statements(runner, input).await {
+        report::show(&failure, &statement, None);
+    }
+    Next::Continue
+}
+
+/// Runs the statements of one input until one fails; with the error comes the statement it concerns.
+pub async fn statements(runner: &mut Runner, input: &str) -> std::result::Result<(), (Failure, String)> {
+    let statements = runner.session.statements(input).map_err(|error| (error.into(), input.to_string()))?;
+    for statement in statements {
+        if let Err(failure) = runner.statement(&statement).await {
+            return Err((failure, statement));
+        }
+    }
+    Ok(())
+}
