@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn bins_are_weighted_by_time() {
         let timeline = samples(&[(0, 0), (25, 8), (50, 4), (150, 0)]);
-        assert_eq!(bins(&timeline, 200, 2), [6.0, 2.0]);
+        assert_eq!(bins(&timeline, 200, 2), [4.0, 2.0]);
         assert_eq!(bins(&timeline, 200, 4), [4.0, 4.0, 4.0, 0.0]);
         assert_eq!(bins(&[], 200, 2), [0.0, 0.0]);
         assert_eq!(bins(&timeline, 0, 2), [0.0, 0.0]);
