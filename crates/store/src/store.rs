@@ -334,6 +334,7 @@ fn recover(device: Arc<dyn Device>, dir: &Path, mut options: Options, lock: Box<
     };
 
     let mut replay = Replay { state, next_tree, inserted: superblock.sequence };
+    superblock.mirror(&*files.data)?;
     let first = superblock.sequence + 1;
     let log = Log::open(device, dir, superblock.log, first, options.durability, &mut |sequence, payload| {
         replay.apply(sequence, payload)

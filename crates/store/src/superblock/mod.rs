@@ -3,7 +3,8 @@
 //!
 //! A new superblock goes first to the slot of its generation (even or odd) and is synced; until then the other slot, with
 //! the checkpoint before, counts. Then it is copied to the other slot too: the checkpoint before is not valid any longer
-//! (its space will be used again), and a slot that goes bad must never bring it back.
+//! (its space will be used again), and a slot that goes bad must never bring it back. A crash in between is made good when
+//! the database is opened.
 //!
 //! ```text
 //! 0 magic "KEYAKI\0\0" | 8 version u32 | 12 page_bytes u32 | 16 generation u64 | 24 sequence u64
@@ -92,6 +93,26 @@ impl Superblock {
             file.sync_data()?;
         }
         Ok(())
+    }
+
+    /// To be called when the database is opened, with what [`Superblock::read`] gave, before anything else is written:
+    /// finishes a [`Superblock::write`] that a crash ended between the slots.
+    pub fn mirror(&self, file: &dyn File) -> Result<()> {
+        let len = file.len()?;
+        let mut stale = Vec::new();
+        for offset in SLOT_OFFSETS {
+            if !matches!(read_slot(file, len, offset)?, Slot::Sound(found) if found == *self) {
+                stale.push(offset);
+            }
+        }
+        match stale[..] {
+            [] => Ok(()),
+            [offset] => {
+                file.write_at(offset, &self.encode())?;
+                Ok(file.sync_data()?)
+            }
+            _ => Err(Error::Invalid("the superblock to be copied is not the one in the file".into())),
+        }
     }
 
     fn encode(&self) -> Buffer {

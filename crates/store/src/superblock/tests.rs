@@ -66,6 +66,33 @@ fn a_crash_leaves_the_old_or_the_new_one() {
 }
 
 #[test]
+fn opening_finishes_an_interrupted_write() {
+    let mut random = Random(2);
+    for seed in 0..500 {
+        let medium = written();
+        medium.power_off_after(1 + seed % 4);
+        let _ = sample(8).write(&*open(&medium));
+        let mut medium = medium.after_crash(&mut || random.one_in(2));
+        let found = loop {
+            let found = Superblock::read(&*open(&medium)).unwrap();
+            medium.power_off_after(1 + random.below(4));
+            if found.mirror(&*open(&medium)).is_ok() {
+                break found;
+            }
+            medium = medium.after_crash(&mut || random.one_in(2));
+        };
+        medium.power_on();
+        let slot = SLOT_OFFSETS[random.below(2) as usize] as usize;
+        let mut bytes = medium.bytes(path());
+        bytes[slot + 50] ^= 1;
+        medium.set_bytes(path(), bytes);
+        assert_eq!(Superblock::read(&*open(&medium)).unwrap(), found);
+    }
+    let medium = written();
+    assert!(sample(6).mirror(&*open(&medium)).is_err());
+}
+
+#[test]
 fn a_slot_that_goes_bad_does_not_bring_the_old_one_back() {
     for slot in SLOT_OFFSETS {
         for at in 0..BLOCK {

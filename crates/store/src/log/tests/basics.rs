@@ -264,3 +264,25 @@ fn commits_that_arrive_during_a_sync_share_the_next_one() {
     assert_eq!(medium.syncs() - before, 2);
     assert_eq!(open(&medium.after_crash(&mut || false)).1.len(), 30);
 }
+
+#[test]
+fn works_on_the_operating_systems_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut expected = Records::new();
+    for round in 0..3 {
+        let mut records = Records::new();
+        let device = keyaki_device::open_default().unwrap();
+        let from = LogPosition::default();
+        let log = Log::open(device, directory.path(), from, 1, Durability::Full, &mut |sequence, bytes| {
+            records.push((sequence, bytes.to_vec()));
+            Ok(())
+        })
+        .unwrap();
+        assert!(records == expected);
+        for sequence in round * 20 + 1..=round * 20 + 20 {
+            append(&log, sequence, sequence as usize * 1000);
+            log.commit(sequence).unwrap();
+            expected.push((sequence, payload(sequence, sequence as usize * 1000)));
+        }
+    }
+}
