@@ -113,10 +113,11 @@ impl Log {
     }
 
     /// Where the next record will start. What follows is written from there on: begins a new segment, unless the current
-    /// one is empty, so that everything before can be removed. The position is durable on return.
+    /// one is empty, so that everything before can be removed; on a full disk, a place in the current one. The position is
+    /// durable on return. Nobody may append meanwhile (the caller holds its commit lock).
     ///
     /// # Errors
-    /// `Device` (no space): nothing has changed, and the log goes on.
+    /// `Device` (no space), if the current segment has no room either: nothing has changed, and the log goes on.
     pub fn cut(&self) -> Result<LogPosition> {
         self.writer.cut()
     }

@@ -218,6 +218,20 @@ impl State {
         std::mem::take(&mut self.sealed)
     }
 
+    /// Adds a group without records at the tail, if there is room for it; returns its offset.
+    pub(super) fn push_mark(&mut self) -> Option<u64> {
+        self.close_group();
+        self.open = self.begin_group(self.appended + 1, 0);
+        let offset = self.open.as_ref()?.offset;
+        self.close_group();
+        Some(offset)
+    }
+
+    /// Nothing is left to be written or synced.
+    pub(super) fn is_synced(&self) -> bool {
+        self.open.is_none() && self.sealed.is_empty() && self.unsynced.is_empty()
+    }
+
     /// The zeros to write behind `groups`, which have just been taken: the file system allocates space that counts as
     /// unwritten, and the first sync after a write there must also sync its map of the file. One larger write of zeros
     /// spares many small syncs this.

@@ -272,12 +272,29 @@ impl Writer {
             self.rolled.wait(&mut state);
         }
         state.check()?;
+        let mut position = LogPosition::default();
         if !state.tail_is_empty() {
-            self.roll(&mut state, BLOCK as u64)?;
+            match self.roll(&mut state, BLOCK as u64) {
+                // The disk is full, but a checkpoint may change that.
+                Err(Error::Device(error)) if error.is_no_space() => {
+                    position.offset = state.push_mark().ok_or(error)?;
+                    self.finish_turns(&mut state)?;
+                }
+                result => result?,
+            }
         }
         self.bytes_since_cut.store(0, Ordering::Relaxed);
-        let segment = state.tail.as_ref().map_or(state.next_segment, |tail| tail.number);
-        Ok(LogPosition { segment, offset: 0 })
+        position.segment = state.tail.as_ref().map_or(state.next_segment, |tail| tail.number);
+        Ok(position)
+    }
+
+    /// Writes and syncs all groups there are, also those without records. Nobody appends meanwhile.
+    fn finish_turns(&self, state: &mut MutexGuard<'_, State>) -> Result<()> {
+        while state.leading || !state.is_synced() {
+            self.take_turn(state, Goal::Synced);
+            state.check()?;
+        }
+        Ok(())
     }
 
     pub(super) fn remove_before(&self, position: LogPosition) -> Result<()> {

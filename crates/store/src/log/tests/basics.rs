@@ -179,18 +179,34 @@ fn a_full_disk_refuses_the_record_and_nothing_else() {
     assert!(matches!(&refused, Error::Device(error) if error.is_no_space()), "{refused}");
     log.commit(sequence).unwrap();
     assert!(log.append(sequence + 1, &payload(sequence + 1, 12_000)).is_err());
+    // A checkpoint may still be possible.
     medium.set_space(medium.used());
+    let position = log.cut().unwrap();
+    assert!(position.segment > 0 && position.offset > 0);
+    log.remove_before(position).unwrap();
+    let (again, records) = open_at(&copy(&medium), position, sequence + 1, Durability::Full).unwrap();
+    assert!(records.is_empty());
+    drop(again);
+    let first = sequence + 1;
+    while log.append(sequence + 1, &payload(sequence + 1, 500)).is_ok() {
+        sequence += 1;
+        log.commit(sequence).unwrap();
+    }
+    let (again, records) = open_at(&copy(&medium), position, first, Durability::Full).unwrap();
+    assert_eq!(records.len() as u64, sequence + 1 - first);
+    drop(again);
+    // When the segment is used up, that is over. Reopening needs no space.
     assert!(log.cut().is_err());
-    // Reopening needs no space.
     drop(log);
-    let (log, records) = open(&medium);
-    assert_eq!(records.len() as u64, sequence);
+    let (log, records) = open_at(&medium, position, first, Durability::Full).unwrap();
+    assert_eq!(records.len() as u64, sequence + 1 - first);
     medium.set_space(usize::MAX);
     sequence += 1;
     append(&log, sequence, 12_000);
     log.commit(sequence).unwrap();
     drop(log);
-    assert_eq!(open(&medium).1.len() as u64, sequence);
+    let records = open_at(&medium, position, first, Durability::Full).unwrap().1;
+    assert_eq!(records.len() as u64, sequence + 1 - first);
 }
 
 #[test]

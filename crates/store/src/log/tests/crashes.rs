@@ -45,11 +45,8 @@ impl Model {
     /// Uses the log until something fails or the life has been long enough.
     fn live(&mut self, log: &Log, durability: Durability) -> Result<()> {
         for _ in 0..self.random.below(60) {
-            match self.random.below(12) {
-                0..=5 => {
-                    log.append(self.appended + 1, &payload(self.appended + 1, len_of(self.appended + 1)))?;
-                    self.appended += 1;
-                }
+            match self.random.below(13) {
+                0..=5 => self.append(log)?,
                 6..=8 => {
                     let sequence = self.appended - self.random.below(3).min(self.appended);
                     log.commit(sequence)?;
@@ -62,17 +59,33 @@ impl Model {
                     self.acknowledged = self.appended;
                 }
                 10 => self.checkpoint(log)?,
+                11 if self.random.one_in(2) => self.medium.set_space(usize::MAX),
+                11 => self.medium.set_space(self.medium.used() + self.random.below(20_000) as usize),
                 _ => assert!(log.durable() <= self.appended),
             }
         }
         Ok(())
     }
 
+    /// A full disk refuses a record, and that is all.
+    fn append(&mut self, log: &Log) -> Result<()> {
+        let sequence = self.appended + 1;
+        match log.append(sequence, &payload(sequence, len_of(sequence))) {
+            Ok(()) => self.appended = sequence,
+            Err(Error::Device(error)) if error.is_no_space() => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
     fn checkpoint(&mut self, log: &Log) -> Result<()> {
-        let (position, sequence) = (log.cut()?, self.appended);
+        let sequence = self.appended;
+        let position = match log.cut() {
+            Err(Error::Device(error)) if error.is_no_space() => return Ok(()),
+            result => result?,
+        };
         if self.random.one_in(2) {
-            log.append(sequence + 1, &payload(sequence + 1, len_of(sequence + 1)))?;
-            self.appended += 1;
+            self.append(log)?;
         }
         // The superblock is written here.
         (self.from, self.first) = (position, sequence + 1);

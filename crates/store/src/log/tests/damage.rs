@@ -32,11 +32,6 @@ fn sample(count: u64, closed: bool) -> (Medium, Records) {
     }
 }
 
-/// A medium with the same files.
-fn copy(medium: &Medium) -> Medium {
-    medium.after_crash(&mut || true)
-}
-
 fn recover(medium: &Medium) -> Result<Records> {
     open_at(medium, LogPosition::default(), 1, Durability::Full).map(|(_, records)| records)
 }

@@ -38,6 +38,11 @@ fn payload(sequence: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
+/// A medium with the same files.
+fn copy(medium: &Medium) -> Medium {
+    medium.after_crash(&mut || true)
+}
+
 fn append(log: &Log, sequence: u64, len: usize) {
     log.append(sequence, &payload(sequence, len)).unwrap();
 }
