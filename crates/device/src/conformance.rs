@@ -490,3 +490,28 @@ mod os {
         crate::conformance::conformance!(place);
     }
 }
+
+mod simulated {
+    use super::Place;
+    use crate::simulated::{Model, Simulated, SimulatedOptions};
+
+    fn place(model: Model) -> Place {
+        let device = Simulated::new(SimulatedOptions { seed: 1, model, capacity_bytes: None }).device();
+        device.create_dir("/db".as_ref()).unwrap();
+        Place { device, dir: "/db".into(), _guard: None }
+    }
+
+    mod instant {
+        fn place() -> super::Place {
+            super::place(super::Model::instant())
+        }
+        crate::conformance::conformance!(place);
+    }
+
+    mod array {
+        fn place() -> super::Place {
+            super::place(super::Model::ssd_array_40())
+        }
+        crate::conformance::conformance!(place);
+    }
+}

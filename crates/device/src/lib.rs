@@ -5,7 +5,7 @@
 //! the operating system in one batch by [`Queue::submit`], and come back in any order from [`Queue::complete`].
 //!
 //! Three devices: `uring` (Linux io_uring, direct I/O), `threads` (portable pool of blocking calls) and
-//! `simulated` (in memory, deterministic, virtual time, faults).
+//! [`simulated`] (in memory, deterministic, virtual time, faults).
 //!
 //! Invariants: offsets, lengths and buffer addresses are multiples of [`BLOCK`]; nothing above this crate calls the
 //! operating system for data I/O.
@@ -23,8 +23,9 @@ mod conformance;
 mod error;
 #[cfg(unix)]
 mod os;
-#[cfg(test)]
 mod random;
+mod request;
+pub mod simulated;
 #[cfg(unix)]
 mod threads;
 #[cfg(target_os = "linux")]
@@ -172,13 +173,17 @@ pub struct Completion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     No,
-    /// Until one completion, a wake-up by the queue's [`Waker`], or the time-out.
+    /// Until one completion, a wake-up by the queue's [`Waker`], or the time-out. A wake-up is used up by the wait that
+    /// it ends without a completion; one that comes with completions stays for the next.
     Until(Option<Duration>),
 }
 
 /// A worker's own queue of requests in flight. Not shared between threads, but may be moved to its worker.
+///
+/// Dropping a queue waits for the requests that have been started and forgets the others.
 pub trait Queue: Send {
-    /// A buffer of `len` bytes (multiple of [`BLOCK`]): one registered with the kernel when there is one to spare.
+    /// A buffer of `len` bytes (multiple of [`BLOCK`]) with unspecified contents: one registered with the kernel when
+    /// there is one to spare. It belongs to no queue in particular and may be kept and dropped anywhere.
     fn buffer(&mut self, len: usize) -> Buffer;
     /// Adds a request to the next batch. Never blocks; the queue keeps what exceeds its depth until there is room.
     fn push(&mut self, request: Request);

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
+use crate::request::check_range;
 use crate::{BLOCK, Buffer, Error, File, OpenMode, Result};
 
 #[derive(Debug)]
@@ -78,18 +79,6 @@ impl OsFile {
     fn check_range(&self, operation: &'static str, offset: u64, len: usize) -> Result<()> {
         check_range(&self.path, operation, offset, len)
     }
-}
-
-/// Offsets and lengths must be block-aligned, and ends representable as a file offset.
-pub(crate) fn check_range(path: &Path, operation: &'static str, offset: u64, len: usize) -> Result<()> {
-    let why = if !offset.is_multiple_of(BLOCK as u64) {
-        "the offset is not block-aligned"
-    } else if offset.checked_add(len as u64).is_none_or(|end| end > i64::MAX as u64) {
-        "the range ends beyond the largest file offset"
-    } else {
-        return Ok(());
-    };
-    Err(Error::invalid(operation, path, offset, len as u64, why))
 }
 
 impl File for OsFile {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(crate) use file::{OsFile, check_range};
+pub(crate) use file::OsFile;
 
 use crate::threads::{Pool, ThreadsQueue};
 use crate::{Device, Error, File, Lock, OpenMode, Queue, Result};

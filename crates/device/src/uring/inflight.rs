@@ -10,7 +10,8 @@ use rustix::io::Errno;
 
 use super::ring::Ring;
 use crate::arena::Arena;
-use crate::os::{OsFile, check_range};
+use crate::os::OsFile;
+use crate::request::check_range;
 use crate::{BLOCK, Buffer, Completion, Error, Op, Request};
 
 /// Bytes of one kernel request at the most; longer ones go in several steps.
@@ -74,10 +75,10 @@ impl InFlight {
     pub(super) fn start(&mut self, request: Request) -> Result<(), Completion> {
         let fd = match check(&request) {
             Ok(fd) => fd,
-            Err(error) => return Err(completion(request, Err(error))),
+            Err(error) => return Err(request.into_completion(Err(error))),
         };
         if matches!(&request.op, Op::Read(buffer) | Op::Write(buffer) if buffer.is_empty()) {
-            return Err(completion(request, Ok(())));
+            return Err(request.into_completion(Ok(())));
         }
         match self.free.pop() {
             Some(index) => {
@@ -119,10 +120,10 @@ impl InFlight {
                 let request = slot.take()?.request;
                 self.free.push(index);
                 let result = result.map_err(|error| {
-                    let (operation, len) = describe(&request.op);
+                    let (operation, len) = request.op.describe();
                     Error::new(operation, request.file.path(), request.offset, len as u64, error)
                 });
-                Some(completion(request, result))
+                Some(request.into_completion(result))
             }
         }
     }
@@ -197,7 +198,7 @@ fn rest(buffer: &mut Buffer, done: usize) -> (*mut u8, u32) {
 }
 
 fn check(request: &Request) -> crate::Result<RawFd> {
-    let (operation, len) = describe(&request.op);
+    let (operation, len) = request.op.describe();
     let path = request.file.path();
     let Some(file) = request.file.as_any().downcast_ref::<OsFile>() else {
         let why = "the file belongs to another device";
@@ -207,20 +208,4 @@ fn check(request: &Request) -> crate::Result<RawFd> {
         check_range(path, operation, request.offset, len)?;
     }
     Ok(file.raw_fd())
-}
-
-fn describe(op: &Op) -> (&'static str, usize) {
-    match op {
-        Op::Read(buffer) => ("read", buffer.len()),
-        Op::Write(buffer) => ("write", buffer.len()),
-        Op::Sync => ("sync", 0),
-    }
-}
-
-fn completion(request: Request, result: crate::Result<()>) -> Completion {
-    let buffer = match request.op {
-        Op::Read(buffer) | Op::Write(buffer) => Some(buffer),
-        Op::Sync => None,
-    };
-    Completion { tag: request.tag, buffer, result }
 }
