@@ -19,7 +19,7 @@ use crate::Durability;
 /// A group is closed when it has this many bytes (a larger record is a group by itself).
 pub(super) const GROUP_BYTES: usize = if cfg!(test) { 16 << 10 } else { 1 << 20 };
 /// Zeros written ahead of small groups.
-const ZERO_BYTES: usize = GROUP_BYTES / 4;
+const ZERO_BYTES: usize = if cfg!(test) { 32 << 10 } else { 256 << 10 };
 /// Group buffers kept for reuse.
 const POOLED_BUFFERS: usize = 4;
 

@@ -1,16 +1,17 @@
 use std::path::Path;
 
+use keyaki_device::simulated::Simulated;
 use keyaki_device::{Device, OpenMode};
 use proptest::prelude::*;
 
 use super::*;
-use crate::log::tests::medium::Medium;
+use crate::log::tests::{device, set_bytes};
 
 const PAGE: u64 = BLOCK as u64;
 
-fn new_space(medium: &Medium, len: u64, used: Vec<(u64, u64)>) -> Result<Space> {
+fn new_space(medium: &Simulated, len: u64, used: Vec<(u64, u64)>) -> Result<Space> {
     let path = Path::new("/db/data");
-    medium.set_bytes(path, vec![0; len as usize]);
+    set_bytes(medium, path, vec![0; len as usize]);
     Space::new(medium.open(path, OpenMode::ReadWrite).unwrap(), used)
 }
 
@@ -18,7 +19,7 @@ fn new_space(medium: &Medium, len: u64, used: Vec<(u64, u64)>) -> Result<Space> 
 fn best_fit_with_the_lowest_offset() {
     let start = RESERVED_BYTES;
     let used = vec![(start + 3 * PAGE, PAGE), (start, PAGE), (start + 6 * PAGE, PAGE), (0, RESERVED_BYTES)];
-    let medium = Medium::new();
+    let medium = device(0);
     // Free: 2 pages at 1, 2 pages at 4, 3 pages at 7.
     let space = new_space(&medium, start + 10 * PAGE, used).unwrap();
     assert_eq!(space.usage(), (start + 3 * PAGE, start + 10 * PAGE));
@@ -36,8 +37,8 @@ fn best_fit_with_the_lowest_offset() {
 
 #[test]
 fn grows_in_steps_and_smaller_ones_when_the_disk_is_nearly_full() {
-    let medium = Medium::new();
-    let space = new_space(&medium, 0, vec![]).unwrap();
+    let medium = device(0);
+    let space = new_space(&medium, RESERVED_BYTES, vec![]).unwrap();
     space.allocate(PAGE).unwrap();
     assert_eq!(space.usage().1, RESERVED_BYTES + GROWTH_BYTES_MIN);
     let large = space.allocate(2 * GROWTH_BYTES_MIN).unwrap();
@@ -46,10 +47,10 @@ fn grows_in_steps_and_smaller_ones_when_the_disk_is_nearly_full() {
     space.free(large, 2 * GROWTH_BYTES_MIN);
     space.trim().unwrap();
     assert_eq!(space.usage().1, large + GROWTH_BYTES_MIN);
-    assert_eq!(medium.used() as u64, space.usage().1);
+    assert_eq!(medium.used_bytes(), space.usage().1);
     space.trim().unwrap();
 
-    medium.set_space(medium.used() + 10 * PAGE as usize);
+    medium.set_capacity(Some(medium.used_bytes() + 10 * PAGE));
     let before = space.usage();
     assert!(space.allocate(GROWTH_BYTES_MIN + 11 * PAGE).is_err());
     assert_eq!(space.usage(), before);
@@ -74,7 +75,7 @@ fn damaged_metadata_is_an_error() {
         vec![(u64::MAX - PAGE + 1, PAGE)],
         vec![(start, u64::MAX - PAGE + 1)],
     ] {
-        let error = new_space(&Medium::new(), start + 10 * PAGE, used.clone()).unwrap_err();
+        let error = new_space(&device(0), start + 10 * PAGE, used.clone()).unwrap_err();
         assert!(matches!(error, Error::Damaged { .. }), "{used:?}: {error}");
     }
 }

@@ -1,11 +1,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use keyaki_device::simulated::Simulated;
 use keyaki_device::{Device, File, OpenMode};
 
 use super::*;
-use crate::log::tests::Random;
-use crate::log::tests::medium::Medium;
+use crate::log::tests::{Random, bytes, device, set_bytes};
 
 fn path() -> &'static Path {
     Path::new("/db/data")
@@ -23,18 +23,18 @@ fn sample(generation: u64) -> Superblock {
     }
 }
 
-fn open(medium: &Medium) -> Arc<dyn File> {
+fn open(medium: &Simulated) -> Arc<dyn File> {
     medium.open(path(), OpenMode::ReadWrite).unwrap()
 }
 
-fn new_file() -> Medium {
-    let medium = Medium::new();
-    medium.set_bytes(path(), vec![0; 2 * RESERVED_BYTES as usize]);
+fn new_file(seed: u64) -> Simulated {
+    let medium = device(seed);
+    set_bytes(&medium, path(), vec![0; 2 * RESERVED_BYTES as usize]);
     medium
 }
 
-fn written() -> Medium {
-    let medium = new_file();
+fn written(seed: u64) -> Simulated {
+    let medium = new_file(seed);
     sample(6).write(&*open(&medium)).unwrap();
     sample(7).write(&*open(&medium)).unwrap();
     medium
@@ -42,7 +42,7 @@ fn written() -> Medium {
 
 #[test]
 fn the_newest_is_read() {
-    let medium = new_file();
+    let medium = new_file(0);
     for generation in 0..5 {
         sample(generation).write(&*open(&medium)).unwrap();
         assert_eq!(Superblock::read(&*open(&medium)).unwrap(), sample(generation));
@@ -51,16 +51,14 @@ fn the_newest_is_read() {
 
 #[test]
 fn a_crash_leaves_the_old_or_the_new_one() {
-    let mut random = Random(1);
     for seed in 0..500 {
-        let medium = new_file();
-        let first = random.below(2);
+        let medium = new_file(seed);
+        let first = seed / 5 % 2;
         sample(first).write(&*open(&medium)).unwrap();
-        medium.power_off_after(1 + seed % 5);
+        medium.crash_after_operations(seed % 5);
         let finished = sample(first + 1).write(&*open(&medium)).is_ok();
-        let chance = random.below(11);
-        let crashed = medium.after_crash(&mut || random.below(10) < chance);
-        let found = Superblock::read(&*open(&crashed)).unwrap();
+        medium.crash();
+        let found = Superblock::read(&*open(&medium)).unwrap();
         assert!(found == sample(first + 1) || (!finished && found == sample(first)));
     }
 }
@@ -69,44 +67,39 @@ fn a_crash_leaves_the_old_or_the_new_one() {
 fn opening_finishes_an_interrupted_write() {
     let mut random = Random(2);
     for seed in 0..500 {
-        let medium = written();
-        medium.power_off_after(1 + seed % 4);
+        let medium = written(seed);
+        medium.crash_after_operations(seed % 4);
         let _ = sample(8).write(&*open(&medium));
-        let mut medium = medium.after_crash(&mut || random.one_in(2));
+        medium.crash();
         let found = loop {
             let found = Superblock::read(&*open(&medium)).unwrap();
-            medium.power_off_after(1 + random.below(4));
+            medium.crash_after_operations(random.below(4));
             if found.mirror(&*open(&medium)).is_ok() {
                 break found;
             }
-            medium = medium.after_crash(&mut || random.one_in(2));
+            medium.crash();
         };
-        medium.power_on();
-        let slot = SLOT_OFFSETS[random.below(2) as usize] as usize;
-        let mut bytes = medium.bytes(path());
-        bytes[slot + 50] ^= 1;
-        medium.set_bytes(path(), bytes);
+        medium.crash();
+        medium.flip_bit(path(), SLOT_OFFSETS[random.below(2) as usize] + 50, 0).unwrap();
         assert_eq!(Superblock::read(&*open(&medium)).unwrap(), found);
     }
-    let medium = written();
-    assert!(sample(6).mirror(&*open(&medium)).is_err());
+    assert!(sample(6).mirror(&*open(&written(0))).is_err());
 }
 
 #[test]
 fn a_slot_that_goes_bad_does_not_bring_the_old_one_back() {
-    for slot in SLOT_OFFSETS {
-        for at in 0..BLOCK {
-            let medium = written();
-            let mut bytes = medium.bytes(path());
-            bytes[slot as usize + at] ^= 0x40;
-            medium.set_bytes(path(), bytes);
+    for slot in 0..2 {
+        for at in (0..80).chain(4090..BLOCK as u64) {
+            let medium = written(0);
+            medium.flip_bit(path(), SLOT_OFFSETS[slot] + at, 6).unwrap();
             assert_eq!(Superblock::read(&*open(&medium)).unwrap(), sample(7));
-            if at == 100 {
-                let mut bytes = medium.bytes(path());
-                bytes[(slot ^ SLOT_OFFSETS[1]) as usize + at] ^= 0x40;
-                medium.set_bytes(path(), bytes);
-                assert!(matches!(Superblock::read(&*open(&medium)), Err(Error::Damaged { .. })));
-            }
+            medium.flip_bit(path(), SLOT_OFFSETS[slot ^ 1] + at, 6).unwrap();
+            let error = Superblock::read(&*open(&medium)).unwrap_err();
+            assert!(if at < 8 {
+                matches!(error, Error::Foreign { .. })
+            } else {
+                matches!(error, Error::Damaged { .. })
+            });
         }
     }
 }
@@ -114,20 +107,20 @@ fn a_slot_that_goes_bad_does_not_bring_the_old_one_back() {
 #[test]
 fn foreign_files_and_versions_are_told() {
     for bytes in [vec![], vec![1; 100], vec![0; 4096], b"SQLite format 3\0".repeat(10_000)] {
-        let medium = Medium::new();
-        medium.set_bytes(path(), bytes);
+        let medium = device(0);
+        set_bytes(&medium, path(), bytes);
         let error = Superblock::read(&*open(&medium)).unwrap_err();
         assert!(matches!(error, Error::Foreign { .. }), "{error}");
     }
-    let medium = written();
-    let mut bytes = medium.bytes(path());
+    let medium = written(0);
+    let mut bytes = bytes(&medium, path());
     for slot in SLOT_OFFSETS {
         let slot = &mut bytes[slot as usize..slot as usize + BLOCK];
         slot[8] = 77;
         let crc = crc32c::crc32c(&slot[..CRC_AT]);
         slot[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
     }
-    medium.set_bytes(path(), bytes);
+    set_bytes(&medium, path(), bytes);
     let error = Superblock::read(&*open(&medium)).unwrap_err();
     assert!(matches!(error, Error::Version { found: 77, supported: FORMAT_VERSION, .. }), "{error}");
 }
@@ -136,9 +129,9 @@ fn foreign_files_and_versions_are_told() {
 fn hostile_bytes_are_errors() {
     let mut random = Random(3);
     for _ in 0..500 {
-        let medium = written();
+        let medium = written(0);
         let len = random.below(2 * RESERVED_BYTES) as usize;
-        let mut bytes = medium.bytes(path())[..len].to_vec();
+        let mut bytes = bytes(&medium, path())[..len].to_vec();
         // Wrong bytes, some with right checksums.
         for slot in SLOT_OFFSETS {
             let Some(slot) = bytes.get_mut(slot as usize..slot as usize + BLOCK) else { continue };
@@ -150,7 +143,7 @@ fn hostile_bytes_are_errors() {
                 slot[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
             }
         }
-        medium.set_bytes(path(), bytes);
+        set_bytes(&medium, path(), bytes);
         if let Ok(found) = Superblock::read(&*open(&medium)) {
             assert!(found.meta_offset + found.meta_len <= len as u64);
             assert!(found.page_bytes > 0 && found.page_bytes.is_multiple_of(4096));

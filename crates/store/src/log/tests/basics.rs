@@ -1,12 +1,11 @@
 use super::*;
 use crate::Error;
-use crate::log::format::segment_name;
 use crate::log::segment::SEGMENT_BYTES;
 use crate::log::state::GROUP_BYTES;
 
 #[test]
 fn records_survive_reopening_in_order() {
-    let medium = Medium::new();
+    let medium = device(0);
     let mut expected = Records::new();
     for round in 0..5 {
         let (log, records) = open(&medium);
@@ -26,23 +25,25 @@ fn records_survive_reopening_in_order() {
 
 #[test]
 fn commits_survive_a_crash_and_no_half_segment_is_left() {
-    let medium = Medium::new();
+    let medium = device(0);
     let (log, _) = open(&medium);
     for sequence in 1..=20 {
         append(&log, sequence, 10);
         log.commit(sequence).unwrap();
     }
     append(&log, 21, 10);
-    let crashed = medium.after_crash(&mut || false);
-    let (log, records) = open(&crashed);
+    log.poison("the process dies");
+    medium.crash();
+    drop(log);
+    let (log, records) = open(&medium);
     assert_eq!(records.len(), 20);
     drop(log);
-    assert!(crashed.used() < SEGMENT_BYTES as usize, "the last segment was not trimmed");
+    assert!(medium.used_bytes() < SEGMENT_BYTES, "the last segment was not trimmed");
 }
 
 #[test]
 fn segments_follow_each_other_and_huge_records_fit() {
-    let medium = Medium::new();
+    let medium = device(0);
     let (log, _) = open(&medium);
     let (segment, group) = (SEGMENT_BYTES as usize, GROUP_BYTES);
     let lens = [100, segment + 5000, group, group - 84, 0, 3 * group, segment / 2, segment / 3, segment - 8192, 1];
@@ -62,7 +63,7 @@ fn segments_follow_each_other_and_huge_records_fit() {
 
 #[test]
 fn cut_lets_older_segments_go() {
-    let medium = Medium::new();
+    let medium = device(0);
     let (log, _) = open(&medium);
     for sequence in 1..=5 {
         append(&log, sequence, 1000);
@@ -75,7 +76,7 @@ fn cut_lets_older_segments_go() {
     log.commit(6).unwrap();
     assert_eq!(log.durable(), 6);
     log.remove_before(position).unwrap();
-    assert!(!medium.device().exists(&dir().join(segment_name(0))).unwrap());
+    assert!(!medium.exists(&path(0)).unwrap());
     drop(log);
     let (log, records) = open_at(&medium, position, 6, Durability::Full).unwrap();
     assert_eq!(records, vec![(6, payload(6, 1000))]);
@@ -94,14 +95,14 @@ fn cut_lets_older_segments_go() {
 
 #[test]
 fn an_empty_log_can_be_cut_and_reopened_without_growing() {
-    let medium = Medium::new();
+    let medium = device(0);
     let mut position = LogPosition::default();
     for _ in 0..3 {
         let (log, records) = open_at(&medium, position, 1, Durability::Full).unwrap();
         assert!(records.is_empty());
         position = log.cut().unwrap();
     }
-    assert_eq!(medium.device().list(dir()).unwrap().len(), 1);
+    assert_eq!(medium.list(dir()).unwrap().len(), 1);
     let (log, _) = open_at(&medium, position, 1, Durability::Full).unwrap();
     append(&log, 1, 10);
     log.commit(1).unwrap();
@@ -112,7 +113,7 @@ fn an_empty_log_can_be_cut_and_reopened_without_growing() {
 #[test]
 fn a_missing_segment_is_damage() {
     for missing in 0..3 {
-        let medium = Medium::new();
+        let medium = device(0);
         let (log, _) = open(&medium);
         let mut position = LogPosition::default();
         for sequence in 1..=3 {
@@ -121,10 +122,10 @@ fn a_missing_segment_is_damage() {
             position = log.cut().unwrap();
         }
         drop(log);
-        medium.device().remove(&dir().join(segment_name(missing))).unwrap();
+        medium.remove(&path(missing)).unwrap();
         let error = open_at(&medium, LogPosition::default(), 1, Durability::Full).unwrap_err();
         assert!(matches!(error, Error::Damaged { .. }), "{error}");
-        medium.device().remove(&dir().join(segment_name(3))).unwrap();
+        medium.remove(&path(3)).unwrap();
         let error = open_at(&medium, position, 4, Durability::Full).unwrap_err();
         assert!(matches!(error, Error::Damaged { .. }), "{error}");
     }
@@ -132,7 +133,7 @@ fn a_missing_segment_is_damage() {
 
 #[test]
 fn sequence_numbers_must_be_consecutive() {
-    let medium = Medium::new();
+    let medium = device(0);
     let (log, _) = open(&medium);
     append(&log, 1, 1);
     assert!(matches!(log.append(1, b""), Err(Error::Invalid(_))));
@@ -144,30 +145,29 @@ fn sequence_numbers_must_be_consecutive() {
 
 #[test]
 fn a_failure_poisons_for_ever() {
-    let medium = Medium::new();
+    let medium = device(0);
     let (log, _) = open(&medium);
     append(&log, 1, 1);
     log.commit(1).unwrap();
     append(&log, 2, 1);
-    medium.power_off_after(1);
+    medium.fail_sync(0);
     assert!(matches!(log.commit(2), Err(Error::Poisoned { .. })));
-    medium.power_on();
     assert!(matches!(log.commit(2), Err(Error::Poisoned { .. })));
     assert!(matches!(log.commit(1), Err(Error::Poisoned { .. })));
     assert!(matches!(log.append(3, b""), Err(Error::Poisoned { .. })));
     assert!(matches!(log.sync(), Err(Error::Poisoned { .. })));
     assert!(matches!(log.cut(), Err(Error::Poisoned { .. })));
 
-    let (log, _) = open(&Medium::new());
+    let (log, _) = open(&device(0));
     log.poison("a reason");
     assert_eq!(log.append(1, b"").unwrap_err().to_string(), Error::Poisoned { cause: "a reason".into() }.to_string());
 }
 
 #[test]
 fn a_full_disk_refuses_the_record_and_nothing_else() {
-    let medium = Medium::new();
+    let medium = device(0);
     let (log, _) = open(&medium);
-    medium.set_space(3 * SEGMENT_BYTES as usize + 8192);
+    medium.set_capacity(Some(3 * SEGMENT_BYTES + 8192));
     let mut sequence = 0;
     let refused = loop {
         let result = log.append(sequence + 1, &payload(sequence + 1, 12_000));
@@ -180,7 +180,7 @@ fn a_full_disk_refuses_the_record_and_nothing_else() {
     log.commit(sequence).unwrap();
     assert!(log.append(sequence + 1, &payload(sequence + 1, 12_000)).is_err());
     // A checkpoint may still be possible.
-    medium.set_space(medium.used());
+    medium.set_capacity(Some(medium.used_bytes()));
     let position = log.cut().unwrap();
     assert!(position.segment > 0 && position.offset > 0);
     log.remove_before(position).unwrap();
@@ -200,7 +200,7 @@ fn a_full_disk_refuses_the_record_and_nothing_else() {
     drop(log);
     let (log, records) = open_at(&medium, position, first, Durability::Full).unwrap();
     assert_eq!(records.len() as u64, sequence + 1 - first);
-    medium.set_space(usize::MAX);
+    medium.set_capacity(None);
     sequence += 1;
     append(&log, sequence, 12_000);
     log.commit(sequence).unwrap();
@@ -212,7 +212,7 @@ fn a_full_disk_refuses_the_record_and_nothing_else() {
 #[test]
 fn background_modes_write_by_themselves_and_bound_memory() {
     for durability in [Durability::Normal, Durability::Off] {
-        let medium = Medium::new();
+        let medium = device(0);
         let (log, _) = open_at(&medium, LogPosition::default(), 1, durability).unwrap();
         for sequence in 1..=200 {
             append(&log, sequence, GROUP_BYTES);
@@ -233,7 +233,7 @@ fn background_modes_write_by_themselves_and_bound_memory() {
 
 #[test]
 fn concurrent_commits_share_syncs_and_are_durable() {
-    let medium = Medium::new();
+    let medium = device(0);
     let (log, _) = open(&medium);
     let next = parking_lot::Mutex::new(1);
     let (threads, each) = (8, 250);
@@ -253,32 +253,30 @@ fn concurrent_commits_share_syncs_and_are_durable() {
             });
         }
     });
-    let crashed = medium.after_crash(&mut || false);
-    assert_eq!(open(&crashed).1.len(), threads * each);
-    assert!(medium.syncs() < (threads * each) as u64 + medium.used() as u64 / SEGMENT_BYTES + 2);
+    medium.crash();
+    drop(log);
+    assert_eq!(open(&medium).1.len(), threads * each);
 }
 
 #[test]
-fn commits_that_arrive_during_a_sync_share_the_next_one() {
-    let medium = Medium::new();
+fn commits_that_wait_together_share_a_sync() {
+    let medium = device(0);
     let (log, _) = open(&medium);
-    append(&log, 1, 100);
-    let before = medium.syncs();
+    for sequence in 1..=30 {
+        append(&log, sequence, 100);
+    }
+    let before = medium.operations();
     std::thread::scope(|scope| {
-        medium.hold_syncs(true);
-        scope.spawn(|| log.commit(1).unwrap());
-        medium.wait_for_held_syncs(1);
-        for sequence in 2..=30 {
-            append(&log, sequence, 100);
-        }
-        for sequence in 2..=30 {
+        for sequence in 1..=30 {
             let log = &log;
             scope.spawn(move || log.commit(sequence).unwrap());
         }
-        medium.hold_syncs(false);
     });
-    assert_eq!(medium.syncs() - before, 2);
-    assert_eq!(open(&medium.after_crash(&mut || false)).1.len(), 30);
+    // The group, zeros ahead of the next ones, a sync.
+    assert_eq!(medium.operations() - before, 3);
+    medium.crash();
+    drop(log);
+    assert_eq!(open(&medium).1.len(), 30);
 }
 
 #[test]
@@ -286,14 +284,9 @@ fn works_on_the_operating_systems_files() {
     let directory = tempfile::tempdir().unwrap();
     let mut expected = Records::new();
     for round in 0..3 {
-        let mut records = Records::new();
         let device = keyaki_device::open_default().unwrap();
         let from = LogPosition::default();
-        let log = Log::open(device, directory.path(), from, 1, Durability::Full, &mut |sequence, bytes| {
-            records.push((sequence, bytes.to_vec()));
-            Ok(())
-        })
-        .unwrap();
+        let (log, records) = open_on(device, directory.path(), from, 1, Durability::Full).unwrap();
         assert!(records == expected);
         for sequence in round * 20 + 1..=round * 20 + 20 {
             append(&log, sequence, sequence as usize * 1000);

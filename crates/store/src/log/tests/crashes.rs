@@ -7,7 +7,7 @@ use crate::log::segment::SEGMENT_BYTES;
 
 /// What a correct log must remember.
 struct Model {
-    medium: Medium,
+    medium: Simulated,
     random: Random,
     /// The newest checkpoint: as a superblock would tell.
     from: LogPosition,
@@ -19,7 +19,7 @@ struct Model {
 
 impl Model {
     fn new(seed: u64) -> Model {
-        let (medium, random) = (Medium::new(), Random(seed));
+        let (medium, random) = (device(seed), Random(seed));
         Model { medium, random, from: LogPosition::default(), first: 1, appended: 0, acknowledged: 0 }
     }
 
@@ -59,8 +59,8 @@ impl Model {
                     self.acknowledged = self.appended;
                 }
                 10 => self.checkpoint(log)?,
-                11 if self.random.one_in(2) => self.medium.set_space(usize::MAX),
-                11 => self.medium.set_space(self.medium.used() + self.random.below(20_000) as usize),
+                11 if self.random.one_in(2) => self.medium.set_capacity(None),
+                11 => self.medium.set_capacity(Some(self.medium.used_bytes() + self.random.below(20_000))),
                 _ => assert!(log.durable() <= self.appended),
             }
         }
@@ -95,15 +95,15 @@ impl Model {
 
     /// Ends a life: by the death of the process, or with the loss of some of what was not synced.
     fn die(&mut self, log: Option<Log>) {
-        self.medium.power_off();
-        drop(log);
-        if self.random.one_in(4) {
-            self.medium.power_on();
-        } else {
-            let (random, chance) = (&mut self.random, [0, 1, 5, 9, 10]);
-            let chance = chance[random.below(5) as usize];
-            self.medium = self.medium.after_crash(&mut || random.below(10) < chance);
+        if let Some(log) = log {
+            // The process does nothing more.
+            log.poison("the process dies");
         }
+        if self.medium.is_down() || self.random.one_in(2) {
+            self.medium.crash();
+        }
+        self.medium.clear_faults();
+        self.medium.set_capacity(None);
     }
 }
 
@@ -124,8 +124,7 @@ fn run(seed: u64, durability: Durability) {
     for _ in 0..4 {
         let power_fails = !model.random.one_in(4);
         if power_fails {
-            let calls = 1 + model.random.below(60);
-            model.medium.power_off_after(calls);
+            model.medium.crash_after_operations(model.random.below(60));
         }
         let log = model.open(durability, power_fails);
         let result = log.as_ref().map_or(Ok(()), |log| model.live(log, durability));
@@ -136,7 +135,6 @@ fn run(seed: u64, durability: Durability) {
             (Err(error), _) => panic!("{error}"),
         }
     }
-    model.medium.power_on();
     model.open(Durability::Full, false);
 }
 

@@ -1,21 +1,15 @@
 //! Changed bytes: damage to acknowledged data is an error, and no bytes make the log panic or allocate without bound.
 
-use std::path::PathBuf;
+use keyaki_device::simulated::FaultKind;
 
 use super::*;
 use crate::Error;
-use crate::log::format::{GroupHeader, HEADER_BYTES, segment_name};
+use crate::log::format::{GroupHeader, HEADER_BYTES};
 use crate::log::segment::SEGMENT_BYTES;
 
-const BLOCK: usize = keyaki_device::BLOCK;
-
-fn path(segment: u64) -> PathBuf {
-    dir().join(segment_name(segment))
-}
-
 /// A log of `count` commits, each a group of up to three blocks, over some segments; closed, or cut off by a crash.
-fn sample(count: u64, closed: bool) -> (Medium, Records) {
-    let medium = Medium::new();
+fn sample(count: u64, closed: bool) -> (Simulated, Records) {
+    let medium = device(0);
     let (log, _) = open(&medium);
     let mut records = Records::new();
     for sequence in 1..=count {
@@ -24,21 +18,19 @@ fn sample(count: u64, closed: bool) -> (Medium, Records) {
         log.commit(sequence).unwrap();
         records.push((sequence, payload(sequence, len)));
     }
-    if closed {
-        drop(log);
-        (medium, records)
-    } else {
-        (medium.after_crash(&mut || true), records)
+    if !closed {
+        log.poison("the process dies");
     }
+    (medium, records)
 }
 
-fn recover(medium: &Medium) -> Result<Records> {
+fn recover(medium: &Simulated) -> Result<Records> {
     open_at(medium, LogPosition::default(), 1, Durability::Full).map(|(_, records)| records)
 }
 
 /// Recovers after `change` and checks that nothing acknowledged is missing without an error. Returns whether damage was
 /// reported.
-fn check(medium: &Medium, expected: &Records, closed: bool, what: &str) -> bool {
+fn check(medium: &Simulated, expected: &Records, closed: bool, what: &str) -> bool {
     match recover(medium) {
         Ok(records) if records == *expected => false,
         // The newest group of a log that was not closed has no witness yet.
@@ -54,18 +46,18 @@ fn every_flipped_bit_of_a_record_is_noticed() {
     for closed in [true, false] {
         let (medium, expected) = sample(40, closed);
         let mut random = Random(1);
-        let segments = medium.device().list(dir()).unwrap().len() as u64;
+        let segments = medium.list(dir()).unwrap().len() as u64;
         assert!(segments > 1);
         let mut noticed = 0;
         for segment in 0..segments {
-            let sound = medium.bytes(&path(segment));
+            let sound = bytes(&medium, &path(segment));
             for block in 0..sound.len() / BLOCK {
                 let range = if random.one_in(2) { HEADER_BYTES } else { BLOCK };
                 let at = block * BLOCK + random.below(range as u64) as usize;
                 let mut bytes = sound.clone();
                 bytes[at] ^= 1 << random.below(8);
                 let damaged = copy(&medium);
-                damaged.set_bytes(&path(segment), bytes);
+                set_bytes(&damaged, &path(segment), bytes);
                 let what = format!("segment {segment}, byte {at}, closed {closed}");
                 noticed += usize::from(check(&damaged, &expected, closed, &what));
             }
@@ -78,10 +70,10 @@ fn every_flipped_bit_of_a_record_is_noticed() {
 fn lost_blocks_misdirected_blocks_and_lost_ends_are_noticed() {
     for closed in [true, false] {
         let (medium, expected) = sample(40, closed);
-        let segments = medium.device().list(dir()).unwrap().len() as u64;
+        let segments = medium.list(dir()).unwrap().len() as u64;
         let mut noticed = 0;
         for segment in 0..segments {
-            let sound = medium.bytes(&path(segment));
+            let sound = bytes(&medium, &path(segment));
             for block in 0..sound.len() / BLOCK {
                 let at = block * BLOCK..(block + 1) * BLOCK;
                 let mut zeroed = sound.clone();
@@ -95,7 +87,7 @@ fn lost_blocks_misdirected_blocks_and_lost_ends_are_noticed() {
                         continue;
                     }
                     let damaged = copy(&medium);
-                    damaged.set_bytes(&path(segment), bytes);
+                    set_bytes(&damaged, &path(segment), bytes);
                     let what = format!("segment {segment}, block {block} {what}, closed {closed}");
                     noticed += usize::from(check(&damaged, &expected, closed, &what));
                 }
@@ -109,12 +101,12 @@ fn lost_blocks_misdirected_blocks_and_lost_ends_are_noticed() {
 fn junk_behind_the_end_is_cut_off_for_good() {
     let (medium, mut expected) = sample(10, false);
     let mut random = Random(5);
-    let mut bytes = medium.bytes(&path(0));
+    let mut bytes = bytes(&medium, &path(0));
     let end = (0..bytes.len() / BLOCK).rev().find(|block| bytes[block * BLOCK] != 0).unwrap() + 3;
     for byte in &mut bytes[end * BLOCK..] {
         *byte = random.next() as u8;
     }
-    medium.set_bytes(&path(0), bytes);
+    set_bytes(&medium, &path(0), bytes);
     let (log, records) = open(&medium);
     assert_eq!(records, expected);
     append(&log, 11, 100);
@@ -128,18 +120,18 @@ fn junk_behind_the_end_is_cut_off_for_good() {
 fn another_logs_groups_and_other_versions_are_refused() {
     let (medium, expected) = sample(3, true);
     let (other, _) = sample(3, true);
-    let mut mixed = medium.bytes(&path(0));
-    let strange = other.bytes(&path(0));
+    let mut mixed = bytes(&medium, &path(0));
+    let strange = bytes(&other, &path(0));
     mixed[BLOCK..2 * BLOCK].copy_from_slice(&strange[BLOCK..2 * BLOCK]);
     let damaged = copy(&medium);
-    damaged.set_bytes(&path(0), mixed);
+    set_bytes(&damaged, &path(0), mixed);
     assert!(check(&damaged, &expected, true, "another log's group"));
 
-    let mut newer = medium.bytes(&path(0));
+    let mut newer = bytes(&medium, &path(0));
     newer[8] = 99;
     let crc = crc32c::crc32c(&newer[..68]);
     newer[68..72].copy_from_slice(&crc.to_le_bytes());
-    medium.set_bytes(&path(0), newer);
+    set_bytes(&medium, &path(0), newer);
     assert!(matches!(recover(&medium), Err(Error::Version { found: 99, .. })));
 }
 
@@ -147,14 +139,14 @@ fn another_logs_groups_and_other_versions_are_refused() {
 fn random_files_are_errors_or_empty_logs() {
     let mut random = Random(7);
     for _ in 0..300 {
-        let medium = Medium::new();
+        let medium = device(0);
         for segment in 0..random.below(3) {
             let len = random.below(3 * BLOCK as u64) as usize;
             let mut bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
             if random.one_in(2) && len > 8 {
                 bytes[..8].copy_from_slice(b"KEYAKLOG");
             }
-            medium.set_bytes(&path(segment), bytes);
+            set_bytes(&medium, &path(segment), bytes);
         }
         match recover(&medium) {
             Ok(records) => assert!(records.is_empty()),
@@ -166,8 +158,8 @@ fn random_files_are_errors_or_empty_logs() {
         }
     }
     for (segment, offset, first) in [(u64::MAX, 0, 1), (u64::MAX, u64::MAX - 4095, u64::MAX), (0, 0, u64::MAX)] {
-        let medium = Medium::new();
-        medium.set_bytes(&path(segment), vec![0; BLOCK]);
+        let medium = device(0);
+        set_bytes(&medium, &path(segment), vec![0; BLOCK]);
         let result = open_at(&medium, LogPosition { segment, offset }, first, Durability::Full);
         assert!(result.is_err() || segment == 0);
     }
@@ -177,7 +169,7 @@ fn random_files_are_errors_or_empty_logs() {
 #[test]
 fn hostile_headers_are_errors() {
     let (medium, _) = sample(6, false);
-    let sound = medium.bytes(&path(0));
+    let sound = bytes(&medium, &path(0));
     let headers: Vec<usize> = (0..sound.len() / BLOCK)
         .map(|block| block * BLOCK)
         .filter(|&at| GroupHeader::decode(&sound[at..], 0, at as u64).is_ok())
@@ -206,10 +198,72 @@ fn hostile_headers_are_errors() {
         header.body_crc = crc32c::crc32c(body);
         header.encode(&mut bytes[at..]);
         let hostile = copy(&medium);
-        hostile.set_bytes(&path(0), bytes);
+        set_bytes(&hostile, &path(0), bytes);
         match recover(&hostile) {
             Ok(records) => assert!(records.len() <= 6),
             Err(error) => assert!(matches!(error, Error::Damaged { .. }), "{error}"),
         }
     }
+}
+
+/// Writes that the medium reports as done and loses, or puts elsewhere: noticed when a later group is there.
+#[test]
+fn lost_and_misdirected_writes_are_noticed() {
+    let mut noticed = 0;
+    for seed in 0..400 {
+        let mut random = Random(seed);
+        let medium = device(seed);
+        let (log, _) = open(&medium);
+        let fault = match random.below(3) {
+            0 => FaultKind::Lose,
+            1 => FaultKind::Misdirect { blocks: 1 + random.below(9) as i64 },
+            _ => FaultKind::Misdirect { blocks: -1 - random.below(9) as i64 },
+        };
+        medium.fail_after(random.below(40), fault);
+        let mut expected = Records::new();
+        for sequence in 1..=45 {
+            let len = random.below(9000) as usize;
+            append(&log, sequence, len);
+            log.commit(sequence).unwrap();
+            expected.push((sequence, payload(sequence, len)));
+        }
+        drop(log);
+        noticed += usize::from(check(&medium, &expected, true, &format!("seed {seed}, {fault:?}")));
+    }
+    assert!(noticed > 200, "{noticed}");
+}
+
+#[test]
+fn syncs_that_lie_never_give_wrong_records() {
+    for seed in 0..200 {
+        let mut random = Random(seed);
+        let medium = device(seed);
+        let (log, _) = open(&medium);
+        let lies_from = random.below(40);
+        let mut expected = Records::new();
+        for sequence in 1..=45 {
+            medium.set_lying_syncs(sequence > lies_from);
+            let len = random.below(9000) as usize;
+            append(&log, sequence, len);
+            log.commit(sequence).unwrap();
+            expected.push((sequence, payload(sequence, len)));
+        }
+        medium.crash();
+        match recover(&medium) {
+            Ok(records) => assert!(records.len() as u64 >= lies_from && records == expected[..records.len()]),
+            Err(error) => assert!(matches!(error, Error::Damaged { .. }), "{error}"),
+        }
+    }
+}
+
+#[test]
+fn an_unreadable_range_is_an_error_that_leaves_everything_as_it_is() {
+    let (medium, expected) = sample(20, true);
+    let len = bytes(&medium, &path(0)).len() as u64;
+    for at in (0..len).step_by(BLOCK) {
+        medium.fail_reads(&path(0), at..at + 1).unwrap();
+        assert!(matches!(recover(&medium), Err(Error::Device(_))));
+        medium.clear_faults();
+    }
+    assert_eq!(recover(&medium).unwrap(), expected);
 }
