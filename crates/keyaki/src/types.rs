@@ -1,14 +1,199 @@
-//! SQL types, column types and Arrow types.
+//! SQL types: how they are written, which column type and Arrow type each becomes.
+//!
+//! Types print as PostgreSQL names (`BIGINT`, `VARCHAR(25)`, `DECIMAL(12,2)`, `TIMESTAMPTZ` …); the catalog stores the
+//! same text, so that [`parse_column_type`] of what [`column_type_name`] gives is the type again. What a type promises and
+//! the store cannot hold is refused, never dropped.
+
+use std::fmt;
+
+use datafusion::sql::sqlparser::ast::{
+    CharacterLength, DataType as SqlDataType, ExactNumberInfo, TimezoneInfo, ObjectName,
+};
+use keyaki_store::ColumnType;
+
+use crate::catalog::SqlType;
+use crate::{Error, Result};
+
+/// The most digits of a DECIMAL.
+const DECIMAL_DIGITS_MAX: u64 = 38;
+/// Of DECIMAL without arguments.
+const DECIMAL_DEFAULT: ColumnType = ColumnType::Decimal { precision: 38, scale: 10 };
 
 /// How [`keyaki_store::ColumnType`] is written in the catalog.
 pub mod column_type_text {
     use keyaki_store::ColumnType;
-    use serde::{Deserializer, Serializer};
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
 
-    pub fn serialize<S: Serializer>(_ty: &ColumnType, _serializer: S) -> Result<S::Ok, S::Error> {
-        todo!()
+    pub fn serialize<S: Serializer>(ty: &ColumnType, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&super::column_type_name(*ty))
     }
-    pub fn deserialize<'de, D: Deserializer<'de>>(_deserializer: D) -> Result<ColumnType, D::Error> {
-        todo!()
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ColumnType, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        super::parse_column_type(&text).ok_or_else(|| D::Error::custom(format!("unknown column type {text:?}")))
     }
+}
+
+/// The SQL name of a column type.
+pub fn column_type_name(ty: ColumnType) -> String {
+    match ty {
+        ColumnType::Boolean => "BOOLEAN".into(),
+        ColumnType::Int8 => "TINYINT".into(),
+        ColumnType::Int16 => "SMALLINT".into(),
+        ColumnType::Int32 => "INTEGER".into(),
+        ColumnType::Int64 => "BIGINT".into(),
+        ColumnType::Float32 => "REAL".into(),
+        ColumnType::Float64 => "DOUBLE PRECISION".into(),
+        ColumnType::Decimal { precision, scale } => format!("DECIMAL({precision},{scale})"),
+        ColumnType::Text => "TEXT".into(),
+        ColumnType::Bytes => "BYTEA".into(),
+        ColumnType::Date => "DATE".into(),
+        ColumnType::Timestamp { utc: false } => "TIMESTAMP".into(),
+        ColumnType::Timestamp { utc: true } => "TIMESTAMPTZ".into(),
+    }
+}
+
+/// The reverse of [`column_type_name`].
+fn parse_column_type(text: &str) -> Option<ColumnType> {
+    Some(match text {
+        "BOOLEAN" => ColumnType::Boolean,
+        "TINYINT" => ColumnType::Int8,
+        "SMALLINT" => ColumnType::Int16,
+        "INTEGER" => ColumnType::Int32,
+        "BIGINT" => ColumnType::Int64,
+        "REAL" => ColumnType::Float32,
+        "DOUBLE PRECISION" => ColumnType::Float64,
+        "TEXT" => ColumnType::Text,
+        "BYTEA" => ColumnType::Bytes,
+        "DATE" => ColumnType::Date,
+        "TIMESTAMP" => ColumnType::Timestamp { utc: false },
+        "TIMESTAMPTZ" => ColumnType::Timestamp { utc: true },
+        _ => {
+            let (precision, scale) = text.strip_prefix("DECIMAL(")?.strip_suffix(')')?.split_once(',')?;
+            let (precision, scale) = (precision.parse().ok()?, scale.parse().ok()?);
+            if !(1..=DECIMAL_DIGITS_MAX as u8).contains(&precision) || !(0..=precision as i8).contains(&scale) {
+                return None;
+            }
+            ColumnType::Decimal { precision, scale }
+        }
+    })
+}
+
+impl fmt::Display for SqlType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.max_chars {
+            Some(chars) => write!(f, "VARCHAR({chars})"),
+            None => f.write_str(&column_type_name(self.column)),
+        }
+    }
+}
+
+impl From<ColumnType> for SqlType {
+    fn from(column: ColumnType) -> Self {
+        SqlType { column, max_chars: None }
+    }
+}
+
+/// The type a column of CREATE TABLE gets.
+///
+/// # Errors
+/// `Unsupported` for types, or arguments of types, that cannot be kept as promised.
+pub fn from_sql(ty: &SqlDataType) -> Result<SqlType> {
+    use SqlDataType as T;
+    let unsupported = || Error::Unsupported(format!("type {ty}"));
+    let column = match ty {
+        T::Boolean | T::Bool => ColumnType::Boolean,
+        T::TinyInt(None) => ColumnType::Int8,
+        T::SmallInt(None) | T::Int2(None) | T::Int16 => ColumnType::Int16,
+        T::Int(None) | T::Integer(None) | T::Int4(None) | T::Int32 => ColumnType::Int32,
+        T::BigInt(None) | T::Int8(None) | T::Int64 => ColumnType::Int64,
+        T::Real | T::Float4 | T::Float32 => ColumnType::Float32,
+        T::DoublePrecision | T::Float8 | T::Float64 | T::Double(ExactNumberInfo::None) => ColumnType::Float64,
+        T::Float(ExactNumberInfo::None) => ColumnType::Float64,
+        T::Float(ExactNumberInfo::Precision(bits @ 1..=53)) => {
+            if *bits <= 24 { ColumnType::Float32 } else { ColumnType::Float64 }
+        }
+        T::Numeric(info) | T::Decimal(info) | T::Dec(info) => decimal(info)?,
+        T::Text | T::String(None) | T::Clob(None) => ColumnType::Text,
+        T::Varchar(length) | T::CharacterVarying(length) | T::CharVarying(length) => return text(length, None, ty),
+        T::Char(length) | T::Character(length) => return text(length, Some(1), ty),
+        T::Bytea | T::Blob(None) | T::Varbinary(None) => ColumnType::Bytes,
+        T::Date | T::Date32 => ColumnType::Date,
+        T::Timestamp(None | Some(6), zone) => ColumnType::Timestamp {
+            utc: match zone {
+                TimezoneInfo::None | TimezoneInfo::WithoutTimeZone => false,
+                TimezoneInfo::WithTimeZone | TimezoneInfo::Tz => true,
+            },
+        },
+        T::TimestampNtz(None | Some(6)) | T::Datetime(None | Some(6)) => ColumnType::Timestamp { utc: false },
+        T::Custom(name, arguments) if arguments.is_empty() => custom(name).ok_or_else(unsupported)?,
+        _ => return Err(unsupported()),
+    };
+    Ok(column.into())
+}
+
+/// Names of types that the parser takes for user-defined ones.
+fn custom(name: &ObjectName) -> Option<ColumnType> {
+    match name.to_string().to_ascii_lowercase().as_str() {
+        "int1" => Some(ColumnType::Int8),
+        "timestamptz" => Some(ColumnType::Timestamp { utc: true }),
+        _ => None,
+    }
+}
+
+fn decimal(info: &ExactNumberInfo) -> Result<ColumnType> {
+    let (precision, scale) = match *info {
+        ExactNumberInfo::None => return Ok(DECIMAL_DEFAULT),
+        ExactNumberInfo::Precision(precision) => (precision, 0),
+        ExactNumberInfo::PrecisionAndScale(precision, scale) => (precision, scale),
+    };
+    if !(1..=DECIMAL_DIGITS_MAX).contains(&precision) {
+        return Err(Error::Unsupported(format!("DECIMAL of {precision} digits: 1 to {DECIMAL_DIGITS_MAX} are possible")));
+    }
+    if scale < 0 || scale as u64 > precision {
+        return Err(Error::Unsupported(format!("DECIMAL({precision},{scale}): the scale must be from 0 to {precision}")));
+    }
+    Ok(ColumnType::Decimal { precision: precision as u8, scale: scale as i8 })
+}
+
+fn text(length: &Option<CharacterLength>, default: Option<u32>, ty: &SqlDataType) -> Result<SqlType> {
+    let max_chars = match length {
+        None => default,
+        Some(CharacterLength::Max) => None,
+        Some(CharacterLength::IntegerLength { length, unit: None | Some(_) }) => match u32::try_from(*length) {
+            Ok(chars @ 1..) => Some(chars),
+            _ => return Err(Error::Invalid(format!("the length of {ty} must be from 1 to {}", u32::MAX))),
+        },
+    };
+    Ok(SqlType { column: ColumnType::Text, max_chars })
+}
+
+/// The column type that holds values of an Arrow type without loss: for CREATE TABLE AS.
+pub fn from_arrow(ty: &arrow::datatypes::DataType) -> Result<ColumnType> {
+    use arrow::datatypes::DataType as T;
+    Ok(match ty {
+        T::Boolean => ColumnType::Boolean,
+        T::Int8 => ColumnType::Int8,
+        T::Int16 | T::UInt8 => ColumnType::Int16,
+        T::Int32 | T::UInt16 => ColumnType::Int32,
+        T::Int64 | T::UInt32 => ColumnType::Int64,
+        // Values above i64::MAX are an error when they are written.
+        T::UInt64 => ColumnType::Int64,
+        T::Float16 | T::Float32 => ColumnType::Float32,
+        T::Float64 => ColumnType::Float64,
+        T::Decimal32(precision, scale) | T::Decimal64(precision, scale) | T::Decimal128(precision, scale)
+            if *scale >= 0 =>
+        {
+            ColumnType::Decimal { precision: *precision, scale: *scale }
+        }
+        T::Utf8 | T::LargeUtf8 | T::Utf8View => ColumnType::Text,
+        T::Binary | T::LargeBinary | T::BinaryView | T::FixedSizeBinary(_) => ColumnType::Bytes,
+        T::Date32 => ColumnType::Date,
+        T::Date64 => ColumnType::Timestamp { utc: false },
+        T::Timestamp(_, zone) => ColumnType::Timestamp { utc: zone.is_some() },
+        T::Dictionary(_, value) => from_arrow(value)?,
+        // A column of nothing but NULL.
+        T::Null => ColumnType::Text,
+        other => return Err(Error::Unsupported(format!("a column of type {other}"))),
+    })
 }

@@ -1,1 +1,0 @@
-//! Tables as DataFusion sees them.

@@ -1,0 +1,86 @@
+//! DataFusion's expressions as filters of the executor.
+
+use std::sync::Arc;
+
+use arrow::array::{AsArray, BooleanArray, RecordBatch};
+use arrow::compute::prep_null_mask_filter;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::Expr;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_plan::expressions::Column;
+use keyaki_exec::{Error, Filter, Result};
+
+/// A condition given as a physical expression over the columns of the batches it will see.
+#[derive(Debug)]
+pub(crate) struct ExprFilter {
+    expr: Arc<dyn PhysicalExpr>,
+}
+
+impl ExprFilter {
+    pub fn new(expr: Arc<dyn PhysicalExpr>) -> Self {
+        ExprFilter { expr }
+    }
+}
+
+impl Filter for ExprFilter {
+    fn evaluate(&self, rows: &RecordBatch) -> Result<BooleanArray> {
+        let failed = |e: datafusion::error::DataFusionError| Error::Filter(e.strip_backtrace());
+        let value = self.expr.evaluate(rows).map_err(failed)?;
+        let array = value.into_array(rows.num_rows()).map_err(failed)?;
+        let mask = array
+            .as_boolean_opt()
+            .ok_or_else(|| Error::Filter(format!("the condition {} is of type {}", self.expr, array.data_type())))?;
+        Ok(if mask.null_count() == 0 { mask.clone() } else { prep_null_mask_filter(mask) })
+    }
+}
+
+use arrow::array::Array;
+
+/// The columns (by index) that `expr` uses, ascending, and `expr` over a batch of just these.
+pub(crate) fn compact(
+    expr: Arc<dyn PhysicalExpr>,
+) -> datafusion::error::Result<(Vec<usize>, Arc<dyn PhysicalExpr>)> {
+    let mut used: Vec<usize> = collect_columns(&expr).iter().map(Column::index).collect();
+    used.sort_unstable();
+    used.dedup();
+    let place = |index: usize| used.binary_search(&index).unwrap_or(usize::MAX);
+    let expr = remap(expr, &place)?;
+    Ok((used, expr))
+}
+
+/// `expr` with every column's index replaced.
+pub(crate) fn remap(
+    expr: Arc<dyn PhysicalExpr>,
+    place: &dyn Fn(usize) -> usize,
+) -> datafusion::error::Result<Arc<dyn PhysicalExpr>> {
+    use datafusion::common::tree_node::Transformed;
+    expr.transform_up(|node| {
+        Ok(match node.downcast_ref::<Column>() {
+            Some(column) => Transformed::yes(Arc::new(Column::new(column.name(), place(column.index()))) as _),
+            None => Transformed::no(node),
+        })
+    })
+    .map(|t| t.data)
+}
+
+/// Whether a scan can evaluate the filter completely, row by row, with the columns of its table alone.
+pub(crate) fn is_row_filter(filter: &Expr) -> bool {
+    let mut own = true;
+    // The closure never fails.
+    let _ = filter.apply(|node| {
+        own &= !matches!(
+            node,
+            Expr::ScalarSubquery(_)
+                | Expr::Exists(_)
+                | Expr::InSubquery(_)
+                | Expr::SetComparison(_)
+                | Expr::OuterReferenceColumn(..)
+                | Expr::Placeholder(_)
+                | Expr::AggregateFunction(_)
+                | Expr::WindowFunction(_)
+        );
+        Ok(if own { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    });
+    own && !filter.is_volatile()
+}

@@ -1,0 +1,219 @@
+//! A table as of one snapshot, for DataFusion's planner.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::{Column, Constraint, Constraints, DFSchema};
+use datafusion::error::Result;
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan;
+use keyaki_store::{Direction, KeyRange, RangeEstimate, Snapshot, TreeView};
+
+use super::filter::{is_row_filter, remap};
+use super::scan::{ScanExec, ScanPlan};
+use super::{HIDDEN_ROWID, Table, statistics};
+use crate::plan::PlanContext;
+use crate::plan::ranges::{Ranges, key_ranges};
+
+/// Partitions of a scan hold at least so many bytes.
+const PARTITION_BYTES: f64 = 1e6;
+
+#[derive(Debug)]
+pub(crate) struct KeyakiTable {
+    pub table: Arc<Table>,
+    /// All tables of a statement share it.
+    pub snapshot: Snapshot,
+    pub context: PlanContext,
+    /// With the hidden rowid as last column.
+    with_rowid: bool,
+    schema: SchemaRef,
+    constraints: Constraints,
+}
+
+/// One of the trees that could answer a scan.
+struct Candidate {
+    name: String,
+    view: TreeView,
+    /// Which table column each column of the tree is (`None`: the hidden rowid).
+    columns: Vec<Option<usize>>,
+    ranges: Ranges,
+    estimate: RangeEstimate,
+}
+
+impl KeyakiTable {
+    pub fn new(table: Arc<Table>, snapshot: Snapshot, context: PlanContext) -> Self {
+        let constraints = constraints(&table);
+        KeyakiTable { schema: table.arrow.clone(), table, snapshot, context, with_rowid: false, constraints }
+    }
+
+    /// With the hidden rowid as last column, if the table has one.
+    pub fn with_rowid(mut self) -> Self {
+        self.with_rowid = self.table.def.hidden_rowid;
+        self.schema = self.table.arrow_with_rowid();
+        self
+    }
+
+    /// Which column of SQL a column of a filter is; the one after the last is the hidden rowid.
+    fn resolve(&self, column: &Column) -> Option<usize> {
+        let found = self.table.def.columns.iter().position(|c| c.name == column.name);
+        found.or_else(|| (self.with_rowid && column.name == HIDDEN_ROWID).then_some(self.table.def.columns.len()))
+    }
+
+    /// Which table column a column of this provider is, as [`Table::index_columns`] has it.
+    fn table_column(&self, column: usize) -> Option<usize> {
+        (column < self.table.def.columns.len()).then_some(column)
+    }
+
+    fn candidate(
+        &self,
+        name: &str,
+        tree: u32,
+        columns: Vec<Option<usize>>,
+        filters: &[Expr],
+    ) -> Result<Candidate> {
+        let view = self.snapshot.tree(tree).map_err(crate::Error::from)?;
+        let resolve = |column: &Column| {
+            let column = self.table_column(self.resolve(column)?);
+            columns.iter().position(|c| *c == column)
+        };
+        let ranges = key_ranges(view.schema(), filters, &resolve);
+        let estimate = ranges.ranges.iter().map(|range| view.estimate(range)).fold(RangeEstimate::default(), add);
+        Ok(Candidate { name: name.into(), view, columns, ranges, estimate })
+    }
+
+    /// The tree with the fewest bytes to read of those that have all `needed` columns.
+    fn choose(&self, needed: &[Option<usize>], filters: &[Expr]) -> Result<Candidate> {
+        let def = &self.table.def;
+        let mut best = self.candidate(&def.name, def.tree, self.table.table_columns(), filters)?;
+        for (i, index) in def.indexes.iter().enumerate() {
+            let columns = self.table.index_columns(i);
+            if needed.iter().all(|column| columns.contains(column)) {
+                let candidate = self.candidate(&format!("{}.{}", def.name, index.name), index.tree, columns, filters)?;
+                if candidate.estimate.bytes < best.estimate.bytes {
+                    best = candidate;
+                }
+            }
+        }
+        Ok(best)
+    }
+}
+
+fn add(a: RangeEstimate, b: RangeEstimate) -> RangeEstimate {
+    RangeEstimate { rows: a.rows + b.rows, pages: a.pages + b.pages, bytes: a.bytes + b.bytes }
+}
+
+/// Splits ranges into at most `parts` lists of about as many bytes each, in order.
+fn partition(view: &TreeView, ranges: Vec<KeyRange>, total: RangeEstimate, parts: usize) -> Vec<Vec<KeyRange>> {
+    let parts = parts.min((total.bytes / PARTITION_BYTES) as usize).max(1);
+    if parts == 1 {
+        return vec![ranges];
+    }
+    let share = total.bytes / parts as f64;
+    let mut partitions: Vec<Vec<KeyRange>> = vec![Vec::new()];
+    let mut filled = 0.0;
+    for range in ranges {
+        let bytes = view.estimate(&range).bytes;
+        let pieces = if bytes > share / 2.0 { ((bytes / share).ceil() as usize * 2).min(4 * parts) } else { 1 };
+        for piece in view.split(&range, pieces) {
+            if filled >= share && partitions.len() < parts {
+                partitions.push(Vec::new());
+                filled = 0.0;
+            }
+            filled += view.estimate(&piece).bytes;
+            // Never empty: one list is there from the start.
+            if let Some(last) = partitions.last_mut() {
+                last.push(piece);
+            }
+        }
+    }
+    partitions
+}
+
+/// What DataFusion may use for simplification: the primary key and unique indexes over columns that are never null.
+fn constraints(table: &Table) -> Constraints {
+    let def = &table.def;
+    let mut list = Vec::new();
+    if !def.hidden_rowid {
+        list.push(Constraint::PrimaryKey(def.primary_key.clone()));
+    }
+    let not_null = |columns: &[usize]| columns.iter().all(|&c| !def.columns[c].nullable);
+    let unique = def.indexes.iter().filter(|index| index.unique && not_null(&index.columns));
+    list.extend(unique.map(|index| Constraint::Unique(index.columns.clone())));
+    Constraints::new_unverified(list)
+}
+
+#[async_trait]
+impl TableProvider for KeyakiTable {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+    fn constraints(&self) -> Option<&Constraints> {
+        Some(&self.constraints)
+    }
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        let support = |filter: &&Expr| match is_row_filter(filter) {
+            true => TableProviderFilterPushDown::Exact,
+            false => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(support).collect())
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let output: Vec<usize> = match projection {
+            Some(columns) => columns.clone(),
+            None => (0..self.schema.fields().len()).collect(),
+        };
+        let used = filters.iter().flat_map(|f| f.column_refs()).filter_map(|column| self.resolve(column));
+        let needed: Vec<Option<usize>> =
+            output.iter().copied().chain(used).map(|column| self.table_column(column)).collect();
+        let chosen = self.choose(&needed, filters)?;
+        let in_tree = |column: usize| {
+            let column = self.table_column(column);
+            // `choose` gives a tree that has all needed columns.
+            chosen.columns.iter().position(|c| *c == column).unwrap_or(usize::MAX)
+        };
+        let remaining = filters.iter().zip(&chosen.ranges.answered).filter(|(_, answered)| !**answered);
+        let remaining: Vec<Expr> = remaining.map(|(filter, _)| filter.clone()).collect();
+        let filter = physical(state, &self.schema, &remaining)?.map(|expr| remap(expr, &in_tree)).transpose()?;
+        let schema = Arc::new(Schema::new(output.iter().map(|&c| self.schema.fields()[c].clone()).collect::<Vec<_>>()));
+        let plan = ScanPlan {
+            name: chosen.name,
+            partitions: partition(
+                &chosen.view,
+                chosen.ranges.ranges,
+                chosen.estimate,
+                state.config().target_partitions(),
+            ),
+            fixed: if chosen.ranges.points > 0 { chosen.ranges.points } else { 0 },
+            columns: output.iter().map(|&c| in_tree(c)).collect(),
+            filter,
+            limit,
+            direction: Direction::Ascending,
+            statistics: Arc::new(statistics::of_scan(&self.table, &output, &chosen.estimate, &remaining, limit)),
+            view: chosen.view,
+        };
+        Ok(Arc::new(ScanExec::new(plan, schema, self.context.clone())))
+    }
+}
+
+/// All filters as one physical expression over the table's columns.
+fn physical(state: &dyn Session, schema: &SchemaRef, filters: &[Expr]) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+    let Some(filter) = conjunction(filters.iter().cloned()) else { return Ok(None) };
+    // Filters name columns with or without the table's name (or alias): here there is only one table.
+    let filter = datafusion::logical_expr::expr_rewriter::unnormalize_col(filter);
+    let schema = DFSchema::try_from(schema.as_ref().clone())?;
+    state.create_physical_expr(filter, &schema).map(Some)
+}

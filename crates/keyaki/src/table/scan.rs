@@ -1,0 +1,362 @@
+//! The scan operator: key ranges of one tree, filtered while they are read.
+//!
+//! Each partition owns consecutive key ranges and runs one scan of the executor, started when its first batch is asked
+//! for (by then a hash join above has built its table, and its filters are known). Rows come in key order within a
+//! partition, which is declared, so that an ORDER BY along the key needs no sort.
+
+use std::fmt::{self, Formatter};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::compute::SortOptions;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::Statistics;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::utils::conjunction_opt;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::execution_plan::{
+    Boundedness, EmissionType, ReplaceChildrenOptions, SchedulingType,
+};
+use datafusion::physical_plan::expressions::Column;
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation, PushedDown,
+};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, EmptyRecordBatchStream, ExecutionPlan, Partitioning, PlanProperties,
+};
+use futures::{Stream, StreamExt};
+use keyaki_exec::{Mode, Rows, Scan, Stats};
+use keyaki_store::{Direction, KeyRange, TreeView};
+
+use super::filter::{ExprFilter, compact, remap};
+use crate::ExecutionMode;
+use crate::plan::PlanContext;
+
+/// What a scan reads.
+#[derive(Debug, Clone)]
+pub(crate) struct ScanPlan {
+    /// As users know it: `orders`, or `orders_by_customer` for an index.
+    pub name: String,
+    pub view: TreeView,
+    /// Of each partition; disjoint and in key order, also from partition to partition.
+    pub partitions: Vec<Vec<KeyRange>>,
+    /// Columns of the tree to return.
+    pub columns: Vec<usize>,
+    /// What rows must satisfy, over the columns of the tree.
+    pub filter: Option<Arc<dyn PhysicalExpr>>,
+    /// Rows that each partition returns at the most.
+    pub limit: Option<usize>,
+    pub direction: Direction,
+    /// Leading key columns that have one value in all ranges.
+    pub fixed: usize,
+    /// Of the rows returned.
+    pub statistics: Arc<Statistics>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct ScanExec {
+    plan: Arc<ScanPlan>,
+    schema: SchemaRef,
+    context: PlanContext,
+    /// Conditions that operators above handed down, over the output columns; may change while the query runs.
+    pushed: Vec<Arc<dyn PhysicalExpr>>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl ScanExec {
+    /// `schema`: of the output; parallel to `plan.columns`.
+    pub fn new(plan: ScanPlan, schema: SchemaRef, context: PlanContext) -> Self {
+        let properties = PlanProperties::new(
+            equivalences(&plan, &schema),
+            Partitioning::UnknownPartitioning(plan.partitions.len()),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        )
+        .with_scheduling_type(SchedulingType::Cooperative);
+        ScanExec {
+            plan: Arc::new(plan),
+            schema,
+            context,
+            pushed: Vec::new(),
+            properties: Arc::new(properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+
+    pub fn plan(&self) -> &ScanPlan {
+        &self.plan
+    }
+
+    fn with_plan(&self, plan: ScanPlan) -> Self {
+        let scan = ScanExec::new(plan, self.schema.clone(), self.context.clone());
+        ScanExec { pushed: self.pushed.clone(), ..scan }
+    }
+
+    /// The table's filter and those handed down, over the columns they use.
+    fn filter(&self) -> Result<Option<(Vec<usize>, Arc<dyn keyaki_exec::Filter>)>> {
+        let pushed = self.pushed.iter().map(|expr| remap(expr.clone(), &|output| self.plan.columns[output]));
+        let all = self.plan.filter.iter().cloned().map(Ok).chain(pushed).collect::<Result<Vec<_>>>()?;
+        let Some(expr) = conjunction_opt(all) else { return Ok(None) };
+        let (columns, expr) = compact(expr)?;
+        Ok(Some((columns, Arc::new(ExprFilter::new(expr)))))
+    }
+
+    /// The scan of one partition, for the executor.
+    fn scan(&self, partition: usize, batch_rows: usize) -> Result<Scan> {
+        Ok(Scan {
+            view: self.plan.view.clone(),
+            ranges: self.plan.partitions[partition].clone(),
+            direction: self.plan.direction,
+            columns: self.plan.columns.clone(),
+            filter: self.filter()?,
+            limit: self.plan.limit.map(|rows| rows as u64),
+            batch_rows,
+        })
+    }
+}
+
+/// The order of the output: as far as the key's columns are returned.
+fn equivalences(plan: &ScanPlan, schema: &SchemaRef) -> EquivalenceProperties {
+    let options = match plan.direction {
+        Direction::Ascending => SortOptions { descending: false, nulls_first: true },
+        Direction::Descending => SortOptions { descending: true, nulls_first: false },
+    };
+    let column = |key: usize| plan.columns.iter().position(|&c| c == key);
+    let mut order = Vec::new();
+    for key in 0..plan.view.schema().key_columns() {
+        match column(key) {
+            Some(place) => {
+                let expr = Arc::new(Column::new(schema.field(place).name(), place));
+                order.push(PhysicalSortExpr::new(expr, options));
+            }
+            // A column of one value orders nothing.
+            None if key < plan.fixed => {}
+            None => break,
+        }
+    }
+    if order.is_empty() {
+        return EquivalenceProperties::new(schema.clone());
+    }
+    // Columns of one value may be left out of an ORDER BY, one after another.
+    let fixed = (0..plan.fixed).filter(|&key| column(key).is_some()).count().min(order.len() - 1);
+    let orders: Vec<Vec<PhysicalSortExpr>> = (0..=fixed).map(|skip| order[skip..].to_vec()).collect();
+    EquivalenceProperties::new_with_orderings(schema.clone(), orders)
+}
+
+impl DisplayAs for ScanExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
+        let plan = &self.plan;
+        let separator = match format {
+            DisplayFormatType::TreeRender => "\n",
+            _ => {
+                write!(f, "ScanExec: ")?;
+                ", "
+            }
+        };
+        write!(f, "{}", plan.name)?;
+        let ranges: usize = plan.partitions.iter().map(Vec::len).sum();
+        let everything = plan.partitions.iter().flatten().any(|r| r.start == std::ops::Bound::Unbounded)
+            && plan.partitions.iter().flatten().any(|r| r.end == std::ops::Bound::Unbounded);
+        match everything {
+            true => write!(f, "{separator}ranges=all")?,
+            false => write!(f, "{separator}ranges={ranges}")?,
+        }
+        if plan.direction == Direction::Descending {
+            write!(f, "{separator}descending")?;
+        }
+        let names: Vec<&str> = self.schema.fields().iter().map(|field| field.name().as_str()).collect();
+        write!(f, "{separator}columns=[{}]", names.join(", "))?;
+        if let Some(filter) = &plan.filter {
+            write!(f, "{separator}filter={filter}")?;
+        }
+        for filter in &self.pushed {
+            write!(f, "{separator}pushed={filter}")?;
+        }
+        if let Some(limit) = plan.limit {
+            write!(f, "{separator}limit={limit}")?;
+        }
+        Ok(())
+    }
+}
+
+impl ExecutionPlan for ScanExec {
+    fn name(&self) -> &str {
+        "ScanExec"
+    }
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+    fn replace_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        let mut recursion = TreeNodeRecursion::Continue;
+        for expr in self.plan.filter.iter().chain(&self.pushed) {
+            recursion = recursion.visit_sibling(|| f(expr))?;
+        }
+        Ok(recursion)
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        if self.plan.partitions[partition].is_empty() || self.plan.limit == Some(0) {
+            return Ok(Box::pin(EmptyRecordBatchStream::new(self.schema.clone())));
+        }
+        Ok(Box::pin(ScanStream {
+            scan: self.clone(),
+            partition,
+            batch_rows: context.session_config().batch_size(),
+            rows: None,
+            baseline: BaselineMetrics::new(&self.metrics, partition),
+        }))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        Ok(match args.partition() {
+            None => self.plan.statistics.clone(),
+            Some(_) => Arc::new(super::statistics::share(&self.plan.statistics, self.plan.partitions.len())),
+        })
+    }
+
+    fn supports_limit_pushdown(&self) -> bool {
+        false
+    }
+    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        Some(Arc::new(self.with_plan(ScanPlan { limit, ..self.plan.as_ref().clone() })))
+    }
+    fn fetch(&self) -> Option<usize> {
+        self.plan.limit
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        _: FilterPushdownPhase,
+        filters: ChildPushdownResult,
+        _: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let pushed: Vec<Arc<dyn PhysicalExpr>> = filters.parent_filters.into_iter().map(|f| f.filter).collect();
+        // A limit counts rows after the filters that are here already: another one below it would change the result.
+        let accept = self.plan.limit.is_none();
+        let verdict = if accept { PushedDown::Yes } else { PushedDown::No };
+        let mut found = FilterPushdownPropagation::with_parent_pushdown_result(vec![verdict; pushed.len()]);
+        if accept && !pushed.is_empty() {
+            let mut scan = self.clone();
+            scan.metrics = ExecutionPlanMetricsSet::new();
+            scan.pushed.extend(pushed);
+            found.updated_node = Some(Arc::new(scan));
+        }
+        Ok(found)
+    }
+}
+
+/// The rows of one partition.
+#[derive(Debug)]
+struct ScanStream {
+    scan: ScanExec,
+    partition: usize,
+    batch_rows: usize,
+    /// Once started.
+    rows: Option<Rows>,
+    baseline: BaselineMetrics,
+}
+
+impl ScanStream {
+    fn start(&mut self) -> Result<&mut Rows> {
+        if self.rows.is_none() {
+            let context = &self.scan.context;
+            let mode = match context.settings.execution {
+                ExecutionMode::InOrder => Mode::InOrder,
+                ExecutionMode::OutOfOrder => Mode::OutOfOrder,
+            };
+            let rows = context.executor.scan(self.scan.scan(self.partition, self.batch_rows)?, mode);
+            context.last_stats.lock().push((format!("scan {}", self.scan.plan.name), rows.stats().clone()));
+            self.rows = Some(rows);
+        }
+        // Just set.
+        self.rows.as_mut().ok_or_else(|| DataFusionError::Internal("scan not started".into()))
+    }
+
+    fn next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
+        let compute = self.baseline.elapsed_compute().clone();
+        let timer = compute.timer();
+        let rows = match self.start() {
+            Ok(rows) => rows,
+            Err(error) => return Poll::Ready(Some(Err(error))),
+        };
+        let next = ready!(rows.poll_next_unpin(context));
+        drop(timer);
+        Poll::Ready(match next {
+            Some(Ok(batch)) => Some(relabel(&self.scan.schema, batch)),
+            Some(Err(error)) => Some(Err(crate::Error::from(error).into())),
+            None => {
+                self.finish();
+                None
+            }
+        })
+    }
+
+    /// Puts what the executor counted among the operator's metrics.
+    fn finish(&mut self) {
+        if let Some(rows) = &self.rows {
+            record(rows.stats(), &self.scan.metrics, self.partition);
+        }
+        self.baseline.done();
+    }
+}
+
+/// The executor's counters as metrics of an operator, for EXPLAIN ANALYZE.
+pub(crate) fn record(stats: &Stats, metrics: &ExecutionPlanMetricsSet, partition: usize) {
+    let stats = stats.snapshot();
+    let count = |name: &'static str, value: u64| MetricBuilder::new(metrics).counter(name, partition).add(value as usize);
+    count("pages_cached", stats.pages_cached);
+    count("pages_read", stats.pages_read);
+    count("reads", stats.reads);
+    count("bytes_read", stats.bytes_read);
+    MetricBuilder::new(metrics).gauge("in_flight_max", partition).set(stats.in_flight_max as usize);
+}
+
+/// The same rows under the names (and nullability) that the plan promised.
+fn relabel(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let (_, columns, _) = batch.into_parts();
+    Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+}
+
+impl Stream for ScanStream {
+    type Item = Result<RecordBatch>;
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        let poll = this.next(context);
+        this.baseline.record_poll(poll)
+    }
+}
+
+impl RecordBatchStream for ScanStream {
+    fn schema(&self) -> SchemaRef {
+        self.scan.schema.clone()
+    }
+}
