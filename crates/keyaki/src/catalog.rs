@@ -1,10 +1,31 @@
 //! Tables, indexes and views, as they are stored: JSON documents in the catalog tree (tree 1), keyed by kind and name.
+//!
+//! | key | document |
+//! |---|---|
+//! | `meta/format` | [`Format`]: the version of these documents |
+//! | `table/NAME` | [`TableDef`], with its indexes |
+//! | `view/NAME` | [`ViewDef`] |
+//! | `statistics/NAME` | [`TableStatistics`] of the table |
+//!
+//! A change of the catalog is part of the write batch that makes it true, so catalog and trees always agree.
 
-use keyaki_store::ColumnType;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray, RecordBatch};
+use keyaki_store::{ColumnType, Direction, KeyRange, Schema, Snapshot, Store, WriteBatch, block_on};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+use crate::statistics::TableStatistics;
+use crate::table::Table;
+use crate::{Error, Result};
 
 /// The tree that holds the catalog: a key-value tree.
 pub const CATALOG_TREE: u32 = 1;
+
+/// Version of the documents.
+const FORMAT: u32 = 1;
 
 /// A table. Its tree's schema is: the primary key's columns in key order, then the other columns in table order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -55,4 +76,152 @@ pub struct ViewDef {
     pub name: String,
     /// The SELECT.
     pub sql: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Format {
+    version: u32,
+}
+
+/// What a document describes; part of its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Meta,
+    Table,
+    View,
+    Statistics,
+}
+
+impl Kind {
+    fn key(self, name: &str) -> String {
+        let kind = match self {
+            Kind::Meta => "meta",
+            Kind::Table => "table",
+            Kind::View => "view",
+            Kind::Statistics => "statistics",
+        };
+        format!("{kind}/{name}")
+    }
+}
+
+/// Everything named, as of one moment.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Catalog {
+    pub tables: BTreeMap<String, Arc<Table>>,
+    pub views: BTreeMap<String, Arc<ViewDef>>,
+}
+
+impl Catalog {
+    pub fn table(&self, name: &str) -> Result<&Arc<Table>> {
+        self.tables.get(name).ok_or_else(|| {
+            if self.views.contains_key(name) {
+                Error::Invalid(format!("\"{name}\" is a view, not a table"))
+            } else {
+                Error::NotFound { kind: "table", name: name.into() }
+            }
+        })
+    }
+
+    /// The table that has an index, and the index's place in it.
+    pub fn index(&self, name: &str) -> Option<(&Arc<Table>, usize)> {
+        self.tables.values().find_map(|table| {
+            let place = table.def.indexes.iter().position(|index| index.name == name)?;
+            Some((table, place))
+        })
+    }
+
+    /// Tables, indexes and views share one space of names.
+    pub fn check_free(&self, name: &str) -> Result<()> {
+        let kind = if self.tables.contains_key(name) {
+            "table"
+        } else if self.views.contains_key(name) {
+            "view"
+        } else if self.index(name).is_some() {
+            "index"
+        } else {
+            return Ok(());
+        };
+        Err(Error::Exists { kind, name: name.into() })
+    }
+
+    /// Reads what `snapshot` has; none if there is no catalog yet. Blocks.
+    pub fn read(store: &Store, snapshot: &Snapshot) -> Result<Option<Catalog>> {
+        let Ok(view) = snapshot.tree(CATALOG_TREE) else { return Ok(None) };
+        let source = store.blocking();
+        let mut documents = BTreeMap::new();
+        let mut cursor = view.cursor(&source, KeyRange::all(), Direction::Ascending);
+        while let Some(chunk) = block_on(cursor.next())? {
+            let columns = chunk.to_arrays(&[0, 1])?;
+            let (keys, values) = (binary(&columns[0])?, binary(&columns[1])?);
+            for row in 0..chunk.rows() {
+                let key = String::from_utf8_lossy(keys.value(row)).into_owned();
+                documents.insert(key, values.value(row).to_vec());
+            }
+        }
+        Catalog::decode(&documents).map(Some)
+    }
+
+    fn decode(documents: &BTreeMap<String, Vec<u8>>) -> Result<Catalog> {
+        let format: Option<Format> = documents.get(&Kind::Meta.key("format")).map(|d| parse("meta/format", d)).transpose()?;
+        match format {
+            Some(Format { version: FORMAT }) => {}
+            Some(Format { version }) => {
+                return Err(Error::Invalid(format!(
+                    "the catalog has format version {version}; this program reads version {FORMAT}"
+                )));
+            }
+            None => return Err(Error::Invalid("the catalog has no format version".into())),
+        }
+        let mut catalog = Catalog::default();
+        for (key, document) in documents {
+            if key.starts_with("table/") {
+                let def: TableDef = parse(key, document)?;
+                let statistics = documents.get(&Kind::Statistics.key(&def.name));
+                let statistics: Option<TableStatistics> =
+                    statistics.map(|d| parse("statistics", d)).transpose()?;
+                catalog.tables.insert(def.name.clone(), Arc::new(Table::new(def, statistics.map(Arc::new))?));
+            } else if key.starts_with("view/") {
+                let view: ViewDef = parse(key, document)?;
+                catalog.views.insert(view.name.clone(), Arc::new(view));
+            }
+        }
+        Ok(catalog)
+    }
+}
+
+fn binary(array: &ArrayRef) -> Result<&BinaryViewArray> {
+    array.as_binary_view_opt().ok_or_else(|| Error::Invalid(format!("the catalog tree holds {}", array.data_type())))
+}
+
+fn parse<T: DeserializeOwned>(key: &str, document: &[u8]) -> Result<T> {
+    serde_json::from_slice(document)
+        .map_err(|e| Error::Invalid(format!("the document {key} of the catalog cannot be read: {e}")))
+}
+
+/// Adds the creation of an empty catalog to `batch`.
+pub(crate) fn bootstrap(batch: &mut WriteBatch) -> Result<()> {
+    batch.create_tree(CATALOG_TREE, &Schema::key_value());
+    put(batch, Kind::Meta, "format", &Format { version: FORMAT })
+}
+
+/// Adds writing a document to `batch`.
+pub(crate) fn put(batch: &mut WriteBatch, kind: Kind, name: &str, document: &impl Serialize) -> Result<()> {
+    let document = serde_json::to_vec(document)
+        .map_err(|e| Error::Invalid(format!("the definition of \"{name}\" cannot be written: {e}")))?;
+    let schema = Schema::key_value();
+    let rows = record(&schema, &[kind.key(name).as_bytes(), &document])?;
+    Ok(batch.insert(CATALOG_TREE, &schema, &rows)?)
+}
+
+/// Adds removing a document to `batch`; it need not exist.
+pub(crate) fn remove(batch: &mut WriteBatch, kind: Kind, name: &str) -> Result<()> {
+    let schema = Schema::key_value();
+    let rows = record(&schema, &[kind.key(name).as_bytes(), b""])?;
+    Ok(batch.delete(CATALOG_TREE, &schema, &rows)?)
+}
+
+fn record(schema: &Schema, values: &[&[u8]]) -> Result<RecordBatch> {
+    let columns = values.iter().map(|value| Arc::new(BinaryViewArray::from_iter_values([value])) as ArrayRef);
+    RecordBatch::try_new(schema.arrow().clone(), columns.collect())
+        .map_err(|e| Error::DataFusion(datafusion::error::DataFusionError::from(e)))
 }

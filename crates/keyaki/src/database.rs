@@ -1,16 +1,35 @@
 //! The database: a store, its catalog, and the executor.
+//!
+//! Readers take a [`Snapshot`] and the [`Catalog`] that belongs to it ([`Database::moment`]) and never wait. Writers, one
+//! at a time, hold a [`Writer`]. A change of the catalog is committed and then shown, a removal is hidden and then
+//! committed, so whoever sees a name finds its trees.
 
+use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use datafusion::execution::SessionState;
+use keyaki_device::Device;
 use keyaki_device::calibrate::Calibration;
 use keyaki_exec::Executor;
-use keyaki_store::Store;
+use keyaki_store::{Direction, Durability, KeyRange, Snapshot, Store, TreeId, WriteBatch, block_on};
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::OwnedMutexGuard;
 
-use crate::catalog::{TableDef, ViewDef};
-use crate::statistics::TableStatistics;
-use crate::{Options, Result, Session};
+pub(crate) use crate::catalog::Catalog;
+pub(crate) use crate::table::Table;
+
+use crate::catalog::bootstrap;
+use crate::options::{MEMORY_BYTES_MIN, MemoryBudget, default_memory_bytes};
+use crate::{Error, Options, Result, Session, sql};
+
+/// The measured speed of the device, in the database directory.
+const CALIBRATION_FILE: &str = "calibration.json";
+/// Where queries spill, in the database directory; emptied when the database is opened.
+const SPILL_DIR: &str = "tmp";
 
 /// An open database. `Clone` gives another handle; sessions hold one.
 #[derive(Debug, Clone)]
@@ -26,40 +45,23 @@ pub(crate) struct Inner {
     /// What is in the catalog tree, decoded. Replaced as a whole by DDL.
     pub catalog: RwLock<Arc<Catalog>>,
     /// Held by every writing statement from its first read to its commit: one writer at a time.
-    pub writer: tokio::sync::Mutex<()>,
+    pub writer: Arc<tokio::sync::Mutex<()>>,
     pub calibration: Mutex<Arc<Calibration>>,
+    pub durability: Mutex<Durability>,
     /// Bytes for DataFusion operators (a part of `Options::memory_bytes`).
     pub query_memory_bytes: usize,
     pub threads: usize,
+    /// Functions, rules and resources that all statements share.
+    pub base_state: SessionState,
+    /// The next hidden rowid of tables that have been inserted into since opening.
+    rowids: Mutex<HashMap<TreeId, i64>>,
 }
 
-/// Everything named, as of one moment.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Catalog {
-    pub tables: std::collections::BTreeMap<String, Arc<Table>>,
-    pub views: std::collections::BTreeMap<String, Arc<ViewDef>>,
-}
-
-/// A table with what is derived from its definition.
-#[derive(Debug)]
-pub(crate) struct Table {
-    pub def: TableDef,
-    /// Schema of the table's tree.
-    pub schema: Arc<keyaki_store::Schema>,
-    /// Schemas of the indexes' trees, parallel to `def.indexes`.
-    pub index_schemas: Vec<Arc<keyaki_store::Schema>>,
-    /// Schema as SQL sees it: `def.columns` in order (without a hidden rowid).
-    pub arrow: arrow::datatypes::SchemaRef,
-    /// Column `i` of SQL is column `tree_column[i]` of the table's tree.
-    pub tree_column: Vec<usize>,
-    pub statistics: Option<Arc<TableStatistics>>,
-}
-
-impl Table {
-    /// For the tree of index `i`: which table column each of its columns is (`None`: the hidden rowid).
-    pub fn index_columns(&self, _index: usize) -> Vec<Option<usize>> {
-        todo!()
-    }
+/// The right to write. Clones share it; it ends with the last one. Blocking work takes a clone along, so that dropping
+/// the statement's future does not let the next writer in too early.
+#[derive(Debug, Clone)]
+pub(crate) struct Writer {
+    _guard: Arc<OwnedMutexGuard<()>>,
 }
 
 /// What `.tables` and the system views show.
@@ -87,15 +89,75 @@ pub struct IndexInfo {
 
 impl Database {
     /// Opens the database directory, creating it if it does not exist.
-    pub fn open(_path: impl AsRef<Path>, _options: Options) -> Result<Database> {
-        todo!()
+    ///
+    /// # Errors
+    /// `NotFound` with [`Options::must_exist`]; the store's errors if the directory is something else, is open already,
+    /// of another version, or damaged.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Database> {
+        let device = device(&options)?;
+        let path = path.as_ref();
+        if options.must_exist && !exists(&device, path)? {
+            return Err(Error::NotFound { kind: "database", name: path.display().to_string() });
+        }
+        Database::open_on(device, path, options)
     }
+
     /// As `open`, but an existing database is an error.
-    pub fn create(_path: impl AsRef<Path>, _options: Options) -> Result<Database> {
-        todo!()
+    pub fn create(path: impl AsRef<Path>, options: Options) -> Result<Database> {
+        let device = device(&options)?;
+        let path = path.as_ref();
+        if exists(&device, path)? {
+            return Err(Error::Exists { kind: "database", name: path.display().to_string() });
+        }
+        Database::open_on(device, path, Options { must_exist: false, ..options })
     }
+
+    fn open_on(device: Arc<dyn Device>, path: &Path, options: Options) -> Result<Database> {
+        let threads = options.threads.unwrap_or_else(default_threads).max(1);
+        let memory_bytes = options.memory_bytes.unwrap_or_else(default_memory_bytes);
+        if memory_bytes < MEMORY_BYTES_MIN {
+            return Err(Error::Invalid(format!(
+                "{memory_bytes} bytes of memory are not enough; a database needs {MEMORY_BYTES_MIN} at least"
+            )));
+        }
+        let budget = MemoryBudget::divide(memory_bytes);
+        let real = device.name() != "simulated";
+        let store_options = keyaki_store::Options {
+            create: !options.must_exist,
+            durability: options.durability,
+            ..options.store.unwrap_or_else(|| keyaki_store::Options {
+                cache_bytes: budget.cache_bytes,
+                buffer_bytes: budget.buffer_bytes,
+                ..keyaki_store::Options::default()
+            })
+        };
+        let store = Store::open(device, path, store_options)?;
+        let executor_options = options.executor.unwrap_or_default();
+        let executor_options = keyaki_exec::ExecutorOptions {
+            workers: if executor_options.workers == 0 { threads } else { executor_options.workers },
+            ..executor_options
+        };
+        let executor = Executor::new(store.clone(), executor_options)?;
+        let catalog = read_or_create_catalog(&store)?;
+        let spill = if real { Some(empty_spill_dir(path)?) } else { None };
+        let inner = Inner {
+            path: path.to_path_buf(),
+            base_state: sql::base_state(budget.query_bytes, spill, threads)?,
+            store,
+            executor,
+            catalog: RwLock::new(Arc::new(catalog)),
+            writer: Arc::default(),
+            calibration: Mutex::new(Arc::new(if real { read_calibration(path)? } else { assumed() })),
+            durability: Mutex::new(options.durability),
+            query_memory_bytes: budget.query_bytes,
+            threads,
+            rowids: Mutex::default(),
+        };
+        Ok(Database { inner: Arc::new(inner) })
+    }
+
     pub fn session(&self) -> Session {
-        todo!()
+        Session::new(self.clone())
     }
     pub fn path(&self) -> &Path {
         &self.inner.path
@@ -104,25 +166,222 @@ impl Database {
     pub fn store(&self) -> &Store {
         &self.inner.store
     }
+
+    /// Tables and views, by name.
     pub fn tables(&self) -> Vec<TableInfo> {
-        todo!()
+        let (catalog, snapshot) = self.moment();
+        let mut list: Vec<TableInfo> = catalog.tables.values().map(|table| self.table_info(table, &snapshot)).collect();
+        list.extend(catalog.views.values().map(|view| TableInfo {
+            name: view.name.clone(),
+            is_view: true,
+            rows: 0.0,
+            bytes: 0,
+            sql: sql::show::create_view(view),
+        }));
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+        list
     }
+
+    fn table_info(&self, table: &Table, snapshot: &Snapshot) -> TableInfo {
+        let rows = snapshot.tree(table.def.tree).map(|view| view.estimate(&KeyRange::all()).rows);
+        TableInfo {
+            name: table.def.name.clone(),
+            is_view: false,
+            // `moment` gives a snapshot that has the tree.
+            rows: rows.unwrap_or_default(),
+            bytes: self.inner.store.tree_bytes(table.def.tree),
+            sql: sql::show::create_table(&table.def),
+        }
+    }
+
+    /// Secondary indexes, by table and name.
     pub fn indexes(&self) -> Vec<IndexInfo> {
-        todo!()
+        let catalog = self.inner.catalog.read().clone();
+        let infos = catalog.tables.values().flat_map(|table| {
+            let names = |columns: &[usize]| columns.iter().map(|&c| table.def.columns[c].name.clone()).collect();
+            let info = move |index: &crate::catalog::IndexDef| IndexInfo {
+                name: index.name.clone(),
+                table: table.def.name.clone(),
+                columns: names(&index.columns),
+                include: names(&index.include),
+                unique: index.unique,
+                bytes: self.inner.store.tree_bytes(index.tree),
+                sql: sql::show::create_index(&table.def, index),
+            };
+            let mut infos: Vec<IndexInfo> = table.def.indexes.iter().map(info).collect();
+            infos.sort_by(|a, b| a.name.cmp(&b.name));
+            infos
+        });
+        infos.collect()
     }
-    /// Columns of a table or view: (name, SQL type text).
-    pub fn columns(&self, _table: &str) -> Result<Vec<(String, String)>> {
-        todo!()
+
+    /// Columns of a table: (name, SQL type text).
+    ///
+    /// # Errors
+    /// `NotFound`; `Invalid` for a view, whose columns [`Session::columns`] finds.
+    pub fn columns(&self, table: &str) -> Result<Vec<(String, String)>> {
+        let catalog = self.inner.catalog.read().clone();
+        let table = catalog.table(table)?;
+        Ok(table.def.columns.iter().map(|c| (c.name.clone(), c.ty.to_string())).collect())
     }
+
     /// The device's measured speed: `calibration.json` in the database directory, else assumed figures.
     pub fn calibration(&self) -> Arc<Calibration> {
         self.inner.calibration.lock().clone()
     }
+
     /// Stores a measurement in the database directory and uses it from now on.
-    pub fn set_calibration(&self, _calibration: Calibration) -> Result<()> {
-        todo!()
+    pub fn set_calibration(&self, calibration: Calibration) -> Result<()> {
+        if self.inner.store.device().name() != "simulated" {
+            write_calibration(&self.inner.path, &calibration)?;
+        }
+        *self.inner.calibration.lock() = Arc::new(calibration);
+        Ok(())
     }
+
     pub fn drop_caches(&self) {
         self.inner.store.drop_caches();
     }
+
+    /// A snapshot and the catalog as of it: every tree that the catalog names is in the snapshot.
+    pub(crate) fn moment(&self) -> (Arc<Catalog>, Snapshot) {
+        loop {
+            let catalog = self.inner.catalog.read().clone();
+            let snapshot = self.inner.store.snapshot();
+            // Nothing was removed in between, since removals hide the name first.
+            if Arc::ptr_eq(&catalog, &self.inner.catalog.read()) {
+                return (catalog, snapshot);
+            }
+        }
+    }
+
+    /// Waits for the right to write.
+    pub(crate) async fn writer(&self) -> Writer {
+        Writer { _guard: Arc::new(self.inner.writer.clone().lock_owned().await) }
+    }
+
+    /// For who holds the right to write: all that is committed, and the catalog.
+    pub(crate) fn latest(&self, _: &Writer) -> (Arc<Catalog>, Snapshot) {
+        (self.inner.catalog.read().clone(), self.inner.store.latest())
+    }
+
+    /// Runs blocking work on a thread that may wait; `writer` is held until it ends, whatever becomes of the future.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        writer: &Writer,
+        work: impl FnOnce(&Inner) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (inner, writer) = (self.inner.clone(), writer.clone());
+        let task = tokio::task::spawn_blocking(move || {
+            let _writer = writer;
+            work(&inner)
+        });
+        task.await.map_err(|e| Error::Invalid(format!("a background task failed: {e}")))?
+    }
+
+    /// Commits changes to rows.
+    pub(crate) async fn commit(&self, writer: &Writer, batch: WriteBatch) -> Result<()> {
+        self.blocking(writer, move |inner| Ok(inner.store.commit(batch).map(drop)?)).await
+    }
+
+    /// Commits new or changed definitions, then shows them.
+    pub(crate) async fn commit_catalog(&self, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
+        self.blocking(writer, move |inner| {
+            inner.store.commit(batch)?;
+            *inner.catalog.write() = Arc::new(catalog);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Hides removed definitions, then commits their removal.
+    pub(crate) async fn commit_removal(&self, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
+        self.blocking(writer, move |inner| {
+            let before = std::mem::replace(&mut *inner.catalog.write(), Arc::new(catalog));
+            if let Err(error) = inner.store.commit(batch) {
+                *inner.catalog.write() = before;
+                return Err(error.into());
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+impl Inner {
+    /// Reserves `count` consecutive hidden rowids of a table and returns the first. The caller holds the writer lock.
+    /// Blocks on the first use of a table.
+    pub fn reserve_rowids(&self, table: &Table, count: u64) -> Result<i64> {
+        let mut rowids = self.rowids.lock();
+        let next = match rowids.get(&table.def.tree) {
+            Some(next) => *next,
+            None => greatest_rowid(&self.store, table)?.map_or(Some(1), |id| id.checked_add(1)).unwrap_or(i64::MAX),
+        };
+        let end = i64::try_from(count).ok().and_then(|count| next.checked_add(count));
+        let end = end.ok_or_else(|| Error::Invalid(format!("table \"{}\" has no rowids left", table.def.name)))?;
+        rowids.insert(table.def.tree, end);
+        Ok(next)
+    }
+}
+
+fn greatest_rowid(store: &Store, table: &Table) -> Result<Option<i64>> {
+    let view = store.latest().tree(table.def.tree)?;
+    let source = store.blocking();
+    let mut cursor = view.cursor(&source, KeyRange::all(), Direction::Descending);
+    let Some(chunk) = block_on(cursor.next())? else { return Ok(None) };
+    let arrays = chunk.to_arrays(&[0])?;
+    Ok(arrays[0].as_primitive_opt::<Int64Type>().and_then(|ids| ids.values().first().copied()))
+}
+
+fn device(options: &Options) -> Result<Arc<dyn Device>> {
+    match &options.device {
+        Some(device) => Ok(device.clone()),
+        None => Ok(keyaki_device::open_default()?),
+    }
+}
+
+fn exists(device: &Arc<dyn Device>, path: &Path) -> Result<bool> {
+    Ok(device.exists(&path.join("data"))?)
+}
+
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn read_or_create_catalog(store: &Store) -> Result<Catalog> {
+    if let Some(catalog) = Catalog::read(store, &store.latest())? {
+        return Ok(catalog);
+    }
+    let mut batch = WriteBatch::new();
+    bootstrap(&mut batch)?;
+    store.commit(batch)?;
+    Ok(Catalog::default())
+}
+
+/// The directory for spilled queries; what a query left behind when the process died is removed.
+fn empty_spill_dir(path: &Path) -> Result<PathBuf> {
+    let dir = path.join(SPILL_DIR);
+    match std::fs::remove_dir_all(&dir) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => std::fs::create_dir(&dir),
+    }
+    .map_err(|error| Error::Invalid(format!("{}: cannot be emptied: {error}", dir.display())))?;
+    Ok(dir)
+}
+
+fn assumed() -> Calibration {
+    Calibration {}
+}
+
+fn read_calibration(path: &Path) -> Result<Calibration> {
+    let file = path.join(CALIBRATION_FILE);
+    match std::fs::read(&file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(assumed()),
+        Err(error) => Err(Error::Invalid(format!("{}: {error}", file.display()))),
+        Ok(_) => Ok(Calibration {}),
+    }
+}
+
+fn write_calibration(_path: &Path, _calibration: &Calibration) -> Result<()> {
+    Ok(())
 }

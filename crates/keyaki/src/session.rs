@@ -6,8 +6,8 @@ use datafusion::execution::SendableRecordBatchStream;
 use keyaki_exec::Stats;
 use parking_lot::Mutex;
 
-use crate::progress::Progress;
-use crate::{Database, Result, Settings};
+use crate::progress::{NoProgress, Progress};
+use crate::{Database, Result, Settings, sql};
 
 /// A connection to a database with its own settings. Statements of one session run one after another.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub struct Session {
     pub(crate) progress: Mutex<Arc<dyn Progress>>,
     /// Statistics of the index pipelines and scans that the last query started, with a name for each.
     pub(crate) last_stats: Arc<Mutex<Vec<(String, Stats)>>>,
+    /// DataFusion's own settings that were changed with SET, in that order.
+    pub(crate) overrides: Mutex<Vec<(String, String)>>,
 }
 
 /// What a statement gave.
@@ -28,6 +30,13 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    pub(crate) fn done(tag: &str) -> Outcome {
+        Outcome::Done { tag: tag.into(), rows: None }
+    }
+    pub(crate) fn rows(tag: &str, rows: u64) -> Outcome {
+        Outcome::Done { tag: tag.into(), rows: Some(rows) }
+    }
+
     /// All rows (none for `Done`).
     pub async fn collect(self) -> Result<Vec<arrow::array::RecordBatch>> {
         match self {
@@ -47,23 +56,42 @@ impl std::fmt::Debug for Outcome {
 }
 
 impl Session {
-    /// Runs every statement of `sql`; the rows of queries are dropped. Stops at the first error; what came before stays.
-    pub async fn execute(&self, _sql: &str) -> Result<Vec<Outcome>> {
-        todo!()
+    pub(crate) fn new(database: Database) -> Self {
+        Session {
+            database,
+            settings: Mutex::default(),
+            progress: Mutex::new(Arc::new(NoProgress)),
+            last_stats: Arc::default(),
+            overrides: Mutex::default(),
+        }
     }
+
+    /// Runs every statement of `sql`; the rows of queries are read to the end and dropped. Stops at the first error; what
+    /// came before stays. An outcome of kind `Rows` has no rows left.
+    pub async fn execute(&self, sql: &str) -> Result<Vec<Outcome>> {
+        let mut outcomes = Vec::new();
+        for statement in sql::split::split(sql)? {
+            outcomes.push(sql::drain(sql::run(self, &statement).await?).await?);
+        }
+        Ok(outcomes)
+    }
+
     /// Runs exactly one statement.
-    pub async fn query(&self, _sql: &str) -> Result<Outcome> {
-        todo!()
+    pub async fn query(&self, sql: &str) -> Result<Outcome> {
+        sql::run(self, &sql::split::single(sql)?).await
     }
+
     /// Splits `sql` into statements (text each), without running them. An unfinished last statement is an error of kind
     /// `Syntax` too; see [`Session::is_complete`].
-    pub fn statements(&self, _sql: &str) -> Result<Vec<String>> {
-        todo!()
+    pub fn statements(&self, sql: &str) -> Result<Vec<String>> {
+        Ok(sql::split::split(sql)?.into_iter().map(|statement| statement.text.into()).collect())
     }
+
     /// Whether `sql` ends with a finished statement (for shells: else ask for more lines).
-    pub fn is_complete(_sql: &str) -> bool {
-        todo!()
+    pub fn is_complete(sql: &str) -> bool {
+        sql::split::is_complete(sql)
     }
+
     pub fn settings(&self) -> Settings {
         self.settings.lock().clone()
     }

@@ -1,4 +1,196 @@
 //! Statements: parsed here, then either run here (DDL, DML, COPY …) or planned by DataFusion.
+//!
+//! A script is tokenised and [`split`] into statements; a statement that our parser knows and DataFusion's does not (COPY
+//! FROM, CHECKPOINT …) is recognised by its first words, the rest is parsed by sqlparser. Whatever DataFusion would do
+//! without us (create tables in memory, write files) or would silently leave out is refused: what is not supported is an
+//! error that says so.
+
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::EmptyRecordBatchStream;
+use datafusion::sql::sqlparser::ast::{ObjectType, Query, Statement as Sql};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::Token;
+use futures::StreamExt;
+
+use crate::session::Outcome;
+use crate::{Error, Result, Session};
 
 pub(crate) mod analyze;
+pub(crate) mod assign;
 pub(crate) mod copy;
+mod ddl;
+pub(crate) mod dml;
+mod index;
+mod names;
+mod settings;
+pub(crate) mod show;
+pub(crate) mod split;
+mod state;
+mod strict;
+mod views;
+
+use split::Statement;
+use state::StatementState;
+
+pub(crate) use names::relation_name;
+pub(crate) use state::base_state;
+
+/// Runs one statement.
+pub(crate) async fn run(session: &Session, statement: &Statement<'_>) -> Result<Outcome> {
+    let words = statement.words();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["CHECKPOINT"] if statement.has_tokens(1) => return checkpoint(session).await,
+        ["DROP", "CACHES"] if statement.has_tokens(2) => return drop_caches(session).await,
+        ["COPY", ..] => {
+            let mut parser = statement.parser();
+            let copy = copy::parse(&mut parser)?;
+            expect_end(&mut parser)?;
+            return copy::run(session, copy).await;
+        }
+        ["ANALYZE"] if statement.has_tokens(1) => return analyze::run(session, None).await,
+        ["ANALYZE", ..] => {
+            let mut parser = statement.parser();
+            let table = parse_analyze(&mut parser)?;
+            expect_end(&mut parser)?;
+            return analyze::run(session, Some(&table)).await;
+        }
+        _ => {}
+    }
+    let mut parser = statement.parser();
+    let sql = parser.parse_statement().map_err(syntax)?;
+    expect_end(&mut parser)?;
+    dispatch(session, sql).await
+}
+
+fn parse_analyze(parser: &mut Parser<'_>) -> Result<String> {
+    parser.expect_keyword(Keyword::ANALYZE).map_err(syntax)?;
+    let _ = parser.parse_keyword(Keyword::TABLE);
+    relation_name(&parser.parse_object_name(false).map_err(syntax)?)
+}
+
+/// # Errors
+/// `Syntax` if something follows the statement.
+fn expect_end(parser: &mut Parser<'_>) -> Result<()> {
+    let next = parser.peek_token();
+    match next.token {
+        Token::EOF => Ok(()),
+        _ => Err(Error::Syntax(format!("the end of the statement was expected, found: {}{}", next, next.span.start))),
+    }
+}
+
+fn syntax(error: datafusion::sql::sqlparser::parser::ParserError) -> Error {
+    use datafusion::sql::sqlparser::parser::ParserError;
+    Error::Syntax(match error {
+        ParserError::ParserError(message) | ParserError::TokenizerError(message) => message,
+        ParserError::RecursionLimitExceeded => "the statement is nested too deeply".into(),
+    })
+}
+
+async fn dispatch(session: &Session, statement: Sql) -> Result<Outcome> {
+    let unsupported = |what: &str| Err(Error::Unsupported(what.into()));
+    match statement {
+        Sql::Query(_) | Sql::ShowTables { .. } | Sql::ShowColumns { .. } | Sql::ShowFunctions { .. } => {
+            query(session, statement).await
+        }
+        Sql::ExplainTable { .. } | Sql::ShowCreate { .. } => query(session, statement).await,
+        Sql::Explain { statement: ref inner, ref options, query_plan, estimate, .. } => {
+            if options.is_some() || query_plan || estimate {
+                return unsupported("options of EXPLAIN other than ANALYZE, VERBOSE and FORMAT");
+            }
+            match **inner {
+                Sql::Query(_) => query(session, statement).await,
+                _ => unsupported("EXPLAIN of anything but a query"),
+            }
+        }
+        Sql::Insert(insert) => dml::insert::run(session, insert).await,
+        Sql::Update(update) => dml::update::run(session, update).await,
+        Sql::Delete(delete) => dml::delete::run(session, delete).await,
+        Sql::CreateTable(create) => ddl::create_table(session, create).await,
+        Sql::CreateIndex(create) => index::create(session, create).await,
+        Sql::CreateView(create) => views::create(session, create).await,
+        Sql::Drop { object_type, if_exists, names, cascade, restrict: _, purge, temporary, table } => {
+            if cascade || purge || temporary || table.is_some() {
+                return unsupported("CASCADE, PURGE and TEMPORARY of DROP");
+            }
+            match object_type {
+                ObjectType::Table => ddl::drop_table(session, &names, if_exists).await,
+                ObjectType::Index => ddl::drop_index(session, &names, if_exists).await,
+                ObjectType::View => views::drop(session, &names, if_exists).await,
+                other => unsupported(&format!("DROP {other}")),
+            }
+        }
+        Sql::Set(set) => settings::set(session, set),
+        Sql::Reset(reset) => settings::reset(session, &reset),
+        Sql::ShowVariable { variable } => settings::show(session, &variable),
+        Sql::StartTransaction { .. } | Sql::Commit { .. } | Sql::Rollback { .. } | Sql::Savepoint { .. } => {
+            unsupported("transactions of several statements (each statement is one)")
+        }
+        Sql::Truncate(_) => unsupported("TRUNCATE (use DELETE)"),
+        Sql::Merge(_) => unsupported("MERGE"),
+        Sql::AlterTable(_) => unsupported("ALTER TABLE"),
+        Sql::Vacuum(_) => unsupported("VACUUM (space is reused by itself)"),
+        other => unsupported(&first_words(&other)),
+    }
+}
+
+/// How a statement begins, for messages.
+fn first_words(statement: &Sql) -> String {
+    statement.to_string().split_whitespace().take(3).collect::<Vec<_>>().join(" ")
+}
+
+async fn query(session: &Session, statement: Sql) -> Result<Outcome> {
+    let state = StatementState::reading(session)?;
+    let plan = state.plan(statement).await?;
+    Ok(Outcome::Rows(state.run(&plan).await?))
+}
+
+async fn checkpoint(session: &Session) -> Result<Outcome> {
+    let store = session.database.store().clone();
+    let task = tokio::task::spawn_blocking(move || store.checkpoint());
+    task.await.map_err(|e| Error::Invalid(format!("a background task failed: {e}")))??;
+    Ok(Outcome::done("CHECKPOINT"))
+}
+
+async fn drop_caches(session: &Session) -> Result<Outcome> {
+    session.database.drop_caches();
+    Ok(Outcome::done("DROP CACHES"))
+}
+
+/// Reads all rows of an outcome and drops them.
+pub(crate) async fn drain(outcome: Outcome) -> Result<Outcome> {
+    let Outcome::Rows(mut rows) = outcome else { return Ok(outcome) };
+    while let Some(batch) = rows.next().await {
+        batch?;
+    }
+    let rows: SendableRecordBatchStream = Box::pin(EmptyRecordBatchStream::new(rows.schema()));
+    Ok(Outcome::Rows(rows))
+}
+
+/// Parses text that must be one query: the stored definition of a view.
+pub(crate) fn parse_query(sql: &str) -> Result<Box<Query>> {
+    let mut parser = split::single(sql)?.parser();
+    let query = parser.parse_query().map_err(syntax)?;
+    expect_end(&mut parser)?;
+    Ok(query)
+}
+
+/// Parses text that must be one expression: the stored default of a column.
+pub(crate) fn parse_expr(sql: &str) -> Result<datafusion::sql::sqlparser::ast::Expr> {
+    let mut parser = split::single(sql)?.parser();
+    let expr = parser.parse_expr().map_err(syntax)?;
+    expect_end(&mut parser)?;
+    Ok(expr)
+}
+
+/// The columns of a view: (name, SQL type).
+pub(crate) async fn view_columns(session: &Session, name: &str) -> Result<Vec<(String, String)>> {
+    let state = StatementState::reading(session)?;
+    let plan = state.plan_query(*parse_query(&format!("SELECT * FROM {}", names::quoted(name)))?).await?;
+    let columns = plan.schema().fields().iter().map(|field| {
+        let ty = crate::types::from_arrow(field.data_type());
+        (field.name().clone(), ty.map_or_else(|_| field.data_type().to_string(), crate::types::column_type_name))
+    });
+    Ok(columns.collect())
+}

@@ -1,0 +1,373 @@
+//! CREATE TABLE, DROP TABLE and DROP INDEX.
+
+use std::sync::Arc;
+
+use datafusion::sql::sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
+use datafusion::sql::sqlparser::ast::{
+    ColumnDef as SqlColumn, ColumnOption, CreateTable, Expr, Ident, IndexColumn, ObjectName, Query, TableConstraint,
+};
+use keyaki_store::WriteBatch;
+
+use super::names::{new_name, new_relation_name, plain_ident, relation_name};
+use super::state::StatementState;
+use crate::catalog::{ColumnDef, IndexDef, Kind, TableDef, put, remove};
+use crate::database::{Catalog, Table, Writer};
+use crate::session::Outcome;
+use crate::{Error, Result, Session, types};
+
+/// Columns of a table, at the most.
+const COLUMNS_MAX: usize = 1024;
+
+pub(crate) async fn create_table(session: &Session, create: CreateTable) -> Result<Outcome> {
+    check_plain(&create)?;
+    let name = new_relation_name(&create.name)?;
+    let database = &session.database;
+    let writer = database.writer().await;
+    let (catalog, snapshot) = database.latest(&writer);
+    if create.if_not_exists && catalog.tables.contains_key(&name) {
+        return Ok(Outcome::done("CREATE TABLE"));
+    }
+    catalog.check_free(&name)?;
+    let state = StatementState::new(session, catalog, snapshot)?;
+    if let Some(query) = create.query {
+        let columns: Vec<Ident> = create.columns.iter().map(|c| c.name.clone()).collect();
+        if create.columns.iter().any(|c| c.data_type != datafusion::sql::sqlparser::ast::DataType::Unspecified) {
+            return Err(Error::Unsupported("types of columns in CREATE TABLE … AS".into()));
+        }
+        if !create.constraints.is_empty() {
+            return Err(Error::Unsupported("constraints in CREATE TABLE … AS".into()));
+        }
+        return create_table_as(session, writer, state, name, &columns, *query).await;
+    }
+    let mut design = Design::new(name);
+    for column in &create.columns {
+        design.column(column)?;
+    }
+    for constraint in &create.constraints {
+        design.constraint(constraint)?;
+    }
+    let def = design.finish(session, &state.catalog)?;
+    super::dml::defaults::check(&state, &def).await?;
+    let table = Arc::new(Table::new(def, None)?);
+    let mut batch = WriteBatch::new();
+    create_trees(&mut batch, &table)?;
+    commit_table(session, &writer, &state.catalog, table, batch).await?;
+    Ok(Outcome::done("CREATE TABLE"))
+}
+
+/// Nothing but name, columns, constraints, query and IF NOT EXISTS may have been asked for.
+fn check_plain(create: &CreateTable) -> Result<()> {
+    let plain = CreateTableBuilder::new(create.name.clone())
+        .if_not_exists(create.if_not_exists)
+        .columns(create.columns.clone())
+        .constraints(create.constraints.clone())
+        .query(create.query.clone())
+        .build();
+    if create.temporary {
+        return Err(Error::Unsupported("temporary tables".into()));
+    }
+    match plain == *create {
+        true => Ok(()),
+        false => Err(Error::Unsupported(format!("this form of CREATE TABLE: {create}"))),
+    }
+}
+
+/// Commits `batch`, which creates the table, and shows it.
+pub(super) async fn commit_table(
+    session: &Session,
+    writer: &Writer,
+    catalog: &Catalog,
+    table: Arc<Table>,
+    batch: WriteBatch,
+) -> Result<()> {
+    let mut changed = catalog.clone();
+    changed.tables.insert(table.def.name.clone(), table);
+    session.database.commit_catalog(writer, batch, changed).await
+}
+
+/// Adds a new table's trees and definition to `batch`.
+pub(super) fn create_trees(batch: &mut WriteBatch, table: &Table) -> Result<()> {
+    batch.create_tree(table.def.tree, &table.schema);
+    for (index, schema) in table.def.indexes.iter().zip(&table.index_schemas) {
+        batch.create_tree(index.tree, schema);
+    }
+    put(batch, Kind::Table, &table.def.name, &table.def)
+}
+
+async fn create_table_as(
+    session: &Session,
+    writer: Writer,
+    state: StatementState,
+    name: String,
+    columns: &[Ident],
+    query: Query,
+) -> Result<Outcome> {
+    let plan = state.plan_query(query).await?;
+    let fields = plan.schema().fields();
+    if columns.len() > fields.len() {
+        return Err(Error::Invalid(format!("{} column names for {} columns", columns.len(), fields.len())));
+    }
+    let mut design = Design::new(name);
+    for (i, field) in fields.iter().enumerate() {
+        let name = match columns.get(i) {
+            Some(ident) => new_name(ident)?,
+            None => new_name(&Ident::with_quote('"', field.name()))?,
+        };
+        design.push(ColumnDef { name, ty: types::from_arrow(field.data_type())?.into(), nullable: true, default: None })?;
+    }
+    let def = design.finish(session, &state.catalog)?;
+    let rows = super::dml::insert::create_as(session, &writer, &state, def, &plan).await?;
+    Ok(Outcome::rows("CREATE TABLE", rows))
+}
+
+/// A table being designed.
+struct Design {
+    name: String,
+    columns: Vec<ColumnDef>,
+    primary_key: Option<Vec<usize>>,
+    unique: Vec<(Option<String>, Vec<usize>)>,
+}
+
+impl Design {
+    fn new(name: String) -> Self {
+        Design { name, columns: Vec::new(), primary_key: None, unique: Vec::new() }
+    }
+
+    fn push(&mut self, column: ColumnDef) -> Result<()> {
+        if self.columns.iter().any(|other| other.name == column.name) {
+            return Err(Error::Invalid(format!("column \"{}\" is there twice", column.name)));
+        }
+        if self.columns.len() == COLUMNS_MAX {
+            return Err(Error::Invalid(format!("a table has {COLUMNS_MAX} columns at the most")));
+        }
+        self.columns.push(column);
+        Ok(())
+    }
+
+    fn column(&mut self, column: &SqlColumn) -> Result<()> {
+        let place = self.columns.len();
+        let name = new_name(&column.name)?;
+        let ty = types::from_sql(&column.data_type)?;
+        let (mut nullable, mut null) = (true, false);
+        let mut default = None;
+        let mut key = false;
+        for option in &column.options {
+            match &option.option {
+                ColumnOption::Null => null = true,
+                ColumnOption::NotNull => nullable = false,
+                ColumnOption::Default(expr) => default = Some(expr.to_string()),
+                ColumnOption::PrimaryKey(constraint) if constraint.is_plain() => key = true,
+                ColumnOption::Unique(constraint) if constraint.is_plain() => {
+                    self.unique.push((option.name.as_ref().map(new_name).transpose()?, vec![place]));
+                }
+                other => return Err(Error::Unsupported(format!("column \"{name}\": {other}"))),
+            }
+        }
+        if null && (!nullable || key) {
+            return Err(Error::Invalid(format!("column \"{name}\" is declared NULL and NOT NULL")));
+        }
+        if key {
+            self.set_primary_key(vec![place])?;
+        }
+        self.push(ColumnDef { name, ty, nullable, default })
+    }
+
+    fn constraint(&mut self, constraint: &TableConstraint) -> Result<()> {
+        match constraint {
+            TableConstraint::PrimaryKey(key) if key.is_plain() => {
+                let columns = self.places(&key.columns)?;
+                self.set_primary_key(columns)
+            }
+            TableConstraint::Unique(unique) if unique.is_plain() => {
+                let columns = self.places(&unique.columns)?;
+                self.unique.push((unique.name.as_ref().map(new_name).transpose()?, columns));
+                Ok(())
+            }
+            TableConstraint::Check(_) => Err(Error::Unsupported("CHECK".into())),
+            TableConstraint::ForeignKey(_) => Err(Error::Unsupported("FOREIGN KEY".into())),
+            other => Err(Error::Unsupported(format!("{other}"))),
+        }
+    }
+
+    fn set_primary_key(&mut self, columns: Vec<usize>) -> Result<()> {
+        match self.primary_key.replace(columns) {
+            None => Ok(()),
+            Some(_) => Err(Error::Invalid(format!("table \"{}\" would have two primary keys", self.name))),
+        }
+    }
+
+    fn places(&self, columns: &[IndexColumn]) -> Result<Vec<usize>> {
+        let names: Vec<&str> = self.columns.iter().map(|c| c.name.as_str()).collect();
+        index_places(columns, &names)
+    }
+
+    fn finish(mut self, session: &Session, catalog: &Catalog) -> Result<TableDef> {
+        if self.columns.is_empty() {
+            return Err(Error::Unsupported(format!("table \"{}\" without columns", self.name)));
+        }
+        let primary_key = self.primary_key.take().unwrap_or_default();
+        for &column in &primary_key {
+            self.columns[column].nullable = false;
+        }
+        let store = session.database.store();
+        let mut def = TableDef {
+            tree: store.new_tree_id(),
+            hidden_rowid: primary_key.is_empty(),
+            primary_key,
+            indexes: Vec::new(),
+            columns: self.columns,
+            name: self.name,
+        };
+        for (name, columns) in self.unique {
+            let name = match name {
+                Some(name) => name,
+                None => free_index_name(catalog, &def, &columns, "key"),
+            };
+            catalog.check_free(&name)?;
+            if name == def.name || def.indexes.iter().any(|index| index.name == name) {
+                return Err(Error::Exists { kind: "relation", name });
+            }
+            let tree = store.new_tree_id();
+            def.indexes.push(IndexDef { name, tree, columns, include: Vec::new(), unique: true });
+        }
+        Ok(def)
+    }
+}
+
+/// `TABLE_COLUMNS_suffix`, with a number if that is taken.
+pub(super) fn free_index_name(catalog: &Catalog, table: &TableDef, columns: &[usize], suffix: &str) -> String {
+    let names: Vec<&str> = columns.iter().map(|&c| table.columns[c].name.as_str()).collect();
+    let base = format!("{}_{}_{suffix}", table.name, names.join("_"));
+    let taken = |name: &str| catalog.check_free(name).is_err() || table.indexes.iter().any(|i| i.name == name);
+    if !taken(&base) {
+        return base;
+    }
+    (1u32..).map(|n| format!("{base}{n}")).find(|name| !taken(name)).unwrap_or(base)
+}
+
+/// The columns of a key or index, as places in `names`: plain columns in ascending order.
+pub(super) fn index_places(columns: &[IndexColumn], names: &[&str]) -> Result<Vec<usize>> {
+    let mut places = Vec::new();
+    for column in columns {
+        let order = &column.column;
+        let Expr::Identifier(ident) = &order.expr else {
+            return Err(Error::Unsupported(format!("the expression {} in a key or index", order.expr)));
+        };
+        if order.options.asc == Some(false) || order.options.nulls_first.is_some() || order.with_fill.is_some() {
+            return Err(Error::Unsupported(format!("the order {column} in a key or index (only ascending)")));
+        }
+        if column.operator_class.is_some() {
+            return Err(Error::Unsupported(format!("the operator class in {column}")));
+        }
+        places.push(place(ident, names)?);
+    }
+    check_distinct(&places, names)?;
+    Ok(places)
+}
+
+pub(super) fn place(ident: &Ident, names: &[&str]) -> Result<usize> {
+    let name = plain_ident(ident);
+    let found = names.iter().position(|other| *other == name);
+    found.ok_or(Error::NotFound { kind: "column", name })
+}
+
+pub(super) fn check_distinct(places: &[usize], names: &[&str]) -> Result<()> {
+    match places.iter().enumerate().find(|(i, place)| places[..*i].contains(place)) {
+        Some((_, &twice)) => Err(Error::Invalid(format!("column \"{}\" is there twice", names[twice]))),
+        None => Ok(()),
+    }
+}
+
+/// Whether a constraint asks for nothing but itself.
+trait Plain {
+    fn is_plain(&self) -> bool;
+}
+
+impl Plain for datafusion::sql::sqlparser::ast::PrimaryKeyConstraint {
+    fn is_plain(&self) -> bool {
+        self.index_name.is_none()
+            && self.index_type.is_none()
+            && self.index_options.is_empty()
+            && self.characteristics.is_none()
+    }
+}
+
+impl Plain for datafusion::sql::sqlparser::ast::UniqueConstraint {
+    fn is_plain(&self) -> bool {
+        use datafusion::sql::sqlparser::ast::NullsDistinctOption;
+        self.index_name.is_none()
+            && self.index_type.is_none()
+            && self.index_options.is_empty()
+            && self.characteristics.is_none()
+            && !matches!(self.nulls_distinct, NullsDistinctOption::NotDistinct)
+    }
+}
+
+pub(crate) async fn drop_table(session: &Session, names: &[ObjectName], if_exists: bool) -> Result<Outcome> {
+    let database = &session.database;
+    let writer = database.writer().await;
+    let (catalog, snapshot) = database.latest(&writer);
+    let mut changed = Catalog::clone(&catalog);
+    let mut batch = WriteBatch::new();
+    let mut dropped = Vec::new();
+    for name in names {
+        let name = relation_name(name)?;
+        match changed.tables.remove(&name) {
+            Some(table) => {
+                remove(&mut batch, Kind::Table, &name)?;
+                remove(&mut batch, Kind::Statistics, &name)?;
+                batch.drop_tree(table.def.tree);
+                table.def.indexes.iter().for_each(|index| batch.drop_tree(index.tree));
+            }
+            None if changed.views.contains_key(&name) => {
+                return Err(Error::Invalid(format!("\"{name}\" is a view; use DROP VIEW")));
+            }
+            None if if_exists => {}
+            None => return Err(Error::NotFound { kind: "table", name }),
+        }
+        dropped.push(name);
+    }
+    super::views::check_unused(&StatementState::new(session, catalog, snapshot)?, &dropped)?;
+    if !batch.is_empty() {
+        database.commit_removal(&writer, batch, changed).await?;
+    }
+    Ok(Outcome::done("DROP TABLE"))
+}
+
+pub(crate) async fn drop_index(session: &Session, names: &[ObjectName], if_exists: bool) -> Result<Outcome> {
+    let database = &session.database;
+    let writer = database.writer().await;
+    let (catalog, _) = database.latest(&writer);
+    let mut changed = Catalog::clone(&catalog);
+    let mut batch = WriteBatch::new();
+    for name in names {
+        let name = relation_name(name)?;
+        match changed.index(&name) {
+            Some((table, place)) => {
+                let mut def = table.def.clone();
+                let index = def.indexes.remove(place);
+                batch.drop_tree(index.tree);
+                put(&mut batch, Kind::Table, &def.name, &def)?;
+                let table = Table::new(def, table.statistics.clone())?;
+                changed.tables.insert(table.def.name.clone(), Arc::new(table));
+            }
+            None if if_exists => {}
+            None => return Err(Error::NotFound { kind: "index", name }),
+        }
+    }
+    if !batch.is_empty() {
+        database.commit_removal(&writer, batch, changed).await?;
+    }
+    Ok(Outcome::done("DROP INDEX"))
+}
+
+/// Takes back a table that was just created.
+pub(super) async fn remove_table(session: &Session, writer: &Writer, table: &Table) -> Result<()> {
+    let (catalog, _) = session.database.latest(writer);
+    let mut changed = Catalog::clone(&catalog);
+    changed.tables.remove(&table.def.name);
+    let mut batch = WriteBatch::new();
+    remove(&mut batch, Kind::Table, &table.def.name)?;
+    batch.drop_tree(table.def.tree);
+    session.database.commit_removal(writer, batch, changed).await
+}

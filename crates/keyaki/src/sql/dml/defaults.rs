@@ -1,0 +1,68 @@
+//! DEFAULT: expressions without columns, stored as text and evaluated for each row.
+
+use std::ops::ControlFlow;
+
+use arrow::array::ArrayRef;
+use datafusion::common::DFSchema;
+use datafusion::logical_expr::{Expr as Logical, LogicalPlanBuilder, lit};
+use datafusion::scalar::ScalarValue;
+use datafusion::sql::sqlparser::ast::{Expr, Query, Visit, Visitor};
+
+use super::super::assign::assign;
+use super::super::state::StatementState;
+use super::Gather;
+use crate::catalog::{ColumnDef, TableDef};
+use crate::{Error, Result};
+
+/// Whether an expression is the keyword DEFAULT.
+pub(super) fn is_default(expr: &Expr) -> bool {
+    matches!(expr, Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
+}
+
+/// A column's default as SQL; NULL if it has none.
+pub(super) fn sql(column: &ColumnDef) -> Result<Expr> {
+    crate::sql::parse_expr(column.default.as_deref().unwrap_or("NULL"))
+}
+
+/// A column's default, planned.
+pub(super) fn logical(state: &StatementState, column: &ColumnDef) -> Result<Logical> {
+    match &column.default {
+        None => Ok(lit(ScalarValue::Null)),
+        Some(_) => Ok(state.state.create_logical_expr_from_sql_expr(sql(column)?, &DFSchema::empty())?),
+    }
+}
+
+/// Evaluates each default once.
+///
+/// # Errors
+/// If a default uses columns or queries, cannot be evaluated, or is no value for its column.
+pub(crate) async fn check(state: &StatementState, def: &TableDef) -> Result<()> {
+    for column in def.columns.iter().filter(|column| column.default.is_some()) {
+        let wrong = |error: Error| Error::Invalid(format!("DEFAULT of column \"{}\": {error}", column.name));
+        if sql(column)?.visit(&mut HasQuery).is_break() {
+            return Err(wrong(Error::Unsupported("a query".into())));
+        }
+        let value = evaluate(state, column).await.map_err(wrong)?;
+        // NULL says that there is no default; whether that is allowed is seen when rows come.
+        if value.logical_null_count() == 0 {
+            assign(&value, &def.name, column).map_err(wrong)?;
+        }
+    }
+    Ok(())
+}
+
+async fn evaluate(state: &StatementState, column: &ColumnDef) -> Result<ArrayRef> {
+    let plan = LogicalPlanBuilder::empty(true).project([logical(state, column)?])?.build()?;
+    let rows = Gather::new(state, "DEFAULT").run(state, &plan).await?;
+    let first = rows.batches.first().map(|batch| batch.column(0).clone());
+    first.ok_or_else(|| Error::Invalid("there is no value".into()))
+}
+
+struct HasQuery;
+
+impl Visitor for HasQuery {
+    type Break = ();
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        ControlFlow::Break(())
+    }
+}

@@ -1,0 +1,57 @@
+//! DELETE.
+
+use datafusion::sql::sqlparser::ast::{Delete, FromTable};
+
+use super::apply::Change;
+use super::rows::Rows;
+use super::{Gather, Target};
+use crate::database::Table;
+use crate::session::Outcome;
+use crate::sql::state::StatementState;
+use crate::{Error, Result, Session};
+
+pub(crate) async fn run(session: &Session, delete: Delete) -> Result<Outcome> {
+    let refuse = |refused: bool, what: &str| match refused {
+        true => Err(Error::Unsupported(format!("DELETE … {what}"))),
+        false => Ok(()),
+    };
+    let Delete { delete_token: _, optimizer_hints: _, tables, from, using, selection, returning, output, order_by, limit } =
+        delete;
+    refuse(!tables.is_empty(), "of several tables")?;
+    refuse(returning.is_some() || output.is_some(), "RETURNING")?;
+    refuse(!order_by.is_empty() || limit.is_some(), "ORDER BY and LIMIT")?;
+    let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = from;
+    let [relation] = from.as_slice() else { return Err(Error::Unsupported("DELETE from several tables".into())) };
+
+    let writer = session.database.writer().await;
+    let (catalog, snapshot) = session.database.latest(&writer);
+    let state = StatementState::new(session, catalog, snapshot)?;
+    let target = Target::new(&state, relation)?;
+    let table = target.table.clone();
+    let needed = needed(&table);
+    let mut expressions: Vec<_> = needed.iter().map(|&c| target.column(&table.def.columns[c].name)).collect();
+    expressions.extend(target.rowid());
+    let old_repeats = using.is_some();
+    let plan = state.plan_query(target.select(expressions, using.unwrap_or_default(), selection)?).await?;
+    let gathered = Gather::new(&state, "DELETE").run(&state, &plan).await?;
+
+    let parts = gathered.batches.iter().map(|batch| {
+        let mut columns = vec![None; table.def.columns.len()];
+        needed.iter().zip(batch.columns()).for_each(|(&c, array)| columns[c] = Some(array.clone()));
+        Rows { len: batch.num_rows(), columns, rowid: batch.columns().get(needed.len()).cloned() }
+    });
+    let old = Rows::concat(&parts.collect::<Vec<_>>())?;
+    let change = Change { table, old, new: Rows::default(), old_repeats, assigned: None };
+    let rows = super::commit(session, &writer, state.snapshot.clone(), change).await?;
+    Ok(Outcome::rows("DELETE", rows))
+}
+
+/// The columns that keys of the table and of its indexes consist of.
+fn needed(table: &Table) -> Vec<usize> {
+    let def = &table.def;
+    let mut columns = def.primary_key.clone();
+    columns.extend(def.indexes.iter().flat_map(|index| index.columns.iter().copied()));
+    columns.sort_unstable();
+    columns.dedup();
+    columns
+}

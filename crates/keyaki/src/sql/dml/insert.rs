@@ -1,0 +1,273 @@
+//! INSERT, and the rows of CREATE TABLE AS.
+//!
+//! The source is planned as a query; defaults of columns that it does not give are added by a projection. Up to
+//! [`BATCH_ROWS_MAX`] rows become one write batch; more go straight to leaf extents ([`crate::load`]).
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, new_null_array};
+use arrow::datatypes::SchemaRef;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::{Expr as Logical, LogicalPlan, LogicalPlanBuilder};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::sql::sqlparser::ast::{Insert, Query, SetExpr, TableObject};
+use futures::{StreamExt, stream};
+use keyaki_store::{Snapshot, WriteBatch};
+
+use super::apply::Change;
+use super::rows::Rows;
+use super::{Gather, assigned_column, defaults};
+use crate::catalog::TableDef;
+use crate::database::{Inner, Table, Writer};
+use crate::load::{NoOrigin, insert_stream};
+use crate::session::Outcome;
+use crate::sql::assign::assign;
+use crate::sql::ddl;
+use crate::sql::names::relation_name;
+use crate::sql::state::StatementState;
+use crate::{Error, Result, Session};
+
+/// Rows of one write batch, at the most.
+const BATCH_ROWS_MAX: usize = 100_000;
+
+pub(crate) async fn run(session: &Session, insert: Insert) -> Result<Outcome> {
+    check_plain(&insert)?;
+    let TableObject::TableName(name) = &insert.table else {
+        return Err(Error::Unsupported(format!("INSERT INTO {}", insert.table)));
+    };
+    let writer = session.database.writer().await;
+    let (catalog, snapshot) = session.database.latest(&writer);
+    let state = StatementState::new(session, catalog, snapshot)?;
+    let table = state.catalog.table(&relation_name(name)?)?.clone();
+    let columns = target_columns(&table, &insert)?;
+    let source = match insert.source {
+        Some(query) => plan_source(&state, &table, columns, *query).await?,
+        None => Source { plan: LogicalPlanBuilder::empty(true).build()?, columns: Vec::new() },
+    };
+    let source = source.with_defaults(&state, &table)?;
+    let rows = insert_source(session, &writer, &state, &table, source).await?;
+    Ok(Outcome::rows("INSERT", rows))
+}
+
+/// Rows for some columns of a table.
+struct Source {
+    plan: LogicalPlan,
+    /// The table's columns that the plan's columns are for.
+    columns: Vec<usize>,
+}
+
+impl Source {
+    /// Adds the defaults of columns that are not among the source's.
+    fn with_defaults(self, state: &StatementState, table: &Table) -> Result<Source> {
+        let missing = (0..table.def.columns.len())
+            .filter(|column| !self.columns.contains(column) && table.def.columns[*column].default.is_some());
+        let missing: Vec<usize> = missing.collect();
+        // Without any column there is nothing to project: a row of nulls comes from the literal NULL of the first.
+        if missing.is_empty() && !self.columns.is_empty() {
+            return Ok(self);
+        }
+        let missing = if self.columns.is_empty() && missing.is_empty() { vec![0] } else { missing };
+        let mut expressions: Vec<Logical> = self.plan.schema().columns().into_iter().map(Logical::Column).collect();
+        for &column in &missing {
+            let default = defaults::logical(state, &table.def.columns[column])?;
+            expressions.push(default.alias(format!("__default_{column}")));
+        }
+        let plan = LogicalPlanBuilder::from(self.plan).project(expressions)?.build()?;
+        Ok(Source { plan, columns: [self.columns, missing].concat() })
+    }
+}
+
+fn check_plain(insert: &Insert) -> Result<()> {
+    let refuse = |refused: bool, what: &str| match refused {
+        true => Err(Error::Unsupported(format!("INSERT … {what}"))),
+        false => Ok(()),
+    };
+    // Every field is looked at here or used by `run`.
+    let Insert {
+        insert_token: _,
+        optimizer_hints: _,
+        or,
+        ignore,
+        into: _,
+        table: _,
+        table_alias: _,
+        columns: _,
+        overwrite,
+        source: _,
+        assignments,
+        partitioned,
+        after_columns,
+        has_table_keyword,
+        on,
+        returning,
+        output,
+        replace_into,
+        priority,
+        insert_alias,
+        settings,
+        format_clause,
+        multi_table_insert_type,
+        multi_table_into_clauses,
+        multi_table_when_clauses,
+        multi_table_else_clause,
+    } = insert;
+    refuse(on.is_some(), "ON CONFLICT")?;
+    refuse(returning.is_some() || output.is_some(), "RETURNING")?;
+    refuse(or.is_some() || *ignore || *replace_into, "OR, IGNORE and REPLACE")?;
+    refuse(*overwrite || *has_table_keyword || partitioned.is_some() || !after_columns.is_empty(), "OVERWRITE, TABLE and PARTITION")?;
+    refuse(!assignments.is_empty() || priority.is_some() || insert_alias.is_some(), "SET and priorities")?;
+    refuse(settings.is_some() || format_clause.is_some(), "SETTINGS and FORMAT")?;
+    let multi = multi_table_insert_type.is_some()
+        || !multi_table_into_clauses.is_empty()
+        || !multi_table_when_clauses.is_empty()
+        || multi_table_else_clause.is_some();
+    refuse(multi, "into several tables")
+}
+
+/// The columns that were listed; none if there is no list.
+fn target_columns(table: &Table, insert: &Insert) -> Result<Option<Vec<usize>>> {
+    if insert.columns.is_empty() {
+        return Ok(None);
+    }
+    let columns = insert.columns.iter().map(|name| assigned_column(table, name)).collect::<Result<Vec<_>>>()?;
+    if let Some((_, &twice)) = columns.iter().enumerate().find(|(i, column)| columns[..*i].contains(column)) {
+        return Err(Error::Invalid(format!("column \"{}\" is there twice", table.def.columns[twice].name)));
+    }
+    Ok(Some(columns))
+}
+
+async fn plan_source(
+    state: &StatementState,
+    table: &Table,
+    columns: Option<Vec<usize>>,
+    mut query: Query,
+) -> Result<Source> {
+    let listed = columns.is_some();
+    let columns = columns.unwrap_or_else(|| (0..table.def.columns.len()).collect());
+    if let SetExpr::Values(values) = query.body.as_mut() {
+        for row in &mut values.rows {
+            for (expr, column) in row.content.iter_mut().zip(&columns) {
+                if defaults::is_default(expr) {
+                    *expr = defaults::sql(&table.def.columns[*column])?;
+                }
+            }
+        }
+    }
+    let plan = state.plan_query(query).await?;
+    let given = plan.schema().fields().len();
+    if given > columns.len() || (listed && given < columns.len()) {
+        return Err(Error::Invalid(format!("INSERT has {given} values for {} columns", columns.len())));
+    }
+    Ok(Source { plan, columns: columns[..given].to_vec() })
+}
+
+/// Inserts all rows of a source and returns their number.
+async fn insert_source(
+    session: &Session,
+    writer: &Writer,
+    state: &StatementState,
+    table: &Arc<Table>,
+    source: Source,
+) -> Result<u64> {
+    let gathered = gather(state, table, source).await?;
+    match gathered {
+        Gathered::Few(batches) => {
+            let change = insertion(table, &batches)?;
+            super::commit(session, writer, state.snapshot.clone(), change).await
+        }
+        Gathered::Many(rows) => insert_stream(session, writer, table, rows, Arc::new(NoOrigin)).await,
+    }
+}
+
+/// Creates a table and inserts the rows of `plan`, which has its columns.
+pub(crate) async fn create_as(
+    session: &Session,
+    writer: &Writer,
+    state: &StatementState,
+    def: TableDef,
+    plan: &LogicalPlan,
+) -> Result<u64> {
+    let table = Arc::new(Table::new(def, None)?);
+    let source = Source { plan: plan.clone(), columns: (0..table.def.columns.len()).collect() };
+    let rows = match gather(state, &table, source).await? {
+        Gathered::Few(batches) => {
+            let change = insertion(&table, &batches)?;
+            let snapshot = state.snapshot.clone();
+            let mut batch = WriteBatch::new();
+            ddl::create_trees(&mut batch, &table)?;
+            let work = move |inner: &Inner| prepare(inner, change, &snapshot, batch);
+            let (batch, rows) = session.database.blocking(writer, work).await?;
+            ddl::commit_table(session, writer, &state.catalog, table, batch).await?;
+            return Ok(rows);
+        }
+        Gathered::Many(rows) => rows,
+    };
+    let mut batch = WriteBatch::new();
+    ddl::create_trees(&mut batch, &table)?;
+    ddl::commit_table(session, writer, &state.catalog, table.clone(), batch).await?;
+    let loaded = insert_stream(session, writer, &table, rows, Arc::new(NoOrigin)).await;
+    if loaded.is_err() {
+        ddl::remove_table(session, writer, &table).await?;
+    }
+    loaded
+}
+
+/// Rows as the table has them: all columns, in order, converted and checked.
+enum Gathered {
+    Few(Vec<RecordBatch>),
+    Many(SendableRecordBatchStream),
+}
+
+/// Runs the source; decides by the number of its rows.
+async fn gather(state: &StatementState, table: &Arc<Table>, source: Source) -> Result<Gathered> {
+    let mut stream = state.run(&source.plan).await?;
+    let mut gathered = Gather::new(state, "INSERT");
+    while gathered.rows <= BATCH_ROWS_MAX {
+        match stream.next().await {
+            Some(batch) => gathered.push(complete(table, &source.columns, &batch?)?)?,
+            None => return Ok(Gathered::Few(gathered.batches)),
+        }
+    }
+    let first = stream::iter(std::mem::take(&mut gathered.batches).into_iter().map(Ok));
+    let (table, schema): (_, SchemaRef) = (table.clone(), table.arrow.clone());
+    let rest = stream.map(move |batch| Ok(complete(&table, &source.columns, &batch?)?));
+    Ok(Gathered::Many(Box::pin(RecordBatchStreamAdapter::new(schema, first.chain(rest)))))
+}
+
+/// A batch of the source as rows of the table.
+fn complete(table: &Table, columns: &[usize], batch: &RecordBatch) -> Result<RecordBatch> {
+    let arrays = table.def.columns.iter().enumerate().map(|(i, column)| {
+        let given: Option<&ArrayRef> = columns.iter().position(|&c| c == i).map(|place| batch.column(place));
+        match given {
+            Some(values) => assign(values, &table.def.name, column),
+            None => assign(&new_null_array(&column.ty.column.arrow(), batch.num_rows()), &table.def.name, column),
+        }
+    });
+    RecordBatch::try_new(table.arrow.clone(), arrays.collect::<Result<_>>()?).map_err(super::rows::arrow_error)
+}
+
+fn insertion(table: &Arc<Table>, batches: &[RecordBatch]) -> Result<Change> {
+    let rows = batches.iter().map(|batch| Rows {
+        len: batch.num_rows(),
+        columns: batch.columns().iter().cloned().map(Some).collect(),
+        rowid: None,
+    });
+    let new = Rows::concat(&rows.collect::<Vec<_>>())?;
+    Ok(Change { table: table.clone(), old: Rows::default(), new, old_repeats: false, assigned: None })
+}
+
+/// Checks a change and adds it to `batch`. Blocks.
+pub(super) fn prepare(
+    inner: &Inner,
+    mut change: Change,
+    snapshot: &Snapshot,
+    mut batch: WriteBatch,
+) -> Result<(WriteBatch, u64)> {
+    let rows = change.new.len;
+    if change.table.def.hidden_rowid && change.new.rowid.is_none() && rows > 0 {
+        let first = inner.reserve_rowids(&change.table, rows as u64)?;
+        change.new.rowid = Some(Arc::new(Int64Array::from_iter_values(first..first + rows as i64)));
+    }
+    let rows = change.apply(&inner.store, snapshot, &mut batch)?;
+    Ok((batch, rows))
+}

@@ -1,0 +1,158 @@
+//! INSERT, UPDATE and DELETE.
+//!
+//! Each statement is one atomic write batch. Its input is an ordinary query, planned by DataFusion as of the newest
+//! state; UPDATE and DELETE read the rows they concern (all that changes need of them, with the key) from the target under
+//! a name of its own, so that every form of WHERE means what it means in a query. The rows are gathered, checked as a whole
+//! and applied by key ([`apply`]): uniqueness holds at the end of the statement, whatever happens in between.
+
+pub(crate) mod apply;
+pub(crate) mod defaults;
+pub(crate) mod delete;
+pub(crate) mod insert;
+pub(crate) mod rows;
+pub(crate) mod update;
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins,
+};
+use futures::StreamExt;
+
+use keyaki_store::{Snapshot, WriteBatch};
+
+use self::apply::Change;
+use super::names::{plain_ident, relation_name};
+use super::state::StatementState;
+use crate::database::{Inner, Table, Writer};
+use crate::table::HIDDEN_ROWID;
+use crate::{Error, Result, Session};
+
+/// Names of target tables, as UPDATE and DELETE read them, begin so.
+pub(crate) const TARGET_PREFIX: &str = "__target_";
+
+/// The table of an UPDATE or DELETE.
+pub(super) struct Target {
+    pub table: Arc<Table>,
+    /// How expressions name it: its alias or its name.
+    alias: Ident,
+    /// For the FROM list of the input.
+    relation: TableWithJoins,
+}
+
+impl Target {
+    /// Makes the target known to the statement, with its hidden rowid.
+    pub fn new(state: &StatementState, relation: &TableWithJoins) -> Result<Target> {
+        let TableFactor::Table { name, alias, .. } = &relation.relation else {
+            return Err(Error::Unsupported(format!("{relation} as the table to change")));
+        };
+        if !relation.joins.is_empty() {
+            return Err(Error::Unsupported("joins in the table to change (use FROM or USING)".into()));
+        }
+        let table = state.catalog.table(&relation_name(name)?)?.clone();
+        let alias = match alias {
+            None => Ident::with_quote('"', table.def.name.clone()),
+            Some(TableAlias { name, columns, .. }) if columns.is_empty() => name.clone(),
+            Some(alias) => return Err(Error::Unsupported(format!("the column names in {alias}"))),
+        };
+        let own_name = format!("{TARGET_PREFIX}{}", table.def.name);
+        state.add_table(&own_name, Arc::new(state.provider(&table).with_rowid()));
+        let mut relation = relation.clone();
+        if let TableFactor::Table { name, alias: table_alias, .. } = &mut relation.relation {
+            *name = ObjectName::from(vec![Ident::with_quote('"', own_name)]);
+            *table_alias =
+                Some(TableAlias { explicit: true, name: alias.clone(), columns: Vec::new(), at: None });
+        }
+        Ok(Target { table, alias, relation })
+    }
+
+    /// A column of the target as an expression.
+    pub fn column(&self, name: &str) -> Expr {
+        Expr::CompoundIdentifier(vec![self.alias.clone(), Ident::with_quote('"', name)])
+    }
+
+    /// The rowid, if the table has a hidden one.
+    pub fn rowid(&self) -> Option<Expr> {
+        self.table.def.hidden_rowid.then(|| self.column(HIDDEN_ROWID))
+    }
+
+    /// `SELECT expressions FROM target, others WHERE selection`.
+    pub fn select(
+        &self,
+        expressions: Vec<Expr>,
+        others: Vec<TableWithJoins>,
+        selection: Option<Expr>,
+    ) -> Result<Query> {
+        let mut query = *super::parse_query("SELECT 1")?;
+        let SetExpr::Select(select) = query.body.as_mut() else {
+            return Err(Error::Syntax("SELECT is not what it was".into()));
+        };
+        let named = expressions.into_iter().enumerate().map(|(i, expr)| SelectItem::ExprWithAlias {
+            expr,
+            alias: Ident::with_quote('"', format!("__{i}")),
+        });
+        select.projection = named.collect();
+        select.from = vec![self.relation.clone()];
+        select.from.extend(others);
+        select.selection = selection;
+        Ok(query)
+    }
+}
+
+/// The place of an assigned column, which may be qualified with the target's name.
+pub(super) fn assigned_column(table: &Table, name: &ObjectName) -> Result<usize> {
+    let parts = name.0.iter().map(|part| part.as_ident().map(plain_ident)).collect::<Option<Vec<_>>>();
+    match parts.as_deref() {
+        Some([column]) => table.column(column),
+        Some([qualifier, column]) if *qualifier == table.def.name => table.column(column),
+        _ => Err(Error::Invalid(format!("{name} is no column of table \"{}\"", table.def.name))),
+    }
+}
+
+/// Runs the input of a statement and gathers what it gives, within the memory for queries.
+pub(super) struct Gather {
+    pub batches: Vec<RecordBatch>,
+    pub rows: usize,
+    reservation: MemoryReservation,
+}
+
+impl Gather {
+    pub fn new(state: &StatementState, statement: &str) -> Self {
+        let pool = &state.state.runtime_env().memory_pool;
+        let reservation = MemoryConsumer::new(format!("rows of {statement}")).register(pool);
+        Gather { batches: Vec::new(), rows: 0, reservation }
+    }
+
+    pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        if batch.num_rows() > 0 {
+            self.reservation.try_grow(batch.get_array_memory_size())?;
+            self.rows += batch.num_rows();
+            self.batches.push(batch);
+        }
+        Ok(())
+    }
+
+    /// Everything that a plan gives.
+    pub async fn run(mut self, state: &StatementState, plan: &LogicalPlan) -> Result<Self> {
+        let mut stream = state.run(plan).await?;
+        while let Some(batch) = stream.next().await {
+            self.push(batch?)?;
+        }
+        Ok(self)
+    }
+}
+
+/// Checks a change and commits it. Returns the number of rows changed.
+pub(super) async fn commit(session: &Session, writer: &Writer, snapshot: Snapshot, change: Change) -> Result<u64> {
+    let work = move |inner: &Inner| {
+        let (batch, rows) = insert::prepare(inner, change, &snapshot, WriteBatch::new())?;
+        if !batch.is_empty() {
+            inner.store.commit(batch)?;
+        }
+        Ok(rows)
+    };
+    session.database.blocking(writer, work).await
+}

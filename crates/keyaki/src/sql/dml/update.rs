@@ -1,0 +1,117 @@
+//! UPDATE.
+
+use arrow::array::RecordBatch;
+use datafusion::sql::sqlparser::ast::{Assignment, AssignmentTarget, Expr, Update, UpdateTableFromKind};
+
+use super::apply::Change;
+use super::rows::Rows;
+use super::{Gather, Target, assigned_column, defaults};
+use crate::database::Table;
+use crate::session::Outcome;
+use crate::sql::assign::assign;
+use crate::sql::state::StatementState;
+use crate::{Error, Result, Session};
+
+pub(crate) async fn run(session: &Session, update: Update) -> Result<Outcome> {
+    let refuse = |refused: bool, what: &str| match refused {
+        true => Err(Error::Unsupported(format!("UPDATE … {what}"))),
+        false => Ok(()),
+    };
+    let Update {
+        update_token: _,
+        optimizer_hints: _,
+        table: relation,
+        assignments,
+        from,
+        selection,
+        returning,
+        output,
+        or,
+        order_by,
+        limit,
+    } = update;
+    refuse(returning.is_some() || output.is_some(), "RETURNING")?;
+    refuse(or.is_some(), "OR")?;
+    refuse(!order_by.is_empty() || limit.is_some(), "ORDER BY and LIMIT")?;
+    let others = match from {
+        None => Vec::new(),
+        Some(UpdateTableFromKind::AfterSet(from)) => from,
+        Some(UpdateTableFromKind::BeforeSet(_)) => return Err(Error::Unsupported("UPDATE FROM … SET".into())),
+    };
+
+    let writer = session.database.writer().await;
+    let (catalog, snapshot) = session.database.latest(&writer);
+    let state = StatementState::new(session, catalog, snapshot)?;
+    let target = Target::new(&state, &relation)?;
+    let table = target.table.clone();
+    let (assigned, values) = assignments_of(&table, assignments)?;
+    let mut expressions: Vec<Expr> = table.def.columns.iter().map(|c| target.column(&c.name)).collect();
+    expressions.extend(target.rowid());
+    expressions.extend(values);
+    let old_repeats = !others.is_empty();
+    let plan = state.plan_query(target.select(expressions, others, selection)?).await?;
+    let gathered = Gather::new(&state, "UPDATE").run(&state, &plan).await?;
+
+    let parts = gathered.batches.iter().map(|batch| old_and_new(&table, &assigned, batch));
+    let (old, new): (Vec<Rows>, Vec<Rows>) = parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+    let change = Change {
+        table,
+        old: Rows::concat(&old)?,
+        new: Rows::concat(&new)?,
+        old_repeats,
+        assigned: Some(assigned),
+    };
+    let rows = super::commit(session, &writer, state.snapshot.clone(), change).await?;
+    Ok(Outcome::rows("UPDATE", rows))
+}
+
+/// Which columns get which expressions.
+fn assignments_of(table: &Table, assignments: Vec<Assignment>) -> Result<(Vec<usize>, Vec<Expr>)> {
+    let mut columns = Vec::new();
+    let mut values = Vec::new();
+    for Assignment { target, value } in assignments {
+        match (target, value) {
+            (AssignmentTarget::ColumnName(name), value) => {
+                columns.push(assigned_column(table, &name)?);
+                values.push(value);
+            }
+            (AssignmentTarget::Tuple(names), Expr::Tuple(tuple)) if names.len() == tuple.len() => {
+                for (name, value) in names.iter().zip(tuple) {
+                    columns.push(assigned_column(table, name)?);
+                    values.push(value);
+                }
+            }
+            (AssignmentTarget::Tuple(_), value) => {
+                return Err(Error::Unsupported(format!("the assignment of {value} to several columns")));
+            }
+        }
+    }
+    if let Some((_, twice)) = columns.iter().enumerate().find(|(i, column)| columns[..*i].contains(column)) {
+        let name = &table.def.columns[*twice].name;
+        return Err(Error::Invalid(format!("column \"{name}\" is assigned twice")));
+    }
+    for (column, value) in columns.iter().zip(&mut values) {
+        if defaults::is_default(value) {
+            *value = defaults::sql(&table.def.columns[*column])?;
+        }
+    }
+    Ok((columns, values))
+}
+
+/// The rows before and after; a batch has the old columns, the rowid if there is one, and the assigned values.
+fn old_and_new(table: &Table, assigned: &[usize], batch: &RecordBatch) -> Result<(Rows, Rows)> {
+    let columns = table.def.columns.len();
+    let rowid = table.def.hidden_rowid.then(|| batch.column(columns).clone());
+    let values = columns + usize::from(table.def.hidden_rowid);
+    let old = Rows {
+        len: batch.num_rows(),
+        columns: batch.columns()[..columns].iter().cloned().map(Some).collect(),
+        rowid,
+    };
+    let mut new = old.clone();
+    for (i, &column) in assigned.iter().enumerate() {
+        let value = assign(batch.column(values + i), &table.def.name, &table.def.columns[column])?;
+        new.columns[column] = Some(value);
+    }
+    Ok((old, new))
+}

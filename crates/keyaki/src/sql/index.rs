@@ -1,0 +1,100 @@
+//! CREATE INDEX.
+
+use std::sync::Arc;
+
+use datafusion::sql::sqlparser::ast::CreateIndex;
+use keyaki_store::{KeyRange, WriteBatch};
+
+use super::ddl::{check_distinct, free_index_name, index_places, place};
+use super::names::{new_relation_name, relation_name};
+use crate::catalog::{IndexDef, Kind, put};
+use crate::database::{Catalog, Table};
+use crate::session::Outcome;
+use crate::{Error, Result, Session};
+
+pub(crate) async fn create(session: &Session, create: CreateIndex) -> Result<Outcome> {
+    let name = create.name.as_ref().map(new_relation_name).transpose()?;
+    check_plain(&create)?;
+    let database = &session.database;
+    let writer = database.writer().await;
+    let (catalog, snapshot) = database.latest(&writer);
+    let table = catalog.table(&relation_name(&create.table_name)?)?.clone();
+    let (columns, include) = columns(&table, &create)?;
+    let name = match name {
+        Some(name) => name,
+        None if create.if_not_exists => return Err(Error::Syntax("IF NOT EXISTS needs the index's name".into())),
+        None => free_index_name(&catalog, &table.def, &columns, "idx"),
+    };
+    if create.if_not_exists && catalog.index(&name).is_some() {
+        return Ok(Outcome::done("CREATE INDEX"));
+    }
+    catalog.check_free(&name)?;
+    let tree = database.store().new_tree_id();
+    let mut def = table.def.clone();
+    def.indexes.push(IndexDef { name, tree, columns, include, unique: create.unique });
+    let place = def.indexes.len() - 1;
+    let table_tree = def.tree;
+    let table = Arc::new(Table::new(def, table.statistics.clone())?);
+    let mut batch = WriteBatch::new();
+    batch.create_tree(tree, &table.index_schemas[place]);
+    put(&mut batch, Kind::Table, &table.def.name, &table.def)?;
+    let mut changed = Catalog::clone(&catalog);
+    changed.tables.insert(table.def.name.clone(), table.clone());
+    if is_empty(session, snapshot.tree(table_tree)?).await? {
+        database.commit_catalog(&writer, batch, changed).await?;
+    } else {
+        crate::load::build_index(session, &table, place, batch).await?;
+        *database.inner.catalog.write() = Arc::new(changed);
+    }
+    Ok(Outcome::done("CREATE INDEX"))
+}
+
+fn check_plain(create: &CreateIndex) -> Result<()> {
+    let refuse = |refused: bool, what: &str| match refused {
+        true => Err(Error::Unsupported(format!("CREATE INDEX … {what}"))),
+        false => Ok(()),
+    };
+    // Every field is looked at here or used above.
+    let CreateIndex {
+        name: _,
+        table_name: _,
+        using,
+        columns: _,
+        unique: _,
+        concurrently,
+        if_not_exists: _,
+        include: _,
+        nulls_distinct,
+        with,
+        predicate,
+        index_options,
+        alter_options,
+    } = create;
+    let betree = using.as_ref().is_none_or(|using| using.to_string().eq_ignore_ascii_case("betree"));
+    refuse(!betree, "USING")?;
+    refuse(*concurrently, "CONCURRENTLY")?;
+    refuse(*nulls_distinct == Some(false), "NULLS NOT DISTINCT")?;
+    refuse(!with.is_empty(), "WITH")?;
+    refuse(predicate.is_some(), "WHERE")?;
+    refuse(!index_options.is_empty() || !alter_options.is_empty(), "with options")
+}
+
+/// The indexed and the included columns.
+fn columns(table: &Table, create: &CreateIndex) -> Result<(Vec<usize>, Vec<usize>)> {
+    let names: Vec<&str> = table.def.columns.iter().map(|c| c.name.as_str()).collect();
+    let columns = index_places(&create.columns, &names)?;
+    let include = create.include.iter().map(|ident| place(ident, &names)).collect::<Result<Vec<_>>>()?;
+    check_distinct(&include, &names)?;
+    Ok((columns, include))
+}
+
+/// Whether a tree has no rows at all.
+async fn is_empty(session: &Session, view: keyaki_store::TreeView) -> Result<bool> {
+    let store = session.database.store().clone();
+    let task = tokio::task::spawn_blocking(move || {
+        let source = store.blocking();
+        let mut cursor = view.cursor(&source, KeyRange::all(), keyaki_store::Direction::Ascending);
+        keyaki_store::block_on(cursor.next()).map(|chunk| chunk.is_none())
+    });
+    Ok(task.await.map_err(|e| Error::Invalid(format!("a background task failed: {e}")))??)
+}

@@ -1,0 +1,76 @@
+//! Names: unquoted ones are folded to lower case; a relation may be qualified with our database and schema.
+
+use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
+
+use super::state::{CATALOG_NAME, SCHEMA_NAME};
+use crate::table::HIDDEN_ROWID;
+use crate::{Error, Result};
+
+/// Bytes of a name, at the most.
+const NAME_BYTES_MAX: usize = 255;
+
+/// A name as the catalog has it.
+pub(crate) fn plain_ident(ident: &Ident) -> String {
+    match ident.quote_style {
+        Some(_) => ident.value.clone(),
+        None => ident.value.to_ascii_lowercase(),
+    }
+}
+
+/// A name for something new.
+pub(crate) fn new_name(ident: &Ident) -> Result<String> {
+    let name = plain_ident(ident);
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return Err(Error::Invalid(format!("the name \"{name}\" must have 1 to {NAME_BYTES_MAX} bytes")));
+    }
+    if name == HIDDEN_ROWID || name.starts_with(super::dml::TARGET_PREFIX) {
+        return Err(Error::Invalid(format!("the name \"{name}\" is reserved")));
+    }
+    Ok(name)
+}
+
+/// The last part of a relation's name, if the parts before it name our database and schema.
+pub(crate) fn relation_ident(name: &ObjectName) -> Result<&Ident> {
+    let idents = name.0.iter().map(|part| match part {
+        ObjectNamePart::Identifier(ident) => Ok(ident),
+        ObjectNamePart::Function(_) => Err(Error::Unsupported(format!("the name {name}"))),
+    });
+    let idents = idents.collect::<Result<Vec<_>>>()?;
+    let (last, qualifiers) = idents.split_last().ok_or_else(|| Error::Invalid("an empty name".into()))?;
+    let ours = match qualifiers.iter().map(|ident| plain_ident(ident)).collect::<Vec<_>>().as_slice() {
+        [] => true,
+        [schema] => schema == SCHEMA_NAME,
+        [catalog, schema] => catalog == CATALOG_NAME && schema == SCHEMA_NAME,
+        _ => false,
+    };
+    if !ours {
+        return Err(Error::NotFound { kind: "relation", name: name.to_string() });
+    }
+    Ok(last)
+}
+
+pub(crate) fn relation_name(name: &ObjectName) -> Result<String> {
+    relation_ident(name).map(plain_ident)
+}
+
+pub(crate) fn new_relation_name(name: &ObjectName) -> Result<String> {
+    relation_ident(name).and_then(new_name)
+}
+
+/// A name as SQL text: quoted where it must be.
+pub(crate) fn quoted(name: &str) -> String {
+    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        && !is_keyword(name);
+    if plain { name.into() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+fn is_keyword(name: &str) -> bool {
+    use datafusion::sql::sqlparser::keywords::{ALL_KEYWORDS, ALL_KEYWORDS_INDEX, RESERVED_FOR_IDENTIFIER};
+    use datafusion::sql::sqlparser::keywords::{RESERVED_FOR_COLUMN_ALIAS, RESERVED_FOR_TABLE_ALIAS};
+    let Ok(place) = ALL_KEYWORDS.binary_search(&name.to_ascii_uppercase().as_str()) else { return false };
+    let keyword = ALL_KEYWORDS_INDEX[place];
+    RESERVED_FOR_IDENTIFIER.contains(&keyword)
+        || RESERVED_FOR_TABLE_ALIAS.contains(&keyword)
+        || RESERVED_FOR_COLUMN_ALIAS.contains(&keyword)
+}

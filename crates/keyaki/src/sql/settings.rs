@@ -1,0 +1,162 @@
+//! SET, SHOW and RESET: settings of the session (`keyaki.…`), of the database, and DataFusion's own.
+//!
+//! | name | values |
+//! |---|---|
+//! | `keyaki.execution` | `out_of_order`, `in_order` |
+//! | `keyaki.join` | `auto`, `index`, `scan` |
+//! | `keyaki.durability` | `full`, `normal`, `off`; of the whole database, until it is closed |
+//! | `datafusion.execution.…`, `datafusion.optimizer.…`, `datafusion.explain.…` | as DataFusion documents them |
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, StringViewArray};
+use arrow::datatypes::{DataType, Field, Schema};
+use datafusion::common::config::ConfigOptions;
+use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::prelude::SessionConfig;
+use datafusion::sql::sqlparser::ast::{Expr, Ident, ObjectName, Reset, ResetStatement, Set, Value};
+use keyaki_store::Durability;
+
+use super::names::plain_ident;
+use crate::session::Outcome;
+use crate::{Error, ExecutionMode, JoinMode, Result, Session};
+
+const EXECUTION: &str = "keyaki.execution";
+const JOIN: &str = "keyaki.join";
+const DURABILITY: &str = "keyaki.durability";
+/// The parts of DataFusion's configuration that do not touch correctness.
+const OPEN_PREFIXES: [&str; 3] = ["datafusion.execution.", "datafusion.optimizer.", "datafusion.explain."];
+
+/// What the session changed in DataFusion's configuration.
+pub(crate) fn apply_overrides(session: &Session, mut config: SessionConfig) -> Result<SessionConfig> {
+    for (name, value) in session.overrides.lock().iter() {
+        config.options_mut().set(name, value)?;
+    }
+    Ok(config)
+}
+
+pub(crate) fn set(session: &Session, set: Set) -> Result<Outcome> {
+    let Set::SingleAssignment { scope: None, hivevar: false, variable, values } = set else {
+        return Err(Error::Unsupported(format!("{set}")));
+    };
+    let name = setting_name(&variable);
+    let [value] = values.as_slice() else {
+        return Err(Error::Invalid(format!("SET {name} takes one value")));
+    };
+    assign(session, &name, &value_text(value)?)?;
+    Ok(Outcome::done("SET"))
+}
+
+fn assign(session: &Session, name: &str, value: &str) -> Result<()> {
+    let wrong = |names: &str| {
+        Error::Invalid(format!("'{value}' is no value of {name}; possible are {}", names.trim_end().replace(' ', ", ")))
+    };
+    match name {
+        EXECUTION => session.settings.lock().execution = value.parse::<ExecutionMode>().map_err(wrong)?,
+        JOIN => session.settings.lock().join = value.parse::<JoinMode>().map_err(wrong)?,
+        DURABILITY => {
+            let durability = parse_durability(value).ok_or_else(|| wrong("'full' 'normal' 'off'"))?;
+            let inner = &session.database.inner;
+            let mut current = inner.durability.lock();
+            inner.store.set_durability(durability);
+            *current = durability;
+        }
+        _ if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
+            // Refused now if it would be refused later.
+            apply_overrides(session, SessionConfig::new())?.options_mut().set(name, value)?;
+            session.overrides.lock().push((name.into(), value.into()));
+        }
+        _ => return Err(unknown(name)),
+    }
+    Ok(())
+}
+
+pub(crate) fn reset(session: &Session, statement: &ResetStatement) -> Result<Outcome> {
+    match &statement.reset {
+        Reset::ALL => {
+            *session.settings.lock() = crate::Settings::default();
+            session.overrides.lock().clear();
+        }
+        Reset::ConfigurationParameter(name) => match setting_name(name).as_str() {
+            EXECUTION => session.settings.lock().execution = ExecutionMode::default(),
+            JOIN => session.settings.lock().join = JoinMode::default(),
+            name if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
+                session.overrides.lock().retain(|(known, _)| known != name);
+            }
+            name => return Err(unknown(name)),
+        },
+    }
+    Ok(Outcome::done("RESET"))
+}
+
+pub(crate) fn show(session: &Session, variable: &[Ident]) -> Result<Outcome> {
+    let name = variable.iter().map(plain_ident).collect::<Vec<_>>().join(".");
+    let all = all(session)?;
+    let rows: Vec<(String, String)> = match name.as_str() {
+        "all" => all,
+        _ => all.into_iter().filter(|(known, _)| *known == name).collect(),
+    };
+    if rows.is_empty() {
+        return Err(unknown(&name));
+    }
+    let names: ArrayRef = Arc::new(StringViewArray::from_iter_values(rows.iter().map(|r| &r.0)));
+    let values: ArrayRef = Arc::new(StringViewArray::from_iter_values(rows.iter().map(|r| &r.1)));
+    let field = |name: &str| Field::new(name, DataType::Utf8View, false);
+    let schema = Arc::new(Schema::new(vec![field("name"), field("value")]));
+    let batch = RecordBatch::try_new(schema.clone(), vec![names, values]).map_err(datafusion::error::DataFusionError::from)?;
+    Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(vec![batch], schema, None)?)))
+}
+
+/// Every setting and its value, by name.
+fn all(session: &Session) -> Result<Vec<(String, String)>> {
+    let settings = session.settings();
+    let durability = match *session.database.inner.durability.lock() {
+        Durability::Full => "full",
+        Durability::Normal => "normal",
+        Durability::Off => "off",
+    };
+    let config = apply_overrides(session, session.database.inner.base_state.config().clone())?;
+    let open = |name: &str| OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    let options: &ConfigOptions = config.options();
+    let mut all: Vec<(String, String)> = options
+        .entries()
+        .into_iter()
+        .filter(|entry| open(&entry.key))
+        .map(|entry| (entry.key, entry.value.unwrap_or_default()))
+        .collect();
+    all.push((EXECUTION.into(), settings.execution.to_string()));
+    all.push((JOIN.into(), settings.join.to_string()));
+    all.push((DURABILITY.into(), durability.into()));
+    all.sort();
+    Ok(all)
+}
+
+fn parse_durability(value: &str) -> Option<Durability> {
+    match value.to_ascii_lowercase().as_str() {
+        "full" => Some(Durability::Full),
+        "normal" => Some(Durability::Normal),
+        "off" => Some(Durability::Off),
+        _ => None,
+    }
+}
+
+fn unknown(name: &str) -> Error {
+    Error::NotFound { kind: "setting", name: name.into() }
+}
+
+fn setting_name(name: &ObjectName) -> String {
+    name.to_string().to_ascii_lowercase().replace('"', "")
+}
+
+fn value_text(value: &Expr) -> Result<String> {
+    match value {
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => Ok(text.clone()),
+            Value::Number(number, _) => Ok(number.to_string()),
+            Value::Boolean(value) => Ok(value.to_string()),
+            other => Err(Error::Invalid(format!("{other} is no value of a setting"))),
+        },
+        Expr::Identifier(ident) => Ok(ident.value.clone()),
+        other => Err(Error::Invalid(format!("{other} is no value of a setting"))),
+    }
+}

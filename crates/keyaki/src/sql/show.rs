@@ -1,0 +1,43 @@
+//! Definitions as SQL: what `CREATE` statement would make them again.
+
+use super::names::quoted;
+use crate::catalog::{IndexDef, TableDef, ViewDef};
+
+pub(crate) fn create_table(def: &TableDef) -> String {
+    let mut items: Vec<String> = Vec::new();
+    for (i, column) in def.columns.iter().enumerate() {
+        let mut item = format!("{} {}", quoted(&column.name), column.ty);
+        if def.primary_key == [i] {
+            item.push_str(" PRIMARY KEY");
+        } else if !column.nullable && !def.primary_key.contains(&i) {
+            item.push_str(" NOT NULL");
+        }
+        if let Some(default) = &column.default {
+            item.push_str(" DEFAULT ");
+            item.push_str(default);
+        }
+        items.push(item);
+    }
+    if def.primary_key.len() > 1 {
+        items.push(format!("PRIMARY KEY ({})", column_list(def, &def.primary_key)));
+    }
+    format!("CREATE TABLE {} (\n    {}\n)", quoted(&def.name), items.join(",\n    "))
+}
+
+pub(crate) fn create_index(table: &TableDef, index: &IndexDef) -> String {
+    let unique = if index.unique { "UNIQUE " } else { "" };
+    let columns = column_list(table, &index.columns);
+    let mut sql = format!("CREATE {unique}INDEX {} ON {} ({columns})", quoted(&index.name), quoted(&table.name));
+    if !index.include.is_empty() {
+        sql.push_str(&format!(" INCLUDE ({})", column_list(table, &index.include)));
+    }
+    sql
+}
+
+pub(crate) fn create_view(view: &ViewDef) -> String {
+    format!("CREATE VIEW {} AS {}", quoted(&view.name), view.sql)
+}
+
+pub(crate) fn column_list(def: &TableDef, columns: &[usize]) -> String {
+    columns.iter().map(|&c| quoted(&def.columns[c].name)).collect::<Vec<_>>().join(", ")
+}

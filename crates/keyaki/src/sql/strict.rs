@@ -1,0 +1,62 @@
+//! Refuses what DataFusion would silently leave out of a query.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{Query, Select, SetExpr, Statement, TableFactor, Visit, Visitor};
+
+use crate::{Error, Result};
+
+/// # Errors
+/// `Unsupported`, naming the clause.
+pub(crate) fn check(statement: &Statement) -> Result<()> {
+    match statement.visit(&mut Strict) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(what) => Err(Error::Unsupported(what)),
+    }
+}
+
+struct Strict;
+
+fn refuse_if(refused: bool, what: impl Into<String>) -> ControlFlow<String> {
+    if refused { ControlFlow::Break(what.into()) } else { ControlFlow::Continue(()) }
+}
+
+impl Visitor for Strict {
+    type Break = String;
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<String> {
+        refuse_if(!query.locks.is_empty(), "FOR UPDATE and FOR SHARE")?;
+        refuse_if(query.for_clause.is_some(), "FOR XML and FOR JSON")?;
+        refuse_if(query.settings.is_some() || query.format_clause.is_some(), "SETTINGS and FORMAT of a query")?;
+        let writes = matches!(
+            *query.body,
+            SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_)
+        );
+        refuse_if(writes, "INSERT, UPDATE, DELETE and MERGE inside of a query")?;
+        if let Some(fetch) = &query.fetch {
+            refuse_if(fetch.with_ties || fetch.percent, "FETCH … WITH TIES and FETCH … PERCENT")?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<String> {
+        refuse_if(select.into.is_some(), "SELECT INTO (use CREATE TABLE … AS)")?;
+        refuse_if(select.top.is_some(), "TOP (use LIMIT)")?;
+        refuse_if(select.prewhere.is_some(), "PREWHERE")?;
+        refuse_if(!select.lateral_views.is_empty(), "LATERAL VIEW")?;
+        refuse_if(!select.connect_by.is_empty(), "CONNECT BY")
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<String> {
+        match factor {
+            TableFactor::Table { sample, version, partitions, with_hints, index_hints, .. } => {
+                refuse_if(sample.is_some(), "TABLESAMPLE")?;
+                refuse_if(version.is_some(), "FOR SYSTEM_TIME")?;
+                refuse_if(!partitions.is_empty(), "PARTITION")?;
+                refuse_if(!with_hints.is_empty() || !index_hints.is_empty(), "hints for tables")
+            }
+            TableFactor::Derived { sample, .. } => refuse_if(sample.is_some(), "TABLESAMPLE"),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}

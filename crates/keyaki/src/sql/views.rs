@@ -1,0 +1,166 @@
+//! CREATE VIEW and DROP VIEW. A view is a stored SELECT, planned anew wherever it is used.
+
+use std::sync::Arc;
+
+use datafusion::sql::parser::Statement as DfStatement;
+use datafusion::sql::sqlparser::ast::{CreateView, Query, Statement};
+use keyaki_store::WriteBatch;
+
+use super::names::{new_name, new_relation_name, quoted, relation_name};
+use super::state::StatementState;
+use crate::catalog::{Kind, ViewDef, put, remove};
+use crate::database::Catalog;
+use crate::session::Outcome;
+use crate::{Error, Result, Session};
+
+pub(crate) async fn create(session: &Session, create: CreateView) -> Result<Outcome> {
+    let name = new_relation_name(&create.name)?;
+    check_plain(&create)?;
+    let database = &session.database;
+    let writer = database.writer().await;
+    let (catalog, snapshot) = database.latest(&writer);
+    if create.if_not_exists && catalog.views.contains_key(&name) {
+        return Ok(Outcome::done("CREATE VIEW"));
+    }
+    if !(create.or_replace && catalog.views.contains_key(&name)) {
+        catalog.check_free(&name)?;
+    }
+    let sql = definition(&create)?;
+    let state = StatementState::new(session, catalog.clone(), snapshot)?;
+    check_no_cycle(&state, &name, &create.query)?;
+    let plan = state.plan(Statement::Query(super::parse_query(&sql)?)).await?;
+    check_columns(&name, plan.schema().inner())?;
+    let view = ViewDef { name: name.clone(), sql };
+    let mut batch = WriteBatch::new();
+    put(&mut batch, Kind::View, &name, &view)?;
+    let mut changed = Catalog::clone(&catalog);
+    changed.views.insert(name, Arc::new(view));
+    database.commit_catalog(&writer, batch, changed).await?;
+    Ok(Outcome::done("CREATE VIEW"))
+}
+
+/// Only what is in the definition, and nothing else, may have been asked for.
+fn check_plain(create: &CreateView) -> Result<()> {
+    let mut plain = create.clone();
+    plain.or_replace = false;
+    plain.if_not_exists = false;
+    plain.name_before_not_exists = false;
+    let expected = CreateView {
+        or_alter: false,
+        or_replace: false,
+        materialized: false,
+        secure: false,
+        name: create.name.clone(),
+        name_before_not_exists: false,
+        columns: create.columns.clone(),
+        query: create.query.clone(),
+        options: datafusion::sql::sqlparser::ast::CreateTableOptions::None,
+        cluster_by: Vec::new(),
+        comment: None,
+        with_no_schema_binding: false,
+        if_not_exists: false,
+        temporary: false,
+        copy_grants: false,
+        to: None,
+        params: None,
+    };
+    if plain != expected {
+        return Err(Error::Unsupported(format!("this form of CREATE VIEW: {create}")));
+    }
+    match create.columns.iter().any(|c| c.data_type.is_some() || c.options.is_some()) {
+        true => Err(Error::Unsupported("types and options of a view's columns".into())),
+        false => Ok(()),
+    }
+}
+
+/// The SELECT, under the column names that were given.
+fn definition(create: &CreateView) -> Result<String> {
+    if create.columns.is_empty() {
+        return Ok(create.query.to_string());
+    }
+    let names = create.columns.iter().map(|c| new_name(&c.name).map(|name| quoted(&name)));
+    let names = names.collect::<Result<Vec<_>>>()?.join(", ");
+    Ok(format!("SELECT * FROM ({}) AS \"view\" ({names})", create.query))
+}
+
+fn check_columns(view: &str, schema: &arrow::datatypes::SchemaRef) -> Result<()> {
+    for (i, field) in schema.fields().iter().enumerate() {
+        if schema.fields()[..i].iter().any(|other| other.name() == field.name()) {
+            return Err(Error::Invalid(format!("view \"{view}\" would have two columns \"{}\"", field.name())));
+        }
+    }
+    Ok(())
+}
+
+/// A view that replaces another must not use itself, directly or through others.
+fn check_no_cycle(state: &StatementState, name: &str, query: &Query) -> Result<()> {
+    let mut open = vec![query.clone()];
+    let mut seen = std::collections::BTreeSet::new();
+    while let Some(query) = open.pop() {
+        let statement = DfStatement::Statement(Box::new(Statement::Query(Box::new(query))));
+        for used in state.relations_used(&statement)? {
+            if used == name {
+                return Err(Error::Invalid(format!("view \"{name}\" would use itself")));
+            }
+            if let Some(view) = state.catalog.views.get(&used)
+                && seen.insert(used)
+            {
+                open.push(*super::parse_query(&view.sql)?);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Views that use the table or view `name` directly.
+pub(crate) fn users(state: &StatementState, name: &str) -> Result<Vec<String>> {
+    let mut users = Vec::new();
+    for view in state.catalog.views.values() {
+        let statement = DfStatement::Statement(Box::new(Statement::Query(super::parse_query(&view.sql)?)));
+        if state.relations_used(&statement)?.iter().any(|used| used == name) {
+            users.push(view.name.clone());
+        }
+    }
+    Ok(users)
+}
+
+pub(crate) async fn drop(
+    session: &Session,
+    names: &[datafusion::sql::sqlparser::ast::ObjectName],
+    if_exists: bool,
+) -> Result<Outcome> {
+    let database = &session.database;
+    let writer = database.writer().await;
+    let (catalog, snapshot) = database.latest(&writer);
+    let mut changed = Catalog::clone(&catalog);
+    let mut batch = WriteBatch::new();
+    let mut dropped = Vec::new();
+    for name in names {
+        let name = relation_name(name)?;
+        match changed.views.remove(&name) {
+            Some(_) => remove(&mut batch, Kind::View, &name)?,
+            None if changed.tables.contains_key(&name) => {
+                return Err(Error::Invalid(format!("\"{name}\" is a table; use DROP TABLE")));
+            }
+            None if if_exists => {}
+            None => return Err(Error::NotFound { kind: "view", name }),
+        }
+        dropped.push(name);
+    }
+    check_unused(&StatementState::new(session, catalog, snapshot)?, &dropped)?;
+    if !batch.is_empty() {
+        database.commit_removal(&writer, batch, changed).await?;
+    }
+    Ok(Outcome::done("DROP VIEW"))
+}
+
+/// # Errors
+/// If a view that stays uses what is to be dropped.
+pub(crate) fn check_unused(state: &StatementState, dropped: &[String]) -> Result<()> {
+    for name in dropped {
+        if let Some(user) = users(state, name)?.into_iter().find(|user| !dropped.contains(user)) {
+            return Err(Error::Invalid(format!("\"{name}\" cannot be dropped: view \"{user}\" uses it")));
+        }
+    }
+    Ok(())
+}
