@@ -162,7 +162,8 @@ impl Catalog {
     }
 
     fn decode(documents: &BTreeMap<String, Vec<u8>>) -> Result<Catalog> {
-        let format: Option<Format> = documents.get(&Kind::Meta.key("format")).map(|d| parse("meta/format", d)).transpose()?;
+        let format: Option<Format> =
+            documents.get(&Kind::Meta.key("format")).map(|d| parse("meta/format", d)).transpose()?;
         match format {
             Some(Format { version: FORMAT }) => {}
             Some(Format { version }) => {
@@ -177,8 +178,7 @@ impl Catalog {
             if key.starts_with("table/") {
                 let def: TableDef = parse(key, document)?;
                 let statistics = documents.get(&Kind::Statistics.key(&def.name));
-                let statistics: Option<TableStatistics> =
-                    statistics.map(|d| parse("statistics", d)).transpose()?;
+                let statistics: Option<TableStatistics> = statistics.map(|d| parse("statistics", d)).transpose()?;
                 catalog.tables.insert(def.name.clone(), Arc::new(Table::new(def, statistics.map(Arc::new))?));
             } else if key.starts_with("view/") {
                 let view: ViewDef = parse(key, document)?;

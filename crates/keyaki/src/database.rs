@@ -12,10 +12,11 @@ use std::sync::Arc;
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use datafusion::execution::SessionState;
+use futures::FutureExt;
 use keyaki_device::Device;
 use keyaki_device::calibrate::Calibration;
 use keyaki_exec::Executor;
-use keyaki_store::{Direction, Durability, KeyRange, Snapshot, Store, TreeId, WriteBatch, block_on};
+use keyaki_store::{Direction, Durability, KeyRange, Loaded, Snapshot, Store, TreeId, WriteBatch, block_on};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::OwnedMutexGuard;
 
@@ -215,12 +216,14 @@ impl Database {
         infos.collect()
     }
 
-    /// Columns of a table: (name, SQL type text).
-    ///
-    /// # Errors
-    /// `NotFound`; `Invalid` for a view, whose columns [`Session::columns`] finds.
+    /// Columns of a table or view: (name, SQL type text).
     pub fn columns(&self, table: &str) -> Result<Vec<(String, String)>> {
         let catalog = self.inner.catalog.read().clone();
+        if catalog.views.contains_key(table) {
+            let planned = sql::view_columns(&self.session(), table).now_or_never();
+            return planned
+                .unwrap_or_else(|| Err(Error::Invalid(format!("view \"{table}\" cannot be planned at once"))));
+        }
         let table = catalog.table(table)?;
         Ok(table.def.columns.iter().map(|c| (c.name.clone(), c.ty.to_string())).collect())
     }
@@ -289,6 +292,24 @@ impl Database {
         self.blocking(writer, move |inner| {
             inner.store.commit(batch)?;
             *inner.catalog.write() = Arc::new(catalog);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Makes bulk-loaded rows part of their trees, together with `batch`, then shows `catalog`, if there is a new one.
+    pub(crate) async fn install(
+        &self,
+        writer: &Writer,
+        batch: WriteBatch,
+        loaded: Vec<(TreeId, Loaded)>,
+        catalog: Option<Catalog>,
+    ) -> Result<()> {
+        self.blocking(writer, move |inner| {
+            inner.store.install(batch, loaded)?;
+            if let Some(catalog) = catalog {
+                *inner.catalog.write() = Arc::new(catalog);
+            }
             Ok(())
         })
         .await

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -19,7 +20,7 @@ pub enum Error {
     Syntax(String),
     /// Planning or execution in DataFusion failed.
     #[error("{}", .0.strip_backtrace())]
-    DataFusion(#[from] DataFusionError),
+    DataFusion(#[source] DataFusionError),
     #[error("{kind} \"{name}\" does not exist")]
     NotFound { kind: &'static str, name: String },
     #[error("{kind} \"{name}\" already exists")]
@@ -50,5 +51,35 @@ impl From<Error> for DataFusionError {
             Error::DataFusion(inner) => inner,
             other => DataFusionError::External(Box::new(other)),
         }
+    }
+}
+
+impl From<DataFusionError> for Error {
+    /// Finds our own error again, if it went through DataFusion.
+    fn from(error: DataFusionError) -> Self {
+        match error {
+            DataFusionError::External(inner) => match inner.downcast::<Error>() {
+                Ok(own) => *own,
+                Err(inner) => Error::DataFusion(DataFusionError::External(inner)),
+            },
+            DataFusionError::ArrowError(arrow, backtrace) => match *arrow {
+                ArrowError::ExternalError(inner) => match inner.downcast::<DataFusionError>() {
+                    Ok(inner) => Error::from(*inner),
+                    Err(inner) => Error::from(DataFusionError::External(inner)),
+                },
+                arrow => Error::DataFusion(DataFusionError::ArrowError(Box::new(arrow), backtrace)),
+            },
+            DataFusionError::Context(_, inner) if has_own(&inner) => Error::from(*inner),
+            other => Error::DataFusion(other),
+        }
+    }
+}
+
+/// Whether an error of ours is at the bottom.
+fn has_own(error: &DataFusionError) -> bool {
+    match error {
+        DataFusionError::External(inner) => inner.is::<Error>(),
+        DataFusionError::Context(_, inner) => has_own(inner),
+        _ => false,
     }
 }

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use datafusion::sql::sqlparser::ast::{
-    CharacterLength, DataType as SqlDataType, ExactNumberInfo, TimezoneInfo, ObjectName,
+    CharacterLength, DataType as SqlDataType, ExactNumberInfo, ObjectName, TimezoneInfo,
 };
 use keyaki_store::ColumnType;
 
@@ -111,7 +111,11 @@ pub fn from_sql(ty: &SqlDataType) -> Result<SqlType> {
         T::DoublePrecision | T::Float8 | T::Float64 | T::Double(ExactNumberInfo::None) => ColumnType::Float64,
         T::Float(ExactNumberInfo::None) => ColumnType::Float64,
         T::Float(ExactNumberInfo::Precision(bits @ 1..=53)) => {
-            if *bits <= 24 { ColumnType::Float32 } else { ColumnType::Float64 }
+            if *bits <= 24 {
+                ColumnType::Float32
+            } else {
+                ColumnType::Float64
+            }
         }
         T::Numeric(info) | T::Decimal(info) | T::Dec(info) => decimal(info)?,
         T::Text | T::String(None) | T::Clob(None) => ColumnType::Text,
@@ -148,10 +152,14 @@ fn decimal(info: &ExactNumberInfo) -> Result<ColumnType> {
         ExactNumberInfo::PrecisionAndScale(precision, scale) => (precision, scale),
     };
     if !(1..=DECIMAL_DIGITS_MAX).contains(&precision) {
-        return Err(Error::Unsupported(format!("DECIMAL of {precision} digits: 1 to {DECIMAL_DIGITS_MAX} are possible")));
+        return Err(Error::Unsupported(format!(
+            "DECIMAL of {precision} digits: 1 to {DECIMAL_DIGITS_MAX} are possible"
+        )));
     }
     if scale < 0 || scale as u64 > precision {
-        return Err(Error::Unsupported(format!("DECIMAL({precision},{scale}): the scale must be from 0 to {precision}")));
+        return Err(Error::Unsupported(format!(
+            "DECIMAL({precision},{scale}): the scale must be from 0 to {precision}"
+        )));
     }
     Ok(ColumnType::Decimal { precision: precision as u8, scale: scale as i8 })
 }

@@ -9,7 +9,7 @@ use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 
-use crate::database::Table;
+use crate::database::{Catalog, Table, Writer};
 use crate::{Error, Result, Session};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,9 +31,10 @@ impl Origin for NoOrigin {
 }
 
 /// Adds all rows of `rows` (the table's columns in table order, with exactly their Arrow types) to the table, or none.
-/// Checks NOT NULL, lengths, primary key and unique indexes. The caller holds the writer lock.
+/// Checks NOT NULL, lengths, primary key and unique indexes. Installs by [`crate::Database::install`].
 pub(crate) async fn insert_stream(
     _session: &Session,
+    _writer: &Writer,
     _table: &Arc<Table>,
     _rows: SendableRecordBatchStream,
     _origin: Arc<dyn Origin>,
@@ -43,12 +44,15 @@ pub(crate) async fn insert_stream(
 
 /// Writes the tree of a new index (`index`: its place in `table.def.indexes` and `table.index_schemas`; `table` is the
 /// definition with the index, which the catalog does not yet show) from the rows of the table, and installs it together
-/// with `batch` (which creates the tree and stores the definition). The caller holds the writer lock.
+/// with `batch` (which creates the tree and stores the definition) and `catalog` (which shows it) by
+/// [`crate::Database::install`].
 pub(crate) async fn build_index(
     _session: &Session,
+    _writer: &Writer,
     _table: &Arc<Table>,
     _index: usize,
     _batch: keyaki_store::WriteBatch,
+    _catalog: Catalog,
 ) -> Result<()> {
     Err(Error::Unsupported("bulk loads".into()))
 }

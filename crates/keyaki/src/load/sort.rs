@@ -213,7 +213,8 @@ mod tests {
 
     fn sort(input: &[Row], push_rows: usize, budget: usize) -> Vec<Row> {
         let schema = batch(&[]).schema();
-        let mut sorter = Sorter::new(schema.clone(), 2, budget, SpillDir::new(&std::env::temp_dir())).expect("a sorter");
+        let mut sorter =
+            Sorter::new(schema.clone(), 2, budget, SpillDir::new(&std::env::temp_dir())).expect("a sorter");
         for rows in input.chunks(push_rows) {
             sorter.push(&batch(rows)).expect("push");
         }

@@ -101,8 +101,7 @@ fn is_assignable(source: &DataType, target: ColumnType) -> bool {
         D::Null | D::Utf8 | D::LargeUtf8 | D::Utf8View => true,
         D::Boolean => matches!(target, C::Boolean | C::Text),
         source if source.is_numeric() => {
-            is_integer(target)
-                || matches!(target, C::Float32 | C::Float64 | C::Decimal { .. } | C::Text)
+            is_integer(target) || matches!(target, C::Float32 | C::Float64 | C::Decimal { .. } | C::Text)
         }
         D::Date32 | D::Date64 | D::Timestamp(..) => matches!(target, C::Date | C::Timestamp { .. } | C::Text),
         D::Binary | D::LargeBinary | D::BinaryView | D::FixedSizeBinary(_) => target == C::Bytes,
@@ -222,7 +221,10 @@ mod tests {
     #[test]
     fn numbers_are_rounded_and_never_wrap() {
         let floats = || Float64Array::from(vec![Some(1.5), Some(2.5), None, Some(-1.4)]);
-        assert_eq!(to(ColumnType::Int16, floats()).unwrap().as_primitive::<arrow::datatypes::Int16Type>().values()[..2], [2, 2]);
+        assert_eq!(
+            to(ColumnType::Int16, floats()).unwrap().as_primitive::<arrow::datatypes::Int16Type>().values()[..2],
+            [2, 2]
+        );
         let decimals = Decimal128Array::from(vec![150, 249, -250]).with_precision_and_scale(10, 2).unwrap();
         let whole = to(ColumnType::Int64, decimals).unwrap();
         assert_eq!(whole.as_primitive::<arrow::datatypes::Int64Type>().values()[..], [2, 2, -3]);

@@ -113,7 +113,12 @@ async fn create_table_as(
             Some(ident) => new_name(ident)?,
             None => new_name(&Ident::with_quote('"', field.name()))?,
         };
-        design.push(ColumnDef { name, ty: types::from_arrow(field.data_type())?.into(), nullable: true, default: None })?;
+        design.push(ColumnDef {
+            name,
+            ty: types::from_arrow(field.data_type())?.into(),
+            nullable: true,
+            default: None,
+        })?;
     }
     let def = design.finish(session, &state.catalog)?;
     let rows = super::dml::insert::create_as(session, &writer, &state, def, &plan).await?;

@@ -43,8 +43,7 @@ pub(crate) async fn create(session: &Session, create: CreateIndex) -> Result<Out
     if is_empty(session, snapshot.tree(table_tree)?).await? {
         database.commit_catalog(&writer, batch, changed).await?;
     } else {
-        crate::load::build_index(session, &table, place, batch).await?;
-        *database.inner.catalog.write() = Arc::new(changed);
+        crate::load::build_index(session, &writer, &table, place, batch, changed).await?;
     }
     Ok(Outcome::done("CREATE INDEX"))
 }

@@ -103,7 +103,8 @@ pub(crate) fn show(session: &Session, variable: &[Ident]) -> Result<Outcome> {
     let values: ArrayRef = Arc::new(StringViewArray::from_iter_values(rows.iter().map(|r| &r.1)));
     let field = |name: &str| Field::new(name, DataType::Utf8View, false);
     let schema = Arc::new(Schema::new(vec![field("name"), field("value")]));
-    let batch = RecordBatch::try_new(schema.clone(), vec![names, values]).map_err(datafusion::error::DataFusionError::from)?;
+    let batch =
+        RecordBatch::try_new(schema.clone(), vec![names, values]).map_err(datafusion::error::DataFusionError::from)?;
     Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(vec![batch], schema, None)?)))
 }
 

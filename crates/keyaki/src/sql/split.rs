@@ -105,7 +105,7 @@ fn is_unterminated(error: &TokenizerError) -> bool {
     message.contains("untermin") || message.contains("unexpected eof") || message.contains("before eof")
 }
 
-fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>, TokenizerError> {
+fn tokenize(sql: &str) -> std::result::Result<Vec<TokenWithSpan>, TokenizerError> {
     Tokenizer::new(&DIALECT, sql).tokenize_with_location()
 }
 
@@ -155,7 +155,10 @@ mod tests {
         assert_eq!(texts(""), Vec::<&str>::new());
         assert_eq!(texts(" ;; -- nothing\n ;"), Vec::<&str>::new());
         assert_eq!(texts("SELECT 1; SELECT 2"), ["SELECT 1", "SELECT 2"]);
-        assert_eq!(texts("SELECT ';', \"a;b\" /* ; */ ;\n-- c;\n SELECT $$;$$;"), ["SELECT ';', \"a;b\"", "SELECT $$;$$"]);
+        assert_eq!(
+            texts("SELECT ';', \"a;b\" /* ; */ ;\n-- c;\n SELECT $$;$$;"),
+            ["SELECT ';', \"a;b\"", "SELECT $$;$$"]
+        );
         assert_eq!(texts("SELECT 'größe\n;é';\r\nSELECT 'ü' -- x"), ["SELECT 'größe\n;é'", "SELECT 'ü'"]);
     }
 

@@ -11,7 +11,6 @@ use datafusion::catalog::{
 };
 use datafusion::common::TableReference;
 use datafusion::datasource::ViewTable;
-use datafusion::error::DataFusionError;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
@@ -163,7 +162,9 @@ impl StatementState {
         }
         let Some(view) = self.catalog.views.get(name) else { return Ok(()) };
         if depth >= VIEW_DEPTH_MAX {
-            return Err(Error::Invalid(format!("view \"{name}\": more than {VIEW_DEPTH_MAX} views that use one another")));
+            return Err(Error::Invalid(format!(
+                "view \"{name}\": more than {VIEW_DEPTH_MAX} views that use one another"
+            )));
         }
         let query = super::parse_query(&view.sql)?;
         let failed = |error: Error| Error::Invalid(format!("view \"{name}\": {error}"));
@@ -202,7 +203,7 @@ impl SchemaProvider for StatementSchema {
     fn table_names(&self) -> Vec<String> {
         self.catalog.tables.keys().chain(self.catalog.views.keys()).cloned().collect()
     }
-    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
+    async fn table(&self, name: &str) -> datafusion::error::Result<Option<Arc<dyn TableProvider>>> {
         if let Some(table) = self.extra.read().get(name) {
             return Ok(Some(table.clone()));
         }

@@ -38,9 +38,7 @@ impl Filter for ExprFilter {
 use arrow::array::Array;
 
 /// The columns (by index) that `expr` uses, ascending, and `expr` over a batch of just these.
-pub(crate) fn compact(
-    expr: Arc<dyn PhysicalExpr>,
-) -> datafusion::error::Result<(Vec<usize>, Arc<dyn PhysicalExpr>)> {
+pub(crate) fn compact(expr: Arc<dyn PhysicalExpr>) -> datafusion::error::Result<(Vec<usize>, Arc<dyn PhysicalExpr>)> {
     let mut used: Vec<usize> = collect_columns(&expr).iter().map(Column::index).collect();
     used.sort_unstable();
     used.dedup();

@@ -116,9 +116,11 @@ impl Table {
     }
 
     pub fn column(&self, name: &str) -> Result<usize> {
-        self.def.columns.iter().position(|c| c.name == name).ok_or_else(|| {
-            Error::Invalid(format!("column \"{name}\" of table \"{}\" does not exist", self.def.name))
-        })
+        self.def
+            .columns
+            .iter()
+            .position(|c| c.name == name)
+            .ok_or_else(|| Error::Invalid(format!("column \"{name}\" of table \"{}\" does not exist", self.def.name)))
     }
 }
 
@@ -145,7 +147,8 @@ fn table_schema(def: &TableDef) -> Schema {
 
 fn tree_columns(def: &TableDef) -> Vec<usize> {
     let mut next = if def.hidden_rowid { 1 } else { def.primary_key.len() };
-    let keys: HashMap<usize, usize> = def.primary_key.iter().enumerate().map(|(place, &column)| (column, place)).collect();
+    let keys: HashMap<usize, usize> =
+        def.primary_key.iter().enumerate().map(|(place, &column)| (column, place)).collect();
     (0..def.columns.len())
         .map(|column| {
             keys.get(&column).copied().unwrap_or_else(|| {
@@ -164,7 +167,8 @@ fn check(def: &TableDef) -> Result<()> {
     let indexes_ok = def.indexes.iter().all(|i| {
         known(&i.columns) && known(&i.include) && !i.columns.is_empty() && distinct(&i.columns) && distinct(&i.include)
     });
-    let key_ok = known(&def.primary_key) && distinct(&def.primary_key) && def.hidden_rowid == def.primary_key.is_empty();
+    let key_ok =
+        known(&def.primary_key) && distinct(&def.primary_key) && def.hidden_rowid == def.primary_key.is_empty();
     if columns == 0 || !key_ok || !indexes_ok {
         return Err(Error::Invalid(format!("the definition of table \"{}\" in the catalog is inconsistent", def.name)));
     }

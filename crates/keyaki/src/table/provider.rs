@@ -68,13 +68,7 @@ impl KeyakiTable {
         (column < self.table.def.columns.len()).then_some(column)
     }
 
-    fn candidate(
-        &self,
-        name: &str,
-        tree: u32,
-        columns: Vec<Option<usize>>,
-        filters: &[Expr],
-    ) -> Result<Candidate> {
+    fn candidate(&self, name: &str, tree: u32, columns: Vec<Option<usize>>, filters: &[Expr]) -> Result<Candidate> {
         let view = self.snapshot.tree(tree).map_err(crate::Error::from)?;
         let resolve = |column: &Column| {
             let column = self.table_column(self.resolve(column)?);
@@ -92,7 +86,8 @@ impl KeyakiTable {
         for (i, index) in def.indexes.iter().enumerate() {
             let columns = self.table.index_columns(i);
             if needed.iter().all(|column| columns.contains(column)) {
-                let candidate = self.candidate(&format!("{}.{}", def.name, index.name), index.tree, columns, filters)?;
+                let candidate =
+                    self.candidate(&format!("{}.{}", def.name, index.name), index.tree, columns, filters)?;
                 if candidate.estimate.bytes < best.estimate.bytes {
                     best = candidate;
                 }

@@ -19,9 +19,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::utils::conjunction_opt;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
-use datafusion::physical_plan::execution_plan::{
-    Boundedness, EmissionType, ReplaceChildrenOptions, SchedulingType,
-};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions, SchedulingType};
 use datafusion::physical_plan::expressions::Column;
 use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation, PushedDown,
@@ -262,7 +260,8 @@ impl ExecutionPlan for ScanExec {
         // A limit counts rows after the filters that are here already: another one below it would change the result.
         let accept = self.plan.limit.is_none();
         let verdict = if accept { PushedDown::Yes } else { PushedDown::No };
-        let mut found = FilterPushdownPropagation::with_parent_pushdown_result(vec![verdict; pushed.len()]);
+        let mut found: FilterPushdownPropagation<Arc<dyn ExecutionPlan>> =
+            FilterPushdownPropagation::with_parent_pushdown_result(vec![verdict; pushed.len()]);
         if accept && !pushed.is_empty() {
             let mut scan = self.clone();
             scan.metrics = ExecutionPlanMetricsSet::new();
@@ -331,7 +330,8 @@ impl ScanStream {
 /// The executor's counters as metrics of an operator, for EXPLAIN ANALYZE.
 pub(crate) fn record(stats: &Stats, metrics: &ExecutionPlanMetricsSet, partition: usize) {
     let stats = stats.snapshot();
-    let count = |name: &'static str, value: u64| MetricBuilder::new(metrics).counter(name, partition).add(value as usize);
+    let count =
+        |name: &'static str, value: u64| MetricBuilder::new(metrics).counter(name, partition).add(value as usize);
     count("pages_cached", stats.pages_cached);
     count("pages_read", stats.pages_read);
     count("reads", stats.reads);

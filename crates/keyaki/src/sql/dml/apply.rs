@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, UInt32Array};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use keyaki_store::{Chunk, Direction, KeyRange, Schema, Segment, Snapshot, Store, TreeView, WriteBatch, block_on, successor};
+use keyaki_store::{
+    Chunk, Direction, KeyRange, Schema, Segment, Snapshot, Store, TreeView, WriteBatch, block_on, successor,
+};
 
 use super::rows::{Keys, Rows, Values, arrow_error};
 use crate::catalog::IndexDef;
@@ -63,7 +65,12 @@ impl Change {
 
     fn drop_repeats(&mut self) -> Result<()> {
         let tree = main_tree(&self.table);
-        let keys = Keys::encode(tree.schema, &self.old.of_tree(&tree.columns[..tree.schema.key_columns()])?, self.old.len, |_| false);
+        let keys = Keys::encode(
+            tree.schema,
+            &self.old.of_tree(&tree.columns[..tree.schema.key_columns()])?,
+            self.old.len,
+            |_| false,
+        );
         let rows = keys.distinct_rows();
         if rows.len() == self.old.len {
             return Ok(());

@@ -6,7 +6,7 @@ use arrow::array::ArrayRef;
 use datafusion::common::DFSchema;
 use datafusion::logical_expr::{Expr as Logical, LogicalPlanBuilder, lit};
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::sqlparser::ast::{Expr, Query, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, Query, Visit, Visitor};
 
 use super::super::assign::assign;
 use super::super::state::StatementState;
@@ -28,7 +28,10 @@ pub(super) fn sql(column: &ColumnDef) -> Result<Expr> {
 pub(super) fn logical(state: &StatementState, column: &ColumnDef) -> Result<Logical> {
     match &column.default {
         None => Ok(lit(ScalarValue::Null)),
-        Some(_) => Ok(state.state.create_logical_expr_from_sql_expr(sql(column)?, &DFSchema::empty())?),
+        Some(_) => {
+            let expr = ExprWithAlias { expr: sql(column)?, alias: None };
+            Ok(state.state.create_logical_expr_from_sql_expr(expr, &DFSchema::empty())?)
+        }
     }
 }
 

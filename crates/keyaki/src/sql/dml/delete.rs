@@ -15,8 +15,18 @@ pub(crate) async fn run(session: &Session, delete: Delete) -> Result<Outcome> {
         true => Err(Error::Unsupported(format!("DELETE … {what}"))),
         false => Ok(()),
     };
-    let Delete { delete_token: _, optimizer_hints: _, tables, from, using, selection, returning, output, order_by, limit } =
-        delete;
+    let Delete {
+        delete_token: _,
+        optimizer_hints: _,
+        tables,
+        from,
+        using,
+        selection,
+        returning,
+        output,
+        order_by,
+        limit,
+    } = delete;
     refuse(!tables.is_empty(), "of several tables")?;
     refuse(returning.is_some() || output.is_some(), "RETURNING")?;
     refuse(!order_by.is_empty() || limit.is_some(), "ORDER BY and LIMIT")?;

@@ -114,7 +114,10 @@ fn check_plain(insert: &Insert) -> Result<()> {
     refuse(on.is_some(), "ON CONFLICT")?;
     refuse(returning.is_some() || output.is_some(), "RETURNING")?;
     refuse(or.is_some() || *ignore || *replace_into, "OR, IGNORE and REPLACE")?;
-    refuse(*overwrite || *has_table_keyword || partitioned.is_some() || !after_columns.is_empty(), "OVERWRITE, TABLE and PARTITION")?;
+    refuse(
+        *overwrite || *has_table_keyword || partitioned.is_some() || !after_columns.is_empty(),
+        "OVERWRITE, TABLE and PARTITION",
+    )?;
     refuse(!assignments.is_empty() || priority.is_some() || insert_alias.is_some(), "SET and priorities")?;
     refuse(settings.is_some() || format_clause.is_some(), "SETTINGS and FORMAT")?;
     let multi = multi_table_insert_type.is_some()

@@ -63,8 +63,7 @@ impl Target {
         let mut relation = relation.clone();
         if let TableFactor::Table { name, alias: table_alias, .. } = &mut relation.relation {
             *name = ObjectName::from(vec![Ident::with_quote('"', own_name)]);
-            *table_alias =
-                Some(TableAlias { explicit: true, name: alias.clone(), columns: Vec::new(), at: None });
+            *table_alias = Some(TableAlias { explicit: true, name: alias.clone(), columns: Vec::new(), at: None });
         }
         Ok(Target { table, alias, relation })
     }
@@ -90,10 +89,10 @@ impl Target {
         let SetExpr::Select(select) = query.body.as_mut() else {
             return Err(Error::Syntax("SELECT is not what it was".into()));
         };
-        let named = expressions.into_iter().enumerate().map(|(i, expr)| SelectItem::ExprWithAlias {
-            expr,
-            alias: Ident::with_quote('"', format!("__{i}")),
-        });
+        let named = expressions
+            .into_iter()
+            .enumerate()
+            .map(|(i, expr)| SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', format!("__{i}")) });
         select.projection = named.collect();
         select.from = vec![self.relation.clone()];
         select.from.extend(others);

@@ -54,13 +54,8 @@ pub(crate) async fn run(session: &Session, update: Update) -> Result<Outcome> {
 
     let parts = gathered.batches.iter().map(|batch| old_and_new(&table, &assigned, batch));
     let (old, new): (Vec<Rows>, Vec<Rows>) = parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
-    let change = Change {
-        table,
-        old: Rows::concat(&old)?,
-        new: Rows::concat(&new)?,
-        old_repeats,
-        assigned: Some(assigned),
-    };
+    let change =
+        Change { table, old: Rows::concat(&old)?, new: Rows::concat(&new)?, old_repeats, assigned: Some(assigned) };
     let rows = super::commit(session, &writer, state.snapshot.clone(), change).await?;
     Ok(Outcome::rows("UPDATE", rows))
 }
@@ -103,11 +98,8 @@ fn old_and_new(table: &Table, assigned: &[usize], batch: &RecordBatch) -> Result
     let columns = table.def.columns.len();
     let rowid = table.def.hidden_rowid.then(|| batch.column(columns).clone());
     let values = columns + usize::from(table.def.hidden_rowid);
-    let old = Rows {
-        len: batch.num_rows(),
-        columns: batch.columns()[..columns].iter().cloned().map(Some).collect(),
-        rowid,
-    };
+    let old =
+        Rows { len: batch.num_rows(), columns: batch.columns()[..columns].iter().cloned().map(Some).collect(), rowid };
     let mut new = old.clone();
     for (i, &column) in assigned.iter().enumerate() {
         let value = assign(batch.column(values + i), &table.def.name, &table.def.columns[column])?;
