@@ -1,5 +1,0 @@
-//! Measures a device.
-
-/// What was measured.
-#[derive(Debug, Clone)]
-pub struct Calibration {}
