@@ -146,7 +146,7 @@ impl ExtentWriter {
     fn cut(&mut self) -> Result<()> {
         let Some(head) = self.pending.first() else { return Ok(()) };
         let (first, last) = (head.first.as_slice().into(), self.last_key.as_slice().into());
-        // Offsets are relative until the place is known; the index is as long either way.
+        // Offsets are relative until the place is known, and stay so in the index.
         let mut entries = Vec::with_capacity(self.pending.len());
         let mut offset = 0;
         for pending in &mut self.pending {
@@ -159,7 +159,8 @@ impl ExtentWriter {
             });
             offset += u64::from(len);
         }
-        let index_len = encode_index(&entries, &self.key_hashes).len();
+        let index = encode_index(&entries, &self.key_hashes);
+        let index_len = index.len();
         let len = offset + index_len as u64;
         let base = self.files.space.allocate(len)?;
         let meta = ExtentMeta {
@@ -175,15 +176,12 @@ impl ExtentWriter {
         // From here on the drop of `extent` gives the space back.
         let extent = Extent::new(meta, self.files.clone());
         let mut buffer = Buffer::zeroed(len as usize);
-        for (entry, pending) in entries.iter_mut().zip(&self.pending) {
+        for (entry, pending) in entries.iter().zip(&self.pending) {
             let at = entry.page.offset as usize;
             let bytes = &mut buffer[at..at + pending.page.bytes.len()];
             bytes.copy_from_slice(&pending.page.bytes);
-            entry.page.offset += base;
-            seal(bytes, entry.page);
+            seal(bytes, PageRef { offset: base + entry.page.offset, ..entry.page });
         }
-        let index = encode_index(&entries, &self.key_hashes);
-        assert_eq!(index.len(), index_len, "the length of an index does not depend on where its pages are");
         let at = offset as usize;
         buffer[at..at + index_len].copy_from_slice(&index);
         seal(&mut buffer[at..at + index_len], extent.index());

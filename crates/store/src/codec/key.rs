@@ -1,125 +1,163 @@
 //! Order-preserving encoding of key columns: comparing encodings as bytes compares keys column by column.
+//!
+//! Per column: a marker (0 null, 1 value) if it is nullable; then the value: integers big-endian with the sign bit flipped;
+//! floats with the sign bit flipped, or all bits if negative; text and bytes with 0xff after each zero byte and two zero
+//! bytes at the end.
 
-use arrow_array::{Array, ArrayRef};
+use arrow_array::ArrayRef;
 
 use super::ColumnBuilder;
-use super::builder::plain;
+use super::scalar::{Scalar, fixed_len, scalar_at};
 use crate::{Column, ColumnType, Error, Result, Schema};
 
 /// Encodes and decodes the key columns of one schema. The encoding of the first n columns is a prefix of the encoding of
 /// more columns, and no column's encoding is a proper prefix of another value's encoding of that column.
 #[derive(Debug, Clone)]
 pub struct KeyCodec {
-    columns: Vec<Column>,
-}
-
-fn width(ty: ColumnType) -> Option<usize> {
-    Some(match ty {
-        ColumnType::Boolean | ColumnType::Int8 => 1,
-        ColumnType::Int16 => 2,
-        ColumnType::Int32 | ColumnType::Float32 | ColumnType::Date => 4,
-        ColumnType::Int64 | ColumnType::Float64 | ColumnType::Timestamp { .. } => 8,
-        ColumnType::Decimal { .. } => 16,
-        ColumnType::Text | ColumnType::Bytes => return None,
-    })
+    schema: Schema,
 }
 
 impl KeyCodec {
     pub fn new(schema: &Schema) -> Self {
-        KeyCodec { columns: schema.columns()[..schema.key_columns()].to_vec() }
+        KeyCodec { schema: schema.clone() }
     }
+
     /// Appends the encoding of row `row` of the first `columns.len()` key columns to `out`. The arrays must have the
     /// key columns' Arrow types; fewer columns than the key has give a prefix.
     pub fn encode(&self, columns: &[ArrayRef], row: usize, out: &mut Vec<u8>) {
-        for (column, array) in self.columns.iter().zip(columns) {
-            if column.nullable {
-                out.push(u8::from(array.is_valid(row)));
-                if array.is_null(row) {
-                    continue;
-                }
-            }
-            let start = out.len();
-            if let Some(_width) = width(column.ty) {
-                plain(array, row, out);
-                out[start..].reverse();
-                match column.ty {
-                    ColumnType::Boolean => {}
-                    ColumnType::Float32 | ColumnType::Float64 => {
-                        if out[start] & 0x80 != 0 {
-                            out[start..].iter_mut().for_each(|b| *b = !*b);
-                        } else {
-                            out[start] ^= 0x80;
-                        }
-                    }
-                    _ => out[start] ^= 0x80,
-                }
-            } else {
-                let mut bytes = Vec::new();
-                plain(array, row, &mut bytes);
-                for byte in bytes {
-                    out.push(byte);
-                    if byte == 0 {
-                        out.push(0xff);
-                    }
-                }
-                out.extend_from_slice(&[0, 0]);
-            }
+        debug_assert!(columns.len() <= self.schema.key_columns(), "more columns than the key has");
+        for (column, array) in self.schema.columns().iter().zip(columns) {
+            encode_scalar(column, scalar_at(array, column.ty, row), out);
         }
     }
+
     /// Decodes key column `column` of `key` and appends it.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] if `key` is not an encoding of this key.
+    /// [`Error::Invalid`] if `key` is not an encoding of this key.
     pub fn append_to(&self, key: &[u8], column: usize, builder: &mut ColumnBuilder) -> Result<()> {
-        let bad = || Error::Invalid("not a key of this tree".into());
         let mut rest = key;
-        for (number, definition) in self.columns.iter().enumerate() {
-            if definition.nullable {
-                let (&marker, after) = rest.split_first().ok_or_else(bad)?;
-                rest = after;
-                if marker == 0 {
-                    if number == column {
-                        builder.append_nulls(1);
-                        return Ok(());
-                    }
-                    continue;
-                }
+        for skipped in &self.schema.columns()[..column] {
+            rest = skip(skipped, rest).ok_or_else(invalid)?;
+        }
+        append_value(&self.schema.columns()[column], rest, builder)
+    }
+}
+
+fn invalid() -> Error {
+    Error::Invalid("not a key of this tree".into())
+}
+
+pub(crate) fn encode_scalar(column: &Column, value: Scalar<'_>, out: &mut Vec<u8>) {
+    if column.nullable {
+        out.push(u8::from(value != Scalar::Null));
+    }
+    match value {
+        Scalar::Null => {}
+        Scalar::Word(word) => {
+            let len = fixed_len(column.ty).unwrap_or(8);
+            let ordered = order_word(column.ty, word);
+            out.extend_from_slice(&ordered.to_be_bytes()[8 - len..]);
+        }
+        Scalar::Wide(wide) => out.extend_from_slice(&(wide as u128 ^ 1 << 127).to_be_bytes()),
+        Scalar::Bytes(bytes) => {
+            let mut rest = bytes;
+            while let Some(zero) = rest.iter().position(|&byte| byte == 0) {
+                out.extend_from_slice(&rest[..=zero]);
+                out.push(0xff);
+                rest = &rest[zero + 1..];
             }
-            let mut value;
-            if let Some(width) = width(definition.ty) {
-                value = rest.get(..width).ok_or_else(bad)?.to_vec();
-                rest = &rest[width..];
-                match definition.ty {
-                    ColumnType::Boolean => {}
-                    ColumnType::Float32 | ColumnType::Float64 => {
-                        if value[0] & 0x80 != 0 {
-                            value[0] ^= 0x80;
-                        } else {
-                            value.iter_mut().for_each(|b| *b = !*b);
-                        }
-                    }
-                    _ => value[0] ^= 0x80,
+            out.extend_from_slice(rest);
+            out.extend_from_slice(&[0, 0]);
+        }
+    }
+}
+
+/// The low bytes of the result, big-endian, sort as the values do. Its own inverse but for negative floats.
+fn order_word(ty: ColumnType, word: i64) -> u64 {
+    let bits = fixed_len(ty).unwrap_or(8) * 8;
+    let sign = 1u64 << (bits - 1);
+    let word = word as u64;
+    match ty {
+        ColumnType::Boolean => word,
+        ColumnType::Float32 | ColumnType::Float64 if word & sign != 0 => !word,
+        _ => word ^ sign,
+    }
+}
+
+/// Decodes a fixed-length value (without marker) from the front of `bytes`.
+pub(crate) fn decode_word(ty: ColumnType, bytes: &[u8]) -> Option<i64> {
+    let len = fixed_len(ty).filter(|len| *len <= 8)?;
+    let mut word = [0; 8];
+    word[8 - len..].copy_from_slice(bytes.get(..len)?);
+    let ordered = u64::from_be_bytes(word);
+    let bits = len * 8;
+    let sign = 1u64 << (bits - 1);
+    let word = match ty {
+        ColumnType::Boolean => ordered,
+        ColumnType::Float32 | ColumnType::Float64 if ordered & sign == 0 => !ordered,
+        _ => ordered ^ sign,
+    };
+    // Sign extension from the type's length.
+    Some((word << (64 - bits)) as i64 >> (64 - bits))
+}
+
+/// What follows the first column of `key`.
+fn skip<'a>(column: &Column, key: &'a [u8]) -> Option<&'a [u8]> {
+    let rest = match (column.nullable, key) {
+        (false, key) => key,
+        (true, [0, rest @ ..]) => return Some(rest),
+        (true, [1, rest @ ..]) => rest,
+        _ => return None,
+    };
+    skip_value(column.ty, rest)
+}
+
+fn skip_value(ty: ColumnType, rest: &[u8]) -> Option<&[u8]> {
+    match fixed_len(ty) {
+        Some(len) => rest.get(len..),
+        None => {
+            let mut at = 0;
+            loop {
+                at += rest.get(at..)?.iter().position(|&byte| byte == 0)? + 1;
+                match rest.get(at)? {
+                    0 => return rest.get(at + 1..),
+                    0xff => at += 1,
+                    _ => return None,
                 }
-                value.reverse();
-            } else {
-                value = Vec::new();
-                loop {
-                    let (&byte, after) = rest.split_first().ok_or_else(bad)?;
-                    rest = after;
-                    if byte == 0 {
-                        let (&second, after) = rest.split_first().ok_or_else(bad)?;
-                        rest = after;
-                        if second == 0 {
-                            break;
-                        }
-                    }
-                    value.push(byte);
-                }
-            }
-            if number == column {
-                return builder.append_plain(&value);
             }
         }
-        Err(bad())
+    }
+}
+
+fn append_value(column: &Column, key: &[u8], builder: &mut ColumnBuilder) -> Result<()> {
+    let rest = match (column.nullable, key) {
+        (false, key) => key,
+        (true, [0, ..]) => return builder.append_scalar(Scalar::Null),
+        (true, [1, rest @ ..]) => rest,
+        _ => return Err(invalid()),
+    };
+    match column.ty {
+        ColumnType::Decimal { .. } => {
+            let bytes = rest.first_chunk::<16>().ok_or_else(invalid)?;
+            builder.append_scalar(Scalar::Wide((u128::from_be_bytes(*bytes) ^ 1 << 127) as i128))
+        }
+        ColumnType::Text | ColumnType::Bytes => {
+            let after = skip_value(column.ty, rest).ok_or_else(invalid)?;
+            let escaped = &rest[..rest.len() - after.len() - 2];
+            if !escaped.contains(&0) {
+                return builder.append_scalar(Scalar::Bytes(escaped));
+            }
+            let mut value = Vec::with_capacity(escaped.len());
+            let mut bytes = escaped.iter();
+            while let Some(&byte) = bytes.next() {
+                value.push(byte);
+                if byte == 0 {
+                    bytes.next();
+                }
+            }
+            builder.append_scalar(Scalar::Bytes(&value))
+        }
+        ty => builder.append_scalar(Scalar::Word(decode_word(ty, rest).ok_or_else(invalid)?)),
     }
 }

@@ -1,0 +1,112 @@
+//! Measures the key-value store: random inserts, point reads, short scans, a full scan, upserts.
+//!
+//! ```sh
+//! cargo run --release -p keyaki-store --example key_value -- DIRECTORY [keys] [option=value …]
+//! ```
+//! Options: `page_bytes`, `leaf_bytes`, `fan_out`, `node_buffer_bytes`, `runs_per_node`, `buffer_bytes`, `cache_bytes`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use keyaki_store::{Direction, Durability, KeyValue, KeyValueBatch, Options, Store, UpsertFunctions};
+
+const TREE: u32 = 1;
+const ADD: u32 = 1;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let directory = arguments.next().ok_or("usage: key_value DIRECTORY [keys] [option=value …]")?;
+    let keys: u64 = arguments.next().map_or(Ok(2_000_000), |text| text.parse())?;
+    let add = |old: Option<&[u8]>, operand: &[u8]| {
+        let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let sum = number(old.unwrap_or_default()) + number(operand);
+        Ok(Some(sum.to_le_bytes().to_vec()))
+    };
+    let mut options = Options {
+        durability: Durability::Normal,
+        upserts: Arc::new(UpsertFunctions::default().with(ADD, add)),
+        ..Options::default()
+    };
+    for argument in arguments {
+        let (name, value) = argument.split_once('=').ok_or("options are name=value")?;
+        let value: usize = value.parse()?;
+        match name {
+            "page_bytes" => options.page_bytes = value,
+            "leaf_bytes" => options.leaf_bytes = value,
+            "fan_out" => options.fan_out = value,
+            "node_buffer_bytes" => options.node_buffer_bytes = value,
+            "runs_per_node" => options.runs_per_node = value,
+            "buffer_bytes" => options.buffer_bytes = value,
+            "cache_bytes" => options.cache_bytes = value,
+            _ => return Err(format!("unknown option {name}").into()),
+        }
+    }
+    println!("{options:?}");
+    let store = Store::open(keyaki_device::open_default()?, directory.as_ref(), options)?;
+    let map = KeyValue::open(&store, TREE)?;
+
+    let start = Instant::now();
+    let value = [7_u8; 100];
+    for first in (0..keys).step_by(100) {
+        let mut batch = KeyValueBatch::default();
+        for i in first..(first + 100).min(keys) {
+            batch.insert(&map, &key(i), &value);
+        }
+        map.commit(batch)?;
+    }
+    report("insert (batches of 100)", keys, start);
+    let start = Instant::now();
+    store.checkpoint()?;
+    println!("checkpoint {:.2} s; {:?}", start.elapsed().as_secs_f64(), store.stats());
+
+    store.drop_caches();
+    let gets = keys.min(100_000);
+    let before = store.stats().pages_read;
+    let start = Instant::now();
+    for i in 0..gets {
+        let i = i.wrapping_mul(7_919) % keys;
+        assert!(map.get(&key(i))?.is_some(), "key {i} is missing");
+    }
+    report("get, one thread", gets, start);
+    println!("  pages read per get: {:.2}", (store.stats().pages_read - before) as f64 / gets as f64);
+
+    let start = Instant::now();
+    let scans = 200;
+    for i in 0..scans {
+        let from = key(i * 31);
+        let found = map.range(from.as_slice().., Direction::Ascending)?.take(1000).filter(Result::is_ok).count();
+        assert!(found > 0);
+    }
+    report("scans of 1,000", scans, start);
+    let start = Instant::now();
+    let found = map.range(.., Direction::Ascending)?.filter(Result::is_ok).count() as u64;
+    assert_eq!(found, keys);
+    report("rows of a full scan", keys, start);
+
+    let start = Instant::now();
+    let upserts = keys / 4;
+    for first in (0..upserts).step_by(100) {
+        let mut batch = KeyValueBatch::default();
+        for i in first..(first + 100).min(upserts) {
+            batch.upsert(&map, &key(i.wrapping_mul(31) % keys), ADD, &1_u64.to_le_bytes());
+        }
+        map.commit(batch)?;
+    }
+    report("upsert (batches of 100)", upserts, start);
+    Ok(())
+}
+
+/// 16 bytes, spread evenly.
+fn key(i: u64) -> [u8; 16] {
+    let a = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let b = (a ^ (a >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&b.to_be_bytes());
+    key[8..].copy_from_slice(&i.to_be_bytes());
+    key
+}
+
+fn report(what: &str, operations: u64, start: Instant) {
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{what}: {:.0}/s ({operations} in {seconds:.2} s)", operations as f64 / seconds);
+}

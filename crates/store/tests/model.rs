@@ -1,0 +1,197 @@
+//! Long random histories against a `BTreeMap`: writes, deletes, upserts, flushes, checkpoints, bulk loads, reopenings,
+//! snapshots held over all of it; scans both ways and lookups compared after every few steps.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, BinaryViewArray, RecordBatch};
+use keyaki_device::Device;
+use keyaki_device::simulated::{Simulated, SimulatedOptions};
+use keyaki_store::{
+    Direction, Durability, KeyValue, KeyValueBatch, KeyValueSnapshot, Options, Schema, Store, UpsertFunctions,
+    WriteBatch,
+};
+
+const TREE: u32 = 2;
+const APPEND: u32 = 1;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A small linear congruential generator: histories must not depend on a crate's version.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 ^ (self.0 >> 29)).wrapping_mul(0x9e3779b97f4a7c15) >> 11
+    }
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+    fn key(&mut self, keys: u64) -> Vec<u8> {
+        let number = self.below(keys);
+        // Keys that are prefixes of others, with zero bytes.
+        match number % 3 {
+            0 => number.to_be_bytes().to_vec(),
+            1 => format!("k{number:05}").into_bytes(),
+            _ => vec![0; (number % 50) as usize],
+        }
+    }
+    fn value(&mut self) -> Vec<u8> {
+        let len = if self.below(50) == 0 { 9000 } else { self.below(60) } as usize;
+        let byte = self.next() as u8;
+        vec![byte; len]
+    }
+}
+
+fn options(seed: u64) -> Options {
+    let append = |old: Option<&[u8]>, operand: &[u8]| Ok(Some([old.unwrap_or_default(), operand].concat()));
+    Options {
+        buffer_bytes: 20_000,
+        checkpoint_log_bytes: 200_000,
+        cache_bytes: 200_000,
+        page_bytes: 4096,
+        leaf_bytes: 16_384,
+        fan_out: 2 + (seed % 5) as usize,
+        node_buffer_bytes: 30_000,
+        runs_per_node: 1 + (seed % 4) as usize,
+        upserts: Arc::new(UpsertFunctions::default().with(APPEND, append)),
+        ..Options::default()
+    }
+}
+
+/// The whole map both ways, some ranges and some keys.
+fn compare(snapshot: &KeyValueSnapshot, model: &Model, random: &mut Random, keys: u64) {
+    let found: Model = snapshot.range(.., Direction::Ascending).map(Result::unwrap).collect();
+    assert!(found == *model, "a scan differs: {} rows, {} expected", found.len(), model.len());
+    let down: Vec<_> = snapshot.range(.., Direction::Descending).map(Result::unwrap).collect();
+    assert!(down.iter().map(|(key, value)| (key, value)).eq(model.iter().rev()), "a descending scan differs");
+    for _ in 0..5 {
+        let (a, b) = (random.key(keys), random.key(keys));
+        let (low, high) = if a < b { (a, b) } else { (b, a) };
+        let bounds: (Bound<&[u8]>, Bound<&[u8]>) = match random.below(4) {
+            0 => (Bound::Included(&low), Bound::Excluded(&high)),
+            1 if low < high => (Bound::Excluded(&low), Bound::Included(&high)),
+            2 => (Bound::Unbounded, Bound::Included(&high)),
+            _ => (Bound::Included(&low), Bound::Unbounded),
+        };
+        let expected: Vec<_> = match bounds {
+            (Bound::Included(a), Bound::Excluded(b)) if a == b => Vec::new(),
+            _ => model.range::<[u8], _>(bounds).map(|(key, value)| (key.clone(), value.clone())).collect(),
+        };
+        let mut found: Vec<_> = snapshot.range(bounds, Direction::Ascending).map(Result::unwrap).collect();
+        assert_eq!(found, expected, "range {bounds:?}");
+        found = snapshot.range(bounds, Direction::Descending).map(Result::unwrap).collect();
+        found.reverse();
+        assert_eq!(found, expected, "descending range {bounds:?}");
+        let key = random.key(keys);
+        assert_eq!(snapshot.get(&key).unwrap().as_ref(), model.get(&key), "key {key:?}");
+    }
+}
+
+fn load(store: &Store, map: &KeyValue, model: &mut Model, random: &mut Random, keys: u64) {
+    let rows: Model = (0..random.below(300)).map(|_| (random.key(keys), random.value())).collect();
+    let schema = Schema::key_value();
+    let mut writer = store.bulk_writer(TREE, &schema);
+    let column = |values: Vec<&[u8]>| Arc::new(BinaryViewArray::from(values)) as ArrayRef;
+    for part in rows.iter().collect::<Vec<_>>().chunks(70) {
+        let keys = column(part.iter().map(|row| row.0.as_slice()).collect());
+        let values = column(part.iter().map(|row| row.1.as_slice()).collect());
+        writer.push(&RecordBatch::try_new(schema.arrow().clone(), vec![keys, values]).unwrap()).unwrap();
+    }
+    let loaded = writer.finish().unwrap();
+    assert_eq!(loaded.rows(), rows.len() as u64);
+    let mut batch = WriteBatch::new();
+    batch.create_tree(store.new_tree_id(), &schema);
+    store.install(batch, vec![(TREE, loaded)]).unwrap();
+    model.extend(rows);
+    let _ = map;
+}
+
+fn history(seed: u64, steps: u64) {
+    let device: Arc<dyn Device> = Arc::new(Simulated::new(SimulatedOptions { seed, ..Default::default() }));
+    let dir = Path::new("/db");
+    let mut random = Random(seed);
+    let keys = [50, 500, 5000][(seed % 3) as usize];
+    let mut store = Store::open(device.clone(), dir, options(seed)).unwrap();
+    let mut map = KeyValue::open(&store, TREE).unwrap();
+    let mut model = Model::new();
+    let mut held: Vec<(KeyValueSnapshot, Model)> = Vec::new();
+    for step in 0..steps {
+        match random.below(100) {
+            0..=79 => {
+                let mut batch = KeyValueBatch::default();
+                for _ in 0..1 + random.below(40) {
+                    let key = random.key(keys);
+                    match random.below(10) {
+                        0..=5 => {
+                            let value = random.value();
+                            batch.insert(&map, &key, &value);
+                            model.insert(key, value);
+                        }
+                        6..=7 => {
+                            batch.delete(&map, &key);
+                            model.remove(&key);
+                        }
+                        _ => {
+                            let operand = [random.next() as u8];
+                            batch.upsert(&map, &key, APPEND, &operand);
+                            model.entry(key).or_default().extend(operand);
+                        }
+                    }
+                }
+                map.commit(batch).unwrap();
+            }
+            80..=83 => store.checkpoint().unwrap(),
+            84..=86 => load(&store, &map, &mut model, &mut random, keys),
+            87..=90 => held.push((map.snapshot().unwrap(), model.clone())),
+            91..=93 if !held.is_empty() => {
+                let (snapshot, then) = held.swap_remove(random.below(held.len() as u64) as usize);
+                compare(&snapshot, &then, &mut random, keys);
+            }
+            94 => {
+                held.clear();
+                drop((map, store));
+                store = Store::open(device.clone(), dir, options(seed)).unwrap();
+                map = KeyValue::open(&store, TREE).unwrap();
+            }
+            95 => store.drop_caches(),
+            _ => compare(&map.snapshot().unwrap(), &model, &mut random, keys),
+        }
+        if step % 200 == 199 {
+            compare(&map.snapshot().unwrap(), &model, &mut random, keys);
+        }
+    }
+    for (snapshot, then) in held {
+        compare(&snapshot, &then, &mut random, keys);
+    }
+    compare(&map.snapshot().unwrap(), &model, &mut random, keys);
+}
+
+#[test]
+fn histories_agree_with_a_map() {
+    for seed in 0..12 {
+        println!("seed {seed}");
+        history(seed, 400);
+    }
+}
+
+#[test]
+fn durability_settings_keep_what_was_closed() {
+    for durability in [Durability::Full, Durability::Normal, Durability::Off] {
+        let device: Arc<dyn Device> = Arc::new(Simulated::new(SimulatedOptions::default()));
+        let options = Options { durability, ..options(1) };
+        let store = Store::open(device.clone(), Path::new("/db"), options.clone()).unwrap();
+        let map = KeyValue::open(&store, TREE).unwrap();
+        for i in 0..500_u32 {
+            map.insert(&i.to_be_bytes(), b"value").unwrap();
+        }
+        assert_eq!(map.range(.., Direction::Ascending).unwrap().count(), 500);
+        drop((map, store));
+        let store = Store::open(device, Path::new("/db"), options).unwrap();
+        let map = KeyValue::open(&store, TREE).unwrap();
+        assert_eq!(map.range(.., Direction::Ascending).unwrap().count(), 500);
+    }
+}
