@@ -6,7 +6,12 @@
 //! anything else is written there; so each sound group header found later is a witness. If a witness says that a missing
 //! record was durable, that is damage and an error. Otherwise what follows is a torn tail, which was never acknowledged:
 //! it is cut off, durably, before anything new is written.
+//!
+//! The newest groups may have been read from a cache and not be on the medium, after the death of the process alone; after
+//! a failed sync not even a later one need bring them there. So groups that no other one testifies to are written again,
+//! the same bytes to the same place, and synced.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -56,7 +61,8 @@ pub(super) fn recover(
         }
         return Err(damaged(&segments.path(missing), 0, "the segment is missing".into()));
     }
-    let mut recovery = Recovery { segments, log_id: None, first, expected: None, bytes: 0, apply };
+    let mut recovery =
+        Recovery { segments, log_id: None, first, expected: None, bytes: 0, unproven: VecDeque::new(), apply };
     recovery.run(from, &numbers)
 }
 
@@ -72,7 +78,17 @@ struct Recovery<'a> {
     /// The next sequence number, once the first group is known.
     expected: Option<u64>,
     bytes: u64,
+    /// Groups that no later one says are durable, oldest first.
+    unproven: VecDeque<Unproven>,
     apply: &'a mut dyn FnMut(u64, &[u8]) -> Result<()>,
+}
+
+struct Unproven {
+    segment: u64,
+    offset: u64,
+    span: u64,
+    /// Its last record, or the next one if it has none.
+    last: u64,
 }
 
 /// Why reading stopped at a place.
@@ -154,6 +170,12 @@ impl Recovery<'_> {
         self.log_id = Some(header.log_id);
         self.expected = header.next_sequence();
         self.bytes += header.body_len;
+        while self.unproven.front().is_some_and(|group| group.last <= header.synced_through) {
+            self.unproven.pop_front();
+        }
+        let last = header.first_sequence + u64::from(header.count).saturating_sub(1);
+        let (segment, offset) = (header.segment, header.offset);
+        self.unproven.push_back(Unproven { segment, offset, span: header.span(), last });
         while let Some((sequence, payload, rest)) = split_record(body) {
             if sequence >= self.first {
                 (self.apply)(sequence, payload)?;
@@ -227,12 +249,15 @@ impl Recovery<'_> {
         Ok(Recovered { log_id: None, next_sequence: self.first, next_segment: 0, bytes: 0, tail: None })
     }
 
-    /// Cuts off what follows the stream, and syncs the stream: some of it may only have been on its way to the medium.
+    /// Cuts off what follows the stream, and makes the stream durable.
     fn finish(&self, numbers: &[u64], index: usize, offset: u64, stale: &[u64]) -> Result<Recovered> {
         self.remove_from(&numbers[index + 1..])?;
         let mut last = None;
         for &number in &numbers[..=index] {
             let file = self.segments.device.open(&self.segments.path(number), OpenMode::ReadWrite)?;
+            for group in self.unproven.iter().filter(|group| group.segment == number) {
+                write_again(&*file, group)?;
+            }
             if number == numbers[index] {
                 cut_tail(&*file, offset, stale)?;
             } else {
@@ -258,6 +283,13 @@ impl Recovery<'_> {
         }
         Ok(())
     }
+}
+
+/// Writes the same bytes once more.
+fn write_again(file: &dyn File, group: &Unproven) -> Result<()> {
+    let mut buffer = Buffer::zeroed(group.span as usize);
+    file.read_at(group.offset, &mut buffer)?;
+    Ok(file.write_at(group.offset, &buffer)?)
 }
 
 /// Whether the body consists of the records that the header announces.

@@ -233,7 +233,7 @@ impl Writer {
             && let Some(tail) = state.tail.as_mut()
         {
             // Rare (after opening, or for a huge record), so the mutex may be held.
-            return match allocate(&*tail.file, tail.offset, needed) {
+            return match allocate(&*tail.file, tail.capacity, tail.offset + needed - tail.capacity) {
                 Ok(capacity) => {
                     tail.capacity = capacity;
                     Ok(())

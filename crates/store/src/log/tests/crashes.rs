@@ -1,5 +1,7 @@
-//! Lives of a log that end at any changing call, by the death of the process or of the machine: what was acknowledged is
+//! Lives of a log that end at any changing call, by a failure, by the death of the process or of the machine: what was acknowledged is
 //! recovered, and what is recovered is a prefix of what was appended.
+
+use keyaki_device::simulated::FaultKind;
 
 use super::*;
 use crate::Error;
@@ -124,7 +126,12 @@ fn run(seed: u64, durability: Durability) {
     for _ in 0..4 {
         let power_fails = !model.random.one_in(4);
         if power_fails {
-            model.medium.crash_after_operations(model.random.below(60));
+            let successes = model.random.below(60);
+            match model.random.below(4) {
+                0 => model.medium.fail_after(successes / 2, FaultKind::Eio),
+                1 => model.medium.fail_sync(successes / 2),
+                _ => model.medium.crash_after_operations(successes),
+            }
         }
         let log = model.open(durability, power_fails);
         let result = log.as_ref().map_or(Ok(()), |log| model.live(log, durability));
@@ -155,10 +162,10 @@ fn acknowledged_records_survive_under_full() {
 
 #[test]
 fn synced_records_survive_under_normal() {
-    run_all(10_000..10_300, Durability::Normal);
+    run_all(10_000..11_000, Durability::Normal);
 }
 
 #[test]
 fn synced_records_survive_under_off() {
-    run_all(20_000..20_300, Durability::Off);
+    run_all(20_000..21_000, Durability::Off);
 }
