@@ -25,7 +25,9 @@ pub(crate) const SEGMENT: usize = 2 << 20;
 const SLOT_MAX: usize = 1 << 20;
 const WORDS: usize = SEGMENT / BLOCK / 64;
 /// Segments of the largest arena.
-pub(crate) const SEGMENTS_MAX: usize = 8;
+pub(crate) const SEGMENTS_MAX: usize = 32;
+/// Bytes per request in flight that an arena has room for.
+const BYTES_PER_REQUEST: usize = 256 << 10;
 
 /// The owner's side: takes slots.
 #[derive(Debug)]
@@ -65,9 +67,10 @@ pub(crate) struct Slot {
 }
 
 impl Arena {
-    /// An arena for `depth` requests in flight: enough for slots of 16 KiB and some larger ones, at most 16 MiB.
+    /// An arena for `depth` requests in flight: room for slots of 256 KiB, at most 64 MiB (of address space: memory is
+    /// taken by the segment, as it is needed).
     pub(crate) fn new(depth: usize) -> Self {
-        let segments = (depth.saturating_mul(16 << 10) / SEGMENT + 2).min(SEGMENTS_MAX);
+        let segments = (depth.saturating_mul(BYTES_PER_REQUEST) / SEGMENT + 2).min(SEGMENTS_MAX);
         Arena { shared: None, slot_bits: vec![None; segments], refused: false }
     }
 

@@ -25,7 +25,7 @@ macro_rules! conformance {
         $crate::conformance::conformance!($place:
             names_and_directories, open_modes, lengths, locks, read_back, errors, queue_round_trip, short_reads,
             backlog, invalid_requests, buffers, wakers, wake_storm, time_outs, drop_in_flight, sync_requests,
-            many_requests, moved_queue, independent_queues);
+            many_requests, deep_queue, many_wakers, moved_queue, independent_queues);
     };
 }
 pub(crate) use conformance;
@@ -418,6 +418,56 @@ pub(crate) fn many_requests(place: &Place) {
     }
 }
 
+/// Thousands of requests in flight at once.
+pub(crate) fn deep_queue(place: &Place) {
+    let file = place.file("file", 256);
+    let mut queue = place.device.queue(4096).unwrap();
+    for tag in 0..6000 {
+        let request = read(&file, queue.as_mut(), tag * 7 % 256, 1, tag);
+        queue.push(request);
+    }
+    queue.submit().unwrap();
+    assert_eq!(queue.in_flight(), 6000);
+    for (tag, completion) in collect(queue.as_mut(), 6000) {
+        assert_blocks(tag * 7 % 256, &completion.buffer.unwrap());
+    }
+}
+
+/// Many threads leave messages and wake one worker, which has reads in flight at times; none may be overlooked.
+pub(crate) fn many_wakers(place: &Place) {
+    const MESSAGES: u64 = 500;
+    let file = place.file("file", 16);
+    let sent = Arc::new(AtomicU64::new(0));
+    let mut queue = place.device.queue(4).unwrap();
+    let senders: Vec<_> = (0..4)
+        .map(|_| {
+            let (sent, waker) = (sent.clone(), queue.waker());
+            std::thread::spawn(move || {
+                for i in 0..MESSAGES {
+                    sent.fetch_add(1, Ordering::Release);
+                    waker.wake();
+                    if i % 64 == 0 {
+                        std::thread::sleep(Duration::from_micros(200));
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut seen = 0;
+    let mut completed = Vec::new();
+    while seen < 4 * MESSAGES {
+        let now = sent.load(Ordering::Acquire);
+        if now == seen {
+            queue.complete(Wait::Until(None), &mut completed).unwrap();
+        } else if now.is_multiple_of(5) {
+            let request = read(&file, queue.as_mut(), now % 16, 1, now);
+            queue.push(request);
+        }
+        seen = now;
+    }
+    senders.into_iter().for_each(|sender| sender.join().unwrap());
+}
+
 pub(crate) fn moved_queue(place: &Place) {
     let file = place.file("file", 8);
     let mut queue = place.device.queue(4).unwrap();
@@ -486,6 +536,16 @@ mod os {
     mod uring {
         fn place() -> super::Place {
             super::place(crate::uring().unwrap())
+        }
+        crate::conformance::conformance!(place);
+    }
+
+    /// On a file system in memory, which may refuse direct I/O.
+    #[cfg(target_os = "linux")]
+    mod uring_in_memory {
+        fn place() -> super::Place {
+            let guard = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+            super::Place { device: crate::uring().unwrap(), dir: guard.path().to_path_buf(), _guard: Some(guard) }
         }
         crate::conformance::conformance!(place);
     }

@@ -200,3 +200,23 @@ pub trait Queue: Send {
 pub trait Waker: Send + Sync + Debug {
     fn wake(&self);
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_chooses() {
+        assert_eq!(choose(Some("threads".as_ref())).unwrap().name(), "threads");
+        let default = choose(None).unwrap().name();
+        assert_eq!(choose(Some("".as_ref())).unwrap().name(), default);
+        assert_eq!(default, if uring().is_ok() { "uring" } else { "threads" });
+        let error = choose(Some("posix".as_ref())).unwrap_err().to_string();
+        assert!(error.contains("posix") && error.contains("`uring` or `threads`"), "{error}");
+    }
+}
+
+/// Runs the README's example.
+#[cfg(all(doctest, unix))]
+#[doc = include_str!("../README.md")]
+struct Readme;

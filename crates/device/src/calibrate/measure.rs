@@ -187,13 +187,15 @@ struct Reader<'a> {
     random: Random,
     depth: usize,
     completed: Vec<Completion>,
+    /// Buffers to use again, so that nothing but the device is measured.
+    spare: Vec<Buffer>,
 }
 
 impl<'a> Reader<'a> {
     /// Makes a queue and warms it (and its buffers) up.
     fn prepare(device: &dyn Device, load: &'a Load<'a>, depth: usize, seed: u64) -> Result<Self> {
         let (queue, random) = (device.queue(depth)?, Random::new(seed));
-        let mut reader = Reader { load, queue, random, depth, completed: Vec::with_capacity(depth) };
+        let mut reader = Reader { load, queue, random, depth, completed: Vec::with_capacity(depth), spare: Vec::new() };
         reader.step()?;
         Ok(reader)
     }
@@ -202,12 +204,12 @@ impl<'a> Reader<'a> {
     fn step(&mut self) -> Result<u64> {
         while self.queue.in_flight() < self.depth {
             let offset = self.random.below(self.load.places) * self.load.request_bytes as u64;
-            let op = Op::Read(self.queue.buffer(self.load.request_bytes));
-            self.queue.push(Request { file: self.load.file.clone(), offset, op, tag: 0 });
+            let buffer = self.spare.pop().unwrap_or_else(|| self.queue.buffer(self.load.request_bytes));
+            self.queue.push(Request { file: self.load.file.clone(), offset, op: Op::Read(buffer), tag: 0 });
         }
         self.queue.complete(Wait::Until(None), &mut self.completed)?;
         let count = self.completed.len() as u64;
-        self.completed.drain(..).try_for_each(|completion| completion.result)?;
+        take_back(&mut self.completed, &mut self.spare)?;
         Ok(count)
     }
 

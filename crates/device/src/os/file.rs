@@ -211,3 +211,40 @@ mod cache {
     pub(super) fn no_read_ahead(_file: &fs::File) {}
     pub(super) fn drop_clean(_file: &fs::File) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As on a file system that refuses direct I/O and reservations.
+    #[test]
+    fn buffered_files_work_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = OsFile::open_buffered(&dir.path().join("file"), OpenMode::CreateNew).unwrap();
+        let mut buffer = Buffer::zeroed(3 * BLOCK);
+        buffer.fill(5);
+        file.write_at(BLOCK as u64, &buffer).unwrap();
+        file.sync_data().unwrap();
+        buffer.fill(0);
+        file.read_at(BLOCK as u64, &mut buffer).unwrap();
+        assert!(buffer.iter().all(|&byte| byte == 5));
+        file.truncate(3 * BLOCK as u64 + 100).unwrap();
+        file.extend_with_zeros(1000 * BLOCK as u64).unwrap();
+        assert_eq!(file.len().unwrap(), 1000 * BLOCK as u64);
+        file.read_at(3 * BLOCK as u64, &mut buffer).unwrap();
+        assert!(buffer[..100].iter().all(|&byte| byte == 5) && buffer[100..].iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn disks_are_read_directly() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = OsFile::open(&dir.path().join("file"), OpenMode::CreateNew).unwrap();
+        if !file.direct {
+            // A temporary directory in memory: nothing to see.
+            return;
+        }
+        let mut unaligned = [0; 100];
+        file.write_at(0, &Buffer::zeroed(BLOCK)).unwrap();
+        assert!(FileExt::read_at(&file.file, &mut unaligned, 7).is_err());
+    }
+}

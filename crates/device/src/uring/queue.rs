@@ -201,3 +201,57 @@ impl Drop for UringQueue {
 fn failed(operation: &'static str, error: io::Error) -> Error {
     Error::on_path(operation, Path::new("io_uring"), error)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BLOCK, File, Op, OpenMode, uring};
+
+    /// A file of 64 blocks, and a queue with reads of it in flight.
+    fn busy() -> (tempfile::TempDir, Box<dyn Queue>) {
+        let dir = tempfile::tempdir().unwrap();
+        let device = uring().unwrap();
+        let file: Arc<dyn File> = device.open(&dir.path().join("file"), OpenMode::CreateNew).unwrap();
+        file.write_at(0, &Buffer::zeroed(64 * BLOCK)).unwrap();
+        let mut queue = device.queue(16).unwrap();
+        for tag in 0..16 {
+            let buffer = if tag % 2 == 0 { queue.buffer(4 * BLOCK) } else { Buffer::zeroed(4 * BLOCK) };
+            queue.push(Request { file: file.clone(), offset: tag * 4 * BLOCK as u64, op: Op::Read(buffer), tag });
+        }
+        queue.submit().unwrap();
+        (dir, queue)
+    }
+
+    #[test]
+    fn a_busy_queue_does_not_change_threads() {
+        let (_dir, mut queue) = busy();
+        let mut completed = Vec::new();
+        let error = std::thread::scope(|scope| {
+            let stranger = scope.spawn(|| queue.complete(Wait::Until(None), &mut Vec::new()));
+            stranger.join().unwrap()
+        });
+        assert!(error.unwrap_err().to_string().contains("another thread"));
+        // Nothing is lost for its owner.
+        while completed.len() < 16 {
+            queue.complete(Wait::Until(None), &mut completed).unwrap();
+        }
+        assert!(completed.iter().all(|completion| completion.result.is_ok()));
+    }
+
+    #[test]
+    fn a_busy_queue_may_be_dropped_anywhere() {
+        let (_dir, queue) = busy();
+        // Its memory is leaked, because this thread cannot learn when the kernel is done with it.
+        std::thread::spawn(move || drop(queue)).join().unwrap();
+        let (_dir, queue) = busy();
+        drop(queue);
+    }
+
+    #[test]
+    fn great_depths_are_granted_in_part() {
+        let device = uring().unwrap();
+        let mut queue = device.queue(100_000).unwrap();
+        assert_eq!(queue.complete(Wait::No, &mut Vec::new()).unwrap(), 0);
+        assert_eq!(device.queue(0).unwrap().in_flight(), 0);
+    }
+}
