@@ -135,8 +135,9 @@ fn scale_floats(words: &mut [i64]) -> u8 {
         for &mut word in words.iter_mut() {
             let float = f64::from_bits(word as u64);
             let scaled = (float * power).round();
-            // (Also false for what is not finite.)
-            if !(scaled.abs() < 9e15) || (scaled as i64 as f64 / power).to_bits() != float.to_bits() {
+            // (Not in range either: what is not finite.)
+            let in_range = scaled.abs() < 9e15;
+            if !in_range || (scaled as i64 as f64 / power).to_bits() != float.to_bits() {
                 continue 'exponents;
             }
         }

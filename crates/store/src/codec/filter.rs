@@ -35,7 +35,7 @@ pub(super) fn contains(filter: &[u8], hash: u64) -> bool {
 
 fn block_of(filter_len: usize, hash: u64) -> usize {
     let blocks = (filter_len / BLOCK_BYTES) as u64;
-    ((hash >> 32) * blocks >> 32) as usize * BLOCK_BYTES
+    (((hash >> 32) * blocks) >> 32) as usize * BLOCK_BYTES
 }
 
 fn masks(hash: u64) -> [u32; 8] {

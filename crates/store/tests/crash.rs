@@ -1,0 +1,286 @@
+//! Power cuts, full disks, failing syncs and rotten bits under a working store: no acknowledged commit is lost, no commit
+//! is half there, damage is an error. Every run is decided by a seed, which is printed when it fails.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, BinaryViewArray, RecordBatch};
+use keyaki_device::simulated::{FaultKind, Simulated, SimulatedOptions};
+use keyaki_store::{Direction, Error, KeyValue, KeyValueBatch, Options, Result, Schema, Store, WriteBatch};
+
+const TREES: [u32; 2] = [1, 2];
+const DIR: &str = "/db";
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.0 ^ (self.0 >> 29)).wrapping_mul(0x9e3779b97f4a7c15) >> 11) % limit
+    }
+}
+
+fn options() -> Options {
+    Options {
+        buffer_bytes: 6_000,
+        checkpoint_log_bytes: 30_000,
+        cache_bytes: 100_000,
+        page_bytes: 4096,
+        leaf_bytes: 8192,
+        fan_out: 3,
+        node_buffer_bytes: 10_000,
+        runs_per_node: 3,
+        ..Options::default()
+    }
+}
+
+/// The state of both trees after each step that was started; a step is one commit to both.
+struct Workload {
+    states: Vec<Model>,
+    /// The last step known to be acknowledged.
+    acknowledged: usize,
+}
+
+fn open(simulated: &Simulated) -> Result<(Store, Vec<KeyValue>)> {
+    let store = Store::open(simulated.device(), Path::new(DIR), options())?;
+    let maps = TREES.iter().map(|&tree| KeyValue::open(&store, tree)).collect::<Result<_>>()?;
+    Ok((store, maps))
+}
+
+impl Workload {
+    fn new() -> Self {
+        Workload { states: vec![Model::new()], acknowledged: 0 }
+    }
+
+    /// Runs steps until the device fails (or they are done).
+    fn run(&mut self, simulated: &Simulated, random: &mut Random, steps: u64) -> Result<()> {
+        let (store, maps) = open(simulated)?;
+        for _ in 0..steps {
+            let mut state = self.states.last().unwrap().clone();
+            match random.below(20) {
+                0 => {
+                    store.checkpoint()?;
+                    continue;
+                }
+                1 => {
+                    let rows: Model = (0..random.below(60)).map(|_| row(random)).collect();
+                    state.extend(rows.clone());
+                    self.states.push(state);
+                    install(&store, &rows)?;
+                }
+                _ => {
+                    let mut batch = KeyValueBatch::default();
+                    for _ in 0..1 + random.below(8) {
+                        let (key, value) = row(random);
+                        if random.below(4) == 0 {
+                            maps.iter().for_each(|map| batch.delete(map, &key));
+                            state.remove(&key);
+                        } else {
+                            maps.iter().for_each(|map| batch.insert(map, &key, &value));
+                            state.insert(key, value);
+                        }
+                    }
+                    self.states.push(state);
+                    maps[0].commit(batch)?;
+                }
+            }
+            self.acknowledged = self.states.len() - 1;
+        }
+        Ok(())
+    }
+
+    /// After a crash: both trees are in one and the same state, not older than the last acknowledged one.
+    fn check(&mut self, simulated: &Simulated) {
+        let (store, maps) = open(simulated).expect("the database opens after a crash");
+        let contents = |map: &KeyValue| -> Model {
+            map.range(.., Direction::Ascending).unwrap().map(|row| row.expect("sound after a crash")).collect()
+        };
+        let found = contents(&maps[0]);
+        assert!(found == contents(&maps[1]), "half a commit is there");
+        let allowed = &self.states[self.acknowledged..];
+        let at = allowed.iter().rposition(|state| *state == found);
+        let at = at.unwrap_or_else(|| panic!("{} rows found are no state since the last acknowledged", found.len()));
+        self.states.truncate(self.acknowledged + at + 1);
+        self.acknowledged = self.states.len() - 1;
+        drop((store, maps));
+    }
+}
+
+fn row(random: &mut Random) -> (Vec<u8>, Vec<u8>) {
+    let key = format!("key{:03}", random.below(400)).into_bytes();
+    (key, vec![random.below(256) as u8; random.below(120) as usize])
+}
+
+fn install(store: &Store, rows: &Model) -> Result<()> {
+    let schema = Schema::key_value();
+    let column = |values: Vec<&Vec<u8>>| Arc::new(BinaryViewArray::from_iter_values(values)) as ArrayRef;
+    let columns = vec![column(rows.keys().collect()), column(rows.values().collect())];
+    let batch = RecordBatch::try_new(schema.arrow().clone(), columns).unwrap();
+    let mut loaded = Vec::new();
+    for tree in TREES {
+        let mut writer = store.bulk_writer(tree, &schema);
+        writer.push(&batch)?;
+        loaded.push((tree, writer.finish()?));
+    }
+    store.install(WriteBatch::new(), loaded)
+}
+
+/// Crashes three times, each time after some number of operations, goes on, and closes.
+fn crashes(seed: u64) {
+    let simulated = Simulated::new(SimulatedOptions { seed, ..Default::default() });
+    let mut random = Random(seed);
+    let mut workload = Workload::new();
+    for _ in 0..3 {
+        simulated.crash_after_operations(random.below(120));
+        let outcome = workload.run(&simulated, &mut random, 60);
+        if outcome.is_ok() {
+            continue;
+        }
+        simulated.crash();
+        workload.check(&simulated);
+    }
+    simulated.crash();
+    workload.check(&simulated);
+}
+
+fn with_seed(seed: u64, run: fn(u64)) {
+    if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
+        eprintln!("failing seed: {seed}");
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[test]
+fn acknowledged_commits_survive_crashes() {
+    let seeds = std::env::var("KEYAKI_SEEDS").map_or(400, |text| text.parse().unwrap());
+    for seed in 0..seeds {
+        with_seed(seed, crashes);
+    }
+}
+
+/// A crash at every single operation of one workload.
+#[test]
+fn a_crash_at_every_operation() {
+    let crash_at = |operation: u64| {
+        let simulated = Simulated::new(SimulatedOptions { seed: operation, ..Default::default() });
+        simulated.crash_after_operations(operation);
+        let mut workload = Workload::new();
+        let done = workload.run(&simulated, &mut Random(7), 40).is_ok();
+        simulated.crash();
+        workload.check(&simulated);
+        done
+    };
+    let operations = (0..).find(|&operation| crash_at(operation)).unwrap();
+    assert!(operations > 50, "only {operations} operations");
+}
+
+#[test]
+fn a_full_disk_stops_writes_and_loses_nothing() {
+    for seed in 0..60 {
+        with_seed(seed, |seed| {
+            let simulated = Simulated::new(SimulatedOptions { seed, ..Default::default() });
+            let mut random = Random(seed);
+            let mut workload = Workload::new();
+            workload.run(&simulated, &mut random, 10).unwrap();
+            simulated.set_capacity(Some(simulated.used_bytes() + random.below(200_000)));
+            match workload.run(&simulated, &mut random, 2000) {
+                Err(Error::Device(error)) if error.is_no_space() => {}
+                Err(other) => panic!("a full disk gives {other}"),
+                Ok(()) => {}
+            }
+            // With room again the database opens, has everything, and goes on.
+            simulated.set_capacity(None);
+            workload.check(&simulated);
+            workload.run(&simulated, &mut random, 20).unwrap();
+            workload.check(&simulated);
+        });
+    }
+}
+
+#[test]
+fn a_failed_sync_poisons_the_store() {
+    for successes in 8..30 {
+        let simulated = Simulated::new(SimulatedOptions { seed: successes, ..Default::default() });
+        simulated.fail_sync(successes);
+        let mut workload = Workload::new();
+        let mut random = Random(successes);
+        assert!(workload.run(&simulated, &mut random, 400).is_err(), "sync {successes} did not fail");
+        simulated.clear_faults();
+        simulated.crash();
+        workload.check(&simulated);
+    }
+}
+
+#[test]
+fn failed_and_misdirected_writes_lose_nothing_that_was_acknowledged() {
+    for seed in 0..120 {
+        with_seed(seed, |seed| {
+            let simulated = Simulated::new(SimulatedOptions { seed, ..Default::default() });
+            let mut random = Random(seed);
+            let mut workload = Workload::new();
+            simulated.fail_after(6 + random.below(60), FaultKind::Eio);
+            if workload.run(&simulated, &mut random, 300).is_err() {
+                simulated.clear_faults();
+                simulated.crash();
+                workload.check(&simulated);
+            }
+        });
+    }
+}
+
+/// Flipped bits in the data file: every row read is right, or an error says what is damaged.
+#[test]
+fn rotten_bits_are_never_returned_as_data() {
+    let mut errors = 0;
+    for seed in 0..150 {
+        let simulated = Simulated::new(SimulatedOptions { seed, ..Default::default() });
+        let mut random = Random(seed);
+        let mut workload = Workload::new();
+        workload.run(&simulated, &mut random, 60).unwrap();
+        let data = Path::new("/db/data");
+        let len = simulated.device().open(data, keyaki_device::OpenMode::Read).unwrap().len().unwrap();
+        for _ in 0..20 {
+            simulated.flip_bit(data, random.below(len.min(400_000)), random.below(8) as u8).unwrap();
+        }
+        let expected = workload.states.last().unwrap();
+        let (_store, maps) = match open(&simulated) {
+            Ok(opened) => opened,
+            Err(Error::Damaged { .. } | Error::Foreign { .. } | Error::Version { .. }) => {
+                errors += 1;
+                continue;
+            }
+            Err(other) => panic!("seed {seed}: {other}"),
+        };
+        for map in &maps {
+            let found: Result<Model> = map.range(.., Direction::Ascending).unwrap().collect();
+            match found {
+                Ok(found) => assert!(found == *expected, "seed {seed}: damage was returned as data"),
+                Err(Error::Damaged { .. }) => errors += 1,
+                Err(other) => panic!("seed {seed}: {other}"),
+            }
+        }
+    }
+    assert!(errors > 20, "only {errors} of the runs met the damage");
+}
+
+#[test]
+fn a_database_is_open_once() {
+    let simulated = Simulated::new(SimulatedOptions::default());
+    let (store, maps) = open(&simulated).unwrap();
+    assert!(matches!(open(&simulated), Err(Error::Locked { .. })));
+    drop((store, maps));
+    open(&simulated).unwrap();
+}
+
+#[test]
+fn foreign_directories_are_left_alone() {
+    let simulated = Simulated::new(SimulatedOptions::default());
+    simulated.insert(Path::new("/db/holiday.jpg"), &b"not a database"[..]).unwrap();
+    assert!(matches!(open(&simulated), Err(Error::Foreign { .. })));
+    let simulated = Simulated::new(SimulatedOptions::default());
+    simulated.insert(Path::new("/db/data"), &[b'x'; 200_000][..]).unwrap();
+    assert!(matches!(open(&simulated), Err(Error::Foreign { .. })));
+}
