@@ -298,12 +298,17 @@ fn works_on_the_operating_systems_files() {
 
 #[test]
 fn opening_makes_durable_what_the_process_before_only_began() {
-    let original = device(0);
-    let (log, _) = open(&original);
-    append(&log, 1, 100);
-    log.commit(1).unwrap();
-    let content = bytes(&original, &path(0));
-    for seed in 0..20 {
+    // With a record, or with the opening group alone.
+    for seed in 0..40 {
+        let before = seed % 2;
+        let original = device(0);
+        let (log, _) = open(&original);
+        log.cut().unwrap();
+        if before == 1 {
+            append(&log, 1, 100);
+            log.commit(1).unwrap();
+        }
+        let content = bytes(&original, &path(0));
         // A segment whose directory entry and contents are not durable yet.
         let medium = device(seed);
         let file = medium.open(&path(0), OpenMode::CreateNew).unwrap();
@@ -311,11 +316,11 @@ fn opening_makes_durable_what_the_process_before_only_began() {
         buffer.copy_from_slice(&content);
         file.write_at(0, &buffer).unwrap();
         let (log, records) = open(&medium);
-        assert_eq!(records.len(), 1);
-        append(&log, 2, 100);
-        log.commit(2).unwrap();
+        assert_eq!(records.len() as u64, before);
+        append(&log, before + 1, 100);
+        log.commit(before + 1).unwrap();
         medium.crash();
         drop(log);
-        assert_eq!(open(&medium).1.len(), 2);
+        assert_eq!(open(&medium).1.len() as u64, before + 1);
     }
 }
