@@ -106,3 +106,17 @@ impl Session {
         self.last_stats.lock().clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Statements may be run on any thread of a runtime.
+    #[test]
+    fn futures_are_send() {
+        fn check(session: &Session) -> impl Send {
+            (session.execute(""), session.query(""))
+        }
+        let _ = check;
+    }
+}

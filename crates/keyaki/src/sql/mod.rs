@@ -36,32 +36,41 @@ use state::StatementState;
 pub(crate) use names::relation_name;
 pub(crate) use state::base_state;
 
+/// What a statement was recognised as.
+enum Parsed {
+    Checkpoint,
+    DropCaches,
+    Copy(copy::Copy),
+    /// Of one table, or of all.
+    Analyze(Option<String>),
+    Sql(Box<Sql>),
+}
+
 /// Runs one statement.
 pub(crate) async fn run(session: &Session, statement: &Statement<'_>) -> Result<Outcome> {
+    match parse(statement)? {
+        Parsed::Checkpoint => checkpoint(session).await,
+        Parsed::DropCaches => drop_caches(session),
+        Parsed::Copy(copy) => copy::run(session, copy).await,
+        Parsed::Analyze(table) => analyze::run(session, table.as_deref()).await,
+        Parsed::Sql(sql) => dispatch(session, *sql).await,
+    }
+}
+
+fn parse(statement: &Statement<'_>) -> Result<Parsed> {
     let words = statement.words();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words.as_slice() {
-        ["CHECKPOINT"] if statement.has_tokens(1) => return checkpoint(session).await,
-        ["DROP", "CACHES"] if statement.has_tokens(2) => return drop_caches(session).await,
-        ["COPY", ..] => {
-            let mut parser = statement.parser();
-            let copy = copy::parse(&mut parser)?;
-            expect_end(&mut parser)?;
-            return copy::run(session, copy).await;
-        }
-        ["ANALYZE"] if statement.has_tokens(1) => return analyze::run(session, None).await,
-        ["ANALYZE", ..] => {
-            let mut parser = statement.parser();
-            let table = parse_analyze(&mut parser)?;
-            expect_end(&mut parser)?;
-            return analyze::run(session, Some(&table)).await;
-        }
-        _ => {}
-    }
     let mut parser = statement.parser();
-    let sql = parser.parse_statement().map_err(syntax)?;
+    let parsed = match words.as_slice() {
+        ["CHECKPOINT"] if statement.has_tokens(1) => return Ok(Parsed::Checkpoint),
+        ["DROP", "CACHES"] if statement.has_tokens(2) => return Ok(Parsed::DropCaches),
+        ["ANALYZE"] if statement.has_tokens(1) => return Ok(Parsed::Analyze(None)),
+        ["COPY", ..] => Parsed::Copy(copy::parse(&mut parser)?),
+        ["ANALYZE", ..] => Parsed::Analyze(Some(parse_analyze(&mut parser)?)),
+        _ => Parsed::Sql(Box::new(parser.parse_statement().map_err(syntax)?)),
+    };
     expect_end(&mut parser)?;
-    dispatch(session, sql).await
+    Ok(parsed)
 }
 
 fn parse_analyze(parser: &mut Parser<'_>) -> Result<String> {
@@ -153,7 +162,7 @@ async fn checkpoint(session: &Session) -> Result<Outcome> {
     Ok(Outcome::done("CHECKPOINT"))
 }
 
-async fn drop_caches(session: &Session) -> Result<Outcome> {
+fn drop_caches(session: &Session) -> Result<Outcome> {
     session.database.drop_caches();
     Ok(Outcome::done("DROP CACHES"))
 }

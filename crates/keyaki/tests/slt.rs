@@ -1,0 +1,162 @@
+//! Runs `slt/*.slt` (sqllogictest) under several configurations, all of which must give the same answers.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use async_trait::async_trait;
+use keyaki::{Database, Error, Options, Outcome, Session};
+use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner};
+
+/// How a database is opened and used.
+#[derive(Debug, Clone)]
+struct Configuration {
+    options: Options,
+    /// Statements that every session begins with.
+    setup: &'static str,
+    /// Close and open the database again after every statement.
+    reopen: bool,
+}
+
+/// A database of one test file.
+struct Tested {
+    configuration: Arc<Configuration>,
+    path: PathBuf,
+    session: Option<Session>,
+}
+
+impl Tested {
+    async fn open(&mut self) -> Result<&Session, Error> {
+        if self.session.is_none() {
+            let session = Database::open(&self.path, self.configuration.options.clone())?.session();
+            session.execute(self.configuration.setup).await?;
+            self.session = Some(session);
+        }
+        Ok(self.session.as_ref().expect("just set"))
+    }
+}
+
+#[async_trait]
+impl AsyncDB for Tested {
+    type Error = Error;
+    type ColumnType = DefaultColumnType;
+
+    async fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, Error> {
+        // A second session of the same database, as `connection NAME` makes it, would not survive.
+        let outcome = self.open().await?.query(sql).await?;
+        let output = match outcome {
+            Outcome::Done { rows, .. } => DBOutput::StatementComplete(rows.unwrap_or(0)),
+            Outcome::Rows(_) => {
+                let batches = outcome.collect().await?;
+                let columns = batches.first().map_or(0, RecordBatch::num_columns);
+                let rows: Vec<Vec<String>> = batches.iter().flat_map(rows_of).collect();
+                DBOutput::Rows { types: vec![DefaultColumnType::Any; columns], rows }
+            }
+        };
+        // SET lives in the session.
+        if self.configuration.reopen && !sql.trim_start().to_ascii_uppercase().starts_with("SET") {
+            self.session = None;
+        }
+        Ok(output)
+    }
+
+    async fn shutdown(&mut self) {
+        self.session = None;
+    }
+
+    fn engine_name(&self) -> &str {
+        "keyaki"
+    }
+
+    async fn sleep(duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
+}
+
+fn rows_of(batch: &RecordBatch) -> Vec<Vec<String>> {
+    let options = FormatOptions::new().with_null("NULL");
+    let columns: Vec<ArrayFormatter<'_>> =
+        batch.columns().iter().map(|c| ArrayFormatter::try_new(c, &options).expect("a printable type")).collect();
+    let text = |column: &ArrayFormatter<'_>, row: usize| match column.value(row).to_string() {
+        text if text.is_empty() => "(empty)".into(),
+        text => text,
+    };
+    (0..batch.num_rows()).map(|row| columns.iter().map(|column| text(column, row)).collect()).collect()
+}
+
+fn files() -> Vec<PathBuf> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/slt");
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(dir).expect("tests/slt").map(|e| e.expect("an entry").path()).collect();
+    files.retain(|path| path.extension().is_some_and(|e| e == "slt"));
+    files.sort();
+    assert!(!files.is_empty());
+    files
+}
+
+async fn run_all(options: Options, setup: &'static str, reopen: bool) {
+    let configuration = Arc::new(Configuration { options, setup, reopen });
+    let only = std::env::var("SLT").unwrap_or_default();
+    for file in files().iter().filter(|file| file.to_string_lossy().contains(&only)) {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut runner = Runner::new(|| {
+            let (configuration, path) = (configuration.clone(), dir.path().join("db"));
+            async move { Ok(Tested { configuration, path, session: None }) }
+        });
+        if let Err(error) = runner.run_file_async(file).await {
+            panic!("{}", error.display(false));
+        }
+        runner.shutdown_async().await;
+    }
+}
+
+fn small_memory() -> Options {
+    Options {
+        memory_bytes: Some(64 << 20),
+        threads: Some(2),
+        durability: keyaki::Durability::Off,
+        ..Options::default()
+    }
+}
+
+/// Everything as small as it goes: runs, flushes and splits happen with a handful of rows.
+fn tiny() -> Options {
+    let store = keyaki_store::Options {
+        cache_bytes: 128 << 10,
+        buffer_bytes: 16 << 10,
+        page_bytes: 4096,
+        leaf_bytes: 16 << 10,
+        fan_out: 4,
+        node_buffer_bytes: 32 << 10,
+        runs_per_node: 3,
+        ..keyaki_store::Options::default()
+    };
+    Options { store: Some(store), ..small_memory() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_usual() {
+    run_all(small_memory(), "", false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tiny_buffers_and_pages() {
+    run_all(tiny(), "", false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reopened_after_every_statement() {
+    run_all(tiny(), "", true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_order() {
+    run_all(tiny(), "SET keyaki.execution = 'in_order'", false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn always_by_index() {
+    run_all(tiny(), "SET keyaki.join = 'index'", false).await;
+}
