@@ -148,7 +148,7 @@ impl Database {
             executor,
             catalog: RwLock::new(Arc::new(catalog)),
             writer: Arc::default(),
-            calibration: Mutex::new(Arc::new(if real { read_calibration(path)? } else { assumed() })),
+            calibration: Mutex::new(Arc::new(if real { read_calibration(path) } else { Calibration::assumed() })),
             durability: Mutex::new(options.durability),
             query_memory_bytes: budget.query_bytes,
             threads,
@@ -236,7 +236,7 @@ impl Database {
     /// Stores a measurement in the database directory and uses it from now on.
     pub fn set_calibration(&self, calibration: Calibration) -> Result<()> {
         if self.inner.store.device().name() != "simulated" {
-            write_calibration(&self.inner.path, &calibration)?;
+            calibration.save(&self.inner.path.join(CALIBRATION_FILE))?;
         }
         *self.inner.calibration.lock() = Arc::new(calibration);
         Ok(())
@@ -390,19 +390,14 @@ fn empty_spill_dir(path: &Path) -> Result<PathBuf> {
     Ok(dir)
 }
 
-fn assumed() -> Calibration {
-    Calibration {}
-}
-
-fn read_calibration(path: &Path) -> Result<Calibration> {
+/// The measured figures; assumed ones if nothing was measured or the file cannot be read (only speed depends on it).
+fn read_calibration(path: &Path) -> Calibration {
     let file = path.join(CALIBRATION_FILE);
-    match std::fs::read(&file) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(assumed()),
-        Err(error) => Err(Error::Invalid(format!("{}: {error}", file.display()))),
-        Ok(_) => Ok(Calibration {}),
+    if !file.exists() {
+        return Calibration::assumed();
     }
-}
-
-fn write_calibration(_path: &Path, _calibration: &Calibration) -> Result<()> {
-    Ok(())
+    Calibration::load(&file).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the measurements of the device cannot be read; figures are assumed");
+        Calibration::assumed()
+    })
 }
