@@ -1,1 +1,46 @@
-fn main() {}
+//! Developer commands, as `cargo xtask <command>`: what the CI does, one can do by hand with the same word.
+
+mod bench;
+mod floors;
+mod python;
+mod run;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "Developer commands of Keyaki")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Format check, lints, all tests (Rust, documentation, architecture, Python)
+    Test(test::Arguments),
+    /// Benchmarks, side by side with other systems (release build)
+    Bench(bench::Arguments),
+    /// TPC-H: all 22 queries in every execution mode, compared with DuckDB value by value
+    Tpch(test::TpchArguments),
+    /// Check that no crate uses a crate of its own or a higher floor
+    Floors,
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Test(arguments) => test::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Tpch(arguments) => test::tpch(&arguments),
+        Command::Floors => floors::check(&run::root()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

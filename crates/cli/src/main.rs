@@ -12,13 +12,14 @@ mod run;
 mod script;
 mod shell;
 mod terminal;
+mod tpch;
 
 use std::io::{IsTerminal, stdin};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use arguments::{Arguments, ShellArguments};
+use arguments::{Arguments, Command, ShellArguments};
 use clap::Parser;
 use failure::{Failure, Result};
 use interrupt::Interrupts;
@@ -57,6 +58,7 @@ fn start(arguments: Arguments) -> Result<()> {
     };
     match arguments.command {
         None => shell(&runtime, arguments.shell, interrupts),
+        Some(Command::Tpch(arguments)) => runtime.block_on(tpch::command::run(&arguments)),
         Some(_) => Err(Failure::message("later")),
     }
 }

@@ -1,0 +1,55 @@
+//! `cargo xtask test` and `cargo xtask tpch`.
+
+use clap::Args;
+
+use crate::floors;
+use crate::python;
+use crate::run::{Result, build_keyaki, cargo, root, step, works};
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Only the Rust tests
+    #[arg(long)]
+    quick: bool,
+    /// TPC-H scale factor of the comparison with DuckDB
+    #[arg(long, default_value_t = 0.01)]
+    scale: f64,
+}
+
+#[derive(Debug, Args)]
+pub struct TpchArguments {
+    #[arg(long, default_value_t = 0.1)]
+    scale: f64,
+    /// Compare with DuckDB (there is nothing else to do yet)
+    #[arg(long)]
+    check: bool,
+    /// With the release build
+    #[arg(long)]
+    release: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.quick {
+        return step(&mut cargo(&["test", "--workspace", "--quiet"]));
+    }
+    floors::check(&root())?;
+    step(&mut cargo(&["fmt", "--all", "--check"]))?;
+    step(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
+    if works(&mut cargo(&["deny", "--version"])) {
+        step(&mut cargo(&["deny", "check"]))?;
+    }
+    step(&mut cargo(&["test", "--workspace"]))?;
+    let keyaki = build_keyaki(false)?;
+    let mut tests = python::script(&keyaki, "-m")?;
+    tests.args(["unittest", "discover", "--verbose", "--start-directory", "tests/python"]);
+    step(tests.env("TPCH_SCALE", arguments.scale.to_string()))
+}
+
+pub fn tpch(arguments: &TpchArguments) -> Result<()> {
+    if !arguments.check {
+        return Err("nothing to do: give --check to compare with DuckDB, or see `cargo xtask bench tpch`".into());
+    }
+    let keyaki = build_keyaki(arguments.release)?;
+    let mut test = python::script(&keyaki, "tests/python/test_tpch.py")?;
+    step(test.arg("--verbose").env("TPCH_SCALE", arguments.scale.to_string()))
+}
