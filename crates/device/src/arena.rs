@@ -1,15 +1,18 @@
-//! Memory for the requests of one queue: one mapping, cut into segments, cut into slots.
+//! Memory for requests: one mapping, cut into segments, cut into slots.
+//!
+//! Each queue has an arena, and the process has one for large buffers made without a queue. Huge pages are the point: a
+//! request into contiguous memory is one segment for the device where one into 4 KiB pages is hundreds, which can halve
+//! the data rate; and memory that is used again need not be cleared by the kernel page by page.
 //!
 //! ```text
 //! arena    | segment 0: slots of 16 KiB | segment 1: slots of 256 KiB | segment 2: not used yet | …
 //! segment  2 MiB, aligned to 2 MiB (one huge page, one buffer registered with the kernel)
-//! slot     a power of two from 4 KiB to 1 MiB; one bit in the segment's map: set = free
+//! slot     a power of two from 4 KiB to 2 MiB; one bit in the segment's map: set = free
 //! ```
 //!
 //! The mapping is reserved at the first allocation, and the kernel gives it memory segment by segment as they are used.
 //! A segment serves one slot size at a time and takes on another when all its slots are free, so the arena adapts to
-//! what its queue reads. Only the queue takes slots ([`Arena`] is its handle); any thread may give one back, by setting
-//! its bit. What does not fit goes to the heap.
+//! what is read. Only the owner of the [`Arena`] takes slots; any thread may give one back, by setting its bit.
 //!
 //! Invariant: a slot whose bit is clear belongs to exactly one [`Slot`]; only the owner clears bits.
 
@@ -18,25 +21,39 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+
 use crate::{BLOCK, Buffer};
 
 /// Bytes of a segment.
 pub(crate) const SEGMENT: usize = 2 << 20;
-const SLOT_MAX: usize = 1 << 20;
+const SLOT_MAX: usize = SEGMENT;
 const WORDS: usize = SEGMENT / BLOCK / 64;
 /// Segments of the largest arena.
 pub(crate) const SEGMENTS_MAX: usize = 32;
-/// Bytes per request in flight that an arena has room for.
-const BYTES_PER_REQUEST: usize = 256 << 10;
+/// Bytes per request in flight that a queue's arena has room for.
+const BYTES_PER_REQUEST: usize = 1 << 20;
+/// Segments of the arena that queues' strangers share.
+const SEGMENTS_SHARED: usize = 16;
+/// Buffers of this length and more come from the shared arena if they have no other.
+const SHARED_FROM: usize = 64 << 10;
 
 /// The owner's side: takes slots.
 #[derive(Debug)]
 pub(crate) struct Arena {
     shared: Option<Arc<Shared>>,
+    segments: usize,
     /// Log2 of each segment's slot size; `None`: never used.
     slot_bits: Vec<Option<u32>>,
-    /// The system refused the mapping: everything comes from the heap.
+    /// The system refused the mapping.
     refused: bool,
+}
+
+static SHARED: Mutex<Arena> = Mutex::new(Arena::with_segments(SEGMENTS_SHARED));
+
+/// A large buffer with unspecified contents from the process's own arena; none for short ones, or if it is exhausted.
+pub(crate) fn shared_buffer(len: usize) -> Option<Buffer> {
+    if len < SHARED_FROM { None } else { SHARED.lock().buffer(len) }
 }
 
 /// What owner and slots share.
@@ -67,37 +84,40 @@ pub(crate) struct Slot {
 }
 
 impl Arena {
-    /// An arena for `depth` requests in flight: room for slots of 256 KiB, at most 64 MiB (of address space: memory is
-    /// taken by the segment, as it is needed).
+    /// An arena for `depth` requests in flight: at most 64 MiB (of address space: memory is taken by the segment, as it
+    /// is needed).
     pub(crate) fn new(depth: usize) -> Self {
-        let segments = (depth.saturating_mul(BYTES_PER_REQUEST) / SEGMENT + 2).min(SEGMENTS_MAX);
-        Arena { shared: None, slot_bits: vec![None; segments], refused: false }
+        Arena::with_segments((depth.saturating_mul(BYTES_PER_REQUEST) / SEGMENT + 2).min(SEGMENTS_MAX))
     }
 
-    /// A buffer of `len` bytes with unspecified contents: from the arena if it has a slot to spare, else from the heap.
+    const fn with_segments(segments: usize) -> Self {
+        Arena { shared: None, segments, slot_bits: Vec::new(), refused: false }
+    }
+
+    /// A buffer of `len` bytes with unspecified contents, if there is a slot to spare that it fits into.
     ///
     /// # Panics
     /// If `len` is not a multiple of [`BLOCK`].
-    pub(crate) fn buffer(&mut self, len: usize) -> Buffer {
+    pub(crate) fn buffer(&mut self, len: usize) -> Option<Buffer> {
         assert!(len.is_multiple_of(BLOCK), "buffer of {len} bytes is not block-aligned");
         if len == 0 || len > SLOT_MAX || self.refused {
-            return Buffer::zeroed(len);
+            return None;
         }
         let bits = len.next_power_of_two().trailing_zeros();
         if self.shared.is_none() {
             self.map();
         }
-        let Some(shared) = &self.shared else { return Buffer::zeroed(len) };
-        match take(shared, &mut self.slot_bits, bits) {
-            // SAFETY: `take` gives a slot of 2^bits >= len bytes that nobody else has; mapped memory is initialised.
-            Some(slot) => unsafe { Buffer::in_slot(slot.start(bits), len, slot) },
-            None => Buffer::zeroed(len),
-        }
+        let slot = take(self.shared.as_ref()?, &mut self.slot_bits, bits)?;
+        // SAFETY: `take` gives a slot of 2^bits >= len bytes that nobody else has; mapped memory is initialised.
+        Some(unsafe { Buffer::in_slot(slot.start(bits), len, slot) })
     }
 
     fn map(&mut self) {
-        match Shared::map(self.slot_bits.len()) {
-            Ok(shared) => self.shared = Some(Arc::new(shared)),
+        match Shared::map(self.segments) {
+            Ok(shared) => {
+                self.shared = Some(Arc::new(shared));
+                self.slot_bits = vec![None; self.segments];
+            }
             Err(error) => {
                 tracing::warn!(%error, "no memory for an I/O arena; buffers come from the heap");
                 self.refused = true;
@@ -286,35 +306,37 @@ mod tests {
     #[test]
     fn buffers_are_aligned_disjoint_and_reused() {
         let mut arena = Arena::new(64);
-        let buffers: Vec<_> =
-            [4096, 16384, 12288, 262144, 4096, 1 << 20, 65536].map(|len| arena.buffer(len)).into_iter().collect();
+        let buffers: Vec<_> = [4096, 16384, 12288, 262144, 4096, 1 << 20, 65536]
+            .map(|len| arena.buffer(len).unwrap())
+            .into_iter()
+            .collect();
         for (i, a) in buffers.iter().enumerate() {
             assert!(a.as_ptr().addr().is_multiple_of(BLOCK));
             assert!(buffers[i + 1..].iter().all(|b| !overlap(a, b)));
         }
-        let addresses: Vec<_> = buffers.iter().filter(|b| b.slot().is_some()).map(|b| b.as_ptr()).collect();
-        assert!(!addresses.is_empty());
+        let addresses: Vec<_> = buffers.iter().map(|b| b.as_ptr()).collect();
         drop(buffers);
-        assert!(addresses.contains(&arena.buffer(16384).as_ptr()));
+        assert!(addresses.contains(&arena.buffer(16384).unwrap().as_ptr()));
     }
 
     #[test]
-    fn exhaustion_falls_back_to_the_heap_and_segments_change_size() {
+    fn exhaustion_is_noticed_and_segments_change_size() {
         let mut arena = Arena::new(1);
-        let capacity = arena.slot_bits.len() * SEGMENT;
-        let small: Vec<_> = (0..capacity / BLOCK).map(|_| arena.buffer(BLOCK)).collect();
-        assert!(small.iter().all(|buffer| buffer.slot().is_some()));
-        assert!(arena.buffer(BLOCK).slot().is_none(), "the arena is full");
-        assert!(arena.buffer(SLOT_MAX).slot().is_none());
+        let capacity = arena.segments * SEGMENT;
+        let small: Vec<_> = (0..capacity / BLOCK).map(|_| arena.buffer(BLOCK).unwrap()).collect();
+        assert!(arena.buffer(BLOCK).is_none(), "the arena is full");
+        assert!(arena.buffer(SLOT_MAX).is_none());
         drop(small);
-        let large: Vec<_> = (0..capacity / SLOT_MAX).map(|_| arena.buffer(SLOT_MAX)).collect();
-        assert!(large.iter().all(|buffer| buffer.slot().is_some()));
+        let large: Vec<_> = (0..capacity / SLOT_MAX).map(|_| arena.buffer(SLOT_MAX).unwrap()).collect();
+        assert!(arena.buffer(BLOCK).is_none());
+        drop(large);
+        assert!(arena.buffer(SLOT_MAX + BLOCK).is_none() && arena.buffer(0).is_none());
     }
 
     #[test]
     fn buffers_outlive_the_arena_and_may_be_dropped_elsewhere() {
         let mut arena = Arena::new(8);
-        let mut buffers: Vec<_> = (0..100).map(|_| arena.buffer(16384)).collect();
+        let mut buffers: Vec<_> = (0..100).map(|_| arena.buffer(16384).unwrap()).collect();
         drop(arena);
         std::thread::spawn(move || {
             for buffer in &mut buffers {
@@ -336,7 +358,7 @@ mod tests {
             })
             .collect();
         for i in 0..20_000_usize {
-            let mut buffer = arena.buffer(if i % 3 == 0 { BLOCK } else { 4 * BLOCK });
+            let Some(mut buffer) = arena.buffer(if i % 3 == 0 { BLOCK } else { 4 * BLOCK }) else { continue };
             buffer[0] = i as u8;
             sender.send(buffer).unwrap();
         }

@@ -1,10 +1,11 @@
 //! Owned, block-aligned memory for direct I/O.
 //!
-//! A buffer's bytes live on the heap, or in a slot of the [arena](crate::arena) of the queue that gave it out; such a
-//! buffer goes back to its arena when it is dropped, on whichever thread, and keeps the arena alive until then.
+//! A buffer's bytes live on the heap, or in a slot of an [arena](crate::arena): that of the queue that gave it out, or for
+//! large buffers the one that the process shares. A slot goes back to its arena when the buffer is dropped, on whichever
+//! thread, and keeps the arena alive until then.
 //!
-//! Invariants: address and length are multiples of [`BLOCK`]; the bytes are initialised (a fresh heap buffer is zero, a
-//! recycled slot holds what its last user left); the address never changes while the buffer lives, so a request in
+//! Invariants: address and length are multiples of [`BLOCK`]; the bytes are initialised (a recycled slot holds what its
+//! last user left); the address never changes while the buffer lives, so a request in
 //! flight may be moved about in memory.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -13,7 +14,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use crate::BLOCK;
-use crate::arena::Slot;
+use crate::arena::{Arena, Slot, shared_buffer};
 
 /// Bytes whose address and length are multiples of [`BLOCK`].
 pub struct Buffer {
@@ -33,11 +34,27 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// `len` zero bytes on the heap.
+    /// `len` zero bytes.
     ///
     /// # Panics
     /// If `len` is not a multiple of [`BLOCK`].
     pub fn zeroed(len: usize) -> Self {
+        match shared_buffer(len) {
+            Some(mut buffer) => {
+                buffer.fill(0);
+                buffer
+            }
+            None => Buffer::on_heap(len),
+        }
+    }
+
+    /// `len` bytes with unspecified contents, from `arena` if possible.
+    pub(crate) fn from_arena(arena: &mut Arena, len: usize) -> Self {
+        arena.buffer(len).or_else(|| shared_buffer(len)).unwrap_or_else(|| Buffer::on_heap(len))
+    }
+
+    /// `len` zero bytes on the heap.
+    fn on_heap(len: usize) -> Self {
         let layout = layout(len);
         if len == 0 {
             return Buffer { start: layout.dangling_ptr(), len, home: Home::Heap };
@@ -74,7 +91,7 @@ fn layout(len: usize) -> Layout {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if matches!(self.home, Home::Heap) && self.len > 0 {
-            // SAFETY: `zeroed` allocated these bytes with this layout.
+            // SAFETY: `on_heap` allocated these bytes with this layout.
             unsafe { dealloc(self.start.as_ptr(), layout(self.len)) }
         }
     }
@@ -107,8 +124,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heap_buffers_are_aligned_and_zero() {
-        for blocks in [0, 1, 3, 64] {
+    fn buffers_are_aligned_and_zero() {
+        // Some twice: the second is the first one's memory, maybe.
+        for blocks in [0, 1, 3, 64, 64, 256, 512, 512, 513, 2000] {
             let mut buffer = Buffer::zeroed(blocks * BLOCK);
             assert_eq!(buffer.len(), blocks * BLOCK);
             assert!(buffer.as_ptr().addr().is_multiple_of(BLOCK));

@@ -109,7 +109,7 @@ impl ThreadsQueue {
 
 impl Queue for ThreadsQueue {
     fn buffer(&mut self, len: usize) -> Buffer {
-        self.arena.buffer(len)
+        Buffer::from_arena(&mut self.arena, len)
     }
 
     fn push(&mut self, request: Request) {

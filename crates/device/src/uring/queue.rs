@@ -155,7 +155,7 @@ impl UringQueue {
 
 impl Queue for UringQueue {
     fn buffer(&mut self, len: usize) -> Buffer {
-        self.arena.buffer(len)
+        Buffer::from_arena(&mut self.arena, len)
     }
 
     fn push(&mut self, request: Request) {
