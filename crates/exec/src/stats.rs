@@ -1,11 +1,52 @@
 //! What an execution did: for EXPLAIN ANALYZE, timelines and benchmarks.
+//!
+//! Counters are relaxed atomics: a snapshot taken while the query runs may be a little inconsistent, one taken after its
+//! end is exact. Time is the device's clock, which is virtual on a simulated device.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use keyaki_device::Device;
+use parking_lot::Mutex;
+
+/// Time between samples of the timeline at first; doubled whenever the timeline is full.
+const SAMPLE_INTERVAL_NS: u64 = 1_000_000;
+/// Samples kept at the most.
+const SAMPLES_MAX: usize = 2_000;
 
 /// Live counters of one scan or pipeline. `Clone` shares them.
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
-    _todo: Arc<()>,
+    counters: Arc<Counters>,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    clock: Option<Arc<dyn Device>>,
+    started_ns: u64,
+    /// 0 while running, else the end's time since the start, plus one.
+    ended_ns: AtomicU64,
+
+    pages_cached: AtomicU64,
+    pages_shared: AtomicU64,
+    pages_missed: AtomicU64,
+    tasks: AtomicU64,
+    rows: Vec<AtomicU64>,
+
+    pages_read: AtomicU64,
+    reads_started: AtomicU64,
+    reads_completed: AtomicU64,
+    bytes_read: AtomicU64,
+    in_flight_max: AtomicU64,
+
+    next_sample_ns: AtomicU64,
+    timeline: Mutex<Timeline>,
+}
+
+#[derive(Debug, Default)]
+struct Timeline {
+    interval_ns: u64,
+    samples: Vec<Sample>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -42,7 +83,130 @@ pub struct Sample {
 }
 
 impl Stats {
+    /// Counters of a query with `stages` counts of rows, starting now.
+    pub(crate) fn start(clock: &Arc<dyn Device>, stages: usize) -> Self {
+        let counters = Counters {
+            clock: Some(clock.clone()),
+            started_ns: clock.now_ns(),
+            rows: (0..stages).map(|_| AtomicU64::new(0)).collect(),
+            next_sample_ns: AtomicU64::new(SAMPLE_INTERVAL_NS),
+            timeline: Mutex::new(Timeline { interval_ns: SAMPLE_INTERVAL_NS, samples: Vec::new() }),
+            ..Counters::default()
+        };
+        Stats { counters: Arc::new(counters) }
+    }
+
     pub fn snapshot(&self) -> StatsSnapshot {
-        todo!()
+        let c = &*self.counters;
+        let (cached, shared) = (c.pages_cached.load(Relaxed), c.pages_shared.load(Relaxed));
+        StatsSnapshot {
+            pages_requested: cached + shared + c.pages_missed.load(Relaxed),
+            pages_cached: cached,
+            pages_shared: shared,
+            pages_read: c.pages_read.load(Relaxed),
+            reads: c.reads_started.load(Relaxed),
+            bytes_read: c.bytes_read.load(Relaxed),
+            in_flight_max: c.in_flight_max.load(Relaxed),
+            tasks: c.tasks.load(Relaxed),
+            rows: c.rows.iter().map(|rows| rows.load(Relaxed)).collect(),
+            elapsed_ns: match c.ended_ns.load(Relaxed) {
+                0 => c.clock.as_ref().map_or(0, |clock| clock.now_ns().saturating_sub(c.started_ns)),
+                ended => ended - 1,
+            },
+            timeline: c.timeline.lock().samples.clone(),
+        }
+    }
+
+    pub(crate) fn page_cached(&self) {
+        self.counters.pages_cached.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn page_shared(&self) {
+        self.counters.pages_shared.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn page_missed(&self) {
+        self.counters.pages_missed.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn tasks(&self, count: u64) {
+        self.counters.tasks.fetch_add(count, Relaxed);
+    }
+
+    pub(crate) fn rows(&self, stage: usize, count: usize) {
+        self.counters.rows[stage].fetch_add(count as u64, Relaxed);
+    }
+
+    /// A read of `bytes` was handed to the device.
+    pub(crate) fn read_started(&self, bytes: u64) {
+        let c = &*self.counters;
+        c.bytes_read.fetch_add(bytes, Relaxed);
+        let started = c.reads_started.fetch_add(1, Relaxed) + 1;
+        c.in_flight_max.fetch_max(started.saturating_sub(c.reads_completed.load(Relaxed)), Relaxed);
+    }
+
+    /// Pages of this query were part of a read.
+    pub(crate) fn pages_read(&self, count: u64) {
+        self.counters.pages_read.fetch_add(count, Relaxed);
+    }
+
+    /// A read came back at `now_ns` (device clock); takes a sample of the timeline when one is due.
+    pub(crate) fn read_completed(&self, now_ns: u64) {
+        let c = &*self.counters;
+        let completed = c.reads_completed.fetch_add(1, Relaxed) + 1;
+        let at_ns = now_ns.saturating_sub(c.started_ns);
+        if at_ns < c.next_sample_ns.load(Relaxed) {
+            return;
+        }
+        let in_flight = c.reads_started.load(Relaxed).saturating_sub(completed);
+        let mut timeline = c.timeline.lock();
+        if at_ns < c.next_sample_ns.load(Relaxed) {
+            return; // another worker was first
+        }
+        if timeline.samples.len() >= SAMPLES_MAX {
+            let mut index = 0;
+            timeline.samples.retain(|_| {
+                index += 1;
+                index % 2 == 0
+            });
+            timeline.interval_ns *= 2;
+        }
+        timeline.samples.push(Sample { at_ns, in_flight: in_flight as u32, reads: completed });
+        c.next_sample_ns.store(at_ns + timeline.interval_ns, Relaxed);
+    }
+
+    /// Stops the clock; only the first call counts.
+    pub(crate) fn end(&self) {
+        let c = &*self.counters;
+        if let Some(clock) = &c.clock {
+            let elapsed = clock.now_ns().saturating_sub(c.started_ns) + 1;
+            // A later end must not move the first one.
+            let _ = c.ended_ns.compare_exchange(0, elapsed, Relaxed, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_timeline_stays_bounded() {
+        let counters = Counters {
+            next_sample_ns: AtomicU64::new(SAMPLE_INTERVAL_NS),
+            timeline: Mutex::new(Timeline { interval_ns: SAMPLE_INTERVAL_NS, samples: Vec::new() }),
+            ..Counters::default()
+        };
+        let stats = Stats { counters: Arc::new(counters) };
+        for millisecond in 0..20_000 {
+            stats.read_started(4096);
+            stats.read_completed(millisecond * SAMPLE_INTERVAL_NS);
+        }
+        let snapshot = stats.snapshot();
+        assert!(snapshot.timeline.len() <= SAMPLES_MAX);
+        assert!(snapshot.timeline.len() >= SAMPLES_MAX / 4);
+        assert!(snapshot.timeline.windows(2).all(|pair| pair[0].at_ns < pair[1].at_ns));
+        assert_eq!(snapshot.reads, 20_000);
+        assert_eq!(snapshot.in_flight_max, 1);
     }
 }
