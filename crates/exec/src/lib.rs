@@ -7,27 +7,21 @@
 //!
 //! The executor knows trees, keys and Arrow columns; it does not know SQL.
 
+mod columns;
+mod error;
 mod executor;
+mod flow;
+mod in_order;
+mod join;
+mod output;
 mod pipeline;
+mod query;
+mod runtime;
+mod scan;
+mod source;
 mod stats;
 
+pub use error::{Error, Result};
 pub use executor::{Executor, ExecutorOptions, Rows};
 pub use pipeline::{Driver, Filter, Join, KeyPart, Mode, Pipeline, Scan, Step};
 pub use stats::{Sample, Stats, StatsSnapshot};
-
-pub type Result<T> = std::result::Result<T, Error>;
-
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum Error {
-    #[error(transparent)]
-    Store(#[from] keyaki_store::Error),
-    #[error(transparent)]
-    Device(#[from] keyaki_device::Error),
-    /// A filter failed; its own message.
-    #[error("{0}")]
-    Filter(String),
-    #[error("the query was cancelled")]
-    Cancelled,
-    #[error("a worker of the executor ended unexpectedly")]
-    WorkerGone,
-}

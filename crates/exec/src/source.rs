@@ -1,5 +1,6 @@
 //! Where the tasks of a query get their pages from: out of order, through the runtime, or in order, by blocking reads.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use keyaki_device::{BLOCK, Buffer};
@@ -7,7 +8,7 @@ use keyaki_store::{Error, Page, PageRef, PageSource, Priority, Result, Schema, S
 use parking_lot::Mutex;
 
 use crate::query::Query;
-use crate::runtime::{Outcome, PageRead, Runtime};
+use crate::runtime::{OffsetMap, Outcome, PageRead, Runtime};
 
 /// Longest page that is believed, in bytes; what claims to be longer is a damaged reference.
 const PAGE_BYTES_MAX: u32 = 256 << 20;
@@ -26,9 +27,10 @@ fn stopped() -> Error {
     Error::Invalid(crate::Error::Cancelled.to_string())
 }
 
-/// Pages for tasks that step aside while a page is being read.
+/// Pages for one task, which steps aside while a page is being read.
 ///
-/// Pages read ahead are held until they are asked for, so that a small or busy cache cannot lose them meanwhile.
+/// Pages advised by `prefetch` are read in that order, as many at a time as the budget allows, and held until they are
+/// asked for, so that a small or busy cache cannot lose them meanwhile.
 #[derive(Debug)]
 pub(crate) struct TaskPages {
     runtime: Arc<Runtime>,
@@ -39,8 +41,12 @@ pub(crate) struct TaskPages {
 
 #[derive(Debug, Default)]
 struct Ahead {
-    reads: crate::runtime::OffsetMap<u64, Arc<PageRead>>,
+    /// Under way or done.
+    reads: OffsetMap<u64, Arc<PageRead>>,
+    /// Bytes of `reads`.
     bytes: usize,
+    /// Advised, but beyond the budget so far.
+    advised: VecDeque<(PageRef, Arc<Schema>)>,
 }
 
 impl TaskPages {
@@ -48,17 +54,45 @@ impl TaskPages {
         TaskPages { runtime, query, read_ahead_bytes, ahead: Mutex::default() }
     }
 
+    /// The read ahead of a page that is now asked for, if there is one; makes place for the next ones.
     fn take_ahead(&self, page: PageRef) -> Option<Arc<PageRead>> {
-        if self.read_ahead_bytes == 0 {
-            return None;
-        }
         let mut ahead = self.ahead.lock();
-        let read = ahead.reads.remove(&page.offset)?;
-        ahead.bytes -= read.page.len as usize;
-        (read.page == page).then_some(read)
+        let read = match ahead.reads.remove(&page.offset) {
+            Some(read) => {
+                ahead.bytes -= read.page.len as usize;
+                Some(read)
+            }
+            None => {
+                // Advice up to this page comes too late.
+                let late = ahead.advised.iter().position(|(advised, _)| advised.offset == page.offset);
+                ahead.advised.drain(..late.map_or(0, |late| late + 1));
+                None
+            }
+        };
+        self.fill(&mut ahead);
+        read.filter(|read| read.page == page)
     }
 
-    /// The read of a page that is not in the cache.
+    /// Starts reads of advised pages within the budget.
+    fn fill(&self, ahead: &mut Ahead) {
+        while let Some((page, schema)) = ahead.advised.front() {
+            let (page, cached) = (*page, self.runtime.store.cache().get(page.offset).is_some());
+            if !cached && check(page).is_ok() {
+                // One page is always within the budget.
+                if ahead.bytes > 0 && ahead.bytes + page.len as usize > self.read_ahead_bytes {
+                    return;
+                }
+                if let Ok((read, _)) = self.read(page, schema, Priority::Scan)
+                    && ahead.reads.insert(page.offset, read).is_none()
+                {
+                    ahead.bytes += page.len as usize;
+                }
+            }
+            ahead.advised.pop_front();
+        }
+    }
+
+    /// The read of a page that is not in the cache; `true` if it is new.
     fn read(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<(Arc<PageRead>, bool)> {
         let (read, new) = self.runtime.table.join(page, schema, priority, &self.query)?;
         if new {
@@ -104,23 +138,16 @@ impl PageSource for TaskPages {
     }
 
     fn prefetch(&self, pages: &[PageRef], schema: &Arc<Schema>) {
-        if self.query.is_stopped() {
+        if self.read_ahead_bytes == 0 || self.query.is_stopped() {
             return;
         }
         let mut ahead = self.ahead.lock();
         for &page in pages {
-            let full = ahead.bytes + page.len as usize > self.read_ahead_bytes;
-            if full || ahead.reads.contains_key(&page.offset) {
-                continue;
-            }
-            if check(page).is_err() || self.runtime.store.cache().get(page.offset).is_some() {
-                continue;
-            }
-            if let Ok((read, _)) = self.read(page, schema, Priority::Scan) {
-                ahead.bytes += page.len as usize;
-                ahead.reads.insert(page.offset, read);
+            if !ahead.reads.contains_key(&page.offset) {
+                ahead.advised.push_back((page, schema.clone()));
             }
         }
+        self.fill(&mut ahead);
     }
 
     fn read_ahead_bytes(&self) -> usize {

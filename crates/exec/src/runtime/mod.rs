@@ -143,8 +143,7 @@ pub(crate) fn start(store: Store, options: ExecutorOptions) -> Result<(Arc<Runti
             Ok(thread) => threads.push(thread),
             Err(error) => {
                 runtime.close(threads);
-                let path = std::path::Path::new("worker thread");
-                return Err(Error::Device(keyaki_device::Error::new("spawn", path, 0, 0, error)));
+                return Err(no_thread(error));
             }
         }
     }
@@ -204,7 +203,12 @@ impl Runtime {
 
     /// Has the current worker flush `pipeline` when it finds time.
     pub fn hold_back(&self, pipeline: Arc<dyn Buffered>) {
-        let _ = self.with_local(|local| local.buffered.borrow_mut().push(pipeline));
+        let _ = self.with_local(|local| {
+            let mut buffered = local.buffered.borrow_mut();
+            if !buffered.last().is_some_and(|last| Arc::ptr_eq(last, &pipeline)) {
+                buffered.push(pipeline);
+            }
+        });
     }
 
     /// Registers a query that waits for tasks. Fails it at once if the workers are gone.
@@ -274,6 +278,12 @@ impl Runtime {
         while !matches!(self.injector.steal(), crossbeam_deque::Steal::Empty) {}
         self.wake_all();
     }
+}
+
+/// The error for a thread that the system did not give.
+pub(crate) fn no_thread(error: std::io::Error) -> Error {
+    let path = std::path::Path::new("a thread of the executor");
+    Error::Device(keyaki_device::Error::new("start", path, 0, 0, error))
 }
 
 fn broken_error() -> keyaki_store::Error {
