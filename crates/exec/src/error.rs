@@ -1,6 +1,6 @@
 //! What can go wrong while a query runs.
 
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Cloneable, because one failed read may have many waiters.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -35,10 +35,6 @@ impl Output {
         Output { schema, batch_rows: batch_rows.max(1), state: Mutex::default(), taken: Condvar::new() }
     }
 
-    pub fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
     /// Adds a batch; `bytes` is what [`Output::poll_take`] will report for it.
     pub fn push(&self, batch: RecordBatch, bytes: usize) {
         let mut state = self.state.lock();

@@ -18,10 +18,10 @@ use arrow_select::interleave::interleave;
 use arrow_select::take::take;
 use keyaki_store::{Chunk, ColumnBuilder};
 
-use crate::flow::{Charge, Flow};
 use super::outer::{Lookup, Outer};
 use super::plan::LevelPlan;
 use crate::columns::{batch, builders, compact, evaluate, memory_bytes};
+use crate::flow::{Charge, Flow};
 use crate::{Error, Result};
 
 /// Rows decoded from the tree that a buffer addresses at the most.

@@ -14,12 +14,12 @@ use parking_lot::Mutex;
 
 use super::buffer::{Buffer, Collected};
 use super::fiber::{Fiber, share_the_worker};
-use crate::flow::Flow;
 use super::jobs::{Job, Jobs};
 use super::lookup::{Sink, append_lone, drive, look_up};
 use super::outer::{Lookups, Outer};
 use super::plan::Plan;
 use crate::error::panicked;
+use crate::flow::Flow;
 use crate::output::Output;
 use crate::query::Query;
 use crate::runtime::{Buffered, Fallible, Runtime, Urgency};
@@ -149,11 +149,10 @@ impl Execution {
         if let Some(job) = jobs.pop(|level| self.may_run(level)) {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
             self.waiting_first.store(jobs.waiting_first(), Ordering::SeqCst);
-            let share = self.runtime.options.read_ahead_bytes / jobs.fibers.max(1);
+            let share = self.runtime.options.read_ahead_bytes / jobs.fibers().max(1);
             return Some((job, share));
         }
-        jobs.fibers = jobs.fibers.saturating_sub(1);
-        jobs.runnable = jobs.runnable.saturating_sub(1);
+        jobs.end_fiber();
         None
     }
 
@@ -180,14 +179,12 @@ impl Execution {
     }
 
     pub fn fiber_waits(self: &Arc<Self>) {
-        let mut jobs = self.jobs.lock();
-        jobs.runnable = jobs.runnable.saturating_sub(1);
-        drop(jobs);
+        self.jobs.lock().suspend();
         self.pump();
     }
 
     pub fn fiber_resumes(&self) {
-        self.jobs.lock().runnable += 1;
+        self.jobs.lock().resume();
     }
 
     fn unit_ends(&self) {
@@ -205,11 +202,7 @@ impl Execution {
         }
         let count = {
             let mut jobs = self.jobs.lock();
-            let wanted = jobs.fibers_wanted(|level| self.may_run(level)).min(self.runtime.options.workers);
-            let count = wanted.saturating_sub(jobs.runnable).min(self.credits.saturating_sub(jobs.fibers));
-            jobs.fibers += count;
-            jobs.runnable += count;
-            count
+            jobs.start_fibers(self.runtime.options.workers, self.credits, |level| self.may_run(level))
         };
         for _ in 0..count {
             self.runtime.spawn(Fiber::new(self.clone()));
@@ -370,11 +363,9 @@ impl Sink for Arc<Execution> {
         share_the_worker().await;
         if !self.may_run(level) {
             // The credit goes to whoever can make room.
-            let mut jobs = self.jobs.lock();
-            jobs.fibers = jobs.fibers.saturating_sub(1);
-            drop(jobs);
+            self.jobs.lock().park();
             poll_fn(|context| self.poll_room(level, context)).await?;
-            self.jobs.lock().fibers += 1;
+            self.jobs.lock().unpark();
         }
         Ok(())
     }

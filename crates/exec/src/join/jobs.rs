@@ -11,7 +11,7 @@ use super::outer::{Lookup, Outer};
 const LOOKUPS_PER_FIBER: usize = 16;
 
 #[derive(Debug)]
-pub(super) enum Job {
+pub(crate) enum Job {
     /// Read a range of the driver.
     Range(KeyRange),
     /// A lookup of a step.
@@ -24,9 +24,9 @@ pub(super) struct Jobs {
     /// By step.
     lookups: Vec<Lookups>,
     /// Fibers that exist and do not wait for room.
-    pub fibers: usize,
+    fibers: usize,
     /// Fibers that neither wait for a page nor for room.
-    pub runnable: usize,
+    runnable: usize,
 }
 
 #[derive(Debug, Default)]
@@ -72,11 +72,47 @@ impl Jobs {
         if may_run(0) { self.ranges.pop_front().map(Job::Range) } else { None }
     }
 
-    /// How many fibers should be runnable for the jobs that can be started.
-    pub fn fibers_wanted(&self, may_run: impl Fn(usize) -> bool) -> usize {
+    // The counts of fibers saturate at zero: they start anew when the query is stopped, while its fibers end one by one.
+
+    pub fn fibers(&self) -> usize {
+        self.fibers
+    }
+
+    /// Counts in as many new fibers as there should be for the jobs that can be started: up to one runnable fiber a
+    /// worker, within the credits.
+    pub fn start_fibers(&mut self, workers: usize, credits: usize, may_run: impl Fn(usize) -> bool) -> usize {
         let startable = |(step, lookups): (usize, &Lookups)| if may_run(step + 1) { lookups.waiting } else { 0 };
         let lookups: usize = self.lookups.iter().enumerate().map(startable).sum();
         let ranges = if !self.ranges.is_empty() && may_run(0) { self.ranges.len() } else { 0 };
-        ranges + lookups.div_ceil(LOOKUPS_PER_FIBER)
+        let wanted = (ranges + lookups.div_ceil(LOOKUPS_PER_FIBER)).min(workers);
+        let count = wanted.saturating_sub(self.runnable).min(credits.saturating_sub(self.fibers));
+        self.fibers += count;
+        self.runnable += count;
+        count
+    }
+
+    /// A runnable fiber has ended.
+    pub fn end_fiber(&mut self) {
+        self.fibers = self.fibers.saturating_sub(1);
+        self.suspend();
+    }
+
+    /// A runnable fiber waits, for a page or for room.
+    pub fn suspend(&mut self) {
+        self.runnable = self.runnable.saturating_sub(1);
+    }
+
+    /// A fiber that was suspended goes on.
+    pub fn resume(&mut self) {
+        self.runnable += 1;
+    }
+
+    /// A fiber is going to wait for room: its credit goes to whoever can make some.
+    pub fn park(&mut self) {
+        self.fibers = self.fibers.saturating_sub(1);
+    }
+
+    pub fn unpark(&mut self) {
+        self.fibers += 1;
     }
 }

@@ -51,9 +51,8 @@ pub(crate) async fn look_up<P: PageSource, S: Sink>(
         found = true;
         let mut position = 0;
         while position < lookup.rows().len() {
-            position = sink.append(to, |buffer| {
-                buffer.append_matches(level, lookup, position, &chunk, matches.as_ref())
-            })?;
+            position =
+                sink.append(to, |buffer| buffer.append_matches(level, lookup, position, &chunk, matches.as_ref()))?;
             sink.room(to).await?;
         }
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use arrow_array::{Array, RecordBatch};
 
-use crate::flow::{Charge, Flow};
 use super::plan::StepPlan;
 use crate::Result;
+use crate::flow::{Charge, Flow};
 
 /// Rows that wait for their lookups, or that joined rows still refer to.
 #[derive(Debug)]

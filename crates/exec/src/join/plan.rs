@@ -45,7 +45,6 @@ pub(crate) struct LevelPlan {
 /// How the lookups of a step are made from the rows of the level before it.
 #[derive(Debug)]
 pub(crate) struct StepPlan {
-    pub view: TreeView,
     pub codec: KeyCodec,
     pub key: Vec<KeyPart>,
 }
@@ -105,7 +104,7 @@ impl Plan {
                 flush_rows: flush_rows(number + 1),
             });
             let codec = KeyCodec::new(step.view.schema());
-            steps.push(StepPlan { view: step.view.clone(), codec, key: step.key.clone() });
+            steps.push(StepPlan { codec, key: step.key.clone() });
         }
         Ok(Plan { ranges: driver.ranges.clone(), levels, steps, batch_rows })
     }

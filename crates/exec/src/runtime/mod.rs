@@ -228,7 +228,9 @@ impl Runtime {
     }
 
     fn with_local<T>(&self, f: impl FnOnce(&Local) -> T) -> Option<T> {
-        LOCAL.try_with(|local| local.get().filter(|local| std::ptr::eq(local.runtime, self)).map(|local| f(local))).ok()?
+        LOCAL
+            .try_with(|local| local.get().filter(|local| std::ptr::eq(local.runtime, self)).map(|local| f(local)))
+            .ok()?
     }
 
     fn wake_one(&self) {

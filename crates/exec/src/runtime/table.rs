@@ -119,10 +119,12 @@ impl Hasher for OffsetHasher {
 
 pub(crate) type OffsetMap<K, V> = HashMap<K, V, BuildHasherDefault<OffsetHasher>>;
 
+type Shard = Mutex<OffsetMap<u64, Arc<PageRead>>>;
+
 /// All reads under way of one executor.
 #[derive(Debug)]
 pub(crate) struct Table {
-    shards: Box<[Mutex<OffsetMap<u64, Arc<PageRead>>>]>,
+    shards: Box<[Shard]>,
 }
 
 impl Table {
@@ -130,7 +132,7 @@ impl Table {
         Table { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
     }
 
-    fn shard(&self, offset: u64) -> &Mutex<OffsetMap<u64, Arc<PageRead>>> {
+    fn shard(&self, offset: u64) -> &Shard {
         let mut hasher = OffsetHasher::default();
         hasher.write_u64(offset);
         &self.shards[(hasher.finish() >> 16) as usize % SHARDS]
