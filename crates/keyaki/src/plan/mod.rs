@@ -1,10 +1,21 @@
 //! Planning: index ranges, join trees along indexes, costs in device time.
 //!
-//! DataFusion parses, resolves and simplifies a query and pushes its filters down. Then [`register`]ed here takes over
-//! what DataFusion has no notion of: [`ranges`] turns filters into ranges of encoded keys.
-
-// Used by the table provider and by the rules.
-#![allow(dead_code)]
+//! DataFusion parses, resolves and simplifies a query and pushes its filters down. Then the [`planner`] takes over what
+//! DataFusion has no notion of:
+//!
+//! ```text
+//! optimized logical plan
+//!   └ rewrite      every maximal tree of joins, filters and projections …
+//!       ├ graph    … becomes relations and predicates without an order,
+//!       ├ facts    about which statistics, trees and key ranges tell how many rows and pages they mean
+//!       ├ search   for the cheapest order: lookups along indexes where they pay, hash joins elsewhere
+//!       │   └ cost in device and processor time
+//!       └ assemble the pipelines that were chosen, as leaves of the new logical plan
+//! physical plan
+//!   └ exec         one operator a pipeline
+//! ```
+//!
+//! [`ranges`] turns filters into ranges of encoded keys, here and for the scans of the table provider.
 
 use std::sync::Arc;
 
@@ -15,7 +26,17 @@ use parking_lot::Mutex;
 
 use crate::Settings;
 
+mod assemble;
+mod cost;
+mod exec;
+mod facts;
+mod graph;
+mod node;
+mod planner;
 pub(crate) mod ranges;
+mod rewrite;
+mod search;
+mod selectivity;
 
 /// What planning needs to know of the session and its database. Tables and their snapshots come with the table providers
 /// that a query names.
@@ -32,6 +53,6 @@ pub(crate) struct PlanContext {
 }
 
 /// Adds Keyaki's planning to a session's state. Overrides its query planner.
-pub(crate) fn register(builder: SessionStateBuilder, _context: PlanContext) -> SessionStateBuilder {
-    builder
+pub(crate) fn register(builder: SessionStateBuilder, context: PlanContext) -> SessionStateBuilder {
+    builder.with_query_planner(Arc::new(planner::KeyakiPlanner { context }))
 }

@@ -8,9 +8,9 @@
 use std::ops::Bound;
 
 use arrow::array::ArrayRef;
-use datafusion::common::Column;
+use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::Expr;
-use keyaki_store::{KeyCodec, KeyRange, Schema, successor};
+use keyaki_store::{ColumnType, KeyCodec, KeyRange, Schema, successor};
 
 mod constant;
 mod constraint;
@@ -162,4 +162,23 @@ fn encode(schema: &Schema, prefixes: &[Vec<ArrayRef>], last: Option<&Set>) -> Ve
         }
     }
     ranges
+}
+
+/// The intervals of values of one column, of type `ty`, that all `filters` leave; none if they do not bound it. Null
+/// sorts below every value.
+pub(crate) fn value_intervals(
+    ty: ColumnType,
+    filters: &[&Expr],
+    is_column: &dyn Fn(&Column) -> bool,
+) -> Option<Vec<(Bound<ScalarValue>, Bound<ScalarValue>)>> {
+    let domain = Domain::new(ty);
+    let sets = filters.iter().map(|filter| constraint::of(filter, &domain, is_column).set);
+    let set = sets.fold(Set::all(), |all, set| all.intersect(&set));
+    if set.is_all() {
+        return None;
+    }
+    // The arrays have one value each.
+    let scalar = |value: &interval::Value| ScalarValue::try_from_array(&value.array, 0).unwrap_or(ScalarValue::Null);
+    let bounds = |interval: &Interval| (interval.low.as_ref().map(scalar), interval.high.as_ref().map(scalar));
+    Some(set.intervals().iter().map(bounds).collect())
 }

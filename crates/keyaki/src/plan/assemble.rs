@@ -1,0 +1,319 @@
+//! From a found plan to a pipeline in every detail: which columns each access decodes, where each predicate is evaluated,
+//! what is carried on.
+//!
+//! Two passes over the pipeline's accesses (driver, then lookups; an index with its table counts as two). Forward: a
+//! predicate is evaluated at the first access after which all its columns can be had, unless it holds anyway: by the
+//! driver's ranges, or because the keys and filters so far made its two columns equal. Backward: a column is carried only
+//! as long as something still needs it, and decoded at the first tree of its relation that has it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow::datatypes::Field;
+use datafusion::common::{DFSchema, DFSchemaRef, TableReference};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::utils::conjunction;
+
+use super::facts::{Facts, Tree, local_filters};
+use super::graph::{ColumnId, Graph, Set, bit};
+use super::node::{AccessSpec, KeyValue, PipelineSpec};
+use super::search::{Access, KeySource, Node, Plan, is_implied};
+
+type Columns = BTreeSet<ColumnId>;
+
+/// One access while it is put together.
+struct Stage<'a> {
+    relation: usize,
+    tree: &'a Tree,
+    /// Empty for the driver.
+    key: Vec<KeySource>,
+    outer: bool,
+    filters: Vec<&'a Expr>,
+    /// Columns of the relation that this tree is the first to have.
+    offers: Columns,
+    reads: Columns,
+    /// What is carried on after the filter.
+    live: Columns,
+}
+
+/// The specification of the pipeline that ends with `plans[root]`.
+pub(super) fn pipeline(graph: &Graph, facts: &Facts, plans: &[Plan], root: usize) -> Result<PipelineSpec> {
+    let accesses = accesses(plans, root)?;
+    let mut stages = stages(graph, facts, &accesses)?;
+    place_filters(graph, facts, &mut stages, plans[root].set)?;
+    let mut required = required(graph, plans[root].set);
+    if required.is_empty() {
+        // Rows without columns cannot be counted.
+        required.insert(ColumnId { relation: stages[0].relation, column: stages[0].tree.columns[0] });
+    }
+    place_columns(graph, &mut stages, &required);
+    specify(graph, &stages, &required, &plans[root])
+}
+
+/// Driver first.
+fn accesses(plans: &[Plan], mut plan: usize) -> Result<Vec<&Access>> {
+    let mut accesses = Vec::new();
+    loop {
+        match &plans[plan].node {
+            Node::Step(input, access) => {
+                accesses.push(access);
+                plan = *input;
+            }
+            Node::Driver(access) => {
+                accesses.push(access);
+                accesses.reverse();
+                return Ok(accesses);
+            }
+            other => return Err(DataFusionError::Internal(format!("{other:?} is no part of a pipeline"))),
+        }
+    }
+}
+
+fn stages<'a>(graph: &Graph, facts: &'a Facts, accesses: &[&Access]) -> Result<Vec<Stage<'a>>> {
+    let mut stages = Vec::new();
+    for (i, access) in accesses.iter().enumerate() {
+        let relation = access.relation;
+        let trees = &facts.relations[relation].trees;
+        // A null-supplied side that starts a pipeline is joined above it.
+        let outer = i > 0 && graph.relations[relation].outer.is_some();
+        let id = |&column: &usize| ColumnId { relation, column };
+        let tree = &trees[access.tree];
+        let offers: Columns = tree.columns.iter().map(id).collect();
+        let stage = |tree, key, offers| Stage {
+            relation,
+            tree,
+            key,
+            outer,
+            filters: Vec::new(),
+            offers,
+            reads: Columns::new(),
+            live: Columns::new(),
+        };
+        let rest = trees[0].columns.iter().map(id).filter(|column| !offers.contains(column)).collect();
+        let primary = trees[0].key().iter().map(|c| KeySource::Column(id(c))).collect();
+        stages.push(stage(tree, access.key.clone(), offers));
+        if access.then_table {
+            stages.push(stage(&trees[0], primary, rest));
+        }
+    }
+    Ok(stages)
+}
+
+/// What someone above the pipeline needs of it.
+fn required(graph: &Graph, set: Set) -> Columns {
+    let above = |relations: Set| relations & !set != 0;
+    let predicates = graph.predicates.iter().filter(|p| p.late || above(p.relations)).map(|p| &p.expr);
+    let on = graph.relations.iter().enumerate().filter(|(relation, _)| {
+        // A lone null-supplied side is joined above.
+        above(bit(*relation)) || (set == bit(*relation))
+    });
+    let on = on.flat_map(|(_, relation)| relation.outer.iter().flatten());
+    let exprs = graph.output.iter().chain(predicates).chain(on);
+    exprs.flat_map(|expr| graph.columns_of(expr)).filter(|column| set & bit(column.relation) != 0).collect()
+}
+
+/// Columns known to be equal and not null.
+#[derive(Default)]
+struct Equal {
+    groups: Vec<Columns>,
+}
+
+impl Equal {
+    fn join(&mut self, a: ColumnId, b: ColumnId) {
+        let mut merged = Columns::from([a, b]);
+        self.groups.retain_mut(|group| {
+            let touches = group.contains(&a) || group.contains(&b);
+            if touches {
+                merged.append(group);
+            }
+            !touches
+        });
+        self.groups.push(merged);
+    }
+    fn are(&self, a: ColumnId, b: ColumnId) -> bool {
+        self.groups.iter().any(|group| group.contains(&a) && group.contains(&b))
+    }
+}
+
+/// A predicate that has no place yet.
+struct Waiting<'a> {
+    expr: &'a Expr,
+    equality: Option<(ColumnId, ColumnId)>,
+    /// The driver's ranges hold just the rows for which it is true.
+    answered: bool,
+}
+
+/// Forward: gives every predicate of `set` its stage, or finds that it holds.
+fn place_filters<'a>(graph: &'a Graph, facts: &Facts, stages: &mut [Stage<'a>], set: Set) -> Result<()> {
+    let mut waiting = waiting(graph, facts, &stages[0], set);
+    let mut available = Columns::new();
+    let mut equal = Equal::default();
+    for i in 0..stages.len() {
+        let stage = &stages[i];
+        let after_index = i > 0 && stages[i - 1].relation == stage.relation;
+        if stage.outer {
+            if !after_index {
+                stages[i].filters = outer_filters(graph, stage);
+            }
+            continue;
+        }
+        available.extend(stage.offers.iter().copied());
+        if !after_index {
+            for (source, &column) in stage.key.iter().zip(stage.tree.key()) {
+                if let KeySource::Column(other) = source {
+                    equal.join(*other, ColumnId { relation: stage.relation, column });
+                }
+            }
+        }
+        waiting.retain(|predicate| {
+            if !graph.columns_of(predicate.expr).iter().all(|column| available.contains(column)) {
+                return true;
+            }
+            let holds = predicate.equality.is_some_and(|(a, b)| equal.are(a, b));
+            if !holds && !predicate.answered {
+                stages[i].filters.push(predicate.expr);
+            }
+            if let Some((a, b)) = predicate.equality
+                && graph.data_type(a) == graph.data_type(b)
+            {
+                equal.join(a, b);
+            }
+            false
+        });
+    }
+    match waiting.first() {
+        None => Ok(()),
+        Some(predicate) => Err(DataFusionError::Internal(format!("no place for {}", predicate.expr))),
+    }
+}
+
+/// All predicates that a pipeline over `set` must see to. A lone null-supplied side has those of its ON that are its own.
+fn waiting<'a>(graph: &'a Graph, facts: &Facts, driver: &Stage<'_>, set: Set) -> Vec<Waiting<'a>> {
+    let relation = driver.relation;
+    let answered = |index: usize| {
+        let place = facts.relations[relation].locals.iter().position(|&local| local == index);
+        place.is_some_and(|place| driver.tree.ranges.answered[place])
+    };
+    if graph.relations[relation].outer.is_some() {
+        let own = local_filters(graph, relation).into_iter();
+        return own.map(|(i, expr)| Waiting { expr, equality: None, answered: answered(i) }).collect();
+    }
+    let predicates = graph.predicates.iter().enumerate().filter(|(_, p)| !p.late && p.relations & !set == 0);
+    let waiting = |(i, p)| {
+        let p: &'a super::graph::Predicate = p;
+        Waiting { expr: &p.expr, equality: p.equality, answered: answered(i) }
+    };
+    predicates.map(waiting).collect()
+}
+
+/// The conditions of ON that the lookup's key does not guarantee.
+fn outer_filters<'a>(graph: &'a Graph, stage: &Stage<'_>) -> Vec<&'a Expr> {
+    let on = graph.relations[stage.relation].outer.iter().flatten();
+    on.filter(|expr| !is_implied(graph, stage.relation, stage.tree, &stage.key, expr)).collect()
+}
+
+fn key_columns(stage: &Stage<'_>) -> impl Iterator<Item = ColumnId> {
+    stage.key.iter().filter_map(|source| match source {
+        KeySource::Column(column) => Some(*column),
+        KeySource::Constant(_) => None,
+    })
+}
+
+/// Backward: what each stage reads, and what is carried on after it.
+fn place_columns(graph: &Graph, stages: &mut [Stage<'_>], required: &Columns) {
+    let mut live = required.clone();
+    for stage in stages.iter_mut().rev() {
+        stage.live = live.clone();
+        live.extend(stage.filters.iter().flat_map(|filter| graph.columns_of(filter)));
+        stage.reads = live.intersection(&stage.offers).copied().collect();
+        live.retain(|column| !stage.reads.contains(column));
+        live.extend(key_columns(stage));
+    }
+}
+
+fn specify(graph: &Graph, stages: &[Stage<'_>], required: &Columns, plan: &Plan) -> Result<PipelineSpec> {
+    let mut columns: Vec<ColumnId> = Vec::new();
+    let mut accesses = Vec::new();
+    for (i, stage) in stages.iter().enumerate() {
+        let place = |id: &ColumnId| position(&columns, *id);
+        let key = stage.key.iter().map(|source| match source {
+            KeySource::Column(column) => place(column).map(KeyValue::Column),
+            KeySource::Constant(value) => Ok(KeyValue::Constant(value.clone())),
+        });
+        let key = key.collect::<Result<Vec<_>>>()?;
+        columns.extend(stage.reads.iter().copied());
+        // The tree has what it offers.
+        let reads = stage.reads.iter().filter_map(|column| stage.tree.place(column.column)).collect();
+        let scope = schema(graph, &columns)?;
+        let kept: Vec<usize> = (0..columns.len()).filter(|&c| stage.live.contains(&columns[c])).collect();
+        let keep = (i > 0 && kept.len() < columns.len()).then(|| kept.clone());
+        if keep.is_some() {
+            columns = kept.into_iter().map(|c| columns[c]).collect();
+        }
+        accesses.push(AccessSpec {
+            name: access_name(graph, stage),
+            condition: condition(graph, stage, i),
+            view: stage.tree.view.clone(),
+            ranges: if i == 0 { stage.tree.ranges.ranges.clone() } else { Vec::new() },
+            key,
+            columns: reads,
+            outer: stage.outer,
+            filter: conjunction(stage.filters.iter().map(|&filter| filter.clone())),
+            scope,
+            keep,
+        });
+    }
+    let ordered: Vec<ColumnId> = required.iter().copied().collect();
+    let output = ordered.iter().map(|id| position(&columns, *id)).collect::<Result<Vec<_>>>()?;
+    Ok(PipelineSpec {
+        accesses,
+        output,
+        schema: schema(graph, &ordered)?,
+        rows: plan.rows,
+        seconds: plan.seconds,
+        without_seconds: None,
+    })
+}
+
+fn position(columns: &[ColumnId], id: ColumnId) -> Result<usize> {
+    let found = columns.iter().position(|&column| column == id);
+    found.ok_or_else(|| DataFusionError::Internal(format!("{id:?} is not carried by the pipeline")))
+}
+
+fn schema(graph: &Graph, columns: &[ColumnId]) -> Result<DFSchemaRef> {
+    let field = |id: &ColumnId| {
+        let relation = &graph.relations[id.relation];
+        let column = &relation.columns[id.column];
+        let field = Field::new(&column.name, column.data_type.clone(), column.nullable);
+        (Some(TableReference::bare(relation.name.clone())), Arc::new(field))
+    };
+    let fields = columns.iter().map(field).collect();
+    Ok(Arc::new(DFSchema::new_with_metadata(fields, Default::default())?))
+}
+
+fn access_name(graph: &Graph, stage: &Stage<'_>) -> String {
+    let relation = &graph.relations[stage.relation];
+    let table = stage.tree.name.split('.').next().unwrap_or_default();
+    if relation.name == table { stage.tree.name.clone() } else { format!("{} as {}", stage.tree.name, relation.name) }
+}
+
+fn condition(graph: &Graph, stage: &Stage<'_>, i: usize) -> String {
+    let name = |&column: &usize| graph.relations[stage.relation].columns[column].name.clone();
+    if i == 0 {
+        let ranges = &stage.tree.ranges;
+        return match (ranges.bounded, ranges.ranges.len()) {
+            (0, _) => "all".into(),
+            (bounded, count) => {
+                let key: Vec<String> = stage.tree.key()[..bounded].iter().map(name).collect();
+                format!("{}: {count} range{}", key.join(", "), if count == 1 { "" } else { "s" })
+            }
+        };
+    }
+    let part = |(source, column): (&KeySource, &usize)| match source {
+        KeySource::Column(other) if other.relation == stage.relation => name(column),
+        KeySource::Column(other) => format!("{} = {}", name(column), graph.canonical(*other)),
+        KeySource::Constant(value) => format!("{} = {value}", name(column)),
+    };
+    stage.key.iter().zip(stage.tree.key()).map(part).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,312 @@
+//! The operator of a pipeline.
+//!
+//! One partition, no order: rows come as their reads arrive. The executor is started when the first batch is asked for,
+//! and cancelled when the stream is dropped.
+
+use std::fmt::{self, Formatter};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::SchemaRef;
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{ColumnStatistics, Statistics};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{
+    Boundedness, EmissionType, ReplaceChildrenOptions, SchedulingType,
+};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, EmptyRecordBatchStream, ExecutionPlan, Partitioning, PlanProperties,
+};
+use futures::{Stream, StreamExt};
+use keyaki_exec::{Driver, Filter, Join, KeyPart, Mode, Pipeline, Rows, Stats, Step};
+
+use super::PlanContext;
+use super::node::{AccessSpec, KeyValue, Milliseconds, PipelineSpec};
+use crate::ExecutionMode;
+use crate::table::ExprFilter;
+
+/// Bytes that a value takes on average, for DataFusion's choice of a hash join's side.
+const VALUE_BYTES: f64 = 16.0;
+
+#[derive(Debug, Clone)]
+pub(crate) struct IndexPipelineExec {
+    spec: Arc<PipelineSpec>,
+    /// Parallel to the specification's accesses.
+    filters: Vec<Option<Arc<dyn PhysicalExpr>>>,
+    context: PlanContext,
+    /// Rows wanted at the most.
+    fetch: Option<usize>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl IndexPipelineExec {
+    pub(super) fn new(
+        spec: Arc<PipelineSpec>,
+        filters: Vec<Option<Arc<dyn PhysicalExpr>>>,
+        context: PlanContext,
+    ) -> Self {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(spec.schema.inner().clone()),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        )
+        .with_scheduling_type(SchedulingType::Cooperative);
+        let metrics = ExecutionPlanMetricsSet::new();
+        IndexPipelineExec { spec, filters, context, fetch: None, properties: Arc::new(properties), metrics }
+    }
+
+    fn mode(&self) -> Mode {
+        match self.context.settings.execution {
+            ExecutionMode::InOrder => Mode::InOrder,
+            ExecutionMode::OutOfOrder => Mode::OutOfOrder,
+        }
+    }
+
+    /// For the executor.
+    fn pipeline(&self, batch_rows: usize) -> Result<Pipeline> {
+        let filter = |i: usize| {
+            self.filters[i].as_ref().map(|expr| Arc::new(ExprFilter::new(expr.clone())) as Arc<dyn Filter>)
+        };
+        let first = &self.spec.accesses[0];
+        let driver = Driver {
+            view: first.view.clone(),
+            ranges: first.ranges.clone(),
+            columns: first.columns.clone(),
+            filter: filter(0),
+        };
+        let steps = self.spec.accesses.iter().enumerate().skip(1);
+        let steps = steps.map(|(i, access)| step(access, filter(i))).collect::<Result<Vec<_>>>()?;
+        Ok(Pipeline {
+            driver,
+            steps,
+            mode: self.mode(),
+            batch_rows: self.fetch.map_or(batch_rows, |fetch| fetch.clamp(1, batch_rows)),
+            memory_bytes: self.context.pipeline_memory_bytes,
+        })
+    }
+
+    fn start(&self, batch_rows: usize) -> Result<Rows> {
+        let rows = self.context.executor.pipeline(self.pipeline(batch_rows)?);
+        let name = format!("pipeline {}", self.spec.path());
+        self.context.last_stats.lock().push((name, rows.stats().clone()));
+        Ok(rows)
+    }
+}
+
+fn step(access: &AccessSpec, filter: Option<Arc<dyn Filter>>) -> Result<Step> {
+    let part = |value: &KeyValue| match value {
+        KeyValue::Column(column) => Ok(KeyPart::Column(*column)),
+        KeyValue::Constant(value) => value.to_array().map(KeyPart::Constant),
+    };
+    Ok(Step {
+        view: access.view.clone(),
+        key: access.key.iter().map(part).collect::<Result<Vec<_>>>()?,
+        columns: access.columns.clone(),
+        join: if access.outer { Join::LeftOuter } else { Join::Inner },
+        filter,
+        keep: access.keep.clone(),
+    })
+}
+
+impl DisplayAs for IndexPipelineExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
+        let mode = match self.mode() {
+            Mode::InOrder => "in_order",
+            Mode::OutOfOrder => "out_of_order",
+        };
+        let filters = self.filters.iter().flatten().map(|filter| filter.to_string());
+        let filters: Vec<String> = filters.collect();
+        if matches!(format, DisplayFormatType::TreeRender) {
+            writeln!(f, "mode={mode}")?;
+            writeln!(f, "{}", self.spec.path())?;
+            return write!(f, "est_rows={:.0}\nest_ms={}", self.spec.rows, Milliseconds(self.spec.seconds));
+        }
+        write!(f, "IndexPipelineExec: {mode}, {}", self.spec.path())?;
+        if !filters.is_empty() {
+            write!(f, ", filters=[{}]", filters.join("; "))?;
+        }
+        if let Some(fetch) = self.fetch {
+            write!(f, ", fetch={fetch}")?;
+        }
+        write!(f, ", {}", self.spec.estimates())
+    }
+}
+
+impl ExecutionPlan for IndexPipelineExec {
+    fn name(&self) -> &str {
+        "IndexPipelineExec"
+    }
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+    fn replace_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        let mut recursion = TreeNodeRecursion::Continue;
+        for expr in self.filters.iter().flatten() {
+            recursion = recursion.visit_sibling(|| f(expr))?;
+        }
+        Ok(recursion)
+    }
+
+    fn execute(&self, _partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let schema = self.properties.eq_properties.schema().clone();
+        if self.spec.accesses[0].ranges.is_empty() || self.fetch == Some(0) {
+            return Ok(Box::pin(EmptyRecordBatchStream::new(schema)));
+        }
+        Ok(Box::pin(PipelineStream {
+            schema,
+            batch_rows: context.session_config().batch_size(),
+            rows: None,
+            remaining: self.fetch,
+            recorded: false,
+            baseline: BaselineMetrics::new(&self.metrics, 0),
+            plan: self.clone(),
+        }))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        let rows = self.fetch.map_or(self.spec.rows, |fetch| self.spec.rows.min(fetch as f64)).max(0.0);
+        let columns = self.spec.output.len();
+        Ok(Arc::new(Statistics {
+            num_rows: Precision::Inexact(rows as usize),
+            total_byte_size: Precision::Inexact((rows * VALUE_BYTES * columns as f64) as usize),
+            column_statistics: vec![ColumnStatistics::new_unknown(); columns],
+        }))
+    }
+
+    fn with_fetch(&self, fetch: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        Some(Arc::new(IndexPipelineExec { fetch, metrics: ExecutionPlanMetricsSet::new(), ..self.clone() }))
+    }
+    fn fetch(&self) -> Option<usize> {
+        self.fetch
+    }
+}
+
+/// The rows of a pipeline.
+#[derive(Debug)]
+struct PipelineStream {
+    plan: IndexPipelineExec,
+    schema: SchemaRef,
+    batch_rows: usize,
+    /// Once started.
+    rows: Option<Rows>,
+    /// Rows still wanted.
+    remaining: Option<usize>,
+    recorded: bool,
+    baseline: BaselineMetrics,
+}
+
+impl PipelineStream {
+    fn next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
+        if self.remaining == Some(0) {
+            self.finish();
+            return Poll::Ready(None);
+        }
+        if self.rows.is_none() {
+            match self.plan.start(self.batch_rows) {
+                Ok(rows) => self.rows = Some(rows),
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            }
+        }
+        let Some(rows) = &mut self.rows else {
+            return Poll::Ready(Some(Err(DataFusionError::Internal("the pipeline did not start".into()))));
+        };
+        Poll::Ready(match ready!(rows.poll_next_unpin(context)) {
+            Some(Ok(batch)) => Some(self.output(&batch)),
+            Some(Err(error)) => Some(Err(crate::Error::from(error).into())),
+            None => {
+                self.finish();
+                None
+            }
+        })
+    }
+
+    /// The output columns under their names, cut to what is still wanted.
+    fn output(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let rows = self.remaining.map_or(batch.num_rows(), |remaining| remaining.min(batch.num_rows()));
+        self.remaining = self.remaining.map(|remaining| remaining - rows);
+        let columns = self.plan.spec.output.iter().map(|&c| batch.column(c).slice(0, rows)).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
+    }
+
+    /// Puts what the executor counted among the operator's metrics, and ends it.
+    fn finish(&mut self) {
+        if let Some(rows) = self.rows.take()
+            && !self.recorded
+        {
+            self.recorded = true;
+            record(rows.stats(), &self.plan.metrics);
+        }
+        self.baseline.done();
+    }
+}
+
+impl Drop for PipelineStream {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+fn record(stats: &Stats, metrics: &ExecutionPlanMetricsSet) {
+    let stats = stats.snapshot();
+    let count = |name: String, value: u64| MetricBuilder::new(metrics).counter(name, 0).add(value as usize);
+    let gauge = |name: &'static str, value: usize| MetricBuilder::new(metrics).gauge(name, 0).set(value);
+    count("pages_requested".into(), stats.pages_requested);
+    count("pages_cached".into(), stats.pages_cached);
+    count("pages_shared".into(), stats.pages_shared);
+    count("pages_read".into(), stats.pages_read);
+    count("pages_coalesced".into(), stats.pages_read.saturating_sub(stats.reads));
+    count("reads".into(), stats.reads);
+    count("bytes_read".into(), stats.bytes_read);
+    count("tasks".into(), stats.tasks);
+    for (step, rows) in stats.rows.iter().enumerate() {
+        count(format!("rows_{step}"), *rows);
+    }
+    gauge("in_flight_max", stats.in_flight_max as usize);
+    let per_second = |count: u64| count as f64 * 1e9 / stats.elapsed_ns.max(1) as f64;
+    gauge("iops", per_second(stats.reads) as usize);
+}
+
+impl Stream for PipelineStream {
+    type Item = Result<RecordBatch>;
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        let poll = this.next(context);
+        this.baseline.record_poll(poll)
+    }
+}
+
+impl RecordBatchStream for PipelineStream {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+}

@@ -1,0 +1,346 @@
+//! What is known of the relations of a join graph: rows, trees, ranges that their own filters leave, distinct values; and
+//! from these, how many rows any set of them has when joined.
+
+use datafusion::common::{Column, JoinType};
+use datafusion::error::Result;
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{Expr, LogicalPlan};
+use keyaki_store::{KeyRange, RangeEstimate, TreeView};
+
+use super::graph::{ColumnId, Graph, Relation, Set, bit, members};
+use super::node::PipelineNode;
+use super::ranges::{Ranges, key_ranges};
+use super::selectivity;
+use crate::table::KeyakiTable;
+
+/// A tree's own estimate of a range is trusted if it spans so many leaves; else statistics are better.
+const TRUSTED_LEAVES: f64 = 4.0;
+const LEAF_BYTES: f64 = 1048576.0;
+/// More ranges than that are estimated from a sample of them.
+const RANGES_ESTIMATED: usize = 64;
+const OPAQUE_ROWS: f64 = 1000.0;
+
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub relations: Vec<RelationFacts>,
+    /// Columns made equal by predicates, as classes of at least two.
+    pub classes: Vec<Vec<ColumnId>>,
+}
+
+#[derive(Debug)]
+pub(super) struct RelationFacts {
+    /// Without filters.
+    pub rows: f64,
+    /// With its own filters.
+    pub filtered: f64,
+    /// The first is the table itself; none for other plans.
+    pub trees: Vec<Tree>,
+    /// Its own filters, as indices into [`Graph::predicates`] (or, for an outer relation, into its ON).
+    pub locals: Vec<usize>,
+    distinct: Vec<f64>,
+}
+
+/// A table's tree or that of one of its indexes.
+#[derive(Debug)]
+pub(super) struct Tree {
+    /// `orders`, `orders.orders_custkey`.
+    pub name: String,
+    pub view: TreeView,
+    /// Which column of the relation each column of the tree is.
+    pub columns: Vec<usize>,
+    pub key_columns: usize,
+    /// So many leading key columns identify a row.
+    pub unique: usize,
+    pub total: RangeEstimate,
+    /// By the relation's own filters.
+    pub ranges: Ranges,
+    pub range: RangeEstimate,
+    /// Share of the table's rows that pass those of the relation's own filters that this tree's columns can answer.
+    pub passing: f64,
+}
+
+impl Tree {
+    pub fn page_bytes(&self) -> f64 {
+        if self.total.pages > 0.0 { self.total.bytes / self.total.pages } else { 8192.0 }
+    }
+    pub fn has(&self, column: usize) -> bool {
+        self.columns.contains(&column)
+    }
+    pub fn place(&self, column: usize) -> Option<usize> {
+        self.columns.iter().position(|&c| c == column)
+    }
+    /// The relation's columns that form the key.
+    pub fn key(&self) -> &[usize] {
+        &self.columns[..self.key_columns]
+    }
+}
+
+/// The relation's own filters.
+pub(super) fn local_filters<'g>(graph: &'g Graph, relation: usize) -> Vec<(usize, &'g Expr)> {
+    let own = bit(relation);
+    match &graph.relations[relation].outer {
+        None => {
+            let predicates = graph.predicates.iter().enumerate();
+            predicates.filter(|(_, p)| !p.late && p.relations == own).map(|(i, p)| (i, &p.expr)).collect()
+        }
+        Some(on) => on.iter().enumerate().filter(|(_, expr)| graph.relations_of(expr) == own).collect(),
+    }
+}
+
+impl Facts {
+    pub fn of(graph: &Graph) -> Result<Facts> {
+        let relations = (0..graph.relations.len()).map(|r| RelationFacts::of(graph, r)).collect::<Result<Vec<_>>>()?;
+        Ok(Facts { relations, classes: classes(graph) })
+    }
+
+    pub fn distinct(&self, column: ColumnId) -> f64 {
+        self.relations[column.relation].distinct[column.column]
+    }
+
+    /// The rows of a tree of `relation` that one lookup by these leading key columns finds.
+    pub fn matches(&self, relation: usize, tree: &Tree, prefix: usize) -> f64 {
+        let facts = &self.relations[relation];
+        if prefix >= tree.unique {
+            return 1.0;
+        }
+        let values: f64 = tree.key()[..prefix].iter().map(|&c| facts.distinct[c]).product();
+        (facts.rows / values).max(1.0 / facts.rows.max(1.0))
+    }
+
+    /// Estimated rows of the join of a set of relations, with every predicate that can be evaluated on it.
+    pub fn rows(&self, graph: &Graph, set: Set) -> f64 {
+        let inner = set & !graph.outers();
+        let mut rows: f64 = members(inner).map(|r| self.relations[r].filtered).product();
+        for class in &self.classes {
+            let mut seen: Set = 0;
+            let mut values = Vec::new();
+            for column in class.iter().filter(|c| inner & bit(c.relation) != 0) {
+                if seen & bit(column.relation) == 0 {
+                    seen |= bit(column.relation);
+                    values.push(self.distinct(*column));
+                }
+            }
+            values.sort_by(f64::total_cmp);
+            rows /= values.iter().skip(1).product::<f64>();
+        }
+        rows *= self.composite_keys(inner);
+        for predicate in graph.predicates.iter().filter(|p| !p.late && p.relations & !inner == 0) {
+            if predicate.relations.count_ones() > 1 && predicate.equality.is_none() {
+                rows *= selectivity::of_join_condition(&predicate.expr);
+            }
+        }
+        for outer in members(set & graph.outers()) {
+            rows *= self.outer_matches(graph, outer).max(1.0);
+        }
+        rows
+    }
+
+    /// The product of the columns' distinct values makes a join along a key of several columns look too selective: it finds
+    /// one row.
+    fn composite_keys(&self, set: Set) -> f64 {
+        let mut factor = 1.0;
+        for to in members(set) {
+            let Some(tree) = self.relations[to].trees.first().filter(|tree| tree.unique > 1) else { continue };
+            let key = &tree.columns[..tree.unique];
+            let from = members(set & !bit(to)).find(|&from| key.iter().all(|&c| self.is_equal_to_one_of(to, c, from)));
+            if from.is_some() {
+                let values: f64 = key.iter().map(|&c| self.relations[to].distinct[c]).product();
+                factor *= (values / self.relations[to].rows.max(1.0)).max(1.0);
+            }
+        }
+        factor
+    }
+
+    fn is_equal_to_one_of(&self, relation: usize, column: usize, other: usize) -> bool {
+        let id = ColumnId { relation, column };
+        self.classes.iter().any(|class| class.contains(&id) && class.iter().any(|c| c.relation == other))
+    }
+
+    /// Rows of an outer relation for one row of the other side.
+    fn outer_matches(&self, graph: &Graph, outer: usize) -> f64 {
+        let mut rows = self.relations[outer].filtered;
+        for expr in graph.relations[outer].outer.iter().flatten() {
+            if let Some((a, b)) = graph.equality(expr) {
+                rows /= self.distinct(if a.relation == outer { a } else { b });
+            }
+        }
+        rows
+    }
+}
+
+impl RelationFacts {
+    fn of(graph: &Graph, relation: usize) -> Result<RelationFacts> {
+        let definition = &graph.relations[relation];
+        let columns = definition.columns.len();
+        match definition.table() {
+            Some(table) => RelationFacts::of_table(graph, relation, table),
+            None => {
+                let rows = rows_of(definition).max(1.0);
+                Ok(RelationFacts { rows, filtered: rows, trees: vec![], locals: vec![], distinct: vec![rows; columns] })
+            }
+        }
+    }
+
+    fn of_table(graph: &Graph, relation: usize, table: &KeyakiTable) -> Result<RelationFacts> {
+        let def = &table.table.def;
+        let resolve = |name: &Column| graph.column(name).filter(|id| id.relation == relation).map(|id| id.column);
+        let (locals, filters): (Vec<usize>, Vec<&Expr>) = local_filters(graph, relation).into_iter().unzip();
+        let owned: Vec<Expr> = filters.iter().map(|&filter| filter.clone()).collect();
+        let mut trees = Vec::new();
+        let sources = std::iter::once(None).chain((0..def.indexes.len()).map(Some));
+        for index in sources {
+            let (name, id, columns, unique) = match index {
+                None => (def.name.clone(), def.tree, table.table.table_columns(), None),
+                Some(i) => {
+                    let index = &def.indexes[i];
+                    let unique = index.unique.then_some(index.columns.len());
+                    (format!("{}.{}", def.name, index.name), index.tree, table.table.index_columns(i), unique)
+                }
+            };
+            let view = table.snapshot.tree(id).map_err(crate::Error::from)?;
+            let columns: Vec<usize> = columns.into_iter().map(|c| c.unwrap_or(def.columns.len())).collect();
+            let place = |name: &Column| {
+                let column = resolve(name)?;
+                columns.iter().position(|&c| c == column)
+            };
+            let ranges = key_ranges(view.schema(), &owned, &place);
+            let (key_columns, total) = (view.schema().key_columns(), view.estimate(&KeyRange::all()));
+            let unique = unique.unwrap_or(key_columns);
+            trees.push(Tree { name, view, columns, key_columns, unique, total, ranges, range: total, passing: 1.0 });
+        }
+        let rows = trees[0].total.rows.max(1.0);
+        let mut facts = RelationFacts { rows, filtered: rows, trees, locals, distinct: Vec::new() };
+        facts.distinct = facts.distinct_of(table);
+        facts.estimate(table, &filters, &resolve);
+        Ok(facts)
+    }
+
+    fn distinct_of(&self, table: &KeyakiTable) -> Vec<f64> {
+        let columns = table.table.def.columns.len();
+        let statistics = table.table.statistics.as_deref();
+        let known = |column: usize| statistics.filter(|_| column < columns).map(|s| s.distinct(column));
+        let is_key = |column: usize| self.trees.iter().any(|tree| tree.unique == 1 && tree.columns[0] == column);
+        let distinct = |column: usize| match known(column) {
+            _ if is_key(column) => self.rows,
+            Some(values) => values.min(self.rows).max(1.0),
+            None => (self.rows / 10.0).max(1.0),
+        };
+        (0..=columns).map(distinct).collect()
+    }
+
+    /// Estimates every tree's range and the rows that pass all filters.
+    fn estimate(&mut self, table: &KeyakiTable, filters: &[&Expr], resolve: &dyn Fn(&Column) -> Option<usize>) {
+        let share = |filters: &[&Expr]| selectivity::of_conjunction(&table.table, filters, resolve);
+        let rows = self.rows;
+        self.filtered = rows * share(filters);
+        let mut most_bounded = 0;
+        for tree in &mut self.trees {
+            let bounded = tree.ranges.bounded;
+            let within = |filter: &Expr, columns: &[usize]| {
+                let names = filter.column_refs();
+                names.into_iter().all(|name| resolve(name).is_some_and(|column| columns.contains(&column)))
+            };
+            let own: Vec<&Expr> = filters.iter().copied().filter(|filter| within(filter, &tree.columns)).collect();
+            tree.passing = share(&own);
+            if bounded == 0 {
+                continue;
+            }
+            let key = &tree.columns[..bounded];
+            let (inside, outside): (Vec<&Expr>, Vec<&Expr>) = filters.iter().partition(|filter| within(filter, key));
+            let (found, trusted) = range_rows(tree, rows * share(&inside));
+            if trusted && bounded > most_bounded {
+                most_bounded = bounded;
+                self.filtered = (found * share(&outside)).min(rows);
+            }
+            let fraction = found / rows;
+            let pages = (tree.total.pages * fraction + tree.ranges.ranges.len().min(found as usize + 1) as f64)
+                .min(tree.total.pages);
+            tree.range = RangeEstimate { rows: found, pages, bytes: pages * tree.page_bytes() };
+            tree.passing = tree.passing.min(fraction);
+        }
+        let least = self.trees.iter().map(|tree| tree.range.rows).fold(rows, f64::min);
+        self.filtered = self.filtered.clamp(1e-3, least.max(1e-3));
+    }
+}
+
+/// Rows in a tree's ranges, given what statistics say; and whether the tree itself told it.
+fn range_rows(tree: &Tree, by_statistics: f64) -> (f64, bool) {
+    let ranges = &tree.ranges.ranges;
+    if ranges.is_empty() {
+        return (0.0, true);
+    }
+    if tree.ranges.points >= tree.unique {
+        return (by_statistics.min(ranges.len() as f64), false);
+    }
+    let step = ranges.len().div_ceil(RANGES_ESTIMATED);
+    let sampled: f64 = ranges.iter().step_by(step).map(|range| tree.view.estimate(range).rows).sum();
+    let told = (sampled * step as f64).min(tree.total.rows);
+    let leaf_rows = tree.total.rows * (LEAF_BYTES / tree.total.bytes.max(LEAF_BYTES));
+    if tree.total.bytes > 0.0 && told > TRUSTED_LEAVES * leaf_rows {
+        (told, true)
+    } else {
+        (by_statistics.min(told + ranges.len() as f64 * leaf_rows), false)
+    }
+}
+
+/// Columns that predicates make equal, transitively; only where types agree, so that equal values have equal encodings.
+fn classes(graph: &Graph) -> Vec<Vec<ColumnId>> {
+    let mut classes: Vec<Vec<ColumnId>> = Vec::new();
+    for (a, b) in graph.predicates.iter().filter_map(|predicate| predicate.equality) {
+        if graph.data_type(a) != graph.data_type(b) {
+            continue;
+        }
+        let mut merged = vec![a, b];
+        classes.retain_mut(|class| {
+            let touches = class.contains(&a) || class.contains(&b);
+            if touches {
+                merged.append(class);
+            }
+            !touches
+        });
+        merged.sort_unstable();
+        merged.dedup();
+        classes.push(merged);
+    }
+    classes
+}
+
+/// A rough idea of how many rows an opaque relation has.
+fn rows_of(relation: &Relation) -> f64 {
+    match &relation.source {
+        super::graph::Source::Plan(plan) => plan_rows(plan),
+        super::graph::Source::Table { .. } => OPAQUE_ROWS,
+    }
+}
+
+fn plan_rows(plan: &LogicalPlan) -> f64 {
+    let input = || plan.inputs().into_iter().map(plan_rows).fold(1.0, f64::max);
+    match plan {
+        LogicalPlan::EmptyRelation(_) => 1.0,
+        LogicalPlan::Values(values) => values.values.len() as f64,
+        LogicalPlan::Extension(extension) => match extension.node.as_any().downcast_ref::<PipelineNode>() {
+            Some(node) => node.rows(),
+            None => input(),
+        },
+        LogicalPlan::TableScan(scan) => {
+            let source = datafusion::datasource::source_as_provider(&scan.source).ok();
+            let known = source.as_ref().and_then(|p| p.downcast_ref::<KeyakiTable>()).and_then(|table| {
+                let view = table.snapshot.tree(table.table.def.tree).ok()?;
+                Some(view.estimate(&KeyRange::all()).rows)
+            });
+            known.unwrap_or(OPAQUE_ROWS) * 0.3f64.powi(scan.filters.len() as i32)
+        }
+        LogicalPlan::Filter(filter) => input() * 0.3f64.powi(split_conjunction(&filter.predicate).len() as i32),
+        LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty() => 1.0,
+        LogicalPlan::Aggregate(_) | LogicalPlan::Distinct(_) => input() / 5.0,
+        LogicalPlan::Limit(limit) => match limit.get_fetch_type() {
+            Ok(datafusion::logical_expr::FetchType::Literal(Some(fetch))) => input().min(fetch as f64),
+            _ => input(),
+        },
+        LogicalPlan::Union(union) => union.inputs.iter().map(|input| plan_rows(input)).sum(),
+        LogicalPlan::Join(join) if matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti) => {
+            plan_rows(&join.left) / 2.0
+        }
+        _ => input(),
+    }
+}

@@ -1,0 +1,402 @@
+//! Join graphs: a tree of inner joins (and left joins), filters and projections, flattened.
+//!
+//! Leaves become *relations*: Keyaki tables, and whatever else there is as an opaque plan. Every relation gets a name of
+//! its own, so that two occurrences of one table never mix; expressions are rewritten to these *canonical* columns and
+//! projections between the joins are inlined. What is left is a list of relations, a list of conjuncts, and the output as
+//! expressions: the same rows, described without an order of joins.
+//!
+//! `(A ⟕ B) ⋈ C` equals `(A ⋈ C) ⟕ B` as long as the inner join's condition does not look at B. So the null-supplied side
+//! of a left join becomes an *outer* relation with the conditions of its ON; filters above that look at it are *late*:
+//! they are evaluated after all joins.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::catalog::TableProvider;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema, JoinType, NullEquality, TableReference};
+use datafusion::datasource::source_as_provider;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::expr::BinaryExpr;
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{Expr, Join, LogicalPlan, Operator, TableScan};
+
+use arrow::datatypes::DataType;
+
+use crate::table::{HIDDEN_ROWID, KeyakiTable};
+
+/// A set of relations, one bit each.
+pub(super) type Set = u64;
+
+/// Relations at the most; larger trees are left as they are.
+pub(super) const RELATIONS_MAX: usize = 48;
+
+pub(super) fn bit(relation: usize) -> Set {
+    1 << relation
+}
+
+/// The relations of a set, ascending.
+pub(super) fn members(set: Set) -> impl Iterator<Item = usize> {
+    (0..RELATIONS_MAX).filter(move |&relation| set & bit(relation) != 0)
+}
+
+/// A column of a relation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct ColumnId {
+    pub relation: usize,
+    pub column: usize,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    /// A table; its columns are those of the provider's schema, and the hidden rowid. The scan has neither filters nor
+    /// projection.
+    Table { scan: TableScan, provider: Arc<dyn TableProvider> },
+    Plan(LogicalPlan),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct RelationColumn {
+    pub name: String,
+    pub data_type: DataType,
+    pub nullable: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Relation {
+    /// Qualifier of its canonical columns.
+    pub name: String,
+    pub source: Source,
+    pub columns: Vec<RelationColumn>,
+    /// The null-supplied side of a left join: the conjuncts of ON (its own filters among them).
+    pub outer: Option<Vec<Expr>>,
+}
+
+impl Relation {
+    pub fn table(&self) -> Option<&KeyakiTable> {
+        match &self.source {
+            Source::Table { provider, .. } => provider.downcast_ref::<KeyakiTable>(),
+            Source::Plan(_) => None,
+        }
+    }
+
+    pub fn canonical(&self, column: usize) -> Column {
+        Column::new(Some(TableReference::bare(self.name.clone())), self.columns[column].name.clone())
+    }
+}
+
+/// A conjunct.
+#[derive(Debug, Clone)]
+pub(super) struct Predicate {
+    pub expr: Expr,
+    pub relations: Set,
+    /// `a = b` between two relations.
+    pub equality: Option<(ColumnId, ColumnId)>,
+    /// To be evaluated after all joins.
+    pub late: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    pub relations: Vec<Relation>,
+    pub predicates: Vec<Predicate>,
+    /// For each output column of the flattened plan, what it is.
+    pub output: Vec<Expr>,
+    /// Rows that whoever asks needs, if fewer than all.
+    pub fetch: Option<usize>,
+    columns: HashMap<Column, ColumnId>,
+    /// Left joins stay opaque.
+    inner_only: bool,
+}
+
+impl Graph {
+    /// Flattens a plan; none if it has no Keyaki table or too many relations.
+    pub fn of(plan: &LogicalPlan) -> Result<Option<Graph>> {
+        for inner_only in [false, true] {
+            let mut graph = Graph { inner_only, ..Graph::default() };
+            let mut conjuncts = Vec::new();
+            let output = graph.flatten(plan, None, &mut conjuncts)?;
+            if graph.relations.len() > RELATIONS_MAX || graph.relations.iter().all(|r| r.table().is_none()) {
+                return Ok(None);
+            }
+            graph.output = output;
+            if graph.classify(conjuncts)? {
+                return Ok(Some(graph));
+            }
+        }
+        Ok(None)
+    }
+
+    pub fn column(&self, column: &Column) -> Option<ColumnId> {
+        self.columns.get(column).copied()
+    }
+
+    /// The columns that an expression uses.
+    pub fn columns_of(&self, expr: &Expr) -> Vec<ColumnId> {
+        let mut columns: Vec<ColumnId> = expr.column_refs().into_iter().filter_map(|c| self.column(c)).collect();
+        columns.sort_unstable();
+        columns
+    }
+
+    pub fn relations_of(&self, expr: &Expr) -> Set {
+        self.columns_of(expr).into_iter().fold(0, |set, column| set | bit(column.relation))
+    }
+
+    pub fn canonical(&self, id: ColumnId) -> Column {
+        self.relations[id.relation].canonical(id.column)
+    }
+
+    pub fn data_type(&self, id: ColumnId) -> &DataType {
+        &self.relations[id.relation].columns[id.column].data_type
+    }
+
+    /// All relations.
+    pub fn all(&self) -> Set {
+        (0..self.relations.len()).fold(0, |set, relation| set | bit(relation))
+    }
+
+    /// Those that are the null-supplied side of a left join.
+    pub fn outers(&self) -> Set {
+        members(self.all()).filter(|&r| self.relations[r].outer.is_some()).fold(0, |set, r| set | bit(r))
+    }
+
+    /// The relations that the ON of an outer relation looks at, itself apart.
+    pub fn needs(&self, outer: usize) -> Set {
+        let on = self.relations[outer].outer.iter().flatten();
+        on.fold(0, |set, expr| set | self.relations_of(expr)) & !bit(outer)
+    }
+
+    /// `a = b` between columns of two relations.
+    pub fn equality(&self, expr: &Expr) -> Option<(ColumnId, ColumnId)> {
+        let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = expr else { return None };
+        let (Expr::Column(left), Expr::Column(right)) = (left.as_ref(), right.as_ref()) else { return None };
+        let (left, right) = (self.column(left)?, self.column(right)?);
+        (left.relation != right.relation).then_some((left, right))
+    }
+
+    fn flatten(&mut self, plan: &LogicalPlan, name: Option<&str>, conjuncts: &mut Vec<Conjunct>) -> Result<Vec<Expr>> {
+        match plan {
+            _ if !is_member(plan) => self.opaque(plan, name),
+            LogicalPlan::TableScan(scan) => self.table(scan, name, conjuncts),
+            LogicalPlan::SubqueryAlias(alias) => self.flatten(&alias.input, Some(alias.alias.table()), conjuncts),
+            LogicalPlan::Projection(projection) => {
+                let input = self.flatten(&projection.input, name, conjuncts)?;
+                let schema = projection.input.schema();
+                projection.expr.iter().map(|expr| substitute(expr, schema, &input).map(unalias)).collect()
+            }
+            LogicalPlan::Filter(filter) => {
+                let input = self.flatten(&filter.input, name, conjuncts)?;
+                for conjunct in split_conjunction(&filter.predicate) {
+                    conjuncts.push(Conjunct::filter(substitute(conjunct, filter.input.schema(), &input)?));
+                }
+                Ok(input)
+            }
+            LogicalPlan::Join(join) if join.join_type == JoinType::Inner => self.inner_join(join, conjuncts),
+            LogicalPlan::Join(join) if !self.inner_only => self.left_join(join, conjuncts),
+            _ => self.opaque(plan, name),
+        }
+    }
+
+    fn inner_join(&mut self, join: &Join, conjuncts: &mut Vec<Conjunct>) -> Result<Vec<Expr>> {
+        let mut output = self.flatten(&join.left, None, conjuncts)?;
+        output.extend(self.flatten(&join.right, None, conjuncts)?);
+        for expr in conditions(join) {
+            let expr = substitute(&expr, &join.schema, &output)?;
+            conjuncts.push(Conjunct { expr, of_join: true });
+        }
+        Ok(output)
+    }
+
+    /// A left join, or a right join the other way round.
+    fn left_join(&mut self, join: &Join, conjuncts: &mut Vec<Conjunct>) -> Result<Vec<Expr>> {
+        let left = join.join_type == JoinType::Left;
+        let (kept, supplied) = if left { (&join.left, &join.right) } else { (&join.right, &join.left) };
+        let mut kept = self.flatten(kept, None, conjuncts)?;
+        let mut own = Vec::new();
+        let outer = self.relations.len();
+        let mut supplied = match is_simple(supplied) {
+            true => self.flatten(supplied, None, &mut own)?,
+            false => self.opaque(supplied, None)?,
+        };
+        let output = if left {
+            kept.append(&mut supplied);
+            kept
+        } else {
+            supplied.append(&mut kept);
+            supplied
+        };
+        let mut on: Vec<Expr> = own.into_iter().map(|conjunct| conjunct.expr).collect();
+        for expr in conditions(join) {
+            on.push(substitute(&expr, &join.schema, &output)?);
+        }
+        for column in &mut self.relations[outer].columns {
+            column.nullable = true;
+        }
+        self.relations[outer].outer = Some(on);
+        Ok(output)
+    }
+
+    fn table(&mut self, scan: &TableScan, name: Option<&str>, conjuncts: &mut Vec<Conjunct>) -> Result<Vec<Expr>> {
+        let provider = source_as_provider(&scan.source)?;
+        let schema = scan.source.schema();
+        let columns = schema.fields().iter().map(|field| RelationColumn {
+            name: field.name().clone(),
+            data_type: field.data_type().clone(),
+            nullable: field.is_nullable(),
+        });
+        let mut columns: Vec<RelationColumn> = columns.collect();
+        let visible = columns.len();
+        let table = provider.downcast_ref::<KeyakiTable>();
+        if table.is_some_and(|table| table.table.def.hidden_rowid && visible == table.table.def.columns.len()) {
+            columns.push(RelationColumn { name: HIDDEN_ROWID.into(), data_type: DataType::Int64, nullable: false });
+        }
+        self.fetch = self.fetch.or(scan.fetch);
+        let bare = TableScan::try_new(scan.table_name.clone(), scan.source.clone(), None, vec![], None)?;
+        let all = bare.projected_schema.clone();
+        let source = Source::Table { scan: bare, provider };
+        let mut whole = self.relation(name.unwrap_or(scan.table_name.table()), source, columns);
+        whole.truncate(visible);
+        for filter in scan.filters.iter().flat_map(split_conjunction) {
+            conjuncts.push(Conjunct::filter(substitute(filter, &all, &whole)?));
+        }
+        Ok(match &scan.projection {
+            Some(projection) => projection.iter().map(|&column| whole[column].clone()).collect(),
+            None => whole,
+        })
+    }
+
+    fn opaque(&mut self, plan: &LogicalPlan, name: Option<&str>) -> Result<Vec<Expr>> {
+        let mut columns: Vec<RelationColumn> = Vec::new();
+        for field in plan.schema().fields() {
+            let mut name = field.name().clone();
+            while columns.iter().any(|column| column.name == name) {
+                name.push('\'');
+            }
+            columns.push(RelationColumn { name, data_type: field.data_type().clone(), nullable: field.is_nullable() });
+        }
+        let name = name.unwrap_or("input");
+        Ok(self.relation(name, Source::Plan(plan.clone()), columns))
+    }
+
+    /// Adds a relation; returns its columns.
+    fn relation(&mut self, name: &str, source: Source, columns: Vec<RelationColumn>) -> Vec<Expr> {
+        let mut unique = name.to_owned();
+        let mut number = 1;
+        while self.relations.iter().any(|relation| relation.name == unique) {
+            number += 1;
+            unique = format!("{name}_{number}");
+        }
+        let relation = self.relations.len();
+        self.relations.push(Relation { name: unique, source, columns, outer: None });
+        let names = (0..self.relations[relation].columns.len()).map(|c| self.relations[relation].canonical(c));
+        let names: Vec<Column> = names.collect();
+        for (column, name) in names.iter().enumerate() {
+            self.columns.insert(name.clone(), ColumnId { relation, column });
+        }
+        names.into_iter().map(Expr::Column).collect()
+    }
+
+    /// Makes predicates of the conjuncts. False if an inner join's condition looks at an outer relation.
+    fn classify(&mut self, conjuncts: Vec<Conjunct>) -> Result<bool> {
+        let outers = self.outers();
+        for Conjunct { expr, of_join } in conjuncts {
+            let relations = self.relations_of(&expr);
+            if of_join && relations & outers != 0 {
+                return Ok(false);
+            }
+            let late = relations & outers != 0 || relations == 0 || has_subquery(&expr);
+            let equality = if late { None } else { self.equality(&expr) };
+            let predicate = Predicate { expr, relations, equality, late };
+            if !self.predicates.iter().any(|known| known.expr == predicate.expr) {
+                self.predicates.push(predicate);
+            }
+        }
+        let simple = |r: &Relation| r.outer.iter().flatten().all(|on| !has_subquery(on));
+        Ok(self.relations.iter().all(simple))
+    }
+}
+
+/// A condition on the way up, and whether it came from an inner join (rather than from a filter).
+struct Conjunct {
+    expr: Expr,
+    of_join: bool,
+}
+
+impl Conjunct {
+    fn filter(expr: Expr) -> Self {
+        Conjunct { expr, of_join: false }
+    }
+}
+
+/// Whether a node can be part of a graph, rather than a leaf of one. Tables count as part.
+pub(super) fn is_member(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::TableScan(scan) => {
+            let is_ours = |provider: Arc<dyn TableProvider>| provider.downcast_ref::<KeyakiTable>().is_some();
+            source_as_provider(&scan.source).is_ok_and(is_ours)
+        }
+        LogicalPlan::SubqueryAlias(_) => true,
+        LogicalPlan::Projection(projection) => {
+            projection.expr.iter().all(|expr| !expr.is_volatile() && !has_subquery(expr))
+        }
+        LogicalPlan::Filter(filter) => !filter.predicate.is_volatile(),
+        LogicalPlan::Join(join) => {
+            matches!(join.join_type, JoinType::Inner | JoinType::Left | JoinType::Right)
+                && join.null_equality == NullEquality::NullEqualsNothing
+                && conditions(join).all(|expr| !expr.is_volatile())
+        }
+        _ => false,
+    }
+}
+
+/// A table with filters and renamed columns, nothing computed: may become an outer relation of its own.
+pub(super) fn is_simple(plan: &LogicalPlan) -> bool {
+    let column = |expr: &Expr| matches!(unalias(expr.clone()), Expr::Column(_));
+    is_member(plan)
+        && match plan {
+            LogicalPlan::TableScan(scan) => scan.fetch.is_none(),
+            LogicalPlan::SubqueryAlias(alias) => is_simple(&alias.input),
+            LogicalPlan::Projection(projection) => projection.expr.iter().all(column) && is_simple(&projection.input),
+            LogicalPlan::Filter(filter) => is_simple(&filter.input),
+            _ => false,
+        }
+}
+
+/// All conjuncts of a join's condition, over its output columns.
+fn conditions(join: &Join) -> impl Iterator<Item = Expr> + '_ {
+    let on = join.on.iter().map(|(left, right)| left.clone().eq(right.clone()));
+    on.chain(join.filter.iter().flat_map(split_conjunction).cloned())
+}
+
+pub(super) fn has_subquery(expr: &Expr) -> bool {
+    let subquery = |expr: &Expr| {
+        Ok::<_, DataFusionError>(matches!(
+            expr,
+            Expr::ScalarSubquery(_)
+                | Expr::Exists(_)
+                | Expr::InSubquery(_)
+                | Expr::SetComparison(_)
+                | Expr::OuterReferenceColumn(..)
+        ))
+    };
+    // The closure does not fail.
+    expr.exists(subquery).unwrap_or(true)
+}
+
+fn unalias(expr: Expr) -> Expr {
+    match expr {
+        Expr::Alias(alias) => unalias(*alias.expr),
+        other => other,
+    }
+}
+
+/// `expr` over `schema` with each column replaced by what it is.
+fn substitute(expr: &Expr, schema: &DFSchema, columns: &[Expr]) -> Result<Expr> {
+    let replaced = expr.clone().transform_up(|node| {
+        Ok(match &node {
+            Expr::Column(column) => Transformed::yes(columns[schema.index_of_column(column)?].clone()),
+            _ => Transformed::no(node),
+        })
+    })?;
+    Ok(replaced.data)
+}

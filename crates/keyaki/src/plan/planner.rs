@@ -1,0 +1,73 @@
+//! Hooks into DataFusion's planning: rewrites the optimized logical plan, and turns pipeline nodes into operators.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::Session;
+use datafusion::error::Result;
+use datafusion::execution::context::QueryPlanner;
+use datafusion::logical_expr::{LogicalPlan, UserDefinedLogicalNode};
+use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
+use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
+
+use super::PlanContext;
+use super::exec::IndexPipelineExec;
+use super::node::PipelineNode;
+use super::rewrite::Rewriter;
+
+#[derive(Debug)]
+pub(super) struct KeyakiPlanner {
+    pub context: PlanContext,
+}
+
+#[async_trait]
+impl QueryPlanner for KeyakiPlanner {
+    async fn create_physical_plan(
+        &self,
+        logical_plan: &LogicalPlan,
+        session: &dyn Session,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let config = Arc::new(session.config_options().clone());
+        let rewritten = Rewriter { context: &self.context, config }.rewrite(logical_plan.clone());
+        let plan = match rewritten {
+            Ok(plan) => plan,
+            Err(error) if cfg!(debug_assertions) => return Err(error),
+            // Slow is better than nothing.
+            Err(error) => {
+                tracing::warn!(%error, "planned without index pipelines");
+                logical_plan.clone()
+            }
+        };
+        let pipelines = Arc::new(PipelinePlanner { context: self.context.clone() });
+        DefaultPhysicalPlanner::with_extension_planners(vec![pipelines]).create_physical_plan(&plan, session).await
+    }
+}
+
+#[derive(Debug)]
+struct PipelinePlanner {
+    context: PlanContext,
+}
+
+#[async_trait]
+impl ExtensionPlanner for PipelinePlanner {
+    async fn plan_extension(
+        &self,
+        planner: &dyn PhysicalPlanner,
+        node: &dyn UserDefinedLogicalNode,
+        _logical_inputs: &[&LogicalPlan],
+        _physical_inputs: &[Arc<dyn ExecutionPlan>],
+        session: &dyn Session,
+        planning: &datafusion::physical_planner::PhysicalPlanningContext,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let Some(node) = node.as_any().downcast_ref::<PipelineNode>() else { return Ok(None) };
+        let spec = &node.spec;
+        let mut filters: Vec<Option<Arc<dyn PhysicalExpr>>> = Vec::with_capacity(spec.accesses.len());
+        for access in &spec.accesses {
+            filters.push(match &access.filter {
+                Some(filter) => Some(planner.create_physical_expr(filter, &access.scope, session, planning)?),
+                None => None,
+            });
+        }
+        Ok(Some(Arc::new(IndexPipelineExec::new(spec.clone(), filters, self.context.clone()))))
+    }
+}

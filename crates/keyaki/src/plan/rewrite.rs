@@ -1,0 +1,205 @@
+//! Replaces parts of join trees by pipelines in an optimized logical plan.
+//!
+//! From the leaves up, every maximal tree of joins, filters and projections is flattened to a graph, searched, and, if the
+//! best plan has a pipeline, rebuilt: pipelines as extension nodes, other relations as before, hash joins between them,
+//! late filters and the original output columns on top. DataFusion's own rules then push filters down to the remaining
+//! scans and prune columns.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{JoinType, NullEquality, TableReference};
+use datafusion::config::ConfigOptions;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{
+    Expr, Extension, Filter, Join, JoinConstraint, LogicalPlan, Projection, SubqueryAlias,
+};
+use datafusion::optimizer::optimize_projections::OptimizeProjections;
+use datafusion::optimizer::push_down_filter::PushDownFilter;
+use datafusion::optimizer::{Optimizer, OptimizerContext};
+
+use super::PlanContext;
+use super::assemble;
+use super::cost::Machine;
+use super::facts::{Facts, local_filters};
+use super::graph::{Graph, Set, Source, is_member, is_simple};
+use super::node::PipelineNode;
+use super::search::{Found, Node, Search};
+use crate::{ExecutionMode, JoinMode};
+
+#[derive(Debug)]
+pub(super) struct Rewriter<'a> {
+    pub context: &'a PlanContext,
+    pub config: Arc<ConfigOptions>,
+}
+
+impl Rewriter<'_> {
+    /// The same rows in the same columns.
+    pub fn rewrite(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        if self.context.settings.join == JoinMode::Scan {
+            return Ok(plan);
+        }
+        let plan = self.below(plan)?;
+        if !is_member(&plan) {
+            return Ok(plan);
+        }
+        Ok(self.join_tree(&plan)?.unwrap_or(plan))
+    }
+
+    /// Rewrites what is below the join tree at the top of `plan`, and subqueries in its expressions.
+    fn below(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let plan = plan.map_subqueries(|subquery| self.rewrite(subquery).map(Transformed::yes))?.data;
+        if !is_member(&plan) {
+            return Ok(plan.map_children(|child| self.rewrite(child).map(Transformed::yes))?.data);
+        }
+        match plan {
+            LogicalPlan::Join(mut join) if join.join_type != JoinType::Inner => {
+                let right = join.join_type == JoinType::Right;
+                let Join { left, right: other, .. } = &mut join;
+                let (kept, supplied) = if right { (other, left) } else { (left, other) };
+                *kept = Arc::new(self.below(kept.as_ref().clone())?);
+                if !is_simple(supplied) {
+                    *supplied = Arc::new(self.rewrite(supplied.as_ref().clone())?);
+                }
+                Ok(LogicalPlan::Join(join))
+            }
+            plan => Ok(plan.map_children(|child| self.below(child).map(Transformed::yes))?.data),
+        }
+    }
+
+    /// None if there is nothing better than what DataFusion plans.
+    fn join_tree(&self, plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
+        let Some(graph) = Graph::of(plan)? else { return Ok(None) };
+        let facts = Facts::of(&graph)?;
+        let settings = &self.context.settings;
+        let in_order = settings.execution == ExecutionMode::InOrder;
+        let executor = self.context.executor.options();
+        let machine = Machine::new(self.context.calibration.clone(), executor, in_order, 0.0);
+        let Some(found) = Search::new(&graph, &facts, &machine, settings.join).run() else { return Ok(None) };
+        if !found.has_pipeline(found.root) {
+            return Ok(None);
+        }
+        let joined = Builder { graph: &graph, facts: &facts, found: &found }.build(found.root)?;
+        let joined = filtered(joined, graph.predicates.iter().filter(|p| p.late).map(|p| p.expr.clone()))?;
+        let schema = plan.schema();
+        let output = graph.output.iter().zip(schema.iter());
+        let output = output.map(|(expr, (qualifier, field))| {
+            expr.clone().alias_qualified(qualifier.cloned(), field.name().clone())
+        });
+        let output: Vec<Expr> = output.collect();
+        let rebuilt = LogicalPlan::Projection(Projection::try_new(output, Arc::new(joined))?);
+        self.finish(rebuilt, plan).map(Some)
+    }
+
+    /// Pushes filters down and prunes columns; checks that the columns are as they were.
+    fn finish(&self, rebuilt: LogicalPlan, original: &LogicalPlan) -> Result<LogicalPlan> {
+        let rules = Optimizer::with_rules(vec![Arc::new(PushDownFilter::new()), Arc::new(OptimizeProjections::new())]);
+        let config = OptimizerContext::new_with_config_options(self.config.clone());
+        let plan = rules.optimize(rebuilt, &config, |_, _| {})?;
+        let columns = |plan: &LogicalPlan| -> Vec<_> {
+            let fields = plan.schema().iter();
+            fields.map(|(q, f)| (q.cloned(), f.name().clone(), f.data_type().clone())).collect()
+        };
+        if columns(&plan) != columns(original) {
+            return Err(DataFusionError::Internal(format!(
+                "a rewritten join has other columns: {:?} instead of {:?}",
+                plan.schema(),
+                original.schema()
+            )));
+        }
+        Ok(plan)
+    }
+}
+
+/// Builds a found plan over canonical columns.
+struct Builder<'a> {
+    graph: &'a Graph,
+    facts: &'a Facts,
+    found: &'a Found,
+}
+
+impl Builder<'_> {
+    fn build(&self, plan: usize) -> Result<LogicalPlan> {
+        match &self.found.plans[plan].node {
+            Node::Scan(relation) => self.leaf(*relation),
+            Node::Driver(_) | Node::Step(..) => {
+                let mut spec = assemble::pipeline(self.graph, self.facts, &self.found.plans, plan)?;
+                spec.without_seconds = self.found.without_seconds(self.found.plans[plan].set);
+                let node = Arc::new(PipelineNode { spec: Arc::new(spec) });
+                Ok(LogicalPlan::Extension(Extension { node }))
+            }
+            Node::Hash { left, right, outer } => {
+                let (l, r) = (self.found.plans[*left].set, self.found.plans[*right].set);
+                let conditions = if *outer { self.outer_conditions(r) } else { self.conditions(l, r) };
+                let (on, filter) = self.keys(l, conditions);
+                let kind = if *outer { JoinType::Left } else { JoinType::Inner };
+                let (left, right) = (Arc::new(self.build(*left)?), Arc::new(self.build(*right)?));
+                let filter = conjunction(filter);
+                let nulls = NullEquality::NullEqualsNothing;
+                let join = Join::try_new(left, right, on, filter, kind, JoinConstraint::On, nulls, false)?;
+                Ok(LogicalPlan::Join(join))
+            }
+        }
+    }
+
+    /// The predicates that the join of two sets is the first to see whole.
+    fn conditions(&self, left: Set, right: Set) -> Vec<Expr> {
+        let first = |set: Set| set & !(left | right) == 0 && set & !left != 0 && set & !right != 0;
+        let predicates = self.graph.predicates.iter().filter(|p| !p.late && first(p.relations));
+        predicates.map(|p| p.expr.clone()).collect()
+    }
+
+    /// The conditions of ON that are not the null-supplied side's own.
+    fn outer_conditions(&self, supplied: Set) -> Vec<Expr> {
+        let relation = supplied.trailing_zeros() as usize;
+        let on = self.graph.relations[relation].outer.iter().flatten();
+        on.filter(|expr| self.graph.relations_of(expr) != supplied).cloned().collect()
+    }
+
+    /// Splits conditions into pairs of equal columns (left, right) and the rest.
+    fn keys(&self, left: Set, conditions: Vec<Expr>) -> (Vec<(Expr, Expr)>, Vec<Expr>) {
+        let (mut on, mut filter) = (Vec::new(), Vec::new());
+        for condition in conditions {
+            match self.graph.equality(&condition) {
+                Some((a, b)) => {
+                    let (a, b) = if left & (1 << a.relation) != 0 { (a, b) } else { (b, a) };
+                    on.push((Expr::Column(self.graph.canonical(a)), Expr::Column(self.graph.canonical(b))));
+                }
+                None => filter.push(condition),
+            }
+        }
+        (on, filter)
+    }
+
+    /// A relation as DataFusion plans it, with its own filters.
+    fn leaf(&self, relation: usize) -> Result<LogicalPlan> {
+        let definition = &self.graph.relations[relation];
+        let name = TableReference::bare(definition.name.clone());
+        let plan = match &definition.source {
+            Source::Table { scan, .. } => {
+                let named = scan.table_name == name;
+                let scan = LogicalPlan::TableScan(scan.clone());
+                match named {
+                    true => scan,
+                    false => LogicalPlan::SubqueryAlias(SubqueryAlias::try_new(Arc::new(scan), name)?),
+                }
+            }
+            Source::Plan(plan) => {
+                let columns = plan.schema().columns().into_iter().zip(&definition.columns);
+                let columns = columns.map(|(column, canonical)| {
+                    Expr::Column(column).alias_qualified(Some(name.clone()), canonical.name.clone())
+                });
+                LogicalPlan::Projection(Projection::try_new(columns.collect(), Arc::new(plan.clone()))?)
+            }
+        };
+        filtered(plan, local_filters(self.graph, relation).into_iter().map(|(_, filter)| filter.clone()))
+    }
+}
+
+fn filtered(plan: LogicalPlan, filters: impl Iterator<Item = Expr>) -> Result<LogicalPlan> {
+    match conjunction(filters) {
+        Some(filter) => Ok(LogicalPlan::Filter(Filter::try_new(filter, Arc::new(plan))?)),
+        None => Ok(plan),
+    }
+}

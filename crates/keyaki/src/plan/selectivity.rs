@@ -1,0 +1,134 @@
+//! Which share of a table's rows passes a condition.
+//!
+//! Conditions on one column with constants become intervals of values, which the column's statistics know about; several
+//! conditions on one column are intersected first. Conditions on different columns are taken as independent; what
+//! statistics cannot tell is guessed by its form.
+
+use std::ops::Bound;
+
+use datafusion::common::{Column, ScalarValue};
+use datafusion::logical_expr::expr::{BinaryExpr, InList};
+use datafusion::logical_expr::{Expr, Operator};
+
+use super::ranges::value_intervals;
+use crate::statistics::{TableStatistics, image};
+use crate::table::Table;
+
+/// The share of rows of `table` for which all `filters` are true. `resolve` tells which table column a column is.
+pub(super) fn of_conjunction(table: &Table, filters: &[&Expr], resolve: &dyn Fn(&Column) -> Option<usize>) -> f64 {
+    let unknown = TableStatistics::default();
+    let statistics = table.statistics.as_deref().unwrap_or(&unknown);
+    let estimator = Estimator { table, statistics, resolve };
+    let mut share = 1.0;
+    let mut by_column: Vec<(usize, Vec<&Expr>)> = Vec::new();
+    for &filter in filters {
+        match estimator.only_column(filter) {
+            Some(column) => match by_column.iter_mut().find(|(known, _)| *known == column) {
+                Some((_, list)) => list.push(filter),
+                None => by_column.push((column, vec![filter])),
+            },
+            None => share *= estimator.one(filter),
+        }
+    }
+    for (column, list) in by_column {
+        share *= match estimator.on_column(column, &list) {
+            Some(share) => share,
+            None => list.iter().map(|filter| estimator.one(filter)).product(),
+        };
+    }
+    share.clamp(0.0, 1.0)
+}
+
+/// The share of pairs of rows that pass a condition between tables that is no equality of columns.
+pub(super) fn of_join_condition(condition: &Expr) -> f64 {
+    guess(condition)
+}
+
+struct Estimator<'a> {
+    table: &'a Table,
+    statistics: &'a TableStatistics,
+    resolve: &'a dyn Fn(&Column) -> Option<usize>,
+}
+
+impl Estimator<'_> {
+    /// The one column that a condition is about.
+    fn only_column(&self, filter: &Expr) -> Option<usize> {
+        let mut columns = filter.column_refs().into_iter().map(self.resolve);
+        let first = columns.next()??;
+        columns.all(|column| column == Some(first)).then_some(first).filter(|&c| c < self.table.def.columns.len())
+    }
+
+    fn one(&self, filter: &Expr) -> f64 {
+        if let Some(column) = self.only_column(filter)
+            && let Some(share) = self.on_column(column, &[filter])
+        {
+            return share;
+        }
+        match filter {
+            Expr::Alias(alias) => self.one(&alias.expr),
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => self.one(left) * self.one(right),
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
+                let (a, b) = (self.one(left), self.one(right));
+                a + b - a * b
+            }
+            Expr::Not(inner) => 1.0 - self.one(inner),
+            _ => guess(filter),
+        }
+    }
+
+    fn on_column(&self, column: usize, filters: &[&Expr]) -> Option<f64> {
+        let ty = self.table.def.columns[column].ty.column;
+        let intervals = value_intervals(ty, filters, &|name| (self.resolve)(name) == Some(column))?;
+        let shares = intervals.into_iter().map(|(low, high)| self.interval(column, low, high));
+        Some(shares.sum::<f64>().clamp(0.0, 1.0))
+    }
+
+    fn interval(&self, column: usize, low: Bound<ScalarValue>, high: Bound<ScalarValue>) -> f64 {
+        let nulls = self.statistics.columns.get(column).map_or(0.0, |statistics| statistics.null_fraction);
+        let with_null = match &low {
+            Bound::Unbounded => true,
+            Bound::Included(value) => value.is_null(),
+            Bound::Excluded(_) => false,
+        };
+        let own = match (&low, &high) {
+            (_, Bound::Included(value) | Bound::Excluded(value)) if value.is_null() => 0.0,
+            (Bound::Included(a), Bound::Included(b)) if a == b => self.statistics.selectivity_eq(column, image(a)),
+            _ => self.statistics.selectivity_range(column, to_image(low), to_image(high)),
+        };
+        if with_null { own + nulls } else { own }
+    }
+}
+
+fn to_image(bound: Bound<ScalarValue>) -> Bound<f64> {
+    match bound {
+        Bound::Unbounded => Bound::Unbounded,
+        Bound::Included(value) => image(&value).map_or(Bound::Unbounded, Bound::Included),
+        Bound::Excluded(value) => image(&value).map_or(Bound::Unbounded, Bound::Excluded),
+    }
+}
+
+/// What a condition of this form usually lets through.
+fn guess(filter: &Expr) -> f64 {
+    match filter {
+        Expr::Alias(alias) => guess(&alias.expr),
+        Expr::Not(inner) => 1.0 - guess(inner),
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
+            Operator::And => guess(left) * guess(right),
+            Operator::Or => {
+                let (a, b) = (guess(left), guess(right));
+                a + b - a * b
+            }
+            Operator::Eq | Operator::IsNotDistinctFrom => 0.05,
+            Operator::NotEq | Operator::IsDistinctFrom => 0.95,
+            _ => 1.0 / 3.0,
+        },
+        Expr::Like(like) => if like.negated { 0.9 } else { 0.1 },
+        Expr::InList(InList { list, negated, .. }) => {
+            let share = (0.05 * list.len() as f64).min(0.5);
+            if *negated { 1.0 - share } else { share }
+        }
+        Expr::IsNull(_) => 0.05,
+        Expr::IsNotNull(_) => 0.95,
+        _ => 1.0 / 3.0,
+    }
+}
