@@ -106,7 +106,7 @@ impl Machine {
     }
 
     fn iops(&self, bytes: f64, depth: f64) -> f64 {
-        self.calibration.iops(bytes.max(1.0) as usize, depth.max(1.0) as usize).max(1.0)
+        self.calibration.iops(bytes.max(1.0) as u64, depth.max(1.0) as usize).max(1.0)
     }
 
     fn bandwidth(&self) -> f64 {
@@ -180,7 +180,7 @@ pub(super) mod tests {
     use super::*;
 
     pub fn machine(in_order: bool) -> Machine {
-        Machine::new(Arc::new(Calibration::default()), &keyaki_exec::ExecutorOptions::default(), in_order, 0.0)
+        Machine::new(Arc::new(Calibration::assumed()), &keyaki_exec::ExecutorOptions::default(), in_order, 0.0)
     }
 
     fn lookups(count: f64) -> Lookups {

@@ -19,7 +19,7 @@ use datafusion::datasource::source_as_provider;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::BinaryExpr;
 use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{Expr, Join, LogicalPlan, Operator, TableScan};
+use datafusion::logical_expr::{Expr, Join, LogicalPlan, Operator, TableScan, TableScanBuilder};
 
 use arrow::datatypes::DataType;
 
@@ -251,7 +251,7 @@ impl Graph {
             columns.push(RelationColumn { name: HIDDEN_ROWID.into(), data_type: DataType::Int64, nullable: false });
         }
         self.fetch = self.fetch.or(scan.fetch);
-        let bare = TableScan::try_new(scan.table_name.clone(), scan.source.clone(), None, vec![], None)?;
+        let bare = TableScanBuilder::new(scan.table_name.clone(), scan.source.clone()).build()?;
         let all = bare.projected_schema.clone();
         let source = Source::Table { scan: bare, provider };
         let mut whole = self.relation(name.unwrap_or(scan.table_name.table()), source, columns);

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::error::Result;
 use datafusion::execution::context::QueryPlanner;
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{LogicalPlan, UserDefinedLogicalNode};
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
@@ -57,7 +58,7 @@ impl ExtensionPlanner for PipelinePlanner {
         _logical_inputs: &[&LogicalPlan],
         _physical_inputs: &[Arc<dyn ExecutionPlan>],
         session: &dyn Session,
-        planning: &datafusion::physical_planner::PhysicalPlanningContext,
+        planning: &PhysicalPlanningContext,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some(node) = node.as_any().downcast_ref::<PipelineNode>() else { return Ok(None) };
         let spec = &node.spec;
