@@ -144,7 +144,8 @@ impl Machine {
         } else {
             (self.tasks_max.min(misses) / pages).min(0.9)
         };
-        let together = (1.0 / (1.0 - density)).min((self.coalesce_max_bytes / page_bytes).max(1.0)).min(misses.max(1.0));
+        let together =
+            (1.0 / (1.0 - density)).min((self.coalesce_max_bytes / page_bytes).max(1.0)).min(misses.max(1.0));
         misses / together / self.iops(page_bytes * together, depth)
     }
 

@@ -16,9 +16,7 @@ use datafusion::common::{ColumnStatistics, Statistics};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::{
-    Boundedness, EmissionType, ReplaceChildrenOptions, SchedulingType,
-};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions, SchedulingType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::{
@@ -73,9 +71,8 @@ impl IndexPipelineExec {
 
     /// For the executor.
     fn pipeline(&self, batch_rows: usize) -> Result<Pipeline> {
-        let filter = |i: usize| {
-            self.filters[i].as_ref().map(|expr| Arc::new(ExprFilter::new(expr.clone())) as Arc<dyn Filter>)
-        };
+        let filter =
+            |i: usize| self.filters[i].as_ref().map(|expr| Arc::new(ExprFilter::new(expr.clone())) as Arc<dyn Filter>);
         let first = &self.spec.accesses[0];
         let driver = Driver {
             view: first.view.clone(),

@@ -51,7 +51,10 @@ pub(super) struct ColumnId {
 pub(super) enum Source {
     /// A table; its columns are those of the provider's schema, and the hidden rowid. The scan has neither filters nor
     /// projection.
-    Table { scan: TableScan, provider: Arc<dyn TableProvider> },
+    Table {
+        scan: TableScan,
+        provider: Arc<dyn TableProvider>,
+    },
     Plan(LogicalPlan),
 }
 

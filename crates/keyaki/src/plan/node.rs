@@ -83,7 +83,15 @@ pub(super) struct Milliseconds(pub f64);
 impl Display for Milliseconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = self.0 * 1e3;
-        let decimals = if ms >= 100.0 { 0 } else if ms >= 10.0 { 1 } else if ms >= 1.0 { 2 } else { 3 };
+        let decimals = if ms >= 100.0 {
+            0
+        } else if ms >= 10.0 {
+            1
+        } else if ms >= 1.0 {
+            2
+        } else {
+            3
+        };
         write!(f, "{ms:.decimals$}")
     }
 }

@@ -12,9 +12,7 @@ use datafusion::common::{JoinType, NullEquality, TableReference};
 use datafusion::config::ConfigOptions;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::utils::conjunction;
-use datafusion::logical_expr::{
-    Expr, Extension, Filter, Join, JoinConstraint, LogicalPlan, Projection, SubqueryAlias,
-};
+use datafusion::logical_expr::{Expr, Extension, Filter, Join, JoinConstraint, LogicalPlan, Projection, SubqueryAlias};
 use datafusion::optimizer::optimize_projections::OptimizeProjections;
 use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{Optimizer, OptimizerContext};
@@ -84,9 +82,8 @@ impl Rewriter<'_> {
         let joined = filtered(joined, graph.predicates.iter().filter(|p| p.late).map(|p| p.expr.clone()))?;
         let schema = plan.schema();
         let output = graph.output.iter().zip(schema.iter());
-        let output = output.map(|(expr, (qualifier, field))| {
-            expr.clone().alias_qualified(qualifier.cloned(), field.name().clone())
-        });
+        let output = output
+            .map(|(expr, (qualifier, field))| expr.clone().alias_qualified(qualifier.cloned(), field.name().clone()));
         let output: Vec<Expr> = output.collect();
         let rebuilt = LogicalPlan::Projection(Projection::try_new(output, Arc::new(joined))?);
         self.finish(rebuilt, plan).map(Some)

@@ -419,10 +419,8 @@ impl<'a> Search<'a> {
         };
         let needed = &self.needed[relation];
         let columns = needed.iter().filter(|&&c| tree.has(c)).count() as f64;
-        let cost = self.machine.lookups(&Lookups {
-            clustered,
-            ..lookups_into(tree, input.rows, distinct, matches, columns)
-        });
+        let cost =
+            self.machine.lookups(&Lookups { clustered, ..lookups_into(tree, input.rows, distinct, matches, columns) });
         if !then_table {
             return cost;
         }
@@ -497,7 +495,13 @@ fn equal_column(graph: &Graph, facts: &Facts, id: ColumnId, set: Set) -> Option<
             class.iter().copied().find(|c| set & bit(c.relation) != 0)
         }
         Some(on) => on.iter().filter_map(|expr| graph.equality(expr)).find_map(|(a, b)| {
-            let other = if a == id { b } else if b == id { a } else { return None };
+            let other = if a == id {
+                b
+            } else if b == id {
+                a
+            } else {
+                return None;
+            };
             (set & bit(other.relation) != 0 && graph.data_type(a) == graph.data_type(b)).then_some(other)
         }),
     }

@@ -122,7 +122,13 @@ fn guess(filter: &Expr) -> f64 {
             Operator::NotEq | Operator::IsDistinctFrom => 0.95,
             _ => 1.0 / 3.0,
         },
-        Expr::Like(like) => if like.negated { 0.9 } else { 0.1 },
+        Expr::Like(like) => {
+            if like.negated {
+                0.9
+            } else {
+                0.1
+            }
+        }
         Expr::InList(InList { list, negated, .. }) => {
             let share = (0.05 * list.len() as f64).min(0.5);
             if *negated { 1.0 - share } else { share }
