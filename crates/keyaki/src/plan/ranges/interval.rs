@@ -109,10 +109,6 @@ impl Set {
         &self.intervals
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.intervals.is_empty()
-    }
-
     pub fn is_all(&self) -> bool {
         matches!(self.intervals.as_slice(), [Interval { low: Bound::Unbounded, high: Bound::Unbounded }])
     }

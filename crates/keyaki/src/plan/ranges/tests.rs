@@ -1,7 +1,5 @@
 //! Random filters over random rows: ranges against evaluation.
 
-use std::sync::Arc;
-
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, ScalarValue};
