@@ -69,8 +69,8 @@ fn choose(wish: Option<&std::ffi::OsStr>) -> Result<Arc<dyn Device>> {
 /// If the kernel does not permit io_uring, or is older than Linux 5.13.
 #[cfg(target_os = "linux")]
 pub fn uring() -> Result<Arc<dyn Device>> {
-    uring::probe().map_err(|error| Error::on_path("open", Path::new("io_uring"), error))?;
-    Ok(Arc::new(os::OsDevice::new(os::Backend::Uring)))
+    let setup = uring::probe().map_err(|error| Error::on_path("open", Path::new("io_uring"), error))?;
+    Ok(Arc::new(os::OsDevice::new(os::Backend::Uring(setup))))
 }
 
 /// Always an error: io_uring is Linux's.

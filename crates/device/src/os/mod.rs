@@ -12,6 +12,8 @@ use std::time::Instant;
 pub(crate) use file::OsFile;
 
 use crate::threads::{Pool, ThreadsQueue};
+#[cfg(target_os = "linux")]
+use crate::uring::{Setup, UringQueue};
 use crate::{Device, Error, File, Lock, OpenMode, Queue, Result};
 
 /// The operating system's file systems.
@@ -25,7 +27,7 @@ pub(crate) struct OsDevice {
 #[derive(Debug)]
 pub(crate) enum Backend {
     #[cfg(target_os = "linux")]
-    Uring,
+    Uring(Setup),
     Threads(Arc<Pool>),
 }
 
@@ -39,7 +41,7 @@ impl Device for OsDevice {
     fn name(&self) -> &'static str {
         match self.backend {
             #[cfg(target_os = "linux")]
-            Backend::Uring => "uring",
+            Backend::Uring(_) => "uring",
             Backend::Threads(_) => "threads",
         }
     }
@@ -51,7 +53,7 @@ impl Device for OsDevice {
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
         match &self.backend {
             #[cfg(target_os = "linux")]
-            Backend::Uring => Ok(Box::new(crate::uring::UringQueue::new(depth)?)),
+            Backend::Uring(setup) => Ok(Box::new(UringQueue::new(depth, *setup)?)),
             Backend::Threads(pool) => Ok(Box::new(ThreadsQueue::new(pool.clone(), depth))),
         }
     }

@@ -182,6 +182,26 @@ fn crashes_reach_requests_in_flight() {
     assert!(arrived > 5 && lost > 5, "{arrived} {lost}");
 }
 
+#[test]
+fn a_crash_ends_waiting() {
+    let device = device(0, Model::disk());
+    let file = create(&device, "f");
+    for during_write in [false, true] {
+        let mut queue = device.queue(1).unwrap();
+        let waiter = std::thread::spawn(move || queue.complete(Wait::Until(None), &mut Vec::new()).is_err());
+        std::thread::sleep(Duration::from_millis(5));
+        if during_write {
+            let file = device.open(path("f"), OpenMode::ReadWrite).unwrap();
+            device.fail_after(0, FaultKind::Crash);
+            assert!(file.write_at(0, &filled(1, 1)).is_err());
+        } else {
+            device.crash();
+        }
+        assert!(waiter.join().unwrap());
+    }
+    assert!(file.is_empty().is_err());
+}
+
 /// The usual test of a store: the same work, the power cut at every operation in turn.
 #[test]
 fn power_may_fail_at_every_operation() {

@@ -12,8 +12,8 @@
 //! ever overflows. A slot keeps the request (file and buffer) alive until its completion arrives; its index is the
 //! completion's user data.
 //!
-//! Where the kernel has them, the ring is SINGLE_ISSUER and DEFER_TASKRUN: completions are processed when the worker
-//! asks, not by interrupting it. Such a ring belongs to the thread that first uses it: it is made disabled and enabled at
+//! Where the kernel has them, the ring is SINGLE_ISSUER and DEFER_TASKRUN ([`Setup::Deferred`]): completions are processed
+//! when the worker asks, not by interrupting it. Such a ring belongs to the thread that first uses it: it is made disabled and enabled at
 //! the first submission. A queue that moves on while idle gets a new ring; while busy, using it is an error.
 //!
 //! Invariant: memory that the kernel may still touch is never freed. Dropping a queue waits for its requests; where that
@@ -25,4 +25,4 @@ mod ring;
 mod waker;
 
 pub(crate) use queue::UringQueue;
-pub(crate) use ring::probe;
+pub(crate) use ring::{Setup, probe};

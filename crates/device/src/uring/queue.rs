@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::inflight::InFlight;
-use super::ring::{Block, Ring, depth_granted};
+use super::ring::{Block, Ring, Setup, depth_granted};
 use super::waker::UringWaker;
 use crate::arena::Arena;
 use crate::{Buffer, Completion, Error, Queue, Request, Result, Wait, Waker};
@@ -29,10 +29,10 @@ pub(crate) struct UringQueue {
 }
 
 impl UringQueue {
-    pub(crate) fn new(depth: usize) -> Result<Self> {
+    pub(crate) fn new(depth: usize, setup: Setup) -> Result<Self> {
         let new = || {
             Ok(UringQueue {
-                ring: Ring::new(depth)?,
+                ring: Ring::new(depth, setup)?,
                 inflight: InFlight::new(depth_granted(depth)),
                 pending: VecDeque::new(),
                 ready: Vec::new(),
@@ -53,7 +53,7 @@ impl UringQueue {
             return Err(io::Error::other("the queue was moved to another thread with requests in flight"));
         }
         // Unsubmitted entries die with the old ring: their requests need new ones.
-        self.ring = Ring::new(self.inflight.capacity())?;
+        self.ring = self.ring.renewed(self.inflight.capacity())?;
         self.inflight.forget_entries();
         self.armed = false;
         self.ring.claim().map(drop)

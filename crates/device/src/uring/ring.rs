@@ -18,8 +18,8 @@ const ENTRIES_MAX: usize = 32768;
 
 pub(super) struct Ring {
     uring: IoUring,
-    /// Created with SINGLE_ISSUER: only the thread that enabled it may use it.
-    single_issuer: bool,
+    setup: Setup,
+    /// If deferred: the thread that enabled the ring, the only one that may use it.
     owner: Option<ThreadId>,
     /// Arena segments registered with this ring, one bit each.
     registered: u32,
@@ -39,15 +39,31 @@ pub(super) enum Block {
     AtMost(Duration),
 }
 
-/// Whether io_uring is permitted and new enough (5.13) here.
-pub(crate) fn probe() -> io::Result<()> {
-    let ring = Ring::new(1)?;
-    let parameters = ring.uring.params();
-    if parameters.is_feature_ext_arg() && parameters.is_feature_nodrop() && parameters.is_feature_resource_tagging() {
-        Ok(())
-    } else {
-        Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring of this kernel is too old (Linux 5.13 is needed)"))
+/// How a ring is set up, best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Setup {
+    /// SINGLE_ISSUER and DEFER_TASKRUN (Linux 6.1): completions are processed when their owner asks.
+    Deferred,
+    /// COOP_TASKRUN (Linux 5.19): completions are processed at the owner's next system call.
+    Cooperative,
+    /// Completions interrupt their owner.
+    Plain,
+}
+
+/// The best set-up that this kernel offers.
+///
+/// # Errors
+/// If io_uring is not permitted, or older than Linux 5.13.
+pub(crate) fn probe() -> io::Result<Setup> {
+    for setup in [Setup::Deferred, Setup::Cooperative, Setup::Plain] {
+        match Ring::new(1, setup) {
+            Ok(ring) if ring.is_new_enough() => return Ok(setup),
+            Ok(_) => break,
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {}
+            Err(error) => return Err(error),
+        }
     }
+    Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring of this kernel is too old (Linux 5.13 is needed)"))
 }
 
 /// Requests in flight that a ring for `depth` has room for.
@@ -57,31 +73,38 @@ pub(super) fn depth_granted(depth: usize) -> usize {
 
 impl Ring {
     /// A ring with room for `depth` requests and the waker's poll.
-    pub(super) fn new(depth: usize) -> io::Result<Self> {
-        let entries = (depth_granted(depth) + 1).next_power_of_two() as u32;
-        let mut best = IoUring::builder();
-        best.setup_single_issuer().setup_defer_taskrun().setup_r_disabled();
-        let mut good = IoUring::builder();
-        good.setup_coop_taskrun();
-        for builder in [&mut best, &mut good] {
-            builder.setup_taskrun_flag().setup_submit_all().dontfork();
+    pub(super) fn new(depth: usize, setup: Setup) -> io::Result<Self> {
+        let mut builder = IoUring::builder();
+        builder.dontfork();
+        match setup {
+            Setup::Deferred => {
+                builder.setup_single_issuer().setup_defer_taskrun().setup_r_disabled();
+                builder.setup_taskrun_flag().setup_submit_all();
+            }
+            Setup::Cooperative => {
+                builder.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all();
+            }
+            Setup::Plain => {}
         }
-        let (uring, single_issuer) = match best.build(entries) {
-            Ok(uring) => (uring, true),
-            Err(error) if is_invalid(&error) => match good.build(entries) {
-                Ok(uring) => (uring, false),
-                Err(error) if is_invalid(&error) => (IoUring::builder().dontfork().build(entries)?, false),
-                Err(error) => return Err(error),
-            },
-            Err(error) => return Err(error),
-        };
+        let entries = (depth_granted(depth) + 1).next_power_of_two() as u32;
+        let uring = builder.build(entries)?;
         let registering = uring.submitter().register_buffers_sparse(SEGMENTS_MAX as u32).is_ok();
-        Ok(Ring { uring, single_issuer, owner: None, registered: 0, registering, pushed: 0, poll_at: None })
+        Ok(Ring { uring, setup, owner: None, registered: 0, registering, pushed: 0, poll_at: None })
+    }
+
+    fn is_new_enough(&self) -> bool {
+        let parameters = self.uring.params();
+        parameters.is_feature_ext_arg() && parameters.is_feature_nodrop() && parameters.is_feature_resource_tagging()
+    }
+
+    /// An unused ring like this one.
+    pub(super) fn renewed(&self, depth: usize) -> io::Result<Self> {
+        Ring::new(depth, self.setup)
     }
 
     /// Whether the calling thread may use this ring; the first to ask becomes its owner.
     pub(super) fn claim(&mut self) -> io::Result<bool> {
-        if !self.single_issuer {
+        if self.setup != Setup::Deferred {
             return Ok(true);
         }
         let caller = std::thread::current().id();
@@ -207,8 +230,4 @@ impl Ring {
 struct Iovec {
     start: *const u8,
     len: usize,
-}
-
-fn is_invalid(error: &io::Error) -> bool {
-    Errno::from_io_error(error) == Some(Errno::INVAL)
 }
