@@ -1,0 +1,237 @@
+//! Pipelines against nested loops over the same rows, under all kinds of limits.
+
+mod common;
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int64Array};
+use common::{COLUMNS, Database, Row, SumFilter, Table, Value, collect, multiset};
+use keyaki_exec::{Driver, Executor, ExecutorOptions, Filter, Join, KeyPart, Mode, Pipeline, Step};
+use keyaki_store::{KeyRange, Options};
+use proptest::prelude::*;
+
+/// A step in plain terms; column numbers are taken modulo what there is.
+#[derive(Debug, Clone)]
+struct StepSpec {
+    table: usize,
+    key: Vec<PartSpec>,
+    columns: Vec<usize>,
+    left: bool,
+    filter: Option<(usize, usize, i64)>,
+    keep: Option<Vec<usize>>,
+}
+
+#[derive(Debug, Clone)]
+enum PartSpec {
+    Column(usize),
+    Constant(Option<i64>),
+}
+
+#[derive(Debug, Clone)]
+struct Spec {
+    tables: Vec<Table>,
+    buffered_every: usize,
+    driver_filter: Option<(usize, usize, i64)>,
+    steps: Vec<StepSpec>,
+    batch_rows: usize,
+    memory_bytes: usize,
+    options: ExecutorOptions,
+    cache_bytes: usize,
+}
+
+fn table() -> impl Strategy<Value = Table> {
+    let number = || prop_oneof![1 => Just(None), 6 => (0i64..7).prop_map(Some)];
+    let few = proptest::collection::vec((number(), number()), 0..40);
+    // One key for nearly all rows: lookups of many rows, over several pages.
+    let skewed = proptest::collection::vec((prop_oneof![9 => Just(Some(3)), 1 => number()], number()), 300..900);
+    prop_oneof![6 => few, 1 => skewed].prop_map(|rows| Table { rows })
+}
+
+fn step() -> impl Strategy<Value = StepSpec> {
+    let part = prop_oneof![
+        6 => (0usize..20).prop_map(PartSpec::Column),
+        1 => prop_oneof![3 => (0i64..7).prop_map(Some), 1 => Just(None)].prop_map(PartSpec::Constant),
+    ];
+    (
+        0usize..4,
+        proptest::collection::vec(part, 1..=2),
+        proptest::collection::vec(0..COLUMNS, 0..=4),
+        any::<bool>(),
+        proptest::option::of((0usize..20, 0usize..20, 2i64..5)),
+        proptest::option::of(proptest::collection::vec(0usize..20, 0..6)),
+    )
+        .prop_map(|(table, key, columns, left, filter, keep)| StepSpec { table, key, columns, left, filter, keep })
+}
+
+fn spec() -> impl Strategy<Value = Spec> {
+    let options = (1usize..=4, 1usize..40, prop_oneof![Just(1usize), 1usize..50], 0usize..2, 1usize..5, 0usize..3)
+        .prop_map(|(workers, queue_depth, tasks_in_flight, gap, max, ahead)| ExecutorOptions {
+            workers,
+            queue_depth,
+            tasks_in_flight,
+            coalesce_gap_bytes: gap * 4096,
+            coalesce_max_bytes: max * 8192,
+            read_ahead_bytes: ahead * 10_000,
+        });
+    (
+        proptest::collection::vec(table(), 1..4),
+        1usize..5,
+        proptest::option::of((0usize..20, 0usize..20, 2i64..5)),
+        proptest::collection::vec(step(), 0..=3),
+        prop_oneof![1usize..4, 1usize..100, Just(8192)],
+        prop_oneof![0usize..2000, 0usize..200_000, Just(64 << 20)],
+        options,
+        prop_oneof![Just(0usize), Just(1 << 20)],
+    )
+        .prop_map(
+            |(tables, buffered_every, driver_filter, steps, batch_rows, memory_bytes, options, cache_bytes)| Spec {
+                tables,
+                buffered_every,
+                driver_filter,
+                steps,
+                batch_rows,
+                memory_bytes,
+                options,
+                cache_bytes,
+            },
+        )
+}
+
+/// Whether a column of the driver, or of the pipeline so far, holds numbers.
+fn numbers(types: &[bool]) -> Vec<usize> {
+    (0..types.len()).filter(|&column| types[column]).collect()
+}
+
+fn filter(spec: &Option<(usize, usize, i64)>, types: &[bool]) -> Option<SumFilter> {
+    let numbers = numbers(types);
+    let &(a, b, modulus) = spec.as_ref().filter(|_| !numbers.is_empty())?;
+    let columns = vec![numbers[a % numbers.len()], numbers[b % numbers.len()]];
+    Some(SumFilter { columns, modulus, remainder: 0 })
+}
+
+const IS_NUMBER: [bool; COLUMNS] = [true, true, true, false];
+
+/// The pipeline, and the rows that it should give.
+fn build(spec: &Spec, database: &Database, mode: Mode) -> (Pipeline, Vec<Row>) {
+    let mut types = IS_NUMBER.to_vec();
+    let driver_filter = filter(&spec.driver_filter, &types);
+    let mut rows = spec.tables[0].values();
+    if let Some(filter) = &driver_filter {
+        rows.retain(|row| filter.passes(row));
+    }
+    let mut steps = Vec::new();
+    for step in &spec.steps {
+        let table = step.table % spec.tables.len();
+        let numbers = numbers(&types);
+        let parts: Vec<PartSpec> = step
+            .key
+            .iter()
+            .map(|part| match part {
+                PartSpec::Column(column) if !numbers.is_empty() => PartSpec::Column(numbers[column % numbers.len()]),
+                PartSpec::Column(_) => PartSpec::Constant(Some(3)),
+                constant => constant.clone(),
+            })
+            .collect();
+        types.extend(step.columns.iter().map(|&column| IS_NUMBER[column]));
+        let filter = filter(&step.filter, &types);
+        let keep = step.keep.as_ref().filter(|_| !types.is_empty());
+        let keep: Option<Vec<usize>> =
+            keep.map(|keep| keep.iter().map(|column| column % types.len()).collect());
+        rows = naive_step(&rows, &spec.tables[table], &parts, step, filter.as_ref(), keep.as_deref());
+        if let Some(keep) = &keep {
+            types = keep.iter().map(|&column| types[column]).collect();
+        }
+        let key = parts.iter().map(|part| match part {
+            PartSpec::Column(column) => KeyPart::Column(*column),
+            PartSpec::Constant(value) => KeyPart::Constant(Arc::new(Int64Array::from(vec![*value])) as ArrayRef),
+        });
+        steps.push(Step {
+            view: database.views[table].clone(),
+            key: key.collect(),
+            columns: step.columns.clone(),
+            join: if step.left { Join::LeftOuter } else { Join::Inner },
+            filter: filter.map(|filter| Arc::new(filter) as Arc<dyn Filter>),
+            keep,
+        });
+    }
+    let driver = Driver {
+        view: database.views[0].clone(),
+        ranges: vec![KeyRange::all()],
+        columns: (0..COLUMNS).collect(),
+        filter: driver_filter.map(|filter| Arc::new(filter) as Arc<dyn Filter>),
+    };
+    let (batch_rows, memory_bytes) = (spec.batch_rows, spec.memory_bytes);
+    (Pipeline { driver, steps, mode, batch_rows, memory_bytes }, rows)
+}
+
+fn naive_step(
+    outer: &[Row],
+    table: &Table,
+    key: &[PartSpec],
+    step: &StepSpec,
+    filter: Option<&SumFilter>,
+    keep: Option<&[usize]>,
+) -> Vec<Row> {
+    let inner = table.values();
+    let mut joined = Vec::new();
+    for row in outer {
+        let wanted: Vec<Value> = key
+            .iter()
+            .map(|part| match part {
+                PartSpec::Column(column) => row[*column].clone(),
+                PartSpec::Constant(value) => common::int(*value),
+            })
+            .collect();
+        let before = joined.len();
+        if !wanted.contains(&Value::Null) {
+            for other in inner.iter().filter(|other| other[..wanted.len()] == wanted) {
+                let pair: Row = row.iter().cloned().chain(step.columns.iter().map(|&c| other[c].clone())).collect();
+                if filter.is_none_or(|filter| filter.passes(&pair)) {
+                    joined.push(pair);
+                }
+            }
+        }
+        if step.left && joined.len() == before {
+            joined.push(row.iter().cloned().chain(step.columns.iter().map(|_| Value::Null)).collect());
+        }
+    }
+    match keep {
+        Some(keep) => joined.iter().map(|row| keep.iter().map(|&column| row[column].clone()).collect()).collect(),
+        None => joined,
+    }
+}
+
+/// Results that would take too long to build row by row.
+fn is_too_large(spec: &Spec) -> bool {
+    let mut rows = spec.tables[0].rows.len();
+    for step in &spec.steps {
+        rows *= spec.tables[step.table % spec.tables.len()].rows.len().max(1) / 4 + 1;
+    }
+    rows > 2_000_000
+}
+
+fn check(spec: &Spec) {
+    let store_options = Options { cache_bytes: spec.cache_bytes, ..common::options() };
+    let database = Database::new(&spec.tables, store_options, |id| id % spec.buffered_every == 0);
+    let executor = Executor::new(database.store.clone(), spec.options.clone()).unwrap();
+    for mode in [Mode::OutOfOrder, Mode::InOrder] {
+        database.store.drop_caches();
+        let (pipeline, expected) = build(spec, &database, mode);
+        let rows = executor.pipeline(pipeline);
+        let stats = rows.stats().clone();
+        let found = collect(rows).unwrap();
+        let counted = stats.snapshot().rows;
+        assert_eq!(*counted.last().unwrap(), found.len() as u64);
+        assert!(multiset(found) == multiset(expected), "{mode:?}");
+    }
+    common::eventually("all tasks end", || executor.task_count() == 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #[test]
+    fn pipelines_equal_nested_loops(spec in spec()) {
+        prop_assume!(!is_too_large(&spec));
+        check(&spec);
+    }
+}
