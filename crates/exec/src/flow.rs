@@ -47,8 +47,10 @@ impl Flow {
         self.levels[level].bytes.fetch_add(bytes, Ordering::SeqCst);
     }
 
-    pub fn subtract(&self, level: usize, bytes: usize) {
-        self.levels[level].bytes.fetch_sub(bytes, Ordering::SeqCst);
+    /// Returns whether the level was full before, so that somebody may wait for the room that this has made.
+    pub fn subtract(&self, level: usize, bytes: usize) -> bool {
+        let level = &self.levels[level];
+        level.bytes.fetch_sub(bytes, Ordering::SeqCst) >= level.limit
     }
 
     #[cfg(test)]

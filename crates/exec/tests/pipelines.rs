@@ -135,8 +135,7 @@ fn build(spec: &Spec, database: &Database, mode: Mode) -> (Pipeline, Vec<Row>) {
         types.extend(step.columns.iter().map(|&column| IS_NUMBER[column]));
         let filter = filter(&step.filter, &types);
         let keep = step.keep.as_ref().filter(|_| !types.is_empty());
-        let keep: Option<Vec<usize>> =
-            keep.map(|keep| keep.iter().map(|column| column % types.len()).collect());
+        let keep: Option<Vec<usize>> = keep.map(|keep| keep.iter().map(|column| column % types.len()).collect());
         rows = naive_step(&rows, &spec.tables[table], &parts, step, filter.as_ref(), keep.as_deref());
         if let Some(keep) = &keep {
             types = keep.iter().map(|&column| types[column]).collect();

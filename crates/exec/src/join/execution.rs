@@ -113,8 +113,9 @@ impl Execution {
         let taken = ready!(self.output.poll_take(context));
         Poll::Ready(taken.map(|taken| {
             let (batch, bytes) = taken?;
-            self.flow.subtract(self.plan.last(), bytes);
-            self.pump();
+            if self.flow.subtract(self.plan.last(), bytes) {
+                self.pump();
+            }
             Ok(batch)
         }))
     }

@@ -1,0 +1,125 @@
+//! Scans against the same rows in memory: ranges, directions, filters, limits, both modes.
+
+mod common;
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int64Array};
+use common::{COLUMNS, Database, Row, SumFilter, Table, Value, collect};
+use keyaki_exec::{Executor, ExecutorOptions, Filter, Mode, Scan};
+use keyaki_store::{Direction, KeyRange, Options, TreeView};
+use proptest::prelude::*;
+
+#[derive(Debug, Clone)]
+struct Spec {
+    table: Table,
+    buffered_every: usize,
+    /// Ascending, disjoint: [from, to).
+    ranges: Vec<(i64, i64)>,
+    descending: bool,
+    columns: Vec<usize>,
+    filter: Option<(Vec<usize>, i64)>,
+    limit: Option<u64>,
+    batch_rows: usize,
+    read_ahead_bytes: usize,
+    cache_bytes: usize,
+    workers: usize,
+}
+
+fn spec() -> impl Strategy<Value = Spec> {
+    let number = || prop_oneof![1 => Just(None), 9 => (0i64..1000).prop_map(Some)];
+    let size = prop_oneof![0usize..20, 0usize..3000];
+    let table = size.prop_flat_map(move |size| proptest::collection::vec((number(), number()), size));
+    let ranges = proptest::collection::vec(0i64..1000, 0..8).prop_map(|mut bounds| {
+        bounds.sort_unstable();
+        bounds.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect::<Vec<_>>()
+    });
+    let filter = proptest::option::of((proptest::collection::vec(0usize..3, 0..3), 2i64..20));
+    (
+        (table, 1usize..30, prop_oneof![3 => Just(vec![(-1, 1000)]), 1 => ranges], any::<bool>()),
+        proptest::collection::vec(0..COLUMNS, 0..5),
+        filter,
+        proptest::option::of(0u64..500),
+        prop_oneof![1usize..10, Just(1000usize)],
+        (0usize..100_000, prop_oneof![Just(0usize), Just(1 << 20)], 1usize..3),
+    )
+        .prop_map(|((rows, buffered_every, ranges, descending), columns, filter, limit, batch_rows, rest)| Spec {
+            table: Table { rows },
+            buffered_every,
+            ranges,
+            descending,
+            columns,
+            filter,
+            limit,
+            batch_rows,
+            read_ahead_bytes: rest.0,
+            cache_bytes: rest.1,
+            workers: rest.2,
+        })
+}
+
+fn bound(view: &TreeView, value: i64) -> Vec<u8> {
+    let mut key = Vec::new();
+    view.key_codec().encode(&[Arc::new(Int64Array::from(vec![value])) as ArrayRef], 0, &mut key);
+    key
+}
+
+fn expected(spec: &Spec) -> Vec<Row> {
+    let mut rows = spec.table.values();
+    rows.sort();
+    rows.retain(|row| spec.ranges.iter().any(|&(from, to)| matches!(row[0], Value::Int(k) if k >= from && k < to)));
+    if let Some((columns, modulus)) = &spec.filter {
+        let filter = SumFilter { columns: columns.clone(), modulus: *modulus, remainder: 1 };
+        rows.retain(|row| filter.passes(row));
+    }
+    if spec.descending {
+        rows.reverse();
+    }
+    rows.truncate(spec.limit.map_or(usize::MAX, |limit| limit as usize));
+    rows.iter().map(|row| spec.columns.iter().map(|&column| row[column].clone()).collect()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 120, ..ProptestConfig::default() })]
+    #[test]
+    fn scans_equal_sorted_rows(spec in spec()) {
+        let store_options = Options { cache_bytes: spec.cache_bytes, ..common::options() };
+        let tables = [spec.table.clone()];
+        let database = Database::new(&tables, store_options, |id| id % spec.buffered_every == 0);
+        let (workers, read_ahead_bytes) = (spec.workers, spec.read_ahead_bytes);
+        let options = ExecutorOptions { workers, read_ahead_bytes, ..ExecutorOptions::default() };
+        let executor = Executor::new(database.store.clone(), options).unwrap();
+        let view = &database.views[0];
+        let mut ranges: Vec<KeyRange> = spec
+            .ranges
+            .iter()
+            .map(|&(from, to)| KeyRange {
+                start: Bound::Included(bound(view, from)),
+                end: Bound::Excluded(bound(view, to)),
+            })
+            .collect();
+        if spec.descending {
+            ranges.reverse();
+        }
+        for mode in [Mode::OutOfOrder, Mode::InOrder] {
+            let filter = spec.filter.as_ref().map(|(columns, modulus)| {
+                // The filter sees its own columns only.
+                let places = (0..columns.len()).collect();
+                let filter = SumFilter { columns: places, modulus: *modulus, remainder: 1 };
+                (columns.clone(), Arc::new(filter) as Arc<dyn Filter>)
+            });
+            let scan = Scan {
+                view: view.clone(),
+                ranges: ranges.clone(),
+                direction: if spec.descending { Direction::Descending } else { Direction::Ascending },
+                columns: spec.columns.clone(),
+                filter,
+                limit: spec.limit,
+                batch_rows: spec.batch_rows,
+            };
+            let found = collect(executor.scan(scan, mode)).unwrap();
+            prop_assert!(found == expected(&spec), "{mode:?}: {found:?}");
+        }
+    }
+}
