@@ -346,7 +346,12 @@ impl Inner {
 }
 
 fn greatest_rowid(store: &Store, table: &Table) -> Result<Option<i64>> {
-    let view = store.latest().tree(table.def.tree)?;
+    let view = match store.latest().tree(table.def.tree) {
+        Ok(view) => view,
+        // The statement that needs the rowids creates the table.
+        Err(keyaki_store::Error::NoTree(_)) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
     let source = store.blocking();
     let mut cursor = view.cursor(&source, KeyRange::all(), Direction::Descending);
     let Some(chunk) = block_on(cursor.next())? else { return Ok(None) };

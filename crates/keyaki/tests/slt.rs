@@ -99,6 +99,7 @@ fn files() -> Vec<PathBuf> {
 async fn run_all(options: Options, setup: &'static str, reopen: bool) {
     let configuration = Arc::new(Configuration { options, setup, reopen });
     let only = std::env::var("SLT").unwrap_or_default();
+    let mut failures = Vec::new();
     for file in files().iter().filter(|file| file.to_string_lossy().contains(&only)) {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut runner = Runner::new(|| {
@@ -106,10 +107,11 @@ async fn run_all(options: Options, setup: &'static str, reopen: bool) {
             async move { Ok(Tested { configuration, path, session: None }) }
         });
         if let Err(error) = runner.run_file_async(file).await {
-            panic!("{}", error.display(false));
+            failures.push(error.display(false).to_string());
         }
         runner.shutdown_async().await;
     }
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
 fn small_memory() -> Options {

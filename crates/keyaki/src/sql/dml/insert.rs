@@ -16,7 +16,7 @@ use keyaki_store::{Snapshot, WriteBatch};
 
 use super::apply::Change;
 use super::rows::Rows;
-use super::{Gather, assigned_column, defaults};
+use super::{Gather, assigned_column, defaults, literals};
 use crate::catalog::TableDef;
 use crate::database::{Inner, Table, Writer};
 use crate::load::{NoOrigin, insert_stream};
@@ -37,9 +37,16 @@ pub(crate) async fn run(session: &Session, insert: Insert) -> Result<Outcome> {
     };
     let writer = session.database.writer().await;
     let (catalog, snapshot) = session.database.latest(&writer);
-    let state = StatementState::new(session, catalog, snapshot)?;
-    let table = state.catalog.table(&relation_name(name)?)?.clone();
+    let table = catalog.table(&relation_name(name)?)?.clone();
     let columns = target_columns(&table, &insert)?;
+    if let Some(query) = &insert.source {
+        let all: Vec<usize> = (0..table.def.columns.len()).collect();
+        if let Some(batch) = literals::rows(&table, columns.as_deref().unwrap_or(&all), query)? {
+            let change = insertion(&table, &[batch])?;
+            return Ok(Outcome::rows("INSERT", super::commit(session, &writer, snapshot, change).await?));
+        }
+    }
+    let state = StatementState::new(session, catalog, snapshot)?;
     let source = match insert.source {
         Some(query) => plan_source(&state, &table, columns, *query).await?,
         None => Source { plan: LogicalPlanBuilder::empty(true).build()?, columns: Vec::new() },

@@ -9,6 +9,7 @@ pub(crate) mod apply;
 pub(crate) mod defaults;
 pub(crate) mod delete;
 pub(crate) mod insert;
+mod literals;
 pub(crate) mod rows;
 pub(crate) mod update;
 

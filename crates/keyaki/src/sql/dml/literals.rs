@@ -1,0 +1,236 @@
+//! `INSERT … VALUES` of plain literals, without planning a query.
+//!
+//! Most single-row inserts are of this kind, and planning would take many times longer than inserting. Each column's
+//! literals become an array of the type that DataFusion would give them (or one from which assignment finds the same
+//! value), then go the way of all assignments. Anything that is not plain (expressions, literals of mixed kinds, numbers
+//! beyond 64 bits) is left to the planner: [`rows`] gives `None`.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BooleanArray, Decimal128Array, Float64Array, Int64Array, NullArray, RecordBatch, StringViewArray,
+};
+use datafusion::sql::sqlparser::ast::{Expr, Query, SetExpr, UnaryOperator, Value};
+use keyaki_store::ColumnType;
+
+use super::defaults::is_default;
+use super::rows::arrow_error;
+use crate::Result;
+use crate::catalog::ColumnDef;
+use crate::database::Table;
+use crate::sql::assign::assign;
+
+/// A literal of one kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Literal<'a> {
+    Null,
+    Boolean(bool),
+    /// Digits as they were written, without sign.
+    Number {
+        negative: bool,
+        digits: &'a str,
+    },
+    Text(&'a str),
+}
+
+/// All rows of a query that consists of VALUES with plain literals for `columns`, complete with all columns of the table.
+pub(super) fn rows(table: &Table, columns: &[usize], query: &Query) -> Result<Option<RecordBatch>> {
+    let Some(rows) = plain_values(query) else { return Ok(None) };
+    if columns.is_empty() || rows.iter().any(|row| row.len() != columns.len()) {
+        return Ok(None);
+    }
+    let mut arrays: Vec<ArrayRef> = Vec::with_capacity(table.def.columns.len());
+    for (i, column) in table.def.columns.iter().enumerate() {
+        let array = match columns.iter().position(|&c| c == i) {
+            Some(place) => {
+                let literals: Option<Vec<Literal<'_>>> = rows.iter().map(|row| literal(&row[place], column)).collect();
+                literals.and_then(|literals| array_of(&literals, column.ty.column))
+            }
+            None if column.default.is_none() => Some(Arc::new(NullArray::new(rows.len())) as ArrayRef),
+            None => None,
+        };
+        let Some(array) = array else { return Ok(None) };
+        arrays.push(assign(&array, &table.def.name, column)?);
+    }
+    RecordBatch::try_new(table.arrow.clone(), arrays).map(Some).map_err(arrow_error)
+}
+
+/// The rows of a query that is nothing but VALUES.
+fn plain_values(query: &Query) -> Option<Vec<&[Expr]>> {
+    let Query {
+        with: None,
+        body,
+        order_by: None,
+        limit_clause: None,
+        fetch: None,
+        locks,
+        for_clause: None,
+        settings: None,
+        format_clause: None,
+        pipe_operators,
+    } = query
+    else {
+        return None;
+    };
+    match body.as_ref() {
+        SetExpr::Values(values) if locks.is_empty() && pipe_operators.is_empty() => {
+            Some(values.rows.iter().map(|row| row.content.as_slice()).collect())
+        }
+        _ => None,
+    }
+}
+
+fn literal<'a>(expr: &'a Expr, column: &ColumnDef) -> Option<Literal<'a>> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            Value::Null => Some(Literal::Null),
+            Value::Boolean(value) => Some(Literal::Boolean(*value)),
+            Value::Number(digits, false) => Some(Literal::Number { negative: false, digits }),
+            Value::SingleQuotedString(text) => Some(Literal::Text(text)),
+            _ => None,
+        },
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => match literal(expr, column)? {
+            Literal::Number { negative, digits } => Some(Literal::Number { negative: !negative, digits }),
+            _ => None,
+        },
+        _ if is_default(expr) && column.default.is_none() => Some(Literal::Null),
+        _ => None,
+    }
+}
+
+/// The literals as one array; `None` if they are of several kinds.
+fn array_of(literals: &[Literal<'_>], target: ColumnType) -> Option<ArrayRef> {
+    let kind = literals.iter().find(|literal| **literal != Literal::Null);
+    match kind {
+        None => Some(Arc::new(NullArray::new(literals.len()))),
+        Some(Literal::Boolean(_)) => {
+            let values = values(literals, |literal| match literal {
+                Literal::Boolean(value) => Some(value),
+                _ => None,
+            })?;
+            Some(Arc::new(BooleanArray::from(values)))
+        }
+        Some(Literal::Text(_)) => {
+            let values = values(literals, |literal| match literal {
+                Literal::Text(text) => Some(text),
+                _ => None,
+            })?;
+            Some(Arc::new(StringViewArray::from(values)))
+        }
+        Some(_) => numbers(literals, target),
+    }
+}
+
+fn values<'a, T>(
+    literals: &[Literal<'a>],
+    value: impl Fn(Literal<'a>) -> Option<T>,
+) -> Option<Vec<Option<T>>> {
+    literals.iter().map(|literal| if *literal == Literal::Null { Some(None) } else { value(*literal).map(Some) }).collect()
+}
+
+fn numbers(literals: &[Literal<'_>], target: ColumnType) -> Option<ArrayRef> {
+    match target {
+        ColumnType::Float32 | ColumnType::Float64 => {
+            let values = values(literals, |literal| match literal {
+                Literal::Number { negative, digits } => {
+                    let value: f64 = digits.parse().ok()?;
+                    Some(if negative { -value } else { value })
+                }
+                _ => None,
+            })?;
+            Some(Arc::new(Float64Array::from(values)))
+        }
+        ColumnType::Decimal { .. } => decimals(literals),
+        _ => {
+            let values = values(literals, |literal| match literal {
+                Literal::Number { negative, digits } => {
+                    let value: i128 = digits.parse().ok()?;
+                    i64::try_from(if negative { -value } else { value }).ok()
+                }
+                _ => None,
+            })?;
+            Some(Arc::new(Int64Array::from(values)))
+        }
+    }
+}
+
+/// Exact decimals at the scale of the literal with the most places.
+fn decimals(literals: &[Literal<'_>]) -> Option<ArrayRef> {
+    const PRECISION: u8 = 38;
+    let parts = values(literals, |literal| match literal {
+        Literal::Number { negative, digits } => {
+            let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+            // Exponents and underscores are the planner's.
+            let plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+            (plain(whole) && plain(fraction)).then_some((negative, whole, fraction))
+        }
+        _ => None,
+    })?;
+    let scale = parts.iter().flatten().map(|(_, _, fraction)| fraction.len()).max().unwrap_or(0);
+    let mut digits = String::new();
+    let mut unscaled = Vec::with_capacity(parts.len());
+    for part in &parts {
+        let Some((negative, whole, fraction)) = part else {
+            unscaled.push(None);
+            continue;
+        };
+        if whole.len() + scale > usize::from(PRECISION) {
+            return None;
+        }
+        digits.clear();
+        digits.push_str(whole);
+        digits.push_str(fraction);
+        digits.extend(std::iter::repeat_n('0', scale - fraction.len()));
+        let value: i128 = digits.parse().ok()?;
+        unscaled.push(Some(if *negative { -value } else { value }));
+    }
+    let array = Decimal128Array::from(unscaled).with_precision_and_scale(PRECISION, i8::try_from(scale).ok()?).ok()?;
+    Some(Arc::new(array))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Array;
+
+    use super::*;
+    use crate::catalog::TableDef;
+
+    fn table(ty: ColumnType) -> Table {
+        let column =
+            |name: &str, ty: ColumnType| ColumnDef { name: name.into(), ty: ty.into(), nullable: true, default: None };
+        let columns = vec![column("a", ty), column("b", ColumnType::Text)];
+        let def = TableDef { name: "t".into(), tree: 16, columns, primary_key: vec![], hidden_rowid: true, indexes: vec![] };
+        Table::new(def, None).unwrap()
+    }
+
+    fn inserted(ty: ColumnType, values: &str) -> Option<ArrayRef> {
+        let query = crate::sql::parse_query(&format!("VALUES {values}")).unwrap();
+        rows(&table(ty), &[0], &query).unwrap().map(|batch| {
+            assert_eq!(batch.column(1).null_count(), batch.num_rows());
+            batch.column(0).clone()
+        })
+    }
+
+    #[test]
+    fn plain_literals_are_taken() {
+        let integers = inserted(ColumnType::Int64, "(1), (-9223372036854775808), (NULL), (DEFAULT)").unwrap();
+        assert_eq!(integers.as_ref(), &Int64Array::from(vec![Some(1), Some(i64::MIN), None, None]) as &dyn Array);
+        let decimal = ColumnType::Decimal { precision: 6, scale: 2 };
+        let decimals = inserted(decimal, "(1.005), (-2), (.5), (3.)").unwrap();
+        let expected = Decimal128Array::from(vec![101, -200, 50, 300]).with_precision_and_scale(6, 2).unwrap();
+        assert_eq!(decimals.as_ref(), &expected as &dyn Array);
+        let floats = inserted(ColumnType::Float64, "(1e300), (-0.5)").unwrap();
+        assert_eq!(floats.as_ref(), &Float64Array::from(vec![1e300, -0.5]) as &dyn Array);
+        assert_eq!(inserted(ColumnType::Boolean, "(true), (NULL)").unwrap().null_count(), 1);
+        assert_eq!(inserted(ColumnType::Date, "('2024-01-01')").unwrap().len(), 1);
+    }
+
+    #[test]
+    fn the_rest_is_left_to_the_planner() {
+        for values in ["(1 + 1)", "(1), ('x')", "(9223372036854775808)", "(1.5)", "(1e3)", "(DATE '2024-01-01')", "(X'00')"] {
+            assert!(inserted(ColumnType::Int64, values).is_none(), "{values}");
+        }
+        assert!(inserted(ColumnType::Int64, "(1) ORDER BY 1").is_none());
+        assert!(inserted(ColumnType::Decimal { precision: 6, scale: 2 }, "(1e3)").is_none());
+    }
+}
