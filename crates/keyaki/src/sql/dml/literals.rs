@@ -121,11 +121,11 @@ fn array_of(literals: &[Literal<'_>], target: ColumnType) -> Option<ArrayRef> {
     }
 }
 
-fn values<'a, T>(
-    literals: &[Literal<'a>],
-    value: impl Fn(Literal<'a>) -> Option<T>,
-) -> Option<Vec<Option<T>>> {
-    literals.iter().map(|literal| if *literal == Literal::Null { Some(None) } else { value(*literal).map(Some) }).collect()
+fn values<'a, T>(literals: &[Literal<'a>], value: impl Fn(Literal<'a>) -> Option<T>) -> Option<Vec<Option<T>>> {
+    literals
+        .iter()
+        .map(|literal| if *literal == Literal::Null { Some(None) } else { value(*literal).map(Some) })
+        .collect()
 }
 
 fn numbers(literals: &[Literal<'_>], target: ColumnType) -> Option<ArrayRef> {
@@ -199,7 +199,8 @@ mod tests {
         let column =
             |name: &str, ty: ColumnType| ColumnDef { name: name.into(), ty: ty.into(), nullable: true, default: None };
         let columns = vec![column("a", ty), column("b", ColumnType::Text)];
-        let def = TableDef { name: "t".into(), tree: 16, columns, primary_key: vec![], hidden_rowid: true, indexes: vec![] };
+        let def =
+            TableDef { name: "t".into(), tree: 16, columns, primary_key: vec![], hidden_rowid: true, indexes: vec![] };
         Table::new(def, None).unwrap()
     }
 
@@ -227,7 +228,9 @@ mod tests {
 
     #[test]
     fn the_rest_is_left_to_the_planner() {
-        for values in ["(1 + 1)", "(1), ('x')", "(9223372036854775808)", "(1.5)", "(1e3)", "(DATE '2024-01-01')", "(X'00')"] {
+        for values in
+            ["(1 + 1)", "(1), ('x')", "(9223372036854775808)", "(1.5)", "(1e3)", "(DATE '2024-01-01')", "(X'00')"]
+        {
             assert!(inserted(ColumnType::Int64, values).is_none(), "{values}");
         }
         assert!(inserted(ColumnType::Int64, "(1) ORDER BY 1").is_none());
