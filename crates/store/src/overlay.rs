@@ -123,7 +123,7 @@ fn change_of(page: &Page, row: usize) -> Change {
             Change::Insert(value.into())
         }
         MessageKind::Delete => Change::Delete,
-        MessageKind::Upsert => Change::Upserts(parse_operands(&page.operands(row))),
+        MessageKind::Upsert => Change::Upserts(parse_operands(page.operands(row))),
     }
 }
 

@@ -1,108 +1,69 @@
 //! Growing Arrow columns, fed from pages, keys and message rows.
-//!
-//! Numbers grow in a plain vector of their Arrow type; text and bytes as views: values of up to 12 bytes lie in the view
-//! itself, longer ones in data buffers.
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    BinaryViewType, ByteViewType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
-    Int64Type, StringViewType, TimestampMicrosecondType,
+    Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    TimestampMicrosecondType,
 };
-use arrow_array::{ArrayRef, ArrowPrimitiveType, BooleanArray, GenericByteViewArray, PrimitiveArray};
-use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, NullBufferBuilder, ScalarBuffer};
-use arrow_data::ByteView;
+use arrow_array::{
+    Array, ArrayRef, ArrowPrimitiveType, BinaryViewArray, BooleanArray, GenericByteViewArray, PrimitiveArray,
+    StringViewArray, types::ByteViewType,
+};
+use arrow_buffer::{BooleanBufferBuilder, NullBuffer, ScalarBuffer};
 
-use super::scalar::{Scalar, scalar_at};
-use crate::{ColumnType, Error, Result};
+use super::scalar::Scalar;
+use super::views::ViewBuilder;
+use crate::ColumnType;
 
 /// A growing column of one type; see [`ColumnType::arrow`] for what it becomes.
 #[derive(Debug)]
 pub struct ColumnBuilder {
     ty: ColumnType,
-    values: Values,
-    nulls: NullBufferBuilder,
+    len: usize,
+    /// Absent as long as there is no null.
+    validity: Option<BooleanBufferBuilder>,
+    pub(super) values: Values,
 }
 
+/// Values so far, a default one for every null. `Views` of a text column hold valid UTF-8.
 #[derive(Debug)]
-enum Values {
-    Boolean(Vec<bool>),
+pub(super) enum Values {
+    Boolean(BooleanBufferBuilder),
     Int8(Vec<i8>),
     Int16(Vec<i16>),
     Int32(Vec<i32>),
     Int64(Vec<i64>),
     Float32(Vec<f32>),
     Float64(Vec<f64>),
-    Wide(Vec<i128>),
-    Views(Views),
-}
-
-/// Views of text or bytes, and the buffers of those longer than 12 bytes.
-#[derive(Debug, Default)]
-struct Views {
-    views: Vec<u128>,
-    full: Vec<Buffer>,
-    /// The buffer being filled.
-    open: Vec<u8>,
-}
-
-/// A data buffer is closed at this length; offsets in views are 32 bits.
-const BUFFER_BYTES: usize = 1 << 20;
-
-impl Views {
-    fn push(&mut self, value: &[u8]) {
-        if value.len() > 12 && self.open.len() + value.len() > BUFFER_BYTES && !self.open.is_empty() {
-            self.full.push(Buffer::from_vec(std::mem::take(&mut self.open)));
-        }
-        let mut view = [0; 16];
-        view[..4].copy_from_slice(&(value.len() as u32).to_le_bytes());
-        if let Some(inline) = view[4..].get_mut(..value.len()) {
-            inline.copy_from_slice(value);
-        } else {
-            let view_of_buffer = ByteView::new(value.len() as u32, &value[..4])
-                .with_buffer_index(self.full.len() as u32)
-                .with_offset(self.open.len() as u32);
-            self.open.extend_from_slice(value);
-            self.views.push(view_of_buffer.as_u128());
-            return;
-        }
-        self.views.push(u128::from_le_bytes(view));
-    }
-
-    fn finish<T: ByteViewType + ?Sized>(&mut self, nulls: Option<NullBuffer>) -> ArrayRef {
-        if !self.open.is_empty() {
-            self.full.push(Buffer::from_vec(std::mem::take(&mut self.open)));
-        }
-        let views = ScalarBuffer::from(std::mem::take(&mut self.views));
-        let buffers: Arc<[Buffer]> = std::mem::take(&mut self.full).into();
-        // SAFETY: every view was made by `push`: short ones are inline with zero padding, long ones name a buffer that
-        // was then the open one at its index, with the value at that offset and the right prefix; text was checked to
-        // be UTF-8 by `push_scalar`.
-        Arc::new(unsafe { GenericByteViewArray::<T>::new_unchecked(views, buffers, nulls) })
-    }
+    Decimal(Vec<i128>),
+    Views(ViewBuilder),
 }
 
 impl ColumnBuilder {
     pub fn new(ty: ColumnType, capacity: usize) -> Self {
         let values = match ty {
-            ColumnType::Boolean => Values::Boolean(Vec::with_capacity(capacity)),
+            ColumnType::Boolean => Values::Boolean(BooleanBufferBuilder::new(capacity)),
             ColumnType::Int8 => Values::Int8(Vec::with_capacity(capacity)),
             ColumnType::Int16 => Values::Int16(Vec::with_capacity(capacity)),
             ColumnType::Int32 | ColumnType::Date => Values::Int32(Vec::with_capacity(capacity)),
             ColumnType::Int64 | ColumnType::Timestamp { .. } => Values::Int64(Vec::with_capacity(capacity)),
             ColumnType::Float32 => Values::Float32(Vec::with_capacity(capacity)),
             ColumnType::Float64 => Values::Float64(Vec::with_capacity(capacity)),
-            ColumnType::Decimal { .. } => Values::Wide(Vec::with_capacity(capacity)),
-            ColumnType::Text | ColumnType::Bytes => {
-                Values::Views(Views { views: Vec::with_capacity(capacity), ..Views::default() })
-            }
+            ColumnType::Decimal { .. } => Values::Decimal(Vec::with_capacity(capacity)),
+            ColumnType::Text | ColumnType::Bytes => Values::Views(ViewBuilder::with_capacity(capacity)),
         };
-        ColumnBuilder { ty, values, nulls: NullBufferBuilder::new(capacity) }
+        ColumnBuilder { ty, len: 0, validity: None, values }
+    }
+
+    pub fn column_type(&self) -> ColumnType {
+        self.ty
     }
 
     pub fn len(&self) -> usize {
-        self.nulls.len()
+        self.len
     }
 
     pub fn is_empty(&self) -> bool {
@@ -111,131 +72,167 @@ impl ColumnBuilder {
 
     /// Bytes held, approximately.
     pub fn memory_bytes(&self) -> usize {
-        self.len() / 8
-            + match &self.values {
-                Values::Boolean(values) => values.len(),
-                Values::Int8(values) => values.len(),
-                Values::Int16(values) => values.len() * 2,
-                Values::Int32(values) => values.len() * 4,
-                Values::Int64(values) => values.len() * 8,
-                Values::Float32(values) => values.len() * 4,
-                Values::Float64(values) => values.len() * 8,
-                Values::Wide(values) => values.len() * 16,
-                Values::Views(views) => {
-                    views.views.len() * 16 + views.open.len() + views.full.iter().map(Buffer::len).sum::<usize>()
-                }
-            }
+        let values = match &self.values {
+            Values::Boolean(values) => values.capacity() / 8,
+            Values::Int8(values) => values.capacity(),
+            Values::Int16(values) => values.capacity() * 2,
+            Values::Int32(values) => values.capacity() * 4,
+            Values::Int64(values) => values.capacity() * 8,
+            Values::Float32(values) => values.capacity() * 4,
+            Values::Float64(values) => values.capacity() * 8,
+            Values::Decimal(values) => values.capacity() * 16,
+            Values::Views(values) => values.memory_bytes(),
+        };
+        values + self.validity.as_ref().map_or(0, |v| v.capacity() / 8)
     }
 
     pub fn append_nulls(&mut self, count: usize) {
-        self.append_defaults(count);
-        self.nulls.append_n_nulls(count);
-    }
-
-    fn append_defaults(&mut self, count: usize) {
-        let len = self.len() + count;
         match &mut self.values {
-            Values::Boolean(values) => values.resize(len, false),
-            Values::Int8(values) => values.resize(len, 0),
-            Values::Int16(values) => values.resize(len, 0),
-            Values::Int32(values) => values.resize(len, 0),
-            Values::Int64(values) => values.resize(len, 0),
-            Values::Float32(values) => values.resize(len, 0.0),
-            Values::Float64(values) => values.resize(len, 0.0),
-            Values::Wide(values) => values.resize(len, 0),
-            Values::Views(views) => views.views.resize(len, 0),
+            Values::Boolean(values) => values.append_n(count, false),
+            Values::Int8(values) => values.resize(self.len + count, 0),
+            Values::Int16(values) => values.resize(self.len + count, 0),
+            Values::Int32(values) => values.resize(self.len + count, 0),
+            Values::Int64(values) => values.resize(self.len + count, 0),
+            Values::Float32(values) => values.resize(self.len + count, 0.0),
+            Values::Float64(values) => values.resize(self.len + count, 0.0),
+            Values::Decimal(values) => values.resize(self.len + count, 0),
+            Values::Views(values) => values.push_empty(count),
         }
-    }
-
-    /// Appends one value of this builder's type.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for text that is not UTF-8, and a value of another kind.
-    pub(crate) fn append_scalar(&mut self, value: Scalar<'_>) -> Result<()> {
-        match (value, &mut self.values) {
-            (Scalar::Null, _) => {
-                self.append_nulls(1);
-                return Ok(());
-            }
-            (Scalar::Word(word), Values::Boolean(values)) => values.push(word != 0),
-            (Scalar::Word(word), Values::Int8(values)) => values.push(word as i8),
-            (Scalar::Word(word), Values::Int16(values)) => values.push(word as i16),
-            (Scalar::Word(word), Values::Int32(values)) => values.push(word as i32),
-            (Scalar::Word(word), Values::Int64(values)) => values.push(word),
-            (Scalar::Word(word), Values::Float32(values)) => values.push(f32::from_bits(word as u32)),
-            (Scalar::Word(word), Values::Float64(values)) => values.push(f64::from_bits(word as u64)),
-            (Scalar::Wide(wide), Values::Wide(values)) => values.push(wide),
-            (Scalar::Bytes(bytes), Values::Views(views)) => {
-                if self.ty == ColumnType::Text && std::str::from_utf8(bytes).is_err() {
-                    return Err(Error::Invalid("text that is not UTF-8".into()));
-                }
-                views.push(bytes);
-            }
-            _ => return Err(Error::Invalid("a value of another type".into())),
-        }
-        self.nulls.append_non_null();
-        Ok(())
-    }
-
-    /// Appends integers, dates, timestamps, booleans, floats (by their bits) or decimals that fit 64 bits. None of them
-    /// is null unless `valid` says so.
-    pub(crate) fn append_words(&mut self, words: &[i64], valid: Option<&dyn Fn(usize) -> bool>) {
-        match &mut self.values {
-            Values::Boolean(values) => values.extend(words.iter().map(|&word| word != 0)),
-            Values::Int8(values) => values.extend(words.iter().map(|&word| word as i8)),
-            Values::Int16(values) => values.extend(words.iter().map(|&word| word as i16)),
-            Values::Int32(values) => values.extend(words.iter().map(|&word| word as i32)),
-            Values::Int64(values) => values.extend_from_slice(words),
-            Values::Float32(values) => values.extend(words.iter().map(|&word| f32::from_bits(word as u32))),
-            Values::Float64(values) => values.extend(words.iter().map(|&word| f64::from_bits(word as u64))),
-            Values::Wide(values) => values.extend(words.iter().map(|&word| i128::from(word))),
-            Values::Views(views) => views.views.resize(views.views.len() + words.len(), 0),
-        }
-        match valid {
-            None => self.nulls.append_n_non_nulls(words.len()),
-            Some(valid) => (0..words.len()).for_each(|i| self.nulls.append(valid(i))),
-        }
+        self.validity().append_n(count, false);
+        self.len += count;
     }
 
     /// Appends the rows `rows` of `array`.
     ///
     /// # Panics
-    /// If the array has not this builder's Arrow type.
+    /// If `array` has not this builder's Arrow type, or not these rows.
     pub fn append_array(&mut self, array: &ArrayRef, rows: Range<usize>) {
-        for row in rows {
-            let appended = self.append_scalar(scalar_at(array, self.ty, row));
-            assert!(appended.is_ok(), "an array's text is UTF-8");
+        match (&mut self.values, self.ty) {
+            (Values::Boolean(values), _) => {
+                let bits = array.as_boolean().values().slice(rows.start, rows.len());
+                values.append_buffer(&bits);
+            }
+            (Values::Int8(values), _) => extend::<Int8Type>(values, array, &rows),
+            (Values::Int16(values), _) => extend::<Int16Type>(values, array, &rows),
+            (Values::Int32(values), ColumnType::Date) => extend::<Date32Type>(values, array, &rows),
+            (Values::Int32(values), _) => extend::<Int32Type>(values, array, &rows),
+            (Values::Int64(values), ColumnType::Timestamp { .. }) => {
+                extend::<TimestampMicrosecondType>(values, array, &rows);
+            }
+            (Values::Int64(values), _) => extend::<Int64Type>(values, array, &rows),
+            (Values::Float32(values), _) => extend::<Float32Type>(values, array, &rows),
+            (Values::Float64(values), _) => extend::<Float64Type>(values, array, &rows),
+            (Values::Decimal(values), _) => extend::<Decimal128Type>(values, array, &rows),
+            (Values::Views(values), ColumnType::Text) => extend_views(values, array.as_string_view(), &rows),
+            (Values::Views(values), _) => extend_views(values, array.as_binary_view(), &rows),
+        }
+        match array.nulls() {
+            None => self.appended(rows.len()),
+            Some(nulls) => {
+                let valid = nulls.inner().slice(rows.start, rows.len());
+                self.validity().append_buffer(&valid);
+                self.len += rows.len();
+            }
         }
     }
 
     /// The column so far; the builder is empty afterwards and may be used again.
     pub fn finish(&mut self) -> ArrayRef {
-        let nulls = self.nulls.finish();
-        match &mut self.values {
-            Values::Boolean(values) => {
-                let bits = BooleanBuffer::from(std::mem::take(values));
-                Arc::new(BooleanArray::new(bits, nulls))
+        self.len = 0;
+        let nulls = self.validity.take().map(|mut validity| NullBuffer::new(validity.finish()));
+        match (&mut self.values, self.ty) {
+            (Values::Boolean(values), _) => Arc::new(BooleanArray::new(values.finish(), nulls)),
+            (Values::Int8(values), _) => primitive::<Int8Type>(values, nulls),
+            (Values::Int16(values), _) => primitive::<Int16Type>(values, nulls),
+            (Values::Int32(values), ColumnType::Date) => primitive::<Date32Type>(values, nulls),
+            (Values::Int32(values), _) => primitive::<Int32Type>(values, nulls),
+            (Values::Int64(values), ColumnType::Timestamp { .. }) => {
+                let values = std::mem::take(values).into();
+                let array = PrimitiveArray::<TimestampMicrosecondType>::new(values, nulls);
+                Arc::new(array.with_data_type(self.ty.arrow()))
             }
-            Values::Int8(values) => primitive::<Int8Type>(values, nulls, self.ty),
-            Values::Int16(values) => primitive::<Int16Type>(values, nulls, self.ty),
-            Values::Int32(values) if self.ty == ColumnType::Date => primitive::<Date32Type>(values, nulls, self.ty),
-            Values::Int32(values) => primitive::<Int32Type>(values, nulls, self.ty),
-            Values::Int64(values) if self.ty == ColumnType::Int64 => primitive::<Int64Type>(values, nulls, self.ty),
-            Values::Int64(values) => primitive::<TimestampMicrosecondType>(values, nulls, self.ty),
-            Values::Float32(values) => primitive::<Float32Type>(values, nulls, self.ty),
-            Values::Float64(values) => primitive::<Float64Type>(values, nulls, self.ty),
-            Values::Wide(values) => primitive::<Decimal128Type>(values, nulls, self.ty),
-            Values::Views(views) if self.ty == ColumnType::Text => views.finish::<StringViewType>(nulls),
-            Values::Views(views) => views.finish::<BinaryViewType>(nulls),
+            (Values::Int64(values), _) => primitive::<Int64Type>(values, nulls),
+            (Values::Float32(values), _) => primitive::<Float32Type>(values, nulls),
+            (Values::Float64(values), _) => primitive::<Float64Type>(values, nulls),
+            (Values::Decimal(values), _) => {
+                let array = PrimitiveArray::<Decimal128Type>::new(std::mem::take(values).into(), nulls);
+                Arc::new(array.with_data_type(self.ty.arrow()))
+            }
+            (Values::Views(values), ty) => {
+                let (views, buffers) = values.finish();
+                if ty == ColumnType::Text {
+                    // SAFETY: every view lies within its buffer (`ViewBuilder` made them) and, by the invariant of
+                    // `Values`, is valid UTF-8.
+                    Arc::new(unsafe { StringViewArray::new_unchecked(views, buffers, nulls) })
+                } else {
+                    // SAFETY: every view lies within its buffer (`ViewBuilder` made them).
+                    Arc::new(unsafe { BinaryViewArray::new_unchecked(views, buffers, nulls) })
+                }
+            }
         }
+    }
+
+    fn validity(&mut self) -> &mut BooleanBufferBuilder {
+        let len = self.len;
+        self.validity.get_or_insert_with(|| {
+            let mut validity = BooleanBufferBuilder::new(len + 64);
+            validity.append_n(len, true);
+            validity
+        })
+    }
+
+    /// Takes note of `count` values, none of them null, that were appended to `values`.
+    pub(super) fn appended(&mut self, count: usize) {
+        if let Some(validity) = &mut self.validity {
+            validity.append_n(count, true);
+        }
+        self.len += count;
+    }
+
+    /// Takes note of values that were appended to `values`, with the given bits of `bitmap` as validity.
+    pub(super) fn appended_with_nulls(&mut self, bits: Range<usize>, bitmap: &[u8]) {
+        let count = bits.len();
+        self.validity().append_packed_range(bits, bitmap);
+        self.len += count;
+    }
+
+    /// Appends a value of this builder's type.
+    ///
+    /// # Panics
+    /// If it is of another type.
+    ///
+    /// # Safety
+    /// If this is a text column, the bytes of the value are valid UTF-8.
+    pub(super) unsafe fn push(&mut self, value: Scalar<'_>) {
+        match (&mut self.values, value) {
+            (_, Scalar::Null) => return self.append_nulls(1),
+            (Values::Boolean(values), Scalar::Word(word)) => values.append(word != 0),
+            (Values::Int8(values), Scalar::Word(word)) => values.push(word as i8),
+            (Values::Int16(values), Scalar::Word(word)) => values.push(word as i16),
+            (Values::Int32(values), Scalar::Word(word)) => values.push(word as i32),
+            (Values::Int64(values), Scalar::Word(word)) => values.push(word),
+            (Values::Float32(values), Scalar::Word(word)) => values.push(f32::from_bits(word as u32)),
+            (Values::Float64(values), Scalar::Word(word)) => values.push(f64::from_bits(word as u64)),
+            (Values::Decimal(values), Scalar::Wide(value)) => values.push(value),
+            (Values::Views(values), Scalar::Bytes(head, tail)) => values.push(head, tail),
+            (_, value) => panic!("{value:?} for a column of {:?}", self.ty),
+        }
+        self.appended(1);
     }
 }
 
-fn primitive<T: ArrowPrimitiveType>(
-    values: &mut Vec<T::Native>,
-    nulls: Option<NullBuffer>,
-    ty: ColumnType,
-) -> ArrayRef {
-    let values = ScalarBuffer::from(std::mem::take(values));
-    Arc::new(PrimitiveArray::<T>::new(values, nulls).with_data_type(ty.arrow()))
+fn extend<T: ArrowPrimitiveType>(values: &mut Vec<T::Native>, array: &ArrayRef, rows: &Range<usize>) {
+    values.extend_from_slice(&array.as_primitive::<T>().values()[rows.clone()]);
+}
+
+fn extend_views<T: ByteViewType>(values: &mut ViewBuilder, array: &GenericByteViewArray<T>, rows: &Range<usize>) {
+    values.reserve(rows.len());
+    for row in rows.clone() {
+        let value: &[u8] = if array.is_null(row) { &[] } else { array.value(row).as_ref() };
+        values.push(value, &[]);
+    }
+}
+
+fn primitive<T: ArrowPrimitiveType>(values: &mut Vec<T::Native>, nulls: Option<NullBuffer>) -> ArrayRef {
+    Arc::new(PrimitiveArray::<T>::new(ScalarBuffer::from(std::mem::take(values)), nulls))
 }

@@ -1,163 +1,249 @@
 //! Order-preserving encoding of key columns: comparing encodings as bytes compares keys column by column.
 //!
-//! Per column: a marker (0 null, 1 value) if it is nullable; then the value: integers big-endian with the sign bit flipped;
-//! floats with the sign bit flipped, or all bits if negative; text and bytes with 0xff after each zero byte and two zero
-//! bytes at the end.
+//! A key is the concatenation of its columns' encodings:
+//!
+//! | part | bytes |
+//! |---|---|
+//! | marker, of nullable columns only | `00` null (nothing follows), `01` a value follows |
+//! | boolean | `00`, `01` |
+//! | integer, date, timestamp | big endian in the type's own width, sign bit flipped |
+//! | decimal | 16 bytes, big endian, sign bit flipped |
+//! | float | big endian IEEE bits; sign bit flipped if it is clear, else all bits flipped (IEEE total order) |
+//! | text, bytes | every `00` as `00 ff`, then `00 00` |
+//!
+//! No encoding of a value is a proper prefix of another value's, so that each column's end is known and the encoding of
+//! leading columns is a prefix of whole keys. Each value has exactly one encoding, and decoding gives it back bit by bit.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 
 use super::ColumnBuilder;
-use super::scalar::{Scalar, fixed_len, scalar_at};
+use super::scalar::{Scalar, check_arrays, fixed_len, scalar_at};
 use crate::{Column, ColumnType, Error, Result, Schema};
 
 /// Encodes and decodes the key columns of one schema. The encoding of the first n columns is a prefix of the encoding of
 /// more columns, and no column's encoding is a proper prefix of another value's encoding of that column.
 #[derive(Debug, Clone)]
 pub struct KeyCodec {
-    schema: Schema,
+    columns: Arc<[Column]>,
 }
 
 impl KeyCodec {
     pub fn new(schema: &Schema) -> Self {
-        KeyCodec { schema: schema.clone() }
+        KeyCodec { columns: schema.columns()[..schema.key_columns()].into() }
+    }
+
+    /// Checks that arrays can be encoded: types, and no nulls in columns that are not nullable.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] tells which column is not right.
+    pub fn check(&self, columns: &[ArrayRef]) -> Result<()> {
+        check_arrays(self.columns.iter(), columns)
     }
 
     /// Appends the encoding of row `row` of the first `columns.len()` key columns to `out`. The arrays must have the
-    /// key columns' Arrow types; fewer columns than the key has give a prefix.
+    /// key columns' Arrow types; fewer columns than the key has give a prefix, further ones are ignored.
+    ///
+    /// # Panics
+    /// If an array has another type, or a null where the column is not nullable (see [`KeyCodec::check`]).
     pub fn encode(&self, columns: &[ArrayRef], row: usize, out: &mut Vec<u8>) {
-        debug_assert!(columns.len() <= self.schema.key_columns(), "more columns than the key has");
-        for (column, array) in self.schema.columns().iter().zip(columns) {
-            encode_scalar(column, scalar_at(array, column.ty, row), out);
+        for (column, array) in self.columns.iter().zip(columns) {
+            put_key(column, scalar_at(array, column.ty, row), out);
         }
+    }
+
+    /// Encodes many rows at once: all encodings, one after another, and where each starts (and the last one ends).
+    ///
+    /// # Panics
+    /// As [`KeyCodec::encode`].
+    pub fn encode_batch(&self, columns: &[ArrayRef], rows: Range<usize>) -> (Vec<u8>, Vec<usize>) {
+        let mut out = Vec::with_capacity(rows.len() * self.len_estimate(columns));
+        let mut offsets = Vec::with_capacity(rows.len() + 1);
+        offsets.push(0);
+        for row in rows {
+            self.encode(columns, row, &mut out);
+            offsets.push(out.len());
+        }
+        (out, offsets)
+    }
+
+    fn len_estimate(&self, columns: &[ArrayRef]) -> usize {
+        let len = |(column, _): (&Column, &ArrayRef)| fixed_len(column.ty).unwrap_or(24) + usize::from(column.nullable);
+        self.columns.iter().zip(columns).map(len).sum()
     }
 
     /// Decodes key column `column` of `key` and appends it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if `key` is not an encoding of this key.
+    /// [`Error::Invalid`] if `key` is not an encoding of this key (as far as it was looked at).
     pub fn append_to(&self, key: &[u8], column: usize, builder: &mut ColumnBuilder) -> Result<()> {
+        self.append_columns(key, &[column], std::slice::from_mut(builder))
+    }
+
+    /// Decodes the key columns `columns` (ascending) of `key` and appends each to its builder.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if `key` is not an encoding of this key (as far as it was looked at); some of the builders may
+    /// then have a row more than others.
+    pub fn append_columns(&self, key: &[u8], columns: &[usize], builders: &mut [ColumnBuilder]) -> Result<()> {
         let mut rest = key;
-        for skipped in &self.schema.columns()[..column] {
-            rest = skip(skipped, rest).ok_or_else(invalid)?;
+        let mut decoded = 0;
+        for (&wanted, builder) in columns.iter().zip(builders) {
+            assert!(wanted >= decoded && wanted < self.columns.len(), "key columns {columns:?} are not ascending");
+            for column in &self.columns[decoded..wanted] {
+                take_key(column, &mut rest).ok_or_else(|| invalid(key))?;
+            }
+            let value = take_key(&self.columns[wanted], &mut rest).ok_or_else(|| invalid(key))?;
+            decoded = wanted + 1;
+            value.append_to(builder).ok_or_else(|| invalid(key))?;
         }
-        append_value(&self.schema.columns()[column], rest, builder)
+        if decoded == self.columns.len() && !rest.is_empty() {
+            return Err(invalid(key));
+        }
+        Ok(())
     }
 }
 
-fn invalid() -> Error {
-    Error::Invalid("not a key of this tree".into())
+fn invalid(key: &[u8]) -> Error {
+    Error::Invalid(format!("not an encoded key of this tree: {:02x?}", &key[..key.len().min(64)]))
 }
 
-pub(crate) fn encode_scalar(column: &Column, value: Scalar<'_>, out: &mut Vec<u8>) {
+/// Appends the encoding of `value` as a value of `column`.
+///
+/// # Panics
+/// If the value is of another type, or null in a column that is not nullable.
+pub(crate) fn put_key(column: &Column, value: Scalar<'_>, out: &mut Vec<u8>) {
     if column.nullable {
         out.push(u8::from(value != Scalar::Null));
     }
     match value {
-        Scalar::Null => {}
+        Scalar::Null => assert!(column.nullable, "null in key column {:?}, which is not nullable", column.name),
         Scalar::Word(word) => {
             let len = fixed_len(column.ty).unwrap_or(8);
-            let ordered = order_word(column.ty, word);
+            let ordered = ordered_word(column.ty, word);
             out.extend_from_slice(&ordered.to_be_bytes()[8 - len..]);
         }
-        Scalar::Wide(wide) => out.extend_from_slice(&(wide as u128 ^ 1 << 127).to_be_bytes()),
-        Scalar::Bytes(bytes) => {
-            let mut rest = bytes;
-            while let Some(zero) = rest.iter().position(|&byte| byte == 0) {
-                out.extend_from_slice(&rest[..=zero]);
-                out.push(0xff);
-                rest = &rest[zero + 1..];
-            }
-            out.extend_from_slice(rest);
+        Scalar::Wide(wide) => out.extend_from_slice(&ordered_wide(wide).to_be_bytes()),
+        Scalar::Bytes(head, tail) => {
+            put_escaped(head, out);
+            put_escaped(tail, out);
             out.extend_from_slice(&[0, 0]);
         }
     }
 }
 
-/// The low bytes of the result, big-endian, sort as the values do. Its own inverse but for negative floats.
-fn order_word(ty: ColumnType, word: i64) -> u64 {
-    let bits = fixed_len(ty).unwrap_or(8) * 8;
-    let sign = 1u64 << (bits - 1);
-    let word = word as u64;
+fn put_escaped(mut bytes: &[u8], out: &mut Vec<u8>) {
+    while let Some(zero) = bytes.iter().position(|&byte| byte == 0) {
+        out.extend_from_slice(&bytes[..zero]);
+        out.extend_from_slice(&[0, 0xff]);
+        bytes = &bytes[zero + 1..];
+    }
+    out.extend_from_slice(bytes);
+}
+
+/// The word as an unsigned number of the type's width that sorts as its values do.
+pub(crate) fn ordered_word(ty: ColumnType, word: i64) -> u64 {
     match ty {
-        ColumnType::Boolean => word,
-        ColumnType::Float32 | ColumnType::Float64 if word & sign != 0 => !word,
-        _ => word ^ sign,
+        ColumnType::Boolean => (word & 1) as u64,
+        ColumnType::Int8 => u64::from(word as u8 ^ 1 << 7),
+        ColumnType::Int16 => u64::from(word as u16 ^ 1 << 15),
+        ColumnType::Int32 | ColumnType::Date => u64::from(word as u32 ^ 1 << 31),
+        ColumnType::Float32 => {
+            let bits = word as u32;
+            u64::from(if bits >> 31 == 0 { bits ^ 1 << 31 } else { !bits })
+        }
+        ColumnType::Float64 => {
+            let bits = word as u64;
+            if bits >> 63 == 0 { bits ^ 1 << 63 } else { !bits }
+        }
+        _ => word as u64 ^ 1 << 63,
     }
 }
 
-/// Decodes a fixed-length value (without marker) from the front of `bytes`.
-pub(crate) fn decode_word(ty: ColumnType, bytes: &[u8]) -> Option<i64> {
-    let len = fixed_len(ty).filter(|len| *len <= 8)?;
-    let mut word = [0; 8];
-    word[8 - len..].copy_from_slice(bytes.get(..len)?);
-    let ordered = u64::from_be_bytes(word);
-    let bits = len * 8;
-    let sign = 1u64 << (bits - 1);
-    let word = match ty {
-        ColumnType::Boolean => ordered,
-        ColumnType::Float32 | ColumnType::Float64 if ordered & sign == 0 => !ordered,
-        _ => ordered ^ sign,
-    };
-    // Sign extension from the type's length.
-    Some((word << (64 - bits)) as i64 >> (64 - bits))
+/// The inverse of [`ordered_word`].
+pub(crate) fn word_of_ordered(ty: ColumnType, ordered: u64) -> i64 {
+    match ty {
+        ColumnType::Boolean => ordered as i64,
+        ColumnType::Int8 => (ordered as u8 ^ 1 << 7) as i8 as i64,
+        ColumnType::Int16 => (ordered as u16 ^ 1 << 15) as i16 as i64,
+        ColumnType::Int32 | ColumnType::Date => (ordered as u32 ^ 1 << 31) as i32 as i64,
+        ColumnType::Float32 => {
+            let ordered = ordered as u32;
+            (if ordered >> 31 == 1 { ordered ^ 1 << 31 } else { !ordered }) as i32 as i64
+        }
+        ColumnType::Float64 => (if ordered >> 63 == 1 { ordered ^ 1 << 63 } else { !ordered }) as i64,
+        _ => (ordered ^ 1 << 63) as i64,
+    }
 }
 
-/// What follows the first column of `key`.
-fn skip<'a>(column: &Column, key: &'a [u8]) -> Option<&'a [u8]> {
-    let rest = match (column.nullable, key) {
-        (false, key) => key,
-        (true, [0, rest @ ..]) => return Some(rest),
-        (true, [1, rest @ ..]) => rest,
-        _ => return None,
-    };
-    skip_value(column.ty, rest)
+/// The decimal as an unsigned number that sorts as decimals do.
+pub(crate) fn ordered_wide(wide: i128) -> u128 {
+    wide as u128 ^ 1 << 127
 }
 
-fn skip_value(ty: ColumnType, rest: &[u8]) -> Option<&[u8]> {
-    match fixed_len(ty) {
-        Some(len) => rest.get(len..),
-        None => {
-            let mut at = 0;
-            loop {
-                at += rest.get(at..)?.iter().position(|&byte| byte == 0)? + 1;
-                match rest.get(at)? {
-                    0 => return rest.get(at + 1..),
-                    0xff => at += 1,
-                    _ => return None,
+/// A decoded value.
+enum Decoded<'a> {
+    Scalar(Scalar<'static>),
+    Bytes(Cow<'a, [u8]>),
+}
+
+impl Decoded<'_> {
+    /// Appends it; `None` (and nothing appended) if it is text but not valid UTF-8.
+    fn append_to(&self, builder: &mut ColumnBuilder) -> Option<()> {
+        let value = match self {
+            Decoded::Scalar(scalar) => *scalar,
+            Decoded::Bytes(bytes) => {
+                if builder.column_type() == ColumnType::Text && std::str::from_utf8(bytes).is_err() {
+                    return None;
                 }
+                Scalar::Bytes(bytes, &[])
             }
+        };
+        // SAFETY: text was checked above.
+        unsafe { builder.push(value) };
+        Some(())
+    }
+}
+
+/// Takes the encoding of a value of `column` from the front of `rest`; `None` if there is none.
+fn take_key<'a>(column: &Column, rest: &mut &'a [u8]) -> Option<Decoded<'a>> {
+    if column.nullable {
+        match rest.split_off_first()? {
+            0 => return Some(Decoded::Scalar(Scalar::Null)),
+            1 => (),
+            _ => return None,
         }
     }
-}
-
-fn append_value(column: &Column, key: &[u8], builder: &mut ColumnBuilder) -> Result<()> {
-    let rest = match (column.nullable, key) {
-        (false, key) => key,
-        (true, [0, ..]) => return builder.append_scalar(Scalar::Null),
-        (true, [1, rest @ ..]) => rest,
-        _ => return Err(invalid()),
+    let Some(len) = fixed_len(column.ty) else {
+        return take_escaped(rest).map(Decoded::Bytes);
     };
+    let bytes = rest.split_off(..len)?;
+    let value = bytes.iter().fold(0u128, |value, &byte| value << 8 | u128::from(byte));
     match column.ty {
-        ColumnType::Decimal { .. } => {
-            let bytes = rest.first_chunk::<16>().ok_or_else(invalid)?;
-            builder.append_scalar(Scalar::Wide((u128::from_be_bytes(*bytes) ^ 1 << 127) as i128))
+        ColumnType::Boolean if value > 1 => None,
+        ColumnType::Decimal { .. } => Some(Decoded::Scalar(Scalar::Wide((value ^ 1 << 127) as i128))),
+        ty => Some(Decoded::Scalar(Scalar::Word(word_of_ordered(ty, value as u64)))),
+    }
+}
+
+/// Takes escaped bytes and their terminator from the front of `rest`.
+pub(crate) fn take_escaped<'a>(rest: &mut &'a [u8]) -> Option<Cow<'a, [u8]>> {
+    let mut plain = Cow::Borrowed(&rest[..0]);
+    loop {
+        let zero = rest.iter().position(|&byte| byte == 0)?;
+        let (part, follows) = (&rest[..zero], *rest.get(zero + 1)?);
+        *rest = &rest[zero + 2..];
+        if plain.is_empty() && follows == 0 {
+            return Some(Cow::Borrowed(part));
         }
-        ColumnType::Text | ColumnType::Bytes => {
-            let after = skip_value(column.ty, rest).ok_or_else(invalid)?;
-            let escaped = &rest[..rest.len() - after.len() - 2];
-            if !escaped.contains(&0) {
-                return builder.append_scalar(Scalar::Bytes(escaped));
-            }
-            let mut value = Vec::with_capacity(escaped.len());
-            let mut bytes = escaped.iter();
-            while let Some(&byte) = bytes.next() {
-                value.push(byte);
-                if byte == 0 {
-                    bytes.next();
-                }
-            }
-            builder.append_scalar(Scalar::Bytes(&value))
+        plain.to_mut().extend_from_slice(part);
+        match follows {
+            0 => return Some(plain),
+            0xff => plain.to_mut().push(0),
+            _ => return None,
         }
-        ty => builder.append_scalar(Scalar::Word(decode_word(ty, rest).ok_or_else(invalid)?)),
     }
 }

@@ -1,13 +1,25 @@
 //! Encodings: keys that sort as bytes, rows of messages, columns of pages. Pure functions; no I/O.
+//!
+//! ```text
+//! key, row         encoded keys and message rows: what the log, the buffers and the searches work with
+//! page             pages of rows (leaves, runs) and of indexes: headers, checks, search
+//! column           columns of a page: integers, floats, decimals, text and bytes
+//! builder, views   Arrow columns under construction, fed from all of these
+//! scalar           one value of any type
+//! bits, varint     bit packing, variable-length integers
+//! ```
 
 mod bits;
 mod builder;
 mod column;
-mod filter;
 mod key;
 mod page;
 mod row;
 mod scalar;
+#[cfg(test)]
+mod tests;
+mod varint;
+mod views;
 
 pub use builder::ColumnBuilder;
 pub use key::KeyCodec;

@@ -1,107 +1,210 @@
 //! The value part of a message: the non-key columns of one row, as bytes.
 //!
-//! A null bitmap (a bit a column, set for null), then the values that are not null: numbers little-endian at their length,
-//! text and bytes with a length (u32) before them.
+//! ```text
+//! null bitmap    one bit per nullable column, set if null (bit i % 8 of byte i / 8; unused bits are clear)
+//! fixed part     each fixed-length column, little endian in its own width, zero if null
+//! lengths        a varint per text or bytes column but the last one
+//! bytes          text and bytes, one after another; the last one takes what is left
+//! ```
+//!
+//! Columns are in schema order; parts that no column needs take no bytes. So a row of a single non-nullable bytes column
+//! (the plain key-value store) is just those bytes.
+
+use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 
 use super::ColumnBuilder;
-use super::scalar::{Scalar, fixed_len, scalar_at};
+use super::scalar::{Scalar, check_arrays, fixed_len, scalar_at};
+use super::varint::{Reader, put_varint};
 use crate::{Column, ColumnType, Error, Result, Schema};
 
 /// Encodes and decodes the non-key columns of one schema. A row of a single non-nullable bytes column (the plain
 /// key-value store) is just those bytes.
 #[derive(Debug, Clone)]
 pub struct RowCodec {
-    schema: Schema,
-    bare: bool,
+    columns: Arc<[Column]>,
+    /// Of the value columns, in order.
+    places: Arc<[Place]>,
+    key_columns: usize,
+    /// Bytes of null bitmap and fixed part.
+    fixed_end: usize,
+    /// Number of text and bytes columns.
+    variable: usize,
+}
+
+/// Where a column is in the encoding.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    null_bit: Option<usize>,
+    /// Offset of a fixed-length column, number of another among its like.
+    at: usize,
+    fixed_len: Option<usize>,
 }
 
 impl RowCodec {
     pub fn new(schema: &Schema) -> Self {
-        let values = &schema.columns()[schema.key_columns()..];
-        let bare = matches!(values, [only] if only.ty == ColumnType::Bytes && !only.nullable);
-        RowCodec { schema: schema.clone(), bare }
+        let (columns, key_columns) = (schema.columns(), schema.key_columns());
+        let bitmap_len = columns[key_columns..].iter().filter(|c| c.nullable).count().div_ceil(8);
+        let (mut null_bits, mut fixed_end, mut variable) = (0.., bitmap_len, 0);
+        let place = |column: &Column| {
+            let fixed_len = fixed_len(column.ty);
+            let next = if fixed_len.is_some() { &mut fixed_end } else { &mut variable };
+            let at = *next;
+            *next += fixed_len.unwrap_or(1);
+            Place { null_bit: if column.nullable { null_bits.next() } else { None }, at, fixed_len }
+        };
+        let places = columns[key_columns..].iter().map(place).collect();
+        RowCodec { columns: columns.into(), places, key_columns, fixed_end, variable }
     }
 
-    fn columns(&self) -> &[Column] {
-        &self.schema.columns()[self.schema.key_columns()..]
+    /// Checks that arrays (all columns of the schema) can be encoded: types, and no nulls in columns that are not nullable.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] tells which column is not right.
+    pub fn check(&self, columns: &[ArrayRef]) -> Result<()> {
+        if columns.len() != self.columns.len() {
+            return Err(Error::Invalid(format!("{} columns for a tree of {}", columns.len(), self.columns.len())));
+        }
+        check_arrays(self.columns.iter(), columns)
     }
 
     /// Appends the encoding of row `row`; `columns` are all columns of the schema (key columns are skipped).
+    ///
+    /// # Panics
+    /// If an array has another type, or a null where the column is not nullable (see [`RowCodec::check`]).
     pub fn encode(&self, columns: &[ArrayRef], row: usize, out: &mut Vec<u8>) {
-        let values = &columns[self.schema.key_columns()..];
-        self.encode_scalars(|column| scalar_at(&values[column], self.columns()[column].ty, row), out);
-    }
-
-    /// As `encode`, with the values of the non-key columns by number.
-    pub(crate) fn encode_scalars<'v>(&self, value: impl Fn(usize) -> Scalar<'v>, out: &mut Vec<u8>) {
-        let bitmap = out.len();
-        if !self.bare {
-            out.resize(bitmap + self.columns().len().div_ceil(8), 0);
-        }
-        for (i, column) in self.columns().iter().enumerate() {
-            match value(i) {
-                Scalar::Null if self.bare => {}
-                Scalar::Null => out[bitmap + i / 8] |= 1 << (i % 8),
-                Scalar::Word(word) => out.extend_from_slice(&word.to_le_bytes()[..fixed_len(column.ty).unwrap_or(8)]),
-                Scalar::Wide(wide) => out.extend_from_slice(&wide.to_le_bytes()),
-                Scalar::Bytes(bytes) => {
-                    if !self.bare {
-                        out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-                    }
-                    out.extend_from_slice(bytes);
-                }
-            }
-        }
+        let scalar = |i: usize| {
+            let value = scalar_at(&columns[i], self.columns[i].ty, row);
+            let sound = value != Scalar::Null || self.columns[i].nullable;
+            assert!(sound, "null in column {:?}, which is not nullable", self.columns[i].name);
+            value
+        };
+        put_row(&self.columns, self.key_columns, scalar, out);
     }
 
     /// Decodes column `column` (index into the schema; not a key column) of `value` and appends it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if `value` is not a row of this schema.
+    /// [`Error::Invalid`] if `value` is not an encoding of such a row (as far as it was looked at).
     pub fn append_to(&self, value: &[u8], column: usize, builder: &mut ColumnBuilder) -> Result<()> {
-        if self.bare {
-            return builder.append_scalar(Scalar::Bytes(value));
+        self.append_columns(value, &[column], std::slice::from_mut(builder))
+    }
+
+    /// Decodes the columns `columns` (indices into the schema; no key columns) and appends each to its builder.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if `value` is not an encoding of such a row (as far as it was looked at); some of the builders
+    /// may then have a row more than others.
+    ///
+    /// # Panics
+    /// If one of the columns is a key column.
+    pub fn append_columns(&self, value: &[u8], columns: &[usize], builders: &mut [ColumnBuilder]) -> Result<()> {
+        let invalid = || Error::Invalid(format!("not an encoded row of this tree ({} bytes)", value.len()));
+        if value.len() < self.fixed_end || (self.variable == 0 && value.len() > self.fixed_end) {
+            return Err(invalid());
         }
-        let keys = self.schema.key_columns();
-        let invalid = || Error::Invalid("not a row of this tree".into());
-        let (bitmap, mut rest) = value.split_at_checked(self.columns().len().div_ceil(8)).ok_or_else(invalid)?;
-        for (i, definition) in self.columns().iter().enumerate() {
-            let found = if bitmap[i / 8] & 1 << (i % 8) != 0 {
-                Scalar::Null
-            } else {
-                let len = match fixed_len(definition.ty) {
-                    Some(len) => len,
-                    None => {
-                        let (len, after) = rest.split_first_chunk().ok_or_else(invalid)?;
-                        rest = after;
-                        u32::from_le_bytes(*len) as usize
-                    }
-                };
-                let (bytes, after) = rest.split_at_checked(len).ok_or_else(invalid)?;
-                rest = after;
-                if keys + i < column { Scalar::Null } else { decode(definition.ty, bytes) }
-            };
-            if keys + i == column {
-                return builder.append_scalar(found);
+        for (&column, builder) in columns.iter().zip(builders) {
+            assert!(column >= self.key_columns, "column {column} is part of the key");
+            let place = &self.places[column - self.key_columns];
+            let scalar = self.scalar(value, self.columns[column].ty, place).ok_or_else(invalid)?;
+            // SAFETY: `scalar` checks that text is valid UTF-8.
+            unsafe { builder.push(scalar) };
+        }
+        Ok(())
+    }
+
+    /// The value at `place`, text being valid UTF-8; `None` if there is none. `row` has at least `fixed_end` bytes.
+    fn scalar<'a>(&self, row: &'a [u8], ty: ColumnType, place: &Place) -> Option<Scalar<'a>> {
+        if let Some(bit) = place.null_bit
+            && row[bit / 8] >> (bit % 8) & 1 == 1
+        {
+            return Some(Scalar::Null);
+        }
+        let Some(len) = place.fixed_len else {
+            let bytes = self.variable_bytes(row, place.at)?;
+            let sound = ty != ColumnType::Text || std::str::from_utf8(bytes).is_ok();
+            return sound.then_some(Scalar::Bytes(bytes, &[]));
+        };
+        let mut bytes = [0; 16];
+        bytes[..len].copy_from_slice(&row[place.at..place.at + len]);
+        let unsigned = u128::from_le_bytes(bytes);
+        match ty {
+            ColumnType::Decimal { .. } => Some(Scalar::Wide(unsigned as i128)),
+            ColumnType::Boolean if unsigned > 1 => None,
+            _ => {
+                let unused = 64 - 8 * len as u32;
+                Some(Scalar::Word(((unsigned as u64) << unused) as i64 >> unused))
             }
         }
-        Err(invalid())
+    }
+
+    /// The bytes of the `number`th text or bytes column.
+    fn variable_bytes<'a>(&self, row: &'a [u8], number: usize) -> Option<&'a [u8]> {
+        let mut reader = Reader::new(row.get(self.fixed_end..)?);
+        let (mut start, mut len) = (0usize, None);
+        for i in 0..self.variable - 1 {
+            let next = reader.len()?;
+            if i < number {
+                start = start.checked_add(next)?;
+            } else if i == number {
+                len = Some(next);
+            }
+        }
+        let bytes = reader.bytes.get(reader.at..)?.get(start..)?;
+        match len {
+            Some(len) => bytes.get(..len),
+            None => Some(bytes),
+        }
     }
 }
 
-/// A value of exactly its type's length.
-fn decode(ty: ColumnType, bytes: &[u8]) -> Scalar<'_> {
-    match fixed_len(ty) {
-        None => Scalar::Bytes(bytes),
-        Some(16) => Scalar::Wide(bytes.first_chunk().map_or(0, |bytes| i128::from_le_bytes(*bytes))),
-        Some(len) => {
-            let mut word = [0; 8];
-            word[..len].copy_from_slice(bytes);
-            let shift = 64 - 8 * len;
-            let word = i64::from_le_bytes(word) << shift >> shift;
-            Scalar::Word(word)
+/// Appends the encoding of the columns from `key_columns` on, whose values `scalar` gives. A null in a column that is not
+/// nullable becomes zero or empty.
+pub(crate) fn put_row<'a>(
+    columns: &[Column],
+    key_columns: usize,
+    scalar: impl Fn(usize) -> Scalar<'a>,
+    out: &mut Vec<u8>,
+) {
+    let start = out.len();
+    let nullable = columns[key_columns..].iter().filter(|c| c.nullable).count();
+    out.resize(start + nullable.div_ceil(8), 0);
+    let mut null_bits = start * 8..;
+    let mut variable = 0;
+    for (i, column) in columns.iter().enumerate().skip(key_columns) {
+        let null_bit = if column.nullable { null_bits.next() } else { None };
+        let len = fixed_len(column.ty);
+        variable += usize::from(len.is_none());
+        let value = match (len, null_bit) {
+            // Only its null bit is wanted here.
+            (None, None) => continue,
+            _ => scalar(i),
+        };
+        match (value, len) {
+            (Scalar::Null, _) => {
+                if let Some(bit) = null_bit {
+                    out[bit / 8] |= 1 << (bit % 8);
+                }
+                out.resize(out.len() + len.unwrap_or(0), 0);
+            }
+            (Scalar::Word(word), Some(len)) => out.extend_from_slice(&word.to_le_bytes()[..len]),
+            (Scalar::Wide(wide), Some(_)) => out.extend_from_slice(&wide.to_le_bytes()),
+            _ => (),
         }
+    }
+    let bytes = |i: usize| match scalar(i) {
+        Scalar::Bytes(head, tail) => (head, tail),
+        _ => (&[][..], &[][..]),
+    };
+    let is_variable = |i: &usize| fixed_len(columns[*i].ty).is_none();
+    for i in (key_columns..columns.len()).filter(is_variable).take(variable.saturating_sub(1)) {
+        let (head, tail) = bytes(i);
+        put_varint((head.len() + tail.len()) as u64, out);
+    }
+    for i in (key_columns..columns.len()).filter(is_variable) {
+        let (head, tail) = bytes(i);
+        out.extend_from_slice(head);
+        out.extend_from_slice(tail);
     }
 }

@@ -7,7 +7,7 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, ArrayRef};
 
-use crate::ColumnType;
+use crate::{Column, ColumnType, Error, Result};
 
 /// A value of any column type.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -17,8 +17,8 @@ pub(crate) enum Scalar<'a> {
     Word(i64),
     /// Decimals.
     Wide(i128),
-    /// Text and bytes.
-    Bytes(&'a [u8]),
+    /// Text and bytes, in two parts.
+    Bytes(&'a [u8], &'a [u8]),
 }
 
 /// Bytes of a value of a fixed-length type in keys and message rows.
@@ -52,7 +52,28 @@ pub(crate) fn scalar_at(array: &ArrayRef, ty: ColumnType, row: usize) -> Scalar<
         ColumnType::Float32 => Scalar::Word((array.as_primitive::<Float32Type>().value(row).to_bits() as i32).into()),
         ColumnType::Float64 => Scalar::Word(array.as_primitive::<Float64Type>().value(row).to_bits() as i64),
         ColumnType::Decimal { .. } => Scalar::Wide(array.as_primitive::<Decimal128Type>().value(row)),
-        ColumnType::Text => Scalar::Bytes(array.as_string_view().value(row).as_bytes()),
-        ColumnType::Bytes => Scalar::Bytes(array.as_binary_view().value(row)),
+        ColumnType::Text => Scalar::Bytes(array.as_string_view().value(row).as_bytes(), &[]),
+        ColumnType::Bytes => Scalar::Bytes(array.as_binary_view().value(row), &[]),
     }
+}
+
+/// Checks that arrays are what the columns say: type, and no null in a column that has none.
+pub(crate) fn check_arrays<'c>(columns: impl Iterator<Item = &'c Column>, arrays: &[ArrayRef]) -> Result<()> {
+    for (column, array) in columns.zip(arrays) {
+        check_type(column, array)?;
+        if !column.nullable && array.null_count() > 0 {
+            return Err(Error::Invalid(format!("null in column {:?}, which is not nullable", column.name)));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that `array` has the column's Arrow type.
+pub(crate) fn check_type(column: &Column, array: &ArrayRef) -> Result<()> {
+    let expected = column.ty.arrow();
+    if *array.data_type() != expected {
+        let found = array.data_type();
+        return Err(Error::Invalid(format!("column {:?}: expected {expected}, found {found}", column.name)));
+    }
+    Ok(())
 }

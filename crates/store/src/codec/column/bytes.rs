@@ -1,0 +1,379 @@
+//! Text and bytes, each value reachable on its own.
+//!
+//! ```text
+//! flags       1: values are codes into a dictionary; 2: the heap is LZ4-compressed
+//! prefix      varint length, bytes: what all values begin with
+//! dictionary  (flag 1) varint number of entries, code width (1 byte), packed codes
+//! ends        integers: where in the heap each entry (each value, if there is no dictionary) ends
+//! heap        varint length, (flag 2) varint stored length, bytes: entries without the prefix, one after another
+//! ```
+//!
+//! Accessors clamp codes and ends, so that opening a page need not look at each. Text is checked to be UTF-8 before any
+//! of it is given out: prefix and raw heaps at opening, compressed ones when they are first needed. Should a compressed
+//! heap turn out to be damaged although the page's checksum is right, it counts as empty, and an error is traced.
+
+use std::sync::OnceLock;
+
+use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::ints::{Ints, IntsEncoder};
+use crate::codec::bits::{self, SLACK, pack, packed_len, width_of};
+use crate::codec::varint::{Reader, put_varint, varint_len};
+
+const DICTIONARY: u8 = 1;
+const COMPRESSED: u8 = 2;
+
+/// More distinct values than this are never put into a dictionary.
+const ENTRIES_MAX: usize = 2048;
+/// Shorter heaps are not compressed.
+const COMPRESS_BYTES_MIN: usize = 256;
+/// LZ4 cannot compress better than this.
+const COMPRESS_RATIO_MAX: usize = 255;
+
+/// Where the parts of a text or bytes column are in a page. Offsets count from the page's start.
+#[derive(Debug)]
+pub(crate) struct BytesColumn {
+    prefix: u32,
+    prefix_len: u32,
+    codes: Option<Codes>,
+    ends: Ints,
+    heap: u32,
+    heap_len: u32,
+    compressed: Option<Box<Compressed>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Codes {
+    data: u32,
+    width: u8,
+    pub entries: u32,
+}
+
+#[derive(Debug)]
+struct Compressed {
+    len: u32,
+    text: bool,
+    /// The heap, once it was needed.
+    plain: OnceLock<Box<[u8]>>,
+}
+
+impl BytesColumn {
+    /// Finds and checks the parts of a column of `count` values; `None` if something is not right. `text`: values must be
+    /// UTF-8.
+    pub(crate) fn parse(reader: &mut Reader<'_>, count: usize, text: bool) -> Option<BytesColumn> {
+        let flags = reader.u8().filter(|flags| flags & !(DICTIONARY | COMPRESSED) == 0)?;
+        let prefix_len = reader.len()?;
+        let prefix = reader.skip(prefix_len)?;
+        let mut codes = None;
+        if flags & DICTIONARY != 0 {
+            let entries = reader.len().filter(|&entries| 0 < entries && entries <= ENTRIES_MAX)? as u32;
+            let width = reader.u8().filter(|&width| width <= 64)?;
+            let data = reader.skip(packed_len(count, width.into()))? as u32;
+            codes = Some(Codes { data, width, entries });
+        }
+        let entries = codes.map_or(count, |codes| codes.entries as usize);
+        let ends = Ints::parse(reader, entries)?;
+        let heap_len = reader.len()?;
+        let mut compressed = None;
+        let heap = if flags & COMPRESSED != 0 {
+            let len = reader.len()?;
+            let heap = reader.skip(len)?;
+            if heap_len > len.checked_mul(COMPRESS_RATIO_MAX)? {
+                return None;
+            }
+            compressed = Some(Box::new(Compressed { len: len as u32, text, plain: OnceLock::new() }));
+            heap
+        } else {
+            reader.skip(heap_len)?
+        };
+        let heap_len = u32::try_from(heap_len).ok()?;
+        let (prefix, prefix_len, heap) = (prefix as u32, prefix_len as u32, heap as u32);
+        let column = BytesColumn { prefix, prefix_len, codes, ends, heap, heap_len, compressed };
+        if text {
+            let raw = column.compressed.is_none();
+            std::str::from_utf8(column.prefix(reader.bytes)).ok()?;
+            if raw && !column.is_text(reader.bytes, column.raw_heap(reader.bytes), entries) {
+                return None;
+            }
+        }
+        Some(column)
+    }
+
+    /// Bytes that the column takes in memory beside the page, once it was touched.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.compressed.as_ref().map_or(0, |c| size_of_val(&**c) + self.heap_len as usize + SLACK)
+    }
+
+    pub(crate) fn prefix<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        let start = self.prefix as usize;
+        bytes.get(start..start + self.prefix_len as usize).unwrap_or_default()
+    }
+
+    fn raw_heap<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        let start = self.heap as usize;
+        bytes.get(start..start + self.heap_len as usize).unwrap_or_default()
+    }
+
+    /// Entries without their prefix, one after another; `entries` is their number.
+    pub(crate) fn heap<'a>(&'a self, bytes: &'a [u8], entries: usize) -> &'a [u8] {
+        let Some(compressed) = &self.compressed else { return self.raw_heap(bytes) };
+        compressed.plain.get_or_init(|| {
+            let start = self.heap as usize;
+            let stored = bytes.get(start..start + compressed.len as usize).unwrap_or_default();
+            let mut plain = vec![0; self.heap_len as usize];
+            let sound = decompress_into(stored, &mut plain).is_ok_and(|len| len == plain.len());
+            if !sound || (compressed.text && !self.is_text(bytes, &plain, entries)) {
+                tracing::error!("a compressed column is damaged in a page whose checksum is right");
+                plain.clear();
+            }
+            plain.into()
+        })
+    }
+
+    /// Whether every entry of `heap` is UTF-8.
+    fn is_text(&self, bytes: &[u8], heap: &[u8], entries: usize) -> bool {
+        if heap.is_ascii() {
+            return true;
+        }
+        let Ok(text) = std::str::from_utf8(heap) else { return false };
+        let boundary = |end: i64| usize::try_from(end).is_ok_and(|end| text.is_char_boundary(end.min(text.len())));
+        (0..entries).all(|i| boundary(self.ends.get(bytes, i)))
+    }
+
+    #[inline]
+    fn end(&self, bytes: &[u8], heap: &[u8], entry: usize) -> usize {
+        (self.ends.get(bytes, entry).max(0) as usize).min(heap.len())
+    }
+
+    /// Where entry `entry` is in `heap`.
+    #[inline]
+    pub(crate) fn entry_range(&self, bytes: &[u8], heap: &[u8], entry: usize) -> (usize, usize) {
+        let start = if entry == 0 { 0 } else { self.end(bytes, heap, entry - 1) };
+        (start, self.end(bytes, heap, entry).max(start))
+    }
+
+    /// Gives the ends (ascending, within `heap`) of the entries `first..last`, after that of the one before.
+    pub(crate) fn for_ends(
+        &self,
+        bytes: &[u8],
+        heap: &[u8],
+        entries: std::ops::Range<usize>,
+        mut take: impl FnMut(usize, usize),
+    ) {
+        let mut start = if entries.start == 0 { 0 } else { self.end(bytes, heap, entries.start - 1) };
+        self.ends.blocks(bytes, entries, |ends| {
+            for &end in ends {
+                let end = (end.max(0) as usize).min(heap.len()).max(start);
+                take(start, end);
+                start = end;
+            }
+        });
+    }
+
+    pub(crate) fn codes(&self) -> Option<Codes> {
+        self.codes
+    }
+
+    /// The value of `row`, of `rows`, without the prefix.
+    #[inline]
+    pub(crate) fn suffix<'a>(&'a self, bytes: &'a [u8], row: usize, rows: usize) -> &'a [u8] {
+        let (entry, entries) = match self.codes {
+            Some(codes) => (codes.get(bytes, row), codes.entries as usize),
+            None => (row, rows),
+        };
+        let heap = self.heap(bytes, entries);
+        let (start, end) = self.entry_range(bytes, heap, entry);
+        &heap[start..end]
+    }
+}
+
+impl Codes {
+    /// The entry of `row`.
+    #[inline]
+    pub(crate) fn get(&self, bytes: &[u8], row: usize) -> usize {
+        self.clamp(bits::get(bytes, self.data as usize, self.width.into(), row))
+    }
+
+    #[inline]
+    pub(crate) fn clamp(&self, code: u64) -> usize {
+        code.min(u64::from(self.entries) - 1) as usize
+    }
+
+    /// The codes of the rows from `first` on, not yet clamped.
+    pub(crate) fn unpack(&self, bytes: &[u8], first: usize, out: &mut [u64]) {
+        bits::unpack(bytes, self.data as usize, self.width.into(), first, out);
+    }
+}
+
+/// What is allowed in the encoding of a column.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BytesOptions {
+    /// Values are UTF-8, and so are prefix and heap.
+    pub text: bool,
+    pub compress: bool,
+    /// Share a prefix, make a dictionary.
+    pub share: bool,
+}
+
+/// Chooses how to encode a column of text or bytes, tells how long it will be, and writes it. Keeps its memory.
+#[derive(Default)]
+pub(crate) struct BytesEncoder {
+    dictionary: bool,
+    prefix: Vec<u8>,
+    /// First row of each entry, code of each row.
+    entries: Vec<u32>,
+    codes: Vec<u16>,
+    slots: Vec<u16>,
+    ends: IntsEncoder,
+    heap: Vec<u8>,
+    stored: Vec<u8>,
+    compressed: bool,
+    compress_table: CompressTable,
+}
+
+impl std::fmt::Debug for BytesEncoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BytesEncoder").finish_non_exhaustive()
+    }
+}
+
+impl BytesEncoder {
+    /// Chooses the encoding of `count` values (`None` where null); gives its length in bytes.
+    pub(crate) fn plan<'a>(
+        &mut self,
+        count: usize,
+        options: BytesOptions,
+        value: impl Fn(usize) -> Option<&'a [u8]>,
+    ) -> usize {
+        self.dictionary = options.share && self.build_dictionary(count, &value);
+        let entries = std::mem::take(&mut self.entries);
+        if self.dictionary {
+            self.fill_heap(entries.len(), options, |i| value(entries[i] as usize));
+        } else {
+            self.fill_heap(count, options, &value);
+        }
+        self.entries = entries;
+        self.compressed = options.compress && self.compress();
+        self.encoded_len()
+    }
+
+    /// Fills `entries` and `codes`; false if a dictionary would not pay.
+    fn build_dictionary<'a>(&mut self, count: usize, value: impl Fn(usize) -> Option<&'a [u8]>) -> bool {
+        let limit = (count / 2).min(ENTRIES_MAX);
+        let slots = (limit * 2).next_power_of_two().max(4);
+        self.slots.clear();
+        self.slots.resize(slots, u16::MAX);
+        self.entries.clear();
+        self.codes.clear();
+        let (mut plain_bytes, mut entry_bytes) = (0, 0);
+        for row in 0..count {
+            let Some(bytes) = value(row) else {
+                self.codes.push(0);
+                continue;
+            };
+            plain_bytes += bytes.len();
+            let mut slot = xxh3_64(bytes) as usize & (slots - 1);
+            let code = loop {
+                match self.slots[slot] {
+                    u16::MAX => {
+                        // Full, or hardly a repetition so far.
+                        let many = self.entries.len() * 4 > row * 3 && row >= 32;
+                        if self.entries.len() == limit || many {
+                            return false;
+                        }
+                        self.slots[slot] = self.entries.len() as u16;
+                        self.entries.push(row as u32);
+                        entry_bytes += bytes.len();
+                        break self.slots[slot];
+                    }
+                    code if value(self.entries[code as usize] as usize) == Some(bytes) => break code,
+                    _ => slot = (slot + 1) & (slots - 1),
+                }
+            };
+            self.codes.push(code);
+        }
+        let code_bytes = packed_len(count, self.code_width());
+        !self.entries.is_empty() && (entry_bytes + self.entries.len() + code_bytes) * 5 < (plain_bytes + count) * 4
+    }
+
+    fn code_width(&self) -> u32 {
+        width_of((self.entries.len() as u64).saturating_sub(1))
+    }
+
+    /// Fills `prefix`, `heap` and `ends` from `count` entries.
+    fn fill_heap<'a>(&mut self, count: usize, options: BytesOptions, entry: impl Fn(usize) -> Option<&'a [u8]>) {
+        self.prefix.clear();
+        if options.share {
+            let mut present = (0..count).filter_map(&entry);
+            let first = present.next().unwrap_or_default();
+            let shared = present.try_fold(first, |shared, value| {
+                let shared = common_prefix(shared, value);
+                if shared.is_empty() { Err(shared) } else { Ok(shared) }
+            });
+            let mut shared = shared.unwrap_or_else(|empty| empty);
+            if options.text && std::str::from_utf8(shared).is_err() {
+                // The values differ within a character: it stays with them.
+                let end = shared.iter().rposition(|byte| byte & 0xc0 != 0x80).unwrap_or(0);
+                shared = &shared[..end];
+            }
+            self.prefix.extend_from_slice(shared);
+        }
+        self.heap.clear();
+        self.ends.values.clear();
+        for i in 0..count {
+            let suffix = entry(i).and_then(|value| value.get(self.prefix.len()..)).unwrap_or_default();
+            self.heap.extend_from_slice(suffix);
+            self.ends.values.push(self.heap.len() as i64);
+        }
+    }
+
+    /// Compresses the heap into `stored`; false if that saves too little.
+    fn compress(&mut self) -> bool {
+        if self.heap.len() < COMPRESS_BYTES_MIN {
+            return false;
+        }
+        self.stored.resize(get_maximum_output_size(self.heap.len()), 0);
+        let Ok(len) = compress_into_with_table(&self.heap, &mut self.stored, &mut self.compress_table) else {
+            return false;
+        };
+        self.stored.truncate(len);
+        len * 100 < self.heap.len() * 85
+    }
+
+    fn encoded_len(&mut self) -> usize {
+        let mut len = 1 + varint_len(self.prefix.len() as u64) + self.prefix.len();
+        if self.dictionary {
+            len += varint_len(self.entries.len() as u64) + 1 + packed_len(self.codes.len(), self.code_width());
+        }
+        len += self.ends.plan() + varint_len(self.heap.len() as u64);
+        len + if self.compressed { varint_len(self.stored.len() as u64) + self.stored.len() } else { self.heap.len() }
+    }
+
+    /// Appends the encoding that was planned.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        let dictionary = if self.dictionary { DICTIONARY } else { 0 };
+        out.push(dictionary | if self.compressed { COMPRESSED } else { 0 });
+        put_varint(self.prefix.len() as u64, out);
+        out.extend_from_slice(&self.prefix);
+        if self.dictionary {
+            let width = self.code_width();
+            put_varint(self.entries.len() as u64, out);
+            out.push(width as u8);
+            pack(self.codes.iter().map(|&code| u64::from(code)), width, out);
+        }
+        self.ends.write(out);
+        put_varint(self.heap.len() as u64, out);
+        if self.compressed {
+            put_varint(self.stored.len() as u64, out);
+            out.extend_from_slice(&self.stored);
+        } else {
+            out.extend_from_slice(&self.heap);
+        }
+    }
+}
+
+fn common_prefix<'a>(a: &'a [u8], b: &[u8]) -> &'a [u8] {
+    let len = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    &a[..len]
+}

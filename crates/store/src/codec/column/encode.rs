@@ -1,0 +1,207 @@
+//! From Arrow arrays to encoded columns.
+
+use std::ops::Range;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ByteViewType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    TimestampMicrosecondType,
+};
+use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, GenericByteViewArray};
+use arrow_buffer::NullBuffer;
+
+use super::bytes::{BytesEncoder, BytesOptions};
+use super::ints::IntsEncoder;
+use super::{DECIMAL_NARROW, DECIMAL_WIDE, FLOAT_BITS, NULLS_ALL, NULLS_BITMAP, NULLS_NONE, floats};
+use crate::ColumnType;
+
+/// Encodes one column of page after page. Keeps its memory, and what it learnt of the values.
+#[derive(Debug)]
+pub(crate) struct ColumnEncoder {
+    ty: ColumnType,
+    /// Compression of heaps is worth its time: not for keys, which are searched.
+    compress: bool,
+    nulls: Nulls,
+    /// The integers; high halves of wide decimals.
+    ints: IntsEncoder,
+    /// Low halves of wide decimals.
+    low: IntsEncoder,
+    bytes: BytesEncoder,
+    /// Of floats; also the first to try next time.
+    exponent: u8,
+    wide: bool,
+    scratch: Vec<i64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Nulls {
+    None,
+    Bitmap(Vec<u8>),
+    All,
+}
+
+impl ColumnEncoder {
+    pub(crate) fn new(ty: ColumnType, key: bool) -> Self {
+        ColumnEncoder {
+            ty,
+            compress: !key,
+            nulls: Nulls::None,
+            ints: IntsEncoder::default(),
+            low: IntsEncoder::default(),
+            bytes: BytesEncoder::default(),
+            exponent: 0,
+            wide: false,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Chooses the encoding of `rows` of `array`, which is of the column's type; gives its length in bytes.
+    pub(crate) fn plan(&mut self, array: &ArrayRef, rows: Range<usize>) -> usize {
+        let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0);
+        self.nulls = nulls.map_or(Nulls::None, |nulls| bitmap(nulls, &rows));
+        let nulls_len = match &self.nulls {
+            Nulls::All => return 1,
+            Nulls::None => 1,
+            Nulls::Bitmap(bitmap) => 1 + bitmap.len(),
+        };
+        nulls_len
+            + match self.ty {
+                ColumnType::Text => self.plan_bytes(array.as_string_view(), rows),
+                ColumnType::Bytes => self.plan_bytes(array.as_binary_view(), rows),
+                ColumnType::Decimal { .. } => self.plan_decimals(array, rows),
+                ColumnType::Float32 => {
+                    self.gather::<Float32Type>(array, rows, |value| (value.to_bits() as i32).into());
+                    self.plan_floats(true)
+                }
+                ColumnType::Float64 => {
+                    self.gather::<Float64Type>(array, rows, |value| value.to_bits() as i64);
+                    self.plan_floats(false)
+                }
+                _ => {
+                    self.gather_words(array, rows);
+                    self.ints.plan()
+                }
+            }
+    }
+
+    fn gather_words(&mut self, array: &ArrayRef, rows: Range<usize>) {
+        match self.ty {
+            ColumnType::Boolean => {
+                let bits = array.as_boolean().values().slice(rows.start, rows.len());
+                self.ints.values.clear();
+                self.ints.values.extend(bits.iter().map(i64::from));
+                self.fill_nulls();
+            }
+            ColumnType::Int8 => self.gather::<Int8Type>(array, rows, i64::from),
+            ColumnType::Int16 => self.gather::<Int16Type>(array, rows, i64::from),
+            ColumnType::Int32 => self.gather::<Int32Type>(array, rows, i64::from),
+            ColumnType::Date => self.gather::<Date32Type>(array, rows, i64::from),
+            ColumnType::Timestamp { .. } => self.gather::<TimestampMicrosecondType>(array, rows, |value| value),
+            _ => self.gather::<Int64Type>(array, rows, |value| value),
+        }
+    }
+
+    fn gather<T: ArrowPrimitiveType>(&mut self, array: &ArrayRef, rows: Range<usize>, word: impl Fn(T::Native) -> i64) {
+        self.ints.values.clear();
+        self.ints.values.extend(array.as_primitive::<T>().values()[rows].iter().map(|&value| word(value)));
+        self.fill_nulls();
+    }
+
+    /// Gives null rows the value before them, so that they widen nothing.
+    fn fill_nulls(&mut self) {
+        if let Nulls::Bitmap(bitmap) = &self.nulls {
+            fill_nulls(bitmap, &mut self.ints.values);
+        }
+    }
+
+    fn plan_floats(&mut self, single: bool) -> usize {
+        let exponent = floats::scale(&mut self.ints.values, single, self.exponent, &mut self.scratch);
+        self.exponent = exponent.unwrap_or(FLOAT_BITS);
+        1 + self.ints.plan()
+    }
+
+    fn plan_decimals(&mut self, array: &ArrayRef, rows: Range<usize>) -> usize {
+        let values = &array.as_primitive::<Decimal128Type>().values()[rows];
+        self.ints.values.clear();
+        self.ints.values.extend(values.iter().map(|&value| value as i64));
+        let bitmap = match &self.nulls {
+            Nulls::Bitmap(bitmap) => &bitmap[..],
+            _ => &[],
+        };
+        let is_null = |i: usize| bitmap.get(i / 8).is_some_and(|byte| byte >> (i % 8) & 1 == 0);
+        let narrow = |(i, &value): (usize, &i128)| value == i128::from(value as i64) || is_null(i);
+        self.wide = !values.iter().enumerate().all(narrow);
+        if !self.wide {
+            self.fill_nulls();
+            return 1 + self.ints.plan();
+        }
+        std::mem::swap(&mut self.ints.values, &mut self.low.values);
+        self.ints.values.clear();
+        self.ints.values.extend(values.iter().map(|&value| (value >> 64) as i64));
+        fill_nulls(bitmap, &mut self.low.values);
+        fill_nulls(bitmap, &mut self.ints.values);
+        1 + self.ints.plan() + self.low.plan()
+    }
+
+    fn plan_bytes<T: ByteViewType>(&mut self, array: &GenericByteViewArray<T>, rows: Range<usize>) -> usize {
+        let options = BytesOptions { text: T::IS_UTF8, compress: self.compress, share: true };
+        let nulls = array.nulls().filter(|_| self.nulls != Nulls::None);
+        let value = |i: usize| {
+            let row = rows.start + i;
+            let valid = nulls.is_none_or(|nulls| nulls.is_valid(row));
+            valid.then(|| AsRef::<[u8]>::as_ref(array.value(row)))
+        };
+        self.bytes.plan(rows.len(), options, value)
+    }
+
+    /// Appends the encoding that was planned.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        match &self.nulls {
+            Nulls::All => return out.push(NULLS_ALL),
+            Nulls::None => out.push(NULLS_NONE),
+            Nulls::Bitmap(bitmap) => {
+                out.push(NULLS_BITMAP);
+                out.extend_from_slice(bitmap);
+            }
+        }
+        match self.ty {
+            ColumnType::Text | ColumnType::Bytes => return self.bytes.write(out),
+            ColumnType::Float32 | ColumnType::Float64 => out.push(self.exponent),
+            ColumnType::Decimal { .. } => out.push(if self.wide { DECIMAL_WIDE } else { DECIMAL_NARROW }),
+            _ => (),
+        }
+        self.ints.write(out);
+        if self.wide {
+            self.low.write(out);
+        }
+    }
+}
+
+/// The validity of `rows`, from bit 0 on.
+fn bitmap(nulls: &NullBuffer, rows: &Range<usize>) -> Nulls {
+    let valid = nulls.inner().slice(rows.start, rows.len());
+    match valid.count_set_bits() {
+        0 => Nulls::All,
+        count if count == rows.len() => Nulls::None,
+        _ => {
+            let mut bitmap = vec![0; rows.len().div_ceil(8)];
+            for i in valid.set_indices() {
+                bitmap[i / 8] |= 1 << (i % 8);
+            }
+            Nulls::Bitmap(bitmap)
+        }
+    }
+}
+
+/// Gives rows that `bitmap` says are null the value before them (the first valid one, if there is none before).
+fn fill_nulls(bitmap: &[u8], values: &mut [i64]) {
+    let is_valid = |i: usize| bitmap.get(i / 8).is_none_or(|byte| byte >> (i % 8) & 1 == 1);
+    let Some(mut last) = (0..values.len()).find(|&i| is_valid(i)).map(|i| values[i]) else { return };
+    for (i, value) in values.iter_mut().enumerate() {
+        if is_valid(i) {
+            last = *value;
+        } else {
+            *value = last;
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! Sequences of integers, each reachable on its own: the encoding below most columns of a page.
+//!
+//! | scheme | bytes after the scheme's own | value `i` |
+//! |---|---|---|
+//! | 0 constant | base | base |
+//! | 1 packed | width, base, packed bits | base + bits\[i\] (frame of reference) |
+//! | 2 linear | width, shift, base, slope, packed bits | base + (slope · i >> shift) + bits\[i\] |
+//! | 3 dictionary | code width, table width, table length, base, packed table, packed codes | base + table\[codes\[i\]\] |
+//!
+//! Widths and shift are one byte each, base and slope zigzag varints, the table length a varint. All arithmetic wraps at
+//! 64 bits, so that no input needs special care. Codes above the table's end stand for its last entry.
+
+use std::ops::Range;
+
+use crate::codec::bits::{self, pack, packed_len, width_of};
+use crate::codec::varint::{Reader, put_varint, varint_len, zigzag};
+
+const CONSTANT: u8 = 0;
+const PACKED: u8 = 1;
+const LINEAR: u8 = 2;
+const DICTIONARY: u8 = 3;
+
+/// More distinct values than this are never put into a dictionary.
+const TABLE_MAX: usize = 1024;
+/// Values unpacked at a time.
+const BLOCK: usize = 128;
+const SLOPE_SHIFT_MAX: u32 = 20;
+
+/// Where the parts of a sequence are in a page. Offsets count from the page's start.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ints {
+    scheme: Scheme,
+    base: i64,
+    data: u32,
+    width: u8,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Scheme {
+    Constant,
+    Packed,
+    Linear { slope: i64, shift: u8 },
+    Dictionary { table: u32, len: u32, width: u8 },
+}
+
+#[inline]
+fn line(slope: i64, shift: u8, i: usize) -> i64 {
+    slope.wrapping_mul(i as i64) >> shift
+}
+
+impl Ints {
+    pub(crate) const ZERO: Ints = Ints { scheme: Scheme::Constant, base: 0, data: 0, width: 0 };
+
+    /// Finds the parts of a sequence of `count` integers; `None` if they do not fit into what is left to read.
+    pub(crate) fn parse(reader: &mut Reader<'_>, count: usize) -> Option<Ints> {
+        let scheme = reader.u8()?;
+        if scheme == CONSTANT {
+            return Some(Ints { base: reader.signed()?, ..Ints::ZERO });
+        }
+        let width = read_width(reader)?;
+        let (scheme, base) = match scheme {
+            PACKED => (Scheme::Packed, reader.signed()?),
+            LINEAR => {
+                let shift = reader.u8().filter(|&shift| shift < 64)?;
+                let base = reader.signed()?;
+                (Scheme::Linear { slope: reader.signed()?, shift }, base)
+            }
+            DICTIONARY => {
+                let table_width = read_width(reader)?;
+                let len = reader.len().filter(|&len| 0 < len && len <= TABLE_MAX)?;
+                let base = reader.signed()?;
+                let table = reader.skip(packed_len(len, table_width.into()))?;
+                (Scheme::Dictionary { table: table as u32, len: len as u32, width: table_width }, base)
+            }
+            _ => return None,
+        };
+        let data = reader.skip(packed_len(count, width.into()))?;
+        Some(Ints { scheme, base, data: data as u32, width })
+    }
+
+    #[inline]
+    fn bits(&self, bytes: &[u8], i: usize) -> u64 {
+        bits::get(bytes, self.data as usize, self.width.into(), i)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, bytes: &[u8], i: usize) -> i64 {
+        match self.scheme {
+            Scheme::Constant => self.base,
+            Scheme::Packed => self.base.wrapping_add(self.bits(bytes, i) as i64),
+            Scheme::Linear { slope, shift } => {
+                self.base.wrapping_add(line(slope, shift, i)).wrapping_add(self.bits(bytes, i) as i64)
+            }
+            Scheme::Dictionary { table, len, width } => {
+                let code = self.bits(bytes, i).min(u64::from(len) - 1) as usize;
+                self.base.wrapping_add(bits::get(bytes, table as usize, width.into(), code) as i64)
+            }
+        }
+    }
+
+    /// The first of `rows` whose value is not `below`, if all that are come before all that are not (else any of them).
+    #[inline]
+    pub(crate) fn partition_point(&self, bytes: &[u8], rows: Range<usize>, below: impl Fn(i64) -> bool) -> usize {
+        match self.scheme {
+            Scheme::Constant => {
+                if below(self.base) {
+                    rows.end
+                } else {
+                    rows.start
+                }
+            }
+            Scheme::Packed => {
+                let get = |i| self.base.wrapping_add(self.bits(bytes, i) as i64);
+                partition_point(rows, |i| below(get(i)))
+            }
+            _ => partition_point(rows, |i| below(self.get(bytes, i))),
+        }
+    }
+
+    /// Gives the values of `rows`, a block at a time, to `take`.
+    #[inline]
+    pub(crate) fn blocks(&self, bytes: &[u8], rows: Range<usize>, mut take: impl FnMut(&[i64])) {
+        let mut raw = [0u64; BLOCK];
+        let mut values = [self.base; BLOCK];
+        let mut first = rows.start;
+        while first < rows.end {
+            let count = (rows.end - first).min(BLOCK);
+            let (raw, values) = (&mut raw[..count], &mut values[..count]);
+            if !matches!(self.scheme, Scheme::Constant) {
+                bits::unpack(bytes, self.data as usize, self.width.into(), first, raw);
+            }
+            match self.scheme {
+                Scheme::Constant => (),
+                Scheme::Packed => {
+                    for (value, &raw) in values.iter_mut().zip(raw.iter()) {
+                        *value = self.base.wrapping_add(raw as i64);
+                    }
+                }
+                Scheme::Linear { slope, shift } => {
+                    let mut product = slope.wrapping_mul(first as i64);
+                    for (value, &raw) in values.iter_mut().zip(raw.iter()) {
+                        *value = self.base.wrapping_add(product >> shift).wrapping_add(raw as i64);
+                        product = product.wrapping_add(slope);
+                    }
+                }
+                Scheme::Dictionary { table, len, width } => {
+                    for (value, &raw) in values.iter_mut().zip(raw.iter()) {
+                        let code = raw.min(u64::from(len) - 1) as usize;
+                        *value = self.base.wrapping_add(bits::get(bytes, table as usize, width.into(), code) as i64);
+                    }
+                }
+            }
+            take(values);
+            first += count;
+        }
+    }
+}
+
+fn read_width(reader: &mut Reader<'_>) -> Option<u8> {
+    reader.u8().filter(|&width| width <= 64)
+}
+
+/// The first of `rows` that is not `below`, by binary search.
+#[inline]
+pub(crate) fn partition_point(rows: Range<usize>, below: impl Fn(usize) -> bool) -> usize {
+    let (mut first, mut len) = (rows.start, rows.end.saturating_sub(rows.start));
+    while len > 0 {
+        let half = len / 2;
+        if below(first + half) {
+            first += half + 1;
+            len -= half + 1;
+        } else {
+            len = half;
+        }
+    }
+    first
+}
+
+/// Chooses how to encode a sequence, tells how long it will be, and writes it. Keeps its memory for the next one.
+#[derive(Debug, Default)]
+pub(crate) struct IntsEncoder {
+    /// The sequence: filled by the caller before [`plan`](Self::plan).
+    pub values: Vec<i64>,
+    plan: Plan,
+    table: Vec<i64>,
+    codes: Vec<u16>,
+    slots: Vec<u16>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+enum Plan {
+    #[default]
+    Constant,
+    Packed {
+        base: i64,
+        width: u32,
+    },
+    Linear {
+        base: i64,
+        width: u32,
+        slope: i64,
+        shift: u8,
+    },
+    Dictionary {
+        base: i64,
+        width: u32,
+        table_width: u32,
+    },
+}
+
+impl IntsEncoder {
+    /// Chooses the encoding; gives its length in bytes.
+    pub(crate) fn plan(&mut self) -> usize {
+        let values = &self.values[..];
+        let (Some(&first), Some(&last)) = (values.first(), values.last()) else {
+            self.plan = Plan::Constant;
+            return self.encoded_len();
+        };
+        let (mut min, mut max) = (first, first);
+        for &value in values {
+            min = min.min(value);
+            max = max.max(value);
+        }
+        let width = width_of(max.wrapping_sub(min) as u64);
+        self.plan = Plan::Packed { base: min, width };
+        if width == 0 {
+            self.plan = Plan::Constant;
+        } else if let Some(linear) = (first == min && last == max).then(|| fit_line(values)).flatten() {
+            self.plan_if_shorter(linear);
+        }
+        if matches!(self.plan, Plan::Packed { .. }) && width > 4 && self.build_table() {
+            let min = self.table.iter().copied().min().unwrap_or(0);
+            let width = width_of(self.table.len() as u64 - 1);
+            let max = self.table.iter().copied().max().unwrap_or(0);
+            self.plan_if_shorter(Plan::Dictionary {
+                base: min,
+                width,
+                table_width: width_of(max.wrapping_sub(min) as u64),
+            });
+        }
+        self.encoded_len()
+    }
+
+    fn plan_if_shorter(&mut self, plan: Plan) {
+        let (old, old_len) = (self.plan, self.encoded_len());
+        self.plan = plan;
+        if self.encoded_len() >= old_len {
+            self.plan = old;
+        }
+    }
+
+    fn encoded_len(&self) -> usize {
+        let count = self.values.len();
+        let signed_len = |value: i64| varint_len(zigzag(value));
+        match self.plan {
+            Plan::Constant => 1 + signed_len(self.values.first().copied().unwrap_or(0)),
+            Plan::Packed { base, width } => 2 + signed_len(base) + packed_len(count, width),
+            Plan::Linear { base, width, slope, .. } => {
+                3 + signed_len(base) + signed_len(slope) + packed_len(count, width)
+            }
+            Plan::Dictionary { base, width, table_width } => {
+                let table_len = varint_len(self.table.len() as u64) + packed_len(self.table.len(), table_width);
+                3 + signed_len(base) + table_len + packed_len(count, width)
+            }
+        }
+    }
+
+    /// Fills `table` and `codes` if there are few distinct values; false if there are not.
+    fn build_table(&mut self) -> bool {
+        let values = &self.values[..];
+        let limit = (values.len() / 4).min(TABLE_MAX);
+        // A sample of 32 with hardly a repetition tells most columns that have no use for a table.
+        let step = (values.len() / 32).max(1);
+        let mut sample = [0; 32];
+        let mut sampled = 0;
+        for (slot, &value) in sample.iter_mut().zip(values.iter().step_by(step)) {
+            *slot = value;
+            sampled += 1;
+        }
+        let sample = &mut sample[..sampled];
+        sample.sort_unstable();
+        let distinct = sample.chunk_by(|a, b| a == b).count();
+        if limit < 2 || distinct * 4 > sampled * 3 {
+            return false;
+        }
+        let slots = (limit * 4).next_power_of_two();
+        self.slots.clear();
+        self.slots.resize(slots, u16::MAX);
+        self.table.clear();
+        self.codes.clear();
+        for &value in values {
+            let hash = (value as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+            let mut slot = hash as usize & (slots - 1);
+            let code = loop {
+                match self.slots[slot] {
+                    u16::MAX if self.table.len() == limit => return false,
+                    u16::MAX => {
+                        self.slots[slot] = self.table.len() as u16;
+                        self.table.push(value);
+                        break self.slots[slot];
+                    }
+                    code if self.table[code as usize] == value => break code,
+                    _ => slot = (slot + 1) & (slots - 1),
+                }
+            };
+            self.codes.push(code);
+        }
+        true
+    }
+
+    /// Appends the encoding that was planned.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        let values = self.values.iter();
+        match self.plan {
+            Plan::Constant => {
+                out.push(CONSTANT);
+                put_varint(zigzag(self.values.first().copied().unwrap_or(0)), out);
+            }
+            Plan::Packed { base, width } => {
+                out.extend_from_slice(&[PACKED, width as u8]);
+                put_varint(zigzag(base), out);
+                pack(values.map(|value| value.wrapping_sub(base) as u64), width, out);
+            }
+            Plan::Linear { base, width, slope, shift } => {
+                out.extend_from_slice(&[LINEAR, width as u8, shift]);
+                put_varint(zigzag(base), out);
+                put_varint(zigzag(slope), out);
+                let above = |(i, value): (usize, &i64)| value.wrapping_sub(line(slope, shift, i)).wrapping_sub(base);
+                pack(values.enumerate().map(|v| above(v) as u64), width, out);
+            }
+            Plan::Dictionary { base, width, table_width } => {
+                out.extend_from_slice(&[DICTIONARY, width as u8, table_width as u8]);
+                put_varint(self.table.len() as u64, out);
+                put_varint(zigzag(base), out);
+                pack(self.table.iter().map(|value| value.wrapping_sub(base) as u64), table_width, out);
+                pack(self.codes.iter().map(|&code| u64::from(code)), width, out);
+            }
+        }
+    }
+}
+
+/// The line from the first value to the last, lowered to the lowest residual. `None` if it would be too steep.
+fn fit_line(values: &[i64]) -> Option<Plan> {
+    let (&first, &last) = (values.first()?, values.last()?);
+    let rise = last.checked_sub(first)?;
+    if values.len() < 4 || rise < 0 {
+        return None;
+    }
+    let shift = (62u32.saturating_sub(width_of(rise as u64))).min(SLOPE_SHIFT_MAX);
+    let slope = (rise << shift) / (values.len() as i64 - 1);
+    let shift = shift as u8;
+    let (mut min, mut max) = (i64::MAX, i64::MIN);
+    let mut product = 0i64;
+    for value in values {
+        let residual = value.wrapping_sub(product >> shift);
+        product = product.wrapping_add(slope);
+        min = min.min(residual);
+        max = max.max(residual);
+    }
+    Some(Plan::Linear { base: min, width: width_of(max.wrapping_sub(min) as u64), slope, shift })
+}

@@ -1,0 +1,171 @@
+//! Columns of a page: how the values of one column are laid out, found and appended to Arrow builders.
+//!
+//! A column begins with a byte for its nulls: 0 there are none; 1 a bitmap of valid rows follows (bit set: valid); 2 all
+//! rows are null (nothing follows). Then, by the column's type:
+//!
+//! | type | bytes |
+//! |---|---|
+//! | boolean, integers, date, timestamp | integers ([`ints`]) |
+//! | float | exponent (1 byte), integers: the values times 10^exponent ([`floats`]), or their bits if the exponent is 255 |
+//! | decimal | 0, integers: the values; or 1, integers: the high, integers: the low 64 bits |
+//! | text, bytes | [`bytes`] |
+//!
+//! Null rows have some value too, which means nothing.
+
+mod append;
+mod bytes;
+mod encode;
+mod floats;
+mod ints;
+
+use std::ops::Range;
+
+pub(crate) use bytes::{BytesColumn, BytesEncoder, BytesOptions};
+pub(crate) use encode::ColumnEncoder;
+pub(crate) use ints::{Ints, IntsEncoder, partition_point};
+
+use super::scalar::Scalar;
+use super::varint::Reader;
+use crate::ColumnType;
+
+const NULLS_NONE: u8 = 0;
+const NULLS_BITMAP: u8 = 1;
+const NULLS_ALL: u8 = 2;
+/// Exponent of floats that are kept as bits.
+const FLOAT_BITS: u8 = 255;
+const DECIMAL_NARROW: u8 = 0;
+const DECIMAL_WIDE: u8 = 1;
+
+/// Where the parts of a column are in its page; with the page's bytes, the column itself.
+#[derive(Debug)]
+pub(crate) struct Column {
+    nulls: Nulls,
+    data: Data,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Nulls {
+    None,
+    /// Offset of the bitmap.
+    Bitmap(u32),
+    All,
+}
+
+#[derive(Debug)]
+enum Data {
+    Ints(Ints),
+    /// Floats as integers; the power of ten that they were multiplied by.
+    Scaled(Box<(Ints, f64)>),
+    /// Decimals beyond 64 bits: high and low halves.
+    Wide(Box<(Ints, Ints)>),
+    Bytes(Box<BytesColumn>),
+}
+
+impl Column {
+    /// Finds and checks the parts of a column of `count` values; `None` if something is not right.
+    pub(crate) fn parse(reader: &mut Reader<'_>, ty: ColumnType, nullable: bool, count: usize) -> Option<Column> {
+        let nulls = match reader.u8()? {
+            NULLS_NONE => Nulls::None,
+            NULLS_BITMAP if nullable => Nulls::Bitmap(reader.skip(count.div_ceil(8))? as u32),
+            NULLS_ALL if nullable => return Some(Column { nulls: Nulls::All, data: Data::Ints(Ints::ZERO) }),
+            _ => return None,
+        };
+        let data = match ty {
+            ColumnType::Text | ColumnType::Bytes => {
+                Data::Bytes(Box::new(BytesColumn::parse(reader, count, ty == ColumnType::Text)?))
+            }
+            ColumnType::Float32 | ColumnType::Float64 => {
+                let exponent = reader.u8()?;
+                let ints = Ints::parse(reader, count)?;
+                match exponent {
+                    FLOAT_BITS => Data::Ints(ints),
+                    0..floats::EXPONENTS => Data::Scaled(Box::new((ints, floats::power(exponent)))),
+                    _ => return None,
+                }
+            }
+            ColumnType::Decimal { .. } => match reader.u8()? {
+                DECIMAL_NARROW => Data::Ints(Ints::parse(reader, count)?),
+                DECIMAL_WIDE => Data::Wide(Box::new((Ints::parse(reader, count)?, Ints::parse(reader, count)?))),
+                _ => return None,
+            },
+            _ => Data::Ints(Ints::parse(reader, count)?),
+        };
+        Some(Column { nulls, data })
+    }
+
+    /// Bytes that the column takes in memory beside the page, once it was touched.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of::<Column>()
+            + match &self.data {
+                Data::Ints(_) => 0,
+                Data::Scaled(scaled) => size_of_val(&**scaled),
+                Data::Wide(wide) => size_of_val(&**wide),
+                Data::Bytes(bytes) => bytes.memory_bytes(),
+            }
+    }
+
+    #[inline]
+    pub(crate) fn is_null(&self, bytes: &[u8], row: usize) -> bool {
+        match self.nulls {
+            Nulls::None => false,
+            Nulls::All => true,
+            Nulls::Bitmap(at) => bytes.get(at as usize + row / 8).is_none_or(|byte| byte >> (row % 8) & 1 == 0),
+        }
+    }
+
+    /// The value of `row`, of `rows`. `ty` is the type that the column was parsed as.
+    pub(crate) fn scalar<'a>(&'a self, bytes: &'a [u8], ty: ColumnType, row: usize, rows: usize) -> Scalar<'a> {
+        if self.is_null(bytes, row) {
+            return Scalar::Null;
+        }
+        match &self.data {
+            Data::Bytes(column) => Scalar::Bytes(column.prefix(bytes), column.suffix(bytes, row, rows)),
+            _ if matches!(ty, ColumnType::Decimal { .. }) => Scalar::Wide(self.wide(bytes, row)),
+            _ => Scalar::Word(self.word(bytes, ty, row)),
+        }
+    }
+
+    /// The value of `row` of a column whose values are words.
+    fn word(&self, bytes: &[u8], ty: ColumnType, row: usize) -> i64 {
+        match &self.data {
+            Data::Ints(ints) => ints.get(bytes, row),
+            Data::Scaled(scaled) => {
+                floats::bits_of_scaled(scaled.0.get(bytes, row), scaled.1, ty == ColumnType::Float32)
+            }
+            Data::Wide(_) | Data::Bytes(_) => 0,
+        }
+    }
+
+    /// The value of `row` of a decimal column.
+    fn wide(&self, bytes: &[u8], row: usize) -> i128 {
+        match &self.data {
+            Data::Ints(ints) => ints.get(bytes, row).into(),
+            Data::Wide(wide) => wide_of(wide.0.get(bytes, row), wide.1.get(bytes, row)),
+            Data::Scaled(_) | Data::Bytes(_) => 0,
+        }
+    }
+
+    /// The first of `rows` whose word is not `below`.
+    #[inline]
+    pub(crate) fn partition_words(
+        &self,
+        bytes: &[u8],
+        ty: ColumnType,
+        rows: Range<usize>,
+        below: impl Fn(i64) -> bool,
+    ) -> usize {
+        match &self.data {
+            Data::Ints(ints) => ints.partition_point(bytes, rows, below),
+            _ => partition_point(rows, |row| below(self.word(bytes, ty, row))),
+        }
+    }
+
+    /// The first of `rows` whose decimal is not `below`.
+    pub(crate) fn partition_wide(&self, bytes: &[u8], rows: Range<usize>, below: impl Fn(i128) -> bool) -> usize {
+        partition_point(rows, |row| below(self.wide(bytes, row)))
+    }
+}
+
+fn wide_of(high: i64, low: i64) -> i128 {
+    i128::from(high) << 64 | i128::from(low as u64)
+}

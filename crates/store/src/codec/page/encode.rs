@@ -1,0 +1,193 @@
+//! Writing pages: how many rows fit is found by planning (choosing encodings, which tells their exact length) a number of
+//! rows that the page before suggests, and correcting it by what came out. Only the plan that fits is written.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef};
+
+use super::open::ROWS_MAX;
+use super::{BLOCK, HEADER_LEN, MAGIC, MessageKind, PAGE_BYTES_MAX, PAGE_FORMAT, RunColumns};
+use crate::codec::column::{BytesEncoder, BytesOptions, ColumnEncoder, IntsEncoder};
+use crate::{Error, Result, Schema};
+
+/// Rows to try first, when nothing is known.
+const FIRST_GUESS: usize = 64;
+/// Plans after which the best one so far is taken.
+const PLANS_MAX: usize = 5;
+/// A page that is at least this full is good enough.
+const FILL_PERCENT: usize = 95;
+
+/// Encodes rows into pages.
+#[derive(Debug)]
+pub struct PageWriter {
+    schema: Arc<Schema>,
+    page_bytes: usize,
+    columns: Vec<ColumnEncoder>,
+    kinds: IntsEncoder,
+    operands: BytesEncoder,
+    /// Rows that the next page will probably take.
+    guess: usize,
+}
+
+/// An encoded page, to be placed and [`seal`](super::seal)ed.
+#[derive(Debug)]
+pub struct WrittenPage {
+    /// `page_bytes` long, or a larger multiple of 4096 if a single row does not fit.
+    pub bytes: Vec<u8>,
+    pub rows: usize,
+}
+
+impl PageWriter {
+    /// `page_bytes`: a multiple of 4096.
+    pub fn new(schema: Arc<Schema>, page_bytes: usize) -> Self {
+        let page_bytes = page_bytes.clamp(BLOCK, PAGE_BYTES_MAX).next_multiple_of(BLOCK);
+        let column = |(i, column): (usize, &crate::Column)| ColumnEncoder::new(column.ty, i < schema.key_columns());
+        let columns = schema.columns().iter().enumerate().map(column).collect();
+        PageWriter {
+            schema,
+            page_bytes,
+            columns,
+            kinds: IntsEncoder::default(),
+            operands: BytesEncoder::default(),
+            guess: FIRST_GUESS,
+        }
+    }
+
+    /// Encodes as many of the rows from `from` on as fit into one page (at least one). `columns` are all columns of the
+    /// schema; `messages` makes it a run page.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the columns are not those of the schema, or there is no row; [`Error::TooLarge`] if a single
+    /// row exceeds what a page can be.
+    pub fn encode(&mut self, columns: &[ArrayRef], messages: Option<&RunColumns>, from: usize) -> Result<WrittenPage> {
+        let available = self.check(columns, messages, from)?.min(ROWS_MAX);
+        // Rows that fitted, and that did not.
+        let (mut fit, mut too_many) = (0, available + 1);
+        let mut rows = self.guess.clamp(1, available);
+        let mut plans = 0;
+        let mut settled = false;
+        loop {
+            let len = self.plan(columns, messages, from, rows);
+            plans += 1;
+            if len <= self.page_bytes {
+                if settled || rows + 1 >= too_many || len * 100 >= self.page_bytes * FILL_PERCENT {
+                    break;
+                }
+                fit = rows;
+            } else if rows == 1 {
+                return self.write(len.next_multiple_of(BLOCK), messages.is_some(), 1);
+            } else {
+                too_many = rows;
+                if fit >= rows {
+                    // It did fit: what a plan chooses depends a little on the plans before.
+                    fit = 0;
+                }
+            }
+            settled = plans >= PLANS_MAX || fit + 1 >= too_many;
+            rows = match (settled, fit) {
+                (false, _) => self.corrected(rows, len).clamp(fit + 1, too_many - 1),
+                (true, 0) => rows / 2,
+                (true, _) => fit,
+            };
+        }
+        self.guess = if rows == available { self.guess.max(rows) } else { rows };
+        self.write(self.page_bytes, messages.is_some(), rows)
+    }
+
+    /// Rows that will probably fill a page, if `rows` take `len` bytes.
+    fn corrected(&self, rows: usize, len: usize) -> usize {
+        let overhead = HEADER_LEN + (self.columns.len() + 3) * 8;
+        let (room, taken) = (self.page_bytes.saturating_sub(overhead), len.saturating_sub(overhead).max(1));
+        let exact = rows * room / taken;
+        // A little less: a second correction costs more than a little unused space.
+        exact - exact / 64
+    }
+
+    /// Checks what was given; returns the number of rows from `from` on.
+    fn check(&self, columns: &[ArrayRef], messages: Option<&RunColumns>, from: usize) -> Result<usize> {
+        let fields = self.schema.arrow().fields();
+        if columns.len() != fields.len() {
+            return Err(Error::Invalid(format!("{} columns for a tree of {}", columns.len(), fields.len())));
+        }
+        let all = columns[0].len();
+        for (i, (array, field)) in columns.iter().zip(fields).enumerate() {
+            if array.data_type() != field.data_type() {
+                let (name, expected, found) = (field.name(), field.data_type(), array.data_type());
+                return Err(Error::Invalid(format!("column {name:?}: expected {expected}, found {found}")));
+            }
+            if array.len() != all {
+                return Err(Error::Invalid(format!("column {:?} has {} rows, not {all}", field.name(), array.len())));
+            }
+            // Messages without a row have nulls in the columns that are not key.
+            let nullable = field.is_nullable() || (messages.is_some() && i >= self.schema.key_columns());
+            if !nullable && array.null_count() > 0 {
+                return Err(Error::Invalid(format!("null in column {:?}, which is not nullable", field.name())));
+            }
+        }
+        if messages.is_some_and(|messages| messages.kinds.len() != all || messages.operands.len() != all) {
+            return Err(Error::Invalid(format!("messages for {all} rows have another number of kinds or operands")));
+        }
+        match all.checked_sub(from) {
+            None | Some(0) => Err(Error::Invalid(format!("no row {from} among {all}"))),
+            Some(available) => Ok(available),
+        }
+    }
+
+    /// Chooses the encodings of `rows` rows; gives the length of the page.
+    fn plan(&mut self, columns: &[ArrayRef], messages: Option<&RunColumns>, from: usize, rows: usize) -> usize {
+        let range = from..from + rows;
+        let directory = (columns.len() + if messages.is_some() { 3 } else { 1 }) * 4;
+        let mut len = HEADER_LEN + directory;
+        for (encoder, array) in self.columns.iter_mut().zip(columns) {
+            len += encoder.plan(array, range.clone());
+        }
+        if let Some(messages) = messages {
+            self.kinds.values.clear();
+            self.kinds.values.extend(messages.kinds[range.clone()].iter().map(|kind| match kind {
+                MessageKind::Insert => 0,
+                MessageKind::Delete => 1,
+                MessageKind::Upsert => 2,
+            }));
+            len += self.kinds.plan();
+            // No prefix: operands are given out in one piece.
+            let options = BytesOptions { text: false, compress: true, share: false };
+            let operands = &messages.operands[range];
+            len += self.operands.plan(rows, options, |i| Some(&operands[i]));
+        }
+        len
+    }
+
+    /// Writes what was planned last.
+    fn write(&self, page_bytes: usize, run: bool, rows: usize) -> Result<WrittenPage> {
+        if page_bytes > PAGE_BYTES_MAX {
+            return Err(Error::TooLarge { what: "row", bytes: page_bytes as u64, limit: PAGE_BYTES_MAX as u64 });
+        }
+        let columns = self.columns.len() + if run { 2 } else { 0 };
+        let mut out = Vec::with_capacity(page_bytes);
+        out.extend_from_slice(&MAGIC);
+        out.resize(HEADER_LEN + (columns + 1) * 4, 0);
+        (out[24], out[25]) = (u8::from(run), PAGE_FORMAT);
+        out[26..28].copy_from_slice(&(columns as u16).to_le_bytes());
+        out[28..32].copy_from_slice(&(rows as u32).to_le_bytes());
+        let mut at = HEADER_LEN;
+        let mut mark = |out: &mut Vec<u8>| {
+            let offset = (out.len() as u32).to_le_bytes();
+            out[at..at + 4].copy_from_slice(&offset);
+            at += 4;
+        };
+        for encoder in &self.columns {
+            mark(&mut out);
+            encoder.write(&mut out);
+        }
+        if run {
+            mark(&mut out);
+            self.kinds.write(&mut out);
+            mark(&mut out);
+            self.operands.write(&mut out);
+        }
+        mark(&mut out);
+        assert!(out.len() <= page_bytes, "a plan of at most {page_bytes} bytes took {}", out.len());
+        out.resize(page_bytes, 0);
+        Ok(WrittenPage { bytes: out, rows })
+    }
+}

@@ -1,0 +1,275 @@
+//! Pages: the unit of reading and checking. Column by column, lightly encoded, each value reachable on its own.
+//!
+//! ```text
+//! 0   magic "KYPG"
+//! 4   CRC-32C of the bytes from 8 to the end
+//! 8   own offset in the data file (8 bytes)      so that a misdirected read or write is noticed
+//! 16  tree (4 bytes)
+//! 20  length of the page in bytes (4 bytes)
+//! 24  kind: 0 leaf, 1 run, 2 index
+//! 25  version of the page format: 1
+//! 26  number of columns in the directory (2 bytes)
+//! 28  rows; entries of an index page (4 bytes)
+//! 32  directory: where each column begins, then where the last one ends (4 bytes each, from the page's start)
+//! ..  columns, in schema order; then, in a run page: kinds of messages, operands
+//! ..  zeros to the end
+//! ```
+//!
+//! All numbers are little endian. [`seal`] fills in offset, tree, length and checksum once the page's place is known. An
+//! index page has no directory; see [`index`].
+
+mod encode;
+mod filter;
+mod index;
+mod open;
+mod search;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+pub use encode::{PageWriter, WrittenPage};
+pub use index::{IndexEntry, encode_index};
+
+use arrow_buffer::MutableBuffer;
+
+use super::ColumnBuilder;
+use super::column::{BytesColumn, Column, Ints};
+use super::key::put_key;
+use super::row::put_row;
+use super::scalar::Scalar;
+use crate::Schema;
+
+const MAGIC: [u8; 4] = *b"KYPG";
+const PAGE_FORMAT: u8 = 1;
+const HEADER_LEN: usize = 32;
+/// Pages are multiples of this long, and begin at multiples of it.
+const BLOCK: usize = 4096;
+/// Longest page in bytes.
+const PAGE_BYTES_MAX: usize = 1 << 30;
+
+/// Where a page is: enough to read it and to check that the right one came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PageRef {
+    /// In the data file, a multiple of 4096.
+    pub offset: u64,
+    /// Length in bytes, a multiple of 4096.
+    pub len: u32,
+    pub tree: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageKind {
+    /// Rows of a leaf (or a run of inserts only).
+    Leaf,
+    /// Messages of a run: rows with a kind, and operands of upserts.
+    Run,
+    /// The index of an extent: where each page starts and the first key of each, and a filter over the keys.
+    Index,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MessageKind {
+    /// The row replaces what older messages say of its key.
+    Insert,
+    /// There is no such row (tombstone).
+    Delete,
+    /// Functions to apply, oldest first, to what older messages say.
+    Upsert,
+}
+
+/// Messages to write into a run page, beside the columns of their rows (null where there is none).
+#[derive(Debug, Clone)]
+pub struct RunColumns {
+    /// One [`MessageKind`] a row.
+    pub kinds: Vec<MessageKind>,
+    /// For upserts: repeated (function id: u32 LE, length: u32 LE, operand); empty otherwise.
+    pub operands: Vec<Vec<u8>>,
+}
+
+/// A verified page in memory.
+///
+/// Methods for rows, called for an index page, see no rows worth having (nulls, empty keys), and the other way round; so
+/// a page of an unexpected kind is noticed by its [`kind`](Page::kind), not by a panic.
+#[derive(Debug)]
+pub struct Page {
+    /// The page, and [`SLACK`](super::bits::SLACK) zeros.
+    bytes: MutableBuffer,
+    rows: usize,
+    tree: u32,
+    body: Body,
+}
+
+#[derive(Debug)]
+enum Body {
+    Rows { schema: Arc<Schema>, columns: Box<[Column]>, messages: Option<Box<Messages>> },
+    Index(index::Index),
+}
+
+/// What a run page has beside its columns.
+#[derive(Debug)]
+struct Messages {
+    kinds: Ints,
+    operands: BytesColumn,
+}
+
+impl Page {
+    pub fn kind(&self) -> PageKind {
+        match &self.body {
+            Body::Rows { messages: None, .. } => PageKind::Leaf,
+            Body::Rows { .. } => PageKind::Run,
+            Body::Index(_) => PageKind::Index,
+        }
+    }
+
+    /// Rows (entries for an index page).
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Bytes that the page takes in memory, including what it will decompress when it is needed.
+    pub fn memory_bytes(&self) -> usize {
+        let body = match &self.body {
+            Body::Rows { columns, messages, .. } => {
+                let columns: usize = columns.iter().map(Column::memory_bytes).sum();
+                columns + messages.as_ref().map_or(0, |m| size_of::<Messages>() + m.operands.memory_bytes())
+            }
+            Body::Index(_) => 0,
+        };
+        size_of::<Page>() + self.bytes.capacity() + body
+    }
+
+    // Leaf and run pages.
+
+    fn scalar(&self, schema: &Schema, columns: &[Column], column: usize, row: usize) -> Scalar<'_> {
+        match (&self.body, columns.get(column)) {
+            (Body::Rows { columns, .. }, Some(_)) => {
+                columns[column].scalar(&self.bytes, schema.columns()[column].ty, row, self.rows)
+            }
+            _ => Scalar::Null,
+        }
+    }
+
+    /// Appends the encoded key of `row` to `out`.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn key(&self, row: usize, out: &mut Vec<u8>) {
+        assert!(row < self.rows, "row {row} of {}", self.rows);
+        if let Body::Rows { schema, columns, .. } = &self.body {
+            for (i, column) in schema.columns()[..schema.key_columns()].iter().enumerate() {
+                put_key(column, self.scalar(schema, columns, i, row), out);
+            }
+        }
+    }
+
+    /// Appends rows `rows` of `column` (index into the schema).
+    ///
+    /// # Panics
+    /// If there are no such rows, or the builder is not of the column's type.
+    pub fn append_to(&self, column: usize, rows: Range<usize>, builder: &mut ColumnBuilder) {
+        assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
+        match &self.body {
+            Body::Rows { schema, columns, .. } => {
+                check_builder(schema, column, builder);
+                columns[column].append(&self.bytes, self.rows, rows, builder);
+            }
+            Body::Index(_) => builder.append_nulls(rows.len()),
+        }
+    }
+
+    /// Appends the given rows (ascending) of `column`.
+    ///
+    /// # Panics
+    /// If there are no such rows, or the builder is not of the column's type.
+    pub fn append_selected(&self, column: usize, rows: &[u32], builder: &mut ColumnBuilder) {
+        let all = self.rows;
+        assert!(rows.iter().all(|&row| (row as usize) < all), "rows {rows:?} of {all}");
+        match &self.body {
+            Body::Rows { schema, columns, .. } => {
+                check_builder(schema, column, builder);
+                columns[column].append_selected(&self.bytes, all, rows, builder);
+            }
+            Body::Index(_) => builder.append_nulls(rows.len()),
+        }
+    }
+
+    /// `Insert` for every row of a leaf page.
+    pub fn message_kind(&self, row: usize) -> MessageKind {
+        let Body::Rows { messages: Some(messages), .. } = &self.body else { return MessageKind::Insert };
+        match messages.kinds.get(&self.bytes, row) {
+            0 => MessageKind::Insert,
+            1 => MessageKind::Delete,
+            _ => MessageKind::Upsert,
+        }
+    }
+
+    /// Operands of an upsert row, as in [`RunColumns::operands`].
+    pub fn operands(&self, row: usize) -> &[u8] {
+        let Body::Rows { messages: Some(messages), .. } = &self.body else { return &[] };
+        messages.operands.suffix(&self.bytes, row, self.rows)
+    }
+
+    /// Appends the value bytes of `row`, as [`super::RowCodec::encode`] makes them.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn value(&self, row: usize, out: &mut Vec<u8>) {
+        assert!(row < self.rows, "row {row} of {}", self.rows);
+        if let Body::Rows { schema, columns, .. } = &self.body {
+            put_row(schema.columns(), schema.key_columns(), |i| self.scalar(schema, columns, i, row), out);
+        }
+    }
+
+    // Index pages.
+
+    /// Entry `i`: where that data page is and how many rows it has.
+    pub fn entry(&self, i: usize) -> (PageRef, u32) {
+        match &self.body {
+            Body::Index(index) => index.entry(&self.bytes, self.tree, i),
+            Body::Rows { .. } => (PageRef { offset: 0, len: 0, tree: self.tree }, 0),
+        }
+    }
+
+    /// The data page that holds the first key `>= key`, or the last page before it: the last entry whose first key is
+    /// `<= key` (0 if there is none).
+    pub fn find(&self, key: &[u8]) -> usize {
+        match &self.body {
+            Body::Index(index) => index.find(&self.bytes, self.rows, key),
+            Body::Rows { .. } => 0,
+        }
+    }
+
+    /// A key that is above every key of entry `i - 1` and not above any key of entry `i` (empty for entry 0).
+    pub fn fence(&self, i: usize) -> &[u8] {
+        match &self.body {
+            Body::Index(index) => index.fence(&self.bytes, i),
+            Body::Rows { .. } => &[],
+        }
+    }
+
+    /// False if certainly no row has exactly this key. True if the page has no filter.
+    pub fn may_contain(&self, key: &[u8]) -> bool {
+        match &self.body {
+            Body::Index(index) => index.may_contain(&self.bytes, key),
+            Body::Rows { .. } => true,
+        }
+    }
+}
+
+fn check_builder(schema: &Schema, column: usize, builder: &ColumnBuilder) {
+    let expected = schema.columns()[column].ty;
+    assert!(builder.column_type() == expected, "builder of {:?} for a column of {expected:?}", builder.column_type());
+}
+
+/// Writes address, tree and checksum into an encoded page, once its place is known.
+///
+/// # Panics
+/// If `bytes` is not `page.len` long.
+pub fn seal(bytes: &mut [u8], page: PageRef) {
+    assert!(bytes.len() == page.len as usize && bytes.len() >= BLOCK, "{} bytes for {page:?}", bytes.len());
+    bytes[8..16].copy_from_slice(&page.offset.to_le_bytes());
+    bytes[16..20].copy_from_slice(&page.tree.to_le_bytes());
+    bytes[20..24].copy_from_slice(&page.len.to_le_bytes());
+    let checksum = crc32c::crc32c(&bytes[8..]);
+    bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
+}

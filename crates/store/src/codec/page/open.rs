@@ -1,0 +1,122 @@
+//! Opening a page: everything that later accesses rely on is checked here, once.
+//!
+//! Checked: magic, checksum, address, tree, length, format; that every column's parts lie within the column, and have
+//! lengths and widths that make sense; that text is UTF-8. Codes and ends of texts are not looked at one by one: accessors
+//! clamp them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_buffer::MutableBuffer;
+
+use super::{
+    BLOCK, Body, BytesColumn, Column, HEADER_LEN, Ints, MAGIC, Messages, PAGE_BYTES_MAX, PAGE_FORMAT, Page, PageRef,
+    index,
+};
+use crate::codec::bits::SLACK;
+use crate::codec::varint::Reader;
+use crate::{Error, Result, Schema};
+
+/// More rows than this are in no data page.
+pub(super) const ROWS_MAX: usize = 1 << 14;
+
+impl Page {
+    /// Checks and opens a page that was read for `page`.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if checksum, address, tree or structure is not right. After this, no method panics or
+    /// reads out of bounds, whatever the bytes were.
+    pub fn open(bytes: &[u8], page: PageRef, schema: &Arc<Schema>, path: &Path) -> Result<Page> {
+        check_header(bytes, page).and_then(|()| parse(bytes, page, schema)).map_err(|detail| Error::Damaged {
+            path: path.to_owned(),
+            what: "page",
+            offset: page.offset,
+            detail,
+        })
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u32::from_le_bytes(*chunk))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u64::from_le_bytes(*chunk))
+}
+
+/// Checks that `bytes` are the page that was written to this place.
+fn check_header(bytes: &[u8], page: PageRef) -> std::result::Result<(), String> {
+    let len = bytes.len();
+    if len != page.len as usize || len == 0 || !len.is_multiple_of(BLOCK) || len > PAGE_BYTES_MAX {
+        return Err(format!("{len} bytes were read for a page of {}", page.len));
+    }
+    if !bytes.starts_with(&MAGIC) {
+        return Err(format!("it begins with {:02x?}, not with the magic of a page", &bytes[..4]));
+    }
+    let (stored, computed) = (u32_at(bytes, 4), crc32c::crc32c(&bytes[8..]));
+    if stored != computed {
+        return Err(format!("checksum {computed:08x}, stored {stored:08x}"));
+    }
+    if bytes[25] != PAGE_FORMAT {
+        return Err(format!("page format {}, expected {PAGE_FORMAT}", bytes[25]));
+    }
+    let (offset, tree, stored_len) = (u64_at(bytes, 8), u32_at(bytes, 16), u32_at(bytes, 20));
+    if (offset, tree, stored_len) != (page.offset, page.tree, page.len) {
+        return Err(format!("it says that it is the page of {stored_len} bytes of tree {tree} at offset {offset}"));
+    }
+    Ok(())
+}
+
+fn parse(bytes: &[u8], page: PageRef, schema: &Arc<Schema>) -> std::result::Result<Page, String> {
+    let mut buffer = MutableBuffer::with_capacity(bytes.len() + SLACK);
+    buffer.extend_from_slice(bytes);
+    buffer.extend_from_slice(&[0; SLACK]);
+    let rows = u32_at(bytes, 28) as usize;
+    let (kind, columns) = (bytes[24], usize::from(u16::from_le_bytes([bytes[26], bytes[27]])));
+    let body = match kind {
+        0 | 1 => parse_rows(&buffer, bytes.len(), schema, rows, kind == 1, columns)?,
+        2 => {
+            let reader = Reader { bytes: &buffer, at: HEADER_LEN, end: bytes.len() };
+            Body::Index(index::Index::parse(reader, rows, page.offset).ok_or("its entries are not sound")?)
+        }
+        _ => return Err(format!("kind {kind}")),
+    };
+    Ok(Page { bytes: buffer, rows, tree: page.tree, body })
+}
+
+fn parse_rows(
+    bytes: &[u8],
+    len: usize,
+    schema: &Arc<Schema>,
+    rows: usize,
+    run: bool,
+    columns: usize,
+) -> std::result::Result<Body, String> {
+    let expected = schema.columns().len() + if run { 2 } else { 0 };
+    if columns != expected {
+        return Err(format!("{columns} columns, expected {expected}"));
+    }
+    if rows > ROWS_MAX || HEADER_LEN + (columns + 1) * 4 > len {
+        return Err(format!("{rows} rows of {columns} columns in {len} bytes"));
+    }
+    let reader = |column: usize| {
+        let at = u32_at(bytes, HEADER_LEN + column * 4) as usize;
+        let end = u32_at(bytes, HEADER_LEN + column * 4 + 4) as usize;
+        (at <= end && end <= len).then_some(Reader { bytes, at, end })
+    };
+    let parse = |(i, column): (usize, &crate::Column)| {
+        // Messages without a row have nulls there.
+        let nullable = column.nullable || (run && i >= schema.key_columns());
+        let parsed = reader(i).and_then(|mut reader| Column::parse(&mut reader, column.ty, nullable, rows));
+        parsed.ok_or_else(|| format!("column {:?} is not sound", column.name))
+    };
+    let columns = schema.columns().iter().enumerate().map(parse).collect::<std::result::Result<_, _>>()?;
+    let messages = || {
+        let first = schema.columns().len();
+        let kinds = Ints::parse(&mut reader(first)?, rows)?;
+        let operands = BytesColumn::parse(&mut reader(first + 1)?, rows, false)?;
+        Some(Box::new(Messages { kinds, operands }))
+    };
+    let messages = if run { Some(messages().ok_or("its messages are not sound")?) } else { None };
+    Ok(Body::Rows { schema: schema.clone(), columns, messages })
+}

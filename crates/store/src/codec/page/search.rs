@@ -1,0 +1,145 @@
+//! Finding a key in a page without encoding the keys of its rows.
+//!
+//! Rows are sorted by their key columns, and so the rows that agree with the wanted key in the first columns are a range,
+//! which each further column narrows: integers, floats and decimals by comparing typed values, text and bytes by comparing
+//! their encodings with the key's bytes. What is wanted may end within a column, or be no encoding of a key at all.
+
+use std::cmp::Ordering;
+
+use super::{Body, Column, Page};
+use crate::ColumnType;
+use crate::codec::column::partition_point;
+use crate::codec::key::{ordered_wide, ordered_word, word_of_ordered};
+use crate::codec::scalar::{Scalar, fixed_len};
+
+impl Page {
+    /// The first row whose encoded key is `>= key` (`> key` and not an extension of it, if `after`).
+    pub fn lower_bound(&self, key: &[u8], after: bool) -> usize {
+        let Body::Rows { schema, columns, .. } = &self.body else { return 0 };
+        let mut narrowed = Narrowed { bytes: &self.bytes, rows: self.rows, first: 0, end: self.rows, rest: key };
+        let key_columns = schema.columns()[..schema.key_columns()].iter();
+        for (column, values) in key_columns.zip(columns) {
+            if narrowed.rest.is_empty() || narrowed.first == narrowed.end {
+                break;
+            }
+            if column.nullable && !narrowed.by_marker(values) {
+                break;
+            }
+            match (fixed_len(column.ty), column.ty) {
+                // A null has nothing but its marker.
+                _ if column.nullable && values.is_null(narrowed.bytes, narrowed.first) => (),
+                (None, _) => narrowed.by_bytes(values),
+                (Some(_), ColumnType::Decimal { .. }) => narrowed.by_wide(values),
+                (Some(len), ty) => narrowed.by_word(values, ty, len),
+            }
+        }
+        // The rows that are left are those whose keys start with `key`, if it was used up; if it was not, it is longer
+        // than their keys, and so above them.
+        if after || !narrowed.rest.is_empty() { narrowed.end } else { narrowed.first }
+    }
+}
+
+/// The rows that agree with what was taken from the front of the wanted key; `rest` is what was not. Once no rows are
+/// left, `first` and `end` are where the key would be.
+struct Narrowed<'a> {
+    bytes: &'a [u8],
+    /// All rows of the page.
+    rows: usize,
+    first: usize,
+    end: usize,
+    rest: &'a [u8],
+}
+
+impl Narrowed<'_> {
+    /// Narrows by the null marker of a nullable column. False if nothing is left to narrow.
+    fn by_marker(&mut self, column: &Column) -> bool {
+        let Some(&marker) = self.rest.split_off_first() else { return false };
+        let valid = partition_point(self.first..self.end, |row| column.is_null(self.bytes, row));
+        match marker {
+            0 => self.end = valid,
+            1 => self.first = valid,
+            _ => self.first = self.end,
+        }
+        self.first < self.end && (marker == 0 || !self.rest.is_empty())
+    }
+
+    /// Takes up to `len` bytes of the wanted key; gives the lowest and highest big-endian number that begins with them.
+    fn take_bounds(&mut self, len: usize) -> (u128, u128) {
+        let taken = len.min(self.rest.len());
+        let (bytes, rest) = self.rest.split_at(taken);
+        self.rest = rest;
+        let missing = 8 * (len - taken) as u32;
+        let low = bytes.iter().fold(0, |number, &byte| number << 8 | u128::from(byte));
+        // A shift by all bits happens only for `len` 16 and nothing taken, which the caller excludes.
+        (low << missing, low << missing | ((1 << missing) - 1))
+    }
+
+    fn by_word(&mut self, column: &Column, ty: ColumnType, len: usize) {
+        let (low, high) = self.take_bounds(len);
+        let (low, high) = (low as u64, high as u64);
+        let rows = self.first..self.end;
+        if matches!(ty, ColumnType::Float32 | ColumnType::Float64 | ColumnType::Boolean) {
+            let first = column.partition_words(self.bytes, ty, rows, |word| ordered_word(ty, word) < low);
+            let end = column.partition_words(self.bytes, ty, first..self.end, |word| ordered_word(ty, word) <= high);
+            (self.first, self.end) = (first, end);
+        } else {
+            let (low, high) = (word_of_ordered(ty, low), word_of_ordered(ty, high));
+            let first = column.partition_words(self.bytes, ty, rows, |word| word < low);
+            let end = column.partition_words(self.bytes, ty, first..self.end, |word| word <= high);
+            (self.first, self.end) = (first, end);
+        }
+    }
+
+    fn by_wide(&mut self, column: &Column) {
+        let (low, high) = self.take_bounds(16);
+        let rows = self.first..self.end;
+        self.first = column.partition_wide(self.bytes, rows, |wide| ordered_wide(wide) < low);
+        self.end = column.partition_wide(self.bytes, self.first..self.end, |wide| ordered_wide(wide) <= high);
+    }
+
+    fn by_bytes(&mut self, column: &Column) {
+        let compare = |row: usize| match column.scalar(self.bytes, ColumnType::Bytes, row, self.rows) {
+            Scalar::Bytes(head, tail) => compare_escaped(head, tail, self.rest),
+            _ => (Ordering::Less, 0),
+        };
+        self.first = partition_point(self.first..self.end, |row| compare(row).0 == Ordering::Less);
+        self.end = partition_point(self.first..self.end, |row| compare(row).0 == Ordering::Equal);
+        if self.first < self.end {
+            let taken = compare(self.first).1;
+            self.rest = &self.rest[taken.min(self.rest.len())..];
+        }
+    }
+}
+
+/// Compares the encoding of the value `head` followed by `tail` with `wanted`: equal if one begins with the other. Also
+/// gives how many bytes of `wanted` were looked at and agreed.
+fn compare_escaped(head: &[u8], tail: &[u8], wanted: &[u8]) -> (Ordering, usize) {
+    let mut at = 0;
+    for part in [head, tail] {
+        let mut rest = part;
+        while !rest.is_empty() {
+            let plain = rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len());
+            let ordering = compare_within(&rest[..plain], wanted, &mut at);
+            if ordering != Ordering::Equal || at == wanted.len() {
+                return (ordering, at);
+            }
+            if plain == rest.len() {
+                break;
+            }
+            let ordering = compare_within(&[0, 0xff], wanted, &mut at);
+            if ordering != Ordering::Equal || at == wanted.len() {
+                return (ordering, at);
+            }
+            rest = &rest[plain + 1..];
+        }
+    }
+    (compare_within(&[0, 0], wanted, &mut at), at)
+}
+
+/// Compares `bytes` with what follows at `wanted[*at..]`, up to the shorter one's end, and moves on by as much.
+fn compare_within(bytes: &[u8], wanted: &[u8], at: &mut usize) -> Ordering {
+    let rest = &wanted[*at..];
+    let len = bytes.len().min(rest.len());
+    *at += len;
+    bytes[..len].cmp(&rest[..len])
+}
