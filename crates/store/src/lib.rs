@@ -37,6 +37,9 @@ mod write;
 pub use cache::{Cache, Priority};
 pub use chunk::{Chunk, Segment};
 pub use codec::{ColumnBuilder, KeyCodec, Page, PageKind, PageRef, RowCodec};
+/// For `examples/codec_bench.rs`, which measures pages without a store.
+#[doc(hidden)]
+pub use codec::{PageWriter, seal};
 pub use cursor::Cursor;
 pub use error::{Error, Result};
 pub use key_value::{KeyValue, KeyValueBatch, KeyValueRange, KeyValueSnapshot};

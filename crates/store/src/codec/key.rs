@@ -45,10 +45,11 @@ impl KeyCodec {
     }
 
     /// Appends the encoding of row `row` of the first `columns.len()` key columns to `out`. The arrays must have the
-    /// key columns' Arrow types; fewer columns than the key has give a prefix, further ones are ignored.
+    /// key columns' Arrow types, and no nulls where the column is not nullable (see [`KeyCodec::check`]: nothing would be
+    /// appended for those); fewer columns than the key has give a prefix, further ones are ignored.
     ///
     /// # Panics
-    /// If an array has another type, or a null where the column is not nullable (see [`KeyCodec::check`]).
+    /// If an array has another type.
     pub fn encode(&self, columns: &[ArrayRef], row: usize, out: &mut Vec<u8>) {
         for (column, array) in self.columns.iter().zip(columns) {
             put_key(column, scalar_at(array, column.ty, row), out);
@@ -111,16 +112,13 @@ fn invalid(key: &[u8]) -> Error {
     Error::Invalid(format!("not an encoded key of this tree: {:02x?}", &key[..key.len().min(64)]))
 }
 
-/// Appends the encoding of `value` as a value of `column`.
-///
-/// # Panics
-/// If the value is of another type, or null in a column that is not nullable.
+/// Appends the encoding of `value`, which is of the column's type. Null in a column that is not nullable has none.
 pub(crate) fn put_key(column: &Column, value: Scalar<'_>, out: &mut Vec<u8>) {
     if column.nullable {
         out.push(u8::from(value != Scalar::Null));
     }
     match value {
-        Scalar::Null => assert!(column.nullable, "null in key column {:?}, which is not nullable", column.name),
+        Scalar::Null => (),
         Scalar::Word(word) => {
             let len = fixed_len(column.ty).unwrap_or(8);
             let ordered = ordered_word(column.ty, word);

@@ -69,17 +69,13 @@ impl RowCodec {
         check_arrays(self.columns.iter(), columns)
     }
 
-    /// Appends the encoding of row `row`; `columns` are all columns of the schema (key columns are skipped).
+    /// Appends the encoding of row `row`; `columns` are all columns of the schema (key columns are skipped), without nulls
+    /// where the column is not nullable (see [`RowCodec::check`]: zero or empty values would be appended for those).
     ///
     /// # Panics
-    /// If an array has another type, or a null where the column is not nullable (see [`RowCodec::check`]).
+    /// If an array has another type.
     pub fn encode(&self, columns: &[ArrayRef], row: usize, out: &mut Vec<u8>) {
-        let scalar = |i: usize| {
-            let value = scalar_at(&columns[i], self.columns[i].ty, row);
-            let sound = value != Scalar::Null || self.columns[i].nullable;
-            assert!(sound, "null in column {:?}, which is not nullable", self.columns[i].name);
-            value
-        };
+        let scalar = |i: usize| scalar_at(&columns[i], self.columns[i].ty, row);
         put_row(&self.columns, self.key_columns, scalar, out);
     }
 
