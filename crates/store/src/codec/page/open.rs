@@ -19,6 +19,8 @@ use crate::{Error, Result, Schema};
 
 /// More rows than this are in no data page.
 pub(super) const ROWS_MAX: usize = 1 << 14;
+/// More entries than this are in no index page.
+const ENTRIES_MAX: usize = 1 << 20;
 
 impl Page {
     /// Checks and opens a page that was read for `page`.
@@ -75,6 +77,7 @@ fn parse(bytes: &[u8], page: PageRef, schema: &Arc<Schema>) -> std::result::Resu
     let (kind, columns) = (bytes[24], usize::from(u16::from_le_bytes([bytes[26], bytes[27]])));
     let body = match kind {
         0 | 1 => parse_rows(&buffer, bytes.len(), schema, rows, kind == 1, columns)?,
+        2 if rows > ENTRIES_MAX => return Err(format!("{rows} entries")),
         2 => {
             let reader = Reader { bytes: &buffer, at: HEADER_LEN, end: bytes.len() };
             Body::Index(index::Index::parse(reader, rows, page.offset).ok_or("its entries are not sound")?)
