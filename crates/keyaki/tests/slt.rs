@@ -44,7 +44,6 @@ impl AsyncDB for Tested {
     type ColumnType = DefaultColumnType;
 
     async fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, Error> {
-        // A second session of the same database, as `connection NAME` makes it, would not survive.
         let outcome = self.open().await?.query(sql).await?;
         let output = match outcome {
             Outcome::Done { rows, .. } => DBOutput::StatementComplete(rows.unwrap_or(0)),

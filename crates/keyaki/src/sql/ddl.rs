@@ -30,14 +30,10 @@ pub(crate) async fn create_table(session: &Session, create: CreateTable) -> Resu
     catalog.check_free(&name)?;
     let state = StatementState::new(session, catalog, snapshot)?;
     if let Some(query) = create.query {
-        let columns: Vec<Ident> = create.columns.iter().map(|c| c.name.clone()).collect();
-        if create.columns.iter().any(|c| c.data_type != datafusion::sql::sqlparser::ast::DataType::Unspecified) {
-            return Err(Error::Unsupported("types of columns in CREATE TABLE … AS".into()));
+        if !create.columns.is_empty() || !create.constraints.is_empty() {
+            return Err(Error::Unsupported("columns and constraints in CREATE TABLE … AS".into()));
         }
-        if !create.constraints.is_empty() {
-            return Err(Error::Unsupported("constraints in CREATE TABLE … AS".into()));
-        }
-        return create_table_as(session, writer, state, name, &columns, *query).await;
+        return create_table_as(session, writer, state, name, *query).await;
     }
     let mut design = Design::new(name);
     for column in &create.columns {
@@ -99,20 +95,12 @@ async fn create_table_as(
     writer: Writer,
     state: StatementState,
     name: String,
-    columns: &[Ident],
     query: Query,
 ) -> Result<Outcome> {
     let plan = state.plan_query(query).await?;
-    let fields = plan.schema().fields();
-    if columns.len() > fields.len() {
-        return Err(Error::Invalid(format!("{} column names for {} columns", columns.len(), fields.len())));
-    }
     let mut design = Design::new(name);
-    for (i, field) in fields.iter().enumerate() {
-        let name = match columns.get(i) {
-            Some(ident) => new_name(ident)?,
-            None => new_name(&Ident::with_quote('"', field.name()))?,
-        };
+    for field in plan.schema().fields() {
+        let name = new_name(&Ident::with_quote('"', field.name()))?;
         design.push(ColumnDef {
             name,
             ty: types::from_arrow(field.data_type())?.into(),

@@ -19,6 +19,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::utils::conjunction_opt;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::coop::make_cooperative;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions, SchedulingType};
 use datafusion::physical_plan::expressions::Column;
 use datafusion::physical_plan::filter_pushdown::{
@@ -28,6 +29,7 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSe
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, EmptyRecordBatchStream, ExecutionPlan, Partitioning, PlanProperties,
+    SortOrderPushdownResult,
 };
 use futures::{Stream, StreamExt};
 use keyaki_exec::{Mode, Rows, Scan, Stats};
@@ -43,7 +45,7 @@ pub(crate) struct ScanPlan {
     /// As users know it: `orders`, or `orders_by_customer` for an index.
     pub name: String,
     pub view: TreeView,
-    /// Of each partition; disjoint and in key order, also from partition to partition.
+    /// Of each partition; disjoint and in ascending key order, whatever the direction.
     pub partitions: Vec<Vec<KeyRange>>,
     /// Columns of the tree to return.
     pub columns: Vec<usize>,
@@ -109,9 +111,13 @@ impl ScanExec {
 
     /// The scan of one partition, for the executor.
     fn scan(&self, partition: usize, batch_rows: usize) -> Result<Scan> {
+        let mut ranges = self.plan.partitions[partition].clone();
+        if self.plan.direction == Direction::Descending {
+            ranges.reverse();
+        }
         Ok(Scan {
             view: self.plan.view.clone(),
-            ranges: self.plan.partitions[partition].clone(),
+            ranges,
             direction: self.plan.direction,
             columns: self.plan.columns.clone(),
             filter: self.filter()?,
@@ -220,13 +226,14 @@ impl ExecutionPlan for ScanExec {
         if self.plan.partitions[partition].is_empty() || self.plan.limit == Some(0) {
             return Ok(Box::pin(EmptyRecordBatchStream::new(self.schema.clone())));
         }
-        Ok(Box::pin(ScanStream {
+        // Cached pages make for a stream that is always ready: it has to step aside by itself.
+        Ok(make_cooperative(Box::pin(ScanStream {
             scan: self.clone(),
             partition,
             batch_rows: context.session_config().batch_size(),
             rows: None,
             baseline: BaselineMetrics::new(&self.metrics, partition),
-        }))
+        })))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
@@ -248,6 +255,18 @@ impl ExecutionPlan for ScanExec {
     }
     fn fetch(&self) -> Option<usize> {
         self.plan.limit
+    }
+
+    /// An order that is the reverse of the key's is had by scanning backwards.
+    fn try_pushdown_sort(&self, order: &[PhysicalSortExpr]) -> Result<SortOrderPushdownResult<Arc<dyn ExecutionPlan>>> {
+        if self.plan.limit.is_some() || self.plan.direction == Direction::Descending {
+            return Ok(SortOrderPushdownResult::Unsupported);
+        }
+        let reversed = self.with_plan(ScanPlan { direction: Direction::Descending, ..self.plan.as_ref().clone() });
+        match reversed.properties.eq_properties.ordering_satisfy(order.to_vec())? {
+            true => Ok(SortOrderPushdownResult::Exact { inner: Arc::new(reversed) }),
+            false => Ok(SortOrderPushdownResult::Unsupported),
+        }
     }
 
     fn handle_child_pushdown_result(

@@ -47,7 +47,7 @@ struct Tree<'a> {
 impl Change {
     /// Checks the change against `snapshot` and adds it to `batch`. Returns the number of rows changed. Blocks.
     pub fn apply(mut self, store: &Store, snapshot: &Snapshot, batch: &mut WriteBatch) -> Result<u64> {
-        if self.old_repeats {
+        if self.old_repeats && self.old.len > 0 {
             self.drop_repeats()?;
         }
         let table = self.table.clone();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arrow::array::{
     ArrayRef, BooleanArray, Decimal128Array, Float64Array, Int64Array, NullArray, RecordBatch, StringViewArray,
 };
-use datafusion::sql::sqlparser::ast::{Expr, Query, SetExpr, UnaryOperator, Value};
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr, Query, SetExpr, TimezoneInfo, UnaryOperator, Value};
 use keyaki_store::ColumnType;
 
 use super::defaults::is_default;
@@ -91,6 +91,17 @@ fn literal<'a>(expr: &'a Expr, column: &ColumnDef) -> Option<Literal<'a>> {
         },
         Expr::UnaryOp { op: UnaryOperator::Minus, expr } => match literal(expr, column)? {
             Literal::Number { negative, digits } => Some(Literal::Number { negative: !negative, digits }),
+            _ => None,
+        },
+        // Written for a column of its own type, it is the text.
+        Expr::TypedString(typed) if !typed.uses_odbc_syntax => match (&typed.data_type, column.ty.column) {
+            (SqlType::Date, ColumnType::Date | ColumnType::Timestamp { .. })
+            | (SqlType::Timestamp(None, TimezoneInfo::None), ColumnType::Timestamp { utc: false }) => {
+                match &typed.value.value {
+                    Value::SingleQuotedString(text) => Some(Literal::Text(text)),
+                    _ => None,
+                }
+            }
             _ => None,
         },
         _ if is_default(expr) && column.default.is_none() => Some(Literal::Null),
@@ -223,14 +234,21 @@ mod tests {
         let floats = inserted(ColumnType::Float64, "(1e300), (-0.5)").unwrap();
         assert_eq!(floats.as_ref(), &Float64Array::from(vec![1e300, -0.5]) as &dyn Array);
         assert_eq!(inserted(ColumnType::Boolean, "(true), (NULL)").unwrap().null_count(), 1);
-        assert_eq!(inserted(ColumnType::Date, "('2024-01-01')").unwrap().len(), 1);
+        assert_eq!(inserted(ColumnType::Date, "('2024-01-01'), (DATE '2024-01-02')").unwrap().len(), 2);
     }
 
     #[test]
     fn the_rest_is_left_to_the_planner() {
-        for values in
-            ["(1 + 1)", "(1), ('x')", "(9223372036854775808)", "(1.5)", "(1e3)", "(DATE '2024-01-01')", "(X'00')"]
-        {
+        for values in [
+            "(1 + 1)",
+            "(1), ('x')",
+            "(9223372036854775808)",
+            "(1.5)",
+            "(1e3)",
+            "(DATE '2024-01-01')",
+            "(abs(1))",
+            "(X'00')",
+        ] {
             assert!(inserted(ColumnType::Int64, values).is_none(), "{values}");
         }
         assert!(inserted(ColumnType::Int64, "(1) ORDER BY 1").is_none());
