@@ -39,6 +39,9 @@ use super::filter::{ExprFilter, compact, remap};
 use crate::ExecutionMode;
 use crate::plan::PlanContext;
 
+/// A condition and the tree's columns that it is over.
+type ColumnFilter = (Vec<usize>, Arc<dyn keyaki_exec::Filter>);
+
 /// What a scan reads.
 #[derive(Debug, Clone)]
 pub(crate) struct ScanPlan {
@@ -101,7 +104,7 @@ impl ScanExec {
     }
 
     /// The table's filter and those handed down, over the columns they use.
-    fn filter(&self) -> Result<Option<(Vec<usize>, Arc<dyn keyaki_exec::Filter>)>> {
+    fn filter(&self) -> Result<Option<ColumnFilter>> {
         let pushed = self.pushed.iter().map(|expr| remap(expr.clone(), &|output| self.plan.columns[output]));
         let all = self.plan.filter.iter().cloned().map(Ok).chain(pushed).collect::<Result<Vec<_>>>()?;
         let Some(expr) = conjunction_opt(all) else { return Ok(None) };
