@@ -1,4 +1,4 @@
-//! Join graphs: a tree of inner joins (and left joins), filters and projections, flattened.
+//! Join graphs: a tree of inner joins (and left joins, and semi joins with unique keys), filters and projections, flattened.
 //!
 //! Leaves become *relations*: Keyaki tables, and whatever else there is as an opaque plan. Every relation gets a name of
 //! its own, so that two occurrences of one table never mix; expressions are rewritten to these *canonical* columns and
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column, DFSchema, JoinType, NullEquality, TableReference};
+use datafusion::common::{Column, DFSchema, Dependency, JoinType, NullEquality, TableReference};
 use datafusion::datasource::source_as_provider;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::BinaryExpr;
@@ -194,18 +194,29 @@ impl Graph {
                 }
                 Ok(input)
             }
-            LogicalPlan::Join(join) if join.join_type == JoinType::Inner => self.inner_join(join, conjuncts),
-            LogicalPlan::Join(join) if !self.inner_only => self.left_join(join, conjuncts),
+            LogicalPlan::Join(join) => match join.join_type {
+                JoinType::Left | JoinType::Right if self.inner_only => self.opaque(plan, name),
+                JoinType::Left | JoinType::Right => self.left_join(join, conjuncts),
+                _ => self.inner_join(join, conjuncts),
+            },
             _ => self.opaque(plan, name),
         }
     }
 
+    /// An inner join, or a semi join that is one.
     fn inner_join(&mut self, join: &Join, conjuncts: &mut Vec<Conjunct>) -> Result<Vec<Expr>> {
         let mut output = self.flatten(&join.left, None, conjuncts)?;
+        let left = output.len();
         output.extend(self.flatten(&join.right, None, conjuncts)?);
+        let schema = join.left.schema().join(join.right.schema())?;
         for expr in conditions(join) {
-            let expr = substitute(&expr, &join.schema, &output)?;
+            let expr = substitute(&expr, &schema, &output)?;
             conjuncts.push(Conjunct { expr, of_join: true });
+        }
+        match join.join_type {
+            JoinType::LeftSemi => output.truncate(left),
+            JoinType::RightSemi => drop(output.drain(..left)),
+            _ => {}
         }
         Ok(output)
     }
@@ -344,12 +355,30 @@ pub(super) fn is_member(plan: &LogicalPlan) -> bool {
         }
         LogicalPlan::Filter(filter) => !filter.predicate.is_volatile(),
         LogicalPlan::Join(join) => {
-            matches!(join.join_type, JoinType::Inner | JoinType::Left | JoinType::Right)
-                && join.null_equality == NullEquality::NullEqualsNothing
+            let kind = match join.join_type {
+                JoinType::Inner | JoinType::Left | JoinType::Right => true,
+                JoinType::LeftSemi => is_unique(join.right.schema(), join.on.iter().map(|(_, right)| right)),
+                JoinType::RightSemi => is_unique(join.left.schema(), join.on.iter().map(|(left, _)| left)),
+                _ => false,
+            };
+            kind && join.null_equality == NullEquality::NullEqualsNothing
                 && conditions(join).all(|expr| !expr.is_volatile())
         }
         _ => false,
     }
+}
+
+/// Whether at most one row of `schema` has given values of `key`, by what DataFusion knows of keys. A semi join with such a
+/// side is an inner join whose columns nobody wants (DataFusion makes it one for that reason).
+fn is_unique<'a>(schema: &DFSchema, key: impl Iterator<Item = &'a Expr>) -> bool {
+    let columns = key.filter_map(|expr| match expr {
+        Expr::Column(column) => schema.maybe_index_of_column(column),
+        _ => None,
+    });
+    let columns: Vec<usize> = columns.collect();
+    let within = |indices: &[usize]| indices.iter().all(|index| columns.contains(index));
+    let dependencies = schema.functional_dependencies().iter();
+    dependencies.into_iter().any(|d| d.mode == Dependency::Single && within(&d.source_indices))
 }
 
 /// A table with filters and renamed columns, nothing computed: may become an outer relation of its own.

@@ -52,7 +52,7 @@ impl Rewriter<'_> {
             return Ok(plan.map_children(|child| self.rewrite(child).map(Transformed::yes))?.data);
         }
         match plan {
-            LogicalPlan::Join(mut join) if join.join_type != JoinType::Inner => {
+            LogicalPlan::Join(mut join) if matches!(join.join_type, JoinType::Left | JoinType::Right) => {
                 let right = join.join_type == JoinType::Right;
                 let Join { left, right: other, .. } = &mut join;
                 let (kept, supplied) = if right { (other, left) } else { (left, other) };

@@ -1,0 +1,342 @@
+//! Random schemas, indexes, rows and queries.
+
+use std::path::Path;
+
+use keyaki::{Database, Options, Session};
+
+use super::compare;
+
+/// A small, fast, seeded generator (xorshift64*).
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
+    }
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+    fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+    fn pick<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len())]
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Type {
+    BigInt,
+    Int,
+    Text,
+    Decimal,
+    Date,
+    Double,
+    Boolean,
+}
+
+impl Type {
+    const ALL: [Type; 7] =
+        [Type::BigInt, Type::Int, Type::Text, Type::Decimal, Type::Date, Type::Double, Type::Boolean];
+
+    fn sql(self) -> &'static str {
+        match self {
+            Type::BigInt => "BIGINT",
+            Type::Int => "INT",
+            Type::Text => "TEXT",
+            Type::Decimal => "DECIMAL(10,2)",
+            Type::Date => "DATE",
+            Type::Double => "DOUBLE PRECISION",
+            Type::Boolean => "BOOLEAN",
+        }
+    }
+
+    /// One of a few values.
+    fn literal(self, n: usize) -> String {
+        match self {
+            Type::BigInt | Type::Int => format!("{}", n as i64 - 3),
+            Type::Text => format!("'{}'", ["", "a", "ab", "abc", "b", "ba", "bb", "c", "d", "é", "f", "g"][n % 12]),
+            Type::Decimal => format!("{}.{}", n, [0, 25, 50, 75][n % 4]),
+            Type::Date => format!("DATE '2024-01-{:02}'", n % 28 + 1),
+            Type::Double => format!("CAST({}.5 AS DOUBLE PRECISION)", n as i64 - 3),
+            Type::Boolean => ["true", "false"][n % 2].into(),
+        }
+    }
+}
+
+struct Table {
+    name: String,
+    columns: Vec<(String, Type)>,
+}
+
+/// A database with three to five tables.
+struct World {
+    random: Random,
+    tables: Vec<Table>,
+}
+
+impl World {
+    async fn create(seed: u64, session: &Session) -> World {
+        let mut world = World { random: Random::new(seed), tables: Vec::new() };
+        for i in 0..3 + world.random.below(3) {
+            world.create_table(i, session).await;
+        }
+        world
+    }
+
+    async fn create_table(&mut self, i: usize, session: &Session) {
+        let random = &mut self.random;
+        let name = format!("t{i}");
+        let mut columns =
+            vec![("a".to_string(), Type::BigInt), ("b".to_string(), random.pick(&[Type::BigInt, Type::Int]))];
+        for c in 0..1 + random.below(4) {
+            columns.push((format!("c{c}"), random.pick(&Type::ALL)));
+        }
+        let key = match random.below(4) {
+            0 => None,
+            1 => Some(vec!["a"]),
+            2 => Some(vec!["a", "b"]),
+            _ => Some(vec!["b", "a"]),
+        };
+        let list = columns.iter().map(|(name, ty)| format!("{name} {}", ty.sql())).collect::<Vec<_>>().join(", ");
+        let primary = key.as_ref().map_or(String::new(), |key| format!(", PRIMARY KEY ({})", key.join(", ")));
+        run(session, &format!("CREATE TABLE {name} ({list}{primary})")).await;
+        let early = random.chance(50);
+        let mut indexes = Vec::new();
+        for x in 0..random.below(4) {
+            let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
+            let first = random.pick(&names);
+            let second = random.pick(&names);
+            let both = if first != second && random.chance(40) { format!("{first}, {second}") } else { first.into() };
+            let included = random.pick(&names);
+            let include = if random.chance(30) && !both.contains(included) {
+                format!(" INCLUDE ({included})")
+            } else {
+                String::new()
+            };
+            indexes.push(format!("CREATE INDEX {name}_{x} ON {name} ({both}){include}"));
+        }
+        if early {
+            run_all(session, &indexes).await;
+        }
+        self.insert(&name, &columns, key.as_deref(), session).await;
+        if !early {
+            run_all(session, &indexes).await;
+        }
+        if self.random.chance(50) {
+            run(session, &format!("ANALYZE {name}")).await;
+        }
+        if self.random.chance(30) {
+            run(session, "CHECKPOINT").await;
+        }
+        self.tables.push(Table { name, columns });
+    }
+
+    async fn insert(&mut self, name: &str, columns: &[(String, Type)], key: Option<&[&str]>, session: &Session) {
+        let random = &mut self.random;
+        let domain = 3 + random.below(9);
+        let mut seen = std::collections::HashSet::new();
+        let mut rows = Vec::new();
+        for _ in 0..random.below(40) {
+            let is_key = |column: &str| key.is_some_and(|key| key.contains(&column));
+            let values: Vec<String> = columns
+                .iter()
+                .map(|(name, ty)| match random.chance(10) && !is_key(name) {
+                    true => "NULL".into(),
+                    false => ty.literal(random.below(domain)),
+                })
+                .collect();
+            let unique: Vec<&String> =
+                columns.iter().zip(&values).filter(|((name, _), _)| is_key(name)).map(|(_, value)| value).collect();
+            if key.is_none() || seen.insert(format!("{unique:?}")) {
+                rows.push(format!("({})", values.join(", ")));
+            }
+        }
+        if !rows.is_empty() {
+            run(session, &format!("INSERT INTO {name} VALUES {}", rows.join(", "))).await;
+        }
+    }
+
+    /// A column of one of the tables, with its qualifier.
+    fn column(&mut self, from: &[(String, usize)]) -> (String, Type) {
+        let (alias, table) = &from[self.random.below(from.len())];
+        let columns = &self.tables[*table].columns;
+        let (name, ty) = &columns[self.random.below(columns.len())];
+        (format!("{alias}.{name}"), *ty)
+    }
+
+    fn condition(&mut self, from: &[(String, usize)]) -> String {
+        let (column, ty) = self.column(from);
+        let mut value = || ty.literal(self.random.below(12));
+        let (a, b, c) = (value(), value(), value());
+        let operator = self.random.pick(&["=", "<", "<=", ">", ">=", "<>"]);
+        match self.random.below(12) {
+            0..=4 => format!("{column} {operator} {a}"),
+            5 => format!("{column} = {a}"),
+            6 if ty != Type::Boolean => format!("{column} BETWEEN {a} AND {b}"),
+            7 => format!("{column} IN ({a}, {b}, {c})"),
+            8 => format!("{column} IS NULL"),
+            9 => format!("{column} IS NOT NULL"),
+            10 if ty == Type::Text => format!("{column} LIKE 'a%'"),
+            10 => format!("NOT ({column} = {a})"),
+            _ => {
+                let other = self.condition(from);
+                let word = self.random.pick(&["OR", "AND"]);
+                format!("({column} {operator} {a} {word} {other})")
+            }
+        }
+    }
+
+    /// An equality of two columns of the same type, or none if there is none.
+    fn equality(&mut self, left: &[(String, usize)], right: &(String, usize)) -> Option<String> {
+        for _ in 0..20 {
+            let (a, ty) = self.column(left);
+            let (b, other) = self.column(std::slice::from_ref(right));
+            let numbers = [Type::BigInt, Type::Int];
+            let fits = ty == other || (numbers.contains(&ty) && numbers.contains(&other));
+            if fits && ty != Type::Boolean {
+                return Some(format!("{a} = {b}"));
+            }
+        }
+        None
+    }
+
+    fn query(&mut self) -> String {
+        let count = 1 + self.random.below(4);
+        let mut from: Vec<(String, usize)> = Vec::new();
+        let mut sql = String::new();
+        for i in 0..count {
+            let table = self.random.below(self.tables.len());
+            let next = (format!("x{i}"), table);
+            let source = self.source(&next);
+            if i == 0 {
+                sql = source;
+            } else {
+                let mut on = match self.equality(&from, &next) {
+                    Some(on) => on,
+                    None => "1 = 1".into(),
+                };
+                if self.random.chance(30)
+                    && let Some(more) = self.equality(&from, &next)
+                {
+                    on += &format!(" AND {more}");
+                }
+                let both: Vec<(String, usize)> = from.iter().cloned().chain([next.clone()]).collect();
+                if self.random.chance(25) {
+                    on += &format!(" AND {}", self.condition(&both));
+                }
+                let kind = self.random.pick(&["JOIN", "JOIN", "JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN"]);
+                sql += &format!(" {kind} {source} ON {on}");
+            }
+            from.push(next);
+        }
+        let mut filters = Vec::new();
+        for _ in 0..self.random.below(4) {
+            filters.push(self.condition(&from));
+        }
+        if self.random.chance(15) {
+            let table = self.random.below(self.tables.len());
+            let inner = ("s".to_string(), table);
+            if let Some(on) = self.equality(&from, &inner) {
+                let not = self.random.pick(&["", "NOT "]);
+                filters.push(format!("{not}EXISTS (SELECT 1 FROM {} s WHERE {on})", self.tables[table].name));
+            }
+        }
+        let filter = if filters.is_empty() { String::new() } else { format!(" WHERE {}", filters.join(" AND ")) };
+        let output = self.output(&from);
+        format!("SELECT {output} FROM {sql}{filter}")
+    }
+
+    /// A table, sometimes wrapped in a subquery that keeps its columns under their names.
+    fn source(&mut self, (alias, table): &(String, usize)) -> String {
+        let name = &self.tables[*table].name;
+        if !self.random.chance(15) {
+            return format!("{name} {alias}");
+        }
+        let columns: Vec<String> = self.tables[*table].columns.iter().rev().map(|(name, _)| name.clone()).collect();
+        let name = name.clone();
+        let inner = vec![("y".to_string(), *table)];
+        let filter = self.condition(&inner);
+        format!("(SELECT {} FROM {name} y WHERE {filter}) {alias}", columns.join(", "))
+    }
+
+    fn output(&mut self, from: &[(String, usize)]) -> String {
+        match self.random.below(6) {
+            0 => "count(*)".into(),
+            1 => {
+                let (a, _) = self.column(from);
+                let (b, _) = self.column(from);
+                format!("count({a}), min({b})")
+            }
+            2 => {
+                let (a, _) = self.column(from);
+                format!("DISTINCT {a}")
+            }
+            _ => {
+                let columns: Vec<String> = (0..1 + self.random.below(4))
+                    .map(|i| {
+                        let (column, ty) = self.column(from);
+                        match ty {
+                            Type::BigInt | Type::Int if self.random.chance(20) => format!("{column} + 1 AS o{i}"),
+                            _ => format!("{column} AS o{i}"),
+                        }
+                    })
+                    .collect();
+                columns.join(", ")
+            }
+        }
+    }
+}
+
+async fn run(session: &Session, sql: &str) {
+    if let Err(error) = session.execute(sql).await {
+        panic!("{sql}: {error}");
+    }
+}
+
+async fn run_all(session: &Session, statements: &[String]) {
+    for sql in statements {
+        run(session, sql).await;
+    }
+}
+
+fn options() -> Options {
+    let store =
+        keyaki_store::Options { buffer_bytes: 16 << 10, page_bytes: 4096, leaf_bytes: 32 << 10, ..Default::default() };
+    Options { store: Some(store), threads: Some(2), ..Options::default() }
+}
+
+async fn world(dir: &Path, seed: u64, queries: usize) -> (usize, usize) {
+    let database = Database::create(dir.join(format!("db{seed}")), options()).expect("a new database");
+    let session = database.session();
+    let mut world = World::create(seed, &session).await;
+    let (mut pipelines, mut total) = (0, 0);
+    for _ in 0..queries {
+        let sql = world.query();
+        let plans = compare(&session, &sql, false).await;
+        total += 1;
+        pipelines += usize::from(plans[2].contains("IndexPipelineExec"));
+    }
+    (pipelines, total)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_queries() {
+    let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
+    let (first, count, queries) = (number("SEED", 1), number("WORLDS", 8), number("QUERIES", 25));
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut pipelines, mut total) = (0, 0);
+    for seed in first..first + count {
+        let (with, all) = world(dir.path(), seed, queries as usize).await;
+        pipelines += with;
+        total += all;
+    }
+    println!("{pipelines} of {total} queries have pipelines in index mode");
+    assert!(pipelines * 3 > total, "only {pipelines} of {total} queries had pipelines");
+}
