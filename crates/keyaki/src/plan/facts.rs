@@ -126,13 +126,25 @@ impl Facts {
         rows *= self.composite_keys(inner);
         for predicate in graph.predicates.iter().filter(|p| !p.late && p.relations & !inner == 0) {
             if predicate.relations.count_ones() > 1 && predicate.equality.is_none() {
-                rows *= selectivity::of_join_condition(&predicate.expr);
+                rows *= self.join_condition(graph, &predicate.expr);
             }
         }
         for outer in members(set & graph.outers()) {
             rows *= self.outer_matches(graph, outer).max(1.0);
         }
         rows
+    }
+
+    /// The share of combinations of rows that pass a condition between relations, other than `a = b`: an equality with
+    /// casts or computations is taken for one of the columns in it.
+    fn join_condition(&self, graph: &Graph, condition: &Expr) -> f64 {
+        match graph.sides(condition) {
+            Some(_) => {
+                let columns = graph.columns_of(condition).into_iter();
+                1.0 / columns.map(|column| self.distinct(column)).fold(1.0, f64::max)
+            }
+            None => selectivity::of_join_condition(condition),
+        }
     }
 
     /// The product of the columns' distinct values makes a join along a key of several columns look too selective: it finds

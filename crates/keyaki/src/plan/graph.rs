@@ -93,8 +93,10 @@ impl Relation {
 pub(super) struct Predicate {
     pub expr: Expr,
     pub relations: Set,
-    /// `a = b` between two relations.
+    /// `a = b` between columns of two relations.
     pub equality: Option<(ColumnId, ColumnId)>,
+    /// `x = y` with expressions over these relations, which have none in common.
+    pub sides: Option<(Set, Set)>,
     /// To be evaluated after all joins.
     pub late: bool,
 }
@@ -175,6 +177,13 @@ impl Graph {
         let (Expr::Column(left), Expr::Column(right)) = (left.as_ref(), right.as_ref()) else { return None };
         let (left, right) = (self.column(left)?, self.column(right)?);
         (left.relation != right.relation).then_some((left, right))
+    }
+
+    /// The relations of the two sides of an equality, if they can be the keys of a hash join.
+    pub fn sides(&self, expr: &Expr) -> Option<(Set, Set)> {
+        let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = expr else { return None };
+        let (left, right) = (self.relations_of(left), self.relations_of(right));
+        (left != 0 && right != 0 && left & right == 0).then_some((left, right))
     }
 
     fn flatten(&mut self, plan: &LogicalPlan, name: Option<&str>, conjuncts: &mut Vec<Conjunct>) -> Result<Vec<Expr>> {
@@ -320,7 +329,8 @@ impl Graph {
             }
             let late = relations & outers != 0 || relations == 0 || has_subquery(&expr);
             let equality = if late { None } else { self.equality(&expr) };
-            let predicate = Predicate { expr, relations, equality, late };
+            let sides = if late { None } else { self.sides(&expr) };
+            let predicate = Predicate { expr, relations, equality, sides, late };
             if !self.predicates.iter().any(|known| known.expr == predicate.expr) {
                 self.predicates.push(predicate);
             }

@@ -33,6 +33,7 @@ mod facts;
 mod graph;
 mod node;
 mod planner;
+mod pushdown;
 pub(crate) mod ranges;
 mod rewrite;
 mod search;
@@ -52,7 +53,8 @@ pub(crate) struct PlanContext {
     pub pipeline_memory_bytes: usize,
 }
 
-/// Adds Keyaki's planning to a session's state. Overrides its query planner.
-pub(crate) fn register(builder: SessionStateBuilder, context: PlanContext) -> SessionStateBuilder {
-    builder.with_query_planner(Arc::new(planner::KeyakiPlanner { context }))
+/// Adds Keyaki's planning to a session's state: overrides its query planner and some physical optimizer rules.
+pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext) -> SessionStateBuilder {
+    let rules = pushdown::guarded(builder.physical_optimizers().take());
+    builder.with_physical_optimizer_rules(rules).with_query_planner(Arc::new(planner::KeyakiPlanner { context }))
 }

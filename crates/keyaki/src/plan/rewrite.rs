@@ -129,7 +129,7 @@ impl Builder<'_> {
             Node::Hash { left, right, outer } => {
                 let (l, r) = (self.found.plans[*left].set, self.found.plans[*right].set);
                 let conditions = if *outer { self.outer_conditions(r) } else { self.conditions(l, r) };
-                let (on, filter) = self.keys(l, conditions);
+                let (on, filter) = self.keys(l, r, conditions);
                 let kind = if *outer { JoinType::Left } else { JoinType::Inner };
                 let (left, right) = (Arc::new(self.build(*left)?), Arc::new(self.build(*right)?));
                 let filter = conjunction(filter);
@@ -154,16 +154,18 @@ impl Builder<'_> {
         on.filter(|expr| self.graph.relations_of(expr) != supplied).cloned().collect()
     }
 
-    /// Splits conditions into pairs of equal columns (left, right) and the rest.
-    fn keys(&self, left: Set, conditions: Vec<Expr>) -> (Vec<(Expr, Expr)>, Vec<Expr>) {
+    /// Splits conditions into pairs of equal expressions (left, right) and the rest.
+    fn keys(&self, left: Set, right: Set, conditions: Vec<Expr>) -> (Vec<(Expr, Expr)>, Vec<Expr>) {
         let (mut on, mut filter) = (Vec::new(), Vec::new());
         for condition in conditions {
-            match self.graph.equality(&condition) {
-                Some((a, b)) => {
-                    let (a, b) = if left & (1 << a.relation) != 0 { (a, b) } else { (b, a) };
-                    on.push((Expr::Column(self.graph.canonical(a)), Expr::Column(self.graph.canonical(b))));
+            match (self.graph.sides(&condition), condition) {
+                (Some((x, y)), Expr::BinaryExpr(equality)) if x & !left == 0 && y & !right == 0 => {
+                    on.push((*equality.left, *equality.right));
                 }
-                None => filter.push(condition),
+                (Some((x, y)), Expr::BinaryExpr(equality)) if x & !right == 0 && y & !left == 0 => {
+                    on.push((*equality.right, *equality.left));
+                }
+                (_, condition) => filter.push(condition),
             }
         }
         (on, filter)

@@ -348,14 +348,11 @@ impl<'a> Search<'a> {
     }
 
     fn has_equality(&self, a: Set, b: Set) -> bool {
-        let links = |(x, y): (ColumnId, ColumnId)| {
-            let pair = bit(x.relation) | bit(y.relation);
-            pair & !(a | b) == 0 && pair & a != 0 && pair & b != 0
-        };
-        let predicates = self.graph.predicates.iter().filter_map(|p| p.equality);
+        let links = |(x, y): (Set, Set)| (x & !a == 0 && y & !b == 0) || (x & !b == 0 && y & !a == 0);
+        let predicates = self.graph.predicates.iter().filter_map(|p| p.sides);
         let outers = members((a | b) & self.graph.outers());
         let on = outers.flat_map(|outer| self.graph.relations[outer].outer.iter().flatten());
-        predicates.chain(on.filter_map(|expr| self.graph.equality(expr))).any(links)
+        predicates.chain(on.filter_map(|expr| self.graph.sides(expr))).any(links)
     }
 
     /// Extends a pipeline by a relation, by way of each of its trees that can be looked up.

@@ -1,7 +1,6 @@
 //! Index pipelines give what scans and hash joins give: random schemas, data and queries, and TPC-H, in all modes.
 
 mod random;
-mod tpch;
 
 use arrow::array::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -61,10 +60,26 @@ async fn compare(session: &Session, sql: &str, ordered: bool) -> Vec<String> {
             // Whether a query fails may depend on the plan; how it says so certainly does.
             Some(Err(_)) if found.is_err() => {}
             Some(expected) => {
+                if expected != &found {
+                    dump(session).await;
+                }
                 assert_eq!(expected, &found, "{mode:?} differs\n{sql}\n{plan}");
             }
         }
         plans.push(plan);
     }
     plans
+}
+
+/// Shows all tables, for whoever looks into a failure.
+async fn dump(session: &Session) {
+    for table in session.database().tables() {
+        println!("{}", table.sql);
+        for row in rows(session, &format!("SELECT * FROM {}", table.name)).await.expect("rows") {
+            println!("    {row}");
+        }
+    }
+    for index in session.database().indexes() {
+        println!("{}", index.sql);
+    }
 }

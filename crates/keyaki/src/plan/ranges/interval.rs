@@ -156,6 +156,16 @@ impl Set {
         Set { intervals }
     }
 
+    /// The set for a domain without `least`, which no value is below, and which is not in the set.
+    pub fn unbounded_above(mut self, least: &Value) -> Set {
+        if let Some(first) = self.intervals.first_mut()
+            && first.low == Bound::Excluded(least.clone())
+        {
+            first.low = Bound::Unbounded;
+        }
+        self
+    }
+
     /// Everything that is not in the set.
     pub fn complement(&self) -> Set {
         let mut intervals = Vec::new();

@@ -7,7 +7,7 @@
 
 use std::ops::Bound;
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::ArrayRef;
 use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::Expr;
 use keyaki_store::{ColumnType, KeyCodec, KeyRange, Schema, successor};
@@ -100,11 +100,8 @@ fn column_set(
         set = set.intersect(&constraint.set);
     }
     if !definition.nullable {
-        set = set.intersect(&constraint::not_null(&domain));
-        // Where no row has null, "not null" bounds nothing.
-        if set == constraint::not_null(&domain) {
-            set = Set::all();
-        }
+        // Keys of such a column have no place for null: below every value is no bound.
+        set = set.intersect(&constraint::not_null(&domain)).unbounded_above(&domain.null());
     }
     (set, used)
 }
@@ -133,7 +130,6 @@ fn encode(schema: &Schema, prefixes: &[Vec<ArrayRef>], last: Option<&Set>) -> Ve
     };
     let mut ranges = Vec::new();
     for prefix in prefixes {
-        let nullable = schema.columns()[prefix.len()..].first().is_some_and(|column| column.nullable);
         let all = KeyRange::prefix(bytes(prefix));
         let Some(set) = last else {
             ranges.push(all);
@@ -147,8 +143,6 @@ fn encode(schema: &Schema, prefixes: &[Vec<ArrayRef>], last: Option<&Set>) -> Ve
             };
             let start = match &interval.low {
                 Bound::Unbounded => all.start.clone(),
-                // The key of a column that is never null cannot say null: what is above null is all.
-                Bound::Excluded(value) if value.array.is_null(0) && !nullable => all.start.clone(),
                 Bound::Included(value) => Bound::Included(extended(&value.array)),
                 Bound::Excluded(value) => match successor(&extended(&value.array)) {
                     Some(start) => Bound::Included(start),

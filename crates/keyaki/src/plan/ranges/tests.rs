@@ -97,6 +97,7 @@ fn filter(types: Vec<ColumnType>) -> impl Strategy<Value = Expr> {
 #[derive(Debug, Clone)]
 struct Case {
     types: Vec<ColumnType>,
+    nullable: Vec<bool>,
     rows: Vec<Vec<u8>>,
     filters: Vec<Expr>,
 }
@@ -107,17 +108,22 @@ fn cases() -> impl Strategy<Value = Case> {
         let width = types.len();
         (
             Just(types.clone()),
+            prop::collection::vec(any::<bool>(), width),
             prop::collection::vec(prop::collection::vec(0u8..9, width), 1..40),
             prop::collection::vec(filter(types), 1..4),
         )
-            .prop_map(|(types, rows, filters)| Case { types, rows, filters })
+            .prop_map(|(types, nullable, rows, filters)| Case { types, nullable, rows, filters })
     })
 }
 
-fn schema(types: &[ColumnType]) -> Schema {
-    let columns = types.iter().enumerate();
-    let columns = columns.map(|(i, &ty)| Column { name: format!("c{i}"), ty, nullable: true }).collect();
+fn schema(types: &[ColumnType], nullable: &[bool]) -> Schema {
+    let columns = types.iter().zip(nullable).enumerate();
+    let columns = columns.map(|(i, (&ty, &nullable))| Column { name: format!("c{i}"), ty, nullable }).collect();
     Schema::new(columns, types.len())
+}
+
+fn nullable(types: &[ColumnType]) -> Schema {
+    schema(types, &vec![true; types.len()])
 }
 
 fn ranges_of(schema: &Schema, filters: &[Expr]) -> Ranges {
@@ -139,9 +145,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
     #[test]
     fn ranges_hold_the_rows_that_pass(case in cases()) {
-        let schema = schema(&case.types);
+        let schema = schema(&case.types, &case.nullable);
         let columns: Vec<ArrayRef> = (0..case.types.len())
-            .map(|c| ScalarValue::iter_to_array(case.rows.iter().map(|row| scalar(case.types[c], row[c]))).unwrap())
+            .map(|c| {
+                let value = |row: &Vec<u8>| scalar(case.types[c], row[c].max(u8::from(!case.nullable[c])));
+                ScalarValue::iter_to_array(case.rows.iter().map(value)).unwrap()
+            })
             .collect();
         let batch = RecordBatch::try_new(schema.arrow().clone(), columns.clone()).unwrap();
         let context = SessionContext::new();
@@ -176,7 +185,7 @@ proptest! {
 
 #[test]
 fn equality_prefix_then_a_range() {
-    let schema = schema(&[ColumnType::Int64, ColumnType::Date, ColumnType::Int32]);
+    let schema = nullable(&[ColumnType::Int64, ColumnType::Date, ColumnType::Int32]);
     let filters = [
         col("c1").gt_eq(lit(ScalarValue::Date32(Some(3)))),
         col("c0").in_list(vec![lit(5i64), lit(2i64)], false),
@@ -190,7 +199,7 @@ fn equality_prefix_then_a_range() {
 
 #[test]
 fn what_cannot_be_is_no_range() {
-    let schema = schema(&[ColumnType::Int32]);
+    let schema = nullable(&[ColumnType::Int32]);
     let beyond = cast(col("c0"), DataType::Int64).eq(lit(5_000_000_000i64));
     assert!(ranges_of(&schema, &[beyond]).ranges.is_empty());
     let contradiction = [col("c0").gt(lit(5i32)), col("c0").lt(lit(3i32))];
@@ -201,7 +210,7 @@ fn what_cannot_be_is_no_range() {
 
 #[test]
 fn what_is_not_understood_is_not_used() {
-    let schema = schema(&[ColumnType::Int64]);
+    let schema = nullable(&[ColumnType::Int64]);
     let lossy = cast(col("c0"), DataType::Float64).lt(lit(5.0f64));
     let computed = (col("c0") + lit(1i64)).eq(lit(5i64));
     let other = col("c0").eq(col("x"));
@@ -211,7 +220,7 @@ fn what_is_not_understood_is_not_used() {
 
 #[test]
 fn huge_lists_become_one_range() {
-    let schema = schema(&[ColumnType::Int64]);
+    let schema = nullable(&[ColumnType::Int64]);
     let list = col("c0").in_list((0..10_000i64).map(|v| lit(v * 2)).collect(), false);
     let found = ranges_of(&schema, &[list]);
     assert_eq!((found.ranges.len(), found.answered), (1, vec![false]));
