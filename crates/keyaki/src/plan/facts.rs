@@ -76,7 +76,7 @@ impl Tree {
 }
 
 /// The relation's own filters.
-pub(super) fn local_filters<'g>(graph: &'g Graph, relation: usize) -> Vec<(usize, &'g Expr)> {
+pub(super) fn local_filters(graph: &Graph, relation: usize) -> Vec<(usize, &Expr)> {
     let own = bit(relation);
     match &graph.relations[relation].outer {
         None => {

@@ -32,7 +32,7 @@ fn scalar(ty: ColumnType, n: u8) -> ScalarValue {
         ColumnType::Text => {
             ScalarValue::Utf8View(some.then(|| ["", "a", "ab", "abc", "b", "ba", "é"][n as usize % 7].into()))
         }
-        ColumnType::Boolean => ScalarValue::Boolean(some.then_some(n % 2 == 0)),
+        ColumnType::Boolean => ScalarValue::Boolean(some.then_some(n.is_multiple_of(2))),
         ColumnType::Date => ScalarValue::Date32(some.then_some(v as i32)),
         ColumnType::Timestamp { .. } => ScalarValue::TimestampMicrosecond(some.then_some(v * 43_200_000_000), None),
         ColumnType::Decimal { .. } => ScalarValue::Decimal128(some.then_some(i128::from(v) * 50), 10, 2),
@@ -70,7 +70,7 @@ fn condition(types: Vec<ColumnType>) -> impl Strategy<Value = Expr> {
             0..=3 => binary_expr(subject, operators[n[1] as usize % 6], value(0)),
             4 => binary_expr(value(0), operators[n[1] as usize % 6], subject),
             5 => subject.between(value(0), value(1)),
-            6 => subject.in_list(vec![value(0), value(1), value(2)], n[0] % 2 == 0),
+            6 => subject.in_list(vec![value(0), value(1), value(2)], n[0].is_multiple_of(2)),
             7 => name.is_null(),
             8 => name.is_not_null(),
             _ if ty == ColumnType::Text => {
