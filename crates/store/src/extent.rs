@@ -124,10 +124,10 @@ impl ExtentWriter {
         self.codecs.key.encode(keys, row, &mut first);
         let fence = if self.pending.is_empty() { Vec::new() } else { separator(&self.last_key, &first) };
         if filtered {
-            let mut key = Vec::new();
+            let (encoder, mut key) = (self.codecs.key.encoder(keys), Vec::new());
             for row in row..row + page.rows {
                 key.clear();
-                self.codecs.key.encode(keys, row, &mut key);
+                encoder.encode(row, &mut key);
                 self.key_hashes.push(xxhash_rust::xxh3::xxh3_64(&key));
             }
         }

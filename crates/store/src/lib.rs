@@ -36,7 +36,7 @@ mod write;
 
 pub use cache::{Cache, Priority};
 pub use chunk::{Chunk, Segment};
-pub use codec::{ColumnBuilder, KeyCodec, Page, PageKind, PageRef, RowCodec};
+pub use codec::{ColumnBuilder, KeyCodec, KeyEncoder, Page, PageKind, PageRef, RowCodec, RowEncoder};
 /// For `examples/codec_bench.rs`, which measures pages without a store.
 #[doc(hidden)]
 pub use codec::{PageWriter, seal};

@@ -75,13 +75,13 @@ impl WriteBatch {
     pub fn insert(&mut self, tree: TreeId, schema: &Schema, rows: &RecordBatch) -> Result<()> {
         check_columns(schema, rows.columns(), schema.columns().len())?;
         let codecs = self.codecs(tree, schema);
-        let keys = &rows.columns()[..schema.key_columns()];
+        let (keys, values) = (codecs.key.encoder(rows.columns()), codecs.row.encoder(rows.columns()));
         let (mut key, mut value) = (Vec::new(), Vec::new());
         for row in 0..rows.num_rows() {
             key.clear();
             value.clear();
-            codecs.key.encode(keys, row, &mut key);
-            codecs.row.encode(rows.columns(), row, &mut value);
+            keys.encode(row, &mut key);
+            values.encode(row, &mut value);
             self.insert_raw(tree, &key, &value);
         }
         Ok(())
@@ -94,10 +94,11 @@ impl WriteBatch {
     pub fn delete(&mut self, tree: TreeId, schema: &Schema, keys: &RecordBatch) -> Result<()> {
         check_columns(schema, keys.columns(), schema.key_columns())?;
         let codecs = self.codecs(tree, schema);
+        let encoder = codecs.key.encoder(keys.columns());
         let mut key = Vec::new();
         for row in 0..keys.num_rows() {
             key.clear();
-            codecs.key.encode(&keys.columns()[..schema.key_columns()], row, &mut key);
+            encoder.encode(row, &mut key);
             self.delete_raw(tree, &key);
         }
         Ok(())
@@ -262,12 +263,12 @@ impl BulkWriter {
 
     /// The last row's key, if every row is above its predecessor.
     fn check_order(&self, rows: &RecordBatch) -> Result<Vec<u8>> {
-        let keys = &rows.columns()[..self.codecs.schema.key_columns()];
+        let keys = self.codecs.key.encoder(rows.columns());
         let mut last = self.last_key.clone();
         let mut key = Vec::new();
         for row in 0..rows.num_rows() {
             key.clear();
-            self.codecs.key.encode(keys, row, &mut key);
+            keys.encode(row, &mut key);
             match &mut last {
                 Some(last) if *last >= key => {
                     return Err(Error::Order { row: self.rows + row as u64, duplicate: *last == key });

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use arrow_array::ArrayRef;
 
 use super::ColumnBuilder;
-use super::scalar::{Scalar, check_arrays, fixed_len, scalar_at};
+use super::scalar::{Scalar, Values, check_arrays, fixed_len, scalar_at};
 use crate::{Column, ColumnType, Error, Result, Schema};
 
 /// Encodes and decodes the key columns of one schema. The encoding of the first n columns is a prefix of the encoding of
@@ -56,16 +56,26 @@ impl KeyCodec {
         }
     }
 
+    /// For the keys of many rows of the same arrays; see [`KeyCodec::encode`].
+    ///
+    /// # Panics
+    /// If an array has another type.
+    pub fn encoder<'a>(&'a self, columns: &'a [ArrayRef]) -> KeyEncoder<'a> {
+        let values = |(column, array): (&'a Column, &'a ArrayRef)| (column, Values::new(array, column.ty));
+        KeyEncoder { columns: self.columns.iter().zip(columns).map(values).collect() }
+    }
+
     /// Encodes many rows at once: all encodings, one after another, and where each starts (and the last one ends).
     ///
     /// # Panics
     /// As [`KeyCodec::encode`].
     pub fn encode_batch(&self, columns: &[ArrayRef], rows: Range<usize>) -> (Vec<u8>, Vec<usize>) {
+        let encoder = self.encoder(columns);
         let mut out = Vec::with_capacity(rows.len() * self.len_estimate(columns));
         let mut offsets = Vec::with_capacity(rows.len() + 1);
         offsets.push(0);
         for row in rows {
-            self.encode(columns, row, &mut out);
+            encoder.encode(row, &mut out);
             offsets.push(out.len());
         }
         (out, offsets)
@@ -108,6 +118,24 @@ impl KeyCodec {
     }
 }
 
+/// Encodes the keys of rows of some arrays; made by [`KeyCodec::encoder`].
+#[derive(Debug)]
+pub struct KeyEncoder<'a> {
+    columns: Vec<(&'a Column, Values<'a>)>,
+}
+
+impl KeyEncoder<'_> {
+    /// Appends the encoding of row `row` to `out`.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn encode(&self, row: usize, out: &mut Vec<u8>) {
+        for (column, values) in &self.columns {
+            put_key(column, values.get(row), out);
+        }
+    }
+}
+
 fn invalid(key: &[u8]) -> Error {
     Error::Invalid(format!("not an encoded key of this tree: {:02x?}", &key[..key.len().min(64)]))
 }
@@ -120,9 +148,13 @@ pub(crate) fn put_key(column: &Column, value: Scalar<'_>, out: &mut Vec<u8>) {
     match value {
         Scalar::Null => (),
         Scalar::Word(word) => {
-            let len = fixed_len(column.ty).unwrap_or(8);
             let ordered = ordered_word(column.ty, word);
-            out.extend_from_slice(&ordered.to_be_bytes()[8 - len..]);
+            match fixed_len(column.ty) {
+                Some(1) => out.push(ordered as u8),
+                Some(2) => out.extend_from_slice(&(ordered as u16).to_be_bytes()),
+                Some(4) => out.extend_from_slice(&(ordered as u32).to_be_bytes()),
+                _ => out.extend_from_slice(&ordered.to_be_bytes()),
+            }
         }
         Scalar::Wide(wide) => out.extend_from_slice(&ordered_wide(wide).to_be_bytes()),
         Scalar::Bytes(head, tail) => {

@@ -22,8 +22,8 @@ mod varint;
 mod views;
 
 pub use builder::ColumnBuilder;
-pub use key::KeyCodec;
+pub use key::{KeyCodec, KeyEncoder};
 pub use page::{
     IndexEntry, MessageKind, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, seal,
 };
-pub use row::RowCodec;
+pub use row::{RowCodec, RowEncoder};

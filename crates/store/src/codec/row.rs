@@ -15,7 +15,7 @@ use std::sync::Arc;
 use arrow_array::ArrayRef;
 
 use super::ColumnBuilder;
-use super::scalar::{Scalar, check_arrays, fixed_len, scalar_at};
+use super::scalar::{Scalar, Values, check_arrays, fixed_len, scalar_at};
 use super::varint::{Reader, put_varint};
 use crate::{Column, ColumnType, Error, Result, Schema};
 
@@ -77,6 +77,15 @@ impl RowCodec {
     pub fn encode(&self, columns: &[ArrayRef], row: usize, out: &mut Vec<u8>) {
         let scalar = |i: usize| scalar_at(&columns[i], self.columns[i].ty, row);
         put_row(&self.columns, self.key_columns, scalar, out);
+    }
+
+    /// For many rows of the same arrays; see [`RowCodec::encode`].
+    ///
+    /// # Panics
+    /// If an array has another type.
+    pub fn encoder<'a>(&'a self, columns: &'a [ArrayRef]) -> RowEncoder<'a> {
+        let values = |(column, array): (&'a Column, &'a ArrayRef)| Values::new(array, column.ty);
+        RowEncoder { codec: self, values: self.columns.iter().zip(columns).map(values).collect() }
     }
 
     /// Decodes column `column` (index into the schema; not a key column) of `value` and appends it.
@@ -155,6 +164,24 @@ impl RowCodec {
     }
 }
 
+/// Encodes rows of some arrays; made by [`RowCodec::encoder`].
+#[derive(Debug)]
+pub struct RowEncoder<'a> {
+    codec: &'a RowCodec,
+    /// Of all columns of the schema.
+    values: Vec<Values<'a>>,
+}
+
+impl RowEncoder<'_> {
+    /// Appends the encoding of row `row` to `out`.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn encode(&self, row: usize, out: &mut Vec<u8>) {
+        put_row(&self.codec.columns, self.codec.key_columns, |i| self.values[i].get(row), out);
+    }
+}
+
 /// Appends the encoding of the columns from `key_columns` on, whose values `scalar` gives. A null in a column that is not
 /// nullable becomes zero or empty.
 pub(crate) fn put_row<'a>(
@@ -184,7 +211,10 @@ pub(crate) fn put_row<'a>(
                 }
                 out.resize(out.len() + len.unwrap_or(0), 0);
             }
-            (Scalar::Word(word), Some(len)) => out.extend_from_slice(&word.to_le_bytes()[..len]),
+            (Scalar::Word(word), Some(1)) => out.push(word as u8),
+            (Scalar::Word(word), Some(2)) => out.extend_from_slice(&(word as u16).to_le_bytes()),
+            (Scalar::Word(word), Some(4)) => out.extend_from_slice(&(word as u32).to_le_bytes()),
+            (Scalar::Word(word), Some(_)) => out.extend_from_slice(&word.to_le_bytes()),
             (Scalar::Wide(wide), Some(_)) => out.extend_from_slice(&wide.to_le_bytes()),
             _ => (),
         }

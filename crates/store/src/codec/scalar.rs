@@ -5,7 +5,8 @@ use arrow_array::types::{
     Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
     TimestampMicrosecondType,
 };
-use arrow_array::{Array, ArrayRef};
+use arrow_array::{Array, ArrayRef, BinaryViewArray, StringViewArray};
+use arrow_buffer::{BooleanBuffer, NullBuffer};
 
 use crate::{Column, ColumnType, Error, Result};
 
@@ -33,28 +34,78 @@ pub(crate) fn fixed_len(ty: ColumnType) -> Option<usize> {
     }
 }
 
+/// An array whose type was looked at once, for access row by row.
+#[derive(Debug)]
+pub(crate) struct Values<'a> {
+    nulls: Option<&'a NullBuffer>,
+    typed: Typed<'a>,
+}
+
+#[derive(Debug)]
+enum Typed<'a> {
+    Boolean(&'a BooleanBuffer),
+    Int8(&'a [i8]),
+    Int16(&'a [i16]),
+    Int32(&'a [i32]),
+    Int64(&'a [i64]),
+    Float32(&'a [f32]),
+    Float64(&'a [f64]),
+    Decimal(&'a [i128]),
+    Text(&'a StringViewArray),
+    Bytes(&'a BinaryViewArray),
+}
+
+impl<'a> Values<'a> {
+    /// # Panics
+    /// If `array` has not the Arrow type of `ty`.
+    pub(crate) fn new(array: &'a ArrayRef, ty: ColumnType) -> Self {
+        let typed = match ty {
+            ColumnType::Boolean => Typed::Boolean(array.as_boolean().values()),
+            ColumnType::Int8 => Typed::Int8(array.as_primitive::<Int8Type>().values()),
+            ColumnType::Int16 => Typed::Int16(array.as_primitive::<Int16Type>().values()),
+            ColumnType::Int32 => Typed::Int32(array.as_primitive::<Int32Type>().values()),
+            ColumnType::Date => Typed::Int32(array.as_primitive::<Date32Type>().values()),
+            ColumnType::Int64 => Typed::Int64(array.as_primitive::<Int64Type>().values()),
+            ColumnType::Timestamp { .. } => Typed::Int64(array.as_primitive::<TimestampMicrosecondType>().values()),
+            ColumnType::Float32 => Typed::Float32(array.as_primitive::<Float32Type>().values()),
+            ColumnType::Float64 => Typed::Float64(array.as_primitive::<Float64Type>().values()),
+            ColumnType::Decimal { .. } => Typed::Decimal(array.as_primitive::<Decimal128Type>().values()),
+            ColumnType::Text => Typed::Text(array.as_string_view()),
+            ColumnType::Bytes => Typed::Bytes(array.as_binary_view()),
+        };
+        Values { nulls: array.nulls(), typed }
+    }
+
+    /// Row `row`.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    #[inline]
+    pub(crate) fn get(&self, row: usize) -> Scalar<'a> {
+        if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
+            return Scalar::Null;
+        }
+        match self.typed {
+            Typed::Boolean(values) => Scalar::Word(values.value(row).into()),
+            Typed::Int8(values) => Scalar::Word(values[row].into()),
+            Typed::Int16(values) => Scalar::Word(values[row].into()),
+            Typed::Int32(values) => Scalar::Word(values[row].into()),
+            Typed::Int64(values) => Scalar::Word(values[row]),
+            Typed::Float32(values) => Scalar::Word((values[row].to_bits() as i32).into()),
+            Typed::Float64(values) => Scalar::Word(values[row].to_bits() as i64),
+            Typed::Decimal(values) => Scalar::Wide(values[row]),
+            Typed::Text(values) => Scalar::Bytes(values.value(row).as_bytes(), &[]),
+            Typed::Bytes(values) => Scalar::Bytes(values.value(row), &[]),
+        }
+    }
+}
+
 /// Row `row` of `array`.
 ///
 /// # Panics
 /// If `array` has not the Arrow type of `ty` or too few rows.
 pub(crate) fn scalar_at(array: &ArrayRef, ty: ColumnType, row: usize) -> Scalar<'_> {
-    if array.is_null(row) {
-        return Scalar::Null;
-    }
-    match ty {
-        ColumnType::Boolean => Scalar::Word(array.as_boolean().value(row).into()),
-        ColumnType::Int8 => Scalar::Word(array.as_primitive::<Int8Type>().value(row).into()),
-        ColumnType::Int16 => Scalar::Word(array.as_primitive::<Int16Type>().value(row).into()),
-        ColumnType::Int32 => Scalar::Word(array.as_primitive::<Int32Type>().value(row).into()),
-        ColumnType::Date => Scalar::Word(array.as_primitive::<Date32Type>().value(row).into()),
-        ColumnType::Int64 => Scalar::Word(array.as_primitive::<Int64Type>().value(row)),
-        ColumnType::Timestamp { .. } => Scalar::Word(array.as_primitive::<TimestampMicrosecondType>().value(row)),
-        ColumnType::Float32 => Scalar::Word((array.as_primitive::<Float32Type>().value(row).to_bits() as i32).into()),
-        ColumnType::Float64 => Scalar::Word(array.as_primitive::<Float64Type>().value(row).to_bits() as i64),
-        ColumnType::Decimal { .. } => Scalar::Wide(array.as_primitive::<Decimal128Type>().value(row)),
-        ColumnType::Text => Scalar::Bytes(array.as_string_view().value(row).as_bytes(), &[]),
-        ColumnType::Bytes => Scalar::Bytes(array.as_binary_view().value(row), &[]),
-    }
+    Values::new(array, ty).get(row)
 }
 
 /// Checks that arrays are what the columns say: type, and no null in a column that has none.

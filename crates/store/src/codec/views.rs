@@ -42,9 +42,9 @@ impl ViewBuilder {
         self.views.resize(self.views.len() + count, 0);
     }
 
-    /// Appends a view that [`store`](Self::store) or [`inline`] made since the last [`finish`](Self::finish).
-    pub(crate) fn push_view(&mut self, view: u128) {
-        self.views.push(view);
+    /// Appends views that [`store`](Self::store) made since the last [`finish`](Self::finish).
+    pub(crate) fn extend_views(&mut self, views: impl Iterator<Item = u128>) {
+        self.views.extend(views);
     }
 
     /// A view of the value `head` followed by `tail`, which is copied into the buffer if it is long.

@@ -30,6 +30,9 @@ impl Column {
         let ty = builder.column_type();
         match (&self.data, &mut builder.values) {
             (Data::Ints(ints), Values::Boolean(out)) => {
+                if let Some(bits) = ints.as_bitmap().and_then(|at| bytes.get(at..)) {
+                    return out.append_packed_range(rows, bits);
+                }
                 ints.blocks(bytes, rows, |block| block.iter().for_each(|&word| out.append(word != 0)));
             }
             (Data::Ints(ints), Values::Int8(out)) => extend(ints, bytes, rows, out, |word| word as i8),
@@ -132,9 +135,7 @@ fn append_views(column: &BytesColumn, bytes: &[u8], count: usize, rows: Range<us
     while first < rows.end {
         let block = &mut block[..(rows.end - first).min(128)];
         codes.unpack(bytes, first, block);
-        for &code in block.iter() {
-            out.push_view(views[codes.clamp(code)]);
-        }
+        out.extend_views(block.iter().map(|&code| views[codes.clamp(code)]));
         first += block.len();
     }
 }

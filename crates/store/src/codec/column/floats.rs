@@ -10,8 +10,10 @@ const POWERS: [f64; 15] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e1
 /// Number of exponents that there are.
 pub(crate) const EXPONENTS: u8 = POWERS.len() as u8;
 
-/// Number of integers below which `f64` keeps every one.
-const EXACT: f64 = (1u64 << 53) as f64;
+/// Below this, adding and subtracting [`ROUND`] rounds to an integer.
+const EXACT: f64 = (1u64 << 51) as f64;
+/// Has no room for a fraction in its mantissa, nor has what it is added to.
+const ROUND: f64 = (3u64 << 51) as f64;
 
 /// `10^exponent`.
 pub(crate) fn power(exponent: u8) -> f64 {
@@ -30,8 +32,8 @@ pub(crate) fn bits_of_scaled(n: i64, power: f64, single: bool) -> i64 {
 fn scaled_of_bits(bits: i64, power: f64, single: bool) -> Option<i64> {
     let value = if single { f32::from_bits(bits as u32).into() } else { f64::from_bits(bits as u64) };
     let scaled = value * power;
-    // Rounds to the nearest integer; what is no such number fails the comparison below.
-    let n = if scaled.abs() < EXACT { scaled.round_ties_even() as i64 } else { return None };
+    // What is no such number (NaN neither) fails here or at the comparison below.
+    let n = if scaled.abs() < EXACT { (scaled + ROUND - ROUND) as i64 } else { return None };
     (bits_of_scaled(n, power, single) == bits).then_some(n)
 }
 

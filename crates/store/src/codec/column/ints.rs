@@ -10,6 +10,7 @@
 //! Widths and shift are one byte each, base and slope zigzag varints, the table length a varint. All arithmetic wraps at
 //! 64 bits, so that no input needs special care. Codes above the table's end stand for its last entry.
 
+use std::hint::select_unpredictable;
 use std::ops::Range;
 
 use crate::codec::bits::{self, pack, packed_len, width_of};
@@ -24,6 +25,8 @@ const DICTIONARY: u8 = 3;
 const TABLE_MAX: usize = 1024;
 /// Values unpacked at a time.
 const BLOCK: usize = 128;
+/// So few values are not worth the blocks.
+const FEW: usize = 12;
 const SLOPE_SHIFT_MAX: u32 = 20;
 
 /// Where the parts of a sequence are in a page. Offsets count from the page's start.
@@ -98,28 +101,43 @@ impl Ints {
         }
     }
 
-    /// The first of `rows` whose value is not `below`, if all that are come before all that are not (else any of them).
+    /// The rows whose values are neither below nor above; see [`equal_range`].
     #[inline]
-    pub(crate) fn partition_point(&self, bytes: &[u8], rows: Range<usize>, below: impl Fn(i64) -> bool) -> usize {
+    pub(crate) fn equal_range(
+        &self,
+        bytes: &[u8],
+        rows: Range<usize>,
+        below: impl Fn(i64) -> bool,
+        above: impl Fn(i64) -> bool,
+    ) -> Range<usize> {
         match self.scheme {
-            Scheme::Constant => {
-                if below(self.base) {
-                    rows.end
-                } else {
-                    rows.start
-                }
-            }
             Scheme::Packed => {
                 let get = |i| self.base.wrapping_add(self.bits(bytes, i) as i64);
-                partition_point(rows, |i| below(get(i)))
+                equal_range(rows, get, below, above)
             }
-            _ => partition_point(rows, |i| below(self.get(bytes, i))),
+            Scheme::Linear { slope, shift } => {
+                let get = |i| line(slope, shift, i).wrapping_add(self.bits(bytes, i) as i64).wrapping_add(self.base);
+                equal_range(rows, get, below, above)
+            }
+            _ => equal_range(rows, |i| self.get(bytes, i), below, above),
         }
+    }
+
+    /// Where the values are, if they are the bits of a bitmap.
+    pub(crate) fn as_bitmap(&self) -> Option<usize> {
+        (matches!(self.scheme, Scheme::Packed) && self.base == 0 && self.width == 1).then_some(self.data as usize)
     }
 
     /// Gives the values of `rows`, a block at a time, to `take`.
     #[inline]
     pub(crate) fn blocks(&self, bytes: &[u8], rows: Range<usize>, mut take: impl FnMut(&[i64])) {
+        if rows.len() <= FEW {
+            let mut values = [0; FEW];
+            for (value, row) in values.iter_mut().zip(rows.clone()) {
+                *value = self.get(bytes, row);
+            }
+            return take(&values[..rows.len()]);
+        }
         let mut raw = [0u64; BLOCK];
         let mut values = [self.base; BLOCK];
         let mut first = rows.start;
@@ -160,20 +178,39 @@ fn read_width(reader: &mut Reader<'_>) -> Option<u8> {
     reader.u8().filter(|&width| width <= 64)
 }
 
-/// The first of `rows` that is not `below`, by binary search.
+/// The first of `rows` that is not `below`, by binary search (without branches that depend on the values: those would be
+/// mispredicted half the time).
 #[inline]
 pub(crate) fn partition_point(rows: Range<usize>, below: impl Fn(usize) -> bool) -> usize {
     let (mut first, mut len) = (rows.start, rows.end.saturating_sub(rows.start));
-    while len > 0 {
-        let half = len / 2;
-        if below(first + half) {
-            first += half + 1;
-            len -= half + 1;
-        } else {
-            len = half;
-        }
+    if len == 0 {
+        return first;
     }
-    first
+    while len > 1 {
+        let half = len / 2;
+        first = select_unpredictable(below(first + half - 1), first + half, first);
+        len -= half;
+    }
+    first + usize::from(below(first))
+}
+
+/// Those of `rows` whose values, of which `get` gives one, are neither below nor above; where they would be, if there are
+/// none. The values are in order (else the range means nothing, but lies within `rows`). Quick if they are few.
+#[inline]
+pub(crate) fn equal_range<T>(
+    rows: Range<usize>,
+    get: impl Fn(usize) -> T,
+    below: impl Fn(T) -> bool,
+    above: impl Fn(T) -> bool,
+) -> Range<usize> {
+    let first = partition_point(rows.clone(), |i| below(get(i)));
+    // What is before `end` is not above.
+    let (mut end, mut step) = (first, 1);
+    while end + step <= rows.end && !above(get(end + step - 1)) {
+        end += step;
+        step *= 2;
+    }
+    first..partition_point(end..(end + step - 1).min(rows.end), |i| !above(get(i)))
 }
 
 /// Chooses how to encode a sequence, tells how long it will be, and writes it. Keeps its memory for the next one.

@@ -22,7 +22,7 @@ use std::ops::Range;
 
 pub(crate) use bytes::{BytesColumn, BytesEncoder, BytesOptions};
 pub(crate) use encode::ColumnEncoder;
-pub(crate) use ints::{Ints, IntsEncoder, partition_point};
+pub(crate) use ints::{Ints, IntsEncoder, equal_range, partition_point};
 
 use super::scalar::Scalar;
 use super::varint::Reader;
@@ -145,24 +145,31 @@ impl Column {
         }
     }
 
-    /// The first of `rows` whose word is not `below`.
+    /// Those of `rows` whose words are neither below nor above; see [`equal_range`].
     #[inline]
-    pub(crate) fn partition_words(
+    pub(crate) fn equal_words(
         &self,
         bytes: &[u8],
         ty: ColumnType,
         rows: Range<usize>,
         below: impl Fn(i64) -> bool,
-    ) -> usize {
+        above: impl Fn(i64) -> bool,
+    ) -> Range<usize> {
         match &self.data {
-            Data::Ints(ints) => ints.partition_point(bytes, rows, below),
-            _ => partition_point(rows, |row| below(self.word(bytes, ty, row))),
+            Data::Ints(ints) => ints.equal_range(bytes, rows, below, above),
+            _ => equal_range(rows, |row| self.word(bytes, ty, row), below, above),
         }
     }
 
-    /// The first of `rows` whose decimal is not `below`.
-    pub(crate) fn partition_wide(&self, bytes: &[u8], rows: Range<usize>, below: impl Fn(i128) -> bool) -> usize {
-        partition_point(rows, |row| below(self.wide(bytes, row)))
+    /// Those of `rows` whose decimals are neither below nor above.
+    pub(crate) fn equal_wide(
+        &self,
+        bytes: &[u8],
+        rows: Range<usize>,
+        below: impl Fn(i128) -> bool,
+        above: impl Fn(i128) -> bool,
+    ) -> Range<usize> {
+        equal_range(rows, |row| self.wide(bytes, row), below, above)
     }
 }
 

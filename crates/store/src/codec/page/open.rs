@@ -107,13 +107,13 @@ fn parse_rows(
         let end = u32_at(bytes, HEADER_LEN + column * 4 + 4) as usize;
         (at <= end && end <= len).then_some(Reader { bytes, at, end })
     };
-    let parse = |(i, column): (usize, &crate::Column)| {
+    let mut parsed = Vec::with_capacity(schema.columns().len());
+    for (i, column) in schema.columns().iter().enumerate() {
         // Messages without a row have nulls there.
         let nullable = column.nullable || (run && i >= schema.key_columns());
-        let parsed = reader(i).and_then(|mut reader| Column::parse(&mut reader, column.ty, nullable, rows));
-        parsed.ok_or_else(|| format!("column {:?} is not sound", column.name))
-    };
-    let columns = schema.columns().iter().enumerate().map(parse).collect::<std::result::Result<_, _>>()?;
+        let found = reader(i).and_then(|mut reader| Column::parse(&mut reader, column.ty, nullable, rows));
+        parsed.push(found.ok_or_else(|| format!("column {:?} is not sound", column.name))?);
+    }
     let messages = || {
         let first = schema.columns().len();
         let kinds = Ints::parse(&mut reader(first)?, rows)?;
@@ -121,5 +121,5 @@ fn parse_rows(
         Some(Box::new(Messages { kinds, operands }))
     };
     let messages = if run { Some(messages().ok_or("its messages are not sound")?) } else { None };
-    Ok(Body::Rows { schema: schema.clone(), columns, messages })
+    Ok(Body::Rows { schema: schema.clone(), columns: parsed.into(), messages })
 }

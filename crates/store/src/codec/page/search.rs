@@ -5,10 +5,11 @@
 //! their encodings with the key's bytes. What is wanted may end within a column, or be no encoding of a key at all.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use super::{Body, Column, Page};
 use crate::ColumnType;
-use crate::codec::column::partition_point;
+use crate::codec::column::{equal_range, partition_point};
 use crate::codec::key::{ordered_wide, ordered_word, word_of_ordered};
 use crate::codec::scalar::{Scalar, fixed_len};
 
@@ -16,7 +17,7 @@ impl Page {
     /// The first row whose encoded key is `>= key` (`> key` and not an extension of it, if `after`).
     pub fn lower_bound(&self, key: &[u8], after: bool) -> usize {
         let Body::Rows { schema, columns, .. } = &self.body else { return 0 };
-        let mut narrowed = Narrowed { bytes: &self.bytes, rows: self.rows, first: 0, end: self.rows, rest: key };
+        let mut narrowed = Narrowed { bytes: &self.bytes, count: self.rows, first: 0, end: self.rows, rest: key };
         let key_columns = schema.columns()[..schema.key_columns()].iter();
         for (column, values) in key_columns.zip(columns) {
             if narrowed.rest.is_empty() || narrowed.first == narrowed.end {
@@ -43,8 +44,8 @@ impl Page {
 /// left, `first` and `end` are where the key would be.
 struct Narrowed<'a> {
     bytes: &'a [u8],
-    /// All rows of the page.
-    rows: usize,
+    /// Rows of the page.
+    count: usize,
     first: usize,
     end: usize,
     rest: &'a [u8],
@@ -74,39 +75,43 @@ impl Narrowed<'_> {
         (low << missing, low << missing | ((1 << missing) - 1))
     }
 
+    fn rows(&self) -> Range<usize> {
+        self.first..self.end
+    }
+
+    fn narrow(&mut self, rows: Range<usize>) {
+        (self.first, self.end) = (rows.start, rows.end);
+    }
+
     fn by_word(&mut self, column: &Column, ty: ColumnType, len: usize) {
         let (low, high) = self.take_bounds(len);
         let (low, high) = (low as u64, high as u64);
-        let rows = self.first..self.end;
-        if matches!(ty, ColumnType::Float32 | ColumnType::Float64 | ColumnType::Boolean) {
-            let first = column.partition_words(self.bytes, ty, rows, |word| ordered_word(ty, word) < low);
-            let end = column.partition_words(self.bytes, ty, first..self.end, |word| ordered_word(ty, word) <= high);
-            (self.first, self.end) = (first, end);
+        let rows = if matches!(ty, ColumnType::Float32 | ColumnType::Float64 | ColumnType::Boolean) {
+            let (below, above) = (|word| ordered_word(ty, word) < low, |word| ordered_word(ty, word) > high);
+            column.equal_words(self.bytes, ty, self.rows(), below, above)
         } else {
             let (low, high) = (word_of_ordered(ty, low), word_of_ordered(ty, high));
-            let first = column.partition_words(self.bytes, ty, rows, |word| word < low);
-            let end = column.partition_words(self.bytes, ty, first..self.end, |word| word <= high);
-            (self.first, self.end) = (first, end);
-        }
+            column.equal_words(self.bytes, ty, self.rows(), |word| word < low, |word| word > high)
+        };
+        self.narrow(rows);
     }
 
     fn by_wide(&mut self, column: &Column) {
         let (low, high) = self.take_bounds(16);
-        let rows = self.first..self.end;
-        self.first = column.partition_wide(self.bytes, rows, |wide| ordered_wide(wide) < low);
-        self.end = column.partition_wide(self.bytes, self.first..self.end, |wide| ordered_wide(wide) <= high);
+        let (below, above) = (|wide| ordered_wide(wide) < low, |wide| ordered_wide(wide) > high);
+        self.narrow(column.equal_wide(self.bytes, self.rows(), below, above));
     }
 
     fn by_bytes(&mut self, column: &Column) {
-        let compare = |row: usize| match column.scalar(self.bytes, ColumnType::Bytes, row, self.rows) {
-            Scalar::Bytes(head, tail) => compare_escaped(head, tail, self.rest),
+        let (bytes, count, wanted) = (self.bytes, self.count, self.rest);
+        let compare = |row: usize| match column.scalar(bytes, ColumnType::Bytes, row, count) {
+            Scalar::Bytes(head, tail) => compare_escaped(head, tail, wanted),
             _ => (Ordering::Less, 0),
         };
-        self.first = partition_point(self.first..self.end, |row| compare(row).0 == Ordering::Less);
-        self.end = partition_point(self.first..self.end, |row| compare(row).0 == Ordering::Equal);
+        self.narrow(equal_range(self.rows(), compare, |(order, _)| order.is_lt(), |(order, _)| order.is_gt()));
         if self.first < self.end {
             let taken = compare(self.first).1;
-            self.rest = &self.rest[taken.min(self.rest.len())..];
+            self.rest = &wanted[taken.min(wanted.len())..];
         }
     }
 }
