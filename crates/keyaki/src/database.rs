@@ -51,7 +51,6 @@ pub(crate) struct Inner {
     pub durability: Mutex<Durability>,
     /// Bytes for DataFusion operators (a part of `Options::memory_bytes`).
     pub query_memory_bytes: usize,
-    pub threads: usize,
     /// Functions, rules and resources that all statements share.
     pub base_state: SessionState,
     /// The next hidden rowid of tables that have been inserted into since opening.
@@ -151,7 +150,6 @@ impl Database {
             calibration: Mutex::new(Arc::new(if real { read_calibration(path) } else { Calibration::assumed() })),
             durability: Mutex::new(options.durability),
             query_memory_bytes: budget.query_bytes,
-            threads,
             rowids: Mutex::default(),
         };
         Ok(Database { inner: Arc::new(inner) })
@@ -280,11 +278,6 @@ impl Database {
             work(&inner)
         });
         task.await.map_err(|e| Error::Invalid(format!("a background task failed: {e}")))?
-    }
-
-    /// Commits changes to rows.
-    pub(crate) async fn commit(&self, writer: &Writer, batch: WriteBatch) -> Result<()> {
-        self.blocking(writer, move |inner| Ok(inner.store.commit(batch).map(drop)?)).await
     }
 
     /// Commits new or changed definitions, then shows them.

@@ -1,0 +1,174 @@
+//! Random INSERT, UPDATE and DELETE statements against a model, on a table whose every column is in some index.
+//!
+//! After each statement the outcome (rows, or the refusal of a duplicate) must be the model's; every few statements the
+//! table is read along each of its trees, which must all have the model's rows.
+
+use std::collections::BTreeMap;
+
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use keyaki::{Database, Durability, Error, Options, Outcome, Session};
+
+/// Primary key → (a, b): `b` is unique where it is not null.
+type Model = BTreeMap<i64, (i64, Option<i64>)>;
+
+/// xorshift64*
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % end
+    }
+    fn key(&mut self) -> i64 {
+        self.below(60) as i64 - 5
+    }
+    fn maybe(&mut self) -> Option<i64> {
+        (self.below(4) > 0).then(|| self.below(80) as i64)
+    }
+}
+
+fn sql(value: Option<i64>) -> String {
+    value.map_or("NULL".into(), |value| value.to_string())
+}
+
+/// A statement and what it makes of the model.
+fn statement(random: &mut Random, model: &Model) -> (String, Vec<(i64, (i64, Option<i64>))>) {
+    let n = random.key();
+    let shift = random.below(7) as i64 - 3;
+    let b = random.maybe();
+    match random.below(10) {
+        0..=3 => {
+            let rows: Vec<_> = (0..1 + random.below(4)).map(|_| (random.key(), (random.key(), random.maybe()))).collect();
+            let plus = if random.below(2) == 0 { "" } else { " + 0" };
+            let values: Vec<String> = rows.iter().map(|(k, (a, b))| format!("({k}{plus}, {a}, {})", sql(*b))).collect();
+            let after = model.iter().map(|(k, v)| (*k, *v)).chain(rows).collect();
+            (format!("INSERT INTO t VALUES {}", values.join(", ")), after)
+        }
+        4 => {
+            let selected = model.iter().filter(|(k, _)| **k > n).map(|(k, (a, _))| (k + 60, (*a, None)));
+            let after = model.iter().map(|(k, v)| (*k, *v)).chain(selected).collect();
+            (format!("INSERT INTO t (k, a) SELECT k + 60, a FROM t WHERE k > {n}"), after)
+        }
+        5 => {
+            let after = model.iter().map(|(k, (a, b))| (if *a < n { k + shift } else { *k }, (*a, *b))).collect();
+            (format!("UPDATE t SET k = k + {shift} WHERE a < {n}"), after)
+        }
+        6 => {
+            let change = |a: i64, old: Option<i64>| if a == n { b } else { old };
+            let after = model.iter().map(|(k, (a, old))| (*k, (*a, change(*a, *old)))).collect();
+            (format!("UPDATE t SET b = {} WHERE a = {n}", sql(b)), after)
+        }
+        7 => {
+            let change = |b: i64| if b % 3 == 1 { b - 1 } else { b + 1 };
+            let after = model.iter().map(|(k, (a, b))| match b {
+                Some(b) if b % 3 != 2 => (*k, (a + shift, Some(if b % 3 == 0 { b + 1 } else { change(*b) }))),
+                other => (*k, (*a, *other)),
+            });
+            let set = "CASE WHEN b % 3 = 0 THEN b + 1 ELSE b - 1 END";
+            (format!("UPDATE t SET b = {set}, a = a + {shift} WHERE b % 3 <> 2"), after.collect())
+        }
+        8 => {
+            let after = model.iter().filter(|(k, (_, b))| !(*b == Some(n) || **k == n)).map(|(k, v)| (*k, *v)).collect();
+            (format!("DELETE FROM t WHERE b = {n} OR k = {n}"), after)
+        }
+        _ => {
+            let gone: Vec<i64> = model.values().map(|(a, _)| *a).filter(|a| *a > n + 40).collect();
+            let after = model.iter().filter(|(k, _)| !gone.contains(k)).map(|(k, v)| (*k, *v)).collect();
+            (format!("DELETE FROM t WHERE k IN (SELECT a FROM t WHERE a > {n} + 40)"), after)
+        }
+    }
+}
+
+/// The model of the rows, if keys and unique values are distinct.
+fn valid(rows: Vec<(i64, (i64, Option<i64>))>) -> Option<Model> {
+    let count = rows.len();
+    let mut unique: Vec<i64> = rows.iter().filter_map(|(_, (_, b))| *b).collect();
+    let uniques = unique.len();
+    unique.sort_unstable();
+    unique.dedup();
+    let model: Model = rows.into_iter().collect();
+    (model.len() == count && unique.len() == uniques).then_some(model)
+}
+
+async fn read(session: &Session, sql: &str) -> Vec<Vec<Option<i64>>> {
+    let batches = session.query(sql).await.unwrap().collect().await.unwrap();
+    let mut rows = Vec::new();
+    for batch in &batches {
+        for row in 0..batch.num_rows() {
+            let value = |c: &arrow::array::ArrayRef| c.is_valid(row).then(|| c.as_primitive::<Int64Type>().value(row));
+            rows.push(batch.columns().iter().map(value).collect());
+        }
+    }
+    rows.sort();
+    rows
+}
+
+/// Reads the table along each of its trees.
+async fn check(session: &Session, model: &Model) {
+    let expect = |row: &dyn Fn(i64, i64, Option<i64>) -> Option<Vec<Option<i64>>>| {
+        let mut rows: Vec<_> = model.iter().filter_map(|(k, (a, b))| row(*k, *a, *b)).collect();
+        rows.sort();
+        rows
+    };
+    assert_eq!(read(session, "SELECT k, a, b FROM t").await, expect(&|k, a, b| Some(vec![Some(k), Some(a), b])));
+    let by_a = expect(&|k, a, b| (a > -100).then(|| vec![Some(a), Some(k), b]));
+    assert_eq!(read(session, "SELECT a, k, b FROM t WHERE a > -100").await, by_a);
+    let by_b = expect(&|k, _, b| b.map(|b| vec![Some(b), Some(k)]));
+    assert_eq!(read(session, "SELECT b, k FROM t WHERE b > -1").await, by_b);
+    assert_eq!(read(session, "SELECT count(*) FROM t").await, [[Some(model.len() as i64)]]);
+}
+
+async fn run(seed: u64, statements: usize) {
+    let store = keyaki_store::Options {
+        cache_bytes: 128 << 10,
+        buffer_bytes: 8 << 10,
+        page_bytes: 4096,
+        leaf_bytes: 8 << 10,
+        fan_out: 4,
+        node_buffer_bytes: 16 << 10,
+        runs_per_node: 3,
+        ..keyaki_store::Options::default()
+    };
+    let options = Options {
+        memory_bytes: Some(32 << 20),
+        threads: Some(2),
+        durability: Durability::Off,
+        store: Some(store),
+        ..Options::default()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let mut session = Database::open(dir.path(), options.clone()).unwrap().session();
+    let schema = "CREATE TABLE t (k BIGINT PRIMARY KEY, a BIGINT NOT NULL, b BIGINT UNIQUE);
+        CREATE INDEX t_a ON t (a) INCLUDE (b);
+        CREATE INDEX t_ba ON t (b, a)";
+    session.execute(schema).await.unwrap();
+    let mut random = Random(seed);
+    let mut model = Model::new();
+    for step in 0..statements {
+        let (sql, after) = statement(&mut random, &model);
+        let outcome = session.query(&sql).await;
+        match (valid(after), outcome) {
+            (Some(after), Ok(Outcome::Done { .. })) => model = after,
+            (None, Err(Error::Duplicate { .. })) => {}
+            (after, outcome) => panic!("seed {seed}, step {step}: {sql}: {outcome:?}, valid: {}", after.is_some()),
+        }
+        if step % 5 == 0 {
+            check(&session, &model).await;
+        }
+        if random.below(40) == 0 {
+            drop(session);
+            session = Database::open(dir.path(), options.clone()).unwrap().session();
+        }
+    }
+    check(&session, &model).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_statements() {
+    for seed in [1, 2, 3] {
+        run(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed), 120).await;
+    }
+}
