@@ -63,3 +63,50 @@ pub(crate) fn scale(values: &mut [i64], single: bool, hint: u8, scratch: &mut Ve
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exponent_of(floats: &[f64]) -> Option<u8> {
+        let bits: Vec<i64> = floats.iter().map(|float| float.to_bits() as i64).collect();
+        let mut values = bits.clone();
+        let exponent = scale(&mut values, false, 0, &mut Vec::new());
+        match exponent {
+            Some(exponent) => {
+                let back: Vec<i64> =
+                    values.iter().map(|&value| bits_of_scaled(value, power(exponent), false)).collect();
+                assert_eq!(back, bits);
+            }
+            None => assert_eq!(values, bits),
+        }
+        exponent
+    }
+
+    #[test]
+    fn decimals_are_found() {
+        assert_eq!(exponent_of(&[1.0, 2.0, -3.0]), Some(0));
+        assert_eq!(exponent_of(&[0.1, 0.25, -1e6, 19.99]), Some(2));
+        // The sample has fewer digits than what follows.
+        let mut late = vec![0.5; 20];
+        late.push(0.123_456_7);
+        assert_eq!(exponent_of(&late), Some(7));
+        assert_eq!(exponent_of(&[]), Some(0));
+    }
+
+    #[test]
+    fn what_is_no_decimal_is_left_alone() {
+        for float in [-0.0, f64::NAN, f64::INFINITY, f64::MAX, f64::MIN_POSITIVE, std::f64::consts::PI, 1e300] {
+            assert_eq!(exponent_of(&[1.0, float, 0.5]), None, "{float}");
+        }
+    }
+
+    #[test]
+    fn single_precision() {
+        let bits: Vec<i64> = [0.1f32, -7.25, 3e5].iter().map(|float| (float.to_bits() as i32).into()).collect();
+        let mut values = bits.clone();
+        let exponent = scale(&mut values, true, 0, &mut Vec::new()).unwrap();
+        let back: Vec<i64> = values.iter().map(|&value| bits_of_scaled(value, power(exponent), true)).collect();
+        assert_eq!((exponent, back), (2, bits));
+    }
+}

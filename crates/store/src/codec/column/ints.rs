@@ -396,3 +396,69 @@ fn fit_line(values: &[i64]) -> Option<Plan> {
     }
     Some(Plan::Linear { base: min, width: width_of(max.wrapping_sub(min) as u64), slope, shift })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sequences() -> impl Strategy<Value = Vec<i64>> {
+        let wide = prop::collection::vec(any::<i64>(), 0..300);
+        let narrow = (any::<i64>(), 0u32..63).prop_flat_map(|(base, bits)| {
+            prop::collection::vec(0..1i64 << bits, 0..300)
+                .prop_map(move |values| values.iter().map(|value| base.wrapping_add(*value)).collect())
+        });
+        let linear = (any::<i64>(), 0u32..60, 1i64..50).prop_flat_map(|(base, bits, jitter)| {
+            prop::collection::vec(0..jitter, 0..300).prop_map(move |jitters| {
+                let step = 1i64 << bits;
+                let value =
+                    |(i, jitter): (usize, &i64)| base.wrapping_add(step.wrapping_mul(i as i64)).wrapping_add(*jitter);
+                jitters.iter().enumerate().map(value).collect()
+            })
+        });
+        let repetitive = prop::collection::vec(any::<i64>(), 1..20)
+            .prop_flat_map(|table| prop::collection::vec(prop::sample::select(table), 0..300));
+        let sorted = prop::collection::vec(any::<i64>(), 0..300).prop_map(|mut values: Vec<i64>| {
+            values.sort_unstable();
+            values
+        });
+        prop_oneof![wide, narrow, linear, repetitive, sorted]
+    }
+
+    proptest! {
+        #[test]
+        fn sequences_come_back(values in sequences(), first in 0usize..300) {
+            let mut encoder = IntsEncoder { values: values.clone(), ..IntsEncoder::default() };
+            let planned = encoder.plan();
+            let mut bytes = Vec::new();
+            encoder.write(&mut bytes);
+            prop_assert_eq!(planned, bytes.len());
+            let end = bytes.len();
+            bytes.extend([0xee; bits::SLACK]);
+            let mut reader = Reader { bytes: &bytes, at: 0, end };
+            let ints = Ints::parse(&mut reader, values.len()).unwrap();
+            prop_assert_eq!(reader.at, end);
+            for (i, &value) in values.iter().enumerate() {
+                prop_assert_eq!(ints.get(&bytes, i), value);
+            }
+            let first = first.min(values.len());
+            let mut decoded = Vec::new();
+            ints.blocks(&bytes, first..values.len(), |block| decoded.extend_from_slice(block));
+            prop_assert_eq!(&decoded[..], &values[first..]);
+            if let (true, Some(&wanted)) = (values.is_sorted(), values.get(first)) {
+                let found = ints.equal_range(&bytes, 0..values.len(), |v| v < wanted, |v| v > wanted);
+                let expected = values.partition_point(|&v| v < wanted)..values.partition_point(|&v| v <= wanted);
+                prop_assert_eq!(found, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_regular_is_short() {
+        let len = |values: Vec<i64>| IntsEncoder { values, ..IntsEncoder::default() }.plan();
+        assert!(len(vec![7; 1000]) < 4);
+        assert!(len((0..1000).map(|i| 5_000_000 + i * 37).collect()) < 20);
+        assert!(len((0..1000).map(|i| [i64::MIN, 0, i64::MAX][i % 3]).collect()) < 300);
+        assert!(len((0..1000).map(|i| i * 7919 % 1024).collect()) < 1270);
+    }
+}

@@ -1,0 +1,146 @@
+//! Bytes that were not written like this: errors, or harmless.
+
+use super::*;
+use crate::Error;
+
+/// Calls everything that a page has, whatever it says that it is.
+fn touch(page: &Page, schema: &Schema, key: &[u8]) {
+    let rows = page.rows();
+    page.memory_bytes();
+    for after in [false, true] {
+        assert!(page.lower_bound(key, after) <= rows);
+    }
+    let mut out = Vec::new();
+    for row in 0..rows.min(300) {
+        page.key(row, &mut out);
+        page.value(row, &mut out);
+        page.message_kind(row);
+        page.operands(row);
+        page.lower_bound(&out[out.len().saturating_sub(9)..], false);
+        out.clear();
+        let (data_page, _) = page.entry(row);
+        assert!(data_page.len <= 1 << 30 && data_page.offset % 4096 == 0);
+        page.fence(row);
+    }
+    if page.kind() == PageKind::Index {
+        assert!(page.find(key) <= rows);
+        page.may_contain(key);
+    } else {
+        decoded(page, schema, 0..rows);
+        decoded(page, schema, rows / 3..rows / 2);
+        let selection: Vec<u32> = (0..rows as u32).step_by(3).collect();
+        for (i, column) in schema.columns().iter().enumerate() {
+            let mut builder = ColumnBuilder::new(column.ty, 0);
+            page.append_selected(i, &selection, &mut builder);
+            builder.finish().to_data().validate_full().unwrap();
+        }
+    }
+}
+
+/// Damage to bytes of a page: places (most of them in its used part) and what is done to them.
+fn damage() -> impl Strategy<Value = Vec<(prop::sample::Index, bool, u8)>> {
+    prop::collection::vec((any::<prop::sample::Index>(), any::<bool>(), any::<u8>()), 1..5)
+}
+
+/// Damages a sealed page at its header, directory or columns, and gives it a right checksum again.
+fn damage_and_reseal(bytes: &mut [u8], place: PageRef, damage: &[(prop::sample::Index, bool, u8)]) {
+    let used = bytes.iter().rposition(|&byte| byte != 0).unwrap_or(0) + 1;
+    for (index, near_start, byte) in damage {
+        let len = if *near_start { used.min(200) } else { used };
+        bytes[24 + index.index(len - 24)] ^= byte | 1;
+    }
+    seal(bytes, place);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn damaged_pages_are_errors_or_harmless(table in table(120), damage in damage(), run in any::<bool>()) {
+        let kinds = [MessageKind::Insert, MessageKind::Upsert, MessageKind::Delete];
+        let messages = RunColumns {
+            kinds: (0..table.rows()).map(|row| kinds[row % 3]).collect(),
+            operands: (0..table.rows()).map(|row| vec![7; row % 9]).collect(),
+        };
+        let (mut bytes, _) = page_of(&table, 8192, 0, run.then_some(&messages));
+        let place = PageRef { len: bytes.len() as u32, ..PLACE };
+        damage_and_reseal(&mut bytes, place, &damage);
+        if let Ok(page) = Page::open(&bytes, place, &table.schema, Path::new("test")) {
+            touch(&page, &table.schema, &table.key(0));
+        }
+    }
+
+    #[test]
+    fn damaged_compressed_text_is_harmless(damage in damage(), seed in 0usize..50) {
+        let schema = Arc::new(Schema::new(
+            vec![
+                Column { name: "key".into(), ty: ColumnType::Int64, nullable: false },
+                Column { name: "text".into(), ty: ColumnType::Text, nullable: true },
+            ],
+            1,
+        ));
+        let keys: Vec<Value> = (0..200).map(Value::Word).collect();
+        let words = ["äußerst ", "compressible ", "Zelkova ", "欅 "];
+        let text = |i: usize| (0..i % 9).map(|k| words[(i * 7 + k * seed) % 4]).collect::<String>() + &i.to_string();
+        let texts: Vec<Value> = (0..200).map(|i| Value::Bytes(text(i).into_bytes())).collect();
+        let columns = vec![array_of(ColumnType::Int64, &keys), array_of(ColumnType::Text, &texts)];
+        let table = Table { schema, columns };
+        let (mut bytes, page) = page_of(&table, 4096, 0, None);
+        let expected: Vec<ArrayRef> = table.columns.iter().map(|c| c.slice(0, page.rows())).collect();
+        assert_same(&table.schema, &decoded(&page, &table.schema, 0..page.rows()), &expected);
+        // More text than the page has bytes: it is compressed.
+        let text_bytes: usize = (0..page.rows()).map(|i| text(i).len()).sum();
+        prop_assert!(page.rows() == 200 && text_bytes > 4096);
+        let place = PageRef { len: bytes.len() as u32, ..PLACE };
+        damage_and_reseal(&mut bytes, place, &damage);
+        if let Ok(page) = Page::open(&bytes, place, &table.schema, Path::new("test")) {
+            touch(&page, &table.schema, &table.key(0));
+        }
+    }
+
+    #[test]
+    fn damaged_index_pages_are_errors_or_harmless(count in 0usize..200, damage in damage()) {
+        let entry = |i: usize| IndexEntry {
+            page: PageRef { offset: i as u64 * 8192, len: 8192, tree: 7 },
+            rows: 100 + i as u32 % 7,
+            fence: format!("{i:03}").repeat(i % 4).into_bytes(),
+        };
+        let entries: Vec<IndexEntry> = (0..count).map(entry).collect();
+        let mut bytes = encode_index(&entries, &[1, 2, u64::MAX]);
+        let place = PageRef { offset: 1 << 30, len: bytes.len() as u32, tree: 7 };
+        damage_and_reseal(&mut bytes, place, &damage);
+        let schema = Arc::new(Schema::key_value());
+        if let Ok(page) = Page::open(&bytes, place, &schema, Path::new("test")) {
+            touch(&page, &schema, b"007");
+        }
+    }
+}
+
+#[test]
+fn wrong_pages_are_noticed() {
+    let schema = Arc::new(Schema::key_value());
+    let value = |i: usize| Value::Bytes(format!("{i:05}").into_bytes());
+    let values: Vec<Value> = (0..50).map(value).collect();
+    let column = array_of(ColumnType::Bytes, &values);
+    let table = Table { schema: schema.clone(), columns: vec![column.clone(), column] };
+    let (bytes, _) = page_of(&table, 8192, 0, None);
+    let place = PageRef { len: 8192, ..PLACE };
+    let damaged = |bytes: &[u8], place: PageRef, schema: &Arc<Schema>| {
+        let result = Page::open(bytes, place, schema, Path::new("test"));
+        assert!(matches!(result, Err(Error::Damaged { .. })), "{result:?}");
+    };
+    damaged(&bytes, PageRef { offset: place.offset + 4096, ..place }, &schema);
+    damaged(&bytes, PageRef { tree: 8, ..place }, &schema);
+    damaged(&bytes, PageRef { len: 4096, ..place }, &schema);
+    damaged(&bytes[..4096], PageRef { len: 4096, ..place }, &schema);
+    damaged(&bytes[..100], place, &schema);
+    damaged(&[], PageRef { len: 0, ..place }, &schema);
+    damaged(&[0; 8192], place, &schema);
+    for bit in (0..8192 * 8).step_by(97) {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        damaged(&flipped, place, &schema);
+    }
+    let text = Column { name: "key".into(), ty: ColumnType::Text, nullable: false };
+    damaged(&bytes, place, &Arc::new(Schema::new(vec![text; 3], 1)));
+}
