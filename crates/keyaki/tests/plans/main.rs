@@ -1,6 +1,7 @@
 //! Index pipelines give what scans and hash joins give: random schemas, data and queries, and TPC-H, in all modes.
 
 mod random;
+mod tpch;
 
 use arrow::array::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};

@@ -294,7 +294,7 @@ impl World {
     }
 }
 
-async fn run(session: &Session, sql: &str) {
+pub async fn run(session: &Session, sql: &str) {
     if let Err(error) = session.execute(sql).await {
         panic!("{sql}: {error}");
     }
