@@ -20,7 +20,8 @@ use crate::buffer::Message;
 use crate::bytes::Reader;
 use crate::extent::{Extent, ExtentWriter};
 use crate::store::Store;
-use crate::tree::Codecs;
+use crate::read::{TreeView, Version};
+use crate::tree::{Codecs, Inner, Node};
 use crate::{Error, KeyRange, Result, Schema};
 
 pub type TreeId = u32;
@@ -314,6 +315,22 @@ impl Loaded {
         let (first, last) = (self.extents.first()?, self.extents.last()?);
         let start = Bound::Included(first.meta.first.to_vec());
         Some(KeyRange { start, end: Bound::Included(last.meta.last.to_vec()) })
+    }
+
+    /// A view of just these rows, for a loader that must read them again before they become part of a tree. The view
+    /// keeps the extents from being freed.
+    pub fn view(&self, store: &Store, tree: TreeId, schema: &Schema) -> TreeView {
+        let codecs = Arc::new(Codecs::new(schema.clone()));
+        let root = match self.extents.as_slice() {
+            [] => Inner::empty(),
+            extents => {
+                let pivots = extents[1..].iter().map(|extent| extent.meta.first.clone()).collect();
+                let leaves = extents.iter().map(|extent| Arc::new(Node::Leaf(Some(extent.clone()))));
+                Inner::new(pivots, leaves.collect(), Vec::new())
+            }
+        };
+        let version = Arc::new(Version::new(codecs, Arc::new(root)));
+        TreeView { tree, sequence: 0, version, files: store.files().clone() }
     }
 }
 

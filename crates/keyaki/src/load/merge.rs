@@ -13,6 +13,7 @@ use arrow::array::RecordBatch;
 use arrow::compute::interleave_record_batch;
 use arrow::datatypes::SchemaRef;
 use arrow::row::Rows;
+use keyaki_store::{BlockingPages, Cursor, block_on};
 
 use crate::Result;
 use crate::load::arrow_error;
@@ -21,27 +22,34 @@ use crate::load::spill::RunReader;
 
 /// A sorted stream.
 #[derive(Debug)]
-pub(super) enum Input {
+pub(super) enum Input<'s> {
     Run(RunReader),
     /// Batches in memory, last first.
     Memory(Vec<RecordBatch>),
+    /// All columns of a tree.
+    Tree(Cursor<'s, BlockingPages>),
 }
 
-impl Input {
-    fn next(&mut self) -> Result<Option<RecordBatch>> {
+impl Input<'_> {
+    fn next(&mut self, schema: &SchemaRef) -> Result<Option<RecordBatch>> {
         match self {
             Input::Run(run) => run.next(),
             Input::Memory(batches) => Ok(batches.pop()),
+            Input::Tree(cursor) => {
+                let Some(chunk) = block_on(cursor.next())? else { return Ok(None) };
+                let columns: Vec<usize> = (0..schema.fields().len()).collect();
+                Ok(Some(RecordBatch::try_new(schema.clone(), chunk.to_arrays(&columns)?).map_err(arrow_error)?))
+            }
         }
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Merge {
+pub(super) struct Merge<'s> {
     schema: SchemaRef,
     key: SortKey,
     batch_rows: usize,
-    streams: Vec<Stream>,
+    streams: Vec<Stream<'s>>,
     /// `tree[0]` is the winner, the others are losers; indices into `streams`.
     tree: Vec<usize>,
     /// Batches that the output being gathered comes from.
@@ -50,8 +58,8 @@ pub(super) struct Merge {
 }
 
 #[derive(Debug)]
-struct Stream {
-    input: Input,
+struct Stream<'s> {
+    input: Input<'s>,
     keys: Option<Rows>,
     row: usize,
     /// Place of the current batch in `Merge::batches`.
@@ -60,10 +68,10 @@ struct Stream {
     head: Option<u128>,
 }
 
-impl Merge {
+impl<'s> Merge<'s> {
     /// `batch_rows`: rows of an output batch.
-    pub fn new(schema: SchemaRef, key: SortKey, inputs: Vec<Input>, batch_rows: usize) -> Result<Self> {
-        let streams: Vec<Stream> =
+    pub fn new(schema: SchemaRef, key: SortKey, inputs: Vec<Input<'s>>, batch_rows: usize) -> Result<Self> {
+        let streams: Vec<Stream<'s>> =
             inputs.into_iter().map(|input| Stream { input, keys: None, row: 0, batch: 0, head: None }).collect();
         let tree = vec![usize::MAX; streams.len().max(1)];
         let mut merge = Merge { schema, key, batch_rows, streams, tree, batches: Vec::new(), picked: Vec::new() };
@@ -117,7 +125,7 @@ impl Merge {
         let stream = &mut self.streams[stream];
         stream.head = None;
         stream.keys = None;
-        while let Some(batch) = stream.input.next()? {
+        while let Some(batch) = stream.input.next(&self.schema)? {
             if batch.num_rows() > 0 {
                 let keys = self.key.encode(&batch)?;
                 stream.head = Some(prefix(keys.row(0).data()));

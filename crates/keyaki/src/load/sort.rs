@@ -66,23 +66,13 @@ pub(super) struct Sorter {
     buffered_bytes: usize,
     /// By level.
     runs: Vec<Vec<Run>>,
-    rows: u64,
 }
 
 impl Sorter {
     /// Sorts rows of `schema` by their first `key_columns` columns within about `budget_bytes` of memory.
     pub fn new(schema: SchemaRef, key_columns: usize, budget_bytes: usize, dir: SpillDir) -> Result<Self> {
         let key = SortKey::new(&schema, key_columns)?;
-        Ok(Sorter {
-            schema,
-            key,
-            dir,
-            budget_bytes,
-            buffered: Vec::new(),
-            buffered_bytes: 0,
-            runs: Vec::new(),
-            rows: 0,
-        })
+        Ok(Sorter { schema, key, dir, budget_bytes, buffered: Vec::new(), buffered_bytes: 0, runs: Vec::new() })
     }
 
     pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
@@ -90,24 +80,20 @@ impl Sorter {
             return Ok(());
         }
         let batch = compact(batch)?;
-        self.rows += batch.num_rows() as u64;
         // Values twice: as they are and gathered in order; and about once more as keys.
         self.buffered_bytes += 3 * batch_bytes(&batch) + ROW_OVERHEAD_BYTES * batch.num_rows();
         self.buffered.push(batch);
         if self.buffered_bytes >= self.budget_bytes { self.spill() } else { Ok(()) }
     }
 
-    pub fn rows(&self) -> u64 {
-        self.rows
-    }
-
-    /// The rows in order.
-    pub fn finish(mut self) -> Result<Merge> {
+    /// The rows in order, together with those of `others`, which are in order already.
+    pub fn finish<'s>(mut self, others: Vec<Input<'s>>) -> Result<Merge<'s>> {
         let mut last = self.sort_buffered()?;
         last.reverse();
         let runs = self.runs.into_iter().rev().flatten().collect();
         // Runs of higher levels are older: equal keys come in the order of arrival.
-        let mut inputs = open(runs)?;
+        let mut inputs = others;
+        inputs.extend(open(runs)?);
         inputs.push(Input::Memory(last));
         Merge::new(self.schema, self.key, inputs, BATCH_ROWS)
     }
@@ -178,7 +164,7 @@ impl Sorter {
     }
 }
 
-fn open(runs: Vec<Run>) -> Result<Vec<Input>> {
+fn open<'s>(runs: Vec<Run>) -> Result<Vec<Input<'s>>> {
     runs.into_iter().map(|run| Ok(Input::Run(run.read()?))).collect()
 }
 
@@ -218,8 +204,7 @@ mod tests {
         for rows in input.chunks(push_rows) {
             sorter.push(&batch(rows)).expect("push");
         }
-        assert_eq!(sorter.rows(), input.len() as u64);
-        let mut merge = sorter.finish().expect("finish");
+        let mut merge = sorter.finish(Vec::new()).expect("finish");
         let mut output = Vec::new();
         while let Some(batch) = merge.next().expect("next") {
             assert!((1..=BATCH_ROWS).contains(&batch.num_rows()));

@@ -74,6 +74,11 @@ impl Collector {
         Collector { rows: 0, columns: columns.collect(), sample: RowSample::new(schema), hashes: Vec::new(), clusters }
     }
 
+    /// Columns of the rows.
+    pub fn width(&self) -> usize {
+        self.columns.len()
+    }
+
     pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
         self.rows += batch.num_rows() as u64;
         for (counts, column) in self.columns.iter_mut().zip(batch.columns()) {

@@ -163,13 +163,13 @@ fn index_tree<'a>(table: &'a Table, place: usize, index: &IndexDef) -> Tree<'a> 
 }
 
 /// Keys of rows without nulls in them: null is never equal to anything.
-fn unique_keys(schema: &Schema, columns: &[ArrayRef], rows: usize) -> Keys {
+pub(crate) fn unique_keys(schema: &Schema, columns: &[ArrayRef], rows: usize) -> Keys {
     let nullable: Vec<&ArrayRef> = columns.iter().filter(|column| column.null_count() > 0).collect();
     Keys::encode(schema, columns, rows, |row| nullable.iter().any(|column| column.is_null(row)))
 }
 
 /// The first key of `new` that the tree has and that is not one of `old`.
-fn find_existing(new: &Keys, old: &Keys, store: &Store, view: &TreeView) -> Result<Option<Vec<u8>>> {
+pub(crate) fn find_existing(new: &Keys, old: &Keys, store: &Store, view: &TreeView) -> Result<Option<Vec<u8>>> {
     let source = store.blocking();
     let Some(last) = new.len().checked_sub(1) else { return Ok(None) };
     let end = successor(new.nth(last)).map_or(Bound::Unbounded, Bound::Excluded);
@@ -217,7 +217,7 @@ fn first_key_of(chunk: &Chunk) -> Option<Vec<u8>> {
 }
 
 /// `(a, b)=(1, x)`
-fn describe(schema: &Schema, columns: &[ArrayRef], row: usize) -> Result<String> {
+pub(crate) fn describe(schema: &Schema, columns: &[ArrayRef], row: usize) -> Result<String> {
     let names: Vec<&str> = schema.columns().iter().take(columns.len()).map(|c| c.name.as_str()).collect();
     let options = FormatOptions::new().with_null("NULL");
     let values = columns.iter().map(|column| {

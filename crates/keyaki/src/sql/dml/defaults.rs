@@ -1,10 +1,12 @@
 //! DEFAULT: expressions without columns, stored as text and evaluated for each row.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use datafusion::common::DFSchema;
 use datafusion::logical_expr::{Expr as Logical, LogicalPlanBuilder, lit};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, Query, Visit, Visitor};
 
@@ -12,7 +14,8 @@ use super::super::assign::assign;
 use super::super::state::StatementState;
 use super::Gather;
 use crate::catalog::{ColumnDef, TableDef};
-use crate::{Error, Result};
+use crate::database::{Table, Writer};
+use crate::{Error, Result, Session};
 
 /// Whether an expression is the keyword DEFAULT.
 pub(super) fn is_default(expr: &Expr) -> bool {
@@ -33,6 +36,22 @@ pub(super) fn logical(state: &StatementState, column: &ColumnDef) -> Result<Logi
             Ok(state.state.create_logical_expr_from_sql_expr(expr, &DFSchema::empty())?)
         }
     }
+}
+
+/// By table column: the default as a physical expression, for whoever fills in rows without a plan.
+pub(crate) fn physical(
+    session: &Session,
+    writer: &Writer,
+    table: &Table,
+) -> Result<Vec<Option<Arc<dyn PhysicalExpr>>>> {
+    let (catalog, snapshot) = session.database.latest(writer);
+    let state = StatementState::new(session, catalog, snapshot)?;
+    let schema = DFSchema::empty();
+    let default = |column: &ColumnDef| match column.default {
+        None => Ok(None),
+        Some(_) => Ok(Some(state.state.create_physical_expr(logical(&state, column)?, &schema)?)),
+    };
+    table.def.columns.iter().map(default).collect()
 }
 
 /// Evaluates each default once.

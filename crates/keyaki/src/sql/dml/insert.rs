@@ -256,7 +256,8 @@ fn complete(table: &Table, columns: &[usize], batch: &RecordBatch) -> Result<Rec
     RecordBatch::try_new(table.arrow.clone(), arrays.collect::<Result<_>>()?).map_err(super::rows::arrow_error)
 }
 
-fn insertion(table: &Arc<Table>, batches: &[RecordBatch]) -> Result<Change> {
+/// The change that inserts rows of the table's columns.
+pub(crate) fn insertion(table: &Arc<Table>, batches: &[RecordBatch]) -> Result<Change> {
     let rows = batches.iter().map(|batch| Rows {
         len: batch.num_rows(),
         columns: batch.columns().iter().cloned().map(Some).collect(),

@@ -146,7 +146,7 @@ impl Gather {
 }
 
 /// Checks a change and commits it. Returns the number of rows changed.
-pub(super) async fn commit(session: &Session, writer: &Writer, snapshot: Snapshot, change: Change) -> Result<u64> {
+pub(crate) async fn commit(session: &Session, writer: &Writer, snapshot: Snapshot, change: Change) -> Result<u64> {
     let work = move |inner: &Inner| {
         let (batch, rows) = insert::prepare(inner, change, &snapshot, WriteBatch::new())?;
         if !batch.is_empty() {

@@ -1,0 +1,150 @@
+//! Values to text.
+
+use std::fmt::Write;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, Decimal128Array, PrimitiveArray, StringViewArray,
+};
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
+    Int64Type, TimeUnit, TimestampMicrosecondType,
+};
+
+use super::calendar::date_from_days;
+
+const MICROS_PER_SECOND: i64 = 1_000_000;
+const SECONDS_PER_DAY: i64 = 86_400;
+
+/// One column, whose values can be written as text.
+pub(crate) enum Formatter<'a> {
+    Boolean(&'a BooleanArray),
+    Int8(&'a PrimitiveArray<Int8Type>),
+    Int16(&'a PrimitiveArray<Int16Type>),
+    Int32(&'a PrimitiveArray<Int32Type>),
+    Int64(&'a PrimitiveArray<Int64Type>),
+    Float32(&'a PrimitiveArray<Float32Type>),
+    Float64(&'a PrimitiveArray<Float64Type>),
+    Decimal(&'a Decimal128Array, u32),
+    Text(&'a StringViewArray),
+    Bytes(&'a BinaryViewArray),
+    Date(&'a PrimitiveArray<Date32Type>),
+    Timestamp { array: &'a PrimitiveArray<TimestampMicrosecondType>, utc: bool },
+}
+
+impl<'a> Formatter<'a> {
+    /// None if `array` is of a type that no table column has.
+    pub fn new(array: &'a ArrayRef) -> Option<Self> {
+        Some(match array.data_type() {
+            DataType::Boolean => Formatter::Boolean(array.as_boolean()),
+            DataType::Int8 => Formatter::Int8(array.as_primitive()),
+            DataType::Int16 => Formatter::Int16(array.as_primitive()),
+            DataType::Int32 => Formatter::Int32(array.as_primitive()),
+            DataType::Int64 => Formatter::Int64(array.as_primitive()),
+            DataType::Float32 => Formatter::Float32(array.as_primitive()),
+            DataType::Float64 => Formatter::Float64(array.as_primitive()),
+            DataType::Decimal128(_, scale @ 0..) => {
+                Formatter::Decimal(array.as_primitive::<Decimal128Type>(), *scale as u32)
+            }
+            DataType::Utf8View => Formatter::Text(array.as_string_view()),
+            DataType::BinaryView => Formatter::Bytes(array.as_binary_view()),
+            DataType::Date32 => Formatter::Date(array.as_primitive()),
+            DataType::Timestamp(TimeUnit::Microsecond, zone) => {
+                Formatter::Timestamp { array: array.as_primitive(), utc: zone.is_some() }
+            }
+            _ => return None,
+        })
+    }
+
+    /// Appends the value of row `row`, which is not null.
+    pub fn write(&self, row: usize, out: &mut String) {
+        match self {
+            Formatter::Boolean(array) => out.push_str(if array.value(row) { "true" } else { "false" }),
+            Formatter::Int8(array) => integer(array, row, out),
+            Formatter::Int16(array) => integer(array, row, out),
+            Formatter::Int32(array) => integer(array, row, out),
+            Formatter::Int64(array) => integer(array, row, out),
+            Formatter::Float32(array) => float(f64::from(array.value(row)), array.value(row), out),
+            Formatter::Float64(array) => float(array.value(row), array.value(row), out),
+            Formatter::Decimal(array, scale) => decimal(array.value(row), *scale, out),
+            Formatter::Text(array) => out.push_str(array.value(row)),
+            Formatter::Bytes(array) => bytes(array.value(row), out),
+            Formatter::Date(array) => date(i64::from(array.value(row)), "", out),
+            Formatter::Timestamp { array, utc } => timestamp(array.value(row), *utc, out),
+        }
+    }
+
+    /// Whether the text is a JSON number as it stands.
+    pub fn is_number(&self) -> bool {
+        use Formatter::{Decimal, Int8, Int16, Int32, Int64};
+        matches!(self, Int8(_) | Int16(_) | Int32(_) | Int64(_) | Decimal(..))
+    }
+}
+
+/// Appends formatted text; writing to a string cannot fail.
+fn put(out: &mut String, arguments: std::fmt::Arguments<'_>) {
+    let _ = out.write_fmt(arguments);
+}
+
+fn integer<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, row: usize, out: &mut String)
+where
+    T::Native: std::fmt::Display,
+{
+    put(out, format_args!("{}", array.value(row)));
+}
+
+/// The shortest digits that give the float again; an exponent where it is shorter.
+fn float(value: f64, own: impl std::fmt::Display + std::fmt::LowerExp, out: &mut String) {
+    if value.is_nan() {
+        out.push_str("NaN");
+    } else if value.is_infinite() {
+        out.push_str(if value > 0.0 { "Infinity" } else { "-Infinity" });
+    } else if value != 0.0 && !(1e-5..1e15).contains(&value.abs()) {
+        put(out, format_args!("{own:e}"));
+    } else {
+        put(out, format_args!("{own}"));
+    }
+}
+
+fn decimal(value: i128, scale: u32, out: &mut String) {
+    if scale == 0 {
+        return put(out, format_args!("{value}"));
+    }
+    let sign = if value < 0 { "-" } else { "" };
+    // The scale of a decimal is at most 38: 10^38 fits.
+    let unit = 10u128.pow(scale.min(38));
+    let (whole, part) = (value.unsigned_abs() / unit, value.unsigned_abs() % unit);
+    put(out, format_args!("{sign}{whole}.{part:0width$}", width = scale as usize));
+}
+
+fn bytes(value: &[u8], out: &mut String) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.reserve(2 + 2 * value.len());
+    out.push_str("\\x");
+    for byte in value {
+        out.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        out.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+}
+
+/// `rest` comes before the mark of years before 1.
+fn date(days: i64, rest: &str, out: &mut String) {
+    let (year, month, day) = date_from_days(days);
+    let (year, era) = if year > 0 { (year, "") } else { (1 - year, " BC") };
+    put(out, format_args!("{year:04}-{month:02}-{day:02}{rest}{era}"));
+}
+
+fn timestamp(micros: i64, utc: bool, out: &mut String) {
+    let seconds = micros.div_euclid(MICROS_PER_SECOND);
+    let fraction = micros.rem_euclid(MICROS_PER_SECOND);
+    let (days, second) = (seconds.div_euclid(SECONDS_PER_DAY), seconds.rem_euclid(SECONDS_PER_DAY));
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let mut rest = format!(" {hour:02}:{minute:02}:{second:02}");
+    if fraction != 0 {
+        put(&mut rest, format_args!(".{fraction:06}"));
+        rest.truncate(rest.trim_end_matches('0').len());
+    }
+    if utc {
+        rest.push_str("+00");
+    }
+    date(days, &rest, out);
+}

@@ -1,0 +1,549 @@
+//! Text to values.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BinaryViewBuilder, BooleanBuilder, PrimitiveBuilder, StringViewArray};
+use arrow::datatypes::{
+    ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
+    Int64Type, TimestampMicrosecondType,
+};
+use keyaki_store::ColumnType;
+
+use super::calendar::days_from_date;
+use crate::catalog::SqlType;
+
+/// Characters of a value that a message shows.
+const SHOWN_CHARS: usize = 60;
+/// Digits that an `i128` holds whatever they are.
+const DECIMAL_DIGITS_MAX: u32 = 38;
+
+/// A text that is not a value of its column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BadValue {
+    pub row: usize,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Problem {
+    Syntax,
+    Range,
+}
+
+type Parsed<T> = Result<T, Problem>;
+
+/// The values of a column, with the Arrow type of `ty`; nulls stay nulls. The length of VARCHAR(n) is not looked at.
+pub(crate) fn parse_column(texts: &StringViewArray, ty: SqlType) -> Result<ArrayRef, BadValue> {
+    let values = match ty.column {
+        ColumnType::Text => Ok(Arc::new(texts.clone()) as ArrayRef),
+        ColumnType::Boolean => booleans(texts),
+        ColumnType::Bytes => byte_strings(texts),
+        ColumnType::Int8 => numbers::<Int8Type>(texts, |text| narrow(integer(text)?)),
+        ColumnType::Int16 => numbers::<Int16Type>(texts, |text| narrow(integer(text)?)),
+        ColumnType::Int32 => numbers::<Int32Type>(texts, |text| narrow(integer(text)?)),
+        ColumnType::Int64 => numbers::<Int64Type>(texts, integer),
+        ColumnType::Float32 => numbers::<Float32Type>(texts, |text| {
+            let value: f32 = text.trim_ascii().parse().map_err(|_| Problem::Syntax)?;
+            finite(text, value.is_infinite()).map(|()| value)
+        }),
+        ColumnType::Float64 => numbers::<Float64Type>(texts, |text| {
+            let value: f64 = text.trim_ascii().parse().map_err(|_| Problem::Syntax)?;
+            finite(text, value.is_infinite()).map(|()| value)
+        }),
+        ColumnType::Decimal { precision, scale } => {
+            let limit = 10i128.pow(u32::from(precision).min(DECIMAL_DIGITS_MAX));
+            let scale = u32::try_from(scale).unwrap_or(0);
+            numbers::<Decimal128Type>(texts, |text| decimal(text, scale, limit))
+        }
+        ColumnType::Date => numbers::<Date32Type>(texts, date),
+        ColumnType::Timestamp { utc } => numbers::<TimestampMicrosecondType>(texts, |text| timestamp(text, utc)),
+    };
+    match values {
+        Ok(values) if *values.data_type() == ty.column.arrow() => Ok(values),
+        // Decimals and timestamps have parameters that builders do not know.
+        Ok(values) => values
+            .to_data()
+            .into_builder()
+            .data_type(ty.column.arrow())
+            .build()
+            .map(arrow::array::make_array)
+            .map_err(|error| BadValue { row: 0, message: error.to_string() }),
+        Err((row, problem)) => Err(BadValue { row, message: describe(texts.value(row), ty, problem) }),
+    }
+}
+
+fn describe(text: &str, ty: SqlType, problem: Problem) -> String {
+    let mut shown: String = text.chars().take(SHOWN_CHARS).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    match problem {
+        Problem::Syntax => format!("{shown:?} is not a valid {ty}"),
+        Problem::Range => format!("{shown:?} is out of range for {ty}"),
+    }
+}
+
+fn numbers<T: ArrowPrimitiveType>(
+    texts: &StringViewArray,
+    parse: impl Fn(&str) -> Parsed<T::Native>,
+) -> Result<ArrayRef, (usize, Problem)> {
+    let mut builder = PrimitiveBuilder::<T>::with_capacity(texts.len());
+    for (row, text) in texts.iter().enumerate() {
+        match text {
+            Some(text) => builder.append_value(parse(text).map_err(|problem| (row, problem))?),
+            None => builder.append_null(),
+        }
+    }
+    Ok(Arc::new(builder.finish()))
+}
+
+fn booleans(texts: &StringViewArray) -> Result<ArrayRef, (usize, Problem)> {
+    let mut builder = BooleanBuilder::with_capacity(texts.len());
+    for (row, text) in texts.iter().enumerate() {
+        let value = text.map(|text| match text.trim_ascii().to_ascii_lowercase().as_str() {
+            "t" | "true" | "y" | "yes" | "on" | "1" => Ok(true),
+            "f" | "false" | "n" | "no" | "off" | "0" => Ok(false),
+            _ => Err((row, Problem::Syntax)),
+        });
+        builder.append_option(value.transpose()?);
+    }
+    Ok(Arc::new(builder.finish()))
+}
+
+fn byte_strings(texts: &StringViewArray) -> Result<ArrayRef, (usize, Problem)> {
+    let mut builder = BinaryViewBuilder::with_capacity(texts.len());
+    for (row, text) in texts.iter().enumerate() {
+        let value = text.map(|text| bytes(text).map_err(|problem| (row, problem)));
+        builder.append_option(value.transpose()?);
+    }
+    Ok(Arc::new(builder.finish()))
+}
+
+/// An integer of at most 64 bits.
+fn integer(text: &str) -> Parsed<i64> {
+    let text = text.trim_ascii().as_bytes();
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(Problem::Syntax);
+    }
+    let mut value = 0i64;
+    for digit in digits {
+        // Downwards, because there is one more negative number.
+        value = value.checked_mul(10).and_then(|v| v.checked_sub(i64::from(digit - b'0'))).ok_or(Problem::Range)?;
+    }
+    if negative { Ok(value) } else { value.checked_neg().ok_or(Problem::Range) }
+}
+
+fn narrow<T: TryFrom<i64>>(value: i64) -> Parsed<T> {
+    T::try_from(value).map_err(|_| Problem::Range)
+}
+
+/// A number too large for a float parses as infinity; only the word may.
+fn finite(text: &str, infinite: bool) -> Parsed<()> {
+    let word = text.trim_ascii().trim_start_matches(['+', '-']).starts_with(['i', 'I']);
+    if infinite && !word { Err(Problem::Range) } else { Ok(()) }
+}
+
+/// A decimal number with `scale` digits after the point, rounded half away from zero, below `limit` without the point.
+fn decimal(text: &str, scale: u32, limit: i128) -> Parsed<i128> {
+    let text = text.trim_ascii();
+    let (mantissa, exponent) = match text.find(['e', 'E']) {
+        Some(at) => (&text[..at], text[at + 1..].parse::<i32>().map_err(|_| Problem::Syntax)?),
+        None => (text, 0),
+    };
+    let (negative, mantissa) = match mantissa.as_bytes() {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        rest => (false, rest),
+    };
+    let point = mantissa.iter().position(|&byte| byte == b'.').unwrap_or(mantissa.len());
+    let (whole, part) = (&mantissa[..point], mantissa.get(point + 1..).unwrap_or_default());
+    let digits = || whole.iter().chain(part);
+    if whole.len() + part.len() == 0 || !digits().all(u8::is_ascii_digit) {
+        return Err(Problem::Syntax);
+    }
+    // How many of the digits stand before the new end.
+    let kept = whole.len() as i64 + i64::from(exponent) + i64::from(scale);
+    let mut value = 0i128;
+    for (i, digit) in (0i64..).zip(digits()) {
+        if i >= kept {
+            if i == kept && *digit >= b'5' {
+                value += 1;
+            }
+            break;
+        }
+        value = value.checked_mul(10).and_then(|v| v.checked_add(i128::from(digit - b'0'))).ok_or(Problem::Range)?;
+    }
+    let missing = kept - (whole.len() + part.len()) as i64;
+    if missing > 0 && value != 0 {
+        let power = u32::try_from(missing).ok().and_then(|missing| 10i128.checked_pow(missing));
+        value = power.and_then(|power| value.checked_mul(power)).ok_or(Problem::Range)?;
+    }
+    if value >= limit { Err(Problem::Range) } else { Ok(if negative { -value } else { value }) }
+}
+
+/// `YYYY-MM-DD`, a sign or more digits before the year, or ` BC` at the end; a time of midnight may follow.
+fn date(text: &str) -> Parsed<i32> {
+    let (days, time) = date_and_time(text)?;
+    if time.is_some_and(|time| time.micros != 0 || time.offset_seconds.is_some()) {
+        return Err(Problem::Syntax);
+    }
+    i32::try_from(days).map_err(|_| Problem::Range)
+}
+
+/// A date, then `T` or a blank and a time of the day, then a time zone. A timestamp without time zone takes only UTC.
+fn timestamp(text: &str, utc: bool) -> Parsed<i64> {
+    let (days, time) = date_and_time(text)?;
+    let time = time.unwrap_or_default();
+    let offset = time.offset_seconds.unwrap_or(0);
+    if !utc && offset != 0 {
+        return Err(Problem::Syntax);
+    }
+    let micros = i128::from(days) * 86_400_000_000 + i128::from(time.micros) - i128::from(offset) * 1_000_000;
+    i64::try_from(micros).map_err(|_| Problem::Range)
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Time {
+    /// Since midnight.
+    micros: i64,
+    /// East of Greenwich; none if no time zone is given.
+    offset_seconds: Option<i64>,
+}
+
+fn date_and_time(text: &str) -> Parsed<(i64, Option<Time>)> {
+    let text = text.trim_ascii();
+    let (text, before_christ) = match text.strip_suffix(" BC") {
+        Some(text) => (text, true),
+        None => (text, false),
+    };
+    let mut rest = text.as_bytes();
+    let negative = match rest.first() {
+        Some(b'-') => true,
+        Some(b'+') => false,
+        _ => {
+            rest = text.as_bytes();
+            false
+        }
+    };
+    if matches!(rest.first(), Some(b'-' | b'+')) {
+        rest = &rest[1..];
+    }
+    let year = take_number(&mut rest, 4, 8)?;
+    let year = match (before_christ, negative) {
+        (true, true) => return Err(Problem::Syntax),
+        (true, false) => 1 - year,
+        (false, true) => -year,
+        (false, false) => year,
+    };
+    take_byte(&mut rest, b"-")?;
+    let month = take_number(&mut rest, 1, 2)?;
+    take_byte(&mut rest, b"-")?;
+    let day = take_number(&mut rest, 1, 2)?;
+    let days = days_from_date(year, month as u32, day as u32).ok_or(Problem::Range)?;
+    if rest.is_empty() {
+        return Ok((days, None));
+    }
+    take_byte(&mut rest, b"T t")?;
+    Ok((days, Some(time(rest)?)))
+}
+
+/// `HH:MM[:SS[.ffffff]]` and a time zone: `Z`, `UTC`, `+HH`, `+HH:MM`, `+HHMM` or `+HH:MM:SS`.
+fn time(mut rest: &[u8]) -> Parsed<Time> {
+    let hour = take_number(&mut rest, 1, 2)?;
+    take_byte(&mut rest, b":")?;
+    let minute = take_number(&mut rest, 2, 2)?;
+    let (mut second, mut fraction) = (0, 0);
+    if take_byte(&mut rest, b":").is_ok() {
+        second = take_number(&mut rest, 2, 2)?;
+        if take_byte(&mut rest, b".,").is_ok() {
+            fraction = micros(&mut rest)?;
+        }
+    }
+    let leap_or_midnight = (second == 60) || (hour == 24 && (minute, second, fraction) == (0, 0, 0));
+    if hour > 24 || (hour == 24 && !leap_or_midnight) || minute > 59 || second > 60 {
+        return Err(Problem::Range);
+    }
+    let micros = ((hour * 60 + minute) * 60 + second) * 1_000_000 + fraction;
+    Ok(Time { micros, offset_seconds: zone(rest)? })
+}
+
+/// The fraction of a second; further digits round.
+fn micros(rest: &mut &[u8]) -> Parsed<i64> {
+    let len = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if len == 0 {
+        return Err(Problem::Syntax);
+    }
+    let digit = |i: usize| rest.get(i).filter(|_| i < len).map_or(0, |byte| i64::from(byte - b'0'));
+    let value = (0..6).fold(0, |value, i| value * 10 + digit(i)) + i64::from(digit(6) >= 5);
+    *rest = &rest[len..];
+    Ok(value)
+}
+
+fn zone(rest: &[u8]) -> Parsed<Option<i64>> {
+    let mut rest = rest.trim_ascii();
+    let sign = match rest {
+        [] => return Ok(None),
+        b"Z" | b"z" | b"UTC" | b"GMT" => return Ok(Some(0)),
+        [b'+', ..] => 1,
+        [b'-', ..] => -1,
+        _ => return Err(Problem::Syntax),
+    };
+    rest = &rest[1..];
+    let mut parts = [take_number(&mut rest, 2, 2)?, 0, 0];
+    for part in &mut parts[1..] {
+        if rest.is_empty() {
+            break;
+        }
+        // With or without colons.
+        let _ = take_byte(&mut rest, b":");
+        *part = take_number(&mut rest, 2, 2)?;
+    }
+    if !rest.is_empty() || parts[0] > 15 || parts[1] > 59 || parts[2] > 59 {
+        return Err(Problem::Range);
+    }
+    Ok(Some(sign * ((parts[0] * 60 + parts[1]) * 60 + parts[2])))
+}
+
+fn take_byte(rest: &mut &[u8], any_of: &[u8]) -> Parsed<()> {
+    match rest.split_first() {
+        Some((first, after)) if any_of.contains(first) => {
+            *rest = after;
+            Ok(())
+        }
+        _ => Err(Problem::Syntax),
+    }
+}
+
+fn take_number(rest: &mut &[u8], digits_min: usize, digits_max: usize) -> Parsed<i64> {
+    let len = rest.iter().take(digits_max).take_while(|byte| byte.is_ascii_digit()).count();
+    if len < digits_min {
+        return Err(Problem::Syntax);
+    }
+    let (digits, after) = rest.split_at(len);
+    *rest = after;
+    Ok(digits.iter().fold(0, |value, digit| value * 10 + i64::from(digit - b'0')))
+}
+
+/// `\x` and hexadecimal digits; else text in which `\\` is a backslash, `\ooo` an octal and `\xhh` a hexadecimal byte.
+fn bytes(text: &str) -> Parsed<Vec<u8>> {
+    if let Some(digits) = text.strip_prefix("\\x")
+        && let Ok(bytes) = hexadecimal(digits.as_bytes())
+    {
+        return Ok(bytes);
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte != b'\\' {
+            out.push(byte);
+            continue;
+        }
+        match rest {
+            [b'\\', after @ ..] => {
+                out.push(b'\\');
+                rest = after;
+            }
+            [b'x', high, low, after @ ..] => {
+                out.extend(hexadecimal(&[*high, *low])?);
+                rest = after;
+            }
+            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] => {
+                out.push((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'));
+                rest = after;
+            }
+            _ => return Err(Problem::Syntax),
+        }
+    }
+    Ok(out)
+}
+
+fn hexadecimal(digits: &[u8]) -> Parsed<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).ok_or(Problem::Syntax);
+    if !digits.len().is_multiple_of(2) {
+        return Err(Problem::Syntax);
+    }
+    digits.chunks_exact(2).map(|pair| Ok((digit(pair[0])? * 16 + digit(pair[1])?) as u8)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::AsArray;
+    use proptest::prelude::*;
+
+    use super::super::Formatter;
+    use super::*;
+
+    fn texts<'a>(values: impl IntoIterator<Item = Option<&'a str>>) -> StringViewArray {
+        values.into_iter().collect()
+    }
+
+    fn sql(column: ColumnType) -> SqlType {
+        SqlType { column, max_chars: None }
+    }
+
+    fn parse_one(text: &str, column: ColumnType) -> Result<ArrayRef, String> {
+        parse_column(&texts([Some(text)]), sql(column)).map_err(|bad| bad.message)
+    }
+
+    /// Parses and writes again.
+    fn canonical(text: &str, column: ColumnType) -> String {
+        let array = parse_one(text, column).unwrap_or_else(|message| panic!("{text}: {message}"));
+        assert_eq!(*array.data_type(), column.arrow());
+        let mut out = String::new();
+        Formatter::new(&array).expect("a formatter").write(0, &mut out);
+        out
+    }
+
+    fn refused(text: &str, column: ColumnType) -> bool {
+        parse_one(text, column).is_err()
+    }
+
+    #[test]
+    fn integers_have_exact_limits() {
+        assert_eq!(canonical(" -128 ", ColumnType::Int8), "-128");
+        assert_eq!(canonical("+127", ColumnType::Int8), "127");
+        assert_eq!(canonical("-9223372036854775808", ColumnType::Int64), "-9223372036854775808");
+        for text in ["128", "-129", "", "-", "1.0", "1e3", "0x1", "1 2", "99999999999999999999"] {
+            assert!(refused(text, ColumnType::Int8), "{text:?}");
+        }
+        assert!(refused("9223372036854775808", ColumnType::Int64));
+    }
+
+    #[test]
+    fn decimals_round_half_away_from_zero_and_keep_their_precision() {
+        let money = ColumnType::Decimal { precision: 5, scale: 2 };
+        for (text, expected) in [
+            ("1", "1.00"),
+            ("-0.005", "-0.01"),
+            ("0.0049", "0.00"),
+            ("999.994", "999.99"),
+            (".5", "0.50"),
+            ("5.", "5.00"),
+            ("1.5e2", "150.00"),
+            ("15e-1", "1.50"),
+            ("123456e-9", "0.00"),
+            ("0e99", "0.00"),
+            ("-1e-999999", "0.00"),
+        ] {
+            assert_eq!(canonical(text, money), expected, "{text}");
+        }
+        for text in ["1000", "999.995", "", ".", "1.2.3", "e5", "1e", "NaN", "1e99999", "99999999999999999999999999999"]
+        {
+            assert!(refused(text, money), "{text:?}");
+        }
+        let largest = "9".repeat(38);
+        assert_eq!(canonical(&largest, ColumnType::Decimal { precision: 38, scale: 0 }), largest);
+        assert!(refused(&(largest + "9"), ColumnType::Decimal { precision: 38, scale: 0 }));
+    }
+
+    #[test]
+    fn floats_give_infinity_only_for_its_name() {
+        assert_eq!(canonical("-infinity", ColumnType::Float64), "-Infinity");
+        assert_eq!(canonical("nan", ColumnType::Float32), "NaN");
+        assert!(refused("1e400", ColumnType::Float64));
+        assert!(refused("1e39", ColumnType::Float32));
+        assert!(refused("", ColumnType::Float32));
+        assert!(refused("1,5", ColumnType::Float64));
+        assert_eq!(canonical("-0.0", ColumnType::Float64), "-0");
+    }
+
+    #[test]
+    fn dates_and_timestamps() {
+        let (date, local, utc) =
+            (ColumnType::Date, ColumnType::Timestamp { utc: false }, ColumnType::Timestamp { utc: true });
+        assert_eq!(canonical("1998-9-2", date), "1998-09-02");
+        assert_eq!(canonical("2020-01-01 00:00:00", date), "2020-01-01");
+        assert_eq!(canonical("0044-03-15 BC", date), "0044-03-15 BC");
+        assert_eq!(canonical("-0043-03-15", date), "0044-03-15 BC");
+        assert_eq!(canonical("2024-02-29T12:30:45.1234567Z", local), "2024-02-29 12:30:45.123457");
+        assert_eq!(canonical("2024-02-29 23:59:60", local), "2024-03-01 00:00:00");
+        assert_eq!(canonical("2024-02-29 24:00", local), "2024-03-01 00:00:00");
+        assert_eq!(canonical("2024-01-01 00:00:00+05:30", utc), "2023-12-31 18:30:00+00");
+        assert_eq!(canonical("2024-01-01 00:00:00-0130", utc), "2024-01-01 01:30:00+00");
+        for text in [
+            "2023-02-29",
+            "2023-13-01",
+            "23-01-01",
+            "2023-01-01x",
+            "2023/01/01",
+            "2023-01-01 01:00:00",
+            "",
+            "9999999-01-01",
+        ] {
+            assert!(refused(text, date), "{text:?}");
+        }
+        for text in
+            ["2023-01-01 25:00:00", "2023-01-01 1", "2023-01-01 10:61", "2023-01-01 10:00:00+02", "300000-01-01"]
+        {
+            assert!(refused(text, local), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_and_booleans() {
+        for text in ["\\x00ff", "\\x"] {
+            assert_eq!(canonical(text, ColumnType::Bytes), text);
+        }
+        assert_eq!(canonical("a\\\\b\\001", ColumnType::Bytes), "\\x615c6201");
+        assert_eq!(canonical("\\xAA\\xbb", ColumnType::Bytes), "\\xaabb");
+        assert!(refused("\\q", ColumnType::Bytes));
+        assert!(refused("\\x0", ColumnType::Bytes));
+        assert_eq!(canonical(" YES", ColumnType::Boolean), "true");
+        assert!(refused("maybe", ColumnType::Boolean));
+    }
+
+    #[test]
+    fn messages_name_row_value_and_type() {
+        let column = texts([Some("1"), None, Some("x")]);
+        let bad = parse_column(&column, sql(ColumnType::Int32)).expect_err("x is no number");
+        assert_eq!(bad, BadValue { row: 2, message: "\"x\" is not a valid INTEGER".into() });
+        let bad = parse_column(&texts([Some("70000")]), sql(ColumnType::Int16)).expect_err("too large");
+        assert_eq!(bad.message, "\"70000\" is out of range for SMALLINT");
+        let long = parse_one(&"é".repeat(1000), ColumnType::Date).expect_err("no date");
+        assert!(long.chars().count() < 100);
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_survives(
+            int in any::<i64>(), float in any::<f64>(), single in any::<f32>(), days in any::<i32>(),
+            micros in any::<i64>(), digits in -(10i128.pow(38) - 1)..10i128.pow(38), scale in 0i8..=38,
+            raw in prop::collection::vec(any::<u8>(), 0..20),
+        ) {
+            use arrow::array::{BinaryViewArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int64Array,
+                TimestampMicrosecondArray};
+            let decimal = Decimal128Array::from(vec![digits]).with_precision_and_scale(38, scale).expect("a decimal");
+            let columns: Vec<(ArrayRef, ColumnType)> = vec![
+                (Arc::new(Int64Array::from(vec![int])), ColumnType::Int64),
+                (Arc::new(Float64Array::from(vec![float])), ColumnType::Float64),
+                (Arc::new(Float32Array::from(vec![single])), ColumnType::Float32),
+                (Arc::new(Date32Array::from(vec![days])), ColumnType::Date),
+                (Arc::new(TimestampMicrosecondArray::from(vec![micros])), ColumnType::Timestamp { utc: false }),
+                (Arc::new(TimestampMicrosecondArray::from(vec![micros]).with_timezone("+00:00")),
+                    ColumnType::Timestamp { utc: true }),
+                (Arc::new(decimal), ColumnType::Decimal { precision: 38, scale }),
+                (Arc::new(BinaryViewArray::from_iter_values([&raw])), ColumnType::Bytes),
+            ];
+            for (array, column) in columns {
+                let mut text = String::new();
+                Formatter::new(&array).expect("a formatter").write(0, &mut text);
+                let again = parse_one(&text, column).map_err(TestCaseError::fail)?;
+                if let (Some(a), Some(b)) = (array.as_primitive_opt::<Float64Type>(), again.as_primitive_opt::<Float64Type>())
+                    && a.value(0).is_nan()
+                {
+                    prop_assert!(b.value(0).is_nan());
+                } else if array.as_primitive_opt::<Float32Type>().is_some_and(|a| a.value(0).is_nan()) {
+                    prop_assert_eq!(text, "NaN");
+                } else {
+                    prop_assert_eq!(&array, &again, "{}", text);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Names of files with wildcards: `*` and `?` stand for any characters, or one, within a name.
+//!
+//! Files come in natural order (`part-2` before `part-10`), so that the parts of a table that was written in key order
+//! are read in key order.
+
+use std::cmp::Ordering;
+use std::path::{Component, Path, PathBuf};
+
+use crate::{Error, Result};
+
+/// The files that a path of COPY FROM names: itself, or what its wildcards match.
+pub(super) fn expand(path: &str) -> Result<Vec<PathBuf>> {
+    let whole = Path::new(path);
+    // A file that exists is meant itself, whatever characters it has.
+    if !path.contains(['*', '?']) || whole.exists() {
+        return check(whole).map(|()| vec![whole.to_path_buf()]);
+    }
+    let mut found = vec![PathBuf::new()];
+    for component in whole.components() {
+        let name = component.as_os_str().to_string_lossy();
+        match component {
+            Component::Normal(_) if name.contains(['*', '?']) => {
+                found = found.iter().map(|dir| matches(dir, &name)).collect::<Result<Vec<_>>>()?.concat();
+            }
+            _ => found.iter_mut().for_each(|dir| dir.push(component)),
+        }
+    }
+    found.retain(|path| path.is_file());
+    found.sort_by(|a, b| natural(&a.to_string_lossy(), &b.to_string_lossy()));
+    if found.is_empty() {
+        return Err(import_error(whole, "no file matches"));
+    }
+    Ok(found)
+}
+
+fn check(path: &Path) -> Result<()> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => {
+            Err(import_error(path, "is a directory; name its files, as in 'dir/*.parquet'"))
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(import_error(path, &error.to_string())),
+    }
+}
+
+fn matches(dir: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
+    let listed = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    if !listed.is_dir() {
+        return Ok(Vec::new());
+    }
+    let failed = |error: std::io::Error| import_error(listed, &error.to_string());
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(listed).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let text = name.to_string_lossy();
+        // As in a shell, hidden files are matched only by a pattern that begins with a point.
+        if text.starts_with('.') == pattern.starts_with('.') && wildcard(pattern, &text) {
+            found.push(dir.join(&name));
+        }
+    }
+    Ok(found)
+}
+
+fn import_error(path: &Path, message: &str) -> Error {
+    Error::Import { path: path.to_path_buf(), row: None, column: None, message: message.into() }
+}
+
+/// Whether `name` matches `pattern`. Goes back only to the last `*`, so it takes no more than quadratic time.
+fn wildcard(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (mut p, mut n) = (0, 0);
+    let mut star = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(c) if *c == '?' || *c == name[n] => {
+                p += 1;
+                n += 1;
+            }
+            _ => match star {
+                Some((star_p, star_n)) => {
+                    star = Some((star_p, star_n + 1));
+                    p = star_p + 1;
+                    n = star_n + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+/// Compares texts with numbers in them by the numbers.
+fn natural(a: &str, b: &str) -> Ordering {
+    let (mut left, mut right) = (a.as_bytes(), b.as_bytes());
+    while let (Some(x), Some(y)) = (left.first(), right.first()) {
+        if x.is_ascii_digit() && y.is_ascii_digit() {
+            let (x, y) = (take_number(&mut left), take_number(&mut right));
+            // Without leading zeros, the longer number is the larger.
+            let order = x.len().cmp(&y.len()).then_with(|| x.cmp(y));
+            if order != Ordering::Equal {
+                return order;
+            }
+        } else if x == y {
+            (left, right) = (&left[1..], &right[1..]);
+        } else {
+            return x.cmp(y);
+        }
+    }
+    left.len().cmp(&right.len()).then_with(|| a.cmp(b))
+}
+
+fn take_number<'a>(text: &mut &'a [u8]) -> &'a [u8] {
+    let len = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, rest) = text.split_at(len);
+    *text = rest;
+    &number[number.iter().take_while(|digit| **digit == b'0').count()..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards() {
+        for (pattern, name, expected) in [
+            ("*.parquet", "a.parquet", true),
+            ("*.parquet", "a.parquet.gz", false),
+            ("part-??.csv", "part-12.csv", true),
+            ("part-??.csv", "part-1.csv", false),
+            ("*a*b*", "xxaxxbxx", true),
+            ("*a*b", "ab ba", false),
+            ("", "", true),
+            ("*", "", true),
+            ("é?", "éü", true),
+        ] {
+            assert_eq!(wildcard(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn numbers_sort_as_numbers() {
+        let mut names = ["p10", "p9", "p09", "p1", "p", "q", "p1a", "p100000000000000000000000"];
+        names.sort_by(|a, b| natural(a, b));
+        assert_eq!(names, ["p", "p1", "p1a", "p09", "p9", "p10", "p100000000000000000000000", "q"]);
+    }
+
+    #[test]
+    fn files_are_found_across_directories() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for name in ["x1/a2.csv", "x1/a10.csv", "x2/a1.csv", "x2/.hidden.csv", "x2/b.json"] {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("create");
+            std::fs::write(path, "").expect("write");
+        }
+        let pattern = |pattern: &str| dir.path().join(pattern).to_string_lossy().into_owned();
+        let names: Vec<String> = expand(&pattern("x?/*.csv"))
+            .expect("files")
+            .iter()
+            .map(|path| path.strip_prefix(dir.path()).expect("inside").to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(names, ["x1/a2.csv", "x1/a10.csv", "x2/a1.csv"]);
+        assert!(expand(&pattern("*.parquet")).is_err());
+        assert!(expand(&pattern("x1")).expect_err("a directory").to_string().contains("directory"));
+        assert!(expand(&pattern("missing.csv")).expect_err("missing").to_string().contains("No such file"));
+    }
+}

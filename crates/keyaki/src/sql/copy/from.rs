@@ -1,0 +1,242 @@
+//! COPY FROM: a thread reads the files one after another and gives the rows, as rows of the table, to the bulk load.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::array::RecordBatch;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use parking_lot::Mutex;
+use tokio::sync::mpsc::{Sender, channel};
+
+use super::files::expand;
+use super::options::{Dialect, Format, Options};
+use super::read::{DelimitedReader, JsonReader, ParquetReader, Rows};
+use super::statement::{Copy, What};
+use crate::database::Table;
+use crate::load::{BadCell, Conform, Defaults, Given, Origin, insert_stream};
+use crate::sql::dml::defaults;
+use crate::sql::names::{plain_ident, relation_name};
+use crate::{Error, Result, Session};
+
+/// Batches read ahead of the load.
+const BATCHES_AHEAD: usize = 4;
+
+pub(super) async fn run(session: &Session, copy: Copy) -> Result<u64> {
+    let What::Table { name, columns } = &copy.what else {
+        return Err(Error::Syntax("COPY FROM needs a table".into()));
+    };
+    let writer = session.database.writer().await;
+    let (catalog, _) = session.database.latest(&writer);
+    let table = catalog.table(&relation_name(name)?)?.clone();
+    let listed = columns.iter().map(|column| table.column(&plain_ident(column))).collect::<Result<Vec<_>>>()?;
+    if let Some((_, twice)) = listed.iter().enumerate().find(|(i, column)| listed[..*i].contains(column)) {
+        return Err(Error::Invalid(format!("column \"{}\" is there twice", table.def.columns[*twice].name)));
+    }
+    let targets = if listed.is_empty() { (0..table.def.columns.len()).collect() } else { listed };
+    let files = expand(&copy.path)?;
+    let origin = Arc::new(FileOrigin::default());
+    let import = Import {
+        targets,
+        defaults: defaults::physical(session, &writer, &table)?.into(),
+        options: copy.options,
+        table: table.clone(),
+        origin: origin.clone(),
+    };
+    let (sender, mut receiver) = channel(BATCHES_AHEAD);
+    tokio::task::spawn_blocking(move || import.run(&files, &sender));
+    let rows = futures::stream::poll_fn(move |context| receiver.poll_recv(context));
+    let rows = Box::pin(RecordBatchStreamAdapter::new(table.arrow.clone(), rows));
+    insert_stream(session, &writer, &table, rows, origin).await
+}
+
+/// What the reading thread knows.
+struct Import {
+    table: Arc<Table>,
+    /// The columns to fill.
+    targets: Vec<usize>,
+    defaults: Arc<Defaults>,
+    options: Options,
+    origin: Arc<FileOrigin>,
+}
+
+type BatchSender = Sender<datafusion::error::Result<RecordBatch>>;
+
+/// One of the readers, and where in a file it is.
+struct Open<'a> {
+    path: &'a Path,
+    reader: Reader,
+    conform: Conform,
+    rows: u64,
+}
+
+enum Reader {
+    Parquet(ParquetReader),
+    Json(JsonReader),
+    Delimited(DelimitedReader, usize),
+}
+
+impl Import {
+    /// Reads all files; ends when one cannot be read or the load has ended.
+    fn run(&self, files: &[PathBuf], sender: &BatchSender) {
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.read_all(files, sender)));
+        let failed = match done {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error,
+            // Readers of other crates may not be prepared for every damaged file.
+            Err(_) => match self.origin.current() {
+                Some(path) => import_error(&path, "the file is damaged"),
+                None => Error::Invalid("a file could not be read".into()),
+            },
+        };
+        // If nobody listens, the load has failed for another reason.
+        let _ = sender.blocking_send(Err(failed.into()));
+    }
+
+    fn read_all(&self, files: &[PathBuf], sender: &BatchSender) -> Result<()> {
+        let sizes: u64 = files.iter().filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len()).sum();
+        let mut row = 0;
+        for path in files {
+            self.origin.begin(path, row);
+            let mut open = self.open(path)?;
+            while let Some(rows) = open.next()? {
+                if row == 0 {
+                    self.estimate(&open, files, sizes, rows.num_rows() as u64);
+                }
+                row += rows.num_rows() as u64;
+                if rows.num_rows() > 0 && sender.blocking_send(Ok(rows)).is_err() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn open<'a>(&self, path: &'a Path) -> Result<Open<'a>> {
+        let (format, dialect) = self.options.resolve(path, false)?;
+        let (reader, conform) = match format {
+            Format::Parquet => {
+                let reader = ParquetReader::open(path)?;
+                let names: Vec<String> = reader.schema().fields().iter().map(|field| field.name().clone()).collect();
+                let conform = self.conform(path, Given::Named(&names))?;
+                (Reader::Parquet(reader), conform)
+            }
+            Format::Json => {
+                let names: Vec<String> =
+                    self.targets.iter().map(|&column| self.table.def.columns[column].name.clone()).collect();
+                (Reader::Json(JsonReader::open(path, &names)?), self.conform(path, Given::Named(&names))?)
+            }
+            Format::Csv | Format::Tbl => self.open_delimited(path, dialect)?,
+        };
+        Ok(Open { path, reader, conform, rows: 0 })
+    }
+
+    /// A text file, with or without a header.
+    fn open_delimited(&self, path: &Path, dialect: Dialect) -> Result<(Reader, Conform)> {
+        let mut reader = DelimitedReader::open(path, dialect)?;
+        let first = reader.peek()?.unwrap_or_default();
+        let header = self.options.header.unwrap_or_else(|| self.is_header(&first));
+        if !header || first.is_empty() {
+            let conform = self.conform(path, Given::Placed(self.targets.len()))?;
+            return Ok((Reader::Delimited(reader, self.targets.len()), conform));
+        }
+        reader.skip_header()?;
+        // As in PostgreSQL, a header of other names says nothing: the columns are in the order of the table.
+        let foreign = !first.iter().any(|name| self.is_column(name)) && first.len() == self.targets.len();
+        let given = if foreign { Given::Placed(first.len()) } else { Given::Named(&first) };
+        let conform = self.conform(path, given)?;
+        Ok((Reader::Delimited(reader, first.len()), conform))
+    }
+
+    /// Whether a first record consists of names of columns.
+    fn is_header(&self, first: &[String]) -> bool {
+        !first.is_empty() && first.iter().all(|text| self.is_column(text))
+    }
+
+    fn is_column(&self, name: &str) -> bool {
+        self.table.def.columns.iter().any(|column| column.name.eq_ignore_ascii_case(name))
+    }
+
+    fn conform(&self, path: &Path, given: Given<'_>) -> Result<Conform> {
+        let conform = Conform::new(&self.table, &self.targets, given, &self.defaults);
+        conform.map_err(|error| import_error(path, &error.to_string()))
+    }
+
+    /// How many rows there will be: known for Parquet, else by the bytes that the first rows took.
+    fn estimate(&self, open: &Open<'_>, files: &[PathBuf], total_bytes: u64, rows: u64) {
+        let total = match &open.reader {
+            Reader::Parquet(first) => {
+                // A file that cannot be opened is told of when its turn comes.
+                let others = files[1..].iter().filter_map(|path| ParquetReader::open(path).ok());
+                first.rows() + others.map(|reader| reader.rows()).sum::<u64>()
+            }
+            Reader::Json(reader) => scaled(rows, reader.progress().1, total_bytes),
+            Reader::Delimited(reader, _) => scaled(rows, reader.progress().1, total_bytes),
+        };
+        self.origin.total.store(total, Ordering::Relaxed);
+    }
+}
+
+fn scaled(rows: u64, bytes: u64, total_bytes: u64) -> u64 {
+    (rows as f64 * total_bytes as f64 / bytes.max(1) as f64) as u64
+}
+
+impl Open<'_> {
+    /// The next rows, as rows of the table.
+    fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let rows = match &mut self.reader {
+            Reader::Parquet(reader) => reader.next()?,
+            Reader::Json(reader) => reader.next()?,
+            Reader::Delimited(reader, width) => reader.next(*width)?,
+        };
+        let Some(rows) = rows else { return Ok(None) };
+        let before = self.rows;
+        self.rows += rows.len() as u64;
+        let conformed = match &rows {
+            Rows::Typed(batch) => self.conform.typed(batch),
+            Rows::Text(columns) => self.conform.texts(columns, rows.len()),
+        };
+        conformed.map(Some).map_err(|BadCell { row, column, message }| Error::Import {
+            path: self.path.to_path_buf(),
+            row: row.map(|row| before + row as u64 + 1),
+            column: Some(column).filter(|column| !column.is_empty()),
+            message,
+        })
+    }
+}
+
+/// Which rows came from which file.
+#[derive(Debug, Default)]
+struct FileOrigin {
+    /// First row of each file, ascending.
+    files: Mutex<Vec<(u64, PathBuf)>>,
+    /// 0: not known.
+    total: AtomicU64,
+}
+
+impl FileOrigin {
+    fn begin(&self, path: &Path, row: u64) {
+        self.files.lock().push((row, path.to_path_buf()));
+    }
+
+    /// The file being read.
+    fn current(&self) -> Option<PathBuf> {
+        self.files.lock().last().map(|(_, path)| path.clone())
+    }
+}
+
+impl Origin for FileOrigin {
+    fn locate(&self, row: u64) -> Option<(PathBuf, u64)> {
+        let files = self.files.lock();
+        let (first, path) = files.get(files.partition_point(|(first, _)| *first <= row).checked_sub(1)?)?;
+        Some((path.clone(), row - first + 1))
+    }
+
+    fn total_rows(&self) -> Option<u64> {
+        Some(self.total.load(Ordering::Relaxed)).filter(|total| *total > 0)
+    }
+}
+
+fn import_error(path: &Path, message: &str) -> Error {
+    Error::Import { path: path.to_path_buf(), row: None, column: None, message: message.into() }
+}

@@ -1,0 +1,225 @@
+//! Options of COPY.
+
+use std::path::Path;
+
+use crate::{Error, Result};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Parquet,
+    Csv,
+    /// One object a line, or one array of objects.
+    Json,
+    /// Of TPC-H's dbgen: `value|value|…|` a line.
+    Tbl,
+}
+
+impl Format {
+    /// By the extension of a file's name.
+    fn of(path: &Path) -> Option<(Format, Option<u8>)> {
+        let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+        Some(match extension.as_str() {
+            "parquet" | "parq" | "pq" => (Format::Parquet, None),
+            "csv" => (Format::Csv, None),
+            "tsv" => (Format::Csv, Some(b'\t')),
+            "json" | "ndjson" | "jsonl" => (Format::Json, None),
+            "tbl" => (Format::Tbl, None),
+            // dbgen writes parts as lineitem.tbl.1, lineitem.tbl.2 …
+            part if part.bytes().all(|byte| byte.is_ascii_digit()) => return Format::of(Path::new(path.file_stem()?)),
+            _ => return None,
+        })
+    }
+
+    fn has_text_options(self) -> bool {
+        matches!(self, Format::Csv | Format::Tbl)
+    }
+}
+
+/// Compression of the pages of a Parquet file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Compression {
+    None,
+    Snappy,
+    Zstd,
+    Lz4,
+}
+
+/// As given in the statement.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub format: Option<Format>,
+    pub header: Option<bool>,
+    pub delimiter: Option<u8>,
+    pub null: Option<String>,
+    pub quote: Option<u8>,
+    pub escape: Option<u8>,
+    pub compression: Option<Compression>,
+    pub row_group_rows: Option<usize>,
+}
+
+/// How rows stand in a text file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Dialect {
+    pub delimiter: u8,
+    pub quote: Option<u8>,
+    /// Stands before a quote, or another of itself, in a quoted value.
+    pub escape: u8,
+    /// What an unquoted null looks like.
+    pub null: String,
+    /// Lines end with a delimiter.
+    pub trailing_delimiter: bool,
+}
+
+impl Options {
+    /// Sets option `name` (in capitals).
+    pub fn set(&mut self, name: &str, value: Option<String>) -> Result<()> {
+        fn once<T>(option: &mut Option<T>, name: &str, value: T) -> Result<()> {
+            match option.replace(value) {
+                None => Ok(()),
+                Some(_) => Err(Error::Syntax(format!("option {name} is given twice"))),
+            }
+        }
+        let needed = || value.clone().ok_or_else(|| Error::Syntax(format!("option {name} needs a value")));
+        match name {
+            "FORMAT" => once(&mut self.format, name, format(&needed()?)?),
+            "HEADER" => once(&mut self.header, name, value.as_deref().map_or(Ok(true), boolean)?),
+            "DELIMITER" | "DELIMITERS" | "DELIM" | "SEP" => {
+                once(&mut self.delimiter, name, character(name, &needed()?)?)
+            }
+            "NULL" | "NULLSTR" => once(&mut self.null, name, null(needed()?)?),
+            "QUOTE" => once(&mut self.quote, name, character(name, &needed()?)?),
+            "ESCAPE" => once(&mut self.escape, name, character(name, &needed()?)?),
+            "COMPRESSION" | "CODEC" => once(&mut self.compression, name, compression(&needed()?)?),
+            "ROW_GROUP_SIZE" => once(&mut self.row_group_rows, name, count(name, &needed()?)?),
+            "ENCODING" => match needed()?.to_ascii_lowercase().as_str() {
+                "utf8" | "utf-8" | "unicode" => Ok(()),
+                other => Err(Error::Unsupported(format!("encoding {other}; files must be in UTF-8"))),
+            },
+            _ => Err(Error::Unsupported(format!("option {name} of COPY"))),
+        }
+    }
+
+    /// The format of a file, by the option or else by its name, and its dialect if it is a text file.
+    pub fn resolve(&self, path: &Path, to: bool) -> Result<(Format, Dialect)> {
+        let by_name = Format::of(path);
+        let Some(format) = self.format.or(by_name.map(|(format, _)| format)) else {
+            return Err(Error::Invalid(format!(
+                "{}: the format cannot be told from the name; add (FORMAT parquet), csv, json or tbl",
+                path.display()
+            )));
+        };
+        let dialect = Dialect {
+            delimiter: self.delimiter.or(by_name.and_then(|(_, delimiter)| delimiter)).unwrap_or(match format {
+                Format::Tbl => b'|',
+                _ => b',',
+            }),
+            quote: if format == Format::Tbl { None } else { Some(self.quote.unwrap_or(b'"')) },
+            escape: self.escape.or(self.quote).unwrap_or(b'"'),
+            null: self.null.clone().unwrap_or(if format == Format::Tbl { "\\N".into() } else { String::new() }),
+            trailing_delimiter: format == Format::Tbl,
+        };
+        self.check(format, &dialect, to)?;
+        Ok((format, dialect))
+    }
+
+    fn check(&self, format: Format, dialect: &Dialect, to: bool) -> Result<()> {
+        let misplaced = |name: &str, of: &str| Err(Error::Invalid(format!("option {name} is for {of} only")));
+        if !format.has_text_options() {
+            if self.header.is_some() {
+                return misplaced("HEADER", "csv");
+            }
+            if self.delimiter.is_some() || self.null.is_some() || self.quote.is_some() || self.escape.is_some() {
+                return misplaced("DELIMITER, NULL, QUOTE or ESCAPE", "csv and tbl");
+            }
+        }
+        if format == Format::Tbl && (self.quote.is_some() || self.escape.is_some() || self.header == Some(true)) {
+            return misplaced("QUOTE, ESCAPE or HEADER", "csv");
+        }
+        if (format != Format::Parquet || !to) && (self.compression.is_some() || self.row_group_rows.is_some()) {
+            return misplaced("COMPRESSION or ROW_GROUP_SIZE", "writing parquet");
+        }
+        let special = |byte: u8| dialect.null.as_bytes().contains(&byte);
+        if dialect.quote == Some(dialect.delimiter) || special(dialect.delimiter) || dialect.quote.is_some_and(special)
+        {
+            return Err(Error::Invalid("DELIMITER, QUOTE and NULL must not contain one another".into()));
+        }
+        Ok(())
+    }
+}
+
+fn format(name: &str) -> Result<Format> {
+    Ok(match name.to_ascii_lowercase().as_str() {
+        "parquet" => Format::Parquet,
+        "csv" => Format::Csv,
+        "json" | "ndjson" | "jsonl" => Format::Json,
+        "tbl" => Format::Tbl,
+        other => return Err(Error::Unsupported(format!("format {other}; there are parquet, csv, json and tbl"))),
+    })
+}
+
+fn compression(name: &str) -> Result<Compression> {
+    Ok(match name.to_ascii_lowercase().as_str() {
+        "none" | "uncompressed" => Compression::None,
+        "snappy" => Compression::Snappy,
+        "zstd" => Compression::Zstd,
+        "lz4" | "lz4_raw" => Compression::Lz4,
+        other => return Err(Error::Unsupported(format!("compression {other}; there are zstd, snappy, lz4 and none"))),
+    })
+}
+
+fn boolean(text: &str) -> Result<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "on" | "1" => Ok(true),
+        "false" | "off" | "0" => Ok(false),
+        _ => Err(Error::Syntax(format!("{text:?} is neither true nor false"))),
+    }
+}
+
+fn character(name: &str, text: &str) -> Result<u8> {
+    match text.as_bytes() {
+        [byte] if byte.is_ascii() && !matches!(byte, b'\n' | b'\r' | 0) => Ok(*byte),
+        b"\\t" => Ok(b'\t'),
+        _ => Err(Error::Invalid(format!("option {name} takes one ASCII character that does not end a line"))),
+    }
+}
+
+fn null(text: String) -> Result<String> {
+    if text.contains(['\n', '\r']) {
+        return Err(Error::Invalid("option NULL must not contain the end of a line".into()));
+    }
+    Ok(text)
+}
+
+fn count(name: &str, text: &str) -> Result<usize> {
+    match text.parse() {
+        Ok(count @ 1..=100_000_000) => Ok(count),
+        _ => Err(Error::Invalid(format!("option {name} takes a number from 1 to 100000000"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_told_from_names() {
+        let resolve = |name: &str| Options::default().resolve(Path::new(name), false).map(|(f, d)| (f, d.delimiter));
+        assert_eq!(resolve("a/b.PARQUET").expect("parquet").0, Format::Parquet);
+        assert_eq!(resolve("b.tsv").expect("tsv"), (Format::Csv, b'\t'));
+        assert_eq!(resolve("lineitem.tbl.12").expect("tbl"), (Format::Tbl, b'|'));
+        assert!(resolve("b").is_err() && resolve("b.csv.gz").is_err() && resolve(".csv").is_err());
+    }
+
+    #[test]
+    fn options_must_fit_the_format() {
+        let check = |format: &str, name: &str, value: &str| {
+            let mut options = Options::default();
+            options.set("FORMAT", Some(format.into())).expect("format");
+            options.set(name, Some(value.into())).and_then(|()| options.resolve(Path::new("f"), false)).is_ok()
+        };
+        assert!(check("csv", "HEADER", "true") && check("tbl", "NULL", "-"));
+        assert!(!check("parquet", "HEADER", "true") && !check("json", "DELIMITER", ";"));
+        assert!(!check("tbl", "QUOTE", "'") && !check("csv", "COMPRESSION", "zstd"));
+        assert!(!check("csv", "DELIMITER", "\"") && !check("csv", "NULL", "a,b") && !check("csv", "NULL", "\""));
+    }
+}

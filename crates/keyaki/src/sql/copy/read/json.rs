@@ -1,0 +1,345 @@
+//! JSON: one object after another, usually one a line, or one array of objects.
+//!
+//! Values are read as text and then given the table's types like those of a CSV file, so that numbers keep all their
+//! digits and errors name row and column. Of an array, the outer brackets and commas are blanked out, which leaves one
+//! object after another.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::json::ReaderBuilder;
+use arrow::json::reader::Decoder;
+
+use super::{Rows, bad};
+use crate::Result;
+
+const BLOCK_BYTES: usize = 1 << 20;
+const BATCH_ROWS: usize = 8192;
+
+pub(crate) struct JsonReader {
+    path: PathBuf,
+    file: File,
+    schema: SchemaRef,
+    decoder: Decoder,
+    /// Bytes of the file that were read and not decoded yet.
+    block: Vec<u8>,
+    at: usize,
+    /// Bytes that were decoded since the last batch, to find an error's row.
+    undone: Vec<u8>,
+    at_end: bool,
+    array: ArrayScan,
+    records: u64,
+    bytes: u64,
+}
+
+impl JsonReader {
+    /// `columns`: the names that objects may have, in any case.
+    pub fn open(path: &Path, columns: &[String]) -> Result<Self> {
+        let file = File::open(path).map_err(|error| bad(path, None, None, error.to_string()))?;
+        let empty = Arc::new(Schema::empty());
+        let decoder = decoder(&empty, BATCH_ROWS).map_err(|error| describe(path, None, &error))?;
+        let mut reader = JsonReader {
+            path: path.to_path_buf(),
+            file,
+            schema: empty,
+            decoder,
+            block: Vec::new(),
+            at: 0,
+            undone: Vec::new(),
+            at_end: false,
+            array: ArrayScan::default(),
+            records: 0,
+            bytes: 0,
+        };
+        reader.fill()?;
+        let spelling = spelling(&reader.block, columns);
+        let fields: Vec<Field> = spelling.iter().map(|name| Field::new(name, DataType::Utf8View, true)).collect();
+        reader.schema = Arc::new(Schema::new(fields));
+        reader.decoder = decoder_of(&reader)?;
+        Ok(reader)
+    }
+
+    /// Records so far, and bytes they took.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.records, self.bytes)
+    }
+
+    /// The next objects, a column of text for each name.
+    pub fn next(&mut self) -> Result<Option<Rows>> {
+        loop {
+            if self.at == self.block.len() && !self.at_end {
+                self.fill()?;
+            }
+            let decoded = match self.decoder.decode(&self.block[self.at..]) {
+                Ok(decoded) => decoded,
+                Err(error) => {
+                    let rest = self.block[self.at..].to_vec();
+                    self.undone.extend(rest);
+                    return Err(self.locate(&error));
+                }
+            };
+            self.undone.extend_from_slice(&self.block[self.at..self.at + decoded]);
+            self.at += decoded;
+            let finished = self.at == self.block.len() && self.at_end;
+            if !finished && self.at == self.block.len() {
+                continue;
+            }
+            if finished && self.decoder.has_partial_record() {
+                let row = self.records + self.decoder.len() as u64;
+                return Err(bad(&self.path, Some(row.max(1)), None, "the file ends inside of an object"));
+            }
+            let batch = match self.decoder.flush() {
+                Ok(batch) => batch,
+                Err(error) => return Err(self.locate(&error)),
+            };
+            self.bytes += std::mem::take(&mut self.undone).len() as u64;
+            return match batch {
+                Some(batch) => {
+                    self.records += batch.num_rows() as u64;
+                    Ok(Some(texts(&batch)))
+                }
+                None if finished => self.array.finish(&self.path).map(|()| None),
+                None => continue,
+            };
+        }
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        self.block.clear();
+        self.at = 0;
+        let read = (&mut self.file).take(BLOCK_BYTES as u64).read_to_end(&mut self.block);
+        let read = read.map_err(|error| bad(&self.path, None, None, error.to_string()))?;
+        self.at_end = read < BLOCK_BYTES;
+        self.array.blank(&mut self.block, &self.path)
+    }
+
+    /// Decodes what led to an error again, one object at a time, to find the row.
+    fn locate(&self, error: &ArrowError) -> crate::Error {
+        let Ok(mut decoder) = decoder(&self.schema, 1) else { return describe(&self.path, None, error) };
+        let (mut at, mut row) = (0, self.records);
+        loop {
+            row += 1;
+            let decoded = decoder.decode(&self.undone[at..]).and_then(|decoded| {
+                at += decoded;
+                decoder.flush()
+            });
+            match decoded {
+                Err(error) => return describe(&self.path, Some(row), &error),
+                Ok(None) => return describe(&self.path, Some(row), error),
+                Ok(Some(_)) => {}
+            }
+        }
+    }
+}
+
+fn decoder(schema: &SchemaRef, batch_rows: usize) -> std::result::Result<Decoder, ArrowError> {
+    ReaderBuilder::new(schema.clone())
+        .with_batch_size(batch_rows)
+        .with_coerce_primitive(true)
+        .with_strict_mode(true)
+        .build_decoder()
+}
+
+fn decoder_of(reader: &JsonReader) -> Result<Decoder> {
+    decoder(&reader.schema, BATCH_ROWS).map_err(|error| describe(&reader.path, None, &error))
+}
+
+fn describe(path: &Path, row: Option<u64>, error: &ArrowError) -> crate::Error {
+    let message = match error {
+        ArrowError::JsonError(message) => message.clone(),
+        other => other.to_string(),
+    };
+    // "column 'x' missing from schema" is meant from the other side.
+    let message = match message.strip_suffix(" missing from schema") {
+        Some(column) => format!("{column} of the file is not a column of the table"),
+        None => message,
+    };
+    bad(path, row, None, message)
+}
+
+fn texts(batch: &RecordBatch) -> Rows {
+    Rows::Text(batch.columns().iter().map(|column| column.as_string_view().clone()).collect())
+}
+
+/// The columns' names as the first object spells them.
+fn spelling(block: &[u8], columns: &[String]) -> Vec<String> {
+    use serde_json::{Deserializer, Map, Value};
+    let first = Deserializer::from_slice(block).into_iter::<Map<String, Value>>().next();
+    let Some(Ok(first)) = first else { return columns.to_vec() };
+    let spelled = |column: &String| {
+        let exact = first.contains_key(column);
+        let other = first.keys().find(|key| key.eq_ignore_ascii_case(column)).filter(|_| !exact);
+        other.unwrap_or(column).clone()
+    };
+    columns.iter().map(spelled).collect()
+}
+
+/// Blanks out the brackets and commas of an outer array.
+#[derive(Debug, Default)]
+struct ArrayScan {
+    /// Whether the file is an array, once that is known.
+    array: Option<bool>,
+    depth: u32,
+    in_text: bool,
+    escaped: bool,
+    closed: bool,
+    /// Since the last comma (or the beginning) there was a value.
+    value: bool,
+    commas: u64,
+}
+
+impl ArrayScan {
+    fn blank(&mut self, block: &mut [u8], path: &Path) -> Result<()> {
+        let mut start = 0;
+        if self.array.is_none() {
+            if block.starts_with(b"\xef\xbb\xbf") {
+                block[..3].fill(b' ');
+            }
+            let Some(first) = block.iter().position(|byte| !byte.is_ascii_whitespace()) else { return Ok(()) };
+            self.array = Some(block[first] == b'[');
+            if self.array == Some(true) {
+                block[first] = b' ';
+                start = first + 1;
+            }
+        }
+        if self.array != Some(true) {
+            return Ok(());
+        }
+        for byte in &mut block[start..] {
+            if !self.step(byte) {
+                let row = Some(self.commas + 1);
+                return Err(bad(path, row, None, "the file is not an array of objects"));
+            }
+        }
+        Ok(())
+    }
+
+    /// False if the byte cannot stand there.
+    fn step(&mut self, byte: &mut u8) -> bool {
+        if self.closed {
+            return byte.is_ascii_whitespace();
+        }
+        if self.in_text {
+            match *byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' => self.escaped = true,
+                b'"' => self.in_text = false,
+                _ => {}
+            }
+            return true;
+        }
+        match *byte {
+            b'"' if self.depth > 0 => self.in_text = true,
+            b'{' if self.depth == 0 && self.value => return false,
+            b'{' => {
+                self.depth += 1;
+                self.value = true;
+            }
+            b'[' if self.depth > 0 => self.depth += 1,
+            b'}' | b']' if self.depth > 0 => self.depth -= 1,
+            b']' if self.value || self.commas == 0 => {
+                *byte = b' ';
+                self.closed = true;
+            }
+            b',' if self.depth == 0 && self.value => {
+                *byte = b'\n';
+                self.value = false;
+                self.commas += 1;
+            }
+            other => return self.depth > 0 || other.is_ascii_whitespace(),
+        }
+        true
+    }
+
+    fn finish(&self, path: &Path) -> Result<()> {
+        if self.array == Some(true) && !self.closed {
+            return Err(bad(path, None, None, "the file ends inside of the array"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn read(text: &[u8]) -> std::result::Result<Vec<Vec<Option<String>>>, String> {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(text).expect("write");
+        let columns = ["a".to_string(), "b".to_string()];
+        let mut reader = JsonReader::open(file.path(), &columns).map_err(|error| error.to_string())?;
+        let mut records = Vec::new();
+        while let Some(rows) = reader.next().map_err(|error| error.to_string())? {
+            let Rows::Text(columns) = rows else { panic!("text") };
+            for row in 0..columns[0].iter().len() {
+                records.push(columns.iter().map(|c| c.iter().nth(row).flatten().map(str::to_string)).collect());
+            }
+        }
+        Ok(records)
+    }
+
+    fn rows(rows: &[[Option<&str>; 2]]) -> Vec<Vec<Option<String>>> {
+        rows.iter().map(|row| row.iter().map(|value| value.map(str::to_string)).collect()).collect()
+    }
+
+    #[test]
+    fn lines_and_arrays() {
+        let expected = rows(&[
+            [Some("12345678901234567890.5"), Some("x\n,]")],
+            [None, Some("true")],
+            [None, None],
+            [Some("-1e5"), Some("")],
+        ]);
+        let objects = [
+            r#"{"a": 12345678901234567890.5, "b": "x\n,]"}"#,
+            r#"{"b": true, "a": null}"#,
+            "{}",
+            r#"{"a":-1e5,"b":""}"#,
+        ];
+        assert_eq!(read(objects.join("\n").as_bytes()).expect("lines"), expected);
+        assert_eq!(read(objects.join(" ").as_bytes()).expect("objects"), expected);
+        assert_eq!(read(format!(" [ {} ]\n", objects.join(" ,\n")).as_bytes()).expect("an array"), expected);
+        for empty in ["", " \n", "[]", " [ ] "] {
+            assert_eq!(read(empty.as_bytes()).expect("nothing"), rows(&[]), "{empty:?}");
+        }
+        assert_eq!(
+            read(br#"{"A": 1, "B": 2} {"A": 3}"#).expect("capitals"),
+            rows(&[[Some("1"), Some("2")], [Some("3"), None]])
+        );
+    }
+
+    #[test]
+    fn errors_name_the_row() {
+        let message = |text: &str| read(text.as_bytes()).expect_err(text);
+        let many = r#"{"a":1}"#.to_string() + &"\n{\"a\":1}".repeat(9999);
+        assert!(
+            message(&format!("{many}\n{{\"c\":1}}"))
+                .ends_with("row 10001: column 'c' of the file is not a column of the table")
+        );
+        assert!(message("{\"a\":1}\n{\"a\":oops}").contains("row 2: "));
+        assert!(message("{\"a\":1}\n{\"a\":2").contains("row 2: the file ends inside of an object"));
+        assert!(message("{\"a\":1}\n{\"a\":[1,2]}\n").contains("row 2: "));
+        assert!(message("{\"a\":1}\n7\n").contains("row 2: "));
+        assert!(message("[{\"a\":1}, {\"a\":2}").contains("ends inside of the array"));
+        for text in ["[{}{}]", "[{},]", "[,{}]", "[1]", "[{}] x", "[[{}]]", "[\"a\"]"] {
+            assert!(message(text).contains("not an array of objects"), "{text}: {}", message(text));
+        }
+        assert!(read(b"{\"a\":\"\xff\"}").is_err());
+    }
+
+    #[test]
+    fn arrays_longer_than_blocks() {
+        let count = 120_000;
+        let objects: Vec<String> = (0..count).map(|i| format!("{{\"a\":{i},\"b\":\"[{{\\\"{i}\"}}")).collect();
+        let records = read(format!("[{}]", objects.join(",")).as_bytes()).expect("an array");
+        assert_eq!(records.len(), count);
+        assert_eq!(records[77_777], [Some("77777".to_string()), Some("[{\"77777".to_string())]);
+    }
+}

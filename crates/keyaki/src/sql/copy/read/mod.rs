@@ -1,0 +1,38 @@
+//! Readers of files: each gives batches of rows, and knows how to say where something is wrong.
+
+mod delimited;
+mod json;
+mod parquet;
+
+use std::path::Path;
+
+use arrow::array::{RecordBatch, StringViewArray};
+
+pub(super) use delimited::DelimitedReader;
+pub(super) use json::JsonReader;
+pub(super) use parquet::ParquetReader;
+
+use crate::Error;
+
+/// Rows of a file, before they are given the types of a table.
+#[derive(Debug)]
+pub(super) enum Rows {
+    /// Values with types of their own.
+    Typed(RecordBatch),
+    /// Text, a column each; all of one length.
+    Text(Vec<StringViewArray>),
+}
+
+impl Rows {
+    pub fn len(&self) -> usize {
+        match self {
+            Rows::Typed(batch) => batch.num_rows(),
+            Rows::Text(columns) => columns.first().map_or(0, |column| arrow::array::Array::len(column)),
+        }
+    }
+}
+
+/// Something wrong at a place of a file; `row` counts from 1.
+fn bad(path: &Path, row: Option<u64>, column: Option<&str>, message: impl Into<String>) -> Error {
+    Error::Import { path: path.to_path_buf(), row, column: column.map(Into::into), message: message.into() }
+}

@@ -1,0 +1,86 @@
+//! Parquet files.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
+use datafusion::parquet::errors::ParquetError;
+
+use super::{Rows, bad};
+use crate::Result;
+
+const BATCH_ROWS: usize = 8192;
+
+pub(crate) struct ParquetReader {
+    path: PathBuf,
+    rows: u64,
+    schema: SchemaRef,
+    reader: ParquetRecordBatchReader,
+    records: u64,
+}
+
+impl ParquetReader {
+    pub fn open(path: &Path) -> Result<Self> {
+        let failed = |error: ParquetError| bad(path, None, None, describe(&error));
+        let file = File::open(path).map_err(|error| bad(path, None, None, error.to_string()))?;
+        let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).map_err(failed)?;
+        let schema = Arc::new(with_views(metadata.schema()));
+        // Text and bytes as views: they then point into the pages of the file instead of being copied.
+        let options = ArrowReaderOptions::new().with_schema(schema.clone());
+        let metadata = ArrowReaderMetadata::try_new(metadata.metadata().clone(), options).map_err(failed)?;
+        let rows = u64::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata);
+        let reader = builder.with_batch_size(BATCH_ROWS).build().map_err(failed)?;
+        Ok(ParquetReader { path: path.to_path_buf(), rows, schema, reader, records: 0 })
+    }
+
+    /// Rows of the whole file.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    pub fn next(&mut self) -> Result<Option<Rows>> {
+        match self.reader.next() {
+            None if self.records != self.rows => {
+                let message = format!("the file has {} rows, not {} as it says", self.records, self.rows);
+                Err(bad(&self.path, None, None, message))
+            }
+            None => Ok(None),
+            Some(Ok(batch)) => {
+                self.records += batch.num_rows() as u64;
+                Ok(Some(Rows::Typed(batch)))
+            }
+            Some(Err(error)) => {
+                let message = format!("after {} rows: {error}", self.records);
+                Err(bad(&self.path, None, None, message))
+            }
+        }
+    }
+}
+
+fn describe(error: &ParquetError) -> String {
+    match error {
+        ParquetError::General(message) | ParquetError::EOF(message) => message.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn with_views(schema: &Schema) -> Schema {
+    let fields = schema.fields().iter().map(|field| {
+        let ty = match field.data_type() {
+            DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
+            DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
+            other => other.clone(),
+        };
+        Arc::new(Field::new(field.name(), ty, field.is_nullable()).with_metadata(field.metadata().clone()))
+    });
+    Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone())
+}

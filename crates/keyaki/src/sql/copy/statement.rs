@@ -1,0 +1,238 @@
+//! The grammar of COPY. The parser of SQL knows only parts of it, so it is parsed here, from the same tokens.
+//!
+//! ```text
+//! COPY table [(column, …)] FROM 'path' [options]
+//! COPY {table [(column, …)] | (query)} TO 'path' [options]
+//! options: [WITH] (name [value], …)             PostgreSQL since 9.0, DuckDB
+//!        | [WITH] [CSV] [HEADER] [DELIMITER [AS] '…'] [NULL [AS] '…'] [QUOTE [AS] '…'] [ESCAPE [AS] '…']   before
+//! ```
+
+use datafusion::sql::sqlparser::ast::{Ident, ObjectName, Query};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use super::options::Options;
+use crate::{Error, Result};
+
+/// A parsed COPY statement.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Copy {
+    pub what: What,
+    pub to: bool,
+    pub path: String,
+    pub options: Options,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum What {
+    Table { name: ObjectName, columns: Vec<Ident> },
+    Query(Box<Query>),
+}
+
+/// Parses a COPY statement; `parser` stands before the keyword COPY, and stands after the statement's last token on
+/// return (before `;` or the end).
+pub(crate) fn parse(parser: &mut Parser<'_>) -> Result<Copy> {
+    parser.expect_keyword(Keyword::COPY).map_err(syntax)?;
+    let what = if parser.peek_token_ref().token == Token::LParen {
+        parser.expect_token(&Token::LParen).map_err(syntax)?;
+        let query = parser.parse_query().map_err(syntax)?;
+        parser.expect_token(&Token::RParen).map_err(syntax)?;
+        What::Query(query)
+    } else {
+        let name = parser.parse_object_name(false).map_err(syntax)?;
+        What::Table { name, columns: columns(parser)? }
+    };
+    let to = match parser.expect_one_of_keywords(&[Keyword::FROM, Keyword::TO]).map_err(syntax)? {
+        Keyword::TO => true,
+        _ => false,
+    };
+    if !to && matches!(what, What::Query(_)) {
+        return Err(Error::Syntax("COPY FROM needs a table, not a query".into()));
+    }
+    let path = path(parser)?;
+    let options = options(parser)?;
+    if parser.parse_keyword(Keyword::WHERE) {
+        return Err(Error::Unsupported("COPY FROM with WHERE".into()));
+    }
+    match &parser.peek_token_ref().token {
+        Token::EOF | Token::SemiColon => Ok(Copy { what, to, path, options }),
+        _ => Err(unexpected(parser, "the end of the statement")),
+    }
+}
+
+fn columns(parser: &mut Parser<'_>) -> Result<Vec<Ident>> {
+    if !parser.consume_token(&Token::LParen) {
+        return Ok(Vec::new());
+    }
+    let columns = parser.parse_comma_separated(Parser::parse_identifier).map_err(syntax)?;
+    parser.expect_token(&Token::RParen).map_err(syntax)?;
+    Ok(columns)
+}
+
+fn path(parser: &mut Parser<'_>) -> Result<String> {
+    match text(parser) {
+        Some(path) => Ok(path),
+        None if word(parser, &["STDIN", "STDOUT", "PROGRAM"]).is_some() => {
+            Err(Error::Unsupported("COPY with STDIN, STDOUT or PROGRAM; give the path of a file".into()))
+        }
+        None => Err(unexpected(parser, "the path of a file in quotes")),
+    }
+}
+
+fn options(parser: &mut Parser<'_>) -> Result<Options> {
+    let with = parser.parse_keyword(Keyword::WITH);
+    let mut options = Options::default();
+    if parser.consume_token(&Token::LParen) {
+        loop {
+            let Some(name) = word(parser, &[]) else { return Err(unexpected(parser, "the name of an option")) };
+            options.set(&name, value(parser)?)?;
+            if !parser.consume_token(&Token::Comma) {
+                break;
+            }
+        }
+        parser.expect_token(&Token::RParen).map_err(syntax)?;
+        return Ok(options);
+    }
+    let mut any = false;
+    while let Some(name) = word(parser, &["CSV", "HEADER", "DELIMITER", "DELIMITERS", "NULL", "QUOTE", "ESCAPE"]) {
+        any = true;
+        match name.as_str() {
+            "CSV" => options.set("FORMAT", Some("csv".into()))?,
+            "HEADER" => options.set("HEADER", None)?,
+            name => {
+                let _ = parser.parse_keyword(Keyword::AS);
+                let Some(value) = text(parser) else { return Err(unexpected(parser, "a text in quotes")) };
+                options.set(name, Some(value))?;
+            }
+        }
+    }
+    if with && !any { Err(unexpected(parser, "options")) } else { Ok(options) }
+}
+
+/// The value of an option, if it has one: a text, word or number.
+fn value(parser: &mut Parser<'_>) -> Result<Option<String>> {
+    // DuckDB also takes NAME = value.
+    let assigned = parser.consume_token(&Token::Eq);
+    if let Some(text) = text(parser) {
+        return Ok(Some(text));
+    }
+    let value = match &parser.peek_token_ref().token {
+        Token::Word(word) => word.value.clone(),
+        Token::Number(number, _) => number.clone(),
+        Token::Comma | Token::RParen if !assigned => return Ok(None),
+        _ => return Err(unexpected(parser, "the value of an option")),
+    };
+    parser.next_token();
+    Ok(Some(value))
+}
+
+/// A word without quotes, in capitals; one of `words` (any, if empty).
+fn word(parser: &mut Parser<'_>, words: &[&str]) -> Option<String> {
+    let Token::Word(word) = &parser.peek_token_ref().token else { return None };
+    let name = word.value.to_ascii_uppercase();
+    if word.quote_style.is_some() || !(words.is_empty() || words.contains(&name.as_str())) {
+        return None;
+    }
+    parser.next_token();
+    Some(name)
+}
+
+fn text(parser: &mut Parser<'_>) -> Option<String> {
+    let text = match &parser.peek_token_ref().token {
+        Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text) => text.clone(),
+        Token::DollarQuotedString(text) => text.value.clone(),
+        _ => return None,
+    };
+    parser.next_token();
+    Some(text)
+}
+
+fn unexpected(parser: &Parser<'_>, expected: &str) -> Error {
+    match parser.expected::<()>(expected, parser.peek_token()) {
+        Err(error) => syntax(error),
+        // `expected` always fails.
+        Ok(()) => Error::Syntax(format!("expected {expected}")),
+    }
+}
+
+fn syntax(error: ParserError) -> Error {
+    match error {
+        ParserError::TokenizerError(message) | ParserError::ParserError(message) => Error::Syntax(message),
+        ParserError::RecursionLimitExceeded => Error::Syntax("the statement is nested too deeply".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+
+    use super::super::options::Format;
+    use super::*;
+
+    fn parse_sql(sql: &str) -> Result<Copy> {
+        let dialect = PostgreSqlDialect {};
+        parse(&mut Parser::new(&dialect).try_with_sql(sql).expect("tokens"))
+    }
+
+    fn good(sql: &str) -> Copy {
+        parse_sql(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    #[test]
+    fn postgres_and_duckdb_spellings() {
+        let copy = good("COPY lineitem FROM 'a b.parquet'");
+        assert!(!copy.to && copy.path == "a b.parquet" && copy.options == Options::default());
+        let copy = good(
+            "copy public.t (a, \"B\") from E'x\\ty.csv' with (format csv, header true, delimiter ';', null 'NULL')",
+        );
+        let What::Table { name, columns } = &copy.what else { panic!("a table") };
+        assert_eq!((name.to_string().as_str(), columns.len(), copy.path.as_str()), ("public.t", 2, "x\ty.csv"));
+        assert_eq!(copy.options.format, Some(Format::Csv));
+        assert_eq!(copy.options.header, Some(true));
+        assert_eq!(copy.options.delimiter, Some(b';'));
+        assert_eq!(copy.options.null.as_deref(), Some("NULL"));
+        let duckdb = good("COPY t FROM 'f' (FORMAT 'CSV', HEADER, DELIM '|', NULLSTR 'NULL', QUOTE = '''');");
+        assert_eq!(duckdb.options.header, Some(true));
+        assert_eq!(duckdb.options.quote, Some(b'\''));
+        let old = good("COPY t FROM 'f' WITH CSV HEADER DELIMITER AS ';' NULL ''");
+        assert_eq!(old.options.header, Some(true));
+        assert_eq!(old.options.null.as_deref(), Some(""));
+        let old = good("COPY t FROM 'f' DELIMITER '|' CSV");
+        assert_eq!((old.options.format, old.options.delimiter), (Some(Format::Csv), Some(b'|')));
+        let query = good("COPY (SELECT a, 'x)' FROM t WHERE b IN (1, 2)) TO 'out.json' (FORMAT json)");
+        assert!(query.to && matches!(query.what, What::Query(_)));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        for sql in [
+            "COPY",
+            "COPY t",
+            "COPY t FROM",
+            "COPY t FROM f",
+            "COPY t FROM 'f' WITH",
+            "COPY t FROM 'f' (",
+            "COPY t FROM 'f' ()",
+            "COPY t FROM 'f' (FORMAT)",
+            "COPY t FROM 'f' (FORMAT csv",
+            "COPY t FROM 'f' (FORMAT xml)",
+            "COPY t FROM 'f' (COLOUR red)",
+            "COPY t FROM 'f' (HEADER maybe)",
+            "COPY t FROM 'f' (DELIMITER '||')",
+            "COPY t FROM 'f' (DELIMITER 'é')",
+            "COPY t FROM 'f' (DELIMITER '\n')",
+            "COPY t FROM 'f' (FORMAT csv, FORMAT json)",
+            "COPY t FROM 'f' (ENCODING 'latin1')",
+            "COPY t FROM 'f' WHERE a > 1",
+            "COPY t FROM 'f' garbage",
+            "COPY t FROM STDIN",
+            "COPY t TO STDOUT",
+            "COPY t FROM PROGRAM 'rm -rf /'",
+            "COPY (SELECT 1) FROM 'f'",
+            "COPY (SELECT 1 TO 'f'",
+        ] {
+            assert!(parse_sql(sql).is_err(), "{sql}");
+        }
+    }
+}

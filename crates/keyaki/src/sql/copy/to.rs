@@ -1,0 +1,141 @@
+//! COPY TO: the rows of a query go to a thread that writes them.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use arrow::array::RecordBatch;
+use datafusion::execution::SendableRecordBatchStream;
+use futures::StreamExt;
+use tokio::sync::mpsc::{Receiver, channel};
+
+use super::statement::{Copy, What};
+use super::write::{Sink, open};
+use crate::load::recover;
+use crate::sql::names::{plain_ident, quoted, relation_name};
+use crate::sql::parse_query;
+use crate::sql::state::StatementState;
+use crate::{Error, Result, Session};
+
+/// Batches made ahead of writing.
+const BATCHES_AHEAD: usize = 4;
+
+pub(super) async fn run(session: &Session, copy: Copy) -> Result<u64> {
+    let path = PathBuf::from(&copy.path);
+    let target = Target::new(&path)?;
+    copy.options.resolve(&path, true)?;
+    let mut rows = query(session, copy.what).await?;
+    let (sender, receiver) = channel(BATCHES_AHEAD);
+    let (schema, options) = (rows.schema(), copy.options);
+    let task = tokio::task::spawn_blocking(move || {
+        let file = target.create()?;
+        let sink = open(&target.path, file, &options, &schema)?;
+        write(target, sink, receiver)
+    });
+    let progress = session.progress.lock().clone();
+    progress.start(&format!("writing {}", path.display()), None);
+    let mut failed = None;
+    while let Some(batch) = rows.next().await {
+        let message = batch.map_err(recover);
+        let count = message.as_ref().map_or(0, RecordBatch::num_rows) as u64;
+        if let Err(error) = message {
+            failed = Some(error);
+            break;
+        }
+        if sender.send(message.ok()).await.is_err() {
+            break;
+        }
+        progress.advance(count);
+    }
+    if failed.is_none() {
+        // Nobody listens if writing has failed, which the task tells.
+        let _ = sender.send(None).await;
+    }
+    drop(sender);
+    let written = task.await.map_err(|error| Error::Invalid(format!("a background task failed: {error}")))?;
+    progress.finish();
+    failed.map_or(written, Err)
+}
+
+/// The rows to write.
+async fn query(session: &Session, what: What) -> Result<SendableRecordBatchStream> {
+    let query = match what {
+        What::Query(query) => query,
+        What::Table { name, columns } => {
+            let columns: Vec<String> = columns.iter().map(|column| quoted(&plain_ident(column))).collect();
+            let columns = if columns.is_empty() { "*".into() } else { columns.join(", ") };
+            parse_query(&format!("SELECT {columns} FROM {}", quoted(&relation_name(&name)?)))?
+        }
+    };
+    let state = StatementState::reading(session)?;
+    let plan = state.plan_query(*query).await?;
+    state.run(&plan).await
+}
+
+/// Writes batches until the end mark. A queue that closes without one means that the statement failed.
+fn write(target: Target, mut sink: Box<dyn Sink>, mut batches: Receiver<Option<RecordBatch>>) -> Result<u64> {
+    let mut rows = 0;
+    loop {
+        match batches.blocking_recv() {
+            Some(Some(batch)) => {
+                rows += batch.num_rows() as u64;
+                sink.write(&batch)?;
+            }
+            Some(None) => break,
+            None => return Err(Error::Cancelled),
+        }
+    }
+    let file = sink.finish()?;
+    file.sync_all().map_err(|error| target.error(&error))?;
+    target.rename()?;
+    Ok(rows)
+}
+
+/// A file that appears when it is complete.
+struct Target {
+    path: PathBuf,
+    temporary: PathBuf,
+    renamed: bool,
+}
+
+impl Target {
+    fn new(path: &Path) -> Result<Self> {
+        let failed = |message: &str| Err(output_error(path, message));
+        match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => return failed("is a directory"),
+            Ok(metadata) if !metadata.is_file() => return failed("is not an ordinary file"),
+            _ => {}
+        }
+        let Some(name) = path.file_name() else { return failed("is not the name of a file") };
+        let mut temporary = std::ffi::OsString::from(".");
+        temporary.push(name);
+        temporary.push(format!(".{}.tmp", std::process::id()));
+        Ok(Target { path: path.to_path_buf(), temporary: path.with_file_name(temporary), renamed: false })
+    }
+
+    fn create(&self) -> Result<File> {
+        File::create(&self.temporary).map_err(|error| self.error(&error))
+    }
+
+    fn rename(mut self) -> Result<()> {
+        std::fs::rename(&self.temporary, &self.path).map_err(|error| self.error(&error))?;
+        self.renamed = true;
+        Ok(())
+    }
+
+    fn error(&self, error: &std::io::Error) -> Error {
+        output_error(&self.path, &error.to_string())
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if !self.renamed {
+            // It may not exist yet.
+            let _ = std::fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+fn output_error(path: &Path, message: &str) -> Error {
+    Error::Invalid(format!("{}: {message}", path.display()))
+}

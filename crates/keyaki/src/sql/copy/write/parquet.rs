@@ -1,0 +1,68 @@
+//! Parquet files, with statistics, dictionaries and Zstandard compression.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::parquet::arrow::ArrowWriter;
+use datafusion::parquet::basic::{Compression as Codec, ZstdLevel};
+use datafusion::parquet::errors::ParquetError;
+use datafusion::parquet::file::properties::WriterProperties;
+
+use super::{Sink, column_type, convert};
+use crate::sql::copy::options::{Compression, Options};
+use crate::{Error, Result};
+
+/// A row group is written out at this size, to bound memory.
+const ROW_GROUP_BYTES: usize = 128 << 20;
+
+pub(super) struct ParquetSink {
+    writer: ArrowWriter<File>,
+    schema: SchemaRef,
+}
+
+impl ParquetSink {
+    pub fn new(file: File, options: &Options, schema: &SchemaRef) -> Result<Self> {
+        let codec = match options.compression.unwrap_or(Compression::Zstd) {
+            Compression::None => Codec::UNCOMPRESSED,
+            Compression::Snappy => Codec::SNAPPY,
+            Compression::Zstd => Codec::ZSTD(ZstdLevel::default()),
+            Compression::Lz4 => Codec::LZ4_RAW,
+        };
+        let mut properties = WriterProperties::builder().set_compression(codec);
+        if let Some(rows) = options.row_group_rows {
+            properties = properties.set_max_row_group_row_count(Some(rows));
+        }
+        let fields = schema.fields().iter().map(|field| {
+            let ty = column_type(field.data_type()).ok_or_else(|| {
+                let (name, ty) = (field.name(), field.data_type());
+                Error::Unsupported(format!("column \"{name}\" of type {ty} in a file"))
+            })?;
+            Ok(Field::new(field.name(), ty, field.is_nullable()))
+        });
+        let schema = Arc::new(Schema::new(fields.collect::<Result<Vec<_>>>()?));
+        let writer = ArrowWriter::try_new(file, schema.clone(), Some(properties.build())).map_err(parquet_error)?;
+        Ok(ParquetSink { writer, schema })
+    }
+}
+
+impl Sink for ParquetSink {
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        let columns = batch.columns().iter().zip(self.schema.fields()).map(|(c, field)| convert(c, field.name()));
+        let batch = RecordBatch::try_new(self.schema.clone(), columns.collect::<Result<_>>()?);
+        self.writer.write(&batch.map_err(|error| Error::DataFusion(error.into()))?).map_err(parquet_error)?;
+        if self.writer.in_progress_size() > ROW_GROUP_BYTES {
+            self.writer.flush().map_err(parquet_error)?;
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<File> {
+        self.writer.into_inner().map_err(parquet_error)
+    }
+}
+
+fn parquet_error(error: ParquetError) -> Error {
+    Error::DataFusion(error.into())
+}

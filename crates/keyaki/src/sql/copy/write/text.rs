@@ -1,0 +1,191 @@
+//! CSV, tbl and JSON files.
+//!
+//! In CSV a null is what the option NULL says (nothing, by default); a text that looks like it, or has a delimiter, quote
+//! or end of line, or an empty text, is quoted. tbl files have no quotes: what they cannot hold is an error. JSON files have
+//! one object a line; integers and decimals are numbers there, as are finite floats; other floats and bytes are texts.
+
+use std::fs::File;
+use std::io::Write;
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::datatypes::SchemaRef;
+
+use super::{Sink, column_type, convert};
+use crate::load::text::Formatter;
+use crate::sql::copy::options::Dialect;
+use crate::{Error, Result};
+
+const BUFFER_BYTES: usize = 1 << 20;
+
+pub(super) struct TextSink {
+    file: File,
+    names: Vec<String>,
+    style: Style,
+    buffer: String,
+    value: String,
+    rows: u64,
+}
+
+enum Style {
+    Delimited(Dialect),
+    /// The names as JSON texts.
+    Json(Vec<String>),
+}
+
+impl TextSink {
+    pub fn delimited(file: File, schema: &SchemaRef, dialect: Dialect, header: bool) -> Result<Self> {
+        let mut sink = TextSink::new(file, schema, Style::Delimited(dialect.clone()))?;
+        if header {
+            for (i, name) in sink.names.iter().enumerate() {
+                if i > 0 {
+                    sink.buffer.push(char::from(dialect.delimiter));
+                }
+                quote_if_needed(name, &dialect, &mut sink.buffer);
+            }
+            sink.buffer.push('\n');
+        }
+        Ok(sink)
+    }
+
+    pub fn json(file: File, schema: &SchemaRef) -> Result<Self> {
+        let names = schema.fields().iter().map(|field| {
+            let mut name = String::new();
+            json_text(field.name(), &mut name);
+            name
+        });
+        TextSink::new(file, schema, Style::Json(names.collect()))
+    }
+
+    fn new(file: File, schema: &SchemaRef, style: Style) -> Result<Self> {
+        for field in schema.fields() {
+            if column_type(field.data_type()).is_none() {
+                let (name, ty) = (field.name(), field.data_type());
+                return Err(Error::Unsupported(format!("column \"{name}\" of type {ty} in a file")));
+            }
+        }
+        let names = schema.fields().iter().map(|field| field.name().clone()).collect();
+        Ok(TextSink { file, names, style, buffer: String::new(), value: String::new(), rows: 0 })
+    }
+
+    fn delimited_row(&mut self, row: usize, columns: &[Column<'_>], dialect: &Dialect) -> Result<()> {
+        for (i, column) in columns.iter().enumerate() {
+            if i > 0 {
+                self.buffer.push(char::from(dialect.delimiter));
+            }
+            if column.array.is_null(row) {
+                self.buffer.push_str(&dialect.null);
+                continue;
+            }
+            self.value.clear();
+            column.formatter.write(row, &mut self.value);
+            if dialect.quote.is_some() {
+                quote_if_needed(&self.value, dialect, &mut self.buffer);
+            } else if needs_quotes(&self.value, dialect) && !self.value.is_empty() {
+                let (name, row) = (&self.names[i], self.rows + 1);
+                return Err(Error::Value(format!(
+                    "row {row}, column {name}: a tbl file cannot hold a delimiter, the end of a line or {:?} in a value",
+                    dialect.null
+                )));
+            } else {
+                self.buffer.push_str(&self.value);
+            }
+        }
+        if dialect.trailing_delimiter {
+            self.buffer.push(char::from(dialect.delimiter));
+        }
+        self.buffer.push('\n');
+        Ok(())
+    }
+
+    fn json_row(&mut self, row: usize, columns: &[Column<'_>], names: &[String]) {
+        self.buffer.push('{');
+        for (i, (column, name)) in columns.iter().zip(names).enumerate() {
+            if i > 0 {
+                self.buffer.push(',');
+            }
+            self.buffer.push_str(name);
+            self.buffer.push(':');
+            if column.array.is_null(row) {
+                self.buffer.push_str("null");
+                continue;
+            }
+            self.value.clear();
+            column.formatter.write(row, &mut self.value);
+            match &column.formatter {
+                formatter if formatter.is_number() => self.buffer.push_str(&self.value),
+                Formatter::Boolean(_) => self.buffer.push_str(&self.value),
+                // "Infinity" and "NaN" are no numbers of JSON.
+                Formatter::Float32(_) | Formatter::Float64(_) if self.value.ends_with(|c: char| c.is_ascii_digit()) => {
+                    self.buffer.push_str(&self.value);
+                }
+                _ => json_text(&self.value, &mut self.buffer),
+            }
+        }
+        self.buffer.push_str("}\n");
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.file
+            .write_all(self.buffer.as_bytes())
+            .map_err(|error| Error::Invalid(format!("the file cannot be written: {error}")))?;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+struct Column<'a> {
+    array: &'a ArrayRef,
+    formatter: Formatter<'a>,
+}
+
+impl Sink for TextSink {
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        let arrays = batch.columns().iter().zip(&self.names).map(|(column, name)| convert(column, name));
+        let arrays = arrays.collect::<Result<Vec<_>>>()?;
+        let column = |array| match Formatter::new(array) {
+            Some(formatter) => Ok(Column { array, formatter }),
+            None => Err(Error::Unsupported(format!("type {} in a file", array.data_type()))),
+        };
+        let columns = arrays.iter().map(column).collect::<Result<Vec<_>>>()?;
+        let style = std::mem::replace(&mut self.style, Style::Json(Vec::new()));
+        let written = (0..batch.num_rows()).try_for_each(|row| {
+            match &style {
+                Style::Delimited(dialect) => self.delimited_row(row, &columns, dialect)?,
+                Style::Json(names) => self.json_row(row, &columns, names),
+            }
+            self.rows += 1;
+            if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
+        });
+        self.style = style;
+        written
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<File> {
+        self.flush()?;
+        Ok(self.file)
+    }
+}
+
+/// Whether a value would be read as something else without quotes.
+fn needs_quotes(value: &str, dialect: &Dialect) -> bool {
+    let special = |byte: u8| byte == dialect.delimiter || byte == b'\n' || byte == b'\r' || Some(byte) == dialect.quote;
+    value.is_empty() || value == dialect.null || value.bytes().any(special)
+}
+
+fn quote_if_needed(value: &str, dialect: &Dialect, out: &mut String) {
+    let Some(quote) = dialect.quote.filter(|_| needs_quotes(value, dialect)) else { return out.push_str(value) };
+    let (quote, escape) = (char::from(quote), char::from(dialect.escape));
+    out.push(quote);
+    for character in value.chars() {
+        if character == quote || character == escape {
+            out.push(escape);
+        }
+        out.push(character);
+    }
+    out.push(quote);
+}
+
+fn json_text(value: &str, out: &mut String) {
+    // Writing a text into memory cannot fail.
+    out.push_str(&serde_json::to_string(value).unwrap_or_default());
+}
