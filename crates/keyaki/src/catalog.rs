@@ -225,3 +225,42 @@ fn record(schema: &Schema, values: &[&[u8]]) -> Result<RecordBatch> {
     RecordBatch::try_new(schema.arrow().clone(), columns.collect())
         .map_err(|e| Error::DataFusion(datafusion::error::DataFusionError::from(e)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = r#"{"name":"t","tree":16,"columns":[{"name":"a","ty":{"column":"BIGINT","max_chars":null},
+        "nullable":false,"default":null}],"primary_key":[0],"hidden_rowid":false,
+        "indexes":[{"name":"i","tree":17,"columns":[0],"include":[],"unique":true}]}"#;
+
+    fn decode(documents: &[(&str, &str)]) -> Result<Catalog> {
+        let documents = documents.iter().map(|(key, text)| (key.to_string(), text.as_bytes().to_vec()));
+        Catalog::decode(&documents.collect())
+    }
+
+    #[test]
+    fn documents_become_a_catalog() {
+        let view = r#"{"name":"v","sql":"SELECT 1"}"#;
+        let catalog = decode(&[("meta/format", r#"{"version":1}"#), ("table/t", TABLE), ("view/v", view)]).unwrap();
+        assert_eq!(catalog.table("t").unwrap().def.tree, 16);
+        assert_eq!(catalog.index("i").map(|(table, place)| (table.def.name.as_str(), place)), Some(("t", 0)));
+        assert!(catalog.table("v").unwrap_err().to_string().contains("is a view"));
+        assert!(matches!(catalog.table("x"), Err(Error::NotFound { kind: "table", .. })));
+        for (name, kind) in [("t", "table"), ("v", "view"), ("i", "index")] {
+            assert!(matches!(catalog.check_free(name), Err(Error::Exists { kind: found, .. }) if found == kind));
+        }
+        assert!(catalog.check_free("x").is_ok());
+    }
+
+    #[test]
+    fn damaged_documents_are_errors() {
+        let format = ("meta/format", r#"{"version":1}"#);
+        assert!(decode(&[]).unwrap_err().to_string().contains("no format version"));
+        assert!(decode(&[("meta/format", r#"{"version":2}"#)]).unwrap_err().to_string().contains("version 2"));
+        for damaged in ["", "{", "{}", &TABLE.replace("[0]", "[7]"), &TABLE.replace("BIGINT", "BIGINTEGER")] {
+            let error = decode(&[format, ("table/t", damaged)]).unwrap_err().to_string();
+            assert!(error.contains("table"), "{error}");
+        }
+    }
+}

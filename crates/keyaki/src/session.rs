@@ -19,6 +19,8 @@ pub struct Session {
     pub(crate) last_stats: Arc<Mutex<Vec<(String, Stats)>>>,
     /// DataFusion's own settings that were changed with SET, in that order.
     pub(crate) overrides: Mutex<Vec<(String, String)>>,
+    /// Built for the settings as they are; none after a change.
+    pub(crate) planning: Mutex<Option<sql::Planning>>,
 }
 
 /// What a statement gave.
@@ -63,6 +65,7 @@ impl Session {
             progress: Mutex::new(Arc::new(NoProgress)),
             last_stats: Arc::default(),
             overrides: Mutex::default(),
+            planning: Mutex::default(),
         }
     }
 

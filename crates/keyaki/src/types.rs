@@ -205,3 +205,82 @@ pub fn from_arrow(ty: &arrow::datatypes::DataType) -> Result<ColumnType> {
         other => return Err(Error::Unsupported(format!("a column of type {other}"))),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use datafusion::sql::sqlparser::parser::Parser;
+
+    use super::*;
+    use crate::sql::split::DIALECT;
+
+    fn parsed(sql: &str) -> Result<SqlType> {
+        let ty = Parser::new(&DIALECT).try_with_sql(sql).unwrap().parse_data_type().unwrap();
+        from_sql(&ty)
+    }
+
+    #[test]
+    fn names_of_types_are_read_back() {
+        let types = [
+            ("bool", "BOOLEAN"),
+            ("TINYINT", "TINYINT"),
+            ("int2", "SMALLINT"),
+            ("int", "INTEGER"),
+            ("int8", "BIGINT"),
+            ("float4", "REAL"),
+            ("float(53)", "DOUBLE PRECISION"),
+            ("FLOAT(24)", "REAL"),
+            ("numeric", "DECIMAL(38,10)"),
+            ("NUMERIC(5)", "DECIMAL(5,0)"),
+            ("decimal(12,2)", "DECIMAL(12,2)"),
+            ("string", "TEXT"),
+            ("character varying(25)", "VARCHAR(25)"),
+            ("char", "VARCHAR(1)"),
+            ("varchar", "TEXT"),
+            ("blob", "BYTEA"),
+            ("date", "DATE"),
+            ("timestamp without time zone", "TIMESTAMP"),
+            ("timestamp with time zone", "TIMESTAMPTZ"),
+            ("timestamptz", "TIMESTAMPTZ"),
+            ("timestamp(6)", "TIMESTAMP"),
+        ];
+        for (sql, name) in types {
+            let ty = parsed(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
+            assert_eq!(ty.to_string(), name, "{sql}");
+            assert_eq!(parsed(name).unwrap(), ty, "{name}");
+            let stored = serde_json::to_string(&ty).unwrap();
+            assert_eq!(serde_json::from_str::<SqlType>(&stored).unwrap(), ty);
+            let again = from_arrow(&ty.column.arrow()).unwrap();
+            assert_eq!(again, ty.column, "{sql}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_refused() {
+        for sql in [
+            "uuid",
+            "int unsigned",
+            "time",
+            "interval",
+            "json",
+            "int[]",
+            "timestamp(3)",
+            "decimal(39,0)",
+            "decimal(5,6)",
+            "decimal(5,-1)",
+            "varchar(0)",
+            "float(54)",
+            "bit(3)",
+            "mytype",
+        ] {
+            assert!(parsed(sql).is_err(), "{sql}");
+        }
+    }
+
+    #[test]
+    fn damaged_names_are_errors() {
+        for stored in ["\"INT\"", "\"DECIMAL(0,0)\"", "\"DECIMAL(300,0)\"", "\"DECIMAL(5,6)\"", "\"DECIMAL(5\"", "5"] {
+            let stored = format!("{{\"column\":{stored},\"max_chars\":null}}");
+            assert!(serde_json::from_str::<SqlType>(&stored).is_err(), "{stored}");
+        }
+    }
+}

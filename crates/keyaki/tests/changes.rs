@@ -41,7 +41,8 @@ fn statement(random: &mut Random, model: &Model) -> (String, Vec<(i64, (i64, Opt
     let b = random.maybe();
     match random.below(10) {
         0..=3 => {
-            let rows: Vec<_> = (0..1 + random.below(4)).map(|_| (random.key(), (random.key(), random.maybe()))).collect();
+            let rows: Vec<_> =
+                (0..1 + random.below(4)).map(|_| (random.key(), (random.key(), random.maybe()))).collect();
             let plus = if random.below(2) == 0 { "" } else { " + 0" };
             let values: Vec<String> = rows.iter().map(|(k, (a, b))| format!("({k}{plus}, {a}, {})", sql(*b))).collect();
             let after = model.iter().map(|(k, v)| (*k, *v)).chain(rows).collect();
@@ -71,7 +72,8 @@ fn statement(random: &mut Random, model: &Model) -> (String, Vec<(i64, (i64, Opt
             (format!("UPDATE t SET b = {set}, a = a + {shift} WHERE b % 3 <> 2"), after.collect())
         }
         8 => {
-            let after = model.iter().filter(|(k, (_, b))| !(*b == Some(n) || **k == n)).map(|(k, v)| (*k, *v)).collect();
+            let after =
+                model.iter().filter(|(k, (_, b))| !(*b == Some(n) || **k == n)).map(|(k, v)| (*k, *v)).collect();
             (format!("DELETE FROM t WHERE b = {n} OR k = {n}"), after)
         }
         _ => {

@@ -34,7 +34,7 @@ use split::Statement;
 use state::StatementState;
 
 pub(crate) use names::relation_name;
-pub(crate) use state::base_state;
+pub(crate) use state::{Planning, base_state};
 
 /// What a statement was recognised as.
 enum Parsed {

@@ -44,6 +44,7 @@ pub(crate) fn set(session: &Session, set: Set) -> Result<Outcome> {
         return Err(Error::Invalid(format!("SET {name} takes one value")));
     };
     assign(session, &name, &value_text(value)?)?;
+    session.planning.lock().take();
     Ok(Outcome::done("SET"))
 }
 
@@ -86,6 +87,7 @@ pub(crate) fn reset(session: &Session, statement: &ResetStatement) -> Result<Out
             name => return Err(unknown(name)),
         },
     }
+    session.planning.lock().take();
     Ok(Outcome::done("RESET"))
 }
 

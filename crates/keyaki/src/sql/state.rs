@@ -66,6 +66,38 @@ pub(crate) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     Ok(SessionStateBuilder::new().with_config(config).with_runtime_env(runtime).with_default_features().build())
 }
 
+/// DataFusion's state with the settings of a session and Keyaki's planning, but without tables. Copying it for a
+/// statement is much cheaper than building it.
+#[derive(Debug, Clone)]
+pub(crate) struct Planning {
+    context: PlanContext,
+    state: SessionState,
+}
+
+/// What the session has built before, if nothing has changed since.
+fn planning(session: &Session) -> Result<Planning> {
+    let calibration = session.database.calibration();
+    let mut cached = session.planning.lock();
+    if let Some(planning) = cached.as_ref()
+        && Arc::ptr_eq(&planning.context.calibration, &calibration)
+    {
+        return Ok(planning.clone());
+    }
+    let inner = &session.database.inner;
+    let context = PlanContext {
+        executor: inner.executor.clone(),
+        calibration,
+        settings: session.settings(),
+        last_stats: session.last_stats.clone(),
+        pipeline_memory_bytes: inner.query_memory_bytes / PIPELINE_SHARE,
+    };
+    let base = inner.base_state.clone();
+    let config = super::settings::apply_overrides(session, base.config().clone())?;
+    let builder = SessionStateBuilder::new_from_existing(base).with_config(config);
+    let planning = Planning { state: register(builder, context.clone()).build(), context };
+    Ok(cached.insert(planning).clone())
+}
+
 /// One statement's view of the database.
 pub(crate) struct StatementState {
     pub catalog: Arc<Catalog>,
@@ -84,14 +116,7 @@ impl StatementState {
     }
 
     pub fn new(session: &Session, catalog: Arc<Catalog>, snapshot: Snapshot) -> Result<Self> {
-        let inner = &session.database.inner;
-        let context = PlanContext {
-            executor: inner.executor.clone(),
-            calibration: session.database.calibration(),
-            settings: session.settings(),
-            last_stats: session.last_stats.clone(),
-            pipeline_memory_bytes: inner.query_memory_bytes / PIPELINE_SHARE,
-        };
+        let Planning { context, mut state } = planning(session)?;
         let schema = Arc::new(StatementSchema {
             catalog: catalog.clone(),
             snapshot: snapshot.clone(),
@@ -102,12 +127,7 @@ impl StatementState {
         database.register_schema(SCHEMA_NAME, schema.clone())?;
         let catalogs = MemoryCatalogProviderList::new();
         catalogs.register_catalog(CATALOG_NAME.into(), Arc::new(database));
-        let base = inner.base_state.clone();
-        let config = super::settings::apply_overrides(session, base.config().clone())?;
-        let builder = SessionStateBuilder::new_from_existing(base)
-            .with_config(config)
-            .with_catalog_list(Arc::new(catalogs) as Arc<dyn CatalogProviderList>);
-        let mut state = register(builder, context.clone()).build();
+        state.register_catalog_list(Arc::new(catalogs) as Arc<dyn CatalogProviderList>);
         state.mark_start_execution();
         Ok(StatementState { catalog, snapshot, context, state, schema, views_begun: Mutex::default() })
     }

@@ -174,3 +174,67 @@ fn check(def: &TableDef) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::ColumnDef;
+
+    fn def(primary_key: Vec<usize>, indexes: Vec<IndexDef>) -> TableDef {
+        let column = |name: &str| ColumnDef {
+            name: name.into(),
+            ty: ColumnType::Int64.into(),
+            nullable: name != "a",
+            default: None,
+        };
+        let columns = ["a", "b", "c", "d"].map(column).to_vec();
+        let hidden_rowid = primary_key.is_empty();
+        TableDef { name: "t".into(), tree: 16, columns, primary_key, hidden_rowid, indexes }
+    }
+
+    fn index(columns: Vec<usize>, include: Vec<usize>) -> IndexDef {
+        IndexDef { name: "i".into(), tree: 17, columns, include, unique: false }
+    }
+
+    fn names(schema: &Schema) -> (Vec<&str>, usize) {
+        (schema.columns().iter().map(|c| c.name.as_str()).collect(), schema.key_columns())
+    }
+
+    #[test]
+    fn key_columns_come_first() {
+        let table = Table::new(def(vec![2, 0], vec![index(vec![1, 2], vec![3, 0, 2])]), None).unwrap();
+        assert_eq!(names(&table.schema), (vec!["c", "a", "b", "d"], 2));
+        assert_eq!(table.tree_column, [1, 2, 0, 3]);
+        assert_eq!(table.table_columns(), [Some(2), Some(0), Some(1), Some(3)]);
+        assert_eq!(names(&table.index_schemas[0]), (vec!["b", "c", "a", "d"], 3));
+        assert_eq!(table.index_columns(0), [Some(1), Some(2), Some(0), Some(3)]);
+        assert!(!table.index_schemas[0].columns()[2].nullable);
+        assert_eq!(table.arrow_with_rowid(), table.arrow);
+    }
+
+    #[test]
+    fn the_rowid_is_the_key_where_there_is_none() {
+        let table = Table::new(def(vec![], vec![index(vec![1], vec![0])]), None).unwrap();
+        assert_eq!(names(&table.schema), (vec![HIDDEN_ROWID, "a", "b", "c", "d"], 1));
+        assert_eq!(table.table_columns(), [None, Some(0), Some(1), Some(2), Some(3)]);
+        assert_eq!(names(&table.index_schemas[0]), (vec!["b", HIDDEN_ROWID, "a"], 2));
+        assert_eq!(table.index_columns(0), [Some(1), None, Some(0)]);
+        assert_eq!(table.arrow.fields().len(), 4);
+        assert_eq!(table.arrow_with_rowid().field(4).name(), HIDDEN_ROWID);
+    }
+
+    #[test]
+    fn inconsistent_definitions_are_errors() {
+        for wrong in [
+            def(vec![4], vec![]),
+            def(vec![0, 0], vec![]),
+            def(vec![0], vec![index(vec![], vec![])]),
+            def(vec![0], vec![index(vec![9], vec![])]),
+            def(vec![0], vec![index(vec![1], vec![2, 2])]),
+            TableDef { hidden_rowid: true, ..def(vec![0], vec![]) },
+            TableDef { columns: vec![], ..def(vec![], vec![]) },
+        ] {
+            assert!(Table::new(wrong, None).is_err());
+        }
+    }
+}
