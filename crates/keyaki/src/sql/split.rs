@@ -4,9 +4,8 @@
 //! is no token of its own) and keeps its text, for messages and for shells.
 
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
-use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, TokenizerError, Whitespace};
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, TokenizerError};
 
 use crate::{Error, Result};
 
@@ -24,15 +23,6 @@ impl Statement<'_> {
     /// A parser at the first token.
     pub fn parser(&self) -> Parser<'static> {
         Parser::new(&DIALECT).with_tokens_with_locations(self.tokens.clone())
-    }
-
-    /// The keywords at the beginning (`NoKeyword` for other words).
-    pub fn keywords(&self) -> impl Iterator<Item = Keyword> {
-        let significant = self.tokens.iter().filter(|t| !matches!(t.token, Token::Whitespace(_)));
-        significant.map_while(|t| match &t.token {
-            Token::Word(word) => Some(word.keyword),
-            _ => None,
-        })
     }
 
     /// The words at the beginning, in capitals.
@@ -89,11 +79,7 @@ pub(crate) fn is_complete(sql: &str) -> bool {
     match tokenize(sql) {
         Ok(tokens) => {
             let last = tokens.iter().rev().find(|t| !matches!(t.token, Token::Whitespace(_)));
-            let open_comment = matches!(
-                tokens.last().map(|t| &t.token),
-                Some(Token::Whitespace(Whitespace::SingleLineComment { comment, .. })) if !comment.ends_with('\n') && last.is_none()
-            );
-            !open_comment && last.is_none_or(|t| t.token == Token::SemiColon)
+            last.is_none_or(|t| t.token == Token::SemiColon)
         }
         // Anything but an open end is an error that more lines would not heal.
         Err(error) => !is_unterminated(&error),
