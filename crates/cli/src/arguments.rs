@@ -206,7 +206,11 @@ pub enum TpchIndexes {
 #[derive(Debug, Args)]
 pub struct CrashWriterArguments {
     pub database: PathBuf,
+    /// Determines the statements
     pub seed: u64,
+    /// Number of the first statement
+    #[arg(long, default_value_t = 0)]
+    pub from: u64,
 }
 
 /// A number of bytes with an optional unit: `65536`, `512M`, `1.5GiB` (units are powers of 1024).

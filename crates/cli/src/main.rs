@@ -2,6 +2,9 @@
 
 mod arguments;
 mod bars;
+mod calibrate;
+mod crash;
+mod demo;
 mod failure;
 mod interrupt;
 mod output;
@@ -59,7 +62,9 @@ fn start(arguments: Arguments) -> Result<()> {
     match arguments.command {
         None => shell(&runtime, arguments.shell, interrupts),
         Some(Command::Tpch(arguments)) => runtime.block_on(tpch::command::run(&arguments)),
-        Some(_) => Err(Failure::message("later")),
+        Some(Command::Demo(arguments)) => runtime.block_on(demo::run(&arguments)),
+        Some(Command::Calibrate(arguments)) => calibrate::run(&arguments),
+        Some(Command::CrashWriter(arguments)) => runtime.block_on(crash::run(&arguments)),
     }
 }
 

@@ -2,7 +2,8 @@
 //! them; from then on rows are written as they come, with these widths.
 //!
 //! On a terminal the widest columns are narrowed until a line fits, and longer values are cut (`…`); numbers never are: a
-//! number that is wider than all before it widens its column from there on. Elsewhere nothing is cut.
+//! number that is wider than all before it widens its column from there on. Rows with values of several lines (plans, texts)
+//! are shown whole, on as many lines as they need. Elsewhere nothing is cut.
 
 use std::io::{self, Write};
 
@@ -54,8 +55,10 @@ impl Table {
     }
 
     fn row(&self, values: impl IntoIterator<Item = String>) -> Row {
+        let values: Vec<String> = values.into_iter().collect();
+        let one_line = !values.iter().any(|value| value.contains('\n'));
         let mut row = Row::from(values.into_iter().map(Cell::new_owned).collect::<Vec<_>>());
-        if self.terminal_width.is_some() {
+        if self.terminal_width.is_some() && one_line {
             row.max_height(1);
         }
         row
@@ -110,12 +113,12 @@ impl Table {
     }
 }
 
-/// Line breaks and other control characters would tear the box.
+/// Control characters other than line breaks would tear the box.
 fn clean(text: String) -> String {
-    if text.chars().any(char::is_control) {
+    if text.chars().any(|c| c.is_control() && c != '\n') {
         text.chars()
             .map(|c| match c {
-                '\n' => '⏎',
+                '\n' => '\n',
                 '\t' => ' ',
                 c if c.is_control() => '\u{fffd}',
                 c => c,
@@ -214,12 +217,21 @@ mod tests {
 
     #[test]
     fn wide_values_are_cut_to_the_terminal() {
-        let long = "x".repeat(200) + "\nend";
+        let long = "x".repeat(200);
         let text = written(Mode::Table, Some(40), &[batch(&[Some(1)], &[Some(&long)])]);
         assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
         assert!(text.contains('…'));
         let whole = written(Mode::Table, None, &[batch(&[Some(1)], &[Some(&long)])]);
-        assert!(whole.contains(&long.replace('\n', "⏎")));
+        assert!(whole.contains(&long));
+    }
+
+    #[test]
+    fn values_of_several_lines_are_whole() {
+        for width in [None, Some(40)] {
+            let text = written(Mode::Table, width, &[batch(&[Some(1)], &[Some("first\n  second\tline")])]);
+            assert!(text.contains("│ first ") && text.contains("│   second line │"), "{text}");
+            assert_eq!(text.lines().count(), 6);
+        }
     }
 
     #[test]

@@ -81,11 +81,12 @@ fn words(names: &dyn Names, context: &[Token], statement: &str, prefix: &str) ->
     }
 }
 
-/// Tables whose names occur in the statement.
+/// Tables whose names occur in the statement; all, as long as there are none.
 fn mentioned(names: &dyn Names, statement: &str) -> Vec<String> {
     let words = tokens(statement);
     let is_named = |table: &String| words.iter().any(|token| unquoted(token.text).eq_ignore_ascii_case(table));
-    names.tables().into_iter().filter(is_named).collect()
+    let (named, others): (Vec<_>, Vec<_>) = names.tables().into_iter().partition(is_named);
+    if named.is_empty() { others } else { named }
 }
 
 /// The table that `qualifier` stands for: itself, or what it is an alias of (`orders AS o`, `orders o`).
@@ -193,6 +194,7 @@ mod tests {
     fn tables_and_columns() {
         assert_eq!(at_end("select * from cu"), ["select * from customer"]);
         assert_eq!(at_end("select * from odd"), ["select * from \"Odd Name\""]);
+        assert_eq!(at_end("select c_n"), ["select c_name"]);
         assert_eq!(at_end("select * from orders where o_cu"), ["select * from orders where o_custkey"]);
         let line = "select o. from customer c join orders as o";
         let (start, pairs) = complete(&Shop, line, "select o.".len());

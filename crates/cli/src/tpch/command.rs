@@ -12,6 +12,7 @@ use keyaki::progress::Progress;
 
 use super::Table;
 use super::generate::Rows;
+use super::load::threads;
 use crate::arguments::{TpchArguments, TpchIndexes};
 use crate::bars::Bars;
 use crate::failure::{Failure, Result};
@@ -34,9 +35,8 @@ fn tables(names: &[String]) -> Result<Vec<Table>> {
     if names.is_empty() {
         return Ok(Table::ALL.to_vec());
     }
-    let find = |name: &String| {
-        Table::find(name).ok_or_else(|| Failure::Usage(format!("TPC-H has no table \"{name}\"")))
-    };
+    let find =
+        |name: &String| Table::find(name).ok_or_else(|| Failure::Usage(format!("TPC-H has no table \"{name}\"")));
     names.iter().map(find).collect()
 }
 
@@ -72,10 +72,6 @@ fn write_file(path: &Path, table: Table, scale: f64, bars: &Bars) -> Result<()> 
     }
     let file = writer.into_inner()?;
     file.sync_all().map_err(Failure::file(path))
-}
-
-pub fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 async fn load(path: &Path, data: &Path, tables: &[Table], arguments: &TpchArguments) -> Result<()> {

@@ -109,8 +109,12 @@ fn generate(
 pub fn batches(table: Table, scale: f64, part: usize, parts: usize) -> Box<dyn Iterator<Item = Batch>> {
     let (part, parts) = (part as i32 + 1, parts as i32);
     match table {
-        Table::Region => Box::new(RegionArrow::new(RegionGenerator::new(scale, part, parts)).with_batch_size(BATCH_ROWS)),
-        Table::Nation => Box::new(NationArrow::new(NationGenerator::new(scale, part, parts)).with_batch_size(BATCH_ROWS)),
+        Table::Region => {
+            Box::new(RegionArrow::new(RegionGenerator::new(scale, part, parts)).with_batch_size(BATCH_ROWS))
+        }
+        Table::Nation => {
+            Box::new(NationArrow::new(NationGenerator::new(scale, part, parts)).with_batch_size(BATCH_ROWS))
+        }
         Table::Supplier => {
             Box::new(SupplierArrow::new(SupplierGenerator::new(scale, part, parts)).with_batch_size(BATCH_ROWS))
         }
@@ -175,7 +179,8 @@ mod tests {
     use super::*;
 
     fn keys(rows: impl Iterator<Item = Batch>) -> Vec<i64> {
-        rows.flat_map(|batch| batch.expect("generates").column(0).as_primitive::<Int64Type>().values().to_vec()).collect()
+        rows.flat_map(|batch| batch.expect("generates").column(0).as_primitive::<Int64Type>().values().to_vec())
+            .collect()
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub mod command;
 pub mod generate;
+pub mod load;
 
 use arrow::datatypes::SchemaRef;
 use tpchgen_arrow::{
@@ -86,23 +87,31 @@ impl Table {
             Table::Region | Table::Part => &[],
             Table::Nation => const { &[index("nation_region", "n_regionkey", "")] },
             Table::Supplier => const { &[index("supplier_nation", "s_nationkey", "")] },
-            Table::Customer => const {
-                &[index("customer_nation", "c_nationkey", ""), index("customer_acctbal", "c_acctbal", "")]
-            },
+            Table::Customer => {
+                const { &[index("customer_nation", "c_nationkey", ""), index("customer_acctbal", "c_acctbal", "")] }
+            }
             Table::PartSupp => const { &[index("partsupp_supplier", "ps_suppkey", "ps_availqty, ps_supplycost")] },
-            Table::Orders => const {
-                &[
-                    index("orders_customer", "o_custkey", "o_orderdate, o_shippriority"),
-                    index("orders_date", "o_orderdate", "o_custkey"),
-                ]
-            },
-            Table::LineItem => const {
-                &[
-                    index("lineitem_part", "l_partkey, l_suppkey", "l_quantity, l_extendedprice, l_discount, l_shipdate"),
-                    index("lineitem_supplier", "l_suppkey", ""),
-                    index("lineitem_shipdate", "l_shipdate", "l_extendedprice, l_discount, l_quantity"),
-                ]
-            },
+            Table::Orders => {
+                const {
+                    &[
+                        index("orders_customer", "o_custkey", "o_orderdate, o_shippriority"),
+                        index("orders_date", "o_orderdate", "o_custkey"),
+                    ]
+                }
+            }
+            Table::LineItem => {
+                const {
+                    &[
+                        index(
+                            "lineitem_part",
+                            "l_partkey, l_suppkey",
+                            "l_quantity, l_extendedprice, l_discount, l_shipdate",
+                        ),
+                        index("lineitem_supplier", "l_suppkey", ""),
+                        index("lineitem_shipdate", "l_shipdate", "l_extendedprice, l_discount, l_quantity"),
+                    ]
+                }
+            }
         }
     }
 
@@ -179,7 +188,9 @@ mod tests {
         for table in Table::ALL {
             assert_eq!(Table::find(table.name()), Some(table));
             let schema = table.schema();
-            for column in table.indexes().iter().flat_map(|index| index.columns.split(", ").chain(index.include.split(", "))) {
+            for column in
+                table.indexes().iter().flat_map(|index| index.columns.split(", ").chain(index.include.split(", ")))
+            {
                 assert!(column.is_empty() || schema.field_with_name(column).is_ok(), "{column}");
             }
         }

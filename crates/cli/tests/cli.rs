@@ -1,0 +1,128 @@
+//! The program as scripts use it: exit codes, output modes, where errors go.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn keyaki(arguments: &[&str], database: &Path, input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_keyaki"))
+        .arg(database)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn a_script_creates_and_queries() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = directory.path().join("db");
+    let script = "
+        CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT, total DECIMAL(12,2));
+        INSERT INTO t VALUES (1, 'one', 1.50), (2, NULL, -0.25);  -- a comment; with a semicolon
+        SELECT *
+        FROM t ORDER BY id;
+        .mode csv
+        SELECT count(*) AS n FROM t;";
+    let output = keyaki(&[], &database, script);
+    assert_eq!(text(&output.stderr), "");
+    assert!(output.status.success());
+    let expected = "\
+┌────┬──────┬───────┐
+│ id │ name │ total │
+├────┼──────┼───────┤
+│  1 │ one  │  1.50 │
+│  2 │ NULL │ -0.25 │
+└────┴──────┴───────┘
+n
+2
+";
+    assert_eq!(text(&output.stdout), expected);
+    let output = keyaki(&["--mode", "json", "-c", "SELECT * FROM t ORDER BY id", "-c", ".tables x%"], &database, "");
+    let expected = "[{\"id\":1,\"name\":\"one\",\"total\":1.50},\n {\"id\":2,\"name\":null,\"total\":-0.25}]\n";
+    assert_eq!(text(&output.stdout), expected);
+}
+
+#[test]
+fn the_first_error_stops_a_script() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = directory.path().join("db");
+    let script = "SELECT 1 AS a;\n\nSELECT * FROM nowhere;\nSELECT 2 AS b;\n";
+    let output = keyaki(&["--mode", "csv"], &database, script);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stdout), "a\n1\n");
+    assert!(text(&output.stderr).starts_with("error: stdin:3: "), "{}", text(&output.stderr));
+    let output = keyaki(&["--mode", "csv", "--continue-on-error"], &database, script);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stdout), "a\n1\nb\n2\n");
+}
+
+#[test]
+fn syntax_errors_point_at_the_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = keyaki(&["-c", "SELECT 1\nFROM t WHERE (a = 1 ORDER BY 1"], &directory.path().join("db"), "");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("\n  FROM t WHERE (a = 1 ORDER BY 1\n  "), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).starts_with("error: -c:2: ") && text(&output.stderr).ends_with("^\n"));
+}
+
+#[test]
+fn wrong_usage_is_told_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = directory.path().join("db");
+    assert_eq!(keyaki(&["--mode", "nonsense"], &database, "").status.code(), Some(2));
+    assert_eq!(keyaki(&["--memory", "lots"], &database, "").status.code(), Some(2));
+    let output = keyaki(&["--no-create", "-c", "SELECT 1"], &database, "");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(!database.exists());
+}
+
+#[test]
+fn commands_of_the_shell() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = directory.path().join("db");
+    let rows = directory.path().join("rows.csv");
+    std::fs::write(&rows, "id,name\n1,a\n2,\"b,c\"\n").unwrap();
+    let out = directory.path().join("out.txt");
+    let nested = directory.path().join("nested.sql");
+    std::fs::write(&nested, "SELECT name FROM t WHERE id = 2;\n").unwrap();
+    let script = format!(
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT); CREATE INDEX by_name ON t (name);\n.import '{}' t\n.mode csv\n\
+         .output {}\n.read {}\n.output\n.indexes\n.schema t\n.help mode\n.quit\nSELECT 'never';\n",
+        rows.display(),
+        out.display(),
+        nested.display()
+    );
+    let output = keyaki(&[], &database, &script);
+    assert_eq!(text(&output.stderr), "");
+    assert!(output.status.success());
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), "name\n\"b,c\"\n");
+    let shown = text(&output.stdout);
+    assert!(shown.contains("by_name") && shown.contains("CREATE TABLE") && shown.contains("CREATE INDEX"), "{shown}");
+    assert!(shown.contains("markdown") && !shown.contains("never"), "{shown}");
+    assert_eq!(keyaki(&["-c", ".nonsense"], &database, "").status.code(), Some(1));
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_keyaki"))
+        .arg(directory.path().join("db"))
+        .args(["--mode", "csv", "-c", "SELECT * FROM generate_series(1, 1000000)"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output.stderr), "");
+    assert!(output.status.success());
+}

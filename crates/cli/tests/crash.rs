@@ -1,0 +1,193 @@
+//! A process that commits statements under full durability is killed at random moments. Afterwards everything it
+//! acknowledged must be there, nothing may be half done, and the indexes must agree with their tables.
+//!
+//! `KEYAKI_CRASH_ROUNDS` (default 200) and `KEYAKI_CRASH_SEED` (default: random, printed) vary the test.
+
+#[path = "../src/crash/operations.rs"]
+mod operations;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
+use keyaki::{Database, Options, Session};
+use operations::{AMOUNTS, Model, OWNERS, operation};
+
+/// Rounds on one database before a fresh one is begun.
+const ROUNDS_PER_DATABASE: u64 = 20;
+
+/// Index lookups of a check.
+const LOOKUPS: usize = 3;
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % bound
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_writers_lose_nothing() {
+    let rounds = variable("KEYAKI_CRASH_ROUNDS").unwrap_or(200);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+    let seed = variable("KEYAKI_CRASH_SEED").unwrap_or(now % 1_000_000_007);
+    eprintln!("KEYAKI_CRASH_SEED={seed}");
+    let mut random = Random(seed);
+    let mut round = 0;
+    let mut acknowledged = 0;
+    while round < rounds {
+        let directory = tempfile::tempdir().unwrap();
+        let database = directory.path().join("database");
+        let (mut model, mut next) = (Model::default(), 0);
+        let seed = random.below(1 << 30);
+        for _ in 0..ROUNDS_PER_DATABASE.min(rounds - round) {
+            let last = kill_a_writer(&database, seed, next, &mut random);
+            for number in next..last.map_or(next, |last| last + 1) {
+                model.apply(&operation(seed, number));
+                acknowledged += 1;
+            }
+            next = last.map_or(next, |last| last + 1);
+            // The statement that ran when the writer was killed counts as a whole or not at all.
+            let mut with_unfinished = model.clone();
+            with_unfinished.apply(&operation(seed, next));
+            let found = contents(&database, &mut random).await;
+            if found == with_unfinished {
+                model = with_unfinished;
+                next += 1;
+            } else {
+                assert_eq!(found, model, "round {round}, seed {seed}, statement {next}");
+            }
+            round += 1;
+        }
+    }
+    eprintln!("{rounds} kills, {acknowledged} acknowledged statements");
+}
+
+/// Starts a writer at statement `from`, kills it, and gives the number of the last statement it acknowledged.
+fn kill_a_writer(database: &Path, seed: u64, from: u64, random: &mut Random) -> Option<u64> {
+    let mut writer = Command::new(env!("CARGO_BIN_EXE_keyaki"))
+        .arg("crash-writer")
+        .arg(database)
+        .args([seed.to_string(), "--from".into(), from.to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines();
+    // Sometimes during opening, mostly somewhere among the statements.
+    let statements = if random.below(10) == 0 { 0 } else { random.below(60) };
+    let mut last = None;
+    let number = |line: std::io::Result<String>| line.unwrap().parse::<u64>().unwrap();
+    for line in lines.by_ref().take(statements as usize) {
+        last = Some(number(line));
+    }
+    std::thread::sleep(Duration::from_micros(random.below(3000)));
+    writer.kill().unwrap();
+    // What it acknowledged before the kill reached it. A line may be cut off.
+    for line in lines.map_while(Result::ok) {
+        last = line.parse().ok().filter(|&line| last.is_none_or(|last| line == last + 1)).or(last);
+    }
+    let status = writer.wait().unwrap();
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&status),
+        Some(9),
+        "the writer failed by itself: {status}"
+    );
+    last
+}
+
+/// Everything in the database, after checking that its indexes agree.
+async fn contents(path: &Path, random: &mut Random) -> Model {
+    if !path.exists() {
+        return Model::default();
+    }
+    let database = Database::open(path, Options { memory_bytes: Some(64 << 20), ..Default::default() }).unwrap();
+    let session = database.session();
+    let tables: Vec<String> = database.tables().into_iter().map(|table| table.name).collect();
+    let mut model = Model { schema: tables.len() + database.indexes().len(), ..Model::default() };
+    if tables.iter().any(|table| table == "account") {
+        model.accounts = accounts(&session, "").await;
+        if database.indexes().iter().any(|index| index.name == "account_owner") {
+            check_accounts(&session, &model, random).await;
+        }
+    }
+    if tables.iter().any(|table| table == "entry") {
+        model.entries = entries(&session, "").await;
+        if database.indexes().iter().any(|index| index.name == "entry_amount") {
+            check_entries(&session, &model, random).await;
+        }
+    }
+    model
+}
+
+/// Asks for some owners, which is answered with the index, and for all from the index's columns alone.
+async fn check_accounts(session: &Session, model: &Model, random: &mut Random) {
+    for _ in 0..LOOKUPS {
+        let owner = random.below(OWNERS) as i64;
+        let by_index = accounts(session, &format!("WHERE owner = {owner}")).await;
+        let mut by_table = model.accounts.clone();
+        by_table.retain(|_, account| account.0 == owner);
+        assert_eq!(by_index, by_table, "the index does not agree with the table about owner {owner}");
+    }
+    let mut groups = 0;
+    for batch in rows(session, "SELECT owner, count(*), sum(balance) FROM account GROUP BY owner").await {
+        for row in 0..batch.num_rows() {
+            let owned = model.accounts.values().filter(|account| account.0 == integer(&batch, 0, row));
+            let (count, sum) = owned.fold((0, 0), |(count, sum), account| (count + 1, sum + account.1));
+            assert_eq!((integer(&batch, 1, row), integer(&batch, 2, row)), (count, sum));
+            groups += count;
+        }
+    }
+    assert_eq!(groups, model.accounts.len() as i64);
+}
+
+async fn check_entries(session: &Session, model: &Model, random: &mut Random) {
+    for _ in 0..LOOKUPS {
+        let amount = random.below(AMOUNTS) as i64;
+        let by_index = entries(session, &format!("WHERE amount = {amount}")).await;
+        let mut by_table = model.entries.clone();
+        by_table.retain(|_, entry| *entry == amount);
+        assert_eq!(by_index, by_table, "the index does not agree with the table about amount {amount}");
+    }
+}
+
+async fn rows(session: &Session, sql: &str) -> Vec<RecordBatch> {
+    session.query(sql).await.unwrap().collect().await.unwrap()
+}
+
+fn integer(batch: &RecordBatch, column: usize, row: usize) -> i64 {
+    batch.column(column).as_primitive::<Int64Type>().value(row)
+}
+
+async fn accounts(session: &Session, condition: &str) -> BTreeMap<i64, (i64, i64, String)> {
+    let mut accounts = BTreeMap::new();
+    for batch in rows(session, &format!("SELECT id, owner, balance, note FROM account {condition}")).await {
+        for row in 0..batch.num_rows() {
+            let note = arrow::util::display::array_value_to_string(batch.column(3), row).unwrap();
+            let account = (integer(&batch, 1, row), integer(&batch, 2, row), note);
+            assert_eq!(accounts.insert(integer(&batch, 0, row), account), None, "a row is there twice");
+        }
+    }
+    accounts
+}
+
+async fn entries(session: &Session, condition: &str) -> BTreeMap<(i64, i64), i64> {
+    let mut entries = BTreeMap::new();
+    for batch in rows(session, &format!("SELECT account, number, amount FROM entry {condition}")).await {
+        for row in 0..batch.num_rows() {
+            assert!(batch.columns().iter().all(|column| column.is_valid(row)));
+            let key = (integer(&batch, 0, row), integer(&batch, 1, row));
+            assert_eq!(entries.insert(key, integer(&batch, 2, row)), None, "a row is there twice");
+        }
+    }
+    entries
+}
