@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow_array::{ArrayRef, StringViewArray};
+use arrow_array::{ArrayRef, BinaryViewArray, StringViewArray};
 use arrow_array::{
     BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array, TimestampMicrosecondArray,
 };
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let rows: usize = arguments.next().map_or(Ok(300_000), |text| text.parse())?;
     let page_bytes: usize = arguments.next().map_or(Ok(8192), |text| text.parse())?;
-    for table in [lineitem(rows), measurements(rows)] {
+    for table in [lineitem(rows), measurements(rows), key_value(rows)] {
         run(&table, rows, page_bytes)?;
     }
     Ok(())
@@ -296,6 +296,18 @@ fn lineitem(rows: usize) -> Table {
     ];
     let (named, columns) = columns.into_iter().unzip();
     Table { name: "lineitem", schema: Arc::new(Schema::new(named, 2)), columns }
+}
+
+/// Random keys of 16 bytes, values of 100.
+fn key_value(rows: usize) -> Table {
+    let mut random = Random(3);
+    let mut keys: Vec<[u8; 16]> =
+        (0..rows).map(|_| (u128::from(random.next()) << 64 | u128::from(random.next())).to_be_bytes()).collect();
+    keys.sort_unstable();
+    let keys = BinaryViewArray::from_iter_values(keys);
+    let mut value = || (0..13).flat_map(|_| random.next().to_le_bytes()).take(100).collect::<Vec<u8>>();
+    let values = BinaryViewArray::from_iter_values((0..rows).map(|_| value()));
+    Table { name: "key-value", schema: Arc::new(Schema::key_value()), columns: vec![Arc::new(keys), Arc::new(values)] }
 }
 
 fn measurements(rows: usize) -> Table {

@@ -28,6 +28,8 @@ const COMPRESSED: u8 = 2;
 const ENTRIES_MAX: usize = 2048;
 /// Shorter heaps are not compressed.
 const COMPRESS_BYTES_MIN: usize = 256;
+/// Plans for which compression is not tried, after it did not pay.
+const UNCOMPRESSED_PLANS: u8 = 30;
 /// LZ4 cannot compress better than this.
 const COMPRESS_RATIO_MAX: usize = 255;
 
@@ -229,6 +231,8 @@ pub(crate) struct BytesEncoder {
     heap: Vec<u8>,
     stored: Vec<u8>,
     compressed: bool,
+    /// Plans for which compression, which did not pay, is not tried again.
+    uncompressed_plans: u8,
     compress_table: CompressTable,
 }
 
@@ -333,12 +337,18 @@ impl BytesEncoder {
         if self.heap.len() < COMPRESS_BYTES_MIN {
             return false;
         }
+        if self.uncompressed_plans > 0 {
+            self.uncompressed_plans -= 1;
+            return false;
+        }
         self.stored.resize(get_maximum_output_size(self.heap.len()), 0);
         let Ok(len) = compress_into_with_table(&self.heap, &mut self.stored, &mut self.compress_table) else {
             return false;
         };
         self.stored.truncate(len);
-        len * 100 < self.heap.len() * 85
+        let pays = len * 100 < self.heap.len() * 85;
+        self.uncompressed_plans = if pays { 0 } else { UNCOMPRESSED_PLANS };
+        pays
     }
 
     fn encoded_len(&mut self) -> usize {

@@ -145,6 +145,14 @@ impl Column {
         }
     }
 
+    /// The column, if it is one of text or bytes (all of which may be null: there is nothing to see then).
+    pub(crate) fn bytes(&self) -> Option<&BytesColumn> {
+        match &self.data {
+            Data::Bytes(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
     /// Those of `rows` whose words are neither below nor above; see [`equal_range`].
     #[inline]
     pub(crate) fn equal_words(

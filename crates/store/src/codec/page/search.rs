@@ -7,11 +7,11 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::{Body, Column, Page};
+use super::{Body, BytesColumn, Column, Page};
 use crate::ColumnType;
 use crate::codec::column::{equal_range, partition_point};
-use crate::codec::key::{ordered_wide, ordered_word, word_of_ordered};
-use crate::codec::scalar::{Scalar, fixed_len};
+use crate::codec::key::{ordered_wide, ordered_word, take_escaped, word_of_ordered};
+use crate::codec::scalar::fixed_len;
 
 impl Page {
     /// The first row whose encoded key is `>= key` (`> key` and not an extension of it, if `after`).
@@ -29,7 +29,7 @@ impl Page {
             match (fixed_len(column.ty), column.ty) {
                 // A null has nothing but its marker.
                 _ if column.nullable && values.is_null(narrowed.bytes, narrowed.first) => (),
-                (None, _) => narrowed.by_bytes(values),
+                (None, _) => values.bytes().into_iter().for_each(|values| narrowed.by_bytes(values)),
                 (Some(_), ColumnType::Decimal { .. }) => narrowed.by_wide(values),
                 (Some(len), ty) => narrowed.by_word(values, ty, len),
             }
@@ -102,17 +102,55 @@ impl Narrowed<'_> {
         self.narrow(column.equal_wide(self.bytes, self.rows(), below, above));
     }
 
-    fn by_bytes(&mut self, column: &Column) {
-        let (bytes, count, wanted) = (self.bytes, self.count, self.rest);
-        let compare = |row: usize| match column.scalar(bytes, ColumnType::Bytes, row, count) {
-            Scalar::Bytes(head, tail) => compare_escaped(head, tail, wanted),
-            _ => (Ordering::Less, 0),
+    fn by_bytes(&mut self, column: &BytesColumn) {
+        let mut rest = self.rest;
+        match take_escaped(&mut rest) {
+            Some(wanted) => {
+                self.by_value(column, &wanted);
+                self.rest = rest;
+            }
+            None => self.by_encoding(column),
+        }
+    }
+
+    /// Narrows by a whole value: the encodings of values sort as the values do.
+    fn by_value(&mut self, column: &BytesColumn, wanted: &[u8]) {
+        let (bytes, count) = (self.bytes, self.count);
+        let prefix = column.prefix(bytes);
+        let rows = match wanted.strip_prefix(prefix) {
+            Some(wanted) => {
+                // Nearly always the first bytes tell, without a call.
+                let wanted = (head_of(wanted), wanted);
+                let suffix = |row| {
+                    let suffix = column.suffix(bytes, row, count);
+                    (head_of(suffix), suffix)
+                };
+                equal_range(self.rows(), suffix, |suffix| suffix < wanted, |suffix| suffix > wanted)
+            }
+            None if prefix < wanted => self.end..self.end,
+            None => self.first..self.first,
         };
+        self.narrow(rows);
+    }
+
+    /// Narrows by what is not, or not all of, the encoding of a value.
+    fn by_encoding(&mut self, column: &BytesColumn) {
+        let (bytes, count, wanted) = (self.bytes, self.count, self.rest);
+        let compare = |row| compare_escaped(column.prefix(bytes), column.suffix(bytes, row, count), wanted);
         self.narrow(equal_range(self.rows(), compare, |(order, _)| order.is_lt(), |(order, _)| order.is_gt()));
         if self.first < self.end {
             let taken = compare(self.first).1;
             self.rest = &wanted[taken.min(wanted.len())..];
         }
+    }
+}
+
+/// The first eight bytes as a number, as if zeros followed: values with different heads sort as these do.
+#[inline]
+fn head_of(value: &[u8]) -> u64 {
+    match value.first_chunk() {
+        Some(head) => u64::from_be_bytes(*head),
+        None => value.iter().rev().fold(0, |head, &byte| head >> 8 | u64::from(byte) << 56),
     }
 }
 
