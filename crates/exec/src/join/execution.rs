@@ -63,12 +63,19 @@ pub(crate) struct Execution {
 
 impl std::fmt::Debug for Execution {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let rows: Vec<Vec<_>> = self
+            .buffers
+            .iter()
+            .map(|levels| levels.iter().map(|buffer| buffer.try_lock().map(|buffer| buffer.rows())).collect())
+            .collect();
         f.debug_struct("Execution")
             .field("flow", &self.flow)
+            .field("jobs", &self.jobs)
             .field("waiting", &self.waiting)
             .field("unfinished", &self.unfinished)
             .field("units", &self.units)
-            .field("parked", &self.parked_count)
+            .field("parked", &self.parked)
+            .field("buffered_rows", &rows)
             .finish_non_exhaustive()
     }
 }

@@ -29,11 +29,17 @@ pub(super) struct Jobs {
     runnable: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Lookups {
     /// Batches with the number of their next lookup.
     batches: VecDeque<(Arc<Outer>, usize)>,
     waiting: usize,
+}
+
+impl std::fmt::Debug for Lookups {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} in {} batches", self.waiting, self.batches.len())
+    }
 }
 
 impl Jobs {

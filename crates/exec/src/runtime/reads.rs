@@ -65,17 +65,14 @@ impl Reads {
         self.flights.len() + self.backlog.len() >= self.runtime.options.queue_depth
     }
 
-    /// Hands over what there is room for, and works off what has come back; waits if nothing has and `wait` says so.
-    /// Returns the number of reads that came back.
-    pub fn turn(&mut self, wait: Wait) -> usize {
-        self.dispatch();
+    /// Submits what was dispatched, and works off what has come back; waits if nothing has and `wait` says so.
+    pub fn exchange(&mut self, wait: Wait) {
         if self.flights.is_empty() && wait == Wait::No {
-            return 0;
+            return;
         }
         let mut completions = std::mem::take(&mut self.completions);
         let outcome = self.queue.complete(wait, &mut completions);
-        let count = completions.len();
-        if count > 0 {
+        if !completions.is_empty() {
             let now_ns = self.runtime.store.device().now_ns();
             for completion in completions.drain(..) {
                 self.land(completion, now_ns);
@@ -89,10 +86,11 @@ impl Reads {
             // Whatever is the matter is not over at once; do not spin meanwhile.
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
-        count
     }
 
-    fn dispatch(&mut self) {
+    /// Makes reads of the backlog, as many as the device has room for. Requests of stopped queries are dropped, which
+    /// wakes whoever else waits for them.
+    pub fn dispatch(&mut self) {
         while self.flights.len() < self.runtime.options.queue_depth {
             let pages = match self.singles.pop_front() {
                 Some(read) => vec![read],

@@ -73,8 +73,10 @@ impl Worker {
         while !self.runtime.broken.load(Ordering::SeqCst) {
             self.run_tasks();
             self.take_requests();
+            // First of all, because it may wake tasks, and may find that nothing is left to read.
+            self.reads.dispatch();
             if !self.local.tasks.is_empty() {
-                self.reads.turn(Wait::No);
+                self.reads.exchange(Wait::No);
                 if self.local.tasks.len() >= TASKS_WORTH_SHARING {
                     self.runtime.wake_one();
                 }
@@ -176,7 +178,7 @@ impl Worker {
             || self.runtime.stealers.iter().any(|stealer| !stealer.is_empty())
             || self.runtime.may_end() && self.reads.is_empty();
         if !work {
-            self.reads.turn(Wait::Until(None));
+            self.reads.exchange(Wait::Until(None));
         }
         if self.runtime.beds[self.local.worker].asleep.swap(false, Ordering::SeqCst) {
             self.runtime.sleepers.fetch_sub(1, Ordering::SeqCst);
