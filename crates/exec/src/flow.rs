@@ -52,11 +52,6 @@ impl Flow {
         let level = &self.levels[level];
         level.bytes.fetch_sub(bytes, Ordering::SeqCst) >= level.limit
     }
-
-    #[cfg(test)]
-    pub fn bytes(&self) -> usize {
-        self.levels.iter().map(|level| level.bytes.load(Ordering::SeqCst)).sum()
-    }
 }
 
 /// Bytes held on a level until this is dropped.

@@ -19,8 +19,8 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use crate::buffer::Message;
 use crate::bytes::Reader;
 use crate::extent::{Extent, ExtentWriter};
-use crate::store::Store;
 use crate::read::{TreeView, Version};
+use crate::store::Store;
 use crate::tree::{Codecs, Inner, Node};
 use crate::{Error, KeyRange, Result, Schema};
 

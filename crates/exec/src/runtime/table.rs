@@ -189,9 +189,4 @@ impl Table {
             }
         }
     }
-
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().len()).sum()
-    }
 }

@@ -21,7 +21,6 @@ mod statistics;
 
 pub(crate) use filter::ExprFilter;
 pub(crate) use provider::KeyakiTable;
-pub(crate) use scan::{ScanExec, ScanPlan};
 
 /// Name of the hidden key column of tables without PRIMARY KEY. No column of a user may have it.
 pub(crate) const HIDDEN_ROWID: &str = "__rowid";

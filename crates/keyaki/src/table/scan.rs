@@ -94,10 +94,6 @@ impl ScanExec {
         }
     }
 
-    pub fn plan(&self) -> &ScanPlan {
-        &self.plan
-    }
-
     fn with_plan(&self, plan: ScanPlan) -> Self {
         let scan = ScanExec::new(plan, self.schema.clone(), self.context.clone());
         ScanExec { pushed: self.pushed.clone(), ..scan }
