@@ -34,8 +34,11 @@ fn sql(value: Option<i64>) -> String {
     value.map_or("NULL".into(), |value| value.to_string())
 }
 
+/// Rows by key.
+type Rows = Vec<(i64, (i64, Option<i64>))>;
+
 /// A statement and what it makes of the model.
-fn statement(random: &mut Random, model: &Model) -> (String, Vec<(i64, (i64, Option<i64>))>) {
+fn statement(random: &mut Random, model: &Model) -> (String, Rows) {
     let n = random.key();
     let shift = random.below(7) as i64 - 3;
     let b = random.maybe();

@@ -409,7 +409,7 @@ async fn batches_from_a_program() {
     assert_eq!(place.rows("SELECT count(*), sum(a), min(c), max(c) FROM t").await, "100000|4999950000|5|5");
     let error = place.session.load_iter("t", batches(2000)).await.unwrap_err();
     assert!(matches!(error, Error::Duplicate { .. }), "{error}");
-    let failing = batches(70_000).map(|batch| batch).chain([Err(Error::Invalid("no more".into()))]);
+    let failing = batches(70_000).chain([Err(Error::Invalid("no more".into()))]);
     place.run("DELETE FROM t").await;
     assert_eq!(place.session.load_iter("t", failing).await.unwrap_err().to_string(), "no more");
     assert_eq!(place.rows("SELECT count(*) FROM t").await, "0");

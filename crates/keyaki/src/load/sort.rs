@@ -229,7 +229,8 @@ mod tests {
         let mut random = crate::statistics::Random::new(5);
         let input: Vec<Row> = (0..60_000)
             .map(|i| {
-                let text = (random.next() % 5 != 0).then(|| "a longer common beginning ".to_string() + &i.to_string());
+                let text = (!random.next().is_multiple_of(5))
+                    .then(|| "a longer common beginning ".to_string() + &i.to_string());
                 (Some((random.next() % 3000) as i64 - 1500), text, i as f64)
             })
             .collect();

@@ -154,7 +154,7 @@ mod tests {
         near(statistics.distinct(2), 500.0);
         near(statistics.distinct(3), 7.0);
         near(statistics.columns[3].null_fraction, 0.1);
-        near(statistics.columns[3].width, 0.9 * 6.0);
+        near(statistics.columns[3].width, 6.0);
         use std::ops::Bound::{Excluded, Included, Unbounded};
         near(statistics.selectivity_range(0, Unbounded, Excluded(ROWS as f64 / 8.0)), 0.5);
         near(statistics.selectivity_range(2, Included(100.0), Excluded(200.0)), 0.2);

@@ -43,10 +43,7 @@ pub(crate) fn parse(parser: &mut Parser<'_>) -> Result<Copy> {
         let name = parser.parse_object_name(false).map_err(syntax)?;
         What::Table { name, columns: columns(parser)? }
     };
-    let to = match parser.expect_one_of_keywords(&[Keyword::FROM, Keyword::TO]).map_err(syntax)? {
-        Keyword::TO => true,
-        _ => false,
-    };
+    let to = parser.expect_one_of_keywords(&[Keyword::FROM, Keyword::TO]).map_err(syntax)? == Keyword::TO;
     if !to && matches!(what, What::Query(_)) {
         return Err(Error::Syntax("COPY FROM needs a table, not a query".into()));
     }

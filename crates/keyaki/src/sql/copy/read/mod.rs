@@ -27,7 +27,7 @@ impl Rows {
     pub fn len(&self) -> usize {
         match self {
             Rows::Typed(batch) => batch.num_rows(),
-            Rows::Text(columns) => columns.first().map_or(0, |column| arrow::array::Array::len(column)),
+            Rows::Text(columns) => columns.first().map_or(0, arrow::array::Array::len),
         }
     }
 }
