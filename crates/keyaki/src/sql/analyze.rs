@@ -27,6 +27,8 @@ struct Sampling {
 }
 
 const SAMPLING: Sampling = Sampling { whole_rows: 1e6, stretches: 256, stretch_rows: 2048 };
+/// With fewer leaves than this, stretches tell little of how values are spread, and reading all is cheap.
+const RANGES_MIN: usize = 16;
 /// A stretch lies in one of so many ranges of the part that it stands for.
 const RANGES_PER_STRETCH: usize = 8;
 const BATCH_ROWS: usize = 8192;
@@ -68,13 +70,13 @@ async fn gather(
 ) -> Result<TableStatistics> {
     let total = view.estimate(&KeyRange::all()).rows;
     let phase = format!("analyzing {}", table.def.name);
-    if total <= sampling.whole_rows {
+    let ranges = view.split(&KeyRange::all(), sampling.stretches * RANGES_PER_STRETCH);
+    if total <= sampling.whole_rows || ranges.len() < RANGES_MIN {
         progress.start(&phase, Some(total as u64));
         let mut collector = Collector::whole(table.arrow.clone());
         scan(session, table, view, KeyRange::all(), None, progress, &mut collector).await?;
         return collector.finish(0);
     }
-    let ranges = view.split(&KeyRange::all(), sampling.stretches * RANGES_PER_STRETCH);
     let stretches = sampling.stretches.min(ranges.len());
     progress.start(&phase, Some(stretches as u64 * sampling.stretch_rows));
     let mut collector = Collector::clusters(table.arrow.clone());
