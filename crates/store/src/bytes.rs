@@ -6,11 +6,17 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
+    /// Bytes at the beginning.
+    len: usize,
 }
 
 impl<'a> Reader<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
-        Reader { bytes }
+        Reader { bytes, len: bytes.len() }
+    }
+    /// Bytes read so far.
+    pub fn position(&self) -> usize {
+        self.len - self.bytes.len()
     }
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()

@@ -59,17 +59,20 @@ impl Chunk {
     /// Appends all rows of `columns` (indices into the schema), one builder a column.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] if a message's bytes are not a row of this tree.
+    /// [`crate::Error::Invalid`] if a message's bytes are not a row of this tree, [`crate::Error::Damaged`] if a
+    /// compressed column cannot be decompressed.
     pub fn append_to(&self, columns: &[usize], builders: &mut [ColumnBuilder]) -> Result<()> {
         for segment in &self.segments {
             match segment {
                 Segment::Page { page, rows, reversed: false } => {
+                    page.check_columns(columns)?;
                     let rows = rows.start as usize..rows.end as usize;
                     for (&column, builder) in columns.iter().zip(&mut *builders) {
                         page.append_to(column, rows.clone(), builder);
                     }
                 }
                 Segment::Page { page, rows, reversed: true } => {
+                    page.check_columns(columns)?;
                     for (&column, builder) in columns.iter().zip(&mut *builders) {
                         for row in rows.clone().rev() {
                             page.append_to(column, row as usize..row as usize + 1, builder);
@@ -108,6 +111,7 @@ impl Chunk {
             match segment {
                 _ if here.is_empty() => {}
                 Segment::Page { page, rows, reversed: false } => {
+                    page.check_columns(columns)?;
                     in_page.clear();
                     in_page.extend(here.iter().map(|row| rows.start + row - base));
                     for (&column, builder) in columns.iter().zip(&mut *builders) {
@@ -115,6 +119,7 @@ impl Chunk {
                     }
                 }
                 Segment::Page { page, rows, reversed: true } => {
+                    page.check_columns(columns)?;
                     for (&column, builder) in columns.iter().zip(&mut *builders) {
                         for row in here {
                             let row = (rows.end - 1 - (row - base)) as usize;

@@ -182,6 +182,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             && may_overlap(&extent.meta.first, &extent.meta.last, &walk.range)
         {
             let index = self.source.page(extent.index(), self.view.schema(), Priority::Index).await?;
+            extent.check_index(&index)?;
             walk.pages = pages_of(&index, &walk.range);
             (walk.first_page, walk.last_page) = (walk.pages.start, walk.pages.end.saturating_sub(1));
             if walk.pages.len() > 1 {
@@ -214,6 +215,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         }
         let schema = self.view.schema();
         let index = self.source.page(part.extent.index(), schema, Priority::Index).await?;
+        part.extent.check_index(&index)?;
         if self.point
             && let Bound::Included(key) = &range.start
             && !index.may_contain(key)
@@ -224,10 +226,11 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         if pages.len() > 1 {
             self.prefetch_pages(&index, pages.clone());
         }
-        for page in pages {
-            let page = self.source.page(index.entry(page).0, schema, Priority::Lookup).await?;
+        for number in pages {
+            let page = self.source.page(index.entry(number).0, schema, Priority::Lookup).await?;
+            index.check_data_page(number, &page, false)?;
             let rows = rows_of(&page, &range);
-            builder.add_page(&page, rows);
+            builder.add_page(&page, rows)?;
         }
         Ok(())
     }
@@ -242,6 +245,9 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             return if changes.is_empty() { Ok(None) } else { self.merge(None, 0..0, changes).map(Some) };
         };
         let page = self.source.page(reference, self.view.schema(), priority).await?;
+        if let Some(index) = &walk.index {
+            index.check_data_page(number, &page, true)?;
+        }
         let rows = if number == walk.first_page || number == walk.last_page {
             rows_of(&page, &walk.range)
         } else {
@@ -274,6 +280,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                     if *scratch == *key {
                         next = at + 1;
                         if matches!(change, Change::Upserts(_)) {
+                            page.check_all_columns()?;
                             let mut value = Vec::new();
                             page.value(at, &mut value);
                             old = Some(value);
@@ -321,6 +328,10 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                     self.source.prefetch(&[extent.index()], self.view.schema());
                     return;
                 };
+                if extent.check_index(&index).is_err() {
+                    // Whoever gets there will see.
+                    return;
+                }
                 let pages = pages_of(&index, &intersect(&range, path.low.as_deref(), path.high.as_deref()));
                 self.prefetch_pages(&index, pages);
                 self.read_ahead.through = path.high.clone();

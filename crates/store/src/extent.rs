@@ -8,11 +8,13 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef};
 use keyaki_device::{BLOCK, Buffer};
 
-use crate::Result;
-use crate::codec::{IndexEntry, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, seal};
+use crate::codec::{
+    IndexEntry, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, seal, set_checksum,
+};
 use crate::store::Files;
 use crate::tree::Codecs;
 use crate::write::TreeId;
+use crate::{Error, Result};
 
 /// Where an extent is and what is in it: all that a checkpoint stores of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub(crate) struct ExtentMeta {
     pub len: u64,
     /// The index page is the last `index_len` bytes.
     pub index_len: u32,
+    /// Checksum of the index page.
+    pub index_checksum: u32,
     pub pages: u32,
     pub rows: u64,
     pub first: Arc<[u8]>,
@@ -42,7 +46,35 @@ impl Extent {
 
     pub fn index(&self) -> PageRef {
         let len = u64::from(self.meta.index_len);
-        PageRef { offset: self.meta.offset + self.meta.len - len, len: self.meta.index_len, tree: self.meta.tree }
+        PageRef {
+            offset: self.meta.offset + self.meta.len - len,
+            len: self.meta.index_len,
+            tree: self.meta.tree,
+            checksum: self.meta.index_checksum,
+        }
+    }
+
+    /// Checks that `page`, which was read for [`Extent::index`], is the index of just this extent.
+    ///
+    /// # Errors
+    /// [`crate::Error::Damaged`].
+    pub fn check_index(&self, page: &Page) -> Result<()> {
+        let meta = &self.meta;
+        if page.kind() != PageKind::Index {
+            return Err(page.damaged(format!("its kind is {:?}, expected the index of an extent", page.kind())));
+        }
+        let (start, rows) = page.extent();
+        if (start, page.rows() as u64, rows) != (meta.offset, u64::from(meta.pages), meta.rows) {
+            return Err(page.damaged(format!(
+                "it is the index of {} pages with {rows} rows from offset {start} on, expected {} pages with {} rows from \
+                 offset {} on",
+                page.rows(),
+                meta.pages,
+                meta.rows,
+                meta.offset
+            )));
+        }
+        Ok(())
     }
 }
 
@@ -122,6 +154,13 @@ impl ExtentWriter {
         let keys = &columns[..self.codecs.schema.key_columns()];
         let mut first = Vec::new();
         self.codecs.key.encode(keys, row, &mut first);
+        if first <= self.last_key {
+            // They come from pages or from a caller that has checked them.
+            return Err(Error::Invalid(format!(
+                "rows of tree {} are not in key order: its pages are damaged",
+                self.tree
+            )));
+        }
         let fence = if self.pending.is_empty() { Vec::new() } else { separator(&self.last_key, &first) };
         if filtered {
             let (encoder, mut key) = (self.codecs.key.encoder(keys), Vec::new());
@@ -151,7 +190,7 @@ impl ExtentWriter {
         let mut offset = 0;
         for pending in &mut self.pending {
             let len = pending.page.bytes.len() as u32;
-            let page = PageRef { offset, len, tree: self.tree };
+            let page = PageRef { offset, len, tree: self.tree, checksum: 0 };
             entries.push(IndexEntry {
                 page,
                 rows: pending.page.rows as u32,
@@ -159,7 +198,7 @@ impl ExtentWriter {
             });
             offset += u64::from(len);
         }
-        let index = encode_index(&entries, &self.key_hashes);
+        let mut index = encode_index(&entries, &self.key_hashes);
         let index_len = index.len();
         let len = offset + index_len as u64;
         let base = self.files.space.allocate(len)?;
@@ -168,23 +207,25 @@ impl ExtentWriter {
             offset: base,
             len,
             index_len: index_len as u32,
+            index_checksum: 0,
             pages: entries.len() as u32,
             rows: self.rows,
             first,
             last,
         };
         // From here on the drop of `extent` gives the space back.
-        let extent = Extent::new(meta, self.files.clone());
+        let mut extent = Extent::new(meta, self.files.clone());
         let mut buffer = Buffer::zeroed(len as usize);
-        for (entry, pending) in entries.iter().zip(&self.pending) {
+        for (i, (entry, pending)) in entries.iter().zip(&self.pending).enumerate() {
             let at = entry.page.offset as usize;
             let bytes = &mut buffer[at..at + pending.page.bytes.len()];
             bytes.copy_from_slice(&pending.page.bytes);
-            seal(bytes, PageRef { offset: base + entry.page.offset, ..entry.page });
+            let sealed = seal(bytes, PageRef { offset: base + entry.page.offset, ..entry.page });
+            set_checksum(&mut index, i, sealed.checksum);
         }
         let at = offset as usize;
         buffer[at..at + index_len].copy_from_slice(&index);
-        seal(&mut buffer[at..at + index_len], extent.index());
+        extent.meta.index_checksum = seal(&mut buffer[at..at + index_len], extent.index()).checksum;
         debug_assert!(buffer.len().is_multiple_of(BLOCK));
         self.files.data.write_at(base, &buffer)?;
         self.done.push(Arc::new(extent));

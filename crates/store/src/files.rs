@@ -1,6 +1,6 @@
 //! What extents, readers and writers share: the data file, its free space, and the page cache.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +17,7 @@ use crate::{Result, Schema};
 pub(crate) struct Files {
     pub device: Arc<dyn Device>,
     pub data: Arc<dyn File>,
-    pub data_path: PathBuf,
+    pub data_path: Arc<Path>,
     pub space: Space,
     pub cache: Cache,
     pub upserts: Arc<UpsertFunctions>,
@@ -47,21 +47,29 @@ impl Files {
         self.admit(&buffer, page, schema, priority)
     }
 
+    /// The index page of an extent, and no other.
+    ///
+    /// # Errors
+    /// [`crate::Error::Damaged`].
+    pub fn read_index(&self, extent: &Extent, schema: &Arc<Schema>) -> Result<Arc<Page>> {
+        let index = self.read_page(extent.index(), schema, Priority::Index)?;
+        extent.check_index(&index)?;
+        Ok(index)
+    }
+
     /// Reads all pages of an extent at once into the cache, unless its first is there.
     pub fn read_extent(&self, extent: &Extent, schema: &Arc<Schema>) -> Result<()> {
-        let index = self.read_page(extent.index(), schema, Priority::Index)?;
-        if index.rows() == 0 || self.cache.get(index.entry(0).0.offset).is_some() {
+        let index = self.read_index(extent, schema)?;
+        if self.cache.get(index.entry(0).0.offset).is_some() {
             return Ok(());
         }
         let mut buffer = Buffer::zeroed((extent.meta.len - u64::from(extent.meta.index_len)) as usize);
         self.data.read_at(extent.meta.offset, &mut buffer)?;
         for number in 0..index.rows() {
             let page = index.entry(number).0;
-            // An index may name only pages of its own extent; a lookup of others will tell what is wrong.
-            let start = page.offset.checked_sub(extent.meta.offset).map(|start| start as usize);
-            if let Some(bytes) = start.and_then(|start| buffer.get(start..start + page.len as usize)) {
-                self.admit(bytes, page, schema, Priority::Scan)?;
-            }
+            // `read_index` has checked that all pages lie within the extent.
+            let start = (page.offset - extent.meta.offset) as usize;
+            self.admit(&buffer[start..start + page.len as usize], page, schema, Priority::Scan)?;
         }
         Ok(())
     }

@@ -196,7 +196,7 @@ impl Flusher<'_> {
         }
         let low = new_low.or(part.low.as_ref()).cloned();
         let high = new_high.or(part.high.as_ref()).cloned();
-        let index = self.files.read_page(part.extent.index(), &self.codecs.schema, Priority::Index)?;
+        let index = self.files.read_index(&part.extent, &self.codecs.schema)?;
         let from = low.as_ref().map_or(0, |low| index.find(low));
         let to = high.as_ref().map_or(index.rows() - 1, |high| index.find(high));
         let (mut bytes, mut rows) = (0, 0);
@@ -220,16 +220,17 @@ impl Flusher<'_> {
     fn resolve(&self, runs: &[Run]) -> Result<Vec<(Key, Change)>> {
         let mut overlay = OverlayBuilder::default();
         for part in runs.iter().flat_map(|run| &run.parts) {
-            let index = self.files.read_page(part.extent.index(), &self.codecs.schema, Priority::Index)?;
+            let index = self.files.read_index(&part.extent, &self.codecs.schema)?;
             let from = part.low.as_ref().map_or(0, |low| index.find(low));
             for number in from..index.rows() {
                 if number > 0 && part.high.as_ref().is_some_and(|high| index.fence(number) >= &**high) {
                     break;
                 }
                 let page = self.files.read_page(index.entry(number).0, &self.codecs.schema, Priority::Scan)?;
+                index.check_data_page(number, &page, false)?;
                 let start = part.low.as_ref().map_or(0, |low| page.lower_bound(low, false));
                 let end = part.high.as_ref().map_or(page.rows(), |high| page.lower_bound(high, false));
-                overlay.add_page(&page, start..end.max(start));
+                overlay.add_page(&page, start..end.max(start))?;
             }
         }
         overlay.build(&self.files.upserts)
@@ -266,7 +267,7 @@ impl Flusher<'_> {
         let index = match extent {
             Some(extent) => {
                 self.files.read_extent(extent, &self.codecs.schema)?;
-                Some(self.files.read_page(extent.index(), &self.codecs.schema, Priority::Index)?)
+                Some(self.files.read_index(extent, &self.codecs.schema)?)
             }
             None => None,
         };

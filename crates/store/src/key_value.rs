@@ -117,7 +117,10 @@ impl KeyValueSnapshot {
         let Some(chunk) = block_on(cursor.next())? else { return Ok(None) };
         let mut value = Vec::new();
         match &chunk.segments()[0] {
-            Segment::Page { page, rows, .. } => page.value(rows.start as usize, &mut value),
+            Segment::Page { page, rows, .. } => {
+                page.check_all_columns()?;
+                page.value(rows.start as usize, &mut value);
+            }
             Segment::Row { value: found, .. } => value.extend_from_slice(found),
         }
         Ok(Some(value))
@@ -155,6 +158,13 @@ impl KeyValueRange {
             rows.push((decode_key(key), value.to_vec()));
             Ok(())
         })?;
+        // Rows out of order (in a damaged page) must not lead back to where the range has been.
+        if !range.contains(&last) {
+            return Err(Error::Invalid(format!(
+                "rows of tree {} are not in key order: its pages are damaged",
+                view.tree
+            )));
+        }
         self.range = Some(match self.direction {
             Direction::Ascending => KeyRange { start: Bound::Excluded(last), end: range.end },
             Direction::Descending => KeyRange { start: range.start, end: Bound::Excluded(last) },
@@ -218,6 +228,7 @@ fn for_each_row(chunk: &Chunk, mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>
             }
             Segment::Page { page, rows, reversed } => (page, rows.clone(), *reversed),
         };
+        page.check_all_columns()?;
         for i in 0..rows.len() as u32 {
             let row = if reversed { rows.end - 1 - i } else { rows.start + i } as usize;
             found_key.clear();

@@ -25,6 +25,7 @@ mod options;
 mod overlay;
 mod range;
 mod read;
+mod replay;
 mod schema;
 mod source;
 mod space;

@@ -15,7 +15,7 @@ use crate::flush::Flusher;
 use crate::log::LogPosition;
 use crate::read::{State, Version};
 use crate::store::{Checkpointed, Shared, Store, apply, check};
-use crate::superblock::Superblock;
+use crate::superblock::{META_BYTES_MAX, Superblock};
 use crate::tree::Inner;
 use crate::write::{Loaded, TreeId, WriteBatch};
 use crate::{Durability, Error, Result, meta};
@@ -236,6 +236,10 @@ impl Shared {
     ) -> Result<()> {
         let files = &self.files;
         let bytes = meta::encode(&state, self.next_tree.load(Ordering::Relaxed));
+        if bytes.len() as u64 > META_BYTES_MAX {
+            let (what, bytes, limit) = ("checkpoint metadata", bytes.len() as u64, META_BYTES_MAX);
+            return Err(Error::TooLarge { what, bytes, limit });
+        }
         let mut buffer = Buffer::zeroed(bytes.len().next_multiple_of(4096));
         buffer[..bytes.len()].copy_from_slice(&bytes);
         let place = (files.space.allocate(buffer.len() as u64)?, buffer.len() as u64);

@@ -81,13 +81,18 @@ impl OverlayBuilder {
     }
 
     /// Adds the rows `rows` of a run page.
-    pub fn add_page(&mut self, page: &Page, rows: std::ops::Range<usize>) {
+    ///
+    /// # Errors
+    /// [`crate::Error::Damaged`].
+    pub fn add_page(&mut self, page: &Page, rows: std::ops::Range<usize>) -> Result<()> {
+        page.check_all_columns()?;
         let mut key = Vec::new();
         for row in rows {
             key.clear();
             page.key(row, &mut key);
-            self.changes.push((key.as_slice().into(), change_of(page, row)));
+            self.changes.push((key.as_slice().into(), change_of(page, row)?));
         }
+        Ok(())
     }
 
     /// Adds one change, older than all so far of its key.
@@ -115,16 +120,17 @@ impl OverlayBuilder {
     }
 }
 
-fn change_of(page: &Page, row: usize) -> Change {
-    match page.message_kind(row) {
+fn change_of(page: &Page, row: usize) -> Result<Change> {
+    let unsound = |what: &str| page.damaged(format!("the {what} of row {row} is not sound"));
+    Ok(match page.message_kind(row).ok_or_else(|| unsound("kind"))? {
         MessageKind::Insert => {
             let mut value = Vec::new();
             page.value(row, &mut value);
             Change::Insert(value.into())
         }
         MessageKind::Delete => Change::Delete,
-        MessageKind::Upsert => Change::Upserts(parse_operands(page.operands(row))),
-    }
+        MessageKind::Upsert => Change::Upserts(parse_operands(page.operands(row)).ok_or_else(|| unsound("operand"))?),
+    })
 }
 
 /// Operands as run pages store them: repeated (function id: u32 LE, length: u32 LE, operand).
@@ -138,17 +144,18 @@ pub(crate) fn encode_operands(upserts: &[(u32, Arc<[u8]>)]) -> Vec<u8> {
     bytes
 }
 
-/// Stops at the first malformed entry; pages are checksummed, so there is none unless memory is damaged.
-fn parse_operands(mut bytes: &[u8]) -> Vec<(u32, Arc<[u8]>)> {
+/// `None` if `bytes` are not what [`encode_operands`] makes.
+fn parse_operands(mut bytes: &[u8]) -> Option<Vec<(u32, Arc<[u8]>)>> {
     let mut upserts = Vec::new();
-    while let Some((head, rest)) = bytes.split_first_chunk::<8>() {
+    while !bytes.is_empty() {
+        let (head, rest) = bytes.split_first_chunk::<8>()?;
         let function = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
         let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
-        let Some(operand) = rest.get(..len) else { break };
+        let (operand, rest) = rest.split_at_checked(len)?;
         upserts.push((function, operand.into()));
-        bytes = &rest[len..];
+        bytes = rest;
     }
-    upserts
+    Some(upserts)
 }
 
 #[cfg(test)]
@@ -189,7 +196,8 @@ mod tests {
     #[test]
     fn operands_round_trip() {
         let upserts: Vec<(u32, Arc<[u8]>)> = vec![(7, b"abc".as_slice().into()), (8, b"".as_slice().into())];
-        assert_eq!(parse_operands(&encode_operands(&upserts)), upserts);
-        assert_eq!(parse_operands(&encode_operands(&upserts)[..10]), []);
+        assert_eq!(parse_operands(&encode_operands(&upserts)), Some(upserts.clone()));
+        assert_eq!(parse_operands(&encode_operands(&upserts)[..10]), None);
+        assert_eq!(parse_operands(&encode_operands(&upserts)[..15]), None);
     }
 }

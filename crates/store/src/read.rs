@@ -5,13 +5,13 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::buffer::RootBuffer;
-use crate::codec::{Page, PageRef};
+use crate::codec::Page;
 use crate::cursor::Cursor;
 use crate::source::PageSource;
 use crate::store::Files;
 use crate::tree::{Codecs, Inner, Key, Node};
 use crate::write::TreeId;
-use crate::{Direction, Error, KeyRange, Priority, Result, Schema};
+use crate::{Direction, Error, KeyRange, Result, Schema};
 
 /// One version of one tree: its nodes, and the buffers above them.
 #[derive(Debug, Clone)]
@@ -137,19 +137,15 @@ impl TreeView {
                     continue;
                 }
                 Node::Leaf(None) => continue,
-                Node::Leaf(Some(extent)) => match self.index_page(extent.index()) {
-                    Some(index) => fraction_of(&index, child_low, child_high),
-                    None => (0.5, child.pages() as f64 / 2.0),
+                Node::Leaf(Some(extent)) => match self.files.read_index(extent, self.schema()) {
+                    Ok(index) => fraction_of(&index, child_low, child_high),
+                    Err(_) => (0.5, child.pages() as f64 / 2.0),
                 },
             };
             estimate.rows += child.rows() as f64 * fraction;
             estimate.pages += pages;
             estimate.bytes += pages * f64::from(self.files.page_bytes);
         }
-    }
-
-    fn index_page(&self, page: PageRef) -> Option<Arc<Page>> {
-        self.files.read_page(page, self.schema(), Priority::Index).ok()
     }
 
     /// Splits a range into at most `parts` consecutive ranges with about as many leaves each.

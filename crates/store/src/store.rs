@@ -123,6 +123,7 @@ impl Store {
             false => error.into(),
         })?;
         if !device.exists(&data_path)? {
+            check_no_log(&*device, dir)?;
             create(&*device, dir, &options)?;
         }
         let shared = Arc::new(recover(device, dir, options, lock)?);
@@ -275,12 +276,25 @@ fn prepare_directory(device: &dyn Device, dir: &Path) -> Result<()> {
     }
 }
 
+/// The log begins when the data file is there for good: segments without one are what is left of a database.
+fn check_no_log(device: &dyn Device, dir: &Path) -> Result<()> {
+    match device.list(dir)?.into_iter().find(|name| name.starts_with("log-")) {
+        Some(segment) => Err(Error::Damaged {
+            path: dir.join("data"),
+            what: "database",
+            offset: 0,
+            detail: format!("the data file is missing, but \"{segment}\" is there"),
+        }),
+        None => Ok(()),
+    }
+}
+
 /// An empty data file: written under another name, so that a crash leaves either nothing or all of it.
 fn create(device: &dyn Device, dir: &Path, options: &Options) -> Result<()> {
-    for name in device.list(dir)?.iter().filter(|name| *name == "data.new" || name.starts_with("log-")) {
-        device.remove(&dir.join(name))?;
-    }
     let new = dir.join("data.new");
+    if device.exists(&new)? {
+        device.remove(&new)?;
+    }
     let file = device.open(&new, OpenMode::CreateNew)?;
     file.allocate(0, RESERVED_BYTES + 4096)?;
     let meta = meta::encode(&State::default(), FIRST_FREE_TREE);
@@ -309,7 +323,8 @@ fn recover(device: Arc<dyn Device>, dir: &Path, mut options: Options, lock: Box<
     let data = device.open(&data_path, OpenMode::ReadWrite)?;
     let superblock = Superblock::read(&*data)?;
     options.page_bytes = superblock.page_bytes as usize;
-    check_options(&options).map_err(|_| damaged_meta(&data_path, &superblock, "wrong page length"))?;
+    // The superblock's page length is one that can be; it may not fit the other options.
+    check_options(&options)?;
     let bytes = read_meta(&*data, &data_path, &superblock)?;
     let in_meta = |error: Error| damaged_meta(&data_path, &superblock, &error.to_string());
     let meta_space = (superblock.meta_offset, superblock.meta_len.next_multiple_of(4096));
@@ -319,7 +334,7 @@ fn recover(device: Arc<dyn Device>, dir: &Path, mut options: Options, lock: Box<
         device: device.clone(),
         space: Space::new(data.clone(), used)?,
         data,
-        data_path: data_path.clone(),
+        data_path: data_path.as_path().into(),
         cache: Cache::new(options.cache_bytes),
         upserts: options.upserts.clone(),
         page_bytes: superblock.page_bytes,
@@ -386,6 +401,7 @@ struct Replay {
 
 impl Replay {
     fn apply(&mut self, sequence: u64, payload: &[u8]) -> Result<()> {
+        crate::replay::check(&self.state, payload)?;
         let mut state = Cow::Borrowed(&self.state);
         apply(&mut state, sequence, payload)?;
         if let Cow::Owned(changed) = state {

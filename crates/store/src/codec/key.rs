@@ -86,6 +86,21 @@ impl KeyCodec {
         self.columns.iter().zip(columns).map(len).sum()
     }
 
+    /// Checks that `key` is the encoding of a key.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is not.
+    pub(crate) fn check_encoded(&self, key: &[u8]) -> Result<()> {
+        let mut rest = key;
+        for column in &*self.columns {
+            let value = take_key(column, &mut rest).ok_or_else(|| invalid(key))?;
+            if column.ty == ColumnType::Text && !value.is_text() {
+                return Err(invalid(key));
+            }
+        }
+        if rest.is_empty() { Ok(()) } else { Err(invalid(key)) }
+    }
+
     /// Decodes key column `column` of `key` and appends it.
     ///
     /// # Errors
@@ -221,12 +236,20 @@ enum Decoded<'a> {
 }
 
 impl Decoded<'_> {
+    /// False if it is bytes that are not UTF-8.
+    fn is_text(&self) -> bool {
+        match self {
+            Decoded::Scalar(_) => true,
+            Decoded::Bytes(bytes) => std::str::from_utf8(bytes).is_ok(),
+        }
+    }
+
     /// Appends it; `None` (and nothing appended) if it is text but not valid UTF-8.
     fn append_to(&self, builder: &mut ColumnBuilder) -> Option<()> {
         let value = match self {
             Decoded::Scalar(scalar) => *scalar,
             Decoded::Bytes(bytes) => {
-                if builder.column_type() == ColumnType::Text && std::str::from_utf8(bytes).is_err() {
+                if builder.column_type() == ColumnType::Text && !self.is_text() {
                     return None;
                 }
                 Scalar::Bytes(bytes, &[])

@@ -23,7 +23,9 @@ mod views;
 
 pub use builder::ColumnBuilder;
 pub use key::{KeyCodec, KeyEncoder};
+pub(crate) use page::{ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX};
 pub use page::{
     IndexEntry, MessageKind, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, seal,
+    set_checksum,
 };
 pub use row::{RowCodec, RowEncoder};

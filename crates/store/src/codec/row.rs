@@ -88,6 +88,40 @@ impl RowCodec {
         RowEncoder { codec: self, values: self.columns.iter().zip(columns).map(values).collect() }
     }
 
+    /// Checks that `value` is the encoding of a row.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is not.
+    pub(crate) fn check_encoded(&self, value: &[u8]) -> Result<()> {
+        let sound = value.get(self.fixed_end..).and_then(|variable| self.check_columns(value, variable));
+        sound.ok_or_else(|| Error::Invalid(format!("not an encoded row of this tree ({} bytes)", value.len())))
+    }
+
+    /// `variable`: what follows the fixed part of `value`.
+    fn check_columns(&self, value: &[u8], variable: &[u8]) -> Option<()> {
+        let mut lengths = Reader::new(variable);
+        let mut heads = lengths;
+        for _ in 1..self.variable {
+            heads.len()?;
+        }
+        let mut rest = &variable[heads.at..];
+        let mut left = self.variable;
+        for (column, place) in self.columns[self.key_columns..].iter().zip(&*self.places) {
+            if place.fixed_len.is_some() {
+                self.scalar(value, column.ty, place)?;
+                continue;
+            }
+            left -= 1;
+            let len = if left == 0 { rest.len() } else { lengths.len()? };
+            let (bytes, after) = rest.split_at_checked(len)?;
+            rest = after;
+            if column.ty == ColumnType::Text && std::str::from_utf8(bytes).is_err() {
+                return None;
+            }
+        }
+        rest.is_empty().then_some(())
+    }
+
     /// Decodes column `column` (index into the schema; not a key column) of `value` and appends it.
     ///
     /// # Errors

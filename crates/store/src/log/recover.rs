@@ -178,7 +178,12 @@ impl Recovery<'_> {
         self.unproven.push_back(Unproven { segment, offset, span: header.span(), last });
         while let Some((sequence, payload, rest)) = split_record(body) {
             if sequence >= self.first {
-                (self.apply)(sequence, payload)?;
+                (self.apply)(sequence, payload).map_err(|error| match error {
+                    Error::Invalid(_) | Error::NoTree(_) => {
+                        damaged(&self.segments.path(segment), offset, format!("record {sequence}: {error}"))
+                    }
+                    other => other,
+                })?;
             }
             body = rest;
         }

@@ -16,6 +16,7 @@
 
 use keyaki_device::{BLOCK, Buffer, File};
 
+use crate::codec::PAGE_BYTES_MAX;
 use crate::log::LogPosition;
 use crate::{Error, Result};
 
@@ -23,6 +24,13 @@ use crate::{Error, Result};
 pub const FORMAT_VERSION: u32 = 1;
 /// Bytes at the start of the data file that belong to the superblock slots.
 pub const RESERVED_BYTES: u64 = 64 << 10;
+
+/// Most bytes of a checkpoint's metadata.
+pub const META_BYTES_MAX: u64 = 1 << 32;
+/// Two numbers, and no trees.
+const META_BYTES_MIN: u64 = 8;
+/// No database ever gets this far; numbers that follow these need no care.
+const COUNT_MAX: u64 = 1 << 62;
 
 const MAGIC: [u8; 8] = *b"KEYAKI\0\0";
 const SLOT_OFFSETS: [u64; 2] = [0, 32 << 10];
@@ -169,11 +177,17 @@ fn decode(block: &[u8], file_len: u64) -> Slot {
         page_bytes: u32_at(block, 12),
     };
     let aligned = |bytes: u64| bytes.is_multiple_of(BLOCK as u64);
-    if !aligned(u64::from(found.page_bytes)) || found.page_bytes == 0 {
-        return Slot::Damaged("the page length is not a multiple of 4096");
+    if !aligned(u64::from(found.page_bytes)) || found.page_bytes == 0 || found.page_bytes as usize > PAGE_BYTES_MAX {
+        return Slot::Damaged("the page length is not a multiple of 4096 up to 2^30");
+    }
+    if found.generation > COUNT_MAX || found.sequence > COUNT_MAX {
+        return Slot::Damaged("the generation or the sequence number is above 2^62");
     }
     if !aligned(found.log.offset) || !aligned(found.meta_offset) {
         return Slot::Damaged("a position is not a multiple of 4096");
+    }
+    if found.meta_offset < RESERVED_BYTES || !(META_BYTES_MIN..=META_BYTES_MAX).contains(&found.meta_len) {
+        return Slot::Damaged("the metadata lie in the superblock, or have an impossible length");
     }
     if found.meta_offset.checked_add(found.meta_len).is_none_or(|end| end > file_len) {
         return Slot::Damaged("the metadata reaches beyond the end of the file");

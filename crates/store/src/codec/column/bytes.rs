@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Accessors clamp codes and ends, so that opening a page need not look at each. Text is checked to be UTF-8 before any
-//! of it is given out: prefix and raw heaps at opening, compressed ones when they are first needed. Should a compressed
-//! heap turn out to be damaged although the page's checksum is right, it counts as empty, and an error is traced.
+//! of it is given out: prefix and raw heaps at opening, compressed ones when they are first needed. A compressed heap that
+//! is damaged although the page's checksum is right counts as empty; [`BytesColumn::decompress`] tells.
 
 use std::sync::OnceLock;
 
@@ -30,6 +30,8 @@ const ENTRIES_MAX: usize = 2048;
 const COMPRESS_BYTES_MIN: usize = 256;
 /// Plans for which compression is not tried, after it did not pay.
 const UNCOMPRESSED_PLANS: u8 = 30;
+/// Longest heap and prefix together: Arrow's limit for a view.
+const VALUES_BYTES_MAX: usize = i32::MAX as usize;
 /// LZ4 cannot compress better than this.
 const COMPRESS_RATIO_MAX: usize = 255;
 
@@ -89,6 +91,9 @@ impl BytesColumn {
         } else {
             reader.skip(heap_len)?
         };
+        if heap_len.checked_add(prefix_len)? > VALUES_BYTES_MAX {
+            return None;
+        }
         let heap_len = u32::try_from(heap_len).ok()?;
         let (prefix, prefix_len, heap) = (prefix as u32, prefix_len as u32, heap as u32);
         let column = BytesColumn { prefix, prefix_len, codes, ends, heap, heap_len, compressed };
@@ -126,11 +131,21 @@ impl BytesColumn {
             let mut plain = vec![0; self.heap_len as usize];
             let sound = decompress_into(stored, &mut plain).is_ok_and(|len| len == plain.len());
             if !sound || (compressed.text && !self.is_text(bytes, &plain, entries)) {
-                tracing::error!("a compressed column is damaged in a page whose checksum is right");
                 plain.clear();
             }
             plain.into()
         })
+    }
+
+    /// Decompresses the heap, unless that was done or it is not compressed; false if it is damaged. `rows`: all of them.
+    pub(crate) fn decompress(&self, bytes: &[u8], rows: usize) -> bool {
+        let entries = self.entries(rows);
+        self.compressed.is_none() || self.heap(bytes, entries).len() == self.heap_len as usize
+    }
+
+    /// Entries of the heap, given the number of rows.
+    fn entries(&self, rows: usize) -> usize {
+        self.codes.map_or(rows, |codes| codes.entries as usize)
     }
 
     /// Whether every entry of `heap` is UTF-8.

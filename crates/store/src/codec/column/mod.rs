@@ -104,6 +104,11 @@ impl Column {
             }
     }
 
+    /// Decompresses the column, if it is compressed and was not decompressed before; false if it is damaged. `rows`: all.
+    pub(crate) fn decompress(&self, bytes: &[u8], rows: usize) -> bool {
+        self.bytes().is_none_or(|column| column.decompress(bytes, rows))
+    }
+
     #[inline]
     pub(crate) fn is_null(&self, bytes: &[u8], row: usize) -> bool {
         match self.nulls {

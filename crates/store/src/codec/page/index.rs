@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! header      as of every page (see the module above), kind 2, no directory
+//! checksums   4 bytes for each entry: of the data page, as in its header
 //! distances   integers, one per entry: how far before the index page the data page begins, in units of 4096 bytes
 //! lengths     integers: length in units of 4096 bytes
 //! rows        integers
@@ -11,13 +12,18 @@
 //! filter      from the next multiple of 32 on; see `filter`
 //! ```
 //!
-//! Nothing is decoded at opening; a search compares fences in place.
+//! At opening every entry is looked at: the data pages lie one behind the other, right before the index page, and the
+//! fences ascend. A search compares fences in place.
 
 use std::ops::Range;
 
+use super::open::ROWS_MAX;
 use super::{BLOCK, HEADER_LEN, Ints, MAGIC, PAGE_BYTES_MAX, PAGE_FORMAT, PageRef, filter};
 use crate::codec::column::{IntsEncoder, partition_point};
 use crate::codec::varint::{Reader, put_varint};
+
+/// Bytes of a checksum.
+const CHECKSUM_LEN: usize = 4;
 
 /// One data page of an extent, for its index.
 #[derive(Debug, Clone)]
@@ -36,6 +42,7 @@ pub fn encode_index(entries: &[IndexEntry], key_hashes: &[u64]) -> Vec<u8> {
     out[..4].copy_from_slice(&MAGIC);
     (out[24], out[25]) = (2, PAGE_FORMAT);
     out[28..32].copy_from_slice(&(entries.len() as u32).to_le_bytes());
+    entries.iter().for_each(|entry| out.extend_from_slice(&entry.page.checksum.to_le_bytes()));
     let end = entries.last().map_or(0, |last| last.page.offset + u64::from(last.page.len));
     let distance = |entry: &IndexEntry| end.wrapping_sub(entry.page.offset) as i64 / BLOCK as i64;
     let mut ints = IntsEncoder::default();
@@ -65,6 +72,12 @@ pub fn encode_index(entries: &[IndexEntry], key_hashes: &[u64]) -> Vec<u8> {
     out
 }
 
+/// Puts the checksum of data page `i` into an encoded index page: it is not known before the extent has its place.
+pub fn set_checksum(index: &mut [u8], i: usize, checksum: u32) {
+    let at = HEADER_LEN + i * CHECKSUM_LEN;
+    index[at..at + CHECKSUM_LEN].copy_from_slice(&checksum.to_le_bytes());
+}
+
 /// Where the parts of an index page are.
 #[derive(Debug)]
 pub(super) struct Index {
@@ -77,11 +90,14 @@ pub(super) struct Index {
     ends: Ints,
     heap: Range<usize>,
     filter: Range<usize>,
+    /// Rows of all data pages together.
+    pub row_count: u64,
 }
 
 impl Index {
     /// Finds and checks the parts of the index page at `offset`; `None` if something is not right.
     pub(super) fn parse(mut reader: Reader<'_>, entries: usize, offset: u64) -> Option<Index> {
+        reader.skip(entries * CHECKSUM_LEN)?;
         let mut ints = || Ints::parse(&mut reader, entries);
         let (distances, lengths, rows, ends) = (ints()?, ints()?, ints()?, ints()?);
         let heap_len = reader.len()?;
@@ -94,36 +110,52 @@ impl Index {
             let start = reader.skip(len)?;
             filter = start..start + len;
         }
-        let index = Index { entries, offset, distances, lengths, rows, ends, heap: heap..heap + heap_len, filter };
-        index.is_sound(reader.bytes).then_some(index)
+        let heap = heap..heap + heap_len;
+        let mut index = Index { entries, offset, distances, lengths, rows, ends, heap, filter, row_count: 0 };
+        index.row_count = index.check_entries(reader.bytes)?;
+        Some(index)
     }
 
-    /// Whether every entry is a page that could be, and fences lie one behind the other.
-    fn is_sound(&self, bytes: &[u8]) -> bool {
+    /// Checks that every entry is a page that could be, each page ends where the next one begins, the last one where the
+    /// index begins, and the fences lie one behind the other and ascend. Gives the sum of the rows.
+    fn check_entries(&self, bytes: &[u8]) -> Option<u64> {
         let before_index = (self.offset / BLOCK as u64) as i64;
-        let mut start = 0;
-        (0..self.entries).all(|i| {
-            let distance = self.distances.get(bytes, i);
+        let (mut start, mut before, mut row_count) = (0, &[][..], 0);
+        let mut distance = self.distances.get(bytes, 0);
+        for i in 0..self.entries {
             let length = self.lengths.get(bytes, i);
             let end = self.ends.get(bytes, i);
-            let sound = (0..=before_index).contains(&distance)
+            let rows = self.rows.get(bytes, i);
+            let sound = distance == self.distances.get(bytes, i)
+                && (0..=before_index).contains(&distance)
                 && (1..=(PAGE_BYTES_MAX / BLOCK) as i64).contains(&length)
-                && u32::try_from(self.rows.get(bytes, i)).is_ok()
+                && (1..=ROWS_MAX as i64).contains(&rows)
                 && start <= end
                 && end <= self.heap.len() as i64;
-            start = end;
-            sound
-        })
+            if !sound {
+                return None;
+            }
+            let fence = self.fence(bytes, i);
+            if if i == 0 { !fence.is_empty() } else { fence <= before } {
+                return None;
+            }
+            (start, before) = (end, fence);
+            distance -= length;
+            row_count += rows as u64;
+        }
+        (distance == 0).then_some(row_count)
     }
 
-    pub(super) fn entry(&self, bytes: &[u8], tree: u32, i: usize) -> (PageRef, u32) {
+    /// The data page of entry `i`, in the tree of the index page `index`, and its rows.
+    pub(super) fn entry(&self, bytes: &[u8], index: PageRef, i: usize) -> (PageRef, u32) {
         if i >= self.entries {
-            return (PageRef { offset: 0, len: 0, tree }, 0);
+            return (PageRef { offset: 0, len: 0, checksum: 0, ..index }, 0);
         }
         // No distance exceeds the offset, and no length what a page can be: `parse` has looked.
         let offset = self.offset - self.distances.get(bytes, i) as u64 * BLOCK as u64;
         let len = self.lengths.get(bytes, i) as u32 * BLOCK as u32;
-        (PageRef { offset, len, tree }, self.rows.get(bytes, i) as u32)
+        let checksum = bytes[HEADER_LEN + i * CHECKSUM_LEN..].first_chunk().map_or(0, |sum| u32::from_le_bytes(*sum));
+        (PageRef { offset, len, tree: index.tree, checksum }, self.rows.get(bytes, i) as u32)
     }
 
     pub(super) fn fence<'a>(&self, bytes: &'a [u8], i: usize) -> &'a [u8] {

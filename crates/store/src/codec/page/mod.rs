@@ -25,10 +25,12 @@ mod open;
 mod search;
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 pub use encode::{PageWriter, WrittenPage};
-pub use index::{IndexEntry, encode_index};
+pub use index::{IndexEntry, encode_index, set_checksum};
+pub(crate) use open::{ENTRIES_MAX, ROWS_MAX};
 
 use arrow_buffer::MutableBuffer;
 
@@ -37,7 +39,7 @@ use super::column::{BytesColumn, Column, Ints};
 use super::key::put_key;
 use super::row::put_row;
 use super::scalar::Scalar;
-use crate::Schema;
+use crate::{Error, Result, Schema};
 
 const MAGIC: [u8; 4] = *b"KYPG";
 const PAGE_FORMAT: u8 = 1;
@@ -45,7 +47,7 @@ const HEADER_LEN: usize = 32;
 /// Pages are multiples of this long, and begin at multiples of it.
 const BLOCK: usize = 4096;
 /// Longest page in bytes.
-const PAGE_BYTES_MAX: usize = 1 << 30;
+pub(crate) const PAGE_BYTES_MAX: usize = 1 << 30;
 
 /// Where a page is: enough to read it and to check that the right one came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,6 +57,8 @@ pub struct PageRef {
     /// Length in bytes, a multiple of 4096.
     pub len: u32,
     pub tree: u32,
+    /// As it stands in the page. A page of an earlier time that is still there, because a write was lost, has another.
+    pub checksum: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +99,8 @@ pub struct Page {
     /// The page, and [`SLACK`](super::bits::SLACK) zeros.
     bytes: MutableBuffer,
     rows: usize,
-    tree: u32,
+    place: PageRef,
+    path: Arc<Path>,
     body: Body,
 }
 
@@ -124,6 +129,11 @@ impl Page {
     /// Rows (entries for an index page).
     pub fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// The error that says that this page is not sound.
+    pub(crate) fn damaged(&self, detail: String) -> Error {
+        Error::Damaged { path: self.path.to_path_buf(), what: "page", offset: self.place.offset, detail }
     }
 
     /// Bytes that the page takes in memory, including what it will decompress when it is needed.
@@ -162,7 +172,35 @@ impl Page {
         }
     }
 
-    /// Appends rows `rows` of `column` (index into the schema).
+    /// Decompresses the columns `columns` (indices into the schema), unless that was done before. The bytes of compressed
+    /// columns are not looked at before; until then, and for ever if they are damaged, their values are empty.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if one of them does not decompress to what it should.
+    pub fn check_columns(&self, columns: &[usize]) -> Result<()> {
+        let Body::Rows { schema, columns: all, .. } = &self.body else { return Ok(()) };
+        for &column in columns {
+            if !all.get(column).is_none_or(|column| column.decompress(&self.bytes, self.rows)) {
+                return Err(self.damaged(format!("column {:?} cannot be decompressed", schema.columns()[column].name)));
+            }
+        }
+        Ok(())
+    }
+
+    /// [`check_columns`](Self::check_columns) of all columns.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub fn check_all_columns(&self) -> Result<()> {
+        let Body::Rows { columns, .. } = &self.body else { return Ok(()) };
+        match columns.iter().position(|column| !column.decompress(&self.bytes, self.rows)) {
+            Some(column) => self.check_columns(&[column]),
+            None => Ok(()),
+        }
+    }
+
+    /// Appends rows `rows` of `column` (index into the schema), which [`check_columns`](Self::check_columns) has found
+    /// to be sound.
     ///
     /// # Panics
     /// If there are no such rows, or the builder is not of the column's type.
@@ -177,7 +215,7 @@ impl Page {
         }
     }
 
-    /// Appends the given rows (ascending) of `column`.
+    /// Appends the given rows (ascending) of `column`, which [`check_columns`](Self::check_columns) has found to be sound.
     ///
     /// # Panics
     /// If there are no such rows, or the builder is not of the column's type.
@@ -193,13 +231,14 @@ impl Page {
         }
     }
 
-    /// `Insert` for every row of a leaf page.
-    pub fn message_kind(&self, row: usize) -> MessageKind {
-        let Body::Rows { messages: Some(messages), .. } = &self.body else { return MessageKind::Insert };
+    /// `Insert` for every row of a leaf page; `None` if a run page has something else there.
+    pub fn message_kind(&self, row: usize) -> Option<MessageKind> {
+        let Body::Rows { messages: Some(messages), .. } = &self.body else { return Some(MessageKind::Insert) };
         match messages.kinds.get(&self.bytes, row) {
-            0 => MessageKind::Insert,
-            1 => MessageKind::Delete,
-            _ => MessageKind::Upsert,
+            0 => Some(MessageKind::Insert),
+            1 => Some(MessageKind::Delete),
+            2 => Some(MessageKind::Upsert),
+            _ => None,
         }
     }
 
@@ -209,7 +248,7 @@ impl Page {
         messages.operands.suffix(&self.bytes, row, self.rows)
     }
 
-    /// Appends the value bytes of `row`, as [`super::RowCodec::encode`] makes them.
+    /// Appends the value bytes of `row`, as [`super::RowCodec::encode`] makes them. (See [`Page::check_columns`].)
     ///
     /// # Panics
     /// If there is no such row.
@@ -225,9 +264,33 @@ impl Page {
     /// Entry `i`: where that data page is and how many rows it has.
     pub fn entry(&self, i: usize) -> (PageRef, u32) {
         match &self.body {
-            Body::Index(index) => index.entry(&self.bytes, self.tree, i),
-            Body::Rows { .. } => (PageRef { offset: 0, len: 0, tree: self.tree }, 0),
+            Body::Index(index) => index.entry(&self.bytes, self.place, i),
+            Body::Rows { .. } => (PageRef { offset: 0, len: 0, checksum: 0, ..self.place }, 0),
         }
+    }
+
+    /// Where the first data page of the extent begins, and how many rows all have.
+    pub(crate) fn extent(&self) -> (u64, u64) {
+        match &self.body {
+            Body::Index(index) => (index.entry(&self.bytes, self.place, 0).0.offset, index.row_count),
+            Body::Rows { .. } => (0, 0),
+        }
+    }
+
+    /// Checks that `page` is what entry `i` says; `leaf`: and that it has rows, not messages.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub(crate) fn check_data_page(&self, i: usize, page: &Page, leaf: bool) -> Result<()> {
+        let (_, rows) = self.entry(i);
+        let wanted = if leaf { "a leaf" } else { "a leaf or a run" };
+        if page.kind() == PageKind::Index || (leaf && page.kind() != PageKind::Leaf) {
+            return Err(page.damaged(format!("its kind is {:?}, expected {wanted}", page.kind())));
+        }
+        if page.rows != rows as usize {
+            return Err(page.damaged(format!("it has {} rows, expected {rows}", page.rows)));
+        }
+        Ok(())
     }
 
     /// The data page that holds the first key `>= key`, or the last page before it: the last entry whose first key is
@@ -261,15 +324,17 @@ fn check_builder(schema: &Schema, column: usize, builder: &ColumnBuilder) {
     assert!(builder.column_type() == expected, "builder of {:?} for a column of {expected:?}", builder.column_type());
 }
 
-/// Writes address, tree and checksum into an encoded page, once its place is known.
+/// Writes address, tree and checksum into an encoded page, once its place is known; returns the reference with the
+/// checksum.
 ///
 /// # Panics
 /// If `bytes` is not `page.len` long.
-pub fn seal(bytes: &mut [u8], page: PageRef) {
+pub fn seal(bytes: &mut [u8], page: PageRef) -> PageRef {
     assert!(bytes.len() == page.len as usize && bytes.len() >= BLOCK, "{} bytes for {page:?}", bytes.len());
     bytes[8..16].copy_from_slice(&page.offset.to_le_bytes());
     bytes[16..20].copy_from_slice(&page.tree.to_le_bytes());
     bytes[20..24].copy_from_slice(&page.len.to_le_bytes());
     let checksum = crc32c::crc32c(&bytes[8..]);
     bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
+    PageRef { checksum, ..page }
 }

@@ -1,6 +1,6 @@
 //! Opening a page: everything that later accesses rely on is checked here, once.
 //!
-//! Checked: magic, checksum, address, tree, length, format; that every column's parts lie within the column, and have
+//! Checked: magic, checksum (also against the reference), address, tree, length, format; that every column's parts lie within the column, and have
 //! lengths and widths that make sense; that text is UTF-8. Codes and ends of texts are not looked at one by one: accessors
 //! clamp them.
 
@@ -18,9 +18,9 @@ use crate::codec::varint::Reader;
 use crate::{Error, Result, Schema};
 
 /// More rows than this are in no data page.
-pub(super) const ROWS_MAX: usize = 1 << 14;
+pub(crate) const ROWS_MAX: usize = 1 << 14;
 /// More entries than this are in no index page.
-const ENTRIES_MAX: usize = 1 << 20;
+pub(crate) const ENTRIES_MAX: usize = 1 << 20;
 
 impl Page {
     /// Checks and opens a page that was read for `page`.
@@ -28,9 +28,9 @@ impl Page {
     /// # Errors
     /// [`Error::Damaged`] if checksum, address, tree or structure is not right. After this, no method panics or
     /// reads out of bounds, whatever the bytes were.
-    pub fn open(bytes: &[u8], page: PageRef, schema: &Arc<Schema>, path: &Path) -> Result<Page> {
-        check_header(bytes, page).and_then(|()| parse(bytes, page, schema)).map_err(|detail| Error::Damaged {
-            path: path.to_owned(),
+    pub fn open(bytes: &[u8], page: PageRef, schema: &Arc<Schema>, path: &Arc<Path>) -> Result<Page> {
+        check_header(bytes, page).and_then(|()| parse(bytes, page, schema, path)).map_err(|detail| Error::Damaged {
+            path: path.to_path_buf(),
             what: "page",
             offset: page.offset,
             detail,
@@ -59,6 +59,9 @@ fn check_header(bytes: &[u8], page: PageRef) -> std::result::Result<(), String> 
     if stored != computed {
         return Err(format!("checksum {computed:08x}, stored {stored:08x}"));
     }
+    if stored != page.checksum {
+        return Err(format!("its checksum is {stored:08x}; the one wanted has {:08x}", page.checksum));
+    }
     if bytes[25] != PAGE_FORMAT {
         return Err(format!("page format {}, expected {PAGE_FORMAT}", bytes[25]));
     }
@@ -69,7 +72,7 @@ fn check_header(bytes: &[u8], page: PageRef) -> std::result::Result<(), String> 
     Ok(())
 }
 
-fn parse(bytes: &[u8], page: PageRef, schema: &Arc<Schema>) -> std::result::Result<Page, String> {
+fn parse(bytes: &[u8], place: PageRef, schema: &Arc<Schema>, path: &Arc<Path>) -> std::result::Result<Page, String> {
     let mut buffer = MutableBuffer::with_capacity(bytes.len() + SLACK);
     buffer.extend_from_slice(bytes);
     buffer.extend_from_slice(&[0; SLACK]);
@@ -77,14 +80,14 @@ fn parse(bytes: &[u8], page: PageRef, schema: &Arc<Schema>) -> std::result::Resu
     let (kind, columns) = (bytes[24], usize::from(u16::from_le_bytes([bytes[26], bytes[27]])));
     let body = match kind {
         0 | 1 => parse_rows(&buffer, bytes.len(), schema, rows, kind == 1, columns)?,
-        2 if rows > ENTRIES_MAX => return Err(format!("{rows} entries")),
+        2 if rows == 0 || rows > ENTRIES_MAX => return Err(format!("{rows} entries")),
         2 => {
             let reader = Reader { bytes: &buffer, at: HEADER_LEN, end: bytes.len() };
-            Body::Index(index::Index::parse(reader, rows, page.offset).ok_or("its entries are not sound")?)
+            Body::Index(index::Index::parse(reader, rows, place.offset).ok_or("its entries are not sound")?)
         }
         _ => return Err(format!("kind {kind}")),
     };
-    Ok(Page { bytes: buffer, rows, tree: page.tree, body })
+    Ok(Page { bytes: buffer, rows, place, path: path.clone(), body })
 }
 
 fn parse_rows(
@@ -99,7 +102,7 @@ fn parse_rows(
     if columns != expected {
         return Err(format!("{columns} columns, expected {expected}"));
     }
-    if rows > ROWS_MAX || HEADER_LEN + (columns + 1) * 4 > len {
+    if rows == 0 || rows > ROWS_MAX || HEADER_LEN + (columns + 1) * 4 > len {
         return Err(format!("{rows} rows of {columns} columns in {len} bytes"));
     }
     let reader = |column: usize| {

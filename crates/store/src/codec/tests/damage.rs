@@ -43,13 +43,13 @@ fn damage() -> impl Strategy<Value = Vec<(prop::sample::Index, bool, u8)>> {
 }
 
 /// Damages a sealed page at its header, directory or columns, and gives it a right checksum again.
-fn damage_and_reseal(bytes: &mut [u8], place: PageRef, damage: &[(prop::sample::Index, bool, u8)]) {
+fn damage_and_reseal(bytes: &mut [u8], place: PageRef, damage: &[(prop::sample::Index, bool, u8)]) -> PageRef {
     let used = bytes.iter().rposition(|&byte| byte != 0).unwrap_or(0) + 1;
     for (index, near_start, byte) in damage {
         let len = if *near_start { used.min(200) } else { used };
         bytes[24 + index.index(len - 24)] ^= byte | 1;
     }
-    seal(bytes, place);
+    seal(bytes, place)
 }
 
 proptest! {
@@ -64,8 +64,8 @@ proptest! {
         };
         let (mut bytes, _) = page_of(&table, 8192, 0, run.then_some(&messages));
         let place = PageRef { len: bytes.len() as u32, ..PLACE };
-        damage_and_reseal(&mut bytes, place, &damage);
-        if let Ok(page) = Page::open(&bytes, place, &table.schema, Path::new("test")) {
+        let place = damage_and_reseal(&mut bytes, place, &damage);
+        if let Ok(page) = Page::open(&bytes, place, &table.schema, &test_path()) {
             touch(&page, &table.schema, &table.key(0));
         }
     }
@@ -92,25 +92,25 @@ proptest! {
         let text_bytes: usize = (0..page.rows()).map(|i| text(i).len()).sum();
         prop_assert!(page.rows() == 200 && text_bytes > 4096);
         let place = PageRef { len: bytes.len() as u32, ..PLACE };
-        damage_and_reseal(&mut bytes, place, &damage);
-        if let Ok(page) = Page::open(&bytes, place, &table.schema, Path::new("test")) {
+        let place = damage_and_reseal(&mut bytes, place, &damage);
+        if let Ok(page) = Page::open(&bytes, place, &table.schema, &test_path()) {
             touch(&page, &table.schema, &table.key(0));
         }
     }
 
     #[test]
-    fn damaged_index_pages_are_errors_or_harmless(count in 0usize..200, damage in damage()) {
+    fn damaged_index_pages_are_errors_or_harmless(count in 1usize..200, damage in damage()) {
         let entry = |i: usize| IndexEntry {
-            page: PageRef { offset: i as u64 * 8192, len: 8192, tree: 7 },
+            page: PageRef { offset: i as u64 * 8192, len: 8192, tree: 7, checksum: i as u32 },
             rows: 100 + i as u32 % 7,
-            fence: format!("{i:03}").repeat(i % 4).into_bytes(),
+            fence: if i == 0 { Vec::new() } else { format!("{i:03}").repeat(1 + i % 3).into_bytes() },
         };
         let entries: Vec<IndexEntry> = (0..count).map(entry).collect();
         let mut bytes = encode_index(&entries, &[1, 2, u64::MAX]);
-        let place = PageRef { offset: 1 << 30, len: bytes.len() as u32, tree: 7 };
-        damage_and_reseal(&mut bytes, place, &damage);
+        let place = PageRef { offset: 1 << 30, len: bytes.len() as u32, tree: 7, checksum: 0 };
+        let place = damage_and_reseal(&mut bytes, place, &damage);
         let schema = Arc::new(Schema::key_value());
-        if let Ok(page) = Page::open(&bytes, place, &schema, Path::new("test")) {
+        if let Ok(page) = Page::open(&bytes, place, &schema, &test_path()) {
             touch(&page, &schema, b"007");
         }
     }
@@ -124,13 +124,16 @@ fn wrong_pages_are_noticed() {
     let column = array_of(ColumnType::Bytes, &values);
     let table = Table { schema: schema.clone(), columns: vec![column.clone(), column] };
     let (bytes, _) = page_of(&table, 8192, 0, None);
-    let place = PageRef { len: 8192, ..PLACE };
+    let checksum = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+    let place = PageRef { len: 8192, checksum, ..PLACE };
+    assert!(Page::open(&bytes, place, &schema, &test_path()).is_ok());
     let damaged = |bytes: &[u8], place: PageRef, schema: &Arc<Schema>| {
-        let result = Page::open(bytes, place, schema, Path::new("test"));
+        let result = Page::open(bytes, place, schema, &test_path());
         assert!(matches!(result, Err(Error::Damaged { .. })), "{result:?}");
     };
     damaged(&bytes, PageRef { offset: place.offset + 4096, ..place }, &schema);
     damaged(&bytes, PageRef { tree: 8, ..place }, &schema);
+    damaged(&bytes, PageRef { checksum: checksum ^ 1, ..place }, &schema);
     damaged(&bytes, PageRef { len: 4096, ..place }, &schema);
     damaged(&bytes[..4096], PageRef { len: 4096, ..place }, &schema);
     damaged(&bytes[..100], place, &schema);

@@ -169,7 +169,11 @@ fn table(rows_max: usize) -> impl Strategy<Value = Table> {
     })
 }
 
-const PLACE: PageRef = PageRef { offset: 12 * 4096, len: 0, tree: 7 };
+const PLACE: PageRef = PageRef { offset: 12 * 4096, len: 0, tree: 7, checksum: 0 };
+
+fn test_path() -> Arc<Path> {
+    Path::new("test").into()
+}
 
 /// Encodes and opens as many rows as fit.
 fn page_of(table: &Table, page_bytes: usize, from: usize, messages: Option<&RunColumns>) -> (Vec<u8>, Page) {
@@ -178,8 +182,8 @@ fn page_of(table: &Table, page_bytes: usize, from: usize, messages: Option<&RunC
     assert!(written.rows >= 1 && written.bytes.len().is_multiple_of(4096));
     assert!(written.bytes.len() == page_bytes || written.rows == 1);
     let place = PageRef { len: written.bytes.len() as u32, ..PLACE };
-    seal(&mut written.bytes, place);
-    let page = Page::open(&written.bytes, place, &table.schema, Path::new("test")).unwrap();
+    let place = seal(&mut written.bytes, place);
+    let page = Page::open(&written.bytes, place, &table.schema, &test_path()).unwrap();
     assert_eq!(page.rows(), written.rows);
     (written.bytes, page)
 }
