@@ -59,13 +59,22 @@ struct LeafWalk {
 }
 
 impl LeafWalk {
-    /// Steps to the next page: where it is, and its number.
-    fn next_page(&mut self, direction: Direction) -> Option<(PageRef, usize)> {
+    /// The next page: where it is, and its number.
+    fn next_page(&self, direction: Direction) -> Option<(PageRef, usize)> {
         let number = match direction {
-            Direction::Ascending => self.pages.next()?,
-            Direction::Descending => self.pages.next_back()?,
+            _ if self.pages.is_empty() => return None,
+            Direction::Ascending => self.pages.start,
+            Direction::Descending => self.pages.end - 1,
         };
         Some((self.index.as_ref()?.entry(number).0, number))
+    }
+
+    /// Steps over the page that `next_page` tells.
+    fn step(&mut self, direction: Direction) {
+        match direction {
+            Direction::Ascending => self.pages.next(),
+            Direction::Descending => self.pages.next_back(),
+        };
     }
 
     /// Takes the changes that fall on page `number` and were not taken with its predecessors.
@@ -131,9 +140,12 @@ impl<'s, P: PageSource> Cursor<'s, P> {
 
     /// The next rows; `None` at the end. Chunks are in the cursor's direction, and so are the rows in a chunk.
     ///
+    /// A call that is given up (its future dropped) or fails changes nothing: the next one begins where it began.
+    ///
     /// # Errors
     /// What reading and checking pages gives, and errors of upsert functions.
     pub async fn next(&mut self) -> Result<Option<Chunk>> {
+        self.view.files.check_open()?;
         loop {
             if self.leaf.is_none() && !self.enter_leaf().await? {
                 return Ok(None);
@@ -153,19 +165,9 @@ impl<'s, P: PageSource> Cursor<'s, P> {
 
     /// Goes to the next leaf of what is left of the range; false if nothing is left.
     async fn enter_leaf(&mut self) -> Result<bool> {
-        let Some(range) = self.range.take() else { return Ok(false) };
-        let path = find_path(&self.view.version.root, &range, self.direction);
-        let leaf_range = intersect(&range, path.low.as_deref(), path.high.as_deref());
-        self.range = match self.direction {
-            Direction::Ascending => {
-                path.high.as_ref().map(|high| KeyRange { start: Bound::Included(high.to_vec()), end: range.end })
-            }
-            Direction::Descending => {
-                path.low.as_ref().map(|low| KeyRange { start: range.start, end: Bound::Excluded(low.to_vec()) })
-            }
-        }
-        .filter(|rest| !is_empty(rest));
-
+        let Some(range) = &self.range else { return Ok(false) };
+        let path = find_path(&self.view.version.root, range, self.direction);
+        let leaf_range = intersect(range, path.low.as_deref(), path.high.as_deref());
         let changes = self.changes(&leaf_range, &path.parts).await?;
         let mut walk = LeafWalk {
             range: leaf_range,
@@ -190,8 +192,14 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             }
             walk.index = Some(index);
         }
+        // From here on nothing waits or fails.
         self.leaf = Some(walk);
         self.read_ahead.leaves += 1;
+        self.range = self.range.take().and_then(|range| match self.direction {
+            Direction::Ascending => path.high.map(|high| KeyRange { start: Bound::Included(high.to_vec()), ..range }),
+            Direction::Descending => path.low.map(|low| KeyRange { end: Bound::Excluded(low.to_vec()), ..range }),
+        });
+        self.range = self.range.take().filter(|rest| !is_empty(rest));
         Ok(true)
     }
 
@@ -248,6 +256,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         if let Some(index) = &walk.index {
             index.check_data_page(number, &page, true)?;
         }
+        walk.step(self.direction);
         let rows = if number == walk.first_page || number == walk.last_page {
             rows_of(&page, &walk.range)
         } else {

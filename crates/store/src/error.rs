@@ -21,6 +21,9 @@ pub enum Error {
     /// A write or sync failed earlier; what reached the medium is unknown, so this handle writes no more. Reopen to recover.
     #[error("the store stopped accepting writes after an earlier failure: {cause}")]
     Poisoned { cause: String },
+    /// The last handle of the store was dropped; its files may belong to another process by now.
+    #[error("the store has been closed")]
+    Closed,
     #[error("tree {0} does not exist")]
     NoTree(u32),
     #[error("the snapshot is read-only or the store was opened for reading only")]

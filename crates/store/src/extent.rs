@@ -44,6 +44,11 @@ impl Extent {
         Extent { meta, files }
     }
 
+    /// Whether it is in this data file.
+    pub fn is_of(&self, files: &Arc<Files>) -> bool {
+        Arc::ptr_eq(&self.files, files)
+    }
+
     pub fn index(&self) -> PageRef {
         let len = u64::from(self.meta.index_len);
         PageRef {
@@ -201,7 +206,7 @@ impl ExtentWriter {
         let mut index = encode_index(&entries, &self.key_hashes);
         let index_len = index.len();
         let len = offset + index_len as u64;
-        let base = self.files.space.allocate(len)?;
+        let base = self.files.allocate(len)?;
         let meta = ExtentMeta {
             tree: self.tree,
             offset: base,
@@ -227,7 +232,7 @@ impl ExtentWriter {
         buffer[at..at + index_len].copy_from_slice(&index);
         extent.meta.index_checksum = seal(&mut buffer[at..at + index_len], extent.index()).checksum;
         debug_assert!(buffer.len().is_multiple_of(BLOCK));
-        self.files.data.write_at(base, &buffer)?;
+        self.files.write_at(base, &buffer)?;
         self.done.push(Arc::new(extent));
         self.pending.clear();
         self.pending_bytes = 0;

@@ -1,17 +1,21 @@
 //! What extents, readers and writers share: the data file, its free space, and the page cache.
+//!
+//! Snapshots, cursors and bulk writers hold it and may outlive the store. So every use of the data file passes a gate:
+//! closing the store waits for the uses under way and lets no other pass; after a failed write, none that writes passes.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use keyaki_device::{Buffer, Device, File};
+use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::cache::{Cache, Priority};
 use crate::codec::{Page, PageRef};
 use crate::extent::Extent;
 use crate::space::Space;
 use crate::upsert::UpsertFunctions;
-use crate::{Result, Schema};
+use crate::{Error, Result, Schema};
 
 #[derive(Debug)]
 pub(crate) struct Files {
@@ -23,9 +27,93 @@ pub(crate) struct Files {
     pub upserts: Arc<UpsertFunctions>,
     pub page_bytes: u32,
     pub pages_read: AtomicU64,
+    /// Held (shared) by whoever uses the data file.
+    pub gate: RwLock<Gate>,
+}
+
+/// Who may use the data file.
+#[derive(Debug, Default)]
+pub(crate) enum Gate {
+    #[default]
+    Open,
+    /// Readers only: a write or sync failed, and what is on the medium is not known.
+    Poisoned(String),
+    /// Nobody.
+    Closed,
 }
 
 impl Files {
+    /// # Errors
+    /// `Closed`.
+    pub fn check_open(&self) -> Result<()> {
+        self.enter().map(drop)
+    }
+
+    /// # Errors
+    /// `Closed`, `Poisoned`.
+    pub fn check_writable(&self) -> Result<()> {
+        self.enter_to_write().map(drop)
+    }
+
+    fn enter(&self) -> Result<RwLockReadGuard<'_, Gate>> {
+        let gate = self.gate.read();
+        if matches!(*gate, Gate::Closed) { Err(Error::Closed) } else { Ok(gate) }
+    }
+
+    fn enter_to_write(&self) -> Result<RwLockReadGuard<'_, Gate>> {
+        let gate = self.gate.read();
+        match &*gate {
+            Gate::Open => Ok(gate),
+            Gate::Poisoned(cause) => Err(Error::Poisoned { cause: cause.clone() }),
+            Gate::Closed => Err(Error::Closed),
+        }
+    }
+
+    /// Lets nobody write any more. The first cause stays.
+    pub fn poison(&self, cause: &str) {
+        let mut gate = self.gate.write();
+        if matches!(*gate, Gate::Open) {
+            *gate = Gate::Poisoned(cause.to_owned());
+        }
+    }
+
+    /// Waits for those who use the data file, and lets nobody use it any more.
+    pub fn close(&self) {
+        *self.gate.write() = Gate::Closed;
+    }
+
+    /// Free space of the data file, which may grow for it.
+    pub fn allocate(&self, len: u64) -> Result<u64> {
+        self.writing(|| self.space.allocate(len))
+    }
+
+    pub fn write_at(&self, offset: u64, buffer: &Buffer) -> Result<()> {
+        self.writing(|| Ok(self.data.write_at(offset, buffer)?))
+    }
+
+    pub fn sync(&self) -> Result<()> {
+        self.writing(|| Ok(self.data.sync_data()?))
+    }
+
+    /// Makes a call that changes the data file; poisons unless its failure leaves everything as it was.
+    fn writing<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<T> {
+        let result = {
+            let _gate = self.enter_to_write()?;
+            call()
+        };
+        if let Err(Error::Device(error)) = &result
+            && !error.is_no_space()
+        {
+            self.poison(&error.to_string());
+        }
+        result
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut Buffer) -> Result<()> {
+        let _gate = self.enter()?;
+        Ok(self.data.read_at(offset, buffer)?)
+    }
+
     /// Checks the bytes read for `page` and puts it into the cache.
     ///
     /// # Errors
@@ -43,7 +131,7 @@ impl Files {
             return Ok(found);
         }
         let mut buffer = Buffer::zeroed(page.len as usize);
-        self.data.read_at(page.offset, &mut buffer)?;
+        self.read_at(page.offset, &mut buffer)?;
         self.admit(&buffer, page, schema, priority)
     }
 
@@ -64,7 +152,7 @@ impl Files {
             return Ok(());
         }
         let mut buffer = Buffer::zeroed((extent.meta.len - u64::from(extent.meta.index_len)) as usize);
-        self.data.read_at(extent.meta.offset, &mut buffer)?;
+        self.read_at(extent.meta.offset, &mut buffer)?;
         for number in 0..index.rows() {
             let page = index.entry(number).0;
             // `read_index` has checked that all pages lie within the extent.

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use keyaki_device::Buffer;
 
@@ -19,6 +20,9 @@ use crate::superblock::{META_BYTES_MAX, Superblock};
 use crate::tree::Inner;
 use crate::write::{Loaded, TreeId, WriteBatch};
 use crate::{Durability, Error, Result, meta};
+
+/// How long the background thread rests after a failure, before it tries again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the background thread is asked to do, and how it went.
 #[derive(Debug, Default)]
@@ -52,9 +56,9 @@ impl Store {
     /// checkpoint: all of it is durable on return, or none of it. Rows with a key that the tree has are replaced.
     ///
     /// # Errors
-    /// As [`Store::commit`] and [`Store::checkpoint`].
+    /// As [`Store::commit`] and [`Store::checkpoint`]; `Invalid` if rows were written for another tree or schema.
     pub fn install(&self, batch: WriteBatch, loaded: Vec<(TreeId, Loaded)>) -> Result<()> {
-        self.shared.install(&batch, loaded)
+        self.shared.maintain(|| self.shared.install(&batch, loaded))
     }
 }
 
@@ -67,9 +71,7 @@ impl Shared {
 
     /// Wakes the background thread if there is enough to do.
     pub fn request_work(&self) {
-        if self.log.bytes_since_cut() > self.options.checkpoint_log_bytes
-            || self.buffer_bytes() > self.options.buffer_bytes
-        {
+        if self.log.bytes() > self.options.checkpoint_log_bytes || self.buffer_bytes() > self.options.buffer_bytes {
             self.work.lock().requested = true;
             self.work_changed.notify_all();
         }
@@ -116,7 +118,7 @@ impl Shared {
                 }
                 work.requested = false;
             }
-            let result = if self.log.bytes_since_cut() > self.options.checkpoint_log_bytes {
+            let result = if self.log.bytes() > self.options.checkpoint_log_bytes {
                 self.checkpoint()
             } else if self.buffer_bytes() > self.options.buffer_bytes {
                 self.flush_buffers()
@@ -130,17 +132,30 @@ impl Shared {
             work.attempts += 1;
             work.failed = result.err();
             self.work_changed.notify_all();
+            // Every commit asks again, but what is the matter will hardly be over at once.
+            let rested = Instant::now() + RETRY_INTERVAL;
+            while work.failed.is_some() && !work.stop && Instant::now() < rested {
+                self.work_changed.wait_until(&mut work, rested);
+            }
         }
     }
 
-    /// Poisons the store unless the error is one that leaves everything as it was.
-    fn judge<T>(&self, result: Result<T>) -> Result<T> {
-        if let Err(error) = &result {
-            let harmful = matches!(error, Error::Device(error) if !error.is_no_space() && error.operation != "read");
-            if harmful {
-                self.poisoned.lock().get_or_insert_with(|| error.to_string());
-                self.log.poison(&error.to_string());
+    /// Runs a structural change. A failed write stops the log too; a panic stops everything, so that nobody waits for
+    /// what will never come.
+    fn maintain<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
+        struct Unfinished<'a>(&'a Shared);
+        impl Drop for Unfinished<'_> {
+            fn drop(&mut self) {
+                self.0.poison("a flush or checkpoint panicked");
+                self.0.work_changed.notify_all();
             }
+        }
+        let unfinished = Unfinished(self);
+        let result = change();
+        std::mem::forget(unfinished);
+        if result.is_err() {
+            // The error at hand says more than what this may say.
+            let _ = self.check_poison();
         }
         result
     }
@@ -166,7 +181,7 @@ impl Shared {
     /// Flushes the frozen buffers of `frozen` and publishes the new trees; returns them, without any buffers. The caller
     /// holds the maintenance lock.
     fn flush(&self, frozen: &State) -> Result<State> {
-        if *self.durability.lock() != Durability::Off {
+        if self.durability.lock().durability != Durability::Off {
             // Runs are visible to every snapshot: what is in them must be acknowledged, or about to be.
             self.log.sync()?;
         }
@@ -179,10 +194,10 @@ impl Shared {
                 let mut root = Inner::clone(&version.root);
                 for buffer in version.frozen.iter().rev() {
                     self.bytes_flushed.fetch_add(buffer.bytes() as u64, Ordering::Relaxed);
-                    root = self.judge(flusher.flush_buffer(&root, buffer))?;
+                    root = flusher.flush_buffer(&root, buffer)?;
                 }
                 let root = Arc::new(root);
-                self.publish(tree, &root);
+                self.publish(tree, version, &root);
                 root
             };
             flushed.trees.insert(tree, Arc::new(Version::new(version.codecs.clone(), root)));
@@ -190,11 +205,13 @@ impl Shared {
         Ok(flushed)
     }
 
-    /// Makes `root`, which has all frozen messages, the tree's current version, if the tree still exists.
-    fn publish(&self, tree: TreeId, root: &Arc<Inner>) {
+    /// Makes `root`, which has all messages of the version that was frozen, the tree's current one, if it still is that
+    /// tree: it may have been dropped meanwhile, and another one created under its id.
+    fn publish(&self, tree: TreeId, frozen: &Version, root: &Arc<Inner>) {
         let mut current = self.state.write();
         let mut state = State::clone(&current);
-        if let Some(version) = state.trees.get_mut(&tree) {
+        let version = state.trees.get_mut(&tree);
+        if let Some(version) = version.filter(|version| Arc::ptr_eq(&version.codecs, &frozen.codecs)) {
             let (codecs, active) = (version.codecs.clone(), version.active.clone());
             *version = Arc::new(Version { codecs, root: root.clone(), frozen: Vec::new(), active });
             *current = Arc::new(state);
@@ -202,16 +219,22 @@ impl Shared {
     }
 
     fn flush_buffers(&self) -> Result<()> {
-        let _maintenance = self.maintenance.lock();
-        self.check_poison()?;
-        let frozen = {
-            let _commit = self.commit.lock();
-            self.freeze()
-        };
-        self.flush(&frozen).map(drop)
+        self.maintain(|| {
+            let _maintenance = self.maintenance.lock();
+            self.check_poison()?;
+            let frozen = {
+                let _commit = self.commit.lock();
+                self.freeze()
+            };
+            self.flush(&frozen).map(drop)
+        })
     }
 
     pub fn checkpoint(&self) -> Result<()> {
+        self.maintain(|| self.make_checkpoint())
+    }
+
+    fn make_checkpoint(&self) -> Result<()> {
         let mut checkpointed = self.maintenance.lock();
         self.check_poison()?;
         let (frozen, sequence, position) = {
@@ -242,7 +265,7 @@ impl Shared {
         }
         let mut buffer = Buffer::zeroed(bytes.len().next_multiple_of(4096));
         buffer[..bytes.len()].copy_from_slice(&bytes);
-        let place = (files.space.allocate(buffer.len() as u64)?, buffer.len() as u64);
+        let place = (files.allocate(buffer.len() as u64)?, buffer.len() as u64);
         let superblock = Superblock {
             generation: checkpointed.generation + 1,
             sequence,
@@ -252,21 +275,22 @@ impl Shared {
             meta_hash: xxhash_rust::xxh3::xxh3_64(&bytes),
             page_bytes: files.page_bytes,
         };
-        let written = files.data.write_at(place.0, &buffer).and_then(|()| files.data.sync_data());
+        let written = files.write_at(place.0, &buffer).and_then(|()| files.sync());
         if let Err(error) = written {
             files.space.free(place.0, place.1);
-            return self.judge(Err(error.into()));
-        }
-        // From here on the medium may have the new superblock or the old one: a failure must stop everything.
-        if let Err(error) = superblock.write(&*files.data) {
-            self.poisoned.lock().get_or_insert_with(|| error.to_string());
-            self.log.poison(&error.to_string());
             return Err(error);
         }
-        let old = std::mem::replace(
-            checkpointed,
-            Checkpointed { generation: superblock.generation, sequence, meta: place, state: Arc::new(state) },
-        );
+        let state = Arc::new(state);
+        // From here on the medium may have the new superblock or the old one: a failure must stop everything, and what
+        // either refers to must stay.
+        if let Err(error) = superblock.write(&*files.data) {
+            self.poison(&error.to_string());
+            checkpointed.doubtful = Some(state);
+            return Err(error);
+        }
+        let generation = superblock.generation;
+        let new = Checkpointed { generation, sequence, meta: place, state, doubtful: None };
+        let old = std::mem::replace(checkpointed, new);
         files.space.free(old.meta.0, old.meta.1);
         drop(old);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
@@ -291,31 +315,37 @@ impl Shared {
         self.flush(&frozen)?;
         let _commit = self.commit.lock();
         let mut next = Cow::Owned(self.flush(&self.freeze())?);
-        check(&next, &batch.bytes)?;
+        check(&next, &batch.bytes, &self.files.upserts)?;
         let sequence = self.inserted.load(Ordering::Relaxed) + 1;
         apply(&mut next, sequence, &batch.bytes)?;
         let mut next = next.into_owned();
         for (&tree, version) in &mut next.trees {
             if !version.active.is_empty() {
-                let root = self.judge(self.flusher(tree, version).flush_buffer(&version.root, &version.active))?;
+                let root = self.flusher(tree, version).flush_buffer(&version.root, &version.active)?;
                 *version = Arc::new(Version::new(version.codecs.clone(), Arc::new(root)));
             }
         }
         for (tree, loaded) in loaded {
             let version = next.trees.get_mut(&tree).ok_or(Error::NoTree(tree))?;
-            let root = self.judge(self.flusher(tree, version).add_loaded(&version.root, loaded.extents))?;
+            loaded.check(tree, &version.codecs.schema, &self.files)?;
+            let root = self.flusher(tree, version).add_loaded(&version.root, loaded.extents)?;
             *version = Arc::new(Version::new(version.codecs.clone(), Arc::new(root)));
         }
         // The log needs a record for the number; it says nothing, so that a crash before the flip leaves no trace.
         self.log.append(sequence, &[])?;
-        self.inserted.store(sequence, Ordering::Release);
-        let position = self.log.cut()?;
-        self.write_checkpoint(&mut checkpointed, next.clone(), sequence, position)?;
+        let durable = self
+            .log
+            .cut()
+            .and_then(|position| self.write_checkpoint(&mut checkpointed, next.clone(), sequence, position));
         for version in next.trees.values_mut() {
             // The checkpoint's versions must never get messages.
             *version = Arc::new(Version::new(version.codecs.clone(), version.root.clone()));
         }
-        *self.state.write() = Arc::new(next);
-        Ok(())
+        let mut state = self.state.write();
+        if durable.is_ok() {
+            *state = Arc::new(next);
+        }
+        self.inserted.store(sequence, Ordering::Release);
+        durable
     }
 }

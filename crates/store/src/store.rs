@@ -24,7 +24,8 @@ use crate::source::BlockingPages;
 use crate::space::Space;
 use crate::superblock::{RESERVED_BYTES, Superblock};
 use crate::tree::{Codecs, Inner};
-use crate::write::{Operation, TreeId, WriteBatch, decode};
+use crate::upsert::UpsertFunctions;
+use crate::write::{MessageBytes, Operation, TreeId, WriteBatch, decode};
 use crate::{Durability, Error, Options, Result, Schema, meta};
 
 /// The first tree id that [`Store::new_tree_id`] gives; lower ones are for whoever embeds the store.
@@ -45,18 +46,26 @@ pub(crate) struct Shared {
     pub log: Log,
     pub state: RwLock<Arc<State>>,
     pub commit: Mutex<()>,
-    /// Newest sequence number whose messages are all in the buffers.
+    /// Newest sequence number whose messages are all in the buffers. Stored with `state` locked if trees are created or
+    /// dropped with it, so that a snapshot has both or neither.
     pub inserted: AtomicU64,
-    pub durability: Mutex<Durability>,
+    /// Changed under `commit`.
+    pub durability: Mutex<Visibility>,
     pub next_tree: AtomicU32,
     pub maintenance: Mutex<Checkpointed>,
     pub work: Mutex<Work>,
     pub work_changed: Condvar,
-    /// Set by an I/O error that leaves unknown what is on the medium.
-    pub poisoned: Mutex<Option<String>>,
     pub bytes_flushed: AtomicU64,
     pub checkpoints: AtomicU64,
     lock: Mutex<Option<Box<dyn Lock>>>,
+}
+
+/// What readers may see.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Visibility {
+    pub durability: Durability,
+    /// Newest sequence number that was visible under another durability, and so stays visible.
+    pub floor: u64,
 }
 
 /// The newest checkpoint on the medium: what it refers to must not be overwritten.
@@ -67,6 +76,9 @@ pub(crate) struct Checkpointed {
     pub meta: (u64, u64),
     #[expect(dead_code, reason = "held so that the checkpoint's extents are not freed")]
     pub state: Arc<State>,
+    /// A checkpoint whose superblock may be on the medium or not.
+    /// (Held so that its extents are not freed.)
+    pub doubtful: Option<Arc<State>>,
 }
 
 /// Closes the store when the last handle goes.
@@ -86,6 +98,9 @@ impl Drop for Closer {
         if let Err(error) = self.shared.checkpoint() {
             tracing::warn!(%error, "closing without a checkpoint; the log will be replayed at the next opening");
         }
+        self.shared.log.close();
+        self.shared.files.close();
+        // Another process may have the files now.
         *self.shared.lock.lock() = None;
     }
 }
@@ -137,7 +152,8 @@ impl Store {
         self.shared.snapshot(|| self.shared.visible())
     }
 
-    /// Also what is committed but not yet durable; for writers that must see their predecessors.
+    /// Also what is committed but not yet durable; for writers that must see their predecessors. (Trees are created and
+    /// dropped when that is durable, not before.)
     pub fn latest(&self) -> Snapshot {
         self.shared.snapshot(|| self.shared.inserted.load(Ordering::Acquire))
     }
@@ -146,7 +162,8 @@ impl Store {
     /// number. Blocks: call it from a thread that may wait.
     ///
     /// # Errors
-    /// `NoTree`, `TooLarge`; a full disk, after which commits may be tried again; `Poisoned`.
+    /// `NoTree`, `TooLarge`, `UnknownUpsert`; `Invalid` for bytes that are no rows of their tree; a full disk, after which
+    /// commits may be tried again; `Poisoned`.
     pub fn commit(&self, batch: WriteBatch) -> Result<u64> {
         self.shared.commit(&batch)
     }
@@ -161,13 +178,25 @@ impl Store {
         self.shared.files.cache.clear();
     }
 
+    /// Changes the durability of later commits. Under `Full`, everything before is made durable too (blocks); a failure
+    /// of that poisons the log, as the next commit will tell.
     pub fn set_durability(&self, durability: Durability) {
-        *self.shared.durability.lock() = durability;
-        self.shared.log.set_durability(durability);
+        let shared = &self.shared;
+        {
+            let _commit = shared.commit.lock();
+            let floor = shared.visible();
+            *shared.durability.lock() = Visibility { durability, floor };
+            shared.log.set_durability(durability);
+        }
+        if durability == Durability::Full
+            && let Err(error) = shared.log.sync()
+        {
+            tracing::error!(%error, "earlier commits could not be made durable");
+        }
     }
 
     pub fn durability(&self) -> Durability {
-        *self.shared.durability.lock()
+        self.shared.durability.lock().durability
     }
 
     pub fn stats(&self) -> StoreStats {
@@ -339,6 +368,7 @@ fn recover(device: Arc<dyn Device>, dir: &Path, mut options: Options, lock: Box<
         upserts: options.upserts.clone(),
         page_bytes: superblock.page_bytes,
         pages_read: AtomicU64::new(0),
+        gate: RwLock::default(),
     });
     let (state, next_tree) = meta::decode(&bytes, &files).map_err(in_meta)?;
     let checkpointed = Checkpointed {
@@ -346,6 +376,7 @@ fn recover(device: Arc<dyn Device>, dir: &Path, mut options: Options, lock: Box<
         sequence: superblock.sequence,
         meta: meta_space,
         state: Arc::new(state.clone()),
+        doubtful: None,
     };
 
     let mut replay = Replay { state, next_tree, inserted: superblock.sequence };
@@ -360,12 +391,11 @@ fn recover(device: Arc<dyn Device>, dir: &Path, mut options: Options, lock: Box<
         state: RwLock::new(Arc::new(replay.state)),
         commit: Mutex::new(()),
         inserted: AtomicU64::new(replay.inserted),
-        durability: Mutex::new(options.durability),
+        durability: Mutex::new(Visibility { durability: options.durability, floor: replay.inserted }),
         next_tree: AtomicU32::new(replay.next_tree),
         maintenance: Mutex::new(checkpointed),
         work: Mutex::default(),
         work_changed: Condvar::new(),
-        poisoned: Mutex::new(None),
         bytes_flushed: AtomicU64::new(0),
         checkpoints: AtomicU64::new(0),
         lock: Mutex::new(Some(lock)),
@@ -423,7 +453,7 @@ pub(crate) fn apply(state: &mut Cow<'_, State>, sequence: u64, payload: &[u8]) -
         match operation {
             Operation::Message { tree, key, message } => {
                 let version = state.trees.get(&tree).ok_or(Error::NoTree(tree))?;
-                version.active.insert(key, sequence, index, message);
+                version.active.insert(key, sequence, index, message.into());
                 index += 1;
             }
             Operation::CreateTree { tree, schema } => {
@@ -436,40 +466,48 @@ pub(crate) fn apply(state: &mut Cow<'_, State>, sequence: u64, payload: &[u8]) -
     })
 }
 
-/// Checks, before anything is written, that a commit can be applied; tells whether it creates or drops trees.
-pub(crate) fn check(state: &State, payload: &[u8]) -> Result<bool> {
-    let mut created: Vec<(TreeId, bool)> = Vec::new();
+/// Checks, before anything is written, that a commit can be applied, and that it can be read and flushed later; tells
+/// whether it creates or drops trees.
+pub(crate) fn check(state: &State, payload: &[u8], upserts: &UpsertFunctions) -> Result<bool> {
+    // Trees that the commit creates and drops, newest last.
+    let mut changed: Vec<(TreeId, Option<Arc<Codecs>>)> = Vec::new();
     decode(payload, |operation| {
-        let known = |tree: TreeId| match created.iter().rev().find(|(other, _)| *other == tree) {
-            Some((_, exists)) => *exists,
-            None => state.trees.contains_key(&tree),
+        let codecs = |tree: TreeId| match changed.iter().rev().find(|(other, _)| *other == tree) {
+            Some((_, codecs)) => codecs.as_ref(),
+            None => state.trees.get(&tree).map(|version| &version.codecs),
         };
         match operation {
-            Operation::Message { tree, .. } | Operation::DropTree { tree } if !known(tree) => Err(Error::NoTree(tree)),
-            Operation::CreateTree { tree, .. } if known(tree) => {
-                Err(Error::Invalid(format!("tree {tree} exists already")))
+            Operation::Message { tree, key, message } => {
+                let codecs = codecs(tree).ok_or(Error::NoTree(tree))?;
+                codecs.key.check_encoded(key)?;
+                match message {
+                    MessageBytes::Insert(value) => codecs.row.check_encoded(value)?,
+                    MessageBytes::Upsert { function, .. } if !upserts.contains(function) => {
+                        return Err(Error::UnknownUpsert(function));
+                    }
+                    MessageBytes::Upsert { .. } | MessageBytes::Delete => {}
+                }
             }
-            Operation::CreateTree { tree, .. } => {
-                created.push((tree, true));
-                Ok(())
+            Operation::CreateTree { tree, .. } if codecs(tree).is_some() => {
+                return Err(Error::Invalid(format!("tree {tree} exists already")));
             }
-            Operation::DropTree { tree } => {
-                created.push((tree, false));
-                Ok(())
-            }
-            Operation::Message { .. } => Ok(()),
+            Operation::CreateTree { tree, schema } => changed.push((tree, Some(Arc::new(Codecs::new(schema))))),
+            Operation::DropTree { tree } if codecs(tree).is_none() => return Err(Error::NoTree(tree)),
+            Operation::DropTree { tree } => changed.push((tree, None)),
         }
+        Ok(())
     })?;
-    Ok(!created.is_empty())
+    Ok(!changed.is_empty())
 }
 
 impl Shared {
     /// The newest sequence number that readers may see.
     pub fn visible(&self) -> u64 {
         let inserted = self.inserted.load(Ordering::Acquire);
-        match *self.durability.lock() {
-            Durability::Full => inserted.min(self.log.durable()),
-            Durability::Normal | Durability::Off => inserted,
+        let Visibility { durability, floor } = *self.durability.lock();
+        match durability {
+            Durability::Full => inserted.min(self.log.durable()).max(floor),
+            Durability::Normal | Durability::Off => inserted.max(floor),
         }
     }
 
@@ -481,34 +519,56 @@ impl Shared {
         Snapshot { sequence, state: state.clone(), files: self.files.clone() }
     }
 
+    /// What has stopped the data file stops the log, and the other way round.
+    ///
     /// # Errors
     /// `Poisoned`.
     pub fn check_poison(&self) -> Result<()> {
-        match &*self.poisoned.lock() {
-            Some(cause) => Err(Error::Poisoned { cause: cause.clone() }),
-            None => Ok(()),
+        let checked = self.files.check_writable().and_then(|()| self.log.check());
+        if let Err(Error::Poisoned { cause }) = &checked {
+            self.poison(cause);
         }
+        checked
+    }
+
+    /// Nothing is written any more, neither data nor log.
+    pub fn poison(&self, cause: &str) {
+        self.files.poison(cause);
+        self.log.poison(cause);
     }
 
     fn commit(&self, batch: &WriteBatch) -> Result<u64> {
+        let result = self.try_commit(batch);
+        if result.is_err() {
+            // The error at hand says more than what this may say.
+            let _ = self.check_poison();
+        }
+        result
+    }
+
+    fn try_commit(&self, batch: &WriteBatch) -> Result<u64> {
         batch.check()?;
         self.check_poison()?;
         self.wait_for_room()?;
         let sequence = {
             let _commit = self.commit.lock();
             let state = self.state.read().clone();
-            let changes_trees = check(&state, &batch.bytes)?;
+            let changes_trees = check(&state, &batch.bytes, &self.files.upserts)?;
             let sequence = self.inserted.load(Ordering::Relaxed) + 1;
             self.log.append(sequence, &batch.bytes)?;
             if changes_trees {
+                // The set of trees has no versions by sequence number: it may change only when that is durable. Rare
+                // enough for others to wait.
+                self.log.commit(sequence)?;
                 let mut current = self.state.write();
                 let mut changed = Cow::Borrowed(&**current);
                 apply(&mut changed, sequence, &batch.bytes)?;
                 *current = Arc::new(changed.into_owned());
+                self.inserted.store(sequence, Ordering::Release);
             } else {
                 apply(&mut Cow::Borrowed(&*state), sequence, &batch.bytes)?;
+                self.inserted.store(sequence, Ordering::Release);
             }
-            self.inserted.store(sequence, Ordering::Release);
             sequence
         };
         self.request_work();

@@ -1,7 +1,9 @@
 //! Upsert functions: updates that are written without reading what they update (Bε-tree paper, section 1.4).
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Computes a row's new value bytes (the encoding of its non-key columns, see [`crate::RowCodec`]) from the old ones
@@ -24,14 +26,28 @@ impl UpsertFunctions {
         self
     }
 
+    pub fn contains(&self, id: u32) -> bool {
+        self.functions.contains_key(&id)
+    }
+
     /// Applies function `id`.
     ///
     /// # Errors
-    /// [`crate::Error::UnknownUpsert`], or [`crate::Error::Upsert`] with the function's own message.
+    /// [`crate::Error::UnknownUpsert`], or [`crate::Error::Upsert`] with the function's own message (or that of its panic:
+    /// whoever flushes or reads must go on, and others wait for them).
     pub fn apply(&self, id: u32, old: Option<&[u8]>, operand: &[u8]) -> crate::Result<Option<Vec<u8>>> {
         let function = self.functions.get(&id).ok_or(crate::Error::UnknownUpsert(id))?;
-        function(old, operand).map_err(|message| crate::Error::Upsert { function: id, message })
+        // A function sees nothing but its arguments and what it has captured itself.
+        let outcome = catch_unwind(AssertUnwindSafe(|| function(old, operand)));
+        outcome
+            .unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_message(&*panic))))
+            .map_err(|message| crate::Error::Upsert { function: id, message })
     }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 impl fmt::Debug for UpsertFunctions {

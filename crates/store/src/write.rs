@@ -20,7 +20,7 @@ use crate::buffer::Message;
 use crate::bytes::Reader;
 use crate::extent::{Extent, ExtentWriter};
 use crate::read::{TreeView, Version};
-use crate::store::Store;
+use crate::store::{Files, Store};
 use crate::tree::{Codecs, Inner, Node};
 use crate::{Error, KeyRange, Result, Schema};
 
@@ -47,9 +47,26 @@ pub struct WriteBatch {
 
 /// One operation of a batch.
 pub(crate) enum Operation<'a> {
-    Message { tree: TreeId, key: &'a [u8], message: Message },
+    Message { tree: TreeId, key: &'a [u8], message: MessageBytes<'a> },
     CreateTree { tree: TreeId, schema: Schema },
     DropTree { tree: TreeId },
+}
+
+/// A message in a batch.
+pub(crate) enum MessageBytes<'a> {
+    Insert(&'a [u8]),
+    Delete,
+    Upsert { function: u32, operand: &'a [u8] },
+}
+
+impl From<MessageBytes<'_>> for Message {
+    fn from(bytes: MessageBytes<'_>) -> Message {
+        match bytes {
+            MessageBytes::Insert(value) => Message::Insert(value.into()),
+            MessageBytes::Delete => Message::Delete,
+            MessageBytes::Upsert { function, operand } => Message::Upsert { function, operand: operand.into() },
+        }
+    }
 }
 
 impl WriteBatch {
@@ -105,7 +122,7 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// As `insert`, with encoded key and value.
+    /// As `insert`, with encoded key and value. (A commit refuses what is no row of the tree.)
     pub fn insert_raw(&mut self, tree: TreeId, key: &[u8], value: &[u8]) {
         self.check_len("key", key.len(), KEY_LIMIT);
         self.check_len("row", value.len(), VALUE_LIMIT);
@@ -196,18 +213,18 @@ pub(crate) fn decode(bytes: &[u8], mut visit: impl FnMut(Operation<'_>) -> Resul
             INSERT => {
                 let (key, value) = (reader.u32()? as usize, reader.u32()? as usize);
                 let key = reader.bytes(key)?;
-                Operation::Message { tree, key, message: Message::Insert(reader.bytes(value)?.into()) }
+                Operation::Message { tree, key, message: MessageBytes::Insert(reader.bytes(value)?) }
             }
             DELETE => {
                 let key = reader.u32()? as usize;
-                Operation::Message { tree, key: reader.bytes(key)?, message: Message::Delete }
+                Operation::Message { tree, key: reader.bytes(key)?, message: MessageBytes::Delete }
             }
             UPSERT => {
                 let function = reader.u32()?;
                 let (key, operand) = (reader.u32()? as usize, reader.u32()? as usize);
                 let key = reader.bytes(key)?;
-                let operand = reader.bytes(operand)?.into();
-                Operation::Message { tree, key, message: Message::Upsert { function, operand } }
+                let operand = reader.bytes(operand)?;
+                Operation::Message { tree, key, message: MessageBytes::Upsert { function, operand } }
             }
             CREATE_TREE => {
                 let len = reader.u32()? as usize;
@@ -241,7 +258,7 @@ impl BulkWriter {
     /// Adds rows (all columns, in schema order), which must be in strictly ascending key order over all calls.
     ///
     /// # Errors
-    /// [`Error::Order`] (nothing of this call counts), device errors.
+    /// [`Error::Order`], [`Error::TooLarge`] (nothing of these calls counts), device errors.
     pub fn push(&mut self, rows: &RecordBatch) -> Result<()> {
         check_columns(&self.codecs.schema, rows.columns(), self.codecs.schema.columns().len())?;
         if rows.num_rows() == 0 {
@@ -270,6 +287,10 @@ impl BulkWriter {
         for row in 0..rows.num_rows() {
             key.clear();
             keys.encode(row, &mut key);
+            if key.len() > KEY_LIMIT {
+                let (bytes, limit) = (key.len() as u64, KEY_LIMIT as u64);
+                return Err(Error::TooLarge { what: "key", bytes, limit });
+            }
             match &mut last {
                 Some(last) if *last >= key => {
                     return Err(Error::Order { row: self.rows + row as u64, duplicate: *last == key });
@@ -291,17 +312,28 @@ impl BulkWriter {
         if let Some(rest) = self.rest.take() {
             self.writer.write(rest.columns(), None, 0, true)?;
         }
-        Ok(Loaded { extents: self.writer.finish()? })
+        Ok(Loaded { codecs: self.codecs, extents: self.writer.finish()? })
     }
 }
 
 /// Extents written by a [`BulkWriter`], not yet part of a tree.
 #[derive(Debug)]
 pub struct Loaded {
+    codecs: Arc<Codecs>,
     pub(crate) extents: Vec<Arc<Extent>>,
 }
 
 impl Loaded {
+    /// # Errors
+    /// `Invalid` if it was not written for such a tree of this store.
+    pub(crate) fn check(&self, tree: TreeId, schema: &Schema, files: &Arc<Files>) -> Result<()> {
+        let ours = |extent: &Arc<Extent>| extent.meta.tree == tree && extent.is_of(files);
+        match *self.codecs.schema == *schema && self.extents.iter().all(ours) {
+            true => Ok(()),
+            false => Err(Error::Invalid(format!("the loaded rows were not written for tree {tree} as it is"))),
+        }
+    }
+
     pub fn rows(&self) -> u64 {
         self.extents.iter().map(|extent| extent.meta.rows).sum()
     }

@@ -231,6 +231,50 @@ fn failed_and_misdirected_writes_lose_nothing_that_was_acknowledged() {
     }
 }
 
+/// When a checkpoint fails, its superblock may be on the medium all the same: nothing that either checkpoint refers to is
+/// overwritten, whoever still wants to write.
+#[test]
+fn after_a_failed_checkpoint_nothing_is_written() {
+    for seed in 0..60 {
+        with_seed(seed, |seed| {
+            let simulated = Simulated::new(SimulatedOptions { seed, ..Default::default() });
+            let (store, maps) = open(&simulated).unwrap();
+            let mut random = Random(seed);
+            let mut workload = Workload::new();
+            let mut rows = |workload: &mut Workload| -> Model {
+                let rows: Model = (0..200).map(|_| row(&mut random)).collect();
+                let mut state = workload.states.last().unwrap().clone();
+                state.extend(rows.clone());
+                workload.states.push(state);
+                rows
+            };
+            install(&store, &rows(&mut workload)).unwrap();
+            workload.acknowledged = 1;
+            simulated.fail_sync(seed / 2 % 12);
+            loop {
+                if install(&store, &rows(&mut workload)).is_err() {
+                    break;
+                }
+                workload.acknowledged = workload.states.len() - 1;
+            }
+            simulated.clear_faults();
+            let mut writer = store.bulk_writer(TREES[0], &Schema::key_value());
+            let mut noise = Random(seed);
+            let written = (0..40_u32).try_for_each(|i| {
+                let column = |value: Vec<u8>| Arc::new(BinaryViewArray::from_iter_values([value])) as ArrayRef;
+                let columns =
+                    vec![column(i.to_be_bytes().to_vec()), column((0..4000).map(|_| noise.below(256) as u8).collect())];
+                writer.push(&RecordBatch::try_new(Schema::key_value().arrow().clone(), columns).unwrap())
+            });
+            assert!(matches!(written, Err(Error::Poisoned { .. })), "a poisoned store writes");
+            assert!(matches!(maps[0].insert(b"a", b"b"), Err(Error::Poisoned { .. })));
+            simulated.crash();
+            drop((writer, store, maps));
+            workload.check(&simulated);
+        });
+    }
+}
+
 /// Flipped bits in the data file: every row read is right, or an error says what is damaged.
 #[test]
 fn rotten_bits_are_never_returned_as_data() {

@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use keyaki_device::{BLOCK, Device};
+use parking_lot::Mutex;
 
 use self::segment::Segments;
 use self::state::State;
@@ -44,11 +45,12 @@ pub struct LogPosition {
 
 /// The log of one store. Records carry consecutive sequence numbers; all methods take `&self`.
 ///
-/// Dropping it writes what is pending (and syncs it, unless durability is `Off`).
+/// Closing or dropping it writes what is pending (and syncs it, unless durability is `Off`).
 #[derive(Debug)]
 pub struct Log {
     writer: Arc<Writer>,
-    background: Option<JoinHandle<()>>,
+    /// None: the log is closed.
+    background: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Log {
@@ -83,7 +85,7 @@ impl Log {
                 move || writer.run_background()
             })
             .map_err(|error| Error::Invalid(format!("cannot start the log's thread: {error}")))?;
-        Ok(Log { writer, background: Some(background) })
+        Ok(Log { writer, background: Mutex::new(Some(background)) })
     }
 
     /// Appends a record in memory. Calls must come in sequence order (the caller holds its commit lock). Never waits for
@@ -122,15 +124,22 @@ impl Log {
         self.writer.cut()
     }
 
-    /// Removes segments that lie entirely before `position` (a checkpoint made them superfluous). A failure leaves the log
-    /// in order; the next call removes what is left.
+    /// Removes segments that lie entirely before `position`, which the last `cut` gave (a checkpoint made them superfluous).
+    /// A failure leaves the log in order; the next call removes what is left.
     pub fn remove_before(&self, position: LogPosition) -> Result<()> {
         self.writer.remove_before(position)
     }
 
-    /// Bytes of records appended since the last `cut`, or read by `open` and appended since.
-    pub fn bytes_since_cut(&self) -> u64 {
-        self.writer.bytes_since_cut()
+    /// Bytes of records that no checkpoint has made superfluous: read by `open` or appended since, and not before the
+    /// position of a `remove_before`.
+    pub fn bytes(&self) -> u64 {
+        self.writer.bytes()
+    }
+
+    /// # Errors
+    /// [`crate::Error::Poisoned`].
+    pub fn check(&self) -> Result<()> {
+        self.writer.check()
     }
 
     /// Stops everything: later calls return [`crate::Error::Poisoned`].
@@ -141,19 +150,23 @@ impl Log {
     pub fn set_durability(&self, durability: Durability) {
         self.writer.set_durability(durability);
     }
-}
 
-impl Drop for Log {
-    fn drop(&mut self) {
+    /// Writes what is pending; the files are not touched after it. Nobody may append any more.
+    pub fn close(&self) {
         self.writer.stop_background();
-        if let Some(thread) = self.background.take()
-            && thread.join().is_err()
-        {
+        let Some(thread) = self.background.lock().take() else { return };
+        if thread.join().is_err() {
             self.writer.poison("the log's thread panicked");
         }
         if let Err(error) = self.writer.close() {
             tracing::warn!(%error, "the log was not closed cleanly");
         }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

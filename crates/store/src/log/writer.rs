@@ -38,7 +38,10 @@ pub(super) struct Writer {
     state: Mutex<State>,
     /// The state's, to be read without the mutex.
     durable: AtomicU64,
-    bytes_since_cut: AtomicU64,
+    /// Bytes of records that no checkpoint has made superfluous.
+    bytes: AtomicU64,
+    /// What `bytes` was at the last cut.
+    bytes_at_cut: AtomicU64,
     /// By parity of the turn that somebody waits for.
     turns: [Condvar; 2],
     /// A segment was created.
@@ -52,7 +55,8 @@ impl Writer {
         Writer {
             segments,
             durable: AtomicU64::new(state.durable),
-            bytes_since_cut: AtomicU64::new(bytes),
+            bytes: AtomicU64::new(bytes),
+            bytes_at_cut: AtomicU64::new(0),
             state: Mutex::new(state),
             turns: [Condvar::new(), Condvar::new()],
             rolled: Condvar::new(),
@@ -83,7 +87,7 @@ impl Writer {
             }
         }
         let added = RECORD_HEADER_BYTES + payload.len();
-        self.bytes_since_cut.fetch_add(added as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(added as u64, Ordering::Relaxed);
         let bytes = state.pending_bytes;
         if state.durability != Durability::Full && (bytes >= GROUP_BYTES || bytes == added) {
             self.work.notify_one();
@@ -283,7 +287,7 @@ impl Writer {
                 result => result?,
             }
         }
-        self.bytes_since_cut.store(0, Ordering::Relaxed);
+        self.bytes_at_cut.store(self.bytes(), Ordering::Relaxed);
         position.segment = state.tail.as_ref().map_or(state.next_segment, |tail| tail.number);
         Ok(position)
     }
@@ -298,6 +302,8 @@ impl Writer {
     }
 
     pub(super) fn remove_before(&self, position: LogPosition) -> Result<()> {
+        // Whether the files can be removed or not: their records are not needed any more.
+        self.bytes.fetch_sub(self.bytes_at_cut.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         // Pending groups of the segments to be removed must not be written to removed files.
         self.reach_appended(Goal::Synced)?;
         self.segments.remove_before(position.segment)
@@ -307,8 +313,12 @@ impl Writer {
         self.durable.load(Ordering::Acquire)
     }
 
-    pub(super) fn bytes_since_cut(&self) -> u64 {
-        self.bytes_since_cut.load(Ordering::Relaxed)
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        self.state.lock().check()
     }
 
     pub(super) fn poison(&self, cause: &str) {

@@ -1,0 +1,207 @@
+//! A device around another one that tells a hook of every call before it is made; the hook may wait, or count.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::any::Any;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use arrow_array::{ArrayRef, BinaryViewArray, RecordBatch};
+use keyaki_device::{Buffer, Device, File, Lock, OpenMode, Queue, Result};
+use keyaki_store::Schema;
+use parking_lot::{Condvar, Mutex};
+
+/// What is about to be done to a file (by its name).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Call {
+    Read(String),
+    Write(String),
+    Sync(String),
+    Truncate(String),
+    Allocate(String),
+    /// The lock has been released.
+    Unlock,
+}
+
+type Hook = dyn Fn(&Call) + Send + Sync;
+
+#[derive(Clone)]
+pub struct Hooked {
+    inner: Arc<dyn Device>,
+    hook: Arc<Hook>,
+}
+
+impl fmt::Debug for Hooked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hooked({:?})", self.inner)
+    }
+}
+
+impl Hooked {
+    pub fn device(inner: Arc<dyn Device>, hook: impl Fn(&Call) + Send + Sync + 'static) -> Arc<dyn Device> {
+        Arc::new(Hooked { inner, hook: Arc::new(hook) })
+    }
+}
+
+struct HookedFile {
+    inner: Arc<dyn File>,
+    name: String,
+    hook: Arc<Hook>,
+}
+
+impl fmt::Debug for HookedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HookedFile({:?})", self.inner)
+    }
+}
+
+impl File for HookedFile {
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+    fn len(&self) -> Result<u64> {
+        self.inner.len()
+    }
+    fn read_at(&self, offset: u64, buffer: &mut Buffer) -> Result<()> {
+        (self.hook)(&Call::Read(self.name.clone()));
+        self.inner.read_at(offset, buffer)
+    }
+    fn write_at(&self, offset: u64, buffer: &Buffer) -> Result<()> {
+        (self.hook)(&Call::Write(self.name.clone()));
+        self.inner.write_at(offset, buffer)
+    }
+    fn sync_data(&self) -> Result<()> {
+        (self.hook)(&Call::Sync(self.name.clone()));
+        self.inner.sync_data()
+    }
+    fn truncate(&self, len: u64) -> Result<()> {
+        (self.hook)(&Call::Truncate(self.name.clone()));
+        self.inner.truncate(len)
+    }
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        (self.hook)(&Call::Allocate(self.name.clone()));
+        self.inner.allocate(offset, len)
+    }
+    fn as_any(&self) -> &dyn Any {
+        self.inner.as_any()
+    }
+}
+
+struct HookedLock {
+    inner: Option<Box<dyn Lock>>,
+    hook: Arc<Hook>,
+}
+
+impl fmt::Debug for HookedLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HookedLock({:?})", self.inner)
+    }
+}
+
+impl Lock for HookedLock {}
+
+impl Drop for HookedLock {
+    fn drop(&mut self) {
+        self.inner = None;
+        (self.hook)(&Call::Unlock);
+    }
+}
+
+impl Device for Hooked {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+    fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
+        let inner = self.inner.open(path, mode)?;
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        Ok(Arc::new(HookedFile { inner, name, hook: self.hook.clone() }))
+    }
+    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
+        self.inner.queue(depth)
+    }
+    fn create_dir(&self, path: &Path) -> Result<()> {
+        self.inner.create_dir(path)
+    }
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        self.inner.list(dir)
+    }
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.inner.exists(path)
+    }
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.inner.remove(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        self.inner.sync_dir(dir)
+    }
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        Ok(Box::new(HookedLock { inner: Some(self.inner.lock(path)?), hook: self.hook.clone() }))
+    }
+    fn now_ns(&self) -> u64 {
+        self.inner.now_ns()
+    }
+}
+
+/// A gate that hooks wait at while it is closed.
+#[derive(Debug, Default)]
+pub struct Gate {
+    closed: Mutex<bool>,
+    changed: Condvar,
+    waiting: AtomicU64,
+}
+
+impl Gate {
+    pub fn close(&self) {
+        *self.closed.lock() = true;
+    }
+    pub fn open(&self) {
+        *self.closed.lock() = false;
+        self.changed.notify_all();
+    }
+    pub fn pass(&self) {
+        let mut closed = self.closed.lock();
+        if *closed {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            while *closed {
+                self.changed.wait(&mut closed);
+            }
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+    /// Waits until somebody stands before it.
+    pub fn wait_for_one(&self) {
+        eventually("nobody came to the gate", || self.waiting.load(Ordering::SeqCst) > 0);
+    }
+}
+
+/// Waits for a condition that background threads bring about.
+pub fn eventually(otherwise: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{otherwise}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Rows of a key-value tree, in order.
+pub fn key_value_rows<'a>(rows: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> RecordBatch {
+    let (keys, values): (Vec<&[u8]>, Vec<&[u8]>) = rows.unzip();
+    let column = |values: Vec<&[u8]>| Arc::new(BinaryViewArray::from_iter_values(values)) as ArrayRef;
+    RecordBatch::try_new(Schema::key_value().arrow().clone(), vec![column(keys), column(values)]).unwrap()
+}
+
+/// A small linear congruential generator: tests must not depend on a crate's version.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.0 ^ (self.0 >> 29)).wrapping_mul(0x9e3779b97f4a7c15) >> 11) % limit
+    }
+}

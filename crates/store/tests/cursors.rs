@@ -1,0 +1,213 @@
+//! Cursors whose calls are given up at every place where they can be (as a cancelled query does) and begun again: no row
+//! is lost, none comes twice, in both directions.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::ops::Bound;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use arrow_array::cast::AsArray;
+use common::{Random, key_value_rows};
+use keyaki_device::simulated::{Simulated, SimulatedOptions};
+use keyaki_store::{
+    BlockingPages, Cursor, Direction, Error, KeyRange, KeyValue, KeyValueBatch, Options, Page, PageRef, PageSource,
+    Priority, Result, Schema, Store, UpsertFunctions, WriteBatch,
+};
+use parking_lot::Mutex;
+
+const TREE: u32 = 1;
+const APPEND: u32 = 1;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Pages that let the caller wait now and then, and fail now and then.
+struct Moody {
+    pages: BlockingPages,
+    random: Mutex<Random>,
+    fails: bool,
+}
+
+struct Once(bool);
+
+impl Future for Once {
+    type Output = ();
+    fn poll(mut self: std::pin::Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.0, true) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl PageSource for Moody {
+    async fn page(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
+        let (waits, fails) = {
+            let mut random = self.random.lock();
+            (random.below(2), self.fails && random.below(4) == 0)
+        };
+        for _ in 0..waits {
+            Once(false).await;
+        }
+        if fails {
+            return Err(Error::Invalid("moody".into()));
+        }
+        self.pages.page(page, schema, priority).await
+    }
+    fn prefetch(&self, _: &[PageRef], _: &Arc<Schema>) {}
+}
+
+/// The cursor's next chunk, after any number of calls given up or failed.
+fn next(cursor: &mut Cursor<'_, Moody>, random: &mut Random) -> Option<keyaki_store::Chunk> {
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        let mut call = pin!(cursor.next());
+        loop {
+            match call.as_mut().poll(&mut context) {
+                Poll::Ready(Ok(chunk)) => return chunk,
+                Poll::Ready(Err(Error::Invalid(message))) if message == "moody" => break,
+                Poll::Ready(Err(error)) => panic!("{error}"),
+                Poll::Pending if random.below(2) == 0 => break,
+                Poll::Pending => {}
+            }
+        }
+    }
+}
+
+fn rows(cursor: &mut Cursor<'_, Moody>, random: &mut Random) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut rows = Vec::new();
+    while let Some(chunk) = next(cursor, random) {
+        let columns = chunk.to_arrays(&[0, 1]).unwrap();
+        let (keys, values) = (columns[0].as_binary_view(), columns[1].as_binary_view());
+        rows.extend((0..chunk.rows()).map(|row| (keys.value(row).to_vec(), values.value(row).to_vec())));
+    }
+    rows
+}
+
+/// A store with messages everywhere: buffers, runs at several levels, leaves.
+fn store(seed: u64, model: &mut Model) -> Store {
+    let append = |old: Option<&[u8]>, operand: &[u8]| Ok(Some([old.unwrap_or_default(), operand].concat()));
+    let options = Options {
+        buffer_bytes: 20_000 + 80_000 * (seed as usize % 2),
+        checkpoint_log_bytes: 1 << 30,
+        page_bytes: 4096,
+        leaf_bytes: 16_384,
+        fan_out: 2 + seed as usize % 3,
+        node_buffer_bytes: 40_000,
+        runs_per_node: 4,
+        upserts: Arc::new(UpsertFunctions::default().with(APPEND, append)),
+        ..Options::default()
+    };
+    let device = Arc::new(Simulated::new(SimulatedOptions { seed, ..Default::default() }));
+    let store = Store::open(device, Path::new("/db"), options).unwrap();
+    let map = KeyValue::open(&store, TREE).unwrap();
+    let mut random = Random(seed);
+    for step in 0..120 {
+        let mut batch = KeyValueBatch::default();
+        for _ in 0..60 {
+            let key = format!("key{:05}", random.below(4000)).into_bytes();
+            match random.below(6) {
+                0 => {
+                    batch.delete(&map, &key);
+                    model.remove(&key);
+                }
+                1 => {
+                    let operand = [random.below(256) as u8];
+                    batch.upsert(&map, &key, APPEND, &operand);
+                    model.entry(key).or_default().extend(operand);
+                }
+                _ => {
+                    let value = vec![random.below(256) as u8; random.below(80) as usize];
+                    batch.insert(&map, &key, &value);
+                    model.insert(key, value);
+                }
+            }
+        }
+        map.commit(batch).unwrap();
+        if step == 60 {
+            store.checkpoint().unwrap();
+            let loaded: Model = (0..500).map(|i| (format!("key{:05}", i * 7).into_bytes(), vec![9; 30])).collect();
+            let mut writer = store.bulk_writer(TREE, &Schema::key_value());
+            writer.push(&key_value_rows(loaded.iter().map(|(key, value)| (&key[..], &value[..])))).unwrap();
+            store.install(WriteBatch::new(), vec![(TREE, writer.finish().unwrap())]).unwrap();
+            model.extend(loaded);
+        }
+    }
+    store
+}
+
+fn encoded(bound: Bound<Vec<u8>>) -> Bound<Vec<u8>> {
+    bound.map(|mut key| {
+        key.extend([0, 0]);
+        key
+    })
+}
+
+fn bound(random: &mut Random) -> Bound<Vec<u8>> {
+    let key = format!("key{:05}", random.below(4200)).into_bytes();
+    match random.below(5) {
+        0 => Bound::Unbounded,
+        1 | 2 => Bound::Included(key),
+        _ => Bound::Excluded(key),
+    }
+}
+
+fn compare(seed: u64, fails: bool) {
+    let mut model = Model::new();
+    let store = store(seed, &mut model);
+    let mut random = Random(seed + 1000);
+    let view = store.snapshot().tree(TREE).unwrap();
+    let source = Moody { pages: store.blocking(), random: Mutex::new(Random(seed + 2000)), fails };
+    for round in 0..30 {
+        let (start, end) =
+            if round == 0 { (Bound::Unbounded, Bound::Unbounded) } else { (bound(&mut random), bound(&mut random)) };
+        let inside = |key: &Vec<u8>| {
+            let above = match &start {
+                Bound::Included(start) => key >= start,
+                Bound::Excluded(start) => key > start,
+                Bound::Unbounded => true,
+            };
+            let below = match &end {
+                Bound::Included(end) => key <= end,
+                Bound::Excluded(end) => key < end,
+                Bound::Unbounded => true,
+            };
+            above && below
+        };
+        let mut expected: Vec<_> =
+            model.iter().filter(|row| inside(row.0)).map(|(k, v)| (k.clone(), v.clone())).collect();
+        let range = KeyRange { start: encoded(start.clone()), end: encoded(end.clone()) };
+        for direction in [Direction::Ascending, Direction::Descending] {
+            let mut cursor = view.cursor(&source, range.clone(), direction);
+            let found = rows(&mut cursor, &mut random);
+            assert!(
+                found == expected,
+                "seed {seed}, {direction:?} {range:?}: {} rows, not {}",
+                found.len(),
+                expected.len()
+            );
+            expected.reverse();
+        }
+        let key = format!("key{:05}", random.below(4200)).into_bytes();
+        let mut point = key.clone();
+        point.extend([0, 0]);
+        let mut cursor = view.cursor(&source, KeyRange::point(point), Direction::Ascending);
+        let found = rows(&mut cursor, &mut random);
+        assert_eq!(found.first().map(|row| &row.1), model.get(&key), "seed {seed}");
+    }
+}
+
+#[test]
+fn calls_given_up_halfway_lose_nothing() {
+    for seed in 0..8 {
+        compare(seed, false);
+    }
+}
+
+#[test]
+fn calls_after_a_failed_one_go_on_where_it_was() {
+    for seed in 8..16 {
+        compare(seed, true);
+    }
+}

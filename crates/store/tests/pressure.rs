@@ -1,0 +1,251 @@
+//! Limits: bad input, full disks, upsert functions that fail, many upserts of one key, budgets of next to nothing.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use common::{Random, eventually, key_value_rows};
+use keyaki_device::simulated::{Simulated, SimulatedOptions};
+use keyaki_store::{
+    Column, ColumnType, Direction, Durability, Error, KeyValue, KeyValueBatch, Options, Schema, Store, UpsertFunctions,
+    WriteBatch,
+};
+
+const TREE: u32 = 2;
+const ADD: u32 = 1;
+const PANIC: u32 = 2;
+const REFUSE: u32 = 3;
+
+fn options() -> Options {
+    let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let add = move |old: Option<&[u8]>, operand: &[u8]| {
+        Ok(Some((number(old.unwrap_or_default()) + number(operand)).to_le_bytes().to_vec()))
+    };
+    let upserts = UpsertFunctions::default()
+        .with(ADD, add)
+        .with(PANIC, |_, _| panic!("this function always panics"))
+        .with(REFUSE, |_, _| Err("this function always refuses".into()));
+    Options {
+        durability: Durability::Off,
+        buffer_bytes: 20_000,
+        checkpoint_log_bytes: 200_000,
+        cache_bytes: 50_000,
+        page_bytes: 4096,
+        leaf_bytes: 16_384,
+        fan_out: 3,
+        node_buffer_bytes: 30_000,
+        runs_per_node: 3,
+        upserts: Arc::new(upserts),
+        ..Options::default()
+    }
+}
+
+fn open(simulated: &Simulated, options: Options) -> (Store, KeyValue) {
+    let store = Store::open(simulated.device(), Path::new("/db"), options).unwrap();
+    let map = KeyValue::open(&store, TREE).unwrap();
+    (store, map)
+}
+
+fn simulated() -> Simulated {
+    Simulated::new(SimulatedOptions::default())
+}
+
+#[test]
+fn unknown_upsert_functions_are_refused_at_once() {
+    let (_store, map) = open(&simulated(), options());
+    assert!(matches!(map.upsert(b"a", 77, b""), Err(Error::UnknownUpsert(77))));
+    assert_eq!(map.get(b"a").unwrap(), None);
+}
+
+/// A function that panics or fails gives errors to readers, and in the end to writers; nobody waits for ever.
+#[test]
+fn upsert_functions_that_fail_stop_nobody() {
+    for function in [PANIC, REFUSE] {
+        let (store, map) = open(&simulated(), options());
+        map.insert(b"a", b"1").unwrap();
+        map.upsert(b"a", function, b"").unwrap();
+        assert!(matches!(map.get(b"a"), Err(Error::Upsert { function: found, .. }) if found == function));
+        let failed = (0..10_000_u32).find_map(|i| map.insert(&i.to_be_bytes(), &[1; 100]).err());
+        assert!(failed.is_some(), "the buffers have grown without limit");
+        assert!(store.checkpoint().is_err());
+        // The others' rows can still be read.
+        assert_eq!(map.get(&7_u32.to_be_bytes()).unwrap(), Some(vec![1; 100]));
+    }
+}
+
+#[test]
+fn long_keys_are_refused_everywhere() {
+    let (store, map) = open(&simulated(), options());
+    let key = vec![1; (64 << 10) - 2];
+    map.insert(&key, b"longest").unwrap();
+    store.checkpoint().unwrap();
+    assert_eq!(map.get(&key).unwrap().as_deref(), Some(b"longest".as_slice()));
+    let key = vec![1; (64 << 10) - 1];
+    assert!(matches!(map.insert(&key, b""), Err(Error::TooLarge { what: "key", .. })));
+    let mut writer = store.bulk_writer(TREE, &Schema::key_value());
+    let pushed = writer.push(&key_value_rows([(key.as_slice(), b"".as_slice())].into_iter()));
+    assert!(matches!(pushed, Err(Error::TooLarge { what: "key", .. })));
+    assert_eq!(writer.rows(), 0);
+    assert_eq!(writer.finish().unwrap().rows(), 0);
+}
+
+#[test]
+fn bytes_that_are_no_rows_of_the_tree_are_refused() {
+    let (store, _map) = open(&simulated(), options());
+    let column = |ty, nullable| Column { name: "c".into(), ty, nullable };
+    let columns = vec![
+        column(ColumnType::Int32, true),
+        column(ColumnType::Text, false),
+        column(ColumnType::Boolean, false),
+        column(ColumnType::Text, true),
+        column(ColumnType::Bytes, false),
+    ];
+    let mut batch = WriteBatch::new();
+    batch.create_tree(30, &Schema::new(columns, 2));
+    store.commit(batch).unwrap();
+    let commit = |key: &[u8], value: Option<&[u8]>| {
+        let mut batch = WriteBatch::new();
+        match value {
+            Some(value) => batch.insert_raw(30, key, value),
+            None => batch.delete_raw(30, key),
+        }
+        store.commit(batch)
+    };
+    let key = b"\x01\x80\0\0\x07abc\0\0";
+    // Null bitmap, boolean, length of the first of two, the bytes of both.
+    let value = b"\0\x01\x02okrest";
+    commit(key, Some(value)).unwrap();
+    commit(key, None).unwrap();
+    commit(b"\0\0\0", Some(b"\x01\0\0")).unwrap();
+    let keys: [&[u8]; 8] = [
+        b"",
+        b"\x02\x80\0\0\x07abc\0\0",
+        b"\x01\x80\0\0\x07abc",
+        b"\x01\x80\0\0\x07abc\0",
+        b"\x01\x80\0\0\x07abc\0\0more",
+        b"\x01\x80\0\0\x07a\0\x05bc\0\0",
+        b"\x01\x80\0\0\x07\xff\xfe\0\0",
+        b"\x01\x80\0",
+    ];
+    for key in keys {
+        assert!(matches!(commit(key, Some(value)), Err(Error::Invalid(_))), "key {key:?}");
+        assert!(matches!(commit(key, None), Err(Error::Invalid(_))), "key {key:?}");
+    }
+    let values: [&[u8]; 6] = [b"", b"\0", b"\0\x02\0", b"\0\x01\x09short", b"\0\x01\x02\xff\xfe", b"\0\x01"];
+    for value in values {
+        assert!(matches!(commit(key, Some(value)), Err(Error::Invalid(_))), "value {value:?}");
+    }
+    store.checkpoint().unwrap();
+}
+
+#[test]
+fn many_upserts_of_one_key() {
+    for buffer_bytes in [20_000, 64 << 20] {
+        let (store, map) = open(&simulated(), Options { buffer_bytes, checkpoint_log_bytes: 1 << 30, ..options() });
+        map.insert(b"a", b"").unwrap();
+        map.insert(b"z", b"").unwrap();
+        store.checkpoint().unwrap();
+        let count = 100_000_u64;
+        for _ in 0..count / 1000 {
+            let mut batch = KeyValueBatch::default();
+            for _ in 0..1000 {
+                batch.upsert(&map, b"counter", ADD, &1_u64.to_le_bytes());
+            }
+            map.commit(batch).unwrap();
+        }
+        let expected = Some(count.to_le_bytes().to_vec());
+        assert_eq!(map.get(b"counter").unwrap(), expected);
+        store.checkpoint().unwrap();
+        assert_eq!(map.get(b"counter").unwrap(), expected);
+    }
+}
+
+/// After a checkpoint that failed for want of space, the log still knows how long it is.
+#[test]
+fn a_failed_checkpoint_is_made_up_for() {
+    let simulated = simulated();
+    let limits = Options { checkpoint_log_bytes: 1_000_000, buffer_bytes: 10 << 20, ..options() };
+    let (store, map) = open(&simulated, limits);
+    let mut random = Random(1);
+    let mut write = |count: u32| {
+        for i in 0..count {
+            let value: Vec<u8> = (0..1000).map(|_| random.below(256) as u8).collect();
+            map.insert(&i.to_be_bytes(), &value).unwrap();
+        }
+    };
+    write(10);
+    store.checkpoint().unwrap();
+    write(900);
+    // Fill what is free in the data file, so that the checkpoint needs more.
+    let mut writer = store.bulk_writer(TREE, &Schema::key_value());
+    let used = store.stats();
+    let free = used.data_file_bytes - used.data_bytes_used;
+    simulated.set_capacity(Some(simulated.used_bytes()));
+    let mut key = 0_u64;
+    let mut loaded = 0;
+    while loaded + (100 << 10) < free {
+        let value: Vec<u8> = (0..50_000).map(|_| random.below(256) as u8).collect();
+        let rows = [(&key.to_be_bytes()[..], &value[..])];
+        if writer.push(&key_value_rows(rows.into_iter())).is_err() {
+            break;
+        }
+        key += 1;
+        loaded += 53_248;
+    }
+    let checkpoints = store.stats().checkpoints;
+    assert!(matches!(store.checkpoint(), Err(Error::Device(error)) if error.is_no_space()));
+    simulated.set_capacity(None);
+    drop(writer);
+    let mut random = Random(2);
+    for i in 0..200_u32 {
+        let value: Vec<u8> = (0..1000).map(|_| random.below(256) as u8).collect();
+        map.insert(&i.to_be_bytes(), &value).unwrap();
+    }
+    eventually("the log is not cut", || store.stats().checkpoints > checkpoints);
+}
+
+/// Memory for next to nothing: everything is still right.
+#[test]
+fn tiny_budgets() {
+    let tiny = Options {
+        buffer_bytes: 1,
+        checkpoint_log_bytes: 1,
+        cache_bytes: 0,
+        leaf_bytes: 4096,
+        fan_out: 2,
+        node_buffer_bytes: 0,
+        runs_per_node: 1,
+        ..options()
+    };
+    let simulated = simulated();
+    let (store, map) = open(&simulated, tiny.clone());
+    let mut model = BTreeMap::new();
+    let mut random = Random(3);
+    for _ in 0..400 {
+        let key = random.below(100).to_be_bytes();
+        match random.below(3) {
+            0 => {
+                map.delete(&key).unwrap();
+                model.remove(&key);
+            }
+            1 => {
+                map.upsert(&key, ADD, &5_u64.to_le_bytes()).unwrap();
+                *model.entry(key).or_insert(0_u64) += 5;
+            }
+            _ => {
+                map.insert(&key, &9_u64.to_le_bytes()).unwrap();
+                model.insert(key, 9);
+            }
+        }
+    }
+    let check = |map: &KeyValue| {
+        let rows: Vec<_> = map.range(.., Direction::Ascending).unwrap().map(Result::unwrap).collect();
+        let expected: Vec<_> = model.iter().map(|(key, value)| (key.to_vec(), value.to_le_bytes().to_vec())).collect();
+        assert_eq!(rows, expected);
+    };
+    check(&map);
+    drop((store, map));
+    check(&open(&simulated, tiny).1);
+}
