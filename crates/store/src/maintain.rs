@@ -15,7 +15,7 @@ use keyaki_device::Buffer;
 use crate::flush::Flusher;
 use crate::log::LogPosition;
 use crate::read::{State, Version};
-use crate::store::{Checkpointed, Shared, Store, apply, check};
+use crate::store::{Checkpointed, Shared, Store, apply};
 use crate::superblock::{META_BYTES_MAX, Superblock};
 use crate::tree::Inner;
 use crate::write::{Loaded, TreeId, WriteBatch};
@@ -315,7 +315,7 @@ impl Shared {
         self.flush(&frozen)?;
         let _commit = self.commit.lock();
         let mut next = Cow::Owned(self.flush(&self.freeze())?);
-        check(&next, &batch.bytes, &self.files.upserts)?;
+        crate::replay::check(&next, &batch.bytes, Some(&self.files.upserts))?;
         let sequence = self.inserted.load(Ordering::Relaxed) + 1;
         apply(&mut next, sequence, &batch.bytes)?;
         let mut next = next.into_owned();

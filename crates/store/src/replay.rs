@@ -1,43 +1,46 @@
-//! Checks of what the log has to say, before it is applied to the state of the checkpoint.
+//! Checks of a commit, before it goes into the log, and of what the log has to say, before it is applied.
 //!
-//! A commit is checked before it goes into the log, so that a record that fails here was damaged together with its
-//! checksum, or made by somebody else. Nothing of it may get into the buffers: there it would be met long after, when it
-//! is read or flushed.
+//! Nothing unsound may get into the buffers: there it would be met long after, when it is read or flushed. A record of the
+//! log that fails here was damaged together with its checksum, or made by somebody else.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::buffer::Message;
 use crate::read::State;
 use crate::tree::Codecs;
-use crate::write::{Operation, TreeId, decode};
+use crate::upsert::UpsertFunctions;
+use crate::write::{MessageBytes, Operation, TreeId, decode};
 use crate::{Error, Result};
 
-/// Checks that a record can be applied: trees exist when they are written to and not when they are created, keys and rows
-/// are those of their trees.
+/// Checks that a commit can be applied: trees exist when they are written to and not when they are created, keys and rows
+/// are those of their trees; and, given the `upserts`, that functions are known (what is in the log already must be
+/// readable all the same, as far as it goes). Tells whether trees are created or dropped.
 ///
 /// # Errors
-/// [`Error::Invalid`], [`Error::NoTree`].
-pub(crate) fn check(state: &State, payload: &[u8]) -> Result<()> {
-    // Trees that the record itself creates, or drops (`None`).
+/// [`Error::Invalid`], [`Error::NoTree`], [`Error::UnknownUpsert`].
+pub(crate) fn check(state: &State, payload: &[u8], upserts: Option<&UpsertFunctions>) -> Result<bool> {
+    // Trees that the commit itself creates, or drops (`None`).
     let mut changed: HashMap<TreeId, Option<Arc<Codecs>>> = HashMap::new();
     decode(payload, |operation| {
         let codecs = |tree: TreeId| match changed.get(&tree) {
-            Some(changed) => changed.clone(),
-            None => state.trees.get(&tree).map(|version| version.codecs.clone()),
+            Some(changed) => changed.as_ref(),
+            None => state.trees.get(&tree).map(|version| &version.codecs),
         };
         match operation {
             Operation::Message { tree, key, message } => {
                 let codecs = codecs(tree).ok_or(Error::NoTree(tree))?;
                 codecs.key.check_encoded(key)?;
                 match message {
-                    Message::Insert(value) => codecs.row.check_encoded(&value)?,
-                    Message::Delete | Message::Upsert { .. } => {}
+                    MessageBytes::Insert(value) => codecs.row.check_encoded(value)?,
+                    MessageBytes::Upsert { function, .. } if upserts.is_some_and(|known| !known.contains(function)) => {
+                        return Err(Error::UnknownUpsert(function));
+                    }
+                    MessageBytes::Upsert { .. } | MessageBytes::Delete => {}
                 }
             }
             Operation::CreateTree { tree, schema } => {
                 if codecs(tree).is_some() || tree == TreeId::MAX {
-                    return Err(Error::Invalid(format!("tree {tree} is created, but exists or cannot exist")));
+                    return Err(Error::Invalid(format!("tree {tree} exists already, or cannot exist")));
                 }
                 changed.insert(tree, Some(Arc::new(Codecs::new(schema))));
             }
@@ -47,5 +50,6 @@ pub(crate) fn check(state: &State, payload: &[u8]) -> Result<()> {
             }
         }
         Ok(())
-    })
+    })?;
+    Ok(!changed.is_empty())
 }

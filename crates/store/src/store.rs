@@ -24,8 +24,7 @@ use crate::source::BlockingPages;
 use crate::space::Space;
 use crate::superblock::{RESERVED_BYTES, Superblock};
 use crate::tree::{Codecs, Inner};
-use crate::upsert::UpsertFunctions;
-use crate::write::{MessageBytes, Operation, TreeId, WriteBatch, decode};
+use crate::write::{Operation, TreeId, WriteBatch, decode};
 use crate::{Durability, Error, Options, Result, Schema, meta};
 
 /// The first tree id that [`Store::new_tree_id`] gives; lower ones are for whoever embeds the store.
@@ -431,7 +430,7 @@ struct Replay {
 
 impl Replay {
     fn apply(&mut self, sequence: u64, payload: &[u8]) -> Result<()> {
-        crate::replay::check(&self.state, payload)?;
+        crate::replay::check(&self.state, payload, None)?;
         let mut state = Cow::Borrowed(&self.state);
         apply(&mut state, sequence, payload)?;
         if let Cow::Owned(changed) = state {
@@ -464,40 +463,6 @@ pub(crate) fn apply(state: &mut Cow<'_, State>, sequence: u64, payload: &[u8]) -
         }
         Ok(())
     })
-}
-
-/// Checks, before anything is written, that a commit can be applied, and that it can be read and flushed later; tells
-/// whether it creates or drops trees.
-pub(crate) fn check(state: &State, payload: &[u8], upserts: &UpsertFunctions) -> Result<bool> {
-    // Trees that the commit creates and drops, newest last.
-    let mut changed: Vec<(TreeId, Option<Arc<Codecs>>)> = Vec::new();
-    decode(payload, |operation| {
-        let codecs = |tree: TreeId| match changed.iter().rev().find(|(other, _)| *other == tree) {
-            Some((_, codecs)) => codecs.as_ref(),
-            None => state.trees.get(&tree).map(|version| &version.codecs),
-        };
-        match operation {
-            Operation::Message { tree, key, message } => {
-                let codecs = codecs(tree).ok_or(Error::NoTree(tree))?;
-                codecs.key.check_encoded(key)?;
-                match message {
-                    MessageBytes::Insert(value) => codecs.row.check_encoded(value)?,
-                    MessageBytes::Upsert { function, .. } if !upserts.contains(function) => {
-                        return Err(Error::UnknownUpsert(function));
-                    }
-                    MessageBytes::Upsert { .. } | MessageBytes::Delete => {}
-                }
-            }
-            Operation::CreateTree { tree, .. } if codecs(tree).is_some() => {
-                return Err(Error::Invalid(format!("tree {tree} exists already")));
-            }
-            Operation::CreateTree { tree, schema } => changed.push((tree, Some(Arc::new(Codecs::new(schema))))),
-            Operation::DropTree { tree } if codecs(tree).is_none() => return Err(Error::NoTree(tree)),
-            Operation::DropTree { tree } => changed.push((tree, None)),
-        }
-        Ok(())
-    })?;
-    Ok(!changed.is_empty())
 }
 
 impl Shared {
@@ -553,7 +518,7 @@ impl Shared {
         let sequence = {
             let _commit = self.commit.lock();
             let state = self.state.read().clone();
-            let changes_trees = check(&state, &batch.bytes, &self.files.upserts)?;
+            let changes_trees = crate::replay::check(&state, &batch.bytes, Some(&self.files.upserts))?;
             let sequence = self.inserted.load(Ordering::Relaxed) + 1;
             self.log.append(sequence, &batch.bytes)?;
             if changes_trees {
