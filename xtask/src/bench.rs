@@ -56,12 +56,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     step(&mut command)
 }
 
-/// The Rust peers: a workspace of their own, with exactly the versions of ours.
+/// The Rust peers: a workspace of their own, with exactly the versions of ours, and what both need built once.
 fn build_peers() -> Result<PathBuf> {
     let lock = root().join("benches/Cargo.lock");
     std::fs::copy(root().join("Cargo.lock"), &lock).map_err(|error| format!("{}: {error}", lock.display()))?;
-    let target = target().join("peers");
-    let mut command = cargo(&["build", "--release", "--manifest-path", "benches/Cargo.toml", "--target-dir"]);
-    step(command.arg(&target))?;
-    Ok(target.join("release/keyaki-peers"))
+    let mut command = cargo(&["build", "--release", "--package", "keyaki-peers"]);
+    step(command.args(["--manifest-path", "benches/Cargo.toml", "--target-dir"]).arg(target()))?;
+    Ok(target().join("release/keyaki-peers"))
 }

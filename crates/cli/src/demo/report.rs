@@ -20,6 +20,8 @@ pub struct Report<'a> {
     page_bytes: u64,
     /// Random reads of one page per second that the device was measured to give at its best depth.
     device_iops: f64,
+    /// The device's random reads of one page per second at depth 256, over those at depth 1.
+    device_ratio: f64,
 }
 
 impl<'a> Report<'a> {
@@ -28,13 +30,16 @@ impl<'a> Report<'a> {
         let depths = stage.calibration.reads().iter().map(|rate| rate.depth as usize);
         let device_iops = depths.map(|depth| stage.calibration.iops(page_bytes, depth)).fold(0.0, f64::max);
         let device = stage.database.store().device().name();
-        Report { results, scale, device, page_bytes, device_iops }
+        let iops = |depth| stage.calibration.iops(page_bytes, depth);
+        Report { results, scale, device, page_bytes, device_iops, device_ratio: iops(256) / iops(1).max(1.0) }
     }
 
     fn device_share(&self, run: &Run) -> f64 {
-        if self.device_iops > 0.0 { run.iops() / self.device_iops } else { 0.0 }
+        if self.device_iops > 0.0 { run.page_rate() / self.device_iops } else { 0.0 }
     }
 
+    /// Pages per second count each page of a read of several neighbours, which is how they can exceed the device's rate of
+    /// single pages.
     pub fn table(&self) -> String {
         let mut table = Table::new();
         table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
@@ -43,9 +48,10 @@ impl<'a> Report<'a> {
             "rows",
             "pages read",
             "in order, s",
-            "IOPS",
+            "pages/s",
             "out of order, s",
-            "IOPS",
+            "reads",
+            "pages/s",
             "of the device",
             "in flight",
             "ratio",
@@ -58,9 +64,10 @@ impl<'a> Report<'a> {
                 thousands(ours.rows().unsigned_abs()),
                 thousands(ours.pages_read),
                 theirs.map_or_else(skipped, |run| significant(run.seconds)),
-                theirs.map_or_else(|_| "–".into(), |run| thousands(run.iops() as u64)),
+                theirs.map_or_else(|_| "–".into(), |run| thousands(run.page_rate() as u64)),
                 significant(ours.seconds),
-                thousands(ours.iops() as u64),
+                thousands(ours.reads),
+                thousands(ours.page_rate() as u64),
                 format!("{:.0} %", 100.0 * self.device_share(ours)),
                 thousands(ours.in_flight_max),
                 theirs.map_or_else(|_| "–".into(), |run| format!("{:.1}×", ratio(run, ours))),
@@ -70,9 +77,10 @@ impl<'a> Report<'a> {
             column.set_cell_alignment(CellAlignment::Right);
         }
         format!(
-            "{table}\nThe device gives {} random reads of {} per second at the most.",
+            "{table}\nThe device gives {} random reads of {} per second at the most, {:.1}× as many at depth 256 as one by one.",
             thousands(self.device_iops as u64),
-            bytes(self.page_bytes)
+            bytes(self.page_bytes),
+            self.device_ratio
         )
     }
 
@@ -111,8 +119,8 @@ impl<'a> Report<'a> {
                 }));
             };
             row("time", "s", ours.seconds, theirs.map(|run| run.seconds), theirs.map(|run| ratio(run, ours)));
-            let iops_ratio = theirs.filter(|run| run.iops() > 0.0).map(|run| ours.iops() / run.iops());
-            row("reads", "1/s", ours.iops(), theirs.map(Run::iops), iops_ratio);
+            let rate_ratio = theirs.filter(|run| run.page_rate() > 0.0).map(|run| ours.page_rate() / run.page_rate());
+            row("pages per second", "1/s", ours.page_rate(), theirs.map(Run::page_rate), rate_ratio);
             row("pages read", "pages", ours.pages_read as f64, theirs.map(|run| run.pages_read as f64), None);
             row(
                 "share of the device's reads",
