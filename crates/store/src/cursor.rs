@@ -1,24 +1,28 @@
 //! Cursors: walking a range leaf by leaf, page by page, with the messages of the path laid over.
 //!
-//! For each leaf the cursor collects the messages for its part of the range (root buffers, then the runs of every node
-//! on the path, newest first), resolves them to one change a key, and then yields each page of the leaf merged with the
-//! changes that fall on it. A page without changes costs nothing but itself.
+//! For each leaf the cursor merges the messages for its part of the range (root buffers, then the runs of every node on
+//! the path, newest first) to one change a key, and yields each page of the leaf with the changes that fall on it laid
+//! over; if these are many, in several pieces. A page without changes costs nothing but itself. What a cursor holds is
+//! bounded: a page of the leaf and one of each run on the path, and the changes of one piece.
 
-use std::collections::VecDeque;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use crate::chunk::{Chunk, Segment};
 use crate::codec::{Page, PageRef};
 use crate::extent::Extent;
-use crate::overlay::{Change, OverlayBuilder};
+use crate::merge::{Merge, references};
+use crate::overlay::{Change, Resolver};
+use crate::range::{intersect, is_empty, lower_bound_above, may_overlap, pages_of, rows_of, starts_after};
 use crate::read::TreeView;
 use crate::source::PageSource;
 use crate::tree::{Inner, Key, Node, Part};
-use crate::{Direction, KeyRange, Priority, Result};
+use crate::{Direction, Error, KeyRange, Priority, Result};
 
-/// Rows in a chunk that come from messages alone.
+/// Changes that are laid over a page at a time.
 const CHANGES_PER_CHUNK: usize = 1024;
+/// Their bytes (the last one may exceed them).
+const CHANGE_BYTES_PER_CHUNK: usize = 1 << 20;
 
 /// Walks over a range, a chunk (about a page) at a time.
 #[derive(Debug)]
@@ -32,6 +36,8 @@ pub struct Cursor<'s, P> {
     point: bool,
     leaf: Option<LeafWalk>,
     read_ahead: ReadAhead,
+    /// Why it cannot go on.
+    failed: Option<Error>,
 }
 
 /// How far a long ascending scan has asked for pages ahead of itself.
@@ -49,16 +55,51 @@ struct LeafWalk {
     /// The leaf's key range, cut to the cursor's.
     range: KeyRange,
     index: Option<Arc<Page>>,
-    /// Data pages left (numbers in the index).
+    /// Data pages left to read (numbers in the index).
     pages: Range<usize>,
-    /// Changes left, ascending.
-    changes: VecDeque<(Key, Change)>,
     /// Pages at the ends of the leaf's part of the range hold rows outside it.
     first_page: usize,
     last_page: usize,
+    /// The page at hand.
+    page: Option<PageWalk>,
+    /// The messages left.
+    messages: Merge,
+    /// Changes taken from `messages` that fall on the page at hand, in the cursor's direction.
+    changes: Vec<(Key, Change)>,
+    /// Bytes of `changes`.
+    change_bytes: usize,
+}
+
+/// A page in progress.
+#[derive(Debug)]
+struct PageWalk {
+    page: Arc<Page>,
+    number: usize,
+    /// Rows left.
+    rows: Range<usize>,
 }
 
 impl LeafWalk {
+    fn new(range: KeyRange, messages: Merge) -> Self {
+        LeafWalk {
+            range,
+            index: None,
+            pages: 0..0,
+            first_page: 0,
+            last_page: 0,
+            page: None,
+            messages,
+            changes: Vec::new(),
+            change_bytes: 0,
+        }
+    }
+
+    fn set_pages(&mut self, index: Arc<Page>, pages: Range<usize>) {
+        (self.first_page, self.last_page) = (pages.start, pages.end.saturating_sub(1));
+        self.pages = pages;
+        self.index = Some(index);
+    }
+
     /// The next page: where it is, and its number.
     fn next_page(&self, direction: Direction) -> Option<(PageRef, usize)> {
         let number = match direction {
@@ -69,42 +110,61 @@ impl LeafWalk {
         Some((self.index.as_ref()?.entry(number).0, number))
     }
 
-    /// Steps over the page that `next_page` tells.
-    fn step(&mut self, direction: Direction) {
+    /// Makes the page that `next_page` tells the one at hand.
+    fn enter_page(&mut self, page: Arc<Page>, number: usize, direction: Direction) {
         match direction {
             Direction::Ascending => self.pages.next(),
             Direction::Descending => self.pages.next_back(),
         };
+        let at_end = number == self.first_page || number == self.last_page;
+        let rows = if at_end { rows_of(&page, &self.range) } else { 0..page.rows() };
+        self.page = Some(PageWalk { page, number, rows });
     }
 
-    /// Takes the changes that fall on page `number` and were not taken with its predecessors.
-    fn changes_of(&mut self, number: usize, direction: Direction) -> Vec<(Key, Change)> {
-        let Some(index) = self.index.as_ref().filter(|_| !self.changes.is_empty()) else { return Vec::new() };
-        match direction {
-            Direction::Ascending => {
-                let at = match number == self.last_page {
-                    true => self.changes.len(),
-                    false => self.changes.partition_point(|(key, _)| **key < *index.fence(number + 1)),
+    /// Takes messages that fall on the page at hand (on the leaf, if there is none) until they are many. False if there
+    /// may be more.
+    async fn take_changes<P: PageSource>(&mut self, view: &TreeView, direction: Direction, source: &P) -> Result<bool> {
+        let functions = &view.files.upserts;
+        while self.changes.len() < CHANGES_PER_CHUNK && self.change_bytes < CHANGE_BYTES_PER_CHUNK {
+            let Some(key) = self.messages.next_key(&self.range, view.schema(), source).await? else { return Ok(true) };
+            if let (Some(at), Some(index)) = (&self.page, &self.index) {
+                // Where the next page begins, seen in the direction of the walk.
+                let behind = match direction {
+                    Direction::Ascending => at.number < self.last_page && **key >= *index.fence(at.number + 1),
+                    Direction::Descending => at.number > self.first_page && **key < *index.fence(at.number),
                 };
-                self.changes.drain(..at).collect()
+                if behind {
+                    return Ok(true);
+                }
+            }
+            let Some((key, change)) = self.messages.take(functions)? else { return Ok(true) };
+            self.change_bytes += key.len() + change.bytes();
+            self.changes.push((key, change));
+        }
+        Ok(false)
+    }
+
+    /// Leaves the page at hand with the rows that its changes reach, all of them if these are `all`.
+    fn leave_page(&mut self, all: bool, direction: Direction) -> Option<(Arc<Page>, Range<usize>)> {
+        let at = self.page.as_mut()?;
+        let (page, rows) = (at.page.clone(), at.rows.clone());
+        let Some((last, _)) = self.changes.last().filter(|_| !all) else {
+            self.page = None;
+            return Some((page, rows));
+        };
+        let done = match direction {
+            Direction::Ascending => {
+                let end = lower_bound_above(&page, last).clamp(rows.start, rows.end);
+                at.rows = end..rows.end;
+                rows.start..end
             }
             Direction::Descending => {
-                let at = match number == self.first_page {
-                    true => 0,
-                    false => self.changes.partition_point(|(key, _)| **key < *index.fence(number)),
-                };
-                self.changes.split_off(at).into()
+                let start = page.lower_bound(last, false).clamp(rows.start, rows.end);
+                at.rows = rows.start..start;
+                start..rows.end
             }
-        }
-    }
-
-    /// Takes the next `count` changes, whatever page they fall on; ascending.
-    fn take_changes(&mut self, direction: Direction, count: usize) -> Vec<(Key, Change)> {
-        let count = count.min(self.changes.len());
-        match direction {
-            Direction::Ascending => self.changes.drain(..count).collect(),
-            Direction::Descending => self.changes.split_off(self.changes.len() - count).into(),
-        }
+        };
+        Some((page, done))
     }
 }
 
@@ -121,31 +181,34 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     pub(crate) fn new(view: TreeView, source: &'s P, range: KeyRange, direction: Direction) -> Self {
         let point = matches!((&range.start, &range.end), (Bound::Included(a), Bound::Included(b)) if a == b);
         let range = (!is_empty(&range)).then_some(range);
-        Cursor { view, source, range, direction, point, leaf: None, read_ahead: ReadAhead::default() }
+        let read_ahead = ReadAhead::default();
+        Cursor { view, source, range, direction, point, leaf: None, read_ahead, failed: None }
     }
 
-    /// A cursor over all pages of one leaf, with changes instead of the messages of the tree.
-    pub(crate) fn over_leaf(
-        view: TreeView,
-        source: &'s P,
-        index: Option<Arc<Page>>,
-        changes: VecDeque<(Key, Change)>,
-    ) -> Self {
-        let pages = 0..index.as_ref().map_or(0, |index| index.rows());
-        let (first_page, last_page) = (0, pages.end.saturating_sub(1));
-        let leaf = Some(LeafWalk { range: KeyRange::all(), index, pages, changes, first_page, last_page });
+    /// A cursor over all rows of one leaf, with these messages instead of those of the tree.
+    pub(crate) fn over_leaf(view: TreeView, source: &'s P, index: Option<Arc<Page>>, messages: Merge) -> Self {
+        let mut leaf = LeafWalk::new(KeyRange::all(), messages);
+        if let Some(index) = index {
+            let pages = 0..index.rows();
+            leaf.set_pages(index, pages);
+        }
         let read_ahead = ReadAhead { leaves: 2, through: None };
-        Cursor { view, source, range: None, direction: Direction::Ascending, point: false, leaf, read_ahead }
+        let direction = Direction::Ascending;
+        Cursor { view, source, range: None, direction, point: false, leaf: Some(leaf), read_ahead, failed: None }
     }
 
     /// The next rows; `None` at the end. Chunks are in the cursor's direction, and so are the rows in a chunk.
     ///
-    /// A call that is given up (its future dropped) or fails changes nothing: the next one begins where it began.
+    /// A call that is given up (its future dropped), or fails in reading a page, changes nothing: the next one begins
+    /// where it began. Other errors come again.
     ///
     /// # Errors
-    /// What reading and checking pages gives, and errors of upsert functions.
+    /// What reading and checking pages gives, errors of upsert functions, [`Error::Closed`].
     pub async fn next(&mut self) -> Result<Option<Chunk>> {
         self.view.files.check_open()?;
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
         loop {
             if self.leaf.is_none() && !self.enter_leaf().await? {
                 return Ok(None);
@@ -167,30 +230,37 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     async fn enter_leaf(&mut self) -> Result<bool> {
         let Some(range) = &self.range else { return Ok(false) };
         let path = find_path(&self.view.version.root, range, self.direction);
-        let leaf_range = intersect(range, path.low.as_deref(), path.high.as_deref());
-        let changes = self.changes(&leaf_range, &path.parts).await?;
-        let mut walk = LeafWalk {
-            range: leaf_range,
-            index: None,
-            pages: 0..0,
-            changes: changes.into(),
-            first_page: 0,
-            last_page: 0,
-        };
-        // The messages may tell all there is to know of a single key.
-        let settled = self.point && walk.changes.iter().any(|(_, change)| !matches!(change, Change::Upserts(_)));
+        let mut walk = LeafWalk::new(
+            intersect(range, path.low.as_deref(), path.high.as_deref()),
+            Merge::new(self.direction, Priority::Lookup),
+        );
+        let mut settled = false;
+        if self.point {
+            if let Bound::Included(key) = &range.start
+                && let Some(change) = self.point_change(key, &path.parts).await?
+            {
+                // The messages may tell all there is to know of a single key.
+                settled = !matches!(change, Change::Upserts(_));
+                walk.changes.push((key.as_slice().into(), change));
+            }
+        } else {
+            let version = &self.view.version;
+            for buffer in std::iter::once(&version.active).chain(&version.frozen) {
+                walk.messages.add_buffer(buffer, &walk.range, self.view.sequence);
+            }
+            path.parts.into_iter().for_each(|part| walk.messages.add_part(part));
+        }
         if let Some(extent) = &path.extent
             && !settled
             && may_overlap(&extent.meta.first, &extent.meta.last, &walk.range)
         {
             let index = self.source.page(extent.index(), self.view.schema(), Priority::Index).await?;
             extent.check_index(&index)?;
-            walk.pages = pages_of(&index, &walk.range);
-            (walk.first_page, walk.last_page) = (walk.pages.start, walk.pages.end.saturating_sub(1));
-            if walk.pages.len() > 1 {
-                self.prefetch_pages(&index, walk.pages.clone());
+            let pages = pages_of(&index, &walk.range);
+            if pages.len() > 1 {
+                self.prefetch_pages(&index, pages.clone());
             }
-            walk.index = Some(index);
+            walk.set_pages(index, pages);
         }
         // From here on nothing waits or fails.
         self.leaf = Some(walk);
@@ -203,70 +273,77 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         Ok(true)
     }
 
-    /// The messages for `range` from buffers and run parts, as one change a key.
-    async fn changes(&self, range: &KeyRange, parts: &[Part]) -> Result<Vec<(Key, Change)>> {
+    /// What the messages say of one key. Stops at the newest one that says all.
+    async fn point_change(&self, key: &[u8], parts: &[Part]) -> Result<Option<Change>> {
         let version = &self.view.version;
-        let mut builder = OverlayBuilder::default();
+        let mut resolver = Resolver::default();
         for buffer in std::iter::once(&version.active).chain(&version.frozen) {
-            builder.add_buffer(buffer, range, self.view.sequence);
-        }
-        for part in parts {
-            self.add_part(part, range, &mut builder).await?;
-        }
-        if builder.is_empty() { Ok(Vec::new()) } else { builder.build(&self.view.files.upserts) }
-    }
-
-    async fn add_part(&self, part: &Part, range: &KeyRange, builder: &mut OverlayBuilder) -> Result<()> {
-        let range = intersect(range, part.low.as_deref(), part.high.as_deref());
-        if is_empty(&range) || !may_overlap(&part.extent.meta.first, &part.extent.meta.last, &range) {
-            return Ok(());
+            buffer.visit(key, self.view.sequence, |message| {
+                resolver.add_message(message);
+                !resolver.is_settled()
+            });
         }
         let schema = self.view.schema();
-        let index = self.source.page(part.extent.index(), schema, Priority::Index).await?;
-        part.extent.check_index(&index)?;
-        if self.point
-            && let Bound::Included(key) = &range.start
-            && !index.may_contain(key)
-        {
-            return Ok(());
-        }
-        let pages = pages_of(&index, &range);
-        if pages.len() > 1 {
-            self.prefetch_pages(&index, pages.clone());
-        }
-        for number in pages {
+        for part in parts {
+            let meta = &part.extent.meta;
+            let outside = *key < *meta.first
+                || *key > *meta.last
+                || part.low.as_ref().is_some_and(|low| *key < **low)
+                || part.high.as_ref().is_some_and(|high| *key >= **high);
+            if outside || resolver.is_settled() {
+                continue;
+            }
+            let index = self.source.page(part.extent.index(), schema, Priority::Index).await?;
+            part.extent.check_index(&index)?;
+            if !index.may_contain(key) {
+                continue;
+            }
+            let number = index.find(key);
             let page = self.source.page(index.entry(number).0, schema, Priority::Lookup).await?;
             index.check_data_page(number, &page, false)?;
-            let rows = rows_of(&page, &range);
-            builder.add_page(&page, rows)?;
+            page.check_all_columns()?;
+            let row = page.lower_bound(key, false);
+            if row < lower_bound_above(&page, key) {
+                resolver.add_row(&page, row)?;
+            }
         }
-        Ok(())
+        resolver.finish(&self.view.files.upserts)
     }
 
-    /// The next page of the leaf with its changes; `None` when the leaf is done.
+    /// The next rows of the leaf with their changes; `None` when the leaf is done.
     async fn next_in_leaf(&mut self) -> Result<Option<Chunk>> {
         let priority = if self.read_ahead.leaves > 1 { Priority::Scan } else { Priority::Lookup };
         let Some(walk) = &mut self.leaf else { return Ok(None) };
-        let Some((reference, number)) = walk.next_page(self.direction) else {
-            // No pages (left): what changes are left are all there is.
-            let changes = walk.take_changes(self.direction, CHANGES_PER_CHUNK);
-            return if changes.is_empty() { Ok(None) } else { self.merge(None, 0..0, changes).map(Some) };
-        };
-        let page = self.source.page(reference, self.view.schema(), priority).await?;
-        if let Some(index) = &walk.index {
-            index.check_data_page(number, &page, true)?;
+        if walk.page.is_none()
+            && let Some((reference, number)) = walk.next_page(self.direction)
+        {
+            let page = self.source.page(reference, self.view.schema(), priority).await?;
+            if let Some(index) = &walk.index {
+                index.check_data_page(number, &page, true)?;
+            }
+            walk.enter_page(page, number, self.direction);
+            if number.is_multiple_of(16) {
+                self.read_ahead();
+            }
         }
-        walk.step(self.direction);
-        let rows = if number == walk.first_page || number == walk.last_page {
-            rows_of(&page, &walk.range)
-        } else {
-            0..page.rows()
-        };
-        let changes = walk.changes_of(number, self.direction);
-        if number.is_multiple_of(16) {
-            self.read_ahead();
+        let Some(walk) = &mut self.leaf else { return Ok(None) };
+        let all = walk.take_changes(&self.view, self.direction, self.source).await?;
+        // From here on nothing waits.
+        let page = walk.leave_page(all, self.direction);
+        let mut changes = std::mem::take(&mut walk.changes);
+        walk.change_bytes = 0;
+        if page.is_none() && changes.is_empty() {
+            return Ok(None);
         }
-        self.merge(Some(page), rows, changes).map(Some)
+        if self.direction == Direction::Descending {
+            changes.reverse();
+        }
+        let (page, rows) = page.map_or((None, 0..0), |(page, rows)| (Some(page), rows));
+        let merged = self.merge(page, rows, changes);
+        if let Err(error) = &merged {
+            self.failed = Some(error.clone());
+        }
+        merged.map(Some)
     }
 
     /// Rows `rows` of a page with `changes` (ascending) laid over.
@@ -308,14 +385,9 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     }
 
     fn prefetch_pages(&self, index: &Page, pages: Range<usize>) {
-        if self.source.read_ahead_bytes() == 0 {
-            return;
+        if self.source.read_ahead_bytes() > 0 {
+            self.source.prefetch(&references(index, pages, self.direction), self.view.schema());
         }
-        let pages: Vec<PageRef> = match self.direction {
-            Direction::Ascending => pages.map(|page| index.entry(page).0).collect(),
-            Direction::Descending => pages.rev().map(|page| index.entry(page).0).collect(),
-        };
-        self.source.prefetch(&pages, self.view.schema());
     }
 
     /// Asks for the pages of the following leaves (index pages first), as far ahead as the source wants.
@@ -401,95 +473,4 @@ fn find_path(root: &Inner, range: &KeyRange, direction: Direction) -> Path {
         }
     }
     path
-}
-
-fn starts_after(first: &[u8], range: &KeyRange) -> bool {
-    match &range.end {
-        Bound::Included(end) => first > end.as_slice(),
-        Bound::Excluded(end) => first >= end.as_slice(),
-        Bound::Unbounded => false,
-    }
-}
-
-/// Whether keys from `first` to `last` may lie in `range`.
-fn may_overlap(first: &[u8], last: &[u8], range: &KeyRange) -> bool {
-    let ends_before = match &range.start {
-        Bound::Included(start) => last < start.as_slice(),
-        Bound::Excluded(start) => last <= start.as_slice(),
-        Bound::Unbounded => false,
-    };
-    !ends_before && !starts_after(first, range)
-}
-
-/// The pages of an extent that may hold keys of `range`.
-fn pages_of(index: &Page, range: &KeyRange) -> Range<usize> {
-    let first = match &range.start {
-        Bound::Included(key) | Bound::Excluded(key) => index.find(key),
-        Bound::Unbounded => 0,
-    };
-    let last = match &range.end {
-        Bound::Included(key) => index.find(key),
-        Bound::Excluded(key) => {
-            // A page that starts at the excluded key has nothing to give.
-            let page = index.find(key);
-            if page > first && index.fence(page) >= key.as_slice() { page - 1 } else { page }
-        }
-        Bound::Unbounded => index.rows().saturating_sub(1),
-    };
-    first..(last + 1).min(index.rows())
-}
-
-/// The rows of a page that lie in `range`.
-fn rows_of(page: &Page, range: &KeyRange) -> Range<usize> {
-    let start = match &range.start {
-        Bound::Included(key) => page.lower_bound(key, false),
-        Bound::Excluded(key) => lower_bound_above(page, key),
-        Bound::Unbounded => 0,
-    };
-    let end = match &range.end {
-        Bound::Included(key) => lower_bound_above(page, key),
-        Bound::Excluded(key) => page.lower_bound(key, false),
-        Bound::Unbounded => page.rows(),
-    };
-    start..end.max(start)
-}
-
-/// The first row whose key is greater than `key`. (Keys that extend `key` are greater.)
-fn lower_bound_above(page: &Page, key: &[u8]) -> usize {
-    let at = page.lower_bound(key, false);
-    if at < page.rows() {
-        let mut found = Vec::with_capacity(key.len());
-        page.key(at, &mut found);
-        if found == key {
-            return at + 1;
-        }
-    }
-    at
-}
-
-fn is_empty(range: &KeyRange) -> bool {
-    match (&range.start, &range.end) {
-        (Bound::Included(start), Bound::Included(end)) => start > end,
-        (Bound::Included(start) | Bound::Excluded(start), Bound::Included(end) | Bound::Excluded(end)) => start >= end,
-        _ => false,
-    }
-}
-
-/// `range` cut to `[low, high)`.
-fn intersect(range: &KeyRange, low: Option<&[u8]>, high: Option<&[u8]>) -> KeyRange {
-    let start = match (&range.start, low) {
-        (Bound::Included(key) | Bound::Excluded(key), Some(low)) if key.as_slice() < low => {
-            Bound::Included(low.to_vec())
-        }
-        (Bound::Unbounded, Some(low)) => Bound::Included(low.to_vec()),
-        (start, _) => start.clone(),
-    };
-    let end = match (&range.end, high) {
-        (Bound::Included(key) | Bound::Excluded(key), Some(high)) if key.as_slice() >= high => {
-            Bound::Excluded(high.to_vec())
-        }
-        (Bound::Unbounded, Some(high)) => Bound::Excluded(high.to_vec()),
-        (end, _) => end.clone(),
-    };
-    KeyRange { start, end }
 }

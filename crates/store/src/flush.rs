@@ -4,26 +4,32 @@
 //! rewritten. Messages are rewritten only when a node holds too many runs (they are merged into one) or when they reach a
 //! leaf (leaf and messages become new leaves). When a node's pending bytes exceed its budget, the child with the most of
 //! them gets its share.
+//!
+//! All of it streams: what is held at a time is a page of each run that is merged, the pages of one extent, and a batch of
+//! rows between them ([`BATCH_BYTES`], or one larger row).
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 
 use crate::buffer::RootBuffer;
+use crate::chunk::Chunk;
 use crate::codec::{ColumnBuilder, MessageKind, RunColumns};
 use crate::cursor::Cursor;
 use crate::extent::{Extent, ExtentWriter};
-use crate::overlay::{Change, OverlayBuilder, encode_operands};
+use crate::merge::Merge;
+use crate::overlay::{Change, encode_operands};
 use crate::read::{TreeView, Version};
 use crate::source::{BlockingPages, block_on};
 use crate::store::Files;
 use crate::tree::{Codecs, Inner, Key, Node, Part, Run};
 use crate::write::TreeId;
-use crate::{KeyRange, Options, Priority, Result};
+use crate::{Direction, KeyRange, Options, Priority, Result};
 
 /// Rows that are turned into pages at a time.
 const BATCH_ROWS: usize = 16 << 10;
+/// Their bytes.
+const BATCH_BYTES: usize = 4 << 20;
 
 /// Restructures one tree. Works on copies; the caller publishes the result.
 pub(crate) struct Flusher<'a> {
@@ -39,25 +45,35 @@ impl Flusher<'_> {
     }
 
     /// The tree `root` with the messages of `buffer`, which are newer than all in it.
-    pub fn flush_buffer(&self, root: &Inner, buffer: &RootBuffer) -> Result<Inner> {
-        let mut overlay = OverlayBuilder::default();
-        overlay.add_buffer(buffer, &KeyRange::all(), u64::MAX);
-        let changes = overlay.build(&self.files.upserts)?;
-        if let Some(root) = self.straight_to_leaf(root, &changes)? {
+    pub fn flush_buffer(&self, root: &Inner, buffer: &Arc<RootBuffer>) -> Result<Inner> {
+        if let Some(root) = self.straight_to_leaf(root, buffer)? {
             return Ok(root);
         }
-        let run = self.write_run(changes.into_iter())?;
+        let run = self.write_run(self.merge_of(buffer))?;
         let mut root = root.clone();
         root.runs.insert(0, run);
         self.settle_root(root)
     }
 
-    /// If all changes are bound for one leaf and no older message waits for it above: rebuilds that leaf with them.
-    fn straight_to_leaf(&self, root: &Inner, changes: &[(Key, Change)]) -> Result<Option<Inner>> {
-        let (Some((first, _)), Some((last, _))) = (changes.first(), changes.last()) else {
-            return Ok(Some(root.clone()));
-        };
-        let bytes: usize = changes.iter().map(|(key, change)| key.len() + change_bytes(change)).sum();
+    /// The messages of a buffer.
+    fn merge_of(&self, buffer: &Arc<RootBuffer>) -> Merge {
+        let mut merge = Merge::new(Direction::Ascending, Priority::Scan);
+        merge.add_buffer(buffer, &KeyRange::all(), u64::MAX);
+        merge
+    }
+
+    /// The messages of `runs` (newest first).
+    fn merge_runs_of<'r>(&self, runs: impl IntoIterator<Item = &'r Run>) -> Merge {
+        let mut merge = Merge::new(Direction::Ascending, Priority::Scan);
+        let parts = runs.into_iter().flat_map(|run| &run.parts);
+        parts.for_each(|part| merge.add_part(part.clone()));
+        merge
+    }
+
+    /// If all messages are bound for one leaf and no older one waits for it above: rebuilds that leaf with them.
+    fn straight_to_leaf(&self, root: &Inner, buffer: &Arc<RootBuffer>) -> Result<Option<Inner>> {
+        let Some((first, last)) = buffer.ends() else { return Ok(Some(root.clone())) };
+        let (first, last, bytes) = (&first, &last, buffer.message_bytes());
         let mut node = root;
         let mut slots = Vec::new();
         loop {
@@ -80,16 +96,16 @@ impl Flusher<'_> {
                 }
             }
         }
-        let root = self.rebuild_path(root, &slots, changes)?;
+        let root = self.rebuild_path(root, &slots, buffer)?;
         Ok(Some(self.grow(root)?))
     }
 
-    fn rebuild_path(&self, inner: &Inner, slots: &[usize], changes: &[(Key, Change)]) -> Result<Inner> {
+    fn rebuild_path(&self, inner: &Inner, slots: &[usize], buffer: &Arc<RootBuffer>) -> Result<Inner> {
         let mut inner = inner.clone();
         let slot = slots[0];
         let replacement = match &*inner.children[slot] {
-            Node::Leaf(extent) => self.rebuild_leaf(extent.as_ref(), changes.to_vec())?,
-            Node::Inner(child) => self.divide(self.rebuild_path(child, &slots[1..], changes)?)?,
+            Node::Leaf(extent) => self.rebuild_leaf(extent.as_ref(), self.merge_of(buffer), buffer.message_bytes())?,
+            Node::Inner(child) => self.divide(self.rebuild_path(child, &slots[1..], buffer)?)?,
         };
         replace_child(&mut inner, slot, replacement);
         Ok(inner)
@@ -128,8 +144,8 @@ impl Flusher<'_> {
             let rest = self.remainder(&node, slot)?;
             let replacement = match &*node.children[slot] {
                 Node::Leaf(extent) => {
-                    let changes = self.resolve(&share)?;
-                    self.rebuild_leaf(extent.as_ref(), changes)?
+                    let bytes: u64 = share.iter().flat_map(|run| &run.parts).map(|part| part.bytes).sum();
+                    self.rebuild_leaf(extent.as_ref(), self.merge_runs_of(&share), bytes as usize)?
                 }
                 Node::Inner(child) => {
                     let mut child = child.clone();
@@ -211,38 +227,20 @@ impl Flusher<'_> {
 
     /// Merges all runs of a node into one.
     fn merge_runs(&self, node: &mut Inner) -> Result<()> {
-        let changes = self.resolve(&node.runs)?;
-        node.runs = vec![self.write_run(changes.into_iter())?];
+        node.runs = vec![self.write_run(self.merge_runs_of(&node.runs))?];
         Ok(())
     }
 
-    /// The messages of `runs` (newest first), one change a key.
-    fn resolve(&self, runs: &[Run]) -> Result<Vec<(Key, Change)>> {
-        let mut overlay = OverlayBuilder::default();
-        for part in runs.iter().flat_map(|run| &run.parts) {
-            let index = self.files.read_index(&part.extent, &self.codecs.schema)?;
-            let from = part.low.as_ref().map_or(0, |low| index.find(low));
-            for number in from..index.rows() {
-                if number > 0 && part.high.as_ref().is_some_and(|high| index.fence(number) >= &**high) {
-                    break;
-                }
-                let page = self.files.read_page(index.entry(number).0, &self.codecs.schema, Priority::Scan)?;
-                index.check_data_page(number, &page, false)?;
-                let start = part.low.as_ref().map_or(0, |low| page.lower_bound(low, false));
-                let end = part.high.as_ref().map_or(page.rows(), |high| page.lower_bound(high, false));
-                overlay.add_page(&page, start..end.max(start))?;
-            }
-        }
-        overlay.build(&self.files.upserts)
-    }
-
-    /// Writes changes (ascending) as a run.
-    fn write_run(&self, changes: impl Iterator<Item = (Key, Change)>) -> Result<Run> {
+    /// Writes messages as a run.
+    fn write_run(&self, mut messages: Merge) -> Result<Run> {
+        let (all, pages) = (KeyRange::all(), BlockingPages { files: self.files.clone() });
         let mut writer = self.writer(self.options.leaf_bytes);
         let mut rows = Rows::new(self.codecs);
-        for (key, change) in changes {
+        while block_on(messages.next_key(&all, &self.codecs.schema, &pages))?.is_some()
+            && let Some((key, change)) = messages.take(&self.files.upserts)?
+        {
             rows.push_message(&key, &change)?;
-            if rows.len() >= BATCH_ROWS {
+            if rows.is_full() {
                 rows.write(&mut writer)?;
             }
         }
@@ -250,12 +248,16 @@ impl Flusher<'_> {
         Ok(Run { parts: writer.finish()?.into_iter().map(Part::whole).collect() })
     }
 
-    /// A leaf with changes applied: the leaves that replace it, with their lowest keys.
-    fn rebuild_leaf(&self, extent: Option<&Arc<Extent>>, changes: Vec<(Key, Change)>) -> Result<Vec<(Key, Arc<Node>)>> {
-        let change_bytes: usize = changes.iter().map(|(key, change)| key.len() + change_bytes(change)).sum();
+    /// A leaf with about `message_bytes` of messages applied: the leaves that replace it, with their lowest keys.
+    fn rebuild_leaf(
+        &self,
+        extent: Option<&Arc<Extent>>,
+        messages: Merge,
+        message_bytes: usize,
+    ) -> Result<Vec<(Key, Arc<Node>)>> {
         let old_bytes = extent.map_or(0, |extent| extent.meta.len as usize);
         // Leaves of equal length, none above the target. (Encoded rows are shorter than messages; a guess of a half.)
-        let total = old_bytes + change_bytes / 2;
+        let total = old_bytes + message_bytes / 2;
         let target = total / total.div_ceil(self.options.leaf_bytes).max(1);
         let mut writer = self.writer(target.max(self.options.page_bytes));
 
@@ -271,11 +273,11 @@ impl Flusher<'_> {
             }
             None => None,
         };
-        let mut cursor = Cursor::over_leaf(view, &pages, index, VecDeque::from(changes));
+        let mut cursor = Cursor::over_leaf(view, &pages, index, messages);
         let mut rows = Rows::new(self.codecs);
         while let Some(chunk) = block_on(cursor.next())? {
-            chunk.append_to(&rows.all, &mut rows.builders)?;
-            if rows.len() >= BATCH_ROWS {
+            rows.push_chunk(&chunk)?;
+            if rows.is_full() {
                 rows.write(&mut writer)?;
             }
         }
@@ -342,14 +344,6 @@ fn replace_child(node: &mut Inner, slot: usize, replacement: Vec<(Key, Arc<Node>
     node.recount();
 }
 
-fn change_bytes(change: &Change) -> usize {
-    match change {
-        Change::Insert(value) => value.len(),
-        Change::Delete => 0,
-        Change::Upserts(upserts) => upserts.iter().map(|(_, operand)| operand.len() + 8).sum(),
-    }
-}
-
 /// Rows or messages being gathered into columns.
 struct Rows<'a> {
     codecs: &'a Codecs,
@@ -358,6 +352,8 @@ struct Rows<'a> {
     builders: Vec<ColumnBuilder>,
     /// Only for messages.
     messages: RunColumns,
+    /// Bytes gathered, about.
+    bytes: usize,
 }
 
 impl<'a> Rows<'a> {
@@ -368,11 +364,23 @@ impl<'a> Rows<'a> {
             all: (0..columns.len()).collect(),
             builders: columns.iter().map(|column| ColumnBuilder::new(column.ty, 1024)).collect(),
             messages: RunColumns { kinds: Vec::new(), operands: Vec::new() },
+            bytes: 0,
         }
     }
 
     fn len(&self) -> usize {
         self.builders[0].len()
+    }
+
+    /// It is time to write.
+    fn is_full(&self) -> bool {
+        self.len() >= BATCH_ROWS || self.bytes >= BATCH_BYTES
+    }
+
+    fn push_chunk(&mut self, chunk: &Chunk) -> Result<()> {
+        chunk.append_to(&self.all, &mut self.builders)?;
+        self.bytes = self.builders.iter().map(ColumnBuilder::memory_bytes).sum();
+        Ok(())
     }
 
     fn push_message(&mut self, key: &[u8], change: &Change) -> Result<()> {
@@ -389,6 +397,7 @@ impl<'a> Rows<'a> {
             Change::Delete => (MessageKind::Delete, Vec::new()),
             Change::Upserts(upserts) => (MessageKind::Upsert, encode_operands(upserts)),
         };
+        self.bytes += key.len() + change.bytes();
         self.messages.kinds.push(kind);
         self.messages.operands.push(operands);
         Ok(())
@@ -405,6 +414,7 @@ impl<'a> Rows<'a> {
         };
         let messages = (!messages.kinds.is_empty()).then_some(&messages);
         writer.write(&columns, messages, 0, true)?;
+        self.bytes = 0;
         Ok(())
     }
 }

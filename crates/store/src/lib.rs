@@ -20,6 +20,7 @@ mod flush;
 mod key_value;
 mod log;
 mod maintain;
+mod merge;
 mod meta;
 mod options;
 mod overlay;

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::buffer::{Message, RootBuffer};
+use crate::Result;
+use crate::buffer::Message;
 use crate::codec::{MessageKind, Page};
-use crate::tree::Key;
 use crate::upsert::UpsertFunctions;
-use crate::{KeyRange, Result};
 
 /// What messages say of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +19,15 @@ pub(crate) enum Change {
 }
 
 impl Change {
+    /// Bytes of values and operands.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Change::Insert(value) => value.len(),
+            Change::Delete => 0,
+            Change::Upserts(upserts) => upserts.iter().map(|(_, operand)| operand.len() + 8).sum(),
+        }
+    }
+
     /// The row's value after the change, given its value before.
     pub fn apply(&self, old: Option<&[u8]>, functions: &UpsertFunctions) -> Result<Option<Arc<[u8]>>> {
         match self {
@@ -34,103 +42,77 @@ impl Change {
             }
         }
     }
-
-    /// This change over an older one.
-    fn over(self, older: Change, functions: &UpsertFunctions) -> Result<Change> {
-        match (self, older) {
-            (Change::Upserts(newer), Change::Upserts(mut all)) => {
-                all.extend(newer);
-                Ok(Change::Upserts(all))
-            }
-            (newer @ Change::Upserts(_), older) => {
-                let base = match &older {
-                    Change::Insert(value) => Some(&**value),
-                    _ => None,
-                };
-                Ok(newer.apply(base, functions)?.map_or(Change::Delete, Change::Insert))
-            }
-            (newer, _) => Ok(newer),
-        }
-    }
 }
 
-impl From<&Message> for Change {
-    fn from(message: &Message) -> Self {
-        match message {
-            Message::Insert(value) => Change::Insert(value.clone()),
-            Message::Delete => Change::Delete,
-            Message::Upsert { function, operand } => Change::Upserts(vec![(*function, operand.clone())]),
-        }
-    }
-}
-
-/// Collects messages, newest source first, and resolves them to one change a key.
+/// Takes the messages for one key, newest first, and tells what they come to.
 #[derive(Debug, Default)]
-pub(crate) struct OverlayBuilder {
-    /// Newest first among those of one key (a stable sort keeps it so).
-    changes: Vec<(Key, Change)>,
+pub(crate) struct Resolver {
+    /// Newest first.
+    upserts: Vec<(u32, Arc<[u8]>)>,
+    /// The newest message that is no upsert: what is older does not matter.
+    base: Option<Change>,
 }
 
-impl OverlayBuilder {
-    pub fn is_empty(&self) -> bool {
-        self.changes.is_empty()
+impl Resolver {
+    /// Older messages make no difference.
+    pub fn is_settled(&self) -> bool {
+        self.base.is_some()
     }
 
-    pub fn add_buffer(&mut self, buffer: &RootBuffer, range: &KeyRange, sequence: u64) {
-        buffer.visit(range, sequence, |key, message| self.changes.push((key.clone(), message.into())));
+    pub fn add_message(&mut self, message: &Message) {
+        if self.is_settled() {
+            return;
+        }
+        match message {
+            Message::Insert(value) => self.base = Some(Change::Insert(value.clone())),
+            Message::Delete => self.base = Some(Change::Delete),
+            Message::Upsert { function, operand } => self.upserts.push((*function, operand.clone())),
+        }
     }
 
-    /// Adds the rows `rows` of a run page.
+    /// Adds a row of a run page, whose columns have been checked.
     ///
     /// # Errors
     /// [`crate::Error::Damaged`].
-    pub fn add_page(&mut self, page: &Page, rows: std::ops::Range<usize>) -> Result<()> {
-        page.check_all_columns()?;
-        let mut key = Vec::new();
-        for row in rows {
-            key.clear();
-            page.key(row, &mut key);
-            self.changes.push((key.as_slice().into(), change_of(page, row)?));
+    pub fn add_row(&mut self, page: &Page, row: usize) -> Result<()> {
+        if self.is_settled() {
+            return Ok(());
+        }
+        let unsound = |what: &str| page.damaged(format!("the {what} of row {row} is not sound"));
+        match page.message_kind(row).ok_or_else(|| unsound("kind"))? {
+            MessageKind::Insert => {
+                let mut value = Vec::new();
+                page.value(row, &mut value);
+                self.base = Some(Change::Insert(value.into()));
+            }
+            MessageKind::Delete => self.base = Some(Change::Delete),
+            MessageKind::Upsert => {
+                let upserts = parse_operands(page.operands(row)).ok_or_else(|| unsound("operand"))?;
+                self.upserts.extend(upserts.into_iter().rev());
+            }
         }
         Ok(())
     }
 
-    /// Adds one change, older than all so far of its key.
-    #[cfg(test)]
-    fn add(&mut self, key: Key, change: Change) {
-        self.changes.push((key, change));
+    /// What the messages come to, none if there were none; begins anew.
+    ///
+    /// # Errors
+    /// Those of upsert functions.
+    pub fn finish(&mut self, functions: &UpsertFunctions) -> Result<Option<Change>> {
+        let mut upserts = std::mem::take(&mut self.upserts);
+        upserts.reverse();
+        let Some(base) = self.base.take() else {
+            return Ok((!upserts.is_empty()).then_some(Change::Upserts(upserts)));
+        };
+        if upserts.is_empty() {
+            return Ok(Some(base));
+        }
+        let old = match &base {
+            Change::Insert(value) => Some(&**value),
+            Change::Delete | Change::Upserts(_) => None,
+        };
+        Ok(Some(Change::Upserts(upserts).apply(old, functions)?.map_or(Change::Delete, Change::Insert)))
     }
-
-    /// One change a key, ascending.
-    pub fn build(mut self, functions: &UpsertFunctions) -> Result<Vec<(Key, Change)>> {
-        if !self.changes.is_sorted_by(|a, b| a.0 < b.0) {
-            self.changes.sort_by(|a, b| a.0.cmp(&b.0));
-        }
-        let mut resolved: Vec<(Key, Change)> = Vec::with_capacity(self.changes.len());
-        for (key, change) in self.changes {
-            match resolved.last_mut() {
-                Some((last, newer)) if *last == key => {
-                    let taken = std::mem::replace(newer, Change::Delete);
-                    *newer = taken.over(change, functions)?;
-                }
-                _ => resolved.push((key, change)),
-            }
-        }
-        Ok(resolved)
-    }
-}
-
-fn change_of(page: &Page, row: usize) -> Result<Change> {
-    let unsound = |what: &str| page.damaged(format!("the {what} of row {row} is not sound"));
-    Ok(match page.message_kind(row).ok_or_else(|| unsound("kind"))? {
-        MessageKind::Insert => {
-            let mut value = Vec::new();
-            page.value(row, &mut value);
-            Change::Insert(value.into())
-        }
-        MessageKind::Delete => Change::Delete,
-        MessageKind::Upsert => Change::Upserts(parse_operands(page.operands(row)).ok_or_else(|| unsound("operand"))?),
-    })
 }
 
 /// Operands as run pages store them: repeated (function id: u32 LE, length: u32 LE, operand).
@@ -166,31 +148,24 @@ mod tests {
         UpsertFunctions::default().with(1, |old, operand| Ok(Some([old.unwrap_or_default(), operand].concat())))
     }
 
-    fn upsert(operand: &str) -> Change {
-        Change::Upserts(vec![(1, operand.as_bytes().into())])
+    fn resolve(messages: &[Message]) -> Option<Change> {
+        let mut resolver = Resolver::default();
+        messages.iter().for_each(|message| resolver.add_message(message));
+        resolver.finish(&functions()).unwrap()
     }
 
     #[test]
     fn resolves_newest_over_oldest() {
-        let mut builder = OverlayBuilder::default();
-        let insert = |value: &str| Change::Insert(value.as_bytes().into());
-        for (key, change) in [
-            ("a", upsert("3")),
-            ("b", insert("new")),
-            ("a", upsert("2")),
-            ("b", insert("old")),
-            ("a", insert("1")),
-            ("c", upsert("y")),
-            ("c", upsert("x")),
-            ("d", upsert("z")),
-            ("d", Change::Delete),
-        ] {
-            builder.add(key.as_bytes().into(), change);
-        }
-        let resolved = builder.build(&functions()).unwrap();
-        let two = Change::Upserts(vec![(1, b"x".as_slice().into()), (1, b"y".as_slice().into())]);
-        let expected = [("a", insert("123")), ("b", insert("new")), ("c", two), ("d", insert("z"))];
-        assert_eq!(resolved, expected.map(|(key, change)| (Key::from(key.as_bytes()), change)));
+        let bytes = |text: &str| -> Arc<[u8]> { text.as_bytes().into() };
+        let insert = |value: &str| Message::Insert(bytes(value));
+        let upsert = |operand: &str| Message::Upsert { function: 1, operand: bytes(operand) };
+        assert_eq!(resolve(&[]), None);
+        assert_eq!(resolve(&[upsert("3"), upsert("2"), insert("1"), insert("0")]), Some(Change::Insert(bytes("123"))));
+        assert_eq!(resolve(&[insert("new"), upsert("x")]), Some(Change::Insert(bytes("new"))));
+        let two = Change::Upserts(vec![(1, bytes("x")), (1, bytes("y"))]);
+        assert_eq!(resolve(&[upsert("y"), upsert("x")]), Some(two));
+        assert_eq!(resolve(&[upsert("z"), Message::Delete]), Some(Change::Insert(bytes("z"))));
+        assert_eq!(resolve(&[Message::Delete, insert("1")]), Some(Change::Delete));
     }
 
     #[test]
