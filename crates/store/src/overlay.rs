@@ -80,6 +80,7 @@ impl Resolver {
         }
         let unsound = |what: &str| page.damaged(format!("the {what} of row {row} is not sound"));
         match page.message_kind(row).ok_or_else(|| unsound("kind"))? {
+            MessageKind::Insert if !page.is_complete(row) => return Err(unsound("value")),
             MessageKind::Insert => {
                 let mut value = Vec::new();
                 page.value(row, &mut value);

@@ -90,7 +90,7 @@ impl KeyCodec {
     ///
     /// # Errors
     /// [`Error::Invalid`] if it is not.
-    pub(crate) fn check_encoded(&self, key: &[u8]) -> Result<()> {
+    pub fn check_encoded(&self, key: &[u8]) -> Result<()> {
         let mut rest = key;
         for column in &*self.columns {
             let value = take_key(column, &mut rest).ok_or_else(|| invalid(key))?;

@@ -92,7 +92,7 @@ impl RowCodec {
     ///
     /// # Errors
     /// [`Error::Invalid`] if it is not.
-    pub(crate) fn check_encoded(&self, value: &[u8]) -> Result<()> {
+    pub fn check_encoded(&self, value: &[u8]) -> Result<()> {
         let sound = value.get(self.fixed_end..).and_then(|variable| self.check_columns(value, variable));
         sound.ok_or_else(|| Error::Invalid(format!("not an encoded row of this tree ({} bytes)", value.len())))
     }

@@ -126,6 +126,8 @@ impl Column {
         match &self.data {
             Data::Bytes(column) => Scalar::Bytes(column.prefix(bytes), column.suffix(bytes, row, rows)),
             _ if matches!(ty, ColumnType::Decimal { .. }) => Scalar::Wide(self.wide(bytes, row)),
+            // Whatever is not zero is true.
+            _ if ty == ColumnType::Boolean => Scalar::Word((self.word(bytes, ty, row) != 0).into()),
             _ => Scalar::Word(self.word(bytes, ty, row)),
         }
     }

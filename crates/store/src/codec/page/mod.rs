@@ -242,6 +242,13 @@ impl Page {
         }
     }
 
+    /// Whether `row` has a value in every column that is not nullable: rows have, messages need not.
+    pub(crate) fn is_complete(&self, row: usize) -> bool {
+        let Body::Rows { schema, columns, .. } = &self.body else { return false };
+        let mut columns = schema.columns().iter().zip(columns);
+        columns.all(|(column, values)| column.nullable || !values.is_null(&self.bytes, row))
+    }
+
     /// Operands of an upsert row, as in [`RunColumns::operands`].
     pub fn operands(&self, row: usize) -> &[u8] {
         let Body::Rows { messages: Some(messages), .. } = &self.body else { return &[] };

@@ -1,0 +1,423 @@
+//! Files that are truncated, overwritten, foreign, or made by an enemy: opening and reading them gives what was written or
+//! a clear error, never anything else, and never a panic. What is chosen at random is decided by a seed, which is printed
+//! when a test fails; `KEYAKI_SEEDS` sets how many there are.
+
+mod fields;
+#[allow(dead_code, reason = "golden files need more of it")]
+mod image;
+#[allow(dead_code, reason = "golden files need more of it")]
+mod sample;
+mod targets;
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use keyaki_device::BLOCK;
+use keyaki_store::{Direction, Error, Result};
+
+use fields::Field;
+use image::Image;
+use sample::{Samples, TREES, lines, mix, read};
+
+static SAMPLES: LazyLock<Samples> = LazyLock::new(sample::samples);
+
+/// What a test reads: the rows of each tree, or why not.
+type Contents = BTreeMap<u32, Result<Vec<String>>>;
+
+fn contents(image: &Image) -> Result<Contents> {
+    let device = image.device();
+    let store = sample::open(device.device())?;
+    let mut contents = Contents::new();
+    for tree in TREES {
+        let rows = read(&store, tree, Direction::Ascending).and_then(|up| {
+            let mut down = read(&store, tree, Direction::Descending)?;
+            down.reverse();
+            // Out of order on damaged pages, perhaps; but what is read is the same.
+            Ok(if up == down { up } else { [up, down].concat() })
+        });
+        contents.insert(tree, rows);
+    }
+    Ok(contents)
+}
+
+fn expected() -> BTreeMap<u32, Vec<String>> {
+    SAMPLES.model.iter().map(|(&tree, rows)| (tree, lines(rows))).collect()
+}
+
+/// Whether an error is one that damaged files may give, and says where.
+fn is_clear(error: &Error) -> bool {
+    match error {
+        Error::Damaged { .. } | Error::Foreign { .. } | Error::Version { .. } => true,
+        Error::Device(error) => error.operation == "read" || error.operation == "open",
+        _ => false,
+    }
+}
+
+/// Checks that an image with damage gives what was written, or errors; gives the trees that can be read, and the errors.
+fn check(image: &Image, what: &str) -> (Vec<u32>, Vec<Error>) {
+    let contents = match contents(image) {
+        Ok(contents) => contents,
+        Err(error) => {
+            assert!(is_clear(&error), "{what}: {error}");
+            return (Vec::new(), vec![error]);
+        }
+    };
+    let expected = expected();
+    let (mut trees, mut errors) = (Vec::new(), Vec::new());
+    for (tree, rows) in contents {
+        match (rows, expected.get(&tree)) {
+            (Ok(rows), Some(expected)) => {
+                assert!(rows == *expected, "{what}: tree {tree} has other rows, and there is no error");
+                trees.push(tree);
+            }
+            (Err(Error::NoTree(_)), None) => {}
+            (Err(error), Some(_)) if is_clear(&error) => errors.push(error),
+            (Ok(_), None) => panic!("{what}: tree {tree}, which was dropped, is there"),
+            (Err(error), _) => panic!("{what}: tree {tree}: {error}"),
+        }
+    }
+    (trees, errors)
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 += 1;
+        mix(self.0.wrapping_mul(0x2545_f491_4f6c_dd1d))
+    }
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+}
+
+/// The files that the fuzzer starts with, and those that it has found to matter, in `tests/fuzz`: the functions that it
+/// calls take them without a panic.
+#[test]
+fn fuzz_targets_take_their_seeds() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz");
+    for (name, target) in targets::TARGETS {
+        let mut files = 0;
+        for entry in std::fs::read_dir(root.join(name)).unwrap() {
+            let path = entry.unwrap().path();
+            println!("{}", path.display());
+            target(&std::fs::read(path).unwrap());
+            files += 1;
+        }
+        target(&[]);
+        assert!(files > 0, "no seeds for {name}");
+    }
+}
+
+fn with_seeds(standard: u64, run: impl Fn(u64) + std::panic::RefUnwindSafe) {
+    let seeds = std::env::var("KEYAKI_SEEDS").map_or(standard, |text| text.parse().unwrap());
+    for seed in 0..seeds {
+        if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
+            eprintln!("failing seed: {seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
+fn the_sample_has_everything_and_is_read_back() {
+    for image in [&SAMPLES.crashed, &SAMPLES.closed] {
+        let (trees, errors) = check(image, "undamaged");
+        assert!(errors.is_empty(), "{errors:?}");
+        assert_eq!(trees.len(), SAMPLES.model.len());
+        assert_eq!(Image::unpack(&image.pack()), *image);
+        let mut sealed = image.clone();
+        fields::reseal(&mut sealed);
+        assert!(sealed == *image, "checksums by the documentation are others than those of the store");
+    }
+    let metadata = fields::metadata(&SAMPLES.crashed.clone().data()[..]);
+    let fields::Metadata { inner_nodes, leaves, runs, parts, .. } = metadata;
+    println!("{inner_nodes} inner nodes, {leaves} leaves, {runs} runs of {parts} parts");
+    assert!(inner_nodes > 5 && leaves > 5 && runs > 4 && parts > runs);
+    assert!(!fields::log_fields("", log(&SAMPLES.crashed).1).is_empty());
+}
+
+fn log(image: &Image) -> (&str, &[u8]) {
+    let (name, bytes) = image.files.iter().rfind(|(name, _)| name.starts_with("log-")).unwrap();
+    (name, bytes)
+}
+
+#[test]
+fn truncated_files() {
+    for image in [&SAMPLES.crashed, &SAMPLES.closed] {
+        for (name, bytes) in &image.files {
+            let blocks = (0..bytes.len()).step_by(BLOCK);
+            let lengths = blocks.flat_map(|at| [at, at + 1, at + 71, at + 2048, at + BLOCK - 1]);
+            for len in lengths.filter(|&len| len < bytes.len()) {
+                let mut cut = image.clone();
+                cut.files.get_mut(name).unwrap().truncate(len);
+                let (trees, errors) = check_cut(&cut, name, &format!("{name} cut to {len} bytes"));
+                assert!(name != "data" || len > 65_536 || (trees.is_empty() && !errors.is_empty()), "{len}");
+            }
+        }
+    }
+}
+
+/// As [`check`]; where the log of a database that was not closed is cut, its last commits may be missing.
+fn check_cut(image: &Image, name: &str, what: &str) -> (Vec<u32>, Vec<Error>) {
+    if name == "data" {
+        return check(image, what);
+    }
+    match contents(image) {
+        Err(error) => {
+            assert!(is_clear(&error), "{what}: {error}");
+            (Vec::new(), vec![error])
+        }
+        Ok(contents) => (contents.into_keys().collect(), Vec::new()),
+    }
+}
+
+#[test]
+fn foreign_files() {
+    let text = b"Ceci n'est pas une base.\n".repeat(9000);
+    let mut sqlite = b"SQLite format 3\0".to_vec();
+    sqlite.resize(200_000, 7);
+    for (what, bytes) in [
+        ("empty", Vec::new()),
+        ("one byte", vec![b'K']),
+        ("text", text),
+        ("SQLite", sqlite),
+        ("zeros", vec![0; 200_000]),
+        ("a log", log(&SAMPLES.crashed).1.to_vec()),
+    ] {
+        for alone in [true, false] {
+            let mut image = if alone { Image::default() } else { SAMPLES.crashed.clone() };
+            *image.data() = bytes.clone();
+            match contents(&image) {
+                Err(Error::Foreign { path, .. }) => assert!(path.ends_with("data"), "{what}"),
+                other => panic!("{what}: {other:?}"),
+            }
+        }
+    }
+    let mut image = SAMPLES.crashed.clone();
+    for at in fields::SLOTS {
+        image.data()[at + 8] = 2;
+    }
+    fields::reseal(&mut image);
+    assert!(matches!(contents(&image), Err(Error::Version { found: 2, .. })));
+    let mut image = SAMPLES.crashed.clone();
+    let name = log(&image).0.to_string();
+    image.files.get_mut(&name).unwrap()[8] = 2;
+    fields::reseal(&mut image);
+    assert!(matches!(contents(&image), Err(Error::Version { found: 2, .. })));
+}
+
+#[test]
+fn missing_files() {
+    let mut image = SAMPLES.crashed.clone();
+    image.files.retain(|name, _| name == "data");
+    assert!(matches!(contents(&image), Err(Error::Damaged { what: "log", .. })));
+
+    // A log without its data file is not the beginning of a new database.
+    let mut image = SAMPLES.crashed.clone();
+    image.files.remove("data");
+    let device = image.device();
+    let open = || keyaki_store::Store::open(device.device(), std::path::Path::new(image::DIR), sample::options());
+    assert!(matches!(open(), Err(Error::Damaged { what: "database", .. })));
+    assert_eq!(Image::take(&device), image);
+}
+
+/// What may happen to a block. `others`: blocks of the same file.
+fn overwrite(block: &mut [u8], random: &mut Random, others: &[u8]) -> String {
+    match random.below(5) {
+        0 => block.fill(0),
+        1 => block.fill(0xff),
+        2 => block.iter_mut().for_each(|byte| *byte = random.next() as u8),
+        _ => {
+            let from = random.below(others.len() / BLOCK) * BLOCK;
+            block.copy_from_slice(&others[from..from + BLOCK]);
+            return format!("copy of the block at {from}");
+        }
+    }
+    format!("{:02x} {:02x} …", block[0], block[1])
+}
+
+/// The blocks of a file that are not zeros.
+fn used_blocks(bytes: &[u8]) -> Vec<usize> {
+    let used = |at: &usize| bytes[*at..].iter().take(BLOCK).any(|&byte| byte != 0);
+    (0..bytes.len() / BLOCK).map(|block| block * BLOCK).filter(used).collect()
+}
+
+#[test]
+fn overwritten_blocks() {
+    let noticed = std::cell::Cell::new(0);
+    let images = [&SAMPLES.crashed, &SAMPLES.closed];
+    let noticed = std::panic::AssertUnwindSafe(&noticed);
+    with_seeds(150, |seed| {
+        let noticed = &noticed;
+        let (mut random, image) = (Random(seed), images[seed as usize % 2]);
+        let sound = &image.files["data"];
+        let at = *used_blocks(sound).get(seed as usize / 2).unwrap_or(&0);
+        let mut damaged = image.clone();
+        let how = overwrite(&mut damaged.data()[at..at + BLOCK], &mut random, sound);
+        let (trees, errors) = check(&damaged, &format!("block at {at} of data: {how}"));
+        let changed = damaged != *image;
+        let in_superblock = at < 65_536;
+        assert!(!in_superblock || trees.len() == SAMPLES.model.len(), "one slot of the superblock is enough");
+        noticed.set(noticed.get() + usize::from(changed && !errors.is_empty()));
+    });
+    assert!(noticed.get() > 30, "only {} of the runs met the damage", noticed.get());
+}
+
+/// The newest group has no witness while the database is not closed, and may be taken for a torn write. Everything else is
+/// noticed.
+#[test]
+fn damaged_logs() {
+    let (name, sound) = log(&SAMPLES.crashed);
+    let blocks = used_blocks(sound);
+    let newest = *blocks.last().unwrap();
+    with_seeds(120, |seed| {
+        let mut random = Random(seed);
+        let at = blocks[seed as usize % (blocks.len() - 1)];
+        let mut damaged = SAMPLES.crashed.clone();
+        let bytes = damaged.files.get_mut(name).unwrap();
+        let how = if random.below(2) == 0 {
+            overwrite(&mut bytes[at..at + BLOCK], &mut random, sound)
+        } else {
+            let bit = random.below(72 * 8);
+            bytes[at + bit / 8] ^= 1 << (bit % 8);
+            format!("bit {bit}")
+        };
+        check(&damaged, &format!("block at {at} of {name}: {how}"));
+    });
+    let mut torn = SAMPLES.crashed.clone();
+    torn.files.get_mut(name).unwrap()[newest] ^= 1;
+    assert!(contents(&torn).is_ok());
+    let mut renamed = SAMPLES.crashed.clone();
+    let bytes = renamed.files.remove(name).unwrap();
+    let number = u64::from_str_radix(&name[4..], 16).unwrap();
+    renamed.files.insert(format!("log-{:016x}", number + 1), bytes.clone());
+    assert!(matches!(contents(&renamed), Err(Error::Damaged { what: "log", .. })));
+    renamed.files.insert(name.into(), bytes.clone());
+    // A segment that was made from another one is not its continuation.
+    check(&renamed, "a segment twice");
+    let mut other = SAMPLES.crashed.clone();
+    other.files.insert(name.into(), sample::samples().crashed.files[name].clone());
+    // The log of the same steps in another database: a log of its own, and complete.
+    check(&other, "another database's log");
+}
+
+#[test]
+fn flipped_bits() {
+    with_seeds(200, |seed| {
+        let (mut random, image) = (Random(seed), [&SAMPLES.crashed, &SAMPLES.closed][seed as usize % 2]);
+        let mut damaged = image.clone();
+        let blocks = used_blocks(&image.files["data"]);
+        let mut flipped = Vec::new();
+        for _ in 0..1 + random.below(3) {
+            let block = blocks[random.below(blocks.len())];
+            let range = if random.below(2) == 0 { 100 } else { BLOCK };
+            let at = block + random.below(range);
+            damaged.data()[at] ^= 1 << random.below(8);
+            flipped.push(at);
+        }
+        check(&damaged, &format!("bits flipped at {flipped:?} of data"));
+    });
+}
+
+#[test]
+fn a_damaged_tree_leaves_the_others() {
+    let metadata = fields::metadata(&SAMPLES.closed.files["data"]);
+    for extent in &metadata.extents {
+        let mut damaged = SAMPLES.closed.clone();
+        damaged.data()[extent.offset..extent.offset + extent.len].fill(0x55);
+        let (trees, errors) = check(&damaged, &format!("{extent:?}"));
+        let others: Vec<u32> = SAMPLES.model.keys().copied().filter(|&tree| tree != extent.tree).collect();
+        assert_eq!(trees, others);
+        let place = format!("data: damaged page at offset {}", extent.offset + extent.len - extent.index_len);
+        assert!(errors.iter().all(|error| error.to_string().contains(&place)), "{errors:?}");
+    }
+}
+
+/// A page as it was at another time, sound in itself: what a lost write leaves behind.
+#[test]
+fn lost_writes() {
+    let metadata = fields::metadata(&SAMPLES.closed.files["data"]);
+    for extent in &metadata.extents {
+        let pages = fields::pages(&SAMPLES.closed.files["data"], extent);
+        for &(at, len) in &pages {
+            let mut stale = SAMPLES.closed.clone();
+            let page = &mut stale.data()[at..at + len];
+            // Unused bytes at the end, so that nothing but the checksum differs.
+            page[len - 1] ^= 0x80;
+            let checksum = crc32c::crc32c(&page[8..]);
+            page[4..8].copy_from_slice(&checksum.to_le_bytes());
+            let (trees, _) = check(&stale, &format!("stale page at {at}"));
+            assert!(!trees.contains(&extent.tree), "a stale page at {at} was read");
+        }
+    }
+}
+
+/// All fields of an image: what an enemy may change, and make the checksums right.
+fn all_fields(image: &Image) -> Vec<Field> {
+    let data = &image.files["data"];
+    let metadata = fields::metadata(data);
+    let mut all = fields::superblock_fields();
+    for extent in &metadata.extents {
+        for (at, _) in fields::pages(data, extent) {
+            all.extend(fields::page_fields(data, at, extent.tree));
+        }
+    }
+    all.extend(metadata.fields);
+    for (name, bytes) in image.files.iter().filter(|(name, _)| name.starts_with("log-")) {
+        all.extend(fields::log_fields(name, bytes));
+    }
+    all
+}
+
+fn other_value(old: u64, width: usize, random: &mut Random) -> u64 {
+    match random.below(9) {
+        0 => 0,
+        1 => u64::MAX,
+        2 => old.wrapping_add(1),
+        3 => old.wrapping_sub(1),
+        4 => old ^ 1 << random.below(width * 8),
+        5 => 1 << random.below(width * 8),
+        6 => (old ^ 4096).wrapping_add(4096 * random.below(20) as u64),
+        7 => random.next() % 256,
+        _ => random.next(),
+    }
+}
+
+/// Every field, with checksums made right: there is no telling what is right then, but what is not read as a database is a
+/// clear error, trees whose pages were not touched stay as they are, and nothing panics or goes on for ever.
+#[test]
+fn hostile_fields() {
+    let images = [&SAMPLES.crashed, &SAMPLES.closed];
+    let fields = images.map(all_fields);
+    let expected = expected();
+    let count = fields[0].len().max(fields[1].len()) as u64;
+    println!("{} and {} fields", fields[0].len(), fields[1].len());
+    with_seeds(1500, |seed| {
+        let mut random = Random(seed);
+        let of = seed as usize % 2;
+        // Each field once, if there are seeds enough; in no order.
+        let field = &fields[of][(seed / 2 * 7919 % count) as usize % fields[of].len()];
+        let mut hostile = images[of].clone();
+        let bytes = hostile.files.get_mut(&field.file).unwrap();
+        let Some(old) = fields::number(bytes, field.at, field.width) else { return };
+        let value = other_value(old, field.width, &mut random);
+        fields::set_number(bytes, field.at, field.width, value);
+        fields::reseal(&mut hostile);
+        let what = format!("{field:?}: {value} instead of {old}");
+        let contents = match contents(&hostile) {
+            Err(error) => return assert!(is_clear(&error), "{what}: {error}"),
+            Ok(contents) => contents,
+        };
+        for (tree, rows) in contents {
+            match rows {
+                Err(Error::NoTree(_) | Error::UnknownUpsert(_)) => {}
+                Err(error) => assert!(is_clear(&error), "{what}: {tree}: {error}"),
+                Ok(rows) if field.tree.is_some_and(|own| own != tree) => {
+                    assert!(rows == expected[&tree], "{what}: tree {tree} is another");
+                }
+                Ok(_) => {}
+            }
+        }
+    });
+}
