@@ -195,7 +195,7 @@ pub fn pages(data: &[u8], extent: &ExtentPlace) -> Vec<(usize, usize)> {
     let mut at = extent.offset;
     while at < index && data.get(at..at + 4) == Some(b"KYPG") {
         let len = number(data, at + 20, 4).unwrap_or(0) as usize;
-        if len < BLOCK || at.checked_add(len).is_none_or(|end| end > index) {
+        if len < BLOCK || at.checked_add(len).is_none_or(|end| end > index.min(data.len())) {
             break;
         }
         pages.push((at, len));

@@ -8,7 +8,7 @@
 //! heap        varint length, (flag 2) varint stored length, bytes: entries without the prefix, one after another
 //! ```
 //!
-//! Accessors clamp codes and ends, so that opening a page need not look at each. Text is checked to be UTF-8 before any
+//! Accessors clamp codes, so that opening a page need not look at each; ends are looked at. Text is checked to be UTF-8 before any
 //! of it is given out: prefix and raw heaps at opening, compressed ones when they are first needed. A compressed heap that
 //! is damaged although the page's checksum is right counts as empty; [`BytesColumn::decompress`] tells.
 
@@ -97,6 +97,9 @@ impl BytesColumn {
         let heap_len = u32::try_from(heap_len).ok()?;
         let (prefix, prefix_len, heap) = (prefix as u32, prefix_len as u32, heap as u32);
         let column = BytesColumn { prefix, prefix_len, codes, ends, heap, heap_len, compressed };
+        if !column.ends_ascend(reader.bytes, entries) {
+            return None;
+        }
         if text {
             let raw = column.compressed.is_none();
             std::str::from_utf8(column.prefix(reader.bytes)).ok()?;
@@ -105,6 +108,19 @@ impl BytesColumn {
             }
         }
         Some(column)
+    }
+
+    /// Whether each entry begins where the one before ends, and the last one ends within the heap. (Otherwise those who
+    /// look at one value and those who go through all would not see the same.)
+    fn ends_ascend(&self, bytes: &[u8], entries: usize) -> bool {
+        let (mut ascend, mut last) = (true, 0);
+        self.ends.blocks(bytes, 0..entries, |ends| {
+            for &end in ends {
+                ascend &= last <= end;
+                last = end;
+            }
+        });
+        ascend && last <= i64::from(self.heap_len)
     }
 
     /// Bytes that the column takes in memory beside the page, once it was touched.

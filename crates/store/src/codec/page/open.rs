@@ -1,8 +1,8 @@
 //! Opening a page: everything that later accesses rely on is checked here, once.
 //!
-//! Checked: magic, checksum (also against the reference), address, tree, length, format; that every column's parts lie within the column, and have
-//! lengths and widths that make sense; that text is UTF-8. Codes and ends of texts are not looked at one by one: accessors
-//! clamp them.
+//! Checked: magic, checksum (also against the reference), address, tree, length, format; that every column's parts lie
+//! within the column, and have lengths and widths that make sense; that text is UTF-8, and the ends of values ascend. Codes
+//! are not looked at one by one: accessors clamp them.
 
 use std::path::Path;
 use std::sync::Arc;
