@@ -1,0 +1,231 @@
+//! Many threads on one store: writers with keys of their own, readers of snapshots, checkpoints, loads, trees that come and
+//! go. Each commit writes the same number into all of a writer's keys, so that every snapshot tells whether it is whole.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arrow_array::cast::AsArray;
+use common::{Random, key_value_rows};
+use keyaki_device::Device;
+use keyaki_device::simulated::{Simulated, SimulatedOptions};
+use keyaki_store::{
+    Direction, Durability, Error, KeyRange, KeyValue, KeyValueBatch, Options, Schema, Store, UpsertFunctions,
+    WriteBatch, block_on,
+};
+
+const TREES: [u32; 2] = [1, 2];
+const WRITERS: u64 = 3;
+const KEYS: u64 = 40;
+const ROUNDS: u64 = 150;
+const ADD: u32 = 1;
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+fn options(durability: Durability) -> Options {
+    let add = |old: Option<&[u8]>, operand: &[u8]| {
+        Ok(Some((number(old.unwrap_or_default()) + number(operand)).to_le_bytes().to_vec()))
+    };
+    Options {
+        durability,
+        buffer_bytes: 40_000,
+        checkpoint_log_bytes: 200_000,
+        cache_bytes: 100_000,
+        page_bytes: 4096,
+        leaf_bytes: 8192,
+        fan_out: 3,
+        node_buffer_bytes: 10_000,
+        runs_per_node: 3,
+        upserts: Arc::new(UpsertFunctions::default().with(ADD, add)),
+        ..Options::default()
+    }
+}
+
+fn open(device: &Arc<dyn Device>, durability: Durability) -> (Store, Vec<KeyValue>) {
+    let store = Store::open(device.clone(), Path::new("/db"), options(durability)).unwrap();
+    let maps = TREES.iter().map(|&tree| KeyValue::open(&store, tree).unwrap()).collect();
+    (store, maps)
+}
+
+fn key(writer: u64, i: u64) -> Vec<u8> {
+    // Keys of the writers interleave.
+    format!("{i:04}-{writer}").into_bytes()
+}
+
+/// The number that all keys of a writer have in a snapshot, in all trees.
+fn check(store: &Store, latest: bool, random: &mut Random) -> [u64; WRITERS as usize] {
+    let snapshot = if latest { store.latest() } else { store.snapshot() };
+    let mut numbers: [Option<u64>; WRITERS as usize] = [None; WRITERS as usize];
+    for tree in TREES {
+        let view = snapshot.tree(tree).unwrap();
+        let pages = store.blocking();
+        let direction = [Direction::Ascending, Direction::Descending][random.below(2) as usize];
+        let mut cursor = view.cursor(&pages, KeyRange::all(), direction);
+        let mut rows = [0; WRITERS as usize];
+        while let Some(chunk) = block_on(cursor.next()).unwrap() {
+            let columns = chunk.to_arrays(&[0, 1]).unwrap();
+            let (keys, values) = (columns[0].as_binary_view(), columns[1].as_binary_view());
+            for row in 0..chunk.rows() {
+                let writer = usize::from(keys.value(row)[5] - b'0');
+                let number = number(values.value(row));
+                let expected = numbers[writer].get_or_insert(number);
+                assert_eq!(*expected, number, "half of a commit of writer {writer} in tree {tree}");
+                rows[writer] += 1;
+            }
+        }
+        for (writer, number) in numbers.iter().enumerate() {
+            let expected = if number.is_some_and(|number| number > 0) { KEYS } else { 0 };
+            assert_eq!(rows[writer], expected, "rows of writer {writer} in tree {tree}");
+        }
+    }
+    numbers.map(|number| number.unwrap_or(0))
+}
+
+fn write(maps: &[KeyValue], writer: u64, acknowledged: &AtomicU64, random: &mut Random) {
+    for round in 1..=ROUNDS {
+        let upserts = round > 1 && random.below(3) == 0;
+        let mut batch = KeyValueBatch::default();
+        for map in maps {
+            for i in 0..KEYS {
+                match upserts {
+                    true => batch.upsert(map, &key(writer, i), ADD, &1_u64.to_le_bytes()),
+                    false => {
+                        let mut value = round.to_le_bytes().to_vec();
+                        value.resize(8 + random.below(60) as usize, 7);
+                        batch.insert(map, &key(writer, i), &value);
+                    }
+                }
+            }
+        }
+        maps[0].commit(batch).unwrap();
+        acknowledged.store(round, Ordering::SeqCst);
+    }
+}
+
+/// Trees that are created, written to, dropped and created again under the same id, while others flush.
+fn come_and_go(store: &Store, done: &AtomicBool, random: &mut Random) {
+    let mut generation = 0_u64;
+    while !done.load(Ordering::SeqCst) {
+        generation += 1;
+        let value = generation.to_le_bytes();
+        let mut batch = WriteBatch::new();
+        batch.create_tree(9, &Schema::key_value());
+        store.commit(batch).unwrap();
+        let map = KeyValue::open(store, 9).unwrap();
+        for i in 0..random.below(40) {
+            map.insert(&i.to_be_bytes(), &value).unwrap();
+        }
+        if random.below(2) == 0 {
+            let mut writer = store.bulk_writer(9, &Schema::key_value());
+            let keys: Vec<_> = (0..random.below(300)).map(u64::to_be_bytes).collect();
+            writer.push(&key_value_rows(keys.iter().map(|key| (&key[..], &value[..])))).unwrap();
+            store.install(WriteBatch::new(), vec![(9, writer.finish().unwrap())]).unwrap();
+        }
+        for row in map.range(.., Direction::Ascending).unwrap() {
+            assert_eq!(row.unwrap().1, value, "a row of a tree dropped before");
+        }
+        let mut batch = WriteBatch::new();
+        batch.drop_tree(9);
+        store.commit(batch).unwrap();
+    }
+}
+
+fn run(durability: Durability) {
+    let device: Arc<dyn Device> = Arc::new(Simulated::new(SimulatedOptions::default()));
+    let (store, maps) = open(&device, durability);
+    let acknowledged: [AtomicU64; WRITERS as usize] = Default::default();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (store, maps, acknowledged, done) = (&store, &maps, &acknowledged, &done);
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| scope.spawn(move || write(maps, writer, &acknowledged[writer as usize], &mut Random(writer))))
+            .collect();
+        for reader in 0..2 {
+            scope.spawn(move || {
+                let mut random = Random(reader + 100);
+                let mut before = [0; WRITERS as usize];
+                while !done.load(Ordering::SeqCst) {
+                    let promised: Vec<u64> = acknowledged.iter().map(|number| number.load(Ordering::SeqCst)).collect();
+                    let seen = check(store, reader == 1 && random.below(2) == 0, &mut random);
+                    assert!(
+                        seen.iter().zip(&promised).all(|(seen, promised)| seen >= promised),
+                        "{seen:?} {promised:?}"
+                    );
+                    // Only the reader of acknowledged commits never sees time run backwards.
+                    assert!(reader == 1 || seen.iter().zip(&before).all(|(seen, before)| seen >= before));
+                    before = seen;
+                }
+            });
+        }
+        scope.spawn(move || {
+            let mut random = Random(200);
+            while !done.load(Ordering::SeqCst) {
+                match random.below(4) {
+                    0 => store.drop_caches(),
+                    1 => store.install(WriteBatch::new(), Vec::new()).unwrap(),
+                    _ => store.checkpoint().unwrap(),
+                }
+            }
+        });
+        scope.spawn(move || come_and_go(store, done, &mut Random(300)));
+        // If a thread panics, the others shall end too.
+        let results: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        done.store(true, Ordering::SeqCst);
+        assert!(results.iter().all(Result::is_ok), "a writer failed");
+    });
+    assert_eq!(check(&store, false, &mut Random(1)), [ROUNDS; WRITERS as usize]);
+    drop((maps, store));
+    let (store, maps) = open(&device, durability);
+    assert_eq!(check(&store, false, &mut Random(2)), [ROUNDS; WRITERS as usize]);
+    assert!(matches!(store.snapshot().tree(9), Err(Error::NoTree(9))));
+    drop(maps);
+}
+
+#[test]
+fn snapshots_are_whole_under_full_durability() {
+    run(Durability::Full);
+}
+
+#[test]
+fn snapshots_are_whole_under_normal_durability() {
+    run(Durability::Normal);
+}
+
+/// The durability changes all the time; nothing that was seen vanishes.
+#[test]
+fn durability_changes_under_writers() {
+    let device: Arc<dyn Device> = Arc::new(Simulated::new(SimulatedOptions::default()));
+    let (store, maps) = open(&device, Durability::Normal);
+    let acknowledged = AtomicU64::new(0);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (store, maps, acknowledged, done) = (&store, &maps, &acknowledged, &done);
+        scope.spawn(move || {
+            let mut random = Random(1);
+            while !done.load(Ordering::SeqCst) {
+                let durabilities = [Durability::Full, Durability::Normal, Durability::Off];
+                store.set_durability(durabilities[random.below(3) as usize]);
+            }
+        });
+        scope.spawn(move || {
+            let mut before = 0;
+            while !done.load(Ordering::SeqCst) {
+                let promised = acknowledged.load(Ordering::SeqCst);
+                let snapshot = store.snapshot();
+                assert!(snapshot.sequence() >= before, "a snapshot older than the one before");
+                before = snapshot.sequence();
+                assert!(check(store, false, &mut Random(3))[0] >= promised);
+            }
+        });
+        let writer = scope.spawn(move || write(maps, 0, acknowledged, &mut Random(2)));
+        let result = writer.join();
+        done.store(true, Ordering::SeqCst);
+        assert!(result.is_ok());
+    });
+    store.set_durability(Durability::Full);
+    assert_eq!(store.snapshot().sequence(), store.latest().sequence());
+}

@@ -1,0 +1,98 @@
+//! What scans, flushes and merges hold in memory, counted by the allocator: little, however much there is to merge.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::Random;
+use keyaki_device::simulated::{Simulated, SimulatedOptions};
+use keyaki_store::{Direction, Durability, KeyRange, KeyValue, KeyValueBatch, Options, Store, block_on};
+
+static HELD: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+struct Counting;
+
+// SAFETY: every call is passed on to the system's allocator, unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        PEAK.fetch_max(held, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Bytes held at most during `work`, beyond what was held before.
+fn peak_of<T>(work: impl FnOnce() -> T) -> (usize, T) {
+    let before = HELD.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    let result = work();
+    (PEAK.load(Ordering::Relaxed) - before, result)
+}
+
+fn count(store: &Store, direction: Direction) -> usize {
+    let view = store.snapshot().tree(1).unwrap();
+    let pages = store.blocking();
+    let mut cursor = view.cursor(&pages, KeyRange::all(), direction);
+    let mut rows = 0;
+    while let Some(chunk) = block_on(cursor.next()).unwrap() {
+        rows += chunk.rows();
+    }
+    rows
+}
+
+/// One test, so that nothing else allocates.
+#[test]
+fn merging_takes_little_memory() {
+    let options = Options {
+        durability: Durability::Off,
+        buffer_bytes: 1 << 30,
+        checkpoint_log_bytes: 1 << 40,
+        cache_bytes: 1 << 20,
+        node_buffer_bytes: 24 << 20,
+        runs_per_node: 3,
+        ..Options::default()
+    };
+    let simulated = Simulated::new(SimulatedOptions::default());
+    let store = Store::open(simulated.device(), Path::new("/db"), options).unwrap();
+    let map = KeyValue::open(&store, 1).unwrap();
+    let mut random = Random(1);
+    let mut rows = 0;
+    for round in 0..6_u64 {
+        for _ in 0..80 {
+            let mut batch = KeyValueBatch::default();
+            for _ in 0..500 {
+                let mut value = [0; 200];
+                value.iter_mut().for_each(|byte| *byte = random.below(256) as u8);
+                let key = [&random.below(1 << 40).to_be_bytes()[..], &round.to_be_bytes()].concat();
+                batch.insert(&map, &key, &value);
+                rows += 1;
+            }
+            map.commit(batch).unwrap();
+        }
+        // Everything is in buffers, or in runs above a leaf or two: 40,000 messages of 216 bytes each round.
+        for direction in [Direction::Ascending, Direction::Descending] {
+            let (peak, found) = peak_of(|| count(&store, direction));
+            assert_eq!(found, rows);
+            assert!(peak < 4 << 20, "round {round}: {peak} bytes held by a scan, {direction:?}");
+        }
+        // The simulated device keeps what is written in memory too.
+        let used = simulated.used_bytes();
+        let (peak, ()) = peak_of(|| store.checkpoint().unwrap());
+        let written = (simulated.used_bytes() - used) as usize;
+        println!("round {round}: {peak} bytes held by a checkpoint; {written} bytes were added to the device");
+        assert!(peak < (24 << 20) + written, "round {round}: {peak} bytes held by a checkpoint");
+    }
+}
