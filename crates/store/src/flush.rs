@@ -2,8 +2,11 @@
 //!
 //! Handing down is by reference: a child gets the parts of its parent's runs that lie in its key range; nothing is
 //! rewritten. Messages are rewritten only when a node holds too many runs (they are merged into one) or when they reach a
-//! leaf (leaf and messages become new leaves). When a node's pending bytes exceed its budget, the child with the most of
-//! them gets its share.
+//! leaf (leaf and messages become new leaves). When a node's pending bytes exceed its budget, or its messages half of the
+//! rows below (deletes take few bytes), the child with the most of them gets its share.
+//!
+//! Loaded extents become leaves as they are where they lie between leaves and no message waits above. A leaf that has
+//! become small is joined with a neighbour, and so are inner nodes with few children.
 //!
 //! All of it streams: what is held at a time is a page of each run that is merged, the pages of one extent, and a batch of
 //! rows between them ([`BATCH_BYTES`], or one larger row).
@@ -107,23 +110,49 @@ impl Flusher<'_> {
             Node::Leaf(extent) => self.rebuild_leaf(extent.as_ref(), self.merge_of(buffer), buffer.message_bytes())?,
             Node::Inner(child) => self.divide(self.rebuild_path(child, &slots[1..], buffer)?)?,
         };
-        replace_child(&mut inner, slot, replacement);
+        self.replace(&mut inner, slot, replacement)?;
         Ok(inner)
     }
 
     /// Adds bulk-loaded extents, newer than everything in the tree.
     pub fn add_loaded(&self, root: &Inner, extents: Vec<Arc<Extent>>) -> Result<Inner> {
-        if extents.is_empty() {
-            return Ok(root.clone());
+        let mut rest = Vec::new();
+        let mut root = self.grow(self.fill_gaps(root, extents, &mut rest)?)?;
+        if rest.is_empty() {
+            return Ok(root);
         }
-        if root.is_empty() {
-            let children =
-                extents.into_iter().map(|extent| (extent.meta.first.clone(), Arc::new(Node::Leaf(Some(extent)))));
-            return self.grow(inner_of(children.collect(), Vec::new()));
-        }
-        let mut root = root.clone();
-        root.runs.insert(0, Run { parts: extents.into_iter().map(Part::whole).collect() });
+        rest.sort_unstable_by(|a, b| a.meta.first.cmp(&b.meta.first));
+        root.runs.insert(0, Run { parts: rest.into_iter().map(Part::whole).collect() });
         self.settle_root(root)
+    }
+
+    /// The node with those of the extents (ascending) as leaves that lie between its leaves and have no message of the
+    /// path above their keys, which would seem newer. The others go to `rest`.
+    fn fill_gaps(&self, node: &Inner, extents: Vec<Arc<Extent>>, rest: &mut Vec<Arc<Extent>>) -> Result<Inner> {
+        let mut fitting: Vec<(usize, Vec<Arc<Extent>>)> = Vec::new();
+        for extent in extents {
+            let (first, last) = (&extent.meta.first, &extent.meta.last);
+            let slot = node.child_of(first);
+            let pending =
+                |run: &Run| run.overlapping(Some(first), None).next().is_some_and(|part| *part.first() <= **last);
+            if slot != node.child_of(last) || node.runs.iter().any(pending) {
+                rest.push(extent);
+            } else if let Some((_, same)) = fitting.last_mut().filter(|(other, _)| *other == slot) {
+                same.push(extent);
+            } else {
+                fitting.push((slot, vec![extent]));
+            }
+        }
+        let mut node = node.clone();
+        // The last one first: so the slots before stay what they are.
+        for (slot, extents) in fitting.into_iter().rev() {
+            let replacement = match &*node.children[slot] {
+                Node::Leaf(leaf) => between(leaf.as_ref(), extents, rest),
+                Node::Inner(child) => self.divide(self.fill_gaps(child, extents, rest)?)?,
+            };
+            replace_child(&mut node, slot, replacement);
+        }
+        Ok(node)
     }
 
     /// Brings every node within its budget.
@@ -134,7 +163,8 @@ impl Flusher<'_> {
 
     fn settle(&self, mut node: Inner) -> Result<Inner> {
         loop {
-            if node.pending_bytes() <= self.options.node_buffer_bytes as u64 {
+            let few = node.pending_rows() <= node.rows() / 2;
+            if few && node.pending_bytes() <= self.options.node_buffer_bytes as u64 {
                 if node.runs.len() > self.options.runs_per_node {
                     self.merge_runs(&mut node)?;
                 }
@@ -154,8 +184,51 @@ impl Flusher<'_> {
                 }
             };
             node.runs = rest;
-            replace_child(&mut node, slot, replacement);
+            self.replace(&mut node, slot, replacement)?;
         }
+    }
+
+    /// Puts `replacement` in the place of child `slot`, and joins it with a neighbour if it is small.
+    fn replace(&self, node: &mut Inner, slot: usize, replacement: Vec<(Key, Arc<Node>)>) -> Result<()> {
+        let single = replacement.len() == 1;
+        replace_child(node, slot, replacement);
+        if !single {
+            return Ok(());
+        }
+        for left in [Some(slot), slot.checked_sub(1)].into_iter().flatten() {
+            if left + 1 == node.children.len() {
+                continue;
+            }
+            let joined = match (&*node.children[left], &*node.children[left + 1]) {
+                (Node::Leaf(Some(a)), Node::Leaf(Some(b))) if self.should_join(a, b) => self.join_leaves(a, b)?,
+                (Node::Inner(a), Node::Inner(b)) if a.children.len() + b.children.len() <= self.options.fan_out => {
+                    vec![(Key::default(), Arc::new(Node::Inner(join_inner(a, &node.pivots[left], b))))]
+                }
+                _ => continue,
+            };
+            node.children.remove(left + 1);
+            node.pivots.remove(left);
+            replace_child(node, left, joined);
+            break;
+        }
+        Ok(())
+    }
+
+    /// One of them is small, and together they are not so large that they will soon be split again.
+    fn should_join(&self, a: &Extent, b: &Extent) -> bool {
+        let data_bytes = |extent: &Extent| extent.meta.len - u64::from(extent.meta.index_len);
+        let (a, b, full) = (data_bytes(a), data_bytes(b), self.options.leaf_bytes as u64);
+        a.min(b) <= full / 4 && a + b <= full / 4 * 3
+    }
+
+    fn join_leaves(&self, left: &Arc<Extent>, right: &Arc<Extent>) -> Result<Vec<(Key, Arc<Node>)>> {
+        let mut writer = self.writer(self.options.leaf_bytes);
+        let mut rows = Rows::new(self.codecs);
+        for leaf in [left, right] {
+            self.copy_leaf(Some(leaf), Merge::new(Direction::Ascending, Priority::Scan), &mut rows, &mut writer)?;
+        }
+        rows.write(&mut writer)?;
+        Ok(leaves_of(writer.finish()?))
     }
 
     /// The child with the most pending bytes, and its share of each run.
@@ -260,7 +333,20 @@ impl Flusher<'_> {
         let total = old_bytes + message_bytes / 2;
         let target = total / total.div_ceil(self.options.leaf_bytes).max(1);
         let mut writer = self.writer(target.max(self.options.page_bytes));
+        let mut rows = Rows::new(self.codecs);
+        self.copy_leaf(extent, messages, &mut rows, &mut writer)?;
+        rows.write(&mut writer)?;
+        Ok(leaves_of(writer.finish()?))
+    }
 
+    /// Adds the rows of a leaf, with messages applied, to `rows`, which are written when they are many.
+    fn copy_leaf(
+        &self,
+        extent: Option<&Arc<Extent>>,
+        messages: Merge,
+        rows: &mut Rows<'_>,
+        writer: &mut ExtentWriter,
+    ) -> Result<()> {
         // The leaf as a tree of its own, with the changes as its only messages.
         let root = Inner::new(Vec::new(), vec![Arc::new(Node::Leaf(extent.cloned()))], Vec::new());
         let version = Arc::new(Version::new(self.codecs.clone(), Arc::new(root)));
@@ -274,23 +360,23 @@ impl Flusher<'_> {
             None => None,
         };
         let mut cursor = Cursor::over_leaf(view, &pages, index, messages);
-        let mut rows = Rows::new(self.codecs);
         while let Some(chunk) = block_on(cursor.next())? {
             rows.push_chunk(&chunk)?;
             if rows.is_full() {
-                rows.write(&mut writer)?;
+                rows.write(writer)?;
             }
         }
-        rows.write(&mut writer)?;
-        let leaves = writer.finish()?;
-        Ok(leaves.into_iter().map(|leaf| (leaf.meta.first.clone(), Arc::new(Node::Leaf(Some(leaf))))).collect())
+        Ok(())
     }
 
-    /// Splits a node with too many children; each part with its lowest key.
+    /// Splits a node with too many children; each part with its lowest key. Nothing is left of an empty one.
     fn divide(&self, node: Inner) -> Result<Vec<(Key, Arc<Node>)>> {
         let most = self.options.fan_out.max(2);
         let count = node.children.len();
-        let low: Key = Key::from([].as_slice());
+        let low = Key::default();
+        if node.is_empty() {
+            return Ok(Vec::new());
+        }
         if count <= 2 * most {
             return Ok(vec![(low, Arc::new(Node::Inner(node)))]);
         }
@@ -306,8 +392,17 @@ impl Flusher<'_> {
         Ok(divided)
     }
 
-    /// Adds levels above a root with too many children.
+    /// Adds levels above a root with too many children, takes away those with a single one.
     fn grow(&self, mut root: Inner) -> Result<Inner> {
+        if root.is_empty() {
+            return Ok(Inner::empty());
+        }
+        while let [only] = root.children.as_slice()
+            && let Node::Inner(child) = &**only
+        {
+            let runs = root.runs.iter().chain(&child.runs).cloned().collect();
+            root = Inner::new(child.pivots.clone(), child.children.clone(), runs);
+        }
         loop {
             let divided = self.divide(root)?;
             if let [(_, only)] = divided.as_slice()
@@ -324,6 +419,34 @@ impl Flusher<'_> {
 fn inner_of(children: Vec<(Key, Arc<Node>)>, runs: Vec<Run>) -> Inner {
     let pivots = children.iter().skip(1).map(|(low, _)| low.clone()).collect();
     Inner::new(pivots, children.into_iter().map(|(_, child)| child).collect(), runs)
+}
+
+fn leaves_of(extents: Vec<Arc<Extent>>) -> Vec<(Key, Arc<Node>)> {
+    extents.into_iter().map(|extent| (extent.meta.first.clone(), Arc::new(Node::Leaf(Some(extent))))).collect()
+}
+
+/// The leaf and those of the extents (ascending) that lie before or behind it; the others go to `rest`.
+fn between(
+    leaf: Option<&Arc<Extent>>,
+    mut extents: Vec<Arc<Extent>>,
+    rest: &mut Vec<Arc<Extent>>,
+) -> Vec<(Key, Arc<Node>)> {
+    if let Some(leaf) = leaf {
+        let outside =
+            |extent: &mut Arc<Extent>| extent.meta.last < leaf.meta.first || extent.meta.first > leaf.meta.last;
+        rest.extend(extents.extract_if(.., |extent| !outside(extent)));
+        let at = extents.partition_point(|extent| extent.meta.first < leaf.meta.first);
+        extents.insert(at, leaf.clone());
+    }
+    leaves_of(extents)
+}
+
+/// Two neighbours as one node; `pivot` lies between them. Their runs have no keys in common, so that their order does not
+/// matter.
+fn join_inner(left: &Inner, pivot: &Key, right: &Inner) -> Inner {
+    let pivots = left.pivots.iter().chain([pivot]).chain(&right.pivots).cloned().collect();
+    let children = left.children.iter().chain(&right.children).cloned().collect();
+    Inner::new(pivots, children, left.runs.iter().chain(&right.runs).cloned().collect())
 }
 
 /// Puts `replacement` (nodes with their lowest keys) in the place of child `slot`; the first takes over its lower bound.

@@ -155,6 +155,16 @@ impl Inner {
         self.runs.iter().flat_map(|run| &run.parts).map(|part| part.bytes).sum()
     }
 
+    /// Estimated messages in this node.
+    pub fn pending_rows(&self) -> u64 {
+        self.runs.iter().flat_map(|run| &run.parts).map(|part| part.rows).sum()
+    }
+
+    /// Rows in the leaves below.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
     /// Calls `visit` for every extent below (each reference once).
     pub fn visit_extents(&self, visit: &mut impl FnMut(&Arc<Extent>)) {
         for part in self.runs.iter().flat_map(|run| &run.parts) {

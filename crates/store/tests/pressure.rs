@@ -9,8 +9,8 @@ use std::sync::Arc;
 use common::{Random, eventually, key_value_rows};
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_store::{
-    Column, ColumnType, Direction, Durability, Error, KeyValue, KeyValueBatch, Options, Schema, Store, UpsertFunctions,
-    WriteBatch,
+    Column, ColumnType, Direction, Durability, Error, KeyRange, KeyValue, KeyValueBatch, Options, Schema, Store,
+    UpsertFunctions, WriteBatch,
 };
 
 const TREE: u32 = 2;
@@ -204,6 +204,86 @@ fn a_failed_checkpoint_is_made_up_for() {
         map.insert(&i.to_be_bytes(), &value).unwrap();
     }
     eventually("the log is not cut", || store.stats().checkpoints > checkpoints);
+}
+
+/// 100 bytes that cannot be compressed.
+fn noise(seed: u32) -> Vec<u8> {
+    let mut random = Random(seed.into());
+    (0..100).map(|_| random.below(256) as u8).collect()
+}
+
+fn leaves(store: &Store) -> usize {
+    store.snapshot().tree(TREE).unwrap().split(&KeyRange::all(), usize::MAX).len()
+}
+
+/// Leaves that have become small are joined with their neighbours.
+#[test]
+fn deletes_leave_few_leaves() {
+    let (store, map) = open(&simulated(), options());
+    let write = |what: &dyn Fn(&mut KeyValueBatch, u32)| {
+        for first in (0..20_000_u32).step_by(100) {
+            let mut batch = KeyValueBatch::default();
+            (first..first + 100).for_each(|i| what(&mut batch, i));
+            map.commit(batch).unwrap();
+        }
+        store.checkpoint().unwrap();
+    };
+    write(&|batch, i| batch.insert(&map, &i.to_be_bytes(), &noise(i)));
+    let full = leaves(&store);
+    assert!(full > 50, "{full} leaves");
+    write(&|batch, i| {
+        if i % 50 != 0 {
+            batch.delete(&map, &i.to_be_bytes());
+        }
+    });
+    let sparse = leaves(&store);
+    assert!(sparse < full / 2, "{sparse} leaves of {full} are left for a fiftieth of the rows");
+    let rows: Vec<_> = map.range(.., Direction::Ascending).unwrap().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 400);
+    assert!(rows.iter().zip(0_u32..).all(|((key, _), i)| **key == (i * 50).to_be_bytes()));
+    write(&|batch, i| batch.delete(&map, &i.to_be_bytes()));
+    assert_eq!(map.range(.., Direction::Ascending).unwrap().count(), 0);
+    assert!(leaves(&store) <= sparse / 4 + 1, "{} leaves of nothing", leaves(&store));
+    map.insert(b"again", b"there").unwrap();
+    assert_eq!(map.get(b"again").unwrap().as_deref(), Some(b"there".as_slice()));
+}
+
+/// Loads between the rows of a tree become leaves as they are.
+#[test]
+fn loads_into_gaps_rewrite_nothing() {
+    let simulated = simulated();
+    let (store, map) = open(&simulated, options());
+    let load = |keys: std::ops::Range<u32>| {
+        let rows: Vec<_> = keys.map(|key| (key.to_be_bytes(), noise(key))).collect();
+        let mut writer = store.bulk_writer(TREE, &Schema::key_value());
+        writer.push(&key_value_rows(rows.iter().map(|(key, value)| (&key[..], &value[..])))).unwrap();
+        let loaded = writer.finish().unwrap();
+        let before = simulated.writes();
+        store.install(WriteBatch::new(), vec![(TREE, loaded)]).unwrap();
+        simulated.writes() - before
+    };
+    let mut expected = Vec::new();
+    for keys in [10_000..20_000, 40_000..50_000, 50_000..60_000, 0..10_000, 20_000..40_000] {
+        expected.extend(keys.clone());
+        // The opening group of a log segment and two records of nothing in the log, metadata, two superblocks.
+        let writes = load(keys.clone());
+        assert!(writes <= 8, "{writes} writes for a load of {keys:?} into a gap");
+    }
+    // Over rows, and over messages: what is newer counts.
+    map.insert(&70_000_u32.to_be_bytes(), b"old").unwrap();
+    map.delete(&5_u32.to_be_bytes()).unwrap();
+    map.delete(&80_000_u32.to_be_bytes()).unwrap();
+    store.checkpoint().unwrap();
+    load(55_000..90_000);
+    expected.extend(60_000..90_000);
+    expected.retain(|key| *key != 5);
+    expected.sort_unstable();
+    let rows: Vec<_> = map.range(.., Direction::Ascending).unwrap().map(Result::unwrap).collect();
+    let right = |(row, key): (&(Vec<u8>, Vec<u8>), &u32)| *row.0 == key.to_be_bytes() && *row.1 == noise(*key);
+    assert_eq!(rows.len(), expected.len());
+    assert!(rows.iter().zip(&expected).all(right));
+    drop((map, store));
+    assert_eq!(open(&simulated, options()).1.range(.., Direction::Descending).unwrap().count(), expected.len());
 }
 
 /// Memory for next to nothing: everything is still right.
