@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crossbeam_skiplist::SkipMap;
 
 use crate::overlay::Resolver;
+use crate::tree::Key;
 use crate::{Direction, KeyRange};
 
 /// A message as it is buffered.
@@ -88,7 +89,7 @@ impl RootBuffer {
     }
 
     /// The first and the last key.
-    pub fn ends(&self) -> Option<(Arc<[u8]>, Arc<[u8]>)> {
+    pub fn ends(&self) -> Option<(Key, Key)> {
         Some((self.messages.front()?.key().key.clone(), self.messages.back()?.key().key.clone()))
     }
 
@@ -127,7 +128,7 @@ pub(crate) struct BufferCursor {
     direction: Direction,
     /// What is left behind `ahead`; `None`: nothing.
     rest: Option<(Bound<Slot>, Bound<Slot>)>,
-    ahead: VecDeque<(Arc<[u8]>, Message)>,
+    ahead: VecDeque<(Key, Message)>,
 }
 
 impl BufferCursor {
@@ -147,7 +148,7 @@ impl BufferCursor {
     }
 
     /// The next message's key.
-    pub fn key(&mut self) -> Option<Arc<[u8]>> {
+    pub fn key(&mut self) -> Option<Key> {
         while self.ahead.is_empty() && self.rest.is_some() {
             match self.direction {
                 Direction::Ascending => self.fill(),
@@ -158,7 +159,7 @@ impl BufferCursor {
     }
 
     /// Takes all messages for `key`, which is the next one; gives the key after it.
-    pub fn take(&mut self, key: &[u8], resolver: &mut Resolver) -> Option<Arc<[u8]>> {
+    pub fn take(&mut self, key: &[u8], resolver: &mut Resolver) -> Option<Key> {
         loop {
             while let Some((_, message)) = self.ahead.pop_front_if(|(next, _)| **next == *key) {
                 resolver.add_message(&message);

@@ -91,8 +91,14 @@ fn compare(snapshot: &KeyValueSnapshot, model: &Model, random: &mut Random, keys
     }
 }
 
-fn load(store: &Store, map: &KeyValue, model: &mut Model, random: &mut Random, keys: u64) {
-    let rows: Model = (0..random.below(300)).map(|_| (random.key(keys), random.value())).collect();
+/// Rows anywhere, or in a part of the keys, which may be a gap.
+fn load(store: &Store, model: &mut Model, random: &mut Random, keys: u64) {
+    let prefix = match random.below(2) {
+        0 => Vec::new(),
+        _ => format!("k{:03}", random.below(1000)).into_bytes(),
+    };
+    let key = |random: &mut Random| [prefix.clone(), random.key(keys)].concat();
+    let rows: Model = (0..random.below(300)).map(|_| (key(random), random.value())).collect();
     let schema = Schema::key_value();
     let mut writer = store.bulk_writer(TREE, &schema);
     let column = |values: Vec<&[u8]>| Arc::new(BinaryViewArray::from(values)) as ArrayRef;
@@ -107,7 +113,19 @@ fn load(store: &Store, map: &KeyValue, model: &mut Model, random: &mut Random, k
     batch.create_tree(store.new_tree_id(), &schema);
     store.install(batch, vec![(TREE, loaded)]).unwrap();
     model.extend(rows);
-    let _ = map;
+}
+
+/// Deletes all keys between two of them.
+fn clear(map: &KeyValue, model: &mut Model, random: &mut Random, keys: u64) {
+    let (a, b) = (random.key(keys), random.key(keys));
+    let (low, high) = if a < b { (a, b) } else { (b, a) };
+    let mut batch = KeyValueBatch::default();
+    let gone: Vec<Vec<u8>> = model.range(low..high).map(|(key, _)| key.clone()).collect();
+    for key in gone {
+        batch.delete(map, &key);
+        model.remove(&key);
+    }
+    map.commit(batch).unwrap();
 }
 
 fn history(seed: u64, steps: u64) {
@@ -145,7 +163,8 @@ fn history(seed: u64, steps: u64) {
                 map.commit(batch).unwrap();
             }
             80..=83 => store.checkpoint().unwrap(),
-            84..=86 => load(&store, &map, &mut model, &mut random, keys),
+            84..=85 => load(&store, &mut model, &mut random, keys),
+            86 => clear(&map, &mut model, &mut random, keys),
             87..=90 => held.push((map.snapshot().unwrap(), model.clone())),
             91..=93 if !held.is_empty() => {
                 let (snapshot, then) = held.swap_remove(random.below(held.len() as u64) as usize);
@@ -172,7 +191,8 @@ fn history(seed: u64, steps: u64) {
 
 #[test]
 fn histories_agree_with_a_map() {
-    for seed in 0..12 {
+    let seeds = std::env::var("KEYAKI_SEEDS").map_or(12, |text| text.parse().unwrap());
+    for seed in 0..seeds {
         println!("seed {seed}");
         history(seed, 400);
     }
