@@ -228,8 +228,12 @@ pub(crate) fn decode(bytes: &[u8], mut visit: impl FnMut(Operation<'_>) -> Resul
             }
             CREATE_TREE => {
                 let len = reader.u32()? as usize;
-                let mut schema = Reader::new(reader.bytes(len)?);
-                Operation::CreateTree { tree, schema: crate::meta::decode_schema(&mut schema)? }
+                let mut encoded = Reader::new(reader.bytes(len)?);
+                let schema = crate::meta::decode_schema(&mut encoded)?;
+                if !encoded.is_empty() {
+                    return Err(Error::Invalid(format!("the schema of tree {tree} has other columns than it says")));
+                }
+                Operation::CreateTree { tree, schema }
             }
             DROP_TREE => Operation::DropTree { tree },
             other => return Err(Error::Invalid(format!("unknown operation {other} in the log"))),

@@ -10,14 +10,16 @@ mod sample;
 mod targets;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::LazyLock;
 
 use keyaki_device::BLOCK;
-use keyaki_store::{Direction, Error, Result};
+use keyaki_device::simulated::{FaultKind, Simulated};
+use keyaki_store::{Direction, Error, KeyValue, KeyValueBatch, Result, Store};
 
 use fields::Field;
 use image::Image;
-use sample::{Samples, TREES, lines, mix, read};
+use sample::{Cell, Samples, TREES, lines, mix, read};
 
 static SAMPLES: LazyLock<Samples> = LazyLock::new(sample::samples);
 
@@ -95,7 +97,7 @@ impl Random {
 /// calls take them without a panic.
 #[test]
 fn fuzz_targets_take_their_seeds() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz");
     for (name, target) in targets::TARGETS {
         let mut files = 0;
         for entry in std::fs::read_dir(root.join(name)).unwrap() {
@@ -217,7 +219,7 @@ fn missing_files() {
     let mut image = SAMPLES.crashed.clone();
     image.files.remove("data");
     let device = image.device();
-    let open = || keyaki_store::Store::open(device.device(), std::path::Path::new(image::DIR), sample::options());
+    let open = || Store::open(device.device(), Path::new(image::DIR), sample::options());
     assert!(matches!(open(), Err(Error::Damaged { what: "database", .. })));
     assert_eq!(Image::take(&device), image);
 }
@@ -351,6 +353,73 @@ fn lost_writes() {
             assert!(!trees.contains(&extent.tree), "a stale page at {at} was read");
         }
     }
+}
+
+/// Steps of inserts and checkpoints; gives what is in the map after all that were acknowledged, and after the one that was not.
+fn steps(device: &Simulated) -> (Vec<Vec<String>>, Result<()>) {
+    let mut states = vec![Vec::new()];
+    let mut model = BTreeMap::new();
+    let mut run = || -> Result<()> {
+        let store = Store::open(device.device(), Path::new(image::DIR), sample::options())?;
+        let map = KeyValue::open(&store, sample::MAP)?;
+        for step in 0..10 {
+            let mut batch = KeyValueBatch::default();
+            for i in 0..40 {
+                let (key, value) = (mix(step * 40 + i) % 200, mix(step + i * 50) % 1_000_000);
+                let (key, value) = (format!("{key:03}").into_bytes(), format!("{value}").into_bytes());
+                batch.insert(&map, &key, &value);
+                model.insert(vec![Cell::Bytes(key)], vec![Cell::Bytes(value)]);
+            }
+            states.push(lines(&model));
+            map.commit(batch)?;
+            if step % 2 == 1 {
+                store.checkpoint()?;
+            }
+        }
+        Ok(())
+    };
+    let done = run();
+    (states, done)
+}
+
+/// A write that the medium says is done, and is not, or has hit another place: what is read after closing is what was
+/// written, or an error.
+#[test]
+fn lying_writes() {
+    let sound = Image::default().device();
+    let (_, done) = steps(&sound);
+    done.unwrap();
+    let writes = sound.writes();
+    let noticed = std::panic::AssertUnwindSafe(std::cell::Cell::new(0));
+    with_seeds(3 * writes, |seed| {
+        let noticed = &noticed;
+        let device = Image::default().device();
+        let blocks = [0, -3, 1 + (seed / 3 % 20) as i64][seed as usize % 3];
+        let fault = if blocks == 0 { FaultKind::Lose } else { FaultKind::Misdirect { blocks } };
+        device.fail_after(seed / 3 % writes, fault);
+        let (states, done) = steps(&device);
+        let what = format!("write {}: {fault:?}", seed / 3 % writes);
+        if let Err(error) = &done {
+            assert!(is_clear(error), "{what}: {error}");
+        }
+        device.clear_faults();
+        // Without the data file's own name there never was a database.
+        let read = || {
+            let store = sample::open(device.device())?;
+            read(&store, sample::MAP, Direction::Ascending)
+        };
+        match read() {
+            Ok(rows) => {
+                let newest = if done.is_ok() { states.len() - 1 } else { states.len().saturating_sub(2) };
+                assert!(states[newest..].contains(&rows), "{what}: {} rows, and no error", rows.len());
+            }
+            Err(error) => {
+                noticed.set(noticed.get() + 1);
+                assert!(is_clear(&error) || matches!(error, Error::NoTree(_)) && done.is_err(), "{what}: {error}");
+            }
+        }
+    });
+    assert!(noticed.get() as u64 > writes / 2, "only {} of the runs met the damage", noticed.get());
 }
 
 /// All fields of an image: what an enemy may change, and make the checksums right.
