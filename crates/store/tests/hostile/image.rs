@@ -128,7 +128,8 @@ impl Image {
     fn unpack_file(&mut self, bytes: &mut &[u8]) -> Option<()> {
         let name_len = *bytes.split_off_first()?;
         let name = std::str::from_utf8(bytes.split_off(..usize::from(name_len))?).ok()?;
-        if name != "data" && !(name.starts_with("log-") && !name.contains('/')) {
+        let is_log = name.starts_with("log-") && !name.contains('/');
+        if name != "data" && !is_log {
             return None;
         }
         let len = u32::from_le_bytes(*bytes.split_off(..4)?.first_chunk()?) as usize;

@@ -11,8 +11,10 @@ use crate::fields;
 use crate::image::Image;
 use crate::sample;
 
+type Target = fn(&[u8]);
+
 /// By the names of their seeds' directories.
-pub const TARGETS: [(&str, fn(&[u8])); 4] = [("open_file", open_file), ("page", page), ("log", log), ("key", key)];
+pub const TARGETS: [(&str, Target); 4] = [("open_file", open_file), ("page", page), ("log", log), ("key", key)];
 
 /// An image is opened, as it is and with right checksums, all is read, and the store is closed, which writes again.
 pub fn open_file(bytes: &[u8]) {
