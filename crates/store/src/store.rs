@@ -352,7 +352,9 @@ fn recover(device: Arc<dyn Device>, dir: &Path, mut options: Options, lock: Box<
     let superblock = Superblock::read(&*data)?;
     options.page_bytes = superblock.page_bytes as usize;
     // The superblock's page length is one that can be; it may not fit the other options.
-    check_options(&options)?;
+    check_options(&options).map_err(|error| {
+        Error::Invalid(format!("{}: its pages have {} bytes: {error}", data_path.display(), superblock.page_bytes))
+    })?;
     let bytes = read_meta(&*data, &data_path, &superblock)?;
     let in_meta = |error: Error| damaged_meta(&data_path, &superblock, &error.to_string());
     let meta_space = (superblock.meta_offset, superblock.meta_len.next_multiple_of(4096));

@@ -51,6 +51,8 @@ fn is_clear(error: &Error) -> bool {
     match error {
         Error::Damaged { .. } | Error::Foreign { .. } | Error::Version { .. } => true,
         Error::Device(error) => error.operation == "read" || error.operation == "open",
+        // A page length that may be, but does not fit the options.
+        Error::Invalid(text) => text.starts_with("/db/data: its pages have"),
         _ => false,
     }
 }
@@ -135,7 +137,7 @@ fn the_sample_has_everything_and_is_read_back() {
     let metadata = fields::metadata(&SAMPLES.crashed.clone().data()[..]);
     let fields::Metadata { inner_nodes, leaves, runs, parts, .. } = metadata;
     println!("{inner_nodes} inner nodes, {leaves} leaves, {runs} runs of {parts} parts");
-    assert!(inner_nodes > 5 && leaves > 5 && runs > 4 && parts > runs);
+    assert!(inner_nodes > 5 && leaves > 5 && runs > 2 && parts > runs);
     assert!(!fields::log_fields("", log(&SAMPLES.crashed).1).is_empty());
 }
 

@@ -74,7 +74,7 @@ pub fn options() -> Options {
         page_bytes: 4096,
         leaf_bytes: 4096,
         fan_out: 2,
-        node_buffer_bytes: 30_000,
+        node_buffer_bytes: 25_000,
         runs_per_node: 4,
         cache_bytes: 1 << 20,
         upserts: Arc::new(UpsertFunctions::default().with(APPEND, append)),
@@ -361,7 +361,8 @@ impl Maker {
         self.create(EMPTY, &types());
         self.load((0..120).map(loaded_row).collect());
         for edition in 0..8 {
-            self.change_map(MAP, (0..250).map(|k| mix(edition * 1000 + k) % 1500), edition);
+            let changes = if edition < 5 { 300 } else { 40 };
+            self.change_map(MAP, (0..changes).map(|k| mix(edition * 1000 + k) % 1500), edition);
             self.insert(TYPES, &types(), (edition * 5..edition * 5 + 7).map(|i| types_row(i, edition)).collect());
             self.delete(TYPES, &types(), vec![types_row(edition * 3, 0)]);
             if edition == 4 {
