@@ -82,6 +82,12 @@ impl Schema {
         Schema::new(vec![bytes("key"), bytes("value")], 1)
     }
 
+    /// Whether rows of one are rows of the other: the same but for names.
+    pub(crate) fn is_alike(&self, other: &Schema) -> bool {
+        let types = |schema: &Schema| schema.columns.iter().map(|c| (c.ty, c.nullable)).collect::<Vec<_>>();
+        self.key_columns == other.key_columns && types(self) == types(other)
+    }
+
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }

@@ -8,8 +8,9 @@
 //!   leaf leaf …          a leaf is one extent of rows (or nothing yet)
 //! ```
 //!
-//! Invariants: messages in a node are newer than those in nodes below it; runs of a node are listed newest first; the
-//! parts of a run are disjoint and ascending; keys in a run are unique. A change copies the nodes on its path.
+//! Invariants: messages in a node are newer than those in nodes below it; runs of a node that have keys in common are listed
+//! newest first; the parts of a run are disjoint and ascending; keys in a run are unique. A change copies the nodes on its
+//! path.
 
 use std::sync::Arc;
 

@@ -332,7 +332,7 @@ impl Loaded {
     /// `Invalid` if it was not written for such a tree of this store.
     pub(crate) fn check(&self, tree: TreeId, schema: &Schema, files: &Arc<Files>) -> Result<()> {
         let ours = |extent: &Arc<Extent>| extent.meta.tree == tree && extent.is_of(files);
-        match *self.codecs.schema == *schema && self.extents.iter().all(ours) {
+        match self.codecs.schema.is_alike(schema) && self.extents.iter().all(ours) {
             true => Ok(()),
             false => Err(Error::Invalid(format!("the loaded rows were not written for tree {tree} as it is"))),
         }

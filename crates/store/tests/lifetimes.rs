@@ -231,7 +231,7 @@ fn loaded_rows_go_only_where_they_were_written_for() {
         writer.push(&key_value_rows([(b"a".as_slice(), b"1".as_slice())].into_iter())).unwrap();
         writer.finish().unwrap()
     };
-    let other = Schema::new(schema.columns().iter().rev().cloned().collect(), 1);
+    let other = Schema::new(schema.columns().to_vec(), 2);
     let mut batch = create(20);
     batch.create_tree(21, &other);
     store.commit(batch).unwrap();

@@ -5,8 +5,9 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Random, eventually, key_value_rows};
+use common::{Call, Hooked, Random, eventually, key_value_rows};
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_store::{
     Column, ColumnType, Direction, Durability, Error, KeyRange, KeyValue, KeyValueBatch, Options, Schema, Store,
@@ -73,6 +74,36 @@ fn upsert_functions_that_fail_stop_nobody() {
         // The others' rows can still be read.
         assert_eq!(map.get(&7_u32.to_be_bytes()).unwrap(), Some(vec![1; 100]));
     }
+}
+
+/// A flush that panics (here in the device) stops the store: nobody waits for it, and nothing is lost.
+#[test]
+fn a_panic_in_a_flush_stops_everybody() {
+    let panics = Arc::new(AtomicBool::new(false));
+    let simulated = simulated();
+    let now = panics.clone();
+    let device = Hooked::device(simulated.device(), move |call| {
+        if *call == Call::Write("data".into()) && now.swap(false, Ordering::SeqCst) {
+            panic!("this write panics");
+        }
+    });
+    let store = Store::open(device, Path::new("/db"), Options { durability: Durability::Full, ..options() }).unwrap();
+    let map = KeyValue::open(&store, TREE).unwrap();
+    panics.store(true, Ordering::SeqCst);
+    let (mut acknowledged, mut stopped) = (0_u32, None);
+    while stopped.is_none() && acknowledged < 100_000 {
+        match map.insert(&acknowledged.to_be_bytes(), &[1; 100]) {
+            Ok(()) => acknowledged += 1,
+            Err(error) => stopped = Some(error),
+        }
+    }
+    assert!(matches!(stopped, Some(Error::Poisoned { .. })), "{stopped:?}");
+    assert_eq!(map.range(.., Direction::Ascending).unwrap().filter(Result::is_ok).count() as u32, acknowledged);
+    drop((map, store));
+    let (_store, map) = open(&simulated, options());
+    let rows = map.range(.., Direction::Ascending).unwrap().map(Result::unwrap).count() as u32;
+    // The one that was refused may have been in the log already.
+    assert!(rows == acknowledged || rows == acknowledged + 1, "{rows} rows of {acknowledged}");
 }
 
 #[test]
