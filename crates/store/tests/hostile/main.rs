@@ -483,6 +483,8 @@ fn hostile_fields() {
         for (tree, rows) in contents {
             match rows {
                 Err(Error::NoTree(_) | Error::UnknownUpsert(_)) => {}
+                // What an upsert function has made of a row whose columns have other types now.
+                Err(Error::Invalid(text)) if text.starts_with("not an encoded row of this tree") => {}
                 Err(error) => assert!(is_clear(&error), "{what}: {tree}: {error}"),
                 Ok(rows) if field.tree.is_some_and(|own| own != tree) => {
                     assert!(rows == expected[&tree], "{what}: tree {tree} is another");
