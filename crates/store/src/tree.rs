@@ -165,6 +165,9 @@ impl Inner {
     pub fn rows(&self) -> u64 {
         self.rows
     }
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
 
     /// Calls `visit` for every extent below (each reference once).
     pub fn visit_extents(&self, visit: &mut impl FnMut(&Arc<Extent>)) {

@@ -13,17 +13,17 @@
 use keyaki_device::calibrate::Calibration;
 
 /// A lookup by key: task, search in the page, messages on the path.
-const LOOKUP_SECONDS: f64 = 2.0e-6;
+const LOOKUP_SECONDS: f64 = 5.0e-6;
 /// A row that a scan or a lookup yields, and each of its values.
-const ROW_SECONDS: f64 = 2.0e-8;
-const VALUE_SECONDS: f64 = 6.0e-9;
+const ROW_SECONDS: f64 = 5.0e-9;
+const VALUE_SECONDS: f64 = 9.0e-9;
 /// A row put into a hash table, a row that looks for its partners in one.
 const BUILD_SECONDS: f64 = 6.0e-8;
 const PROBE_SECONDS: f64 = 2.5e-8;
 /// A comparison of every pair of rows, where no column equals another.
 const PAIR_SECONDS: f64 = 2.0e-9;
 /// A request for a page that is not in the cache: registration, system call, verification.
-const MISS_SECONDS: f64 = 4.0e-6;
+const MISS_SECONDS: f64 = 8.0e-6;
 /// Starting an operator.
 const START_SECONDS: f64 = 2.0e-5;
 
@@ -38,8 +38,6 @@ pub(super) struct Machine {
     coalesce_max_bytes: f64,
     workers: f64,
     in_order: bool,
-    /// Share of pages that are expected to be in the cache.
-    cached: f64,
 }
 
 /// What an operator or a part of one takes.
@@ -72,6 +70,8 @@ pub(super) struct Lookups {
     pub tree_rows: f64,
     pub tree_pages: f64,
     pub page_bytes: f64,
+    /// Share of the tree's pages that are in the cache.
+    pub cached: f64,
     /// The keys come about in the tree's order.
     pub clustered: bool,
     /// Columns decoded.
@@ -83,7 +83,6 @@ impl Machine {
         calibration: std::sync::Arc<Calibration>,
         executor: &keyaki_exec::ExecutorOptions,
         in_order: bool,
-        cached: f64,
     ) -> Self {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let workers = if executor.workers == 0 { cores() } else { executor.workers };
@@ -95,7 +94,6 @@ impl Machine {
             coalesce_max_bytes: executor.coalesce_max_bytes as f64,
             workers: if in_order { 1.0 } else { workers as f64 },
             in_order,
-            cached: cached.clamp(0.0, 1.0),
         }
     }
 
@@ -122,7 +120,7 @@ impl Machine {
         } else {
             distinct_pages(pages, lookups.distinct * each)
         };
-        let misses = touched.min(pages) * (1.0 - self.cached);
+        let misses = touched.min(pages) * (1.0 - lookups.cached);
         let depth = lookups.count.clamp(1.0, self.depth_max);
         let found = lookups.count * lookups.matches;
         Cost {
@@ -153,9 +151,9 @@ impl Machine {
         rows * (ROW_SECONDS + VALUE_SECONDS * columns)
     }
 
-    /// Reading `bytes` in key order, from which `rows` are decoded; `columns` of each.
-    pub fn scan(&self, bytes: f64, rows: f64, columns: f64) -> Cost {
-        let bytes = bytes * (1.0 - self.cached);
+    /// Reading `bytes` in key order, the share `cached` of which is there, from which `rows` are decoded; `columns` of each.
+    pub fn scan(&self, bytes: f64, cached: f64, rows: f64, columns: f64) -> Cost {
+        let bytes = bytes * (1.0 - cached);
         let first = if bytes > 0.0 { 1.0 / self.iops(4096.0, 1.0) } else { 0.0 };
         Cost { io: bytes / self.bandwidth(), cpu: self.rows(rows, columns) + START_SECONDS, latency: first }
     }
@@ -181,7 +179,7 @@ pub(super) mod tests {
     use super::*;
 
     pub fn machine(in_order: bool) -> Machine {
-        Machine::new(Arc::new(Calibration::assumed()), &keyaki_exec::ExecutorOptions::default(), in_order, 0.0)
+        Machine::new(Arc::new(Calibration::assumed()), &keyaki_exec::ExecutorOptions::default(), in_order)
     }
 
     fn lookups(count: f64) -> Lookups {
@@ -192,6 +190,7 @@ pub(super) mod tests {
             tree_rows: 1e7,
             tree_pages: 1e5,
             page_bytes: 8192.0,
+            cached: 0.0,
             clustered: false,
             columns: 3.0,
         }
@@ -218,7 +217,7 @@ pub(super) mod tests {
         }
         let machine = machine(false);
         let all = machine.lookups(&lookups(1e7)).io;
-        assert!(all < 20.0 * machine.scan(1e5 * 8192.0, 1e7, 3.0).io, "{all}");
+        assert!(all < 20.0 * machine.scan(1e5 * 8192.0, 0.0, 1e7, 3.0).io, "{all}");
     }
 
     #[test]
@@ -226,8 +225,8 @@ pub(super) mod tests {
         let (ooo, in_order) = (machine(false), machine(true));
         let many = lookups(1e4);
         assert!(ooo.seconds(ooo.lookups(&many)) < in_order.seconds(in_order.lookups(&many)));
-        let warm = Machine { cached: 0.9, ..ooo.clone() };
-        assert!(warm.seconds(warm.lookups(&many)) < ooo.seconds(ooo.lookups(&many)));
+        let warm = Lookups { cached: 0.9, ..many };
+        assert!(ooo.seconds(ooo.lookups(&warm)) < ooo.seconds(ooo.lookups(&many)));
         let clustered = Lookups { clustered: true, ..many };
         assert!(ooo.seconds(ooo.lookups(&clustered)) < ooo.seconds(ooo.lookups(&many)));
     }
@@ -235,7 +234,7 @@ pub(super) mod tests {
     #[test]
     fn few_lookups_beat_the_scan_and_many_do_not() {
         let machine = machine(false);
-        let scan = machine.seconds(machine.scan(1e5 * 8192.0, 1e7, 3.0));
+        let scan = machine.seconds(machine.scan(1e5 * 8192.0, 0.0, 1e7, 3.0));
         assert!(machine.seconds(machine.lookups(&lookups(100.0))) < scan);
         assert!(machine.seconds(machine.lookups(&lookups(1e7))) > scan);
     }

@@ -52,6 +52,8 @@ pub(super) struct Tree {
     /// So many leading key columns identify a row.
     pub unique: usize,
     pub total: RangeEstimate,
+    /// Share of its pages that are in the cache.
+    pub cached: f64,
     /// By the relation's own filters.
     pub ranges: Ranges,
     pub range: RangeEstimate,
@@ -218,7 +220,8 @@ impl RelationFacts {
             let ranges = key_ranges(view.schema(), &owned, &place);
             let (key_columns, total) = (view.schema().key_columns(), view.estimate(&KeyRange::all()));
             let unique = unique.unwrap_or(key_columns);
-            trees.push(Tree { name, view, columns, key_columns, unique, total, ranges, range: total, passing: 1.0 });
+            let (cached, range, passing) = (view.cached_share(), total, 1.0);
+            trees.push(Tree { name, view, columns, key_columns, unique, total, cached, ranges, range, passing });
         }
         let rows = trees[0].total.rows.max(1.0);
         let mut facts = RelationFacts { rows, filtered: rows, trees, locals, distinct: Vec::new() };

@@ -73,7 +73,7 @@ impl Rewriter<'_> {
         let settings = &self.context.settings;
         let in_order = settings.execution == ExecutionMode::InOrder;
         let executor = self.context.executor.options();
-        let machine = Machine::new(self.context.calibration.clone(), executor, in_order, 0.0);
+        let machine = Machine::new(self.context.calibration.clone(), executor, in_order);
         let Some(found) = Search::new(&graph, &facts, &machine, settings.join).run() else { return Ok(None) };
         if !found.has_pipeline(found.root) {
             return Ok(None);

@@ -172,7 +172,7 @@ impl<'a> Search<'a> {
             Some(tree) => {
                 let part = fetched(facts.filtered);
                 let range = tree.range;
-                let cost = self.machine.scan(range.bytes * part, range.rows * part, needed.len() as f64);
+                let cost = self.machine.scan(range.bytes * part, tree.cached, range.rows * part, needed.len() as f64);
                 (cost, penalty(tree.ranges.bounded > 0))
             }
             None => (Cost::default(), 0),
@@ -222,10 +222,10 @@ impl<'a> Search<'a> {
         let columns = self.needed[relation].iter().filter(|&&c| tree.has(c)).count() as f64;
         let pieces = tree.ranges.ranges.len() as f64;
         let scan = if pieces > 1.0 {
-            let start = self.machine.scan(0.0, 0.0, 0.0);
+            let start = self.machine.scan(0.0, 0.0, 0.0, 0.0);
             start + self.machine.lookups(&lookups_into(tree, pieces * part, pieces, range.rows / pieces, columns))
         } else {
-            self.machine.scan(range.bytes * part, range.rows * part, columns)
+            self.machine.scan(range.bytes * part, tree.cached, range.rows * part, columns)
         };
         if covers {
             return scan;
@@ -440,6 +440,7 @@ fn lookups_into(tree: &Tree, count: f64, distinct: f64, matches: f64, columns: f
         tree_rows: tree.total.rows,
         tree_pages: tree.total.pages,
         page_bytes: tree.page_bytes(),
+        cached: tree.cached,
         clustered: false,
         columns,
     }

@@ -47,6 +47,11 @@ impl Cache {
         self.pages.get(offset)
     }
 
+    /// As [`Cache::get`], without a trace in the replacement order or the counters.
+    pub fn peek(&self, offset: u64) -> Option<Arc<Page>> {
+        self.pages.line(offset).shard.lock().peek(offset)
+    }
+
     /// Puts a page into the cache, replacing the one at its offset. A page larger than a shard's part of the budget is
     /// not kept.
     pub fn insert(&self, offset: u64, page: Arc<Page>, priority: Priority) {

@@ -119,6 +119,11 @@ impl<V: Clone> Shard<V> {
         slot.value.clone()
     }
 
+    /// As [`Self::get`], without counting as a use.
+    pub(super) fn peek(&self, offset: u64) -> Option<V> {
+        self.slots[*self.table.get(&offset)? as usize].value.clone()
+    }
+
     /// Returns what it displaced, for the caller to drop.
     pub(super) fn insert(&mut self, offset: u64, value: V, bytes: usize, priority: Priority) -> Vec<V> {
         let mut displaced = Vec::new();

@@ -1,0 +1,43 @@
+//! How much of a tree is said to be in the cache.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use common::key_value_rows;
+use keyaki_device::simulated::{Simulated, SimulatedOptions};
+use keyaki_store::{
+    BlockingPages, Direction, KeyRange, KeyValue, Options, Schema, Store, TreeView, WriteBatch, block_on,
+};
+
+const TREE: u32 = 1;
+
+fn read(view: &TreeView, pages: &BlockingPages, range: KeyRange) {
+    let mut cursor = view.cursor(pages, range, Direction::Ascending);
+    while block_on(cursor.next()).unwrap().is_some() {}
+}
+
+#[test]
+fn the_share_that_was_read() {
+    let device = Arc::new(Simulated::new(SimulatedOptions::default()));
+    let options = Options { page_bytes: 4096, leaf_bytes: 65_536, fan_out: 4, ..Options::default() };
+    let store = Store::open(device, Path::new("/db"), options).unwrap();
+    KeyValue::open(&store, TREE).unwrap();
+    assert_eq!(store.snapshot().tree(TREE).unwrap().cached_share(), 0.0, "an empty tree");
+
+    let rows: Vec<_> = (0..40_000u32).map(|i| (i.to_be_bytes(), [i as u8; 60])).collect();
+    let mut writer = store.bulk_writer(TREE, &Schema::key_value());
+    writer.push(&key_value_rows(rows.iter().map(|(key, value)| (&key[..], &value[..])))).unwrap();
+    store.install(WriteBatch::new(), vec![(TREE, writer.finish().unwrap())]).unwrap();
+    store.drop_caches();
+    let view = store.snapshot().tree(TREE).unwrap();
+    let pages = store.blocking();
+    assert_eq!(view.cached_share(), 0.0, "nothing was read");
+    let half = view.split(&KeyRange::all(), 2).swap_remove(0);
+    read(&view, &pages, half);
+    let share = view.cached_share();
+    assert!((0.4..0.6).contains(&share), "{share} after half of the leaves");
+    read(&view, &pages, KeyRange::all());
+    assert_eq!(view.cached_share(), 1.0, "everything was read");
+}
