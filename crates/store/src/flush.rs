@@ -9,30 +9,21 @@
 //! become small is joined with a neighbour, and so are inner nodes with few children.
 //!
 //! All of it streams: what is held at a time is a page of each run that is merged, the pages of one extent, and a batch of
-//! rows between them ([`BATCH_BYTES`], or one larger row).
+//! rows between them (4 MiB, or one larger row).
 
 use std::sync::Arc;
 
-use arrow_array::ArrayRef;
-
 use crate::buffer::RootBuffer;
-use crate::chunk::Chunk;
-use crate::codec::{ColumnBuilder, MessageKind, RunColumns};
 use crate::cursor::Cursor;
 use crate::extent::{Extent, ExtentWriter};
 use crate::merge::Merge;
-use crate::overlay::{Change, encode_operands};
 use crate::read::{TreeView, Version};
+use crate::rows::Rows;
 use crate::source::{BlockingPages, block_on};
 use crate::store::Files;
 use crate::tree::{Codecs, Inner, Key, Node, Part, Run};
 use crate::write::TreeId;
 use crate::{Direction, KeyRange, Options, Priority, Result};
-
-/// Rows that are turned into pages at a time.
-const BATCH_ROWS: usize = 16 << 10;
-/// Their bytes.
-const BATCH_BYTES: usize = 4 << 20;
 
 /// Restructures one tree. Works on copies; the caller publishes the result.
 pub(crate) struct Flusher<'a> {
@@ -465,81 +456,6 @@ fn replace_child(node: &mut Inner, slot: usize, replacement: Vec<(Key, Arc<Node>
         node.children.splice(slot..=slot, replacement.into_iter().map(|(_, child)| child));
     }
     node.recount();
-}
-
-/// Rows or messages being gathered into columns.
-struct Rows<'a> {
-    codecs: &'a Codecs,
-    /// All columns.
-    all: Vec<usize>,
-    builders: Vec<ColumnBuilder>,
-    /// Only for messages.
-    messages: RunColumns,
-    /// Bytes gathered, about.
-    bytes: usize,
-}
-
-impl<'a> Rows<'a> {
-    fn new(codecs: &'a Codecs) -> Self {
-        let columns = codecs.schema.columns();
-        Rows {
-            codecs,
-            all: (0..columns.len()).collect(),
-            builders: columns.iter().map(|column| ColumnBuilder::new(column.ty, 1024)).collect(),
-            messages: RunColumns { kinds: Vec::new(), operands: Vec::new() },
-            bytes: 0,
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.builders[0].len()
-    }
-
-    /// It is time to write.
-    fn is_full(&self) -> bool {
-        self.len() >= BATCH_ROWS || self.bytes >= BATCH_BYTES
-    }
-
-    fn push_chunk(&mut self, chunk: &Chunk) -> Result<()> {
-        chunk.append_to(&self.all, &mut self.builders)?;
-        self.bytes = self.builders.iter().map(ColumnBuilder::memory_bytes).sum();
-        Ok(())
-    }
-
-    fn push_message(&mut self, key: &[u8], change: &Change) -> Result<()> {
-        let keys = self.codecs.schema.key_columns();
-        for (column, builder) in self.builders.iter_mut().enumerate() {
-            match change {
-                _ if column < keys => self.codecs.key.append_to(key, column, builder)?,
-                Change::Insert(value) => self.codecs.row.append_to(value, column, builder)?,
-                Change::Delete | Change::Upserts(_) => builder.append_nulls(1),
-            }
-        }
-        let (kind, operands) = match change {
-            Change::Insert(_) => (MessageKind::Insert, Vec::new()),
-            Change::Delete => (MessageKind::Delete, Vec::new()),
-            Change::Upserts(upserts) => (MessageKind::Upsert, encode_operands(upserts)),
-        };
-        self.bytes += key.len() + change.bytes();
-        self.messages.kinds.push(kind);
-        self.messages.operands.push(operands);
-        Ok(())
-    }
-
-    fn write(&mut self, writer: &mut ExtentWriter) -> Result<()> {
-        if self.len() == 0 {
-            return Ok(());
-        }
-        let columns: Vec<ArrayRef> = self.builders.iter_mut().map(ColumnBuilder::finish).collect();
-        let messages = RunColumns {
-            kinds: std::mem::take(&mut self.messages.kinds),
-            operands: std::mem::take(&mut self.messages.operands),
-        };
-        let messages = (!messages.kinds.is_empty()).then_some(&messages);
-        writer.write(&columns, messages, 0, true)?;
-        self.bytes = 0;
-        Ok(())
-    }
 }
 
 #[cfg(test)]
