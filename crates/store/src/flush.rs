@@ -2,8 +2,8 @@
 //!
 //! Handing down is by reference: a child gets the parts of its parent's runs that lie in its key range; nothing is
 //! rewritten. Messages are rewritten only when a node holds too many runs (they are merged into one) or when they reach a
-//! leaf (leaf and messages become new leaves). When a node's pending bytes exceed its budget, or its messages half of the
-//! rows below (deletes take few bytes), the child with the most of them gets its share.
+//! leaf (leaf and messages become new leaves). When a node's pending bytes exceed its budget, or its messages are small but
+//! many, the child with the most of them gets its share.
 //!
 //! Loaded extents become leaves as they are where they lie between leaves and no message waits above. A leaf that has
 //! become small is joined with a neighbour, and so are inner nodes with few children.
@@ -154,8 +154,7 @@ impl Flusher<'_> {
 
     fn settle(&self, mut node: Inner) -> Result<Inner> {
         loop {
-            let few = node.pending_rows() <= node.rows() / 2;
-            if few && node.pending_bytes() <= self.options.node_buffer_bytes as u64 {
+            if node.pending_bytes() <= self.options.node_buffer_bytes as u64 && !self.has_many_small(&node) {
                 if node.runs.len() > self.options.runs_per_node {
                     self.merge_runs(&mut node)?;
                 }
@@ -177,6 +176,14 @@ impl Flusher<'_> {
             node.runs = rest;
             self.replace(&mut node, slot, replacement)?;
         }
+    }
+
+    /// Whether the messages of a node are many for the rows below, though they take few bytes, as deletes do: rows that are
+    /// gone must not stay for ever.
+    fn has_many_small(&self, node: &Inner) -> bool {
+        let (messages, rows) = (node.pending_rows(), node.rows());
+        let row_bytes = node.pages() * self.options.page_bytes as u64 / rows.max(1);
+        messages > rows / 4 && node.pending_bytes() < messages.saturating_mul(row_bytes) / 2
     }
 
     /// Puts `replacement` in the place of child `slot`, and joins it with a neighbour if it is small.
