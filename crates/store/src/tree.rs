@@ -169,11 +169,6 @@ impl Inner {
         self.pages
     }
 
-    /// Data pages in the leaves below.
-    pub fn pages(&self) -> u64 {
-        self.pages
-    }
-
     /// Calls `visit` for every extent below (each reference once).
     pub fn visit_extents(&self, visit: &mut impl FnMut(&Arc<Extent>)) {
         for part in self.runs.iter().flat_map(|run| &run.parts) {
