@@ -71,8 +71,10 @@ impl Narrowed<'_> {
         self.rest = rest;
         let missing = 8 * (len - taken) as u32;
         let low = bytes.iter().fold(0, |number, &byte| number << 8 | u128::from(byte));
-        // A shift by all bits happens only for `len` 16 and nothing taken, which the caller excludes.
-        (low << missing, low << missing | ((1 << missing) - 1))
+        // All 16 bytes are missing only in a damaged page, whose nulls are not where the search has found them.
+        let open = u128::MAX.checked_shr(128 - missing).unwrap_or(0);
+        let low = low.checked_shl(missing).unwrap_or(0);
+        (low, low | open)
     }
 
     fn rows(&self) -> Range<usize> {
