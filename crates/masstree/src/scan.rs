@@ -1,0 +1,352 @@
+//! Walking through the keys in order, in either direction, while others write.
+//!
+//! A walk copies one border node at a time, as of one moment (its version says so), and gives the copy's entries. Layers make a
+//! stack of such copies. Nodes split only to the right, so that going on to the node that was next when the copy was made
+//! leaves nothing out; going back, the left neighbour's copy must still have this node as its next. Where a node has been
+//! unlinked meanwhile, or took over keys of an unlinked neighbour, the walk looks its place up again from the top.
+//!
+//! So every key that was there all the time is met exactly once, in order; keys that come or go meanwhile may be met or not.
+
+use crate::descend::{Restart, descend};
+use crate::guard::Guard;
+use crate::key::Cursor;
+use crate::node::{BAG, Border, LAYER, Node, Seen, Shape, WIDTH, prefetch_node, rank};
+use crate::sync::{Acquire, Backoff, Relaxed};
+use crate::tree::Tree;
+
+/// Where a walk starts, or goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// At the key itself.
+    Included,
+    /// Beyond the key.
+    Excluded,
+    /// Backwards: before the end of all keys that begin with these bytes, a multiple of eight; all keys if there are none.
+    Within,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Forward,
+    Backward,
+}
+
+const TAIL_WORDS: usize = WIDTH * Shape::TAIL_MAX as usize;
+
+/// A copy of a border node.
+struct Frame<'g> {
+    border: Border<'g>,
+    next: u64,
+    count: usize,
+    /// Forward: the next entry. Backward: entries left.
+    position: usize,
+    /// Slice and rank of what is done in this layer, before the copied entries that are.
+    done: Option<(u64, u8)>,
+    slices: [u64; WIDTH],
+    codes: [u8; WIDTH],
+    words: [u64; WIDTH],
+    tails: [u32; TAIL_WORDS],
+    /// Suffixes of the entries that have them in the bag.
+    bagged: [&'g [u8]; WIDTH],
+}
+
+impl<'g> Frame<'g> {
+    fn new(border: Border<'g>) -> Self {
+        Frame {
+            border,
+            next: 0,
+            count: 0,
+            position: 0,
+            done: None,
+            slices: [0; WIDTH],
+            codes: [0; WIDTH],
+            words: [0; WIDTH],
+            tails: [0; TAIL_WORDS],
+            bagged: [&[]; WIDTH],
+        }
+    }
+
+    /// Copies a node as of one moment; fails if keys may have left it since `seen`.
+    fn copy(&mut self, border: Border<'g>, mut seen: Seen) -> Result<(), Restart> {
+        self.border = border;
+        loop {
+            if seen.is_deleted() {
+                return Err(Restart);
+            }
+            self.copy_racily(border);
+            if !border.version().changed(seen) {
+                return Ok(());
+            }
+            let now = border.stable();
+            if seen.moved_on(now) {
+                return Err(Restart);
+            }
+            seen = now;
+        }
+    }
+
+    #[inline]
+    fn copy_racily(&mut self, border: Border<'g>) {
+        self.next = border.next();
+        let permutation = border.permutation();
+        let tail = border.shape().tail as usize;
+        self.count = permutation.count();
+        for (i, slot) in permutation.slots().enumerate() {
+            self.slices[i] = border.slice(slot).load(Relaxed);
+            self.words[i] = border.value(slot).load(Acquire);
+            let code = border.code(slot);
+            self.codes[i] = code;
+            for index in 0..tail {
+                self.tails[i * Shape::TAIL_MAX as usize + index] = border.tail(slot, index).load(Relaxed);
+            }
+            if code == BAG {
+                self.bagged[i] = border.bag().and_then(|bag| bag.suffix(slot)).unwrap_or_default();
+            }
+        }
+    }
+
+    fn order(&self, entry: usize) -> (u64, u8) {
+        (self.slices[entry], rank(self.codes[entry]))
+    }
+
+    /// Entries before a slice and rank.
+    fn below(&self, order: (u64, u8)) -> usize {
+        (0..self.count).take_while(|&entry| self.order(entry) < order).count()
+    }
+
+    /// Appends the suffix of an entry.
+    #[inline]
+    fn push_suffix(&self, entry: usize, key: &mut Vec<u8>) {
+        if self.codes[entry] == BAG {
+            key.extend_from_slice(self.bagged[entry]);
+            return;
+        }
+        // A torn copy has been rejected: the length fits the tail.
+        let end = key.len() + self.codes[entry] as usize - 8;
+        for &word in &self.tails[entry * Shape::TAIL_MAX as usize..][..(end - key.len()).div_ceil(4)] {
+            key.extend_from_slice(&word.to_be_bytes());
+        }
+        key.truncate(end);
+    }
+}
+
+pub(crate) struct Walk<'g> {
+    tree: &'g Tree,
+    guard: &'g Guard,
+    direction: Direction,
+    /// The first `depth` are in use, one for each layer from the first.
+    frames: Vec<Frame<'g>>,
+    depth: usize,
+    /// The last key given, or what was being looked for: with `mode`, where to look up the place again.
+    key: Vec<u8>,
+    mode: Mode,
+}
+
+impl<'g> Walk<'g> {
+    pub fn new(tree: &'g Tree, guard: &'g Guard, direction: Direction, key: &[u8], mode: Mode) -> Self {
+        let mut walk =
+            Walk { tree, guard, direction, frames: Vec::with_capacity(2), depth: 0, key: key.to_vec(), mode };
+        walk.seek();
+        walk
+    }
+
+    /// The next key (or the previous one) and its value's word.
+    #[inline]
+    pub fn step(&mut self) -> Option<(&[u8], u64)> {
+        loop {
+            let depth = self.depth;
+            if depth == 0 {
+                return None;
+            }
+            let frame = &mut self.frames[depth - 1];
+            let entry = match self.direction {
+                Direction::Forward if frame.position < frame.count => {
+                    frame.position += 1;
+                    frame.position - 1
+                }
+                Direction::Backward if frame.position > 0 => {
+                    frame.position -= 1;
+                    frame.position
+                }
+                _ => {
+                    self.move_on();
+                    continue;
+                }
+            };
+            let start = 8 * (depth - 1);
+            self.key.truncate(start);
+            self.key.extend_from_slice(&frame.slices[entry].to_be_bytes());
+            match frame.codes[entry] {
+                LAYER => {
+                    let word = frame.words[entry];
+                    self.mode = if self.direction == Direction::Forward { Mode::Excluded } else { Mode::Within };
+                    self.enter(word);
+                    continue;
+                }
+                length @ 0..=8 => self.key.truncate(start + length as usize),
+                _ => frame.push_suffix(entry, &mut self.key),
+            }
+            self.mode = Mode::Excluded;
+            let word = frame.words[entry];
+            return Some((&self.key, word));
+        }
+    }
+
+    /// Copies a node into the next frame.
+    fn push(&mut self, border: Border<'g>, seen: Seen) -> Result<&mut Frame<'g>, Restart> {
+        if self.frames.len() == self.depth {
+            self.frames.push(Frame::new(border));
+        }
+        let frame = &mut self.frames[self.depth];
+        frame.copy(border, seen)?;
+        frame.done = None;
+        self.depth += 1;
+        prefetch_around(frame, self.direction);
+        Ok(frame)
+    }
+
+    /// Goes into the layer of an entry, at its first or last node.
+    fn enter(&mut self, word: u64) {
+        // SAFETY: the word was copied from a node of that moment; the guard keeps the layer's root allocated.
+        let root = unsafe { Node::from_word(word) };
+        let (slice, forward) = match self.direction {
+            Direction::Forward => (0, true),
+            Direction::Backward => (u64::MAX, false),
+        };
+        let entered = descend(root, slice).and_then(|(border, seen)| self.push(border, seen));
+        match entered {
+            Ok(frame) => frame.position = if forward { 0 } else { frame.count },
+            Err(Restart) => self.seek(),
+        }
+    }
+
+    /// From an exhausted node to the next, or back to the layer above.
+    #[cold]
+    fn move_on(&mut self) {
+        let frame = &mut self.frames[self.depth - 1];
+        if frame.count > 0 {
+            let last = if self.direction == Direction::Forward { frame.count - 1 } else { 0 };
+            frame.done = Some(frame.order(last));
+        }
+        let moved = match self.direction {
+            Direction::Forward => forward(frame),
+            Direction::Backward => backward(frame),
+        };
+        match moved {
+            Ok(true) => prefetch_around(frame, self.direction),
+            Ok(false) => self.depth -= 1,
+            Err(Restart) => self.seek(),
+        }
+    }
+
+    /// Looks up the place of `key` and `mode` from the top.
+    fn seek(&mut self) {
+        let key = std::mem::take(&mut self.key);
+        while self.try_seek(&key).is_err() {}
+        self.key = key;
+    }
+
+    fn try_seek(&mut self, key: &[u8]) -> Result<(), Restart> {
+        self.depth = 0;
+        let mut cursor = Cursor::new(key);
+        let mut root = self.tree.root(self.guard);
+        loop {
+            let within = self.mode == Mode::Within && cursor.remaining() <= 8;
+            // Beyond all entries of the slice, or of the layer.
+            let order = match (within, cursor.remaining()) {
+                (true, 0) => (u64::MAX, 10),
+                (true, _) => (cursor.slice(), 10),
+                (false, _) => (cursor.slice(), cursor.rank()),
+            };
+            let (border, seen) = descend(root, order.0)?;
+            let (mode, direction) = (self.mode, self.direction);
+            let frame = self.push(border, seen)?;
+            frame.done = (direction == Direction::Forward).then_some(order);
+            let at = frame.below(order);
+            frame.position = at;
+            if at == frame.count || frame.order(at) != order {
+                return Ok(());
+            }
+            // Whether the entry found comes before the place: strictly less, or equal and on the far side.
+            let equal_is_before = (mode == Mode::Included) == (direction == Direction::Backward);
+            let is_before = match frame.codes[at] {
+                LAYER => {
+                    let word = frame.words[at];
+                    frame.position += usize::from(direction == Direction::Forward);
+                    // SAFETY: as in `enter`.
+                    root = unsafe { Node::from_word(word) };
+                    cursor.advance();
+                    continue;
+                }
+                0..=8 => equal_is_before,
+                _ => {
+                    let mut suffix = Vec::new();
+                    frame.push_suffix(at, &mut suffix);
+                    match suffix.as_slice().cmp(cursor.suffix()) {
+                        std::cmp::Ordering::Less => true,
+                        _ if mode == Mode::Within => suffix.starts_with(cursor.suffix()),
+                        std::cmp::Ordering::Equal => equal_is_before,
+                        std::cmp::Ordering::Greater => false,
+                    }
+                }
+            };
+            frame.position += usize::from(is_before);
+            return Ok(());
+        }
+    }
+}
+
+/// Asks for the nodes that a walk comes to after a copy: the neighbour and the layers of its entries.
+fn prefetch_around(frame: &Frame<'_>, direction: Direction) {
+    let neighbour = if direction == Direction::Forward { frame.next } else { frame.border.previous() };
+    if neighbour != 0 {
+        prefetch_node(neighbour);
+    }
+    for entry in 0..frame.count {
+        if frame.codes[entry] == LAYER {
+            prefetch_node(frame.words[entry]);
+        }
+    }
+}
+
+/// Replaces the copy by that of the next node. False if there is none.
+fn forward(frame: &mut Frame<'_>) -> Result<bool, Restart> {
+    if frame.next == 0 {
+        return Ok(false);
+    }
+    // SAFETY: the node was next when the copy was made, under the guard.
+    let Node::Border(next) = (unsafe { Node::from_word(frame.next) }) else { return Err(Restart) };
+    frame.copy(next, next.stable())?;
+    frame.position = 0;
+    // A node may take over keys of a left neighbour that was unlinked.
+    if frame.count > 0 && frame.done.is_some_and(|done| frame.order(0) <= done) { Err(Restart) } else { Ok(true) }
+}
+
+/// Replaces the copy by that of the previous node. False if there is none.
+fn backward(frame: &mut Frame<'_>) -> Result<bool, Restart> {
+    let border = frame.border;
+    let mut backoff = Backoff::default();
+    loop {
+        let seen = border.stable();
+        if seen.is_deleted() {
+            return Err(Restart);
+        }
+        let word = border.previous();
+        if word == 0 {
+            if border.version().changed(seen) {
+                continue;
+            }
+            return Ok(false);
+        }
+        // SAFETY: the node was the left neighbour of one in the tree, under the guard.
+        let Node::Border(left) = (unsafe { Node::from_word(word) }) else { return Err(Restart) };
+        // If it is split or deleted, this node gets another neighbour.
+        if frame.copy(left, left.stable()).is_ok() && frame.next == border.word() {
+            break;
+        }
+        backoff.wait();
+    }
+    frame.position = frame.count;
+    let too_far = |done| frame.count > 0 && frame.order(frame.count - 1) >= done;
+    if frame.done.is_some_and(too_far) { Err(Restart) } else { Ok(true) }
+}

@@ -1,0 +1,118 @@
+//! Owned values are dropped exactly once, not before the last guard that could see them; memory is counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+
+use crate::{Masstree, pin};
+
+/// Counts those alive.
+struct Counted(Arc<AtomicUsize>, u64);
+
+impl Counted {
+    fn new(alive: &Arc<AtomicUsize>, number: u64) -> Box<Self> {
+        alive.fetch_add(1, Ordering::Relaxed);
+        Box::new(Counted(alive.clone(), number))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Lets the collector run until `done`, or for many rounds.
+fn collect(done: impl Fn() -> bool) {
+    for _ in 0..100_000 {
+        if done() {
+            return;
+        }
+        pin().flush();
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn owned_values_are_dropped_once() {
+    let alive = Arc::new(AtomicUsize::new(0));
+    let map = Masstree::new();
+    for round in 0..5u64 {
+        for number in 0..1000u64 {
+            let guard = pin();
+            let old = map.insert(&number, Counted::new(&alive, round), &guard);
+            assert_eq!(old.map(|old| old.1), round.checked_sub(1));
+            if number % 3 == 0 {
+                let removed = map.remove(&number, &guard).unwrap();
+                assert_eq!(removed.1, round, "a removed value can be read as long as the guard lasts");
+                map.insert(&number, Counted::new(&alive, round), &guard);
+            }
+            assert!(map.try_insert(&number, Counted::new(&alive, 9), &guard).is_err());
+            let made = map.get_or_insert_with(&number, || Counted::new(&alive, 9), &guard);
+            assert_eq!(made.1, round);
+        }
+    }
+    map.flush();
+    collect(|| alive.load(Ordering::Relaxed) == 1000);
+    assert_eq!(alive.load(Ordering::Relaxed), 1000);
+    drop(map);
+    collect(|| alive.load(Ordering::Relaxed) == 0);
+    assert_eq!(alive.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn arcs_are_shared() {
+    let map = Masstree::new();
+    let guard = pin();
+    let value = Arc::new(String::from("shared"));
+    map.insert("a", value.clone(), &guard);
+    map.insert("b", value.clone(), &guard);
+    map.insert("a", value.clone(), &guard);
+    let copy = map.get("a", &guard).unwrap().to_arc();
+    assert!(Arc::ptr_eq(&copy, &value));
+    assert_eq!(map.get("b", &guard).unwrap().len(), 6);
+    drop((guard, map));
+    collect(|| Arc::strong_count(&value) == 2);
+    assert_eq!(Arc::strong_count(&value), 2);
+}
+
+#[test]
+fn conditional_changes() {
+    let map = Masstree::new();
+    let guard = pin();
+    assert!(map.compare_exchange("k", |old| old.is_none(), Some(1u64), &guard).unwrap().is_none());
+    let refused = map.compare_exchange("k", |old| old.is_none(), Some(2), &guard).unwrap_err();
+    assert_eq!((refused.current, refused.rejected), (Some(1), Some(2)));
+    assert_eq!(map.compare_exchange("k", |old| old == Some(&1), Some(3), &guard).unwrap(), Some(1));
+    assert_eq!(map.update_with("k", |old| old.map(|old| old + 1), &guard), Some(3));
+    assert_eq!(map.compare_exchange("k", |old| old == Some(&4), None, &guard).unwrap(), Some(4));
+    assert!(map.is_empty() && map.get("k", &guard).is_none());
+}
+
+#[test]
+fn memory_comes_back() {
+    let charged = Arc::new(AtomicIsize::new(0));
+    let sum = charged.clone();
+    let map = Masstree::with_charge(move |bytes| {
+        sum.fetch_add(bytes, Ordering::Relaxed);
+    });
+    let empty = map.tree.arena.bytes().0;
+    for _ in 0..3 {
+        for number in 0..20_000u64 {
+            let guard = pin();
+            map.insert(&format!("{}{}", number * 7919 % 20_000, "x".repeat(number as usize % 60)), number, &guard);
+        }
+        let keys: Vec<Vec<u8>> = map.iter(&pin()).map(|(key, _)| key).collect();
+        for key in keys {
+            map.remove(&key, &pin());
+        }
+        assert_eq!(map.tree.check(), 0);
+        map.flush();
+        collect(|| map.tree.arena.bytes().0 <= 2 * empty);
+        // The first layer's root, and interior nodes above it.
+        assert!(map.tree.arena.bytes().0 <= 10 * empty, "{:?}", map.tree.arena);
+    }
+    assert_eq!(charged.load(Ordering::Relaxed) as usize, map.tree.arena.bytes().1);
+    drop(map);
+    collect(|| charged.load(Ordering::Relaxed) == 0);
+    assert_eq!(charged.load(Ordering::Relaxed), 0);
+}
