@@ -31,9 +31,23 @@ enum Bench {
     Tpch,
     /// Loading lineitem with a primary key and two indexes, against DuckDB
     Load,
+    /// The in-memory ordered map (Masstree) against others: sorting, construction, lookups, scans, mixed work
+    Masstree {
+        /// Keys in a map
+        #[arg(long, default_value_t = 10_000_000)]
+        keys: usize,
+        /// Further options, see `-- --help`
+        #[arg(last = true)]
+        options: Vec<String>,
+    },
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
+    if let Bench::Masstree { keys, options } = &arguments.bench {
+        let mut command = Command::new(build_bench("keyaki-bench-masstree")?);
+        command.args(["--keys", &keys.to_string()]).args(options);
+        return step(with_json(&mut command, arguments)?);
+    }
     let keyaki = build_keyaki(true)?;
     let mut command = match &arguments.bench {
         Bench::Demo { options } => {
@@ -43,24 +57,29 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
         Bench::Tpch => {
             let mut command = python::script(&keyaki, "benches/tpch/bench.py")?;
-            command.env("KEYAKI_PEERS", build_peers()?);
+            command.env("KEYAKI_PEERS", build_bench("keyaki-peers")?);
             command
         }
         Bench::Load => python::script(&keyaki, "benches/load/bench.py")?,
+        Bench::Masstree { .. } => unreachable!("it has returned: it needs no database"),
     };
     command.arg("--scale").arg(arguments.scale.to_string());
+    step(with_json(&mut command, arguments)?)
+}
+
+fn with_json<'c>(command: &'c mut Command, arguments: &Arguments) -> Result<&'c mut Command> {
     if let Some(path) = &arguments.json {
         let directory = std::env::current_dir().map_err(|error| error.to_string())?;
         command.arg("--json").arg(directory.join(path));
     }
-    step(&mut command)
+    Ok(command)
 }
 
-/// The Rust peers: a workspace of their own, with exactly the versions of ours, and what both need built once.
-fn build_peers() -> Result<PathBuf> {
+/// A program of `benches/`: a workspace of its own, with exactly the versions of ours, and what both need built once.
+fn build_bench(package: &str) -> Result<PathBuf> {
     let lock = root().join("benches/Cargo.lock");
     std::fs::copy(root().join("Cargo.lock"), &lock).map_err(|error| format!("{}: {error}", lock.display()))?;
-    let mut command = cargo(&["build", "--release", "--package", "keyaki-peers"]);
+    let mut command = cargo(&["build", "--release", "--package", package]);
     step(command.args(["--manifest-path", "benches/Cargo.toml", "--target-dir"]).arg(target()))?;
-    Ok(target().join("release/keyaki-peers"))
+    Ok(target().join("release").join(package))
 }

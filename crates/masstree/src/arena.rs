@@ -85,20 +85,6 @@ impl Arena {
         block
     }
 
-    /// One run of `bytes` bytes (a multiple of 64) in a chunk, for nodes that are laid out by the caller; each may be freed on
-    /// its own later.
-    pub fn allocate_run(&self, bytes: usize) -> NonNull<u8> {
-        debug_assert!(bytes.is_multiple_of(LINE));
-        let mut stripe = self.stripes[stripe()].lock();
-        if stripe.end - stripe.start < bytes {
-            self.refill(&mut stripe, bytes);
-        }
-        stripe.used += bytes as isize;
-        let block = pointer(stripe.start);
-        stripe.start += bytes;
-        block
-    }
-
     fn allocate_large(&self, stripe: &mut Stripe, bytes: usize) -> NonNull<u8> {
         let block = zeroed(bytes);
         stripe.large.insert(expose(block), bytes);
@@ -127,7 +113,7 @@ impl Arena {
     /// Takes a block back.
     ///
     /// # Safety
-    /// The block is of `allocate` with as many bytes (or a part of a run) and nobody uses it any more.
+    /// The block is of `allocate` with as many bytes and nobody uses it any more.
     pub unsafe fn free(&self, block: NonNull<u8>, bytes: usize) {
         let lines = bytes.div_ceil(LINE);
         let mut own = self.stripes[stripe()].lock();

@@ -1,5 +1,8 @@
 //! Keys: what can be a key, and how a descent looks at one, slice by slice.
 
+/// Longest key. A longer one is a programming error: operations on single keys panic, bulk ones fail.
+pub const KEY_BYTES_MAX: usize = 64 << 20;
+
 /// What can be used as a key: byte strings as they are; integers and tuples of integers as bytes that sort as they do.
 ///
 /// Nothing is allocated: integers are encoded on the stack. `decode` of [`FixedKey`] gets them back.

@@ -1,6 +1,5 @@
 //! The map as users see it: words become values.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
@@ -240,35 +239,22 @@ impl<V: Value> Masstree<V> {
 
     /// All entries, in order.
     pub fn iter<'g>(&'g self, guard: &'g Guard) -> Range<'g, V> {
-        self.range::<[u8], [u8]>(.., guard)
+        self.range::<&[u8]>(.., guard)
     }
 
     /// All entries, from the highest key down.
     pub fn iter_rev<'g>(&'g self, guard: &'g Guard) -> RangeRev<'g, V> {
-        self.range_rev::<[u8], [u8]>(.., guard)
+        self.range_rev::<&[u8]>(.., guard)
     }
 
     /// The entries within bounds, in order. See [`Range`] for what holds while others write.
-    pub fn range<'g, Q: AsKey + ?Sized, K: Borrow<Q> + ?Sized>(
-        &'g self,
-        bounds: impl RangeBounds<K>,
-        guard: &'g Guard,
-    ) -> Range<'g, V> {
-        Range::new(&self.tree, bounds.start_bound().map(Borrow::borrow), bounds.end_bound().map(Borrow::borrow), guard)
+    pub fn range<'g, K: AsKey>(&'g self, bounds: impl RangeBounds<K>, guard: &'g Guard) -> Range<'g, V> {
+        Range::new(&self.tree, bounds.start_bound(), bounds.end_bound(), guard)
     }
 
     /// The entries within bounds, from the highest key down.
-    pub fn range_rev<'g, Q: AsKey + ?Sized, K: Borrow<Q> + ?Sized>(
-        &'g self,
-        bounds: impl RangeBounds<K>,
-        guard: &'g Guard,
-    ) -> RangeRev<'g, V> {
-        RangeRev::new(
-            &self.tree,
-            bounds.start_bound().map(Borrow::borrow),
-            bounds.end_bound().map(Borrow::borrow),
-            guard,
-        )
+    pub fn range_rev<'g, K: AsKey>(&'g self, bounds: impl RangeBounds<K>, guard: &'g Guard) -> RangeRev<'g, V> {
+        RangeRev::new(&self.tree, bounds.start_bound(), bounds.end_bound(), guard)
     }
 
     /// Hands memory that waits for readers to the collector, and collects a little. Needed only to see memory go down at

@@ -6,9 +6,7 @@
 
 use crate::guard::Guard;
 use crate::key::Cursor;
-use crate::node::{
-    Border, Entries, INSERTING, Interior, Lookup, Node, Permutation, ROOT, SPLITTING, Shape, WIDTH,
-};
+use crate::node::{Border, Entries, INSERTING, Interior, Lookup, Node, Permutation, ROOT, SPLITTING, Shape, WIDTH};
 use crate::sync::{Acquire, Relaxed, Release};
 use crate::tree::Tree;
 use crate::write::Entry;
@@ -28,7 +26,9 @@ impl Tree {
         right.set_previous(border.word());
         if next != 0 {
             // SAFETY: the next node cannot be unlinked while this one, its left neighbour, is locked.
-            let Node::Border(next) = (unsafe { Node::from_word(next) }) else { unreachable!("border nodes' neighbours") };
+            let Node::Border(next) = (unsafe { Node::from_word(next) }) else {
+                unreachable!("border nodes' neighbours")
+            };
             next.set_previous(right.word());
         }
         border.set_next(right.word());

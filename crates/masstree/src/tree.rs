@@ -54,6 +54,17 @@ impl Tree {
         self.root.store(word, Release);
     }
 
+    /// Puts a built tree in the place of the empty root of a tree that is not shared yet.
+    pub fn exchange_root(&self, word: u64) {
+        // SAFETY: the old root is ours, and nobody else has seen it.
+        let old = unsafe { Node::from_word(self.root_word()) };
+        self.set_root(word);
+        if let Node::Border(border) = old {
+            // SAFETY: as above; it has no bag.
+            unsafe { self.arena.free(border.memory(), border.shape().bytes()) };
+        }
+    }
+
     /// Keys, exactly if nobody is writing.
     pub fn len(&self) -> usize {
         self.counts.iter().fold(0u64, |sum, count| sum.wrapping_add(count.load(Relaxed))) as usize
@@ -117,6 +128,17 @@ impl Tree {
     pub unsafe fn retire_value(&self, word: u64, guard: &Guard) {
         // SAFETY: the caller's promise.
         unsafe { self.retired.word(word, guard) };
+    }
+
+    /// Levels of the first layer; nobody writes meanwhile.
+    pub fn depth(&self) -> usize {
+        let (mut word, mut depth) = (self.root_word(), 1);
+        // SAFETY: nobody writes, says the caller: every word in the tree is that of a node.
+        while let Node::Interior(interior) = unsafe { Node::from_word(word) } {
+            word = interior.child(0);
+            depth += 1;
+        }
+        depth
     }
 
     /// Calls `visit` with every node; nobody writes meanwhile.

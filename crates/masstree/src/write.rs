@@ -10,7 +10,7 @@
 
 use crate::descend::Place;
 use crate::guard::Guard;
-use crate::key::Cursor;
+use crate::key::{Cursor, KEY_BYTES_MAX};
 use crate::node::{Bag, Border, INSERTING, Lookup, Permutation, ROOT, Rest, Shape, WIDTH};
 use crate::tree::Tree;
 
@@ -30,11 +30,21 @@ pub(crate) struct Entry<'s> {
     pub word: u64,
 }
 
+/// Unlocks a node, should the caller's closure panic.
+struct Unlock<'g>(Border<'g>);
+
+impl Drop for Unlock<'_> {
+    fn drop(&mut self) {
+        self.0.version().unlock();
+    }
+}
+
 impl Tree {
     /// Asks `decide`, under the lock of the key's node, what is to become of the key, given its value's word; does that, and
     /// returns the word as it was. A replaced or removed value is retired. `decide` is asked once.
     #[inline]
     pub fn modify(&self, key: &[u8], guard: &Guard, decide: impl FnOnce(Option<u64>) -> Change) -> Option<u64> {
+        assert!(key.len() <= KEY_BYTES_MAX, "a key of {} bytes is too long", key.len());
         loop {
             let place = self.find(key, guard);
             let border = place.border;
@@ -53,7 +63,10 @@ impl Tree {
                 Lookup::Value { word, .. } => Some(word),
                 Lookup::Absent | Lookup::Conflict { .. } => None,
             };
-            match (decide(old), found) {
+            let unlock = Unlock(border);
+            let change = decide(old);
+            std::mem::forget(unlock);
+            match (change, found) {
                 (Change::Set(word), Lookup::Value { slot, word: old }) => {
                     border.value(slot).store(word, crate::sync::Release);
                     border.version().unlock();
@@ -132,7 +145,8 @@ impl Tree {
         let tail = border.shape().tail_bytes();
         let bytes: usize = suffixes.filter(|&bytes| bytes > tail).map(Bag::cost).sum();
         if bytes > 0 {
-            border.set_bag(self.new_bag(bytes + bytes / count * (border.width() - count)));
+            let spare = bytes / count * (border.width() - count);
+            border.set_bag(self.new_bag(bytes + spare.min(bytes)));
         }
     }
 
@@ -166,7 +180,12 @@ impl Tree {
         if to.needs_bag(rest.suffix()) {
             self.reserve(to, rest.suffix().len(), guard);
         }
-        to.fill(to_slot, from.slice(slot).load(crate::sync::Relaxed), rest, from.value(slot).load(crate::sync::Acquire));
+        to.fill(
+            to_slot,
+            from.slice(slot).load(crate::sync::Relaxed),
+            rest,
+            from.value(slot).load(crate::sync::Acquire),
+        );
     }
 
     /// Another key with the same slice goes on differently: both go into a layer of their own, below as many layers as

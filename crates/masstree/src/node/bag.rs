@@ -36,9 +36,6 @@ impl<'g> Bag<'g> {
     /// Bytes of a bag without suffixes.
     pub const EMPTY_BYTES: usize = size_of::<Header>();
 
-    /// Longest content of a bag. Keys that come near cannot be held.
-    pub const MAX_BYTES: usize = u32::MAX as usize / 2;
-
     /// Bytes that a suffix takes.
     pub fn cost(suffix: usize) -> usize {
         LENGTH_BYTES + suffix
@@ -58,7 +55,8 @@ impl<'g> Bag<'g> {
     /// # Safety
     /// `memory` has `bytes` bytes, aligned to 4, that stay allocated during `'g`, and nobody else has it.
     pub unsafe fn create(memory: NonNull<u8>, bytes: usize) -> Self {
-        debug_assert!((Self::EMPTY_BYTES..=Self::MAX_BYTES * 2).contains(&bytes));
+        // Fifteen of the longest keys, and as much to spare, are below 2^31.
+        assert!((Self::EMPTY_BYTES..u32::MAX as usize).contains(&bytes), "a bag of {bytes} bytes");
         let header = memory.cast::<Header>();
         let fresh = Header {
             bytes: bytes as u32,

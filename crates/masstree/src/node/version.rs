@@ -129,6 +129,11 @@ impl Version {
         self.0.store(seen & !COUNT | (count as u64) << COUNT_SHIFT, Relaxed);
     }
 
+    /// A node that nobody else sees yet becomes the root of its layer.
+    pub fn make_root(&self) {
+        self.0.store(self.0.load(Relaxed) | ROOT, Relaxed);
+    }
+
     /// A locked and marked node is no longer the root of its layer.
     pub fn clear_root(&self) {
         let seen = self.own().0;

@@ -105,7 +105,8 @@ fn walks_meet_what_stays() {
                     entries
                 };
                 assert!(entries.is_sorted_by(|a, b| a.0 < b.0));
-                let met: Vec<_> = entries.into_iter().filter(|(_, value)| *value == u64::MAX).map(|(key, _)| key).collect();
+                let met: Vec<_> =
+                    entries.into_iter().filter(|(_, value)| *value == u64::MAX).map(|(key, _)| key).collect();
                 assert_eq!(met, staying);
             }
             stop.store(true, Ordering::Relaxed);

@@ -1,6 +1,10 @@
 //! Tests of the whole map.
 
+mod bulk;
 mod check;
 mod concurrent;
+mod conditions;
+#[cfg(feature = "shuttle")]
+mod interleavings;
+mod linearizable;
 mod model;
-mod values;

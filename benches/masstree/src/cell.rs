@@ -1,0 +1,135 @@
+//! One map under one workload, in a process of its own so that memory is its own: prints lines `metric <tab> value`.
+
+use std::thread;
+use std::time::Instant;
+
+use crate::keys::{Keys, Zipf, mix};
+use crate::maps::Map;
+
+/// Length of scans.
+const SCAN: usize = 100;
+
+pub struct Cell {
+    pub keys: usize,
+    pub threads: usize,
+    /// Load in the map's fastest way rather than by insertion.
+    pub bulk: bool,
+}
+
+fn print(metric: &str, value: f64) {
+    println!("{metric}\t{value}");
+}
+
+fn resident_bytes() -> f64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let resident = pages.split_whitespace().nth(1).and_then(|pages| pages.parse::<f64>().ok());
+    resident.unwrap_or(f64::NAN) * 4096.0
+}
+
+/// Runs `work` on each thread with its part of the numbers; returns the seconds and the sum of the results.
+fn on_threads(threads: usize, numbers: &[u32], work: impl Fn(&[u32]) -> usize + Sync) -> (f64, usize) {
+    let start = Instant::now();
+    let part = numbers.len().div_ceil(threads).max(1);
+    let sum = thread::scope(|scope| {
+        let handles: Vec<_> = numbers.chunks(part).map(|part| scope.spawn(|| work(part))).collect();
+        handles.into_iter().map(|handle| handle.join().expect("no thread panics")).sum()
+    });
+    (start.elapsed().as_secs_f64(), sum)
+}
+
+fn make_keys<const N: usize, K: Keys<N>>(count: usize) -> Vec<[u8; N]> {
+    (0..count as u64).map(K::key).collect()
+}
+
+pub fn run<const N: usize, K: Keys<N>, M: Map<N>>(cell: &Cell) {
+    let keys = make_keys::<N, K>(cell.keys);
+    let count = cell.keys;
+    let in_order: Vec<u32> = (0..count as u32).collect();
+    // Lookups in an order of their own.
+    let lookups: Vec<u32> = (0..count.min(4_000_000) as u64).map(|i| (mix(i + 77) % count as u64) as u32).collect();
+    let scans = &lookups[..lookups.len().div_ceil(20)];
+    let per_second = |operations: usize, seconds: f64| operations as f64 / seconds / 1e6;
+
+    let before = resident_bytes();
+    let start = Instant::now();
+    let map = if cell.bulk {
+        let Some(map) = M::load(&keys, cell.threads) else { return };
+        print("bulk load", per_second(count, start.elapsed().as_secs_f64()));
+        map
+    } else {
+        let map = M::new();
+        let writers = cell.threads.min(M::WRITERS);
+        let (seconds, _) = on_threads(writers, &in_order, |part| {
+            map.insert(&keys, part);
+            0
+        });
+        print("insert", per_second(count, seconds));
+        map
+    };
+    print("memory", (resident_bytes() - before) / count as f64);
+
+    let (seconds, found) = on_threads(cell.threads, &lookups, |part| map.get(&keys, part));
+    assert_eq!(found, lookups.len(), "every key is found with its value");
+    print("get", per_second(lookups.len(), seconds));
+    if map.get_many(&keys, &[]).is_some() {
+        let (seconds, found) = on_threads(cell.threads, &lookups, |part| map.get_many(&keys, part).unwrap_or(0));
+        assert_eq!(found, lookups.len(), "every key is found with its value");
+        print("get in batches", per_second(lookups.len(), seconds));
+    }
+    let (seconds, met) = on_threads(cell.threads, scans, |part| map.scan(&keys, part, SCAN));
+    assert!(met >= scans.len(), "scans find something");
+    print("scans of 100", per_second(scans.len(), seconds));
+    std::process::exit(0);
+}
+
+/// Reads and writes of Zipf-distributed keys, in these shares of writes.
+pub fn mixed<const N: usize, K: Keys<N>, M: Map<N>>(cell: &Cell) {
+    let keys = make_keys::<N, K>(cell.keys);
+    let map = M::new();
+    let all: Vec<u32> = (0..cell.keys as u32).collect();
+    on_threads(cell.threads.min(M::WRITERS), &all, |part| {
+        map.insert(&keys, part);
+        0
+    });
+    let zipf = Zipf::new(cell.keys as u64);
+    let chosen: Vec<u32> =
+        (0..4_000_000).map(|i| (mix(zipf.rank(mix(i))) % cell.keys as u64) as u32).collect();
+    for (name, writes) in [("95/5 reads/writes", 5), ("50/50 reads/writes", 50)] {
+        let (seconds, _) = on_threads(cell.threads, &chosen, |part| {
+            // Runs of reads and of writes, in the wanted shares.
+            let mut found = 0;
+            for run in part.chunks(100) {
+                let (written, read) = run.split_at(run.len() * writes / 100);
+                map.insert(&keys, written);
+                found += map.get(&keys, read);
+            }
+            found
+        });
+        print(name, chosen.len() as f64 / seconds / 1e6);
+    }
+    std::process::exit(0);
+}
+
+/// Sorting the keys: ours, the standard library's, rayon's.
+pub fn sort<const N: usize, K: Keys<N>>(cell: &Cell) {
+    use rayon::prelude::ParallelSliceMut;
+    let keys = make_keys::<N, K>(cell.keys);
+    let rate = |start: Instant| cell.keys as f64 / start.elapsed().as_secs_f64() / 1e6;
+    let entries = || keys.iter().copied().zip(0u32..).collect::<Vec<([u8; N], u32)>>();
+
+    let start = Instant::now();
+    let order = keyaki_masstree::sort_order(&keys, cell.threads);
+    print("sort, keyaki", rate(start));
+
+    let mut sorted = entries();
+    let start = Instant::now();
+    sorted.sort_unstable();
+    print("sort, std", rate(start));
+    assert!(order.iter().zip(&sorted).all(|(a, b)| *a as u32 == b.1), "the same order");
+
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(cell.threads).build().expect("threads can be made");
+    let mut sorted = entries();
+    let start = Instant::now();
+    pool.install(|| sorted.par_sort_unstable());
+    print("sort, rayon", rate(start));
+}

@@ -1,0 +1,171 @@
+//! Keyaki's Masstree beside other ordered maps. See `cargo xtask bench masstree`.
+
+mod cell;
+mod keys;
+mod maps;
+
+use std::process::Command;
+
+use clap::Parser;
+use crossbeam_skiplist::SkipMap;
+use keyaki_masstree::Masstree;
+use serde_json::json;
+
+use crate::cell::Cell;
+use crate::keys::{Decimal, Integers, Keys, Skewed};
+use crate::maps::{Congee, Map, PeerMasstree, Standard};
+
+/// Allocates for the peers (and for what Keyaki does not take from the system itself).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Sorting, construction, lookups, scans, mixed work: side by side with other ordered maps
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Keys in a map
+    #[arg(long, default_value_t = 10_000_000)]
+    keys: usize,
+    /// Threads
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2])]
+    threads: Vec<usize>,
+    /// Only these workloads: u64, bytes10, skewed20
+    #[arg(long, value_delimiter = ',', default_values_t = [String::from("u64"), "bytes10".into(), "skewed20".into()])]
+    workloads: Vec<String>,
+    /// Only these experiments: sort, insert, bulk, mixed
+    #[arg(long, value_delimiter = ',', default_values_t = ["sort", "insert", "bulk", "mixed"].map(String::from))]
+    experiments: Vec<String>,
+    /// Only these maps: keyaki, BTreeMap, crossbeam-skiplist, masstree, congee
+    #[arg(long, value_delimiter = ',', default_values_t = MAPS.map(String::from))]
+    maps: Vec<String>,
+    /// Write the figures as JSON rows
+    #[arg(long, value_name = "FILE")]
+    json: Option<std::path::PathBuf>,
+    /// Run one map in this process and print its figures
+    #[arg(long, hide = true)]
+    cell: bool,
+}
+
+const MAPS: [&str; 5] = ["keyaki", "BTreeMap", "crossbeam-skiplist", "masstree", "congee"];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments = Arguments::parse();
+    if arguments.cell {
+        let cell = Cell {
+            keys: arguments.keys,
+            threads: arguments.threads[0],
+            bulk: arguments.experiments[0] == "bulk",
+        };
+        match arguments.workloads[0].as_str() {
+            "u64" => run_cell::<8, Integers>(&arguments, &cell),
+            "bytes10" => run_cell::<10, Decimal>(&arguments, &cell),
+            "skewed20" => run_cell::<20, Skewed>(&arguments, &cell),
+            other => return Err(format!("no workload {other}").into()),
+        }
+        return Ok(());
+    }
+    compare(&arguments)
+}
+
+fn run_cell<const N: usize, K: Keys<N>>(arguments: &Arguments, cell: &Cell) {
+    let experiment = arguments.experiments[0].as_str();
+    if experiment == "sort" {
+        return cell::sort::<N, K>(cell);
+    }
+    match arguments.maps[0].as_str() {
+        "BTreeMap" => run_map::<N, K, Standard<N>>(experiment, cell),
+        "crossbeam-skiplist" => run_map::<N, K, SkipMap<[u8; N], u64>>(experiment, cell),
+        "masstree" => run_map::<N, K, PeerMasstree>(experiment, cell),
+        "congee" if N == 8 => run_map::<N, K, Congee>(experiment, cell),
+        "congee" => {}
+        _ => run_map::<N, K, Masstree<u64>>(experiment, cell),
+    }
+}
+
+fn run_map<const N: usize, K: Keys<N>, M: Map<N>>(experiment: &str, cell: &Cell) {
+    if experiment == "mixed" { cell::mixed::<N, K, M>(cell) } else { cell::run::<N, K, M>(cell) }
+}
+
+/// The figures of one cell: metric and value.
+type Figures = Vec<(String, f64)>;
+
+fn measure(arguments: &Arguments, experiment: &str, workload: &str, threads: usize, map: &str) -> Result<Figures, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let output = Command::new(program)
+        .args(["--cell", "--experiments", experiment, "--workloads", workload, "--maps", map])
+        .args(["--threads", &threads.to_string(), "--keys", &arguments.keys.to_string()])
+        .output()
+        .map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(format!("{map}: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(text
+        .lines()
+        .filter_map(|line| line.split_once('\t'))
+        .filter_map(|(metric, value)| Some((metric.to_string(), value.parse().ok()?)))
+        .collect())
+}
+
+fn unit(metric: &str) -> &'static str {
+    if metric == "memory" { "bytes/key" } else { "million/s" }
+}
+
+fn compare(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    println!("{} keys; million operations per second; memory in bytes per key (resident)", arguments.keys);
+    let mut rows = Vec::new();
+    for workload in &arguments.workloads {
+        for &threads in &arguments.threads {
+            for experiment in &arguments.experiments {
+                let maps: &[String] = if experiment == "sort" { &arguments.maps[..1] } else { &arguments.maps };
+                let mut all: Vec<(&str, Figures)> = Vec::new();
+                for map in maps {
+                    match measure(arguments, experiment, workload, threads, map) {
+                        Ok(figures) if figures.is_empty() => {}
+                        Ok(figures) => {
+                            let line: Vec<String> =
+                                figures.iter().map(|(metric, value)| format!("{metric} {value:.2}")).collect();
+                            println!("{workload}, {threads} threads, {experiment}: {map}: {}", line.join(", "));
+                            all.push((map, figures));
+                        }
+                        Err(error) => println!("{workload}, {threads} threads, {experiment}: {error}"),
+                    }
+                }
+                rows.extend(compared(&all, &format!("{workload}, {} keys, {threads} threads", arguments.keys)));
+            }
+        }
+    }
+    if let Some(path) = &arguments.json {
+        std::fs::write(path, serde_json::to_string_pretty(&rows)?)?;
+    }
+    Ok(())
+}
+
+/// Rows of Keyaki's figures beside each peer's; the ratio is above 1 where Keyaki is better.
+fn compared(all: &[(&str, Figures)], workload: &str) -> Vec<serde_json::Value> {
+    let Some((_, own)) = all.iter().find(|(map, _)| *map == "keyaki") else {
+        return Vec::new();
+    };
+    let mut rows = Vec::new();
+    let mut row = |metric: &str, keyaki: f64, peer: f64, name: &str| {
+        let ratio = if metric == "memory" { peer / keyaki } else { keyaki / peer };
+        rows.push(json!({
+            "bench": "masstree", "workload": workload, "metric": metric, "unit": unit(metric),
+            "keyaki": keyaki, "peer": peer, "peer_name": name, "ratio": ratio,
+        }));
+    };
+    for (metric, value) in own {
+        if metric == "sort, keyaki" {
+            for (peer, other) in own.iter().filter(|(peer, _)| peer != metric) {
+                row("sort", *value, *other, peer.trim_start_matches("sort, "));
+            }
+        }
+        for (name, figures) in all.iter().filter(|(map, _)| *map != "keyaki") {
+            // Batched lookups compare with the peer's single ones.
+            let same = if metric == "get in batches" { "get" } else { metric };
+            if let Some((_, peer)) = figures.iter().find(|(other, _)| other == same) {
+                row(metric, *value, *peer, name);
+            }
+        }
+    }
+    rows
+}

@@ -1,0 +1,268 @@
+//! The maps that are compared, behind one face.
+
+use std::collections::BTreeMap;
+use std::sync::RwLock;
+
+use keyaki_masstree::{Bulk, Masstree, pin};
+
+/// Operations per guard.
+const PER_GUARD: usize = 64;
+
+/// A map from keys of `N` bytes to their numbers.
+pub trait Map<const N: usize>: Sync {
+    /// Threads that may insert at once.
+    const WRITERS: usize = usize::MAX;
+
+    fn new() -> Self;
+
+    /// Inserts keys with these numbers.
+    fn insert(&self, keys: &[[u8; N]], numbers: &[u32]);
+
+    /// Looks keys up; returns how many were found with their numbers.
+    fn get(&self, keys: &[[u8; N]], numbers: &[u32]) -> usize;
+
+    /// Reads `length` entries from each key on; returns how many there were.
+    fn scan(&self, keys: &[[u8; N]], numbers: &[u32], length: usize) -> usize;
+
+    /// Batched lookups, where there are any.
+    fn get_many(&self, _: &[[u8; N]], _: &[u32]) -> Option<usize> {
+        None
+    }
+
+    /// The fastest way to load that is not insertion, where there is one.
+    fn load(_: &[[u8; N]], _: usize) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
+    }
+}
+
+impl<const N: usize> Map<N> for Masstree<u64> {
+    fn new() -> Self {
+        Masstree::new()
+    }
+
+    fn insert(&self, keys: &[[u8; N]], numbers: &[u32]) {
+        for part in numbers.chunks(PER_GUARD) {
+            let guard = pin();
+            for &number in part {
+                self.insert(&keys[number as usize], u64::from(number), &guard);
+            }
+        }
+    }
+
+    fn get(&self, keys: &[[u8; N]], numbers: &[u32]) -> usize {
+        let mut found = 0;
+        for part in numbers.chunks(PER_GUARD) {
+            let guard = pin();
+            for &number in part {
+                found += usize::from(self.get(&keys[number as usize], &guard) == Some(u64::from(number)));
+            }
+        }
+        found
+    }
+
+    fn scan(&self, keys: &[[u8; N]], numbers: &[u32], length: usize) -> usize {
+        let (mut met, mut sum) = (0, 0);
+        for &number in numbers {
+            let guard = pin();
+            let mut range = self.range::<[u8; N]>(keys[number as usize].., &guard);
+            for _ in 0..length {
+                let Some((key, value)) = range.next_entry() else { break };
+                sum += key.len() as u64 + value;
+                met += 1;
+            }
+        }
+        std::hint::black_box(sum);
+        met
+    }
+
+    fn get_many(&self, keys: &[[u8; N]], numbers: &[u32]) -> Option<usize> {
+        let mut found = 0;
+        let mut batch: Vec<&[u8; N]> = Vec::with_capacity(256);
+        let mut values: Vec<Option<u64>> = Vec::with_capacity(256);
+        for part in numbers.chunks(256) {
+            let guard = pin();
+            batch.clear();
+            batch.extend(part.iter().map(|&number| &keys[number as usize]));
+            self.get_many(&batch, &mut values, &guard);
+            found += part.iter().zip(&values).filter(|(number, value)| **value == Some(u64::from(**number))).count();
+        }
+        Some(found)
+    }
+
+    fn load(keys: &[[u8; N]], threads: usize) -> Option<Self> {
+        let values = (0..keys.len() as u64).collect();
+        Bulk::new().threads(threads).from_unsorted(keys, values).ok()
+    }
+}
+
+/// One writer; readers share it.
+pub struct Standard<const N: usize>(RwLock<BTreeMap<[u8; N], u64>>);
+
+impl<const N: usize> Map<N> for Standard<N> {
+    const WRITERS: usize = 1;
+
+    fn new() -> Self {
+        Standard(RwLock::new(BTreeMap::new()))
+    }
+
+    fn insert(&self, keys: &[[u8; N]], numbers: &[u32]) {
+        let mut map = self.0.write().expect("nobody panics");
+        for &number in numbers {
+            map.insert(keys[number as usize], u64::from(number));
+        }
+    }
+
+    fn get(&self, keys: &[[u8; N]], numbers: &[u32]) -> usize {
+        let map = self.0.read().expect("nobody panics");
+        numbers.iter().filter(|&&number| map.get(&keys[number as usize]) == Some(&u64::from(number))).count()
+    }
+
+    fn scan(&self, keys: &[[u8; N]], numbers: &[u32], length: usize) -> usize {
+        let map = self.0.read().expect("nobody panics");
+        let (mut met, mut sum) = (0, 0);
+        for &number in numbers {
+            for (key, value) in map.range(keys[number as usize]..).take(length) {
+                sum += key.len() as u64 + value;
+                met += 1;
+            }
+        }
+        std::hint::black_box(sum);
+        met
+    }
+
+    /// From a sorted iterator; sorting is part of it.
+    fn load(keys: &[[u8; N]], threads: usize) -> Option<Self> {
+        use rayon::prelude::ParallelSliceMut;
+        let mut entries: Vec<([u8; N], u64)> = keys.iter().copied().zip(0..).collect();
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().ok()?;
+        pool.install(|| entries.par_sort_unstable());
+        Some(Standard(RwLock::new(entries.into_iter().collect())))
+    }
+}
+
+impl<const N: usize> Map<N> for crossbeam_skiplist::SkipMap<[u8; N], u64> {
+    fn new() -> Self {
+        Self::new()
+    }
+
+    fn insert(&self, keys: &[[u8; N]], numbers: &[u32]) {
+        for &number in numbers {
+            self.insert(keys[number as usize], u64::from(number));
+        }
+    }
+
+    fn get(&self, keys: &[[u8; N]], numbers: &[u32]) -> usize {
+        let hit = |number: u32| {
+            self.get(&keys[number as usize]).is_some_and(|entry| *entry.value() == u64::from(number))
+        };
+        numbers.iter().filter(|&&number| hit(number)).count()
+    }
+
+    fn scan(&self, keys: &[[u8; N]], numbers: &[u32], length: usize) -> usize {
+        let (mut met, mut sum) = (0, 0);
+        for &number in numbers {
+            for entry in self.range(keys[number as usize]..).take(length) {
+                sum += entry.key().len() as u64 + entry.value();
+                met += 1;
+            }
+        }
+        std::hint::black_box(sum);
+        met
+    }
+}
+
+pub type PeerMasstree = masstree::MassTree<u64>;
+
+impl<const N: usize> Map<N> for PeerMasstree {
+    fn new() -> Self {
+        PeerMasstree::new()
+    }
+
+    fn insert(&self, keys: &[[u8; N]], numbers: &[u32]) {
+        for part in numbers.chunks(PER_GUARD) {
+            let guard = self.guard();
+            for &number in part {
+                self.insert_with_guard(&keys[number as usize], u64::from(number), &guard);
+            }
+        }
+    }
+
+    fn get(&self, keys: &[[u8; N]], numbers: &[u32]) -> usize {
+        let mut found = 0;
+        for part in numbers.chunks(PER_GUARD) {
+            let guard = self.guard();
+            for &number in part {
+                let value = self.get_with_guard(&keys[number as usize], &guard);
+                found += usize::from(value == Some(u64::from(number)));
+            }
+        }
+        found
+    }
+
+    fn scan(&self, keys: &[[u8; N]], numbers: &[u32], length: usize) -> usize {
+        let (mut met, mut sum) = (0, 0);
+        for &number in numbers {
+            let guard = self.guard();
+            let mut left = length;
+            self.scan_intra_leaf_batch(
+                masstree::RangeBound::Included(&keys[number as usize]),
+                masstree::RangeBound::Unbounded,
+                |key, value| {
+                    sum += key.len() as u64 + value;
+                    met += 1;
+                    left -= 1;
+                    left > 0
+                },
+                &guard,
+            );
+        }
+        std::hint::black_box(sum);
+        met
+    }
+}
+
+/// Keys of eight bytes only.
+pub struct Congee(congee::Congee<usize, usize>);
+
+fn number_of<const N: usize>(key: &[u8; N]) -> usize {
+    key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes) as usize)
+}
+
+impl<const N: usize> Map<N> for Congee {
+    fn new() -> Self {
+        Congee(congee::Congee::default())
+    }
+
+    fn insert(&self, keys: &[[u8; N]], numbers: &[u32]) {
+        for part in numbers.chunks(PER_GUARD) {
+            let guard = self.0.pin();
+            for &number in part {
+                self.0.insert(number_of(&keys[number as usize]), number as usize, &guard).expect("there is memory");
+            }
+        }
+    }
+
+    fn get(&self, keys: &[[u8; N]], numbers: &[u32]) -> usize {
+        let mut found = 0;
+        for part in numbers.chunks(PER_GUARD) {
+            let guard = self.0.pin();
+            for &number in part {
+                found += usize::from(self.0.get(&number_of(&keys[number as usize]), &guard) == Some(number as usize));
+            }
+        }
+        found
+    }
+
+    fn scan(&self, keys: &[[u8; N]], numbers: &[u32], length: usize) -> usize {
+        let mut buffer = vec![(0, 0); length];
+        let mut met = 0;
+        for &number in numbers {
+            let guard = self.0.pin();
+            met += self.0.range(&number_of(&keys[number as usize]), &usize::MAX, &mut buffer, &guard);
+        }
+        met
+    }
+}

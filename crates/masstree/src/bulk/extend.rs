@@ -1,0 +1,108 @@
+//! Adding many keys to a map that has some.
+//!
+//! The batch is sorted and cut into ranges, one for each thread; each inserts its keys in order, so that it finds the path to
+//! the next key in its cache, and nodes that only grow at their end stay full. Others may read and write meanwhile.
+
+use super::build::{ByRun, Reader, Source};
+use super::parallel::{Workers, part};
+use super::sort::{Sorted, sort};
+use super::{Bulk, BulkError, Policy};
+use crate::guard::pin;
+use crate::map::Masstree;
+use crate::value::Value;
+use crate::write::Change;
+
+/// Insertions under one guard.
+const PER_GUARD: usize = 256;
+
+impl<V: Value> Bulk<V> {
+    /// Adds keys, in any order, and their values to a map. The policy for duplicates also holds between what the map has
+    /// (earlier) and what is added (later).
+    ///
+    /// # Errors
+    /// If there are not as many values as keys, or a key is too long: nothing is added. If a key occurs twice, or is in the map already, and that was
+    /// not allowed: all other keys are added.
+    pub fn extend<K: AsRef<[u8]> + Sync>(
+        &self,
+        map: &Masstree<V>,
+        keys: &[K],
+        values: Vec<V>,
+    ) -> Result<(), BulkError> {
+        let words = self.words(keys, values)?;
+        let workers = Workers::new(self.threads);
+        let duplicate = match sort(workers, keys.len(), |i| keys[i].as_ref()) {
+            Sorted::Short(run) => self.insert_all(map, &ByRun { keys, run: &run, words: &words }, &words),
+            Sorted::Long(run) => self.insert_all(map, &ByRun { keys, run: &run, words: &words }, &words),
+        };
+        duplicate.map_or(Ok(()), |position| Err(BulkError::Duplicate { position }))
+    }
+
+    /// Returns the lowest position of a key that was refused.
+    fn insert_all(&self, map: &Masstree<V>, source: &impl Source, words: &[u64]) -> Option<usize> {
+        let workers = Workers::new(self.threads);
+        // Values for the same key stay in one range: their order matters.
+        let cuts: Vec<usize> = (0..=workers.count())
+            .map(|worker| first_of_key(source, part(source.len(), worker, workers.count()).start))
+            .collect();
+        let refused = workers.run(|worker| {
+            let mut range = cuts[worker]..cuts[worker + 1];
+            let mut reader = source.reader(range.start.min(source.len()));
+            let mut key = Vec::new();
+            let mut refused = None;
+            while !range.is_empty() {
+                let guard = pin();
+                for _ in range.by_ref().take(PER_GUARD) {
+                    let position = reader.next(&mut key);
+                    if !self.insert_one(map, &key, words[position], &guard) {
+                        refused = Some(refused.map_or(position, |refused: usize| refused.min(position)));
+                    }
+                }
+            }
+            refused
+        });
+        refused.into_iter().flatten().min()
+    }
+
+    /// False if the key was refused.
+    fn insert_one(&self, map: &Masstree<V>, key: &[u8], word: u64, guard: &crate::Guard) -> bool {
+        // SAFETY: the word is of a value given to be added, and is used once.
+        let value = || unsafe { V::from_word(word) };
+        match &self.policy {
+            Policy::Last => {
+                map.tree.modify(key, guard, |_| Change::Set(word));
+                true
+            }
+            Policy::Refuse | Policy::First => {
+                let old = map.tree.modify(key, guard, |old| old.map_or(Change::Set(word), |_| Change::Keep));
+                if old.is_some() {
+                    drop(value());
+                }
+                old.is_none() || matches!(self.policy, Policy::First)
+            }
+            Policy::Merge(merge) => {
+                map.tree.modify(key, guard, |old| {
+                    // SAFETY: the old value is in the map, whose node is locked.
+                    let merged = old.map(|old| merge(unsafe { V::borrow(old) }, value()));
+                    Change::Set(merged.map_or(word, V::into_word))
+                });
+                true
+            }
+        }
+    }
+}
+
+/// The first position, from one on, whose key is not that of the one before.
+fn first_of_key(source: &impl Source, at: usize) -> usize {
+    if at == 0 || at >= source.len() {
+        return at.min(source.len());
+    }
+    let mut reader = source.reader(at - 1);
+    let (mut before, mut key) = (Vec::new(), Vec::new());
+    reader.next(&mut before);
+    (at..source.len())
+        .find(|_| {
+            reader.next(&mut key);
+            key != before
+        })
+        .unwrap_or(source.len())
+}

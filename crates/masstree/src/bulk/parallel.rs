@@ -1,0 +1,66 @@
+//! Threads for the steps of a bulk construction: each step runs on all of them and ends before the next begins.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// How many threads take part.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Workers(usize);
+
+impl Workers {
+    pub fn new(threads: usize) -> Self {
+        Workers(threads.max(1))
+    }
+
+    pub fn count(self) -> usize {
+        self.0
+    }
+
+    /// Runs `work` with each worker's number; results in their order. The caller's thread is the first worker.
+    pub fn run<R: Send>(self, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+        if self.0 == 1 {
+            return vec![work(0)];
+        }
+        thread::scope(|scope| {
+            let work = &work;
+            let others: Vec<_> = (1..self.0).map(|worker| scope.spawn(move || work(worker))).collect();
+            let mut results = vec![work(0)];
+            for other in others {
+                match other.join() {
+                    Ok(result) => results.push(result),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            results
+        })
+    }
+
+    /// Runs `work` for each task, whichever worker is free; results in the order of the tasks.
+    pub fn run_tasks<R: Send>(self, tasks: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+        let next = AtomicUsize::new(0);
+        let mut results: Vec<(usize, R)> = self
+            .run(|_| {
+                let mut done = Vec::new();
+                loop {
+                    let task = next.fetch_add(1, Ordering::Relaxed);
+                    if task >= tasks {
+                        return done;
+                    }
+                    done.push((task, work(task)));
+                }
+            })
+            .into_iter()
+            .flatten()
+            .collect();
+        results.sort_unstable_by_key(|(task, _)| *task);
+        results.into_iter().map(|(_, result)| result).collect()
+    }
+}
+
+/// A worker's part of `count` things; beyond the last worker, what is left: nothing.
+pub(crate) fn part(count: usize, worker: usize, workers: usize) -> Range<usize> {
+    // Without overflow, whatever the count.
+    let at = |worker: usize| (count as u128 * worker as u128 / workers as u128) as usize;
+    at(worker)..at((worker + 1).min(workers))
+}

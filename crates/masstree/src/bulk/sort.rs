@@ -1,0 +1,359 @@
+//! Parallel radix sort of byte-string keys.
+//!
+//! Keys become numbers of their varying bits (see `bits`), each packed with the key's position into a record. One parallel
+//! pass distributes the records by their highest bits into buckets that fit into a cache; each bucket is then sorted on its
+//! own: distributed once more, and what is still together by insertion. Where numbers do not tell everything about the keys,
+//! runs of equal numbers are put in order by what follows (long runs by the same sort again). Equal keys stay in the order
+//! in which they were given, since positions are the lowest bits.
+
+use super::bits::Digest;
+use super::parallel::{Workers, part};
+
+/// Buckets of the first distribution: 2^11 bump pointers fit into the second-level cache with their lines.
+const BUCKET_BITS_MAX: u32 = 11;
+/// Runs of equal numbers from this length on are radix-sorted again, up to this depth.
+const RUN_MIN: usize = 256;
+const DEPTH_MAX: usize = 32;
+
+/// A number and a position in one word.
+pub(crate) trait Record: Copy + Ord + Default + Send + Sync {
+    const BITS: u32;
+    fn pack(number: u128, position: u64, position_bits: u32) -> Self;
+    fn number(self, position_bits: u32) -> u128;
+    fn position(self, position_bits: u32) -> usize;
+    /// `bits` bits from `shift` on, few enough for an index.
+    fn digit(self, shift: u32, bits: u32) -> usize;
+}
+
+macro_rules! record {
+    ($record:ty) => {
+        impl Record for $record {
+            const BITS: u32 = <$record>::BITS;
+
+            #[inline]
+            fn pack(number: u128, position: u64, position_bits: u32) -> Self {
+                (number as $record) << position_bits | position as $record
+            }
+
+            #[inline]
+            fn number(self, position_bits: u32) -> u128 {
+                u128::from(self >> position_bits)
+            }
+
+            #[inline]
+            fn position(self, position_bits: u32) -> usize {
+                (self & ((1 << position_bits) - 1)) as usize
+            }
+
+            #[inline]
+            fn digit(self, shift: u32, bits: u32) -> usize {
+                (self >> shift) as usize & ((1 << bits) - 1)
+            }
+        }
+    };
+}
+
+record!(u64);
+record!(u128);
+
+/// Keys in order, as records: number (less the bits of its bucket) and position.
+pub(crate) enum Sorted {
+    Short(Run<u64>),
+    Long(Run<u128>),
+}
+
+pub(crate) struct Run<R> {
+    pub records: Vec<R>,
+    pub position_bits: u32,
+    /// Bits of the numbers in the records; those above them are the bucket.
+    number_bits: u32,
+    /// Where each bucket ends.
+    ends: Vec<usize>,
+    pub digest: Digest,
+}
+
+impl<R: Record> Run<R> {
+    /// The position, among the keys given, of the i-th in order.
+    #[inline]
+    pub fn position(&self, i: usize) -> usize {
+        self.records[i].position(self.position_bits)
+    }
+
+    /// The bucket of the i-th record.
+    pub fn bucket(&self, i: usize) -> usize {
+        self.ends.partition_point(|&end| end <= i)
+    }
+
+    pub fn bucket_end(&self, bucket: usize) -> usize {
+        self.ends.get(bucket).copied().unwrap_or(self.records.len())
+    }
+
+    /// The number of the i-th key, which is in a bucket.
+    #[inline]
+    pub fn number(&self, i: usize, bucket: usize) -> u128 {
+        (bucket as u128) << self.number_bits | self.records[i].number(self.position_bits)
+    }
+}
+
+/// Sorts keys.
+pub(crate) fn sort<'k>(workers: Workers, count: usize, key: impl Fn(usize) -> &'k [u8] + Sync) -> Sorted {
+    sort_at_depth(workers, count, &key, 0)
+}
+
+fn sort_at_depth<'k>(
+    workers: Workers,
+    count: usize,
+    key: &(impl Fn(usize) -> &'k [u8] + Sync),
+    depth: usize,
+) -> Sorted {
+    let position_bits = usize::BITS - count.saturating_sub(1).leading_zeros();
+    // Buckets of some thousand records; fewer buckets for few records.
+    let bucket_bits = position_bits.saturating_sub(10).min(BUCKET_BITS_MAX);
+    let long_bits = u128::BITS - position_bits.max(32) + bucket_bits;
+    let digest = if count == 0 {
+        Digest::of(Workers::new(1), 0, |_| &[], long_bits)
+    } else {
+        Digest::of(workers, count, key, long_bits)
+    };
+    let bucket_bits = bucket_bits.min(digest.bits);
+    if digest.bits <= u64::BITS && digest.bits - bucket_bits + position_bits <= u64::BITS {
+        let number = |i: usize| u128::from(digest.short_number(key(i)));
+        Sorted::Short(sort_records(workers, count, key, number, position_bits, bucket_bits, &digest, depth))
+    } else {
+        let number = |i: usize| digest.number(key(i));
+        Sorted::Long(sort_records(workers, count, key, number, position_bits, bucket_bits, &digest, depth))
+    }
+}
+
+#[allow(clippy::too_many_arguments, reason = "one call; a struct would only repeat the names")]
+fn sort_records<'k, R: Record>(
+    workers: Workers,
+    count: usize,
+    key: &(impl Fn(usize) -> &'k [u8] + Sync),
+    number: impl Fn(usize) -> u128 + Sync,
+    position_bits: u32,
+    bucket_bits: u32,
+    digest: &Digest,
+    depth: usize,
+) -> Run<R> {
+    let number_bits = digest.bits - bucket_bits;
+    debug_assert!(number_bits + position_bits <= R::BITS);
+    let (mut records, ends) = distribute::<R>(workers, count, number, number_bits, position_bits, bucket_bits);
+    let exact = digest.exact_length.is_some();
+    let slots = Slots::new(&mut records);
+    let tasks = ends.len();
+    workers.run_tasks(tasks, |bucket| {
+        let start = if bucket == 0 { 0 } else { ends[bucket - 1] };
+        // SAFETY: buckets are disjoint ranges, and each task has its own.
+        let bucket = unsafe { slots.range(start..ends[bucket]) };
+        sort_bucket(bucket, number_bits, position_bits);
+        if !exact {
+            // Without bits that vary, the keys differ in length at most.
+            let depth = if digest.bits == 0 { DEPTH_MAX } else { depth };
+            resolve(bucket, position_bits, key, digest.common, depth);
+        }
+    });
+    Run { records, position_bits, number_bits, ends, digest: digest.clone() }
+}
+
+/// A slice whose disjoint parts are written by several threads.
+struct Slots<R> {
+    start: *mut R,
+    count: usize,
+}
+
+// SAFETY: the parts handed out are disjoint (the callers of `range` and `write` see to that), records are Send.
+unsafe impl<R: Send> Sync for Slots<R> {}
+
+impl<R> Slots<R> {
+    fn new(records: &mut [R]) -> Self {
+        Slots { start: records.as_mut_ptr(), count: records.len() }
+    }
+
+    /// # Safety
+    /// No other part that is in use at the same time overlaps this one, and the records outlive it.
+    #[allow(clippy::mut_from_ref, reason = "parts are disjoint, says the caller")]
+    unsafe fn range(&self, range: std::ops::Range<usize>) -> &mut [R] {
+        assert!(range.start <= range.end && range.end <= self.count);
+        // SAFETY: within the slice; exclusive, says the caller.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
+    }
+
+    /// # Safety
+    /// Nobody else reads or writes this record meanwhile; `i` is below the count.
+    #[inline]
+    unsafe fn write(&self, i: usize, record: R) {
+        debug_assert!(i < self.count);
+        // SAFETY: within the slice; exclusive, says the caller.
+        unsafe { self.start.add(i).write(record) };
+    }
+}
+
+/// Makes records and distributes them into buckets; returns where each bucket ends.
+fn distribute<R: Record>(
+    workers: Workers,
+    count: usize,
+    number: impl Fn(usize) -> u128 + Sync,
+    number_bits: u32,
+    position_bits: u32,
+    bucket_bits: u32,
+) -> (Vec<R>, Vec<usize>) {
+    let buckets = 1 << bucket_bits;
+    let histograms = workers.run(|worker| {
+        let mut histogram = vec![0usize; buckets];
+        for i in part(count, worker, workers.count()) {
+            histogram[(number(i) >> number_bits) as usize] += 1;
+        }
+        histogram
+    });
+    // Each worker's first place in each bucket.
+    let mut starts: Vec<Vec<usize>> = histograms;
+    let (mut ends, mut sum) = (Vec::with_capacity(buckets), 0);
+    for bucket in 0..buckets {
+        for starts in &mut starts {
+            let records = starts[bucket];
+            starts[bucket] = sum;
+            sum += records;
+        }
+        ends.push(sum);
+    }
+    let mut records = vec![R::default(); count];
+    let slots = Slots::new(&mut records);
+    let low = (1u128 << number_bits) - 1;
+    workers.run(|worker| {
+        let mut next = starts[worker].clone();
+        for i in part(count, worker, workers.count()) {
+            let number = number(i);
+            let place = &mut next[(number >> number_bits) as usize];
+            // SAFETY: the histograms give each worker its own places in each bucket, as many as it has records for it:
+            // the numbers of keys are the same in both passes.
+            unsafe { slots.write(*place, R::pack(number & low, i as u64, position_bits)) };
+            *place += 1;
+        }
+    });
+    (records, ends)
+}
+
+/// Sorts records that fit into a cache.
+fn sort_bucket<R: Record>(records: &mut [R], number_bits: u32, position_bits: u32) {
+    const SMALL: usize = 64;
+    let digit_bits = (usize::BITS - records.len().leading_zeros()).min(12).min(number_bits);
+    if records.len() <= SMALL || digit_bits < 2 || records.len() > 1 << 17 {
+        records.sort_unstable();
+        return;
+    }
+    let shift = position_bits + number_bits - digit_bits;
+    let mut next = vec![0u32; (1 << digit_bits) + 1];
+    for record in records.iter() {
+        next[record.digit(shift, digit_bits) + 1] += 1;
+    }
+    for i in 1..next.len() {
+        next[i] += next[i - 1];
+    }
+    let mut ordered = vec![R::default(); records.len()];
+    for &record in records.iter() {
+        let place = &mut next[record.digit(shift, digit_bits)];
+        ordered[*place as usize] = record;
+        *place += 1;
+    }
+    // Now `next[d]` is where digit d ends.
+    let mut start = 0;
+    for &end in &next[..1 << digit_bits] {
+        let end = end as usize;
+        if end - start > 1 {
+            if end - start <= 16 {
+                insertion_sort(&mut ordered[start..end])
+            } else {
+                ordered[start..end].sort_unstable()
+            }
+        }
+        start = end;
+    }
+    records.copy_from_slice(&ordered);
+}
+
+#[inline]
+fn insertion_sort<R: Record>(records: &mut [R]) {
+    for i in 1..records.len() {
+        let record = records[i];
+        let mut at = i;
+        while at > 0 && record < records[at - 1] {
+            records[at] = records[at - 1];
+            at -= 1;
+        }
+        records[at] = record;
+    }
+}
+
+/// Puts runs of equal numbers in the order of their keys, which are the same up to `common`.
+fn resolve<'k, R: Record>(
+    records: &mut [R],
+    position_bits: u32,
+    key: &impl Fn(usize) -> &'k [u8],
+    common: usize,
+    depth: usize,
+) {
+    let mut start = 0;
+    while start < records.len() {
+        let number = records[start].number(position_bits);
+        let end = start + records[start..].iter().take_while(|record| record.number(position_bits) == number).count();
+        let run = &mut records[start..end];
+        if run.len() >= RUN_MIN && depth < DEPTH_MAX {
+            resolve_long(run, position_bits, key, depth + 1);
+        } else if run.len() > 1 {
+            let rest = |record: &R| {
+                let position = record.position(position_bits);
+                (&key(position)[common..], position)
+            };
+            run.sort_unstable_by(|a, b| rest(a).cmp(&rest(b)));
+        }
+        start = end;
+    }
+}
+
+/// The same sort again, for keys that begin alike: it looks further into them.
+fn resolve_long<'k, R: Record>(run: &mut [R], position_bits: u32, key: &impl Fn(usize) -> &'k [u8], depth: usize) {
+    let keys: Vec<&[u8]> = run.iter().map(|record| key(record.position(position_bits))).collect();
+    // By reference: the compiler would make a new copy of the sort for each level.
+    let key: &(dyn Fn(usize) -> &'k [u8] + Sync) = &|i| keys[i];
+    let order: Vec<usize> = match sort_at_depth(Workers::new(1), keys.len(), &key, depth) {
+        Sorted::Short(sorted) => (0..keys.len()).map(|i| sorted.position(i)).collect(),
+        Sorted::Long(sorted) => (0..keys.len()).map(|i| sorted.position(i)).collect(),
+    };
+    let sorted: Vec<R> = order.into_iter().map(|i| run[i]).collect();
+    run.copy_from_slice(&sorted);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(keys: &[Vec<u8>]) {
+        for threads in [1, 3] {
+            let mut expected: Vec<usize> = (0..keys.len()).collect();
+            expected.sort_by(|&a, &b| keys[a].cmp(&keys[b]));
+            let positions: Vec<usize> = match sort(Workers::new(threads), keys.len(), |i| &keys[i]) {
+                Sorted::Short(run) => (0..keys.len()).map(|i| run.position(i)).collect(),
+                Sorted::Long(run) => (0..keys.len()).map(|i| run.position(i)).collect(),
+            };
+            assert_eq!(positions, expected);
+        }
+    }
+
+    #[test]
+    fn keys_of_all_kinds() {
+        let numbers = |count: u64| (0..count).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        check(&[]);
+        check(&[vec![]]);
+        check(&[vec![], vec![0], vec![], vec![0, 0]]);
+        check(&numbers(50_000).map(|n| n.to_be_bytes().to_vec()).collect::<Vec<_>>());
+        check(&numbers(30_000).map(|n| (n % 100).to_be_bytes().to_vec()).collect::<Vec<_>>());
+        check(&numbers(20_000).map(|n| n.to_be_bytes()[..n as usize % 9].to_vec()).collect::<Vec<_>>());
+        check(&numbers(20_000).map(|n| format!("constant{n:020}{n}").into_bytes()).collect::<Vec<_>>());
+        // Long shared beginnings, with differences far behind and lengths that differ.
+        let far = |n: u64| format!("{}{}{:05}", n % 3, "x".repeat(100 + (n % 2) as usize), n % 7000).into_bytes();
+        check(&numbers(20_000).map(far).collect::<Vec<_>>());
+        check(&numbers(3000).map(|n| vec![0; (n % 300) as usize]).collect::<Vec<_>>());
+        check(&(0..5000).map(|_| b"the same".to_vec()).collect::<Vec<_>>());
+    }
+}

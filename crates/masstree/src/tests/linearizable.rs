@@ -1,0 +1,148 @@
+//! Recorded concurrent histories must be linearizable: for each key there is an order of the operations on it, consistent with
+//! when they began and ended, in which each gives what it gave. (Operations on different keys are independent, so that
+//! histories may be checked key by key.)
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use crate::{Masstree, pin};
+
+#[derive(Debug, Clone, Copy)]
+enum Call {
+    Get,
+    Insert(u64),
+    Remove,
+    /// If the value is the first, set the second.
+    Exchange(u64, u64),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    call: Call,
+    /// What the key had before.
+    result: Option<u64>,
+    begun: u64,
+    ended: u64,
+}
+
+impl Record {
+    /// The value afterwards, if the operation may happen in this state.
+    fn apply(&self, state: Option<u64>) -> Option<Option<u64>> {
+        if self.result != state {
+            return None;
+        }
+        Some(match self.call {
+            Call::Get => state,
+            Call::Insert(value) => Some(value),
+            Call::Remove => None,
+            Call::Exchange(expected, new) if state == Some(expected) => Some(new),
+            Call::Exchange(..) => state,
+        })
+    }
+}
+
+/// Depth first over the orders that time allows; what was tried is not tried again.
+fn is_linearizable(records: &[Record]) -> bool {
+    assert!(records.len() <= 64);
+    let all = if records.len() == 64 { u64::MAX } else { (1 << records.len()) - 1 };
+    let mut tried = HashSet::new();
+    let mut pending = vec![(0u64, None)];
+    while let Some((done, state)) = pending.pop() {
+        if done == all {
+            return true;
+        }
+        if !tried.insert((done, state)) {
+            continue;
+        }
+        let open = || (0..records.len()).filter(|i| done >> i & 1 == 0);
+        let first_end = open().map(|i| records[i].ended).min().unwrap_or(0);
+        for i in open().filter(|&i| records[i].begun <= first_end) {
+            if let Some(state) = records[i].apply(state) {
+                pending.push((done | 1 << i, state));
+            }
+        }
+    }
+    false
+}
+
+/// Threads work on few keys, while another makes nodes split and vanish around them.
+fn record(seed: u64, key: fn(u64) -> Vec<u8>) -> Vec<Vec<Record>> {
+    const KEYS: u64 = 4;
+    let map = Masstree::<u64>::new();
+    let clock = AtomicU64::new(0);
+    let now = || clock.fetch_add(1, Ordering::SeqCst);
+    let work = |thread: u64| {
+        let mut records = Vec::new();
+        let mut random = seed * 31 + thread;
+        for step in 0..48u64 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let number = (random >> 40) % KEYS;
+            let value = thread * 1000 + step;
+            let call = match (random >> 50) % 6 {
+                0 | 1 => Call::Get,
+                2 | 3 => Call::Insert(value),
+                4 => Call::Remove,
+                _ => Call::Exchange((random >> 33) % 3 * 1000 + step.saturating_sub(1), value),
+            };
+            let guard = pin();
+            let key = key(number * 8);
+            let begun = now();
+            let result = match call {
+                Call::Get => map.get(&key, &guard),
+                Call::Insert(value) => map.insert(&key, value, &guard),
+                Call::Remove => map.remove(&key, &guard),
+                Call::Exchange(expected, new) => {
+                    let accept = |value: Option<&u64>| value == Some(&expected);
+                    map.compare_exchange(&key, accept, Some(new), &guard).unwrap_or_else(|refused| refused.current)
+                }
+            };
+            records.push((number, Record { call, result, begun, ended: now() }));
+        }
+        records
+    };
+    // Keys between the recorded ones.
+    let churn = || {
+        for round in 0..200u64 {
+            let guard = pin();
+            let key = key(round * 7 % 40 / 8 * 8 + round % 7 + 1);
+            if round % 3 == 0 {
+                map.remove(&key, &guard);
+            } else {
+                map.insert(&key, 0, &guard);
+            }
+        }
+    };
+    let records: Vec<(u64, Record)> = thread::scope(|scope| {
+        let work = &work;
+        let workers: Vec<_> = (0..3).map(|thread| scope.spawn(move || work(thread))).collect();
+        scope.spawn(churn);
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    (0..KEYS)
+        .map(|key| records.iter().filter(|(number, _)| *number == key).map(|(_, record)| *record).collect())
+        .collect()
+}
+
+#[test]
+fn histories_are_linearizable() {
+    let shapes: [fn(u64) -> Vec<u8>; 3] = [
+        |number| number.to_be_bytes().to_vec(),
+        |number| format!("constant{number:03}").into_bytes(),
+        |number| format!("constantconstant{}", "x".repeat(number as usize)).into_bytes(),
+    ];
+    for seed in 0..300 {
+        for records in record(seed, shapes[seed as usize % 3]) {
+            assert!(is_linearizable(&records), "seed {seed}: {records:#?}");
+        }
+    }
+}
+
+#[test]
+fn the_checker_finds_fault() {
+    let record = |call, result, begun, ended| Record { call, result, begun, ended };
+    let lost = [record(Call::Insert(1), None, 0, 1), record(Call::Get, None, 2, 3)];
+    assert!(!is_linearizable(&lost));
+    let overlapping = [record(Call::Insert(1), None, 0, 3), record(Call::Get, None, 1, 2)];
+    assert!(is_linearizable(&overlapping));
+}
