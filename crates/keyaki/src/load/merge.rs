@@ -27,7 +27,7 @@ pub(super) enum Input<'s> {
     /// Batches in memory, last first.
     Memory(Vec<RecordBatch>),
     /// All columns of a tree.
-    Tree(Cursor<'s, BlockingPages>),
+    Tree(Box<Cursor<'s, BlockingPages>>),
 }
 
 impl Input<'_> {

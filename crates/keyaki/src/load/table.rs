@@ -67,7 +67,7 @@ impl TableWriter {
         let pages = job.inner.store.blocking();
         let view = written.view(&job.inner.store, tree, schema);
         let cursor = view.cursor(&pages, KeyRange::all(), Direction::Ascending);
-        let mut merge = sorter.finish(vec![Input::Tree(cursor)])?;
+        let mut merge = sorter.finish(vec![Input::Tree(Box::new(cursor))])?;
         let mut writer = job.inner.store.bulk_writer(tree, schema);
         while let Some(batch) = merge.next()? {
             job.check()?;
