@@ -69,36 +69,35 @@ impl TaskPages {
                 None
             }
         };
-        self.fill(&mut ahead);
+        // Not page by page, so that neighbours are asked for together and become one read.
+        if ahead.bytes <= self.read_ahead_bytes / 2 {
+            self.fill(&mut ahead);
+        }
         read.filter(|read| read.page == page)
     }
 
     /// Starts reads of advised pages within the budget.
     fn fill(&self, ahead: &mut Ahead) {
+        let mut requests = Vec::new();
         while let Some((page, schema)) = ahead.advised.front() {
             let (page, cached) = (*page, self.runtime.store.cache().get(page.offset).is_some());
             if !cached && check(page).is_ok() {
                 // One page is always within the budget.
                 if ahead.bytes > 0 && ahead.bytes + page.len as usize > self.read_ahead_bytes {
-                    return;
+                    break;
                 }
-                if let Ok((read, _)) = self.read(page, schema, Priority::Scan)
-                    && ahead.reads.insert(page.offset, read).is_none()
-                {
-                    ahead.bytes += page.len as usize;
+                if let Ok((read, new)) = self.runtime.table.join(page, schema, Priority::Scan, &self.query) {
+                    if new {
+                        requests.push(read.clone());
+                    }
+                    if ahead.reads.insert(page.offset, read).is_none() {
+                        ahead.bytes += page.len as usize;
+                    }
                 }
             }
             ahead.advised.pop_front();
         }
-    }
-
-    /// The read of a page that is not in the cache; `true` if it is new.
-    fn read(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<(Arc<PageRead>, bool)> {
-        let (read, new) = self.runtime.table.join(page, schema, priority, &self.query)?;
-        if new {
-            self.runtime.request(read.clone());
-        }
-        Ok((read, new))
+        self.runtime.request(requests);
     }
 }
 
@@ -125,8 +124,9 @@ impl PageSource for TaskPages {
                 stats.page_cached();
                 return Ok(page);
             }
-            let (read, new) = self.read(page, schema, priority)?;
+            let (read, new) = self.runtime.table.join(page, schema, priority, &self.query)?;
             if new {
+                self.runtime.request([read.clone()]);
                 stats.page_missed();
             } else {
                 stats.page_shared();

@@ -182,13 +182,16 @@ impl Runtime {
         }
     }
 
-    /// Asks a worker to read a page (one that [`Table::join`] told the caller to start).
-    pub fn request(&self, read: Arc<PageRead>) {
-        let mut read = Some(read);
-        let _ = self.with_local(|local| local.requests.borrow_mut().extend(read.take()));
-        if let Some(read) = read {
-            self.requests.lock().push(read);
-            self.request_count.fetch_add(1, Ordering::SeqCst);
+    /// Asks a worker to read pages (those that [`Table::join`] told the caller to start).
+    pub fn request(&self, reads: impl IntoIterator<Item = Arc<PageRead>>) {
+        let mut reads = reads.into_iter().peekable();
+        let _ = self.with_local(|local| local.requests.borrow_mut().extend(reads.by_ref()));
+        if reads.peek().is_some() {
+            let mut requests = self.requests.lock();
+            let before = requests.len();
+            requests.extend(reads);
+            self.request_count.fetch_add(requests.len() - before, Ordering::SeqCst);
+            drop(requests);
             if self.broken.load(Ordering::SeqCst) {
                 self.table.fail_all(&broken_error());
             }

@@ -49,6 +49,8 @@ pub(crate) use conform::{BadCell, Conform, Defaults, Given};
 /// Up to so many rows go through a write batch, if the table has rows (else its first leaves are better made here) …
 const SMALL_ROWS: usize = 20_000;
 const SMALL_ROWS_EMPTY: usize = 2_000;
+/// So many rows put into an empty table tell something about those to come.
+const STATISTICS_ROWS_MIN: u64 = 16;
 /// … and bytes.
 const SMALL_BYTES: usize = 16 << 20;
 /// Statistics are made anew when this share of a table's rows is new.
@@ -91,7 +93,11 @@ pub(crate) async fn insert_stream(
     let (mut head, mut head_rows, mut head_bytes) = (Vec::new(), 0, 0);
     while head_rows <= small_rows && head_bytes <= SMALL_BYTES {
         let Some(batch) = rows.next().await else {
-            return insert_few(session, writer, table, &head, &origin).await;
+            let inserted = insert_few(session, writer, table, &head, &origin).await?;
+            if before == 0.0 && inserted >= STATISTICS_ROWS_MIN {
+                crate::sql::analyze::refresh(session, writer, &table.def.name).await?;
+            }
+            return Ok(inserted);
         };
         let batch = batch.map_err(recover)?;
         head_rows += batch.num_rows();

@@ -38,6 +38,8 @@ pub(super) struct RelationFacts {
     /// Its own filters, as indices into [`Graph::predicates`] (or, for an outer relation, into its ON).
     pub locals: Vec<usize>,
     distinct: Vec<f64>,
+    /// Of each column: the distinct values that its own filters leave.
+    left: Vec<f64>,
 }
 
 /// A table's tree or that of one of its indexes.
@@ -119,7 +121,7 @@ impl Facts {
             for column in class.iter().filter(|c| inner & bit(c.relation) != 0) {
                 if seen & bit(column.relation) == 0 {
                     seen |= bit(column.relation);
-                    values.push(self.distinct(*column));
+                    values.push(self.relations[column.relation].left[column.column]);
                 }
             }
             values.sort_by(f64::total_cmp);
@@ -190,7 +192,15 @@ impl RelationFacts {
             Some(table) => RelationFacts::of_table(graph, relation, table),
             None => {
                 let rows = rows_of(definition).max(1.0);
-                Ok(RelationFacts { rows, filtered: rows, trees: vec![], locals: vec![], distinct: vec![rows; columns] })
+                let distinct = vec![rows; columns];
+                Ok(RelationFacts {
+                    rows,
+                    filtered: rows,
+                    trees: vec![],
+                    locals: vec![],
+                    left: distinct.clone(),
+                    distinct,
+                })
             }
         }
     }
@@ -224,8 +234,10 @@ impl RelationFacts {
             trees.push(Tree { name, view, columns, key_columns, unique, total, cached, ranges, range, passing });
         }
         let rows = trees[0].total.rows.max(1.0);
-        let mut facts = RelationFacts { rows, filtered: rows, trees, locals, distinct: Vec::new() };
+        let (distinct, left) = (Vec::new(), Vec::new());
+        let mut facts = RelationFacts { rows, filtered: rows, trees, locals, distinct, left };
         facts.distinct = facts.distinct_of(table);
+        facts.left = facts.left_of(table, &filters, &resolve);
         facts.estimate(table, &filters, &resolve);
         Ok(facts)
     }
@@ -233,7 +245,7 @@ impl RelationFacts {
     fn distinct_of(&self, table: &KeyakiTable) -> Vec<f64> {
         let columns = table.table.def.columns.len();
         let statistics = table.table.statistics.as_deref();
-        let known = |column: usize| statistics.filter(|_| column < columns).map(|s| s.distinct(column));
+        let known = |column: usize| statistics.filter(|_| column < columns).map(|s| s.distinct_of(column, self.rows));
         let is_key = |column: usize| self.trees.iter().any(|tree| tree.unique == 1 && tree.columns[0] == column);
         let distinct = |column: usize| match known(column) {
             _ if is_key(column) => self.rows,
@@ -241,6 +253,20 @@ impl RelationFacts {
             None => (self.rows / 10.0).max(1.0),
         };
         (0..=columns).map(distinct).collect()
+    }
+
+    /// A condition on a column that is carried over to the one that it is equal to holds on both sides: what it leaves of
+    /// the values is what the rows are spread over when they are joined.
+    fn left_of(&self, table: &KeyakiTable, filters: &[&Expr], resolve: &dyn Fn(&Column) -> Option<usize>) -> Vec<f64> {
+        let left = |(column, &distinct): (usize, &f64)| {
+            let is_own = |filter: &&Expr| {
+                let names = filter.column_refs();
+                !names.is_empty() && names.into_iter().all(|name| resolve(name) == Some(column))
+            };
+            let own: Vec<&Expr> = filters.iter().copied().filter(is_own).collect();
+            (distinct * selectivity::of_conjunction(&table.table, &own, resolve)).max(1.0)
+        };
+        self.distinct.iter().enumerate().map(left).collect()
     }
 
     /// Estimates every tree's range and the rows that pass all filters.
@@ -274,7 +300,8 @@ impl RelationFacts {
             tree.passing = tree.passing.min(fraction);
         }
         let least = self.trees.iter().map(|tree| tree.range.rows).fold(rows, f64::min);
-        self.filtered = self.filtered.clamp(1e-3, least.max(1e-3));
+        // What is asked for is expected to exist, unless a tree knows better.
+        self.filtered = self.filtered.max(1.0).min(least.max(1e-3));
     }
 }
 

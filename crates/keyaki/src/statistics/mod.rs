@@ -46,6 +46,9 @@ const UNKNOWN_EQUAL: f64 = 0.005;
 const UNKNOWN_HALF: f64 = 1.0 / 3.0;
 const UNKNOWN_RANGE: f64 = 0.05;
 
+/// A column with more distinct values than this share of the rows is expected to get more of them with more rows.
+const GROWING_SHARE: f64 = 0.1;
+
 impl TableStatistics {
     /// Estimated share of rows whose `column` lies between two images. Unbounded on both sides is "not null".
     pub fn selectivity_range(&self, column: usize, low: Bound<f64>, high: Bound<f64>) -> f64 {
@@ -66,6 +69,13 @@ impl TableStatistics {
     /// Estimated number of distinct values of `column` (not counting null), at least 1.
     pub fn distinct(&self, column: usize) -> f64 {
         self.columns.get(column).map_or(f64::max(1.0, self.rows as f64 / 10.0), |column| column.distinct.max(1.0))
+    }
+
+    /// [`Self::distinct`] for a table that has `rows` rows by now. As in PostgreSQL, a column that had many distinct values
+    /// is taken to get new ones with the rows.
+    pub fn distinct_of(&self, column: usize, rows: f64) -> f64 {
+        let (distinct, known_rows) = (self.distinct(column), self.rows.max(1) as f64);
+        if distinct > GROWING_SHARE * known_rows && rows > known_rows { distinct * rows / known_rows } else { distinct }
     }
 
     /// No selectivity is taken to be below one row of the table: statistics may be older than the newest rows.
@@ -215,6 +225,16 @@ mod tests {
         close(table.selectivity_range(0, Unbounded, Excluded(500.0)), 0.25);
         close(table.selectivity_range(0, Included(2000.0), Unbounded), 1e-4);
         close(table.selectivity_range(0, Included(7.0), Excluded(7.0)), 0.0);
+    }
+
+    #[test]
+    fn columns_of_many_values_get_more_with_more_rows() {
+        let mut table = uniform();
+        assert_eq!(table.distinct_of(0, 100_000.0), 1000.0);
+        table.columns[0].distinct = 5000.0;
+        assert_eq!(table.distinct_of(0, 100_000.0), 50_000.0);
+        assert_eq!(table.distinct_of(0, 10_000.0), 5000.0);
+        assert_eq!(table.distinct_of(0, 5000.0), 5000.0);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Index pipelines give what scans and hash joins give: random schemas, data and queries, and TPC-H, in all modes.
 
+mod estimates;
 mod random;
 mod tpch;
 
