@@ -45,12 +45,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = Store::open(keyaki_device::open_default()?, directory.as_ref(), options)?;
     let map = KeyValue::open(&store, TREE)?;
 
-    let start = Instant::now();
-    let value = [7_u8; 100];
+    let (start, written) = (Instant::now(), bytes_written());
     for first in (0..keys).step_by(100) {
         let mut batch = KeyValueBatch::default();
         for i in first..(first + 100).min(keys) {
-            batch.insert(&map, &key(i), &value);
+            batch.insert(&map, &key(i), &value(i));
         }
         map.commit(batch)?;
     }
@@ -58,6 +57,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let start = Instant::now();
     store.checkpoint()?;
     println!("checkpoint {:.2} s; {:?}", start.elapsed().as_secs_f64(), store.stats());
+    let amplification = (bytes_written() - written) as f64 / (keys * 116) as f64;
+    println!("bytes written per byte inserted, log included: {amplification:.2}");
 
     store.drop_caches();
     let gets = keys.min(100_000);
@@ -104,6 +105,25 @@ fn key(i: u64) -> [u8; 16] {
     key[..8].copy_from_slice(&b.to_be_bytes());
     key[8..].copy_from_slice(&i.to_be_bytes());
     key
+}
+
+/// 100 bytes that do not compress.
+fn value(i: u64) -> [u8; 100] {
+    let mut value = [0; 100];
+    let mut state = i;
+    for chunk in value.chunks_mut(8) {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        let mixed = (state ^ (state >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        chunk.copy_from_slice(&(mixed ^ (mixed >> 32)).to_le_bytes()[..chunk.len()]);
+    }
+    value
+}
+
+/// What the process has had written to devices so far, as the operating system counts (0 where it does not).
+fn bytes_written() -> u64 {
+    let counters = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let line = counters.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+    line.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
 fn report(what: &str, operations: u64, start: Instant) {
