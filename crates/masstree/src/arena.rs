@@ -212,8 +212,9 @@ fn zeroed(bytes: usize) -> NonNull<u8> {
     NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout(bytes)))
 }
 
-struct Chunk {
-    start: NonNull<u8>,
+/// Zeroed memory from the system: huge pages, if it is large.
+pub(crate) struct Chunk {
+    pub start: NonNull<u8>,
     bytes: usize,
     mapping: Option<(NonNull<u8>, usize)>,
 }
@@ -222,7 +223,8 @@ struct Chunk {
 unsafe impl Send for Chunk {}
 
 impl Chunk {
-    fn new(bytes: usize) -> Self {
+    /// At least `bytes` bytes (not none), aligned to 64.
+    pub fn new(bytes: usize) -> Self {
         if bytes >= MAP_MIN
             && let Some(chunk) = Self::mapped(bytes)
         {

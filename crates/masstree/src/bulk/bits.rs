@@ -17,6 +17,52 @@ pub(crate) struct Gather {
     bits: u32,
     /// The moves of each of six steps, which shift by 1, 2, 4 … 32 bits (Hacker's Delight, 7-4).
     moves: [u64; 6],
+    /// The processor has quick instructions for it.
+    instructions: bool,
+}
+
+/// `pext` and `pdep`, where they are quick.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod instructions {
+    use std::arch::x86_64::{__cpuid, _pdep_u64, _pext_u64};
+
+    /// AMD's processors before family 19h (Zen 3) have the instructions, but slow ones.
+    pub fn are_quick() -> bool {
+        let vendor = __cpuid(0);
+        let is_amd = vendor.ebx == u32::from_le_bytes(*b"Auth");
+        let version = __cpuid(1).eax;
+        let family = (version >> 8 & 15) + (version >> 20 & 255);
+        is_x86_feature_detected!("bmi2") && (!is_amd || family >= 0x19)
+    }
+
+    #[target_feature(enable = "bmi2")]
+    pub fn gather(word: u64, mask: u64) -> u64 {
+        _pext_u64(word, mask)
+    }
+
+    #[target_feature(enable = "bmi2")]
+    pub fn scatter(word: u64, mask: u64) -> u64 {
+        _pdep_u64(word, mask)
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+mod instructions {
+    pub fn are_quick() -> bool {
+        false
+    }
+
+    /// # Safety
+    /// Never called.
+    pub unsafe fn gather(word: u64, _: u64) -> u64 {
+        word
+    }
+
+    /// # Safety
+    /// Never called.
+    pub unsafe fn scatter(word: u64, _: u64) -> u64 {
+        word
+    }
 }
 
 impl Gather {
@@ -34,11 +80,20 @@ impl Gather {
             rest = rest ^ *moved | *moved >> (1 << step);
             zeros &= !parity;
         }
-        Gather { mask, bits: mask.count_ones(), moves }
+        Gather { mask, bits: mask.count_ones(), moves, instructions: instructions::are_quick() }
     }
 
     #[inline]
     pub fn gather(&self, word: u64) -> u64 {
+        if self.instructions {
+            // SAFETY: the processor has the instruction, as was asked.
+            return unsafe { instructions::gather(word, self.mask) };
+        }
+        self.gather_in_steps(word)
+    }
+
+    #[inline]
+    fn gather_in_steps(&self, word: u64) -> u64 {
         let mut word = word & self.mask;
         for (step, moved) in self.moves.iter().enumerate() {
             let bits = word & moved;
@@ -48,7 +103,16 @@ impl Gather {
     }
 
     #[inline]
-    pub fn scatter(&self, mut word: u64) -> u64 {
+    pub fn scatter(&self, word: u64) -> u64 {
+        if self.instructions {
+            // SAFETY: the processor has the instruction, as was asked.
+            return unsafe { instructions::scatter(word, self.mask) };
+        }
+        self.scatter_in_steps(word)
+    }
+
+    #[inline]
+    fn scatter_in_steps(&self, mut word: u64) -> u64 {
         for (step, moved) in self.moves.iter().enumerate().rev() {
             let bits = word << (1 << step);
             word = word & !moved | bits & moved;
@@ -231,7 +295,9 @@ mod tests {
                 expected |= (word >> from & 1) << to;
             }
             assert_eq!(gather.gather(word), expected, "{mask:x}");
+            assert_eq!(gather.gather_in_steps(word), expected);
             assert_eq!(gather.scatter(expected), word & mask);
+            assert_eq!(gather.scatter_in_steps(expected), word & mask);
         }
     }
 

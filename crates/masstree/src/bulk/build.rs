@@ -26,16 +26,14 @@ pub(crate) trait Source: Sync {
 
 /// Reads keys one after another.
 pub(crate) trait Reader {
-    /// The next key, written into `key`, and its position among those given. It is within the source.
-    fn next(&mut self, key: &mut Vec<u8>) -> usize;
+    /// The next key, written into `key`; its position among those given, and its value's word. It is within the source.
+    fn next(&mut self, key: &mut Vec<u8>) -> (usize, u64);
 }
 
 /// What a build needs to know.
 pub(crate) struct Plan<'a, S> {
     pub tree: &'a Tree,
     pub source: &'a S,
-    /// By position among the keys given.
-    pub words: &'a [u64],
     pub fill: Fill,
     pub workers: Workers,
     pub duplicates: &'a Duplicates,
@@ -83,7 +81,7 @@ impl<S: Source> Plan<'_, S> {
             self.tree.count(entries as i64);
             return (builder.finish_root(), entries);
         }
-        let built: Vec<(Borders, usize)> = self.workers.run_tasks(parts.len(), |part| {
+        let built: Vec<(Borders, usize)> = self.workers.run_tasks(parts.len(), |(): &mut (), part| {
             let (builder, entries) = self.build_part(&parts[part], layer);
             self.tree.count(entries as i64);
             (builder.finish(), entries)
@@ -171,12 +169,10 @@ impl<S: Source> Plan<'_, S> {
         }
         let mut reader = self.source.reader(keys.start);
         let (mut key, mut next) = (Vec::new(), Vec::new());
-        let mut position = reader.next(&mut key);
-        let mut word = self.words[position];
+        let (mut position, mut word) = reader.next(&mut key);
         let mut before = layer;
         for _ in keys.start + 1..keys.end {
-            let next_position = reader.next(&mut next);
-            let next_word = self.words[next_position];
+            let (next_position, next_word) = reader.next(&mut next);
             let after = shared_layers(&key, &next);
             if after + 1 >= next.len().div_ceil(8) && key == next {
                 word = self.resolve(word, next_word, position, next_position);
@@ -219,30 +215,34 @@ fn search(range: Range<usize>, before: impl Fn(usize) -> bool) -> usize {
 }
 
 /// Keys that are in order already.
-pub(crate) struct InOrder<'a, K>(pub &'a [K]);
+pub(crate) struct InOrder<'a, K> {
+    pub keys: &'a [K],
+    pub words: &'a [u64],
+}
 
 impl<K: AsRef<[u8]> + Sync> Source for InOrder<'_, K> {
     fn len(&self) -> usize {
-        self.0.len()
+        self.keys.len()
     }
 
     fn reader(&self, start: usize) -> impl Reader + '_ {
-        InOrderReader { keys: self.0, at: start }
+        InOrderReader { source: self, at: start }
     }
 }
 
 struct InOrderReader<'a, K> {
-    keys: &'a [K],
+    source: &'a InOrder<'a, K>,
     at: usize,
 }
 
 impl<K: AsRef<[u8]>> Reader for InOrderReader<'_, K> {
     #[inline]
-    fn next(&mut self, key: &mut Vec<u8>) -> usize {
+    fn next(&mut self, key: &mut Vec<u8>) -> (usize, u64) {
+        let at = self.at;
         key.clear();
-        key.extend_from_slice(self.keys[self.at].as_ref());
+        key.extend_from_slice(self.source.keys[at].as_ref());
         self.at += 1;
-        self.at - 1
+        (at, self.source.words[at])
     }
 }
 
@@ -278,32 +278,42 @@ const AHEAD: usize = 24;
 
 impl<K: AsRef<[u8]> + Sync, R: Record> Reader for ByRunReader<'_, K, R> {
     #[inline]
-    fn next(&mut self, key: &mut Vec<u8>) -> usize {
+    fn next(&mut self, key: &mut Vec<u8>) -> (usize, u64) {
         let (source, run) = (self.source, self.source.run);
         let at = self.at;
         self.at += 1;
-        if at + AHEAD < run.records.len() {
-            let ahead = run.position(at + AHEAD);
-            prefetch(&raw const source.words[ahead] as u64);
-            if !self.exact {
-                prefetch(&raw const source.keys[ahead] as u64);
-            }
+        if !(self.exact && run.has_words()) {
+            self.prefetch(at);
         }
         let position = run.position(at);
+        let word = run.word(at).unwrap_or_else(|| source.words[position]);
         if !self.exact {
-            if at + AHEAD / 2 < run.records.len() {
-                prefetch(source.keys[run.position(at + AHEAD / 2)].as_ref().as_ptr() as u64);
-            }
             key.clear();
             key.extend_from_slice(source.keys[position].as_ref());
-            return position;
+            return (position, word);
         }
         while at >= self.bucket_end {
             self.bucket += 1;
             self.bucket_end = run.bucket_end(self.bucket);
         }
         run.digest.key_of(run.number(at, self.bucket), key);
-        position
+        (position, word)
+    }
+}
+
+impl<K: AsRef<[u8]> + Sync, R: Record> ByRunReader<'_, K, R> {
+    /// Asks for keys and values to come: they are anywhere.
+    #[inline]
+    fn prefetch(&self, at: usize) {
+        let (source, run) = (self.source, self.source.run);
+        if at + AHEAD < run.records.len() {
+            let ahead = run.position(at + AHEAD);
+            prefetch(&raw const source.words[ahead] as u64);
+            if !self.exact {
+                prefetch(&raw const source.keys[ahead] as u64);
+                prefetch(source.keys[run.position(at + AHEAD / 2)].as_ref().as_ptr() as u64);
+            }
+        }
     }
 }
 

@@ -30,15 +30,15 @@ impl<V: Value> Bulk<V> {
     ) -> Result<(), BulkError> {
         let words = self.words(keys, values)?;
         let workers = Workers::new(self.threads);
-        let duplicate = match sort(workers, keys.len(), |i| keys[i].as_ref()) {
-            Sorted::Short(run) => self.insert_all(map, &ByRun { keys, run: &run, words: &words }, &words),
-            Sorted::Long(run) => self.insert_all(map, &ByRun { keys, run: &run, words: &words }, &words),
+        let duplicate = match sort(workers, keys.len(), |i| keys[i].as_ref(), Some(&words)) {
+            Sorted::Short(run) => self.insert_all(map, &ByRun { keys, run: &run, words: &words }),
+            Sorted::Long(run) => self.insert_all(map, &ByRun { keys, run: &run, words: &words }),
         };
         duplicate.map_or(Ok(()), |position| Err(BulkError::Duplicate { position }))
     }
 
     /// Returns the lowest position of a key that was refused.
-    fn insert_all(&self, map: &Masstree<V>, source: &impl Source, words: &[u64]) -> Option<usize> {
+    fn insert_all(&self, map: &Masstree<V>, source: &impl Source) -> Option<usize> {
         let workers = Workers::new(self.threads);
         // Values for the same key stay in one range: their order matters.
         let cuts: Vec<usize> = (0..=workers.count())
@@ -52,8 +52,8 @@ impl<V: Value> Bulk<V> {
             while !range.is_empty() {
                 let guard = pin();
                 for _ in range.by_ref().take(PER_GUARD) {
-                    let position = reader.next(&mut key);
-                    if !self.insert_one(map, &key, words[position], &guard) {
+                    let (position, word) = reader.next(&mut key);
+                    if !self.insert_one(map, &key, word, &guard) {
                         refused = Some(refused.map_or(position, |refused: usize| refused.min(position)));
                     }
                 }

@@ -1,6 +1,7 @@
 //! Bulk construction: sorting, then building from the bottom up.
 
 mod bits;
+mod buffer;
 mod build;
 mod extend;
 mod layer;
@@ -133,9 +134,9 @@ impl<V: Value> Bulk<V> {
     pub fn from_unsorted<K: AsRef<[u8]> + Sync>(&self, keys: &[K], values: Vec<V>) -> Result<Masstree<V>, BulkError> {
         let words = self.words(keys, values)?;
         let workers = Workers::new(self.threads);
-        match sort(workers, keys.len(), |i| keys[i].as_ref()) {
-            Sorted::Short(run) => self.build(&ByRun { keys, run: &run, words: &words }, &words),
-            Sorted::Long(run) => self.build(&ByRun { keys, run: &run, words: &words }, &words),
+        match sort(workers, keys.len(), |i| keys[i].as_ref(), Some(&words)) {
+            Sorted::Short(run) => self.build(&ByRun { keys, run: &run, words: &words }),
+            Sorted::Long(run) => self.build(&ByRun { keys, run: &run, words: &words }),
         }
     }
 
@@ -148,7 +149,7 @@ impl<V: Value> Bulk<V> {
             return Err(BulkError::Unsorted { position });
         }
         let words = self.words(keys, values)?;
-        self.build(&InOrder(keys), &words)
+        self.build(&InOrder { keys, words: &words })
     }
 
     /// The values' words, if all is well with the keys' lengths.
@@ -162,7 +163,7 @@ impl<V: Value> Bulk<V> {
         Ok(values.into_iter().map(V::into_word).collect())
     }
 
-    fn build(&self, source: &impl Source, words: &[u64]) -> Result<Masstree<V>, BulkError> {
+    fn build(&self, source: &impl Source) -> Result<Masstree<V>, BulkError> {
         let map = Masstree::build(self.charge.clone());
         if source.len() == 0 {
             return Ok(map);
@@ -170,7 +171,6 @@ impl<V: Value> Bulk<V> {
         let plan = Plan {
             tree: &map.tree,
             source,
-            words,
             fill: self.fill,
             workers: Workers::new(self.threads),
             duplicates: &self.duplicates(),
@@ -238,7 +238,7 @@ impl Duplicates {
 /// The positions of keys in the order of the keys (equal ones in the order given): a parallel radix sort.
 pub fn sort_order<K: AsRef<[u8]> + Sync>(keys: &[K], threads: usize) -> Vec<usize> {
     let workers = Workers::new(threads);
-    match sort(workers, keys.len(), |i| keys[i].as_ref()) {
+    match sort(workers, keys.len(), |i| keys[i].as_ref(), None) {
         Sorted::Short(run) => (0..keys.len()).map(|i| run.position(i)).collect(),
         Sorted::Long(run) => (0..keys.len()).map(|i| run.position(i)).collect(),
     }

@@ -36,18 +36,19 @@ impl Workers {
         })
     }
 
-    /// Runs `work` for each task, whichever worker is free; results in the order of the tasks.
-    pub fn run_tasks<R: Send>(self, tasks: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+    /// Runs `work` for each task, whichever worker is free; results in the order of the tasks. Each worker has a state of
+    /// its own.
+    pub fn run_tasks<S: Default, R: Send>(self, tasks: usize, work: impl Fn(&mut S, usize) -> R + Sync) -> Vec<R> {
         let next = AtomicUsize::new(0);
         let mut results: Vec<(usize, R)> = self
             .run(|_| {
-                let mut done = Vec::new();
+                let (mut state, mut done) = (S::default(), Vec::new());
                 loop {
                     let task = next.fetch_add(1, Ordering::Relaxed);
                     if task >= tasks {
                         return done;
                     }
-                    done.push((task, work(task)));
+                    done.push((task, work(&mut state, task)));
                 }
             })
             .into_iter()

@@ -7,6 +7,7 @@
 //! in which they were given, since positions are the lowest bits.
 
 use super::bits::Digest;
+use super::buffer::Buffer;
 use super::parallel::{Workers, part};
 
 /// Buckets of the first distribution: 2^11 bump pointers fit into the second-level cache with their lines.
@@ -15,12 +16,12 @@ const BUCKET_BITS_MAX: u32 = 11;
 const RUN_MIN: usize = 256;
 const DEPTH_MAX: usize = 32;
 
-/// A number and a position in one word.
+/// A number, and below it a position and perhaps a value's word.
 pub(crate) trait Record: Copy + Ord + Default + Send + Sync {
     const BITS: u32;
-    fn pack(number: u128, position: u64, position_bits: u32) -> Self;
-    fn number(self, position_bits: u32) -> u128;
-    fn position(self, position_bits: u32) -> usize;
+    fn pack(number: u128, low: u128, low_bits: u32) -> Self;
+    fn number(self, low_bits: u32) -> u128;
+    fn low(self, low_bits: u32) -> u128;
     /// `bits` bits from `shift` on, few enough for an index.
     fn digit(self, shift: u32, bits: u32) -> usize;
 }
@@ -31,18 +32,18 @@ macro_rules! record {
             const BITS: u32 = <$record>::BITS;
 
             #[inline]
-            fn pack(number: u128, position: u64, position_bits: u32) -> Self {
-                (number as $record) << position_bits | position as $record
+            fn pack(number: u128, low: u128, low_bits: u32) -> Self {
+                (number as $record) << low_bits | low as $record
             }
 
             #[inline]
-            fn number(self, position_bits: u32) -> u128 {
-                u128::from(self >> position_bits)
+            fn number(self, low_bits: u32) -> u128 {
+                u128::from(self >> low_bits)
             }
 
             #[inline]
-            fn position(self, position_bits: u32) -> usize {
-                (self & ((1 << position_bits) - 1)) as usize
+            fn low(self, low_bits: u32) -> u128 {
+                u128::from(self & ((1 << low_bits) - 1))
             }
 
             #[inline]
@@ -56,27 +57,57 @@ macro_rules! record {
 record!(u64);
 record!(u128);
 
-/// Keys in order, as records: number (less the bits of its bucket) and position.
+/// Keys in order, as records: number (less the bits of its bucket), position, and the value's word where there is room.
 pub(crate) enum Sorted {
     Short(Run<u64>),
     Long(Run<u128>),
 }
 
 pub(crate) struct Run<R> {
-    pub records: Vec<R>,
-    pub position_bits: u32,
-    /// Bits of the numbers in the records; those above them are the bucket.
-    number_bits: u32,
+    pub records: Buffer<R>,
+    format: Format,
     /// Where each bucket ends.
     ends: Vec<usize>,
     pub digest: Digest,
+}
+
+/// What is where in a record.
+#[derive(Debug, Clone, Copy)]
+struct Format {
+    /// Bits of the numbers; those above them are the bucket.
+    number_bits: u32,
+    position_bits: u32,
+    /// 64 if the records have their values' words, else 0.
+    word_bits: u32,
+}
+
+impl Format {
+    /// Bits below the number.
+    fn low_bits(self) -> u32 {
+        self.position_bits + self.word_bits
+    }
+
+    #[inline]
+    fn position<R: Record>(self, record: R) -> usize {
+        (record.low(self.low_bits()) >> self.word_bits) as usize
+    }
 }
 
 impl<R: Record> Run<R> {
     /// The position, among the keys given, of the i-th in order.
     #[inline]
     pub fn position(&self, i: usize) -> usize {
-        self.records[i].position(self.position_bits)
+        self.format.position(self.records[i])
+    }
+
+    pub fn has_words(&self) -> bool {
+        self.format.word_bits > 0
+    }
+
+    /// The word of the i-th key's value, if the records have them.
+    #[inline]
+    pub fn word(&self, i: usize) -> Option<u64> {
+        self.has_words().then(|| self.records[i].low(u64::BITS) as u64)
     }
 
     /// The bucket of the i-th record.
@@ -91,19 +122,25 @@ impl<R: Record> Run<R> {
     /// The number of the i-th key, which is in a bucket.
     #[inline]
     pub fn number(&self, i: usize, bucket: usize) -> u128 {
-        (bucket as u128) << self.number_bits | self.records[i].number(self.position_bits)
+        (bucket as u128) << self.format.number_bits | self.records[i].number(self.format.low_bits())
     }
 }
 
-/// Sorts keys.
-pub(crate) fn sort<'k>(workers: Workers, count: usize, key: impl Fn(usize) -> &'k [u8] + Sync) -> Sorted {
-    sort_at_depth(workers, count, &key, 0)
+/// Sorts keys. Records carry the words, if there are any and they fit.
+pub(crate) fn sort<'k>(
+    workers: Workers,
+    count: usize,
+    key: impl Fn(usize) -> &'k [u8] + Sync,
+    words: Option<&[u64]>,
+) -> Sorted {
+    sort_at_depth(workers, count, &key, words, 0)
 }
 
 fn sort_at_depth<'k>(
     workers: Workers,
     count: usize,
     key: &(impl Fn(usize) -> &'k [u8] + Sync),
+    words: Option<&[u64]>,
     depth: usize,
 ) -> Sorted {
     let position_bits = usize::BITS - count.saturating_sub(1).leading_zeros();
@@ -116,44 +153,55 @@ fn sort_at_depth<'k>(
         Digest::of(workers, count, key, long_bits)
     };
     let bucket_bits = bucket_bits.min(digest.bits);
-    if digest.bits <= u64::BITS && digest.bits - bucket_bits + position_bits <= u64::BITS {
-        let number = |i: usize| u128::from(digest.short_number(key(i)));
-        Sorted::Short(sort_records(workers, count, key, number, position_bits, bucket_bits, &digest, depth))
-    } else {
-        let number = |i: usize| digest.number(key(i));
-        Sorted::Long(sort_records(workers, count, key, number, position_bits, bucket_bits, &digest, depth))
+    let number_bits = digest.bits - bucket_bits;
+    let sorting = Sorting { workers, count, key, bucket_bits, digest: &digest, depth };
+    if digest.bits > u64::BITS || number_bits + position_bits > u64::BITS {
+        let format = Format { number_bits, position_bits, word_bits: 0 };
+        return Sorted::Long(sorting.run(|i| digest.number(key(i)), |i| i as u128, format));
+    }
+    let number = |i: usize| u128::from(digest.short_number(key(i)));
+    match words {
+        None => Sorted::Short(sorting.run(number, |i| i as u128, Format { number_bits, position_bits, word_bits: 0 })),
+        Some(words) => {
+            let low = |i: usize| (i as u128) << u64::BITS | u128::from(words[i]);
+            Sorted::Long(sorting.run(number, low, Format { number_bits, position_bits, word_bits: u64::BITS }))
+        }
     }
 }
 
-#[allow(clippy::too_many_arguments, reason = "one call; a struct would only repeat the names")]
-fn sort_records<'k, R: Record>(
+/// One sort.
+struct Sorting<'a, F> {
     workers: Workers,
     count: usize,
-    key: &(impl Fn(usize) -> &'k [u8] + Sync),
-    number: impl Fn(usize) -> u128 + Sync,
-    position_bits: u32,
+    key: &'a F,
     bucket_bits: u32,
-    digest: &Digest,
+    digest: &'a Digest,
     depth: usize,
-) -> Run<R> {
-    let number_bits = digest.bits - bucket_bits;
-    debug_assert!(number_bits + position_bits <= R::BITS);
-    let (mut records, ends) = distribute::<R>(workers, count, number, number_bits, position_bits, bucket_bits);
-    let exact = digest.exact_length.is_some();
-    let slots = Slots::new(&mut records);
-    let tasks = ends.len();
-    workers.run_tasks(tasks, |bucket| {
-        let start = if bucket == 0 { 0 } else { ends[bucket - 1] };
-        // SAFETY: buckets are disjoint ranges, and each task has its own.
-        let bucket = unsafe { slots.range(start..ends[bucket]) };
-        sort_bucket(bucket, number_bits, position_bits);
-        if !exact {
-            // Without bits that vary, the keys differ in length at most.
-            let depth = if digest.bits == 0 { DEPTH_MAX } else { depth };
-            resolve(bucket, position_bits, key, digest.common, depth);
-        }
-    });
-    Run { records, position_bits, number_bits, ends, digest: digest.clone() }
+}
+
+impl<'k, F: Fn(usize) -> &'k [u8] + Sync> Sorting<'_, F> {
+    fn run<R: Record>(
+        &self,
+        number: impl Fn(usize) -> u128 + Sync,
+        low: impl Fn(usize) -> u128 + Sync,
+        format: Format,
+    ) -> Run<R> {
+        debug_assert!(format.number_bits + format.low_bits() <= R::BITS);
+        let (mut records, ends) = distribute::<R>(self.workers, self.count, number, low, format, self.bucket_bits);
+        // Without bits that vary, the keys differ in length at most.
+        let depth = if self.digest.bits == 0 { DEPTH_MAX } else { self.depth };
+        let slots = Slots::new(&mut records);
+        self.workers.run_tasks(ends.len(), |scratch, bucket| {
+            let start = if bucket == 0 { 0 } else { ends[bucket - 1] };
+            // SAFETY: buckets are disjoint ranges, and each task has its own.
+            let bucket = unsafe { slots.range(start..ends[bucket]) };
+            sort_bucket(bucket, format, scratch);
+            if self.digest.exact_length.is_none() {
+                resolve(bucket, format, self.key, self.digest.common, depth);
+            }
+        });
+        Run { records, format, ends, digest: self.digest.clone() }
+    }
 }
 
 /// A slice whose disjoint parts are written by several threads.
@@ -194,10 +242,11 @@ fn distribute<R: Record>(
     workers: Workers,
     count: usize,
     number: impl Fn(usize) -> u128 + Sync,
-    number_bits: u32,
-    position_bits: u32,
+    low: impl Fn(usize) -> u128 + Sync,
+    format: Format,
     bucket_bits: u32,
-) -> (Vec<R>, Vec<usize>) {
+) -> (Buffer<R>, Vec<usize>) {
+    let number_bits = format.number_bits;
     let buckets = 1 << bucket_bits;
     let histograms = workers.run(|worker| {
         let mut histogram = vec![0usize; buckets];
@@ -217,9 +266,9 @@ fn distribute<R: Record>(
         }
         ends.push(sum);
     }
-    let mut records = vec![R::default(); count];
+    let mut records = Buffer::new(count);
     let slots = Slots::new(&mut records);
-    let low = (1u128 << number_bits) - 1;
+    let kept = (1u128 << number_bits) - 1;
     workers.run(|worker| {
         let mut next = starts[worker].clone();
         for i in part(count, worker, workers.count()) {
@@ -227,30 +276,44 @@ fn distribute<R: Record>(
             let place = &mut next[(number >> number_bits) as usize];
             // SAFETY: the histograms give each worker its own places in each bucket, as many as it has records for it:
             // the numbers of keys are the same in both passes.
-            unsafe { slots.write(*place, R::pack(number & low, i as u64, position_bits)) };
+            unsafe { slots.write(*place, R::pack(number & kept, low(i), format.low_bits())) };
             *place += 1;
         }
     });
     (records, ends)
 }
 
+/// Memory that a worker uses again for each bucket.
+struct Scratch<R> {
+    next: Vec<u32>,
+    ordered: Vec<R>,
+}
+
+impl<R> Default for Scratch<R> {
+    fn default() -> Self {
+        Scratch { next: Vec::new(), ordered: Vec::new() }
+    }
+}
+
 /// Sorts records that fit into a cache.
-fn sort_bucket<R: Record>(records: &mut [R], number_bits: u32, position_bits: u32) {
+fn sort_bucket<R: Record>(records: &mut [R], format: Format, scratch: &mut Scratch<R>) {
     const SMALL: usize = 64;
-    let digit_bits = (usize::BITS - records.len().leading_zeros()).min(12).min(number_bits);
+    let digit_bits = (usize::BITS - records.len().leading_zeros()).min(12).min(format.number_bits);
     if records.len() <= SMALL || digit_bits < 2 || records.len() > 1 << 17 {
         records.sort_unstable();
         return;
     }
-    let shift = position_bits + number_bits - digit_bits;
-    let mut next = vec![0u32; (1 << digit_bits) + 1];
+    let shift = format.low_bits() + format.number_bits - digit_bits;
+    let Scratch { next, ordered } = scratch;
+    next.clear();
+    next.resize((1 << digit_bits) + 1, 0);
     for record in records.iter() {
         next[record.digit(shift, digit_bits) + 1] += 1;
     }
     for i in 1..next.len() {
         next[i] += next[i - 1];
     }
-    let mut ordered = vec![R::default(); records.len()];
+    ordered.resize(ordered.len().max(records.len()), R::default());
     for &record in records.iter() {
         let place = &mut next[record.digit(shift, digit_bits)];
         ordered[*place as usize] = record;
@@ -269,7 +332,7 @@ fn sort_bucket<R: Record>(records: &mut [R], number_bits: u32, position_bits: u3
         }
         start = end;
     }
-    records.copy_from_slice(&ordered);
+    records.copy_from_slice(&ordered[..records.len()]);
 }
 
 #[inline]
@@ -288,21 +351,22 @@ fn insertion_sort<R: Record>(records: &mut [R]) {
 /// Puts runs of equal numbers in the order of their keys, which are the same up to `common`.
 fn resolve<'k, R: Record>(
     records: &mut [R],
-    position_bits: u32,
+    format: Format,
     key: &impl Fn(usize) -> &'k [u8],
     common: usize,
     depth: usize,
 ) {
+    let number = |record: &R| record.number(format.low_bits());
     let mut start = 0;
     while start < records.len() {
-        let number = records[start].number(position_bits);
-        let end = start + records[start..].iter().take_while(|record| record.number(position_bits) == number).count();
+        let first = number(&records[start]);
+        let end = start + records[start..].iter().take_while(|record| number(record) == first).count();
         let run = &mut records[start..end];
         if run.len() >= RUN_MIN && depth < DEPTH_MAX {
-            resolve_long(run, position_bits, key, depth + 1);
+            resolve_long(run, format, key, depth + 1);
         } else if run.len() > 1 {
             let rest = |record: &R| {
-                let position = record.position(position_bits);
+                let position = format.position(*record);
                 (&key(position)[common..], position)
             };
             run.sort_unstable_by(|a, b| rest(a).cmp(&rest(b)));
@@ -312,11 +376,11 @@ fn resolve<'k, R: Record>(
 }
 
 /// The same sort again, for keys that begin alike: it looks further into them.
-fn resolve_long<'k, R: Record>(run: &mut [R], position_bits: u32, key: &impl Fn(usize) -> &'k [u8], depth: usize) {
-    let keys: Vec<&[u8]> = run.iter().map(|record| key(record.position(position_bits))).collect();
+fn resolve_long<'k, R: Record>(run: &mut [R], format: Format, key: &impl Fn(usize) -> &'k [u8], depth: usize) {
+    let keys: Vec<&[u8]> = run.iter().map(|record| key(format.position(*record))).collect();
     // By reference: the compiler would make a new copy of the sort for each level.
     let key: &(dyn Fn(usize) -> &'k [u8] + Sync) = &|i| keys[i];
-    let order: Vec<usize> = match sort_at_depth(Workers::new(1), keys.len(), &key, depth) {
+    let order: Vec<usize> = match sort_at_depth(Workers::new(1), keys.len(), &key, None, depth) {
         Sorted::Short(sorted) => (0..keys.len()).map(|i| sorted.position(i)).collect(),
         Sorted::Long(sorted) => (0..keys.len()).map(|i| sorted.position(i)).collect(),
     };
@@ -332,7 +396,7 @@ mod tests {
         for threads in [1, 3] {
             let mut expected: Vec<usize> = (0..keys.len()).collect();
             expected.sort_by(|&a, &b| keys[a].cmp(&keys[b]));
-            let positions: Vec<usize> = match sort(Workers::new(threads), keys.len(), |i| &keys[i]) {
+            let positions: Vec<usize> = match sort(Workers::new(threads), keys.len(), |i| &keys[i], None) {
                 Sorted::Short(run) => (0..keys.len()).map(|i| run.position(i)).collect(),
                 Sorted::Long(run) => (0..keys.len()).map(|i| run.position(i)).collect(),
             };
