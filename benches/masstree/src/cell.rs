@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Instant;
 
 use crate::keys::{Keys, Zipf, mix};
-use crate::maps::Map;
+use crate::maps::{Lookup, Map};
 
 /// Length of scans.
 const SCAN: usize = 100;
@@ -26,8 +26,8 @@ fn resident_bytes() -> f64 {
     resident.unwrap_or(f64::NAN) * 4096.0
 }
 
-/// Runs `work` on each thread with its part of the numbers; returns the seconds and the sum of the results.
-fn on_threads(threads: usize, numbers: &[u32], work: impl Fn(&[u32]) -> usize + Sync) -> (f64, usize) {
+/// Runs `work` on each thread with its part of the operations; returns the seconds and the sum of the results.
+fn on_threads<T: Sync>(threads: usize, numbers: &[T], work: impl Fn(&[T]) -> usize + Sync) -> (f64, usize) {
     let start = Instant::now();
     let part = numbers.len().div_ceil(threads).max(1);
     let sum = thread::scope(|scope| {
@@ -46,7 +46,10 @@ pub fn run<const N: usize, K: Keys<N>, M: Map<N>>(cell: &Cell) {
     let count = cell.keys;
     let in_order: Vec<u32> = (0..count as u32).collect();
     // Lookups in an order of their own.
-    let lookups: Vec<u32> = (0..count.min(4_000_000) as u64).map(|i| (mix(i + 77) % count as u64) as u32).collect();
+    let chosen: Vec<u32> = (0..count.min(4_000_000) as u64).map(|i| (mix(i + 77) % count as u64) as u32).collect();
+    // Their keys one after another, as they would come in requests: what is measured is the map, not the fetching of keys.
+    let wanted: Vec<[u8; N]> = chosen.iter().map(|&number| keys[number as usize]).collect();
+    let lookups: Vec<Lookup<N>> = wanted.into_iter().zip(chosen).collect();
     let scans = &lookups[..lookups.len().div_ceil(20)];
     let per_second = |operations: usize, seconds: f64| operations as f64 / seconds / 1e6;
 
@@ -68,15 +71,15 @@ pub fn run<const N: usize, K: Keys<N>, M: Map<N>>(cell: &Cell) {
     };
     print("memory", (resident_bytes() - before) / count as f64);
 
-    let (seconds, found) = on_threads(cell.threads, &lookups, |part| map.get(&keys, part));
+    let (seconds, found) = on_threads(cell.threads, &lookups, |part| map.get(part));
     assert_eq!(found, lookups.len(), "every key is found with its value");
     print("get", per_second(lookups.len(), seconds));
-    if map.get_many(&keys, &[]).is_some() {
-        let (seconds, found) = on_threads(cell.threads, &lookups, |part| map.get_many(&keys, part).unwrap_or(0));
+    if map.get_many(&[]).is_some() {
+        let (seconds, found) = on_threads(cell.threads, &lookups, |part| map.get_many(part).unwrap_or(0));
         assert_eq!(found, lookups.len(), "every key is found with its value");
         print("get in batches", per_second(lookups.len(), seconds));
     }
-    let (seconds, met) = on_threads(cell.threads, scans, |part| map.scan(&keys, part, SCAN));
+    let (seconds, met) = on_threads(cell.threads, scans, |part| map.scan(part, SCAN));
     assert!(met >= scans.len(), "scans find something");
     print("scans of 100", per_second(scans.len(), seconds));
     std::process::exit(0);
@@ -92,16 +95,18 @@ pub fn mixed<const N: usize, K: Keys<N>, M: Map<N>>(cell: &Cell) {
         0
     });
     let zipf = Zipf::new(cell.keys as u64);
-    let chosen: Vec<u32> =
-        (0..4_000_000).map(|i| (mix(zipf.rank(mix(i))) % cell.keys as u64) as u32).collect();
+    let chosen: Vec<Lookup<N>> = (0..4_000_000)
+        .map(|i| (mix(zipf.rank(mix(i))) % cell.keys as u64) as u32)
+        .map(|number| (keys[number as usize], number))
+        .collect();
     for (name, writes) in [("95/5 reads/writes", 5), ("50/50 reads/writes", 50)] {
         let (seconds, _) = on_threads(cell.threads, &chosen, |part| {
             // Runs of reads and of writes, in the wanted shares.
             let mut found = 0;
             for run in part.chunks(100) {
                 let (written, read) = run.split_at(run.len() * writes / 100);
-                map.insert(&keys, written);
-                found += map.get(&keys, read);
+                map.update(written);
+                found += map.get(read);
             }
             found
         });

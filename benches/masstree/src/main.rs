@@ -50,11 +50,8 @@ const MAPS: [&str; 5] = ["keyaki", "BTreeMap", "crossbeam-skiplist", "masstree",
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = Arguments::parse();
     if arguments.cell {
-        let cell = Cell {
-            keys: arguments.keys,
-            threads: arguments.threads[0],
-            bulk: arguments.experiments[0] == "bulk",
-        };
+        let cell =
+            Cell { keys: arguments.keys, threads: arguments.threads[0], bulk: arguments.experiments[0] == "bulk" };
         match arguments.workloads[0].as_str() {
             "u64" => run_cell::<8, Integers>(&arguments, &cell),
             "bytes10" => run_cell::<10, Decimal>(&arguments, &cell),
@@ -88,7 +85,13 @@ fn run_map<const N: usize, K: Keys<N>, M: Map<N>>(experiment: &str, cell: &Cell)
 /// The figures of one cell: metric and value.
 type Figures = Vec<(String, f64)>;
 
-fn measure(arguments: &Arguments, experiment: &str, workload: &str, threads: usize, map: &str) -> Result<Figures, String> {
+fn measure(
+    arguments: &Arguments,
+    experiment: &str,
+    workload: &str,
+    threads: usize,
+    map: &str,
+) -> Result<Figures, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let output = Command::new(program)
         .args(["--cell", "--experiments", experiment, "--workloads", workload, "--maps", map])

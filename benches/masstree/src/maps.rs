@@ -8,6 +8,9 @@ use keyaki_masstree::{Bulk, Masstree, pin};
 /// Operations per guard.
 const PER_GUARD: usize = 64;
 
+/// A key and its number.
+pub type Lookup<const N: usize> = ([u8; N], u32);
+
 /// A map from keys of `N` bytes to their numbers.
 pub trait Map<const N: usize>: Sync {
     /// Threads that may insert at once.
@@ -18,14 +21,17 @@ pub trait Map<const N: usize>: Sync {
     /// Inserts keys with these numbers.
     fn insert(&self, keys: &[[u8; N]], numbers: &[u32]);
 
+    /// Sets the numbers of keys that there are.
+    fn update(&self, entries: &[Lookup<N>]);
+
     /// Looks keys up; returns how many were found with their numbers.
-    fn get(&self, keys: &[[u8; N]], numbers: &[u32]) -> usize;
+    fn get(&self, lookups: &[Lookup<N>]) -> usize;
 
     /// Reads `length` entries from each key on; returns how many there were.
-    fn scan(&self, keys: &[[u8; N]], numbers: &[u32], length: usize) -> usize;
+    fn scan(&self, starts: &[Lookup<N>], length: usize) -> usize;
 
     /// Batched lookups, where there are any.
-    fn get_many(&self, _: &[[u8; N]], _: &[u32]) -> Option<usize> {
+    fn get_many(&self, _: &[Lookup<N>]) -> Option<usize> {
         None
     }
 
@@ -52,25 +58,32 @@ impl<const N: usize> Map<N> for Masstree<u64> {
         }
     }
 
-    fn get(&self, keys: &[[u8; N]], numbers: &[u32]) -> usize {
+    fn update(&self, entries: &[Lookup<N>]) {
+        let guard = pin();
+        for (key, number) in entries {
+            self.insert(key, u64::from(*number), &guard);
+        }
+    }
+
+    fn get(&self, lookups: &[Lookup<N>]) -> usize {
         let mut found = 0;
-        for part in numbers.chunks(PER_GUARD) {
+        for part in lookups.chunks(PER_GUARD) {
             let guard = pin();
-            for &number in part {
-                found += usize::from(self.get(&keys[number as usize], &guard) == Some(u64::from(number)));
+            for (key, number) in part {
+                found += usize::from(self.get(key, &guard) == Some(u64::from(*number)));
             }
         }
         found
     }
 
-    fn scan(&self, keys: &[[u8; N]], numbers: &[u32], length: usize) -> usize {
+    fn scan(&self, starts: &[Lookup<N>], length: usize) -> usize {
         let (mut met, mut sum) = (0, 0);
-        for &number in numbers {
+        for (key, _) in starts {
             let guard = pin();
-            let mut range = self.range::<[u8; N]>(keys[number as usize].., &guard);
+            let mut range = self.range::<[u8; N]>(*key.., &guard);
             for _ in 0..length {
-                let Some((key, value)) = range.next_entry() else { break };
-                sum += key.len() as u64 + value;
+                let Some((met_key, value)) = range.next_entry() else { break };
+                sum += met_key.len() as u64 + value;
                 met += 1;
             }
         }
@@ -78,16 +91,17 @@ impl<const N: usize> Map<N> for Masstree<u64> {
         met
     }
 
-    fn get_many(&self, keys: &[[u8; N]], numbers: &[u32]) -> Option<usize> {
+    fn get_many(&self, lookups: &[Lookup<N>]) -> Option<usize> {
         let mut found = 0;
         let mut batch: Vec<&[u8; N]> = Vec::with_capacity(256);
         let mut values: Vec<Option<u64>> = Vec::with_capacity(256);
-        for part in numbers.chunks(256) {
+        for part in lookups.chunks(256) {
             let guard = pin();
             batch.clear();
-            batch.extend(part.iter().map(|&number| &keys[number as usize]));
+            batch.extend(part.iter().map(|(key, _)| key));
             self.get_many(&batch, &mut values, &guard);
-            found += part.iter().zip(&values).filter(|(number, value)| **value == Some(u64::from(**number))).count();
+            found +=
+                part.iter().zip(&values).filter(|((_, number), value)| **value == Some(u64::from(*number))).count();
         }
         Some(found)
     }
@@ -115,16 +129,23 @@ impl<const N: usize> Map<N> for Standard<N> {
         }
     }
 
-    fn get(&self, keys: &[[u8; N]], numbers: &[u32]) -> usize {
-        let map = self.0.read().expect("nobody panics");
-        numbers.iter().filter(|&&number| map.get(&keys[number as usize]) == Some(&u64::from(number))).count()
+    fn update(&self, entries: &[Lookup<N>]) {
+        let mut map = self.0.write().expect("nobody panics");
+        for (key, number) in entries {
+            map.insert(*key, u64::from(*number));
+        }
     }
 
-    fn scan(&self, keys: &[[u8; N]], numbers: &[u32], length: usize) -> usize {
+    fn get(&self, lookups: &[Lookup<N>]) -> usize {
+        let map = self.0.read().expect("nobody panics");
+        lookups.iter().filter(|(key, number)| map.get(key) == Some(&u64::from(*number))).count()
+    }
+
+    fn scan(&self, starts: &[Lookup<N>], length: usize) -> usize {
         let map = self.0.read().expect("nobody panics");
         let (mut met, mut sum) = (0, 0);
-        for &number in numbers {
-            for (key, value) in map.range(keys[number as usize]..).take(length) {
+        for (key, _) in starts {
+            for (key, value) in map.range(*key..).take(length) {
                 sum += key.len() as u64 + value;
                 met += 1;
             }
@@ -154,17 +175,21 @@ impl<const N: usize> Map<N> for crossbeam_skiplist::SkipMap<[u8; N], u64> {
         }
     }
 
-    fn get(&self, keys: &[[u8; N]], numbers: &[u32]) -> usize {
-        let hit = |number: u32| {
-            self.get(&keys[number as usize]).is_some_and(|entry| *entry.value() == u64::from(number))
-        };
-        numbers.iter().filter(|&&number| hit(number)).count()
+    fn update(&self, entries: &[Lookup<N>]) {
+        for (key, number) in entries {
+            self.insert(*key, u64::from(*number));
+        }
     }
 
-    fn scan(&self, keys: &[[u8; N]], numbers: &[u32], length: usize) -> usize {
+    fn get(&self, lookups: &[Lookup<N>]) -> usize {
+        let hit = |(key, number): &&Lookup<N>| self.get(key).is_some_and(|entry| *entry.value() == u64::from(*number));
+        lookups.iter().filter(hit).count()
+    }
+
+    fn scan(&self, starts: &[Lookup<N>], length: usize) -> usize {
         let (mut met, mut sum) = (0, 0);
-        for &number in numbers {
-            for entry in self.range(keys[number as usize]..).take(length) {
+        for (key, _) in starts {
+            for entry in self.range(*key..).take(length) {
                 sum += entry.key().len() as u64 + entry.value();
                 met += 1;
             }
@@ -190,25 +215,32 @@ impl<const N: usize> Map<N> for PeerMasstree {
         }
     }
 
-    fn get(&self, keys: &[[u8; N]], numbers: &[u32]) -> usize {
+    fn update(&self, entries: &[Lookup<N>]) {
+        let guard = self.guard();
+        for (key, number) in entries {
+            self.insert_with_guard(key, u64::from(*number), &guard);
+        }
+    }
+
+    fn get(&self, lookups: &[Lookup<N>]) -> usize {
         let mut found = 0;
-        for part in numbers.chunks(PER_GUARD) {
+        for part in lookups.chunks(PER_GUARD) {
             let guard = self.guard();
-            for &number in part {
-                let value = self.get_with_guard(&keys[number as usize], &guard);
-                found += usize::from(value == Some(u64::from(number)));
+            for (key, number) in part {
+                let value = self.get_with_guard(key, &guard);
+                found += usize::from(value == Some(u64::from(*number)));
             }
         }
         found
     }
 
-    fn scan(&self, keys: &[[u8; N]], numbers: &[u32], length: usize) -> usize {
+    fn scan(&self, starts: &[Lookup<N>], length: usize) -> usize {
         let (mut met, mut sum) = (0, 0);
-        for &number in numbers {
+        for (key, _) in starts {
             let guard = self.guard();
             let mut left = length;
             self.scan_intra_leaf_batch(
-                masstree::RangeBound::Included(&keys[number as usize]),
+                masstree::RangeBound::Included(key),
                 masstree::RangeBound::Unbounded,
                 |key, value| {
                     sum += key.len() as u64 + value;
@@ -245,23 +277,30 @@ impl<const N: usize> Map<N> for Congee {
         }
     }
 
-    fn get(&self, keys: &[[u8; N]], numbers: &[u32]) -> usize {
+    fn update(&self, entries: &[Lookup<N>]) {
+        let guard = self.0.pin();
+        for (key, number) in entries {
+            self.0.insert(number_of(key), *number as usize, &guard).expect("there is memory");
+        }
+    }
+
+    fn get(&self, lookups: &[Lookup<N>]) -> usize {
         let mut found = 0;
-        for part in numbers.chunks(PER_GUARD) {
+        for part in lookups.chunks(PER_GUARD) {
             let guard = self.0.pin();
-            for &number in part {
-                found += usize::from(self.0.get(&number_of(&keys[number as usize]), &guard) == Some(number as usize));
+            for (key, number) in part {
+                found += usize::from(self.0.get(&number_of(key), &guard) == Some(*number as usize));
             }
         }
         found
     }
 
-    fn scan(&self, keys: &[[u8; N]], numbers: &[u32], length: usize) -> usize {
+    fn scan(&self, starts: &[Lookup<N>], length: usize) -> usize {
         let mut buffer = vec![(0, 0); length];
         let mut met = 0;
-        for &number in numbers {
+        for (key, _) in starts {
             let guard = self.0.pin();
-            met += self.0.range(&number_of(&keys[number as usize]), &usize::MAX, &mut buffer, &guard);
+            met += self.0.range(&number_of(key), &usize::MAX, &mut buffer, &guard);
         }
         met
     }

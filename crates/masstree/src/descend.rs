@@ -6,7 +6,7 @@
 
 use crate::guard::Guard;
 use crate::key::Cursor;
-use crate::node::{Border, Lookup, Node, Seen, prefetch_node};
+use crate::node::{Border, Interior, Lookup, Node, Seen, prefetch_node};
 use crate::tree::Tree;
 
 /// What was read is out of date: begin again at the top.
@@ -16,14 +16,21 @@ pub(crate) struct Restart;
 /// The border node responsible for a slice, and the version under which it is.
 #[inline]
 pub(crate) fn descend<'g>(root: Node<'g>, slice: u64) -> Result<(Border<'g>, Seen), Restart> {
+    descend_by(root, slice).map(|(border, seen, _)| (border, seen))
+}
+
+/// As [`descend`], with the border node's parent.
+#[inline]
+pub(crate) fn descend_by<'g>(root: Node<'g>, slice: u64) -> Result<(Border<'g>, Seen, Option<Interior<'g>>), Restart> {
     let mut node = root;
+    let mut parent = None;
     let mut seen = node.version().stable();
     if !seen.is_root() || seen.is_deleted() {
         return Err(Restart);
     }
     loop {
         let interior = match node {
-            Node::Border(border) => return Ok((border, seen)),
+            Node::Border(border) => return Ok((border, seen, parent)),
             Node::Interior(interior) => interior,
         };
         let word = interior.child_for(slice, seen);
@@ -36,6 +43,7 @@ pub(crate) fn descend<'g>(root: Node<'g>, slice: u64) -> Result<(Border<'g>, See
             if !interior.version().changed(seen) {
                 node = child;
                 seen = child_seen;
+                parent = Some(interior);
                 continue;
             }
         }
