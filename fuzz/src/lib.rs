@@ -4,6 +4,8 @@
 #[path = "../../crates/store/tests/hostile/fields.rs"]
 #[allow(dead_code, reason = "tests use more of it")]
 mod fields;
+#[path = "../../crates/masstree/tests/bytes/history.rs"]
+pub mod history;
 #[path = "../../crates/store/tests/hostile/image.rs"]
 #[allow(dead_code, reason = "tests use more of it")]
 mod image;

@@ -129,6 +129,8 @@ pub(crate) struct Digest {
     /// Up to here all keys are the same, and none is shorter.
     pub common: usize,
     slices: Vec<Gather>,
+    /// What the bits that do not vary are in each slice, if the numbers are exact.
+    fixed: Vec<u64>,
     pub bits: u32,
     /// Length of all keys if they have the same length and the number tells everything about a key.
     pub exact_length: Option<usize>,
@@ -217,7 +219,8 @@ impl Digest {
         let exact_length = exact.then_some(survey.longest);
         let offset = offset + 8 * leading;
         let common = offset.min(survey.shortest);
-        Digest { offset, common, slices, bits, exact_length, template: key(0).to_vec() }
+        let fixed = slices.iter().enumerate().map(|(i, slice)| word_at(key(0), offset + 8 * i) & !slice.mask).collect();
+        Digest { offset, common, fixed, slices, bits, exact_length, template: key(0).to_vec() }
     }
 
     /// The number of a key.
@@ -250,9 +253,10 @@ impl Digest {
         if key.len() != self.template.len() {
             key.clone_from(&self.template);
         }
-        for (i, slice) in self.slices.iter().enumerate().rev() {
+        for (i, (slice, fixed)) in self.slices.iter().zip(&self.fixed).enumerate().rev() {
             let at = self.offset + 8 * i;
-            let word = slice.scatter(number as u64 & mask(slice.bits)) | word_at(&self.template, at) & !slice.mask;
+            // Bits above those of the slice are not scattered.
+            let word = slice.scatter(number as u64) | fixed;
             number = number.checked_shr(slice.bits).unwrap_or(0);
             if let Some(eight) = key[at..].first_chunk_mut::<8>() {
                 *eight = word.to_be_bytes();
@@ -262,11 +266,6 @@ impl Digest {
             }
         }
     }
-}
-
-/// The lowest `bits` bits.
-fn mask(bits: u32) -> u64 {
-    if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
 }
 
 #[cfg(test)]
@@ -298,6 +297,10 @@ mod tests {
             assert_eq!(gather.gather_in_steps(word), expected);
             assert_eq!(gather.scatter(expected), word & mask);
             assert_eq!(gather.scatter_in_steps(expected), word & mask);
+            // What is above does not matter.
+            let above = if mask.count_ones() == 64 { 0 } else { next() << mask.count_ones() };
+            assert_eq!(gather.scatter(expected | above), word & mask);
+            assert_eq!(gather.scatter_in_steps(expected | above), word & mask);
         }
     }
 

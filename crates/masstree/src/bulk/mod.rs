@@ -239,7 +239,7 @@ impl Duplicates {
 pub fn sort_order<K: AsRef<[u8]> + Sync>(keys: &[K], threads: usize) -> Vec<usize> {
     let workers = Workers::new(threads);
     match sort(workers, keys.len(), |i| keys[i].as_ref(), None) {
-        Sorted::Short(run) => (0..keys.len()).map(|i| run.position(i)).collect(),
-        Sorted::Long(run) => (0..keys.len()).map(|i| run.position(i)).collect(),
+        Sorted::Short(run) => run.positions(workers),
+        Sorted::Long(run) => run.positions(workers),
     }
 }

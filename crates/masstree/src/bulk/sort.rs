@@ -10,8 +10,10 @@ use super::bits::Digest;
 use super::buffer::Buffer;
 use super::parallel::{Workers, part};
 
-/// Buckets of the first distribution: 2^11 bump pointers fit into the second-level cache with their lines.
-const BUCKET_BITS_MAX: u32 = 11;
+/// Buckets of the first distribution, at the most: their places and histograms fit into a cache.
+const BUCKET_BITS_MAX: u32 = 12;
+/// Records of a bucket, about: as many as fit into the second-level cache with room to spare.
+const BUCKET_RECORDS: usize = 4096;
 /// Runs of equal numbers from this length on are radix-sorted again, up to this depth.
 const RUN_MIN: usize = 256;
 const DEPTH_MAX: usize = 32;
@@ -100,6 +102,20 @@ impl<R: Record> Run<R> {
         self.format.position(self.records[i])
     }
 
+    /// All positions, in order.
+    pub fn positions(&self, workers: Workers) -> Vec<usize> {
+        let mut positions = vec![0; self.records.len()];
+        let part_len = positions.len().div_ceil(workers.count()).max(1);
+        std::thread::scope(|scope| {
+            for (part, records) in positions.chunks_mut(part_len).zip(self.records.chunks(part_len)) {
+                let mut copy =
+                    move || part.iter_mut().zip(records).for_each(|(to, &from)| *to = self.format.position(from));
+                if workers.count() == 1 { copy() } else { drop(scope.spawn(copy)) }
+            }
+        });
+        positions
+    }
+
     pub fn has_words(&self) -> bool {
         self.format.word_bits > 0
     }
@@ -145,14 +161,14 @@ fn sort_at_depth<'k>(
 ) -> Sorted {
     let position_bits = usize::BITS - count.saturating_sub(1).leading_zeros();
     // Buckets of some thousand records; fewer buckets for few records.
-    let bucket_bits = position_bits.saturating_sub(10).min(BUCKET_BITS_MAX);
-    let long_bits = u128::BITS - position_bits.max(32) + bucket_bits;
+    let bucket_bits_max = position_bits.saturating_sub(10).min(BUCKET_BITS_MAX);
+    let long_bits = u128::BITS - position_bits.max(32);
     let digest = if count == 0 {
         Digest::of(Workers::new(1), 0, |_| &[], long_bits)
     } else {
         Digest::of(workers, count, key, long_bits)
     };
-    let bucket_bits = bucket_bits.min(digest.bits);
+    let bucket_bits = choose_bucket_bits(count, |i| digest.number(key(i)), digest.bits, bucket_bits_max);
     let number_bits = digest.bits - bucket_bits;
     let sorting = Sorting { workers, count, key, bucket_bits, digest: &digest, depth };
     if digest.bits > u64::BITS || number_bits + position_bits > u64::BITS {
@@ -167,6 +183,22 @@ fn sort_at_depth<'k>(
             Sorted::Long(sorting.run(number, low, Format { number_bits, position_bits, word_bits: u64::BITS }))
         }
     }
+}
+
+/// How many of the highest bits make buckets. Not all combinations of bits occur (of decimal digits, ten of sixteen): as few
+/// as make enough buckets of a sample of the keys.
+fn choose_bucket_bits(count: usize, number: impl Fn(usize) -> u128, bits: u32, bits_max: u32) -> u32 {
+    const SAMPLE: usize = 1 << 16;
+    let bits_max = bits_max.min(bits);
+    let step = (count / SAMPLE).max(1);
+    let mut tops: Vec<u32> = (0..count).step_by(step).map(|i| (number(i) >> (bits - bits_max)) as u32).collect();
+    tops.sort_unstable();
+    let enough = |kept: u32| {
+        let mut buckets: Vec<u32> = tops.iter().map(|top| top >> (bits_max - kept)).collect();
+        buckets.dedup();
+        buckets.len() >= count / BUCKET_RECORDS
+    };
+    (0..bits_max).find(|&kept| enough(kept)).unwrap_or(bits_max)
 }
 
 /// One sort.
@@ -298,7 +330,7 @@ impl<R> Default for Scratch<R> {
 /// Sorts records that fit into a cache.
 fn sort_bucket<R: Record>(records: &mut [R], format: Format, scratch: &mut Scratch<R>) {
     const SMALL: usize = 64;
-    let digit_bits = (usize::BITS - records.len().leading_zeros()).min(12).min(format.number_bits);
+    let digit_bits = (usize::BITS - records.len().leading_zeros()).min(13).min(format.number_bits);
     if records.len() <= SMALL || digit_bits < 2 || records.len() > 1 << 17 {
         records.sort_unstable();
         return;

@@ -449,7 +449,12 @@ impl<'k> Rest<'k> {
 /// Up to four bytes, zero padded.
 #[inline]
 fn tail_word(chunk: &[u8]) -> u32 {
-    let mut padded = [0; 4];
-    padded[..chunk.len()].copy_from_slice(chunk);
-    u32::from_be_bytes(padded)
+    // Spelt out: a copy of so few bytes would be a call.
+    u32::from_be_bytes(match *chunk {
+        [a, b, c, d, ..] => [a, b, c, d],
+        [a, b, c] => [a, b, c, 0],
+        [a, b] => [a, b, 0, 0],
+        [a] => [a, 0, 0, 0],
+        [] => [0; 4],
+    })
 }
