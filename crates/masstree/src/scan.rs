@@ -107,15 +107,16 @@ impl<'g> Frame<'g> {
     fn copy_racily(&mut self, border: Border<'g>) {
         self.next = border.next();
         let permutation = border.permutation();
-        let tail = border.shape().tail as usize;
-        self.count = permutation.count();
-        for (i, slot) in permutation.slots().enumerate() {
+        let shape = border.shape();
+        self.count = permutation.count().min(WIDTH);
+        for i in 0..self.count {
+            let slot = permutation.slot(i);
             self.slices[i] = border.slice(slot).load(Relaxed);
-            self.words[i] = border.value(slot).load(Acquire);
+            self.words[i] = border.value_of(shape, slot).load(Acquire);
             let code = border.code(slot);
             self.codes[i] = code;
-            for index in 0..tail {
-                self.tails[i * Shape::TAIL_MAX as usize + index] = border.tail(slot, index).load(Relaxed);
+            for index in 0..shape.tail as usize {
+                self.tails[i * Shape::TAIL_MAX as usize + index] = border.tail_of(shape, slot, index).load(Relaxed);
             }
             if code == BAG {
                 self.bagged[i] = border.bag().and_then(|bag| bag.suffix(slot)).unwrap_or_default();
@@ -214,15 +215,28 @@ pub(crate) struct Walk<'g> {
     /// The first `depth` are in use, one for each layer from the first.
     frames: Vec<Frame<'g>>,
     depth: usize,
-    /// The last key given, or what was being looked for: with `mode`, where to look up the place again.
+    /// The last key given, or what was being looked for: with `mode`, where to look up the place again. The buffer is longer
+    /// than the key: it has room for a slice and a tail in the deepest layer.
     key: Vec<u8>,
+    key_len: usize,
     mode: Mode,
 }
 
+/// Bytes of a slice and the longest tail.
+const ROOM: usize = 8 + 4 * Shape::TAIL_MAX as usize;
+
 impl<'g> Walk<'g> {
     pub fn new(tree: &'g Tree, guard: &'g Guard, direction: Direction, key: &[u8], mode: Mode) -> Self {
-        let mut walk =
-            Walk { tree, guard, direction, frames: Vec::with_capacity(2), depth: 0, key: key.to_vec(), mode };
+        let mut walk = Walk {
+            tree,
+            guard,
+            direction,
+            frames: Vec::with_capacity(2),
+            depth: 0,
+            key: key.to_vec(),
+            key_len: key.len(),
+            mode,
+        };
         walk.seek();
         walk
     }
@@ -251,21 +265,37 @@ impl<'g> Walk<'g> {
                 }
             };
             let start = 8 * (depth - 1);
-            self.key.truncate(start);
-            self.key.extend_from_slice(&frame.slices[entry].to_be_bytes());
-            match frame.codes[entry] {
+            let code = frame.codes[entry];
+            self.key[start..start + 8].copy_from_slice(&frame.slices[entry].to_be_bytes());
+            self.key_len = match code {
+                0..=8 => start + code as usize,
                 LAYER => {
+                    self.key_len = start + 8;
                     let word = frame.words[entry];
                     self.mode = if self.direction == Direction::Forward { Mode::Excluded } else { Mode::Within };
                     self.enter(word);
                     continue;
                 }
-                length @ 0..=8 => self.key.truncate(start + length as usize),
-                _ => frame.push_suffix(entry, &mut self.key),
-            }
+                BAG => {
+                    self.key.truncate(start + 8);
+                    self.key.extend_from_slice(frame.bagged[entry]);
+                    let end = self.key.len();
+                    self.key.resize(end.max(start + ROOM), 0);
+                    end
+                }
+                // A torn copy has been rejected: the length fits the tail.
+                _ => {
+                    let tail = &frame.tails[entry * Shape::TAIL_MAX as usize..][..Shape::TAIL_MAX as usize];
+                    let end = start + code as usize;
+                    for (chunk, word) in self.key[start + 8..end.next_multiple_of(4)].chunks_exact_mut(4).zip(tail) {
+                        chunk.copy_from_slice(&word.to_be_bytes());
+                    }
+                    end
+                }
+            };
             self.mode = Mode::Excluded;
             let word = frame.words[entry];
-            return Some((&self.key, word));
+            return Some((&self.key[..self.key_len], word));
         }
     }
 
@@ -294,7 +324,10 @@ impl<'g> Walk<'g> {
             Direction::Backward => (u64::MAX, false),
         };
         match self.push(root, slice) {
-            Ok(frame) => frame.position = if forward { 0 } else { frame.count },
+            Ok(frame) => {
+                frame.position = if forward { 0 } else { frame.count };
+                self.make_room();
+            }
             Err(Restart) => self.seek(),
         }
     }
@@ -324,8 +357,17 @@ impl<'g> Walk<'g> {
     /// Looks up the place of `key` and `mode` from the top.
     fn seek(&mut self) {
         let key = std::mem::take(&mut self.key);
-        while self.try_seek(&key).is_err() {}
+        while self.try_seek(&key[..self.key_len]).is_err() {}
         self.key = key;
+        self.make_room();
+    }
+
+    /// The buffer must have room for the keys of the deepest layer.
+    fn make_room(&mut self) {
+        let bytes = 8 * self.depth + ROOM;
+        if self.key.len() < bytes {
+            self.key.resize(bytes, 0);
+        }
     }
 
     fn try_seek(&mut self, key: &[u8]) -> Result<(), Restart> {

@@ -243,15 +243,26 @@ impl<'g> Border<'g> {
     /// The word of a slot's value, or of the layer's root.
     #[inline]
     pub fn value(self, slot: usize) -> &'g AtomicU64 {
-        debug_assert!(slot < self.width());
+        self.value_of(self.shape(), slot)
+    }
+
+    /// As [`value`](Self::value), for who has the node's shape at hand: it cannot be read again and again for nothing.
+    #[inline]
+    pub fn value_of(self, shape: Shape, slot: usize) -> &'g AtomicU64 {
+        debug_assert!(shape == self.shape() && slot < self.width());
         // SAFETY: as for slices.
-        unsafe { self.at(64 + 8 * (self.width() + slot)).cast().as_ref() }
+        unsafe { self.at(64 + 8 * (shape.width as usize + slot)).cast().as_ref() }
     }
 
     #[inline]
-    pub fn tail(self, slot: usize, index: usize) -> &'g AtomicU32 {
-        let shape = self.shape();
-        debug_assert!(slot < self.width() && index < shape.tail as usize);
+    fn tail(self, slot: usize, index: usize) -> &'g AtomicU32 {
+        self.tail_of(self.shape(), slot, index)
+    }
+
+    /// A word of the tail of a slot, of a node with this shape.
+    #[inline]
+    pub fn tail_of(self, shape: Shape, slot: usize, index: usize) -> &'g AtomicU32 {
+        debug_assert!(shape == self.shape() && slot < self.width() && index < shape.tail as usize);
         // SAFETY: as for slices.
         unsafe { self.at(64 + 16 * shape.width as usize + 4 * (slot * shape.tail as usize + index)).cast().as_ref() }
     }
