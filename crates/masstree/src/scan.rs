@@ -266,7 +266,9 @@ impl<'g> Walk<'g> {
             };
             let start = 8 * (depth - 1);
             let code = frame.codes[entry];
-            self.key[start..start + 8].copy_from_slice(&frame.slices[entry].to_be_bytes());
+            // There is room in the layers that are open, see `make_room`; the test is for the compiler.
+            let Some(room) = self.key[start..].first_chunk_mut::<ROOM>() else { unreachable!("room for a key") };
+            room[..8].copy_from_slice(&frame.slices[entry].to_be_bytes());
             self.key_len = match code {
                 0..=8 => start + code as usize,
                 LAYER => {
@@ -277,20 +279,24 @@ impl<'g> Walk<'g> {
                     continue;
                 }
                 BAG => {
-                    self.key.truncate(start + 8);
-                    self.key.extend_from_slice(frame.bagged[entry]);
-                    let end = self.key.len();
-                    self.key.resize(end.max(start + ROOM), 0);
+                    let end = start + 8 + frame.bagged[entry].len();
+                    if self.key.len() < end {
+                        self.key.resize(end, 0);
+                    }
+                    self.key[start + 8..end].copy_from_slice(frame.bagged[entry]);
                     end
                 }
                 // A torn copy has been rejected: the length fits the tail.
                 _ => {
-                    let tail = &frame.tails[entry * Shape::TAIL_MAX as usize..][..Shape::TAIL_MAX as usize];
-                    let end = start + code as usize;
-                    for (chunk, word) in self.key[start + 8..end.next_multiple_of(4)].chunks_exact_mut(4).zip(tail) {
-                        chunk.copy_from_slice(&word.to_be_bytes());
+                    let tail = entry * Shape::TAIL_MAX as usize;
+                    room[8..12].copy_from_slice(&frame.tails[tail].to_be_bytes());
+                    if code > 12 {
+                        for index in 1..Shape::TAIL_MAX as usize {
+                            let at = 8 + 4 * index;
+                            room[at..at + 4].copy_from_slice(&frame.tails[tail + index].to_be_bytes());
+                        }
                     }
-                    end
+                    start + code as usize
                 }
             };
             self.mode = Mode::Excluded;
