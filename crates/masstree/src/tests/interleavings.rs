@@ -26,7 +26,7 @@ fn explore(before: fn(&Masstree<u64>), threads: &'static [fn(&Masstree<u64>)], a
     let seed = std::env::var("KEYAKI_SHUTTLE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_121);
     println!("KEYAKI_SHUTTLE_SEED={seed}");
     let runner =
-        shuttle::Runner::new(shuttle::scheduler::RandomScheduler::new_from_seed(seed, 1500), shuttle::Config::new());
+        shuttle::Runner::new(shuttle::scheduler::RandomScheduler::new_from_seed(seed, 400), shuttle::Config::new());
     runner.run(run);
 }
 
