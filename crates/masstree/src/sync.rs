@@ -23,7 +23,7 @@ impl Backoff {
     #[inline]
     pub fn wait(&mut self) {
         #[cfg(feature = "shuttle")]
-        scheduled::point();
+        scheduled::wait();
         self.spins += 1;
         if self.spins < 64 {
             std::hint::spin_loop();
@@ -57,6 +57,14 @@ mod scheduled {
 
     /// Lets shuttle's scheduler choose who goes on; outside of a shuttle run it does nothing.
     pub fn point() {
+        if shuttle::current::get_current_task().is_some() {
+            // Any access of shuttle's own is such a point, and unlike a yield it does not change priorities.
+            shuttle::sync::atomic::AtomicBool::new(false).load(Ordering::SeqCst);
+        }
+    }
+
+    /// Somebody else has to go on first.
+    pub fn wait() {
         if shuttle::current::get_current_task().is_some() {
             shuttle::thread::yield_now();
         }

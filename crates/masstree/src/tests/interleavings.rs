@@ -25,9 +25,11 @@ fn explore(before: fn(&Masstree<u64>), threads: &'static [fn(&Masstree<u64>)], a
     };
     let seed = std::env::var("KEYAKI_SHUTTLE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_121);
     println!("KEYAKI_SHUTTLE_SEED={seed}");
-    let runner =
-        shuttle::Runner::new(shuttle::scheduler::RandomScheduler::new_from_seed(seed, 400), shuttle::Config::new());
-    runner.run(run);
+    // At random, and with few changes of priority at random places: that finds what needs one thread to rest for long.
+    let random = shuttle::scheduler::RandomScheduler::new_from_seed(seed, 300);
+    shuttle::Runner::new(random, shuttle::Config::new()).run(run);
+    let few_changes = shuttle::scheduler::PctScheduler::new_from_seed(seed, 3, 3000);
+    shuttle::Runner::new(few_changes, shuttle::Config::new()).run(run);
 }
 
 fn insert(map: &Masstree<u64>, numbers: impl Iterator<Item = u64>) {
@@ -77,7 +79,7 @@ fn nodes_vanish_beside_walks() {
                 let guard = pin();
                 let met: Vec<u64> = map.iter_rev(&guard).map(|(_, value)| value).collect();
                 assert!(met.is_sorted_by(|a, b| a > b));
-                assert_eq!(met.iter().filter(|number| !(8..24).contains(*number)).count(), 24);
+                assert_eq!(met.iter().filter(|number| !(8..24).contains(*number) && **number < 40).count(), 24);
             },
             |map| insert(map, [100, 101].into_iter()),
         ],
