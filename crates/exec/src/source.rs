@@ -45,8 +45,9 @@ struct Ahead {
     reads: OffsetMap<u64, Arc<PageRead>>,
     /// Bytes of `reads`.
     bytes: usize,
-    /// Advised, but beyond the budget so far.
+    /// Advised, but beyond the budget so far. Those that are not in `waiting` any more have been asked for meanwhile.
     advised: VecDeque<(PageRef, Arc<Schema>)>,
+    waiting: OffsetMap<u64, ()>,
 }
 
 impl TaskPages {
@@ -63,9 +64,8 @@ impl TaskPages {
                 Some(read)
             }
             None => {
-                // Advice up to this page comes too late.
-                let late = ahead.advised.iter().position(|(advised, _)| advised.offset == page.offset);
-                ahead.advised.drain(..late.map_or(0, |late| late + 1));
+                // Its advice comes too late; that for others does not: pages of a leaf and of messages take turns.
+                ahead.waiting.remove(&page.offset);
                 None
             }
         };
@@ -80,8 +80,9 @@ impl TaskPages {
     fn fill(&self, ahead: &mut Ahead) {
         let mut requests = Vec::new();
         while let Some((page, schema)) = ahead.advised.front() {
-            let (page, cached) = (*page, self.runtime.store.cache().get(page.offset).is_some());
-            if !cached && check(page).is_ok() {
+            let page = *page;
+            let wanted = ahead.waiting.contains_key(&page.offset);
+            if wanted && self.runtime.store.cache().get(page.offset).is_none() && check(page).is_ok() {
                 // One page is always within the budget.
                 if ahead.bytes > 0 && ahead.bytes + page.len as usize > self.read_ahead_bytes {
                     break;
@@ -95,6 +96,7 @@ impl TaskPages {
                     }
                 }
             }
+            ahead.waiting.remove(&page.offset);
             ahead.advised.pop_front();
         }
         self.runtime.request(requests);
@@ -143,7 +145,8 @@ impl PageSource for TaskPages {
         }
         let mut ahead = self.ahead.lock();
         for &page in pages {
-            if !ahead.reads.contains_key(&page.offset) {
+            // What is advised again (for a leaf ahead, then when it is entered) must not be read again.
+            if !ahead.reads.contains_key(&page.offset) && ahead.waiting.insert(page.offset, ()).is_none() {
                 ahead.advised.push_back((page, schema.clone()));
             }
         }

@@ -123,3 +123,50 @@ proptest! {
         }
     }
 }
+
+/// A scan with little read-ahead, whatever the cache loses, reads each page once, and almost every one ahead.
+fn check_read_ahead(database: &Database, view: &TreeView, rows: usize, pages: u64) {
+    let options = ExecutorOptions { workers: 1, read_ahead_bytes: 64 << 10, ..ExecutorOptions::default() };
+    let executor = Executor::new(database.store.clone(), options).unwrap();
+    let scan = Scan {
+        view: view.clone(),
+        ranges: vec![KeyRange::all()],
+        direction: Direction::Ascending,
+        columns: vec![2],
+        filter: None,
+        limit: None,
+        batch_rows: 1000,
+    };
+    let found = executor.scan(scan, Mode::OutOfOrder);
+    let stats = found.stats().clone();
+    assert_eq!(collect(found).unwrap().len(), rows);
+    let stats = stats.snapshot();
+    assert!(stats.pages_read >= pages && stats.pages_requested >= stats.pages_read, "{pages} pages: {stats:?}");
+    let on_demand = stats.pages_requested - stats.pages_cached - stats.pages_shared;
+    assert!(on_demand * 10 < pages, "{on_demand} of {pages} pages were not read ahead");
+}
+
+fn little_cache() -> Options {
+    Options { cache_bytes: 1 << 16, leaf_bytes: 128 << 10, ..common::options() }
+}
+
+/// Advice that comes twice (for the leaves ahead, then for the leaf that is entered) leads to one read, and does not take
+/// the room of what is behind it.
+#[test]
+fn pages_ahead_are_read_once() {
+    let table = Table { rows: (0..300_000).map(|i| (Some(i), Some(i * 7919 % 100_003))).collect() };
+    let database = Database::new(&[table], little_cache(), |_| false);
+    let view = &database.views[0];
+    check_read_ahead(&database, view, 300_000, view.estimate(&KeyRange::all()).pages as u64);
+}
+
+/// Pages of messages, which come between those of leaves, do not end the read-ahead.
+#[test]
+fn messages_between_leave_the_read_ahead_alone() {
+    let table = Table { rows: (0..300_000).map(|i| (Some(i), Some(i * 7919 % 100_003))).collect() };
+    let database = Database::new(&[table], little_cache(), |id| id % 50 == 0);
+    database.store.checkpoint().unwrap();
+    let snapshot = database.store.snapshot();
+    let view = snapshot.tree(database.views[0].tree()).unwrap();
+    check_read_ahead(&database, &view, 300_000, view.estimate(&KeyRange::all()).pages as u64);
+}
