@@ -72,7 +72,13 @@ impl Shared {
     /// Wakes the background thread if there is enough to do.
     pub fn request_work(&self) {
         if self.log.bytes() > self.options.checkpoint_log_bytes || self.buffer_bytes() > self.options.buffer_bytes {
-            self.work.lock().requested = true;
+            self.ask_for_work(&mut self.work.lock());
+        }
+    }
+
+    /// Wakes the background thread, unless somebody has: writers that wait would else wake each other without end.
+    fn ask_for_work(&self, work: &mut Work) {
+        if !std::mem::replace(&mut work.requested, true) {
             self.work_changed.notify_all();
         }
     }
@@ -88,8 +94,7 @@ impl Shared {
         let mut work = self.work.lock();
         let attempt = work.attempts;
         while self.buffer_bytes() > 2 * self.options.buffer_bytes {
-            work.requested = true;
-            self.work_changed.notify_all();
+            self.ask_for_work(&mut work);
             self.work_changed.wait(&mut work);
             if work.attempts > attempt
                 && let Some(error) = &work.failed
