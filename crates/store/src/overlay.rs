@@ -138,7 +138,8 @@ fn parse_operands(mut bytes: &[u8]) -> Option<Vec<(u32, Arc<[u8]>)>> {
         upserts.push((function, operand.into()));
         bytes = rest;
     }
-    Some(upserts)
+    // A message that says nothing would look like the end of all messages.
+    (!upserts.is_empty()).then_some(upserts)
 }
 
 #[cfg(test)]
@@ -175,5 +176,6 @@ mod tests {
         assert_eq!(parse_operands(&encode_operands(&upserts)), Some(upserts.clone()));
         assert_eq!(parse_operands(&encode_operands(&upserts)[..10]), None);
         assert_eq!(parse_operands(&encode_operands(&upserts)[..15]), None);
+        assert_eq!(parse_operands(&[]), None);
     }
 }
