@@ -41,6 +41,7 @@ use self::job::{Job, Workers};
 use self::memory::batch_bytes;
 use crate::catalog::{Kind, put};
 use crate::database::{Catalog, Table, Writer};
+use crate::sql::analyze;
 use crate::statistics::TableStatistics;
 use crate::{Error, Result, Session};
 
@@ -49,8 +50,6 @@ pub(crate) use conform::{BadCell, Conform, Defaults, Given};
 /// Up to so many rows go through a write batch, if the table has rows (else its first leaves are better made here) …
 const SMALL_ROWS: usize = 20_000;
 const SMALL_ROWS_EMPTY: usize = 2_000;
-/// So many rows put into an empty table tell something about those to come.
-const STATISTICS_ROWS_MIN: u64 = 16;
 /// … and bytes.
 const SMALL_BYTES: usize = 16 << 20;
 /// Statistics are made anew when this share of a table's rows is new.
@@ -94,9 +93,7 @@ pub(crate) async fn insert_stream(
     while head_rows <= small_rows && head_bytes <= SMALL_BYTES {
         let Some(batch) = rows.next().await else {
             let inserted = insert_few(session, writer, table, &head, &origin).await?;
-            if before == 0.0 && inserted >= STATISTICS_ROWS_MIN {
-                crate::sql::analyze::refresh(session, writer, &table.def.name).await?;
-            }
+            analyze::after_insert(session, writer, &table.def.name, before, inserted).await;
             return Ok(inserted);
         };
         let batch = batch.map_err(recover)?;
@@ -171,7 +168,7 @@ async fn install(
     }
     session.database.install(writer, batch, written.loaded, changed).await?;
     if rows_before > 0.0 && rows > REFRESH_SHARE * rows_before {
-        crate::sql::analyze::refresh(session, writer, &table.def.name).await?;
+        analyze::refresh_or_warn(session, writer, &table.def.name).await;
     }
     Ok(())
 }

@@ -32,6 +32,8 @@ const RANGES_MIN: usize = 16;
 /// A stretch lies in one of so many ranges of the part that it stands for.
 const RANGES_PER_STRETCH: usize = 8;
 const BATCH_ROWS: usize = 8192;
+/// So many rows put into an empty table tell something about those to come.
+const ROWS_WORTH_STATISTICS: u64 = 16;
 
 /// Runs `ANALYZE` of one table or of all.
 pub(crate) async fn run(session: &Session, table: Option<&str>) -> Result<Outcome> {
@@ -59,6 +61,21 @@ pub(crate) async fn refresh(session: &Session, writer: &Writer, name: &str) -> R
     let mut changed = Catalog::clone(&catalog);
     changed.tables.insert(name.into(), Arc::new(Table::new(table.def.clone(), Some(Arc::new(statistics)))?));
     session.database.commit_catalog(writer, batch, changed).await
+}
+
+/// Makes statistics anew after a statement that added `inserted` rows to `before` rows, if the table was empty or is now
+/// twice as large (a few rows tell nothing). The statement has succeeded, whatever becomes of this.
+pub(crate) async fn after_insert(session: &Session, writer: &Writer, name: &str, before: f64, inserted: u64) {
+    if inserted >= ROWS_WORTH_STATISTICS && inserted as f64 >= before {
+        refresh_or_warn(session, writer, name).await;
+    }
+}
+
+/// [`refresh`] after a statement that has succeeded whatever becomes of it.
+pub(crate) async fn refresh_or_warn(session: &Session, writer: &Writer, name: &str) {
+    if let Err(error) = refresh(session, writer, name).await {
+        tracing::warn!(%error, table = name, "no new statistics");
+    }
 }
 
 async fn gather(

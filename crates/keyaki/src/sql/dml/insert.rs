@@ -12,7 +12,7 @@ use datafusion::logical_expr::{Expr as Logical, LogicalPlan, LogicalPlanBuilder}
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::{Insert, Query, SetExpr, TableObject};
 use futures::{StreamExt, stream};
-use keyaki_store::{Snapshot, WriteBatch};
+use keyaki_store::{KeyRange, Snapshot, WriteBatch};
 
 use super::apply::Change;
 use super::rows::Rows;
@@ -21,6 +21,7 @@ use crate::catalog::TableDef;
 use crate::database::{Inner, Table, Writer};
 use crate::load::{NoOrigin, insert_stream};
 use crate::session::Outcome;
+use crate::sql::analyze;
 use crate::sql::assign::assign;
 use crate::sql::ddl;
 use crate::sql::names::relation_name;
@@ -182,8 +183,11 @@ async fn insert_source(
     let gathered = gather(state, table, source).await?;
     match gathered {
         Gathered::Few(batches) => {
+            let before = state.snapshot.tree(table.def.tree)?.estimate(&KeyRange::all()).rows;
             let change = insertion(table, &batches)?;
-            super::commit(session, writer, state.snapshot.clone(), change).await
+            let inserted = super::commit(session, writer, state.snapshot.clone(), change).await?;
+            analyze::after_insert(session, writer, &table.def.name, before, inserted).await;
+            Ok(inserted)
         }
         Gathered::Many(rows) => insert_stream(session, writer, table, rows, Arc::new(NoOrigin)).await,
     }
@@ -207,7 +211,8 @@ pub(crate) async fn create_as(
             ddl::create_trees(&mut batch, &table)?;
             let work = move |inner: &Inner| prepare(inner, change, &snapshot, batch);
             let (batch, rows) = session.database.blocking(writer, work).await?;
-            ddl::commit_table(session, writer, &state.catalog, table, batch).await?;
+            ddl::commit_table(session, writer, &state.catalog, table.clone(), batch).await?;
+            analyze::after_insert(session, writer, &table.def.name, 0.0, rows).await;
             return Ok(rows);
         }
         Gathered::Many(rows) => rows,
