@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::value::Value;
+
 /// Keeps what a thread sees in any map from being freed. Made by [`pin`]; cheap (about ten nanoseconds), and cheaper still if
 /// kept for several operations. A guard kept for long holds back all memory retired meanwhile: call
 /// [`refresh`](Guard::refresh) now and then, or make a new one.
@@ -22,6 +24,11 @@ impl Guard {
     /// Hands what this thread has retired to whoever collects next, and collects a little.
     pub fn flush(&self) {
         self.0.flush();
+    }
+
+    /// Drops a value when no guard is left that is held now: whoever saw it, or something in it, goes on seeing it.
+    pub fn retire<V: Value>(&self, value: V) {
+        self.0.defer(move || drop(value));
     }
 
     /// # Safety

@@ -143,6 +143,22 @@ impl<V: Value> Masstree<V> {
         key.with_key(|key| self.modify(key, guard, |_| Change::Remove))
     }
 
+    /// Sets the value of a key to what `make` makes of the present one, unless that is nothing; returns what the key had before.
+    /// One descent, and `make` runs once, but with the key's node locked: it must be quick, and must not use the map.
+    pub fn insert_with<'g, K: AsKey + ?Sized>(
+        &'g self,
+        key: &K,
+        make: impl FnOnce(Option<V::Ref<'g>>) -> Option<V>,
+        guard: &'g Guard,
+    ) -> Option<V::Ref<'g>> {
+        let decide = |old: Option<u64>| {
+            // SAFETY: found in the map under the guard.
+            let new = make(old.map(|word| unsafe { Self::reference(word) }));
+            new.map_or(Change::Keep, |value| Change::Set(value.into_word()))
+        };
+        key.with_key(|key| self.modify(key, guard, decide))
+    }
+
     /// Replaces the value of a key by what `update` makes of it: `None` removes the key (or leaves it out). Returns what the key
     /// had before. `update` runs without locks held, and again if another thread changed the key meanwhile.
     pub fn update_with<'g, K: AsKey + ?Sized>(
