@@ -151,6 +151,11 @@ impl TreeView {
         }
     }
 
+    /// Levels of nodes.
+    pub fn depth(&self) -> u64 {
+        self.version.root.depth()
+    }
+
     /// The share of the tree's data pages that are in the cache, by a sample spread evenly over them. No I/O.
     pub fn cached_share(&self) -> f64 {
         let pages = self.version.root.pages();

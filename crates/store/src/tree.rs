@@ -57,6 +57,13 @@ impl Node {
             Node::Inner(inner) => inner.pages,
         }
     }
+    /// Levels of nodes from here down.
+    pub fn depth(&self) -> u64 {
+        match self {
+            Node::Leaf(_) => 1,
+            Node::Inner(inner) => inner.depth(),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -167,6 +174,10 @@ impl Inner {
     }
     pub fn pages(&self) -> u64 {
         self.pages
+    }
+    /// Levels of nodes from here down.
+    pub fn depth(&self) -> u64 {
+        1 + self.children.iter().map(|child| child.depth()).max().unwrap_or(0)
     }
 
     /// Calls `visit` for every extent below (each reference once).

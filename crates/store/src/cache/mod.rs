@@ -7,7 +7,7 @@ mod shard;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use keyaki_device::BLOCK;
 use parking_lot::Mutex;
@@ -69,6 +69,11 @@ impl Cache {
         self.pages.clear();
     }
 
+    /// Gives the cache another budget; evicts what is beyond it.
+    pub fn set_budget(&self, budget_bytes: usize) {
+        self.pages.set_budget(budget_bytes);
+    }
+
     /// (bytes held, budget)
     pub fn usage(&self) -> (usize, usize) {
         self.pages.usage()
@@ -84,7 +89,7 @@ impl Cache {
 #[derive(Debug)]
 struct Shards<V> {
     shards: Box<[Line<V>]>,
-    budget_bytes: usize,
+    budget_bytes: AtomicUsize,
 }
 
 /// A shard on cache lines of its own.
@@ -106,7 +111,10 @@ impl<V: Clone> Shards<V> {
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         };
-        Shards { shards: std::iter::repeat_with(line).take(count).collect(), budget_bytes }
+        Shards {
+            shards: std::iter::repeat_with(line).take(count).collect(),
+            budget_bytes: AtomicUsize::new(budget_bytes),
+        }
     }
 
     fn line(&self, offset: u64) -> &Line<V> {
@@ -147,8 +155,15 @@ impl<V: Clone> Shards<V> {
         self.remove(0..u64::MAX);
     }
 
+    fn set_budget(&self, budget_bytes: usize) {
+        self.budget_bytes.store(budget_bytes, Ordering::Relaxed);
+        for line in &self.shards {
+            let _evicted = line.shard.lock().set_budget(budget_bytes / self.shards.len());
+        }
+    }
+
     fn usage(&self) -> (usize, usize) {
-        (self.shards.iter().map(|line| line.shard.lock().bytes()).sum(), self.budget_bytes)
+        (self.shards.iter().map(|line| line.shard.lock().bytes()).sum(), self.budget_bytes.load(Ordering::Relaxed))
     }
 
     fn counters(&self) -> (u64, u64) {

@@ -113,6 +113,16 @@ impl<V: Clone> Shard<V> {
         self.bytes
     }
 
+    /// Returns what has no place any more, for the caller to drop.
+    pub(super) fn set_budget(&mut self, budget: usize) -> Vec<V> {
+        self.budget = budget;
+        let mut displaced = Vec::new();
+        while self.bytes > self.budget {
+            displaced.extend(self.evict());
+        }
+        displaced
+    }
+
     pub(super) fn get(&mut self, offset: u64) -> Option<V> {
         let slot = &mut self.slots[*self.table.get(&offset)? as usize];
         slot.chances = (slot.chances + 1).min(slot.chances_max);

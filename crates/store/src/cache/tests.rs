@@ -37,6 +37,25 @@ fn pages_come_back_until_removed() {
 }
 
 #[test]
+fn the_budget_may_change() {
+    let cache = small();
+    for i in 0..100 {
+        cache.insert(i * PAGE, i, BYTES, Priority::Lookup);
+    }
+    cache.set_budget(40 * 8192);
+    assert_eq!(cache.usage(), (40 * 8192, 40 * 8192));
+    // The latest stay.
+    assert!((60..100).all(|i| cache.get(i * PAGE) == Some(i)));
+    cache.set_budget(100 * 8192);
+    for i in 0..60 {
+        cache.insert(i * PAGE, i, BYTES, Priority::Lookup);
+    }
+    assert_eq!(cache.usage().0, 100 * 8192);
+    cache.set_budget(0);
+    assert_eq!(cache.usage(), (0, 0));
+}
+
+#[test]
 fn a_scan_does_not_displace_what_is_used() {
     let cache = small();
     for i in 0..90 {
