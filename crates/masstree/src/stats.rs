@@ -2,7 +2,8 @@
 
 use crate::guard::pin;
 use crate::map::Masstree;
-use crate::node::{LAYER, Node};
+use crate::node::{LAYER, Node, View, WIDTH};
+use crate::tree::Tree;
 use crate::value::Value;
 
 /// Bytes of a map. Values behind pointers are not among them.
@@ -14,17 +15,35 @@ pub struct Memory {
     pub reserved_bytes: usize,
 }
 
-/// The shape of a map, as far as it was when it was walked through.
+/// The shape of a map, or of one of its layers. See [`Masstree::shape`] for what holds while others write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shape {
     pub keys: usize,
     /// B+-trees: one for each slice that several keys share and go on after, and the first.
     pub layers: usize,
     pub layers_deepest: usize,
-    /// Levels of the first layer's tree.
+    /// Levels of the first layer's tree; of a layer, of its deepest tree.
     pub depth: usize,
     pub border_nodes: usize,
     pub interior_nodes: usize,
+    /// Entries of border nodes that lead to layers.
+    pub links: usize,
+    /// Entries that the border nodes have room for.
+    pub slots: usize,
+    /// Children of the interior nodes.
+    pub children: usize,
+}
+
+impl Shape {
+    /// Share of the border nodes' room that is in use.
+    pub fn border_fill(&self) -> f64 {
+        (self.keys + self.links) as f64 / self.slots.max(1) as f64
+    }
+
+    /// Share of the interior nodes' room that is in use.
+    pub fn interior_fill(&self) -> f64 {
+        self.children as f64 / (self.interior_nodes * (WIDTH + 1)).max(1) as f64
+    }
 }
 
 impl<V: Value> Masstree<V> {
@@ -34,22 +53,68 @@ impl<V: Value> Masstree<V> {
         Memory { used_bytes, reserved_bytes }
     }
 
-    /// Walks through all nodes. Exclusive access: nobody writes meanwhile.
-    pub fn shape(&mut self) -> Shape {
+    /// Walks through all nodes, with the calling thread pinned.
+    ///
+    /// While others write: each node is counted at most once, as of one moment. Counted are all nodes that are in the map
+    /// from beginning to end and whose ancestors are not split meanwhile; what is split off, made or unlinked meanwhile is
+    /// counted or not. If nobody writes, all numbers are exact.
+    pub fn shape(&self) -> Shape {
+        let layers = self.shape_by_layer();
+        let mut shape = Shape { layers_deepest: layers.len(), depth: layers[0].depth, ..Shape::default() };
+        for layer in &layers {
+            shape.keys += layer.keys;
+            shape.layers += layer.layers;
+            shape.border_nodes += layer.border_nodes;
+            shape.interior_nodes += layer.interior_nodes;
+            shape.links += layer.links;
+            shape.slots += layer.slots;
+            shape.children += layer.children;
+        }
+        shape
+    }
+
+    /// As [`shape`](Self::shape), for each layer of the trie: first the tree of the keys' first eight bytes, then all trees of
+    /// their second eight bytes, and so on. There is at least the first.
+    pub fn shape_by_layer(&self) -> Vec<Shape> {
+        self.tree.shape_by_layer()
+    }
+}
+
+impl Tree {
+    fn shape_by_layer(&self) -> Vec<Shape> {
         let _guard = pin();
-        let mut shape = Shape::default();
-        self.tree.visit_nodes(|node, layer| {
-            shape.layers_deepest = shape.layers_deepest.max(layer + 1);
-            shape.layers += usize::from(node.version().stable().is_root());
-            match node {
-                Node::Interior(_) => shape.interior_nodes += 1,
-                Node::Border(border) => {
+        let mut shapes = vec![Shape { layers: 1, layers_deepest: 1, ..Shape::default() }];
+        // Words, layers, levels.
+        let mut pending = vec![(self.root_word(), 0, 1)];
+        while let Some((word, layer, level)) = pending.pop() {
+            // SAFETY: the word was that of a root or a child when its parent was looked at, and the thread is pinned.
+            let Some(view) = (unsafe { Node::from_word(word) }).view() else { continue };
+            let shape = &mut shapes[layer];
+            shape.depth = shape.depth.max(level);
+            match view {
+                View::Interior(interior) => {
+                    shape.interior_nodes += 1;
+                    shape.children += interior.count + 1;
+                    let children = interior.children[..=interior.count].iter().rev();
+                    pending.extend(children.map(|&child| (child, layer, level + 1)));
+                }
+                View::Border(border) => {
+                    let links: Vec<u64> =
+                        (0..border.count).filter(|&i| border.codes[i] == LAYER).map(|i| border.words[i]).collect();
                     shape.border_nodes += 1;
-                    shape.keys += border.permutation().slots().filter(|&slot| border.code(slot) != LAYER).count();
+                    shape.slots += border.width;
+                    shape.keys += border.count - links.len();
+                    shape.links += links.len();
+                    if !links.is_empty() {
+                        if shapes.len() == layer + 1 {
+                            shapes.push(Shape { layers_deepest: 1, ..Shape::default() });
+                        }
+                        shapes[layer + 1].layers += links.len();
+                        pending.extend(links.into_iter().rev().map(|root| (root, layer + 1, 1)));
+                    }
                 }
             }
-        });
-        shape.depth = self.tree.depth();
-        shape
+        }
+        shapes
     }
 }

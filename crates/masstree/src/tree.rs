@@ -130,32 +130,21 @@ impl Tree {
         unsafe { self.retired.word(word, guard) };
     }
 
-    /// Levels of the first layer; nobody writes meanwhile.
-    pub fn depth(&self) -> usize {
-        let (mut word, mut depth) = (self.root_word(), 1);
-        // SAFETY: nobody writes, says the caller: every word in the tree is that of a node.
-        while let Node::Interior(interior) = unsafe { Node::from_word(word) } {
-            word = interior.child(0);
-            depth += 1;
-        }
-        depth
-    }
-
     /// Calls `visit` with every node; nobody writes meanwhile.
-    pub fn visit_nodes(&self, mut visit: impl FnMut(Node<'_>, usize)) {
-        let mut pending = vec![(self.root_word(), 0)];
-        while let Some((word, layer)) = pending.pop() {
+    pub fn visit_nodes(&self, mut visit: impl FnMut(Node<'_>)) {
+        let mut pending = vec![self.root_word()];
+        while let Some(word) = pending.pop() {
             // SAFETY: nobody writes, says the caller: every word in the tree is that of a node.
             let node = unsafe { Node::from_word(word) };
-            visit(node, layer);
+            visit(node);
             match node {
                 Node::Interior(interior) => {
                     let count = interior.version().stable().count();
-                    pending.extend((0..=count).rev().map(|position| (interior.child(position), layer)));
+                    pending.extend((0..=count).rev().map(|position| interior.child(position)));
                 }
                 Node::Border(border) => {
                     let layers = border.permutation().slots().filter(|&slot| border.code(slot) == crate::node::LAYER);
-                    pending.extend(layers.map(|slot| (border.value(slot).load(Acquire), layer + 1)));
+                    pending.extend(layers.map(|slot| border.value(slot).load(Acquire)));
                 }
             }
         }
@@ -167,7 +156,7 @@ impl Drop for Tree {
         let Some(drop_word) = self.drop_word else {
             return;
         };
-        self.visit_nodes(|node, _| {
+        self.visit_nodes(|node| {
             if let Node::Border(border) = node {
                 for slot in border.permutation().slots().filter(|&slot| border.code(slot) != crate::node::LAYER) {
                     // SAFETY: the tree owns the values it holds, and nobody else can see it any more.

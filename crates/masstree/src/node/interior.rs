@@ -97,7 +97,6 @@ impl<'g> Interior<'g> {
         self.layout().children[position & WIDTH].load(Acquire)
     }
 
-    #[cfg(test)]
     pub fn slice(self, position: usize) -> u64 {
         self.layout().slices[position].load(Relaxed)
     }

@@ -10,12 +10,14 @@ mod border;
 mod interior;
 mod permutation;
 mod version;
+mod view;
 
 pub(crate) use bag::Bag;
 pub(crate) use border::{BAG, Border, LAYER, Lookup, Rest, Shape, rank};
 pub(crate) use interior::{Entries, Interior};
 pub(crate) use permutation::{Permutation, WIDTH};
 pub(crate) use version::{INSERTING, ROOT, SPLITTING, Seen, Version};
+pub(crate) use view::{BorderView, InteriorView, View, view};
 
 const BORDER_TAG: u64 = 1;
 

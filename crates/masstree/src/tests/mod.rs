@@ -4,6 +4,7 @@ mod bulk;
 mod check;
 mod concurrent;
 mod conditions;
+mod estimates;
 #[cfg(feature = "shuttle")]
 mod interleavings;
 mod linearizable;
