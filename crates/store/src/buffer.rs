@@ -1,289 +1,267 @@
 //! Root buffers: the newest messages of a tree, in memory, sorted by (key, newest first).
 //!
-//! One buffer of a tree is *active* and takes the messages of new commits; freezing puts a fresh one in its place, and the
-//! frozen one stays readable until it has become a run on disk. Readers take no locks; they see the messages up to
-//! their snapshot's sequence number.
+//! A buffer is a Masstree from keys to their messages, of which the newest leads to the older ones (see `versions`). So a
+//! key that is written again and again is in the map once, a lookup finds all its messages in one descent, and whoever
+//! looks at a key sees all its messages as of one moment. One buffer of a tree is *active* and takes the messages of new
+//! commits; freezing puts a fresh one in its place, and the frozen one stays readable until it has become a run on disk.
+//! Readers take no locks; they see the messages up to their snapshot's sequence number. Messages of a key come in the order
+//! of their sequence numbers (commits are applied under a lock).
+//!
+//! *Bytes* are those of the map's nodes and of the messages behind its words, as the allocator rounds them. The nodes' are
+//! looked up now and then.
 
-use std::collections::VecDeque;
 use std::ops::Bound;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crossbeam_skiplist::SkipMap;
+use keyaki_masstree::{Guard, Masstree, pin};
+use parking_lot::Mutex;
 
-use crate::overlay::Resolver;
+use crate::collect::Dirty;
+use crate::range::is_empty;
 use crate::tree::Key;
-use crate::{Direction, KeyRange};
+use crate::versions::{Versions, VersionsRef};
+use crate::write::MessageBytes;
+use crate::{KeyRange, RangeEstimate};
 
-/// A message as it is buffered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Message {
-    /// Value bytes, see [`crate::RowCodec`].
-    Insert(Arc<[u8]>),
-    Delete,
-    Upsert {
-        function: u32,
-        operand: Arc<[u8]>,
-    },
-}
-
-impl Message {
-    fn bytes(&self) -> usize {
-        match self {
-            Message::Insert(value) => value.len(),
-            Message::Delete => 0,
-            Message::Upsert { operand, .. } => operand.len() + 4,
-        }
-    }
-}
-
-/// Sorts by key, then newest first: higher sequence numbers first, later messages of one commit first.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Slot {
-    key: Arc<[u8]>,
-    /// Complement of the sequence number.
-    age: u64,
-    /// Complement of the message's number in its commit.
-    index: u32,
-}
-
-/// What a slot and its map entry cost beside key and value bytes: two `Arc` headers, tower, slot, message.
-const ENTRY_OVERHEAD_BYTES: usize = 160;
-
-/// Messages that a cursor copies at a time.
-const MESSAGES_AHEAD: usize = 256;
+/// Messages between two looks at how large the map is.
+const MESSAGES_PER_LOOK: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct RootBuffer {
-    messages: SkipMap<Slot, Message>,
-    bytes: AtomicUsize,
-    newest: AtomicU64,
+    /// Made with the first message: most trees' buffers are empty most of the time, and a map is not small.
+    map: OnceLock<Masstree<Versions>>,
+    messages: AtomicUsize,
+    /// Of the map's nodes.
+    map_bytes: AtomicUsize,
+    /// Of messages behind the map's words.
+    behind_bytes: AtomicUsize,
+    /// Of keys, values and operands.
+    content_bytes: AtomicUsize,
+    /// Only of memory trees.
+    pub dirty: Mutex<Dirty>,
 }
 
 impl RootBuffer {
-    pub fn insert(&self, key: &[u8], sequence: u64, index: u32, message: Message) -> usize {
-        let bytes = key.len() + message.bytes() + ENTRY_OVERHEAD_BYTES;
-        self.messages.insert(Slot { key: key.into(), age: !sequence, index: !index }, message);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.newest.fetch_max(sequence, Ordering::Relaxed);
-        bytes
+    /// A buffer of a map that was built; its messages take so many bytes behind the map's words.
+    pub fn from_map(map: Masstree<Versions>, messages: usize, behind_bytes: usize, content_bytes: usize) -> RootBuffer {
+        RootBuffer {
+            map_bytes: map.memory().used_bytes.into(),
+            map: OnceLock::from(map),
+            messages: messages.into(),
+            behind_bytes: behind_bytes.into(),
+            content_bytes: content_bytes.into(),
+            dirty: Mutex::default(),
+        }
+    }
+
+    /// The map, if there ever was a message.
+    #[inline]
+    pub fn map(&self) -> Option<&Masstree<Versions>> {
+        self.map.get()
+    }
+
+    pub fn map_or_new(&self) -> &Masstree<Versions> {
+        self.map.get_or_init(Masstree::new)
+    }
+
+    /// Adds a message, which is newer than those that the key has.
+    pub fn insert(&self, key: &[u8], sequence: u64, message: MessageBytes<'_>) {
+        let guard = pin();
+        let map = self.map_or_new();
+        let mut bytes = 0;
+        let add = |old: Option<VersionsRef<'_>>| {
+            bytes = Versions::bytes_of(&message, old.is_some());
+            Some(Versions::new(sequence, &message, old.map(VersionsRef::to_owned)))
+        };
+        map.insert_with(key, add, &guard);
+        self.add(1, bytes, key.len() + message.len());
+    }
+
+    /// Takes note of messages that were put into the map.
+    pub fn add(&self, messages: usize, behind_bytes: usize, content_bytes: usize) {
+        self.behind_bytes.fetch_add(behind_bytes, Ordering::Relaxed);
+        self.content_bytes.fetch_add(content_bytes, Ordering::Relaxed);
+        let before = self.messages.fetch_add(messages, Ordering::Release);
+        if before / MESSAGES_PER_LOOK != (before + messages) / MESSAGES_PER_LOOK || before < MESSAGES_PER_LOOK / 4 {
+            self.look();
+        }
+    }
+
+    /// Takes note of messages that were taken out of the map.
+    pub fn subtract(&self, messages: usize, behind_bytes: usize, content_bytes: usize) {
+        self.behind_bytes.fetch_sub(behind_bytes, Ordering::Relaxed);
+        self.content_bytes.fetch_sub(content_bytes, Ordering::Relaxed);
+        let before = self.messages.fetch_sub(messages, Ordering::Release);
+        if before / MESSAGES_PER_LOOK != (before - messages) / MESSAGES_PER_LOOK {
+            self.look();
+        }
+    }
+
+    /// Looks up how large the map is.
+    fn look(&self) {
+        let bytes = self.map().map_or(0, |map| map.memory().used_bytes);
+        self.map_bytes.store(bytes, Ordering::Relaxed);
     }
 
     pub fn is_empty(&self) -> bool {
-        self.messages.is_empty()
+        self.len() == 0
     }
 
     /// Bytes in memory, approximately.
     pub fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
+        self.map_bytes.load(Ordering::Relaxed) + self.behind_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes of keys, values and operands.
     pub fn message_bytes(&self) -> usize {
-        self.bytes().saturating_sub(self.len() * ENTRY_OVERHEAD_BYTES)
+        self.content_bytes.load(Ordering::Relaxed)
     }
 
     /// Messages held.
     pub fn len(&self) -> usize {
-        self.messages.len()
+        self.messages.load(Ordering::Acquire)
     }
 
     /// The first and the last key.
     pub fn ends(&self) -> Option<(Key, Key)> {
-        Some((self.messages.front()?.key().key.clone(), self.messages.back()?.key().key.clone()))
+        let (guard, map) = (pin(), self.map()?);
+        Some((map.first(&guard)?.0.into(), map.last(&guard)?.0.into()))
     }
 
     /// Calls `visit` with the messages for a key up to `sequence`, newest first, until it returns false.
-    pub fn visit(&self, key: &[u8], sequence: u64, mut visit: impl FnMut(&Message) -> bool) {
-        if self.is_empty() {
-            return;
+    pub fn visit(&self, key: &[u8], sequence: u64, mut visit: impl FnMut(MessageBytes<'_>) -> bool) {
+        let Some(map) = self.map() else { return };
+        let guard = pin();
+        let mut next = map.get(key, &guard).and_then(|versions| versions.up_to(sequence));
+        while let Some(versions) = next
+            && visit(versions.message())
+        {
+            next = versions.older();
         }
-        let slots = Slot::newest(key, sequence)..=Slot::oldest(key);
-        for entry in self.messages.range(slots) {
-            if !visit(entry.value()) {
-                return;
-            }
-        }
-    }
-}
-
-impl Slot {
-    /// Slots of one key up to a sequence number lie between this one …
-    fn newest(key: &[u8], sequence: u64) -> Slot {
-        Slot { key: key.into(), age: !sequence, index: 0 }
     }
 
-    /// … and this one.
-    fn oldest(key: &[u8]) -> Slot {
-        Slot { key: key.into(), age: u64::MAX, index: u32::MAX }
-    }
-}
-
-/// Walks over a buffer's messages in a range up to a sequence number: by key in either direction, newest first among
-/// those of a key. Holds some messages ahead; messages that come in meanwhile have higher sequence numbers.
-#[derive(Debug)]
-pub(crate) struct BufferCursor {
-    buffer: Arc<RootBuffer>,
-    sequence: u64,
-    direction: Direction,
-    /// What is left behind `ahead`; `None`: nothing.
-    rest: Option<(Bound<Slot>, Bound<Slot>)>,
-    ahead: VecDeque<(Key, Message)>,
-}
-
-impl BufferCursor {
-    pub fn new(buffer: Arc<RootBuffer>, range: &KeyRange, sequence: u64, direction: Direction) -> Self {
-        let start = match &range.start {
-            Bound::Included(key) => Bound::Included(Slot::newest(key, u64::MAX)),
-            Bound::Excluded(key) => Bound::Excluded(Slot::oldest(key)),
-            Bound::Unbounded => Bound::Unbounded,
+    /// About how many keys a range has, and their bytes. No pages.
+    pub fn estimate(&self, range: &KeyRange) -> RangeEstimate {
+        let keys = match self.map() {
+            Some(map) if !is_empty(range) => map.estimate::<&[u8]>(slices(range), &pin()) as f64,
+            _ => 0.0,
         };
-        let end = match &range.end {
-            Bound::Included(key) => Bound::Included(Slot::oldest(key)),
-            Bound::Excluded(key) => Bound::Excluded(Slot::newest(key, u64::MAX)),
-            Bound::Unbounded => Bound::Unbounded,
-        };
-        let rest = (!is_empty(&start, &end)).then_some((start, end));
-        BufferCursor { buffer, sequence, direction, rest, ahead: VecDeque::new() }
+        let bytes = self.message_bytes() as f64 / self.len().max(1) as f64;
+        RangeEstimate { rows: keys, pages: 0.0, bytes: keys * bytes }
     }
 
-    /// The next message's key.
-    pub fn key(&mut self) -> Option<Key> {
-        while self.ahead.is_empty() && self.rest.is_some() {
-            match self.direction {
-                Direction::Ascending => self.fill(),
-                Direction::Descending => self.fill_descending(),
-            }
-        }
-        self.ahead.front().map(|(key, _)| key.clone())
-    }
-
-    /// Takes all messages for `key`, which is the next one; gives the key after it.
-    pub fn take(&mut self, key: &[u8], resolver: &mut Resolver) -> Option<Key> {
-        loop {
-            while let Some((_, message)) = self.ahead.pop_front_if(|(next, _)| **next == *key) {
-                resolver.add_message(&message);
-            }
-            match self.key() {
-                Some(next) if *next == *key => {}
-                next => return next,
-            }
+    /// Up to `count` keys that divide a range into parts of about the same number of keys, ascending and within the bounds.
+    pub fn split_keys(&self, range: &KeyRange, count: usize) -> Vec<Vec<u8>> {
+        match self.map() {
+            Some(map) if count > 0 && !is_empty(range) => map.split_keys::<&[u8]>(count, slices(range), &pin()),
+            _ => Vec::new(),
         }
     }
 
-    /// Gets the next messages.
-    fn fill(&mut self) {
-        let Some((start, end)) = self.rest.take() else { return };
-        let mut last = None;
-        for entry in self.buffer.messages.range((start, end.clone())) {
-            if !entry.key().age <= self.sequence {
-                self.ahead.push_back((entry.key().key.clone(), entry.value().clone()));
-                if self.ahead.len() >= MESSAGES_AHEAD {
-                    last = Some(entry.key().clone());
-                    break;
-                }
-            }
+    /// The keys of a range with their messages, ascending or descending, until `visit` returns false.
+    pub fn walk(
+        &self,
+        range: &KeyRange,
+        descending: bool,
+        guard: &Guard,
+        mut visit: impl FnMut(&[u8], VersionsRef<'_>) -> bool,
+    ) {
+        let Some(map) = self.map() else { return };
+        let bounds = slices(range);
+        if descending {
+            let mut walk = map.range_rev::<&[u8]>(bounds, guard);
+            while let Some((key, versions)) = walk.next_entry()
+                && visit(key, versions)
+            {}
+        } else {
+            let mut walk = map.range::<&[u8]>(bounds, guard);
+            while let Some((key, versions)) = walk.next_entry()
+                && visit(key, versions)
+            {}
         }
-        self.rest = last.map(|last| (Bound::Excluded(last), end)).filter(|(start, end)| !is_empty(start, end));
-    }
-
-    /// Gets the next messages: of whole keys, since they come oldest first.
-    fn fill_descending(&mut self) {
-        let Some((start, end)) = self.rest.take() else { return };
-        let mut last: Option<Slot> = None;
-        let mut of_key = Vec::new();
-        let mut full = false;
-        for entry in self.buffer.messages.range((start.clone(), end)).rev() {
-            let slot = entry.key();
-            if last.as_ref().is_some_and(|last| last.key != slot.key) {
-                self.ahead.extend(of_key.drain(..).rev());
-                full = self.ahead.len() >= MESSAGES_AHEAD;
-                if full {
-                    break;
-                }
-            }
-            if !slot.age <= self.sequence {
-                of_key.push((slot.key.clone(), entry.value().clone()));
-            }
-            last = Some(slot.clone());
-        }
-        self.ahead.extend(of_key.drain(..).rev());
-        self.rest = last.filter(|_| full).map(|last| (start, Bound::Excluded(last))).filter(|(a, b)| !is_empty(a, b));
     }
 }
 
-fn is_empty(start: &Bound<Slot>, end: &Bound<Slot>) -> bool {
-    match (start, end) {
-        (Bound::Included(a), Bound::Included(b)) => a > b,
-        (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => a >= b,
-        _ => false,
-    }
+fn slices(range: &KeyRange) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    (range.start.as_ref().map(Vec::as_slice), range.end.as_ref().map(Vec::as_slice))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
 
-    fn keys(
-        buffer: &Arc<RootBuffer>,
-        range: &KeyRange,
-        sequence: u64,
-        direction: Direction,
-    ) -> Vec<(Vec<u8>, Message)> {
-        let mut cursor = BufferCursor::new(buffer.clone(), range, sequence, direction);
+    use super::*;
+    use crate::buffer_cursor::BufferCursor;
+    use crate::overlay::{Change, Resolver};
+    use crate::{Direction, UpsertFunctions};
+
+    fn keys(buffer: &Arc<RootBuffer>, range: &KeyRange, sequence: u64, direction: Direction) -> Vec<(Vec<u8>, Change)> {
+        let mut cursor = BufferCursor::new(buffer.clone(), range.clone(), sequence, direction);
         let mut seen = Vec::new();
-        while cursor.key().is_some() {
-            seen.extend(cursor.ahead.pop_front().map(|(key, message)| (key.to_vec(), message)));
+        let mut resolver = Resolver::default();
+        while let Some(key) = cursor.key() {
+            let next = cursor.take(&key, &mut resolver);
+            assert_eq!(next, cursor.key());
+            let change = resolver.finish(&UpsertFunctions::default()).unwrap().unwrap();
+            seen.push((key.to_vec(), change));
         }
         seen
     }
 
+    fn value(byte: u8) -> Change {
+        Change::Insert([byte].as_slice().into())
+    }
+
     #[test]
-    fn newest_first_up_to_the_snapshot() {
+    fn newest_up_to_the_snapshot() {
         let buffer = Arc::new(RootBuffer::default());
-        let value = |byte: u8| Message::Insert([byte].as_slice().into());
-        buffer.insert(b"a", 1, 0, value(1));
-        buffer.insert(b"a", 3, 0, value(3));
-        buffer.insert(b"a", 3, 1, Message::Delete);
-        buffer.insert(b"b", 2, 0, value(2));
+        assert!(buffer.is_empty() && buffer.ends().is_none() && buffer.bytes() == 0);
+        buffer.insert(b"a", 1, MessageBytes::Insert(&[1]));
+        buffer.insert(b"a", 3, MessageBytes::Insert(&[3]));
+        buffer.insert(b"a", 3, MessageBytes::Delete);
+        buffer.insert(b"b", 2, MessageBytes::Insert(&[2]));
+        assert_eq!((buffer.len(), buffer.message_bytes()), (4, 7));
         let all = KeyRange::all();
         assert_eq!(keys(&buffer, &all, 1, Direction::Ascending), [(b"a".to_vec(), value(1))]);
-        let expected = [
-            (b"a".to_vec(), Message::Delete),
-            (b"a".to_vec(), value(3)),
-            (b"a".to_vec(), value(1)),
-            (b"b".to_vec(), value(2)),
-        ];
+        let expected = [(b"a".to_vec(), Change::Delete), (b"b".to_vec(), value(2))];
         assert_eq!(keys(&buffer, &all, 3, Direction::Ascending), expected);
-        let descending = [&expected[3..], &expected[..3]].concat();
+        let descending = [&expected[1..], &expected[..1]].concat();
         assert_eq!(keys(&buffer, &all, 3, Direction::Descending), descending);
         let point = KeyRange { start: Bound::Included(b"b".to_vec()), end: Bound::Included(b"b".to_vec()) };
-        assert_eq!(keys(&buffer, &point, 9, Direction::Ascending), expected[3..]);
+        assert_eq!(keys(&buffer, &point, 9, Direction::Ascending), expected[1..]);
         let none = KeyRange { start: Bound::Excluded(b"b".to_vec()), end: Bound::Excluded(b"b".to_vec()) };
         assert_eq!(keys(&buffer, &none, 9, Direction::Ascending), []);
-        let mut visited = Vec::new();
+        let mut visited = 0;
         buffer.visit(b"a", 2, |message| {
-            visited.push(message.clone());
+            visited += 1;
+            assert_eq!(message, MessageBytes::Insert(&[1]));
             true
         });
-        assert_eq!(visited, [value(1)]);
+        buffer.visit(b"a", 3, |message| {
+            visited += 1;
+            message == MessageBytes::Delete
+        });
+        assert_eq!(visited, 3);
     }
 
     #[test]
     fn more_messages_than_are_copied_at_a_time() {
         let buffer = Arc::new(RootBuffer::default());
         let mut expected = Vec::new();
-        for key in 0..1000_u32 {
+        for key in 0..10_000_u32 {
             // A few keys with many messages.
-            for index in (0..if key % 300 == 7 { 600 } else { 1 }).rev() {
-                let message = Message::Insert(u32::to_be_bytes(index).as_slice().into());
-                buffer.insert(&key.to_be_bytes(), 5, index, message.clone());
-                expected.push((key.to_be_bytes().to_vec(), message));
+            for index in 0..if key % 300 == 7 { 600 } else { 1 } {
+                buffer.insert(&key.to_be_bytes(), 5, MessageBytes::Insert(&[index as u8]));
             }
+            // Some that are not to be seen yet.
+            buffer.insert(&key.to_be_bytes(), 6, MessageBytes::Delete);
+            buffer.insert(&[&key.to_be_bytes()[..], &[1]].concat(), 6, MessageBytes::Delete);
+            expected.push((key.to_be_bytes().to_vec(), value(if key % 300 == 7 { 599_u32 as u8 } else { 0 })));
         }
         let all = KeyRange::all();
         assert!(keys(&buffer, &all, 5, Direction::Ascending) == expected);
-        expected.sort_by(|a, b| b.0.cmp(&a.0));
+        expected.reverse();
         assert!(keys(&buffer, &all, 5, Direction::Descending) == expected);
     }
 }

@@ -23,6 +23,79 @@ pub enum Segment {
     Page { page: Arc<Page>, rows: Range<u32>, reversed: bool },
     /// A row that is not (only) in a leaf: encoded key and value.
     Row { key: Arc<[u8]>, value: Arc<[u8]> },
+    /// Rows that are in memory only.
+    Rows(Arc<RowBatch>),
+}
+
+/// Encoded rows, side by side.
+#[derive(Debug, Clone, Default)]
+pub struct RowBatch {
+    bytes: Vec<u8>,
+    places: Vec<Place>,
+}
+
+/// Where a row's key begins, its value begins, and its value ends.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    key: usize,
+    value: usize,
+    end: usize,
+}
+
+impl RowBatch {
+    pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let middle = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.places.push(Place { key: start, value: middle, end: self.bytes.len() });
+    }
+
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Bytes of keys and values.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The encoded key of row `row`.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn key(&self, row: usize) -> &[u8] {
+        let place = self.places[row];
+        &self.bytes[place.key..place.value]
+    }
+
+    /// The encoded value of row `row`.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn value(&self, row: usize) -> &[u8] {
+        let place = self.places[row];
+        &self.bytes[place.value..place.end]
+    }
+
+    /// Appends column `column` of the rows `rows`.
+    fn append_to(
+        &self,
+        codecs: &Codecs,
+        column: usize,
+        rows: impl Iterator<Item = usize>,
+        builder: &mut ColumnBuilder,
+    ) -> Result<()> {
+        if column < codecs.schema.key_columns() {
+            codecs.key.append_rows(rows.map(|row| self.key(row)), column, builder)
+        } else {
+            codecs.row.append_rows(rows.map(|row| self.value(row)), column, builder)
+        }
+    }
 }
 
 impl Segment {
@@ -30,6 +103,7 @@ impl Segment {
         match self {
             Segment::Page { rows, .. } => rows.len(),
             Segment::Row { .. } => 1,
+            Segment::Rows(batch) => batch.len(),
         }
     }
 }
@@ -47,11 +121,27 @@ impl Chunk {
         &self.segments
     }
 
+    /// The encoded key of the first row.
+    pub fn first_key(&self) -> Option<Vec<u8>> {
+        let segment = self.segments.iter().find(|segment| segment.rows() > 0)?;
+        Some(match segment {
+            Segment::Page { page, rows, reversed } => {
+                let (row, mut key) = (if *reversed { rows.end - 1 } else { rows.start }, Vec::new());
+                page.key(row as usize, &mut key);
+                key
+            }
+            Segment::Row { key, .. } => key.to_vec(),
+            Segment::Rows(batch) => batch.key(0).to_vec(),
+        })
+    }
+
     pub(crate) fn reverse(&mut self) {
         self.segments.reverse();
         for segment in &mut self.segments {
-            if let Segment::Page { reversed, .. } = segment {
-                *reversed = !*reversed;
+            match segment {
+                Segment::Page { reversed, .. } => *reversed = !*reversed,
+                Segment::Row { .. } => {}
+                Segment::Rows(batch) => Arc::make_mut(batch).places.reverse(),
             }
         }
     }
@@ -80,6 +170,11 @@ impl Chunk {
                     }
                 }
                 Segment::Row { key, value } => self.append_row(key, value, columns, builders)?,
+                Segment::Rows(batch) => {
+                    for (&column, builder) in columns.iter().zip(&mut *builders) {
+                        batch.append_to(&self.codecs, column, 0..batch.len(), builder)?;
+                    }
+                }
             }
         }
         Ok(())
@@ -128,6 +223,12 @@ impl Chunk {
                     }
                 }
                 Segment::Row { key, value } => self.append_row(key, value, columns, builders)?,
+                Segment::Rows(batch) => {
+                    for (&column, builder) in columns.iter().zip(&mut *builders) {
+                        let rows = here.iter().map(|row| (row - base) as usize);
+                        batch.append_to(&self.codecs, column, rows, builder)?;
+                    }
+                }
             }
             base = end;
         }

@@ -4,10 +4,13 @@
 //! the path, newest first) to one change a key, and yields each page of the leaf with the changes that fall on it laid
 //! over; if these are many, in several pieces. A page without changes costs nothing but itself. What a cursor holds is
 //! bounded: a page of the leaf and one of each run on the path, and the changes of one piece.
+//!
+//! Where one buffer is all there is, as in trees that are held in memory only, its rows are given as they are, many at a time.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
+use crate::buffer_cursor::BufferCursor;
 use crate::chunk::{Chunk, Segment};
 use crate::codec::{Page, PageRef};
 use crate::extent::Extent;
@@ -62,6 +65,8 @@ struct LeafWalk {
     last_page: usize,
     /// The page at hand.
     page: Option<PageWalk>,
+    /// Rows of a buffer that is all there is, instead of the rest.
+    rows: Option<BufferCursor>,
     /// The messages left.
     messages: Merge,
     /// Changes taken from `messages` that fall on the page at hand, in the cursor's direction.
@@ -88,6 +93,7 @@ impl LeafWalk {
             first_page: 0,
             last_page: 0,
             page: None,
+            rows: None,
             messages,
             changes: Vec::new(),
             change_bytes: 0,
@@ -213,6 +219,16 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             if self.leaf.is_none() && !self.enter_leaf().await? {
                 return Ok(None);
             }
+            if let Some(rows) = self.leaf.as_mut().and_then(|leaf| leaf.rows.as_mut()) {
+                match rows.next_rows(&self.view.files.upserts)? {
+                    Some(rows) => {
+                        let segments = vec![Segment::Rows(Arc::new(rows))];
+                        return Ok(Some(Chunk { codecs: self.view.version.codecs.clone(), segments }));
+                    }
+                    None => self.leaf = None,
+                }
+                continue;
+            }
             match self.next_in_leaf().await? {
                 Some(chunk) if chunk.segments.is_empty() => {}
                 Some(mut chunk) => {
@@ -243,6 +259,11 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                 settled = !matches!(change, Change::Upserts(_));
                 walk.changes.push((key.as_slice().into(), change));
             }
+        } else if let Some(buffer) =
+            self.view.version.only_buffer().filter(|_| path.extent.is_none() && path.parts.is_empty())
+        {
+            let range = walk.range.clone();
+            walk.rows = Some(BufferCursor::new(buffer.clone(), range, self.view.sequence, self.direction));
         } else {
             let version = &self.view.version;
             for buffer in std::iter::once(&version.active).chain(&version.frozen) {

@@ -348,7 +348,8 @@ impl Flusher<'_> {
         // The leaf as a tree of its own, with the changes as its only messages.
         let root = Inner::new(Vec::new(), vec![Arc::new(Node::Leaf(extent.cloned()))], Vec::new());
         let version = Arc::new(Version::new(self.codecs.clone(), Arc::new(root)));
-        let view = TreeView { tree: self.tree, sequence: u64::MAX, version, files: self.files.clone() };
+        let (tree, files) = (self.tree, self.files.clone());
+        let view = TreeView { tree, sequence: u64::MAX, version, files, registration: None };
         let pages = BlockingPages { files: self.files.clone() };
         let index = match extent {
             Some(extent) => {

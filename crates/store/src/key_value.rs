@@ -122,6 +122,7 @@ impl KeyValueSnapshot {
                 page.value(rows.start as usize, &mut value);
             }
             Segment::Row { value: found, .. } => value.extend_from_slice(found),
+            Segment::Rows(batch) => value.extend_from_slice(batch.value(0)),
         }
         Ok(Some(value))
     }
@@ -224,6 +225,10 @@ fn for_each_row(chunk: &Chunk, mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>
         let (page, rows, reversed) = match segment {
             Segment::Row { key, value } => {
                 visit(key, value)?;
+                continue;
+            }
+            Segment::Rows(batch) => {
+                (0..batch.len()).try_for_each(|row| visit(batch.key(row), batch.value(row)))?;
                 continue;
             }
             Segment::Page { page, rows, reversed } => (page, rows.clone(), *reversed),

@@ -8,10 +8,12 @@
 //! thousands of pages in flight (the executor on the floor above).
 
 mod buffer;
+mod buffer_cursor;
 mod bytes;
 mod cache;
 mod chunk;
 mod codec;
+mod collect;
 mod cursor;
 mod error;
 mod extent;
@@ -20,6 +22,7 @@ mod flush;
 mod key_value;
 mod log;
 mod maintain;
+mod memory;
 mod merge;
 mod meta;
 mod open;
@@ -30,16 +33,18 @@ mod read;
 mod replay;
 mod rows;
 mod schema;
+mod snapshots;
 mod source;
 mod space;
 mod store;
 mod superblock;
 mod tree;
 mod upsert;
+mod versions;
 mod write;
 
 pub use cache::{Cache, Priority};
-pub use chunk::{Chunk, Segment};
+pub use chunk::{Chunk, RowBatch, Segment};
 pub use codec::{ColumnBuilder, KeyCodec, KeyEncoder, Page, PageKind, PageRef, RowCodec, RowEncoder};
 /// For `examples/codec_bench.rs`, which measures pages without a store.
 #[doc(hidden)]
@@ -47,6 +52,7 @@ pub use codec::{PageWriter, seal};
 pub use cursor::Cursor;
 pub use error::{Error, Result};
 pub use key_value::{KeyValue, KeyValueBatch, KeyValueRange, KeyValueSnapshot};
+pub use memory::{MemoryBuilder, MemoryTreeStats, is_memory};
 pub use options::{Durability, Options};
 pub use range::{Direction, KeyRange, successor};
 pub use read::{RangeEstimate, Snapshot, TreeView};

@@ -14,15 +14,19 @@ use keyaki_device::Buffer;
 
 use crate::flush::Flusher;
 use crate::log::LogPosition;
+use crate::memory::{MEMORY, is_memory};
 use crate::read::{State, Version};
 use crate::store::{Checkpointed, Shared, Store, apply};
 use crate::superblock::{META_BYTES_MAX, Superblock};
 use crate::tree::Inner;
-use crate::write::{Loaded, TreeId, WriteBatch};
+use crate::write::{Loaded, LoadedRows, TreeId, WriteBatch};
 use crate::{Durability, Error, Result, meta};
 
 /// How long the background thread rests after a failure, before it tries again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often the background thread looks for what snapshots have held.
+const COLLECT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What the background thread is asked to do, and how it went.
 #[derive(Debug, Default)]
@@ -63,15 +67,16 @@ impl Store {
 }
 
 impl Shared {
-    /// Bytes in root buffers, active and frozen.
+    /// Bytes in root buffers, active and frozen, of trees on disk.
     pub fn buffer_bytes(&self) -> usize {
         let state = self.state.read().clone();
-        state.trees.values().map(|version| version.buffer_bytes()).sum()
+        state.trees.range(..MEMORY).map(|(_, version)| version.buffer_bytes()).sum()
     }
 
     /// Wakes the background thread if there is enough to do.
     pub fn request_work(&self) {
-        if self.log.bytes() > self.options.checkpoint_log_bytes || self.buffer_bytes() > self.options.buffer_bytes {
+        let (log, buffers) = (self.options.checkpoint_log_bytes, self.options.buffer_bytes);
+        if self.log.bytes() > log || self.buffer_bytes() > buffers || self.has_fresh_garbage() {
             self.ask_for_work(&mut self.work.lock());
         }
     }
@@ -116,13 +121,19 @@ impl Shared {
             {
                 let mut work = self.work.lock();
                 while !work.requested && !work.stop {
-                    self.work_changed.wait(&mut work);
+                    if !self.has_garbage() {
+                        self.work_changed.wait(&mut work);
+                    } else if self.work_changed.wait_for(&mut work, COLLECT_INTERVAL).timed_out() {
+                        // The snapshots that held it may be gone.
+                        break;
+                    }
                 }
                 if work.stop {
                     return;
                 }
                 work.requested = false;
             }
+            self.collect_garbage();
             let result = if self.log.bytes() > self.options.checkpoint_log_bytes {
                 self.checkpoint()
             } else if self.buffer_bytes() > self.options.buffer_bytes {
@@ -169,7 +180,8 @@ impl Shared {
     fn freeze(&self) -> Arc<State> {
         let mut current = self.state.write();
         let mut state = State::clone(&current);
-        for version in state.trees.values_mut().filter(|version| !version.active.is_empty()) {
+        let trees = state.trees.range_mut(..MEMORY).map(|(_, version)| version);
+        for version in trees.filter(|version| !version.active.is_empty()) {
             let mut frozen = vec![version.active.clone()];
             frozen.extend_from_slice(&version.frozen);
             let (codecs, root) = (version.codecs.clone(), version.root.clone());
@@ -183,15 +195,15 @@ impl Shared {
         Flusher { tree, codecs: &version.codecs, files: &self.files, options: &self.options }
     }
 
-    /// Flushes the frozen buffers of `frozen` and publishes the new trees; returns them, without any buffers. The caller
-    /// holds the maintenance lock.
+    /// Flushes the frozen buffers of `frozen` and publishes the new trees; returns them, without any buffers (and without memory
+    /// trees). The caller holds the maintenance lock.
     fn flush(&self, frozen: &State) -> Result<State> {
         if self.durability.lock().durability != Durability::Off {
             // Runs are visible to every snapshot: what is in them must be acknowledged, or about to be.
             self.log.sync()?;
         }
         let mut flushed = State::default();
-        for (&tree, version) in &frozen.trees {
+        for (&tree, version) in frozen.trees.range(..MEMORY) {
             let root = if version.frozen.is_empty() {
                 version.root.clone()
             } else {
@@ -320,7 +332,8 @@ impl Shared {
         self.flush(&frozen)?;
         let _commit = self.commit.lock();
         let mut next = Cow::Owned(self.flush(&self.freeze())?);
-        crate::replay::check(&next, &batch.bytes, Some(&self.files.upserts))?;
+        let current = self.state.read().clone();
+        self.check_batch(&current, batch)?;
         let sequence = self.inserted.load(Ordering::Relaxed) + 1;
         apply(&mut next, sequence, &batch.bytes)?;
         let mut next = next.into_owned();
@@ -330,11 +343,14 @@ impl Shared {
                 *version = Arc::new(Version::new(version.codecs.clone(), Arc::new(root)));
             }
         }
+        let (built, loaded) = loaded.into_iter().partition::<Vec<_>, _>(|(tree, _)| is_memory(*tree));
+        let built = self.check_built(&current, batch, built)?;
         for (tree, loaded) in loaded {
             let version = next.trees.get_mut(&tree).ok_or(Error::NoTree(tree))?;
-            loaded.check(tree, &version.codecs.schema, &self.files)?;
-            let root = self.flusher(tree, version).add_loaded(&version.root, loaded.extents)?;
-            *version = Arc::new(Version::new(version.codecs.clone(), Arc::new(root)));
+            if let LoadedRows::Extents(extents) = loaded.into_rows(tree, &version.codecs.schema, &self.files)? {
+                let root = self.flusher(tree, version).add_loaded(&version.root, extents)?;
+                *version = Arc::new(Version::new(version.codecs.clone(), Arc::new(root)));
+            }
         }
         // The log needs a record for the number; it says nothing, so that a crash before the flip leaves no trace.
         self.log.append(sequence, &[])?;
@@ -348,6 +364,7 @@ impl Shared {
         }
         let mut state = self.state.write();
         if durable.is_ok() {
+            next.trees.extend(self.install_built(&current, sequence, batch, built)?.trees);
             *state = Arc::new(next);
         }
         self.inserted.store(sequence, Ordering::Release);

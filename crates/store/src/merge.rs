@@ -19,7 +19,8 @@ use std::collections::binary_heap::PeekMut;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::buffer::{BufferCursor, RootBuffer};
+use crate::buffer::RootBuffer;
+use crate::buffer_cursor::BufferCursor;
 use crate::codec::{Page, PageRef};
 use crate::overlay::{Change, Resolver};
 use crate::range::{intersect, is_empty, pages_of, rows_of};
@@ -127,7 +128,7 @@ impl Merge {
         if buffer.is_empty() {
             return;
         }
-        let mut cursor = BufferCursor::new(buffer.clone(), range, sequence, self.direction);
+        let mut cursor = BufferCursor::new(buffer.clone(), range.clone(), sequence, self.direction);
         if let Some(key) = cursor.key() {
             self.push(key, HeadState::Key, Source::Buffer(cursor));
         }

@@ -24,6 +24,7 @@ use keyaki_device::BLOCK;
 use crate::bytes::Reader;
 use crate::codec::{ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX};
 use crate::extent::{Extent, ExtentMeta};
+use crate::memory::TREES_END;
 use crate::read::{State, Version};
 use crate::store::Files;
 use crate::tree::{Codecs, Inner, Key, Node, Part, Run};
@@ -247,10 +248,13 @@ pub(crate) fn decode(bytes: &[u8], files: &Arc<Files>) -> Result<(State, u32)> {
 
 fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(State, u32)> {
     let (trees, next_tree) = (reader.u32()?, reader.u32()?);
+    if next_tree > TREES_END {
+        return Err(Error::Invalid(format!("tree {next_tree}, to be created next, cannot be one on disk")));
+    }
     let mut state = State::default();
     for _ in 0..trees {
         let tree = reader.u32()?;
-        if tree == u32::MAX || state.trees.last_key_value().is_some_and(|(&before, _)| before >= tree) {
+        if tree >= TREES_END || state.trees.last_key_value().is_some_and(|(&before, _)| before >= tree) {
             return Err(Error::Invalid(format!("tree {tree} does not follow the one before")));
         }
         let codecs = Arc::new(Codecs::new(decode_schema(reader)?));

@@ -10,7 +10,9 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::cache::Cache;
 use crate::log::{Log, LogPosition};
+use crate::memory::MEMORY;
 use crate::read::State;
+use crate::replay::Place;
 use crate::space::Space;
 use crate::store::{Checkpointed, Files, Shared, Visibility, apply};
 use crate::superblock::{RESERVED_BYTES, Superblock};
@@ -146,6 +148,9 @@ pub(crate) fn recover(
         inserted: AtomicU64::new(replay.inserted),
         durability: Mutex::new(Visibility { durability: options.durability, floor: replay.inserted }),
         next_tree: AtomicU32::new(replay.next_tree),
+        next_memory_tree: AtomicU32::new(MEMORY),
+        snapshots: Arc::default(),
+        logged: AtomicU64::new(replay.inserted),
         maintenance: Mutex::new(checkpointed),
         work: Mutex::default(),
         work_changed: Condvar::new(),
@@ -184,13 +189,14 @@ struct Replay {
 
 impl Replay {
     fn apply(&mut self, sequence: u64, payload: &[u8]) -> Result<()> {
-        crate::replay::check(&self.state, payload, None)?;
+        crate::replay::check(&self.state, payload, Place::Disk, None)?;
         let mut state = Cow::Borrowed(&self.state);
         apply(&mut state, sequence, payload)?;
         if let Cow::Owned(changed) = state {
             self.state = changed;
         }
         if let Some((&newest, _)) = self.state.trees.last_key_value() {
+            // Checked: it is below the last one.
             self.next_tree = self.next_tree.max(newest + 1);
         }
         self.inserted = sequence;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::Result;
-use crate::buffer::Message;
 use crate::codec::{MessageKind, Page};
 use crate::upsert::UpsertFunctions;
+use crate::write::MessageBytes;
 
 /// What messages say of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,14 +59,14 @@ impl Resolver {
         self.base.is_some()
     }
 
-    pub fn add_message(&mut self, message: &Message) {
+    pub fn add_message(&mut self, message: MessageBytes<'_>) {
         if self.is_settled() {
             return;
         }
         match message {
-            Message::Insert(value) => self.base = Some(Change::Insert(value.clone())),
-            Message::Delete => self.base = Some(Change::Delete),
-            Message::Upsert { function, operand } => self.upserts.push((*function, operand.clone())),
+            MessageBytes::Insert(value) => self.base = Some(Change::Insert(value.into())),
+            MessageBytes::Delete => self.base = Some(Change::Delete),
+            MessageBytes::Upsert { function, operand } => self.upserts.push((function, operand.into())),
         }
     }
 
@@ -150,24 +150,24 @@ mod tests {
         UpsertFunctions::default().with(1, |old, operand| Ok(Some([old.unwrap_or_default(), operand].concat())))
     }
 
-    fn resolve(messages: &[Message]) -> Option<Change> {
+    fn resolve(messages: &[MessageBytes<'_>]) -> Option<Change> {
         let mut resolver = Resolver::default();
-        messages.iter().for_each(|message| resolver.add_message(message));
+        messages.iter().for_each(|message| resolver.add_message(*message));
         resolver.finish(&functions()).unwrap()
     }
 
     #[test]
     fn resolves_newest_over_oldest() {
         let bytes = |text: &str| -> Arc<[u8]> { text.as_bytes().into() };
-        let insert = |value: &str| Message::Insert(bytes(value));
-        let upsert = |operand: &str| Message::Upsert { function: 1, operand: bytes(operand) };
+        let insert = |value: &'static str| MessageBytes::Insert(value.as_bytes());
+        let upsert = |operand: &'static str| MessageBytes::Upsert { function: 1, operand: operand.as_bytes() };
         assert_eq!(resolve(&[]), None);
         assert_eq!(resolve(&[upsert("3"), upsert("2"), insert("1"), insert("0")]), Some(Change::Insert(bytes("123"))));
         assert_eq!(resolve(&[insert("new"), upsert("x")]), Some(Change::Insert(bytes("new"))));
         let two = Change::Upserts(vec![(1, bytes("x")), (1, bytes("y"))]);
         assert_eq!(resolve(&[upsert("y"), upsert("x")]), Some(two));
-        assert_eq!(resolve(&[upsert("z"), Message::Delete]), Some(Change::Insert(bytes("z"))));
-        assert_eq!(resolve(&[Message::Delete, insert("1")]), Some(Change::Delete));
+        assert_eq!(resolve(&[upsert("z"), MessageBytes::Delete]), Some(Change::Insert(bytes("z"))));
+        assert_eq!(resolve(&[MessageBytes::Delete, insert("1")]), Some(Change::Delete));
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use crate::buffer::RootBuffer;
 use crate::codec::Page;
 use crate::cursor::Cursor;
+use crate::memory::is_memory;
+use crate::snapshots::Registration;
 use crate::source::PageSource;
 use crate::store::Files;
 use crate::tree::{Codecs, Inner, Key, Node};
@@ -27,6 +29,17 @@ impl Version {
     /// A version without buffered messages.
     pub fn new(codecs: Arc<Codecs>, root: Arc<Inner>) -> Self {
         Version { codecs, root, frozen: Vec::new(), active: Arc::default() }
+    }
+
+    /// Of a tree that is held in memory only.
+    pub fn in_memory(codecs: Arc<Codecs>, active: Arc<RootBuffer>) -> Self {
+        Version { codecs, root: Arc::new(Inner::empty()), frozen: Vec::new(), active }
+    }
+
+    /// Its buffer with messages, if no other has any.
+    pub fn only_buffer(&self) -> Option<&Arc<RootBuffer>> {
+        let mut filled = std::iter::once(&self.active).chain(&self.frozen).filter(|buffer| !buffer.is_empty());
+        filled.next().filter(|_| filled.next().is_none())
     }
 
     /// Bytes in its buffers.
@@ -51,6 +64,8 @@ pub struct Snapshot {
     pub(crate) sequence: u64,
     pub(crate) state: Arc<State>,
     pub(crate) files: Arc<Files>,
+    /// If there are memory trees.
+    pub(crate) registration: Option<Arc<Registration>>,
 }
 
 impl Snapshot {
@@ -62,7 +77,8 @@ impl Snapshot {
     /// [`Error::NoTree`].
     pub fn tree(&self, tree: TreeId) -> Result<TreeView> {
         let version = self.state.trees.get(&tree).ok_or(Error::NoTree(tree))?.clone();
-        Ok(TreeView { tree, sequence: self.sequence, version, files: self.files.clone() })
+        let registration = self.registration.clone().filter(|_| is_memory(tree));
+        Ok(TreeView { tree, sequence: self.sequence, version, files: self.files.clone(), registration })
     }
 }
 
@@ -73,6 +89,8 @@ pub struct TreeView {
     pub(crate) sequence: u64,
     pub(crate) version: Arc<Version>,
     pub(crate) files: Arc<Files>,
+    #[expect(dead_code, reason = "held so that what is seen of a memory tree is not collected")]
+    pub(crate) registration: Option<Arc<Registration>>,
 }
 
 /// What the nodes in memory tell about a range, almost without I/O.
@@ -103,8 +121,12 @@ impl TreeView {
     }
 
     /// Estimated rows, data pages and bytes in a range: leaves inside count whole (by their node's sums), the two at the
-    /// ends by their index pages (read if they are not cached); messages not yet in leaves by their number.
+    /// ends by their index pages (read if they are not cached); messages not yet in leaves by their number. Memory trees have
+    /// no pages, and tell from the places of the range's ends.
     pub fn estimate(&self, range: &KeyRange) -> RangeEstimate {
+        if is_memory(self.tree) {
+            return self.version.active.estimate(range);
+        }
         let root = &self.version.root;
         let low = bound_key(&range.start);
         let high = bound_key(&range.end);
@@ -158,6 +180,9 @@ impl TreeView {
 
     /// The share of the tree's data pages that are in the cache, by a sample spread evenly over them. No I/O.
     pub fn cached_share(&self) -> f64 {
+        if is_memory(self.tree) {
+            return 1.0;
+        }
         let pages = self.version.root.pages();
         let sample = pages.min(CACHED_SAMPLE);
         let cached = (0..sample).filter(|i| self.is_cached(i * pages / sample)).count();
@@ -188,15 +213,19 @@ impl TreeView {
         }
     }
 
-    /// Splits a range into at most `parts` consecutive ranges with about as many leaves each.
+    /// Splits a range into at most `parts` consecutive ranges with about as many leaves (or rows, in memory) each.
     pub fn split(&self, range: &KeyRange, parts: usize) -> Vec<KeyRange> {
-        let mut pivots: Vec<&Key> = Vec::new();
-        collect_pivots(&self.version.root, range, &mut pivots);
-        let parts = parts.clamp(1, pivots.len() + 1);
-        let mut ranges = Vec::with_capacity(parts);
+        let pivots: Vec<Vec<u8>> = if is_memory(self.tree) {
+            self.version.active.split_keys(range, parts.saturating_sub(1))
+        } else {
+            let mut pivots: Vec<&Key> = Vec::new();
+            collect_pivots(&self.version.root, range, &mut pivots);
+            let parts = parts.clamp(1, pivots.len() + 1);
+            (1..parts).map(|part| pivots[part * (pivots.len() + 1) / parts - 1].to_vec()).collect()
+        };
+        let mut ranges = Vec::with_capacity(pivots.len() + 1);
         let mut start = range.start.clone();
-        for part in 1..parts {
-            let pivot = pivots[part * (pivots.len() + 1) / parts - 1].to_vec();
+        for pivot in pivots {
             ranges.push(KeyRange { start, end: Bound::Excluded(pivot.clone()) });
             start = Bound::Included(pivot);
         }

@@ -6,11 +6,33 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::memory::{TREES_END, is_memory};
 use crate::read::State;
 use crate::tree::Codecs;
 use crate::upsert::UpsertFunctions;
 use crate::write::{MessageBytes, Operation, TreeId, decode};
 use crate::{Error, Result};
+
+/// What a part of a commit is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Trees on disk: it is in the log.
+    Disk,
+    /// Memory trees.
+    Memory,
+}
+
+impl Place {
+    fn check(self, tree: TreeId) -> Result<()> {
+        match (is_memory(tree), self) {
+            (false, Place::Disk) | (true, Place::Memory) => Ok(()),
+            (true, Place::Disk) => {
+                Err(Error::Invalid(format!("tree {tree} is held in memory only, and not in the log")))
+            }
+            (false, Place::Memory) => Err(Error::Invalid(format!("tree {tree} is not held in memory only"))),
+        }
+    }
+}
 
 /// Checks that a commit can be applied: trees exist when they are written to and not when they are created, keys and rows
 /// are those of their trees; and, given the `upserts`, that functions are known (what is in the log already must be
@@ -18,7 +40,7 @@ use crate::{Error, Result};
 ///
 /// # Errors
 /// [`Error::Invalid`], [`Error::NoTree`], [`Error::UnknownUpsert`].
-pub(crate) fn check(state: &State, payload: &[u8], upserts: Option<&UpsertFunctions>) -> Result<bool> {
+pub(crate) fn check(state: &State, payload: &[u8], place: Place, upserts: Option<&UpsertFunctions>) -> Result<bool> {
     // Trees that the commit itself creates, or drops (`None`).
     let mut changed: HashMap<TreeId, Option<Arc<Codecs>>> = HashMap::new();
     decode(payload, |operation| {
@@ -28,6 +50,7 @@ pub(crate) fn check(state: &State, payload: &[u8], upserts: Option<&UpsertFuncti
         };
         match operation {
             Operation::Message { tree, key, message } => {
+                place.check(tree)?;
                 let codecs = codecs(tree).ok_or(Error::NoTree(tree))?;
                 codecs.key.check_encoded(key)?;
                 match message {
@@ -39,12 +62,14 @@ pub(crate) fn check(state: &State, payload: &[u8], upserts: Option<&UpsertFuncti
                 }
             }
             Operation::CreateTree { tree, schema } => {
-                if codecs(tree).is_some() || tree == TreeId::MAX {
+                place.check(tree)?;
+                if codecs(tree).is_some() || matches!(tree, TREES_END | TreeId::MAX) {
                     return Err(Error::Invalid(format!("tree {tree} exists already, or cannot exist")));
                 }
                 changed.insert(tree, Some(Arc::new(Codecs::new(schema))));
             }
             Operation::DropTree { tree } => {
+                place.check(tree)?;
                 codecs(tree).ok_or(Error::NoTree(tree))?;
                 changed.insert(tree, None);
             }

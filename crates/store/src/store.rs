@@ -19,7 +19,10 @@ use crate::codec::{Page, PageRef};
 pub(crate) use crate::files::Files;
 use crate::log::Log;
 use crate::maintain::Work;
+use crate::memory::{TREES_END, is_memory, next_id};
 use crate::read::{Snapshot, State, Version};
+use crate::replay::{Place, check};
+use crate::snapshots::Snapshots;
 use crate::source::BlockingPages;
 use crate::tree::{Codecs, Inner};
 use crate::write::{Operation, TreeId, WriteBatch, decode};
@@ -43,9 +46,13 @@ pub(crate) struct Shared {
     /// Newest sequence number whose messages are all in the buffers. Stored with `state` locked if trees are created or
     /// dropped with it, so that a snapshot has both or neither.
     pub inserted: AtomicU64,
-    /// Changed under `commit`.
+    /// Changed under `commit`; the floor is raised at any time.
     pub durability: Mutex<Visibility>,
+    /// Newest sequence number with something in the log.
+    pub logged: AtomicU64,
     pub next_tree: AtomicU32,
+    pub next_memory_tree: AtomicU32,
+    pub snapshots: Arc<Snapshots>,
     pub maintenance: Mutex<Checkpointed>,
     pub work: Mutex<Work>,
     pub work_changed: Condvar,
@@ -58,7 +65,8 @@ pub(crate) struct Shared {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Visibility {
     pub durability: Durability,
-    /// Newest sequence number that was visible under another durability, and so stays visible.
+    /// Newest sequence number known to be visible though the log may not have it: visible under another durability, or of a
+    /// commit that the log has nothing of.
     pub floor: u64,
 }
 
@@ -107,6 +115,7 @@ pub struct StoreStats {
     pub cache_misses: u64,
     pub cache_bytes: u64,
     pub buffer_bytes: u64,
+    pub memory_tree_bytes: u64,
     pub data_bytes_used: u64,
     pub data_file_bytes: u64,
     pub bytes_flushed: u64,
@@ -162,9 +171,9 @@ impl Store {
         self.shared.commit(&batch)
     }
 
-    /// An id that no tree has had.
+    /// An id that no tree has had. (After 2^31 of them an id that no tree can have.)
     pub fn new_tree_id(&self) -> TreeId {
-        self.shared.next_tree.fetch_add(1, Ordering::Relaxed)
+        next_id(&self.shared.next_tree, TREES_END)
     }
 
     /// Forgets cached pages (index pages too).
@@ -178,8 +187,10 @@ impl Store {
         let shared = &self.shared;
         {
             let _commit = shared.commit.lock();
-            let floor = shared.visible();
-            *shared.durability.lock() = Visibility { durability, floor };
+            let visible = shared.visible();
+            let mut visibility = shared.durability.lock();
+            *visibility = Visibility { durability, floor: visibility.floor.max(visible) };
+            drop(visibility);
             shared.log.set_durability(durability);
         }
         if durability == Durability::Full
@@ -203,6 +214,7 @@ impl Store {
             cache_misses: misses,
             cache_bytes: files.cache.usage().0 as u64,
             buffer_bytes: self.shared.buffer_bytes() as u64,
+            memory_tree_bytes: self.shared.memory_tree_bytes() as u64,
             data_bytes_used: used,
             data_file_bytes: length,
             bytes_flushed: self.shared.bytes_flushed.load(Ordering::Relaxed),
@@ -271,13 +283,11 @@ impl Store {
 /// Applies a commit to the active buffers, which versions of a state share, and to the set of trees, for which the state
 /// is copied.
 pub(crate) fn apply(state: &mut Cow<'_, State>, sequence: u64, payload: &[u8]) -> Result<()> {
-    let mut index = 0;
     decode(payload, |operation| {
         match operation {
             Operation::Message { tree, key, message } => {
                 let version = state.trees.get(&tree).ok_or(Error::NoTree(tree))?;
-                version.active.insert(key, sequence, index, message.into());
-                index += 1;
+                version.active.insert(key, sequence, message);
             }
             Operation::CreateTree { tree, schema } => {
                 let version = Version::new(Arc::new(Codecs::new(schema)), Arc::new(Inner::empty()));
@@ -304,8 +314,10 @@ impl Shared {
         // While the state is held no fresh buffers can take its place, so that every commit up to the number read here
         // is in these buffers.
         let state = self.state.read();
-        let sequence = sequence();
-        Snapshot { sequence, state: state.clone(), files: self.files.clone() }
+        let has_memory_trees = state.trees.last_key_value().is_some_and(|(&tree, _)| is_memory(tree));
+        let registration = has_memory_trees.then(|| Arc::new(self.snapshots.enter(&sequence)));
+        let sequence = registration.as_ref().map_or_else(&sequence, |registration| registration.sequence());
+        Snapshot { sequence, state: state.clone(), files: self.files.clone(), registration }
     }
 
     /// What has stopped the data file stops the log, and the other way round.
@@ -338,30 +350,54 @@ impl Shared {
     fn try_commit(&self, batch: &WriteBatch) -> Result<u64> {
         batch.check()?;
         self.check_poison()?;
-        self.wait_for_room()?;
-        let sequence = {
+        if !batch.bytes.is_empty() {
+            self.wait_for_room()?;
+        }
+        // What a dropped tree leaves behind is freed when others may commit again.
+        let state;
+        let (sequence, logged) = {
             let _commit = self.commit.lock();
-            let state = self.state.read().clone();
-            let changes_trees = crate::replay::check(&state, &batch.bytes, Some(&self.files.upserts))?;
+            state = self.state.read().clone();
+            let changes_trees = self.check_batch(&state, batch)?;
             let sequence = self.inserted.load(Ordering::Relaxed) + 1;
+            // One that is about memory trees only needs a number there, but need not be there.
             self.log.append(sequence, &batch.bytes)?;
+            if !batch.bytes.is_empty() {
+                self.logged.store(sequence, Ordering::Relaxed);
+            }
+            let logged = self.logged.load(Ordering::Relaxed);
             if changes_trees {
                 // The set of trees has no versions by sequence number: it may change only when that is durable. Rare
                 // enough for others to wait.
-                self.log.commit(sequence)?;
+                self.log.commit(logged)?;
                 let mut current = self.state.write();
                 let mut changed = Cow::Borrowed(&**current);
                 apply(&mut changed, sequence, &batch.bytes)?;
+                self.apply_in_memory(&mut changed, sequence, batch)?;
                 *current = Arc::new(changed.into_owned());
                 self.inserted.store(sequence, Ordering::Release);
             } else {
-                apply(&mut Cow::Borrowed(&*state), sequence, &batch.bytes)?;
+                let mut state = Cow::Borrowed(&*state);
+                apply(&mut state, sequence, &batch.bytes)?;
+                self.apply_in_memory(&mut state, sequence, batch)?;
                 self.inserted.store(sequence, Ordering::Release);
             }
-            sequence
+            (sequence, logged)
         };
         self.request_work();
-        self.log.commit(sequence)?;
+        self.log.commit(logged)?;
+        if logged < sequence {
+            // All before is as durable as it must be, and there is nothing to wait for in the log.
+            let mut visibility = self.durability.lock();
+            visibility.floor = visibility.floor.max(sequence);
+        }
         Ok(sequence)
+    }
+
+    /// Checks both parts of a batch; tells whether trees are created or dropped.
+    pub fn check_batch(&self, state: &State, batch: &WriteBatch) -> Result<bool> {
+        let upserts = Some(&*self.files.upserts);
+        let on_disk = check(state, &batch.bytes, Place::Disk, upserts)?;
+        Ok(check(state, &batch.in_memory, Place::Memory, upserts)? || on_disk)
     }
 }

@@ -9,6 +9,8 @@
 //! 4 create tree  tree: u32, schema length: u32, schema
 //! 5 drop tree    tree: u32
 //! ```
+//!
+//! and the operations on memory trees beside it, in the same form.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -16,9 +18,10 @@ use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
 
-use crate::buffer::Message;
+use crate::buffer::RootBuffer;
 use crate::bytes::Reader;
 use crate::extent::{Extent, ExtentWriter};
+use crate::memory::is_memory;
 use crate::read::{TreeView, Version};
 use crate::store::{Files, Store};
 use crate::tree::{Codecs, Inner, Node};
@@ -33,13 +36,16 @@ const CREATE_TREE: u8 = 4;
 const DROP_TREE: u8 = 5;
 
 /// Longest key and longest value, in bytes.
-const KEY_LIMIT: usize = 64 << 10;
-const VALUE_LIMIT: usize = 64 << 20;
+pub(crate) const KEY_LIMIT: usize = 64 << 10;
+pub(crate) const VALUE_LIMIT: usize = 64 << 20;
 
 /// Changes to any number of trees that become visible and durable together.
 #[derive(Debug, Default)]
 pub struct WriteBatch {
+    /// What goes into the log.
     pub(crate) bytes: Vec<u8>,
+    /// Operations on memory trees, in the same form.
+    pub(crate) in_memory: Vec<u8>,
     codecs: HashMap<TreeId, Arc<Codecs>>,
     /// A key or value was too long; told at commit.
     too_large: Option<Error>,
@@ -52,19 +58,25 @@ pub(crate) enum Operation<'a> {
     DropTree { tree: TreeId },
 }
 
-/// A message in a batch.
+/// A message, as batches and buffers lend it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageBytes<'a> {
+    /// Value bytes, see [`crate::RowCodec`].
     Insert(&'a [u8]),
     Delete,
-    Upsert { function: u32, operand: &'a [u8] },
+    Upsert {
+        function: u32,
+        operand: &'a [u8],
+    },
 }
 
-impl From<MessageBytes<'_>> for Message {
-    fn from(bytes: MessageBytes<'_>) -> Message {
-        match bytes {
-            MessageBytes::Insert(value) => Message::Insert(value.into()),
-            MessageBytes::Delete => Message::Delete,
-            MessageBytes::Upsert { function, operand } => Message::Upsert { function, operand: operand.into() },
+impl MessageBytes<'_> {
+    /// Bytes of value or operand.
+    pub fn len(&self) -> usize {
+        match self {
+            MessageBytes::Insert(value) => value.len(),
+            MessageBytes::Delete => 0,
+            MessageBytes::Upsert { operand, .. } => operand.len() + 4,
         }
     }
 }
@@ -78,12 +90,11 @@ impl WriteBatch {
     pub fn create_tree(&mut self, tree: TreeId, schema: &Schema) {
         let mut encoded = Vec::new();
         crate::meta::encode_schema(schema, &mut encoded);
-        self.head(CREATE_TREE, &[tree, encoded.len() as u32]);
-        self.bytes.extend_from_slice(&encoded);
+        self.put(CREATE_TREE, tree, &[encoded.len() as u32], &[&encoded]);
     }
 
     pub fn drop_tree(&mut self, tree: TreeId) {
-        self.head(DROP_TREE, &[tree]);
+        self.put(DROP_TREE, tree, &[], &[]);
     }
 
     /// Inserts rows (all columns of the tree's schema, in order); rows with the same key are replaced.
@@ -126,34 +137,29 @@ impl WriteBatch {
     pub fn insert_raw(&mut self, tree: TreeId, key: &[u8], value: &[u8]) {
         self.check_len("key", key.len(), KEY_LIMIT);
         self.check_len("row", value.len(), VALUE_LIMIT);
-        self.head(INSERT, &[tree, key.len() as u32, value.len() as u32]);
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value);
+        self.put(INSERT, tree, &[key.len() as u32, value.len() as u32], &[key, value]);
     }
 
     /// As `delete`, with an encoded key.
     pub fn delete_raw(&mut self, tree: TreeId, key: &[u8]) {
         self.check_len("key", key.len(), KEY_LIMIT);
-        self.head(DELETE, &[tree, key.len() as u32]);
-        self.bytes.extend_from_slice(key);
+        self.put(DELETE, tree, &[key.len() as u32], &[key]);
     }
 
     /// Applies a function of [`crate::Options::upserts`] to the row with this key, without reading it.
     pub fn upsert_raw(&mut self, tree: TreeId, key: &[u8], function: u32, operand: &[u8]) {
         self.check_len("key", key.len(), KEY_LIMIT);
         self.check_len("operand", operand.len(), VALUE_LIMIT);
-        self.head(UPSERT, &[tree, function, key.len() as u32, operand.len() as u32]);
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(operand);
+        self.put(UPSERT, tree, &[function, key.len() as u32, operand.len() as u32], &[key, operand]);
     }
 
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.bytes.is_empty() && self.in_memory.is_empty()
     }
 
     /// Bytes of messages so far.
     pub fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + self.in_memory.len()
     }
 
     /// # Errors
@@ -162,11 +168,12 @@ impl WriteBatch {
         self.too_large.clone().map_or(Ok(()), Err)
     }
 
-    fn head(&mut self, operation: u8, numbers: &[u32]) {
-        self.bytes.push(operation);
-        for number in numbers {
-            self.bytes.extend_from_slice(&number.to_le_bytes());
-        }
+    fn put(&mut self, operation: u8, tree: TreeId, numbers: &[u32], strings: &[&[u8]]) {
+        let part = if is_memory(tree) { &mut self.in_memory } else { &mut self.bytes };
+        part.push(operation);
+        part.extend_from_slice(&tree.to_le_bytes());
+        numbers.iter().for_each(|number| part.extend_from_slice(&number.to_le_bytes()));
+        strings.iter().for_each(|string| part.extend_from_slice(string));
     }
 
     fn check_len(&mut self, what: &'static str, len: usize, limit: usize) {
@@ -184,7 +191,7 @@ impl WriteBatch {
     }
 }
 
-fn check_columns(schema: &Schema, columns: &[ArrayRef], count: usize) -> Result<()> {
+pub(crate) fn check_columns(schema: &Schema, columns: &[ArrayRef], count: usize) -> Result<()> {
     if columns.len() < count {
         return Err(Error::Invalid(format!("{} columns given, {count} expected", columns.len())));
     }
@@ -316,58 +323,101 @@ impl BulkWriter {
         if let Some(rest) = self.rest.take() {
             self.writer.write(rest.columns(), None, 0, true)?;
         }
-        Ok(Loaded { codecs: self.codecs, extents: self.writer.finish()? })
+        Ok(Loaded { codecs: self.codecs, rows: LoadedRows::Extents(self.writer.finish()?) })
     }
 }
 
-/// Extents written by a [`BulkWriter`], not yet part of a tree.
+/// Rows written by a [`BulkWriter`], or sorted by a [`crate::MemoryBuilder`], not yet part of a tree.
 #[derive(Debug)]
 pub struct Loaded {
     codecs: Arc<Codecs>,
-    pub(crate) extents: Vec<Arc<Extent>>,
+    rows: LoadedRows,
+}
+
+#[derive(Debug)]
+pub(crate) enum LoadedRows {
+    Extents(Vec<Arc<Extent>>),
+    Memory(TreeId, Arc<RootBuffer>),
 }
 
 impl Loaded {
+    pub(crate) fn in_memory(tree: TreeId, codecs: Arc<Codecs>, buffer: Arc<RootBuffer>) -> Loaded {
+        Loaded { codecs, rows: LoadedRows::Memory(tree, buffer) }
+    }
+
+    /// The rows, if they were made for such a tree of this store.
+    ///
     /// # Errors
-    /// `Invalid` if it was not written for such a tree of this store.
-    pub(crate) fn check(&self, tree: TreeId, schema: &Schema, files: &Arc<Files>) -> Result<()> {
-        let ours = |extent: &Arc<Extent>| extent.meta.tree == tree && extent.is_of(files);
-        match self.codecs.schema.is_alike(schema) && self.extents.iter().all(ours) {
-            true => Ok(()),
+    /// `Invalid` if they were not.
+    pub(crate) fn into_rows(self, tree: TreeId, schema: &Schema, files: &Arc<Files>) -> Result<LoadedRows> {
+        let ours = match &self.rows {
+            LoadedRows::Extents(extents) => {
+                !is_memory(tree) && extents.iter().all(|extent| extent.meta.tree == tree && extent.is_of(files))
+            }
+            LoadedRows::Memory(of, _) => *of == tree,
+        };
+        match self.codecs.schema.is_alike(schema) && ours {
+            true => Ok(self.rows),
             false => Err(Error::Invalid(format!("the loaded rows were not written for tree {tree} as it is"))),
         }
     }
 
-    pub fn rows(&self) -> u64 {
-        self.extents.iter().map(|extent| extent.meta.rows).sum()
+    /// What memory tree `tree` is made of.
+    ///
+    /// # Errors
+    /// `Invalid` if they are not rows for it.
+    pub(crate) fn into_memory(self, tree: TreeId) -> Result<(Arc<Codecs>, Arc<RootBuffer>)> {
+        match self.rows {
+            LoadedRows::Memory(of, buffer) if of == tree => Ok((self.codecs, buffer)),
+            _ => Err(Error::Invalid(format!("the loaded rows were not made for memory tree {tree}"))),
+        }
     }
 
+    pub fn rows(&self) -> u64 {
+        match &self.rows {
+            LoadedRows::Extents(extents) => extents.iter().map(|extent| extent.meta.rows).sum(),
+            LoadedRows::Memory(_, buffer) => buffer.len() as u64,
+        }
+    }
+
+    /// Bytes on disk, or in memory.
     pub fn bytes(&self) -> u64 {
-        self.extents.iter().map(|extent| extent.meta.len).sum()
+        match &self.rows {
+            LoadedRows::Extents(extents) => extents.iter().map(|extent| extent.meta.len).sum(),
+            LoadedRows::Memory(_, buffer) => buffer.bytes() as u64,
+        }
     }
 
     /// From the first to the last key; none if there are no rows.
     pub fn range(&self) -> Option<KeyRange> {
-        let (first, last) = (self.extents.first()?, self.extents.last()?);
-        let start = Bound::Included(first.meta.first.to_vec());
-        Some(KeyRange { start, end: Bound::Included(last.meta.last.to_vec()) })
+        let (first, last) = match &self.rows {
+            LoadedRows::Extents(extents) => (extents.first()?.meta.first.clone(), extents.last()?.meta.last.clone()),
+            LoadedRows::Memory(_, buffer) => buffer.ends()?,
+        };
+        Some(KeyRange { start: Bound::Included(first.to_vec()), end: Bound::Included(last.to_vec()) })
     }
 
     /// A view of just these rows, for a loader that must read them again before they become part of a tree. The view
-    /// keeps the extents from being freed.
+    /// keeps the rows from being freed.
     pub fn view(&self, store: &Store, tree: TreeId, schema: &Schema) -> TreeView {
         let codecs = Arc::new(Codecs::new(schema.clone()));
-        let root = match self.extents.as_slice() {
-            [] => Inner::empty(),
-            extents => {
-                let pivots = extents[1..].iter().map(|extent| extent.meta.first.clone()).collect();
-                let leaves = extents.iter().map(|extent| Arc::new(Node::Leaf(Some(extent.clone()))));
-                Inner::new(pivots, leaves.collect(), Vec::new())
-            }
+        let version = match &self.rows {
+            LoadedRows::Extents(extents) => Version::new(codecs, Arc::new(root_of(extents))),
+            LoadedRows::Memory(_, buffer) => Version::in_memory(codecs, buffer.clone()),
         };
-        let version = Arc::new(Version::new(codecs, Arc::new(root)));
-        TreeView { tree, sequence: 0, version, files: store.files().clone() }
+        let registration = is_memory(tree).then(|| Arc::new(store.shared.snapshots.enter(|| 0)));
+        TreeView { tree, sequence: 0, version: Arc::new(version), files: store.files().clone(), registration }
     }
+}
+
+/// A tree of just these leaves.
+fn root_of(extents: &[Arc<Extent>]) -> Inner {
+    if extents.is_empty() {
+        return Inner::empty();
+    }
+    let pivots = extents[1..].iter().map(|extent| extent.meta.first.clone()).collect();
+    let leaves = extents.iter().map(|extent| Arc::new(Node::Leaf(Some(extent.clone()))));
+    Inner::new(pivots, leaves.collect(), Vec::new())
 }
 
 impl Store {

@@ -1,5 +1,6 @@
 //! Long random histories against a `BTreeMap`: writes, deletes, upserts, flushes, checkpoints, bulk loads, reopenings,
-//! snapshots held over all of it; scans both ways and lookups compared after every few steps.
+//! snapshots held over all of it; scans both ways and lookups compared after every few steps. For a tree on disk, and for one in
+//! memory, which is built anew after each reopening.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -10,11 +11,12 @@ use arrow_array::{ArrayRef, BinaryViewArray, RecordBatch};
 use keyaki_device::Device;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_store::{
-    Direction, Durability, KeyValue, KeyValueBatch, KeyValueSnapshot, Options, Schema, Store, UpsertFunctions,
-    WriteBatch,
+    Direction, Durability, Error, KeyValue, KeyValueBatch, KeyValueSnapshot, Loaded, Options, Schema, Store,
+    UpsertFunctions, WriteBatch, is_memory,
 };
 
 const TREE: u32 = 2;
+const MEMORY_TREE: u32 = 1 << 31 | 7;
 const APPEND: u32 = 1;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -92,27 +94,51 @@ fn compare(snapshot: &KeyValueSnapshot, model: &Model, random: &mut Random, keys
 }
 
 /// Rows anywhere, or in a part of the keys, which may be a gap.
-fn load(store: &Store, model: &mut Model, random: &mut Random, keys: u64) {
+fn load(store: &Store, tree: u32, model: &mut Model, random: &mut Random, keys: u64) {
     let prefix = match random.below(2) {
         0 => Vec::new(),
         _ => format!("k{:03}", random.below(1000)).into_bytes(),
     };
     let key = |random: &mut Random| [prefix.clone(), random.key(keys)].concat();
     let rows: Model = (0..random.below(300)).map(|_| (key(random), random.value())).collect();
-    let schema = Schema::key_value();
-    let mut writer = store.bulk_writer(TREE, &schema);
-    let column = |values: Vec<&[u8]>| Arc::new(BinaryViewArray::from(values)) as ArrayRef;
-    for part in rows.iter().collect::<Vec<_>>().chunks(70) {
-        let keys = column(part.iter().map(|row| row.0.as_slice()).collect());
-        let values = column(part.iter().map(|row| row.1.as_slice()).collect());
-        writer.push(&RecordBatch::try_new(schema.arrow().clone(), vec![keys, values]).unwrap()).unwrap();
-    }
-    let loaded = writer.finish().unwrap();
+    let loaded = match is_memory(tree) {
+        true => in_memory(store, tree, &rows, random),
+        false => on_disk(store, tree, &rows),
+    };
     assert_eq!(loaded.rows(), rows.len() as u64);
     let mut batch = WriteBatch::new();
-    batch.create_tree(store.new_tree_id(), &schema);
-    store.install(batch, vec![(TREE, loaded)]).unwrap();
+    batch.create_tree(store.new_tree_id(), &Schema::key_value());
+    store.install(batch, vec![(tree, loaded)]).unwrap();
     model.extend(rows);
+}
+
+fn batch<'r>(rows: impl Iterator<Item = (&'r Vec<u8>, &'r Vec<u8>)>) -> RecordBatch {
+    let (keys, values): (Vec<&[u8]>, Vec<&[u8]>) = rows.map(|(key, value)| (key.as_slice(), value.as_slice())).unzip();
+    let column = |values: Vec<&[u8]>| Arc::new(BinaryViewArray::from(values)) as ArrayRef;
+    RecordBatch::try_new(Schema::key_value().arrow().clone(), vec![column(keys), column(values)]).unwrap()
+}
+
+fn on_disk(store: &Store, tree: u32, rows: &Model) -> Loaded {
+    let mut writer = store.bulk_writer(tree, &Schema::key_value());
+    for part in rows.iter().collect::<Vec<_>>().chunks(70) {
+        writer.push(&batch(part.iter().copied())).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+/// In any order, by several builders.
+fn in_memory(store: &Store, tree: u32, rows: &Model, random: &mut Random) -> Loaded {
+    let mut shuffled: Vec<_> = rows.iter().collect();
+    for i in 1..shuffled.len() {
+        shuffled.swap(i, random.below(i as u64 + 1) as usize);
+    }
+    let mut all = store.memory_builder(tree, &Schema::key_value());
+    for part in shuffled.chunks(70) {
+        let mut builder = store.memory_builder(tree, &Schema::key_value());
+        builder.push(&batch(part.iter().copied())).unwrap();
+        all.append(builder).unwrap();
+    }
+    all.finish(1 + random.below(3) as usize).unwrap()
 }
 
 /// Deletes all keys between two of them.
@@ -128,13 +154,13 @@ fn clear(map: &KeyValue, model: &mut Model, random: &mut Random, keys: u64) {
     map.commit(batch).unwrap();
 }
 
-fn history(seed: u64, steps: u64) {
+fn history(seed: u64, steps: u64, tree: u32) {
     let device: Arc<dyn Device> = Arc::new(Simulated::new(SimulatedOptions { seed, ..Default::default() }));
     let dir = Path::new("/db");
     let mut random = Random(seed);
     let keys = [50, 500, 5000][(seed % 3) as usize];
     let mut store = Store::open(device.clone(), dir, options(seed)).unwrap();
-    let mut map = KeyValue::open(&store, TREE).unwrap();
+    let mut map = KeyValue::open(&store, tree).unwrap();
     let mut model = Model::new();
     let mut held: Vec<(KeyValueSnapshot, Model)> = Vec::new();
     for step in 0..steps {
@@ -163,7 +189,7 @@ fn history(seed: u64, steps: u64) {
                 map.commit(batch).unwrap();
             }
             80..=83 => store.checkpoint().unwrap(),
-            84..=85 => load(&store, &mut model, &mut random, keys),
+            84..=85 => load(&store, tree, &mut model, &mut random, keys),
             86 => clear(&map, &mut model, &mut random, keys),
             87..=90 => held.push((map.snapshot().unwrap(), model.clone())),
             91..=93 if !held.is_empty() => {
@@ -174,7 +200,12 @@ fn history(seed: u64, steps: u64) {
                 held.clear();
                 drop((map, store));
                 store = Store::open(device.clone(), dir, options(seed)).unwrap();
-                map = KeyValue::open(&store, TREE).unwrap();
+                if is_memory(tree) {
+                    assert!(matches!(store.latest().tree(tree), Err(Error::NoTree(_))));
+                    let loaded = in_memory(&store, tree, &model, &mut random);
+                    store.install_memory(vec![(tree, loaded)]).unwrap();
+                }
+                map = KeyValue::open(&store, tree).unwrap();
             }
             95 => store.drop_caches(),
             _ => compare(&map.snapshot().unwrap(), &model, &mut random, keys),
@@ -194,7 +225,16 @@ fn histories_agree_with_a_map() {
     let seeds = std::env::var("KEYAKI_SEEDS").map_or(12, |text| text.parse().unwrap());
     for seed in 0..seeds {
         println!("seed {seed}");
-        history(seed, 400);
+        history(seed, 400, TREE);
+    }
+}
+
+#[test]
+fn histories_in_memory_agree_with_a_map() {
+    let seeds = std::env::var("KEYAKI_SEEDS").map_or(12, |text| text.parse().unwrap());
+    for seed in 0..seeds {
+        println!("seed {seed}");
+        history(seed, 400, MEMORY_TREE);
     }
 }
 

@@ -109,6 +109,36 @@ impl KeyCodec {
         self.append_columns(key, &[column], std::slice::from_mut(builder))
     }
 
+    /// Decodes key column `column` of each of `keys` and appends it.
+    ///
+    /// # Errors
+    /// As [`KeyCodec::append_to`]; some of the values may have been appended.
+    pub(crate) fn append_rows<'k>(
+        &self,
+        keys: impl Iterator<Item = &'k [u8]>,
+        column: usize,
+        builder: &mut ColumnBuilder,
+    ) -> Result<()> {
+        let (before, wanted) = (&self.columns[..column], &self.columns[column]);
+        // Where the column begins, if that is the same in all keys.
+        let fixed = |column: &Column| fixed_len(column.ty).filter(|_| !column.nullable);
+        let start = before.iter().map(fixed).sum::<Option<usize>>();
+        for key in keys {
+            let mut rest = key;
+            match start {
+                Some(start) => rest = key.get(start..).ok_or_else(|| invalid(key))?,
+                None => {
+                    for column in before {
+                        skip_key(column, &mut rest).ok_or_else(|| invalid(key))?;
+                    }
+                }
+            }
+            let value = take_key(wanted, &mut rest).ok_or_else(|| invalid(key))?;
+            value.append_to(builder).ok_or_else(|| invalid(key))?;
+        }
+        Ok(())
+    }
+
     /// Decodes the key columns `columns` (ascending) of `key` and appends each to its builder.
     ///
     /// # Errors
@@ -279,6 +309,14 @@ fn take_key<'a>(column: &Column, rest: &mut &'a [u8]) -> Option<Decoded<'a>> {
         ColumnType::Boolean if value > 1 => None,
         ColumnType::Decimal { .. } => Some(Decoded::Scalar(Scalar::Wide((value ^ 1 << 127) as i128))),
         ty => Some(Decoded::Scalar(Scalar::Word(word_of_ordered(ty, value as u64)))),
+    }
+}
+
+/// Skips the encoding of a value of `column` at the front of `rest`; `None` if there is none.
+fn skip_key(column: &Column, rest: &mut &[u8]) -> Option<()> {
+    match fixed_len(column.ty) {
+        Some(len) if !column.nullable => rest.split_off(..len).map(drop),
+        _ => take_key(column, rest).map(drop),
     }
 }
 

@@ -130,6 +130,22 @@ impl RowCodec {
         self.append_columns(value, &[column], std::slice::from_mut(builder))
     }
 
+    /// Decodes column `column` (index into the schema; not a key column) of each of `values` and appends it.
+    ///
+    /// # Errors
+    /// As [`RowCodec::append_to`]; some of the values may have been appended.
+    pub(crate) fn append_rows<'v>(
+        &self,
+        values: impl Iterator<Item = &'v [u8]>,
+        column: usize,
+        builder: &mut ColumnBuilder,
+    ) -> Result<()> {
+        for value in values {
+            self.append_columns(value, &[column], std::slice::from_mut(builder))?;
+        }
+        Ok(())
+    }
+
     /// Decodes the columns `columns` (indices into the schema; no key columns) and appends each to its builder.
     ///
     /// # Errors

@@ -494,3 +494,30 @@ fn hostile_fields() {
         }
     });
 }
+
+/// Trees in memory are in no file: ids of theirs are damage, wherever they are found.
+#[test]
+fn ids_of_memory_trees() {
+    let mut found = [0; 3];
+    for image in [&SAMPLES.crashed, &SAMPLES.closed] {
+        for field in all_fields(image) {
+            let Some(kind) = ["tree id", "next tree", "operation tree"].iter().position(|&name| name == field.name)
+            else {
+                continue;
+            };
+            let old = fields::number(&image.files[&field.file], field.at, field.width).unwrap();
+            for value in [old | 1 << 31, (1 << 31) - u64::from(field.name != "next tree"), 1 << 31 | 1] {
+                let mut hostile = image.clone();
+                fields::set_number(hostile.files.get_mut(&field.file).unwrap(), field.at, field.width, value);
+                fields::reseal(&mut hostile);
+                match contents(&hostile) {
+                    Err(error) => assert!(is_clear(&error), "{field:?}: {error}"),
+                    Ok(_) => panic!("{field:?}: {value} instead of {old}, and no error"),
+                }
+                found[kind] += 1;
+            }
+        }
+    }
+    println!("{found:?} fields");
+    assert!(found.iter().all(|&found| found >= 6), "{found:?}");
+}

@@ -12,9 +12,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, UInt32Array};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use keyaki_store::{
-    Chunk, Direction, KeyRange, Schema, Segment, Snapshot, Store, TreeView, WriteBatch, block_on, successor,
-};
+use keyaki_store::{Direction, KeyRange, Schema, Snapshot, Store, TreeView, WriteBatch, block_on, successor};
 
 use super::rows::{Keys, Rows, Values, arrow_error};
 use crate::catalog::IndexDef;
@@ -197,23 +195,11 @@ pub(crate) fn find_existing(new: &Keys, old: &Keys, store: &Store, view: &TreeVi
 /// The encoded key of the next row.
 fn first_key(cursor: &mut keyaki_store::Cursor<'_, keyaki_store::BlockingPages>) -> Result<Option<Vec<u8>>> {
     while let Some(chunk) = block_on(cursor.next())? {
-        if let Some(key) = first_key_of(&chunk) {
+        if let Some(key) = chunk.first_key() {
             return Ok(Some(key));
         }
     }
     Ok(None)
-}
-
-fn first_key_of(chunk: &Chunk) -> Option<Vec<u8>> {
-    chunk.segments().iter().find_map(|segment| match segment {
-        Segment::Page { page, rows, .. } if !rows.is_empty() => {
-            let mut key = Vec::new();
-            page.key(rows.start as usize, &mut key);
-            Some(key)
-        }
-        Segment::Page { .. } => None,
-        Segment::Row { key, .. } => Some(key.to_vec()),
-    })
 }
 
 /// `(a, b)=(1, x)`
