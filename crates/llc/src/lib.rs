@@ -6,6 +6,7 @@
 mod machine;
 mod mask;
 pub mod resctrl;
+pub mod sim;
 
 pub use machine::{Cache, CacheKind, Caches};
 pub use mask::CapacityMask;

@@ -1,0 +1,228 @@
+//! Accesses as database operators make them: scans, probes of B-trees, building and probing hash tables.
+//!
+//! All are iterators of addresses; [`Access::load`](super::Access::load) makes accesses of them. What is random is so from a seed.
+
+/// A small, quick generator of random numbers (SplitMix64): the same sequence for the same seed, for ever.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Random(seed)
+    }
+
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut value = self.0;
+        value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value ^ value >> 31
+    }
+
+    /// Below `bound`, which is not 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+}
+
+/// Memory from `base` on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Table {
+    pub base: u64,
+    pub bytes: u64,
+}
+
+impl Table {
+    pub fn new(base: u64, bytes: u64) -> Self {
+        Table { base, bytes }
+    }
+
+    /// Every line once, in order.
+    pub fn scan(self) -> impl Iterator<Item = u64> + Clone {
+        self.rows(super::LINE)
+    }
+
+    /// Every row once, in order: one access at each multiple of `row_bytes`.
+    pub fn rows(self, row_bytes: u64) -> impl Iterator<Item = u64> + Clone {
+        (0..self.bytes / row_bytes.max(1)).map(move |row| self.base + row * row_bytes)
+    }
+
+    /// `count` words anywhere.
+    pub fn random(self, count: u64, seed: u64) -> impl Iterator<Item = u64> + Clone {
+        let mut random = Random::new(seed);
+        (0..count).map(move |_| self.base + random.below((self.bytes / 8).max(1)) * 8)
+    }
+}
+
+/// A B-tree in pages: cells that grow from the page's end, pointers to them behind its header.
+#[derive(Debug, Clone)]
+pub struct BTree {
+    base: u64,
+    page_bytes: u64,
+    entry_bytes: u64,
+    keys: u64,
+    /// From the root down: the number of the first page, and how many pages.
+    levels: Vec<(u64, u64)>,
+}
+
+const HEADER_BYTES: u64 = 12;
+const POINTER_BYTES: u64 = 2;
+
+impl BTree {
+    /// A full tree over `keys` keys of `entry_bytes` each, in pages of `page_bytes`.
+    ///
+    /// # Panics
+    /// If a page has not room for two entries.
+    pub fn new(base: u64, keys: u64, entry_bytes: u64, page_bytes: u64) -> Self {
+        let per_page = Self::entries_in(page_bytes, entry_bytes);
+        assert!(per_page >= 2, "pages of {page_bytes} bytes are too small for entries of {entry_bytes}");
+        let mut counts = vec![keys.max(1).div_ceil(per_page)];
+        while counts[counts.len() - 1] > 1 {
+            counts.push(counts[counts.len() - 1].div_ceil(per_page));
+        }
+        let mut first = 0;
+        let levels = counts.iter().rev().map(|&count| {
+            first += count;
+            (first - count, count)
+        });
+        BTree { base, page_bytes, entry_bytes, keys: keys.max(1), levels: levels.collect() }
+    }
+
+    fn entries_in(page_bytes: u64, entry_bytes: u64) -> u64 {
+        page_bytes.saturating_sub(HEADER_BYTES) / (entry_bytes + POINTER_BYTES)
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.levels.iter().map(|(_, count)| count * self.page_bytes).sum()
+    }
+
+    pub fn levels(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// Every line of every node.
+    pub fn walk(&self) -> impl Iterator<Item = u64> + Clone {
+        Table::new(self.base, self.bytes()).scan()
+    }
+
+    /// Appends what finding the key of this rank touches: in each node the header, and by binary search pointers and cells.
+    pub fn probe(&self, rank: u64, out: &mut Vec<u64>) {
+        let per_page = Self::entries_in(self.page_bytes, self.entry_bytes);
+        let rank = rank % self.keys;
+        for (depth, (first, _)) in self.levels.iter().enumerate() {
+            // Entries of this level below which one entry is: all keys under it.
+            let span = per_page.pow((self.levels.len() - 1 - depth) as u32);
+            let entry = rank / span;
+            let page = self.base + (first + entry / per_page) * self.page_bytes;
+            out.push(page);
+            let (mut low, mut high, wanted) = (0, per_page, entry % per_page);
+            while low < high {
+                let middle = low.midpoint(high);
+                out.push(page + HEADER_BYTES + middle * POINTER_BYTES);
+                out.push(page + self.page_bytes - (middle + 1) * self.entry_bytes);
+                if middle == wanted {
+                    break;
+                }
+                if middle < wanted { low = middle + 1 } else { high = middle }
+            }
+        }
+    }
+
+    /// `count` probes of random keys.
+    pub fn probes(&self, count: u64, seed: u64) -> impl Iterator<Item = u64> {
+        let mut random = Random::new(seed);
+        let mut addresses = Vec::new();
+        let mut at = 0;
+        let mut left = count;
+        std::iter::from_fn(move || {
+            if at == addresses.len() {
+                left = left.checked_sub(1)?;
+                addresses.clear();
+                self.probe(random.below(self.keys), &mut addresses);
+                at = 0;
+            }
+            at += 1;
+            Some(addresses[at - 1])
+        })
+    }
+}
+
+/// A hash join: the build side is read and its rows put into buckets; the probe side is read, a bucket looked up for each row.
+#[derive(Debug, Clone, Copy)]
+pub struct HashJoin {
+    pub build: Table,
+    pub probe: Table,
+    pub row_bytes: u64,
+    /// The hash table.
+    pub buckets: Table,
+}
+
+impl HashJoin {
+    pub fn build(self, seed: u64) -> impl Iterator<Item = u64> + Clone {
+        Self::side(self.build, self.buckets, self.row_bytes, seed)
+    }
+
+    pub fn probe(self, seed: u64) -> impl Iterator<Item = u64> + Clone {
+        Self::side(self.probe, self.buckets, self.row_bytes, seed)
+    }
+
+    fn side(input: Table, buckets: Table, row_bytes: u64, seed: u64) -> impl Iterator<Item = u64> + Clone {
+        let rows = input.bytes / row_bytes.max(1);
+        input.rows(row_bytes).zip(buckets.random(rows, seed)).flat_map(|(row, bucket)| [row, bucket])
+    }
+}
+
+/// Two streams side by side, as on two cores: `quantum` accesses of each in turn, until both have ended.
+pub fn interleave<A: Iterator>(
+    first: A,
+    second: impl Iterator<Item = A::Item>,
+    quantum: (usize, usize),
+) -> impl Iterator<Item = A::Item> {
+    let (mut first, mut second) = (first.fuse(), second.fuse());
+    let mut turn = 0;
+    std::iter::from_fn(move || {
+        let own = turn < quantum.0;
+        turn = if turn + 1 >= quantum.0 + quantum.1 { 0 } else { turn + 1 };
+        if own { first.next().or_else(|| second.next()) } else { second.next().or_else(|| first.next()) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_tree_of_three_levels() {
+        let tree = BTree::new(1 << 30, 400_000, 11, 4096);
+        assert_eq!(tree.levels(), 3);
+        assert!((5_000_000..6_000_000).contains(&tree.bytes()), "{}", tree.bytes());
+        let end = (1 << 30) + tree.bytes();
+        let pages = |rank| {
+            let mut touched = Vec::new();
+            tree.probe(rank, &mut touched);
+            assert!(touched.iter().all(|address| (1 << 30..end).contains(address)));
+            touched.iter().map(|address| address / 4096).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(pages(0).len(), 3);
+        assert_eq!(pages(0), pages(1), "neighbours");
+        assert_ne!(pages(0), pages(399_999));
+        let leaves: BTreeSet<_> = (0..400_000).step_by(50).flat_map(pages).collect();
+        assert_eq!(leaves.len() as u64, tree.bytes() / 4096, "every page is on the way to some key");
+        assert_eq!(tree.probes(10, 7).count(), tree.probes(10, 7).count());
+        assert_eq!(BTree::new(0, 1, 8, 4096).levels(), 1);
+    }
+
+    #[test]
+    fn streams() {
+        let table = Table::new(100, 1024);
+        assert_eq!(table.scan().count(), 16);
+        assert_eq!(table.rows(100).last(), Some(1000));
+        assert!(table.random(100, 1).all(|address| (100..1124).contains(&address)));
+        let mixed: Vec<u64> = interleave(0..4, 10..18, (1, 2)).collect();
+        assert_eq!(mixed, [0, 10, 11, 1, 12, 13, 2, 14, 15, 3, 16, 17]);
+        let join = HashJoin { build: table, probe: table, row_bytes: 64, buckets: Table::new(1 << 20, 4096) };
+        assert_eq!((join.build(1).count(), join.probe(2).count()), (32, 32));
+        assert_eq!(Random::new(1).next_u64(), 0x910a_2dec_8902_5cc1, "the same on every machine");
+    }
+}
