@@ -43,22 +43,15 @@ pub(crate) struct RootBuffer {
 }
 
 impl RootBuffer {
-    /// A buffer of a map that was built; its messages take so many bytes behind the map's words.
-    pub fn from_map(map: Masstree<Versions>, messages: usize, behind_bytes: usize, content_bytes: usize) -> RootBuffer {
-        RootBuffer {
-            map_bytes: map.memory().used_bytes.into(),
-            map: OnceLock::from(map),
-            messages: messages.into(),
-            behind_bytes: behind_bytes.into(),
-            content_bytes: content_bytes.into(),
-            dirty: Mutex::default(),
-        }
-    }
-
     /// The map, if there ever was a message.
     #[inline]
     pub fn map(&self) -> Option<&Masstree<Versions>> {
         self.map.get()
+    }
+
+    /// Takes over a map that was built. No effect if there is one.
+    pub fn set_map(&self, map: Masstree<Versions>) {
+        let _ = self.map.set(map);
     }
 
     pub fn map_or_new(&self) -> &Masstree<Versions> {
@@ -111,6 +104,11 @@ impl RootBuffer {
     /// Bytes in memory, approximately.
     pub fn bytes(&self) -> usize {
         self.map_bytes.load(Ordering::Relaxed) + self.behind_bytes.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub fn map_bytes(&self) -> usize {
+        self.map_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes of keys, values and operands.

@@ -19,6 +19,7 @@ mod error;
 mod extent;
 mod files;
 mod flush;
+mod gather;
 mod key_value;
 mod log;
 mod maintain;

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrow_array::RecordBatch;
-use keyaki_masstree::{Bulk, BulkError, pin};
+use keyaki_masstree::{BulkError, pin};
 
 use crate::buffer::RootBuffer;
+use crate::gather::Gathered;
 use crate::read::{State, Version};
 use crate::store::{Shared, Store};
 use crate::tree::Codecs;
@@ -65,25 +66,12 @@ pub struct MemoryTreeStats {
 pub struct MemoryBuilder {
     tree: TreeId,
     codecs: Arc<Codecs>,
-    /// Keys of the rows, one behind the other, in pieces that never move.
-    keys: Vec<Keys>,
-    values: Vec<Versions>,
-    key_bytes: usize,
-    behind_bytes: usize,
-    value_bytes: usize,
-}
-
-#[derive(Debug)]
-struct Keys {
-    bytes: Vec<u8>,
-    /// Where each ends.
-    ends: Vec<usize>,
+    rows: Gathered,
 }
 
 impl MemoryBuilder {
     pub(crate) fn new(tree: TreeId, codecs: Arc<Codecs>) -> MemoryBuilder {
-        let (keys, values) = (Vec::new(), Vec::new());
-        MemoryBuilder { tree, codecs, keys, values, key_bytes: 0, behind_bytes: 0, value_bytes: 0 }
+        MemoryBuilder { tree, codecs, rows: Gathered::default() }
     }
 
     /// Adds rows: all columns, in schema order.
@@ -97,24 +85,15 @@ impl MemoryBuilder {
         let longest = ends.iter().scan(0, |start, &end| Some(end - std::mem::replace(start, end))).max();
         check_len("key", longest.unwrap_or(0), KEY_LIMIT)?;
         let encoder = self.codecs.row.encoder(rows.columns());
-        let (before, mut behind, mut content) = (self.values.len(), 0, 0);
-        let mut value = Vec::new();
+        let (mut values, mut content, mut value) = (Vec::with_capacity(rows.num_rows()), 0, Vec::new());
         for row in 0..rows.num_rows() {
             value.clear();
             encoder.encode(row, &mut value);
-            if let Err(error) = check_len("row", value.len(), VALUE_LIMIT) {
-                self.values.truncate(before);
-                return Err(error);
-            }
-            let message = MessageBytes::Insert(&value);
-            behind += Versions::bytes_of(&message, false);
+            check_len("row", value.len(), VALUE_LIMIT)?;
             content += value.len();
-            self.values.push(Versions::new(0, &message, None));
+            values.push(Versions::new(0, &MessageBytes::Insert(&value), None));
         }
-        self.key_bytes += bytes.len();
-        self.behind_bytes += behind;
-        self.value_bytes += content;
-        self.keys.push(Keys { bytes, ends });
+        self.rows.push_rows(bytes, ends, values.into_iter(), content);
         Ok(())
     }
 
@@ -126,21 +105,17 @@ impl MemoryBuilder {
         if other.tree != self.tree || !other.codecs.schema.is_alike(&self.codecs.schema) {
             return Err(Error::Invalid(format!("rows for tree {} do not fit tree {}", other.tree, self.tree)));
         }
-        self.keys.extend(other.keys);
-        self.values.extend(other.values);
-        self.key_bytes += other.key_bytes;
-        self.behind_bytes += other.behind_bytes;
-        self.value_bytes += other.value_bytes;
+        self.rows.append(other.rows);
         Ok(())
     }
 
     pub fn rows(&self) -> u64 {
-        self.values.len() as u64
+        self.rows.len() as u64
     }
 
-    /// Bytes held.
+    /// Bytes held, with what sorting will take.
     pub fn bytes(&self) -> usize {
-        self.key_bytes + self.behind_bytes + self.values.len() * size_of::<(usize, Versions)>()
+        self.rows.bytes()
     }
 
     /// Sorts the rows and builds the tree's buffer, with `threads` threads.
@@ -152,17 +127,10 @@ impl MemoryBuilder {
         if !is_memory(self.tree) {
             return Err(Error::Invalid(format!("tree {} is not held in memory only", self.tree)));
         }
-        let rows = self.values.len();
-        let mut keys: Vec<&[u8]> = Vec::with_capacity(rows);
-        for part in &self.keys {
-            let mut start = 0;
-            keys.extend(part.ends.iter().map(|&end| &part.bytes[std::mem::replace(&mut start, end)..end]));
-        }
-        let map = Bulk::new().threads(threads).from_unsorted(&keys, self.values).map_err(|error| match error {
+        let buffer = self.rows.into_buffer(threads).map_err(|error| match error {
             BulkError::Duplicate { position } => Error::Order { row: position as u64, duplicate: true },
             other => Error::Invalid(other.to_string()),
         })?;
-        let buffer = RootBuffer::from_map(map, rows, self.behind_bytes, self.key_bytes + self.value_bytes);
         Ok(Loaded::in_memory(self.tree, self.codecs, Arc::new(buffer)))
     }
 }

@@ -1,6 +1,5 @@
 //! Opening a database: its directory, an empty data file, recovery of what the checkpoint and the log say.
 
-use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -12,9 +11,9 @@ use crate::cache::Cache;
 use crate::log::{Log, LogPosition};
 use crate::memory::MEMORY;
 use crate::read::State;
-use crate::replay::Place;
+use crate::replay::Replay;
 use crate::space::Space;
-use crate::store::{Checkpointed, Files, Shared, Visibility, apply};
+use crate::store::{Checkpointed, Files, Shared, Visibility};
 use crate::superblock::{RESERVED_BYTES, Superblock};
 use crate::write::TreeId;
 use crate::{Error, Options, Result, meta};
@@ -130,16 +129,18 @@ pub(crate) fn recover(
         generation: superblock.generation,
         sequence: superblock.sequence,
         meta: meta_space,
-        state: Arc::new(state.clone()),
+        // Its versions must never get messages: they would stay with it.
+        state: Arc::new(state.without_buffers()),
         doubtful: None,
     };
 
-    let mut replay = Replay { state, next_tree, inserted: superblock.sequence };
+    let mut replay = Replay::new(state, next_tree, superblock.sequence);
     superblock.mirror(&*files.data)?;
     let first = superblock.sequence + 1;
     let log = Log::open(device, dir, superblock.log, first, options.durability, &mut |sequence, payload| {
         replay.apply(sequence, payload)
     })?;
+    replay.finish()?;
     Ok(Shared {
         files,
         log,
@@ -178,28 +179,4 @@ fn read_meta(data: &dyn File, path: &Path, superblock: &Superblock) -> Result<Ve
         return Err(damaged_meta(path, superblock, "wrong checksum"));
     }
     Ok(bytes.to_vec())
-}
-
-/// State being rebuilt from the log.
-struct Replay {
-    state: State,
-    next_tree: TreeId,
-    inserted: u64,
-}
-
-impl Replay {
-    fn apply(&mut self, sequence: u64, payload: &[u8]) -> Result<()> {
-        crate::replay::check(&self.state, payload, Place::Disk, None)?;
-        let mut state = Cow::Borrowed(&self.state);
-        apply(&mut state, sequence, payload)?;
-        if let Cow::Owned(changed) = state {
-            self.state = changed;
-        }
-        if let Some((&newest, _)) = self.state.trees.last_key_value() {
-            // Checked: it is below the last one.
-            self.next_tree = self.next_tree.max(newest + 1);
-        }
-        self.inserted = sequence;
-        Ok(())
-    }
 }

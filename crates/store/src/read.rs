@@ -54,6 +54,14 @@ pub(crate) struct State {
     pub trees: BTreeMap<TreeId, Arc<Version>>,
 }
 
+impl State {
+    /// The same trees without buffered messages.
+    pub fn without_buffers(&self) -> State {
+        let bare = |version: &Version| Arc::new(Version::new(version.codecs.clone(), version.root.clone()));
+        State { trees: self.trees.iter().map(|(&tree, version)| (tree, bare(version))).collect() }
+    }
+}
+
 /// Pages looked at to tell how much of a tree is cached.
 const CACHED_SAMPLE: u64 = 64;
 

@@ -104,6 +104,23 @@ impl Versions {
         Versions(memory.as_ptr().expose_provenance() as u64)
     }
 
+    /// The same message, which is alone and which nobody else has, on top of older ones.
+    pub fn put_on(self, older: Versions) -> Versions {
+        let alone = VersionsRef { word: self.0, lifetime: PhantomData };
+        match alone.header() {
+            Some(header) => {
+                header.older.store(older.into_word(), Ordering::Release);
+                self
+            }
+            None => Versions::new(alone.sequence(), &alone.message(), Some(older)),
+        }
+    }
+
+    /// Bytes that the newest message takes beside its word.
+    pub fn behind_bytes(&self) -> usize {
+        VersionsRef { word: self.0, lifetime: PhantomData }.bytes()
+    }
+
     /// Bytes that such a message takes beside its word.
     pub fn bytes_of(message: &MessageBytes<'_>, on_top: bool) -> usize {
         match message {
