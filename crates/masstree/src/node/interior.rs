@@ -14,6 +14,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use super::permutation::WIDTH;
+use super::search;
 use super::version::{Seen, Version};
 use crate::sync::{Acquire, AtomicU64, Relaxed, Release};
 
@@ -81,8 +82,12 @@ impl<'g> Interior<'g> {
     /// The position of the child for a slice, in a node of `count` keys.
     #[inline]
     pub fn position(self, slice: u64, count: usize) -> usize {
-        // Unused slices count only for the highest slice of all, for which the used ones count too.
-        let below = self.layout().slices.iter().map(|key| usize::from(key.load(Relaxed) <= slice)).sum::<usize>();
+        // The version, then the slices, which ascend. Unused ones count only for the highest slice of all, for which the used
+        // ones count too.
+        // SAFETY: the version and the fifteen slices are sixteen words in this order, allocated and initialised during 'g, and
+        // only ever used as atomics.
+        let words = unsafe { self.node.cast::<[AtomicU64; WIDTH + 1]>().as_ref() };
+        let below = (search::at_most(words, slice) >> 1).trailing_ones() as usize;
         below.min(count)
     }
 

@@ -9,6 +9,7 @@ mod bag;
 mod border;
 mod interior;
 mod permutation;
+mod search;
 mod version;
 mod view;
 
