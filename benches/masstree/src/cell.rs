@@ -37,6 +37,22 @@ fn on_threads<T: Sync>(threads: usize, numbers: &[T], work: impl Fn(&[T]) -> usi
     (start.elapsed().as_secs_f64(), sum)
 }
 
+/// Touches as much memory as the maps will need and gives it back, so that no map pays for what a virtual machine's first use of
+/// a page costs (up to twenty times the second one's).
+fn warm_memory(bytes: usize) {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+    // SAFETY: a new private mapping touches nothing that exists; only its own bytes are written; it is given back whole.
+    unsafe {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let Ok(start) = mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) else { return };
+        let _ = madvise(start, bytes, Advice::LinuxHugepage);
+        for at in (0..bytes).step_by(4096) {
+            start.cast::<u8>().add(at).write_volatile(1);
+        }
+        let _ = munmap(start, bytes);
+    }
+}
+
 fn make_keys<const N: usize, K: Keys<N>>(count: usize) -> Vec<[u8; N]> {
     (0..count as u64).map(K::key).collect()
 }
@@ -53,6 +69,7 @@ pub fn run<const N: usize, K: Keys<N>, M: Map<N>>(cell: &Cell) {
     let scans = &lookups[..lookups.len().div_ceil(20)];
     let per_second = |operations: usize, seconds: f64| operations as f64 / seconds / 1e6;
 
+    warm_memory(count * 200 + (64 << 20));
     let before = resident_bytes();
     let start = Instant::now();
     let map = if cell.bulk {
@@ -88,6 +105,7 @@ pub fn run<const N: usize, K: Keys<N>, M: Map<N>>(cell: &Cell) {
 /// Reads and writes of Zipf-distributed keys, in these shares of writes.
 pub fn mixed<const N: usize, K: Keys<N>, M: Map<N>>(cell: &Cell) {
     let keys = make_keys::<N, K>(cell.keys);
+    warm_memory(cell.keys * 200 + (64 << 20));
     let map = M::new();
     let all: Vec<u32> = (0..cell.keys as u32).collect();
     on_threads(cell.threads.min(M::WRITERS), &all, |part| {
@@ -119,6 +137,7 @@ pub fn mixed<const N: usize, K: Keys<N>, M: Map<N>>(cell: &Cell) {
 pub fn sort<const N: usize, K: Keys<N>>(cell: &Cell) {
     use rayon::prelude::ParallelSliceMut;
     let keys = make_keys::<N, K>(cell.keys);
+    warm_memory(cell.keys * 100 + (64 << 20));
     let rate = |start: Instant| cell.keys as f64 / start.elapsed().as_secs_f64() / 1e6;
     let entries = || keys.iter().copied().zip(0u32..).collect::<Vec<([u8; N], u32)>>();
 

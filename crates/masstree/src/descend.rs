@@ -6,7 +6,7 @@
 
 use crate::guard::Guard;
 use crate::key::Cursor;
-use crate::node::{Border, Interior, Lookup, Node, Seen, prefetch_node};
+use crate::node::{Border, Interior, Lookup, Node, Permutation, Seen, prefetch_node};
 use crate::tree::Tree;
 
 /// What was read is out of date: begin again at the top.
@@ -62,14 +62,15 @@ pub(crate) fn look<'g>(
     mut seen: Seen,
     key: &Cursor<'_>,
     slice: u64,
-) -> Result<(Lookup, Seen), Restart> {
+) -> Result<(Lookup, Permutation, Seen), Restart> {
     loop {
-        let found = border.lookup(key, slice, border.permutation());
+        let permutation = border.permutation();
+        let found = border.lookup(key, slice, permutation);
         if seen.is_deleted() {
             return Err(Restart);
         }
         if !border.version().changed(seen) {
-            return Ok((found, seen));
+            return Ok((found, permutation, seen));
         }
         let now = border.stable();
         if seen.moved_on(now) {
@@ -86,6 +87,8 @@ pub(crate) struct Place<'g, 'k> {
     pub slice: u64,
     pub border: Border<'g>,
     pub seen: Seen,
+    /// What the node had when it was looked at.
+    pub permutation: Permutation,
     pub found: Lookup,
 }
 
@@ -118,7 +121,7 @@ impl Tree {
         loop {
             let slice = key.slice();
             let (border, seen) = descend(root, slice)?;
-            let (found, seen) = look(border, seen, &key, slice)?;
+            let (found, permutation, seen) = look(border, seen, &key, slice)?;
             match found {
                 Lookup::Layer { word, .. } if key.layer() < last => {
                     prefetch_node(word);
@@ -127,7 +130,7 @@ impl Tree {
                     root = unsafe { Node::from_word(word) };
                     key.advance();
                 }
-                _ => return Ok(Place { key, slice, border, seen, found }),
+                _ => return Ok(Place { key, slice, border, seen, permutation, found }),
             }
         }
     }

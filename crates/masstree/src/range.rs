@@ -6,12 +6,12 @@ use std::ops::Bound;
 
 use crate::guard::Guard;
 use crate::key::AsKey;
-use crate::scan::{Direction, Mode, Walk};
+use crate::scan::Walk;
 use crate::tree::Tree;
 use crate::value::Value;
 
 macro_rules! range {
-    ($(#[$doc:meta])* $name:ident, $direction:expr, ($low:ident, $high:ident), $first:ident to $last:ident, $beyond:pat) => {
+    ($(#[$doc:meta])* $name:ident, $forward:expr, ($low:ident, $high:ident), $first:ident to $last:ident) => {
         $(#[$doc])*
         ///
         /// While others write: a key that is in the map from the walk's start until it is passed is met exactly once, keys come
@@ -20,9 +20,7 @@ macro_rules! range {
         ///
         /// [`next_entry`](Self::next_entry) lends the key; as an iterator it copies each key.
         pub struct $name<'g, V: Value> {
-            walk: Walk<'g>,
-            end: Bound<Vec<u8>>,
-            done: bool,
+            walk: Walk<'g, $forward>,
             values: PhantomData<V>,
         }
 
@@ -35,36 +33,14 @@ macro_rules! range {
             ) -> Self {
                 let owned = |bound: Bound<&K>| bound.map(|key| key.with_key(<[u8]>::to_vec));
                 let ($low, $high) = (owned(start), owned(end));
-                let (key, mode) = match $first {
-                    Bound::Included(key) => (key, Mode::Included),
-                    Bound::Excluded(key) => (key, Mode::Excluded),
-                    Bound::Unbounded if $direction == Direction::Forward => (Vec::new(), Mode::Included),
-                    Bound::Unbounded => (Vec::new(), Mode::Within),
-                };
-                let walk = Walk::new(tree, guard, $direction, &key, mode);
-                $name { walk, end: $last, done: false, values: PhantomData }
+                $name { walk: Walk::new(tree, guard, $first, $last), values: PhantomData }
             }
 
             /// The next entry; the key is lent until the next call.
             #[inline]
             #[allow(clippy::should_implement_trait, reason = "it lends, which Iterator cannot")]
             pub fn next_entry(&mut self) -> Option<(&[u8], V::Ref<'g>)> {
-                if self.done {
-                    return None;
-                }
-                let Some((key, word)) = self.walk.step() else {
-                    self.done = true;
-                    return None;
-                };
-                let beyond = match &self.end {
-                    Bound::Unbounded => false,
-                    Bound::Included(end) => matches!(key.cmp(end), $beyond),
-                    Bound::Excluded(end) => matches!(key.cmp(end), $beyond | std::cmp::Ordering::Equal),
-                };
-                if beyond {
-                    self.done = true;
-                    return None;
-                }
+                let (key, word) = self.walk.step()?;
                 // SAFETY: the word was in the map under the guard.
                 Some((key, unsafe { V::borrow(word) }))
             }
@@ -80,7 +56,7 @@ macro_rules! range {
 
         impl<V: Value> fmt::Debug for $name<'_, V> {
             fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.debug_struct(stringify!($name)).field("end", &self.end).finish_non_exhaustive()
+                formatter.debug_struct(stringify!($name)).field("end", self.walk.end()).finish_non_exhaustive()
             }
         }
     };
@@ -88,9 +64,9 @@ macro_rules! range {
 
 range!(
     /// Entries within bounds, in order.
-    Range, Direction::Forward, (low, high), low to high, std::cmp::Ordering::Greater
+    Range, true, (low, high), low to high
 );
 range!(
     /// Entries within bounds, from the highest key down.
-    RangeRev, Direction::Backward, (low, high), high to low, std::cmp::Ordering::Less
+    RangeRev, false, (low, high), high to low
 );

@@ -39,6 +39,24 @@ impl Drop for Unlock<'_> {
     }
 }
 
+impl Place<'_, '_> {
+    /// What the node, which is locked and has this permutation now, says about the key.
+    #[inline]
+    fn again(&self, permutation: Permutation) -> Lookup {
+        // A slot is not filled again without a mark: with the same version and permutation, entries are those that were seen,
+        // but their values may be others.
+        if permutation != self.permutation || self.border.version().own().unlocked() != self.seen.unlocked() {
+            return self.border.lookup(&self.key, self.slice, permutation);
+        }
+        match self.found {
+            Lookup::Value { slot, .. } => {
+                Lookup::Value { slot, word: self.border.value(slot).load(crate::sync::Acquire) }
+            }
+            other => other,
+        }
+    }
+}
+
 impl Tree {
     /// Asks `decide`, under the lock of the key's node, what is to become of the key, given its value's word; does that, and
     /// returns the word as it was. A replaced or removed value is retired. `decide` is asked once.
@@ -54,7 +72,7 @@ impl Tree {
                 continue;
             }
             let permutation = border.permutation();
-            let found = border.lookup(&place.key, place.slice, permutation);
+            let found = place.again(permutation);
             let old = match found {
                 Lookup::Layer { .. } => {
                     border.version().unlock();

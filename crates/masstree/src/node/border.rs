@@ -30,6 +30,7 @@
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+use super::copy::WORDS;
 use super::permutation::{Permutation, WIDTH};
 use super::search;
 use super::version::{Seen, Version};
@@ -82,12 +83,12 @@ impl Shape {
 
     /// Longest suffix that fits into a tail, in bytes.
     #[inline]
-    pub fn tail_bytes(self) -> usize {
+    pub const fn tail_bytes(self) -> usize {
         4 * self.tail as usize
     }
 
     /// Bytes of such a node.
-    pub fn bytes(self) -> usize {
+    pub const fn bytes(self) -> usize {
         (size_of::<Header>() + self.width as usize * (16 + self.tail_bytes())).next_multiple_of(64)
     }
 }
@@ -131,6 +132,11 @@ pub(crate) struct Border<'g> {
 }
 
 impl<'g> Border<'g> {
+    /// Where things are in a node.
+    pub const NEXT_AT: usize = std::mem::offset_of!(Header, next);
+    pub const CODES_AT: usize = std::mem::offset_of!(Header, codes);
+    pub const SLICES_AT: usize = size_of::<Header>();
+
     /// # Safety
     /// The address is that of a border node that stays allocated during `'g`.
     #[inline]
@@ -288,10 +294,7 @@ impl<'g> Border<'g> {
     pub fn matches(self, slice: u64) -> u32 {
         let width = self.width();
         if width == WIDTH {
-            // SAFETY: the slices, and the first value, are sixteen words within the node (of 304 bytes at least), aligned,
-            // initialised, and only ever used as atomics.
-            let words = unsafe { self.at(64).cast::<[AtomicU64; WIDTH + 1]>().as_ref() };
-            return search::equal(words, slice) & ((1 << WIDTH) - 1);
+            return search::equal(self.words(), slice) & ((1 << WIDTH) - 1);
         }
         (0..width).fold(0, |mask, slot| mask | u32::from(self.slice(slot).load(Relaxed) == slice) << slot)
     }
@@ -335,16 +338,39 @@ impl<'g> Border<'g> {
         })
     }
 
-    /// Where an entry stands, or would stand.
+    /// Where an entry stands, or would stand, in a node that the caller has locked.
     #[inline]
     pub fn position(self, slice: u64, rank_wanted: u8, permutation: Permutation) -> usize {
-        permutation
-            .slots()
-            .map(|slot| {
-                let own = self.slice(slot).load(Relaxed);
-                usize::from(own < slice || own == slice && rank(self.code(slot)) < rank_wanted)
-            })
-            .sum()
+        let at_most = self.at_most(slice);
+        let mut position = permutation.count_of(at_most);
+        // Entries of the same slice that end later.
+        while position > 0 {
+            let slot = permutation.slot(position - 1);
+            if self.slice(slot).load(Relaxed) != slice || rank(self.code(slot)) < rank_wanted {
+                break;
+            }
+            position -= 1;
+        }
+        position
+    }
+
+    /// A bit for each slot whose slice is at most the given one, whether or not it holds an entry.
+    #[inline]
+    fn at_most(self, slice: u64) -> u32 {
+        let width = self.width();
+        if width == WIDTH {
+            return search::at_most(self.words(), slice) & ((1 << WIDTH) - 1);
+        }
+        (0..width).fold(0, |mask, slot| mask | u32::from(self.slice(slot).load(Relaxed) <= slice) << slot)
+    }
+
+    /// The slices of a wide node, and the first value.
+    #[inline]
+    fn words(self) -> &'g [AtomicU64; WIDTH + 1] {
+        debug_assert_eq!(self.width(), WIDTH);
+        // SAFETY: sixteen words within the node (wide ones have 304 bytes at least), aligned, initialised, and only ever used
+        // as atomics.
+        unsafe { self.at(64).cast().as_ref() }
     }
 
     /// Whether someone with an old permutation may still look at the slot.
@@ -410,7 +436,7 @@ impl<'g> Border<'g> {
             code => {
                 let length = code as usize - 8;
                 for index in 0..length.div_ceil(4) {
-                    let word = self.tail(slot, index).load(Relaxed).to_be_bytes();
+                    let word = self.tail(slot, index).load(Relaxed).to_ne_bytes();
                     tail[4 * index..4 * index + 4].copy_from_slice(&word);
                 }
                 Rest::Suffix(&tail[..length])
@@ -424,6 +450,45 @@ impl<'g> Border<'g> {
             0..=8 | LAYER => 0,
             BAG => self.bag().and_then(|bag| bag.suffix(slot)).map_or(0, <[u8]>::len),
             code => code as usize - 8,
+        }
+    }
+
+    /// Copies the node's lines, while others may be writing.
+    #[inline]
+    pub fn copy_lines(self, to: &mut [u64; WORDS]) {
+        #[cfg(all(target_arch = "x86_64", not(miri), not(feature = "shuttle")))]
+        // SAFETY: a node is so many whole lines; the largest has `WORDS` words.
+        if unsafe { search::copy_lines(self.header.as_ptr().cast(), to.as_mut_ptr(), self.shape().bytes()) } {
+            return;
+        }
+        self.copy_fields(to);
+    }
+
+    /// The same, field by field, as far as copies are looked at.
+    fn copy_fields(self, to: &mut [u64; WORDS]) {
+        let shape = self.shape();
+        let width = shape.width as usize;
+        to[Self::NEXT_AT / 8] = self.next();
+        for (word, codes) in to[Self::CODES_AT / 8..].iter_mut().zip(self.header().codes.chunks_exact(8)) {
+            *word = u64::from_ne_bytes(std::array::from_fn(|i| codes[i].load(Relaxed)));
+        }
+        let slots = Self::SLICES_AT / 8;
+        for slot in 0..width {
+            to[slots + slot] = self.slice(slot).load(Relaxed);
+            to[slots + width + slot] = self.value_of(shape, slot).load(Acquire);
+        }
+        let tails = &mut to[slots + 2 * width..];
+        let word = |at: usize| {
+            let tail = shape.tail as usize;
+            if at < width * tail {
+                self.tail_of(shape, at / tail, at % tail).load(Relaxed).to_ne_bytes()
+            } else {
+                [0; 4]
+            }
+        };
+        for (i, to) in tails[..(width * shape.tail as usize).div_ceil(2)].iter_mut().enumerate() {
+            let (one, other) = (word(2 * i), word(2 * i + 1));
+            *to = u64::from_ne_bytes(std::array::from_fn(|byte| if byte < 4 { one[byte] } else { other[byte - 4] }));
         }
     }
 
@@ -461,11 +526,11 @@ impl<'k> Rest<'k> {
     }
 }
 
-/// Up to four bytes, zero padded.
+/// Up to four bytes, zero padded, as they are in memory.
 #[inline]
 fn tail_word(chunk: &[u8]) -> u32 {
     // Spelt out: a copy of so few bytes would be a call.
-    u32::from_be_bytes(match *chunk {
+    u32::from_ne_bytes(match *chunk {
         [a, b, c, d, ..] => [a, b, c, d],
         [a, b, c] => [a, b, c, 0],
         [a, b] => [a, b, 0, 0],

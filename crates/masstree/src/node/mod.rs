@@ -7,6 +7,7 @@
 
 mod bag;
 mod border;
+mod copy;
 mod interior;
 mod permutation;
 mod search;
@@ -15,6 +16,7 @@ mod view;
 
 pub(crate) use bag::Bag;
 pub(crate) use border::{BAG, Border, LAYER, Lookup, Rest, Shape, rank};
+pub(crate) use copy::{Copy, TAIL_BYTES};
 pub(crate) use interior::{Entries, Interior};
 pub(crate) use permutation::{Permutation, WIDTH};
 pub(crate) use version::{INSERTING, ROOT, SPLITTING, Seen, Version};

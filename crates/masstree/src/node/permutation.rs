@@ -52,6 +52,18 @@ impl Permutation {
         zero.trailing_zeros() as usize / 4
     }
 
+    /// How many entries are in slots of this set.
+    #[inline]
+    pub fn count_of(self, slots: u32) -> usize {
+        let mut positions = self.0;
+        let mut count = 0;
+        for _ in 0..self.count() {
+            positions >>= 4;
+            count += slots >> (positions & 15) & 1;
+        }
+        count as usize
+    }
+
     /// Takes the first free slot as the entry at `position`; returns the new word and the slot.
     pub fn insert(self, position: usize) -> (Self, usize) {
         let count = self.count();

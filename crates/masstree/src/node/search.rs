@@ -38,6 +38,24 @@ pub(super) fn equal(words: &[AtomicU64; WORDS], slice: u64) -> u32 {
     (0..WORDS).fold(0, |mask, i| mask | u32::from(words[i].load(Relaxed) == slice) << i)
 }
 
+/// Copies whole cache lines that others may be writing. False if the processor has no instructions for that.
+///
+/// # Safety
+/// Both pointers are aligned to 64; `bytes` is a multiple of 64 (not zero), as many are readable at `from`, and writable at `to`,
+/// where they are the caller's alone.
+#[cfg(all(target_arch = "x86_64", not(miri), not(feature = "shuttle")))]
+#[inline]
+pub(super) unsafe fn copy_lines(from: *const u64, to: *mut u64, bytes: usize) -> bool {
+    match vector::level() {
+        // SAFETY: the caller's promise; the processor has the instructions.
+        vector::AVX512 => unsafe { vector::copy_512(from, to, bytes) },
+        // SAFETY: as above.
+        vector::AVX2 => unsafe { vector::copy_256(from, to, bytes) },
+        _ => return false,
+    }
+    true
+}
+
 #[cfg(all(target_arch = "x86_64", not(miri), not(feature = "shuttle")))]
 mod vector {
     use std::arch::asm;
@@ -111,6 +129,48 @@ mod vector {
             );
         }
         low | high << 8
+    }
+
+    /// # Safety
+    /// As for `copy_lines`; the processor has AVX-512F.
+    #[inline(always)]
+    pub unsafe fn copy_512(from: *const u64, to: *mut u64, bytes: usize) {
+        // SAFETY: it reads and writes what the caller says, and changes nothing else but the registers named.
+        unsafe {
+            asm!(
+                "2:",
+                "vmovdqa64 zmm16, [{from} + {at} - 64]",
+                "vmovdqa64 [{to} + {at} - 64], zmm16",
+                "sub {at}, 64",
+                "jnz 2b",
+                from = in(reg) from, to = in(reg) to, at = inout(reg) bytes => _, out("zmm16") _,
+                options(nostack),
+            );
+        }
+    }
+
+    /// # Safety
+    /// As for `copy_lines`; the processor has AVX2.
+    #[inline]
+    pub unsafe fn copy_256(from: *const u64, to: *mut u64, bytes: usize) {
+        // SAFETY: it reads and writes what the caller says, and changes nothing else but the registers named.
+        unsafe {
+            asm!(
+                "2:",
+                "vmovdqa ymm0, [{from} + {at} - 64]",
+                "vmovdqa ymm1, [{from} + {at} - 32]",
+                "vmovdqa [{to} + {at} - 64], ymm0",
+                "vmovdqa [{to} + {at} - 32], ymm1",
+                "sub {at}, 64",
+                "jnz 2b",
+                "vzeroupper",
+                from = in(reg) from, to = in(reg) to, at = inout(reg) bytes => _,
+                out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _, out("ymm4") _, out("ymm5") _,
+                out("ymm6") _, out("ymm7") _, out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _,
+                out("ymm12") _, out("ymm13") _, out("ymm14") _, out("ymm15") _,
+                options(nostack),
+            );
+        }
     }
 
     /// # Safety

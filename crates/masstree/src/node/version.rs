@@ -54,6 +54,12 @@ impl Seen {
         ((self.0 & COUNT) >> COUNT_SHIFT) as usize
     }
 
+    /// The version whether or not the node was locked.
+    #[inline]
+    pub fn unlocked(self) -> Self {
+        Seen(self.0 & !LOCKED)
+    }
+
     /// Whether, between this version and a later one, keys may have left the node.
     #[inline]
     pub fn moved_on(self, later: Seen) -> bool {

@@ -1,0 +1,250 @@
+//! A border node copied for a walk, and which nodes come after it.
+
+use crate::descend::{Restart, descend_by};
+use crate::node::{BAG, Border, Copy, Interior, LAYER, Node, Permutation, Seen, WIDTH, prefetch_node, rank};
+use crate::sync::Backoff;
+
+/// Which border nodes come next, as the parent of one tells: only a hint, for prefetching.
+#[derive(Clone, Copy)]
+struct Siblings<'g> {
+    parent: Interior<'g>,
+    /// The child that was asked for last.
+    position: usize,
+    /// Moves since all children had been asked for.
+    beyond: usize,
+}
+
+/// Siblings that are asked for ahead: copying one takes a third of the time that memory needs to deliver one.
+const AHEAD: usize = 3;
+
+/// How the keys of a layer compare with the walk's end, as far as the bytes above the layer tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// All are within.
+    Beyond,
+    /// Those are whose slices come before this one.
+    Slice(u64),
+    /// Each must be compared.
+    Unknown,
+}
+
+/// A copy of a border node.
+pub(super) struct Frame<'g> {
+    /// The layer's root, when the walk came into it.
+    pub root: Node<'g>,
+    siblings: Option<Siblings<'g>>,
+    border: Border<'g>,
+    pub count: usize,
+    /// Forward: the next entry. Backward: entries left.
+    pub position: usize,
+    /// Forward: entries before this one need not be compared with the walk's end; backward: those from this one on.
+    pub free: usize,
+    pub end: End,
+    /// Slice and rank of what is done in this layer, before the copied entries that are.
+    pub done: Option<(u64, u8)>,
+    pub copy: Copy<'g>,
+}
+
+impl<'g> Frame<'g> {
+    pub fn new(border: Border<'g>) -> Self {
+        Frame {
+            root: Node::Border(border),
+            siblings: None,
+            border,
+            count: 0,
+            position: 0,
+            free: 0,
+            end: End::Unknown,
+            done: None,
+            copy: Copy::new(),
+        }
+    }
+
+    /// Copies a node as of one moment; fails if keys may have left it since `seen`.
+    #[inline]
+    pub fn take(&mut self, border: Border<'g>, mut seen: Seen) -> Result<(), Restart> {
+        self.border = border;
+        loop {
+            if seen.is_deleted() {
+                return Err(Restart);
+            }
+            self.copy.take(border);
+            self.count = self.copy.permutation().count().min(WIDTH);
+            if !border.version().changed(seen) {
+                return Ok(());
+            }
+            let now = border.stable();
+            if seen.moved_on(now) {
+                return Err(Restart);
+            }
+            seen = now;
+        }
+    }
+
+    #[inline]
+    pub fn slot(&self, entry: usize) -> usize {
+        Permutation::slot(self.copy.permutation(), entry)
+    }
+
+    pub fn order(&self, entry: usize) -> (u64, u8) {
+        let slot = self.slot(entry);
+        (self.copy.slice(slot), rank(self.copy.code(slot)))
+    }
+
+    /// Entries before a slice and rank.
+    pub fn below(&self, order: (u64, u8)) -> usize {
+        (0..self.count).take_while(|&entry| self.order(entry) < order).count()
+    }
+
+    /// Finds out which entries need not be compared with the walk's end.
+    #[inline]
+    pub fn find_free<const FORWARD: bool>(&mut self) {
+        let slice = |frame: &Self, entry: usize| frame.copy.slice(frame.slot(entry));
+        self.free = match (self.end, FORWARD) {
+            (End::Beyond, true) => self.count,
+            (End::Beyond, false) => 0,
+            (End::Unknown, true) => 0,
+            (End::Unknown, false) => self.count,
+            (End::Slice(end), true) => {
+                let mut free = self.count;
+                while free > 0 && slice(self, free - 1) >= end {
+                    free -= 1;
+                }
+                free
+            }
+            (End::Slice(end), false) => {
+                let mut free = 0;
+                while free < self.count && slice(self, free) <= end {
+                    free += 1;
+                }
+                free
+            }
+        };
+    }
+
+    /// Asks for the nodes that a walk comes to after that of a slice, whose parent is given.
+    pub fn find_siblings<const FORWARD: bool>(&mut self, parent: Option<Interior<'g>>, slice: u64) {
+        self.siblings = parent.map(|parent| {
+            let position = parent.position(slice, parent.version().stable().count());
+            Siblings { parent, position, beyond: 0 }
+        });
+        for _ in 0..AHEAD {
+            self.prefetch_sibling::<FORWARD>();
+        }
+    }
+
+    /// Asks for one more of the nodes to come. False if the parent has no more.
+    #[inline]
+    fn prefetch_sibling<const FORWARD: bool>(&mut self) -> bool {
+        let Some(siblings) = &mut self.siblings else { return false };
+        let position = if FORWARD { siblings.position + 1 } else { siblings.position.wrapping_sub(1) };
+        let word = if position <= WIDTH { siblings.parent.child(position) } else { 0 };
+        if word == 0 {
+            return false;
+        }
+        siblings.position = position;
+        prefetch_node(word);
+        true
+    }
+
+    /// After a move: asks for a node further on.
+    #[inline]
+    fn look_ahead<const FORWARD: bool>(&mut self) {
+        if self.prefetch_sibling::<FORWARD>() || self.siblings.is_none() {
+            return;
+        }
+        // The nodes of the next parent are asked for when the walk has come there; until then, neighbours.
+        let neighbour = if FORWARD { self.copy.next() } else { self.border.previous() };
+        if neighbour != 0 {
+            prefetch_node(neighbour);
+        }
+        if let Some(siblings) = &mut self.siblings {
+            siblings.beyond += 1;
+            if siblings.beyond > AHEAD && self.count > 0 {
+                let slice = self.order(self.count - 1).0;
+                let parent = descend_by(self.root, slice).ok().and_then(|(_, _, parent)| parent);
+                self.find_siblings::<FORWARD>(parent, slice);
+            }
+        }
+    }
+
+    /// Asks for the layers of the entries.
+    #[inline]
+    pub fn prefetch_layers(&self) {
+        if self.copy.may_have_layers() {
+            for slot in self.copy.permutation().slots() {
+                if self.copy.code(slot) == LAYER {
+                    prefetch_node(self.copy.word(slot));
+                }
+            }
+        }
+    }
+
+    /// Compares the suffix of an entry, which has one, with another.
+    pub fn compare_suffix(&self, entry: usize, other: &[u8]) -> (std::cmp::Ordering, bool) {
+        let slot = self.slot(entry);
+        let tail = self.copy.tail(slot);
+        let suffix = match self.copy.code(slot) {
+            BAG => self.copy.bagged(slot),
+            code => &tail[..code as usize - 8],
+        };
+        (suffix.cmp(other), suffix.starts_with(other))
+    }
+
+    /// Replaces the copy by that of the next node, or the previous one. False if there is none.
+    #[inline]
+    pub fn advance<const FORWARD: bool>(&mut self) -> Result<bool, Restart> {
+        if self.count > 0 {
+            self.done = Some(self.order(if FORWARD { self.count - 1 } else { 0 }));
+        }
+        let moved = if FORWARD { self.forward()? } else { self.backward()? };
+        if moved {
+            self.find_free::<FORWARD>();
+            self.look_ahead::<FORWARD>();
+            self.prefetch_layers();
+        }
+        Ok(moved)
+    }
+
+    #[inline]
+    fn forward(&mut self) -> Result<bool, Restart> {
+        let word = self.copy.next();
+        if word == 0 {
+            return Ok(false);
+        }
+        // SAFETY: the node was next when the copy was made, under the guard.
+        let Node::Border(next) = (unsafe { Node::from_word(word) }) else { return Err(Restart) };
+        self.take(next, next.stable())?;
+        self.position = 0;
+        // A node may take over keys of a left neighbour that was unlinked.
+        if self.count > 0 && self.done.is_some_and(|done| self.order(0) <= done) { Err(Restart) } else { Ok(true) }
+    }
+
+    fn backward(&mut self) -> Result<bool, Restart> {
+        let border = self.border;
+        let mut backoff = Backoff::default();
+        loop {
+            let seen = border.stable();
+            if seen.is_deleted() {
+                return Err(Restart);
+            }
+            let word = border.previous();
+            if word == 0 {
+                if border.version().changed(seen) {
+                    continue;
+                }
+                return Ok(false);
+            }
+            // SAFETY: the node was the left neighbour of one in the tree, under the guard.
+            let Node::Border(left) = (unsafe { Node::from_word(word) }) else { return Err(Restart) };
+            // If it is split or deleted, this node gets another neighbour.
+            if self.take(left, left.stable()).is_ok() && self.copy.next() == border.word() {
+                break;
+            }
+            backoff.wait();
+        }
+        self.position = self.count;
+        let too_far = |done| self.count > 0 && self.order(self.count - 1) >= done;
+        if self.done.is_some_and(too_far) { Err(Restart) } else { Ok(true) }
+    }
+}
