@@ -4,8 +4,8 @@
 use super::border::{BAG, Border, LAYER, Shape};
 use super::permutation::{Permutation, WIDTH};
 
-/// Words of the largest node.
-pub(super) const WORDS: usize = Shape { width: WIDTH as u8, tail: Shape::TAIL_MAX }.bytes() / 8;
+/// Words of the largest node, and room to read a tail's length from any of its tails on.
+pub(super) const WORDS: usize = Shape { width: WIDTH as u8, tail: Shape::TAIL_MAX }.bytes() / 8 + TAIL_BYTES / 8;
 
 /// Longest tail, in bytes.
 pub(crate) const TAIL_BYTES: usize = 4 * Shape::TAIL_MAX as usize;
@@ -93,14 +93,10 @@ impl<'g> Copy<'g> {
 
     /// The bytes after the slice of a slot whose suffix is in the tail, and some more.
     #[inline]
-    pub fn tail(&self, slot: usize) -> [u8; TAIL_BYTES] {
+    pub fn tail(&self, slot: usize) -> &[u8; TAIL_BYTES] {
         let at = Border::SLICES_AT + 16 * self.shape.width as usize + slot * self.shape.tail_bytes();
-        // What is beyond the copied lines is left from another copy, and not used.
-        let bytes = self.bytes();
-        let at = at.min(bytes.len() - TAIL_BYTES);
-        let mut tail = [0; TAIL_BYTES];
-        tail.copy_from_slice(&bytes[at..at + TAIL_BYTES]);
-        tail
+        // What is beyond the lines that were copied is left from another copy, and not used.
+        self.bytes()[at..].first_chunk().unwrap_or(&[0; TAIL_BYTES])
     }
 
     /// The suffix of a slot that has it in the bag.

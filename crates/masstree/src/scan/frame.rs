@@ -1,7 +1,7 @@
 //! A border node copied for a walk, and which nodes come after it.
 
 use crate::descend::{Restart, descend_by};
-use crate::node::{BAG, Border, Copy, Interior, LAYER, Node, Permutation, Seen, WIDTH, prefetch_node, rank};
+use crate::node::{BAG, Border, Copy, Interior, LAYER, Node, Seen, WIDTH, prefetch_node, rank};
 use crate::sync::Backoff;
 
 /// Which border nodes come next, as the parent of one tells: only a hint, for prefetching.
@@ -31,9 +31,9 @@ pub(super) enum End {
 /// A copy of a border node.
 pub(super) struct Frame<'g> {
     /// The layer's root, when the walk came into it.
-    pub root: Node<'g>,
+    pub root: Option<Node<'g>>,
     siblings: Option<Siblings<'g>>,
-    border: Border<'g>,
+    border: Option<Border<'g>>,
     pub count: usize,
     /// Forward: the next entry. Backward: entries left.
     pub position: usize,
@@ -46,11 +46,12 @@ pub(super) struct Frame<'g> {
 }
 
 impl<'g> Frame<'g> {
-    pub fn new(border: Border<'g>) -> Self {
+    /// Of no node: nothing is in it.
+    pub fn new() -> Self {
         Frame {
-            root: Node::Border(border),
+            root: None,
             siblings: None,
-            border,
+            border: None,
             count: 0,
             position: 0,
             free: 0,
@@ -60,10 +61,49 @@ impl<'g> Frame<'g> {
         }
     }
 
+    /// Nothing is left in it.
+    pub fn clear(&mut self) {
+        (self.count, self.position, self.free) = (0, 0, 0);
+    }
+
+    /// The slot of the next entry, if that need not be compared with the walk's end.
+    #[inline]
+    pub fn next_free<const FORWARD: bool>(&mut self) -> Option<usize> {
+        if FORWARD && self.position < self.free {
+            self.position += 1;
+            Some(self.slot(self.position - 1))
+        } else if !FORWARD && self.position > self.free {
+            self.position -= 1;
+            Some(self.slot(self.position))
+        } else {
+            None
+        }
+    }
+
+    /// The entry taken last is to come once more.
+    #[inline]
+    pub fn put_back<const FORWARD: bool>(&mut self) {
+        if FORWARD { self.position -= 1 } else { self.position += 1 }
+    }
+
+    /// The next entry and its slot.
+    pub fn next<const FORWARD: bool>(&mut self) -> Option<(usize, usize)> {
+        let entry = if FORWARD && self.position < self.count {
+            self.position += 1;
+            self.position - 1
+        } else if !FORWARD && self.position > 0 {
+            self.position -= 1;
+            self.position
+        } else {
+            return None;
+        };
+        Some((entry, self.slot(entry)))
+    }
+
     /// Copies a node as of one moment; fails if keys may have left it since `seen`.
     #[inline]
     pub fn take(&mut self, border: Border<'g>, mut seen: Seen) -> Result<(), Restart> {
-        self.border = border;
+        self.border = Some(border);
         loop {
             if seen.is_deleted() {
                 return Err(Restart);
@@ -83,7 +123,7 @@ impl<'g> Frame<'g> {
 
     #[inline]
     pub fn slot(&self, entry: usize) -> usize {
-        Permutation::slot(self.copy.permutation(), entry)
+        self.copy.permutation().slot(entry)
     }
 
     pub fn order(&self, entry: usize) -> (u64, u8) {
@@ -154,7 +194,7 @@ impl<'g> Frame<'g> {
             return;
         }
         // The nodes of the next parent are asked for when the walk has come there; until then, neighbours.
-        let neighbour = if FORWARD { self.copy.next() } else { self.border.previous() };
+        let neighbour = if FORWARD { self.copy.next() } else { self.border.map_or(0, Border::previous) };
         if neighbour != 0 {
             prefetch_node(neighbour);
         }
@@ -162,7 +202,8 @@ impl<'g> Frame<'g> {
             siblings.beyond += 1;
             if siblings.beyond > AHEAD && self.count > 0 {
                 let slice = self.order(self.count - 1).0;
-                let parent = descend_by(self.root, slice).ok().and_then(|(_, _, parent)| parent);
+                let descent = self.root.and_then(|root| descend_by(root, slice).ok());
+                let parent = descent.and_then(|(_, _, parent)| parent);
                 self.find_siblings::<FORWARD>(parent, slice);
             }
         }
@@ -221,7 +262,7 @@ impl<'g> Frame<'g> {
     }
 
     fn backward(&mut self) -> Result<bool, Restart> {
-        let border = self.border;
+        let Some(border) = self.border else { return Ok(false) };
         let mut backoff = Backoff::default();
         loop {
             let seen = border.stable();

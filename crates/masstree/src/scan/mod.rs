@@ -34,8 +34,12 @@ pub(crate) enum Mode {
 pub(crate) struct Walk<'g, const FORWARD: bool> {
     tree: &'g Tree,
     guard: &'g Guard,
-    /// The first `depth` are in use, one for each layer from the first.
-    frames: Vec<Frame<'g>>,
+    /// The deepest layer that is open, and those above it. At the end none is, and nothing is left in the frame.
+    top: Box<Frame<'g>>,
+    #[allow(clippy::vec_box, reason = "a frame is a thousand bytes, and changes places")]
+    above: Vec<Box<Frame<'g>>>,
+    #[allow(clippy::vec_box, reason = "as above")]
+    spare: Vec<Box<Frame<'g>>>,
     depth: usize,
     /// The last key given, or what was being looked for: with `mode`, where to look up the place again. The buffer is longer
     /// than the key: it has room for a slice and a tail in the deepest layer.
@@ -44,6 +48,14 @@ pub(crate) struct Walk<'g, const FORWARD: bool> {
     mode: Mode,
     /// The last key that is given, or the first that is not.
     end: Bound<Vec<u8>>,
+}
+
+/// What a step with something in its way came to.
+enum Slow {
+    /// The word of an entry, whose key is in the buffer.
+    Entry(u64),
+    Again,
+    End,
 }
 
 /// Bytes of a slice and the longest tail.
@@ -58,7 +70,9 @@ impl<'g, const FORWARD: bool> Walk<'g, FORWARD> {
             Bound::Unbounded => (Vec::new(), Mode::Within),
         };
         let key_len = key.len();
-        let mut walk = Walk { tree, guard, frames: Vec::with_capacity(2), depth: 0, key, key_len, mode, end };
+        let top = Box::new(Frame::new());
+        let (above, spare) = (Vec::new(), Vec::new());
+        let mut walk = Walk { tree, guard, top, above, spare, depth: 0, key, key_len, mode, end };
         walk.seek();
         walk
     }
@@ -71,62 +85,81 @@ impl<'g, const FORWARD: bool> Walk<'g, FORWARD> {
     #[inline]
     pub fn step(&mut self) -> Option<(&[u8], u64)> {
         loop {
-            let depth = self.depth;
-            if depth == 0 {
-                return None;
+            // Entries that need not be compared with the end, with the whole key in the node: the usual ones.
+            if let Some(slot) = self.top.next_free::<FORWARD>() {
+                let code = self.top.copy.code(slot);
+                if code < BAG {
+                    let word = self.top.copy.word(slot);
+                    self.assemble(slot, code);
+                    return Some((&self.key[..self.key_len], word));
+                }
+                self.top.put_back::<FORWARD>();
             }
-            let frame = &mut self.frames[depth - 1];
-            let entry = if FORWARD && frame.position < frame.count {
-                frame.position += 1;
-                frame.position - 1
-            } else if !FORWARD && frame.position > 0 {
-                frame.position -= 1;
-                frame.position
-            } else {
-                self.move_on();
-                continue;
-            };
-            let is_free = if FORWARD { entry < frame.free } else { entry >= frame.free };
-            let slot = frame.slot(entry);
-            let start = 8 * (depth - 1);
-            let code = frame.copy.code(slot);
-            let word = frame.copy.word(slot);
-            // There is room in the layers that are open, see `make_room`; the test is for the compiler.
-            let Some(room) = self.key[start..].first_chunk_mut::<ROOM>() else { unreachable!("room for a key") };
-            room[..8].copy_from_slice(&frame.copy.slice(slot).to_be_bytes());
-            self.key_len = match code {
-                0..=8 => start + code as usize,
-                LAYER => {
-                    self.key_len = start + 8;
-                    self.mode = if FORWARD { Mode::Excluded } else { Mode::Within };
-                    self.enter(word);
-                    continue;
-                }
-                BAG => {
-                    let suffix = frame.copy.bagged(slot);
-                    let end = start + 8 + suffix.len();
-                    if self.key.len() < end {
-                        self.key.resize(end, 0);
-                    }
-                    self.key[start + 8..end].copy_from_slice(suffix);
-                    end
-                }
-                // A torn copy has been rejected: the length fits the tail.
-                _ => {
-                    room[8..].copy_from_slice(&frame.copy.tail(slot));
-                    start + code as usize
-                }
-            };
-            self.mode = Mode::Excluded;
-            if !is_free && self.is_beyond_end() {
-                self.depth = 0;
-                return None;
+            match self.step_slowly() {
+                Slow::Entry(word) => return Some((&self.key[..self.key_len], word)),
+                Slow::Again => {}
+                Slow::End => return None,
             }
-            return Some((&self.key[..self.key_len], word));
         }
     }
 
-    #[cold]
+    /// The key of a slot, of which all is in the node.
+    #[inline]
+    fn assemble(&mut self, slot: usize, code: u8) {
+        let start = 8 * (self.depth - 1);
+        // There is room in the layers that are open, see `make_room`; the test is for the compiler.
+        let Some(room) = self.key[start..].first_chunk_mut::<ROOM>() else { unreachable!("room for a key") };
+        room[..8].copy_from_slice(&self.top.copy.slice(slot).to_be_bytes());
+        if code > 8 {
+            // A torn copy has been rejected: the length fits the tail.
+            room[8..].copy_from_slice(self.top.copy.tail(slot));
+        }
+        self.key_len = start + code as usize;
+        self.mode = Mode::Excluded;
+    }
+
+    /// The next entry where something is in the way: a layer, the bag, the end, or the node is done.
+    #[inline(never)]
+    fn step_slowly(&mut self) -> Slow {
+        if self.depth == 0 {
+            return Slow::End;
+        }
+        let Some((entry, slot)) = self.top.next::<FORWARD>() else {
+            self.move_on();
+            return Slow::Again;
+        };
+        let (code, word) = (self.top.copy.code(slot), self.top.copy.word(slot));
+        let start = 8 * (self.depth - 1);
+        match code {
+            LAYER => {
+                self.key[start..start + 8].copy_from_slice(&self.top.copy.slice(slot).to_be_bytes());
+                self.key_len = start + 8;
+                self.mode = if FORWARD { Mode::Excluded } else { Mode::Within };
+                self.enter(word);
+                return Slow::Again;
+            }
+            BAG => {
+                let suffix = self.top.copy.bagged(slot);
+                let end = start + 8 + suffix.len();
+                if self.key.len() < end {
+                    self.key.resize(end, 0);
+                }
+                self.key[start..start + 8].copy_from_slice(&self.top.copy.slice(slot).to_be_bytes());
+                self.key[start + 8..end].copy_from_slice(suffix);
+                self.key_len = end;
+                self.mode = Mode::Excluded;
+            }
+            _ => self.assemble(slot, code),
+        }
+        let is_free = if FORWARD { entry < self.top.free } else { entry >= self.top.free };
+        if !is_free && self.is_beyond_end() {
+            self.depth = 0;
+            self.top.clear();
+            return Slow::End;
+        }
+        Slow::Entry(word)
+    }
+
     fn is_beyond_end(&self) -> bool {
         let key = &self.key[..self.key_len];
         let beyond = if FORWARD { Ordering::Greater } else { Ordering::Less };
@@ -158,19 +191,33 @@ impl<'g, const FORWARD: bool> Walk<'g, FORWARD> {
     fn push(&mut self, root: Node<'g>, slice: u64, path: &[u8]) -> Result<&mut Frame<'g>, Restart> {
         let (border, seen, parent) = descend_by(root, slice)?;
         let end = self.end_of_layer(8 * self.depth, path);
-        if self.frames.len() == self.depth {
-            self.frames.push(Frame::new(border));
+        if self.depth > 0 {
+            let next = self.spare.pop().unwrap_or_else(|| Box::new(Frame::new()));
+            self.above.push(std::mem::replace(&mut self.top, next));
         }
-        let frame = &mut self.frames[self.depth];
-        frame.root = root;
+        self.depth += 1;
+        let frame = &mut *self.top;
+        frame.root = Some(root);
         frame.end = end;
         frame.find_siblings::<FORWARD>(parent, slice);
-        frame.take(border, seen)?;
-        frame.find_free::<FORWARD>();
         frame.done = None;
-        self.depth += 1;
+        if frame.take(border, seen).is_err() {
+            self.pop();
+            return Err(Restart);
+        }
+        let frame = &mut *self.top;
+        frame.find_free::<FORWARD>();
         frame.prefetch_layers();
         Ok(frame)
+    }
+
+    /// Leaves the deepest layer.
+    fn pop(&mut self) {
+        self.depth -= 1;
+        match self.above.pop() {
+            Some(above) => self.spare.push(std::mem::replace(&mut self.top, above)),
+            None => self.top.clear(),
+        }
     }
 
     /// Goes into the layer of an entry, at its first or last node.
@@ -192,9 +239,9 @@ impl<'g, const FORWARD: bool> Walk<'g, FORWARD> {
 
     /// From an exhausted node to the next, or back to the layer above.
     fn move_on(&mut self) {
-        match self.frames[self.depth - 1].advance::<FORWARD>() {
+        match self.top.advance::<FORWARD>() {
             Ok(true) => {}
-            Ok(false) => self.depth -= 1,
+            Ok(false) => self.pop(),
             Err(Restart) => self.seek(),
         }
     }
@@ -218,7 +265,9 @@ impl<'g, const FORWARD: bool> Walk<'g, FORWARD> {
     }
 
     fn try_seek(&mut self, key: &[u8]) -> Result<(), Restart> {
-        self.depth = 0;
+        while self.depth > 0 {
+            self.pop();
+        }
         let mut cursor = Cursor::new(key);
         let mut root = self.tree.root(self.guard);
         loop {
