@@ -1,6 +1,7 @@
 //! The maps that are compared, behind one face.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::RwLock;
 
 use keyaki_masstree::{Bulk, Masstree, pin};
@@ -80,12 +81,13 @@ impl<const N: usize> Map<N> for Masstree<u64> {
         let (mut met, mut sum) = (0, 0);
         for (key, _) in starts {
             let guard = pin();
-            let mut range = self.range::<[u8; N]>(*key.., &guard);
-            for _ in 0..length {
-                let Some((met_key, value)) = range.next_entry() else { break };
+            let mut left = length;
+            self.range::<[u8; N]>(*key.., &guard).visit(|met_key, value| {
                 sum += met_key.len() as u64 + value;
                 met += 1;
-            }
+                left -= 1;
+                if left > 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
         }
         std::hint::black_box(sum);
         met

@@ -19,18 +19,21 @@ pub(crate) fn descend<'g>(root: Node<'g>, slice: u64) -> Result<(Border<'g>, See
     descend_by(root, slice).map(|(border, seen, _)| (border, seen))
 }
 
-/// As [`descend`], with the border node's parent.
+/// The interior nodes above a border node: its parent, and the parent's.
+pub(crate) type Ancestors<'g> = [Option<Interior<'g>>; 2];
+
+/// As [`descend`], with the border node's ancestors.
 #[inline]
-pub(crate) fn descend_by<'g>(root: Node<'g>, slice: u64) -> Result<(Border<'g>, Seen, Option<Interior<'g>>), Restart> {
+pub(crate) fn descend_by<'g>(root: Node<'g>, slice: u64) -> Result<(Border<'g>, Seen, Ancestors<'g>), Restart> {
     let mut node = root;
-    let mut parent = None;
+    let mut ancestors = [None; 2];
     let mut seen = node.version().stable();
     if !seen.is_root() || seen.is_deleted() {
         return Err(Restart);
     }
     loop {
         let interior = match node {
-            Node::Border(border) => return Ok((border, seen, parent)),
+            Node::Border(border) => return Ok((border, seen, ancestors)),
             Node::Interior(interior) => interior,
         };
         let word = interior.child_for(slice, seen);
@@ -43,7 +46,7 @@ pub(crate) fn descend_by<'g>(root: Node<'g>, slice: u64) -> Result<(Border<'g>, 
             if !interior.version().changed(seen) {
                 node = child;
                 seen = child_seen;
-                parent = Some(interior);
+                ancestors = [Some(interior), ancestors[0]];
                 continue;
             }
         }

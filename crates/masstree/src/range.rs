@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
 use crate::guard::Guard;
 use crate::key::AsKey;
@@ -43,6 +43,21 @@ macro_rules! range {
                 let (key, word) = self.walk.step()?;
                 // SAFETY: the word was in the map under the guard.
                 Some((key, unsafe { V::borrow(word) }))
+            }
+        }
+
+        impl<'g, V: Value> $name<'g, V> {
+            /// Gives the entries to come to `visit`, until it breaks off (then what it broke off with is returned, and the rest
+            /// is still to come) or there are no more. Somewhat faster than one call for each entry.
+            #[inline]
+            pub fn visit<R>(&mut self, mut visit: impl FnMut(&[u8], V::Ref<'g>) -> ControlFlow<R>) -> Option<R> {
+                while let Some((key, word)) = self.walk.step() {
+                    // SAFETY: the word was in the map under the guard.
+                    if let ControlFlow::Break(result) = visit(key, unsafe { V::borrow(word) }) {
+                        return Some(result);
+                    }
+                }
+                None
             }
         }
 

@@ -66,7 +66,7 @@ impl<'g> Copy<'g> {
 
     #[inline]
     pub fn code(&self, slot: usize) -> u8 {
-        self.bytes()[Border::CODES_AT + slot]
+        self.bytes()[Border::CODES_AT + (slot & WIDTH)]
     }
 
     /// Whether a slot may lead to a layer.
@@ -88,15 +88,18 @@ impl<'g> Copy<'g> {
     /// The word of a slot's value, or of the layer's root.
     #[inline]
     pub fn word(&self, slot: usize) -> u64 {
-        self.lines.0[Border::SLICES_AT / 8 + self.shape.width as usize + (slot & WIDTH)]
+        self.lines.0[Border::SLICES_AT / 8 + (self.shape.width as usize & WIDTH) + (slot & WIDTH)]
     }
 
     /// The bytes after the slice of a slot whose suffix is in the tail, and some more.
     #[inline]
     pub fn tail(&self, slot: usize) -> &[u8; TAIL_BYTES] {
-        let at = Border::SLICES_AT + 16 * self.shape.width as usize + slot * self.shape.tail_bytes();
         // What is beyond the lines that were copied is left from another copy, and not used.
-        self.bytes()[at..].first_chunk().unwrap_or(&[0; TAIL_BYTES])
+        let (width, tail) = (self.shape.width as usize & WIDTH, self.shape.tail_bytes());
+        let at = Border::SLICES_AT + 16 * width + (slot & WIDTH) * tail;
+        // SAFETY: shapes have tails of at most four words, so that at most 64 + 16 * 15 + 15 * 16 bytes are before it: the largest
+        // node has as many, and there is room for a tail behind it.
+        unsafe { &*self.bytes().as_ptr().add(at).cast() }
     }
 
     /// The suffix of a slot that has it in the bag.

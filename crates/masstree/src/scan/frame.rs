@@ -1,21 +1,9 @@
-//! A border node copied for a walk, and which nodes come after it.
+//! A border node copied for a walk.
 
+use super::ahead::Siblings;
 use crate::descend::{Restart, descend_by};
-use crate::node::{BAG, Border, Copy, Interior, LAYER, Node, Seen, WIDTH, prefetch_node, rank};
+use crate::node::{BAG, Border, Copy, LAYER, Node, Seen, WIDTH, prefetch_node, rank};
 use crate::sync::Backoff;
-
-/// Which border nodes come next, as the parent of one tells: only a hint, for prefetching.
-#[derive(Clone, Copy)]
-struct Siblings<'g> {
-    parent: Interior<'g>,
-    /// The child that was asked for last.
-    position: usize,
-    /// Moves since all children had been asked for.
-    beyond: usize,
-}
-
-/// Siblings that are asked for ahead: copying one takes a third of the time that memory needs to deliver one.
-const AHEAD: usize = 3;
 
 /// How the keys of a layer compare with the walk's end, as far as the bytes above the layer tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +20,7 @@ pub(super) enum End {
 pub(super) struct Frame<'g> {
     /// The layer's root, when the walk came into it.
     pub root: Option<Node<'g>>,
-    siblings: Option<Siblings<'g>>,
+    pub siblings: Option<Siblings<'g>>,
     border: Option<Border<'g>>,
     pub count: usize,
     /// Forward: the next entry. Backward: entries left.
@@ -162,50 +150,22 @@ impl<'g> Frame<'g> {
         };
     }
 
-    /// Asks for the nodes that a walk comes to after that of a slice, whose parent is given.
-    pub fn find_siblings<const FORWARD: bool>(&mut self, parent: Option<Interior<'g>>, slice: u64) {
-        self.siblings = parent.map(|parent| {
-            let position = parent.position(slice, parent.version().stable().count());
-            Siblings { parent, position, beyond: 0 }
-        });
-        for _ in 0..AHEAD {
-            self.prefetch_sibling::<FORWARD>();
-        }
-    }
-
-    /// Asks for one more of the nodes to come. False if the parent has no more.
-    #[inline]
-    fn prefetch_sibling<const FORWARD: bool>(&mut self) -> bool {
-        let Some(siblings) = &mut self.siblings else { return false };
-        let position = if FORWARD { siblings.position + 1 } else { siblings.position.wrapping_sub(1) };
-        let word = if position <= WIDTH { siblings.parent.child(position) } else { 0 };
-        if word == 0 {
-            return false;
-        }
-        siblings.position = position;
-        prefetch_node(word);
-        true
-    }
-
     /// After a move: asks for a node further on.
     #[inline]
     fn look_ahead<const FORWARD: bool>(&mut self) {
-        if self.prefetch_sibling::<FORWARD>() || self.siblings.is_none() {
+        let Some(siblings) = &mut self.siblings else { return };
+        if siblings.prefetch_next::<FORWARD>() {
             return;
         }
-        // The nodes of the next parent are asked for when the walk has come there; until then, neighbours.
+        // Where they come from is not known: neighbours, and now and then a descent.
         let neighbour = if FORWARD { self.copy.next() } else { self.border.map_or(0, Border::previous) };
         if neighbour != 0 {
             prefetch_node(neighbour);
         }
-        if let Some(siblings) = &mut self.siblings {
-            siblings.beyond += 1;
-            if siblings.beyond > AHEAD && self.count > 0 {
-                let slice = self.order(self.count - 1).0;
-                let descent = self.root.and_then(|root| descend_by(root, slice).ok());
-                let parent = descent.and_then(|(_, _, parent)| parent);
-                self.find_siblings::<FORWARD>(parent, slice);
-            }
+        if siblings.is_far() && self.count > 0 {
+            let slice = self.order(self.count - 1).0;
+            let descent = self.root.and_then(|root| descend_by(root, slice).ok());
+            self.siblings = descent.and_then(|(_, _, ancestors)| Siblings::find::<FORWARD>(ancestors, slice));
         }
     }
 

@@ -7,11 +7,13 @@
 //!
 //! So every key that was there all the time is met exactly once, in order; keys that come or go meanwhile may be met or not.
 
+mod ahead;
 mod frame;
 
 use std::cmp::Ordering;
 use std::ops::Bound;
 
+use self::ahead::Siblings;
 use self::frame::{End, Frame};
 use crate::descend::{Restart, descend_by};
 use crate::guard::Guard;
@@ -82,7 +84,7 @@ impl<'g, const FORWARD: bool> Walk<'g, FORWARD> {
     }
 
     /// The next key (or the previous one) and its value's word.
-    #[inline]
+    #[inline(always)]
     pub fn step(&mut self) -> Option<(&[u8], u64)> {
         loop {
             // Entries that need not be compared with the end, with the whole key in the node: the usual ones.
@@ -104,7 +106,7 @@ impl<'g, const FORWARD: bool> Walk<'g, FORWARD> {
     }
 
     /// The key of a slot, of which all is in the node.
-    #[inline]
+    #[inline(always)]
     fn assemble(&mut self, slot: usize, code: u8) {
         let start = 8 * (self.depth - 1);
         // There is room in the layers that are open, see `make_room`; the test is for the compiler.
@@ -189,7 +191,7 @@ impl<'g, const FORWARD: bool> Walk<'g, FORWARD> {
 
     /// Copies the node of a layer that is responsible for a slice into the next frame. The layers above are those of `path`.
     fn push(&mut self, root: Node<'g>, slice: u64, path: &[u8]) -> Result<&mut Frame<'g>, Restart> {
-        let (border, seen, parent) = descend_by(root, slice)?;
+        let (border, seen, ancestors) = descend_by(root, slice)?;
         let end = self.end_of_layer(8 * self.depth, path);
         if self.depth > 0 {
             let next = self.spare.pop().unwrap_or_else(|| Box::new(Frame::new()));
@@ -199,7 +201,7 @@ impl<'g, const FORWARD: bool> Walk<'g, FORWARD> {
         let frame = &mut *self.top;
         frame.root = Some(root);
         frame.end = end;
-        frame.find_siblings::<FORWARD>(parent, slice);
+        frame.siblings = Siblings::find::<FORWARD>(ancestors, slice);
         frame.done = None;
         if frame.take(border, seen).is_err() {
             self.pop();
