@@ -46,6 +46,7 @@ mod estimate;
 mod guard;
 mod key;
 mod map;
+mod merge;
 mod node;
 mod partition;
 mod range;

@@ -31,7 +31,7 @@ pub(crate) struct Entry<'s> {
 }
 
 /// Unlocks a node, should the caller's closure panic.
-struct Unlock<'g>(Border<'g>);
+pub(crate) struct Unlock<'g>(pub Border<'g>);
 
 impl Drop for Unlock<'_> {
     fn drop(&mut self) {
@@ -63,76 +63,96 @@ impl Tree {
     #[inline]
     pub fn modify(&self, key: &[u8], guard: &Guard, decide: impl FnOnce(Option<u64>) -> Change) -> Option<u64> {
         assert!(key.len() <= KEY_BYTES_MAX, "a key of {} bytes is too long", key.len());
+        let (place, permutation, found) = self.lock_place(key, guard);
+        let unlock = Unlock(place.border);
+        let old = found.value();
+        let change = decide(old);
+        std::mem::forget(unlock);
+        if self.apply(&place.key, place.border, (permutation, found), change, guard) {
+            place.border.version().unlock();
+        }
+        old
+    }
+
+    /// Finds the place of a key and locks its node; with the node's permutation and what it says about the key (no layer).
+    #[inline]
+    pub fn lock_place<'g, 'k>(&self, key: &'k [u8], guard: &'g Guard) -> (Place<'g, 'k>, Permutation, Lookup) {
         loop {
             let place = self.find(key, guard);
             let border = place.border;
             border.version().lock();
-            if place.seen.moved_on(border.version().own()) {
-                border.version().unlock();
-                continue;
+            if !place.seen.moved_on(border.version().own()) {
+                let permutation = border.permutation();
+                let found = place.again(permutation);
+                if !matches!(found, Lookup::Layer { .. }) {
+                    return (place, permutation, found);
+                }
             }
-            let permutation = border.permutation();
-            let found = place.again(permutation);
-            let old = match found {
-                Lookup::Layer { .. } => {
-                    border.version().unlock();
-                    continue;
-                }
-                Lookup::Value { word, .. } => Some(word),
-                Lookup::Absent | Lookup::Conflict { .. } => None,
-            };
-            let unlock = Unlock(border);
-            let change = decide(old);
-            std::mem::forget(unlock);
-            match (change, found) {
-                (Change::Set(word), Lookup::Value { slot, word: old }) => {
-                    border.value(slot).store(word, crate::sync::Release);
-                    border.version().unlock();
-                    // SAFETY: the word has just been taken out of its only place.
-                    unsafe { self.retire_value(old, guard) };
-                }
-                (Change::Set(word), Lookup::Conflict { slot }) => {
-                    self.make_layer(&place, slot, word, guard);
-                    self.count(1);
-                }
-                (Change::Set(word), _) => {
-                    let entry = Entry { slice: place.slice, rest: Rest::of(&place.key), word };
-                    self.insert(&place.key, border, permutation, entry, guard);
-                    self.count(1);
-                }
-                (Change::Remove, Lookup::Value { slot, word }) => {
-                    self.remove(&place.key, border, permutation, slot, guard);
-                    self.count(-1);
-                    // SAFETY: the entry has just been taken out.
-                    unsafe { self.retire_value(word, guard) };
-                }
-                (Change::Keep | Change::Remove, _) => border.version().unlock(),
-            }
-            return old;
+            border.version().unlock();
         }
     }
 
-    /// Inserts an entry into a locked node, which is unlocked.
+    /// Makes a change to a key in its locked node, which has this permutation and says this about the key (no layer). True
+    /// if the node is still locked, and still the key's.
     #[inline]
-    fn insert<'g>(
+    pub fn apply(
         &self,
         key: &Cursor<'_>,
-        border: Border<'g>,
+        border: Border<'_>,
+        (permutation, found): (Permutation, Lookup),
+        change: Change,
+        guard: &Guard,
+    ) -> bool {
+        match (change, found) {
+            (Change::Set(word), Lookup::Value { slot, word: old }) => {
+                border.value(slot).store(word, crate::sync::Release);
+                // SAFETY: the word has just been taken out of its only place.
+                unsafe { self.retire_value(old, guard) };
+                true
+            }
+            (Change::Set(word), Lookup::Conflict { slot }) => {
+                self.make_layer(key, border, slot, word, guard);
+                self.count(1);
+                false
+            }
+            (Change::Set(word), _) => {
+                let entry = Entry { slice: key.slice(), rest: Rest::of(key), word };
+                let is_locked = self.insert(key, border, permutation, entry, guard);
+                self.count(1);
+                is_locked
+            }
+            (Change::Remove, Lookup::Value { slot, word }) => {
+                self.remove(key, border, permutation, slot, guard);
+                self.count(-1);
+                // SAFETY: the entry has just been taken out.
+                unsafe { self.retire_value(word, guard) };
+                false
+            }
+            (Change::Keep | Change::Remove, _) => true,
+        }
+    }
+
+    /// Inserts an entry into a locked node. True if it was not full: then it is still locked.
+    #[inline]
+    fn insert(
+        &self,
+        key: &Cursor<'_>,
+        border: Border<'_>,
         permutation: Permutation,
         entry: Entry<'_>,
-        guard: &'g Guard,
-    ) {
+        guard: &Guard,
+    ) -> bool {
         if permutation.count() == border.width() {
             if border.width() < WIDTH {
                 self.widen(key, border, entry, guard);
             } else {
                 self.split(key, border, entry, guard);
             }
-            return;
+            return false;
         }
         let position = border.position(entry.slice, entry.rest.rank(), permutation);
         self.insert_at(border, permutation, position, entry, guard);
-        border.version().unlock();
+        true
     }
 
     /// Inserts an entry into a locked node that has room.
@@ -209,11 +229,10 @@ impl Tree {
     /// Another key with the same slice goes on differently: both go into a layer of their own, below as many layers as
     /// their common slices ask for. The node is locked, and is unlocked.
     #[cold]
-    fn make_layer(&self, place: &Place<'_, '_>, slot: usize, word: u64, guard: &Guard) {
-        let border = place.border;
+    fn make_layer(&self, key: &Cursor<'_>, border: Border<'_>, slot: usize, word: u64, guard: &Guard) {
         let mut tail = [0; 4 * Shape::TAIL_MAX as usize];
         let old = border.rest(slot, &mut tail).suffix();
-        let new = place.key.suffix();
+        let new = key.suffix();
         let old_word = border.value(slot).load(crate::sync::Acquire);
         let layer = self.layer_of_two((old, old_word), (new, word), guard);
         border.version().mark(INSERTING);

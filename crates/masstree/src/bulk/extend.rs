@@ -1,7 +1,8 @@
 //! Adding many keys to a map that has some.
 //!
-//! The batch is sorted and cut into ranges, one for each thread; each inserts its keys in order, so that it finds the path to
-//! the next key in its cache, and nodes that only grow at their end stay full. Others may read and write meanwhile.
+//! The batch is sorted and cut into ranges, one for each thread; each merges its keys in order, all that go into one border
+//! node under one lock and after one descent (see `merge`). Nodes that only grow at their end stay full. Others may read and write
+//! meanwhile.
 
 use super::build::{ByRun, Reader, Source};
 use super::parallel::{Workers, part};
@@ -9,6 +10,7 @@ use super::sort::{Sorted, sort};
 use super::{Bulk, BulkError, Policy};
 use crate::guard::pin;
 use crate::map::Masstree;
+use crate::merge::Merge;
 use crate::value::Value;
 use crate::write::Change;
 
@@ -51,9 +53,10 @@ impl<V: Value> Bulk<V> {
             let mut refused = None;
             while !range.is_empty() {
                 let guard = pin();
+                let mut merge = Merge::new(&map.tree, &guard);
                 for _ in range.by_ref().take(PER_GUARD) {
                     let (position, word) = reader.next(&mut key);
-                    if !self.insert_one(map, &key, word, &guard) {
+                    if !self.insert_one(&mut merge, &key, word) {
                         refused = Some(refused.map_or(position, |refused: usize| refused.min(position)));
                     }
                 }
@@ -64,23 +67,23 @@ impl<V: Value> Bulk<V> {
     }
 
     /// False if the key was refused.
-    fn insert_one(&self, map: &Masstree<V>, key: &[u8], word: u64, guard: &crate::Guard) -> bool {
+    fn insert_one(&self, map: &mut Merge<'_>, key: &[u8], word: u64) -> bool {
         // SAFETY: the word is of a value given to be added, and is used once.
         let value = || unsafe { V::from_word(word) };
         match &self.policy {
             Policy::Last => {
-                map.tree.modify(key, guard, |_| Change::Set(word));
+                map.modify(key, |_| Change::Set(word));
                 true
             }
             Policy::Refuse | Policy::First => {
-                let old = map.tree.modify(key, guard, |old| old.map_or(Change::Set(word), |_| Change::Keep));
+                let old = map.modify(key, |old| old.map_or(Change::Set(word), |_| Change::Keep));
                 if old.is_some() {
                     drop(value());
                 }
                 old.is_none() || matches!(self.policy, Policy::First)
             }
             Policy::Merge(merge) => {
-                map.tree.modify(key, guard, |old| {
+                map.modify(key, |old| {
                     // SAFETY: the old value is in the map, whose node is locked.
                     let merged = old.map(|old| merge(unsafe { V::borrow(old) }, value()));
                     Change::Set(merged.map_or(word, V::into_word))

@@ -125,6 +125,14 @@ pub(crate) enum Lookup {
     },
 }
 
+impl Lookup {
+    /// The word of the key's value.
+    #[inline]
+    pub fn value(self) -> Option<u64> {
+        if let Lookup::Value { word, .. } = self { Some(word) } else { None }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Border<'g> {
     header: NonNull<Header>,

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use crate::{Masstree, pin};
+use crate::{Bulk, Masstree, pin};
 
 const THREADS: u64 = 4;
 
@@ -139,4 +139,52 @@ fn updates_are_atomic() {
     });
     let sum: u64 = map.iter(&pin()).map(|(_, value)| value.0).sum();
     assert_eq!(sum, done.load(Ordering::Relaxed));
+}
+
+/// Batches that overlap, added by several threads beside walks and single changes: nothing is lost.
+#[test]
+fn batches_beside_others() {
+    for encode in shapes() {
+        let map = Masstree::<u64>::new();
+        let numbers = |thread: u64| (0..6000u64).map(move |i| (i * 7919 + thread * 1000) % 9000);
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let map = &map;
+            let batches: Vec<_> = (0..3)
+                .map(|thread| {
+                    scope.spawn(move || {
+                        let keys: Vec<Vec<u8>> = numbers(thread).map(|number| encode(2 * number)).collect();
+                        let add = Bulk::new().threads(2).merge(|a: u64, b| a + b);
+                        for part in keys.chunks(1700) {
+                            add.extend(map, part, vec![1; part.len()]).unwrap();
+                        }
+                    })
+                })
+                .collect();
+            scope.spawn(|| {
+                let mut random = Random(5);
+                while !stop.load(Ordering::Relaxed) {
+                    let key = encode(2 * random.below(9000) + 1);
+                    let guard = pin();
+                    map.insert(&key, 0, &guard);
+                    map.remove(&encode(2 * random.below(9000) + 1), &guard);
+                    if random.below(500) == 0 {
+                        assert!(map.iter(&guard).map(|(key, _)| key).is_sorted_by(|a, b| a < b));
+                    }
+                }
+            });
+            for batch in batches {
+                batch.join().unwrap();
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        map.tree.check();
+        let mut expected = std::collections::BTreeMap::<Vec<u8>, u64>::new();
+        for number in (0..3).flat_map(numbers) {
+            *expected.entry(encode(2 * number)).or_default() += 1;
+        }
+        for (key, count) in expected {
+            assert_eq!(map.get(&key, &pin()), Some(count));
+        }
+    }
 }

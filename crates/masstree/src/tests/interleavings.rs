@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use crate::merge::Merge;
+use crate::write::Change;
 use crate::{Masstree, pin};
 
 /// Runs two or three threads on a map that `before` has filled; then the structure must be sound.
@@ -148,4 +150,27 @@ fn exchanges_are_atomic() {
         }
     }
     explore(|_| (), &[add, add, add], |map| assert_eq!(map.get("counter", &pin()), Some(9)));
+}
+
+/// A batch whose node stays locked between keys, beside splits and removals.
+#[test]
+fn batches_beside_splits() {
+    explore(
+        |map| insert(map, (0..14).map(|number| 10 * number)),
+        &[
+            |map| {
+                let guard = pin();
+                let mut merge = Merge::new(&map.tree, &guard);
+                for number in [5u64, 15, 65, 75, 135, 145] {
+                    assert_eq!(merge.modify(&number.to_be_bytes(), |_| Change::Set(number)), None);
+                }
+            },
+            |map| insert(map, [6, 66, 67, 136].into_iter()),
+            |map| {
+                remove(map, [10, 130].into_iter());
+                assert!(keys(map).is_sorted_by(|a, b| a < b));
+            },
+        ],
+        |map| assert_eq!(keys(map).len(), 22),
+    );
 }
