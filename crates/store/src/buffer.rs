@@ -158,12 +158,12 @@ impl RootBuffer {
     }
 
     /// The keys of a range with their messages, ascending or descending, until `visit` returns false.
-    pub fn walk(
-        &self,
+    pub fn walk<'g>(
+        &'g self,
         range: &KeyRange,
         descending: bool,
-        guard: &Guard,
-        mut visit: impl FnMut(&[u8], VersionsRef<'_>) -> bool,
+        guard: &'g Guard,
+        mut visit: impl FnMut(&[u8], VersionsRef<'g>) -> bool,
     ) {
         let Some(map) = self.map() else { return };
         let bounds = slices(range);

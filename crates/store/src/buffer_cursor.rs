@@ -6,7 +6,7 @@
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-use keyaki_masstree::pin;
+use keyaki_masstree::{Guard, pin};
 
 use crate::buffer::RootBuffer;
 use crate::chunk::RowBatch;
@@ -18,14 +18,11 @@ use crate::versions::VersionsRef;
 use crate::write::MessageBytes;
 use crate::{Direction, KeyRange, Result};
 
-/// Keys that are copied at a time: few at first, for short ranges.
-const KEYS_FIRST: usize = 32;
+/// Keys that are looked at at a time: few at first, for short ranges.
+const KEYS_FIRST: usize = 16;
 const KEYS_MAX: usize = 1024;
 /// Bytes copied at a time (the last key may exceed them).
 const BYTES_MAX: usize = 256 << 10;
-/// Keys without messages that are to be seen, for each key that is copied: readers must not hold back for long what is to
-/// be freed.
-const PASSED_PER_KEY: usize = 16;
 
 /// Walks over a buffer's keys in a range that have messages up to a sequence number, in either direction.
 #[derive(Debug)]
@@ -42,6 +39,7 @@ pub(crate) struct BufferCursor {
 /// Keys with their messages up to the newest one that says all, newest first.
 #[derive(Debug, Default)]
 struct Ahead {
+    key_bytes: Vec<u8>,
     bytes: Vec<u8>,
     keys: Vec<AheadKey>,
     messages: Vec<AheadMessage>,
@@ -63,22 +61,9 @@ enum AheadMessage {
     Upsert(u32, Range<usize>),
 }
 
-/// How much has been copied.
-struct Quota {
-    keys: usize,
-    passed: usize,
-}
-
-impl Quota {
-    /// Whether there may be more.
-    fn goes_on(&mut self, keys: usize, bytes: usize) -> bool {
-        self.passed += 1;
-        keys < self.keys && bytes < BYTES_MAX && self.passed < self.keys * PASSED_PER_KEY
-    }
-}
-
 impl Ahead {
     fn clear(&mut self) {
+        self.key_bytes.clear();
         self.bytes.clear();
         self.keys.clear();
         self.messages.clear();
@@ -91,8 +76,8 @@ impl Ahead {
         start..self.bytes.len()
     }
 
-    fn push(&mut self, key: &[u8], newest: VersionsRef<'_>) {
-        let bytes = self.copy(key);
+    /// Adds a key whose bytes are there already.
+    fn push(&mut self, key: Range<usize>, newest: VersionsRef<'_>) {
         let start = self.messages.len();
         let mut next = Some(newest);
         while let Some(versions) = next {
@@ -108,7 +93,7 @@ impl Ahead {
             };
             self.messages.push(message);
         }
-        self.keys.push(AheadKey { bytes, messages: start..self.messages.len() });
+        self.keys.push(AheadKey { bytes: key, messages: start..self.messages.len() });
     }
 
     fn message(&self, number: usize) -> MessageBytes<'_> {
@@ -120,6 +105,12 @@ impl Ahead {
             }
         }
     }
+}
+
+/// A key that a walk met, its bytes being somewhere else.
+struct Met<'g> {
+    key: Range<usize>,
+    versions: VersionsRef<'g>,
 }
 
 impl BufferCursor {
@@ -134,13 +125,13 @@ impl BufferCursor {
             self.fill();
         }
         let key = self.ahead.keys.get(self.ahead.taken)?;
-        Some(self.ahead.bytes[key.bytes.clone()].into())
+        Some(self.ahead.key_bytes[key.bytes.clone()].into())
     }
 
     /// Takes all messages for `key`, which is the next one; gives the key after it.
     pub fn take(&mut self, key: &[u8], resolver: &mut Resolver) -> Option<Key> {
         if let Some(next) = self.ahead.keys.get(self.ahead.taken)
-            && self.ahead.bytes[next.bytes.clone()] == *key
+            && self.ahead.key_bytes[next.bytes.clone()] == *key
         {
             for number in next.messages.clone() {
                 resolver.add_message(self.ahead.message(number));
@@ -152,15 +143,21 @@ impl BufferCursor {
 
     /// Gets the next keys.
     fn fill(&mut self) {
-        let (sequence, mut ahead) = (self.sequence, std::mem::take(&mut self.ahead));
+        let (guard, buffer, mut ahead) = (pin(), self.buffer.clone(), std::mem::take(&mut self.ahead));
         ahead.clear();
-        // `visit` gives no errors.
-        let _ = self.walk(|key, versions, quota| {
-            if let Some(newest) = versions.up_to(sequence) {
-                ahead.push(key, newest);
+        let (met, mut is_end) = self.meet(&buffer, &guard, &mut ahead.key_bytes);
+        let mut last = 0..0;
+        for (i, Met { key, versions }) in met.iter().enumerate() {
+            last = key.clone();
+            if let Some(newest) = versions.up_to(self.sequence) {
+                ahead.push(key.clone(), newest);
             }
-            Ok(quota.goes_on(ahead.keys.len(), ahead.bytes.len()))
-        });
+            if ahead.bytes.len() >= BYTES_MAX {
+                is_end &= i + 1 == met.len();
+                break;
+            }
+        }
+        self.advance((!is_end).then(|| ahead.key_bytes[last].to_vec()));
         self.ahead = ahead;
     }
 
@@ -170,51 +167,59 @@ impl BufferCursor {
     /// # Errors
     /// Those of upsert functions; they come again.
     pub fn next_rows(&mut self, functions: &UpsertFunctions) -> Result<Option<RowBatch>> {
-        let sequence = self.sequence;
         let mut rows = RowBatch::default();
         while rows.is_empty() && self.rest.is_some() {
-            self.walk(|key, versions, quota| {
-                let newest = versions.up_to(sequence);
+            let (guard, buffer, mut keys) = (pin(), self.buffer.clone(), Vec::new());
+            let (met, mut is_end) = self.meet(&buffer, &guard, &mut keys);
+            rows.reserve(met.len());
+            let mut last = 0..0;
+            for (i, Met { key, versions }) in met.iter().enumerate() {
+                last = key.clone();
+                let newest = versions.up_to(self.sequence);
                 match newest.map(VersionsRef::message) {
-                    Some(MessageBytes::Insert(value)) => rows.push(key, value),
+                    Some(MessageBytes::Insert(value)) => rows.push(key.clone(), value),
                     Some(MessageBytes::Delete) | None => {}
                     Some(MessageBytes::Upsert { .. }) => {
                         if let Some(value) = newest.map_or(Ok(None), |newest| resolve(newest, functions))? {
-                            rows.push(key, &value);
+                            rows.push(key.clone(), &value);
                         }
                     }
                 }
-                Ok(quota.goes_on(rows.len(), rows.bytes()))
-            })?;
+                if rows.bytes() >= BYTES_MAX {
+                    is_end &= i + 1 == met.len();
+                    break;
+                }
+            }
+            self.advance((!is_end).then(|| keys[last].to_vec()));
+            rows.set_keys(keys);
         }
         Ok((!rows.is_empty()).then_some(rows))
     }
 
-    /// Visits keys until `visit` says that it is enough. An error changes nothing.
-    fn walk(&mut self, mut visit: impl FnMut(&[u8], VersionsRef<'_>, &mut Quota) -> Result<bool>) -> Result<()> {
-        let Some(range) = &self.rest else { return Ok(()) };
-        let mut quota = Quota { keys: self.keys_ahead, passed: 0 };
-        let mut stopped = Ok(None);
-        let descending = self.direction == Direction::Descending;
-        self.buffer.walk(range, descending, &pin(), |key, versions| match visit(key, versions, &mut quota) {
-            Ok(true) => true,
-            Ok(false) => {
-                stopped = Ok(Some(key.to_vec()));
-                false
-            }
-            Err(error) => {
-                stopped = Err(error);
-                false
-            }
+    /// The next keys, whose bytes go to `keys`, and whether these are all. Their messages, which may be anywhere in memory, are
+    /// asked for, but not yet looked at.
+    fn meet<'g>(&self, buffer: &'g RootBuffer, guard: &'g Guard, keys: &mut Vec<u8>) -> (Vec<Met<'g>>, bool) {
+        let Some(range) = &self.rest else { return (Vec::new(), true) };
+        let (mut met, mut is_end) = (Vec::with_capacity(KEYS_FIRST), true);
+        buffer.walk(range, self.direction == Direction::Descending, guard, |key, versions| {
+            versions.prefetch();
+            let start = keys.len();
+            keys.extend_from_slice(key);
+            met.push(Met { key: start..keys.len(), versions });
+            is_end = met.len() < self.keys_ahead && keys.len() < BYTES_MAX;
+            is_end
         });
-        let last = stopped?;
-        self.keys_ahead = (self.keys_ahead * 4).min(KEYS_MAX);
-        self.rest = self.rest.take().zip(last).map(|(range, last)| match self.direction {
+        (met, is_end)
+    }
+
+    /// Leaves everything up to `last` behind (everything, if there is none).
+    fn advance(&mut self, last: Option<Vec<u8>>) {
+        self.keys_ahead = (self.keys_ahead * 2).min(KEYS_MAX);
+        let rest = self.rest.take().zip(last).map(|(range, last)| match self.direction {
             Direction::Ascending => KeyRange { start: Bound::Excluded(last), end: range.end },
             Direction::Descending => KeyRange { start: range.start, end: Bound::Excluded(last) },
         });
-        self.rest = self.rest.take().filter(|rest| !is_empty(rest));
-        Ok(())
+        self.rest = rest.filter(|rest| !is_empty(rest));
     }
 }
 

@@ -30,25 +30,35 @@ pub enum Segment {
 /// Encoded rows, side by side.
 #[derive(Debug, Clone, Default)]
 pub struct RowBatch {
-    bytes: Vec<u8>,
+    /// Keys, one behind the other, with others between them.
+    keys: Vec<u8>,
+    values: Vec<u8>,
     places: Vec<Place>,
 }
 
-/// Where a row's key begins, its value begins, and its value ends.
+/// Where a row's key and value are.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     key: usize,
+    key_end: usize,
     value: usize,
-    end: usize,
+    value_end: usize,
 }
 
 impl RowBatch {
-    pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(key);
-        let middle = self.bytes.len();
-        self.bytes.extend_from_slice(value);
-        self.places.push(Place { key: start, value: middle, end: self.bytes.len() });
+    /// Adds a row, whose key will be found at `key` in the keys.
+    pub(crate) fn push(&mut self, key: Range<usize>, value: &[u8]) {
+        let start = self.values.len();
+        self.values.extend_from_slice(value);
+        self.places.push(Place { key: key.start, key_end: key.end, value: start, value_end: self.values.len() });
+    }
+
+    pub(crate) fn set_keys(&mut self, keys: Vec<u8>) {
+        self.keys = keys;
+    }
+
+    pub(crate) fn reserve(&mut self, rows: usize) {
+        self.places.reserve(rows);
     }
 
     pub fn len(&self) -> usize {
@@ -59,27 +69,29 @@ impl RowBatch {
         self.places.is_empty()
     }
 
-    /// Bytes of keys and values.
+    /// Bytes held.
     pub fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.keys.len() + self.values.len()
     }
 
     /// The encoded key of row `row`.
     ///
     /// # Panics
     /// If there is no such row.
+    #[inline]
     pub fn key(&self, row: usize) -> &[u8] {
         let place = self.places[row];
-        &self.bytes[place.key..place.value]
+        &self.keys[place.key..place.key_end]
     }
 
     /// The encoded value of row `row`.
     ///
     /// # Panics
     /// If there is no such row.
+    #[inline]
     pub fn value(&self, row: usize) -> &[u8] {
         let place = self.places[row];
-        &self.bytes[place.value..place.end]
+        &self.values[place.value..place.value_end]
     }
 
     /// Appends column `column` of the rows `rows`.

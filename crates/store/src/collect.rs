@@ -127,10 +127,15 @@ impl RootBuffer {
         if newest.older().is_some() {
             return Some(newest.sequence());
         }
-        if newest.message() == MessageBytes::Delete
-            && map.compare_exchange(key, |now| now.is_some_and(|now| now.is_same(newest)), None, &guard).is_ok()
-        {
-            self.subtract(1, newest.bytes(), key.len());
+        // Nothing to say; or what fits into the map's word, now that there is nothing below.
+        let (message, bytes) = (newest.message(), newest.bytes());
+        let gone = message == MessageBytes::Delete;
+        if gone || Versions::bytes_of(&message, false) < bytes {
+            let alone = (!gone).then(|| Versions::new(newest.sequence(), &message, None));
+            // Nobody else changes the key meanwhile.
+            let _ = map.compare_exchange(key, |now| now.is_some_and(|now| now.is_same(newest)), alone, &guard);
+            let (gone, content) = if gone { (1, key.len()) } else { (0, 0) };
+            self.subtract(gone, bytes, content);
         }
         None
     }
