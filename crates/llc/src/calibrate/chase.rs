@@ -1,0 +1,104 @@
+//! Dependent loads: each line holds the place of the next one, in one random cycle through all of them, so that neither prefetchers
+//! nor overlap hide what a load takes.
+
+use std::io;
+use std::time::Instant;
+
+use crate::Memory;
+use crate::sim::generate::Random;
+
+const WORDS_PER_LINE: usize = 8;
+
+/// A working set to walk through.
+#[derive(Debug)]
+pub struct Chase {
+    memory: Memory,
+    lines: usize,
+    at: u64,
+}
+
+impl Chase {
+    /// A working set of `bytes` bytes (at least two lines).
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn new(bytes: usize, seed: u64) -> io::Result<Self> {
+        let lines = (bytes / 64).max(2);
+        let mut memory = Memory::new(lines * 64)?;
+        let mut order: Vec<u32> = (0..lines as u32).collect();
+        let mut random = Random::new(seed);
+        // Sattolo's shuffle gives a single cycle.
+        for last in (1..lines).rev() {
+            order.swap(last, random.below(last as u64) as usize);
+        }
+        let words = memory.words_mut();
+        for (line, next) in order.iter().enumerate() {
+            words[line * WORDS_PER_LINE] = u64::from(*next) * WORDS_PER_LINE as u64;
+        }
+        Ok(Chase { memory, lines, at: 0 })
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.lines as u64 * 64
+    }
+
+    pub fn lines(&self) -> usize {
+        self.lines
+    }
+
+    /// The memory that is walked.
+    pub fn words(&self) -> &[u64] {
+        self.memory.words()
+    }
+
+    /// Share of it in huge pages, if the system tells.
+    pub fn huge_share(&self) -> Option<f64> {
+        self.memory.huge_bytes().map(|bytes| (bytes as f64 / self.bytes() as f64).min(1.0))
+    }
+
+    /// Touches every line, twice.
+    pub fn warm(&self) {
+        for _ in 0..2 {
+            let lines = self.memory.words().iter().step_by(WORDS_PER_LINE);
+            std::hint::black_box(lines.fold(0_u64, |sum, word| sum.wrapping_add(*word)));
+        }
+    }
+
+    /// Walks on by `steps` lines; gives nanoseconds per step.
+    pub fn run(&mut self, steps: usize) -> f64 {
+        let words = self.memory.words();
+        let mut at = self.at;
+        let start = Instant::now();
+        for _ in 0..steps.max(1) {
+            at = words[at as usize];
+        }
+        let elapsed = start.elapsed();
+        self.at = std::hint::black_box(at);
+        elapsed.as_nanos() as f64 / steps.max(1) as f64
+    }
+
+    /// Walks on by one line; gives nanoseconds with the cost of the clock.
+    pub fn step(&mut self) -> f64 {
+        self.run(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_cycle_through_all_lines() {
+        let mut chase = Chase::new(1000 * 64, 3).unwrap();
+        let mut seen = vec![false; 1000];
+        for _ in 0..1000 {
+            let line = chase.at as usize / WORDS_PER_LINE;
+            assert!(!std::mem::replace(&mut seen[line], true));
+            assert!(chase.step() >= 0.0);
+        }
+        assert_eq!(chase.at, 0);
+        chase.warm();
+        assert!(chase.run(1000) > 0.0);
+        assert_eq!(Chase::new(0, 1).unwrap().lines(), 2);
+    }
+}
