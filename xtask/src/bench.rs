@@ -40,12 +40,23 @@ enum Bench {
         #[arg(last = true)]
         options: Vec<String>,
     },
+    /// The CPU's caches: what they hold, scans beside hot data, the published experiments in the simulator
+    Llc {
+        /// Options, see `-- --help`
+        #[arg(last = true)]
+        options: Vec<String>,
+    },
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     if let Bench::Masstree { keys, options } = &arguments.bench {
         let mut command = Command::new(build_bench("keyaki-bench-masstree")?);
         command.args(["--keys", &keys.to_string()]).args(options);
+        return step(with_json(&mut command, arguments)?);
+    }
+    if let Bench::Llc { options } = &arguments.bench {
+        let mut command = Command::new(build_bench("keyaki-bench-llc")?);
+        command.args(options);
         return step(with_json(&mut command, arguments)?);
     }
     let keyaki = build_keyaki(true)?;
@@ -61,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             command
         }
         Bench::Load => python::script(&keyaki, "benches/load/bench.py")?,
-        Bench::Masstree { .. } => unreachable!("it has returned: it needs no database"),
+        Bench::Masstree { .. } | Bench::Llc { .. } => unreachable!("it has returned: it needs no database"),
     };
     command.arg("--scale").arg(arguments.scale.to_string());
     step(with_json(&mut command, arguments)?)

@@ -77,9 +77,11 @@ impl Chase {
         elapsed.as_nanos() as f64 / steps.max(1) as f64
     }
 
-    /// Walks on by one line; gives nanoseconds with the cost of the clock.
-    pub fn step(&mut self) -> f64 {
-        self.run(1)
+    /// Walks on by one line, without a clock; gives where it is now.
+    #[inline]
+    pub fn step(&mut self) -> u64 {
+        self.at = self.memory.words()[self.at as usize];
+        self.at
     }
 }
 
@@ -94,7 +96,7 @@ mod tests {
         for _ in 0..1000 {
             let line = chase.at as usize / WORDS_PER_LINE;
             assert!(!std::mem::replace(&mut seen[line], true));
-            assert!(chase.step() >= 0.0);
+            chase.step();
         }
         assert_eq!(chase.at, 0);
         chase.warm();

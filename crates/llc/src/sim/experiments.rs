@@ -252,10 +252,10 @@ mod tests {
 
     #[test]
     fn the_published_tables_in_shape() {
-        for row in paper(&Machine::paper(), 2).unwrap() {
+        for row in paper(&Machine::paper(), 3).unwrap() {
             println!("{row:?}");
             match (row.table, row.what, row.partitioned) {
-                (4, "A by itself", _) | (4, _, true) => assert!(row.miss_ratio < 0.1, "{row:?}"),
+                (4, "A by itself", _) | (4, _, true) => assert!(row.miss_ratio < 0.15, "{row:?}"),
                 (4 | 5, ..) => assert!(row.miss_ratio > 0.8, "{row:?}"),
                 (_, _, false) => assert!(row.miss_ratio > 0.7, "{row:?}"),
                 (_, _, true) => assert!(row.miss_ratio < 0.35, "{row:?}"),

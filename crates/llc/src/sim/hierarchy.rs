@@ -130,7 +130,9 @@ impl Simulator {
 
     #[inline(always)]
     fn step(&mut self, access: Access) {
-        assert!(usize::from(access.class) < CLASSES_MAX, "no class {}", access.class);
+        if usize::from(access.class) >= CLASSES_MAX {
+            out_of_range("class", access.class.into());
+        }
         let line = self.regions.line(access.address);
         let core = usize::from(access.core);
         let served = match access.op {
@@ -150,7 +152,9 @@ impl Simulator {
     #[inline(always)]
     fn beyond_l1(&mut self, access: Access, line: u64) -> Served {
         let (core, class) = (usize::from(access.core), usize::from(access.class));
-        assert!(usize::from(access.object) < OBJECTS_MAX, "no object {}", access.object);
+        if usize::from(access.object) >= OBJECTS_MAX {
+            out_of_range("object", access.object);
+        }
         // What leaves L1 is dropped: the levels below have it, or it was there by a non-temporal load.
         self.cores[core].0.insert(line, u32::MAX);
         if self.cores[core].1.hit(line).is_some() {
@@ -220,4 +224,11 @@ impl Simulator {
             self.lines_of_class[usize::from(self.class_of[slot])] -= 1;
         }
     }
+}
+
+/// Not inlined: what is formatted would have to be in memory.
+#[cold]
+#[inline(never)]
+fn out_of_range(what: &str, number: u16) -> ! {
+    panic!("there is no {what} {number}");
 }

@@ -1,0 +1,84 @@
+//! What keeps data in the caches, on this machine and in the simulator. See `cargo xtask bench llc`.
+
+mod caches;
+mod report;
+mod scans;
+mod simulated;
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use keyaki_llc::software::{ScanMethod, Tuning, TuningOptions};
+use keyaki_llc::{Caches, Governor, GovernorOptions};
+
+use crate::report::Report;
+
+/// The caches of this machine; scans beside hot data, with and without the software path; the published experiments, simulated
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Only these parts: caches, scans, order, lookups, simulated
+    #[arg(long, value_delimiter = ',', default_values_t = PARTS.map(String::from))]
+    parts: Vec<String>,
+    /// Interleaved repetitions of what is measured on the machine
+    #[arg(long, default_value_t = 31)]
+    repetitions: usize,
+    /// MiB of a big scan
+    #[arg(long, default_value_t = 512)]
+    scan_mib: usize,
+    /// MiB of hot data
+    #[arg(long, value_delimiter = ',', default_values_t = [5, 8])]
+    hot_mib: Vec<usize>,
+    /// Write the figures as JSON rows
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+const PARTS: [&str; 5] = ["caches", "scans", "order", "lookups", "simulated"];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments = Arguments::parse();
+    if let Some(unknown) = arguments.parts.iter().find(|part| !PARTS.contains(&part.as_str())) {
+        return Err(format!("no part {unknown}: there are {}", PARTS.join(", ")).into());
+    }
+    if arguments.repetitions == 0 || arguments.scan_mib == 0 || arguments.hot_mib.contains(&0) {
+        return Err("repetitions and sizes must be at least 1".into());
+    }
+    let wanted = |part: &str| arguments.parts.iter().any(|wanted| wanted == part);
+    let mut report = Report::default();
+    let caches = Caches::detect();
+    let tuning = Tuning::measure(&TuningOptions::for_caches(&caches))?;
+    let governor = Governor::new(GovernorOptions {
+        software: keyaki_llc::governor::Software::Given(tuning.clone()),
+        ..GovernorOptions::default()
+    });
+    println!("{}\n{}", tuning.processor, governor.status());
+    report.note("status", serde_json::to_value(governor.status())?);
+    report.note("tuning", serde_json::to_value(&tuning)?);
+    if wanted("caches") {
+        caches::run(&mut report)?;
+    }
+    // Every method that is ever chosen, not only the one that was chosen now: neighbours decide that, too.
+    let methods = [ScanMethod::NonTemporal { ahead_bytes: 4 << 10 }, ScanMethod::FlushBehind { behind_bytes: 8 << 10 }];
+    let methods: Vec<ScanMethod> =
+        std::iter::once(ScanMethod::Plain).chain(methods.into_iter().filter(|method| method.is_supported())).collect();
+    let setting = scans::Setting {
+        repetitions: arguments.repetitions,
+        scan_bytes: arguments.scan_mib << 20,
+        hot_bytes: arguments.hot_mib.iter().map(|mib| mib << 20).collect(),
+        l2_bytes: caches.bytes(2) as usize,
+        methods,
+    };
+    if wanted("scans") {
+        scans::micro(&setting, &mut report)?;
+    }
+    if wanted("order") {
+        scans::query_order(&setting, &mut report)?;
+    }
+    if wanted("lookups") {
+        scans::lookups(&setting, &mut report)?;
+    }
+    if wanted("simulated") {
+        simulated::run(&mut report)?;
+    }
+    report.write(arguments.json.as_deref())
+}

@@ -1,0 +1,205 @@
+//! Hot data beside scans on this machine: by each method, in turn, many times.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use keyaki_llc::calibrate::Chase;
+use keyaki_llc::software::{ScanMethod, sum};
+use keyaki_llc::{Memory, Quartiles};
+
+use crate::report::{Report, table};
+
+#[derive(Debug)]
+pub struct Setting {
+    pub repetitions: usize,
+    pub scan_bytes: usize,
+    pub hot_bytes: Vec<usize>,
+    pub l2_bytes: usize,
+    /// Plain first.
+    pub methods: Vec<ScanMethod>,
+}
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+/// Memory to be scanned, each page touched.
+fn scanned(bytes: usize) -> std::io::Result<Memory> {
+    let mut memory = Memory::new(bytes)?;
+    memory.words_mut().iter_mut().step_by(512).for_each(|word| *word = 1);
+    Ok(memory)
+}
+
+fn scan(memory: &Memory, method: ScanMethod) -> f64 {
+    let start = Instant::now();
+    black_box(sum(memory.words(), method));
+    start.elapsed().as_secs_f64() * 1e3
+}
+
+/// The micro experiment: probes of hot data (an index) after a scan; and the same where the hot data fit into half of L2 and the scan
+/// is as large as L3 would be to it.
+pub fn micro(setting: &Setting, report: &mut Report) -> Outcome {
+    let title = format!(
+        "Dependent probes of hot data after a scan of {} MiB ({} interleaved repetitions, median and quartiles)",
+        setting.scan_bytes >> 20,
+        setting.repetitions
+    );
+    let mut rows =
+        table(&title, &["hot data", "scan by", "ns per probe", "of the harm, kept", "scan GB/s", "scan time"]);
+    let big = scanned(setting.scan_bytes)?;
+    let small = scanned((8 * setting.l2_bytes).min(setting.scan_bytes))?;
+    let cases = setting.hot_bytes.iter().map(|bytes| (*bytes, &big)).chain([(setting.l2_bytes / 2, &small)]);
+    for (hot_bytes, memory) in cases {
+        let mut hot = Chase::new(hot_bytes, 7)?;
+        let probes = (hot.lines() / 8).max(500);
+        let mut warm = Vec::new();
+        let mut samples = vec![(Vec::new(), Vec::new()); setting.methods.len()];
+        for _ in 0..setting.repetitions {
+            hot.warm();
+            warm.push(hot.run(probes));
+            for (method, (probe_ns, scan_ms)) in setting.methods.iter().zip(&mut samples) {
+                hot.warm();
+                scan_ms.push(scan(memory, *method));
+                probe_ns.push(hot.run(probes));
+            }
+        }
+        let (warm, bytes) = (Quartiles::of(&warm), size_of_val(memory.words()));
+        let name = format!("{} KiB", hot_bytes >> 10);
+        rows.add_row([&name, "nothing before", &warm.to_string(), "", "", ""]);
+        report.figure(&format!("probe of {name}, warm"), "ns", warm.median);
+        let plain = (Quartiles::of(&samples[0].0).median, Quartiles::of(&samples[0].1).median);
+        for (method, (probe_ns, scan_ms)) in setting.methods.iter().zip(&samples) {
+            let (probe_ns, scan_ms) = (Quartiles::of(probe_ns), Quartiles::of(scan_ms));
+            let kept = (plain.0 - probe_ns.median) / (plain.0 - warm.median);
+            rows.add_row([
+                String::new(),
+                method.to_string(),
+                probe_ns.to_string(),
+                format!("{:.0} %", 100.0 * kept),
+                format!("{:.1}", bytes as f64 / scan_ms.median / 1e6),
+                format!("{:+.1} %", 100.0 * (scan_ms.median / plain.1 - 1.0)),
+            ]);
+            let workload = format!("probe of {name} after a scan of {} KiB by {method}", bytes >> 10);
+            report.figure(&workload, "ns", probe_ns.median);
+            report.figure(&workload, "scan ms", scan_ms.median);
+        }
+    }
+    println!("{rows}");
+    Ok(())
+}
+
+/// The query-order experiment: A reads a table of 60 % of 8 MiB, in the order of its index (dependent loads and work on each row); B
+/// scans a table many times as large. A in turn with B, against A after A.
+pub fn query_order(setting: &Setting, report: &mut Report) -> Outcome {
+    let a_bytes = (8 << 20) / 10 * 6;
+    let mut a = Chase::new(a_bytes, 9)?;
+    let b = scanned(setting.scan_bytes)?;
+    let lines = a.lines();
+    let mut after_a = Vec::new();
+    let mut after_b = vec![Vec::new(); setting.methods.len()];
+    // What a row costs beside its line: about what an engine spends on it.
+    let query_a = |a: &mut Chase| {
+        let start = Instant::now();
+        let mut work = 0_u64;
+        for _ in 0..lines {
+            black_box(a.step());
+            for step in 0..WORK_STEPS {
+                work = work.rotate_left(5) ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            }
+            black_box(work);
+        }
+        start.elapsed().as_secs_f64() * 1e3
+    };
+    for _ in 0..setting.repetitions {
+        query_a(&mut a);
+        after_a.push(query_a(&mut a));
+        for (method, samples) in setting.methods.iter().zip(&mut after_b) {
+            query_a(&mut a);
+            scan(&b, *method);
+            samples.push(query_a(&mut a));
+        }
+    }
+    let alone = Quartiles::of(&after_a);
+    let title = format!(
+        "Query order: A reads {} KiB, B scans {} MiB ({} repetitions)",
+        a_bytes >> 10,
+        setting.scan_bytes >> 20,
+        setting.repetitions
+    );
+    let mut rows = table(&title, &["A after", "ms", "slower by", "of the unprotected slowdown"]);
+    rows.add_row(["A", &format!("{alone:.2}"), "", ""]);
+    report.figure("query order: A after A", "ms", alone.median);
+    let plain = Quartiles::of(&after_b[0]).median - alone.median;
+    for (method, samples) in setting.methods.iter().zip(&after_b) {
+        let after = Quartiles::of(samples);
+        let slower = after.median / alone.median - 1.0;
+        rows.add_row([
+            format!("B by {method}"),
+            format!("{after:.2}"),
+            format!("{:.1} %", 100.0 * slower),
+            format!("{:.0} %", 100.0 * (after.median - alone.median) / plain),
+        ]);
+        report.figure(&format!("query order: A after B by {method}"), "ms", after.median);
+        report.figure(&format!("query order: A after B by {method}"), "slowdown", slower);
+    }
+    println!("{rows}");
+    Ok(())
+}
+
+/// Steps of work for each row of A: some 40 ns.
+const WORK_STEPS: u64 = 30;
+
+/// Point lookups (a few dependent loads from hot data) on one thread, a scan that never ends on another: the lookups' times.
+pub fn lookups(setting: &Setting, report: &mut Report) -> Outcome {
+    const LOADS: usize = 16;
+    const LOOKUPS: usize = 20_000;
+    let big = scanned(setting.scan_bytes)?;
+    let hot_bytes = setting.hot_bytes.first().copied().unwrap_or(5 << 20);
+    let title = format!("Lookups of {LOADS} dependent loads from {} KiB beside an endless scan", hot_bytes >> 10);
+    let mut rows = table(&title, &["beside", "median ns", "p99 ns", "p99 against alone"]);
+    let mut hot = Chase::new(hot_bytes, 5)?;
+    let rounds = (setting.repetitions / 3).max(3);
+    let mut samples = vec![(Vec::new(), Vec::new()); setting.methods.len() + 1];
+    for _ in 0..rounds {
+        for (index, (medians, p99s)) in samples.iter_mut().enumerate() {
+            let method = index.checked_sub(1).map(|index| setting.methods[index]);
+            let times = beside(&mut hot, &big, method, LOOKUPS, LOADS);
+            medians.push(times[LOOKUPS / 2]);
+            p99s.push(times[LOOKUPS * 99 / 100]);
+        }
+    }
+    let alone = Quartiles::of(&samples[0].1).median;
+    for (index, (medians, p99s)) in samples.iter().enumerate() {
+        let method = index.checked_sub(1).map(|index| setting.methods[index]);
+        let name = method.map_or("nothing".into(), |method| format!("a scan by {method}"));
+        let (median, p99) = (Quartiles::of(medians), Quartiles::of(p99s));
+        let ratio = p99.median / alone;
+        rows.add_row([name.clone(), format!("{median:.0}"), format!("{p99:.0}"), format!("{ratio:.2}x")]);
+        report.figure(&format!("lookups beside {name}"), "p99 ns", p99.median);
+        report.figure(&format!("lookups beside {name}"), "p99 against alone", ratio);
+    }
+    println!("{rows}");
+    Ok(())
+}
+
+/// Sorted times of lookups while another thread scans (or does nothing).
+fn beside(hot: &mut Chase, big: &Memory, method: Option<ScanMethod>, lookups: usize, loads: usize) -> Vec<f64> {
+    let stop = AtomicBool::new(method.is_none());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                // A part at a time, so that it ends soon.
+                for part in big.words().chunks(4 << 20) {
+                    black_box(sum(part, method.unwrap_or_default()));
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            }
+        });
+        hot.warm();
+        let mut times: Vec<f64> = (0..lookups).map(|_| hot.run(loads) * loads as f64).collect();
+        stop.store(true, Ordering::Relaxed);
+        times.sort_by(f64::total_cmp);
+        times
+    })
+}

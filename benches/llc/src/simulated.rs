@@ -1,0 +1,98 @@
+//! The published experiments in the simulator, and how fast that is.
+
+use std::time::Instant;
+
+use keyaki_llc::sim::experiments::{PAPER_TIMES, Protection, paper, query_order};
+use keyaki_llc::sim::generate::{BTree, Table};
+use keyaki_llc::sim::{Access, LastLevel, Machine, Replacement, Simulator};
+
+use crate::report::{Report, table};
+
+pub fn run(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
+    let machine = Machine::paper();
+    let mut rows = table(
+        "The published experiments, simulated (L3 of 10 MiB, 20 ways): misses of the last level, and time",
+        &["table", "what", "partitioned", "published", "simulated", "published ms", "simulated ms"],
+    );
+    for row in paper(&machine, 10)? {
+        let shown = |value: f64, text: String| if value.is_nan() { "-".to_string() } else { text };
+        rows.add_row([
+            row.table.to_string(),
+            row.what.into(),
+            if row.partitioned { "yes" } else { "no" }.into(),
+            shown(row.paper_miss_ratio, format!("{:.1} %", 100.0 * row.paper_miss_ratio)),
+            format!("{:.1} %", 100.0 * row.miss_ratio),
+            shown(row.paper_ms, format!("{:.2}", row.paper_ms)),
+            format!("{:.2}", row.ms),
+        ]);
+        let workload = format!("simulated table {}: {}, partitioned: {}", row.table, row.what, row.partitioned);
+        report.figure(&workload, "miss ratio", row.miss_ratio);
+        report.figure(&workload, "ms", row.ms);
+    }
+    println!("{rows}");
+    orders(report)?;
+    speed(report)
+}
+
+/// The query-order experiment with every policy, kind of last level and protection: A 60 % of the last level, B ten times A.
+fn orders(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
+    let mut rows = table(
+        "Query order, simulated: A reads 6 MiB, B scans 60 MiB; slowdown of A by B, and what protecting A costs B",
+        &["last level", "protection", "A slower by", "B slower by"],
+    );
+    for (last_level, replacement) in [
+        (LastLevel::Inclusive, Replacement::Lru),
+        (LastLevel::Inclusive, Replacement::TreePlru),
+        (LastLevel::Inclusive, Replacement::Srrip),
+        (LastLevel::Victim, Replacement::Lru),
+    ] {
+        let mut machine = Machine { last_level, ..Machine::paper() };
+        machine.l3.replacement = replacement;
+        let sizes = (6 << 20, 60 << 20);
+        let open = query_order(&machine, sizes, 4, Protection::None)?;
+        for protection in
+            [Protection::None, Protection::Ways(2), Protection::NonTemporal, Protection::FlushBehind(8192)]
+        {
+            let run = query_order(&machine, sizes, 4, protection)?;
+            let (slower, price) = (run.slowdown(&PAPER_TIMES), run.price(&open, &PAPER_TIMES));
+            let name = format!("{last_level:?}, {replacement:?}");
+            rows.add_row([
+                name.clone(),
+                format!("{protection:?}"),
+                format!("{:.1} %", 100.0 * slower),
+                format!("{:.1} %", 100.0 * price),
+            ]);
+            let workload = format!("simulated query order: {name}, {protection:?}");
+            report.figure(&workload, "slowdown", slower);
+            report.figure(&workload, "price", price);
+        }
+    }
+    println!("{rows}");
+    Ok(())
+}
+
+fn speed(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
+    let mut rows = table("The simulator's speed, one thread", &["accesses", "million/s"]);
+    let mut row = |name: &str, accesses: &mut dyn Iterator<Item = Access>| -> Result<(), Box<dyn std::error::Error>> {
+        let mut simulator = Simulator::new(&Machine::paper())?;
+        let accesses: Vec<Access> = accesses.collect();
+        let rounds = (40_000_000 / accesses.len()).max(1);
+        let start = Instant::now();
+        for _ in 0..rounds {
+            simulator.run(accesses.iter().copied());
+        }
+        let rate = (rounds * accesses.len()) as f64 / start.elapsed().as_secs_f64() / 1e6;
+        rows.add_row([name.to_string(), format!("{rate:.0}")]);
+        report.figure(&format!("simulator: {name}"), "million/s", rate);
+        Ok(())
+    };
+    let table = |bytes| Table::new(0, bytes);
+    row("rows of 23 bytes of 15 MB", &mut table(15_000_000).rows(23).map(Access::load))?;
+    row("words of 1 MB", &mut table(1_000_000).rows(8).map(Access::load))?;
+    let index = BTree::new(0, 400_000, 11, 4096);
+    row("probes of an index of 5 MB", &mut index.probes(50_000, 1).map(Access::load))?;
+    row("lines of 8 MB (all miss L2)", &mut table(8_000_000).scan().map(Access::load))?;
+    row("lines of 100 MB (all miss)", &mut table(100_000_000).scan().map(Access::load))?;
+    println!("{rows}");
+    Ok(())
+}
