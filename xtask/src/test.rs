@@ -39,6 +39,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         step(&mut cargo(&["deny", "check"]))?;
     }
     step(&mut cargo(&["test", "--workspace"]))?;
+    // The map's real code through many interleavings of its atomic accesses; built for release, it takes seconds.
+    let interleavings = ["--package", "keyaki-masstree", "--features", "shuttle", "--lib", "interleavings"];
+    step(cargo(&["test", "--release"]).args(interleavings))?;
     // Built for the tests of the program; to build it alone would be to build DataFusion anew, with other features.
     let keyaki = target().join("debug/keyaki");
     if !keyaki.exists() {

@@ -102,6 +102,33 @@ pub fn run<const N: usize, K: Keys<N>, M: Map<N>>(cell: &Cell) {
     std::process::exit(0);
 }
 
+/// Half of the keys are there; the others are added one by one, or to another such map at once (where it has a way to).
+pub fn extend<const N: usize, K: Keys<N>, M: Map<N>>(cell: &Cell) {
+    let keys = make_keys::<N, K>(cell.keys);
+    warm_memory(cell.keys * 300 + (64 << 20));
+    let half = cell.keys / 2;
+    let numbers: Vec<u32> = (0..cell.keys as u32).collect();
+    let (first, second) = numbers.split_at(half);
+    let writers = cell.threads.min(M::WRITERS);
+    let insert = |map: &M, numbers: &[u32]| {
+        on_threads(writers, numbers, |part| {
+            map.insert(&keys, part);
+            0
+        })
+        .0
+    };
+    let (one, other) = (M::new(), M::new());
+    insert(&one, first);
+    print("insert into half", second.len() as f64 / insert(&one, second) / 1e6);
+    drop(one);
+    insert(&other, first);
+    let start = Instant::now();
+    if other.extend(&keys, second, cell.threads) {
+        print("extend by half", second.len() as f64 / start.elapsed().as_secs_f64() / 1e6);
+    }
+    std::process::exit(0);
+}
+
 /// Reads and writes of Zipf-distributed keys, in these shares of writes.
 pub fn mixed<const N: usize, K: Keys<N>, M: Map<N>>(cell: &Cell) {
     let keys = make_keys::<N, K>(cell.keys);

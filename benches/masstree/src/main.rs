@@ -3,17 +3,18 @@
 mod cell;
 mod keys;
 mod maps;
+mod report;
 
 use std::process::Command;
 
 use clap::Parser;
 use crossbeam_skiplist::SkipMap;
 use keyaki_masstree::Masstree;
-use serde_json::json;
 
 use crate::cell::Cell;
 use crate::keys::{Decimal, Integers, Keys, Skewed};
 use crate::maps::{Congee, Map, PeerMasstree, Standard};
+use crate::report::Figure;
 
 /// Allocates for the peers (and for what Keyaki does not take from the system itself).
 #[global_allocator]
@@ -31,8 +32,8 @@ struct Arguments {
     /// Only these workloads: u64, bytes10, skewed20
     #[arg(long, value_delimiter = ',', default_values_t = [String::from("u64"), "bytes10".into(), "skewed20".into()])]
     workloads: Vec<String>,
-    /// Only these experiments: sort, insert, bulk, mixed
-    #[arg(long, value_delimiter = ',', default_values_t = ["sort", "insert", "bulk", "mixed"].map(String::from))]
+    /// Only these experiments: sort, insert, bulk, extend, mixed
+    #[arg(long, value_delimiter = ',', default_values_t = ["sort", "insert", "bulk", "extend", "mixed"].map(String::from))]
     experiments: Vec<String>,
     /// Only these maps: keyaki, BTreeMap, crossbeam-skiplist, masstree, congee
     #[arg(long, value_delimiter = ',', default_values_t = MAPS.map(String::from))]
@@ -79,7 +80,11 @@ fn run_cell<const N: usize, K: Keys<N>>(arguments: &Arguments, cell: &Cell) {
 }
 
 fn run_map<const N: usize, K: Keys<N>, M: Map<N>>(experiment: &str, cell: &Cell) {
-    if experiment == "mixed" { cell::mixed::<N, K, M>(cell) } else { cell::run::<N, K, M>(cell) }
+    match experiment {
+        "mixed" => cell::mixed::<N, K, M>(cell),
+        "extend" => cell::extend::<N, K, M>(cell),
+        _ => cell::run::<N, K, M>(cell),
+    }
 }
 
 /// The figures of one cell: metric and value.
@@ -109,32 +114,16 @@ fn measure(
         .collect())
 }
 
-fn unit(metric: &str) -> &'static str {
-    if metric == "memory" { "bytes/key" } else { "million/s" }
-}
-
 fn compare(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     println!("{} keys; million operations per second; memory in bytes per key (resident)", arguments.keys);
     let mut rows = Vec::new();
     for workload in &arguments.workloads {
         for &threads in &arguments.threads {
-            for experiment in &arguments.experiments {
-                let maps: &[String] = if experiment == "sort" { &arguments.maps[..1] } else { &arguments.maps };
-                let mut all: Vec<(&str, Figures)> = Vec::new();
-                for map in maps {
-                    match measure(arguments, experiment, workload, threads, map) {
-                        Ok(figures) if figures.is_empty() => {}
-                        Ok(figures) => {
-                            let line: Vec<String> =
-                                figures.iter().map(|(metric, value)| format!("{metric} {value:.2}")).collect();
-                            println!("{workload}, {threads} threads, {experiment}: {map}: {}", line.join(", "));
-                            all.push((map, figures));
-                        }
-                        Err(error) => println!("{workload}, {threads} threads, {experiment}: {error}"),
-                    }
-                }
-                rows.extend(compared(&all, &format!("{workload}, {} keys, {threads} threads", arguments.keys)));
-            }
+            let figures = run_all(arguments, workload, threads);
+            let compared = report::compare(&figures, workload, arguments.keys, threads);
+            let title = format!("{workload}, {} keys, {threads} threads", arguments.keys);
+            report::print(&compared, &title);
+            rows.extend(report::json(&compared, &title));
         }
     }
     if let Some(path) = &arguments.json {
@@ -143,32 +132,30 @@ fn compare(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Rows of Keyaki's figures beside each peer's; the ratio is above 1 where Keyaki is better.
-fn compared(all: &[(&str, Figures)], workload: &str) -> Vec<serde_json::Value> {
-    let Some((_, own)) = all.iter().find(|(map, _)| *map == "keyaki") else {
-        return Vec::new();
-    };
-    let mut rows = Vec::new();
-    let mut row = |metric: &str, keyaki: f64, peer: f64, name: &str| {
-        let ratio = if metric == "memory" { peer / keyaki } else { keyaki / peer };
-        rows.push(json!({
-            "bench": "masstree", "workload": workload, "metric": metric, "unit": unit(metric),
-            "keyaki": keyaki, "peer": peer, "peer_name": name, "ratio": ratio,
-        }));
-    };
-    for (metric, value) in own {
-        if metric == "sort, keyaki" {
-            for (peer, other) in own.iter().filter(|(peer, _)| peer != metric) {
-                row("sort", *value, *other, peer.trim_start_matches("sort, "));
-            }
-        }
-        for (name, figures) in all.iter().filter(|(map, _)| *map != "keyaki") {
-            // Batched lookups compare with the peer's single ones.
-            let same = if metric == "get in batches" { "get" } else { metric };
-            if let Some((_, peer)) = figures.iter().find(|(other, _)| other == same) {
-                row(metric, *value, *peer, name);
+/// The figures of all maps, printed as they come.
+fn run_all(arguments: &Arguments, workload: &str, threads: usize) -> Vec<Figure> {
+    let mut all = Vec::new();
+    for experiment in &arguments.experiments {
+        let maps: &[String] = if experiment == "sort" { &arguments.maps[..1] } else { &arguments.maps };
+        for map in maps {
+            match measure(arguments, experiment, workload, threads, map) {
+                Ok(figures) if figures.is_empty() => {}
+                Ok(figures) => {
+                    let line: Vec<String> =
+                        figures.iter().map(|(metric, value)| format!("{metric} {value:.2}")).collect();
+                    println!("{workload}, {threads} threads, {experiment}: {map}: {}", line.join(", "));
+                    all.extend(figures.into_iter().map(|(metric, value)| {
+                        // Sorts of other libraries come from the same process.
+                        let (metric, map) = match metric.split_once(", ") {
+                            Some((metric, map)) => (metric.to_string(), map.to_string()),
+                            None => (metric, map.clone()),
+                        };
+                        Figure { map, experiment: experiment.clone(), metric, value }
+                    }));
+                }
+                Err(error) => println!("{workload}, {threads} threads, {experiment}: {error}"),
             }
         }
     }
-    rows
+    all
 }

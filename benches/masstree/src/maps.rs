@@ -36,6 +36,11 @@ pub trait Map<const N: usize>: Sync {
         None
     }
 
+    /// Adds many keys with their numbers at once, where there is a way to; false if there is none.
+    fn extend(&self, _: &[[u8; N]], _: &[u32], _: usize) -> bool {
+        false
+    }
+
     /// The fastest way to load that is not insertion, where there is one.
     fn load(_: &[[u8; N]], _: usize) -> Option<Self>
     where
@@ -108,6 +113,12 @@ impl<const N: usize> Map<N> for Masstree<u64> {
         Some(found)
     }
 
+    fn extend(&self, keys: &[[u8; N]], numbers: &[u32], threads: usize) -> bool {
+        let batch: Vec<&[u8; N]> = numbers.iter().map(|&number| &keys[number as usize]).collect();
+        let values = numbers.iter().map(|&number| u64::from(number)).collect();
+        Bulk::new().threads(threads).extend(self, &batch, values).is_ok()
+    }
+
     fn load(keys: &[[u8; N]], threads: usize) -> Option<Self> {
         let values = (0..keys.len() as u64).collect();
         Bulk::new().threads(threads).from_unsorted(keys, values).ok()
@@ -154,6 +165,16 @@ impl<const N: usize> Map<N> for Standard<N> {
         }
         std::hint::black_box(sum);
         met
+    }
+
+    fn extend(&self, keys: &[[u8; N]], numbers: &[u32], threads: usize) -> bool {
+        use rayon::prelude::ParallelSliceMut;
+        let mut entries: Vec<([u8; N], u64)> =
+            numbers.iter().map(|&number| (keys[number as usize], u64::from(number))).collect();
+        let Ok(pool) = rayon::ThreadPoolBuilder::new().num_threads(threads).build() else { return false };
+        pool.install(|| entries.par_sort_unstable());
+        self.0.write().expect("nobody panics").extend(entries);
+        true
     }
 
     /// From a sorted iterator; sorting is part of it.

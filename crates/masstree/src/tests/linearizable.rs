@@ -11,6 +11,9 @@ use crate::{Masstree, pin};
 #[derive(Debug, Clone, Copy)]
 enum Call {
     Get,
+    /// A walk that begins and ends at the key: forward, backward.
+    Range,
+    RangeRev,
     Insert(u64),
     Remove,
     /// If the value is the first, set the second.
@@ -33,7 +36,7 @@ impl Record {
             return None;
         }
         Some(match self.call {
-            Call::Get => state,
+            Call::Get | Call::Range | Call::RangeRev => state,
             Call::Insert(value) => Some(value),
             Call::Remove => None,
             Call::Exchange(expected, new) if state == Some(expected) => Some(new),
@@ -79,10 +82,12 @@ fn record(seed: u64, key: fn(u64) -> Vec<u8>) -> Vec<Vec<Record>> {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let number = (random >> 40) % KEYS;
             let value = thread * 1000 + step;
-            let call = match (random >> 50) % 6 {
-                0 | 1 => Call::Get,
-                2 | 3 => Call::Insert(value),
-                4 => Call::Remove,
+            let call = match (random >> 50) % 8 {
+                0 => Call::Get,
+                1 => Call::Range,
+                2 => Call::RangeRev,
+                3 | 4 => Call::Insert(value),
+                5 | 6 => Call::Remove,
                 _ => Call::Exchange((random >> 33) % 3 * 1000 + step.saturating_sub(1), value),
             };
             let guard = pin();
@@ -90,6 +95,8 @@ fn record(seed: u64, key: fn(u64) -> Vec<u8>) -> Vec<Vec<Record>> {
             let begun = now();
             let result = match call {
                 Call::Get => map.get(&key, &guard),
+                Call::Range => map.range(key.clone()..=key, &guard).next().map(|(_, value)| value),
+                Call::RangeRev => map.range_rev(key.clone()..=key, &guard).next().map(|(_, value)| value),
                 Call::Insert(value) => map.insert(&key, value, &guard),
                 Call::Remove => map.remove(&key, &guard),
                 Call::Exchange(expected, new) => {
