@@ -129,13 +129,22 @@ impl RootBuffer {
 
     /// Calls `visit` with the messages for a key up to `sequence`, newest first, until it returns false.
     pub fn visit(&self, key: &[u8], sequence: u64, mut visit: impl FnMut(MessageBytes<'_>) -> bool) {
+        self.visit_newest(key, sequence, |newest| {
+            let mut next = Some(newest);
+            while let Some(versions) = next
+                && visit(versions.message())
+            {
+                next = versions.older();
+            }
+        });
+    }
+
+    /// Calls `visit` with the newest message for a key up to `sequence`, and what is below it, if there is one.
+    pub fn visit_newest(&self, key: &[u8], sequence: u64, visit: impl FnOnce(VersionsRef<'_>)) {
         let Some(map) = self.map() else { return };
         let guard = pin();
-        let mut next = map.get(key, &guard).and_then(|versions| versions.up_to(sequence));
-        while let Some(versions) = next
-            && visit(versions.message())
-        {
-            next = versions.older();
+        if let Some(newest) = map.get(key, &guard).and_then(|versions| versions.up_to(sequence)) {
+            visit(newest);
         }
     }
 

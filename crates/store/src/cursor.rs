@@ -10,16 +10,18 @@
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-use crate::buffer_cursor::BufferCursor;
+use crate::buffer_cursor::{BufferCursor, resolve};
 use crate::chunk::{Chunk, Segment};
 use crate::codec::{Page, PageRef};
 use crate::extent::Extent;
+use crate::memory::is_memory;
 use crate::merge::{Merge, references};
 use crate::overlay::{Change, Resolver};
 use crate::range::{intersect, is_empty, lower_bound_above, may_overlap, pages_of, rows_of, starts_after};
 use crate::read::TreeView;
 use crate::source::PageSource;
 use crate::tree::{Inner, Key, Node, Part};
+use crate::write::MessageBytes;
 use crate::{Direction, Error, KeyRange, Priority, Result};
 
 /// Changes that are laid over a page at a time.
@@ -215,6 +217,9 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
+        if self.point && is_memory(self.view.tree) {
+            return self.point_in_memory();
+        }
         loop {
             if self.leaf.is_none() && !self.enter_leaf().await? {
                 return Ok(None);
@@ -240,6 +245,26 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                 None => self.leaf = None,
             }
         }
+    }
+
+    /// The row with the cursor's key, of a tree that is a buffer and nothing else.
+    fn point_in_memory(&mut self) -> Result<Option<Chunk>> {
+        let Some(KeyRange { start: Bound::Included(key), .. }) = self.range.as_ref() else { return Ok(None) };
+        let mut value = None;
+        let mut upserts = None;
+        let version = &self.view.version;
+        version.active.visit_newest(key, self.view.sequence, |newest| match newest.message() {
+            MessageBytes::Insert(found) => value = Some(Arc::from(found)),
+            MessageBytes::Delete => {}
+            MessageBytes::Upsert { .. } => upserts = Some(resolve(newest, &self.view.files.upserts)),
+        });
+        if let Some(resolved) = upserts {
+            value = resolved?;
+        }
+        let segments = value.map(|value| vec![Segment::Row { key: key.as_slice().into(), value }]);
+        let chunk = segments.map(|segments| Chunk { codecs: version.codecs.clone(), segments });
+        self.range = None;
+        Ok(chunk)
     }
 
     /// Goes to the next leaf of what is left of the range; false if nothing is left.

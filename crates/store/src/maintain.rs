@@ -368,6 +368,10 @@ impl Shared {
             *state = Arc::new(next);
         }
         self.inserted.store(sequence, Ordering::Release);
+        if durable.is_ok() {
+            // The checkpoint has everything, whatever the log still has to write.
+            self.raise_floor(sequence);
+        }
         durable
     }
 }

@@ -310,6 +310,12 @@ impl Shared {
         }
     }
 
+    /// Everything up to `sequence` is to be seen from now on.
+    pub fn raise_floor(&self, sequence: u64) {
+        let mut visibility = self.durability.lock();
+        visibility.floor = visibility.floor.max(sequence);
+    }
+
     fn snapshot(&self, sequence: impl Fn() -> u64) -> Snapshot {
         // While the state is held no fresh buffers can take its place, so that every commit up to the number read here
         // is in these buffers.
@@ -388,8 +394,7 @@ impl Shared {
         self.log.commit(logged)?;
         if logged < sequence {
             // All before is as durable as it must be, and there is nothing to wait for in the log.
-            let mut visibility = self.durability.lock();
-            visibility.floor = visibility.floor.max(sequence);
+            self.raise_floor(sequence);
         }
         Ok(sequence)
     }

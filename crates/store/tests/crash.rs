@@ -10,6 +10,8 @@ use keyaki_device::simulated::{FaultKind, Simulated, SimulatedOptions};
 use keyaki_store::{Direction, Error, KeyValue, KeyValueBatch, Options, Result, Schema, Store, WriteBatch};
 
 const TREES: [u32; 2] = [1, 2];
+/// In memory only: built anew from the first one after each opening, and written to beside the others.
+const MEMORY_TREE: u32 = 1 << 31 | 1;
 const DIR: &str = "/db";
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -50,6 +52,18 @@ fn open(simulated: &Simulated) -> Result<(Store, Vec<KeyValue>)> {
     Ok((store, maps))
 }
 
+fn contents(map: &KeyValue) -> Model {
+    map.range(.., Direction::Ascending).unwrap().map(|row| row.expect("sound after a crash")).collect()
+}
+
+/// The memory tree, with the rows of `map`.
+fn build_in_memory(store: &Store, map: &KeyValue) -> Result<KeyValue> {
+    let mut builder = store.memory_builder(MEMORY_TREE, &Schema::key_value());
+    builder.push(&batch_of(&contents(map)))?;
+    store.install_memory(vec![(MEMORY_TREE, builder.finish(1)?)])?;
+    KeyValue::open(store, MEMORY_TREE)
+}
+
 impl Workload {
     fn new() -> Self {
         Workload { states: vec![Model::new()], acknowledged: 0 }
@@ -57,7 +71,8 @@ impl Workload {
 
     /// Runs steps until the device fails (or they are done).
     fn run(&mut self, simulated: &Simulated, random: &mut Random, steps: u64) -> Result<()> {
-        let (store, maps) = open(simulated)?;
+        let (store, mut maps) = open(simulated)?;
+        maps.push(build_in_memory(&store, &maps[0])?);
         for _ in 0..steps {
             let mut state = self.states.last().unwrap().clone();
             match random.below(20) {
@@ -88,6 +103,8 @@ impl Workload {
                 }
             }
             self.acknowledged = self.states.len() - 1;
+            let in_memory = maps.last().map(contents);
+            assert!(in_memory.as_ref() == self.states.last(), "the tree in memory has other rows");
         }
         Ok(())
     }
@@ -95,9 +112,7 @@ impl Workload {
     /// After a crash: both trees are in one and the same state, not older than the last acknowledged one.
     fn check(&mut self, simulated: &Simulated) {
         let (store, maps) = open(simulated).expect("the database opens after a crash");
-        let contents = |map: &KeyValue| -> Model {
-            map.range(.., Direction::Ascending).unwrap().map(|row| row.expect("sound after a crash")).collect()
-        };
+        assert!(matches!(store.latest().tree(MEMORY_TREE), Err(Error::NoTree(_))));
         let found = contents(&maps[0]);
         assert!(found == contents(&maps[1]), "half a commit is there");
         let allowed = &self.states[self.acknowledged..];
@@ -114,16 +129,24 @@ fn row(random: &mut Random) -> (Vec<u8>, Vec<u8>) {
     (key, vec![random.below(256) as u8; random.below(120) as usize])
 }
 
-fn install(store: &Store, rows: &Model) -> Result<()> {
-    let schema = Schema::key_value();
+fn batch_of(rows: &Model) -> RecordBatch {
     let column = |values: Vec<&Vec<u8>>| Arc::new(BinaryViewArray::from_iter_values(values)) as ArrayRef;
     let columns = vec![column(rows.keys().collect()), column(rows.values().collect())];
-    let batch = RecordBatch::try_new(schema.arrow().clone(), columns).unwrap();
+    RecordBatch::try_new(Schema::key_value().arrow().clone(), columns).unwrap()
+}
+
+fn install(store: &Store, rows: &Model) -> Result<()> {
+    let (schema, batch) = (Schema::key_value(), batch_of(rows));
     let mut loaded = Vec::new();
     for tree in TREES {
         let mut writer = store.bulk_writer(tree, &schema);
         writer.push(&batch)?;
         loaded.push((tree, writer.finish()?));
+    }
+    if store.latest().tree(MEMORY_TREE).is_ok() {
+        let mut builder = store.memory_builder(MEMORY_TREE, &schema);
+        builder.push(&batch)?;
+        loaded.push((MEMORY_TREE, builder.finish(2)?));
     }
     store.install(WriteBatch::new(), loaded)
 }

@@ -203,6 +203,7 @@ impl ColumnBuilder {
     ///
     /// # Safety
     /// If this is a text column, the bytes of the value are valid UTF-8.
+    #[inline]
     pub(super) unsafe fn push(&mut self, value: Scalar<'_>) {
         match (&mut self.values, value) {
             (_, Scalar::Null) => return self.append_nulls(1),

@@ -123,6 +123,9 @@ impl KeyCodec {
         // Where the column begins, if that is the same in all keys.
         let fixed = |column: &Column| fixed_len(column.ty).filter(|_| !column.nullable);
         let start = before.iter().map(fixed).sum::<Option<usize>>();
+        if let (Some(start), Some(len @ 1..=8)) = (start, fixed(wanted)) {
+            return append_words(keys, start..start + len, wanted.ty, builder);
+        }
         for key in keys {
             let mut rest = key;
             match start {
@@ -310,6 +313,28 @@ fn take_key<'a>(column: &Column, rest: &mut &'a [u8]) -> Option<Decoded<'a>> {
         ColumnType::Decimal { .. } => Some(Decoded::Scalar(Scalar::Wide((value ^ 1 << 127) as i128))),
         ty => Some(Decoded::Scalar(Scalar::Word(word_of_ordered(ty, value as u64)))),
     }
+}
+
+/// Appends the numbers of type `ty` that are at the same place in all keys.
+fn append_words<'k>(
+    keys: impl Iterator<Item = &'k [u8]>,
+    place: Range<usize>,
+    ty: ColumnType,
+    builder: &mut ColumnBuilder,
+) -> Result<()> {
+    for key in keys {
+        let bytes = key.get(place.clone()).ok_or_else(|| invalid(key))?;
+        let ordered = match bytes.first_chunk::<8>() {
+            Some(bytes) => u64::from_be_bytes(*bytes),
+            None => bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte)),
+        };
+        if ty == ColumnType::Boolean && ordered > 1 {
+            return Err(invalid(key));
+        }
+        // SAFETY: it is a number, not text.
+        unsafe { builder.push(Scalar::Word(word_of_ordered(ty, ordered))) };
+    }
+    Ok(())
 }
 
 /// Skips the encoding of a value of `column` at the front of `rest`; `None` if there is none.
