@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use keyaki::Durability;
 
+use crate::bars::Bars;
 use crate::output::Mode;
 
 #[derive(Debug, Parser)]
@@ -69,6 +71,7 @@ impl OpenArguments {
             memory_bytes: self.memory.map(|size| size.0),
             threads: self.threads.map(usize::from),
             durability: self.durability.into(),
+            progress: Some(Arc::new(Bars::default())),
             ..Default::default()
         }
     }

@@ -117,7 +117,7 @@ async fn contents(path: &Path, random: &mut Random) -> Model {
     if tables.iter().any(|table| table == "account") {
         model.accounts = accounts(&session, "").await;
         if database.indexes().iter().any(|index| index.name == "account_owner") {
-            check_accounts(&session, &model, random).await;
+            check_accounts(&database, &session, &model, random).await;
         }
     }
     if tables.iter().any(|table| table == "entry") {
@@ -130,13 +130,30 @@ async fn contents(path: &Path, random: &mut Random) -> Model {
 }
 
 /// Asks for some owners, which is answered with the index, and for all from the index's columns alone.
-async fn check_accounts(session: &Session, model: &Model, random: &mut Random) {
+async fn check_accounts(database: &Database, session: &Session, model: &Model, random: &mut Random) {
     for _ in 0..LOOKUPS {
         let owner = random.below(OWNERS) as i64;
         let by_index = accounts(session, &format!("WHERE owner = {owner}")).await;
         let mut by_table = model.accounts.clone();
         by_table.retain(|_, account| account.0 == owner);
         assert_eq!(by_index, by_table, "the index does not agree with the table about owner {owner}");
+    }
+    if database.indexes().iter().any(|index| index.name == "account_balance") {
+        let mut by_index: Vec<(i64, i64, i64)> = Vec::new();
+        for batch in
+            rows(session, "SELECT balance, owner, id FROM account WHERE balance IS NOT NULL ORDER BY balance").await
+        {
+            by_index.extend(
+                (0..batch.num_rows())
+                    .map(|row| (integer(&batch, 0, row), integer(&batch, 1, row), integer(&batch, 2, row))),
+            );
+        }
+        assert!(by_index.is_sorted_by_key(|entry| entry.0));
+        by_index.sort_unstable();
+        let mut by_table: Vec<(i64, i64, i64)> =
+            model.accounts.iter().map(|(&id, account)| (account.1, account.0, id)).collect();
+        by_table.sort_unstable();
+        assert_eq!(by_index, by_table, "the index in memory does not agree with the table");
     }
     let mut groups = 0;
     for batch in rows(session, "SELECT owner, count(*), sum(balance) FROM account GROUP BY owner").await {

@@ -10,10 +10,12 @@
 //! A change of the catalog is part of the write batch that makes it true, so catalog and trees always agree.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray, RecordBatch};
-use keyaki_store::{ColumnType, Direction, KeyRange, Schema, Snapshot, Store, WriteBatch, block_on};
+use keyaki_store::{ColumnType, Direction, KeyRange, Schema, Snapshot, Store, TreeId, WriteBatch, block_on};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +25,9 @@ use crate::{Error, Result};
 
 /// The tree that holds the catalog: a key-value tree.
 pub const CATALOG_TREE: u32 = 1;
+
+/// Names of system views begin so.
+pub(crate) const SYSTEM_PREFIX: &str = "keyaki_";
 
 /// Version of the documents.
 const FORMAT: u32 = 1;
@@ -58,13 +63,57 @@ pub struct SqlType {
     pub max_chars: Option<u32>,
 }
 
+/// What an index is made of, and where it lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IndexMethod {
+    /// On the device.
+    #[default]
+    Betree,
+    /// In memory; built anew from the table when the database is opened.
+    Masstree,
+}
+
+impl IndexMethod {
+    pub fn is_in_memory(self) -> bool {
+        match self {
+            IndexMethod::Betree => false,
+            IndexMethod::Masstree => true,
+        }
+    }
+}
+
+impl fmt::Display for IndexMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IndexMethod::Betree => "betree",
+            IndexMethod::Masstree => "masstree",
+        })
+    }
+}
+
+impl FromStr for IndexMethod {
+    /// The names that would have been possible.
+    type Err = &'static str;
+    fn from_str(name: &str) -> std::result::Result<Self, Self::Err> {
+        match name.to_ascii_lowercase().as_str() {
+            "betree" => Ok(IndexMethod::Betree),
+            "masstree" => Ok(IndexMethod::Masstree),
+            _ => Err("betree, masstree"),
+        }
+    }
+}
+
 /// A secondary index. Its tree's schema is: the indexed columns, then those primary-key columns that are not among them
 /// (these together are the key), then the included columns. A unique index has the same shape; uniqueness is checked
 /// before writing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IndexDef {
     pub name: String,
+    /// Of an index in memory: valid until the database is closed.
     pub tree: u32,
+    #[serde(default)]
+    pub method: IndexMethod,
     /// Indices into the table's columns.
     pub columns: Vec<usize>,
     pub include: Vec<usize>,
@@ -130,8 +179,11 @@ impl Catalog {
         })
     }
 
-    /// Tables, indexes and views share one space of names.
+    /// Tables, indexes and views share one space of names with the system views.
     pub fn check_free(&self, name: &str) -> Result<()> {
+        if name.starts_with(SYSTEM_PREFIX) {
+            return Err(Error::Invalid(format!("\"{name}\": names that begin with {SYSTEM_PREFIX} are the system's")));
+        }
         let kind = if self.tables.contains_key(name) {
             "table"
         } else if self.views.contains_key(name) {
@@ -158,10 +210,11 @@ impl Catalog {
                 documents.insert(key, values.value(row).to_vec());
             }
         }
-        Catalog::decode(&documents).map(Some)
+        Catalog::decode(&documents, || store.new_memory_tree_id()).map(Some)
     }
 
-    fn decode(documents: &BTreeMap<String, Vec<u8>>) -> Result<Catalog> {
+    /// `memory_tree` gives ids to the trees of indexes in memory, which are still to be built.
+    fn decode(documents: &BTreeMap<String, Vec<u8>>, memory_tree: impl Fn() -> TreeId) -> Result<Catalog> {
         let format: Option<Format> =
             documents.get(&Kind::Meta.key("format")).map(|d| parse("meta/format", d)).transpose()?;
         match format {
@@ -176,7 +229,10 @@ impl Catalog {
         let mut catalog = Catalog::default();
         for (key, document) in documents {
             if key.starts_with("table/") {
-                let def: TableDef = parse(key, document)?;
+                let mut def: TableDef = parse(key, document)?;
+                for index in def.indexes.iter_mut().filter(|index| index.method.is_in_memory()) {
+                    index.tree = memory_tree();
+                }
                 let statistics = documents.get(&Kind::Statistics.key(&def.name));
                 let statistics: Option<TableStatistics> = statistics.map(|d| parse("statistics", d)).transpose()?;
                 catalog.tables.insert(def.name.clone(), Arc::new(Table::new(def, statistics.map(Arc::new))?));
@@ -236,7 +292,7 @@ mod tests {
 
     fn decode(documents: &[(&str, &str)]) -> Result<Catalog> {
         let documents = documents.iter().map(|(key, text)| (key.to_string(), text.as_bytes().to_vec()));
-        Catalog::decode(&documents.collect())
+        Catalog::decode(&documents.collect(), || 1 << 31)
     }
 
     #[test]
@@ -251,6 +307,17 @@ mod tests {
             assert!(matches!(catalog.check_free(name), Err(Error::Exists { kind: found, .. }) if found == kind));
         }
         assert!(catalog.check_free("x").is_ok());
+        assert!(catalog.check_free("keyaki_x").unwrap_err().to_string().contains("the system's"));
+    }
+
+    #[test]
+    fn indexes_in_memory_get_trees_anew() {
+        let table = TABLE.replace(r#""unique":true"#, r#""unique":true,"method":"masstree""#);
+        let catalog = decode(&[("meta/format", r#"{"version":1}"#), ("table/t", &table)]).unwrap();
+        let index = &catalog.table("t").unwrap().def.indexes[0];
+        assert_eq!((index.tree, index.method), (1 << 31, IndexMethod::Masstree));
+        assert_eq!("MASSTREE".parse(), Ok(IndexMethod::Masstree));
+        assert!("hash".parse::<IndexMethod>().is_err());
     }
 
     #[test]

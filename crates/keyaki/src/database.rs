@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
@@ -23,8 +24,10 @@ use tokio::sync::OwnedMutexGuard;
 pub(crate) use crate::catalog::Catalog;
 pub(crate) use crate::table::Table;
 
-use crate::catalog::bootstrap;
+use crate::catalog::{IndexDef, IndexMethod, bootstrap};
+use crate::load::{Unusable, no_memory, rebuild};
 use crate::options::{MEMORY_BYTES_MIN, MemoryBudget, default_memory_bytes};
+use crate::progress::NoProgress;
 use crate::{Error, Options, Result, Session, sql};
 
 /// The measured speed of the device, in the database directory.
@@ -53,6 +56,14 @@ pub(crate) struct Inner {
     pub query_memory_bytes: usize,
     /// Functions, rules and resources that all statements share.
     pub base_state: SessionState,
+    /// Of indexes in memory: how long they took to build.
+    pub build_times: Mutex<HashMap<TreeId, Duration>>,
+    /// Indexes in memory that could not be built.
+    pub unusable: Arc<Unusable>,
+    /// What indexes in memory may take, of …
+    pub memory_index_bytes_max: usize,
+    /// … the memory for pages.
+    cache_bytes: usize,
     /// The next hidden rowid of tables that have been inserted into since opening.
     rowids: Mutex<HashMap<TreeId, i64>>,
 }
@@ -79,10 +90,22 @@ pub struct TableInfo {
 pub struct IndexInfo {
     pub name: String,
     pub table: String,
+    pub method: IndexMethod,
     pub columns: Vec<String>,
     pub include: Vec<String>,
     pub unique: bool,
+    /// Rows, approximately.
+    pub entries: u64,
+    /// In memory, or in the data file.
     pub bytes: u64,
+    /// Levels of nodes; of the deepest layer, where there are layers.
+    pub depth: u64,
+    /// Of an index in memory.
+    pub layers: Option<u64>,
+    /// Of an index in memory.
+    pub build_time: Option<Duration>,
+    /// Why it is not used.
+    pub problem: Option<String>,
     /// CREATE statement.
     pub sql: String,
 }
@@ -139,10 +162,15 @@ impl Database {
         };
         let executor = Executor::new(store.clone(), executor_options)?;
         let catalog = read_or_create_catalog(&store)?;
+        let memory_index_bytes_max = budget.memory_index_bytes_max();
+        let progress = options.progress.unwrap_or_else(|| Arc::new(NoProgress));
+        let (build_times, unusable) =
+            rebuild(&store, &executor, &catalog, threads, memory_index_bytes_max, &*progress)?;
         let spill = if real { Some(empty_spill_dir(path)?) } else { None };
         let inner = Inner {
             path: path.to_path_buf(),
             base_state: sql::base_state(budget.query_bytes, spill, threads)?,
+            cache_bytes: store.options().cache_bytes,
             store,
             executor,
             catalog: RwLock::new(Arc::new(catalog)),
@@ -150,8 +178,12 @@ impl Database {
             calibration: Mutex::new(Arc::new(if real { read_calibration(path) } else { Calibration::assumed() })),
             durability: Mutex::new(options.durability),
             query_memory_bytes: budget.query_bytes,
+            build_times: Mutex::new(build_times),
+            unusable: Arc::new(unusable),
+            memory_index_bytes_max,
             rowids: Mutex::default(),
         };
+        inner.share_memory();
         Ok(Database { inner: Arc::new(inner) })
     }
 
@@ -195,23 +227,40 @@ impl Database {
 
     /// Secondary indexes, by table and name.
     pub fn indexes(&self) -> Vec<IndexInfo> {
-        let catalog = self.inner.catalog.read().clone();
+        let (catalog, snapshot) = self.moment();
         let infos = catalog.tables.values().flat_map(|table| {
-            let names = |columns: &[usize]| columns.iter().map(|&c| table.def.columns[c].name.clone()).collect();
-            let info = move |index: &crate::catalog::IndexDef| IndexInfo {
-                name: index.name.clone(),
-                table: table.def.name.clone(),
-                columns: names(&index.columns),
-                include: names(&index.include),
-                unique: index.unique,
-                bytes: self.inner.store.tree_bytes(index.tree),
-                sql: sql::show::create_index(&table.def, index),
-            };
-            let mut infos: Vec<IndexInfo> = table.def.indexes.iter().map(info).collect();
+            let mut infos: Vec<IndexInfo> =
+                table.def.indexes.iter().map(|index| self.index_info(table, index, &snapshot)).collect();
             infos.sort_by(|a, b| a.name.cmp(&b.name));
             infos
         });
         infos.collect()
+    }
+
+    fn index_info(&self, table: &Table, index: &IndexDef, snapshot: &Snapshot) -> IndexInfo {
+        let names = |columns: &[usize]| columns.iter().map(|&c| table.def.columns[c].name.clone()).collect();
+        let in_memory = self.inner.store.memory_tree_stats(index.tree);
+        // `moment` gives a snapshot that has the tree.
+        let view = snapshot.tree(index.tree).ok();
+        let entries = match &in_memory {
+            Some(stats) => stats.entries,
+            None => view.as_ref().map_or(0, |view| view.estimate(&KeyRange::all()).rows as u64),
+        };
+        IndexInfo {
+            name: index.name.clone(),
+            table: table.def.name.clone(),
+            method: index.method,
+            columns: names(&index.columns),
+            include: names(&index.include),
+            unique: index.unique,
+            entries,
+            bytes: in_memory.as_ref().map_or_else(|| self.inner.store.tree_bytes(index.tree), |stats| stats.bytes),
+            depth: in_memory.as_ref().map_or_else(|| view.map_or(0, |view| view.depth()), |stats| stats.depth.into()),
+            layers: in_memory.map(|stats| stats.layers),
+            build_time: self.inner.build_times.lock().get(&index.tree).copied(),
+            problem: self.inner.unusable.get(&index.tree).cloned(),
+            sql: sql::show::create_index(&table.def, index),
+        }
     }
 
     /// Columns of a table or view: (name, SQL type text).
@@ -300,6 +349,7 @@ impl Database {
     ) -> Result<()> {
         self.blocking(writer, move |inner| {
             inner.store.install(batch, loaded)?;
+            inner.share_memory();
             if let Some(catalog) = catalog {
                 *inner.catalog.write() = Arc::new(catalog);
             }
@@ -323,6 +373,38 @@ impl Database {
 }
 
 impl Inner {
+    /// # Errors
+    /// If indexes in memory would take more than they may with `further` bytes.
+    pub fn check_memory(&self, further: usize) -> Result<()> {
+        match self.store.stats().memory_tree_bytes as usize + further > self.memory_index_bytes_max {
+            true => Err(no_memory(self.memory_index_bytes_max)),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives the page cache what indexes in memory leave.
+    pub fn share_memory(&self) {
+        let taken = self.store.stats().memory_tree_bytes as usize;
+        let (_, budget) = self.store.cache().usage();
+        let left = self.cache_bytes.saturating_sub(taken).max(self.cache_bytes / 8);
+        if left.abs_diff(budget) > self.cache_bytes / 64 {
+            self.store.cache().set_budget(left);
+        }
+    }
+
+    /// # Errors
+    /// `Invalid` if an index of the table could not be built: what is written would be missing in it, and what it has to keep
+    /// unique could not be checked.
+    pub fn check_writable(&self, table: &Table) -> Result<()> {
+        let broken = table.def.indexes.iter().find_map(|index| Some((index, self.unusable.get(&index.tree)?)));
+        let Some((index, cause)) = broken else { return Ok(()) };
+        Err(Error::Invalid(format!(
+            "table \"{}\" cannot be changed while it has the index \"{}\", which could not be built in memory ({cause}): \
+             drop the index, or open the database again",
+            table.def.name, index.name
+        )))
+    }
+
     /// Reserves `count` consecutive hidden rowids of a table and returns the first. The caller holds the writer lock.
     /// Blocks on the first use of a table.
     pub fn reserve_rowids(&self, table: &Table, count: u64) -> Result<i64> {

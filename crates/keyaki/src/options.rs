@@ -7,6 +7,8 @@ use std::sync::Arc;
 use keyaki_device::Device;
 use keyaki_store::Durability;
 
+use crate::progress::Progress;
+
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Fail if the database does not exist instead of creating it.
@@ -23,6 +25,8 @@ pub struct Options {
     pub store: Option<keyaki_store::Options>,
     /// Overrides of the executor's options.
     pub executor: Option<keyaki_exec::ExecutorOptions>,
+    /// Told how far opening is, while indexes in memory are built.
+    pub progress: Option<Arc<dyn Progress>>,
 }
 
 /// How the memory of a database is divided.
@@ -39,6 +43,11 @@ const BUFFER_BYTES_MAX: usize = 256 << 20;
 pub(crate) const MEMORY_BYTES_MIN: usize = 16 << 20;
 
 impl MemoryBudget {
+    /// What indexes in memory may take of the memory for pages: all but an eighth.
+    pub fn memory_index_bytes_max(&self) -> usize {
+        self.cache_bytes / 8 * 7
+    }
+
     /// Half for pages, an eighth for root buffers, the rest for queries.
     pub fn divide(bytes: usize) -> Self {
         let cache_bytes = bytes / 2;

@@ -126,7 +126,7 @@ async fn check(session: &Session, model: &Model) {
     assert_eq!(read(session, "SELECT count(*) FROM t").await, [[Some(model.len() as i64)]]);
 }
 
-async fn run(seed: u64, statements: usize) {
+async fn run(seed: u64, statements: usize, method: &str) {
     let store = keyaki_store::Options {
         cache_bytes: 128 << 10,
         buffer_bytes: 8 << 10,
@@ -146,10 +146,12 @@ async fn run(seed: u64, statements: usize) {
     };
     let dir = tempfile::tempdir().unwrap();
     let mut session = Database::open(dir.path(), options.clone()).unwrap().session();
-    let schema = "CREATE TABLE t (k BIGINT PRIMARY KEY, a BIGINT NOT NULL, b BIGINT UNIQUE);
-        CREATE INDEX t_a ON t (a) INCLUDE (b);
-        CREATE INDEX t_ba ON t (b, a)";
-    session.execute(schema).await.unwrap();
+    let schema = format!(
+        "CREATE TABLE t (k BIGINT PRIMARY KEY, a BIGINT NOT NULL, b BIGINT UNIQUE);
+        CREATE INDEX t_a ON t USING {method} (a) INCLUDE (b);
+        CREATE INDEX t_ba ON t USING {method} (b, a)"
+    );
+    session.execute(&schema).await.unwrap();
     let mut random = Random(seed);
     let mut model = Model::new();
     for step in 0..statements {
@@ -173,7 +175,7 @@ async fn run(seed: u64, statements: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_statements() {
-    for seed in [1, 2, 3] {
-        run(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed), 120).await;
+    for (seed, method) in [(1, "betree"), (2, "betree"), (3, "masstree"), (4, "masstree")] {
+        run(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed), 120, method).await;
     }
 }

@@ -119,6 +119,7 @@ async fn definitions_as_sql_make_them_again() {
         CREATE TABLE \"Odd one\" (\"select\" VARCHAR(3) NOT NULL DEFAULT 'a''b', b DECIMAL(12,2), PRIMARY KEY (b, \"select\"));
         CREATE TABLE t (id BIGINT PRIMARY KEY, ts TIMESTAMPTZ, u TEXT UNIQUE);
         CREATE INDEX t_ts ON t (ts) INCLUDE (u);
+        CREATE UNIQUE INDEX t_memory ON t USING masstree (u, ts) INCLUDE (id);
         CREATE VIEW v AS SELECT id, count(*) AS n FROM t GROUP BY id";
     first.session().execute(script).await.unwrap();
     let second = Database::open(dir.path().join("b"), options()).unwrap();

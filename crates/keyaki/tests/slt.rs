@@ -1,5 +1,6 @@
 //! Runs `slt/*.slt` (sqllogictest) under several configurations, all of which must give the same answers.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,8 @@ struct Configuration {
     setup: &'static str,
     /// Close and open the database again after every statement.
     reopen: bool,
+    /// Every index that does not say what it is made of is one in memory.
+    in_memory: bool,
 }
 
 /// A database of one test file.
@@ -44,6 +47,10 @@ impl AsyncDB for Tested {
     type ColumnType = DefaultColumnType;
 
     async fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, Error> {
+        let sql = match self.configuration.in_memory {
+            true => &*using_masstree(sql),
+            false => sql,
+        };
         let outcome = self.open().await?.query(sql).await?;
         let output = match outcome {
             Outcome::Done { rows, .. } => DBOutput::StatementComplete(rows.unwrap_or(0)),
@@ -74,6 +81,18 @@ impl AsyncDB for Tested {
     }
 }
 
+/// `CREATE INDEX … ON t (…)` as `CREATE INDEX … ON t USING masstree (…)`.
+fn using_masstree(sql: &str) -> Cow<'_, str> {
+    let upper = sql.trim_start().to_ascii_uppercase();
+    let is_index = upper.starts_with("CREATE INDEX") || upper.starts_with("CREATE UNIQUE INDEX");
+    match sql.split_once(" (") {
+        Some((head, columns)) if is_index && !upper.contains(" USING ") => {
+            format!("{head} USING masstree ({columns}").into()
+        }
+        _ => sql.into(),
+    }
+}
+
 fn rows_of(batch: &RecordBatch) -> Vec<Vec<String>> {
     let options = FormatOptions::new().with_null("NULL");
     let columns: Vec<ArrayFormatter<'_>> =
@@ -96,7 +115,11 @@ fn files() -> Vec<PathBuf> {
 }
 
 async fn run_all(options: Options, setup: &'static str, reopen: bool) {
-    let configuration = Arc::new(Configuration { options, setup, reopen });
+    run_files(Configuration { options, setup, reopen, in_memory: false }).await;
+}
+
+async fn run_files(configuration: Configuration) {
+    let configuration = Arc::new(configuration);
     let only = std::env::var("SLT").unwrap_or_default();
     let mut failures = Vec::new();
     for file in files().iter().filter(|file| file.to_string_lossy().contains(&only)) {
@@ -150,6 +173,14 @@ async fn tiny_buffers_and_pages() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reopened_after_every_statement() {
     run_all(tiny(), "", true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn indexes_in_memory() {
+    let configuration = Configuration { options: tiny(), setup: "", reopen: false, in_memory: true };
+    run_files(configuration.clone()).await;
+    run_files(Configuration { reopen: true, ..configuration.clone() }).await;
+    run_files(Configuration { setup: "SET keyaki.join = 'index'", ..configuration }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

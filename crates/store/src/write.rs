@@ -153,6 +153,13 @@ impl WriteBatch {
         self.put(UPSERT, tree, &[function, key.len() as u32, operand.len() as u32], &[key, operand]);
     }
 
+    /// Adds the changes of another batch, behind its own.
+    pub fn append(&mut self, other: WriteBatch) {
+        self.bytes.extend_from_slice(&other.bytes);
+        self.in_memory.extend_from_slice(&other.in_memory);
+        self.too_large = self.too_large.take().or(other.too_large);
+    }
+
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.in_memory.is_empty()
     }

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 
 /// The statements before all others.
-const SCHEMA: [&str; 4] = [
+const SCHEMA: [&str; 5] = [
     "CREATE TABLE account (id BIGINT PRIMARY KEY, owner BIGINT NOT NULL, balance BIGINT, note TEXT)",
     "CREATE INDEX account_owner ON account (owner) INCLUDE (balance)",
     "CREATE TABLE entry (account BIGINT, number BIGINT, amount BIGINT NOT NULL, PRIMARY KEY (account, number))",
     "CREATE INDEX entry_amount ON entry (amount)",
+    "CREATE INDEX account_balance ON account USING masstree (balance) INCLUDE (owner)",
 ];
 /// Owners of accounts.
 pub const OWNERS: u64 = 20;

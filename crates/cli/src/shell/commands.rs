@@ -3,12 +3,14 @@
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::ValueEnum;
 use keyaki::Database;
 
 use super::complete::quoted;
 use super::stats;
+use crate::bars::Bars;
 use crate::failure::{Failure, Result};
 use crate::output::Mode;
 use crate::run::{Runner, Target};
@@ -46,7 +48,8 @@ pub const ALL: &[Command] = &[
     Command { name: ".import", arguments: "FILE TABLE", summary: "Load a CSV, JSON or Parquet file into a table",
         details: "The same as COPY table FROM 'file'. The format is taken from the file's name; a CSV file has a header.\n\
                   COPY has options for everything else.", completes: &[Argument::File, Argument::Table], counts: (2, 2) },
-    Command { name: ".indexes", arguments: "[TABLE]", summary: "Indexes with their columns and sizes", details: "", completes: &[Argument::Table], counts: (0, 1) },
+    Command { name: ".indexes", arguments: "[TABLE]", summary: "Indexes with their columns and sizes",
+        details: "A masstree is in memory. The view keyaki_indexes tells more: entries, depth, layers, build time.", completes: &[Argument::Table], counts: (0, 1) },
     Command { name: ".mode", arguments: "table|csv|json|line|markdown", summary: "How results are written",
         details: "table     boxes; on a terminal, wide values are cut to fit\n\
                   csv       comma-separated values with a header; NULL is an empty field\n\
@@ -185,16 +188,19 @@ fn tables(runner: &mut Runner, pattern: Option<&str>) -> Result<()> {
 
 fn indexes(runner: &mut Runner, table: Option<&str>) -> Result<()> {
     let mut listed = comfy_table::Table::new();
-    listed.load_preset(comfy_table::presets::NOTHING).set_header(["index", "table", "columns", "include", "", "bytes"]);
+    listed
+        .load_preset(comfy_table::presets::NOTHING)
+        .set_header(["index", "table", "method", "columns", "include", "", "bytes"]);
     for index in runner.session.database().indexes() {
         if table.is_none_or(|table| table == index.table) {
             let unique = if index.unique { "unique" } else { "" };
             let bytes = terminal::bytes(index.bytes);
             let (columns, include) = (index.columns.join(", "), index.include.join(", "));
-            listed.add_row([index.name, index.table, columns, include, unique.into(), bytes]);
+            let method = index.method.to_string();
+            listed.add_row([index.name, index.table, method, columns, include, unique.into(), bytes]);
         }
     }
-    show_list(runner, listed, &[5])
+    show_list(runner, listed, &[6])
 }
 
 fn show_list(runner: &mut Runner, mut listed: comfy_table::Table, numbers: &[usize]) -> Result<()> {
@@ -275,7 +281,8 @@ async fn import(runner: &mut Runner, file: &str, table: &str) -> Result<()> {
 fn open(runner: &mut Runner, path: &Path) -> Result<()> {
     // The old database stays open if the new one cannot be opened (unless it is the same one).
     let path: PathBuf = path.into();
-    let database = Database::open(&path, keyaki::Options::default())?;
+    let options = keyaki::Options { progress: Some(Arc::new(Bars::default())), ..Default::default() };
+    let database = Database::open(&path, options)?;
     runner.switch(&database);
     Ok(())
 }

@@ -5,15 +5,15 @@
 //! that the same rows give the same message.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
-use keyaki_store::{Loaded, Snapshot, TreeId};
+use keyaki_store::{Loaded, Snapshot, TreeId, WriteBatch};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 
-use super::index::IndexSorter;
+use super::index::{IndexSorter, MemoryIndexer};
 use super::spill::SpillDir;
 use super::table::TableWriter;
 use super::{Origin, arrow_error};
@@ -38,6 +38,8 @@ pub(super) struct Job {
     pub spill: SpillDir,
     /// Memory of one sorter.
     pub sort_bytes: usize,
+    /// Bytes of new entries of indexes in memory.
+    pub memory_bytes: AtomicUsize,
     stop: AtomicBool,
     /// Held until the last thread ends, whatever becomes of the statement.
     writer: Writer,
@@ -61,6 +63,7 @@ impl Job {
             progress: session.progress.lock().clone(),
             spill: SpillDir::new(&inner.path),
             sort_bytes: (inner.query_memory_bytes / 2 / sorters).max(SORT_BYTES_MIN),
+            memory_bytes: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             writer: writer.clone(),
             inner,
@@ -129,6 +132,8 @@ pub(super) trait Work: Send + 'static {
 /// What a worker has made.
 pub(super) enum Part {
     Tree(TreeId, Loaded),
+    /// For an index in memory that has entries already.
+    Messages(WriteBatch),
     Statistics(TableStatistics),
 }
 
@@ -136,6 +141,7 @@ pub(super) enum Part {
 #[derive(Debug, Default)]
 pub(super) struct Written {
     pub loaded: Vec<(TreeId, Loaded)>,
+    pub messages: WriteBatch,
     pub statistics: Option<TableStatistics>,
     pub rows: u64,
 }
@@ -144,6 +150,7 @@ pub(super) struct Written {
 pub(super) struct Workers {
     job: Arc<Job>,
     arms: Vec<(Sender<Message>, JoinHandle<Result<Part>>)>,
+    /// Indexes that are written after all rows have come.
     indexes: u64,
     rows: u64,
     done: bool,
@@ -157,8 +164,7 @@ impl Workers {
         for index in 0..job.table.def.indexes.len() {
             let columns = job.table.index_columns(index);
             let projection = Projection::new(&job.table, &columns, &job.table.index_schemas[index]);
-            workers.start(IndexSorter::new(job, index, projection)?);
-            workers.indexes += 1;
+            workers.start_index(index, projection)?;
         }
         workers.start(Collector::whole(job.table.arrow.clone()));
         Ok(workers)
@@ -168,9 +174,20 @@ impl Workers {
     pub fn of_index(job: &Arc<Job>, index: usize) -> Result<Self> {
         let mut workers = Workers::none(job);
         let projection = Projection::identity(&job.table.index_schemas[index]);
-        workers.start(IndexSorter::new(job, index, projection)?);
-        workers.indexes = 1;
+        workers.start_index(index, projection)?;
         Ok(workers)
+    }
+
+    fn start_index(&mut self, index: usize, projection: Projection) -> Result<()> {
+        let job = self.job.clone();
+        let def = &job.table.def.indexes[index];
+        if def.method.is_in_memory() && !def.unique {
+            self.start(MemoryIndexer::new(&job, index, projection)?);
+        } else {
+            self.start(IndexSorter::new(&job, index, projection)?);
+            self.indexes += 1;
+        }
+        Ok(())
     }
 
     fn none(job: &Arc<Job>) -> Self {
@@ -218,6 +235,7 @@ impl Workers {
             };
             match part {
                 Ok(Part::Tree(tree, loaded)) => written.loaded.push((tree, loaded)),
+                Ok(Part::Messages(batch)) => written.messages.append(batch),
                 Ok(Part::Statistics(statistics)) => written.statistics = Some(statistics),
                 Err(error) => {
                     self.job.stop.store(true, Ordering::Relaxed);

@@ -20,6 +20,7 @@ mod index;
 mod job;
 mod memory;
 mod merge;
+mod rebuild;
 mod session;
 mod sort;
 mod spill;
@@ -29,6 +30,7 @@ mod unique;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
@@ -46,6 +48,7 @@ use crate::statistics::TableStatistics;
 use crate::{Error, Result, Session};
 
 pub(crate) use conform::{BadCell, Conform, Defaults, Given};
+pub(crate) use rebuild::{Unusable, no_memory, rebuild};
 
 /// Up to so many rows go through a write batch, if the table has rows (else its first leaves are better made here) …
 const SMALL_ROWS: usize = 20_000;
@@ -86,6 +89,7 @@ pub(crate) async fn insert_stream(
     mut rows: SendableRecordBatchStream,
     origin: Arc<dyn Origin>,
 ) -> Result<u64> {
+    session.database.inner.check_writable(table)?;
     let (catalog, snapshot) = session.database.latest(writer);
     let before = snapshot.tree(table.def.tree)?.estimate(&KeyRange::all()).rows;
     let small_rows = if before > 0.0 { SMALL_ROWS } else { SMALL_ROWS_EMPTY };
@@ -156,7 +160,7 @@ async fn install(
     written: job::Written,
     rows_before: f64,
 ) -> Result<()> {
-    let mut batch = WriteBatch::new();
+    let mut batch = written.messages;
     let mut changed = None;
     let rows = written.rows as f64;
     if let Some(statistics) = new_statistics(table, written.statistics, rows_before) {
@@ -194,6 +198,7 @@ pub(crate) async fn build_index(
     batch: WriteBatch,
     catalog: Catalog,
 ) -> Result<()> {
+    let start = Instant::now();
     let (_, snapshot) = session.database.latest(writer);
     let view = snapshot.tree(table.def.tree)?;
     let progress = session.progress.lock().clone();
@@ -215,6 +220,10 @@ pub(crate) async fn build_index(
     .await;
     let written = workers.finish(sent).await?;
     session.database.install(writer, batch, written.loaded, Some(catalog)).await?;
+    let def = &table.def.indexes[index];
+    if def.method.is_in_memory() {
+        session.database.inner.build_times.lock().insert(def.tree, start.elapsed());
+    }
     progress.finish();
     Ok(())
 }

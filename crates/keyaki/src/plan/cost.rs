@@ -17,6 +17,8 @@ const LOOKUP_SECONDS: f64 = 5.0e-6;
 /// A row that a scan or a lookup yields, and each of its values.
 const ROW_SECONDS: f64 = 5.0e-9;
 const VALUE_SECONDS: f64 = 9.0e-9;
+/// A row that a scan of an index in memory yields, more than one of a page: it is put together on its own.
+const MEMORY_ROW_SECONDS: f64 = 2.5e-7;
 /// A row put into a hash table, a row that looks for its partners in one.
 const BUILD_SECONDS: f64 = 6.0e-8;
 const PROBE_SECONDS: f64 = 2.5e-8;
@@ -29,7 +31,7 @@ const START_SECONDS: f64 = 2.0e-5;
 
 /// What the machine can do for one query.
 #[derive(Debug, Clone)]
-pub(super) struct Machine {
+pub(crate) struct Machine {
     calibration: std::sync::Arc<Calibration>,
     /// Reads in flight at the most.
     depth_max: f64,
@@ -42,7 +44,7 @@ pub(super) struct Machine {
 
 /// What an operator or a part of one takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Cost {
+pub(crate) struct Cost {
     /// Seconds that the device is busy.
     pub io: f64,
     /// Seconds of processor time, over all workers.
@@ -58,9 +60,19 @@ impl std::ops::Add for Cost {
     }
 }
 
+/// A tree, or ranges of it, that could be scanned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Readable {
+    pub bytes: f64,
+    /// Share of its pages that are in the cache.
+    pub cached: f64,
+    pub rows: f64,
+    pub in_memory: bool,
+}
+
 /// Lookups of one step.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lookups {
+pub(crate) struct Lookups {
     pub count: f64,
     /// How many of them differ in their key.
     pub distinct: f64,
@@ -158,6 +170,25 @@ impl Machine {
         Cost { io: bytes / self.bandwidth(), cpu: self.rows(rows, columns) + START_SECONDS, latency: first }
     }
 
+    /// Reading what is `readable`.
+    pub fn scan_of(&self, readable: Readable, columns: f64) -> Cost {
+        let Readable { bytes, cached, rows, in_memory } = readable;
+        if !in_memory {
+            return self.scan(bytes, cached, rows, columns);
+        }
+        self.scan(0.0, 1.0, rows, columns) + Cost { cpu: rows * MEMORY_ROW_SECONDS, ..Cost::default() }
+    }
+
+    /// Which of several trees to scan that have the same rows: on the device the one with the fewest bytes to read; one in
+    /// memory if it is quicker than that.
+    pub fn best_scan(&self, candidates: &[Readable], columns: f64) -> Option<usize> {
+        let seconds = |&i: &usize| self.seconds(self.scan_of(candidates[i], columns));
+        let places = |in_memory: bool| (0..candidates.len()).filter(move |&i| candidates[i].in_memory == in_memory);
+        let stored = places(false).min_by(|&a, &b| candidates[a].bytes.total_cmp(&candidates[b].bytes));
+        let fastest = |a: &usize, b: &usize| seconds(a).total_cmp(&seconds(b));
+        stored.into_iter().chain(places(true).min_by(fastest)).min_by(fastest)
+    }
+
     /// A hash join whose inputs are there; `keyless`: there is nothing to hash.
     pub fn hash_join(&self, build: f64, probe: f64, output: f64, keyless: bool) -> Cost {
         let pairs = if keyless { build * probe * PAIR_SECONDS } else { 0.0 };
@@ -229,6 +260,16 @@ pub(super) mod tests {
         assert!(ooo.seconds(ooo.lookups(&warm)) < ooo.seconds(ooo.lookups(&many)));
         let clustered = Lookups { clustered: true, ..many };
         assert!(ooo.seconds(ooo.lookups(&clustered)) < ooo.seconds(ooo.lookups(&many)));
+    }
+
+    #[test]
+    fn an_index_in_memory_is_for_few_rows() {
+        let machine = machine(false);
+        let stored = |bytes, rows| Readable { bytes, cached: 0.5, rows, in_memory: false };
+        let in_memory = |rows| Readable { bytes: 50.0 * rows, cached: 1.0, rows, in_memory: true };
+        assert_eq!(machine.best_scan(&[stored(8192.0, 100.0), in_memory(100.0)], 2.0), Some(1));
+        assert_eq!(machine.best_scan(&[stored(1e9, 1e7), stored(1e8, 1e7), in_memory(1e7)], 2.0), Some(1));
+        assert_eq!(machine.best_scan(&[], 2.0), None);
     }
 
     #[test]

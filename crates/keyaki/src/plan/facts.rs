@@ -7,6 +7,7 @@ use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use keyaki_store::{KeyRange, RangeEstimate, TreeView};
 
+use super::cost::Readable;
 use super::graph::{ColumnId, Graph, Relation, Set, bit, members};
 use super::node::PipelineNode;
 use super::ranges::{Ranges, key_ranges};
@@ -48,6 +49,7 @@ pub(super) struct Tree {
     /// `orders`, `orders.orders_custkey`.
     pub name: String,
     pub view: TreeView,
+    pub in_memory: bool,
     /// Which column of the relation each column of the tree is.
     pub columns: Vec<usize>,
     pub key_columns: usize,
@@ -66,6 +68,11 @@ pub(super) struct Tree {
 impl Tree {
     pub fn page_bytes(&self) -> f64 {
         if self.total.pages > 0.0 { self.total.bytes / self.total.pages } else { 8192.0 }
+    }
+    /// A part of what its ranges have.
+    pub fn readable(&self, part: f64) -> Readable {
+        let (bytes, rows) = (self.range.bytes * part, self.range.rows * part);
+        Readable { bytes, cached: self.cached, rows, in_memory: self.in_memory }
     }
     pub fn has(&self, column: usize) -> bool {
         self.columns.contains(&column)
@@ -211,8 +218,9 @@ impl RelationFacts {
         let (locals, filters): (Vec<usize>, Vec<&Expr>) = local_filters(graph, relation).into_iter().unzip();
         let owned: Vec<Expr> = filters.iter().map(|&filter| filter.clone()).collect();
         let mut trees = Vec::new();
-        let sources = std::iter::once(None).chain((0..def.indexes.len()).map(Some));
-        for index in sources {
+        let usable = (0..def.indexes.len()).filter(|&i| !table.context.unusable.contains_key(&def.indexes[i].tree));
+        for index in std::iter::once(None).chain(usable.map(Some)) {
+            let in_memory = index.is_some_and(|i| def.indexes[i].method.is_in_memory());
             let (name, id, columns, unique) = match index {
                 None => (def.name.clone(), def.tree, table.table.table_columns(), None),
                 Some(i) => {
@@ -231,7 +239,19 @@ impl RelationFacts {
             let (key_columns, total) = (view.schema().key_columns(), view.estimate(&KeyRange::all()));
             let unique = unique.unwrap_or(key_columns);
             let (cached, range, passing) = (view.cached_share(), total, 1.0);
-            trees.push(Tree { name, view, columns, key_columns, unique, total, cached, ranges, range, passing });
+            trees.push(Tree {
+                name,
+                view,
+                in_memory,
+                columns,
+                key_columns,
+                unique,
+                total,
+                cached,
+                ranges,
+                range,
+                passing,
+            });
         }
         let rows = trees[0].total.rows.max(1.0);
         let (distinct, left) = (Vec::new(), Vec::new());

@@ -24,10 +24,11 @@ use keyaki_device::calibrate::Calibration;
 use keyaki_exec::{Executor, Stats};
 use parking_lot::Mutex;
 
-use crate::Settings;
+use crate::load::Unusable;
+use crate::{ExecutionMode, Settings};
 
 mod assemble;
-mod cost;
+pub(crate) mod cost;
 mod exec;
 mod facts;
 mod graph;
@@ -51,6 +52,16 @@ pub(crate) struct PlanContext {
     pub last_stats: Arc<Mutex<Vec<(String, Stats)>>>,
     /// Bytes that one pipeline may take.
     pub pipeline_memory_bytes: usize,
+    /// Trees of indexes that must not be read.
+    pub unusable: Arc<Unusable>,
+}
+
+impl PlanContext {
+    /// What the machine can do for a query of the session.
+    pub fn machine(&self) -> cost::Machine {
+        let in_order = self.settings.execution == ExecutionMode::InOrder;
+        cost::Machine::new(self.calibration.clone(), self.executor.options(), in_order)
+    }
 }
 
 /// Adds Keyaki's planning to a session's state: overrides its query planner and some physical optimizer rules.

@@ -19,12 +19,11 @@ use datafusion::optimizer::{Optimizer, OptimizerContext};
 
 use super::PlanContext;
 use super::assemble;
-use super::cost::Machine;
 use super::facts::{Facts, local_filters};
 use super::graph::{Graph, Set, Source, is_member, is_simple};
 use super::node::PipelineNode;
 use super::search::{Found, Node, Search};
-use crate::{ExecutionMode, JoinMode};
+use crate::JoinMode;
 
 #[derive(Debug)]
 pub(super) struct Rewriter<'a> {
@@ -71,9 +70,7 @@ impl Rewriter<'_> {
         let Some(graph) = Graph::of(plan)? else { return Ok(None) };
         let facts = Facts::of(&graph)?;
         let settings = &self.context.settings;
-        let in_order = settings.execution == ExecutionMode::InOrder;
-        let executor = self.context.executor.options();
-        let machine = Machine::new(self.context.calibration.clone(), executor, in_order);
+        let machine = self.context.machine();
         let Some(found) = Search::new(&graph, &facts, &machine, settings.join).run() else { return Ok(None) };
         if !found.has_pipeline(found.root) {
             return Ok(None);

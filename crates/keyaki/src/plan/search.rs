@@ -12,7 +12,7 @@ use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::Expr;
 use keyaki_store::ColumnType;
 
-use super::cost::{Cost, Lookups, Machine};
+use super::cost::{Cost, Lookups, Machine, Readable};
 use super::facts::{Facts, Tree, local_filters};
 use super::graph::{ColumnId, Graph, Set, bit, members};
 use super::ranges::value_intervals;
@@ -166,13 +166,13 @@ impl<'a> Search<'a> {
             _ => 1.0,
         };
         // What the table provider would choose.
-        let covering = facts.trees.iter().filter(|tree| needed.iter().all(|&c| tree.has(c)));
-        let scanned = covering.min_by(|a, b| a.range.bytes.total_cmp(&b.range.bytes));
-        let (cost, scan_penalty) = match scanned {
-            Some(tree) => {
-                let part = fetched(facts.filtered);
-                let range = tree.range;
-                let cost = self.machine.scan(range.bytes * part, tree.cached, range.rows * part, needed.len() as f64);
+        let covering: Vec<&Tree> = facts.trees.iter().filter(|tree| needed.iter().all(|&c| tree.has(c))).collect();
+        let readable: Vec<Readable> = covering.iter().map(|tree| tree.readable(1.0)).collect();
+        let columns = needed.len() as f64;
+        let (cost, scan_penalty) = match self.machine.best_scan(&readable, columns) {
+            Some(place) => {
+                let tree = covering[place];
+                let cost = self.machine.scan_of(tree.readable(fetched(facts.filtered)), columns);
                 (cost, penalty(tree.ranges.bounded > 0))
             }
             None => (Cost::default(), 0),
@@ -225,7 +225,7 @@ impl<'a> Search<'a> {
             let start = self.machine.scan(0.0, 0.0, 0.0, 0.0);
             start + self.machine.lookups(&lookups_into(tree, pieces * part, pieces, range.rows / pieces, columns))
         } else {
-            self.machine.scan(range.bytes * part, tree.cached, range.rows * part, columns)
+            self.machine.scan_of(tree.readable(part), columns)
         };
         if covers {
             return scan;

@@ -7,7 +7,7 @@ use keyaki_store::{KeyRange, WriteBatch};
 
 use super::ddl::{check_distinct, free_index_name, index_places, place};
 use super::names::{new_relation_name, relation_name};
-use crate::catalog::{IndexDef, Kind, put};
+use crate::catalog::{IndexDef, IndexMethod, Kind, put};
 use crate::database::{Catalog, Table};
 use crate::session::Outcome;
 use crate::{Error, Result, Session};
@@ -29,9 +29,13 @@ pub(crate) async fn create(session: &Session, create: CreateIndex) -> Result<Out
         return Ok(Outcome::done("CREATE INDEX"));
     }
     catalog.check_free(&name)?;
-    let tree = database.store().new_tree_id();
+    let method = method(&create)?;
+    let tree = match method {
+        IndexMethod::Betree => database.store().new_tree_id(),
+        IndexMethod::Masstree => database.store().new_memory_tree_id(),
+    };
     let mut def = table.def.clone();
-    def.indexes.push(IndexDef { name, tree, columns, include, unique: create.unique });
+    def.indexes.push(IndexDef { name, tree, method, columns, include, unique: create.unique });
     let place = def.indexes.len() - 1;
     let table_tree = def.tree;
     let table = Arc::new(Table::new(def, table.statistics.clone())?);
@@ -57,7 +61,7 @@ fn check_plain(create: &CreateIndex) -> Result<()> {
     let CreateIndex {
         name: _,
         table_name: _,
-        using,
+        using: _,
         columns: _,
         unique: _,
         concurrently,
@@ -69,13 +73,17 @@ fn check_plain(create: &CreateIndex) -> Result<()> {
         index_options,
         alter_options,
     } = create;
-    let betree = using.as_ref().is_none_or(|using| using.to_string().eq_ignore_ascii_case("betree"));
-    refuse(!betree, "USING")?;
     refuse(*concurrently, "CONCURRENTLY")?;
     refuse(*nulls_distinct == Some(false), "NULLS NOT DISTINCT")?;
     refuse(!with.is_empty(), "WITH")?;
     refuse(predicate.is_some(), "WHERE")?;
     refuse(!index_options.is_empty() || !alter_options.is_empty(), "with options")
+}
+
+fn method(create: &CreateIndex) -> Result<IndexMethod> {
+    let Some(using) = &create.using else { return Ok(IndexMethod::default()) };
+    let using = using.to_string();
+    using.parse().map_err(|known| Error::Unsupported(format!("CREATE INDEX … USING {using} (there are: {known})")))
 }
 
 /// The indexed and the included columns.

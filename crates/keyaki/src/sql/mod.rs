@@ -28,6 +28,7 @@ pub(crate) mod show;
 pub(crate) mod split;
 mod state;
 mod strict;
+mod system;
 mod views;
 
 use split::Statement;

@@ -1,7 +1,7 @@
 //! Definitions as SQL: what `CREATE` statement would make them again.
 
 use super::names::quoted;
-use crate::catalog::{IndexDef, TableDef, ViewDef};
+use crate::catalog::{IndexDef, IndexMethod, TableDef, ViewDef};
 
 pub(crate) fn create_table(def: &TableDef) -> String {
     let mut items: Vec<String> = Vec::new();
@@ -27,7 +27,11 @@ pub(crate) fn create_table(def: &TableDef) -> String {
 pub(crate) fn create_index(table: &TableDef, index: &IndexDef) -> String {
     let unique = if index.unique { "UNIQUE " } else { "" };
     let columns = column_list(table, &index.columns);
-    let mut sql = format!("CREATE {unique}INDEX {} ON {} ({columns})", quoted(&index.name), quoted(&table.name));
+    let using = match index.method {
+        IndexMethod::Betree => String::new(),
+        method => format!(" USING {method}"),
+    };
+    let mut sql = format!("CREATE {unique}INDEX {} ON {}{using} ({columns})", quoted(&index.name), quoted(&table.name));
     if !index.include.is_empty() {
         sql.push_str(&format!(" INCLUDE ({})", column_list(table, &index.include)));
     }

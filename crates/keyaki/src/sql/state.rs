@@ -25,7 +25,7 @@ use futures::future::BoxFuture;
 use keyaki_store::Snapshot;
 use parking_lot::{Mutex, RwLock};
 
-use crate::database::Catalog;
+use crate::database::{Catalog, Database};
 use crate::plan::{PlanContext, register};
 use crate::table::{KeyakiTable, Table};
 use crate::{Error, Result, Session};
@@ -89,6 +89,7 @@ fn planning(session: &Session) -> Result<Planning> {
         calibration,
         settings: session.settings(),
         last_stats: session.last_stats.clone(),
+        unusable: inner.unusable.clone(),
         pipeline_memory_bytes: inner.query_memory_bytes / PIPELINE_SHARE,
     };
     let base = inner.base_state.clone();
@@ -118,6 +119,7 @@ impl StatementState {
     pub fn new(session: &Session, catalog: Arc<Catalog>, snapshot: Snapshot) -> Result<Self> {
         let Planning { context, mut state } = planning(session)?;
         let schema = Arc::new(StatementSchema {
+            database: session.database.clone(),
             catalog: catalog.clone(),
             snapshot: snapshot.clone(),
             context: context.clone(),
@@ -211,6 +213,7 @@ fn own_name(reference: &TableReference) -> Option<&str> {
 /// Tables and views of a statement, made when they are asked for.
 #[derive(Debug)]
 struct StatementSchema {
+    database: Database,
     catalog: Arc<Catalog>,
     snapshot: Snapshot,
     context: PlanContext,
@@ -227,10 +230,12 @@ impl SchemaProvider for StatementSchema {
         if let Some(table) = self.extra.read().get(name) {
             return Ok(Some(table.clone()));
         }
-        let Some(table) = self.catalog.tables.get(name) else { return Ok(None) };
+        let Some(table) = self.catalog.tables.get(name) else { return super::system::view(&self.database, name) };
         Ok(Some(Arc::new(KeyakiTable::new(table.clone(), self.snapshot.clone(), self.context.clone()))))
     }
     fn table_exist(&self, name: &str) -> bool {
-        self.catalog.tables.contains_key(name) || self.extra.read().contains_key(name)
+        self.catalog.tables.contains_key(name)
+            || self.extra.read().contains_key(name)
+            || super::system::NAMES.contains(&name)
     }
 }

@@ -192,7 +192,8 @@ mod tests {
     }
 
     fn index(columns: Vec<usize>, include: Vec<usize>) -> IndexDef {
-        IndexDef { name: "i".into(), tree: 17, columns, include, unique: false }
+        let method = crate::catalog::IndexMethod::Betree;
+        IndexDef { name: "i".into(), tree: 17, method, columns, include, unique: false }
     }
 
     fn names(schema: &Schema) -> (Vec<&str>, usize) {

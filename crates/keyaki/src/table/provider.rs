@@ -17,6 +17,7 @@ use super::filter::{is_row_filter, remap};
 use super::scan::{ScanExec, ScanPlan};
 use super::{HIDDEN_ROWID, Table, statistics};
 use crate::plan::PlanContext;
+use crate::plan::cost::Readable;
 use crate::plan::ranges::{Ranges, key_ranges};
 
 /// Partitions of a scan hold at least so many bytes.
@@ -42,6 +43,13 @@ struct Candidate {
     columns: Vec<Option<usize>>,
     ranges: Ranges,
     estimate: RangeEstimate,
+}
+
+impl Candidate {
+    fn readable(&self, in_memory: bool) -> Readable {
+        let cached = if in_memory { 1.0 } else { self.view.cached_share() };
+        Readable { bytes: self.estimate.bytes, cached, rows: self.estimate.rows, in_memory }
+    }
 }
 
 impl KeyakiTable {
@@ -79,21 +87,24 @@ impl KeyakiTable {
         Ok(Candidate { name: name.into(), view, columns, ranges, estimate })
     }
 
-    /// The tree with the fewest bytes to read of those that have all `needed` columns.
+    /// The best tree of those that have all `needed` columns.
     fn choose(&self, needed: &[Option<usize>], filters: &[Expr]) -> Result<Candidate> {
         let def = &self.table.def;
-        let mut best = self.candidate(&def.name, def.tree, self.table.table_columns(), filters)?;
+        let mut candidates = vec![self.candidate(&def.name, def.tree, self.table.table_columns(), filters)?];
+        let mut readable = vec![candidates[0].readable(false)];
         for (i, index) in def.indexes.iter().enumerate() {
             let columns = self.table.index_columns(i);
-            if needed.iter().all(|column| columns.contains(column)) {
-                let candidate =
-                    self.candidate(&format!("{}.{}", def.name, index.name), index.tree, columns, filters)?;
-                if candidate.estimate.bytes < best.estimate.bytes {
-                    best = candidate;
-                }
+            let covers = needed.iter().all(|column| columns.contains(column));
+            if covers && !self.context.unusable.contains_key(&index.tree) {
+                let name = format!("{}.{}", def.name, index.name);
+                let candidate = self.candidate(&name, index.tree, columns, filters)?;
+                readable.push(candidate.readable(index.method.is_in_memory()));
+                candidates.push(candidate);
             }
         }
-        Ok(best)
+        let best = self.context.machine().best_scan(&readable, needed.len() as f64);
+        // There is one candidate at least.
+        Ok(candidates.swap_remove(best.unwrap_or(0)))
     }
 }
 

@@ -120,7 +120,8 @@ impl World {
             } else {
                 String::new()
             };
-            indexes.push(format!("CREATE INDEX {name}_{x} ON {name} ({both}){include}"));
+            let method = if random.below(3) == 0 { "USING masstree " } else { "" };
+            indexes.push(format!("CREATE INDEX {name}_{x} ON {name} {method}({both}){include}"));
         }
         if early {
             run_all(session, &indexes).await;

@@ -148,9 +148,18 @@ impl Gather {
 /// Checks a change and commits it. Returns the number of rows changed.
 pub(crate) async fn commit(session: &Session, writer: &Writer, snapshot: Snapshot, change: Change) -> Result<u64> {
     let work = move |inner: &Inner| {
+        inner.check_writable(&change.table)?;
+        let in_memory = change.table.def.indexes.iter().any(|index| index.method.is_in_memory());
+        let grows = change.new.len > 0;
         let (batch, rows) = insert::prepare(inner, change, &snapshot, WriteBatch::new())?;
+        if in_memory && grows {
+            inner.check_memory(0)?;
+        }
         if !batch.is_empty() {
             inner.store.commit(batch)?;
+        }
+        if in_memory {
+            inner.share_memory();
         }
         Ok(rows)
     };

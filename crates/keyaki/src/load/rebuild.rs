@@ -1,0 +1,175 @@
+//! Indexes in memory, built when a database is opened.
+//!
+//! ```text
+//!            ┌─ part of the table ─ scan ─ entries ─┐
+//!  table ────┤                                      ├─ radix sort ─ bulk construction ─► index
+//!            └─ part of the table ─ scan ─ entries ─┘
+//! ```
+//!
+//! Each table with such indexes is read once: as many parts as there are threads side by side, each by a scan of the
+//! executor, whose rows become entries of all its indexes. Then the entries of each index are sorted and its tree is
+//! built, by all threads together.
+//!
+//! If that fails (a page of the table is damaged, or they do not fit into memory), the database opens nevertheless: the index is not used, and its table
+//! cannot be changed until the index is dropped.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use futures::StreamExt;
+use keyaki_exec::{Executor, Mode, Scan};
+use keyaki_store::{Direction, KeyRange, MemoryBuilder, Store, TreeId, TreeView};
+
+use super::arrow_error;
+use super::sort::BATCH_ROWS;
+use crate::database::{Catalog, Table};
+use crate::progress::Progress;
+use crate::{Error, Result};
+
+/// Trees of indexes in memory that could not be built, and why.
+pub(crate) type Unusable = HashMap<TreeId, String>;
+
+/// Builds all indexes in memory. Blocks. Returns how long each took, and those that could not be built (which are empty).
+pub(crate) fn rebuild(
+    store: &Store,
+    executor: &Executor,
+    catalog: &Catalog,
+    threads: usize,
+    memory_bytes_max: usize,
+    progress: &dyn Progress,
+) -> Result<(HashMap<TreeId, Duration>, Unusable)> {
+    let (mut times, mut unusable) = (HashMap::new(), Unusable::new());
+    for table in catalog.tables.values() {
+        let places: Vec<usize> =
+            (0..table.def.indexes.len()).filter(|&i| table.def.indexes[i].method.is_in_memory()).collect();
+        if places.is_empty() {
+            continue;
+        }
+        let start = Instant::now();
+        let left = (memory_bytes_max as u64).saturating_sub(store.stats().memory_tree_bytes);
+        let left = AtomicI64::new(left as i64);
+        let rebuild = Rebuild { store, executor, table, places: &places, threads, progress, memory_bytes_max, left };
+        let built = rebuild.build();
+        for &place in &places {
+            let tree = table.def.indexes[place].tree;
+            times.insert(tree, start.elapsed());
+            if let Err(error) = &built
+                && store.memory_tree_stats(tree).is_none()
+            {
+                tracing::error!(%error, index = table.def.indexes[place].name, "the index cannot be built in memory");
+                unusable.insert(tree, error.to_string());
+                let empty = store.memory_builder(tree, &table.index_schemas[place]).finish(1)?;
+                store.install_memory(vec![(tree, empty)])?;
+            }
+        }
+    }
+    Ok((times, unusable))
+}
+
+/// The error for an index in memory that has no place there.
+pub(crate) fn no_memory(bytes_max: usize) -> Error {
+    Error::Invalid(format!(
+        "indexes in memory may take {} MiB in all, of the database's memory, and need more: give it more memory, drop an \
+         index, or have one on the device (USING betree)",
+        bytes_max >> 20
+    ))
+}
+
+/// The indexes of one table.
+struct Rebuild<'a> {
+    store: &'a Store,
+    executor: &'a Executor,
+    table: &'a Arc<Table>,
+    /// In `table.def.indexes`.
+    places: &'a [usize],
+    threads: usize,
+    progress: &'a dyn Progress,
+    memory_bytes_max: usize,
+    /// Bytes that the entries may still take.
+    left: AtomicI64,
+}
+
+impl Rebuild<'_> {
+    fn build(&self) -> Result<()> {
+        let view = self.store.latest().tree(self.table.def.tree)?;
+        let rows = view.estimate(&KeyRange::all()).rows as u64;
+        self.progress.start(&format!("reading {} for its indexes in memory", self.table.def.name), Some(rows));
+        let parts = view.split(&KeyRange::all(), self.threads);
+        let read = std::thread::scope(|scope| {
+            let threads: Vec<_> = parts.into_iter().map(|part| scope.spawn(|| self.read(&view, part))).collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|_| Err(Error::Invalid("a thread that builds indexes failed".into())))
+            };
+            threads.into_iter().map(join).collect::<Result<Vec<Vec<MemoryBuilder>>>>()
+        });
+        let mut read = read?.into_iter();
+        // There is one part at least.
+        let mut builders = read.next().unwrap_or_default();
+        for others in read {
+            for (builder, other) in builders.iter_mut().zip(others) {
+                builder.append(other)?;
+            }
+        }
+        self.progress.start(&format!("building indexes of {} in memory", self.table.def.name), None);
+        for (&place, builder) in self.places.iter().zip(builders) {
+            let tree = self.table.def.indexes[place].tree;
+            self.store.install_memory(vec![(tree, builder.finish(self.threads)?)])?;
+        }
+        self.progress.finish();
+        Ok(())
+    }
+
+    /// The entries of all indexes, from a part of the table.
+    fn read(&self, view: &TreeView, part: KeyRange) -> Result<Vec<MemoryBuilder>> {
+        // Which columns of the table's tree the indexes have between them, and where each index finds its own.
+        let mut columns: Vec<usize> = Vec::new();
+        let mut places_of = |place: usize| -> Vec<usize> {
+            let wanted = self.table.index_columns(place);
+            // The hidden rowid is the first column of the table's tree.
+            let wanted = wanted.into_iter().map(|column| column.map_or(0, |column| self.table.tree_column[column]));
+            let mut found = |column| {
+                columns.iter().position(|&c| c == column).unwrap_or_else(|| {
+                    columns.push(column);
+                    columns.len() - 1
+                })
+            };
+            wanted.map(&mut found).collect()
+        };
+        let projections: Vec<Vec<usize>> = self.places.iter().map(|&place| places_of(place)).collect();
+        let schemas: Vec<_> = self.places.iter().map(|&place| &self.table.index_schemas[place]).collect();
+        let tree = |place: usize| self.table.def.indexes[place].tree;
+        let mut builders: Vec<MemoryBuilder> = self
+            .places
+            .iter()
+            .zip(&schemas)
+            .map(|(&place, schema)| self.store.memory_builder(tree(place), schema))
+            .collect();
+        let scan = Scan {
+            view: view.clone(),
+            ranges: vec![part],
+            direction: Direction::Ascending,
+            columns,
+            filter: None,
+            limit: None,
+            batch_rows: BATCH_ROWS,
+        };
+        let mut rows = self.executor.scan(scan, Mode::OutOfOrder);
+        while let Some(batch) = futures::executor::block_on(rows.next()) {
+            let batch = batch?;
+            for ((builder, projection), schema) in builders.iter_mut().zip(&projections).zip(&schemas) {
+                let columns = projection.iter().map(|&column| batch.column(column).clone()).collect();
+                let before = builder.bytes();
+                builder.push(&RecordBatch::try_new(schema.arrow().clone(), columns).map_err(arrow_error)?)?;
+                let grown = (builder.bytes() - before) as i64;
+                if self.left.fetch_sub(grown, Ordering::Relaxed) < grown {
+                    return Err(no_memory(self.memory_bytes_max));
+                }
+            }
+            self.progress.advance(batch.num_rows() as u64);
+        }
+        Ok(builders)
+    }
+}

@@ -1,0 +1,163 @@
+//! Indexes in memory: built at opening, kept within the memory, seen as of a snapshot, and what happens when they cannot be
+//! built.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use futures::StreamExt;
+use keyaki::progress::Progress;
+use keyaki::{Database, Error, IndexInfo, IndexMethod, Options, Outcome, Session};
+
+fn options() -> Options {
+    Options {
+        memory_bytes: Some(64 << 20),
+        threads: Some(2),
+        durability: keyaki::Durability::Off,
+        ..Options::default()
+    }
+}
+
+async fn number(session: &Session, sql: &str) -> i64 {
+    let batches = session.query(sql).await.unwrap().collect().await.unwrap();
+    batches[0].column(0).as_primitive::<Int64Type>().value(0)
+}
+
+fn index(database: &Database, name: &str) -> IndexInfo {
+    database.indexes().into_iter().find(|index| index.name == name).expect("the index")
+}
+
+async fn fill(session: &Session, rows: u64) {
+    let sql = format!(
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, a BIGINT, b TEXT);
+         INSERT INTO t SELECT value, value * 7919 % 1000, 'text ' || value FROM generate_series(1, {rows})"
+    );
+    session.execute(&sql).await.unwrap();
+}
+
+#[derive(Debug, Default)]
+struct Counted(AtomicU64);
+
+impl Progress for Counted {
+    fn start(&self, _: &str, _: Option<u64>) {}
+    fn advance(&self, rows: u64) {
+        self.0.fetch_add(rows, Ordering::Relaxed);
+    }
+    fn finish(&self) {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn built_again_when_opened() {
+    const ROWS: u64 = 50_000;
+    let dir = tempfile::tempdir().unwrap();
+    let created = {
+        let database = Database::open(dir.path(), options()).unwrap();
+        let session = database.session();
+        fill(&session, ROWS).await;
+        session
+            .execute(
+                "CREATE INDEX t_a ON t USING masstree (a) INCLUDE (b); CREATE UNIQUE INDEX t_b ON t USING masstree (b)",
+            )
+            .await
+            .unwrap();
+        // In the log, not in a checkpoint.
+        session.execute("DELETE FROM t WHERE a = 5; UPDATE t SET a = 2000 WHERE a = 6").await.unwrap();
+        let created = index(&database, "t_a");
+        assert!(created.build_time.is_some() && created.problem.is_none());
+        created
+    };
+    let progress = Arc::new(Counted::default());
+    let database = Database::open(dir.path(), Options { progress: Some(progress.clone()), ..options() }).unwrap();
+    assert_eq!(progress.0.load(Ordering::Relaxed), ROWS - 50);
+    let opened = index(&database, "t_a");
+    assert_eq!((opened.method, opened.entries, &opened.sql), (IndexMethod::Masstree, ROWS - 50, &created.sql));
+    assert!(opened.bytes > 20 * ROWS && opened.depth >= 3 && opened.layers.is_some() && opened.build_time.is_some());
+    let session = database.session();
+    assert_eq!(number(&session, "SELECT count(*) FROM t WHERE a = 5").await, 0);
+    assert_eq!(number(&session, "SELECT count(b) FROM t WHERE a = 2000").await, 50);
+    assert_eq!(number(&session, "SELECT id FROM t WHERE b = 'text 777'").await, 777);
+    let error = session.execute("INSERT INTO t VALUES (100000, 1, 'text 777')").await.unwrap_err();
+    assert!(matches!(error, Error::Duplicate { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_sees_the_state_it_began_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = Database::open(dir.path(), options()).unwrap();
+    let session = database.session();
+    fill(&session, 30_000).await;
+    session.execute("CREATE INDEX t_a ON t USING masstree (a)").await.unwrap();
+    for order in ["ASC", "DESC"] {
+        let before = number(&session, "SELECT count(*) FROM t WHERE a >= 0").await;
+        let sql = format!("SELECT a FROM t WHERE a >= 0 ORDER BY a {order}");
+        let Outcome::Rows(mut rows) = session.query(&sql).await.unwrap() else { panic!("rows") };
+        let first = rows.next().await.unwrap().unwrap().num_rows();
+        let other = database.session();
+        other.execute("DELETE FROM t WHERE a % 2 = 0; UPDATE t SET a = a + 10000 WHERE a % 3 = 0").await.unwrap();
+        let mut seen = first;
+        while let Some(batch) = rows.next().await {
+            seen += batch.unwrap().num_rows();
+        }
+        assert_eq!(seen as i64, before);
+        assert!(number(&other, "SELECT count(*) FROM t WHERE a >= 0").await < before);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn they_do_not_outgrow_the_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = Options { memory_bytes: Some(16 << 20), ..options() };
+    let large = Options { memory_bytes: Some(512 << 20), ..options() };
+    {
+        let database = Database::open(dir.path(), small.clone()).unwrap();
+        let session = database.session();
+        fill(&session, 150_000).await;
+        let error = session.execute("CREATE INDEX t_b ON t USING masstree (b, a, id)").await.unwrap_err();
+        assert!(error.to_string().contains("indexes in memory may take"), "{error}");
+        assert!(database.indexes().is_empty());
+        session.execute("INSERT INTO t VALUES (0, 0, 'still possible')").await.unwrap();
+    }
+    {
+        let database = Database::open(dir.path(), large).unwrap();
+        database.session().execute("CREATE INDEX t_b ON t USING masstree (b, a, id)").await.unwrap();
+        assert_eq!(index(&database, "t_b").entries, 150_001);
+    }
+    // With less memory it is not used; the table can be read, and changed when the index is gone.
+    let database = Database::open(dir.path(), small).unwrap();
+    let session = database.session();
+    assert!(index(&database, "t_b").problem.unwrap().contains("indexes in memory may take"));
+    assert_eq!(number(&session, "SELECT count(*) FROM t WHERE b = 'text 5' AND a = 595").await, 1);
+    for sql in ["INSERT INTO t VALUES (-1, 0, 'x')", "DELETE FROM t WHERE id = 1", "UPDATE t SET a = 1 WHERE id = 1"] {
+        let error = session.execute(sql).await.unwrap_err();
+        assert!(error.to_string().contains("could not be built in memory"), "{error}");
+    }
+    session.execute("DROP INDEX t_b; INSERT INTO t VALUES (-1, 0, 'x')").await.unwrap();
+}
+
+/// Damages a page of the table's first leaf.
+fn damage(dir: &Path) {
+    let path = dir.join("data");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let text = bytes.windows(5).position(|window| window == b"text ").expect("a page of the table");
+    bytes[text] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_table_opens_without_them() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let session = Database::open(dir.path(), options()).unwrap().session();
+        fill(&session, 50_000).await;
+        session.execute("CREATE INDEX t_b ON t USING masstree (b); CHECKPOINT").await.unwrap();
+    }
+    damage(dir.path());
+    let database = Database::open(dir.path(), options()).unwrap();
+    let session = database.session();
+    assert!(index(&database, "t_b").problem.unwrap().contains("damaged"));
+    // What is sound is there.
+    assert_eq!(number(&session, "SELECT count(b) FROM t WHERE id > 45000").await, 5000);
+    assert!(session.query("SELECT count(b) FROM t").await.unwrap().collect().await.is_err());
+}
