@@ -82,11 +82,16 @@ impl Sink {
         job.inner.check_memory(all)
     }
 
-    fn finish(self, tree: TreeId) -> Result<Part> {
+    fn finish(self, job: &Job, index: usize) -> Result<Part> {
+        let tree = job.table.def.indexes[index].tree;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(match self {
             Sink::Device(writer) => Part::Tree(tree, writer.finish()?),
-            Sink::Memory { builder, .. } => Part::Tree(tree, builder.finish(threads)?),
+            Sink::Memory { builder, .. } => {
+                let loaded = builder.finish(threads)?;
+                job.inner.check_memory(loaded.bytes() as usize)?;
+                Part::Tree(tree, loaded)
+            }
             Sink::Messages { messages, .. } => Part::Messages(messages),
         })
     }
@@ -112,7 +117,7 @@ impl Work for MemoryIndexer {
     }
 
     fn finish(self) -> Result<Part> {
-        self.sink.finish(self.job.table.def.indexes[self.index].tree)
+        self.sink.finish(&self.job, self.index)
     }
 }
 
@@ -123,7 +128,6 @@ impl Work for IndexSorter {
 
     fn finish(self) -> Result<Part> {
         let IndexSorter { job, index, sorter, .. } = self;
-        let tree = job.table.def.indexes[index].tree;
         let mut unique = Unique::of_index(&job, index)?;
         let mut sink = Sink::new(&job, index)?;
         let mut merge = sorter.finish(Vec::new())?;
@@ -134,7 +138,7 @@ impl Work for IndexSorter {
             sink.push(&job, index, &batch)?;
             job.progress.advance(batch.num_rows() as u64);
         }
-        sink.finish(tree)
+        sink.finish(&job, index)
     }
 }
 

@@ -116,7 +116,11 @@ impl Rebuild<'_> {
         self.progress.start(&format!("building indexes of {} in memory", self.table.def.name), None);
         for (&place, builder) in self.places.iter().zip(builders) {
             let tree = self.table.def.indexes[place].tree;
-            self.store.install_memory(vec![(tree, builder.finish(self.threads)?)])?;
+            let loaded = builder.finish(self.threads)?;
+            if self.store.stats().memory_tree_bytes + loaded.bytes() > self.memory_bytes_max as u64 {
+                return Err(no_memory(self.memory_bytes_max));
+            }
+            self.store.install_memory(vec![(tree, loaded)])?;
         }
         self.progress.finish();
         Ok(())
