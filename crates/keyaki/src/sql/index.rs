@@ -82,7 +82,7 @@ fn check_plain(create: &CreateIndex) -> Result<()> {
 
 fn method(create: &CreateIndex) -> Result<IndexMethod> {
     let Some(using) = &create.using else { return Ok(IndexMethod::default()) };
-    let using = using.to_string();
+    let using = using.to_string().to_lowercase();
     using.parse().map_err(|known| Error::Unsupported(format!("CREATE INDEX … USING {using} (there are: {known})")))
 }
 
