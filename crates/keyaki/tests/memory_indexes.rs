@@ -42,7 +42,7 @@ async fn plan(session: &Session, sql: &str) -> String {
     let batches = session.query(&format!("EXPLAIN {sql}")).await.unwrap().collect().await.unwrap();
     batches
         .iter()
-        .map(|batch| arrow::util::pretty::pretty_format_batches(&[batch.clone()]).unwrap().to_string())
+        .map(|batch| arrow::util::pretty::pretty_format_batches(std::slice::from_ref(batch)).unwrap().to_string())
         .collect()
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use arrow::array::RecordBatch;
 use futures::{Stream, StreamExt};
 use keyaki_exec::{Mode, Scan};
-use keyaki_store::{BulkWriter, Direction, KeyRange, MemoryBuilder, TreeId, TreeView, WriteBatch};
+use keyaki_store::{BulkWriter, Direction, KeyRange, MemoryBuilder, TreeView, WriteBatch};
 
 use super::arrow_error;
 use super::job::{Job, Part, Projection, Work};
@@ -37,7 +37,7 @@ impl IndexSorter {
 
 /// Where an index's entries go.
 enum Sink {
-    Device(BulkWriter),
+    Device(Box<BulkWriter>),
     Memory { builder: MemoryBuilder, bytes: usize },
     Messages { messages: WriteBatch, bytes: usize },
 }
@@ -47,7 +47,7 @@ impl Sink {
         let (def, schema) = (&job.table.def.indexes[index], &job.table.index_schemas[index]);
         let store = &job.inner.store;
         if !def.method.is_in_memory() {
-            return Ok(Sink::Device(store.bulk_writer(def.tree, schema)));
+            return Ok(Sink::Device(Box::new(store.bulk_writer(def.tree, schema))));
         }
         match job.snapshot.tree(def.tree) {
             Ok(view) if view.estimate(&KeyRange::all()).rows > 0.0 => {
