@@ -190,7 +190,8 @@ impl Workers {
         Ok(())
     }
 
-    fn none(job: &Arc<Job>) -> Self {
+    /// No threads; dropping it makes the job stop all the same.
+    pub fn none(job: &Arc<Job>) -> Self {
         Workers { job: job.clone(), arms: Vec::new(), indexes: 0, rows: 0, done: false }
     }
 

@@ -37,12 +37,13 @@ use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
-use keyaki_store::{KeyRange, WriteBatch};
+use keyaki_store::{KeyRange, Loaded, Snapshot, TreeId, WriteBatch};
 
 use self::job::{Job, Workers};
 use self::memory::batch_bytes;
+use self::rebuild::Build;
 use crate::catalog::{Kind, put};
-use crate::database::{Catalog, Table, Writer};
+use crate::database::{Catalog, Inner, Table, Writer};
 use crate::sql::analyze;
 use crate::statistics::TableStatistics;
 use crate::{Error, Result, Session};
@@ -200,6 +201,13 @@ pub(crate) async fn build_index(
 ) -> Result<()> {
     let start = Instant::now();
     let (_, snapshot) = session.database.latest(writer);
+    let def = &table.def.indexes[index];
+    if def.method.is_in_memory() && !def.unique {
+        let loaded = build_in_memory(session, writer, table, index, snapshot).await?;
+        session.database.install(writer, batch, loaded, Some(catalog)).await?;
+        session.database.inner.build_times.lock().insert(def.tree, start.elapsed());
+        return Ok(());
+    }
     let view = snapshot.tree(table.def.tree)?;
     let progress = session.progress.lock().clone();
     let total = view.estimate(&KeyRange::all()).rows as u64;
@@ -220,12 +228,43 @@ pub(crate) async fn build_index(
     .await;
     let written = workers.finish(sent).await?;
     session.database.install(writer, batch, written.loaded, Some(catalog)).await?;
-    let def = &table.def.indexes[index];
     if def.method.is_in_memory() {
         session.database.inner.build_times.lock().insert(def.tree, start.elapsed());
     }
     progress.finish();
     Ok(())
+}
+
+/// Builds an index in memory by all threads together: its entries need not be compared with their neighbours.
+async fn build_in_memory(
+    session: &Session,
+    writer: &Writer,
+    table: &Arc<Table>,
+    index: usize,
+    snapshot: Snapshot,
+) -> Result<Vec<(TreeId, Loaded)>> {
+    let job = Job::new(session, writer, table, snapshot, Arc::new(NoOrigin));
+    // Dropped with this future, which tells the job to stop.
+    let _workers = Workers::none(&job);
+    let work = move |inner: &Inner| {
+        let mut built = Vec::new();
+        let build = Build {
+            store: &inner.store,
+            executor: &inner.executor,
+            table: &job.table,
+            places: &[index],
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes_max: inner.memory_index_bytes_max,
+            progress: &*job.progress,
+            check: &|| job.check(),
+        };
+        build.run(&job.snapshot, &mut |tree, loaded| {
+            built.push((tree, loaded));
+            Ok(())
+        })?;
+        Ok(built)
+    };
+    session.database.blocking(writer, work).await
 }
 
 fn arrow_error(error: ArrowError) -> Error {

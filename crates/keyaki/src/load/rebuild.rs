@@ -1,4 +1,4 @@
-//! Indexes in memory, built when a database is opened.
+//! Indexes in memory, built from their table: when a database is opened, and by CREATE INDEX.
 //!
 //! ```text
 //!            ┌─ part of the table ─ scan ─ entries ─┐
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use arrow::array::RecordBatch;
 use futures::StreamExt;
 use keyaki_exec::{Executor, Mode, Scan};
-use keyaki_store::{Direction, KeyRange, MemoryBuilder, Store, TreeId, TreeView};
+use keyaki_store::{Direction, KeyRange, Loaded, MemoryBuilder, Snapshot, Store, TreeId, TreeView};
 
 use super::arrow_error;
 use super::sort::BATCH_ROWS;
@@ -49,10 +49,10 @@ pub(crate) fn rebuild(
             continue;
         }
         let start = Instant::now();
-        let left = (memory_bytes_max as u64).saturating_sub(store.stats().memory_tree_bytes);
-        let left = AtomicI64::new(left as i64);
-        let rebuild = Rebuild { store, executor, table, places: &places, threads, progress, memory_bytes_max, left };
-        let built = rebuild.build();
+        let check = || Ok(());
+        let build =
+            Build { store, executor, table, places: &places, threads, memory_bytes_max, progress, check: &check };
+        let built = build.run(&store.latest(), &mut |tree, loaded| Ok(store.install_memory(vec![(tree, loaded)])?));
         for &place in &places {
             let tree = table.def.indexes[place].tree;
             times.insert(tree, start.elapsed());
@@ -78,28 +78,34 @@ pub(crate) fn no_memory(bytes_max: usize) -> Error {
     ))
 }
 
-/// The indexes of one table.
-struct Rebuild<'a> {
-    store: &'a Store,
-    executor: &'a Executor,
-    table: &'a Arc<Table>,
+/// Indexes of one table that are built together.
+pub(super) struct Build<'a> {
+    pub store: &'a Store,
+    pub executor: &'a Executor,
+    pub table: &'a Arc<Table>,
     /// In `table.def.indexes`.
-    places: &'a [usize],
-    threads: usize,
-    progress: &'a dyn Progress,
-    memory_bytes_max: usize,
-    /// Bytes that the entries may still take.
-    left: AtomicI64,
+    pub places: &'a [usize],
+    pub threads: usize,
+    pub memory_bytes_max: usize,
+    pub progress: &'a dyn Progress,
+    /// Whether to go on.
+    pub check: &'a (dyn Fn() -> Result<()> + Sync),
 }
 
-impl Rebuild<'_> {
-    fn build(&self) -> Result<()> {
-        let view = self.store.latest().tree(self.table.def.tree)?;
+impl Build<'_> {
+    /// Builds all indexes from the table as of `snapshot`; gives each to `done`.
+    pub fn run(&self, snapshot: &Snapshot, done: &mut dyn FnMut(TreeId, Loaded) -> Result<()>) -> Result<()> {
+        let view = snapshot.tree(self.table.def.tree)?;
         let rows = view.estimate(&KeyRange::all()).rows as u64;
-        self.progress.start(&format!("reading {} for its indexes in memory", self.table.def.name), Some(rows));
+        let name = &self.table.def.name;
+        self.progress.start(&format!("reading {name} for its indexes in memory"), Some(rows));
+        // Bytes that the entries may still take.
+        let left =
+            self.memory_bytes_max as u64 - self.store.stats().memory_tree_bytes.min(self.memory_bytes_max as u64);
+        let left = AtomicI64::new(left as i64);
         let parts = view.split(&KeyRange::all(), self.threads);
         let read = std::thread::scope(|scope| {
-            let threads: Vec<_> = parts.into_iter().map(|part| scope.spawn(|| self.read(&view, part))).collect();
+            let threads: Vec<_> = parts.into_iter().map(|part| scope.spawn(|| self.read(&view, part, &left))).collect();
             let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
                 thread.join().unwrap_or_else(|_| Err(Error::Invalid("a thread that builds indexes failed".into())))
             };
@@ -113,21 +119,21 @@ impl Rebuild<'_> {
                 builder.append(other)?;
             }
         }
-        self.progress.start(&format!("building indexes of {} in memory", self.table.def.name), None);
+        self.progress.start(&format!("building indexes of {name} in memory"), None);
         for (&place, builder) in self.places.iter().zip(builders) {
-            let tree = self.table.def.indexes[place].tree;
+            (self.check)()?;
             let loaded = builder.finish(self.threads)?;
             if self.store.stats().memory_tree_bytes + loaded.bytes() > self.memory_bytes_max as u64 {
                 return Err(no_memory(self.memory_bytes_max));
             }
-            self.store.install_memory(vec![(tree, loaded)])?;
+            done(self.table.def.indexes[place].tree, loaded)?;
         }
         self.progress.finish();
         Ok(())
     }
 
     /// The entries of all indexes, from a part of the table.
-    fn read(&self, view: &TreeView, part: KeyRange) -> Result<Vec<MemoryBuilder>> {
+    fn read(&self, view: &TreeView, part: KeyRange, left: &AtomicI64) -> Result<Vec<MemoryBuilder>> {
         // Which columns of the table's tree the indexes have between them, and where each index finds its own.
         let mut columns: Vec<usize> = Vec::new();
         let mut places_of = |place: usize| -> Vec<usize> {
@@ -163,12 +169,13 @@ impl Rebuild<'_> {
         let mut rows = self.executor.scan(scan, Mode::OutOfOrder);
         while let Some(batch) = futures::executor::block_on(rows.next()) {
             let batch = batch?;
+            (self.check)()?;
             for ((builder, projection), schema) in builders.iter_mut().zip(&projections).zip(&schemas) {
                 let columns = projection.iter().map(|&column| batch.column(column).clone()).collect();
                 let before = builder.bytes();
                 builder.push(&RecordBatch::try_new(schema.arrow().clone(), columns).map_err(arrow_error)?)?;
                 let grown = (builder.bytes() - before) as i64;
-                if self.left.fetch_sub(grown, Ordering::Relaxed) < grown {
+                if left.fetch_sub(grown, Ordering::Relaxed) < grown {
                     return Err(no_memory(self.memory_bytes_max));
                 }
             }

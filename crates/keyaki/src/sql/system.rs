@@ -51,7 +51,7 @@ fn indexes(indexes: &[IndexInfo]) -> Result<RecordBatch> {
         Arc::new(Int64Array::from_iter(indexes.iter().map(|index| of(index).map(|n| n as i64))))
     };
     let include = indexes.iter().map(|index| Some(index.include.join(", ")).filter(|list| !list.is_empty()));
-    let build = indexes.iter().map(|index| index.build_time.map(|time| time.as_secs_f64() * 1e3));
+    let build = indexes.iter().map(|index| index.build_time.map(|time| time.as_micros() as f64 / 1e3));
     let columns: Vec<ArrayRef> = vec![
         text(&|index| index.name.clone()),
         text(&|index| index.table.clone()),
