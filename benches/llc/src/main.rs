@@ -58,9 +58,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         caches::run(&mut report)?;
     }
     // Every method that is ever chosen, not only the one that was chosen now: neighbours decide that, too.
-    let methods = [ScanMethod::NonTemporal { ahead_bytes: 4 << 10 }, ScanMethod::FlushBehind { behind_bytes: 8 << 10 }];
+    let ahead = [4 << 10, 16 << 10].map(|ahead_bytes| ScanMethod::NonTemporal { ahead_bytes });
+    let behind = [8 << 10].map(|behind_bytes| ScanMethod::FlushBehind { behind_bytes });
+    let methods = ahead.into_iter().chain(behind);
     let methods: Vec<ScanMethod> =
-        std::iter::once(ScanMethod::Plain).chain(methods.into_iter().filter(|method| method.is_supported())).collect();
+        std::iter::once(ScanMethod::Plain).chain(methods.filter(|method| method.is_supported())).collect();
     let setting = scans::Setting {
         repetitions: arguments.repetitions,
         scan_bytes: arguments.scan_mib << 20,

@@ -14,7 +14,7 @@ pub fn run(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
         "The published experiments, simulated (L3 of 10 MiB, 20 ways): misses of the last level, and time",
         &["table", "what", "partitioned", "published", "simulated", "published ms", "simulated ms"],
     );
-    for row in paper(&machine, 10)? {
+    for row in paper(&machine, 6)? {
         let shown = |value: f64, text: String| if value.is_nan() { "-".to_string() } else { text };
         rows.add_row([
             row.table.to_string(),
@@ -34,10 +34,10 @@ pub fn run(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
     speed(report)
 }
 
-/// The query-order experiment with every policy, kind of last level and protection: A 60 % of the last level, B ten times A.
+/// The query-order experiment with every policy, kind of last level and protection: A 60 % of the last level, B five times A.
 fn orders(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
     let mut rows = table(
-        "Query order, simulated: A reads 6 MiB, B scans 60 MiB; slowdown of A by B, and what protecting A costs B",
+        "Query order, simulated: A reads 6 MiB, B scans 30 MiB; slowdown of A by B, and what protecting A costs B",
         &["last level", "protection", "A slower by", "B slower by"],
     );
     for (last_level, replacement) in [
@@ -48,12 +48,12 @@ fn orders(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
     ] {
         let mut machine = Machine { last_level, ..Machine::paper() };
         machine.l3.replacement = replacement;
-        let sizes = (6 << 20, 60 << 20);
-        let open = query_order(&machine, sizes, 4, Protection::None)?;
+        let sizes = (6 << 20, 30 << 20);
+        let open = query_order(&machine, sizes, 3, Protection::None)?;
         for protection in
             [Protection::None, Protection::Ways(2), Protection::NonTemporal, Protection::FlushBehind(8192)]
         {
-            let run = query_order(&machine, sizes, 4, protection)?;
+            let run = query_order(&machine, sizes, 3, protection)?;
             let (slower, price) = (run.slowdown(&PAPER_TIMES), run.price(&open, &PAPER_TIMES));
             let name = format!("{last_level:?}, {replacement:?}");
             rows.add_row([
@@ -76,7 +76,7 @@ fn speed(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
     let mut row = |name: &str, accesses: &mut dyn Iterator<Item = Access>| -> Result<(), Box<dyn std::error::Error>> {
         let mut simulator = Simulator::new(&Machine::paper())?;
         let accesses: Vec<Access> = accesses.collect();
-        let rounds = (40_000_000 / accesses.len()).max(1);
+        let rounds = (10_000_000 / accesses.len()).max(1);
         let start = Instant::now();
         for _ in 0..rounds {
             simulator.run(accesses.iter().copied());
