@@ -22,9 +22,9 @@ struct Arguments {
     /// Interleaved repetitions of what is measured on the machine
     #[arg(long, default_value_t = 31)]
     repetitions: usize,
-    /// MiB of a big scan
-    #[arg(long, default_value_t = 512)]
-    scan_mib: usize,
+    /// MiB of big scans; the last one is used where one is enough
+    #[arg(long, value_delimiter = ',', default_values_t = [64, 512])]
+    scan_mib: Vec<usize>,
     /// MiB of hot data
     #[arg(long, value_delimiter = ',', default_values_t = [5, 8])]
     hot_mib: Vec<usize>,
@@ -40,7 +40,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Some(unknown) = arguments.parts.iter().find(|part| !PARTS.contains(&part.as_str())) {
         return Err(format!("no part {unknown}: there are {}", PARTS.join(", ")).into());
     }
-    if arguments.repetitions == 0 || arguments.scan_mib == 0 || arguments.hot_mib.contains(&0) {
+    if arguments.repetitions == 0
+        || arguments.scan_mib.contains(&0)
+        || arguments.scan_mib.is_empty()
+        || arguments.hot_mib.contains(&0)
+    {
         return Err("repetitions and sizes must be at least 1".into());
     }
     let wanted = |part: &str| arguments.parts.iter().any(|wanted| wanted == part);
@@ -59,13 +63,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     // Every method that is ever chosen, not only the one that was chosen now: neighbours decide that, too.
     let ahead = [4 << 10, 16 << 10].map(|ahead_bytes| ScanMethod::NonTemporal { ahead_bytes });
-    let behind = [8 << 10].map(|behind_bytes| ScanMethod::FlushBehind { behind_bytes });
+    let behind = [1 << 10, 8 << 10].map(|behind_bytes| ScanMethod::FlushBehind { behind_bytes });
     let methods = ahead.into_iter().chain(behind);
     let methods: Vec<ScanMethod> =
         std::iter::once(ScanMethod::Plain).chain(methods.filter(|method| method.is_supported())).collect();
     let setting = scans::Setting {
         repetitions: arguments.repetitions,
-        scan_bytes: arguments.scan_mib << 20,
+        scan_bytes: arguments.scan_mib.iter().map(|mib| mib << 20).collect(),
         hot_bytes: arguments.hot_mib.iter().map(|mib| mib << 20).collect(),
         l2_bytes: caches.bytes(2) as usize,
         methods,

@@ -13,7 +13,8 @@ use crate::report::{Report, table};
 #[derive(Debug)]
 pub struct Setting {
     pub repetitions: usize,
-    pub scan_bytes: usize,
+    /// At least one.
+    pub scan_bytes: Vec<usize>,
     pub hot_bytes: Vec<usize>,
     pub l2_bytes: usize,
     /// Plain first.
@@ -29,48 +30,93 @@ fn scanned(bytes: usize) -> std::io::Result<Memory> {
     Ok(memory)
 }
 
-fn scan(memory: &Memory, method: ScanMethod) -> f64 {
+/// What comes between warming and probing.
+#[derive(Debug, Clone, Copy)]
+enum Between {
+    /// A pause as long as the plain scan takes: what neighbours do to the cache meanwhile. Nothing that spares it can do better.
+    Pause,
+    Scan(ScanMethod),
+}
+
+impl std::fmt::Display for Between {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Between::Pause => write!(out, "no scan, a pause as long"),
+            Between::Scan(method) => write!(out, "{method}"),
+        }
+    }
+}
+
+impl Setting {
+    fn longest_scan(&self) -> usize {
+        self.scan_bytes.last().copied().unwrap_or(512 << 20)
+    }
+
+    /// The plain scan, the pause, and the other methods.
+    fn between(&self) -> Vec<Between> {
+        let mut all: Vec<Between> = self.methods.iter().map(|method| Between::Scan(*method)).collect();
+        all.insert(1.min(all.len()), Between::Pause);
+        all
+    }
+}
+
+/// Does it; gives milliseconds. `plain_ms` is what the plain scan took last.
+fn carry_out(between: Between, memory: &Memory, plain_ms: &mut f64) -> f64 {
     let start = Instant::now();
-    black_box(sum(memory.words(), method));
-    start.elapsed().as_secs_f64() * 1e3
+    match between {
+        Between::Pause => {
+            while start.elapsed().as_secs_f64() * 1e3 < *plain_ms {
+                std::hint::spin_loop();
+            }
+        }
+        Between::Scan(method) => _ = black_box(sum(memory.words(), method)),
+    }
+    let elapsed = start.elapsed().as_secs_f64() * 1e3;
+    if let Between::Scan(ScanMethod::Plain) = between {
+        *plain_ms = elapsed;
+    }
+    elapsed
 }
 
 /// The micro experiment: probes of hot data (an index) after a scan; and the same where the hot data fit into half of L2 and the scan
 /// is as large as L3 would be to it.
 pub fn micro(setting: &Setting, report: &mut Report) -> Outcome {
     let title = format!(
-        "Dependent probes of hot data after a scan of {} MiB ({} interleaved repetitions, median and quartiles)",
-        setting.scan_bytes >> 20,
+        "Dependent probes of hot data after a scan ({} interleaved repetitions, median and quartiles)",
         setting.repetitions
     );
-    let mut rows =
-        table(&title, &["hot data", "scan by", "ns per probe", "of the harm, kept", "scan GB/s", "scan time"]);
-    let big = scanned(setting.scan_bytes)?;
-    let small = scanned((8 * setting.l2_bytes).min(setting.scan_bytes))?;
-    let cases = setting.hot_bytes.iter().map(|bytes| (*bytes, &big)).chain([(setting.l2_bytes / 2, &small)]);
-    for (hot_bytes, memory) in cases {
+    let header = ["hot data", "scan", "scan by", "ns per probe", "of the harm, kept", "scan GB/s", "scan time"];
+    let mut rows = table(&title, &header);
+    let mut cases = vec![(setting.l2_bytes / 2, 8 * setting.l2_bytes)];
+    for hot_bytes in &setting.hot_bytes {
+        cases.extend(setting.scan_bytes.iter().map(|scan_bytes| (*hot_bytes, *scan_bytes)));
+    }
+    for (hot_bytes, scan_bytes) in cases {
+        let memory = &scanned(scan_bytes)?;
         let mut hot = Chase::new(hot_bytes, 7)?;
         let probes = (hot.lines() / 8).max(500);
         let mut warm = Vec::new();
-        let mut samples = vec![(Vec::new(), Vec::new()); setting.methods.len()];
+        let (all, mut last_ms) = (setting.between(), 0.0);
+        let mut samples = vec![(Vec::new(), Vec::new()); all.len()];
         for _ in 0..setting.repetitions {
             hot.warm();
             warm.push(hot.run(probes));
-            for (method, (probe_ns, scan_ms)) in setting.methods.iter().zip(&mut samples) {
+            for (between, (probe_ns, scan_ms)) in all.iter().zip(&mut samples) {
                 hot.warm();
-                scan_ms.push(scan(memory, *method));
+                scan_ms.push(carry_out(*between, memory, &mut last_ms));
                 probe_ns.push(hot.run(probes));
             }
         }
-        let (warm, bytes) = (Quartiles::of(&warm), size_of_val(memory.words()));
+        let (warm, bytes) = (Quartiles::of(&warm), scan_bytes);
         let name = format!("{} KiB", hot_bytes >> 10);
-        rows.add_row([&name, "nothing before", &warm.to_string(), "", "", ""]);
+        rows.add_row([&name, &format!("{} MiB", bytes >> 20), "nothing before", &warm.to_string(), "", "", ""]);
         report.figure(&format!("probe of {name}, warm"), "ns", warm.median);
         let plain = (Quartiles::of(&samples[0].0).median, Quartiles::of(&samples[0].1).median);
-        for (method, (probe_ns, scan_ms)) in setting.methods.iter().zip(&samples) {
+        for (method, (probe_ns, scan_ms)) in all.iter().zip(&samples) {
             let (probe_ns, scan_ms) = (Quartiles::of(probe_ns), Quartiles::of(scan_ms));
             let kept = (plain.0 - probe_ns.median) / (plain.0 - warm.median);
             rows.add_row([
+                String::new(),
                 String::new(),
                 method.to_string(),
                 probe_ns.to_string(),
@@ -92,10 +138,11 @@ pub fn micro(setting: &Setting, report: &mut Report) -> Outcome {
 pub fn query_order(setting: &Setting, report: &mut Report) -> Outcome {
     let a_bytes = (8 << 20) / 10 * 6;
     let mut a = Chase::new(a_bytes, 9)?;
-    let b = scanned(setting.scan_bytes)?;
+    let b = scanned(setting.longest_scan())?;
     let lines = a.lines();
     let mut after_a = Vec::new();
-    let mut after_b = vec![Vec::new(); setting.methods.len()];
+    let (all, mut last_ms) = (setting.between(), 0.0);
+    let mut after_b = vec![Vec::new(); all.len()];
     // What a row costs beside its line: about what an engine spends on it.
     let query_a = |a: &mut Chase| {
         let start = Instant::now();
@@ -112,9 +159,9 @@ pub fn query_order(setting: &Setting, report: &mut Report) -> Outcome {
     for _ in 0..setting.repetitions {
         query_a(&mut a);
         after_a.push(query_a(&mut a));
-        for (method, samples) in setting.methods.iter().zip(&mut after_b) {
+        for (between, samples) in all.iter().zip(&mut after_b) {
             query_a(&mut a);
-            scan(&b, *method);
+            carry_out(*between, &b, &mut last_ms);
             samples.push(query_a(&mut a));
         }
     }
@@ -122,14 +169,14 @@ pub fn query_order(setting: &Setting, report: &mut Report) -> Outcome {
     let title = format!(
         "Query order: A reads {} KiB, B scans {} MiB ({} repetitions)",
         a_bytes >> 10,
-        setting.scan_bytes >> 20,
+        setting.longest_scan() >> 20,
         setting.repetitions
     );
     let mut rows = table(&title, &["A after", "ms", "slower by", "of the unprotected slowdown"]);
     rows.add_row(["A", &format!("{alone:.2}"), "", ""]);
     report.figure("query order: A after A", "ms", alone.median);
     let plain = Quartiles::of(&after_b[0]).median - alone.median;
-    for (method, samples) in setting.methods.iter().zip(&after_b) {
+    for (method, samples) in all.iter().zip(&after_b) {
         let after = Quartiles::of(samples);
         let slower = after.median / alone.median - 1.0;
         rows.add_row([
@@ -152,7 +199,7 @@ const WORK_STEPS: u64 = 30;
 pub fn lookups(setting: &Setting, report: &mut Report) -> Outcome {
     const LOADS: usize = 16;
     const LOOKUPS: usize = 20_000;
-    let big = scanned(setting.scan_bytes)?;
+    let big = scanned(setting.longest_scan())?;
     let hot_bytes = setting.hot_bytes.first().copied().unwrap_or(5 << 20);
     let title = format!("Lookups of {LOADS} dependent loads from {} KiB beside an endless scan", hot_bytes >> 10);
     let mut rows = table(&title, &["beside", "median ns", "p99 ns", "p99 against alone"]);

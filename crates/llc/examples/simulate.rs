@@ -1,13 +1,38 @@
 //! Simulates an index of 6 MiB beside a scan of 100 MiB on the machine of the published experiments, with and without masks, and
-//! tells how fast the simulation is. `cargo run --release -p keyaki-llc --example simulate`
+//! tells how fast the simulation is; or, given a file, replays the trace in it. `cargo run --release -p keyaki-llc --example simulate`
 
+use std::fs::File;
+use std::io::BufReader;
 use std::time::Instant;
 
 use keyaki_llc::CapacityMask;
 use keyaki_llc::sim::generate::{BTree, Table, interleave};
+use keyaki_llc::sim::trace::TraceReader;
 use keyaki_llc::sim::{Access, InvalidMachine, Machine, Simulator};
 
-fn main() -> Result<(), InvalidMachine> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    if let Some(path) = std::env::args().nth(1) {
+        return replay(&path);
+    }
+    generated().map_err(Into::into)
+}
+
+/// What each object of a recorded trace met.
+fn replay(path: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let mut trace = TraceReader::new(BufReader::new(File::open(path)?))?;
+    let objects = trace.header().objects.clone();
+    let mut simulator = Simulator::new(&Machine { cores: 8, ..Machine::paper() })?;
+    for access in &mut trace {
+        simulator.access(access?);
+    }
+    for (number, name) in objects.iter().enumerate() {
+        let counts = simulator.report().object(number as u16);
+        println!("{name}: {} accesses, misses {:.1} %", counts.accesses(), 100.0 * counts.last_level_miss_ratio());
+    }
+    Ok(())
+}
+
+fn generated() -> Result<(), InvalidMachine> {
     let index = BTree::new(0, 450_000, 11, 4096);
     let table = Table::new(1 << 40, 100 << 20);
     println!("an index of {} bytes, {} levels; a scan of {} bytes", index.bytes(), index.levels(), table.bytes);

@@ -1,24 +1,32 @@
 //! Measures which way of scanning memory leaves the caches alone on this machine, and prints it, or with `--json` what may be stored.
-//! `cargo run --release -p keyaki-llc --example tune`
+//! With `--l2` it is L2 that shall be left alone, and more distances are tried. `cargo run --release -p keyaki-llc --example tune`
 
 use std::time::Instant;
 
 use keyaki_llc::Caches;
-use keyaki_llc::software::{Tuning, TuningOptions};
+use keyaki_llc::software::{ScanMethod, Tuning, TuningOptions};
 
 fn main() -> std::io::Result<()> {
     let caches = Caches::detect();
     let start = Instant::now();
-    let tuning = Tuning::measure(&TuningOptions::for_caches(&caches))?;
+    let mut options = TuningOptions::for_caches(&caches);
+    if std::env::args().any(|argument| argument == "--l2") {
+        let l2_bytes = caches.bytes(2) as usize;
+        let distances = [512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10];
+        options.methods = distances.map(|ahead_bytes| ScanMethod::NonTemporal { ahead_bytes }).to_vec();
+        options.methods.extend(distances.map(|behind_bytes| ScanMethod::FlushBehind { behind_bytes }));
+        (options.protected_bytes, options.scan_bytes, options.rounds) = (l2_bytes / 2, 8 * l2_bytes, 31);
+    }
+    let tuning = Tuning::measure(&options)?;
     let elapsed = start.elapsed();
     if std::env::args().any(|argument| argument == "--json") {
         println!("{}", tuning.to_json());
         return Ok(());
     }
     println!(
-        "{}, {} MiB protected; warm: {} ns a probe",
+        "{}, {} KiB protected; warm: {} ns a probe",
         tuning.processor,
-        tuning.protected_bytes >> 20,
+        tuning.protected_bytes >> 10,
         tuning.warm_ns
     );
     for figure in &tuning.figures {

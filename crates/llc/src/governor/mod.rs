@@ -1,6 +1,6 @@
 //! The governor: what runs is announced, and it sees to it that streaming work leaves the cache to those who need it.
 //!
-//! ```
+//! ```no_run
 //! use keyaki_llc::{Governor, GovernorOptions, WorkClass};
 //! use keyaki_llc::software::sum;
 //!

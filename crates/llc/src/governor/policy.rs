@@ -13,7 +13,7 @@
 //! Each class's parts hold those of the classes before it, so that every mask is one run of bits. Narrowing is immediate; widening
 //! waits until the reason for narrowness has been gone for a while, so that masks do not flap with a mix that does.
 //!
-//! *Adaptive* work is tried out where the hardware can monitor: first wide, then narrow. If it moves more bytes from memory when it
+//! *Adaptive* work is tried out where the hardware can monitor: first wide, then, if it fills more than the few parts, narrow. If it moves more bytes from memory when it
 //! is narrow, it uses again what it brought in, and is treated as sensitive; if not, it streams. After some time the trial is
 //! repeated, because work changes. (Work that does nothing but wait for memory moves hardly more when it misses more: it is taken
 //! for streaming. Where more is known, announce it as sensitive.)
@@ -205,7 +205,7 @@ pub fn decide(options: &PolicyOptions, state: PolicyState, input: &Input) -> (Po
     let narrow = (f64::from(sensitive) * options.streaming_share).ceil() as u32;
     let narrow = narrow.max(options.streaming_parts_min).max(fewest).min(sensitive);
     let streaming = if next.protects(options, input) { narrow } else { sensitive };
-    next.verdict = judge(options, state.verdict, input);
+    next.verdict = judge(options, state.verdict, input, u64::from(narrow) * part_bytes);
     let adaptive = match next.verdict {
         Verdict::Unknown => (sensitive / 2).max(streaming),
         Verdict::TriedWide { .. } | Verdict::Reuses { .. } => sensitive,
@@ -215,7 +215,7 @@ pub fn decide(options: &PolicyOptions, state: PolicyState, input: &Input) -> (Po
 }
 
 /// The next step of the trial.
-fn judge(options: &PolicyOptions, verdict: Verdict, input: &Input) -> Verdict {
+fn judge(options: &PolicyOptions, verdict: Verdict, input: &Input, narrow_bytes: u64) -> Verdict {
     let now = input.now_ms;
     if input.mix.adaptive == 0 {
         // What was found holds no longer than its time, and a trial ends.
@@ -232,8 +232,13 @@ fn judge(options: &PolicyOptions, verdict: Verdict, input: &Input) -> Verdict {
     match verdict {
         Verdict::Unknown => Verdict::TriedWide { since_ms: now },
         Verdict::TriedWide { since_ms } if now.saturating_sub(since_ms) >= options.settle_ms => {
-            // What uses less than the narrow parts loses nothing there.
-            Verdict::TriedNarrow { since_ms: now, wide: sample.bytes_per_second }
+            let wide = sample.bytes_per_second;
+            if (1..=narrow_bytes).contains(&sample.occupancy_bytes) {
+                // It does not even fill the few parts: it loses nothing there.
+                Verdict::Streams { since_ms: now, wide }
+            } else {
+                Verdict::TriedNarrow { since_ms: now, wide }
+            }
         }
         Verdict::TriedNarrow { since_ms, wide } if now.saturating_sub(since_ms) >= options.settle_ms => {
             if sample.bytes_per_second > wide * options.reuse_factor {

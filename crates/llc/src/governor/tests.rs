@@ -119,14 +119,14 @@ fn adaptive_work_is_measured() {
     let mut total = 0;
     for turn in 1..30 {
         total += if narrow(&governor) { 2_000 } else { 1_000 };
-        tree.set_usage(&group, 1 << 20, total);
+        tree.set_usage(&group, 1 << 40, total);
         governor.inner.tick_at(100_000 + turn * 100);
     }
     assert_eq!(mask(&governor, WorkClass::Adaptive).count(), 20, "it uses things again");
     // Later it moves the same, narrow or not.
     for turn in 1..100 {
         total += 1_000;
-        tree.set_usage(&group, 1 << 20, total);
+        tree.set_usage(&group, 1 << 40, total);
         governor.inner.tick_at(200_000 + turn * 100);
         if turn == 20 {
             assert!(narrow(&governor));

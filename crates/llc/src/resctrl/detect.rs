@@ -71,11 +71,11 @@ pub fn detect(options: &DetectOptions) -> Result<Control, Unavailable> {
 pub fn open(tree: Arc<dyn Tree>, processes: Arc<dyn Processes>) -> Result<Control, Unavailable> {
     super::control::remove_stale(tree.as_ref(), processes.as_ref());
     let capabilities = Capabilities::read(tree.as_ref())?;
-    let me = processes.me();
+    let (me, threads) = (processes.me(), processes.my_threads());
     for group in groups(tree.as_ref()) {
         let tasks = tree.read(&format!("{group}/tasks")).unwrap_or_default();
         let ours = super::Owner::of_group(&group) == Some(me);
-        if !ours && tasks.lines().any(|line| line.trim().parse() == Ok(me.process)) {
+        if !ours && tasks.lines().any(|line| line.trim().parse().is_ok_and(|task| threads.contains(&task))) {
             return Err(Unavailable::ForeignGroup(group));
         }
     }

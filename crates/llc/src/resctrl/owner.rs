@@ -23,6 +23,8 @@ pub struct Owner {
 pub trait Processes: Send + Sync + Debug {
     /// This process.
     fn me(&self) -> Owner;
+    /// The threads of this process.
+    fn my_threads(&self) -> Vec<u32>;
     /// The start time of a process in this PID namespace; `None`: there is none.
     fn start_of(&self, process: u32) -> Option<u64>;
 }
@@ -37,6 +39,11 @@ impl Processes for SystemProcesses {
         let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         let digits: String = link.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
         Owner { namespace: digits.parse().unwrap_or(0), process, start: self.start_of(process).unwrap_or(0) }
+    }
+
+    fn my_threads(&self) -> Vec<u32> {
+        let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        tasks.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
     }
 
     fn start_of(&self, process: u32) -> Option<u64> {
@@ -110,6 +117,7 @@ mod tests {
     fn this_process_is_alive() {
         let me = SystemProcesses.me();
         assert_eq!(me.process, std::process::id());
+        assert!(SystemProcesses.my_threads().contains(&me.process));
         assert!(me.namespace != 0 && me.start != 0 && !me.is_dead(&SystemProcesses));
         assert!(Owner { start: me.start + 1, ..me }.is_dead(&SystemProcesses), "another process had this id before");
         assert!(

@@ -112,9 +112,9 @@ fn foreign_groups_stay_as_they_are() {
 #[test]
 fn a_process_in_a_foreign_group_stays_there() {
     let tree = fake(FakeOptions::default());
-    tree.add_foreign("pod1", "shareable", 0xff, &[100]);
+    tree.add_foreign("pod1", "shareable", 0xff, &[103]);
     assert_eq!(control(&tree).unwrap_err(), Unavailable::ForeignGroup("pod1".into()));
-    assert_eq!(tree.group_of(100).as_deref(), Some("pod1"));
+    assert_eq!(tree.group_of(103).as_deref(), Some("pod1"));
 }
 
 #[test]

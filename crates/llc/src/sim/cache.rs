@@ -11,7 +11,8 @@
 
 use super::{CacheOptions, Placement, Replacement};
 
-/// Tag of a way without a line. No line has it: lines are numbered below 2^38, and tags are of at most 38 - 6 bits less one.
+/// Tag of a way without a line. No line has it: placed lines are below 2^38, which with 128 sets leaves 31 bits for tags; with 64 sets
+/// (of contiguous memory only) they are below 2^38 - 2^24.
 const NO_LINE: u32 = u32::MAX;
 /// Lanes of a vector.
 const LANES: usize = 8;

@@ -11,7 +11,7 @@
 //! let mut simulator = Simulator::new(&Machine::paper()).unwrap();
 //! simulator.set_last_level_mask(1, CapacityMask(0b11)); // class 1 streams
 //! let table = generate::Table::new(0, 5 << 20);
-//! let big = generate::Table::new(1 << 40, 100 << 20);
+//! let big = generate::Table::new(1 << 40, 20 << 20);
 //! for _ in 0..2 {
 //!     simulator.run(table.scan().map(|address| Access::load(address)));
 //!     simulator.run(big.scan().map(|address| Access::load(address).of(1, 1))); // class and object
@@ -53,7 +53,8 @@ pub enum Op {
     /// Loads and stores alike: both bring the line in.
     #[default]
     Load,
-    /// A load announced by a non-temporal prefetch: brought into L1 only.
+    /// A load announced by a non-temporal prefetch: brought into L1 only. (Where the last level is inclusive, processors use a way of
+    /// it as well.)
     NonTemporal,
     /// The line leaves all caches (`clflush`). Not counted as an access.
     Flush,
@@ -221,8 +222,8 @@ impl CacheOptions {
             "between 1 and 32 ways"
         } else if !self.sets().is_power_of_two() || self.sets() * u64::from(self.ways) * LINE != self.bytes {
             "its size must be a power of two of sets, each of as many lines of 64 bytes as it has ways"
-        } else if self.sets() < 64 {
-            "at least 64 sets"
+        } else if self.sets() < 64 || (self.sets() < 128 && self.placement != Placement::Identity) {
+            "at least 64 sets, and 128 if pages are placed"
         } else if self.bytes > 1 << 32 {
             "at most 4 GiB"
         } else if !page_fits {

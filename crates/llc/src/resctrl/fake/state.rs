@@ -1,18 +1,12 @@
-//! A resctrl file system in memory that behaves as the kernel's does: its grammar, its checks in their order, its error numbers
-//! and texts. For tests, also of programs that use this crate.
-//!
-//! Also a population of processes: groups are made by the process that [`FakeTree::be`] names, processes and threads die with
-//! [`FakeTree::kill`], and [`FakeTree::stop_after`] lets everything fail from the n-th change on, as if the process had died there.
+//! What the kernel does: the state behind the fake tree, and the commands that change it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::PathBuf;
 
-use parking_lot::Mutex;
+use super::FakeOptions;
+use crate::resctrl::Owner;
 
-use super::{Owner, Processes, Tree};
-
-mod errno {
+pub(super) mod errno {
     pub const EPERM: i32 = 1;
     pub const ENOENT: i32 = 2;
     pub const ESRCH: i32 = 3;
@@ -23,184 +17,35 @@ mod errno {
     pub const ENOSPC: i32 = 28;
     pub const EROFS: i32 = 30;
 }
-use errno::*;
-
-/// The machine that is imitated.
-#[derive(Debug, Clone)]
-pub struct FakeOptions {
-    /// `L3` and `L2`, or those of them that can be partitioned.
-    pub levels: Vec<&'static str>,
-    /// With code and data prioritisation: `L3CODE` and `L3DATA` instead of `L3`.
-    pub cdp: bool,
-    pub cbm_bits: u32,
-    pub min_cbm_bits: u32,
-    pub shareable_bits: u32,
-    pub sparse_masks: bool,
-    pub domains: Vec<u32>,
-    pub num_closids: usize,
-    /// Monitoring ids; 0: no monitoring.
-    pub num_rmids: usize,
-    pub read_only: bool,
-    /// Whether this user may make groups.
-    pub writable: bool,
-    /// Whether `MB` (memory bandwidth) can be allocated as well.
-    pub bandwidth: bool,
-}
-
-impl Default for FakeOptions {
-    /// The paper's processor: one socket, an L3 of 20 parts, 16 classes.
-    fn default() -> Self {
-        FakeOptions {
-            levels: vec!["L3"],
-            cdp: false,
-            cbm_bits: 20,
-            min_cbm_bits: 1,
-            shareable_bits: 0xc0000,
-            sparse_masks: false,
-            domains: vec![0],
-            num_closids: 16,
-            num_rmids: 64,
-            read_only: false,
-            writable: true,
-            bandwidth: false,
-        }
-    }
-}
+use errno::{EACCES, EEXIST, EINVAL, EIO, ENOSPC, EPERM, EROFS, ESRCH};
 
 #[derive(Debug)]
-pub struct FakeTree {
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    options: FakeOptions,
+pub(super) struct State {
+    pub(super) options: FakeOptions,
     /// By path; `""` is the default class.
-    groups: BTreeMap<String, GroupState>,
-    me: Owner,
-    alive: BTreeMap<u32, u64>,
+    pub(super) groups: BTreeMap<String, GroupState>,
+    pub(super) me: Owner,
+    pub(super) alive: BTreeMap<u32, u64>,
     /// Threads and their processes' ids.
-    threads: BTreeMap<u32, u32>,
-    status: String,
-    changes: usize,
-    stop_after: Option<usize>,
+    pub(super) threads: BTreeMap<u32, u32>,
+    pub(super) status: String,
+    pub(super) changes: usize,
+    pub(super) stop_after: Option<usize>,
 }
 
 #[derive(Debug, Clone)]
-struct GroupState {
-    mode: &'static str,
-    monitors_only: bool,
+pub(super) struct GroupState {
+    pub(super) mode: &'static str,
+    pub(super) monitors_only: bool,
     /// Resource and domain.
-    masks: BTreeMap<(String, u32), u32>,
-    tasks: BTreeSet<u32>,
-    occupancy_bytes: u64,
-    total_bytes: u64,
+    pub(super) masks: BTreeMap<(String, u32), u32>,
+    pub(super) tasks: BTreeSet<u32>,
+    pub(super) occupancy_bytes: u64,
+    pub(super) total_bytes: u64,
 }
 
-fn error<T>(code: i32) -> io::Result<T> {
+pub(super) fn error<T>(code: i32) -> io::Result<T> {
     Err(io::Error::from_raw_os_error(code))
-}
-
-impl FakeTree {
-    /// A freshly mounted file system; this process is number 100, with threads 100 to 107.
-    pub fn new(options: FakeOptions) -> Self {
-        let me = Owner { namespace: 7, process: 100, start: 1_000 };
-        let mut state = State {
-            options,
-            groups: BTreeMap::new(),
-            me,
-            alive: [(100, 1_000)].into(),
-            threads: (100..108).map(|thread| (thread, 100)).collect(),
-            status: String::new(),
-            changes: 0,
-            stop_after: None,
-        };
-        let mut default = state.new_group("", false);
-        default.tasks = state.threads.keys().copied().collect();
-        state.groups.insert(String::new(), default);
-        FakeTree { state: Mutex::new(state) }
-    }
-
-    /// Who runs from now on: process id and start time, with eight threads from its id on.
-    pub fn be(&self, process: u32, start: u64) {
-        let mut state = self.state.lock();
-        state.me = Owner { process, start, ..state.me };
-        state.alive.insert(process, start);
-        for thread in process..process + 8 {
-            if state.threads.insert(thread, process).is_none()
-                && let Some(default) = state.groups.get_mut("")
-            {
-                default.tasks.insert(thread);
-            }
-        }
-    }
-
-    /// A process ends, with its threads. (Its groups stay.)
-    pub fn kill(&self, process: u32) {
-        let state = &mut *self.state.lock();
-        state.alive.remove(&process);
-        let dead: Vec<u32> =
-            state.threads.iter().filter(|(_, of)| **of == process).map(|(thread, _)| *thread).collect();
-        for thread in dead {
-            state.threads.remove(&thread);
-            state.groups.values_mut().for_each(|group| _ = group.tasks.remove(&thread));
-        }
-    }
-
-    /// After this many more changes every call fails; `None`: never again.
-    pub fn stop_after(&self, changes: Option<usize>) {
-        let mut state = self.state.lock();
-        state.stop_after = changes.map(|more| state.changes + more);
-    }
-
-    /// Changes so far.
-    pub fn changes(&self) -> usize {
-        self.state.lock().changes
-    }
-
-    /// A group of somebody else, in mode `shareable` or `exclusive`, with one mask for all, holding `tasks`.
-    pub fn add_foreign(&self, name: &str, mode: &'static str, mask: u32, tasks: &[u32]) {
-        let mut state = self.state.lock();
-        let mut group = state.new_group(name, false);
-        group.mode = mode;
-        group.masks.values_mut().for_each(|own| *own = mask);
-        for task in tasks {
-            state.groups.values_mut().for_each(|other| _ = other.tasks.remove(task));
-            group.tasks.insert(*task);
-        }
-        state.groups.insert(name.into(), group);
-    }
-
-    /// The administrator narrows the default class.
-    pub fn narrow_default(&self, mask: u32) {
-        if let Some(default) = self.state.lock().groups.get_mut("") {
-            default.masks.values_mut().for_each(|own| *own = mask);
-        }
-    }
-
-    /// The administrator removes a group.
-    pub fn vanish(&self, name: &str) {
-        self.state.lock().remove(name);
-    }
-
-    /// What the counters of a group show.
-    pub fn set_usage(&self, name: &str, occupancy_bytes: u64, total_bytes: u64) {
-        if let Some(group) = self.state.lock().groups.get_mut(name) {
-            (group.occupancy_bytes, group.total_bytes) = (occupancy_bytes, total_bytes);
-        }
-    }
-
-    /// All groups but the default one.
-    pub fn groups(&self) -> Vec<String> {
-        self.state.lock().groups.keys().filter(|name| !name.is_empty()).cloned().collect()
-    }
-
-    /// The group that a thread is in (`""`: the default one).
-    pub fn group_of(&self, thread: u32) -> Option<String> {
-        let state = self.state.lock();
-        let mut groups = state.groups.iter().filter(|(_, group)| !group.monitors_only);
-        groups.find(|(_, group)| group.tasks.contains(&thread)).map(|(name, _)| name.clone())
-    }
 }
 
 impl State {
@@ -215,7 +60,7 @@ impl State {
     }
 
     /// As the kernel makes it: everything that no exclusive group owns.
-    fn new_group(&self, _name: &str, monitors_only: bool) -> GroupState {
+    pub(super) fn new_group(&self, _name: &str, monitors_only: bool) -> GroupState {
         let mut masks = BTreeMap::new();
         for resource in self.resources() {
             for domain in &self.options.domains {
@@ -229,7 +74,7 @@ impl State {
     }
 
     /// A command that changes something: counted, and the end of the process if it is time.
-    fn change(&mut self) -> io::Result<()> {
+    pub(super) fn change(&mut self) -> io::Result<()> {
         if self.stop_after.is_some_and(|last| self.changes >= last) {
             return error(EIO);
         }
@@ -249,7 +94,7 @@ impl State {
         error(code)
     }
 
-    fn create_dir(&mut self, path: &str) -> io::Result<()> {
+    pub(super) fn create_dir(&mut self, path: &str) -> io::Result<()> {
         self.change()?;
         if self.groups.contains_key(path) {
             return error(EEXIST);
@@ -275,7 +120,7 @@ impl State {
         Ok(())
     }
 
-    fn remove(&mut self, path: &str) -> bool {
+    pub(super) fn remove(&mut self, path: &str) -> bool {
         let Some(group) = self.groups.remove(path) else { return false };
         if !group.monitors_only
             && let Some(default) = self.groups.get_mut("")
@@ -285,7 +130,7 @@ impl State {
         true
     }
 
-    fn write_tasks(&mut self, path: &str, text: &str) -> io::Result<()> {
+    pub(super) fn write_tasks(&mut self, path: &str, text: &str) -> io::Result<()> {
         for part in text.trim().split(',') {
             let Ok(thread) = part.trim().parse::<u32>() else {
                 return self.fail(EINVAL, format!("Task list parsing error pid {part}"));
@@ -307,7 +152,7 @@ impl State {
         Ok(())
     }
 
-    fn write_schemata(&mut self, path: &str, text: &str) -> io::Result<()> {
+    pub(super) fn write_schemata(&mut self, path: &str, text: &str) -> io::Result<()> {
         let Some(text) = text.strip_suffix('\n') else { return error(EINVAL) };
         let mut staged: BTreeMap<(String, u32), u32> = BTreeMap::new();
         for line in text.split('\n') {
@@ -410,7 +255,7 @@ impl State {
         Some(text + "\n")
     }
 
-    fn read(&self, path: &str) -> Option<String> {
+    pub(super) fn read(&self, path: &str) -> Option<String> {
         if path == "info/last_cmd_status" {
             return Some(if self.status.is_empty() { "ok\n".into() } else { format!("{}\n", self.status) });
         }
@@ -440,7 +285,7 @@ impl State {
         }
     }
 
-    fn directories(&self, path: &str) -> Option<Vec<String>> {
+    pub(super) fn directories(&self, path: &str) -> Option<Vec<String>> {
         let monitored = self.options.num_rmids > 0;
         if path == "info" {
             let mut names = self.resources();
@@ -463,60 +308,5 @@ impl State {
         let group = path.strip_suffix("mon_data")?.trim_end_matches('/');
         (monitored && self.groups.contains_key(group))
             .then(|| self.options.domains.iter().map(|domain| format!("mon_L3_{domain:02}")).collect())
-    }
-}
-
-impl Tree for FakeTree {
-    fn read(&self, path: &str) -> io::Result<String> {
-        let state = self.state.lock();
-        if state.stop_after.is_some_and(|last| state.changes >= last) {
-            return error(EIO);
-        }
-        state.read(path).map_or_else(|| error(ENOENT), Ok)
-    }
-
-    fn write(&self, path: &str, text: &str) -> io::Result<()> {
-        let mut state = self.state.lock();
-        state.change()?;
-        let (group, file) = path.rsplit_once('/').unwrap_or(("", path));
-        if !state.groups.contains_key(group) {
-            return error(ENOENT);
-        }
-        match file {
-            "tasks" => state.write_tasks(group, text),
-            "schemata" => state.write_schemata(group, text),
-            _ => error(EACCES),
-        }
-    }
-
-    fn directories(&self, path: &str) -> io::Result<Vec<String>> {
-        self.state.lock().directories(path).map_or_else(|| error(ENOENT), Ok)
-    }
-
-    fn create_dir(&self, path: &str) -> io::Result<()> {
-        self.state.lock().create_dir(path)
-    }
-
-    fn remove_dir(&self, path: &str) -> io::Result<()> {
-        let mut state = self.state.lock();
-        state.change()?;
-        if matches!(path, "" | "info" | "mon_groups" | "mon_data") {
-            return error(EPERM);
-        }
-        if state.remove(path) { Ok(()) } else { error(ENOENT) }
-    }
-
-    fn location(&self) -> PathBuf {
-        "/fake/resctrl".into()
-    }
-}
-
-impl Processes for FakeTree {
-    fn me(&self) -> Owner {
-        self.state.lock().me
-    }
-
-    fn start_of(&self, process: u32) -> Option<u64> {
-        self.state.lock().alive.get(&process).copied()
     }
 }
