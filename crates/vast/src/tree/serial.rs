@@ -1,0 +1,1 @@
+//! Serialised form. Placeholder text replaced below.
