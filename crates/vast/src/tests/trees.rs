@@ -37,14 +37,14 @@ fn exact_displacement<K: Key>(tree: &Tree<K>, keys: &[K]) {
         return;
     }
     let (mut max, mut sum) = (0, 0.0);
-    for (row, key) in keys.iter().enumerate() {
-        // The answer `row` is furthest for the smallest key with it, and with `row + 1` that is the key after this.
+    for key in keys {
+        // The answer for a row is furthest for the smallest key that has it: the one after the key of the row before.
         let next = key.ordered().checked_add(1).filter(|&next| next <= K::LAST).map(K::from_ordered);
         for key in [Some(*key), next].into_iter().flatten() {
             let answer = keys.partition_point(|&other| other < key);
             max = max.max(answer - tree.window(key).start);
         }
-        sum += (row - tree.window(*key).start) as f64;
+        sum += (keys.partition_point(|other| other < key) - tree.window(*key).start) as f64;
     }
     assert_eq!(tree.displacement().max, max, "{:?}", tree.plan());
     assert!((tree.displacement().mean - sum / keys.len().max(1) as f64).abs() < 1e-6);

@@ -10,11 +10,11 @@
 
 use super::level::Level;
 use crate::key::Key;
-use crate::memory::{prefetch, read};
+use crate::memory::{LINE, prefetch, read};
 use crate::simd::Simd;
 
 /// Descents that advance together.
-pub(crate) const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 128;
 
 /// Runs `$body` with constants for the shape of a level: width, bytes of a SIMD block, and whether it is of the line layout.
 macro_rules! with_shape {
@@ -49,41 +49,84 @@ macro_rules! with_shape {
     }};
 }
 
-/// The child of a block for a key (in order as unsigned), and whether the search is open to the right there.
+/// What a level's shape says, as far as it is not constant.
+#[derive(Clone, Copy)]
+struct Place {
+    blocks: *const u8,
+    minima: *const u8,
+    block_bytes: usize,
+    children: usize,
+    /// The last block, or slot, of what is below.
+    last: usize,
+}
+
+impl Place {
+    /// # Safety
+    /// `tree` are bytes that hold the level.
+    #[inline(always)]
+    unsafe fn new<K: Key, const WIDTH: usize, const INLINE: bool>(
+        level: &Level,
+        tree: *const u8,
+        below: usize,
+    ) -> Self {
+        let constant = const { line_lanes::<K>(WIDTH) } + 1;
+        // SAFETY: the level's blocks and minima are in the tree's bytes.
+        unsafe {
+            Place {
+                blocks: tree.add(level.blocks_at),
+                minima: tree.add(level.minima_at),
+                block_bytes: if INLINE { LINE } else { level.block_bytes },
+                children: if INLINE { constant } else { level.children },
+                last: below - 1,
+            }
+        }
+    }
+}
+
+/// Lanes before the separators of a block in the line layout, and separators.
+const fn line_skip<K: Key>(width: usize) -> usize {
+    if width == K::BYTES { 0 } else { K::BYTES / width + 1 }
+}
+
+const fn line_lanes<K: Key>(width: usize) -> usize {
+    (LINE / width).saturating_sub(line_skip::<K>(width))
+}
+
+/// The child of a block for a key (in order as unsigned), and whether the search is open to the right there (if that is of
+/// interest).
 ///
 /// # Safety
-/// The processor has `S`. `tree` are bytes that hold the level as it was laid out for `K`, and `block` is below its count.
+/// The processor has `S`. The place is that of the level in bytes that hold it as it was laid out for `K`, and `block` is below
+/// its count.
 #[inline(always)]
-unsafe fn step<S: Simd, K: Key, const WIDTH: usize, const BLOCK: usize, const INLINE: bool>(
+unsafe fn step<S: Simd, K: Key, const WIDTH: usize, const BLOCK: usize, const INLINE: bool, const OPEN: bool>(
     level: &Level,
-    tree: *const u8,
+    place: Place,
     block: usize,
     key: u64,
 ) -> (usize, bool) {
     // SAFETY: the level's blocks and minima are in the tree's bytes, by the caller's promise; and SIMD blocks within a
     // block have numbers below `simd_blocks`, as at each depth the number is that of a child, below `fanout^depth`.
     unsafe {
-        let start = tree.add(level.blocks_at + block * if INLINE { BLOCK } else { level.block_bytes });
+        let start = place.blocks.add(block * place.block_bytes);
         let code = if WIDTH == K::BYTES {
             key
         } else {
-            let (minimum, shift) = if INLINE {
-                (start, start.add(K::BYTES))
-            } else {
-                (tree.add(level.minima_at + block * K::BYTES), start)
-            };
+            let (minimum, shift) =
+                if INLINE { (start, start.add(K::BYTES)) } else { (place.minima.add(block * K::BYTES), start) };
             let minimum = if K::BYTES == 4 { read::<u32>(minimum) as u64 } else { read::<u64>(minimum) };
             let code_max = u64::MAX >> (64 - WIDTH * 8);
             (key.saturating_sub(minimum) >> (*shift & 63)).min(code_max)
         };
         if INLINE {
-            // Constants where `level` would have to be read.
-            let skip = if WIDTH == K::BYTES { 0 } else { K::BYTES / WIDTH + 1 };
-            let lanes = BLOCK / WIDTH - skip;
+            let skip = const { line_skip::<K>(WIDTH) } as u32;
             let (below, equal) = S::compare::<WIDTH, BLOCK>(start, code);
-            let child = S::count::<WIDTH>(S::skip::<WIDTH>(below, skip as u32));
-            let tie = WIDTH != K::BYTES && S::skip::<WIDTH>(equal, skip as u32) != 0;
-            return (child, tie || child == lanes);
+            let child = S::count::<WIDTH>(S::skip::<WIDTH>(below, skip));
+            if !OPEN {
+                return (child, false);
+            }
+            let tie = WIDTH != K::BYTES && S::skip::<WIDTH>(equal, skip) != 0;
+            return (child, tie | (child == const { line_lanes::<K>(WIDTH) }));
         }
         let (mut child, mut tie) = (0, false);
         for depth in 0..level.shape.depth as usize {
@@ -93,7 +136,7 @@ unsafe fn step<S: Simd, K: Key, const WIDTH: usize, const BLOCK: usize, const IN
             tie |= WIDTH != K::BYTES && S::skip::<WIDTH>(equal, level.skip) != 0;
             child = child * level.fanout + rank.min(level.fanout - 1);
         }
-        (child, tie || child == level.children - 1)
+        (child, tie | (child == level.children - 1))
     }
 }
 
@@ -110,19 +153,21 @@ pub(crate) unsafe fn descend<S: Simd, K: Key>(
 ) -> (usize, bool) {
     let (mut at, mut open) = (0, false);
     for (index, level) in levels.iter().enumerate() {
-        // SAFETY: `at` is 0 for the root and else clamped to the level's count.
-        let child = with_shape!(level, WIDTH, BLOCK, INLINE, {
-            unsafe { step::<S, K, WIDTH, BLOCK, INLINE>(level, tree, at, key) }
-        });
         let count = levels.get(index + 1).map_or(slots, |below| below.count);
-        at = (at * level.children + child.0).min(count - 1);
-        open = child.1;
+        with_shape!(level, WIDTH, BLOCK, INLINE, {
+            // SAFETY: `at` is 0 for the root and else clamped to the level's count; the rest is the caller's promise.
+            unsafe {
+                let place = Place::new::<K, WIDTH, INLINE>(level, tree, count);
+                let (child, more) = step::<S, K, WIDTH, BLOCK, INLINE, true>(level, place, at, key);
+                (at, open) = ((at * place.children + child).min(place.last), more);
+            }
+        });
     }
     (at, open)
 }
 
 /// The same for up to [`BATCH`] keys at once, level by level; what each needs next is asked for while the others are worked on.
-/// `after` is called with each slot, to ask for what is there.
+/// `ask` is called with each slot, to ask for what is there.
 ///
 /// # Safety
 /// As `descend`. `slot` and `open` are as long as `keys`.
@@ -142,14 +187,23 @@ pub(crate) unsafe fn descend_many<S: Simd, K: Key>(
         let below = levels.get(index + 1);
         let count = below.map_or(slots, |below| below.count);
         with_shape!(level, WIDTH, BLOCK, INLINE, {
-            for ((&key, at), open) in keys.iter().zip(slot.iter_mut()).zip(open.iter_mut()) {
-                // SAFETY: `at` is 0 for the root and else clamped to the level's count.
-                let child = unsafe { step::<S, K, WIDTH, BLOCK, INLINE>(level, tree, *at, key) };
-                *at = (*at * level.children + child.0).min(count - 1);
-                *open = child.1;
-                match below {
-                    Some(below) => prefetch(tree.wrapping_add(below.blocks_at + *at * below.block_bytes)),
-                    None => ask(*at, child.1),
+            // SAFETY: `at` is 0 for the root and else clamped to the level's count; the rest is the caller's promise.
+            unsafe {
+                let place = Place::new::<K, WIDTH, INLINE>(level, tree, count);
+                if let Some(below) = below {
+                    let next = tree.add(below.blocks_at);
+                    let next_bytes = below.block_bytes;
+                    for (&key, at) in keys.iter().zip(slot.iter_mut()) {
+                        let (child, _) = step::<S, K, WIDTH, BLOCK, INLINE, false>(level, place, *at, key);
+                        *at = (*at * place.children + child).min(place.last);
+                        prefetch(next.wrapping_add(*at * next_bytes));
+                    }
+                } else {
+                    for ((&key, at), open) in keys.iter().zip(slot.iter_mut()).zip(open.iter_mut()) {
+                        let (child, more) = step::<S, K, WIDTH, BLOCK, INLINE, true>(level, place, *at, key);
+                        (*at, *open) = ((*at * place.children + child).min(place.last), more);
+                        ask(*at, more);
+                    }
                 }
             }
         });

@@ -190,22 +190,20 @@ fn slots_of<K: Key, T: Sorted<K> + ?Sized>(
         let answer =
             if to > start && keys.get(to - 1).ordered() == last.key { first_of(keys, last.key, start, to) } else { to };
         sums.max = sums.max.max(answer.saturating_sub(start));
-        sums.distance += distances(from, to, start);
         let past = &mut sums.past[last.level];
         past.max = past.max.max(answer.saturating_sub(boundary));
-        past.distance += distances(from.max(boundary), to, boundary);
-        past.rows += to.saturating_sub(from.max(boundary)) as u64;
+        // Equal keys end in the same slot, and have the same answer: the first of them.
+        let mut first = from;
+        for row in from..to {
+            if row > from && keys.get(row) != keys.get(row - 1) {
+                first = row;
+            }
+            sums.distance += first.saturating_sub(start) as u128;
+            past.distance += first.saturating_sub(boundary) as u128;
+            past.rows += (first > boundary) as u64;
+        }
         from = from.max(to);
     }
-}
-
-/// The sum of the distances of rows from another.
-fn distances(from: usize, to: usize, base: usize) -> u128 {
-    if from >= to {
-        return 0;
-    }
-    let (first, last) = (from.saturating_sub(base) as u128, (to - 1).saturating_sub(base) as u128);
-    (first + last) * (to - from) as u128 / 2
 }
 
 /// Rows with keys up to `last`, which are at least `hint`.

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::descend::{BATCH, descend, descend_many};
+use super::validate::Validation;
 use super::{Plain, Tree};
 use crate::key::Key;
 use crate::simd::{Simd, dispatch};
@@ -85,7 +86,7 @@ impl<K: Key> Tree<K> {
             // are as many.
             unsafe {
                 let (slot, open) = descend::<S, K>(&tree.levels, tree.bytes.as_ptr(), tree.slots, key.ordered());
-                tree.validate::<S>(keys, slot, open, key)
+                Validation::new(tree, keys).run::<S, 0, false>(slot, open, key)
             }
         }, (self, keys, key))
     }
@@ -98,14 +99,15 @@ impl<K: Key> Tree<K> {
             return;
         }
         dispatch!(self.instructions, S, fn run[K: Key](tree: &Tree<K>, keys: Plain<'_, K>, wanted: &[K], rows: &mut [usize]) {
-            let mut open = [false; BATCH];
-            for (wanted, rows) in wanted.chunks(BATCH).zip(rows.chunks_mut(BATCH)) {
-                // SAFETY: as above; what `many` makes are slots of the tree.
-                unsafe {
-                    many::<S, K>(tree, wanted, rows, &mut open, |slot, open| tree.ask(keys, slot, open));
-                    for ((&key, row), open) in wanted.iter().zip(rows.iter_mut()).zip(open) {
-                        *row = tree.validate::<S>(keys, *row, open, key);
-                    }
+            let validation = Validation::new(tree, keys);
+            // SAFETY: the processor has `S`; the keys are as many as the rows, of which there are some.
+            unsafe {
+                match (validation.lines(), validation.is_closed()) {
+                    (1, true) => batches::<S, K, 1, true>(tree, validation, wanted, rows),
+                    (1, false) => batches::<S, K, 1, false>(tree, validation, wanted, rows),
+                    (2, false) => batches::<S, K, 2, false>(tree, validation, wanted, rows),
+                    (4, false) => batches::<S, K, 4, false>(tree, validation, wanted, rows),
+                    _ => batches::<S, K, 0, false>(tree, validation, wanted, rows),
                 }
             }
         }, (self, keys, wanted, rows))
@@ -139,5 +141,28 @@ unsafe fn many<S: Simd, K: Key>(
             &mut open[..count],
             ask,
         );
+    }
+}
+
+/// Searches batch by batch.
+///
+/// # Safety
+/// The processor has `S`; there are rows; the validation is of the tree; `rows` are as many as `wanted`.
+#[inline(always)]
+unsafe fn batches<S: Simd, K: Key, const LINES: usize, const CLOSED: bool>(
+    tree: &Tree<K>,
+    validation: Validation<'_, K>,
+    wanted: &[K],
+    rows: &mut [usize],
+) {
+    let mut open = [false; BATCH];
+    for (wanted, rows) in wanted.chunks(BATCH).zip(rows.chunks_mut(BATCH)) {
+        // SAFETY: the caller's promise; what `many` makes are slots of the tree.
+        unsafe {
+            many::<S, K>(tree, wanted, rows, &mut open, |slot, open| validation.ask::<LINES, CLOSED>(slot, open));
+            for ((&key, row), open) in wanted.iter().zip(rows.iter_mut()).zip(open) {
+                *row = validation.run::<S, LINES, CLOSED>(*row, open, key);
+            }
+        }
     }
 }

@@ -5,6 +5,8 @@
 //! without a branch: it is the same line again when it is not. Only if all of that is below is there more to do, and that is a
 //! binary search up to the bound.
 
+use std::hint::select_unpredictable;
+
 use super::Tree;
 use crate::key::Key;
 use crate::memory::{LINE, prefetch, read};
@@ -67,64 +69,118 @@ impl<'a, K: Key> Plain<'a, K> {
             let half = length.div_ceil(2);
             // SAFETY: from + half - 1 < from + length <= to.
             let below = unsafe { self.get(from + half - 1) } < key;
-            from = if below { from + half } else { from };
-            length = if below { length - half } else { half - 1 };
+            from = select_unpredictable(below, from + half, from);
+            length = select_unpredictable(below, length - half, half - 1);
         }
         from
     }
 }
 
-impl<K: Key> Tree<K> {
-    /// Asks for the lines that `validate` will read.
-    #[inline(always)]
-    pub(super) fn ask(&self, keys: Plain<'_, K>, slot: usize, open: bool) {
-        let start = slot * self.slot_rows;
-        let per_line = LINE / K::BYTES;
-        if self.window_lines <= LINES_COUNTED {
-            for line in 0..self.window_lines {
-                keys.ask(start + line * per_line);
-            }
-        } else {
-            keys.ask(start + self.window_lines / 2 * per_line - 1);
+/// How a tree's answers are found in an array, as far as it is the same for all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Validation<'a, K> {
+    keys: Plain<'a, K>,
+    slot_rows: usize,
+    window_lines: usize,
+    reach: usize,
+    /// Slots that begin at or before this row have all lines that may be compared within the keys. (One more than it, to be 0
+    /// where there are none.)
+    whole: usize,
+}
+
+impl<'a, K: Key> Validation<'a, K> {
+    pub fn new(tree: &Tree<K>, keys: Plain<'a, K>) -> Self {
+        let compared = (tree.window_lines + 1) * (LINE / K::BYTES);
+        Validation {
+            keys,
+            slot_rows: tree.slot_rows,
+            window_lines: tree.window_lines,
+            reach: tree.reach,
+            whole: (keys.len() + 1).saturating_sub(compared),
         }
-        keys.ask(start + (self.window_lines - !open as usize) * per_line);
     }
 
-    /// The answer for a slot.
+    /// Whether no search can go beyond its slot.
+    pub fn is_closed(&self) -> bool {
+        self.reach <= self.slot_rows
+    }
+
+    /// Lines of a slot, if they are a number there is code for; else 0.
+    pub fn lines(&self) -> usize {
+        if matches!(self.window_lines, 1 | 2 | 4) { self.window_lines } else { 0 }
+    }
+
+    /// Asks for the lines that `run` will read.
+    #[inline(always)]
+    pub fn ask<const LINES: usize, const CLOSED: bool>(&self, slot: usize, open: bool) {
+        let start = slot * self.slot_rows;
+        let per_line = const { LINE / K::BYTES };
+        let lines = if LINES == 0 { self.window_lines } else { LINES };
+        if LINES != 0 || lines <= LINES_COUNTED {
+            for line in 0..lines {
+                self.keys.ask(start + line * per_line);
+            }
+        } else {
+            self.keys.ask(start + lines / 2 * per_line - 1);
+        }
+        if !CLOSED {
+            self.keys.ask(start + (lines - !open as usize) * per_line);
+        }
+    }
+
+    /// The answer for a slot. `LINES` are those of a slot, or 0 if any; `CLOSED` means that no search goes beyond its slot.
     ///
     /// # Safety
-    /// The processor has `S`; `keys` are as many as the tree was made for.
+    /// The processor has `S`; the keys are as many as the tree was made for; the slot is one of the tree's.
     #[inline(always)]
-    pub(super) unsafe fn validate<S: Simd>(&self, keys: Plain<'_, K>, slot: usize, open: bool, key: K) -> usize {
+    pub unsafe fn run<S: Simd, const LINES: usize, const CLOSED: bool>(
+        &self,
+        slot: usize,
+        open: bool,
+        key: K,
+    ) -> usize {
         let start = slot * self.slot_rows;
-        let per_line = LINE / K::BYTES;
-        let window = self.window_lines * per_line;
-        let end = (start + self.reach).min(keys.len());
-        if start + window + per_line > keys.len() {
+        let per_line = const { LINE / K::BYTES };
+        let window_lines = if LINES == 0 { self.window_lines } else { LINES };
+        let window = window_lines * per_line;
+        if start >= self.whole {
             // SAFETY: the end is at most the length.
-            return unsafe { keys.partition(start, end, key) };
+            return unsafe { self.keys.partition(start, (start + self.reach).min(self.keys.len()), key) };
         }
         // SAFETY: window and one more line are within the keys, as was just checked.
         unsafe {
-            let line = |row: usize| keys.start.add(row * K::BYTES);
+            let line = |row: usize| self.keys.start.add(row * K::BYTES);
             let mut at = start;
-            let mut lines = self.window_lines;
-            while lines > LINES_COUNTED {
+            let mut lines = window_lines;
+            while LINES == 0 && lines > LINES_COUNTED {
                 let half = lines / 2;
-                at += if keys.get(at + half * per_line - 1) < key { half * per_line } else { 0 };
+                let below = self.keys.get(at + half * per_line - 1) < key;
+                at = select_unpredictable(below, at + half * per_line, at);
                 lines -= half;
             }
             let mut count = at - start;
             for number in 0..lines {
                 count += S::line_below(line(at + number * per_line), key);
             }
-            let more = S::line_below(line(start + (self.window_lines - !open as usize) * per_line), key);
+            if CLOSED {
+                return start + count;
+            }
+            let more = S::line_below(line(start + (window_lines - !open as usize) * per_line), key);
             let full = (count == window) & open;
             count += if full { more } else { 0 };
             if count < window + per_line {
                 return start + count;
             }
-            keys.partition(start + count, end.max(start + count), key)
+            self.further(start, start + count, key)
         }
+    }
+
+    /// The answer, which is at or behind row `from`.
+    #[cold]
+    #[inline(never)]
+    fn further(&self, start: usize, from: usize, key: K) -> usize {
+        let end = (start + self.reach).min(self.keys.len());
+        // SAFETY: the end is at most the length.
+        unsafe { self.keys.partition(from, end.max(from), key) }
     }
 }
