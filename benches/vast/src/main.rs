@@ -44,7 +44,7 @@ fn prof(n: usize) {
     let t = Instant::now();
     for _ in 0..4 { s.lower_bound_many(&q, &mut rows); }
     println!("S+ {:.1}", t.elapsed().as_nanos() as f64 / q.len() as f64 / 4.0);
-    for (slot, shapes) in [(16, vec![l(4),l(4),l(4),l(4),l(4),l(4)]), (16, vec![l(2), l(2), l(2), l(2), l(1)]), (16, vec![l(4), l(4), l(4), l(2), l(1)]), (64, vec![l(2), l(2), l(2), l(2), l(1)])] {
+    for (slot, shapes) in [(16, vec![l(4),l(4),l(4),l(4),l(4),l(4)]), (16, vec![l(2), l(2), l(2), l(2), l(1)]), (16, vec![l(4), l(4), l(4), l(2), l(1)]), (16, vec![l(2), l(2), l(2), l(2), l(2), Shape::part(1,32)]), (16, vec![l(2), l(2), l(2), l(2),l(2), Shape::part(1,16)])] {
         let tree = Tree::build_with(plain, &Plan { slot_rows: slot, shapes }).unwrap();
         let t = Instant::now();
         for _ in 0..4 { tree.lower_bound_many(plain, &q, &mut rows); }

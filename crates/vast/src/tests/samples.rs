@@ -67,7 +67,7 @@ pub fn sorted<K: Key>(kind: &str, count: usize, seed: u64) -> Vec<K> {
 pub fn wanted<K: Key>(keys: &[K], seed: u64) -> Vec<K> {
     let mut random = Random(seed);
     let mut wanted = vec![0, 1, K::LAST - 1, K::LAST, K::LAST / 2, K::LAST / 2 + 1];
-    for _ in 0..400 {
+    for _ in 0..100 {
         wanted.push(random.next() & K::LAST);
         if !keys.is_empty() {
             let key = keys[random.below(keys.len() as u64) as usize].ordered();

@@ -125,7 +125,7 @@ pub(super) fn fill_block<K: Key, T: Sorted<K> + ?Sized>(
     }
     let width = shape.width as usize;
     for child in 1..present {
-        // Keys out of order must not make a code that is all ones, or too long.
+        // Keys out of order must not make a code that is too great.
         let key = grid.separator(level, keys, block, child);
         let code =
             if shape.exact::<K>() { key } else { (key.saturating_sub(minimum) >> shift).min(shape.code_max() - 1) };
@@ -139,6 +139,7 @@ pub(super) fn fill_block<K: Key, T: Sorted<K> + ?Sized>(
 /// The prefix position: how far a number is shifted right to be below the greatest code.
 fn prefix(range: u64, code_max: u64) -> u32 {
     let shift = (64 - range.leading_zeros()).saturating_sub(64 - code_max.leading_zeros());
+    // A range of all ones, or but for the last bit, has a code too great.
     if range >> shift < code_max { shift } else { shift + 1 }
 }
 
@@ -148,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_greatest_code_is_left_free() {
-        for code_max in [u8::MAX as u64, u16::MAX as u64, u32::MAX as u64] {
+        for code_max in [u8::MAX as u64 - 1, u16::MAX as u64 - 1, u32::MAX as u64 - 1] {
             for range in (0..64).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit, (1 << bit) + 1, u64::MAX >> bit]) {
                 let shift = prefix(range, code_max);
                 assert!(range >> shift < code_max);

@@ -3,14 +3,14 @@
 //! At each compression block the search key is compressed as the separators were (minimum subtracted, cut to the prefix) and
 //! compared with all lanes of a SIMD block at once; the number of separators below it is the child. A code that equals a
 //! separator's tells nothing about the order of the keys, and the search goes left: so the slot it ends in never begins
-//! behind the answer. Whether the answer may be behind the slot's end is found in passing (*open*): a code was equal, or the
-//! slot is the last of its block.
+//! behind the answer. If no code was equal on the way, no comparison was wrong, and the answer is in the slot or right behind it;
+//! else the search is *open*.
 //!
 //! Every block number is clamped to those that exist: whatever the bytes say, only the tree's bytes are read.
 
 use super::level::Level;
 use crate::key::Key;
-use crate::memory::{LINE, prefetch, read};
+use crate::memory::{prefetch, read};
 use crate::simd::Simd;
 
 /// Descents that advance together.
@@ -29,6 +29,9 @@ macro_rules! with_shape {
         }
         let shape = &$level.shape;
         match (shape.line, shape.simd_bytes, shape.width) {
+            (true, 16, _) => shape!(1, 16, true),
+            (true, 32, 1) => shape!(1, 32, true),
+            (true, 32, _) => shape!(2, 32, true),
             (true, _, 1) => shape!(1, 64, true),
             (true, _, 2) => shape!(2, 64, true),
             (true, _, 4) => shape!(4, 64, true),
@@ -64,18 +67,18 @@ impl Place {
     /// # Safety
     /// `tree` are bytes that hold the level.
     #[inline(always)]
-    unsafe fn new<K: Key, const WIDTH: usize, const INLINE: bool>(
+    unsafe fn new<K: Key, const WIDTH: usize, const BLOCK: usize, const INLINE: bool>(
         level: &Level,
         tree: *const u8,
         below: usize,
     ) -> Self {
-        let constant = const { line_lanes::<K>(WIDTH) } + 1;
+        let constant = const { line_lanes::<K>(WIDTH, BLOCK) } + 1;
         // SAFETY: the level's blocks and minima are in the tree's bytes.
         unsafe {
             Place {
                 blocks: tree.add(level.blocks_at),
                 minima: tree.add(level.minima_at),
-                block_bytes: if INLINE { LINE } else { level.block_bytes },
+                block_bytes: if INLINE { BLOCK } else { level.block_bytes },
                 children: if INLINE { constant } else { level.children },
                 last: below - 1,
             }
@@ -88,18 +91,17 @@ const fn line_skip<K: Key>(width: usize) -> usize {
     if width == K::BYTES { 0 } else { K::BYTES / width + 1 }
 }
 
-const fn line_lanes<K: Key>(width: usize) -> usize {
-    (LINE / width).saturating_sub(line_skip::<K>(width))
+const fn line_lanes<K: Key>(width: usize, block: usize) -> usize {
+    (block / width).saturating_sub(line_skip::<K>(width))
 }
 
-/// The child of a block for a key (in order as unsigned), and whether the search is open to the right there (if that is of
-/// interest).
+/// The child of a block for a key (in order as unsigned), and whether it had the code of a separator.
 ///
 /// # Safety
 /// The processor has `S`. The place is that of the level in bytes that hold it as it was laid out for `K`, and `block` is below
 /// its count.
 #[inline(always)]
-unsafe fn step<S: Simd, K: Key, const WIDTH: usize, const BLOCK: usize, const INLINE: bool, const OPEN: bool>(
+unsafe fn step<S: Simd, K: Key, const WIDTH: usize, const BLOCK: usize, const INLINE: bool>(
     level: &Level,
     place: Place,
     block: usize,
@@ -115,18 +117,14 @@ unsafe fn step<S: Simd, K: Key, const WIDTH: usize, const BLOCK: usize, const IN
             let (minimum, shift) =
                 if INLINE { (start, start.add(K::BYTES)) } else { (place.minima.add(block * K::BYTES), start) };
             let minimum = if K::BYTES == 4 { read::<u32>(minimum) as u64 } else { read::<u64>(minimum) };
-            let code_max = u64::MAX >> (64 - WIDTH * 8);
+            let code_max = (u64::MAX >> (64 - WIDTH * 8)) - 1;
             (key.saturating_sub(minimum) >> (*shift & 63)).min(code_max)
         };
         if INLINE {
             let skip = const { line_skip::<K>(WIDTH) } as u32;
             let (below, equal) = S::compare::<WIDTH, BLOCK>(start, code);
             let child = S::count::<WIDTH>(S::skip::<WIDTH>(below, skip));
-            if !OPEN {
-                return (child, false);
-            }
-            let tie = WIDTH != K::BYTES && S::skip::<WIDTH>(equal, skip) != 0;
-            return (child, tie | (child == const { line_lanes::<K>(WIDTH) }));
+            return (child, WIDTH != K::BYTES && S::skip::<WIDTH>(equal, skip) != 0);
         }
         let (mut child, mut tie) = (0, false);
         for depth in 0..level.shape.depth as usize {
@@ -136,7 +134,7 @@ unsafe fn step<S: Simd, K: Key, const WIDTH: usize, const BLOCK: usize, const IN
             tie |= WIDTH != K::BYTES && S::skip::<WIDTH>(equal, level.skip) != 0;
             child = child * level.fanout + rank.min(level.fanout - 1);
         }
-        (child, tie | (child == level.children - 1))
+        (child, tie)
     }
 }
 
@@ -157,9 +155,9 @@ pub(crate) unsafe fn descend<S: Simd, K: Key>(
         with_shape!(level, WIDTH, BLOCK, INLINE, {
             // SAFETY: `at` is 0 for the root and else clamped to the level's count; the rest is the caller's promise.
             unsafe {
-                let place = Place::new::<K, WIDTH, INLINE>(level, tree, count);
-                let (child, more) = step::<S, K, WIDTH, BLOCK, INLINE, true>(level, place, at, key);
-                (at, open) = ((at * place.children + child).min(place.last), more);
+                let place = Place::new::<K, WIDTH, BLOCK, INLINE>(level, tree, count);
+                let (child, more) = step::<S, K, WIDTH, BLOCK, INLINE>(level, place, at, key);
+                (at, open) = ((at * place.children + child).min(place.last), open | more);
             }
         });
     }
@@ -189,20 +187,23 @@ pub(crate) unsafe fn descend_many<S: Simd, K: Key>(
         with_shape!(level, WIDTH, BLOCK, INLINE, {
             // SAFETY: `at` is 0 for the root and else clamped to the level's count; the rest is the caller's promise.
             unsafe {
-                let place = Place::new::<K, WIDTH, INLINE>(level, tree, count);
+                let place = Place::new::<K, WIDTH, BLOCK, INLINE>(level, tree, count);
                 if let Some(below) = below {
                     let next = tree.add(below.blocks_at);
                     let next_bytes = below.block_bytes;
-                    for (&key, at) in keys.iter().zip(slot.iter_mut()) {
-                        let (child, _) = step::<S, K, WIDTH, BLOCK, INLINE, false>(level, place, *at, key);
+                    for ((&key, at), open) in keys.iter().zip(slot.iter_mut()).zip(open.iter_mut()) {
+                        let (child, more) = step::<S, K, WIDTH, BLOCK, INLINE>(level, place, *at, key);
                         *at = (*at * place.children + child).min(place.last);
+                        if WIDTH != K::BYTES {
+                            *open |= more;
+                        }
                         prefetch(next.wrapping_add(*at * next_bytes));
                     }
                 } else {
                     for ((&key, at), open) in keys.iter().zip(slot.iter_mut()).zip(open.iter_mut()) {
-                        let (child, more) = step::<S, K, WIDTH, BLOCK, INLINE, true>(level, place, *at, key);
-                        (*at, *open) = ((*at * place.children + child).min(place.last), more);
-                        ask(*at, more);
+                        let (child, more) = step::<S, K, WIDTH, BLOCK, INLINE>(level, place, *at, key);
+                        (*at, *open) = ((*at * place.children + child).min(place.last), *open | more);
+                        ask(*at, *open);
                     }
                 }
             }

@@ -8,13 +8,13 @@
 //! published  depth SIMD blocks deep; every SIMD block is a register, 2^SH lanes, of which 2^SH - 1 are separators:
 //!              minima:  [min of block 0][min of block 1] …                    (an array beside the blocks)
 //!              block:   [shift|s s s][-|s s s][-|s s s] …                     (the root, then its children, …)
-//! line       one SIMD block deep, all in one cache line, header and all:
-//!              block:   [min|shift|s s s s s s s s s s s s s s s s s s s s]   (59 separators of 8 bits for 32-bit keys)
+//! line       one SIMD block deep, header and all in one cache line, or in a half or a quarter of one:
+//!              block:   [min|shift|s s s s s s s s s s s s s s s s s s s s]   (59, 27 or 11 separators of 8 bits for 32-bit keys)
 //! ```
 //!
 //! Where the width is that of the keys, there is no header, and separators are whole keys: the uncompressed region. Unused
-//! lanes at a block's end are all ones, which nothing is greater than. A code that is compressed is never all ones: the shift
-//! is such that the greatest code leaves that value to search keys beyond the block.
+//! lanes at a block's end are all ones, which no compressed code is. The greatest code below that is left to search keys beyond the
+//! block's separators: the shift is such that these stay below.
 
 use crate::key::Key;
 use crate::memory::LINE;
@@ -31,7 +31,7 @@ pub struct Shape {
     pub simd_bytes: u8,
     /// Height of a compression block in SIMD blocks.
     pub depth: u8,
-    /// The line layout: a block is one cache line with its header in it.
+    /// The line layout: a block is a SIMD block with the header in it.
     pub line: bool,
 }
 
@@ -39,6 +39,12 @@ impl Shape {
     /// A compression block in a cache line.
     pub const fn line(width: u8) -> Self {
         Shape { width, simd_bytes: LINE as u8, depth: 1, line: true }
+    }
+
+    /// A compression block in a half of a cache line (separators of 1 or 2 bytes) or a quarter (of 1 byte): fewer separators
+    /// share the codes, so that fewer keys share a separator's.
+    pub const fn part(width: u8, simd_bytes: u8) -> Self {
+        Shape { width, simd_bytes, depth: 1, line: true }
     }
 
     /// The published layout.
@@ -57,8 +63,9 @@ impl Shape {
         if self.depth == 0 || self.depth as usize > DEPTH_MAX {
             return Err("a compression block is 1 to 8 SIMD blocks high");
         }
-        if self.line && (self.depth != 1 || self.simd_bytes as usize != LINE) {
-            return Err("a block in the line layout is one cache line");
+        let part = matches!((self.simd_bytes, self.width), (64, _) | (32, 1 | 2) | (16, 1));
+        if self.line && (self.depth != 1 || !part || self.lanes::<K>() == 0) {
+            return Err("no block in the line layout is like this");
         }
         let fanout = self.lanes::<K>() as u64 + 1;
         if fanout.checked_pow(self.depth as u32).is_none_or(|children| children > 1 << 24) {
@@ -83,7 +90,7 @@ impl Shape {
     /// Separators of a SIMD block.
     pub(crate) fn lanes<K: Key>(&self) -> usize {
         let lanes = self.simd_bytes as usize / self.width as usize;
-        if self.exact::<K>() && !self.line { lanes - 1 } else { lanes - self.skip::<K>() }
+        if self.exact::<K>() && !self.line { lanes - 1 } else { lanes.saturating_sub(self.skip::<K>()) }
     }
 
     /// Children of a compression block.
@@ -103,7 +110,7 @@ impl Shape {
 
     /// The greatest code that a search key can have; separators stay below.
     pub(crate) fn code_max(&self) -> u64 {
-        u64::MAX >> (64 - self.bits())
+        (u64::MAX >> (64 - self.bits())) - 1
     }
 }
 

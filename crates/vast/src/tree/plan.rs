@@ -149,19 +149,33 @@ impl Preset {
     }
 }
 
+/// Shapes of the lowest level that are considered.
+const BOTTOMS: [Shape; 7] = [
+    Shape::line(1),
+    Shape::part(1, 32),
+    Shape::part(1, 16),
+    Shape::line(2),
+    Shape::part(2, 32),
+    Shape::line(4),
+    Shape::line(8),
+];
+/// Nanoseconds for a line more, in a search among many.
+const LINE_MORE: f64 = 10.0;
 /// Lines of a slot that are considered.
 const LINES: [usize; 5] = [1, 2, 4, 8, 16];
 /// Blocks that are looked at for each level considered.
 const SAMPLE: usize = 128;
 /// How much longer than the fastest the smallest may take, by the estimate.
 const SLOWER: f64 = 1.5;
+/// Bytes of an uncompressed level that are small in any case.
+const WHOLE_BYTES: usize = 16 << 10;
 /// More lines to read for a search, on average, that levels above the lowest may cost.
 const UPPER_LINES: f64 = 0.01;
 
 /// A bottom level that is considered.
 struct Candidate {
     slot_rows: usize,
-    width: u8,
+    shape: Shape,
     bytes: usize,
     /// Estimated nanoseconds of a search among many.
     cost: f64,
@@ -218,19 +232,18 @@ fn candidates<K: Key, T: Sorted<K> + ?Sized>(keys: &T, settings: &Settings) -> V
     }
     let mut candidates = Vec::new();
     for slot_rows in slots {
-        for width in [1, 2, 4, 8] {
-            if width as usize > K::BYTES {
+        for shape in BOTTOMS {
+            if shape.check::<K>().is_err() {
                 continue;
             }
-            let shape = Shape::line(width);
-            let children = shape.children::<K>();
-            let blocks = keys.len().div_ceil(slot_rows).div_ceil(children);
-            // The levels above are a small part.
-            let bytes = blocks * LINE + blocks * LINE / 16;
+            let blocks = keys.len().div_ceil(slot_rows).div_ceil(shape.children::<K>());
+            // Above them there are levels of 16-bit separators, mostly.
+            let above = (blocks * LINE).div_ceil(Shape::line(2).children::<K>());
+            let bytes = blocks * shape.simd_bytes as usize + above;
             let past = sample(keys, shape, slot_rows, 1);
             let lines = slot_rows.div_ceil(per_line) as f64;
-            let cost = access(bytes, &settings.caches) + validation(lines) + 6.0 * past;
-            candidates.push(Candidate { slot_rows, width, bytes, cost });
+            let cost = access(bytes, &settings.caches) + validation(lines) + LINE_MORE * past;
+            candidates.push(Candidate { slot_rows, shape, bytes, cost });
         }
     }
     candidates
@@ -253,18 +266,22 @@ fn access(bytes: usize, caches: &Caches) -> f64 {
 
 /// Nanoseconds to get and compare the lines of a slot, as far as they are not narrowed down first.
 fn validation(lines: f64) -> f64 {
-    if lines <= 4.0 { 5.0 + 2.0 * lines } else { 20.0 + 5.0 * (lines / 4.0).log2() }
+    if lines <= 4.0 { 10.0 + LINE_MORE * (lines - 1.0) } else { 10.0 + LINE_MORE * (3.0 + (lines / 4.0).log2()) }
 }
 
 /// The levels above a bottom level.
 fn finish<K: Key, T: Sorted<K> + ?Sized>(keys: &T, candidate: &Candidate) -> Plan {
-    let mut shapes = vec![Shape::line(candidate.width)];
+    let mut shapes = vec![candidate.shape];
     let mut span = shapes[0].children::<K>();
     let slots = keys.len().div_ceil(candidate.slot_rows);
-    let mut width = candidate.width.max(2);
+    let mut width = candidate.shape.width.max(2);
     while span < slots {
+        // Whole keys are compared soonest: they are taken for levels that are small all the same.
+        let whole = slots.div_ceil(span).div_ceil(Shape::line(K::BYTES as u8).children::<K>()) * LINE;
+        let small = whole <= WHOLE_BYTES.max(candidate.bytes / 64);
         let fits = |width: u8| {
-            width as usize == K::BYTES || sample(keys, Shape::line(width), candidate.slot_rows, span) <= UPPER_LINES
+            width as usize == K::BYTES
+                || !small && sample(keys, Shape::line(width), candidate.slot_rows, span) <= UPPER_LINES
         };
         while !fits(width) {
             width *= 2;
