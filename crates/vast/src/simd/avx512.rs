@@ -4,9 +4,20 @@ use std::arch::x86_64::*;
 
 use super::Simd;
 use crate::key::Key;
+use crate::packed::Header;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Avx512;
+
+/// Products of lanes below 2^31.
+///
+/// # Safety
+/// The processor has AVX-512.
+#[inline(always)]
+unsafe fn multiply(one: __m512i, other: __m512i) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_mullox_epi64(one, other) }
+}
 
 impl Simd for Avx512 {
     const LANE_BITS: bool = true;
@@ -79,6 +90,41 @@ impl Simd for Avx512 {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn unpack(header: &Header, residuals: *const u8, first: usize, values: &mut [u64]) {
+        let width = header.width as usize;
+        let mask = if width == 0 { 0 } else { u64::MAX >> (64 - width) };
+        // SAFETY: the caller promises the instructions, and that 64 bytes can be read from the beginning of any eight residuals
+        // of the block; values are written in whole eights.
+        unsafe {
+            // Eight residuals begin on a byte: which bytes have the parts of each, and how far they are shifted, is the same for
+            // all eights.
+            let index = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
+            let bit = multiply(index, _mm512_set1_epi64(width as i64));
+            let first_byte = _mm512_srli_epi64::<3>(bit);
+            let spread = _mm512_set1_epi64(0x0101_0101_0101_0101);
+            // No product of the first byte (at most 56) with the ones carries over.
+            let bytes = _mm512_add_epi8(multiply(first_byte, spread), _mm512_set1_epi64(0x0706_0504_0302_0100));
+            let shift = _mm512_and_si512(bit, _mm512_set1_epi64(7));
+            let mask = _mm512_set1_epi64(mask as i64);
+            let base = _mm512_set1_epi64(header.base as i64);
+            let slope = header.slope as i64;
+            let left = _mm_cvtsi64_si128(header.exponent.max(0) as i64);
+            let right = _mm_cvtsi64_si128((-header.exponent).max(0) as i64);
+            let start = _mm512_add_epi64(index, _mm512_set1_epi64(first as i64 * 8));
+            let mut rise = multiply(start, _mm512_set1_epi64(slope));
+            let step = _mm512_set1_epi64(slope * 8);
+            for (group, values) in values.chunks_exact_mut(8).enumerate() {
+                let packed = _mm512_loadu_si512(residuals.add((first + group) * width).cast());
+                let parts = _mm512_srlv_epi64(_mm512_permutexvar_epi8(bytes, packed), shift);
+                let line = _mm512_sra_epi64(_mm512_sll_epi64(rise, left), right);
+                let value = _mm512_add_epi64(_mm512_add_epi64(base, line), _mm512_and_si512(parts, mask));
+                _mm512_storeu_si512(values.as_mut_ptr().cast(), value);
+                rise = _mm512_add_epi64(rise, step);
             }
         }
     }

@@ -27,6 +27,8 @@ pub(crate) use sse::Sse;
 use std::sync::OnceLock;
 
 use crate::key::Key;
+use crate::memory::read;
+use crate::packed::Header;
 
 /// A set of instructions that this processor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +131,23 @@ pub(crate) trait Simd: Copy {
     /// # Safety
     /// As above.
     unsafe fn signed_line_below<K: Key>(line: *const u8, key: K) -> usize;
+
+    /// Unpacks values of a block of a packed column, eight at a time, from the `first` eight on.
+    ///
+    /// # Safety
+    /// The processor has the instructions; the block's residuals and 64 bytes behind them can be read; it has as many values,
+    /// in whole eights.
+    #[inline(always)]
+    unsafe fn unpack(header: &Header, residuals: *const u8, first: usize, values: &mut [u64]) {
+        let width = header.width as usize;
+        let mask = if width == 0 { 0 } else { u64::MAX >> (64 - width) };
+        for (index, value) in (first * 8..).zip(values) {
+            let bit = index * width;
+            // SAFETY: a residual begins within the block's, and there are 64 bytes behind them.
+            let residual = unsafe { read::<u64>(residuals.add(bit / 8)) } >> (bit % 8) & mask;
+            *value = header.base.wrapping_add(header.line(index)).wrapping_add(residual);
+        }
+    }
 
     /// The lanes in a bit string of `compare`.
     #[inline(always)]

@@ -9,6 +9,7 @@ mod displacement;
 mod level;
 mod plan;
 mod search;
+mod serial;
 mod validate;
 
 pub use displacement::{Displacement, RegionDisplacement};

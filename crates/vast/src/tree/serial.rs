@@ -1,1 +1,99 @@
-//! Serialised form. Placeholder text replaced below.
+//! A tree's serialised form: its plan and figures, and its bytes as they are.
+
+use bytes::Bytes;
+
+use super::{Displacement, Plan, RegionDisplacement, Shape, Tree};
+use crate::error::Error;
+use crate::key::Key;
+use crate::serial::{Kind, Reader, Writer};
+use crate::simd::Instructions;
+
+/// Levels and regions, at most: more cannot be, as each level has several times as many blocks as the one above.
+const LEVELS_MAX: usize = 64;
+
+impl<K: Key> Tree<K> {
+    /// The tree in serialised form.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut writer = Writer::new(Kind::Tree, K::TAG);
+        self.write(&mut writer);
+        writer.finish()
+    }
+
+    /// The tree of a serialised form, which it uses where it lies: `Bytes::from_owner` takes a mapped file.
+    pub fn from_bytes(bytes: Bytes) -> Result<Self, Error> {
+        let mut reader = Reader::new(bytes, Kind::Tree, K::TAG)?;
+        let tree = Self::read(&mut reader)?;
+        reader.finish()?;
+        Ok(tree)
+    }
+
+    pub(crate) fn write(&self, writer: &mut Writer) {
+        for number in [self.rows, self.slot_rows, self.levels.len()] {
+            writer.number(number as u64);
+        }
+        for level in &self.levels {
+            let Shape { width, simd_bytes, depth, line } = level.shape;
+            writer.number(u64::from_le_bytes([width, simd_bytes, depth, line as u8, 0, 0, 0, 0]));
+        }
+        let Displacement { max, mean, regions } = &self.displacement;
+        writer.number(*max as u64);
+        writer.number(mean.to_bits());
+        writer.number(regions.len() as u64);
+        for region in regions {
+            let RegionDisplacement { bits, levels, bytes, max, mean, share } = region;
+            let numbers = [*bits as u64, *levels as u64, *bytes, *max as u64, mean.to_bits(), share.to_bits()];
+            numbers.into_iter().for_each(|number| writer.number(number));
+        }
+        writer.section(&self.bytes);
+    }
+
+    pub(crate) fn read(reader: &mut Reader) -> Result<Self, Error> {
+        let (rows, slot_rows) = (reader.size()?, reader.size()?);
+        let shapes = (0..count(reader)?).map(|_| Ok(shape(reader.number()?))).collect::<Result<_, Error>>()?;
+        let plan = Plan { slot_rows, shapes };
+        let assembled = Self::assemble(&plan, rows).map_err(Error::Damaged)?;
+        // A row past the end cannot be told from one that is there where positions are added up.
+        let last = assembled.slots.checked_mul(slot_rows).and_then(|rows| rows.checked_add(slot_rows));
+        if last.is_none_or(|last| last > isize::MAX as usize) {
+            return Err(Error::Damaged("slots end beyond the address space"));
+        }
+        let (max, mean) = (reader.size()?.min(rows), f64::from_bits(reader.number()?));
+        let regions = (0..count(reader)?).map(|_| {
+            Ok(RegionDisplacement {
+                bits: reader.number()? as u32,
+                levels: reader.number()? as u32,
+                bytes: reader.number()?,
+                max: reader.size()?,
+                mean: f64::from_bits(reader.number()?),
+                share: f64::from_bits(reader.number()?),
+            })
+        });
+        let regions = regions.collect::<Result<_, Error>>()?;
+        let bytes = reader.section()?;
+        if bytes.len() != assembled.length {
+            return Err(Error::Damaged("the tree has not the bytes of its levels"));
+        }
+        Ok(Tree {
+            levels: assembled.levels,
+            bytes,
+            rows,
+            slot_rows,
+            slots: assembled.slots,
+            window_lines: assembled.window_lines,
+            reach: max,
+            displacement: Displacement { max, mean, regions },
+            instructions: Instructions::best(),
+            _keys: std::marker::PhantomData,
+        })
+    }
+}
+
+fn count(reader: &mut Reader) -> Result<usize, Error> {
+    let count = reader.size()?;
+    if count <= LEVELS_MAX { Ok(count) } else { Err(Error::Damaged("a tree has too many levels")) }
+}
+
+fn shape(number: u64) -> Shape {
+    let [width, simd_bytes, depth, line, ..] = number.to_le_bytes();
+    Shape { width, simd_bytes, depth, line: line != 0 }
+}

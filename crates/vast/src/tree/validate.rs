@@ -55,7 +55,7 @@ impl<'a, K: Key> Plain<'a, K> {
 
     #[inline(always)]
     fn ask(&self, row: usize) {
-        prefetch(self.start.wrapping_add(row * K::BYTES));
+        prefetch(self.start.wrapping_add(row.wrapping_mul(K::BYTES)));
     }
 
     /// The first row from `from` to `to` whose key is not below `key`; `to` if there is none.
