@@ -42,6 +42,8 @@ enum Bench {
     },
     /// The CPU's caches: what they hold, scans beside hot data, the published experiments in the simulator
     Llc {
+    /// The static search tree (VAST-Tree) against others: lookups, ranges, compression, displacement, threads
+    Vast {
         /// Options, see `-- --help`
         #[arg(last = true)]
         options: Vec<String>,
@@ -56,6 +58,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     if let Bench::Llc { options } = &arguments.bench {
         let mut command = Command::new(build_bench("keyaki-bench-llc")?);
+    if let Bench::Vast { options } = &arguments.bench {
+        let mut command = Command::new(build_bench("keyaki-bench-vast")?);
         command.args(options);
         return step(with_json(&mut command, arguments)?);
     }
@@ -73,6 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
         Bench::Load => python::script(&keyaki, "benches/load/bench.py")?,
         Bench::Masstree { .. } | Bench::Llc { .. } => unreachable!("it has returned: it needs no database"),
+        Bench::Masstree { .. } | Bench::Vast { .. } => unreachable!("it has returned: it needs no database"),
     };
     command.arg("--scale").arg(arguments.scale.to_string());
     step(with_json(&mut command, arguments)?)

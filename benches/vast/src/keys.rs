@@ -75,16 +75,16 @@ pub fn sorted<K: Key + TryFrom<u64>>(distribution: &str, count: usize) -> Option
         "clustered" => {
             let groups = (count / 1000).max(1) as f64;
             let far = last as f64 / groups / 2.0;
-            let (mut at, mut left) = (0.0, 0);
+            let (mut at, mut left) = (0u64, 0);
             (0..count)
                 .map(|_| {
                     if left == 0 {
                         left = 100 + random.below(1800);
-                        at += random.exponential(far * 0.9);
+                        at = at.saturating_add(random.exponential(far * 0.9) as u64);
                     }
                     left -= 1;
-                    at += 1.0 + random.below(4) as f64;
-                    key(at as u64)
+                    at = at.saturating_add(1 + random.below(4));
+                    key(at)
                 })
                 .collect()
         }

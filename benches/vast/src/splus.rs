@@ -126,7 +126,11 @@ impl<K: Key> SPlus<K> {
             }
         }
         for (row, &key) in rows.iter_mut().zip(wanted) {
-            let found = if *row * LINE < self.keys.len() { count(self.keys.as_ptr().wrapping_add(*row * LINE), key) } else { 0 };
+            let found = if *row * LINE < self.keys.len() {
+                count(self.keys.as_ptr().wrapping_add(*row * LINE), key)
+            } else {
+                0
+            };
             *row = (*row * (LINE / K::BYTES) + found).min(self.length);
         }
     }

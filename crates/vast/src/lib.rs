@@ -10,7 +10,7 @@
 //! let index = builder.finish()?;
 //! assert_eq!(index.count(1_700_000_000..1_700_000_300), 100);
 //! assert_eq!(index.sum(1_700_000_000..1_700_000_300), 99 * 100 / 2);
-//! assert!(index.tree().bits_per_row() < 0.5);
+//! assert!(index.tree().bits_per_row() < 2.0);
 //! # Ok::<(), keyaki_vast::Error>(())
 //! ```
 //!

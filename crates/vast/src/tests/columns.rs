@@ -34,7 +34,7 @@ fn check_column<V: Key>(packed: &Packed<V>, values: &[V], what: &str) {
         let mut all = Vec::new();
         packed.scan(0, values.len(), |some| all.extend_from_slice(some));
         assert_eq!(all, values, "{what}, {}", instructions.name());
-        for _ in 0..30 {
+        for _ in 0..8 {
             let (one, other) =
                 (random.below(values.len() as u64 + 1) as usize, random.below(values.len() as u64 + 1) as usize);
             let (from, to) = (one.min(other), one.max(other));
@@ -53,7 +53,7 @@ fn check_column<V: Key>(packed: &Packed<V>, values: &[V], what: &str) {
 
 fn all_kinds<V: Key>() {
     for kind in KINDS {
-        for count in [0, 1, 2, 7, BLOCK - 1, BLOCK, BLOCK + 1, 1024, 1025, 5000] {
+        for count in [0, 1, 7, BLOCK, BLOCK + 1, 1024, 3000] {
             let mut values = sorted::<V>(kind, count, 1);
             check(&values, &format!("{kind}, {count}"));
             values.reverse();

@@ -167,7 +167,7 @@ const LINES: [usize; 5] = [1, 2, 4, 8, 16];
 const SAMPLE: usize = 128;
 /// How much longer than the fastest the smallest may take, by the estimate.
 const SLOWER: f64 = 1.5;
-/// Bytes of an uncompressed level that are small in any case.
+/// Bytes of an uncompressed level that are small in any case, where few bytes are not the goal.
 const WHOLE_BYTES: usize = 16 << 10;
 /// More lines to read for a search, on average, that levels above the lowest may cost.
 const UPPER_LINES: f64 = 0.01;
@@ -201,21 +201,23 @@ pub(super) fn choose<K: Key, T: Sorted<K> + ?Sized>(keys: &T, settings: &Setting
             candidates.sort_by_key(|candidate| candidate.bytes);
         }
     }
+    let small = if settings.goal == Goal::Fastest { WHOLE_BYTES } else { 0 };
     let mut plans: Vec<Plan> = Vec::new();
     if !matches!(settings.goal, Goal::Bounded { .. }) {
         // The first that has room enough, and if none has, smaller and slower ones.
         let room = settings.memory.unwrap_or(usize::MAX);
         candidates.sort_by_key(|candidate| candidate.bytes > room);
-        plans.extend(candidates.first().map(|candidate| finish(keys, candidate)));
+        plans.extend(candidates.first().map(|candidate| finish(keys, candidate, small)));
         if settings.memory.is_some() {
             candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.bytes));
-            plans
-                .extend(candidates.iter().filter(|candidate| candidate.bytes <= room).map(|other| finish(keys, other)));
+            plans.extend(
+                candidates.iter().filter(|candidate| candidate.bytes <= room).map(|other| finish(keys, other, small)),
+            );
             let lowest = candidates.last().map_or(1, |candidate| candidate.slot_rows);
             plans.extend((1..24).map(|more| uncompressed::<K>(keys.len(), lowest << more)));
         }
     } else if let Goal::Bounded { rows } = settings.goal {
-        plans.extend(candidates.iter().map(|candidate| finish(keys, candidate)));
+        plans.extend(candidates.iter().map(|candidate| finish(keys, candidate, small)));
         // Whole keys lead astray by nothing: this meets any bound.
         plans.push(uncompressed::<K>(keys.len(), rows.max(1)));
     }
@@ -270,7 +272,7 @@ fn validation(lines: f64) -> f64 {
 }
 
 /// The levels above a bottom level.
-fn finish<K: Key, T: Sorted<K> + ?Sized>(keys: &T, candidate: &Candidate) -> Plan {
+fn finish<K: Key, T: Sorted<K> + ?Sized>(keys: &T, candidate: &Candidate, small: usize) -> Plan {
     let mut shapes = vec![candidate.shape];
     let mut span = shapes[0].children::<K>();
     let slots = keys.len().div_ceil(candidate.slot_rows);
@@ -278,7 +280,7 @@ fn finish<K: Key, T: Sorted<K> + ?Sized>(keys: &T, candidate: &Candidate) -> Pla
     while span < slots {
         // Whole keys are compared soonest: they are taken for levels that are small all the same.
         let whole = slots.div_ceil(span).div_ceil(Shape::line(K::BYTES as u8).children::<K>()) * LINE;
-        let small = whole <= WHOLE_BYTES.max(candidate.bytes / 64);
+        let small = whole <= small.max(candidate.bytes / 64);
         let fits = |width: u8| {
             width as usize == K::BYTES
                 || !small && sample(keys, Shape::line(width), candidate.slot_rows, span) <= UPPER_LINES

@@ -1,0 +1,409 @@
+//! Other ways to search sorted keys. All give the first row whose key is not below the one searched for.
+
+use std::collections::BTreeMap;
+
+use keyaki_vast::{Buffer, Key};
+
+use crate::splus::{self, SPlus, prefetch};
+
+/// A way to search.
+pub trait Search<K: Copy> {
+    fn name(&self) -> &'static str;
+    /// Bytes beside the sorted keys. (Where it replaces them, what it takes is counted whole.)
+    fn bytes(&self) -> usize;
+    fn single(&self, key: K) -> usize;
+    fn many(&self, wanted: &[K], rows: &mut [usize]) {
+        for (row, &key) in rows.iter_mut().zip(wanted) {
+            *row = self.single(key);
+        }
+    }
+}
+
+/// `partition_point` of the standard library.
+pub struct Partition<'a, K>(pub &'a [K]);
+
+impl<K: Key> Search<K> for Partition<'_, K> {
+    fn name(&self) -> &'static str {
+        "partition_point"
+    }
+    fn bytes(&self) -> usize {
+        0
+    }
+    fn single(&self, key: K) -> usize {
+        self.0.partition_point(|&other| other < key)
+    }
+}
+
+/// Binary search without branches, the two next probes asked for.
+pub struct Branchless<'a, K>(pub &'a [K]);
+
+impl<K: Key> Search<K> for Branchless<'_, K> {
+    fn name(&self) -> &'static str {
+        "branchless"
+    }
+    fn bytes(&self) -> usize {
+        0
+    }
+    fn single(&self, key: K) -> usize {
+        let (mut from, mut length) = (0, self.0.len());
+        while length > 1 {
+            let half = length / 2;
+            let next = (length - half) / 2;
+            prefetch(self.0.as_ptr().wrapping_add(from + next).cast());
+            prefetch(self.0.as_ptr().wrapping_add(from + half + next).cast());
+            from = std::hint::select_unpredictable(self.0[from + half - 1] < key, from + half, from);
+            length -= half;
+        }
+        from + (length == 1 && self.0[from] < key) as usize
+    }
+}
+
+/// The binary search tree of the publication: a node with key, row and two children for every key.
+pub struct BinaryTree<K> {
+    nodes: Vec<(K, u32, u32, u32)>,
+    length: usize,
+}
+
+impl<K: Key> BinaryTree<K> {
+    pub fn new(keys: &[K]) -> Self {
+        let mut tree = BinaryTree { nodes: Vec::with_capacity(keys.len()), length: keys.len() };
+        tree.add(keys, 0, keys.len());
+        tree
+    }
+
+    fn add(&mut self, keys: &[K], from: usize, to: usize) -> u32 {
+        if from >= to {
+            return u32::MAX;
+        }
+        let middle = from + (to - from) / 2;
+        let at = self.nodes.len();
+        self.nodes.push((keys[middle], middle as u32, 0, 0));
+        self.nodes[at].2 = self.add(keys, from, middle);
+        self.nodes[at].3 = self.add(keys, middle + 1, to);
+        at as u32
+    }
+
+    /// The sum of the rows with keys in a range, by a walk over the tree.
+    pub fn sum(&self, from: K, to: K) -> u64 {
+        self.walk(0, from, to)
+    }
+
+    fn walk(&self, at: u32, from: K, to: K) -> u64 {
+        let Some(&(key, row, left, right)) = self.nodes.get(at as usize) else { return 0 };
+        let mut sum = 0;
+        if key >= from {
+            sum += self.walk(left, from, to);
+            if key < to {
+                sum += row as u64;
+            }
+        }
+        if key < to { sum + self.walk(right, from, to) } else { sum }
+    }
+}
+
+impl<K: Key> Search<K> for BinaryTree<K> {
+    fn name(&self) -> &'static str {
+        "binary tree"
+    }
+    fn bytes(&self) -> usize {
+        self.nodes.len() * size_of::<(K, u32, u32, u32)>()
+    }
+    fn single(&self, wanted: K) -> usize {
+        let (mut at, mut found) = (0, self.length);
+        while let Some(&(key, row, left, right)) = self.nodes.get(at as usize) {
+            if key < wanted {
+                at = right;
+            } else {
+                (at, found) = (left, row as usize);
+            }
+        }
+        found
+    }
+}
+
+/// Keys in the order of a breadth-first walk. The answer's row is found by a second array's rank: here computed from the node.
+pub struct Eytzinger<K> {
+    keys: Buffer,
+    rows: Vec<u32>,
+    _keys: std::marker::PhantomData<K>,
+}
+
+impl<K: Key> Eytzinger<K> {
+    pub fn new(keys: &[K]) -> Self {
+        let mut buffer = Buffer::zeroed((keys.len() + 1) * K::BYTES);
+        let mut rows = vec![keys.len() as u32; keys.len() + 1];
+        // SAFETY: the buffer is aligned to cache lines and has as many keys.
+        let placed = unsafe { std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast::<K>(), keys.len() + 1) };
+        fn place<K: Key>(keys: &[K], placed: &mut [K], rows: &mut [u32], at: usize, next: &mut usize) {
+            if at < placed.len() {
+                place(keys, placed, rows, 2 * at, next);
+                placed[at] = keys[*next];
+                rows[at] = *next as u32;
+                *next += 1;
+                place(keys, placed, rows, 2 * at + 1, next);
+            }
+        }
+        place(keys, placed, &mut rows, 1, &mut 0);
+        Eytzinger { keys: buffer, rows, _keys: std::marker::PhantomData }
+    }
+}
+
+impl<K: Key> Search<K> for Eytzinger<K> {
+    fn name(&self) -> &'static str {
+        "Eytzinger"
+    }
+    fn bytes(&self) -> usize {
+        self.keys.len()
+    }
+    fn single(&self, key: K) -> usize {
+        // SAFETY: the buffer is aligned to cache lines and has as many keys.
+        let keys = unsafe { std::slice::from_raw_parts(self.keys.as_ptr().cast::<K>(), self.rows.len()) };
+        let per_line = 64 / K::BYTES;
+        let mut at = 1;
+        while at < keys.len() {
+            prefetch(keys.as_ptr().wrapping_add(at * per_line).cast());
+            at = 2 * at + (keys[at] < key) as usize;
+        }
+        at >>= at.trailing_ones() + 1;
+        self.rows[at] as usize
+    }
+}
+
+/// Like FAST: uncompressed keys in SIMD blocks within blocks of a cache line within blocks of a page. With lines compared whole the
+/// tree is that of the line layout with whole keys, down to single rows: a separator for each.
+pub struct Fast<'a, K: Key> {
+    tree: keyaki_vast::Tree<K>,
+    keys: &'a [K],
+}
+
+impl<'a, K: Key> Fast<'a, K> {
+    pub fn new(keys: &'a [K]) -> Option<Self> {
+        let per_register = (16 / K::BYTES as u32).ilog2();
+        let height = usize::BITS - keys.len().saturating_sub(1).leading_zeros();
+        // SIMD blocks of 128 bits; lines of 64 bytes: two of them for 32-bit keys.
+        let depth = 2u32.min(4 / per_register.max(1)).max(1);
+        let levels = height.div_ceil(per_register * depth);
+        let shape = keyaki_vast::Shape::published(K::BYTES as u8, 16, depth as u8);
+        let plan = keyaki_vast::Plan { slot_rows: 1, shapes: vec![shape; levels as usize] };
+        Some(Fast { tree: keyaki_vast::Tree::build_with(keys, &plan).ok()?, keys })
+    }
+}
+
+impl<K: Key> Search<K> for Fast<'_, K> {
+    fn name(&self) -> &'static str {
+        "FAST"
+    }
+    fn bytes(&self) -> usize {
+        self.tree.bytes()
+    }
+    fn single(&self, key: K) -> usize {
+        self.tree.lower_bound(self.keys, key)
+    }
+}
+
+impl<K: Key> Search<K> for SPlus<K> {
+    fn name(&self) -> &'static str {
+        "S+-tree"
+    }
+    fn bytes(&self) -> usize {
+        SPlus::bytes(self)
+    }
+    fn single(&self, key: K) -> usize {
+        self.lower_bound(key)
+    }
+    fn many(&self, wanted: &[K], rows: &mut [usize]) {
+        self.lower_bound_many(wanted, rows);
+    }
+}
+
+pub struct Standard<K>(pub BTreeMap<K, u64>, pub usize);
+
+impl<K: Key> Search<K> for Standard<K> {
+    fn name(&self) -> &'static str {
+        "BTreeMap"
+    }
+    fn bytes(&self) -> usize {
+        self.0.len() * (K::BYTES + 8)
+    }
+    fn single(&self, key: K) -> usize {
+        self.0.range(key..).next().map_or(self.1, |(_, &row)| row as usize)
+    }
+}
+
+/// A PGM-index: straight lines that miss no key by more than `EPSILON` rows, over levels of such lines over their first keys.
+/// (Lines are found by the shrinking cone: a little more of them than the optimum.)
+pub struct Pgm<'a, K> {
+    keys: &'a [K],
+    /// From the lowest: first key of each line, row, slope.
+    levels: Vec<Vec<Line>>,
+}
+
+#[derive(Clone, Copy)]
+struct Line {
+    key: u64,
+    row: u64,
+    slope: f64,
+}
+
+const EPSILON: usize = 64;
+const EPSILON_ABOVE: usize = 4;
+/// Lookups that advance together.
+const LANES: usize = 128;
+
+fn lines(keys: &mut dyn Iterator<Item = (u64, u64)>, epsilon: f64) -> Vec<Line> {
+    let mut all: Vec<Line> = Vec::new();
+    let (mut least, mut most) = (0.0f64, f64::INFINITY);
+    let mut before = None;
+    for (key, row) in keys {
+        if before == Some(key) {
+            continue;
+        }
+        before = Some(key);
+        if let Some(line) = all.last_mut() {
+            let (x, y) = ((key - line.key) as f64, (row - line.row) as f64);
+            let (low, high) = ((y - epsilon) / x, (y + epsilon) / x);
+            if low.max(least) <= high.min(most) {
+                (least, most) = (least.max(low), most.min(high));
+                line.slope = if most.is_finite() { (least + most) / 2.0 } else { least };
+                continue;
+            }
+        }
+        all.push(Line { key, row, slope: 0.0 });
+        (least, most) = (0.0, f64::INFINITY);
+    }
+    all
+}
+
+impl<'a, K: Key + Into<u64>> Pgm<'a, K> {
+    pub fn new(keys: &'a [K]) -> Self {
+        let mut levels = vec![lines(&mut keys.iter().map(|&key| key.into()).zip(0..), EPSILON as f64)];
+        while levels[levels.len() - 1].len() > 64 {
+            let below = &levels[levels.len() - 1];
+            let above = lines(&mut below.iter().map(|line| line.key).zip(0..), EPSILON_ABOVE as f64);
+            levels.push(above);
+        }
+        Pgm { keys, levels }
+    }
+
+    /// The line for a key among those around a guess.
+    fn line(level: &[Line], guess: usize, epsilon: usize, key: u64) -> usize {
+        let from = guess.saturating_sub(epsilon + 1).min(level.len() - 1);
+        let to = (guess + epsilon + 2).min(level.len());
+        from + level[from..to].partition_point(|line| line.key <= key).saturating_sub(1)
+    }
+
+    fn guess(level: &[Line], at: usize, key: u64) -> usize {
+        let line = &level[at];
+        let guess = line.row + (line.slope * key.saturating_sub(line.key) as f64) as u64;
+        // Not beyond where the next line begins.
+        level.get(at + 1).map_or(guess, |next| guess.min(next.row)) as usize
+    }
+
+    fn last(&self, guess: usize, key: K) -> usize {
+        let from = guess.saturating_sub(EPSILON + 1).min(self.keys.len());
+        let to = (guess + EPSILON + 2).min(self.keys.len());
+        let found = from + self.keys[from.min(to)..to].partition_point(|&other| other < key);
+        // Runs of equal keys are longer than a line may miss by.
+        let near = (found == from && from > 0) || (found == to && to < self.keys.len());
+        if near { self.keys.partition_point(|&other| other < key) } else { found }
+    }
+}
+
+impl<K: Key + Into<u64>> Search<K> for Pgm<'_, K> {
+    fn name(&self) -> &'static str {
+        "PGM"
+    }
+    fn bytes(&self) -> usize {
+        self.levels.iter().map(|level| level.len() * size_of::<Line>()).sum()
+    }
+    fn single(&self, key: K) -> usize {
+        let number: u64 = key.into();
+        let (mut guess, mut epsilon) = (0, 64);
+        for level in self.levels.iter().rev() {
+            guess = Self::guess(level, Self::line(level, guess, epsilon, number), number);
+            epsilon = EPSILON_ABOVE;
+        }
+        self.last(guess, key)
+    }
+    fn many(&self, wanted: &[K], rows: &mut [usize]) {
+        for (wanted, rows) in wanted.chunks(LANES).zip(rows.chunks_mut(LANES)) {
+            rows.fill(0);
+            let mut epsilon = 64;
+            for (number, level) in self.levels.iter().enumerate().rev() {
+                for (row, &key) in rows.iter_mut().zip(wanted) {
+                    let key: u64 = key.into();
+                    *row = Self::guess(level, Self::line(level, *row, epsilon, key), key);
+                    match number.checked_sub(1).map(|below| &self.levels[below]) {
+                        Some(below) => prefetch(below.as_ptr().wrapping_add(*row).cast()),
+                        None => {
+                            // All lines that the binary search may look at.
+                            let per_line = 64 / K::BYTES;
+                            for line in 0..=2 * EPSILON / per_line {
+                                let at = row.saturating_sub(EPSILON) + line * per_line;
+                                prefetch(self.keys.as_ptr().wrapping_add(at).cast());
+                            }
+                        }
+                    }
+                }
+                epsilon = EPSILON_ABOVE;
+            }
+            for (row, &key) in rows.iter_mut().zip(wanted) {
+                *row = self.last(*row, key);
+            }
+        }
+    }
+}
+
+/// Elias-Fano of `sux`, in place of the keys.
+pub struct EliasFano(sux::dict::EfSeqDict<u64>, usize, usize);
+
+impl EliasFano {
+    pub fn new<K: Key + Into<u64>>(keys: &[K]) -> Option<Self> {
+        let last = (*keys.last()?).into();
+        let mut builder = sux::dict::EliasFanoBuilder::new(keys.len(), last);
+        for &key in keys {
+            builder.push(key.into());
+        }
+        let low = (last as f64 / keys.len() as f64).log2().max(0.0).floor();
+        // Low and high bits, and what selection takes (about a twentieth).
+        let bytes = (keys.len() as f64 * (low + 2.0) * 1.05 / 8.0) as usize;
+        Some(EliasFano(builder.build_with_seq_and_dict(), keys.len(), bytes))
+    }
+}
+
+impl<K: Key + Into<u64>> Search<K> for EliasFano {
+    fn name(&self) -> &'static str {
+        "Elias-Fano"
+    }
+    fn bytes(&self) -> usize {
+        self.2
+    }
+    fn single(&self, key: K) -> usize {
+        use sux::traits::Succ;
+        let key: u64 = key.into();
+        self.0.succ(key).map_or(self.1, |(row, _)| row)
+    }
+}
+
+/// The sum of values, eight lanes at a time.
+pub fn sum(values: &[u64]) -> u64 {
+    if splus::avx512() {
+        // SAFETY: the processor has AVX-512.
+        unsafe { sum_avx512(values) }
+    } else {
+        values.iter().sum()
+    }
+}
+
+#[target_feature(enable = "avx512f,avx2")]
+fn sum_avx512(values: &[u64]) -> u64 {
+    let mut sums = [0u64; 32];
+    let chunks = values.chunks_exact(32);
+    let rest: u64 = chunks.remainder().iter().sum();
+    for chunk in chunks {
+        for (sum, value) in sums.iter_mut().zip(chunk) {
+            *sum += value;
+        }
+    }
+    sums.iter().sum::<u64>() + rest
+}
