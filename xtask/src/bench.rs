@@ -42,6 +42,10 @@ enum Bench {
     },
     /// The CPU's caches: what they hold, scans beside hot data, the published experiments in the simulator
     Llc {
+        /// Options, see `-- --help`
+        #[arg(last = true)]
+        options: Vec<String>,
+    },
     /// The static search tree (VAST-Tree) against others: lookups, ranges, compression, displacement, threads
     Vast {
         /// Options, see `-- --help`
@@ -58,6 +62,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     if let Bench::Llc { options } = &arguments.bench {
         let mut command = Command::new(build_bench("keyaki-bench-llc")?);
+        command.args(options);
+        return step(with_json(&mut command, arguments)?);
+    }
     if let Bench::Vast { options } = &arguments.bench {
         let mut command = Command::new(build_bench("keyaki-bench-vast")?);
         command.args(options);
@@ -76,8 +83,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             command
         }
         Bench::Load => python::script(&keyaki, "benches/load/bench.py")?,
-        Bench::Masstree { .. } | Bench::Llc { .. } => unreachable!("it has returned: it needs no database"),
-        Bench::Masstree { .. } | Bench::Vast { .. } => unreachable!("it has returned: it needs no database"),
+        Bench::Masstree { .. } | Bench::Llc { .. } | Bench::Vast { .. } => {
+            unreachable!("it has returned: it needs no database")
+        }
     };
     command.arg("--scale").arg(arguments.scale.to_string());
     step(with_json(&mut command, arguments)?)
