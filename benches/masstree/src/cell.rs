@@ -37,10 +37,14 @@ fn on_threads<T: Sync>(threads: usize, numbers: &[T], work: impl Fn(&[T]) -> usi
     (start.elapsed().as_secs_f64(), sum)
 }
 
+/// Most memory that is touched beforehand.
+const WARM_MAX: usize = 6 << 30;
+
 /// Touches as much memory as the maps will need and gives it back, so that no map pays for what a virtual machine's first use of
 /// a page costs (up to twenty times the second one's).
 fn warm_memory(bytes: usize) {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+    let bytes = bytes.min(WARM_MAX);
     // SAFETY: a new private mapping touches nothing that exists; only its own bytes are written; it is given back whole.
     unsafe {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
