@@ -24,7 +24,8 @@ pub struct Options {
     pub durability: Durability,
     /// Bytes of pages kept in memory.
     pub cache_bytes: usize,
-    /// Bytes of unflushed messages in memory (all root buffers together); twice this stalls writers.
+    /// Bytes of unflushed messages in memory (all root buffers together: their nodes, keys and values, as they are allocated; not
+    /// trees that are held in memory only); twice this stalls writers.
     pub buffer_bytes: usize,
     /// Bytes of log after which a checkpoint is made by itself.
     pub checkpoint_log_bytes: u64,
