@@ -14,3 +14,5 @@ mod image;
 mod sample;
 #[path = "../../crates/store/tests/hostile/targets.rs"]
 pub mod targets;
+#[path = "../../crates/vast/tests/forged/forged.rs"]
+pub mod vast;

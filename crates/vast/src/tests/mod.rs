@@ -1,7 +1,6 @@
 //! Everything compared with a sorted slice: all instructions, all shapes, all kinds of keys.
 
 mod columns;
-mod forged;
 mod indexes;
 mod samples;
 mod trees;

@@ -165,7 +165,7 @@ const LINE_MORE: f64 = 10.0;
 const LINES: [usize; 5] = [1, 2, 4, 8, 16];
 /// Blocks that are looked at for each level considered.
 const SAMPLE: usize = 128;
-/// How much longer than the fastest the smallest may take, by the estimate.
+/// How much longer than the fastest of the small ones the smallest may take, by the estimate.
 const SLOWER: f64 = 1.5;
 /// Bytes of an uncompressed level that are small in any case, where few bytes are not the goal.
 const WHOLE_BYTES: usize = 16 << 10;
@@ -184,6 +184,11 @@ struct Candidate {
 /// Plans to be tried in this order until one meets the goal.
 pub(super) fn choose<K: Key, T: Sorted<K> + ?Sized>(keys: &T, settings: &Settings) -> Vec<Plan> {
     let mut candidates = candidates(keys, settings);
+    // Small is less than three quarters of a bit for each key, if anything is.
+    let small = |candidate: &Candidate| candidate.bytes <= keys.len() / 32 * 3;
+    if settings.goal == Goal::Smallest && candidates.iter().any(small) {
+        candidates.retain(small);
+    }
     let cheapest = candidates.iter().map(|candidate| candidate.cost).fold(f64::INFINITY, f64::min);
     let order = |candidates: &mut Vec<Candidate>, slower: f64| {
         let good = |candidate: &Candidate| candidate.cost <= cheapest * slower;

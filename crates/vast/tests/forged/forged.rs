@@ -1,6 +1,6 @@
 //! What is called with bytes that somebody may have forged: by a test, and by the fuzz target `vast`.
 
-use crate::{Index, Key, Packed, Tree, reseal};
+use keyaki_vast::{Index, Key, Packed, Tree, reseal};
 
 /// Opens bytes as an index, a tree and a column of every kind of keys, with their checksum made right, and uses what opens.
 pub fn use_index(bytes: &mut Vec<u8>) {
