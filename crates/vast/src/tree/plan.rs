@@ -184,10 +184,15 @@ struct Candidate {
 /// Plans to be tried in this order until one meets the goal.
 pub(super) fn choose<K: Key, T: Sorted<K> + ?Sized>(keys: &T, settings: &Settings) -> Vec<Plan> {
     let mut candidates = candidates(keys, settings);
-    // Small is less than three quarters of a bit for each key, if anything is.
-    let small = |candidate: &Candidate| candidate.bytes <= keys.len() / 32 * 3;
-    if settings.goal == Goal::Smallest && candidates.iter().any(small) {
-        candidates.retain(small);
+    // Small is less than three quarters of a bit for each key, and fast is not at the price of more than half the bytes of a
+    // B+-tree of whole keys in cache lines; if anything is.
+    let most = match settings.goal {
+        Goal::Smallest => keys.len() / 32 * 3,
+        Goal::Fastest => keys.len() / 128 * K::BYTES * K::BYTES,
+        Goal::Bounded { .. } => usize::MAX,
+    };
+    if candidates.iter().any(|candidate| candidate.bytes <= most) {
+        candidates.retain(|candidate| candidate.bytes <= most);
     }
     let cheapest = candidates.iter().map(|candidate| candidate.cost).fold(f64::INFINITY, f64::min);
     let order = |candidates: &mut Vec<Candidate>, slower: f64| {
