@@ -18,7 +18,7 @@ const LOOKUP_SECONDS: f64 = 5.0e-6;
 const ROW_SECONDS: f64 = 5.0e-9;
 const VALUE_SECONDS: f64 = 9.0e-9;
 /// A row that a scan of an index in memory yields, more than one of a page: it is put together on its own.
-const MEMORY_ROW_SECONDS: f64 = 2.5e-7;
+const MEMORY_ROW_SECONDS: f64 = 1.0e-7;
 /// A row put into a hash table, a row that looks for its partners in one.
 const BUILD_SECONDS: f64 = 6.0e-8;
 const PROBE_SECONDS: f64 = 2.5e-8;
