@@ -94,6 +94,8 @@ class Shell(unittest.TestCase):
 
     def test_interrupt_at_the_prompt_drops_the_line(self):
         self.terminal.type("SELECT 'dropped")
+        # Each key draws the prompt anew: only the one that follows the whole line is the next.
+        self.terminal.wait_for("'dropped")
         self.terminal.type("\x03")
         self.terminal.wait_for("keyaki> ")
         self.run_line("SELECT 'ke' || 'pt';", "kept")
