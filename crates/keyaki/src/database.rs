@@ -98,7 +98,7 @@ pub struct IndexInfo {
     pub entries: u64,
     /// In memory, or in the data file.
     pub bytes: u64,
-    /// Levels of nodes; of the deepest layer, where there are layers.
+    /// Levels of nodes; of the first layer, where there are layers.
     pub depth: u64,
     /// Of an index in memory.
     pub layers: Option<u64>,

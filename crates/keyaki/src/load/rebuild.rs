@@ -10,8 +10,8 @@
 //! executor, whose rows become entries of all its indexes. Then the entries of each index are sorted and its tree is
 //! built, by all threads together.
 //!
-//! If that fails (a page of the table is damaged, or they do not fit into memory), the database opens nevertheless: the index is not used, and its table
-//! cannot be changed until the index is dropped.
+//! If that fails (a page of the table is damaged, or they do not fit into memory), the database opens nevertheless: the
+//! index is not used, and its table cannot be changed until the index is dropped.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -53,6 +53,7 @@ pub(crate) fn rebuild(
         let build =
             Build { store, executor, table, places: &places, threads, memory_bytes_max, progress, check: &check };
         let built = build.run(&store.latest(), &mut |tree, loaded| Ok(store.install_memory(vec![(tree, loaded)])?));
+        progress.finish();
         for &place in &places {
             let tree = table.def.indexes[place].tree;
             times.insert(tree, start.elapsed());
