@@ -49,6 +49,7 @@ impl<K: Key> Tree<K> {
             slot_rows: plan.slot_rows,
             slots: assembled.slots,
             window_lines: assembled.window_lines,
+            whole_levels: assembled.whole_levels,
             reach: 0,
             displacement: Displacement::default(),
             instructions: Instructions::best(),

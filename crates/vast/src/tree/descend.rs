@@ -9,12 +9,33 @@
 //! Every block number is clamped to those that exist: whatever the bytes say, only the tree's bytes are read.
 
 use super::level::Level;
-use crate::key::Key;
-use crate::memory::{prefetch, read};
-use crate::simd::Simd;
+use crate::memory::{LINE, prefetch, read};
+use crate::simd::{Instructions, Simd, dispatch};
 
 /// Descents that advance together.
 pub(crate) const BATCH: usize = 128;
+
+/// The levels of a tree over keys of `BYTES` bytes, in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Descent<'a, const BYTES: usize> {
+    levels: &'a [Level],
+    /// How many levels from the root on are lines of whole keys.
+    whole: usize,
+    tree: *const u8,
+}
+
+/// Lines that are asked for as soon as a slot is known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    /// Where slot 0 is, and how long slots are.
+    pub start: *const u8,
+    pub slot_bytes: usize,
+    /// Where lines begin in the slot.
+    pub first: usize,
+    pub lines: usize,
+    /// Also the line at this place, if the search is open.
+    pub beyond: Option<usize>,
+}
 
 /// Runs `$body` with constants for the shape of a level: width, bytes of a SIMD block, and whether it is of the line layout.
 macro_rules! with_shape {
@@ -52,161 +73,159 @@ macro_rules! with_shape {
     }};
 }
 
-/// What a level's shape says, as far as it is not constant.
-#[derive(Clone, Copy)]
-struct Place {
-    blocks: *const u8,
-    minima: *const u8,
-    block_bytes: usize,
-    children: usize,
-    /// The last block, or slot, of what is below.
-    last: usize,
-}
-
-impl Place {
-    /// # Safety
-    /// `tree` are bytes that hold the level.
-    #[inline(always)]
-    unsafe fn new<K: Key, const WIDTH: usize, const BLOCK: usize, const INLINE: bool>(
-        level: &Level,
-        tree: *const u8,
-        below: usize,
-    ) -> Self {
-        let constant = const { line_lanes::<K>(WIDTH, BLOCK) } + 1;
-        // SAFETY: the level's blocks and minima are in the tree's bytes.
-        unsafe {
-            Place {
-                blocks: tree.add(level.blocks_at),
-                minima: tree.add(level.minima_at),
-                block_bytes: if INLINE { BLOCK } else { level.block_bytes },
-                children: if INLINE { constant } else { level.children },
-                last: below - 1,
-            }
-        }
-    }
-}
-
 /// Lanes before the separators of a block in the line layout, and separators.
-const fn line_skip<K: Key>(width: usize) -> usize {
-    if width == K::BYTES { 0 } else { K::BYTES / width + 1 }
+const fn line_skip(bytes: usize, width: usize) -> usize {
+    if width == bytes { 0 } else { bytes / width + 1 }
 }
 
-const fn line_lanes<K: Key>(width: usize, block: usize) -> usize {
-    (block / width).saturating_sub(line_skip::<K>(width))
+const fn line_lanes(bytes: usize, width: usize, block: usize) -> usize {
+    (block / width).saturating_sub(line_skip(bytes, width))
 }
 
-/// The child of a block for a key (in order as unsigned), and whether it had the code of a separator.
+/// The child that a block leads to, of all of the level's, and whether the key had the code of a separator.
 ///
 /// # Safety
-/// The processor has `S`. The place is that of the level in bytes that hold it as it was laid out for `K`, and `block` is below
-/// its count.
+/// The processor has `S`. `tree` are bytes that hold the level as it was laid out for keys of `BYTES`, and `block` is below its
+/// count.
 #[inline(always)]
-unsafe fn step<S: Simd, K: Key, const WIDTH: usize, const BLOCK: usize, const INLINE: bool>(
+unsafe fn step<S: Simd, const BYTES: usize, const WIDTH: usize, const BLOCK: usize, const INLINE: bool>(
     level: &Level,
-    place: Place,
+    tree: *const u8,
     block: usize,
     key: u64,
 ) -> (usize, bool) {
     // SAFETY: the level's blocks and minima are in the tree's bytes, by the caller's promise; and SIMD blocks within a
     // block have numbers below `simd_blocks`, as at each depth the number is that of a child, below `fanout^depth`.
     unsafe {
-        let start = place.blocks.add(block * place.block_bytes);
-        let code = if WIDTH == K::BYTES {
+        let start = tree.add(level.blocks_at + block * if INLINE { BLOCK } else { level.block_bytes });
+        let code = if WIDTH == BYTES {
             key
         } else {
             let (minimum, shift) =
-                if INLINE { (start, start.add(K::BYTES)) } else { (place.minima.add(block * K::BYTES), start) };
-            let minimum = if K::BYTES == 4 { read::<u32>(minimum) as u64 } else { read::<u64>(minimum) };
+                if INLINE { (start, start.add(BYTES)) } else { (tree.add(level.minima_at + block * BYTES), start) };
+            let minimum = if BYTES == 4 { read::<u32>(minimum) as u64 } else { read::<u64>(minimum) };
             let code_max = (u64::MAX >> (64 - WIDTH * 8)) - 1;
             (key.saturating_sub(minimum) >> (*shift & 63)).min(code_max)
         };
         if INLINE {
-            let skip = const { line_skip::<K>(WIDTH) } as u32;
+            let skip = const { line_skip(BYTES, WIDTH) } as u32;
             let (below, equal) = S::compare::<WIDTH, BLOCK>(start, code);
             let child = S::count::<WIDTH>(S::skip::<WIDTH>(below, skip));
-            return (child, WIDTH != K::BYTES && S::skip::<WIDTH>(equal, skip) != 0);
+            let child = block * (const { line_lanes(BYTES, WIDTH, BLOCK) } + 1) + child;
+            return (child.min(level.last), WIDTH != BYTES && S::skip::<WIDTH>(equal, skip) != 0);
         }
         let (mut child, mut tie) = (0, false);
         for depth in 0..level.shape.depth as usize {
             let (below, equal) = S::compare::<WIDTH, BLOCK>(start.add((level.before[depth] + child) * BLOCK), code);
             // A spare lane at the end of an uncompressed block is all ones: it is never below.
             let rank = S::count::<WIDTH>(S::skip::<WIDTH>(below, level.skip));
-            tie |= WIDTH != K::BYTES && S::skip::<WIDTH>(equal, level.skip) != 0;
+            tie |= WIDTH != BYTES && S::skip::<WIDTH>(equal, level.skip) != 0;
             child = child * level.fanout + rank.min(level.fanout - 1);
         }
-        (child, tie)
+        ((block * level.children + child).min(level.last), tie)
     }
 }
 
-/// The slot for a key, and whether the search is open to the right of it.
-///
-/// # Safety
-/// The processor has `S`. `tree` are bytes that hold the levels as they were laid out for `K`; `slots` is not 0.
-#[inline(always)]
-pub(crate) unsafe fn descend<S: Simd, K: Key>(
-    levels: &[Level],
-    tree: *const u8,
-    slots: usize,
-    key: u64,
-) -> (usize, bool) {
-    let (mut at, mut open) = (0, false);
-    for (index, level) in levels.iter().enumerate() {
-        let count = levels.get(index + 1).map_or(slots, |below| below.count);
-        with_shape!(level, WIDTH, BLOCK, INLINE, {
-            // SAFETY: `at` is 0 for the root and else clamped to the level's count; the rest is the caller's promise.
-            unsafe {
-                let place = Place::new::<K, WIDTH, BLOCK, INLINE>(level, tree, count);
-                let (child, more) = step::<S, K, WIDTH, BLOCK, INLINE>(level, place, at, key);
-                (at, open) = ((at * place.children + child).min(place.last), open | more);
-            }
-        });
+impl<'a, const BYTES: usize> Descent<'a, BYTES> {
+    /// # Safety
+    /// `tree` are bytes that hold the levels as they were laid out for keys of `BYTES`, over at least one slot; as long as this
+    /// is used.
+    #[inline(always)]
+    pub unsafe fn new(levels: &'a [Level], whole: usize, tree: *const u8) -> Self {
+        Descent { levels, whole, tree }
     }
-    (at, open)
-}
 
-/// The same for up to [`BATCH`] keys at once, level by level; what each needs next is asked for while the others are worked on.
-/// `ask` is called with each slot, to ask for what is there.
-///
-/// # Safety
-/// As `descend`. `slot` and `open` are as long as `keys`.
-#[inline(always)]
-pub(crate) unsafe fn descend_many<S: Simd, K: Key>(
-    levels: &[Level],
-    tree: *const u8,
-    slots: usize,
-    keys: &[u64],
-    slot: &mut [usize],
-    open: &mut [bool],
-    ask: impl Fn(usize, bool),
-) {
-    slot.fill(0);
-    open.fill(false);
-    for (index, level) in levels.iter().enumerate() {
-        let below = levels.get(index + 1);
-        let count = below.map_or(slots, |below| below.count);
-        with_shape!(level, WIDTH, BLOCK, INLINE, {
-            // SAFETY: `at` is 0 for the root and else clamped to the level's count; the rest is the caller's promise.
-            unsafe {
-                let place = Place::new::<K, WIDTH, BLOCK, INLINE>(level, tree, count);
-                if let Some(below) = below {
-                    let next = tree.add(below.blocks_at);
-                    let next_bytes = below.block_bytes;
-                    for ((&key, at), open) in keys.iter().zip(slot.iter_mut()).zip(open.iter_mut()) {
-                        let (child, more) = step::<S, K, WIDTH, BLOCK, INLINE>(level, place, *at, key);
-                        *at = (*at * place.children + child).min(place.last);
-                        if WIDTH != K::BYTES {
-                            *open |= more;
-                        }
-                        prefetch(next.wrapping_add(*at * next_bytes));
-                    }
+    /// The slot for a key, and whether the search is open to the right of it.
+    ///
+    /// # Safety
+    /// The processor has `S`.
+    #[inline(always)]
+    pub unsafe fn one<S: Simd>(self, key: u64) -> (usize, bool) {
+        let (mut at, mut open) = (0, false);
+        let (whole, rest) = self.levels.split_at_checked(self.whole).unwrap_or((&[], self.levels));
+        for level in whole {
+            // SAFETY: `at` is 0 for the root and else clamped to the level's count; `new` was promised the rest.
+            (at, _) = unsafe {
+                if BYTES == 4 {
+                    step::<S, BYTES, 4, LINE, true>(level, self.tree, at, key)
                 } else {
-                    for ((&key, at), open) in keys.iter().zip(slot.iter_mut()).zip(open.iter_mut()) {
-                        let (child, more) = step::<S, K, WIDTH, BLOCK, INLINE>(level, place, *at, key);
-                        (*at, *open) = ((*at * place.children + child).min(place.last), *open | more);
-                        ask(*at, *open);
-                    }
+                    step::<S, BYTES, 8, LINE, true>(level, self.tree, at, key)
                 }
+            };
+        }
+        for level in rest {
+            with_shape!(level, WIDTH, BLOCK, INLINE, {
+                // SAFETY: as above.
+                let (child, more) = unsafe { step::<S, BYTES, WIDTH, BLOCK, INLINE>(level, self.tree, at, key) };
+                (at, open) = (child, open | more);
+            });
+        }
+        (at, open)
+    }
+
+    /// The same for up to [`BATCH`] keys at once, level by level; what each needs next is asked for while the others are worked
+    /// on.
+    ///
+    /// # Panics
+    /// When `slot` or `open` are shorter than `keys`.
+    pub fn many(
+        self,
+        instructions: Instructions,
+        keys: &[u64],
+        slot: &mut [usize],
+        open: &mut [bool],
+        ask: Option<Ask>,
+    ) {
+        let (slot, open) = (&mut slot[..keys.len()], &mut open[..keys.len()]);
+        dispatch!(instructions, S, fn run[const BYTES: usize](descent: Descent<'_, BYTES>, keys: &[u64], slot: &mut [usize], open: &mut [bool], ask: Option<Ask>) {
+            // SAFETY: the processor has `S`.
+            unsafe { descent.batch::<S>(keys, slot, open, ask) };
+            if let Some(ask) = ask {
+                ask.rest(slot, open);
             }
-        });
+        }, (self, keys, slot, open, ask))
+    }
+
+    /// # Safety
+    /// The processor has `S`.
+    #[inline(always)]
+    unsafe fn batch<S: Simd>(self, keys: &[u64], slot: &mut [usize], open: &mut [bool], ask: Option<Ask>) {
+        slot.fill(0);
+        open.fill(false);
+        for (index, level) in self.levels.iter().enumerate() {
+            let (next, next_bytes) = match self.levels.get(index + 1) {
+                Some(below) => (self.tree.wrapping_add(below.blocks_at), below.block_bytes),
+                None => ask.map_or((self.tree, 0), |ask| (ask.start.wrapping_add(ask.first), ask.slot_bytes)),
+            };
+            with_shape!(level, WIDTH, BLOCK, INLINE, {
+                for ((&key, at), open) in keys.iter().zip(slot.iter_mut()).zip(open.iter_mut()) {
+                    // SAFETY: `at` is 0 for the root and else clamped to the level's count; `new` was promised the rest.
+                    let (child, more) = unsafe { step::<S, BYTES, WIDTH, BLOCK, INLINE>(level, self.tree, *at, key) };
+                    *at = child;
+                    if WIDTH != BYTES {
+                        *open |= more;
+                    }
+                    prefetch(next.wrapping_add(child.wrapping_mul(next_bytes)));
+                }
+            });
+        }
+    }
+}
+
+impl Ask {
+    /// Asks for all lines but the first, which was asked for before.
+    #[inline(always)]
+    fn rest(&self, slots: &[usize], open: &[bool]) {
+        if self.lines > 1 {
+            for slot in slots {
+                prefetch(self.start.wrapping_add(slot.wrapping_mul(self.slot_bytes)).wrapping_add(self.first + LINE));
+            }
+        }
+        if let Some(beyond) = self.beyond {
+            for (slot, &open) in slots.iter().zip(open) {
+                let place = if open { beyond } else { self.first };
+                prefetch(self.start.wrapping_add(slot.wrapping_mul(self.slot_bytes)).wrapping_add(place));
+            }
+        }
     }
 }

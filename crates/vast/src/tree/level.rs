@@ -129,13 +129,16 @@ pub(crate) struct Level {
     /// Children of a SIMD block and of a compression block.
     pub fanout: usize,
     pub children: usize,
+    /// The last of all children there are, which are blocks of the level below or slots.
+    pub last: usize,
     pub skip: u32,
     /// SIMD blocks before those of each depth.
     pub before: [usize; DEPTH_MAX],
 }
 
 impl Level {
-    fn new<K: Key>(shape: Shape, count: usize) -> Self {
+    fn new<K: Key>(shape: Shape, below: usize) -> Self {
+        let count = below.div_ceil(shape.children::<K>()).max(1);
         let fanout = shape.lanes::<K>() + 1;
         let mut before = [0; DEPTH_MAX];
         for depth in 1..shape.depth as usize {
@@ -149,6 +152,7 @@ impl Level {
             block_bytes: shape.simd_blocks::<K>() * shape.simd_bytes as usize,
             fanout,
             children: shape.children::<K>(),
+            last: below.saturating_sub(1),
             skip: shape.skip::<K>() as u32,
             before,
         }
@@ -181,7 +185,7 @@ pub(crate) fn lay_out<K: Key>(shapes: &[Shape], slots: usize) -> Result<(Vec<Lev
     let mut below = slots;
     for shape in shapes.iter().rev() {
         shape.check::<K>()?;
-        let level = Level::new::<K>(*shape, below.div_ceil(shape.children::<K>()).max(1));
+        let level = Level::new::<K>(*shape, below);
         below = level.count;
         levels.push(level);
     }

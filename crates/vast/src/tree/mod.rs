@@ -38,6 +38,8 @@ pub struct Tree<K: Key> {
     slots: usize,
     /// Cache lines that a slot takes at most, if it begins with one.
     window_lines: usize,
+    /// Levels from the root on that are lines of whole keys.
+    whole_levels: usize,
     /// The answer is at most so many rows behind the beginning of the slot.
     reach: usize,
     displacement: Displacement,
@@ -120,7 +122,9 @@ impl<K: Key> Tree<K> {
         let slots = rows.div_ceil(plan.slot_rows);
         let (levels, length) = level::lay_out::<K>(&plan.shapes, slots)?;
         let window_lines = plan.slot_rows.div_ceil(crate::memory::LINE / K::BYTES);
-        Ok(Assembled { levels, length, slots, window_lines })
+        let whole = Shape::line(K::BYTES as u8);
+        let whole_levels = plan.shapes.iter().take_while(|shape| **shape == whole).count();
+        Ok(Assembled { levels, length, slots, window_lines, whole_levels })
     }
 }
 
@@ -130,4 +134,5 @@ struct Assembled {
     length: usize,
     slots: usize,
     window_lines: usize,
+    whole_levels: usize,
 }

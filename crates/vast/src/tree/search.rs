@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::descend::{BATCH, descend, descend_many};
+use super::descend::{Ask, BATCH, Descent};
 use super::validate::Validation;
 use super::{Plain, Tree};
 use crate::key::Key;
@@ -42,9 +42,13 @@ impl<K: Key> Tree<K> {
     /// [`window`](Tree::window) for many keys: `found` gets each key's in the same order, and loses what it had.
     pub fn window_many(&self, wanted: &[K], found: &mut Vec<Range<usize>>) {
         found.clear();
+        if self.rows == 0 {
+            found.resize(wanted.len(), 0..0);
+            return;
+        }
         let (mut slots, mut open) = ([0; BATCH], [false; BATCH]);
         for wanted in wanted.chunks(BATCH) {
-            self.slots_many(wanted, &mut slots, &mut open);
+            self.slots_many(wanted, &mut slots, &mut open, None);
             found.extend(slots.iter().zip(open).take(wanted.len()).map(|(&slot, open)| {
                 let start = slot * self.slot_rows;
                 let reach = if open { self.reach } else { self.slot_rows.min(self.reach) };
@@ -59,20 +63,40 @@ impl<K: Key> Tree<K> {
             return (0, false);
         }
         dispatch!(self.instructions, S, fn run[K: Key](tree: &Tree<K>, key: K) -> (usize, bool) {
-            // SAFETY: the tree's bytes are as its levels say, see `assemble`; there are rows, so there are slots.
-            unsafe { descend::<S, K>(&tree.levels, tree.bytes.as_ptr(), tree.slots, key.ordered()) }
+            // SAFETY: there are rows.
+            unsafe { descend::<S, K>(tree, key) }
         }, (self, key))
     }
 
-    /// Slots of up to [`BATCH`] keys.
-    fn slots_many(&self, wanted: &[K], slots: &mut [usize; BATCH], open: &mut [bool; BATCH]) {
-        if self.rows == 0 {
-            return;
+    /// Slots of up to [`BATCH`] keys. There are rows.
+    #[inline]
+    fn slots_many(&self, wanted: &[K], slots: &mut [usize], open: &mut [bool], ask: Option<Ask>) {
+        let mut keys = [0; BATCH];
+        for (ordered, key) in keys.iter_mut().zip(wanted) {
+            *ordered = key.ordered();
         }
-        dispatch!(self.instructions, S, fn run[K: Key](tree: &Tree<K>, wanted: &[K], slots: &mut [usize], open: &mut [bool]) {
-            // SAFETY: the tree's bytes are as its levels say, see `assemble`; there are rows, so there are slots.
-            unsafe { many::<S, K>(tree, wanted, slots, open, |_, _| ()) }
-        }, (self, wanted, slots, open))
+        let keys = &keys[..wanted.len()];
+        let tree = self.bytes.as_ptr();
+        // SAFETY: the tree's bytes are as its levels say, see `assemble`; there are rows, so there are slots.
+        unsafe {
+            if K::BYTES == 4 {
+                Descent::<4>::new(&self.levels, self.whole_levels, tree).many(
+                    self.instructions,
+                    keys,
+                    slots,
+                    open,
+                    ask,
+                );
+            } else {
+                Descent::<8>::new(&self.levels, self.whole_levels, tree).many(
+                    self.instructions,
+                    keys,
+                    slots,
+                    open,
+                    ask,
+                );
+            }
+        }
     }
 
     #[inline]
@@ -82,11 +106,11 @@ impl<K: Key> Tree<K> {
             return 0;
         }
         dispatch!(self.instructions, S, fn run[K: Key](tree: &Tree<K>, keys: Plain<'_, K>, key: K) -> usize {
-            // SAFETY: the tree's bytes are as its levels say, see `assemble`; there are rows, so there are slots; the keys
-            // are as many.
+            let validation = Validation::new(tree, keys);
+            // SAFETY: the processor has `S`; the keys are as many as the rows, of which there are some.
             unsafe {
-                let (slot, open) = descend::<S, K>(&tree.levels, tree.bytes.as_ptr(), tree.slots, key.ordered());
-                Validation::new(tree, keys).run::<S, 0, false>(slot, open, key)
+                let (slot, open) = descend::<S, K>(tree, key);
+                validation.one::<S, false>(slot, open, key)
             }
         }, (self, keys, key))
     }
@@ -98,71 +122,35 @@ impl<K: Key> Tree<K> {
             rows.fill(0);
             return;
         }
-        dispatch!(self.instructions, S, fn run[K: Key](tree: &Tree<K>, keys: Plain<'_, K>, wanted: &[K], rows: &mut [usize]) {
-            let validation = Validation::new(tree, keys);
-            // SAFETY: the processor has `S`; the keys are as many as the rows, of which there are some.
-            unsafe {
-                match (validation.lines(), validation.is_closed()) {
-                    (1, true) => batches::<S, K, 1, true>(tree, validation, wanted, rows),
-                    (1, false) => batches::<S, K, 1, false>(tree, validation, wanted, rows),
-                    (2, false) => batches::<S, K, 2, false>(tree, validation, wanted, rows),
-                    (4, false) => batches::<S, K, 4, false>(tree, validation, wanted, rows),
-                    _ => batches::<S, K, 0, false>(tree, validation, wanted, rows),
+        let validation = Validation::new(self, keys);
+        let mut open = [false; BATCH];
+        for (wanted, rows) in wanted.chunks(BATCH).zip(rows.chunks_mut(BATCH)) {
+            self.slots_many(wanted, rows, &mut open, Some(validation.ask()));
+            dispatch!(self.instructions, S, fn run[K: Key](validation: &Validation<'_, K>, rows: &mut [usize], open: &[bool], wanted: &[K]) {
+                // SAFETY: the processor has `S`; the keys are as many as the rows; these are slots of the tree.
+                unsafe {
+                    if validation.is_closed() {
+                        validation.many::<S, true>(rows, open, wanted);
+                    } else {
+                        validation.many::<S, false>(rows, open, wanted);
+                    }
                 }
-            }
-        }, (self, keys, wanted, rows))
+            }, (&validation, rows, &open, wanted))
+        }
     }
 }
 
 /// # Safety
-/// The processor has `S`; there are rows; `slots` and `open` have room for `wanted`, which are at most [`BATCH`].
+/// The processor has `S`; there are rows.
 #[inline(always)]
-unsafe fn many<S: Simd, K: Key>(
-    tree: &Tree<K>,
-    wanted: &[K],
-    slots: &mut [usize],
-    open: &mut [bool],
-    ask: impl Fn(usize, bool),
-) {
-    let mut keys = [0; BATCH];
-    let count = wanted.len();
-    for (ordered, key) in keys.iter_mut().zip(wanted) {
-        *ordered = key.ordered();
-    }
-    // SAFETY: the tree's bytes are as its levels say, see `assemble`; the rest is the caller's promise.
+unsafe fn descend<S: Simd, K: Key>(tree: &Tree<K>, key: K) -> (usize, bool) {
+    let (start, key) = (tree.bytes.as_ptr(), key.ordered());
+    // SAFETY: the tree's bytes are as its levels say, see `assemble`; there are rows, so there are slots.
     unsafe {
-        let start = tree.bytes.as_ptr();
-        descend_many::<S, K>(
-            &tree.levels,
-            start,
-            tree.slots,
-            &keys[..count],
-            &mut slots[..count],
-            &mut open[..count],
-            ask,
-        );
-    }
-}
-
-/// Searches batch by batch.
-///
-/// # Safety
-/// The processor has `S`; there are rows; the validation is of the tree; `rows` are as many as `wanted`.
-#[inline(always)]
-unsafe fn batches<S: Simd, K: Key, const LINES: usize, const CLOSED: bool>(
-    tree: &Tree<K>,
-    validation: Validation<'_, K>,
-    wanted: &[K],
-    rows: &mut [usize],
-) {
-    let mut open = [false; BATCH];
-    for (wanted, rows) in wanted.chunks(BATCH).zip(rows.chunks_mut(BATCH)) {
-        // SAFETY: the caller's promise; what `many` makes are slots of the tree.
-        unsafe {
-            many::<S, K>(tree, wanted, rows, &mut open, |slot, open| validation.ask::<LINES, CLOSED>(slot, open));
-            for ((&key, row), open) in wanted.iter().zip(rows.iter_mut()).zip(open) {
-                *row = validation.run::<S, LINES, CLOSED>(*row, open, key);
-            }
+        if K::BYTES == 4 {
+            Descent::<4>::new(&tree.levels, tree.whole_levels, start).one::<S>(key)
+        } else {
+            Descent::<8>::new(&tree.levels, tree.whole_levels, start).one::<S>(key)
         }
     }
 }

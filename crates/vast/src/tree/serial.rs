@@ -80,6 +80,7 @@ impl<K: Key> Tree<K> {
             slot_rows,
             slots: assembled.slots,
             window_lines: assembled.window_lines,
+            whole_levels: assembled.whole_levels,
             reach: max,
             displacement: Displacement { max, mean, regions },
             instructions: Instructions::best(),

@@ -1,19 +1,21 @@
 //! The validation: from the slot that the traversal ended in to the answer, in an array of plain keys.
 //!
-//! The answer is never before the slot and at most `reach` rows behind its beginning. A slot's cache lines are compared whole
-//! and the keys below the search key counted. If the search is open to the right (see `descend`), one more line is counted in,
-//! without a branch: it is the same line again when it is not. Only if all of that is below is there more to do, and that is a
-//! binary search up to the bound.
+//! The answer is never before the slot and at most `reach` rows behind its beginning. Slots of many cache lines are narrowed
+//! down to two by halving; these are compared whole and the keys below the search key counted. If the search is open to the
+//! right (see `descend`), one more line is counted in, without a branch: it is the same line again when it is not. Only if all of
+//! that is below is there more to do: steps twice as long each time, then half as long each time, up to the bound. In a batch
+//! the searches take each of these steps together, so that they wait for memory together.
 
 use std::hint::select_unpredictable;
 
 use super::Tree;
+use super::descend::{Ask, BATCH};
 use crate::key::Key;
 use crate::memory::{LINE, prefetch, read};
 use crate::simd::Simd;
 
 /// Lines that are counted whole; more are first narrowed down.
-const LINES_COUNTED: usize = 4;
+const LINES_COUNTED: usize = 2;
 
 /// Keys somewhere in memory, in sorted order if answers are to be right.
 #[derive(Debug)]
@@ -57,23 +59,6 @@ impl<'a, K: Key> Plain<'a, K> {
     fn ask(&self, row: usize) {
         prefetch(self.start.wrapping_add(row.wrapping_mul(K::BYTES)));
     }
-
-    /// The first row from `from` to `to` whose key is not below `key`; `to` if there is none.
-    ///
-    /// # Safety
-    /// `to` is at most the length.
-    #[inline(always)]
-    pub unsafe fn partition(&self, mut from: usize, to: usize, key: K) -> usize {
-        let mut length = to.saturating_sub(from);
-        while length > 0 {
-            let half = length.div_ceil(2);
-            // SAFETY: from + half - 1 < from + length <= to.
-            let below = unsafe { self.get(from + half - 1) } < key;
-            from = select_unpredictable(below, from + half, from);
-            length = select_unpredictable(below, length - half, half - 1);
-        }
-        from
-    }
 }
 
 /// How a tree's answers are found in an array, as far as it is the same for all.
@@ -88,9 +73,21 @@ pub(super) struct Validation<'a, K> {
     whole: usize,
 }
 
+/// A search that goes on behind the lines compared: the answer is from `from` to `to`; of which rows the next one looked at is
+/// `step` away at most.
+#[derive(Clone, Copy, Debug, Default)]
+struct Further {
+    at: usize,
+    from: usize,
+    to: usize,
+    step: usize,
+}
+
 impl<'a, K: Key> Validation<'a, K> {
+    const PER_LINE: usize = LINE / K::BYTES;
+
     pub fn new(tree: &Tree<K>, keys: Plain<'a, K>) -> Self {
-        let compared = (tree.window_lines + 1) * (LINE / K::BYTES);
+        let compared = (tree.window_lines + 1) * Self::PER_LINE;
         Validation {
             keys,
             slot_rows: tree.slot_rows,
@@ -105,82 +102,156 @@ impl<'a, K: Key> Validation<'a, K> {
         self.reach <= self.slot_rows
     }
 
-    /// Lines of a slot, if they are a number there is code for; else 0.
-    pub fn lines(&self) -> usize {
-        if matches!(self.window_lines, 1 | 2 | 4) { self.window_lines } else { 0 }
-    }
-
-    /// Asks for the lines that `run` will read.
-    #[inline(always)]
-    pub fn ask<const LINES: usize, const CLOSED: bool>(&self, slot: usize, open: bool) {
-        let start = slot * self.slot_rows;
-        let per_line = const { LINE / K::BYTES };
-        let lines = if LINES == 0 { self.window_lines } else { LINES };
-        if LINES != 0 || lines <= LINES_COUNTED {
-            for line in 0..lines {
-                self.keys.ask(start + line * per_line);
-            }
-        } else {
-            self.keys.ask(start + lines / 2 * per_line - 1);
-        }
-        if !CLOSED {
-            self.keys.ask(start + (lines - !open as usize) * per_line);
+    /// The lines that are looked at first.
+    pub fn ask(&self) -> Ask {
+        let narrowed = self.window_lines > LINES_COUNTED;
+        Ask {
+            start: self.keys.start,
+            slot_bytes: self.slot_rows * K::BYTES,
+            first: if narrowed { (self.window_lines / 2) * LINE - K::BYTES } else { 0 },
+            lines: if narrowed { 1 } else { self.window_lines },
+            beyond: (!self.is_closed()).then_some(self.window_lines * LINE),
         }
     }
 
-    /// The answer for a slot. `LINES` are those of a slot, or 0 if any; `CLOSED` means that no search goes beyond its slot.
+    /// The answer for a slot. `CLOSED` means that no search goes beyond its slot.
     ///
     /// # Safety
     /// The processor has `S`; the keys are as many as the tree was made for; the slot is one of the tree's.
     #[inline(always)]
-    pub unsafe fn run<S: Simd, const LINES: usize, const CLOSED: bool>(
+    pub unsafe fn one<S: Simd, const CLOSED: bool>(&self, slot: usize, open: bool, key: K) -> usize {
+        let start = slot * self.slot_rows;
+        if start >= self.whole {
+            return self.further(start, start, key);
+        }
+        let (mut at, mut lines) = (start, self.window_lines);
+        while lines > LINES_COUNTED {
+            let half = lines / 2;
+            // SAFETY: the slot's lines are within the keys, as was just checked.
+            let below = unsafe { self.keys.get(at + half * Self::PER_LINE - 1) } < key;
+            at = select_unpredictable(below, at + half * Self::PER_LINE, at);
+            lines -= half;
+        }
+        // SAFETY: all lines of the slot and one more are within the keys, as was just checked.
+        let (count, done) = unsafe { self.count::<S, CLOSED>(start, at, lines, open, key) };
+        if done { start + count } else { self.further(start, start + count, key) }
+    }
+
+    /// The answers for up to [`BATCH`] slots, which they replace.
+    ///
+    /// # Safety
+    /// The processor has `S`; the keys are as many as the tree was made for; the slots are of the tree.
+    #[inline(always)]
+    pub unsafe fn many<S: Simd, const CLOSED: bool>(&self, rows: &mut [usize], open: &[bool], wanted: &[K]) {
+        let mut starts = [0; BATCH];
+        for (start, row) in starts.iter_mut().zip(rows.iter_mut()) {
+            *row *= self.slot_rows;
+            *start = *row;
+        }
+        let mut lines = self.window_lines;
+        while lines > LINES_COUNTED {
+            let half = lines / 2;
+            lines -= half;
+            let next = if lines > LINES_COUNTED { lines / 2 * Self::PER_LINE - 1 } else { 0 };
+            for (row, &key) in rows.iter_mut().zip(wanted) {
+                let probe = (*row + half * Self::PER_LINE - 1).min(self.keys.len() - 1);
+                // SAFETY: the probe is a row that there is. (Where the keys end, what it gives does not matter.)
+                let below = unsafe { self.keys.get(probe) } < key;
+                *row += if below { half * Self::PER_LINE } else { 0 };
+                self.keys.ask(*row + next);
+            }
+        }
+        let mut left = [Further::default(); BATCH];
+        let mut count = 0;
+        for (at, ((row, &key), (&start, &open))) in rows.iter_mut().zip(wanted).zip(starts.iter().zip(open)).enumerate()
+        {
+            let from = if start < self.whole {
+                // SAFETY: all lines of the slot and one more are within the keys, as was just checked.
+                let (counted, done) = unsafe { self.count::<S, CLOSED>(start, *row, lines, open, key) };
+                *row = start + counted;
+                if done {
+                    continue;
+                }
+                *row
+            } else {
+                start
+            };
+            left[count] = Further { at, from, to: self.end(start).max(from), step: Self::PER_LINE };
+            count += 1;
+        }
+        self.finish(&mut left[..count], rows, wanted);
+    }
+
+    /// How many rows from `start` on are below the key, if the lines from `at` on (and one more if the search is open) tell;
+    /// and whether they do.
+    ///
+    /// # Safety
+    /// The processor has `S`; `at` and the lines behind it are in the slot that begins at `start`; it and one more line are
+    /// within the keys.
+    #[inline(always)]
+    unsafe fn count<S: Simd, const CLOSED: bool>(
         &self,
-        slot: usize,
+        start: usize,
+        at: usize,
+        lines: usize,
         open: bool,
         key: K,
-    ) -> usize {
-        let start = slot * self.slot_rows;
-        let per_line = const { LINE / K::BYTES };
-        let window_lines = if LINES == 0 { self.window_lines } else { LINES };
-        let window = window_lines * per_line;
-        if start >= self.whole {
-            // SAFETY: the end is at most the length.
-            return unsafe { self.keys.partition(start, (start + self.reach).min(self.keys.len()), key) };
-        }
-        // SAFETY: window and one more line are within the keys, as was just checked.
+    ) -> (usize, bool) {
+        // SAFETY: the caller's promise.
         unsafe {
             let line = |row: usize| self.keys.start.add(row * K::BYTES);
-            let mut at = start;
-            let mut lines = window_lines;
-            while LINES == 0 && lines > LINES_COUNTED {
-                let half = lines / 2;
-                let below = self.keys.get(at + half * per_line - 1) < key;
-                at = select_unpredictable(below, at + half * per_line, at);
-                lines -= half;
-            }
-            let mut count = at - start;
-            for number in 0..lines {
-                count += S::line_below(line(at + number * per_line), key);
+            let mut count = at - start + S::line_below(line(at), key);
+            if lines > 1 {
+                count += S::line_below(line(at + Self::PER_LINE), key);
             }
             if CLOSED {
-                return start + count;
+                return (count, true);
             }
-            let more = S::line_below(line(start + (window_lines - !open as usize) * per_line), key);
+            let window = self.window_lines * Self::PER_LINE;
+            let more = S::line_below(line(start + if open { window } else { 0 }), key);
             let full = (count == window) & open;
             count += if full { more } else { 0 };
-            if count < window + per_line {
-                return start + count;
-            }
-            self.further(start, start + count, key)
+            (count, count < window + Self::PER_LINE)
         }
+    }
+
+    /// Behind the last row that the answer can be for a slot.
+    #[inline(always)]
+    fn end(&self, start: usize) -> usize {
+        start.saturating_add(self.reach).min(self.keys.len())
     }
 
     /// The answer, which is at or behind row `from`.
     #[cold]
     #[inline(never)]
     fn further(&self, start: usize, from: usize, key: K) -> usize {
-        let end = (start + self.reach).min(self.keys.len());
-        // SAFETY: the end is at most the length.
-        unsafe { self.keys.partition(from, end.max(from), key) }
+        let mut rows = [from];
+        let mut left = [Further { at: 0, from, to: self.end(start).max(from), step: Self::PER_LINE }];
+        self.finish(&mut left, &mut rows, &[key]);
+        rows[0]
+    }
+
+    /// Answers for searches that go on, which take every step together.
+    #[inline(always)]
+    fn finish(&self, mut left: &mut [Further], rows: &mut [usize], wanted: &[K]) {
+        while !left.is_empty() {
+            let mut count = 0;
+            for index in 0..left.len() {
+                let Further { at, mut from, mut to, mut step } = left[index];
+                if from < to {
+                    let probe = from + step.min((to - from).div_ceil(2)) - 1;
+                    // SAFETY: the probe is below `to`, which is at most the length.
+                    let below = unsafe { self.keys.get(probe) } < wanted[at];
+                    from = select_unpredictable(below, probe + 1, from);
+                    to = select_unpredictable(below, to, probe);
+                    step = select_unpredictable(below, step.saturating_mul(2), step);
+                }
+                rows[at] = from;
+                left[count] = Further { at, from, to, step };
+                count += (from < to) as usize;
+                self.keys.ask(from + step.min((to - from).div_ceil(2)));
+            }
+            left = &mut std::mem::take(&mut left)[..count];
+        }
     }
 }
