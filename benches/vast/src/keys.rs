@@ -90,7 +90,7 @@ pub fn sorted<K: Key + TryFrom<u64>>(distribution: &str, count: usize) -> Option
         }
         // Like the times of commits or log lines: days and nights, bursts within a second, many equal ones.
         "commits" => {
-            let span = if K::BYTES == 4 { 3.0e9 } else { 1.0e12 };
+            let span = if K::BYTES == 4 { 1.8e9 } else { 1.0e12 };
             let mean = span / count as f64;
             let mut at = 1.0e9f64;
             (0..count)

@@ -9,7 +9,7 @@ mod splus;
 use std::time::Instant;
 
 use clap::Parser;
-use keyaki_vast::{Goal, Index, IndexBuilder, Key, Options, Preset, Settings, Tree};
+use keyaki_vast::{Goal, Index, IndexBuilder, Key, Options, Plan, Preset, Settings, Shape, Tree};
 use serde_json::{Value, json};
 
 use crate::peers::Search;
@@ -26,7 +26,7 @@ struct Arguments {
     /// Bits of a key: 32, 64
     #[arg(long, value_delimiter = ',', default_values_t = [32, 64])]
     bits: Vec<u32>,
-    /// search, ranges, compression, displacement, threads
+    /// search, ranges, compression, displacement, threads; plans (what else could be chosen)
     #[arg(long, value_delimiter = ',', default_values_t = EXPERIMENTS.map(String::from))]
     experiments: Vec<String>,
     /// Only these peers (S+-tree, PGM, Eytzinger, "binary tree", FAST, Elias-Fano, BTreeMap, branchless, partition_point)
@@ -43,6 +43,7 @@ struct Arguments {
     svg: Option<std::path::PathBuf>,
 }
 
+/// Those that run if none are named; `plans` is the other one.
 const EXPERIMENTS: [&str; 5] = ["search", "ranges", "compression", "displacement", "threads"];
 
 /// A key that peers can take.
@@ -119,6 +120,7 @@ fn all<K: BenchKey>(
             "compression" => compression(&workload, report)?,
             "displacement" => displacement(&workload, report)?,
             "threads" => threads(&workload, report)?,
+            "plans" => plans(&workload)?,
             other => return Err(format!("no experiment {other}").into()),
         }
     }
@@ -313,6 +315,47 @@ fn displacement<K: BenchKey>(
     }
     for goal in [Goal::Fastest, Goal::Smallest, Goal::Bounded { rows: 512 }] {
         row(format!("{goal:?}"), Tree::build(workload.keys, &Settings::new(goal))?)?;
+    }
+    Ok(())
+}
+
+/// Lookups with plans that could be chosen: by lines of a slot, shape of the lowest level, and of the one above.
+fn plans<K: BenchKey>(workload: &Workload<'_, K>) -> Result<(), Box<dyn std::error::Error>> {
+    let keys = workload.keys;
+    println!("\n{}: lookups by parameters, beside the S+-tree at the same time", workload.name);
+    let peer = splus::SPlus::new(keys, K::GREATEST);
+    let whole = Shape::line(K::BYTES as u8);
+    for lines in [1, 2, 4, 8, 16] {
+        for bottom in [Shape::line(1), Shape::part(1, 32), Shape::part(1, 16), Shape::line(2), Shape::line(4), whole] {
+            for above in [whole, Shape::line(2)] {
+                if bottom.width as usize >= K::BYTES && (bottom != whole || above != whole) {
+                    continue;
+                }
+                let slot_rows = lines * 64 / K::BYTES;
+                let tree = (0..10).find_map(|more| {
+                    let mut shapes = vec![whole; more];
+                    shapes.extend([above, bottom]);
+                    Tree::build_with(keys, &Plan { slot_rows, shapes }).ok()
+                });
+                let Some(tree) = tree else { continue };
+                let other = measure(workload, &peer);
+                let own = measure(workload, &Own { tree: &tree, keys });
+                println!(
+                    "  {slot_rows:>4} rows, {:>2}x{} below {:>2}x{}: single {:6.1} ({:4.2}), batched {:6.1} ({:4.2}), {:.3} bits/key, displacement {} {:.1}",
+                    bottom.width * 8,
+                    bottom.simd_bytes,
+                    above.width * 8,
+                    above.simd_bytes,
+                    own.single,
+                    own.single / other.single,
+                    own.many,
+                    own.many / other.many,
+                    own.bits,
+                    tree.displacement().max,
+                    tree.displacement().mean
+                );
+            }
+        }
     }
     Ok(())
 }

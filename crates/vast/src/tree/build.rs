@@ -1,4 +1,4 @@
-//! Construction: each level's compression blocks from the keys at the beginnings of slots, in parallel.
+//! Construction: each level's compression blocks from the keys at the ends of slots, in parallel.
 //!
 //! Slots are numbered from the left, and every child of a level stands for the same number of them, so that the separators of
 //! any block can be read from the keys without building a binary tree first. What would be blocks of less than a slot's keys
@@ -69,14 +69,16 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// Children of a block, and the key left of a child (counted from 1).
+    /// Children of a block.
     pub fn present(&self, level: &Level, block: usize) -> usize {
         let first = block * level.children;
         self.slots.div_ceil(self.span).saturating_sub(first).min(level.children)
     }
 
+    /// The last key left of a child (counted from 1). It leads fewer rows astray than the first key of the child itself would:
+    /// none if the child begins with another code.
     pub fn separator<K: Key, T: Sorted<K> + ?Sized>(&self, level: &Level, keys: &T, block: usize, child: usize) -> u64 {
-        keys.get((block * level.children + child) * self.span * self.slot_rows).ordered()
+        keys.get((block * level.children + child) * self.span * self.slot_rows - 1).ordered()
     }
 }
 

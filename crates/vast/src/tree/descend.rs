@@ -8,6 +8,8 @@
 //!
 //! Every block number is clamped to those that exist: whatever the bytes say, only the tree's bytes are read.
 
+use std::hint::select_unpredictable;
+
 use super::level::Level;
 use crate::memory::{LINE, prefetch, read};
 use crate::simd::{Instructions, Simd, dispatch};
@@ -33,42 +35,53 @@ pub(crate) struct Ask {
     /// Where lines begin in the slot.
     pub first: usize,
     pub lines: usize,
-    /// Also the line at this place, if the search is open.
-    pub beyond: Option<usize>,
 }
 
-/// Runs `$body` with constants for the shape of a level: width, bytes of a SIMD block, and whether it is of the line layout.
-macro_rules! with_shape {
-    ($level:expr, $width:ident, $block:ident, $line:ident, $body:block) => {{
+/// Runs `$body` with constants for a level of the line layout: width, and bytes of a block.
+macro_rules! with_line {
+    ($level:expr, $width:ident, $block:ident, $body:block) => {{
         macro_rules! shape {
-            ($w:expr, $b:expr, $l:expr) => {{
+            ($w:expr, $b:expr) => {{
                 const $width: usize = $w;
                 const $block: usize = $b;
-                const $line: bool = $l;
                 $body
             }};
         }
-        let shape = &$level.shape;
-        match (shape.line, shape.simd_bytes, shape.width) {
-            (true, 16, _) => shape!(1, 16, true),
-            (true, 32, 1) => shape!(1, 32, true),
-            (true, 32, _) => shape!(2, 32, true),
-            (true, _, 1) => shape!(1, 64, true),
-            (true, _, 2) => shape!(2, 64, true),
-            (true, _, 4) => shape!(4, 64, true),
-            (true, _, _) => shape!(8, 64, true),
-            (false, 16, 1) => shape!(1, 16, false),
-            (false, 16, 2) => shape!(2, 16, false),
-            (false, 16, 4) => shape!(4, 16, false),
-            (false, 16, _) => shape!(8, 16, false),
-            (false, 32, 1) => shape!(1, 32, false),
-            (false, 32, 2) => shape!(2, 32, false),
-            (false, 32, 4) => shape!(4, 32, false),
-            (false, 32, _) => shape!(8, 32, false),
-            (false, _, 1) => shape!(1, 64, false),
-            (false, _, 2) => shape!(2, 64, false),
-            (false, _, 4) => shape!(4, 64, false),
-            (false, _, _) => shape!(8, 64, false),
+        match ($level.shape.simd_bytes, $level.shape.width) {
+            (64, 1) => shape!(1, 64),
+            (64, 2) => shape!(2, 64),
+            (64, 4) => shape!(4, 64),
+            (64, _) => shape!(8, 64),
+            (32, 1) => shape!(1, 32),
+            (32, _) => shape!(2, 32),
+            (_, _) => shape!(1, 16),
+        }
+    }};
+}
+
+/// Runs `$body` with constants for a level of the published layout: width, and bytes of a SIMD block.
+macro_rules! with_published {
+    ($level:expr, $width:ident, $block:ident, $body:block) => {{
+        macro_rules! shape {
+            ($w:expr, $b:expr) => {{
+                const $width: usize = $w;
+                const $block: usize = $b;
+                $body
+            }};
+        }
+        match ($level.shape.simd_bytes, $level.shape.width) {
+            (16, 1) => shape!(1, 16),
+            (16, 2) => shape!(2, 16),
+            (16, 4) => shape!(4, 16),
+            (16, _) => shape!(8, 16),
+            (32, 1) => shape!(1, 32),
+            (32, 2) => shape!(2, 32),
+            (32, 4) => shape!(4, 32),
+            (32, _) => shape!(8, 32),
+            (_, 1) => shape!(1, 64),
+            (_, 2) => shape!(2, 64),
+            (_, 4) => shape!(4, 64),
+            (_, _) => shape!(8, 64),
         }
     }};
 }
@@ -105,7 +118,9 @@ unsafe fn step<S: Simd, const BYTES: usize, const WIDTH: usize, const BLOCK: usi
                 if INLINE { (start, start.add(BYTES)) } else { (tree.add(level.minima_at + block * BYTES), start) };
             let minimum = if BYTES == 4 { read::<u32>(minimum) as u64 } else { read::<u64>(minimum) };
             let code_max = (u64::MAX >> (64 - WIDTH * 8)) - 1;
-            (key.saturating_sub(minimum) >> (*shift & 63)).min(code_max)
+            // Compilers would make branches of a minimum and a maximum, which keys at a block's ends mislead.
+            let above = select_unpredictable(key < minimum, 0, key.wrapping_sub(minimum)) >> (*shift & 63);
+            select_unpredictable(above < code_max, above, code_max)
         };
         if INLINE {
             let skip = const { line_skip(BYTES, WIDTH) } as u32;
@@ -124,6 +139,23 @@ unsafe fn step<S: Simd, const BYTES: usize, const WIDTH: usize, const BLOCK: usi
         }
         ((block * level.children + child).min(level.last), tie)
     }
+}
+
+/// A step through a level of the published layout.
+///
+/// # Safety
+/// As `step`.
+#[inline(always)]
+unsafe fn published<S: Simd, const BYTES: usize>(
+    level: &Level,
+    tree: *const u8,
+    block: usize,
+    key: u64,
+) -> (usize, bool) {
+    with_published!(level, WIDTH, BLOCK, {
+        // SAFETY: the caller's promise.
+        unsafe { step::<S, BYTES, WIDTH, BLOCK, false>(level, tree, block, key) }
+    })
 }
 
 impl<'a, const BYTES: usize> Descent<'a, BYTES> {
@@ -154,9 +186,15 @@ impl<'a, const BYTES: usize> Descent<'a, BYTES> {
             };
         }
         for level in rest {
-            with_shape!(level, WIDTH, BLOCK, INLINE, {
+            if !level.shape.line {
                 // SAFETY: as above.
-                let (child, more) = unsafe { step::<S, BYTES, WIDTH, BLOCK, INLINE>(level, self.tree, at, key) };
+                let (child, more) = unsafe { published::<S, BYTES>(level, self.tree, at, key) };
+                (at, open) = (child, open | more);
+                continue;
+            }
+            with_line!(level, WIDTH, BLOCK, {
+                // SAFETY: as above.
+                let (child, more) = unsafe { step::<S, BYTES, WIDTH, BLOCK, true>(level, self.tree, at, key) };
                 (at, open) = (child, open | more);
             });
         }
@@ -181,7 +219,7 @@ impl<'a, const BYTES: usize> Descent<'a, BYTES> {
             // SAFETY: the processor has `S`.
             unsafe { descent.batch::<S>(keys, slot, open, ask) };
             if let Some(ask) = ask {
-                ask.rest(slot, open);
+                ask.rest(slot);
             }
         }, (self, keys, slot, open, ask))
     }
@@ -197,17 +235,24 @@ impl<'a, const BYTES: usize> Descent<'a, BYTES> {
                 Some(below) => (self.tree.wrapping_add(below.blocks_at), below.block_bytes),
                 None => ask.map_or((self.tree, 0), |ask| (ask.start.wrapping_add(ask.first), ask.slot_bytes)),
             };
-            with_shape!(level, WIDTH, BLOCK, INLINE, {
-                for ((&key, at), open) in keys.iter().zip(slot.iter_mut()).zip(open.iter_mut()) {
-                    // SAFETY: `at` is 0 for the root and else clamped to the level's count; `new` was promised the rest.
-                    let (child, more) = unsafe { step::<S, BYTES, WIDTH, BLOCK, INLINE>(level, self.tree, *at, key) };
-                    *at = child;
-                    if WIDTH != BYTES {
-                        *open |= more;
+            macro_rules! level {
+                ($line:expr, $WIDTH:expr, $BLOCK:expr) => {
+                    for ((&key, at), open) in keys.iter().zip(slot.iter_mut()).zip(open.iter_mut()) {
+                        // SAFETY: `at` is 0 for the root and else clamped to the level's count; `new` was promised the rest.
+                        let (child, more) = unsafe { step::<S, BYTES, $WIDTH, $BLOCK, $line>(level, self.tree, *at, key) };
+                        *at = child;
+                        if $WIDTH != BYTES {
+                            *open |= more;
+                        }
+                        prefetch(next.wrapping_add(child.wrapping_mul(next_bytes)));
                     }
-                    prefetch(next.wrapping_add(child.wrapping_mul(next_bytes)));
-                }
-            });
+                };
+            }
+            if level.shape.line {
+                with_line!(level, WIDTH, BLOCK, { level!(true, WIDTH, BLOCK) });
+            } else {
+                with_published!(level, WIDTH, BLOCK, { level!(false, WIDTH, BLOCK) });
+            }
         }
     }
 }
@@ -215,16 +260,10 @@ impl<'a, const BYTES: usize> Descent<'a, BYTES> {
 impl Ask {
     /// Asks for all lines but the first, which was asked for before.
     #[inline(always)]
-    fn rest(&self, slots: &[usize], open: &[bool]) {
+    fn rest(&self, slots: &[usize]) {
         if self.lines > 1 {
             for slot in slots {
                 prefetch(self.start.wrapping_add(slot.wrapping_mul(self.slot_bytes)).wrapping_add(self.first + LINE));
-            }
-        }
-        if let Some(beyond) = self.beyond {
-            for (slot, &open) in slots.iter().zip(open) {
-                let place = if open { beyond } else { self.first };
-                prefetch(self.start.wrapping_add(slot.wrapping_mul(self.slot_bytes)).wrapping_add(place));
             }
         }
     }

@@ -227,7 +227,7 @@ pub(super) fn rows_to<K: Key, T: Sorted<K> + ?Sized>(keys: &T, last: u64, hint: 
 }
 
 /// The first row from `from` on whose key is `key`, which that of `to - 1` is.
-fn first_of<K: Key, T: Sorted<K> + ?Sized>(keys: &T, key: u64, mut from: usize, mut to: usize) -> usize {
+pub(super) fn first_of<K: Key, T: Sorted<K> + ?Sized>(keys: &T, key: u64, mut from: usize, mut to: usize) -> usize {
     to -= 1;
     while from < to {
         let middle = from + (to - from) / 2;

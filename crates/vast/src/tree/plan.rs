@@ -9,7 +9,7 @@
 use std::sync::OnceLock;
 
 use super::build::{Grid, fill_block};
-use super::displacement::{code_end, rows_to};
+use super::displacement::{code_end, first_of, rows_to};
 use super::level::{Level, Shape, lay_out};
 use super::{Sorted, Tree};
 use crate::error::Error;
@@ -161,6 +161,8 @@ const BOTTOMS: [Shape; 7] = [
 ];
 /// Nanoseconds for a line more, in a search among many.
 const LINE_MORE: f64 = 10.0;
+/// Nanoseconds for a level, in a search among many.
+const LEVEL: f64 = 2.0;
 /// Lines of a slot that are considered.
 const LINES: [usize; 5] = [1, 2, 4, 8, 16];
 /// Blocks that are looked at for each level considered.
@@ -254,7 +256,9 @@ fn candidates<K: Key, T: Sorted<K> + ?Sized>(keys: &T, settings: &Settings) -> V
             let bytes = blocks * shape.simd_bytes as usize + above;
             let past = sample(keys, shape, slot_rows, 1);
             let lines = slot_rows.div_ceil(per_line) as f64;
-            let cost = access(bytes, &settings.caches) + validation(lines) + LINE_MORE * past;
+            let whole = Shape::line(K::BYTES as u8).children::<K>() as f64;
+            let levels = 1.0 + (blocks as f64).log(whole).max(0.0).ceil() + f64::from(!shape.exact::<K>());
+            let cost = access(bytes, &settings.caches) + validation(lines) + LINE_MORE * past + LEVEL * levels;
             candidates.push(Candidate { slot_rows, shape, bytes, cost });
         }
     }
@@ -276,9 +280,9 @@ fn access(bytes: usize, caches: &Caches) -> f64 {
     }
 }
 
-/// Nanoseconds to get and compare the lines of a slot, as far as they are not narrowed down first.
+/// Nanoseconds to get and compare the lines of a slot, which is narrowed down by halving.
 fn validation(lines: f64) -> f64 {
-    if lines <= 4.0 { 10.0 + LINE_MORE * (lines - 1.0) } else { 10.0 + LINE_MORE * (3.0 + (lines / 4.0).log2()) }
+    10.0 + 7.0 * lines.log2()
 }
 
 /// The levels above a bottom level.
@@ -339,8 +343,13 @@ fn sample<K: Key, T: Sorted<K> + ?Sized>(keys: &T, shape: Shape, slot_rows: usiz
         for child in 1..present {
             let boundary = (block * level.children + child) * span * slot_rows;
             let to = rows_to(keys, code_end::<K>(&level, &bytes, None, child), boundary);
-            let first = from.max(boundary).min(to);
-            lines += lines_past::<K>(to - boundary) - lines_past::<K>(first - boundary);
+            // The answer for rows that equal the one at the boundary is not behind it.
+            let equal = rows_to(keys, keys.get(boundary).ordered(), boundary);
+            let first = from.max(equal).min(to);
+            // And of as many equal ones as there may be at the end, the first is the answer for all.
+            let last = if to > first { first_of(keys, keys.get(to - 1).ordered(), first, to) } else { to };
+            lines += lines_past::<K>(last - boundary) - lines_past::<K>(first - boundary);
+            lines += (lines_past::<K>(last + 1 - boundary) - lines_past::<K>(last - boundary)) * (to - last) as f64;
             from = to;
         }
     }
@@ -352,8 +361,8 @@ fn lines_past<K: Key>(rows: usize) -> f64 {
     let per_line = (LINE / K::BYTES) as f64;
     let rows = rows as f64;
     let far = (rows - per_line).max(0.0);
-    // One more line each; and for those further away a few more, as many as a binary search looks at.
-    rows.min(per_line) + far * (3.0 + (far / per_line + 1.0).log2())
+    // One more line each; and for those further away a few more, as many as steps of growing length look at.
+    1.5 * rows.min(per_line) + far * (3.0 + (far / per_line + 1.0).log2())
 }
 
 /// A single level of a shape in the line layout.

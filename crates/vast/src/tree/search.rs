@@ -110,7 +110,11 @@ impl<K: Key> Tree<K> {
             // SAFETY: the processor has `S`; the keys are as many as the rows, of which there are some.
             unsafe {
                 let (slot, open) = descend::<S, K>(tree, key);
-                validation.one::<S, false>(slot, open, key)
+                if validation.is_closed() {
+                    validation.one::<S, true>(slot, open, key)
+                } else {
+                    validation.one::<S, false>(slot, open, key)
+                }
             }
         }, (self, keys, key))
     }

@@ -3,8 +3,10 @@
 //! The answer is never before the slot and at most `reach` rows behind its beginning. Slots of many cache lines are narrowed
 //! down to two by halving; these are compared whole and the keys below the search key counted. If the search is open to the
 //! right (see `descend`), one more line is counted in, without a branch: it is the same line again when it is not. Only if all of
-//! that is below is there more to do: steps twice as long each time, then half as long each time, up to the bound. In a batch
-//! the searches take each of these steps together, so that they wait for memory together.
+//! that is below is there more to do: steps twice as long each time, then half as long each time, up to the bound.
+//!
+//! In a batch the searches take each of these steps together, so that they wait for memory together; and the few that go on
+//! behind the slot are put aside until the others are done, instead of a line more for all that are open.
 
 use std::hint::select_unpredictable;
 
@@ -55,9 +57,15 @@ impl<'a, K: Key> Plain<'a, K> {
         unsafe { read(self.start.add(row * K::BYTES)) }
     }
 
+    /// Where a row is.
+    #[inline(always)]
+    fn line(&self, row: usize) -> *const u8 {
+        self.start.wrapping_add(row.wrapping_mul(K::BYTES))
+    }
+
     #[inline(always)]
     fn ask(&self, row: usize) {
-        prefetch(self.start.wrapping_add(row.wrapping_mul(K::BYTES)));
+        prefetch(self.line(row));
     }
 }
 
@@ -110,7 +118,6 @@ impl<'a, K: Key> Validation<'a, K> {
             slot_bytes: self.slot_rows * K::BYTES,
             first: if narrowed { (self.window_lines / 2) * LINE - K::BYTES } else { 0 },
             lines: if narrowed { 1 } else { self.window_lines },
-            beyond: (!self.is_closed()).then_some(self.window_lines * LINE),
         }
     }
 
@@ -133,8 +140,17 @@ impl<'a, K: Key> Validation<'a, K> {
             lines -= half;
         }
         // SAFETY: all lines of the slot and one more are within the keys, as was just checked.
-        let (count, done) = unsafe { self.count::<S, CLOSED>(start, at, lines, open, key) };
-        if done { start + count } else { self.further(start, start + count, key) }
+        unsafe {
+            let mut count = self.count::<S>(start, at, lines, key);
+            if CLOSED {
+                return start + count;
+            }
+            let window = self.window_lines * Self::PER_LINE;
+            let beyond = start + select_unpredictable(open, window, 0);
+            let more = S::line_below(self.keys.line(beyond), key);
+            count += select_unpredictable((count == window) & open, more, 0);
+            if count < window + Self::PER_LINE { start + count } else { self.further(start, start + count, key) }
+        }
     }
 
     /// The answers for up to [`BATCH`] slots, which they replace.
@@ -157,61 +173,43 @@ impl<'a, K: Key> Validation<'a, K> {
                 let probe = (*row + half * Self::PER_LINE - 1).min(self.keys.len() - 1);
                 // SAFETY: the probe is a row that there is. (Where the keys end, what it gives does not matter.)
                 let below = unsafe { self.keys.get(probe) } < key;
-                *row += if below { half * Self::PER_LINE } else { 0 };
+                *row += select_unpredictable(below, half * Self::PER_LINE, 0);
                 self.keys.ask(*row + next);
             }
         }
         let mut left = [Further::default(); BATCH];
         let mut count = 0;
-        for (at, ((row, &key), (&start, &open))) in rows.iter_mut().zip(wanted).zip(starts.iter().zip(open)).enumerate()
-        {
-            let from = if start < self.whole {
-                // SAFETY: all lines of the slot and one more are within the keys, as was just checked.
-                let (counted, done) = unsafe { self.count::<S, CLOSED>(start, *row, lines, open, key) };
+        let searches = rows.iter_mut().zip(wanted).zip(starts.iter().zip(open));
+        for (at, ((row, &key), (&start, &open))) in searches.enumerate() {
+            let mut done = false;
+            if start < self.whole {
+                // SAFETY: all lines of the slot are within the keys, as was just checked.
+                let counted = unsafe { self.count::<S>(start, *row, lines, key) };
                 *row = start + counted;
-                if done {
-                    continue;
-                }
-                *row
+                done = CLOSED || counted < self.window_lines * Self::PER_LINE || !open;
             } else {
-                start
-            };
-            left[count] = Further { at, from, to: self.end(start).max(from), step: Self::PER_LINE };
-            count += 1;
+                *row = start;
+            }
+            // Without a branch: room for one more there always is.
+            left[count] = Further { at, from: *row, to: self.end(start).max(*row), step: Self::PER_LINE / 2 };
+            count += !done as usize;
         }
         self.finish(&mut left[..count], rows, wanted);
     }
 
-    /// How many rows from `start` on are below the key, if the lines from `at` on (and one more if the search is open) tell;
-    /// and whether they do.
+    /// How many rows from `start` on are below the key, by the lines from `at` on, before which all are.
     ///
     /// # Safety
-    /// The processor has `S`; `at` and the lines behind it are in the slot that begins at `start`; it and one more line are
-    /// within the keys.
+    /// The processor has `S`; the lines are within the keys.
     #[inline(always)]
-    unsafe fn count<S: Simd, const CLOSED: bool>(
-        &self,
-        start: usize,
-        at: usize,
-        lines: usize,
-        open: bool,
-        key: K,
-    ) -> (usize, bool) {
+    unsafe fn count<S: Simd>(&self, start: usize, at: usize, lines: usize, key: K) -> usize {
         // SAFETY: the caller's promise.
         unsafe {
-            let line = |row: usize| self.keys.start.add(row * K::BYTES);
-            let mut count = at - start + S::line_below(line(at), key);
+            let mut count = at - start + S::line_below(self.keys.line(at), key);
             if lines > 1 {
-                count += S::line_below(line(at + Self::PER_LINE), key);
+                count += S::line_below(self.keys.line(at + Self::PER_LINE), key);
             }
-            if CLOSED {
-                return (count, true);
-            }
-            let window = self.window_lines * Self::PER_LINE;
-            let more = S::line_below(line(start + if open { window } else { 0 }), key);
-            let full = (count == window) & open;
-            count += if full { more } else { 0 };
-            (count, count < window + Self::PER_LINE)
+            count
         }
     }
 
@@ -224,7 +222,7 @@ impl<'a, K: Key> Validation<'a, K> {
     /// The answer, which is at or behind row `from`.
     #[cold]
     #[inline(never)]
-    fn further(&self, start: usize, from: usize, key: K) -> usize {
+    fn further(self, start: usize, from: usize, key: K) -> usize {
         let mut rows = [from];
         let mut left = [Further { at: 0, from, to: self.end(start).max(from), step: Self::PER_LINE }];
         self.finish(&mut left, &mut rows, &[key]);
