@@ -12,22 +12,18 @@ use std::sync::Arc;
 
 use crate::buffer_cursor::{BufferCursor, resolve};
 use crate::chunk::{Chunk, Segment};
-use crate::codec::{Page, PageRef};
+use crate::codec::Page;
 use crate::extent::Extent;
+use crate::leaf::{LeafIndex, LeafWalk};
 use crate::memory::is_memory;
-use crate::merge::{Merge, references};
+use crate::merge::Merge;
 use crate::overlay::{Change, Resolver};
-use crate::range::{intersect, is_empty, lower_bound_above, may_overlap, pages_of, rows_of, starts_after};
+use crate::range::{intersect, is_empty, lower_bound_above, may_overlap, starts_after};
 use crate::read::TreeView;
 use crate::source::PageSource;
 use crate::tree::{Inner, Key, Node, Part};
 use crate::write::MessageBytes;
 use crate::{Direction, Error, KeyRange, Priority, Result};
-
-/// Changes that are laid over a page at a time.
-const CHANGES_PER_CHUNK: usize = 1024;
-/// Their bytes (the last one may exceed them).
-const CHANGE_BYTES_PER_CHUNK: usize = 1 << 20;
 
 /// Walks over a range, a chunk (about a page) at a time.
 #[derive(Debug)]
@@ -39,7 +35,9 @@ pub struct Cursor<'s, P> {
     direction: Direction,
     /// The range is one whole key: filters apply, and there is at most one row.
     point: bool,
-    leaf: Option<LeafWalk>,
+    /// Only how many rows there are is asked for.
+    counts: bool,
+    pub(crate) leaf: Option<LeafWalk>,
     read_ahead: ReadAhead,
     /// Why it cannot go on.
     failed: Option<Error>,
@@ -52,128 +50,6 @@ struct ReadAhead {
     leaves: usize,
     /// Everything below this key has been asked for.
     through: Option<Key>,
-}
-
-/// A leaf in progress.
-#[derive(Debug)]
-struct LeafWalk {
-    /// The leaf's key range, cut to the cursor's.
-    range: KeyRange,
-    index: Option<Arc<Page>>,
-    /// Data pages left to read (numbers in the index).
-    pages: Range<usize>,
-    /// Pages at the ends of the leaf's part of the range hold rows outside it.
-    first_page: usize,
-    last_page: usize,
-    /// The page at hand.
-    page: Option<PageWalk>,
-    /// Rows of a buffer that is all there is, instead of the rest.
-    rows: Option<BufferCursor>,
-    /// The messages left.
-    messages: Merge,
-    /// Changes taken from `messages` that fall on the page at hand, in the cursor's direction.
-    changes: Vec<(Key, Change)>,
-    /// Bytes of `changes`.
-    change_bytes: usize,
-}
-
-/// A page in progress.
-#[derive(Debug)]
-struct PageWalk {
-    page: Arc<Page>,
-    number: usize,
-    /// Rows left.
-    rows: Range<usize>,
-}
-
-impl LeafWalk {
-    fn new(range: KeyRange, messages: Merge) -> Self {
-        LeafWalk {
-            range,
-            index: None,
-            pages: 0..0,
-            first_page: 0,
-            last_page: 0,
-            page: None,
-            rows: None,
-            messages,
-            changes: Vec::new(),
-            change_bytes: 0,
-        }
-    }
-
-    fn set_pages(&mut self, index: Arc<Page>, pages: Range<usize>) {
-        (self.first_page, self.last_page) = (pages.start, pages.end.saturating_sub(1));
-        self.pages = pages;
-        self.index = Some(index);
-    }
-
-    /// The next page: where it is, and its number.
-    fn next_page(&self, direction: Direction) -> Option<(PageRef, usize)> {
-        let number = match direction {
-            _ if self.pages.is_empty() => return None,
-            Direction::Ascending => self.pages.start,
-            Direction::Descending => self.pages.end - 1,
-        };
-        Some((self.index.as_ref()?.entry(number).0, number))
-    }
-
-    /// Makes the page that `next_page` tells the one at hand.
-    fn enter_page(&mut self, page: Arc<Page>, number: usize, direction: Direction) {
-        match direction {
-            Direction::Ascending => self.pages.next(),
-            Direction::Descending => self.pages.next_back(),
-        };
-        let at_end = number == self.first_page || number == self.last_page;
-        let rows = if at_end { rows_of(&page, &self.range) } else { 0..page.rows() };
-        self.page = Some(PageWalk { page, number, rows });
-    }
-
-    /// Takes messages that fall on the page at hand (on the leaf, if there is none) until they are many. False if there
-    /// may be more.
-    async fn take_changes<P: PageSource>(&mut self, view: &TreeView, direction: Direction, source: &P) -> Result<bool> {
-        let functions = &view.files.upserts;
-        while self.changes.len() < CHANGES_PER_CHUNK && self.change_bytes < CHANGE_BYTES_PER_CHUNK {
-            let Some(key) = self.messages.next_key(&self.range, view.schema(), source).await? else { return Ok(true) };
-            if let (Some(at), Some(index)) = (&self.page, &self.index) {
-                // Where the next page begins, seen in the direction of the walk.
-                let behind = match direction {
-                    Direction::Ascending => at.number < self.last_page && **key >= *index.fence(at.number + 1),
-                    Direction::Descending => at.number > self.first_page && **key < *index.fence(at.number),
-                };
-                if behind {
-                    return Ok(true);
-                }
-            }
-            let Some((key, change)) = self.messages.take(functions)? else { return Ok(true) };
-            self.change_bytes += key.len() + change.bytes();
-            self.changes.push((key, change));
-        }
-        Ok(false)
-    }
-
-    /// Leaves the page at hand with the rows that its changes reach, all of them if these are `all`.
-    fn leave_page(&mut self, all: bool, direction: Direction) -> Option<(Arc<Page>, Range<usize>)> {
-        let at = self.page.as_mut()?;
-        let (page, rows) = (at.page.clone(), at.rows.clone());
-        let Some((last, _)) = self.changes.last().filter(|_| !all) else {
-            self.page = None;
-            return Some((page, rows));
-        };
-        let done = match direction {
-            Direction::Ascending => {
-                let end = lower_bound_above(&page, last).clamp(rows.start, rows.end);
-                at.rows = end..rows.end;
-                rows.start..end
-            }
-            Direction::Descending => {
-                let start = page.lower_bound(last, false).clamp(rows.start, rows.end);
-                at.rows = rows.start..start;
-                start..rows.end
-            }
-        };
-        Some((page, done))
-    }
 }
 
 /// A leaf, the bounds of its keys, and the parts of runs above it that may have messages for the range.
@@ -190,7 +66,12 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         let point = matches!((&range.start, &range.end), (Bound::Included(a), Bound::Included(b)) if a == b);
         let range = (!is_empty(&range)).then_some(range);
         let read_ahead = ReadAhead::default();
-        Cursor { view, source, range, direction, point, leaf: None, read_ahead, failed: None }
+        Cursor { view, source, range, direction, point, counts: false, leaf: None, read_ahead, failed: None }
+    }
+
+    /// A cursor for [`Counter`](crate::Counter).
+    pub(crate) fn counting(self) -> Self {
+        Cursor { counts: true, ..self }
     }
 
     /// A cursor over all rows of one leaf, with these messages instead of those of the tree.
@@ -198,11 +79,12 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         let mut leaf = LeafWalk::new(KeyRange::all(), messages);
         if let Some(index) = index {
             let pages = 0..index.rows();
-            leaf.set_pages(index, pages);
+            leaf.set_pages(LeafIndex::Page(index), pages);
         }
         let read_ahead = ReadAhead { leaves: 2, through: None };
         let direction = Direction::Ascending;
-        Cursor { view, source, range: None, direction, point: false, leaf: Some(leaf), read_ahead, failed: None }
+        let (leaf, failed) = (Some(leaf), None);
+        Cursor { view, source, range: None, direction, point: false, counts: false, leaf, read_ahead, failed }
     }
 
     /// The next rows; `None` at the end. Chunks are in the cursor's direction, and so are the rows in a chunk.
@@ -213,10 +95,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     /// # Errors
     /// What reading and checking pages gives, errors of upsert functions, [`Error::Closed`].
     pub async fn next(&mut self) -> Result<Option<Chunk>> {
-        self.view.files.check_open()?;
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
+        self.check()?;
         if self.point && is_memory(self.view.tree) {
             return self.point_in_memory();
         }
@@ -242,6 +121,50 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                     }
                     return Ok(Some(chunk));
                 }
+                None => self.leaf = None,
+            }
+        }
+    }
+
+    /// Whether it can go on.
+    fn check(&self) -> Result<()> {
+        self.view.files.check_open()?;
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// As [`Cursor::next`], but only how many rows come next; what need not be looked at is not read.
+    pub(crate) async fn next_count(&mut self) -> Result<Option<u64>> {
+        self.check()?;
+        if self.point && is_memory(self.view.tree) {
+            return Ok(self.point_in_memory()?.map(|chunk| chunk.rows() as u64));
+        }
+        loop {
+            if self.leaf.is_none() && !self.enter_leaf().await? {
+                return Ok(None);
+            }
+            let Some(walk) = &mut self.leaf else { return Ok(None) };
+            if let Some(rows) = walk.counted {
+                self.leaf = None;
+                return Ok(Some(rows));
+            }
+            if let Some(rows) = &mut walk.rows {
+                match rows.next_rows(&self.view.files.upserts)? {
+                    Some(rows) => return Ok(Some(rows.len() as u64)),
+                    None => self.leaf = None,
+                }
+                continue;
+            }
+            if walk.page.is_none() && walk.changes.is_empty() {
+                let message = walk.messages.next_key(&walk.range, self.view.schema(), self.source).await?.cloned();
+                // From here on nothing waits.
+                let rows = walk.count_pages(message.as_deref());
+                if rows > 0 {
+                    return Ok(Some(rows));
+                }
+            }
+            match self.next_in_leaf().await? {
+                Some(chunk) if chunk.segments.is_empty() => {}
+                Some(chunk) => return Ok(Some(chunk.rows() as u64)),
                 None => self.leaf = None,
             }
         }
@@ -300,13 +223,16 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             && !settled
             && may_overlap(&extent.meta.first, &extent.meta.last, &walk.range)
         {
-            let index = self.source.page(extent.index(), self.view.schema(), Priority::Index).await?;
-            extent.check_index(&index)?;
-            let pages = pages_of(&index, &walk.range);
-            if pages.len() > 1 {
-                self.prefetch_pages(&index, pages.clone());
+            walk.set_inside(extent);
+            if self.counts && walk.inside == (true, true) && walk.messages.is_empty() && walk.changes.is_empty() {
+                walk.counted = Some(extent.meta.rows);
+            } else {
+                let (index, pages) = self.leaf_index(extent, &walk).await?;
+                if pages.len() > 1 {
+                    self.prefetch_pages(&index, pages.clone());
+                }
+                walk.set_pages(index, pages);
             }
-            walk.set_pages(index, pages);
         }
         // From here on nothing waits or fails.
         self.leaf = Some(walk);
@@ -317,6 +243,23 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         });
         self.range = self.range.take().filter(|rest| !is_empty(rest));
         Ok(true)
+    }
+
+    /// What tells where the pages of a leaf are, and those that may hold rows of the range.
+    async fn leaf_index(&self, extent: &Arc<Extent>, walk: &LeafWalk) -> Result<(LeafIndex, Range<usize>)> {
+        let located = self.view.locator.as_ref().and_then(|locator| locator.locate(extent)).map(LeafIndex::Located);
+        if let Some(index) = located
+            && let Some(pages) = index.pages_of(&walk.range)
+            && (pages.len() <= 1 || walk.messages.is_empty())
+        {
+            return Ok((index, pages));
+        }
+        let index = self.source.page(extent.index(), self.view.schema(), Priority::Index).await?;
+        extent.check_index(&index)?;
+        let index = LeafIndex::Page(index);
+        // An index page always tells.
+        let pages = index.pages_of(&walk.range).unwrap_or_default();
+        Ok((index, pages))
     }
 
     /// What the messages say of one key. Stops at the newest one that says all.
@@ -361,12 +304,10 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         let priority = if self.read_ahead.leaves > 1 { Priority::Scan } else { Priority::Lookup };
         let Some(walk) = &mut self.leaf else { return Ok(None) };
         if walk.page.is_none()
-            && let Some((reference, number)) = walk.next_page(self.direction)
+            && let Some(number) = walk.next_page(self.direction)
+            && let Some(index) = &walk.index
         {
-            let page = self.source.page(reference, self.view.schema(), priority).await?;
-            if let Some(index) = &walk.index {
-                index.check_data_page(number, &page, true)?;
-            }
+            let page = index.page(number, &self.view, priority, self.source).await?;
             walk.enter_page(page, number, self.direction);
             if number.is_multiple_of(16) {
                 self.read_ahead();
@@ -430,16 +371,16 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         Ok(Chunk { codecs: self.view.version.codecs.clone(), segments })
     }
 
-    fn prefetch_pages(&self, index: &Page, pages: Range<usize>) {
-        if self.source.read_ahead_bytes() > 0 {
-            self.source.prefetch(&references(index, pages, self.direction), self.view.schema());
+    fn prefetch_pages(&self, index: &LeafIndex, pages: Range<usize>) {
+        if self.source.read_ahead_bytes() > 0 && !self.counts {
+            self.source.prefetch(&index.references(pages, self.direction), self.view.schema());
         }
     }
 
     /// Asks for the pages of the following leaves (index pages first), as far ahead as the source wants.
     fn read_ahead(&mut self) {
         let mut budget = self.source.read_ahead_bytes() as u64;
-        if budget == 0 || self.direction == Direction::Descending {
+        if budget == 0 || self.direction == Direction::Descending || self.counts {
             return;
         }
         let Some(mut range) = self.range.clone() else { return };
@@ -451,15 +392,11 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                     .as_ref()
                     .is_none_or(|low| self.read_ahead.through.as_ref().is_none_or(|through| low >= through))
             {
-                let Some(index) = self.view.files.cache.get(extent.index().offset) else {
+                let leaf_range = intersect(&range, path.low.as_deref(), path.high.as_deref());
+                let Some((index, pages)) = self.known_index(extent, &leaf_range) else {
                     self.source.prefetch(&[extent.index()], self.view.schema());
                     return;
                 };
-                if extent.check_index(&index).is_err() {
-                    // Whoever gets there will see.
-                    return;
-                }
-                let pages = pages_of(&index, &intersect(&range, path.low.as_deref(), path.high.as_deref()));
                 self.prefetch_pages(&index, pages);
                 self.read_ahead.through = path.high.clone();
             }
@@ -472,6 +409,20 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                 return;
             }
         }
+    }
+
+    /// As [`Cursor::leaf_index`], from memory.
+    fn known_index(&self, extent: &Arc<Extent>, range: &KeyRange) -> Option<(LeafIndex, Range<usize>)> {
+        let located = self.view.locator.as_ref().and_then(|locator| locator.locate(extent)).map(LeafIndex::Located);
+        let told = located.and_then(|index| index.pages_of(range).map(|pages| (index, pages)));
+        told.or_else(|| {
+            let index = self.view.files.cache.get(extent.index().offset)?;
+            // If it is not sound, whoever gets there will see.
+            extent.check_index(&index).ok()?;
+            let index = LeafIndex::Page(index);
+            let pages = index.pages_of(range)?;
+            Some((index, pages))
+        })
     }
 }
 

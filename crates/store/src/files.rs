@@ -13,6 +13,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use crate::cache::{Cache, Priority};
 use crate::codec::{Page, PageRef};
 use crate::extent::Extent;
+use crate::locator::Locators;
 use crate::space::Space;
 use crate::upsert::UpsertFunctions;
 use crate::{Error, Result, Schema};
@@ -27,6 +28,7 @@ pub(crate) struct Files {
     pub upserts: Arc<UpsertFunctions>,
     pub page_bytes: u32,
     pub pages_read: AtomicU64,
+    pub locators: Locators,
     /// Held (shared) by whoever uses the data file.
     pub gate: RwLock<Gate>,
 }
@@ -119,10 +121,15 @@ impl Files {
     /// # Errors
     /// [`crate::Error::Damaged`].
     pub fn admit(&self, bytes: &[u8], page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
-        self.pages_read.fetch_add(1, Ordering::Relaxed);
-        let opened = Arc::new(Page::open(bytes, page, schema, &self.data_path)?);
+        let opened = self.open_page(bytes, page, schema)?;
         self.cache.insert(page.offset, opened.clone(), priority);
         Ok(opened)
+    }
+
+    /// Checks the bytes read for `page`.
+    fn open_page(&self, bytes: &[u8], page: PageRef, schema: &Arc<Schema>) -> Result<Arc<Page>> {
+        self.pages_read.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(Page::open(bytes, page, schema, &self.data_path)?))
     }
 
     /// The page from the cache, or read now (blocking) and put there.
@@ -143,6 +150,39 @@ impl Files {
         let index = self.read_page(extent.index(), schema, Priority::Index)?;
         extent.check_index(&index)?;
         Ok(index)
+    }
+
+    /// The index page of an extent, and no other; it is not put into the cache.
+    ///
+    /// # Errors
+    /// [`crate::Error::Damaged`].
+    pub fn read_index_once(&self, extent: &Extent, schema: &Arc<Schema>) -> Result<Arc<Page>> {
+        let place = extent.index();
+        let index = match self.cache.peek(place.offset) {
+            Some(found) => found,
+            None => {
+                let mut buffer = Buffer::zeroed(place.len as usize);
+                self.read_at(place.offset, &mut buffer)?;
+                self.open_page(&buffer, place, schema)?
+            }
+        };
+        extent.check_index(&index)?;
+        Ok(index)
+    }
+
+    /// All data pages of an extent, which are at `places`, by one read; they are not put into the cache.
+    ///
+    /// # Errors
+    /// [`crate::Error::Damaged`].
+    pub fn read_pages_once(&self, extent: &Extent, places: &[PageRef], schema: &Arc<Schema>) -> Result<Vec<Arc<Page>>> {
+        let mut buffer = Buffer::zeroed((extent.meta.len - u64::from(extent.meta.index_len)) as usize);
+        self.read_at(extent.meta.offset, &mut buffer)?;
+        let open = |place: &PageRef| {
+            // They were taken from the extent's index page, which has only pages within the extent.
+            let start = (place.offset - extent.meta.offset) as usize;
+            self.open_page(&buffer[start..start + place.len as usize], *place, schema)
+        };
+        places.iter().map(open).collect()
     }
 
     /// Reads all pages of an extent at once into the cache, unless its first is there.

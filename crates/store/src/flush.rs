@@ -349,7 +349,7 @@ impl Flusher<'_> {
         let root = Inner::new(Vec::new(), vec![Arc::new(Node::Leaf(extent.cloned()))], Vec::new());
         let version = Arc::new(Version::new(self.codecs.clone(), Arc::new(root)));
         let (tree, files) = (self.tree, self.files.clone());
-        let view = TreeView { tree, sequence: u64::MAX, version, files, registration: None };
+        let view = TreeView { tree, sequence: u64::MAX, version, files, locator: None, registration: None };
         let pages = BlockingPages { files: self.files.clone() };
         let index = match extent {
             Some(extent) => {

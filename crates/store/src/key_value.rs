@@ -129,10 +129,27 @@ impl KeyValueSnapshot {
 
     /// Keys and values in a range of keys.
     pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>, direction: Direction) -> KeyValueRange {
-        let encode = |bound: Bound<&&[u8]>| bound.map(|key| encode_key(key));
-        let range = KeyRange { start: encode(range.start_bound()), end: encode(range.end_bound()) };
+        let range = encode_range(&range);
         KeyValueRange { snapshot: self.clone(), range: Some(range), direction, rows: Vec::new().into_iter() }
     }
+
+    /// How many keys a range has. Reads what lies at its ends and what was changed lately, not what lies between.
+    ///
+    /// # Errors
+    /// Device errors, [`Error::Damaged`], those of upsert functions.
+    pub fn count<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Result<u64> {
+        let mut counter = self.view.counter(&self.pages, encode_range(&range));
+        let mut keys = 0;
+        while let Some(more) = block_on(counter.next())? {
+            keys += more;
+        }
+        Ok(keys)
+    }
+}
+
+fn encode_range<'k>(range: &impl RangeBounds<&'k [u8]>) -> KeyRange {
+    let encode = |bound: Bound<&&[u8]>| bound.map(|key| encode_key(key));
+    KeyRange { start: encode(range.start_bound()), end: encode(range.end_bound()) }
 }
 
 /// Keys and values of a range, read as they are asked for.

@@ -14,6 +14,7 @@ mod cache;
 mod chunk;
 mod codec;
 mod collect;
+mod count;
 mod cursor;
 mod error;
 mod extent;
@@ -21,6 +22,8 @@ mod files;
 mod flush;
 mod gather;
 mod key_value;
+mod leaf;
+mod locator;
 mod log;
 mod maintain;
 mod memory;
@@ -50,9 +53,11 @@ pub use codec::{ColumnBuilder, KeyCodec, KeyEncoder, Page, PageKind, PageRef, Ro
 /// For `examples/codec_bench.rs`, which measures pages without a store.
 #[doc(hidden)]
 pub use codec::{PageWriter, seal};
+pub use count::Counter;
 pub use cursor::Cursor;
 pub use error::{Error, Result};
 pub use key_value::{KeyValue, KeyValueBatch, KeyValueRange, KeyValueSnapshot};
+pub use locator::{Displacement, Goal, LocatorOptions, LocatorStats};
 pub use memory::{MemoryBuilder, MemoryTreeStats, is_memory};
 pub use options::{Durability, Options};
 pub use range::{Direction, KeyRange, successor};

@@ -215,6 +215,7 @@ impl Shared {
                 }
                 let root = Arc::new(root);
                 self.publish(tree, version, &root);
+                self.leaves_changed();
                 root
             };
             flushed.trees.insert(tree, Arc::new(Version::new(version.codecs.clone(), root)));
@@ -366,6 +367,7 @@ impl Shared {
         if durable.is_ok() {
             next.trees.extend(self.install_built(&current, sequence, batch, built)?.trees);
             *state = Arc::new(next);
+            self.leaves_changed();
         }
         self.inserted.store(sequence, Ordering::Release);
         if durable.is_ok() {

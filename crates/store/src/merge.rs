@@ -123,6 +123,11 @@ impl Merge {
         }
     }
 
+    /// Whether there is nothing to merge.
+    pub fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
     /// Adds the messages of a buffer in `range` up to a sequence number, which are older than those added so far.
     pub fn add_buffer(&mut self, buffer: &Arc<RootBuffer>, range: &KeyRange, sequence: u64) {
         if buffer.is_empty() {

@@ -8,6 +8,7 @@ use keyaki_device::{Buffer, Device, File, Lock, OpenMode};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::cache::Cache;
+use crate::locator::{Keeper, Locators};
 use crate::log::{Log, LogPosition};
 use crate::memory::MEMORY;
 use crate::read::State;
@@ -122,6 +123,7 @@ pub(crate) fn recover(
         upserts: options.upserts.clone(),
         page_bytes: superblock.page_bytes,
         pages_read: AtomicU64::new(0),
+        locators: Locators::default(),
         gate: RwLock::default(),
     });
     let (state, next_tree) = meta::decode(&bytes, &files).map_err(in_meta)?;
@@ -155,6 +157,7 @@ pub(crate) fn recover(
         maintenance: Mutex::new(checkpointed),
         work: Mutex::default(),
         work_changed: Condvar::new(),
+        keeper: Keeper::default(),
         bytes_flushed: AtomicU64::new(0),
         checkpoints: AtomicU64::new(0),
         lock: Mutex::new(Some(lock)),

@@ -5,8 +5,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::buffer::RootBuffer;
-use crate::codec::Page;
+use crate::count::Counter;
 use crate::cursor::Cursor;
+use crate::leaf::LeafIndex;
+use crate::locator::Locator;
 use crate::memory::is_memory;
 use crate::snapshots::Registration;
 use crate::source::PageSource;
@@ -86,7 +88,8 @@ impl Snapshot {
     pub fn tree(&self, tree: TreeId) -> Result<TreeView> {
         let version = self.state.trees.get(&tree).ok_or(Error::NoTree(tree))?.clone();
         let registration = self.registration.clone().filter(|_| is_memory(tree));
-        Ok(TreeView { tree, sequence: self.sequence, version, files: self.files.clone(), registration })
+        let locator = self.files.locators.get(tree);
+        Ok(TreeView { tree, sequence: self.sequence, version, files: self.files.clone(), locator, registration })
     }
 }
 
@@ -97,6 +100,8 @@ pub struct TreeView {
     pub(crate) sequence: u64,
     pub(crate) version: Arc<Version>,
     pub(crate) files: Arc<Files>,
+    /// Tells where pages are, as far as it goes.
+    pub(crate) locator: Option<Arc<Locator>>,
     #[expect(dead_code, reason = "held so that what is seen of a memory tree is not collected")]
     pub(crate) registration: Option<Arc<Registration>>,
 }
@@ -126,6 +131,11 @@ impl TreeView {
     /// A cursor over the rows of a range, in key order.
     pub fn cursor<'s, P: PageSource>(&self, source: &'s P, range: KeyRange, direction: Direction) -> Cursor<'s, P> {
         Cursor::new(self.clone(), source, range, direction)
+    }
+
+    /// Counts the rows of a range.
+    pub fn counter<'s, P: PageSource>(&self, source: &'s P, range: KeyRange) -> Counter<'s, P> {
+        Counter { cursor: self.cursor(source, range, Direction::Ascending).counting() }
     }
 
     /// Estimated rows, data pages and bytes in a range: leaves inside count whole (by their node's sums), the two at the
@@ -170,9 +180,12 @@ impl TreeView {
                     continue;
                 }
                 Node::Leaf(None) => continue,
-                Node::Leaf(Some(extent)) => match self.files.read_index(extent, self.schema()) {
-                    Ok(index) => fraction_of(&index, child_low, child_high),
-                    Err(_) => (0.5, child.pages() as f64 / 2.0),
+                Node::Leaf(Some(extent)) => match self.locator.as_ref().and_then(|locator| locator.locate(extent)) {
+                    Some(located) => fraction_of(&LeafIndex::Located(located), child_low, child_high),
+                    None => match self.files.read_index(extent, self.schema()) {
+                        Ok(index) => fraction_of(&LeafIndex::Page(index), child_low, child_high),
+                        Err(_) => (0.5, child.pages() as f64 / 2.0),
+                    },
                 },
             };
             estimate.rows += child.rows() as f64 * fraction;
@@ -212,6 +225,10 @@ impl TreeView {
             match child.map(|child| &**child) {
                 Some(Node::Inner(child)) => inner = child,
                 Some(Node::Leaf(Some(extent))) => {
+                    if let Some(located) = self.locator.as_ref().and_then(|locator| locator.locate(extent)) {
+                        let page = located.entry(number as usize).0.offset;
+                        return located.held(number as usize).is_some() || self.files.cache.peek(page).is_some();
+                    }
                     let index = self.files.cache.peek(extent.index().offset);
                     let page = index.map(|index| index.entry(number as usize).0);
                     return page.is_some_and(|page| self.files.cache.peek(page.offset).is_some());
@@ -250,8 +267,8 @@ fn bound_key(bound: &Bound<Vec<u8>>) -> Option<&[u8]> {
 }
 
 /// The share of an extent's rows, and its pages, between two keys. A page at an end counts half its rows.
-fn fraction_of(index: &Page, low: Option<&[u8]>, high: Option<&[u8]>) -> (f64, f64) {
-    let pages = index.rows();
+fn fraction_of(index: &LeafIndex, low: Option<&[u8]>, high: Option<&[u8]>) -> (f64, f64) {
+    let pages = index.pages();
     let from = low.map_or(0, |low| index.find(low));
     let to = high.map_or(pages.saturating_sub(1), |high| index.find(high));
     let rows_of = |page: usize| f64::from(index.entry(page).1);

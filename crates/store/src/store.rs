@@ -17,6 +17,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use crate::cache::{Cache, Priority};
 use crate::codec::{Page, PageRef};
 pub(crate) use crate::files::Files;
+use crate::locator::Keeper;
 use crate::log::Log;
 use crate::maintain::Work;
 use crate::memory::{TREES_END, is_memory, next_id};
@@ -56,6 +57,7 @@ pub(crate) struct Shared {
     pub maintenance: Mutex<Checkpointed>,
     pub work: Mutex<Work>,
     pub work_changed: Condvar,
+    pub keeper: Keeper,
     pub bytes_flushed: AtomicU64,
     pub checkpoints: AtomicU64,
     pub lock: Mutex<Option<Box<dyn Lock>>>,
@@ -97,6 +99,7 @@ impl Drop for Closer {
             // A panicked thread has nothing left to do.
             drop(thread.join());
         }
+        self.shared.keeper.stop();
         if let Err(error) = self.shared.checkpoint() {
             tracing::warn!(%error, "closing without a checkpoint; the log will be replayed at the next opening");
         }
@@ -116,6 +119,7 @@ pub struct StoreStats {
     pub cache_bytes: u64,
     pub buffer_bytes: u64,
     pub memory_tree_bytes: u64,
+    pub locator_bytes: u64,
     pub data_bytes_used: u64,
     pub data_file_bytes: u64,
     pub bytes_flushed: u64,
@@ -215,6 +219,7 @@ impl Store {
             cache_bytes: files.cache.usage().0 as u64,
             buffer_bytes: self.shared.buffer_bytes() as u64,
             memory_tree_bytes: self.shared.memory_tree_bytes() as u64,
+            locator_bytes: files.locators.bytes(),
             data_bytes_used: used,
             data_file_bytes: length,
             bytes_flushed: self.shared.bytes_flushed.load(Ordering::Relaxed),

@@ -413,7 +413,14 @@ impl Loaded {
             LoadedRows::Memory(_, buffer) => Version::in_memory(codecs, buffer.clone()),
         };
         let registration = is_memory(tree).then(|| Arc::new(store.shared.snapshots.enter(|| 0)));
-        TreeView { tree, sequence: 0, version: Arc::new(version), files: store.files().clone(), registration }
+        TreeView {
+            tree,
+            sequence: 0,
+            version: Arc::new(version),
+            files: store.files().clone(),
+            locator: None,
+            registration,
+        }
     }
 }
 

@@ -15,8 +15,8 @@ use arrow_array::cast::AsArray;
 use common::{Random, key_value_rows};
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_store::{
-    BlockingPages, Cursor, Direction, Error, KeyRange, KeyValue, KeyValueBatch, Options, Page, PageRef, PageSource,
-    Priority, Result, Schema, Store, UpsertFunctions, WriteBatch,
+    BlockingPages, Counter, Cursor, Direction, Error, Goal, KeyRange, KeyValue, KeyValueBatch, LocatorOptions, Options,
+    Page, PageRef, PageSource, Priority, Result, Schema, Store, UpsertFunctions, WriteBatch,
 };
 use parking_lot::Mutex;
 
@@ -83,6 +83,27 @@ fn rows(cursor: &mut Cursor<'_, Moody>, random: &mut Random) -> Vec<(Vec<u8>, Ve
         rows.extend((0..chunk.rows()).map(|row| (keys.value(row).to_vec(), values.value(row).to_vec())));
     }
     rows
+}
+
+/// The number of rows, after any number of calls given up or failed.
+fn count(counter: &mut Counter<'_, Moody>, random: &mut Random) -> u64 {
+    let (mut context, mut rows) = (Context::from_waker(Waker::noop()), 0);
+    'calls: loop {
+        let mut call = pin!(counter.next());
+        loop {
+            match call.as_mut().poll(&mut context) {
+                Poll::Ready(Ok(Some(more))) => {
+                    rows += more;
+                    continue 'calls;
+                }
+                Poll::Ready(Ok(None)) => return rows,
+                Poll::Ready(Err(Error::Invalid(message))) if message == "moody" => break,
+                Poll::Ready(Err(error)) => panic!("{error}"),
+                Poll::Pending if random.below(2) == 0 => break,
+                Poll::Pending => {}
+            }
+        }
+    }
 }
 
 /// A store with messages everywhere: buffers, runs at several levels, leaves.
@@ -157,6 +178,11 @@ fn compare(seed: u64, fails: bool) {
     let mut model = Model::new();
     let store = store(seed, &mut model);
     let mut random = Random(seed + 1000);
+    if seed.is_multiple_of(2) {
+        let memory_bytes = seed.is_multiple_of(4).then_some(1 << 20);
+        store.set_locator(TREE, LocatorOptions { goal: Goal::Smallest, memory_bytes }).unwrap();
+        store.wait_for_locators();
+    }
     let view = store.snapshot().tree(TREE).unwrap();
     let source = Moody { pages: store.blocking(), random: Mutex::new(Random(seed + 2000)), fails };
     for round in 0..30 {
@@ -189,6 +215,8 @@ fn compare(seed: u64, fails: bool) {
             );
             expected.reverse();
         }
+        let mut counter = view.counter(&source, range.clone());
+        assert_eq!(count(&mut counter, &mut random), expected.len() as u64, "seed {seed}, rows in {range:?}");
         let key = format!("key{:05}", random.below(4200)).into_bytes();
         let mut point = key.clone();
         point.extend([0, 0]);

@@ -11,11 +11,13 @@ use arrow_array::{ArrayRef, BinaryViewArray, RecordBatch};
 use keyaki_device::Device;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_store::{
-    Direction, Durability, Error, KeyValue, KeyValueBatch, KeyValueSnapshot, Loaded, Options, Schema, Store,
-    UpsertFunctions, WriteBatch, is_memory,
+    Direction, Durability, Error, Goal, KeyValue, KeyValueBatch, KeyValueSnapshot, Loaded, LocatorOptions, Options,
+    Schema, Store, UpsertFunctions, WriteBatch, is_memory,
 };
 
 const TREE: u32 = 2;
+/// With a locator.
+const LOCATED_TREE: u32 = 3;
 const MEMORY_TREE: u32 = 1 << 31 | 7;
 const APPEND: u32 = 1;
 
@@ -66,6 +68,7 @@ fn options(seed: u64) -> Options {
 
 /// The whole map both ways, some ranges and some keys.
 fn compare(snapshot: &KeyValueSnapshot, model: &Model, random: &mut Random, keys: u64) {
+    assert_eq!(snapshot.count(..).unwrap(), model.len() as u64, "the number of all rows");
     let found: Model = snapshot.range(.., Direction::Ascending).map(Result::unwrap).collect();
     assert!(found == *model, "a scan differs: {} rows, {} expected", found.len(), model.len());
     let down: Vec<_> = snapshot.range(.., Direction::Descending).map(Result::unwrap).collect();
@@ -83,6 +86,7 @@ fn compare(snapshot: &KeyValueSnapshot, model: &Model, random: &mut Random, keys
             (Bound::Included(a), Bound::Excluded(b)) if a == b => Vec::new(),
             _ => model.range::<[u8], _>(bounds).map(|(key, value)| (key.clone(), value.clone())).collect(),
         };
+        assert_eq!(snapshot.count(bounds).unwrap(), expected.len() as u64, "rows in {bounds:?}");
         let mut found: Vec<_> = snapshot.range(bounds, Direction::Ascending).map(Result::unwrap).collect();
         assert_eq!(found, expected, "range {bounds:?}");
         found = snapshot.range(bounds, Direction::Descending).map(Result::unwrap).collect();
@@ -154,6 +158,16 @@ fn clear(map: &KeyValue, model: &mut Model, random: &mut Random, keys: u64) {
     map.commit(batch).unwrap();
 }
 
+/// A tree without pages in memory, or with, or with as many as are in 100 kB.
+fn locate(store: &Store, random: &mut Random) {
+    let goal = [Goal::Smallest, Goal::Fastest][random.below(2) as usize];
+    let memory_bytes = [None, Some(1 << 30), Some(100_000)][random.below(3) as usize];
+    store.set_locator(LOCATED_TREE, LocatorOptions { goal, memory_bytes }).unwrap();
+    if random.below(2) == 0 {
+        store.wait_for_locators();
+    }
+}
+
 fn history(seed: u64, steps: u64, tree: u32) {
     let device: Arc<dyn Device> = Arc::new(Simulated::new(SimulatedOptions { seed, ..Default::default() }));
     let dir = Path::new("/db");
@@ -163,6 +177,9 @@ fn history(seed: u64, steps: u64, tree: u32) {
     let mut map = KeyValue::open(&store, tree).unwrap();
     let mut model = Model::new();
     let mut held: Vec<(KeyValueSnapshot, Model)> = Vec::new();
+    if tree == LOCATED_TREE {
+        locate(&store, &mut random);
+    }
     for step in 0..steps {
         match random.below(100) {
             0..=79 => {
@@ -206,7 +223,11 @@ fn history(seed: u64, steps: u64, tree: u32) {
                     store.install_memory(vec![(tree, loaded)]).unwrap();
                 }
                 map = KeyValue::open(&store, tree).unwrap();
+                if tree == LOCATED_TREE {
+                    locate(&store, &mut random);
+                }
             }
+            95 if tree == LOCATED_TREE => store.wait_for_locators(),
             95 => store.drop_caches(),
             _ => compare(&map.snapshot().unwrap(), &model, &mut random, keys),
         }
@@ -235,6 +256,15 @@ fn histories_in_memory_agree_with_a_map() {
     for seed in 0..seeds {
         println!("seed {seed}");
         history(seed, 400, MEMORY_TREE);
+    }
+}
+
+#[test]
+fn histories_with_a_locator_agree_with_a_map() {
+    let seeds = std::env::var("KEYAKI_SEEDS").map_or(12, |text| text.parse().unwrap());
+    for seed in 0..seeds {
+        println!("seed {seed}");
+        history(seed, 400, LOCATED_TREE);
     }
 }
 

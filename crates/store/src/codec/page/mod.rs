@@ -289,13 +289,20 @@ impl Page {
     /// # Errors
     /// [`Error::Damaged`].
     pub(crate) fn check_data_page(&self, i: usize, page: &Page, leaf: bool) -> Result<()> {
-        let (_, rows) = self.entry(i);
+        page.check_rows(self.entry(i).1, leaf)
+    }
+
+    /// Checks that this page has `rows` rows; `leaf`: and that these are rows, not messages.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub(crate) fn check_rows(&self, rows: u32, leaf: bool) -> Result<()> {
         let wanted = if leaf { "a leaf" } else { "a leaf or a run" };
-        if page.kind() == PageKind::Index || (leaf && page.kind() != PageKind::Leaf) {
-            return Err(page.damaged(format!("its kind is {:?}, expected {wanted}", page.kind())));
+        if self.kind() == PageKind::Index || (leaf && self.kind() != PageKind::Leaf) {
+            return Err(self.damaged(format!("its kind is {:?}, expected {wanted}", self.kind())));
         }
-        if page.rows != rows as usize {
-            return Err(page.damaged(format!("it has {} rows, expected {rows}", page.rows)));
+        if self.rows != rows as usize {
+            return Err(self.damaged(format!("it has {} rows, expected {rows}", self.rows)));
         }
         Ok(())
     }

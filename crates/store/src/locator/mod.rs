@@ -1,0 +1,270 @@
+//! Locators: where the pages of a tree's leaves are, known in memory, so that a lookup reads the page that it needs and no other.
+//!
+//! ```text
+//!           a VAST tree over the words: half a bit for each page, or less
+//!  word     first eight bytes of the page's fence   ─┐
+//!  place    in blocks from the first page's         ─┤ compressed columns: a few bytes for each page,
+//!  rows     before the page                         ─┘ and its checksum
+//! ```
+//!
+//! Without one, the index page of a leaf is looked at first, which may have to be read, and takes several times as much
+//! memory while it is cached. A locator is derived from these index pages, and not stored.
+//!
+//! It is static, and describes *extents*, which never change: so it is right for every snapshot as far as it goes. A leaf
+//! that was written after it is looked up by its index page, until the locator is made anew (see [`keeper`]). Its tree's newer
+//! messages are where they always are: in root buffers and runs.
+//!
+//! A word is not the whole key. What it cannot tell (the next page has the same word) is left to the index page.
+//!
+//! If there is memory for them, the leaves' pages are kept beside it.
+
+mod build;
+mod keeper;
+
+use std::collections::HashMap;
+use std::ops::{Bound, Range};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use keyaki_device::BLOCK;
+use keyaki_vast::{Packed, Tree};
+
+pub(crate) use keeper::{Keeper, Locators};
+pub use keyaki_vast::{Displacement, Goal};
+
+use crate::KeyRange;
+use crate::codec::{Page, PageRef};
+use crate::extent::Extent;
+
+/// How a locator is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LocatorOptions {
+    /// What its tree is to be good at.
+    pub goal: Goal,
+    /// Bytes that it may take. If all pages of the leaves fit too, they are kept in memory.
+    pub memory_bytes: Option<u64>,
+}
+
+/// What a locator is made of.
+#[derive(Debug, Clone, Default)]
+pub struct LocatorStats {
+    /// Of the leaves that it describes.
+    pub leaves: u64,
+    pub pages: u64,
+    pub rows: u64,
+    /// Pages of the tree's current leaves that it does not describe.
+    pub pages_missing: u64,
+    /// Of everything but pages.
+    pub bytes: u64,
+    /// Of its search tree.
+    pub tree_bytes: u64,
+    /// Pages kept in memory, and their bytes.
+    pub pages_held: u64,
+    pub bytes_held: u64,
+    /// How many pages the answer is from where the traversal of its tree ends.
+    pub displacement: Displacement,
+    pub build_time: Option<Duration>,
+    /// Why there is none.
+    pub problem: Option<String>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Locator {
+    /// In key order.
+    leaves: Vec<Leaf>,
+    /// The leaf of an extent, by its address: taken by nobody else as long as a weak reference is held.
+    by_extent: HashMap<usize, u32>,
+    tree: Tree<u64>,
+    words: Packed<u64>,
+    /// Blocks and rows before each page; one more for the end.
+    blocks: Packed<u64>,
+    rows: Packed<u64>,
+    checksums: Box<[u32]>,
+    keys: Words,
+    /// Pages kept in memory.
+    held: Option<Box<[OnceLock<Arc<Page>>]>>,
+    build_time: Duration,
+}
+
+#[derive(Debug)]
+struct Leaf {
+    #[expect(dead_code, reason = "held so that no other extent gets its address")]
+    extent: Weak<Extent>,
+    first_page: u32,
+}
+
+/// Which part of a key is its word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Words {
+    /// The key begins with a marker that says whether a value follows.
+    nullable: bool,
+}
+
+impl Words {
+    /// Never greater for a smaller key, or a prefix of one.
+    fn of(self, key: &[u8]) -> u64 {
+        let key = match key.split_first() {
+            Some((0, _)) | None if self.nullable => return 0,
+            Some((_, rest)) if self.nullable => rest,
+            _ => key,
+        };
+        let mut word = [0; 8];
+        let len = key.len().min(8);
+        word[..len].copy_from_slice(&key[..len]);
+        u64::from_be_bytes(word)
+    }
+}
+
+/// A leaf whose pages a locator knows: in place of its index page.
+#[derive(Debug, Clone)]
+pub(crate) struct Located {
+    locator: Arc<Locator>,
+    extent: Arc<Extent>,
+    /// Of the locator.
+    pages: (usize, usize),
+}
+
+impl Locator {
+    /// The pages of an extent.
+    pub fn locate(self: &Arc<Self>, extent: &Arc<Extent>) -> Option<Located> {
+        let leaf = *self.by_extent.get(&address(extent))? as usize;
+        let pages = self.pages_of(leaf);
+        Some(Located { locator: self.clone(), extent: extent.clone(), pages: (pages.start, pages.end) })
+    }
+
+    fn pages_of(&self, leaf: usize) -> Range<usize> {
+        let end = self.leaves.get(leaf + 1).map_or(self.checksums.len(), |next| next.first_page as usize);
+        self.leaves[leaf].first_page as usize..end
+    }
+
+    fn knows(&self, extent: &Arc<Extent>) -> bool {
+        self.by_extent.contains_key(&address(extent))
+    }
+
+    /// Bytes of everything but pages.
+    fn bytes(&self) -> usize {
+        let columns = self.words.bytes() + self.blocks.bytes() + self.rows.bytes() + size_of_val(&*self.checksums);
+        // An entry of the map takes a control byte, and its share of what is free.
+        let leaf = size_of::<Leaf>() + 2 * (size_of::<(usize, u32)>() + 1);
+        let held = self.held.as_ref().map_or(0, |held| size_of_val(&**held));
+        self.tree.bytes() + columns + leaf * self.leaves.len() + held
+    }
+
+    /// Pages kept in memory, and their bytes.
+    fn held(&self) -> (u64, u64) {
+        let pages = self.held.iter().flat_map(|held| held.iter()).filter_map(|page| page.get());
+        pages.fold((0, 0), |(count, bytes), page| (count + 1, bytes + page.memory_bytes() as u64))
+    }
+
+    fn stats(&self) -> LocatorStats {
+        let (pages_held, bytes_held) = self.held();
+        LocatorStats {
+            leaves: self.leaves.len() as u64,
+            pages: self.checksums.len() as u64,
+            rows: self.rows.get(self.checksums.len()),
+            pages_missing: 0,
+            bytes: self.bytes() as u64,
+            tree_bytes: self.tree.bytes() as u64,
+            pages_held,
+            bytes_held,
+            displacement: self.tree.displacement().clone(),
+            build_time: Some(self.build_time),
+            problem: None,
+        }
+    }
+}
+
+fn address(extent: &Arc<Extent>) -> usize {
+    Arc::as_ptr(extent) as usize
+}
+
+impl Located {
+    pub fn pages(&self) -> usize {
+        self.pages.1 - self.pages.0
+    }
+
+    /// Where a page is, and how many rows it has; as [`Page::entry`] of the index page.
+    pub fn entry(&self, page: usize) -> (PageRef, u32) {
+        let (locator, meta, page) = (&self.locator, &self.extent.meta, self.pages.0 + page);
+        let (start, end) = (locator.blocks.get(page), locator.blocks.get(page + 1));
+        let place = PageRef {
+            offset: meta.offset + (start - locator.blocks.get(self.pages.0)) * BLOCK as u64,
+            len: ((end - start) * BLOCK as u64) as u32,
+            tree: meta.tree,
+            checksum: locator.checksums[page],
+        };
+        (place, (locator.rows.get(page + 1) - locator.rows.get(page)) as u32)
+    }
+
+    /// The pages that may hold keys of a range, if words can tell; then the same as the index page tells.
+    pub fn pages_of(&self, range: &KeyRange) -> Option<Range<usize>> {
+        let exact = |key: &Vec<u8>| match self.find(key) {
+            (page, true) => Some(page),
+            (_, false) => None,
+        };
+        let first = match &range.start {
+            Bound::Included(key) | Bound::Excluded(key) => exact(key)?,
+            Bound::Unbounded => 0,
+        };
+        let last = match &range.end {
+            Bound::Included(key) | Bound::Excluded(key) => exact(key)?,
+            Bound::Unbounded => self.pages() - 1,
+        };
+        Some(first..last + 1)
+    }
+
+    /// The last page whose fence is not above `key` (0 if there is none), and whether that is certain: else it may be a later one.
+    pub fn find(&self, key: &[u8]) -> (usize, bool) {
+        let (first, end) = self.pages;
+        let locator = &*self.locator;
+        let word = locator.keys.of(key);
+        // The first page's fence is below everything.
+        let window = locator.tree.window(word);
+        let (mut low, mut high) = (window.start.clamp(first + 1, end), window.end.clamp(first + 1, end));
+        while low < high {
+            let middle = low.midpoint(high);
+            if locator.words.get(middle) < word {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        (low - 1 - first, low == end || locator.words.get(low) > word)
+    }
+
+    /// The page, if it is kept in memory.
+    pub fn held(&self, page: usize) -> Option<&Arc<Page>> {
+        self.locator.held.as_ref()?[self.pages.0 + page].get()
+    }
+
+    /// Keeps a page in memory, if that is wanted.
+    pub fn hold(&self, number: usize, page: &Arc<Page>) {
+        if let Some(held) = &self.locator.held {
+            // Whoever was first has set the same.
+            let _ = held[self.pages.0 + number].set(page.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_ordered_as_keys_are() {
+        for nullable in [false, true] {
+            let words = Words { nullable };
+            let mut keys: Vec<Vec<u8>> = vec![vec![], vec![0], vec![0, 0, 9], vec![0, 1], vec![1], vec![1, 0, 0, 1]];
+            keys.push([&[1][..], &[7; 7]].concat());
+            keys.push([&[1][..], &[7; 8]].concat());
+            keys.push([&[1][..], &[7; 8], &[1]].concat());
+            keys.push(vec![1, 0xff]);
+            keys.sort();
+            assert!(keys.windows(2).all(|pair| words.of(&pair[0]) <= words.of(&pair[1])));
+            assert!(words.of(&keys[9]) > words.of(&keys[8]));
+        }
+        assert_eq!(Words { nullable: true }.of(&[1, 0x80, 0, 0, 0, 0, 0, 0, 5, 9]), 0x8000_0000_0000_0005);
+        assert_eq!(Words { nullable: false }.of(&[0x80, 0, 0, 0, 0, 0, 0, 5, 9]), 0x8000_0000_0000_0005);
+    }
+}
