@@ -6,6 +6,8 @@
 //!
 //! With a filter, its columns are decoded first for a group of chunks; the other columns only for the rows that pass.
 //! The first groups and batches are small, so that the first rows come early; they grow to the full size quickly.
+//!
+//! A scan of no columns counts rows: what lies between the ends of its ranges is not read.
 
 use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
@@ -72,6 +74,9 @@ impl ScanPlan {
 
     /// Reads, filters and decodes everything.
     pub async fn run<P: PageSource, T: Target>(&self, query: &Query, source: &P, target: &T) -> Result<()> {
+        if self.scan.columns.is_empty() && self.scan.filter.is_none() {
+            return self.count(query, source, target).await;
+        }
         let mut state = Progress::new(self, query);
         for range in &self.scan.ranges {
             let mut cursor = self.scan.view.cursor(source, range.clone(), self.scan.direction);
@@ -94,6 +99,35 @@ impl ScanPlan {
             target.emit(state.finish()?).await?;
         }
         Ok(())
+    }
+
+    /// Rows without columns: no more of them is looked at than it takes to count them.
+    async fn count<P: PageSource, T: Target>(&self, query: &Query, source: &P, target: &T) -> Result<()> {
+        let mut left = self.scan.limit.unwrap_or(u64::MAX);
+        let mut found = 0;
+        for range in &self.scan.ranges {
+            let mut counter = self.scan.view.counter(source, range.clone());
+            while left > 0
+                && let Some(rows) = counter.next().await?
+            {
+                found += rows.min(left);
+                left -= rows.min(left);
+                while found >= self.batch_rows() as u64 {
+                    self.emit_counted(self.batch_rows(), query, target).await?;
+                    found -= self.batch_rows() as u64;
+                }
+                target.pause().await?;
+            }
+        }
+        if found > 0 {
+            self.emit_counted(found as usize, query, target).await?;
+        }
+        Ok(())
+    }
+
+    async fn emit_counted<T: Target>(&self, rows: usize, query: &Query, target: &T) -> Result<()> {
+        query.stats.rows(0, rows);
+        target.emit(batch(&self.schema, Vec::new(), rows)?).await
     }
 }
 

@@ -15,7 +15,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray, RecordBatch};
-use keyaki_store::{ColumnType, Direction, KeyRange, Schema, Snapshot, Store, TreeId, WriteBatch, block_on};
+use keyaki_store::{
+    ColumnType, Direction, Goal, KeyRange, LocatorOptions, Schema, Snapshot, Store, TreeId, WriteBatch, block_on,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -72,12 +74,14 @@ pub enum IndexMethod {
     Betree,
     /// In memory; built anew from the table when the database is opened.
     Masstree,
+    /// On the device, with a compressed tree in memory that leads to its pages; these too are in memory if they may.
+    Vast,
 }
 
 impl IndexMethod {
     pub fn is_in_memory(self) -> bool {
         match self {
-            IndexMethod::Betree => false,
+            IndexMethod::Betree | IndexMethod::Vast => false,
             IndexMethod::Masstree => true,
         }
     }
@@ -88,6 +92,7 @@ impl fmt::Display for IndexMethod {
         f.write_str(match self {
             IndexMethod::Betree => "betree",
             IndexMethod::Masstree => "masstree",
+            IndexMethod::Vast => "vast",
         })
     }
 }
@@ -99,8 +104,32 @@ impl FromStr for IndexMethod {
         match name.to_ascii_lowercase().as_str() {
             "betree" => Ok(IndexMethod::Betree),
             "masstree" => Ok(IndexMethod::Masstree),
-            _ => Err("betree, masstree"),
+            "vast" => Ok(IndexMethod::Vast),
+            _ => Err("betree, masstree, vast"),
         }
+    }
+}
+
+/// What a [`IndexMethod::Vast`] index is to be like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct VastOptions {
+    pub goal: VastGoal,
+    /// Bytes of memory that it may take.
+    pub memory_bytes: Option<u64>,
+}
+
+/// What the tree in memory is to be good at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VastGoal {
+    #[default]
+    Small,
+    Fast,
+}
+
+impl VastOptions {
+    fn is_default(&self) -> bool {
+        *self == VastOptions::default()
     }
 }
 
@@ -114,6 +143,8 @@ pub struct IndexDef {
     pub tree: u32,
     #[serde(default)]
     pub method: IndexMethod,
+    #[serde(default, skip_serializing_if = "VastOptions::is_default")]
+    pub vast: VastOptions,
     /// Indices into the table's columns.
     pub columns: Vec<usize>,
     pub include: Vec<usize>,
@@ -177,6 +208,19 @@ impl Catalog {
             let place = table.def.indexes.iter().position(|index| index.name == name)?;
             Some((table, place))
         })
+    }
+
+    /// Trees whose pages are to be located in memory.
+    pub fn locators(&self) -> BTreeMap<TreeId, LocatorOptions> {
+        let indexes = self.tables.values().flat_map(|table| &table.def.indexes);
+        let located = indexes.filter(|index| index.method == IndexMethod::Vast).map(|index| {
+            let goal = match index.vast.goal {
+                VastGoal::Small => Goal::Smallest,
+                VastGoal::Fast => Goal::Fastest,
+            };
+            (index.tree, LocatorOptions { goal, memory_bytes: index.vast.memory_bytes })
+        });
+        located.collect()
     }
 
     /// Tables, indexes and views share one space of names with the system views.

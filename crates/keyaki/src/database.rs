@@ -17,7 +17,9 @@ use futures::FutureExt;
 use keyaki_device::Device;
 use keyaki_device::calibrate::Calibration;
 use keyaki_exec::Executor;
-use keyaki_store::{Direction, Durability, KeyRange, Loaded, Snapshot, Store, TreeId, WriteBatch, block_on};
+use keyaki_store::{
+    Direction, Durability, KeyRange, Loaded, LocatorStats, Snapshot, Store, TreeId, WriteBatch, block_on,
+};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::OwnedMutexGuard;
 
@@ -32,6 +34,8 @@ use crate::{Error, Options, Result, Session, sql};
 
 /// The measured speed of the device, in the database directory.
 const CALIBRATION_FILE: &str = "calibration.json";
+/// Opening waits until pages are located if their trees have no more bytes than that.
+const LOCATE_AT_ONCE_BYTES: u64 = 1 << 30;
 /// Where queries spill, in the database directory; emptied when the database is opened.
 const SPILL_DIR: &str = "tmp";
 
@@ -60,10 +64,8 @@ pub(crate) struct Inner {
     pub build_times: Mutex<HashMap<TreeId, Duration>>,
     /// Indexes in memory that could not be built.
     pub unusable: Arc<Unusable>,
-    /// What indexes in memory may take, of …
+    /// What indexes in memory may take, of the memory for pages.
     pub memory_index_bytes_max: usize,
-    /// … the memory for pages.
-    cache_bytes: usize,
     /// The next hidden rowid of tables that have been inserted into since opening.
     rowids: Mutex<HashMap<TreeId, i64>>,
 }
@@ -102,12 +104,30 @@ pub struct IndexInfo {
     pub depth: u64,
     /// Of an index in memory.
     pub layers: Option<u64>,
-    /// Of an index in memory.
+    /// Of an index in memory, or of what it has in memory.
     pub build_time: Option<Duration>,
+    /// What a vast index has in memory.
+    pub locator: Option<LocatorStats>,
     /// Why it is not used.
     pub problem: Option<String>,
     /// CREATE statement.
     pub sql: String,
+}
+
+impl IndexInfo {
+    /// What is in memory of it, beside the page cache.
+    pub fn memory_bytes(&self) -> u64 {
+        match &self.locator {
+            Some(located) => located.bytes + located.bytes_held,
+            None if self.method.is_in_memory() => self.bytes,
+            None => 0,
+        }
+    }
+
+    /// What a vast index has in memory, if it is there yet.
+    pub fn located(&self) -> Option<&LocatorStats> {
+        self.locator.as_ref().filter(|located| located.build_time.is_some())
+    }
 }
 
 impl Database {
@@ -170,7 +190,6 @@ impl Database {
         let inner = Inner {
             path: path.to_path_buf(),
             base_state: sql::base_state(budget.query_bytes, spill, threads)?,
-            cache_bytes: store.options().cache_bytes,
             store,
             executor,
             catalog: RwLock::new(Arc::new(catalog)),
@@ -183,7 +202,11 @@ impl Database {
             memory_index_bytes_max,
             rowids: Mutex::default(),
         };
-        inner.share_memory();
+        let stored = inner.locate_pages()?;
+        if stored <= LOCATE_AT_ONCE_BYTES {
+            inner.store.wait_for_locators();
+        }
+        inner.store.share_memory();
         Ok(Database { inner: Arc::new(inner) })
     }
 
@@ -246,6 +269,9 @@ impl Database {
             Some(stats) => stats.entries,
             None => view.as_ref().map_or(0, |view| view.estimate(&KeyRange::all()).rows as u64),
         };
+        let locator = self.inner.store.locator_stats(index.tree);
+        let build_time = self.inner.build_times.lock().get(&index.tree).copied();
+        let problem = self.inner.unusable.get(&index.tree).cloned();
         IndexInfo {
             name: index.name.clone(),
             table: table.def.name.clone(),
@@ -257,8 +283,9 @@ impl Database {
             bytes: in_memory.as_ref().map_or_else(|| self.inner.store.tree_bytes(index.tree), |stats| stats.bytes),
             depth: in_memory.as_ref().map_or_else(|| view.map_or(0, |view| view.depth()), |stats| stats.depth.into()),
             layers: in_memory.map(|stats| stats.layers),
-            build_time: self.inner.build_times.lock().get(&index.tree).copied(),
-            problem: self.inner.unusable.get(&index.tree).cloned(),
+            build_time: build_time.or_else(|| locator.as_ref()?.build_time),
+            problem: problem.or_else(|| locator.as_ref()?.problem.clone()),
+            locator,
             sql: sql::show::create_index(&table.def, index),
         }
     }
@@ -334,7 +361,7 @@ impl Database {
         self.blocking(writer, move |inner| {
             inner.store.commit(batch)?;
             *inner.catalog.write() = Arc::new(catalog);
-            Ok(())
+            inner.locate_pages().map(drop)
         })
         .await
     }
@@ -349,9 +376,10 @@ impl Database {
     ) -> Result<()> {
         self.blocking(writer, move |inner| {
             inner.store.install(batch, loaded)?;
-            inner.share_memory();
+            inner.store.share_memory();
             if let Some(catalog) = catalog {
                 *inner.catalog.write() = Arc::new(catalog);
+                inner.locate_pages()?;
             }
             Ok(())
         })
@@ -366,7 +394,7 @@ impl Database {
                 *inner.catalog.write() = before;
                 return Err(error.into());
             }
-            Ok(())
+            inner.locate_pages().map(drop)
         })
         .await
     }
@@ -376,20 +404,18 @@ impl Inner {
     /// # Errors
     /// If indexes in memory would take more than they may with `further` bytes.
     pub fn check_memory(&self, further: usize) -> Result<()> {
-        match self.store.stats().memory_tree_bytes as usize + further > self.memory_index_bytes_max {
+        let stats = self.store.stats();
+        match (stats.memory_tree_bytes + stats.locator_bytes) as usize + further > self.memory_index_bytes_max {
             true => Err(no_memory(self.memory_index_bytes_max)),
             false => Ok(()),
         }
     }
 
-    /// Gives the page cache what indexes in memory leave.
-    pub fn share_memory(&self) {
-        let taken = self.store.stats().memory_tree_bytes as usize;
-        let (_, budget) = self.store.cache().usage();
-        let left = self.cache_bytes.saturating_sub(taken).max(self.cache_bytes / 8);
-        if left.abs_diff(budget) > self.cache_bytes / 64 {
-            self.store.cache().set_budget(left);
-        }
+    /// Has the store locate the pages of those indexes that ask for it, and of no others. Returns the bytes of their trees.
+    fn locate_pages(&self) -> Result<u64> {
+        let wanted = self.catalog.read().locators();
+        self.store.set_locators(&wanted)?;
+        Ok(wanted.keys().map(|&tree| self.store.tree_bytes(tree)).sum())
     }
 
     /// # Errors

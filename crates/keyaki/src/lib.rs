@@ -27,7 +27,7 @@ mod statistics;
 mod table;
 mod types;
 
-pub use catalog::IndexMethod;
+pub use catalog::{IndexMethod, VastGoal, VastOptions};
 pub use database::{Database, IndexInfo, TableInfo};
 pub use error::{Error, Result};
 pub use keyaki_store::Durability;

@@ -173,6 +173,11 @@ impl Store {
         Ok(())
     }
 
+    /// Gives the page cache what trees in memory and locators leave of its memory, an eighth at least.
+    pub fn share_memory(&self) {
+        self.shared.share_memory();
+    }
+
     /// What a memory tree is made of; none if there is no such tree. Looks at all of its nodes.
     pub fn memory_tree_stats(&self, tree: TreeId) -> Option<MemoryTreeStats> {
         let state = self.shared.state.read().clone();
@@ -213,6 +218,16 @@ impl Shared {
     pub fn memory_tree_bytes(&self) -> usize {
         let state = self.state.read().clone();
         Self::memory_trees(&state).map(|(_, version)| version.buffer_bytes()).sum()
+    }
+
+    /// See [`Store::share_memory`].
+    pub fn share_memory(&self) {
+        let (all, taken) = (self.options.cache_bytes, self.memory_tree_bytes() + self.files.locators.bytes() as usize);
+        let left = all.saturating_sub(taken).max(all / 8);
+        let (_, budget) = self.files.cache.usage();
+        if left.abs_diff(budget) > all / 64 {
+            self.files.cache.set_budget(left);
+        }
     }
 
     /// Applies the part of a batch that is about memory trees, which has been checked, to their buffers, and to the set of trees.

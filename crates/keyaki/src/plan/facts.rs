@@ -222,11 +222,11 @@ impl RelationFacts {
         for index in std::iter::once(None).chain(usable.map(Some)) {
             let in_memory = index.is_some_and(|i| def.indexes[i].method.is_in_memory());
             let (name, id, columns, unique) = match index {
-                None => (def.name.clone(), def.tree, table.table.table_columns(), None),
+                None => (table.table.tree_name(None), def.tree, table.table.table_columns(), None),
                 Some(i) => {
                     let index = &def.indexes[i];
                     let unique = index.unique.then_some(index.columns.len());
-                    (format!("{}.{}", def.name, index.name), index.tree, table.table.index_columns(i), unique)
+                    (table.table.tree_name(Some(i)), index.tree, table.table.index_columns(i), unique)
                 }
             };
             let view = table.snapshot.tree(id).map_err(crate::Error::from)?;

@@ -10,9 +10,10 @@
 //!       ├ facts    about which statistics, trees and key ranges tell how many rows and pages they mean
 //!       ├ search   for the cheapest order: lookups along indexes where they pay, hash joins elsewhere
 //!       │   └ cost in device and processor time
-//!       └ assemble the pipelines that were chosen, as leaves of the new logical plan
+//!       ├ assemble the pipelines that were chosen, as leaves of the new logical plan
+//!       └ summary  COUNT, MIN and MAX that keys can answer
 //! physical plan
-//!   └ exec         one operator a pipeline
+//!   └ exec, summary_exec: one operator each
 //! ```
 //!
 //! [`ranges`] turns filters into ranges of encoded keys, here and for the scans of the table provider.
@@ -39,6 +40,8 @@ pub(crate) mod ranges;
 mod rewrite;
 mod search;
 mod selectivity;
+mod summary;
+mod summary_exec;
 
 /// What planning needs to know of the session and its database. Tables and their snapshots come with the table providers
 /// that a query names.

@@ -15,6 +15,8 @@ use super::PlanContext;
 use super::exec::IndexPipelineExec;
 use super::node::PipelineNode;
 use super::rewrite::Rewriter;
+use super::summary::SummaryNode;
+use super::summary_exec::SummaryExec;
 
 #[derive(Debug)]
 pub(super) struct KeyakiPlanner {
@@ -60,6 +62,9 @@ impl ExtensionPlanner for PipelinePlanner {
         session: &dyn Session,
         planning: &PhysicalPlanningContext,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        if let Some(node) = node.as_any().downcast_ref::<SummaryNode>() {
+            return Ok(Some(Arc::new(SummaryExec::new(node.spec.clone(), self.context.clone()))));
+        }
         let Some(node) = node.as_any().downcast_ref::<PipelineNode>() else { return Ok(None) };
         let spec = &node.spec;
         let mut filters: Vec<Option<Arc<dyn PhysicalExpr>>> = Vec::with_capacity(spec.accesses.len());

@@ -3,7 +3,7 @@
 //! From the leaves up, every maximal tree of joins, filters and projections is flattened to a graph, searched, and, if the
 //! best plan has a pipeline, rebuilt: pipelines as extension nodes, other relations as before, hash joins between them,
 //! late filters and the original output columns on top. DataFusion's own rules then push filters down to the remaining
-//! scans and prune columns.
+//! scans and prune columns. Aggregates that keys can answer without rows become nodes of their own ([`super::summary`]).
 
 use std::sync::Arc;
 
@@ -23,6 +23,7 @@ use super::facts::{Facts, local_filters};
 use super::graph::{Graph, Set, Source, is_member, is_simple};
 use super::node::PipelineNode;
 use super::search::{Found, Node, Search};
+use super::summary::SummaryNode;
 use crate::JoinMode;
 
 #[derive(Debug)]
@@ -44,9 +45,14 @@ impl Rewriter<'_> {
         Ok(self.join_tree(&plan)?.unwrap_or(plan))
     }
 
-    /// Rewrites what is below the join tree at the top of `plan`, and subqueries in its expressions.
+    /// Rewrites what is below the join tree at the top of `plan` (all of it, if there is none), and subqueries in its expressions.
     fn below(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
         let plan = plan.map_subqueries(|subquery| self.rewrite(subquery).map(Transformed::yes))?.data;
+        if let LogicalPlan::Aggregate(aggregate) = &plan
+            && let Some(node) = SummaryNode::of(aggregate)?
+        {
+            return Ok(LogicalPlan::Extension(Extension { node: Arc::new(node) }));
+        }
         if !is_member(&plan) {
             return Ok(plan.map_children(|child| self.rewrite(child).map(Transformed::yes))?.data);
         }

@@ -10,7 +10,7 @@ use keyaki_store::WriteBatch;
 
 use super::names::{new_name, new_relation_name, plain_ident, relation_name};
 use super::state::StatementState;
-use crate::catalog::{ColumnDef, IndexDef, IndexMethod, Kind, TableDef, put, remove};
+use crate::catalog::{ColumnDef, IndexDef, IndexMethod, Kind, TableDef, VastOptions, put, remove};
 use crate::database::{Catalog, Table, Writer};
 use crate::session::Outcome;
 use crate::{Error, Result, Session, types};
@@ -221,8 +221,8 @@ impl Design {
                 return Err(Error::Exists { kind: "relation", name });
             }
             let tree = store.new_tree_id();
-            let method = IndexMethod::Betree;
-            def.indexes.push(IndexDef { name, tree, method, columns, include: Vec::new(), unique: true });
+            let (method, vast) = (IndexMethod::Betree, VastOptions::default());
+            def.indexes.push(IndexDef { name, tree, method, vast, columns, include: Vec::new(), unique: true });
         }
         Ok(def)
     }

@@ -30,12 +30,16 @@ pub(crate) async fn create(session: &Session, create: CreateIndex) -> Result<Out
     }
     catalog.check_free(&name)?;
     let method = method(&create)?;
+    let vast = super::vast::options(&create, method, database.inner.memory_index_bytes_max)?;
+    if method == IndexMethod::Vast {
+        super::vast::check_column(&table.def.columns[columns[0]])?;
+    }
     let tree = match method {
-        IndexMethod::Betree => database.store().new_tree_id(),
+        IndexMethod::Betree | IndexMethod::Vast => database.store().new_tree_id(),
         IndexMethod::Masstree => database.store().new_memory_tree_id(),
     };
     let mut def = table.def.clone();
-    def.indexes.push(IndexDef { name, tree, method, columns, include, unique: create.unique });
+    def.indexes.push(IndexDef { name, tree, method, vast, columns, include, unique: create.unique });
     let place = def.indexes.len() - 1;
     let table_tree = def.tree;
     let table = Arc::new(Table::new(def, table.statistics.clone())?);
@@ -48,6 +52,10 @@ pub(crate) async fn create(session: &Session, create: CreateIndex) -> Result<Out
         database.commit_catalog(&writer, batch, changed).await?;
     } else {
         crate::load::build_index(session, &writer, &table, place, batch, changed).await?;
+    }
+    if method == IndexMethod::Vast {
+        // Its figures are there for whoever asks next.
+        database.blocking(&writer, |inner| Ok(inner.store.wait_for_locators())).await?;
     }
     Ok(Outcome::done("CREATE INDEX"))
 }
@@ -68,14 +76,13 @@ fn check_plain(create: &CreateIndex) -> Result<()> {
         if_not_exists: _,
         include: _,
         nulls_distinct,
-        with,
+        with: _,
         predicate,
         index_options,
         alter_options,
     } = create;
     refuse(*concurrently, "CONCURRENTLY")?;
     refuse(*nulls_distinct == Some(false), "NULLS NOT DISTINCT")?;
-    refuse(!with.is_empty(), "WITH")?;
     refuse(predicate.is_some(), "WHERE")?;
     refuse(!index_options.is_empty() || !alter_options.is_empty(), "with options")
 }

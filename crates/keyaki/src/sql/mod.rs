@@ -29,6 +29,7 @@ pub(crate) mod split;
 mod state;
 mod strict;
 mod system;
+mod vast;
 mod views;
 
 use split::Statement;

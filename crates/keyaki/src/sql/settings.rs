@@ -151,7 +151,7 @@ fn setting_name(name: &ObjectName) -> String {
     name.to_string().to_ascii_lowercase().replace('"', "")
 }
 
-fn value_text(value: &Expr) -> Result<String> {
+pub(super) fn value_text(value: &Expr) -> Result<String> {
     match value {
         Expr::Value(value) => match &value.value {
             Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => Ok(text.clone()),

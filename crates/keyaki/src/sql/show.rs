@@ -35,7 +35,7 @@ pub(crate) fn create_index(table: &TableDef, index: &IndexDef) -> String {
     if !index.include.is_empty() {
         sql.push_str(&format!(" INCLUDE ({})", column_list(table, &index.include)));
     }
-    sql
+    sql + &super::vast::with(&index.vast)
 }
 
 pub(crate) fn create_view(view: &ViewDef) -> String {

@@ -9,6 +9,8 @@ use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use datafusion::error::Result;
 
+use keyaki_store::LocatorStats;
+
 use crate::database::{Database, IndexInfo};
 
 /// Names of all system views.
@@ -42,6 +44,13 @@ fn indexes(indexes: &[IndexInfo]) -> Result<RecordBatch> {
         ("depth", DataType::Int64, false),
         ("layers", DataType::Int64, true),
         ("build_ms", DataType::Float64, true),
+        ("memory_bytes", DataType::Int64, false),
+        ("pages", DataType::Int64, true),
+        ("pages_held", DataType::Int64, true),
+        ("bits_per_key", DataType::Float64, true),
+        ("displacement_mean", DataType::Float64, true),
+        ("displacement_max", DataType::Int64, true),
+        ("regions", DataType::Utf8, true),
         ("problem", DataType::Utf8, true),
     ]);
     let text = |of: &dyn Fn(&IndexInfo) -> String| -> ArrayRef {
@@ -49,6 +58,9 @@ fn indexes(indexes: &[IndexInfo]) -> Result<RecordBatch> {
     };
     let number = |of: &dyn Fn(&IndexInfo) -> Option<u64>| -> ArrayRef {
         Arc::new(Int64Array::from_iter(indexes.iter().map(|index| of(index).map(|n| n as i64))))
+    };
+    let real = |of: &dyn Fn(&IndexInfo) -> Option<f64>| -> ArrayRef {
+        Arc::new(Float64Array::from_iter(indexes.iter().map(of)))
     };
     let include = indexes.iter().map(|index| Some(index.include.join(", ")).filter(|list| !list.is_empty()));
     let build = indexes.iter().map(|index| index.build_time.map(|time| time.as_micros() as f64 / 1e3));
@@ -64,7 +76,21 @@ fn indexes(indexes: &[IndexInfo]) -> Result<RecordBatch> {
         number(&|index| Some(index.depth)),
         number(&|index| index.layers),
         Arc::new(Float64Array::from_iter(build)),
+        number(&|index| Some(index.memory_bytes())),
+        number(&|index| Some(index.located()?.pages)),
+        number(&|index| Some(index.located()?.pages_held)),
+        real(&|index| index.located().map(|located| located.bytes as f64 * 8.0 / located.rows.max(1) as f64)),
+        real(&|index| index.located().map(|located| located.displacement.mean)),
+        number(&|index| Some(index.located()?.displacement.max as u64)),
+        Arc::new(StringArray::from_iter(indexes.iter().map(|index| index.located().map(regions)))),
         Arc::new(StringArray::from_iter(indexes.iter().map(|index| index.problem.clone()))),
     ];
     Ok(RecordBatch::try_new(schema, columns)?)
+}
+
+/// `H64 64 B, H8 960 B`: the bytes of each region, from the top.
+fn regions(located: &LocatorStats) -> String {
+    let regions = located.displacement.regions.iter();
+    let regions = regions.map(|region| format!("H{} {} B", region.bits, region.bytes));
+    regions.collect::<Vec<_>>().join(", ")
 }

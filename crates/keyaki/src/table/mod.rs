@@ -10,7 +10,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Field, SchemaRef};
 use keyaki_store::{Column, ColumnType, Schema};
 
-use crate::catalog::{IndexDef, TableDef};
+use crate::catalog::{IndexDef, IndexMethod, TableDef};
 use crate::statistics::TableStatistics;
 use crate::{Error, Result};
 
@@ -20,7 +20,8 @@ mod scan;
 mod statistics;
 
 pub(crate) use filter::ExprFilter;
-pub(crate) use provider::KeyakiTable;
+pub(crate) use provider::{Answer, KeyakiTable};
+pub(crate) use scan::record;
 
 /// Name of the hidden key column of tables without PRIMARY KEY. No column of a user may have it.
 pub(crate) const HIDDEN_ROWID: &str = "__rowid";
@@ -71,6 +72,13 @@ impl Table {
             columns[tree] = Some(column);
         }
         columns
+    }
+
+    /// What plans call its own tree, or that of an index.
+    pub fn tree_name(&self, index: Option<usize>) -> String {
+        let Some(index) = index.map(|i| &self.def.indexes[i]) else { return self.def.name.clone() };
+        let using = if index.method == IndexMethod::Vast { " using vast" } else { "" };
+        format!("{}.{}{using}", self.def.name, index.name)
     }
 
     /// As [`Table::index_columns`], for an index that the table need not have yet.
@@ -192,8 +200,8 @@ mod tests {
     }
 
     fn index(columns: Vec<usize>, include: Vec<usize>) -> IndexDef {
-        let method = crate::catalog::IndexMethod::Betree;
-        IndexDef { name: "i".into(), tree: 17, method, columns, include, unique: false }
+        let (method, vast) = (IndexMethod::Betree, crate::catalog::VastOptions::default());
+        IndexDef { name: "i".into(), tree: 17, method, vast, columns, include, unique: false }
     }
 
     fn names(schema: &Schema) -> (Vec<&str>, usize) {

@@ -45,6 +45,16 @@ struct Candidate {
     estimate: RangeEstimate,
 }
 
+/// A tree whose rows in some ranges are just those that pass some filters.
+pub(crate) struct Answer {
+    pub name: String,
+    pub view: TreeView,
+    /// Which table column each column of the tree is (`None`: the hidden rowid).
+    pub columns: Vec<Option<usize>>,
+    pub ranges: Ranges,
+    pub in_memory: bool,
+}
+
 impl Candidate {
     fn readable(&self, in_memory: bool) -> Readable {
         let cached = if in_memory { 1.0 } else { self.view.cached_share() };
@@ -63,6 +73,30 @@ impl KeyakiTable {
         self.with_rowid = self.table.def.hidden_rowid;
         self.schema = self.table.arrow_with_rowid();
         self
+    }
+
+    /// The trees that tell by their keys which rows pass all filters.
+    pub fn answers(&self, filters: &[Expr]) -> Result<Vec<Answer>> {
+        let def = &self.table.def;
+        let usable = (0..def.indexes.len()).filter(|&i| !self.context.unusable.contains_key(&def.indexes[i].tree));
+        let mut answers = Vec::new();
+        for index in std::iter::once(None).chain(usable.map(Some)) {
+            let (tree, columns) = match index {
+                None => (def.tree, self.table.table_columns()),
+                Some(i) => (def.indexes[i].tree, self.table.index_columns(i)),
+            };
+            let view = self.snapshot.tree(tree).map_err(crate::Error::from)?;
+            let resolve = |column: &Column| {
+                let column = self.table_column(self.resolve(column)?);
+                columns.iter().position(|c| *c == column)
+            };
+            let ranges = key_ranges(view.schema(), filters, &resolve);
+            if ranges.answered.iter().all(|&answered| answered) {
+                let in_memory = index.is_some_and(|i| def.indexes[i].method.is_in_memory());
+                answers.push(Answer { name: self.table.tree_name(index), view, columns, ranges, in_memory });
+            }
+        }
+        Ok(answers)
     }
 
     /// Which column of SQL a column of a filter is; the one after the last is the hidden rowid.
@@ -96,7 +130,7 @@ impl KeyakiTable {
             let columns = self.table.index_columns(i);
             let covers = needed.iter().all(|column| columns.contains(column));
             if covers && !self.context.unusable.contains_key(&index.tree) {
-                let name = format!("{}.{}", def.name, index.name);
+                let name = self.table.tree_name(Some(i));
                 let candidate = self.candidate(&name, index.tree, columns, filters)?;
                 readable.push(candidate.readable(index.method.is_in_memory()));
                 candidates.push(candidate);

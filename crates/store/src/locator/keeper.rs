@@ -1,6 +1,6 @@
 //! Which trees have locators; a thread that keeps them up to date as leaves are rewritten.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -35,6 +35,12 @@ struct Entry {
     options: LocatorOptions,
     locator: Option<Arc<Locator>>,
     problem: Option<String>,
+}
+
+impl Entry {
+    fn new(options: LocatorOptions) -> Self {
+        Entry { options, locator: None, problem: None }
+    }
 }
 
 impl Locators {
@@ -99,20 +105,39 @@ impl Store {
         if is_memory(tree) {
             return Err(Error::Invalid(format!("tree {tree} is held in memory: its pages need not be located")));
         }
-        let shared = &self.shared;
-        {
-            let mut work = shared.keeper.work.lock();
-            if work.thread.is_none() && !work.stop {
-                let shared = shared.clone();
-                let thread = std::thread::Builder::new().name("keyaki-locate".into());
-                let thread = thread.spawn(move || shared.keep_locators());
-                work.thread = Some(thread.map_err(|error| Error::Invalid(format!("cannot start a thread: {error}")))?);
+        self.start_keeper()?;
+        let locators = &self.shared.files.locators;
+        locators.trees.write().insert(tree, Entry::new(options));
+        locators.any.store(true, Ordering::Relaxed);
+        self.shared.leaves_changed();
+        Ok(())
+    }
+
+    /// Gives locators to all trees of `wanted` that have none, or others, and takes them from all other trees.
+    ///
+    /// # Errors
+    /// As [`Store::set_locator`].
+    pub fn set_locators(&self, wanted: &BTreeMap<TreeId, LocatorOptions>) -> Result<()> {
+        let locators = &self.shared.files.locators;
+        let is_as_wanted = |tree: &TreeId, options: &LocatorOptions| wanted.get(tree) == Some(options);
+        locators.trees.write().retain(|tree, entry| is_as_wanted(tree, &entry.options));
+        for (&tree, &options) in wanted {
+            if !locators.trees.read().contains_key(&tree) {
+                self.set_locator(tree, options)?;
             }
         }
-        let locators = &shared.files.locators;
-        locators.trees.write().insert(tree, Entry { options, locator: None, problem: None });
-        locators.any.store(true, Ordering::Relaxed);
-        shared.leaves_changed();
+        self.shared.share_memory();
+        Ok(())
+    }
+
+    fn start_keeper(&self) -> Result<()> {
+        let mut work = self.shared.keeper.work.lock();
+        if work.thread.is_none() && !work.stop {
+            let shared = self.shared.clone();
+            let thread = std::thread::Builder::new().name("keyaki-locate".into());
+            let thread = thread.spawn(move || shared.keep_locators());
+            work.thread = Some(thread.map_err(|error| Error::Invalid(format!("cannot start a thread: {error}")))?);
+        }
         Ok(())
     }
 
@@ -203,6 +228,7 @@ impl Shared {
                 Err(error) => now.problem = Some(error.to_string()),
             }
         }
+        self.share_memory();
     }
 
     fn make_locator(&self, leaves: &[Arc<Extent>], entry: &Entry, codecs: &Codecs) -> Result<Arc<Locator>> {

@@ -159,7 +159,7 @@ pub(crate) async fn commit(session: &Session, writer: &Writer, snapshot: Snapsho
             inner.store.commit(batch)?;
         }
         if in_memory {
-            inner.share_memory();
+            inner.store.share_memory();
         }
         Ok(rows)
     };

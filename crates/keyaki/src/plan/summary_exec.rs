@@ -1,0 +1,150 @@
+//! The operator of a summary: one row, each value from a scan of its own.
+
+use std::fmt::{self, Formatter};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use futures::StreamExt;
+use futures::future::try_join_all;
+use keyaki_exec::{Mode, Scan};
+use keyaki_store::Direction;
+
+use super::PlanContext;
+use super::summary::{SummaryItem, SummarySpec, Wanted};
+use crate::ExecutionMode;
+use crate::table::record;
+
+/// Rows that a scan may count before it says so.
+const COUNT_ROWS: usize = 1 << 40;
+
+#[derive(Debug)]
+pub(crate) struct SummaryExec {
+    spec: Arc<SummarySpec>,
+    context: PlanContext,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl SummaryExec {
+    pub(super) fn new(spec: Arc<SummarySpec>, context: PlanContext) -> Self {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(spec.schema.inner().clone()),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Final,
+            Boundedness::Bounded,
+        );
+        SummaryExec { spec, context, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
+    }
+}
+
+/// The value of an aggregate, as an array of one.
+async fn value(item: &SummaryItem, context: &PlanContext, metrics: &ExecutionPlanMetricsSet) -> Result<ArrayRef> {
+    let mode = match context.settings.execution {
+        ExecutionMode::InOrder => Mode::InOrder,
+        ExecutionMode::OutOfOrder => Mode::OutOfOrder,
+    };
+    let counts = item.wanted == Wanted::Count;
+    let direction = if item.wanted == Wanted::Max { Direction::Descending } else { Direction::Ascending };
+    let mut ranges = item.ranges.clone();
+    if direction == Direction::Descending {
+        ranges.reverse();
+    }
+    let scan = Scan {
+        view: item.view.clone(),
+        ranges,
+        direction,
+        columns: if counts { Vec::new() } else { vec![item.column] },
+        filter: None,
+        limit: if counts { None } else { Some(1) },
+        batch_rows: if counts { COUNT_ROWS } else { 1 },
+    };
+    let mut rows = context.executor.scan(scan, mode);
+    context.last_stats.lock().push((format!("summary {}", item.name), rows.stats().clone()));
+    let (mut count, mut first) = (0, None);
+    while let Some(batch) = rows.next().await {
+        let batch = batch.map_err(crate::Error::from)?;
+        count += batch.num_rows();
+        if !counts && batch.num_rows() > 0 && first.is_none() {
+            first = Some(batch.column(0).slice(0, 1));
+        }
+    }
+    record(rows.stats(), metrics, 0);
+    if counts {
+        return Ok(Arc::new(Int64Array::from(vec![count as i64])));
+    }
+    match first {
+        Some(value) => Ok(value),
+        None => ScalarValue::try_from(item.view.schema().columns()[item.column].ty.arrow())?.to_array(),
+    }
+}
+
+impl DisplayAs for SummaryExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
+        match format {
+            DisplayFormatType::TreeRender => write!(f, "{}", self.spec),
+            _ => write!(f, "SummaryExec: {}", self.spec),
+        }
+    }
+}
+
+impl ExecutionPlan for SummaryExec {
+    fn name(&self) -> &str {
+        "SummaryExec"
+    }
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+    fn replace_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn execute(&self, _partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let schema = self.properties.eq_properties.schema().clone();
+        let (spec, context, metrics) = (self.spec.clone(), self.context.clone(), self.metrics.clone());
+        let output = schema.clone();
+        let row = async move {
+            let values = spec.items.iter().map(|item| value(item, &context, &metrics));
+            Ok(RecordBatch::try_new(output, try_join_all(values).await?)?)
+        };
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::once(row))))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        Ok(Arc::new(Statistics {
+            num_rows: Precision::Exact(1),
+            total_byte_size: Precision::Absent,
+            column_statistics: vec![ColumnStatistics::new_unknown(); self.spec.items.len()],
+        }))
+    }
+}

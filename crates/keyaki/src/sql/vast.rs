@@ -1,0 +1,87 @@
+//! Options of CREATE INDEX … USING vast.
+
+use datafusion::sql::sqlparser::ast::{BinaryOperator, CreateIndex, Expr};
+use keyaki_store::ColumnType;
+
+use super::settings::value_text;
+use crate::catalog::{ColumnDef, IndexMethod, VastGoal, VastOptions};
+use crate::{Error, Result};
+
+/// Reads WITH (goal = …, memory = …).
+///
+/// # Errors
+/// For other options, values that mean nothing, more memory than indexes may take, or another kind of index.
+pub(super) fn options(create: &CreateIndex, method: IndexMethod, memory_bytes_max: usize) -> Result<VastOptions> {
+    let mut options = VastOptions::default();
+    let mut seen: Vec<String> = Vec::new();
+    for option in &create.with {
+        let (name, value) = name_and_value(option)?;
+        if method != IndexMethod::Vast {
+            return Err(Error::Unsupported(format!("CREATE INDEX … USING {method} … WITH ({name})")));
+        }
+        match name.as_str() {
+            "goal" => options.goal = goal(&value)?,
+            "memory" => options.memory_bytes = Some(memory(&value, memory_bytes_max)?),
+            _ => return Err(Error::Unsupported(format!("CREATE INDEX … WITH ({name}) (there are: goal, memory)"))),
+        }
+        if seen.contains(&name) {
+            return Err(Error::Syntax(format!("WITH names {name} twice")));
+        }
+        seen.push(name);
+    }
+    Ok(options)
+}
+
+fn name_and_value(option: &Expr) -> Result<(String, String)> {
+    if let Expr::BinaryOp { left, op: BinaryOperator::Eq, right } = option
+        && let Expr::Identifier(name) = &**left
+    {
+        return Ok((name.value.to_lowercase(), value_text(right)?));
+    }
+    Err(Error::Syntax(format!("\"{option}\" in WITH; expected name = value")))
+}
+
+fn goal(value: &str) -> Result<VastGoal> {
+    match value.to_lowercase().as_str() {
+        "small" => Ok(VastGoal::Small),
+        "fast" => Ok(VastGoal::Fast),
+        _ => Err(Error::Invalid(format!("\"{value}\" is no goal of an index (there are: small, fast)"))),
+    }
+}
+
+fn memory(value: &str, bytes_max: usize) -> Result<u64> {
+    let bytes: bytesize::ByteSize = value
+        .parse()
+        .map_err(|_| Error::Invalid(format!("\"{value}\" is no amount of memory; expected one like '64 MiB'")))?;
+    if bytes.as_u64() > bytes_max as u64 {
+        return Err(Error::Invalid(format!(
+            "an index may take {} MiB of the database's memory at the most, not {value}",
+            bytes_max >> 20
+        )));
+    }
+    Ok(bytes.as_u64())
+}
+
+/// # Errors
+/// If the first column of the index is not one of integers, dates or timestamps.
+pub(super) fn check_column(column: &ColumnDef) -> Result<()> {
+    use ColumnType as T;
+    match column.ty.column {
+        T::Int8 | T::Int16 | T::Int32 | T::Int64 | T::Date | T::Timestamp { .. } => Ok(()),
+        _ => Err(Error::Unsupported(format!(
+            "CREATE INDEX … USING vast on \"{}\" of type {}: its first column has to be an integer, a date or a timestamp",
+            column.name, column.ty
+        ))),
+    }
+}
+
+/// WITH (…) as it would be written; nothing for what is so by default.
+pub(super) fn with(options: &VastOptions) -> String {
+    let goal = match options.goal {
+        VastGoal::Small => None,
+        VastGoal::Fast => Some("goal = 'fast'".to_string()),
+    };
+    let memory = options.memory_bytes.map(|bytes| format!("memory = '{bytes} B'"));
+    let all: Vec<String> = goal.into_iter().chain(memory).collect();
+    if all.is_empty() { String::new() } else { format!(" WITH ({})", all.join(", ")) }
+}
