@@ -86,7 +86,8 @@ impl AsyncDB for Tested {
 fn using_other(sql: &str, (using, with): (&str, &str)) -> Option<String> {
     let upper = sql.trim_start().to_ascii_uppercase();
     let is_index = upper.starts_with("CREATE INDEX") || upper.starts_with("CREATE UNIQUE INDEX");
-    let (head, columns) = sql.split_once(" (").filter(|_| is_index && !upper.contains(" USING "))?;
+    let is_plain = is_index && !upper.contains(" USING ") && !upper.contains(" WHERE ");
+    let (head, columns) = sql.split_once(" (").filter(|_| is_plain)?;
     Some(format!("{head} {using} ({columns} {with}"))
 }
 

@@ -177,3 +177,60 @@ async fn summaries_are_what_rows_say() {
     session.execute("SET keyaki.join = 'scan'").await.unwrap();
     assert_eq!(summarized, text(&session, nested).await);
 }
+
+/// The first rows in some order, as found through an index and as sorted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn first_rows_are_what_sorting_gives() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = Database::open(dir.path().join("db"), options()).unwrap();
+    let session = filled(&database).await;
+    for index in [
+        "CREATE INDEX t_a ON t (a)",
+        "CREATE INDEX t_b ON t USING vast (b)",
+        "CREATE INDEX t_cb ON t USING masstree (c, b)",
+        "CREATE INDEX t_e ON t USING vast (e, a)",
+    ] {
+        session.execute(index).await.unwrap();
+    }
+    session.execute("DELETE FROM t WHERE id BETWEEN 1000 AND 1200 OR b = 0").await.unwrap();
+    session.execute("UPDATE t SET b = b + 2000, e = '1960-01-01' WHERE id % 500 = 1").await.unwrap();
+    let found = [
+        "SELECT * FROM t ORDER BY b, id LIMIT 10",
+        "SELECT * FROM t ORDER BY b DESC, id DESC LIMIT 10",
+        "SELECT x.id + 1, x.c, x.d FROM t AS x ORDER BY x.b, x.id LIMIT 10 OFFSET 7",
+        "SELECT * FROM t WHERE b > 990 ORDER BY b, id LIMIT 12",
+        "SELECT * FROM t WHERE b > 990 AND b < 980 ORDER BY b, id LIMIT 12",
+        "SELECT * FROM t WHERE b > 100000 ORDER BY b LIMIT 12",
+        "SELECT * FROM t WHERE c = 'c7' ORDER BY b DESC, id DESC LIMIT 9",
+        "SELECT * FROM t WHERE b IN (7, 300, 500) ORDER BY b DESC, id DESC LIMIT 40",
+        "SELECT * FROM t ORDER BY a NULLS FIRST, id LIMIT 10",
+        "SELECT * FROM t ORDER BY a DESC NULLS LAST, id DESC LIMIT 10",
+        "SELECT * FROM t WHERE e = '1970-03-01' ORDER BY a DESC NULLS LAST, id DESC LIMIT 10",
+        "SELECT id, c FROM t ORDER BY e NULLS FIRST, a NULLS FIRST, id LIMIT 2000",
+        "SELECT count(*) FROM (SELECT * FROM t ORDER BY b LIMIT 100) AS s",
+    ];
+    let sorted = [
+        "SELECT * FROM t ORDER BY a, id LIMIT 10",
+        "SELECT * FROM t ORDER BY b, id DESC LIMIT 10",
+        "SELECT * FROM t ORDER BY b + 1, id LIMIT 10",
+        "SELECT * FROM t WHERE d > 1 ORDER BY b, id LIMIT 10",
+        "SELECT * FROM t WHERE b IN (7, 300) ORDER BY id LIMIT 10",
+        "SELECT * FROM t WHERE c = 'c7' ORDER BY id LIMIT 10",
+        "SELECT b, id FROM t ORDER BY b, id LIMIT 10",
+        "SELECT b FROM (SELECT b, d FROM t ORDER BY b DESC LIMIT 25) AS s",
+        "SELECT * FROM t ORDER BY b, id",
+    ];
+    for execution in ["out_of_order", "in_order"] {
+        session.execute(&format!("SET keyaki.execution = '{execution}'")).await.unwrap();
+        for (sql, by_index) in found.iter().map(|sql| (sql, true)).chain(sorted.iter().map(|sql| (sql, false))) {
+            session.execute("SET keyaki.join = 'scan'").await.unwrap();
+            let expected = text(&session, sql).await;
+            session.execute("RESET keyaki.join").await.unwrap();
+            assert_eq!(text(&session, sql).await, expected, "{sql}");
+            let plan = text(&session, &format!("EXPLAIN {sql}")).await;
+            // Where blocking lookups cost more than the small table, it is scanned.
+            let expected = by_index && (execution == "out_of_order" || plan.contains("FirstRowsExec"));
+            assert_eq!(plan.contains("FirstRowsExec"), expected, "{sql}\n{plan}");
+        }
+    }
+}

@@ -8,7 +8,7 @@ const SCHEMA: [&str; 5] = [
     "CREATE TABLE account (id BIGINT PRIMARY KEY, owner BIGINT NOT NULL, balance BIGINT, note TEXT)",
     "CREATE INDEX account_owner ON account (owner) INCLUDE (balance)",
     "CREATE TABLE entry (account BIGINT, number BIGINT, amount BIGINT NOT NULL, PRIMARY KEY (account, number))",
-    "CREATE INDEX entry_amount ON entry (amount)",
+    "CREATE INDEX entry_amount ON entry USING vast (amount) WITH (memory = '1 MiB')",
     "CREATE INDEX account_balance ON account USING masstree (balance) INCLUDE (owner)",
 ];
 /// Owners of accounts.

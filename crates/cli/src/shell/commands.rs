@@ -49,7 +49,8 @@ pub const ALL: &[Command] = &[
         details: "The same as COPY table FROM 'file'. The format is taken from the file's name; a CSV file has a header.\n\
                   COPY has options for everything else.", completes: &[Argument::File, Argument::Table], counts: (2, 2) },
     Command { name: ".indexes", arguments: "[TABLE]", summary: "Indexes with their columns and sizes",
-        details: "A masstree is in memory. The view keyaki_indexes tells more: entries, depth, layers, build time.", completes: &[Argument::Table], counts: (0, 1) },
+        details: "A masstree is in memory; a vast index has its tree there, and its entries if they fit. The view\n\
+                  keyaki_indexes tells more: entries, depth, build time, bits of memory for each key.", completes: &[Argument::Table], counts: (0, 1) },
     Command { name: ".mode", arguments: "table|csv|json|line|markdown", summary: "How results are written",
         details: "table     boxes; on a terminal, wide values are cut to fit\n\
                   csv       comma-separated values with a header; NULL is an empty field\n\
@@ -188,19 +189,28 @@ fn tables(runner: &mut Runner, pattern: Option<&str>) -> Result<()> {
 
 fn indexes(runner: &mut Runner, table: Option<&str>) -> Result<()> {
     let mut listed = comfy_table::Table::new();
-    listed
-        .load_preset(comfy_table::presets::NOTHING)
-        .set_header(["index", "table", "method", "columns", "include", "", "bytes"]);
+    listed.load_preset(comfy_table::presets::NOTHING).set_header([
+        "index",
+        "table",
+        "method",
+        "columns",
+        "include",
+        "",
+        "bytes",
+        "in memory",
+    ]);
     for index in runner.session.database().indexes() {
         if table.is_none_or(|table| table == index.table) {
             let unique = if index.unique { "unique" } else { "" };
             let bytes = terminal::bytes(index.bytes);
+            let memory = Some(index.memory_bytes()).filter(|&bytes| bytes > 0).map(terminal::bytes);
             let (columns, include) = (index.columns.join(", "), index.include.join(", "));
             let method = index.method.to_string();
-            listed.add_row([index.name, index.table, method, columns, include, unique.into(), bytes]);
+            let memory = memory.unwrap_or_default();
+            listed.add_row([index.name, index.table, method, columns, include, unique.into(), bytes, memory]);
         }
     }
-    show_list(runner, listed, &[6])
+    show_list(runner, listed, &[6, 7])
 }
 
 fn show_list(runner: &mut Runner, mut listed: comfy_table::Table, numbers: &[usize]) -> Result<()> {

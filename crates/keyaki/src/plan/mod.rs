@@ -11,9 +11,10 @@
 //!       ├ search   for the cheapest order: lookups along indexes where they pay, hash joins elsewhere
 //!       │   └ cost in device and processor time
 //!       ├ assemble the pipelines that were chosen, as leaves of the new logical plan
-//!       └ summary  COUNT, MIN and MAX that keys can answer
+//!       ├ summary  COUNT, MIN and MAX that keys can answer
+//!       └ first_rows  the first rows in the order of an index
 //! physical plan
-//!   └ exec, summary_exec: one operator each
+//!   └ exec, summary_exec, first_rows_exec: one operator each
 //! ```
 //!
 //! [`ranges`] turns filters into ranges of encoded keys, here and for the scans of the table provider.
@@ -32,6 +33,8 @@ mod assemble;
 pub(crate) mod cost;
 mod exec;
 mod facts;
+mod first_rows;
+mod first_rows_exec;
 mod graph;
 mod node;
 mod planner;

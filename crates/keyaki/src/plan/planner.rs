@@ -13,6 +13,8 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, Phy
 
 use super::PlanContext;
 use super::exec::IndexPipelineExec;
+use super::first_rows::FirstRowsNode;
+use super::first_rows_exec::FirstRowsExec;
 use super::node::PipelineNode;
 use super::rewrite::Rewriter;
 use super::summary::SummaryNode;
@@ -64,6 +66,9 @@ impl ExtensionPlanner for PipelinePlanner {
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         if let Some(node) = node.as_any().downcast_ref::<SummaryNode>() {
             return Ok(Some(Arc::new(SummaryExec::new(node.spec.clone(), self.context.clone()))));
+        }
+        if let Some(node) = node.as_any().downcast_ref::<FirstRowsNode>() {
+            return Ok(Some(Arc::new(FirstRowsExec::new(node.spec.clone(), self.context.clone()))));
         }
         let Some(node) = node.as_any().downcast_ref::<PipelineNode>() else { return Ok(None) };
         let spec = &node.spec;

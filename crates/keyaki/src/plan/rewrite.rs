@@ -3,7 +3,8 @@
 //! From the leaves up, every maximal tree of joins, filters and projections is flattened to a graph, searched, and, if the
 //! best plan has a pipeline, rebuilt: pipelines as extension nodes, other relations as before, hash joins between them,
 //! late filters and the original output columns on top. DataFusion's own rules then push filters down to the remaining
-//! scans and prune columns. Aggregates that keys can answer without rows become nodes of their own ([`super::summary`]).
+//! scans and prune columns. Aggregates that keys can answer without rows become nodes of their own ([`super::summary`]),
+//! and so do the first rows in the order of an index ([`super::first_rows`]).
 
 use std::sync::Arc;
 
@@ -12,18 +13,20 @@ use datafusion::common::{JoinType, NullEquality, TableReference};
 use datafusion::config::ConfigOptions;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::utils::conjunction;
-use datafusion::logical_expr::{Expr, Extension, Filter, Join, JoinConstraint, LogicalPlan, Projection, SubqueryAlias};
+use datafusion::logical_expr::{
+    Expr, Extension, Filter, Join, JoinConstraint, LogicalPlan, Projection, Sort, SubqueryAlias,
+};
 use datafusion::optimizer::optimize_projections::OptimizeProjections;
 use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{Optimizer, OptimizerContext};
 
 use super::PlanContext;
-use super::assemble;
 use super::facts::{Facts, local_filters};
 use super::graph::{Graph, Set, Source, is_member, is_simple};
 use super::node::PipelineNode;
 use super::search::{Found, Node, Search};
 use super::summary::SummaryNode;
+use super::{assemble, first_rows};
 use crate::JoinMode;
 
 #[derive(Debug)]
@@ -52,6 +55,11 @@ impl Rewriter<'_> {
             && let Some(node) = SummaryNode::of(aggregate)?
         {
             return Ok(LogicalPlan::Extension(Extension { node: Arc::new(node) }));
+        }
+        if let LogicalPlan::Sort(sort) = &plan
+            && let Some(input) = first_rows::input(sort)?
+        {
+            return Ok(LogicalPlan::Sort(Sort { input: Arc::new(input), ..sort.clone() }));
         }
         if !is_member(&plan) {
             return Ok(plan.map_children(|child| self.rewrite(child).map(Transformed::yes))?.data);

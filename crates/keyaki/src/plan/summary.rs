@@ -95,7 +95,7 @@ impl SummaryNode {
 }
 
 /// The scan below what only renames the table and picks columns.
-fn plain_scan(plan: &LogicalPlan) -> Option<&TableScan> {
+pub(super) fn plain_scan(plan: &LogicalPlan) -> Option<&TableScan> {
     match plan {
         LogicalPlan::TableScan(scan) => Some(scan).filter(|scan| scan.fetch.is_none()),
         LogicalPlan::SubqueryAlias(alias) => plain_scan(&alias.input),

@@ -11,7 +11,7 @@ use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
-use keyaki_store::{Direction, KeyRange, RangeEstimate, Snapshot, TreeView};
+use keyaki_store::{Direction, KeyRange, RangeEstimate, Snapshot, TreeView, is_memory};
 
 use super::filter::{is_row_filter, remap};
 use super::scan::{ScanExec, ScanPlan};
@@ -99,14 +99,24 @@ impl KeyakiTable {
         Ok(answers)
     }
 
+    /// Expected seconds of the best scan that has the columns `needed` of SQL, and those of the filters.
+    pub fn scan_seconds(&self, needed: &[usize], filters: &[Expr]) -> Result<f64> {
+        let used = filters.iter().flat_map(|f| f.column_refs()).filter_map(|column| self.resolve(column));
+        let needed: Vec<_> = needed.iter().copied().chain(used).map(|column| self.table_column(column)).collect();
+        let chosen = self.choose(&needed, filters)?;
+        let machine = self.context.machine();
+        let readable = chosen.readable(is_memory(chosen.view.tree()));
+        Ok(machine.seconds(machine.scan_of(readable, needed.len() as f64)))
+    }
+
     /// Which column of SQL a column of a filter is; the one after the last is the hidden rowid.
-    fn resolve(&self, column: &Column) -> Option<usize> {
+    pub fn resolve(&self, column: &Column) -> Option<usize> {
         let found = self.table.def.columns.iter().position(|c| c.name == column.name);
         found.or_else(|| (self.with_rowid && column.name == HIDDEN_ROWID).then_some(self.table.def.columns.len()))
     }
 
     /// Which table column a column of this provider is, as [`Table::index_columns`] has it.
-    fn table_column(&self, column: usize) -> Option<usize> {
+    pub fn table_column(&self, column: usize) -> Option<usize> {
         (column < self.table.def.columns.len()).then_some(column)
     }
 

@@ -1,0 +1,255 @@
+//! ORDER BY … LIMIT along an index that has not all columns: its first entries, then the rows that they refer to, all at once.
+//!
+//! `SELECT * FROM events ORDER BY ts DESC LIMIT 20` reads a page of the index on `ts` from its end, and the pages of 20 rows. The
+//! sort stays above: it has no more than these rows to put in order.
+
+use std::fmt::{self, Display};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::common::{Column, DFSchemaRef};
+use datafusion::datasource::source_as_provider;
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, Extension, LogicalPlan, Projection, Sort, SortExpr, UserDefinedLogicalNodeCore};
+use keyaki_store::{Direction, KeyRange, TreeView};
+
+use super::cost::Lookups;
+use super::summary::plain_scan;
+use crate::table::{Answer, KeyakiTable};
+
+/// More rows than that are sorted.
+const ROWS_MAX: usize = 100_000;
+
+#[derive(Debug)]
+pub(super) struct FirstRowsSpec {
+    /// Of the index, for display.
+    pub name: String,
+    pub index: TreeView,
+    /// Of the index; ascending, whatever the direction.
+    pub ranges: Vec<KeyRange>,
+    pub direction: Direction,
+    pub rows: usize,
+    /// Columns of the index that form the table's key.
+    pub key: Vec<usize>,
+    pub table: TreeView,
+    /// Columns of the table's tree to return.
+    pub columns: Vec<usize>,
+    pub schema: DFSchemaRef,
+}
+
+impl Display for FirstRowsSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let which = if self.direction == Direction::Ascending { "first" } else { "last" };
+        write!(f, "{which} {} of {}", self.rows, self.name)?;
+        if self.ranges != [KeyRange::all()] {
+            let plural = if self.ranges.len() == 1 { "" } else { "s" };
+            write!(f, " [{} range{plural}]", self.ranges.len())?;
+        }
+        Ok(())
+    }
+}
+
+/// The logical node: a leaf in the place of a scan below a sort of which few rows are wanted.
+#[derive(Debug, Clone)]
+pub(super) struct FirstRowsNode {
+    pub spec: Arc<FirstRowsSpec>,
+}
+
+/// What to sort instead: the first rows along an index. None if there is no such index, or one that has all columns, or a scan
+/// is expected to be quicker.
+pub(super) fn input(sort: &Sort) -> Result<Option<LogicalPlan>> {
+    let Some(rows) = sort.fetch.filter(|&rows| rows <= ROWS_MAX) else { return Ok(None) };
+    let LogicalPlan::Projection(projection) = &*sort.input else {
+        let Some(exprs) = columns(&sort.expr, |column| Some(column.clone())) else { return Ok(None) };
+        return first_rows(&sort.input, rows, &exprs);
+    };
+    let below = |column: &Column| {
+        let place = projection.schema.maybe_index_of_column(column)?;
+        match unalias(&projection.expr[place]) {
+            Expr::Column(column) => Some(column.clone()),
+            _ => None,
+        }
+    };
+    let Some(exprs) = columns(&sort.expr, below) else { return Ok(None) };
+    let found = first_rows(&projection.input, rows, &exprs)?;
+    let project = |input| {
+        let schema = projection.schema.clone();
+        Projection::try_new_with_schema(projection.expr.clone(), Arc::new(input), schema).map(LogicalPlan::Projection)
+    };
+    found.map(project).transpose()
+}
+
+fn unalias(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Alias(alias) => unalias(&alias.expr),
+        expr => expr,
+    }
+}
+
+/// What is sorted by, if it is columns, as columns of the input of a projection.
+fn columns(exprs: &[SortExpr], below: impl Fn(&Column) -> Option<Column>) -> Option<Vec<SortExpr>> {
+    let column = |sort: &SortExpr| match &sort.expr {
+        Expr::Column(column) => Some(SortExpr { expr: Expr::Column(below(column)?), ..sort.clone() }),
+        _ => None,
+    };
+    exprs.iter().map(column).collect()
+}
+
+/// The first rows of a scan, in the order of an index.
+fn first_rows(plan: &LogicalPlan, rows: usize, exprs: &[SortExpr]) -> Result<Option<LogicalPlan>> {
+    let Some(scan) = plain_scan(plan) else { return Ok(None) };
+    let provider = source_as_provider(&scan.source)?;
+    let Some(table) = provider.downcast_ref::<KeyakiTable>() else { return Ok(None) };
+    let schema = plan.schema();
+    let output = schema.columns().iter().map(|column| table.resolve(column)).collect::<Option<Vec<usize>>>();
+    let (Some(output), Some(order)) = (output, order(exprs, table)) else { return Ok(None) };
+    let Some(chosen) = Chosen::of(table, &scan.filters, &output, &order)? else { return Ok(None) };
+    let view = table.snapshot.tree(table.table.def.tree).map_err(crate::Error::from)?;
+    let seconds = lookup_seconds(table, &view, rows as f64, output.len() as f64);
+    if seconds >= table.scan_seconds(&output, &scan.filters)? {
+        return Ok(None);
+    }
+    let tables = table.table.table_columns();
+    let columns = output.iter().map(|&column| {
+        let column = table.table_column(column);
+        // The table's tree has all columns.
+        tables.iter().position(|&c| c == column).unwrap_or(usize::MAX)
+    });
+    let spec = FirstRowsSpec {
+        name: chosen.answer.name,
+        index: chosen.answer.view,
+        ranges: chosen.answer.ranges.ranges,
+        direction: chosen.direction,
+        rows,
+        key: chosen.key,
+        table: view,
+        columns: columns.collect(),
+        schema: schema.clone(),
+    };
+    let node = Arc::new(FirstRowsNode { spec: Arc::new(spec) });
+    Ok(Some(LogicalPlan::Extension(Extension { node })))
+}
+
+/// An index in the wanted order.
+struct Chosen {
+    answer: Answer,
+    direction: Direction,
+    /// Its columns that form the table's key.
+    key: Vec<usize>,
+}
+
+impl Chosen {
+    /// None also if some index has all columns: its scan needs no help.
+    fn of(table: &KeyakiTable, filters: &[Expr], output: &[usize], order: &[Order]) -> Result<Option<Chosen>> {
+        let places = |answer: &Answer, wanted: &[Option<usize>]| -> Option<Vec<usize>> {
+            wanted.iter().map(|wanted| answer.columns.iter().position(|column| column == wanted)).collect()
+        };
+        let wanted: Vec<Option<usize>> = output.iter().map(|&column| table.table_column(column)).collect();
+        let key = &table.table.table_columns()[..table.table.schema.key_columns()];
+        let mut answers = table.answers(filters)?;
+        answers.retain(|answer| answer.view.tree() != table.table.def.tree);
+        if answers.iter().any(|answer| places(answer, &wanted).is_some()) {
+            return Ok(None);
+        }
+        let chosen = |answer: Answer| {
+            let (direction, key) = (direction(&answer, order)?, places(&answer, key)?);
+            Some(Chosen { answer, direction, key })
+        };
+        Ok(answers.into_iter().find_map(chosen))
+    }
+}
+
+/// A column of SQL to order by.
+struct Order {
+    column: usize,
+    direction: Direction,
+}
+
+/// None if keys are in another order, or if it is not by columns.
+fn order(exprs: &[SortExpr], table: &KeyakiTable) -> Option<Vec<Order>> {
+    let order = |sort: &SortExpr| {
+        let Expr::Column(column) = &sort.expr else { return None };
+        let column = table.resolve(&Column::from_name(&column.name))?;
+        let nullable = table.table.def.columns.get(column).is_some_and(|column| column.nullable);
+        // Keys have null before all values.
+        let ordered = !nullable || sort.nulls_first == sort.asc;
+        let direction = if sort.asc { Direction::Ascending } else { Direction::Descending };
+        ordered.then_some(Order { column, direction })
+    };
+    exprs.iter().map(order).collect()
+}
+
+/// The direction in which an index is in some order; columns of one value may be left out of it.
+fn direction(answer: &Answer, order: &[Order]) -> Option<Direction> {
+    let direction = order.first()?.direction;
+    let key = &answer.columns[..answer.view.schema().key_columns()];
+    let fixed = if answer.ranges.ranges.len() <= 1 { answer.ranges.points } else { 0 };
+    let mut place = 0;
+    for wanted in order {
+        while place < fixed && key.get(place) != Some(&Some(wanted.column)) {
+            place += 1;
+        }
+        let matches = key.get(place) == Some(&Some(wanted.column)) && wanted.direction == direction;
+        if !matches {
+            return None;
+        }
+        place += 1;
+    }
+    Some(direction)
+}
+
+fn lookup_seconds(table: &KeyakiTable, view: &TreeView, rows: f64, columns: f64) -> f64 {
+    let total = view.estimate(&KeyRange::all());
+    let machine = table.context.machine();
+    machine.seconds(machine.lookups(&Lookups {
+        count: rows,
+        distinct: rows,
+        matches: 1.0,
+        tree_rows: total.rows,
+        tree_pages: total.pages,
+        page_bytes: if total.pages > 0.0 { total.bytes / total.pages } else { 8192.0 },
+        cached: view.cached_share(),
+        clustered: false,
+        columns,
+    }))
+}
+
+// Two nodes are the same if they share the specification: every rewrite makes its own.
+impl PartialEq for FirstRowsNode {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.spec, &other.spec)
+    }
+}
+impl Eq for FirstRowsNode {}
+impl Hash for FirstRowsNode {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.spec).hash(state);
+    }
+}
+impl PartialOrd for FirstRowsNode {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Arc::as_ptr(&self.spec).partial_cmp(&Arc::as_ptr(&other.spec))
+    }
+}
+
+impl UserDefinedLogicalNodeCore for FirstRowsNode {
+    fn name(&self) -> &str {
+        "FirstRows"
+    }
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        Vec::new()
+    }
+    fn schema(&self) -> &DFSchemaRef {
+        &self.spec.schema
+    }
+    // It has none that anybody else may rewrite.
+    fn expressions(&self) -> Vec<Expr> {
+        Vec::new()
+    }
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FirstRows: {}", self.spec)
+    }
+    fn with_exprs_and_inputs(&self, _exprs: Vec<Expr>, _inputs: Vec<LogicalPlan>) -> Result<Self> {
+        Ok(self.clone())
+    }
+}

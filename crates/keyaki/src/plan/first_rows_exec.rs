@@ -1,0 +1,178 @@
+//! The operator of the first rows: a scan of the index for their keys, then a pipeline without steps over these keys.
+
+use std::fmt::{self, Formatter};
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{ColumnStatistics, Statistics};
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use futures::{StreamExt, TryStreamExt};
+use keyaki_exec::{Driver, Mode, Pipeline, Rows, Scan};
+use keyaki_store::{Direction, KeyRange};
+
+use super::PlanContext;
+use super::first_rows::FirstRowsSpec;
+use crate::ExecutionMode;
+use crate::table::record;
+
+#[derive(Debug)]
+pub(crate) struct FirstRowsExec {
+    spec: Arc<FirstRowsSpec>,
+    context: PlanContext,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl FirstRowsExec {
+    pub(super) fn new(spec: Arc<FirstRowsSpec>, context: PlanContext) -> Self {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(spec.schema.inner().clone()),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        FirstRowsExec { spec, context, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
+    }
+}
+
+fn mode(context: &PlanContext) -> Mode {
+    match context.settings.execution {
+        ExecutionMode::InOrder => Mode::InOrder,
+        ExecutionMode::OutOfOrder => Mode::OutOfOrder,
+    }
+}
+
+fn watch(context: &PlanContext, what: &str, rows: &Rows) {
+    context.last_stats.lock().push((what.into(), rows.stats().clone()));
+}
+
+/// The keys of the rows in the table, in its order.
+async fn keys(
+    spec: &FirstRowsSpec,
+    context: &PlanContext,
+    batch_rows: usize,
+    metrics: &ExecutionPlanMetricsSet,
+) -> Result<Vec<Vec<u8>>> {
+    let mut ranges = spec.ranges.clone();
+    if spec.direction == Direction::Descending {
+        ranges.reverse();
+    }
+    let scan = Scan {
+        view: spec.index.clone(),
+        ranges,
+        direction: spec.direction,
+        columns: spec.key.clone(),
+        filter: None,
+        limit: Some(spec.rows as u64),
+        batch_rows,
+    };
+    let mut entries = context.executor.scan(scan, mode(context));
+    watch(context, &format!("first rows of {}", spec.name), &entries);
+    let mut keys: Vec<Vec<u8>> = Vec::with_capacity(spec.rows.min(batch_rows));
+    while let Some(batch) = entries.next().await {
+        let batch = batch.map_err(crate::Error::from)?;
+        let (bytes, ends) = spec.table.key_codec().encode_batch(batch.columns(), 0..batch.num_rows());
+        keys.extend(ends.windows(2).map(|ends| bytes[ends[0]..ends[1]].to_vec()));
+    }
+    record(entries.stats(), metrics, 0);
+    keys.sort_unstable();
+    Ok(keys)
+}
+
+/// The rows of the table with these keys, in any order.
+fn rows(spec: &FirstRowsSpec, context: &PlanContext, batch_rows: usize, keys: Vec<Vec<u8>>) -> Rows {
+    let rows = context.executor.pipeline(Pipeline {
+        driver: Driver {
+            view: spec.table.clone(),
+            ranges: keys.into_iter().map(KeyRange::point).collect(),
+            columns: spec.columns.clone(),
+            filter: None,
+        },
+        steps: Vec::new(),
+        mode: mode(context),
+        batch_rows,
+        memory_bytes: context.pipeline_memory_bytes,
+    });
+    watch(context, "their rows", &rows);
+    rows
+}
+
+impl DisplayAs for FirstRowsExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
+        match format {
+            DisplayFormatType::TreeRender => write!(f, "{}", self.spec),
+            _ => {
+                let fields = self.spec.schema.fields().iter();
+                let columns: Vec<&str> = fields.map(|field| field.name().as_str()).collect();
+                write!(f, "FirstRowsExec: {}, columns=[{}]", self.spec, columns.join(", "))
+            }
+        }
+    }
+}
+
+impl ExecutionPlan for FirstRowsExec {
+    fn name(&self) -> &str {
+        "FirstRowsExec"
+    }
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+    fn replace_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn execute(&self, _partition: usize, task: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let schema = self.properties.eq_properties.schema().clone();
+        let (spec, context, metrics) = (self.spec.clone(), self.context.clone(), self.metrics.clone());
+        let (output, batch_rows) = (schema.clone(), task.session_config().batch_size());
+        let found = async move {
+            let keys = keys(&spec, &context, batch_rows, &metrics).await?;
+            let rows = rows(&spec, &context, batch_rows, keys);
+            let relabel = move |batch: std::result::Result<RecordBatch, _>| {
+                let batch = batch.map_err(crate::Error::from)?;
+                let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+                Ok(RecordBatch::try_new_with_options(output.clone(), batch.columns().to_vec(), &options)?)
+            };
+            Ok::<_, datafusion::error::DataFusionError>(rows.map(relabel))
+        };
+        let rows = futures::stream::once(found).try_flatten();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        Ok(Arc::new(Statistics {
+            num_rows: Precision::Inexact(self.spec.rows),
+            total_byte_size: Precision::Absent,
+            column_statistics: vec![ColumnStatistics::new_unknown(); self.spec.columns.len()],
+        }))
+    }
+}
