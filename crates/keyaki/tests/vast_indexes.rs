@@ -206,8 +206,8 @@ async fn first_rows_are_what_sorting_gives() {
         "SELECT * FROM t ORDER BY a NULLS FIRST, id LIMIT 10",
         "SELECT * FROM t ORDER BY a DESC NULLS LAST, id DESC LIMIT 10",
         "SELECT * FROM t WHERE e = '1970-03-01' ORDER BY a DESC NULLS LAST, id DESC LIMIT 10",
-        "SELECT id, c FROM t ORDER BY e NULLS FIRST, a NULLS FIRST, id LIMIT 2000",
-        "SELECT count(*) FROM (SELECT * FROM t ORDER BY b LIMIT 100) AS s",
+        "SELECT id, c FROM t ORDER BY e NULLS FIRST, a NULLS FIRST, id LIMIT 20",
+        "SELECT count(*) FROM (SELECT * FROM t ORDER BY b LIMIT 10) AS s",
     ];
     let sorted = [
         "SELECT * FROM t ORDER BY a, id LIMIT 10",
