@@ -8,7 +8,7 @@ use keyaki_store::{KeyRange, WriteBatch};
 use super::ddl::{check_distinct, free_index_name, index_places, place};
 use super::names::{new_relation_name, relation_name};
 use crate::catalog::{IndexDef, IndexMethod, Kind, put};
-use crate::database::{Catalog, Table};
+use crate::database::{Catalog, Inner, Table};
 use crate::session::Outcome;
 use crate::{Error, Result, Session};
 
@@ -55,7 +55,11 @@ pub(crate) async fn create(session: &Session, create: CreateIndex) -> Result<Out
     }
     if method == IndexMethod::Vast {
         // Its figures are there for whoever asks next.
-        database.blocking(&writer, |inner| Ok(inner.store.wait_for_locators())).await?;
+        let wait = |inner: &Inner| {
+            inner.store.wait_for_locators();
+            Ok(())
+        };
+        database.blocking(&writer, wait).await?;
     }
     Ok(Outcome::done("CREATE INDEX"))
 }
