@@ -104,6 +104,8 @@ pub enum Command {
     Demo(DemoArguments),
     /// Measure the device under a database (or any directory) and store the result there
     Calibrate(CalibrateArguments),
+    /// Record which memory a query touches, or simulate what a cache makes of such a record
+    Trace(TraceArguments),
     /// Generate TPC-H data as Parquet files, or load such files
     #[command(hide = true)]
     Tpch(TpchArguments),
@@ -166,11 +168,35 @@ pub enum SimulatedDevice {
 
 #[derive(Debug, Args)]
 pub struct CalibrateArguments {
-    /// A database, or a directory on the device to measure
-    pub path: PathBuf,
+    /// A database, or a directory on the device to measure (with --cache: the database in which the result is kept)
+    #[arg(required_unless_present = "cache")]
+    pub path: Option<PathBuf>,
+    /// Measure the CPU's caches instead, and what keeps scans from harming them
+    #[arg(long, conflicts_with = "quick")]
+    pub cache: bool,
     /// Fewer request sizes and shorter measurements
     #[arg(long)]
     pub quick: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct TraceArguments {
+    /// The database that is asked
+    pub database: Option<PathBuf>,
+    /// Record the addresses in this file
+    #[arg(long, value_name = "FILE", requires = "database")]
+    pub memory: Option<PathBuf>,
+    /// Simulate the last level's misses of a record, with and without partitioning
+    #[arg(long, value_name = "FILE", conflicts_with = "memory")]
+    pub replay: Option<PathBuf>,
+    /// KiB of the simulated last level [default: 10240]
+    #[arg(long, value_name = "KIB", requires = "replay", value_parser = clap::value_parser!(u64).range(64..=1 << 20))]
+    pub cache_kib: Option<u64>,
+    /// The query
+    #[arg(last = true)]
+    pub sql: Vec<String>,
+    #[command(flatten)]
+    pub open: OpenArguments,
 }
 
 #[derive(Debug, Args)]

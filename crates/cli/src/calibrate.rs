@@ -17,7 +17,10 @@ use crate::terminal::{bytes, seconds, thousands};
 const FILE: &str = "calibration.json";
 
 pub fn run(arguments: &CalibrateArguments) -> Result<()> {
-    let path = &arguments.path;
+    if arguments.cache {
+        return crate::caches::calibrate(arguments.path.as_deref());
+    }
+    let path = arguments.path.as_ref().ok_or_else(|| Failure::Usage("a directory is missing".into()))?;
     if !path.is_dir() {
         return Err(Failure::Message(format!("{} is not a directory", path.display())));
     }

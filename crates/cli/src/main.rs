@@ -2,6 +2,7 @@
 
 mod arguments;
 mod bars;
+mod caches;
 mod calibrate;
 mod crash;
 mod demo;
@@ -16,6 +17,7 @@ mod script;
 mod shell;
 mod terminal;
 mod tpch;
+mod trace;
 
 use std::io::{IsTerminal, stdin};
 use std::path::PathBuf;
@@ -64,6 +66,7 @@ fn start(arguments: Arguments) -> Result<()> {
         Some(Command::Tpch(arguments)) => runtime.block_on(tpch::command::run(&arguments)),
         Some(Command::Demo(arguments)) => runtime.block_on(demo::run(&arguments)),
         Some(Command::Calibrate(arguments)) => calibrate::run(&arguments),
+        Some(Command::Trace(arguments)) => runtime.block_on(trace::run(&arguments, interrupts)),
         Some(Command::CrashWriter(arguments)) => runtime.block_on(crash::run(&arguments)),
     }
 }

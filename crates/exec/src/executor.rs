@@ -18,7 +18,7 @@ use crate::query::Query;
 use crate::runtime::{self, Runtime};
 use crate::scan::{PolledScan, ScanPlan};
 use crate::source::{SequentialPages, TaskPages};
-use crate::{Error, Mode, Pipeline, Result, Scan, Stats};
+use crate::{CacheUse, Error, MemoryTrace, Mode, Pipeline, Result, Scan, Stats};
 
 /// Bytes of output that an in-order scan may be ahead of its consumer, about.
 const SCAN_OUTPUT_BYTES: usize = 8 << 20;
@@ -83,13 +83,18 @@ impl Executor {
     /// Starts a pipeline. Rows come in no particular order (in order of the driver in [`crate::Mode::InOrder`]). A
     /// pipeline that does not fit its trees gives an error as its first item.
     pub fn pipeline(&self, pipeline: Pipeline) -> Rows {
+        self.pipeline_as(pipeline, None)
+    }
+
+    /// As `pipeline`, as work of a class.
+    pub fn pipeline_as(&self, pipeline: Pipeline, cache: Option<CacheUse>) -> Rows {
         let plan = match Plan::new(&pipeline) {
             Ok(plan) => plan,
             Err(error) => return self.failed(error),
         };
         let runtime = &self.pool.runtime;
         let stats = Stats::start(runtime.store.device(), plan.levels.len());
-        let query = Arc::new(Query::new(stats.clone(), plan.views()));
+        let query = Arc::new(Query::new(stats.clone(), plan.views(), cache).traced(runtime.trace()));
         let schema = plan.schema().clone();
         match pipeline.mode {
             Mode::OutOfOrder => {
@@ -107,9 +112,14 @@ impl Executor {
     /// Starts a scan; rows come in key order. I/O runs on the workers, decoding where the stream is polled (in
     /// [`crate::Mode::InOrder`] both run on a thread of their own).
     pub fn scan(&self, scan: Scan, mode: Mode) -> Rows {
+        self.scan_as(scan, mode, None)
+    }
+
+    /// As `scan`, as work of a class.
+    pub fn scan_as(&self, scan: Scan, mode: Mode, cache: Option<CacheUse>) -> Rows {
         let runtime = &self.pool.runtime;
         let stats = Stats::start(runtime.store.device(), 1);
-        let query = Arc::new(Query::new(stats.clone(), vec![scan.view.clone()]));
+        let query = Arc::new(Query::new(stats.clone(), vec![scan.view.clone()], cache).traced(runtime.trace()));
         let plan = match ScanPlan::new(scan) {
             Ok(plan) => plan,
             Err(error) => return self.failed(error),
@@ -129,6 +139,15 @@ impl Executor {
                 })
             }
         }
+    }
+
+    /// Records which memory all queries touch from now on; `None`: no longer.
+    pub fn set_memory_trace(&self, trace: Option<Arc<MemoryTrace>>) {
+        self.pool.runtime.set_trace(trace);
+    }
+
+    pub(crate) fn runtime(&self) -> &Arc<Runtime> {
+        &self.pool.runtime
     }
 
     pub fn options(&self) -> &ExecutorOptions {

@@ -32,6 +32,7 @@ impl InOrder {
 
     /// Does the work of the query on the calling thread.
     pub fn run(&self, work: impl FnOnce() -> Result<()>) {
+        let _announced = self.query.cache.as_ref().map(|cache| cache.governor.enter(cache.class));
         let result = std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| Err(panicked(payload)));
         self.output.end(result);
         self.query.stats.end();

@@ -7,6 +7,7 @@
 //!
 //! The executor knows trees, keys and Arrow columns; it does not know SQL.
 
+mod cache_use;
 mod columns;
 mod error;
 mod executor;
@@ -20,8 +21,13 @@ mod runtime;
 mod scan;
 mod source;
 mod stats;
+mod touch;
+mod trace;
 
+pub use cache_use::CacheUse;
 pub use error::{Error, Result};
 pub use executor::{Executor, ExecutorOptions, Rows};
 pub use pipeline::{Driver, Filter, Join, KeyPart, Mode, Pipeline, Scan, Step};
 pub use stats::{Sample, Stats, StatsSnapshot};
+pub use touch::{Touched, touch_page};
+pub use trace::MemoryTrace;

@@ -1,10 +1,11 @@
 //! What all parts of one running query share, whatever kind of query it is.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use keyaki_store::TreeView;
+use keyaki_store::{Chunk, Page, TreeView};
 
-use crate::Stats;
+use crate::{CacheUse, MemoryTrace, Stats};
 
 /// Every page read in flight holds the query that asked for it first, and so its views: what they see is not freed, let
 /// alone written anew, before the read has come back and its page is in the cache. (Otherwise a later reader of a reused
@@ -12,13 +13,37 @@ use crate::Stats;
 #[derive(Debug)]
 pub(crate) struct Query {
     pub stats: Stats,
+    /// What it is to the CPU's caches, if anybody cares.
+    pub cache: Option<CacheUse>,
+    /// Where its accesses to memory are recorded, if they are.
+    pub trace: Option<Arc<MemoryTrace>>,
     stopped: AtomicBool,
     _views: Vec<TreeView>,
 }
 
 impl Query {
-    pub fn new(stats: Stats, views: Vec<TreeView>) -> Self {
-        Query { stats, stopped: AtomicBool::new(false), _views: views }
+    pub fn new(stats: Stats, views: Vec<TreeView>, cache: Option<CacheUse>) -> Self {
+        Query { stats, cache, trace: None, stopped: AtomicBool::new(false), _views: views }
+    }
+
+    pub fn traced(self, trace: Option<Arc<MemoryTrace>>) -> Self {
+        Query { trace, ..self }
+    }
+
+    /// A page was given to a task.
+    #[inline]
+    pub fn page_given(&self, page: &Page) {
+        if let Some(trace) = &self.trace {
+            trace.given(self, page);
+        }
+    }
+
+    /// Columns of rows were decoded, or will be.
+    #[inline]
+    pub fn decoded(&self, chunk: &Chunk, columns: &[usize]) {
+        if let Some(trace) = &self.trace {
+            trace.decoded(self, chunk, columns);
+        }
     }
 
     /// Cancelled, failed or satisfied: nothing further is of use.

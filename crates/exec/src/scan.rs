@@ -19,15 +19,17 @@ use std::task::{Context, Poll, ready};
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::SchemaRef;
 use arrow_select::filter::FilterBuilder;
+use keyaki_llc::software::ScanMethod;
 use keyaki_store::{Chunk, ColumnBuilder, PageSource};
 use parking_lot::Mutex;
 
+use crate::cache_use::{announce_next, leave_behind};
 use crate::columns::{batch, builders, evaluate, project};
 use crate::error::panicked;
 use crate::in_order::InOrder;
 use crate::query::Query;
 use crate::source::TaskPages;
-use crate::{Filter, Result, Scan};
+use crate::{CacheUse, Filter, Result, Scan};
 
 /// Rows of the first batch.
 const FIRST_ROWS: usize = 256;
@@ -171,10 +173,22 @@ impl<'a> Progress<'a> {
     fn work_off(&mut self) -> Result<()> {
         let group = std::mem::take(&mut self.group);
         self.group_rows = 0;
-        match &self.plan.scan.filter {
-            Some((columns, filter)) if !group.is_empty() => self.filter(&group, columns, &**filter),
-            _ => group.iter().try_for_each(|chunk| self.append(chunk)),
+        let scan = &self.plan.scan;
+        let method = self.query.cache.as_ref().map_or(ScanMethod::Plain, CacheUse::scan_method);
+        match &scan.filter {
+            Some((columns, filter)) if !group.is_empty() => self.filter(&group, columns, &**filter, method)?,
+            _ => {
+                for (number, chunk) in group.iter().enumerate() {
+                    announce_next(method, &group, number, &scan.columns);
+                    self.query.decoded(chunk, &scan.columns);
+                    self.append(chunk)?;
+                }
+            }
         }
+        let filtered = scan.filter.as_ref().map_or(&[][..], |(columns, _)| columns);
+        let others = scan.columns.iter().filter(|column| !filtered.contains(column));
+        self.query.stats.pages_spared(leave_behind(method, &group, others.chain(filtered).copied()));
+        Ok(())
     }
 
     fn append(&mut self, chunk: &Chunk) -> Result<()> {
@@ -196,10 +210,12 @@ impl<'a> Progress<'a> {
         self.left -= rows as u64;
     }
 
-    fn filter(&mut self, group: &[Chunk], columns: &[usize], filter: &dyn Filter) -> Result<()> {
+    fn filter(&mut self, group: &[Chunk], columns: &[usize], filter: &dyn Filter, method: ScanMethod) -> Result<()> {
         let rows = group.iter().map(Chunk::rows).sum();
         let mut decoded = builders(&self.plan.scan.view, columns);
-        for chunk in group {
+        for (number, chunk) in group.iter().enumerate() {
+            announce_next(method, group, number, columns);
+            self.query.decoded(chunk, columns);
             chunk.append_to(columns, &mut decoded)?;
         }
         let decoded: Vec<ArrayRef> = decoded.iter_mut().map(ColumnBuilder::finish).collect();
@@ -231,6 +247,7 @@ impl<'a> Progress<'a> {
             let end = base + chunk.rows();
             let (here, later) = rest.split_at(rest.partition_point(|&row| row < end));
             if !here.is_empty() {
+                self.query.decoded(chunk, &column);
                 let rows: Vec<u32> = here.iter().map(|&row| (row - base) as u32).collect();
                 chunk.append_selected(&column, &rows, &mut self.builders[output..=output])?;
             }
@@ -273,6 +290,7 @@ impl PolledScan {
 
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
         let Some(run) = &mut self.run else { return Poll::Ready(None) };
+        let _announced = self.query.cache.as_ref().map(|cache| cache.governor.enter(cache.class));
         let polled = std::panic::catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(context)));
         let polled = polled.unwrap_or_else(|payload| Poll::Ready(Err(panicked(payload))));
         if let Some(rows) = self.slot.rows.lock().take() {

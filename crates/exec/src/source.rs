@@ -36,6 +36,8 @@ pub(crate) struct TaskPages {
     runtime: Arc<Runtime>,
     query: Arc<Query>,
     read_ahead_bytes: usize,
+    /// Of pages read ahead.
+    priority: Priority,
     ahead: Mutex<Ahead>,
 }
 
@@ -52,7 +54,12 @@ struct Ahead {
 
 impl TaskPages {
     pub fn new(runtime: Arc<Runtime>, query: Arc<Query>, read_ahead_bytes: usize) -> Self {
-        TaskPages { runtime, query, read_ahead_bytes, ahead: Mutex::default() }
+        TaskPages { runtime, query, read_ahead_bytes, priority: Priority::Scan, ahead: Mutex::default() }
+    }
+
+    /// Pages read ahead are put into the cache with this priority, not as those of a scan that passes by.
+    pub fn with_priority(self, priority: Priority) -> Self {
+        TaskPages { priority, ..self }
     }
 
     /// The read ahead of a page that is now asked for, if there is one; makes place for the next ones.
@@ -87,7 +94,7 @@ impl TaskPages {
                 if ahead.bytes > 0 && ahead.bytes + page.len as usize > self.read_ahead_bytes {
                     break;
                 }
-                if let Ok((read, new)) = self.runtime.table.join(page, schema, Priority::Scan, &self.query) {
+                if let Ok((read, new)) = self.runtime.table.join(page, schema, self.priority, &self.query) {
                     if new {
                         requests.push(read.clone());
                     }
@@ -105,6 +112,32 @@ impl TaskPages {
 
 impl PageSource for TaskPages {
     async fn page(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
+        let found = self.find(page, schema, priority).await?;
+        self.query.page_given(&found);
+        Ok(found)
+    }
+
+    fn prefetch(&self, pages: &[PageRef], schema: &Arc<Schema>) {
+        if self.read_ahead_bytes == 0 || self.query.is_stopped() {
+            return;
+        }
+        let mut ahead = self.ahead.lock();
+        for &page in pages {
+            // What is advised again (for a leaf ahead, then when it is entered) must not be read again.
+            if !ahead.reads.contains_key(&page.offset) && ahead.waiting.insert(page.offset, ()).is_none() {
+                ahead.advised.push_back((page, schema.clone()));
+            }
+        }
+        self.fill(&mut ahead);
+    }
+
+    fn read_ahead_bytes(&self) -> usize {
+        self.read_ahead_bytes
+    }
+}
+
+impl TaskPages {
+    async fn find(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
         let stats = &self.query.stats;
         if let Some(read) = self.take_ahead(page) {
             if read.is_done() {
@@ -138,24 +171,6 @@ impl PageSource for TaskPages {
             }
         }
     }
-
-    fn prefetch(&self, pages: &[PageRef], schema: &Arc<Schema>) {
-        if self.read_ahead_bytes == 0 || self.query.is_stopped() {
-            return;
-        }
-        let mut ahead = self.ahead.lock();
-        for &page in pages {
-            // What is advised again (for a leaf ahead, then when it is entered) must not be read again.
-            if !ahead.reads.contains_key(&page.offset) && ahead.waiting.insert(page.offset, ()).is_none() {
-                ahead.advised.push_back((page, schema.clone()));
-            }
-        }
-        self.fill(&mut ahead);
-    }
-
-    fn read_ahead_bytes(&self) -> usize {
-        self.read_ahead_bytes
-    }
 }
 
 /// Pages by blocking reads, one at a time: the in-order baseline.
@@ -180,6 +195,7 @@ impl PageSource for SequentialPages {
         let stats = &self.query.stats;
         if let Some(page) = self.store.cache().get(page.offset) {
             stats.page_cached();
+            self.query.page_given(&page);
             return Ok(page);
         }
         stats.page_missed();
@@ -189,7 +205,9 @@ impl PageSource for SequentialPages {
         let outcome = self.store.data_file().read_at(page.offset, &mut buffer);
         stats.read_completed(self.store.device().now_ns());
         outcome?;
-        self.store.admit(&buffer, page, schema, priority)
+        let page = self.store.admit(&buffer, page, schema, priority)?;
+        self.query.page_given(&page);
+        Ok(page)
     }
 
     fn prefetch(&self, _pages: &[PageRef], _schema: &Arc<Schema>) {}

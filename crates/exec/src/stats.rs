@@ -30,6 +30,7 @@ struct Counters {
     pages_cached: AtomicU64,
     pages_shared: AtomicU64,
     pages_missed: AtomicU64,
+    pages_spared: AtomicU64,
     tasks: AtomicU64,
     rows: Vec<AtomicU64>,
 
@@ -57,6 +58,8 @@ pub struct StatsSnapshot {
     pub pages_cached: u64,
     /// … that joined a read already in flight.
     pub pages_shared: u64,
+    /// Pages that were decoded so that they did not stay in the CPU's caches.
+    pub pages_spared: u64,
     /// Pages read from the device (including read-ahead).
     pub pages_read: u64,
     /// Read requests to the device (coalesced pages count once).
@@ -103,6 +106,7 @@ impl Stats {
             pages_requested: cached + shared + c.pages_missed.load(Relaxed),
             pages_cached: cached,
             pages_shared: shared,
+            pages_spared: c.pages_spared.load(Relaxed),
             pages_read: c.pages_read.load(Relaxed),
             reads: c.reads_started.load(Relaxed),
             bytes_read: c.bytes_read.load(Relaxed),
@@ -129,6 +133,11 @@ impl Stats {
         self.counters.pages_missed.fetch_add(1, Relaxed);
     }
 
+    pub(crate) fn pages_spared(&self, count: u64) {
+        if count > 0 {
+            self.counters.pages_spared.fetch_add(count, Relaxed);
+        }
+    }
     pub(crate) fn tasks(&self, count: u64) {
         self.counters.tasks.fetch_add(count, Relaxed);
     }

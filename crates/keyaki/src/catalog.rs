@@ -223,6 +223,13 @@ impl Catalog {
         located.collect()
     }
 
+    /// Whether a table or index has this tree.
+    pub fn has_tree(&self, tree: TreeId) -> bool {
+        self.tables
+            .values()
+            .any(|table| table.def.tree == tree || table.def.indexes.iter().any(|index| index.tree == tree))
+    }
+
     /// Tables, indexes and views share one space of names with the system views.
     pub fn check_free(&self, name: &str) -> Result<()> {
         if name.starts_with(SYSTEM_PREFIX) {

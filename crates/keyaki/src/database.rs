@@ -16,7 +16,7 @@ use datafusion::execution::SessionState;
 use futures::FutureExt;
 use keyaki_device::Device;
 use keyaki_device::calibrate::Calibration;
-use keyaki_exec::Executor;
+use keyaki_exec::{Executor, MemoryTrace};
 use keyaki_store::{
     Direction, Durability, KeyRange, Loaded, LocatorStats, Snapshot, Store, TreeId, WriteBatch, block_on,
 };
@@ -26,11 +26,12 @@ use tokio::sync::OwnedMutexGuard;
 pub(crate) use crate::catalog::Catalog;
 pub(crate) use crate::table::Table;
 
+use crate::cache::{CacheCalibration, CacheControl, CacheStatus, SharedCache};
 use crate::catalog::{IndexDef, IndexMethod, bootstrap};
 use crate::load::{Unusable, no_memory, rebuild};
 use crate::options::{MEMORY_BYTES_MIN, MemoryBudget, default_memory_bytes};
 use crate::progress::NoProgress;
-use crate::{Error, Options, Result, Session, sql};
+use crate::{CacheGovernor, Error, Options, Result, Session, sql};
 
 /// The measured speed of the device, in the database directory.
 const CALIBRATION_FILE: &str = "calibration.json";
@@ -64,6 +65,8 @@ pub(crate) struct Inner {
     pub build_times: Mutex<HashMap<TreeId, Duration>>,
     /// Indexes in memory that could not be built.
     pub unusable: Arc<Unusable>,
+    /// The CPU's caches.
+    pub cache: SharedCache,
     /// What indexes in memory may take, of the memory for pages.
     pub memory_index_bytes_max: usize,
     /// The next hidden rowid of tables that have been inserted into since opening.
@@ -187,7 +190,9 @@ impl Database {
         let (build_times, unusable) =
             rebuild(&store, &executor, &catalog, threads, memory_index_bytes_max, &*progress)?;
         let spill = if real { Some(empty_spill_dir(path)?) } else { None };
+        let cache = CacheControl::new(options.cache_governor, real.then_some(path));
         let inner = Inner {
+            cache: Arc::new(cache),
             path: path.to_path_buf(),
             base_state: sql::base_state(budget.query_bytes, spill, threads)?,
             store,
@@ -316,6 +321,51 @@ impl Database {
         Ok(())
     }
 
+    /// What the governor of the CPU's caches does, and what is pinned.
+    pub fn cache_status(&self) -> CacheStatus {
+        self.inner.cache.status(&self.inner.store)
+    }
+
+    /// Stores what was measured of the CPU's caches in the database directory and uses it from now on.
+    pub fn set_cache_calibration(&self, measured: CacheCalibration) -> Result<()> {
+        self.inner.cache.set_calibration(measured)
+    }
+
+    pub fn set_cache_governor(&self, mode: CacheGovernor) {
+        if mode == CacheGovernor::Off {
+            self.inner.cache.pins.clear(&self.inner.store);
+        }
+        self.inner.cache.set_mode(mode);
+    }
+
+    /// Records which memory all queries touch from now on, in a file for `keyaki_llc::sim`, until the trace is given back.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn start_memory_trace(&self, file: &Path) -> Result<Arc<MemoryTrace>> {
+        let (catalog, _) = self.moment();
+        let trees = catalog.tables.values().flat_map(|table| {
+            let own = (table.def.tree, table.def.name.clone());
+            let index = |index: &IndexDef| (index.tree, format!("{}.{}", table.def.name, index.name));
+            std::iter::once(own).chain(table.def.indexes.iter().map(index)).collect::<Vec<_>>()
+        });
+        let failed = |error| Error::Invalid(format!("{}: {error}", file.display()));
+        let out = std::io::BufWriter::new(std::fs::File::create(file).map_err(failed)?);
+        let trace = MemoryTrace::new(Box::new(out), &trees.collect::<Vec<_>>()).map_err(failed)?;
+        let trace = Arc::new(trace);
+        self.inner.executor.set_memory_trace(Some(trace.clone()));
+        Ok(trace)
+    }
+
+    /// Ends a trace. Gives the number of accesses recorded.
+    ///
+    /// # Errors
+    /// If the file could not be written.
+    pub fn end_memory_trace(&self, trace: &MemoryTrace) -> Result<u64> {
+        self.inner.executor.set_memory_trace(None);
+        trace.finish().map_err(|error| Error::Invalid(format!("the trace cannot be written: {error}")))
+    }
+
     pub fn drop_caches(&self) {
         self.inner.store.drop_caches();
     }
@@ -394,6 +444,8 @@ impl Database {
                 *inner.catalog.write() = before;
                 return Err(error.into());
             }
+            let catalog = inner.catalog.read().clone();
+            inner.cache.pins.retain(&inner.store, |tree| catalog.has_tree(tree));
             inner.locate_pages().map(drop)
         })
         .await

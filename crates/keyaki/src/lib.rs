@@ -14,6 +14,7 @@
 //! with enforcement, COPY, ANALYZE …) is taken over by [`sql`](self); joins along indexes become out-of-order pipelines by
 //! the rules of the `plan` module.
 
+pub mod cache;
 pub mod catalog;
 mod database;
 mod error;
@@ -31,5 +32,5 @@ pub use catalog::{IndexMethod, VastGoal, VastOptions};
 pub use database::{Database, IndexInfo, TableInfo};
 pub use error::{Error, Result};
 pub use keyaki_store::Durability;
-pub use options::{ExecutionMode, JoinMode, Options, Settings};
+pub use options::{CacheGovernor, ExecutionMode, JoinMode, Options, Settings};
 pub use session::{Outcome, Session};

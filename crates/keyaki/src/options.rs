@@ -25,6 +25,8 @@ pub struct Options {
     pub store: Option<keyaki_store::Options>,
     /// Overrides of the executor's options.
     pub executor: Option<keyaki_exec::ExecutorOptions>,
+    /// Whether the CPU's caches are governed (`keyaki.cache_governor`).
+    pub cache_governor: CacheGovernor,
     /// Told how far opening is, while indexes in memory are built.
     pub progress: Option<Arc<dyn Progress>>,
 }
@@ -85,6 +87,14 @@ pub enum JoinMode {
     Scan,
 }
 
+/// Whether queries tell the governor of the CPU's caches what they are, and spare them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CacheGovernor {
+    #[default]
+    On,
+    Off,
+}
+
 /// Settings of one session.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
@@ -116,6 +126,7 @@ macro_rules! named {
 }
 
 named!(ExecutionMode, ExecutionMode::OutOfOrder = "out_of_order", ExecutionMode::InOrder = "in_order");
+named!(CacheGovernor, CacheGovernor::On = "on", CacheGovernor::Off = "off");
 named!(JoinMode, JoinMode::Auto = "auto", JoinMode::Index = "index", JoinMode::Scan = "scan");
 
 #[cfg(test)]

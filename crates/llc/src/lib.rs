@@ -22,7 +22,7 @@ pub mod sim;
 pub mod software;
 mod stats;
 
-pub use governor::{Governor, GovernorOptions, Pin, WorkClass, Worker};
+pub use governor::{Governor, GovernorOptions, Pin, WeakGovernor, WorkClass, Worker};
 pub use machine::{Cache, CacheKind, Caches};
 pub use mask::CapacityMask;
 pub use memory::Memory;

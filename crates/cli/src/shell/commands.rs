@@ -42,6 +42,13 @@ const MODES: &[&str] = &["table", "csv", "json", "line", "markdown"];
 
 #[rustfmt::skip]
 pub const ALL: &[Command] = &[
+    Command { name: ".cache", arguments: "", summary: "The CPU's caches: what there is, what is done about them, what is pinned",
+        details: "Scans larger than the last level stream: they leave the caches to lookups and small tables, by masks of the hardware\n\
+                  (resctrl) or by the way they read. The view keyaki_cache has the same as rows.\n\
+                  WARM TABLE t, WARM INDEX i    touch every node: into memory and into the CPU's cache\n\
+                  PIN INDEX i (or TABLE t)      warm, and keep there as far as this machine can; UNPIN ends it, so does closing\n\
+                  SET keyaki.cache_governor = on | off\n\
+                  keyaki calibrate --cache [DATABASE]   measures what the caches hold and what helps", completes: &[], counts: (0, 0) },
     Command { name: ".databases", arguments: "", summary: "Path and size of the open database", details: "", completes: &[], counts: (0, 0) },
     Command { name: ".exit", arguments: "", summary: "Leave the shell (also Ctrl-D)", details: "", completes: &[], counts: (0, 0) },
     Command { name: ".help", arguments: "[TOPIC]", summary: "This list, or more about one command", details: "", completes: &[Argument::Command], counts: (0, 1) },
@@ -106,6 +113,7 @@ pub async fn run(runner: &mut Runner, line: &str) -> Result<Next> {
         (".tables", pattern) => tables(runner, pattern)?,
         (".schema", table) => schema(runner, table)?,
         (".indexes", table) => indexes(runner, table)?,
+        (".cache", _) => crate::caches::show(runner)?,
         (".databases", _) => databases(runner)?,
         (".stats", _) => stats::show(runner)?,
         (".mode", mode) => set_mode(runner, mode)?,

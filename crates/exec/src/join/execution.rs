@@ -191,6 +191,11 @@ impl Execution {
         self.pump();
     }
 
+    /// Tells that the current worker works for this now.
+    pub fn announce(&self) {
+        self.runtime.announce(&self.query);
+    }
+
     pub fn fiber_resumes(&self) {
         self.jobs.lock().resume();
     }
@@ -346,6 +351,10 @@ impl Execution {
 }
 
 impl Sink for Arc<Execution> {
+    fn query(&self) -> &Query {
+        &self.query
+    }
+
     fn append<T>(&self, level: usize, add: impl FnOnce(&mut Buffer) -> Result<T>) -> Result<T> {
         if self.query.is_stopped() {
             return Err(Error::Cancelled);

@@ -83,6 +83,7 @@ impl Future for Fiber {
             this.runnable = true;
             this.execution.fiber_resumes();
         }
+        this.execution.announce();
         WORK_LEFT.set(WORK_PER_POLL);
         STEPPED_ASIDE.set(false);
         while WORK_LEFT.get() > 0 {

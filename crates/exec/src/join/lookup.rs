@@ -11,12 +11,14 @@ use keyaki_store::{Direction, KeyRange, PageSource};
 use super::buffer::{Buffer, Matches};
 use super::outer::Lookup;
 use super::plan::Plan;
+use crate::query::Query;
 use crate::{Join, Result};
 
 /// Where tasks put their rows.
 pub(crate) trait Sink: Sync {
     /// Adds rows to the buffer of a level, and works on the buffer if it is due.
     fn append<T>(&self, level: usize, add: impl FnOnce(&mut Buffer) -> Result<T>) -> Result<T>;
+    fn query(&self) -> &Query;
     /// Resolves when the level may take more rows.
     fn room(&self, level: usize) -> impl Future<Output = Result<()>> + Send;
 }
@@ -26,6 +28,7 @@ pub(crate) async fn drive<P: PageSource, S: Sink>(plan: &Plan, source: &P, range
     let level = &plan.levels[0];
     let mut cursor = level.view.cursor(source, range, Direction::Ascending);
     while let Some(chunk) = cursor.next().await? {
+        sink.query().decoded(&chunk, &level.inner_columns);
         sink.append(0, |buffer| buffer.append_driver(level, &chunk))?;
         sink.room(0).await?;
     }
@@ -49,6 +52,7 @@ pub(crate) async fn look_up<P: PageSource, S: Sink>(
             continue;
         }
         found = true;
+        sink.query().decoded(&chunk, &level.inner_columns);
         let mut position = 0;
         while position < lookup.rows().len() {
             position =

@@ -15,6 +15,7 @@ use super::lookup::{Sink, append_lone, drive, look_up};
 use super::outer::{Lookup, Lookups, Outer};
 use super::plan::Plan;
 use crate::in_order::InOrder;
+use crate::query::Query;
 use crate::source::SequentialPages;
 use crate::{Join, Result};
 
@@ -113,6 +114,10 @@ impl Sequential<'_> {
 }
 
 impl Sink for Sequential<'_> {
+    fn query(&self) -> &Query {
+        &self.run.query
+    }
+
     fn append<T>(&self, level: usize, add: impl FnOnce(&mut Buffer) -> Result<T>) -> Result<T> {
         let mut buffer = self.buffers[level].lock();
         let added = add(&mut buffer)?;

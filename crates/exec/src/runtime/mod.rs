@@ -34,10 +34,12 @@ use std::thread::JoinHandle;
 use async_task::Runnable;
 use crossbeam_deque::{Injector, Stealer};
 use futures::FutureExt;
+use keyaki_llc::{Governor, WorkClass};
 use keyaki_store::Store;
 use parking_lot::Mutex;
 
-use crate::{Error, ExecutorOptions, Result};
+use crate::query::Query;
+use crate::{CacheUse, Error, ExecutorOptions, MemoryTrace, Result};
 
 pub(crate) use table::{OffsetMap, Outcome, PageRead, Table};
 
@@ -79,6 +81,10 @@ pub(crate) struct Runtime {
     /// A worker has panicked outside of any task.
     broken: AtomicBool,
     queries: Mutex<Vec<Weak<dyn Fallible>>>,
+    /// Where accesses to memory are recorded, while …
+    trace: Mutex<Option<Arc<MemoryTrace>>>,
+    /// … they are.
+    tracing: AtomicBool,
 }
 
 /// Where a worker sleeps.
@@ -95,6 +101,37 @@ struct Local {
     requests: RefCell<Vec<Arc<PageRead>>>,
     /// Pipelines with rows held back on this worker.
     buffered: RefCell<Vec<Arc<dyn Buffered>>>,
+    announced: RefCell<Announced>,
+}
+
+/// What a worker has told a governor.
+#[derive(Default)]
+struct Announced {
+    to: Option<(Governor, keyaki_llc::Worker)>,
+    class: Option<WorkClass>,
+}
+
+impl Announced {
+    /// Cheap if nothing changes. What is of no class does not end the class of the work before: it may be part of it.
+    fn tell(&mut self, cache: &CacheUse) {
+        if !self.to.as_ref().is_some_and(|(governor, _)| governor.is(&cache.governor)) {
+            (self.to, self.class) = (Some((cache.governor.clone(), cache.governor.register())), None);
+        }
+        if self.class != Some(cache.class)
+            && let Some((_, worker)) = &self.to
+        {
+            worker.switch(Some(cache.class));
+            self.class = Some(cache.class);
+        }
+    }
+
+    fn idle(&mut self) {
+        if self.class.take().is_some()
+            && let Some((_, worker)) = &self.to
+        {
+            worker.switch(None);
+        }
+    }
 }
 
 thread_local! {
@@ -131,6 +168,8 @@ pub(crate) fn start(store: Store, options: ExecutorOptions) -> Result<(Arc<Runti
         closing: AtomicBool::new(false),
         broken: AtomicBool::new(false),
         queries: Mutex::default(),
+        trace: Mutex::default(),
+        tracing: AtomicBool::new(false),
         options,
     });
     let mut threads = Vec::with_capacity(queues.len());
@@ -202,6 +241,25 @@ impl Runtime {
     /// The number of the worker that runs the caller, if one of this runtime does.
     pub fn worker(&self) -> Option<usize> {
         self.with_local(|local| local.worker)
+    }
+
+    /// Records accesses to memory from now on, or no longer.
+    pub fn set_trace(&self, trace: Option<Arc<MemoryTrace>>) {
+        self.tracing.store(trace.is_some(), Ordering::SeqCst);
+        *self.trace.lock() = trace;
+    }
+
+    /// Where accesses to memory are recorded now.
+    #[inline]
+    pub fn trace(&self) -> Option<Arc<MemoryTrace>> {
+        if self.tracing.load(Ordering::Relaxed) { self.trace.lock().clone() } else { None }
+    }
+
+    /// The current worker works for this query now.
+    pub fn announce(&self, query: &Query) {
+        if let Some(cache) = &query.cache {
+            let _ = self.with_local(|local| local.announced.borrow_mut().tell(cache));
+        }
     }
 
     /// Has the current worker flush `pipeline` when it finds time.

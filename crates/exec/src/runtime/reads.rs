@@ -163,6 +163,9 @@ impl Reads {
     }
 
     fn admit(&self, flight: &Flight, buffer: &Buffer) {
+        if let Some(first) = flight.pages.first() {
+            self.runtime.announce(&first.owner);
+        }
         for read in &flight.pages {
             let start = (read.page.offset - flight.offset) as usize;
             let bytes = &buffer[start..start + read.page.len as usize];

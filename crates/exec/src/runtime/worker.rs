@@ -39,6 +39,7 @@ pub(super) fn main(
         tasks,
         requests: Default::default(),
         buffered: Default::default(),
+        announced: Default::default(),
     });
     LOCAL.with(|cell| {
         // The thread is new, so the cell is empty.
@@ -178,6 +179,7 @@ impl Worker {
             || self.runtime.stealers.iter().any(|stealer| !stealer.is_empty())
             || self.runtime.may_end() && self.reads.is_empty();
         if !work {
+            self.local.announced.borrow_mut().idle();
             self.reads.exchange(Wait::Until(None));
         }
         if self.runtime.beds[self.local.worker].asleep.swap(false, Ordering::SeqCst) {

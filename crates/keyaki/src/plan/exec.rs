@@ -92,7 +92,8 @@ impl IndexPipelineExec {
     }
 
     fn start(&self, batch_rows: usize) -> Result<Rows> {
-        let rows = self.context.executor.pipeline(self.pipeline(batch_rows)?);
+        let cache = self.context.cache.announced(self.context.cache.class_of_pipeline());
+        let rows = self.context.executor.pipeline_as(self.pipeline(batch_rows)?, cache);
         let name = format!("pipeline {}", self.spec.path());
         self.context.last_stats.lock().push((name, rows.stats().clone()));
         Ok(rows)
@@ -134,7 +135,11 @@ impl DisplayAs for IndexPipelineExec {
         if let Some(fetch) = self.fetch {
             write!(f, ", fetch={fetch}")?;
         }
-        write!(f, ", {}", self.spec.estimates())
+        write!(f, ", {}", self.spec.estimates())?;
+        match self.context.cache.class_of_pipeline() {
+            Some(class) => write!(f, ", class={class}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -26,6 +26,7 @@ use keyaki_device::calibrate::Calibration;
 use keyaki_exec::{Executor, Stats};
 use parking_lot::Mutex;
 
+use crate::cache::SharedCache;
 use crate::load::Unusable;
 use crate::{ExecutionMode, Settings};
 
@@ -56,6 +57,8 @@ pub(crate) struct PlanContext {
     pub settings: Settings,
     /// [`crate::Session::last_stats`]: running operators add themselves.
     pub last_stats: Arc<Mutex<Vec<(String, Stats)>>>,
+    /// The CPU's caches.
+    pub cache: SharedCache,
     /// Bytes that one pipeline may take.
     pub pipeline_memory_bytes: usize,
     /// Trees of indexes that must not be read.

@@ -18,6 +18,7 @@ use crate::{Error, Result, Session};
 
 pub(crate) mod analyze;
 pub(crate) mod assign;
+mod cache;
 pub(crate) mod copy;
 mod ddl;
 pub(crate) mod dml;
@@ -45,6 +46,7 @@ enum Parsed {
     Copy(copy::Copy),
     /// Of one table, or of all.
     Analyze(Option<String>),
+    Cache(cache::CacheStatement),
     Sql(Box<Sql>),
 }
 
@@ -55,6 +57,7 @@ pub(crate) async fn run(session: &Session, statement: &Statement<'_>) -> Result<
         Parsed::DropCaches => drop_caches(session),
         Parsed::Copy(copy) => copy::run(session, copy).await,
         Parsed::Analyze(table) => analyze::run(session, table.as_deref()).await,
+        Parsed::Cache(statement) => cache::run(session, statement).await,
         Parsed::Sql(sql) => dispatch(session, *sql).await,
     }
 }
@@ -68,6 +71,9 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
         ["DROP", "CACHES"] if statement.has_tokens(2) => return Ok(Parsed::DropCaches),
         ["ANALYZE"] if statement.has_tokens(1) => return Ok(Parsed::Analyze(None)),
         ["COPY", ..] => Parsed::Copy(copy::parse(&mut parser)?),
+        ["WARM", ..] => Parsed::Cache(cache::parse(cache::Action::Warm, &mut parser)?),
+        ["PIN", ..] => Parsed::Cache(cache::parse(cache::Action::Pin, &mut parser)?),
+        ["UNPIN", ..] => Parsed::Cache(cache::parse(cache::Action::Unpin, &mut parser)?),
         ["ANALYZE", ..] => Parsed::Analyze(Some(parse_analyze(&mut parser)?)),
         _ => Parsed::Sql(Box::new(parser.parse_statement().map_err(syntax)?)),
     };

@@ -5,6 +5,7 @@
 //! | `keyaki.execution` | `out_of_order`, `in_order` |
 //! | `keyaki.join` | `auto`, `index`, `scan` |
 //! | `keyaki.durability` | `full`, `normal`, `off`; of the whole database, until it is closed |
+//! | `keyaki.cache_governor` | `on`, `off` (pins end); of the whole database, until it is closed |
 //! | `datafusion.execution.…`, `datafusion.optimizer.…`, `datafusion.explain.…` | as DataFusion documents them |
 
 use std::sync::Arc;
@@ -19,11 +20,12 @@ use keyaki_store::Durability;
 
 use super::names::plain_ident;
 use crate::session::Outcome;
-use crate::{Error, ExecutionMode, JoinMode, Result, Session};
+use crate::{CacheGovernor, Error, ExecutionMode, JoinMode, Result, Session};
 
 const EXECUTION: &str = "keyaki.execution";
 const JOIN: &str = "keyaki.join";
 const DURABILITY: &str = "keyaki.durability";
+const CACHE_GOVERNOR: &str = "keyaki.cache_governor";
 /// The parts of DataFusion's configuration that do not touch correctness.
 const OPEN_PREFIXES: [&str; 3] = ["datafusion.execution.", "datafusion.optimizer.", "datafusion.explain."];
 
@@ -62,6 +64,7 @@ fn assign(session: &Session, name: &str, value: &str) -> Result<()> {
             inner.store.set_durability(durability);
             *current = durability;
         }
+        CACHE_GOVERNOR => session.database.set_cache_governor(value.parse::<CacheGovernor>().map_err(wrong)?),
         _ if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
             // Refused now if it would be refused later.
             apply_overrides(session, SessionConfig::new())?.options_mut().set(name, value)?;
@@ -130,6 +133,7 @@ fn all(session: &Session) -> Result<Vec<(String, String)>> {
     all.push((EXECUTION.into(), settings.execution.to_string()));
     all.push((JOIN.into(), settings.join.to_string()));
     all.push((DURABILITY.into(), durability.into()));
+    all.push((CACHE_GOVERNOR.into(), session.database.inner.cache.mode().to_string()));
     all.sort();
     Ok(all)
 }

@@ -89,6 +89,7 @@ fn planning(session: &Session) -> Result<Planning> {
         calibration,
         settings: session.settings(),
         last_stats: session.last_stats.clone(),
+        cache: inner.cache.clone(),
         unusable: inner.unusable.clone(),
         pipeline_memory_bytes: inner.query_memory_bytes / PIPELINE_SHARE,
     };

@@ -14,11 +14,12 @@ use keyaki_store::LocatorStats;
 use crate::database::{Database, IndexInfo};
 
 /// Names of all system views.
-pub(super) const NAMES: &[&str] = &["keyaki_indexes"];
+pub(super) const NAMES: &[&str] = &["keyaki_cache", "keyaki_indexes"];
 
 /// The view of that name, as of now.
 pub(super) fn view(database: &Database, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
     let rows = match name {
+        "keyaki_cache" => super::cache::view(&database.cache_status())?,
         "keyaki_indexes" => indexes(&database.indexes())?,
         _ => return Ok(None),
     };

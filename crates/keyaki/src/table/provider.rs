@@ -247,6 +247,7 @@ impl TableProvider for KeyakiTable {
                 chosen.estimate,
                 state.config().target_partitions(),
             ),
+            estimate: chosen.estimate,
             fixed: if chosen.ranges.points > 0 { chosen.ranges.points } else { 0 },
             columns: output.iter().map(|&c| in_tree(c)).collect(),
             filter,

@@ -33,7 +33,8 @@ use datafusion::physical_plan::{
 };
 use futures::{Stream, StreamExt};
 use keyaki_exec::{Mode, Rows, Scan, Stats};
-use keyaki_store::{Direction, KeyRange, TreeView};
+use keyaki_llc::WorkClass;
+use keyaki_store::{Direction, KeyRange, RangeEstimate, TreeView};
 
 use super::filter::{ExprFilter, compact, remap};
 use crate::ExecutionMode;
@@ -59,6 +60,8 @@ pub(crate) struct ScanPlan {
     pub direction: Direction,
     /// Leading key columns that have one value in all ranges.
     pub fixed: usize,
+    /// What all ranges hold, before filters and limit.
+    pub estimate: RangeEstimate,
     /// Of the rows returned.
     pub statistics: Arc<Statistics>,
 }
@@ -106,6 +109,14 @@ impl ScanExec {
         let Some(expr) = conjunction_opt(all) else { return Ok(None) };
         let (columns, expr) = compact(expr)?;
         Ok(Some((columns, Arc::new(ExprFilter::new(expr)))))
+    }
+
+    /// What it is to the CPU's caches, by what it is thought to read.
+    fn class(&self) -> Option<WorkClass> {
+        let RangeEstimate { rows, bytes, .. } = self.plan.estimate;
+        let limit = self.plan.limit.filter(|_| self.plan.filter.is_none() && self.pushed.is_empty());
+        let share = limit.map_or(1.0, |limit| (limit as f64 / rows.max(1.0)).min(1.0));
+        self.context.cache.class_of_scan(bytes * share)
     }
 
     /// The scan of one partition, for the executor.
@@ -186,6 +197,9 @@ impl DisplayAs for ScanExec {
         if let Some(limit) = plan.limit {
             write!(f, "{separator}limit={limit}")?;
         }
+        if let Some(class) = self.class() {
+            write!(f, "{separator}class={class}")?;
+        }
         Ok(())
     }
 }
@@ -231,6 +245,7 @@ impl ExecutionPlan for ScanExec {
             partition,
             batch_rows: context.session_config().batch_size(),
             rows: None,
+            class: None,
             baseline: BaselineMetrics::new(&self.metrics, partition),
         })))
     }
@@ -298,6 +313,7 @@ struct ScanStream {
     batch_rows: usize,
     /// Once started.
     rows: Option<Rows>,
+    class: Option<WorkClass>,
     baseline: BaselineMetrics,
 }
 
@@ -309,7 +325,9 @@ impl ScanStream {
                 ExecutionMode::InOrder => Mode::InOrder,
                 ExecutionMode::OutOfOrder => Mode::OutOfOrder,
             };
-            let rows = context.executor.scan(self.scan.scan(self.partition, self.batch_rows)?, mode);
+            self.class = self.scan.class();
+            let cache = context.cache.announced(self.class);
+            let rows = context.executor.scan_as(self.scan.scan(self.partition, self.batch_rows)?, mode, cache);
             context.last_stats.lock().push((format!("scan {}", self.scan.plan.name), rows.stats().clone()));
             self.rows = Some(rows);
         }
@@ -326,6 +344,7 @@ impl ScanStream {
         };
         let next = ready!(rows.poll_next_unpin(context));
         drop(timer);
+        self.scan.context.cache.streams(self.class);
         Poll::Ready(match next {
             Some(Ok(batch)) => Some(relabel(&self.scan.schema, batch)),
             Some(Err(error)) => Some(Err(crate::Error::from(error).into())),
@@ -354,6 +373,9 @@ pub(crate) fn record(stats: &Stats, metrics: &ExecutionPlanMetricsSet, partition
     count("pages_read", stats.pages_read);
     count("reads", stats.reads);
     count("bytes_read", stats.bytes_read);
+    if stats.pages_spared > 0 {
+        count("pages_spared", stats.pages_spared);
+    }
     MetricBuilder::new(metrics).gauge("in_flight_max", partition).set(stats.in_flight_max as usize);
 }
 

@@ -35,16 +35,16 @@ mod tests;
 mod worker;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 pub use pin::Pin;
 pub use policy::{Allocation, PolicyOptions, WorkClass};
 pub use status::{CachePath, ClassStatus, PinStatus, Status};
-pub use worker::{Running, Worker};
+pub use worker::{Entered, Running, Worker};
 
 use crate::Caches;
 use crate::resctrl::{self, ClassMasks, Control, DetectOptions, Group, Unavailable};
@@ -68,6 +68,8 @@ pub enum Software {
     Measure,
     /// Measured before, on this machine.
     Given(Tuning),
+    /// Plain until [`Governor::set_tuning`] says something else.
+    Later,
     Off,
 }
 
@@ -97,11 +99,27 @@ pub struct Governor {
     inner: Arc<Inner>,
 }
 
+/// A governor that this does not keep alive.
+#[derive(Debug, Clone)]
+pub struct WeakGovernor {
+    inner: Weak<Inner>,
+}
+
+impl WeakGovernor {
+    pub fn upgrade(&self) -> Option<Governor> {
+        self.inner.upgrade().map(|inner| Governor { inner })
+    }
+}
+
 #[derive(Debug)]
 struct Inner {
+    /// Different for each governor of the process.
+    id: u64,
     caches: Caches,
     policy: PolicyOptions,
-    tuning: Tuning,
+    tuning: RwLock<Arc<Tuning>>,
+    /// Nothing was measured so far, and something will be.
+    untuned: AtomicBool,
     start: Instant,
     state: Mutex<State>,
     /// Held while something is warmed: there is one class for that.
@@ -122,8 +140,16 @@ struct State {
     next_pin: u64,
     /// Traffic counter of adaptive work, and when it was read.
     traffic: Option<(u64, u64)>,
-    /// The class that each registered thread is in.
-    threads: BTreeMap<u32, Option<WorkClass>>,
+    /// Threads that have announced something, or will.
+    threads: BTreeMap<u32, Thread>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Thread {
+    /// What it runs now; none: nothing that was announced.
+    runs: Option<WorkClass>,
+    /// The class of service that it is in: it stays there when it has ended what it ran.
+    group: Option<WorkClass>,
 }
 
 #[derive(Debug)]
@@ -145,11 +171,15 @@ impl Governor {
         let classes = control
             .map_err(|reason| reason.to_string())
             .and_then(|control| Classes::new(control, &caches).map_err(|error| error.to_string()));
+        let untuned = matches!(options.software, Software::Later) && classes.is_err();
         let tuning = match options.software {
             Software::Given(tuning) => tuning,
             Software::Off => Tuning::plain("methods for scans are switched off"),
-            Software::Measure if classes.is_ok() => Tuning::plain("not measured: the hardware partitions the cache"),
-            Software::Measure => Tuning::measure(&TuningOptions::for_caches(&caches))
+            Software::Later if untuned => Tuning::plain("what helps has not been measured yet"),
+            Software::Measure | Software::Later if classes.is_ok() => {
+                Tuning::plain("not measured: the hardware partitions the cache")
+            }
+            Software::Measure | Software::Later => Tuning::measure(&TuningOptions::for_caches(&caches))
                 .unwrap_or_else(|error| Tuning::plain(&format!("measuring failed: {error}"))),
         };
         match &classes {
@@ -167,10 +197,13 @@ impl Governor {
             traffic: None,
             threads: BTreeMap::new(),
         };
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         let inner = Inner {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
             caches,
             policy: options.policy,
-            tuning,
+            tuning: RwLock::new(Arc::new(tuning)),
+            untuned: AtomicBool::new(untuned),
             start: Instant::now(),
             state: Mutex::new(state),
             pinning: Mutex::new(()),
@@ -201,12 +234,40 @@ impl Governor {
         let wanted = class == WorkClass::Streaming
             && inner.protecting.load(Ordering::Relaxed)
             && !inner.on_hardware.load(Ordering::Relaxed);
-        if wanted { inner.tuning.method } else { ScanMethod::Plain }
+        if wanted { inner.tuning.read().method } else { ScanMethod::Plain }
     }
 
     /// How scans are made on this machine, as measured.
-    pub fn tuning(&self) -> &Tuning {
-        &self.inner.tuning
+    pub fn tuning(&self) -> Arc<Tuning> {
+        self.inner.tuning.read().clone()
+    }
+
+    /// From now on scans are made in this way, where the hardware does not keep them apart.
+    pub fn set_tuning(&self, tuning: Tuning) {
+        *self.inner.tuning.write() = Arc::new(tuning);
+        self.inner.untuned.store(false, Ordering::Relaxed);
+    }
+
+    /// True for one caller after the other until a tuning is there, if it was put off ([`Software::Later`]) and would be of use
+    /// now: something streams while something is to be kept.
+    pub fn wants_tuning(&self, class: WorkClass) -> bool {
+        class == WorkClass::Streaming
+            && self.inner.untuned.load(Ordering::Relaxed)
+            && self.inner.protecting.load(Ordering::Relaxed)
+    }
+
+    /// Whether masks of the hardware are at work, which [`Governor::tick`] adjusts.
+    pub fn is_on_hardware(&self) -> bool {
+        self.inner.on_hardware.load(Ordering::Relaxed)
+    }
+
+    /// Whether two handles are of one governor.
+    pub fn is(&self, other: &Governor) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    pub fn downgrade(&self) -> WeakGovernor {
+        WeakGovernor { inner: Arc::downgrade(&self.inner) }
     }
 
     pub fn caches(&self) -> &Caches {
@@ -316,11 +377,9 @@ impl Inner {
                 state.classes = Err(String::new());
                 let again = Classes::new(control, &self.caches).and_then(|classes| {
                     classes.apply(&state.allocation)?;
-                    for (thread, class) in &state.threads {
-                        if let Some(class) = class {
-                            // A thread may have ended meanwhile.
-                            let _ = classes.assign(*class, *thread);
-                        }
+                    for (id, thread) in &mut state.threads {
+                        // It may have ended meanwhile.
+                        thread.group = thread.runs.filter(|class| classes.assign(*class, *id).is_ok());
                     }
                     Ok(classes)
                 });

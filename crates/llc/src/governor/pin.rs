@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::worker::thread_id;
 use super::{Governor, Inner, PinStatus, State};
 use crate::resctrl::Group;
-use crate::software;
+use crate::{Memory, software};
 
 /// Something that is protected until this is dropped.
 #[derive(Debug)]
@@ -28,6 +28,20 @@ impl Governor {
     /// but does no harm.
     pub fn protect(&self, name: &str, ranges: &[&[u8]]) -> Pin {
         let bytes = ranges.iter().map(|range| range.len() as u64).sum();
+        let pin = self.pin(name, bytes);
+        pin.warm(ranges);
+        pin
+    }
+
+    /// As [`Governor::protect`], for memory whose places are not known: `touch` has to read all of it. (With hardware, everything is
+    /// thrown out of the cache before, by reading as much other memory as the cache holds, twice.)
+    pub fn protect_by(&self, name: &str, bytes: u64, mut touch: impl FnMut()) -> Pin {
+        let pin = self.pin(name, bytes);
+        pin.warm_by(&mut touch);
+        pin
+    }
+
+    fn pin(&self, name: &str, bytes: u64) -> Pin {
         let id = {
             let mut state = self.inner.state.lock();
             state.next_pin += 1;
@@ -37,25 +51,38 @@ impl Governor {
             state.adopt_strangers();
             id
         };
-        let pin = Pin { inner: self.inner.clone(), id };
-        pin.warm(ranges);
-        pin
+        Pin { inner: self.inner.clone(), id }
     }
 }
 
 impl Pin {
     /// Brings the ranges in (again).
     pub fn warm(&self, ranges: &[&[u8]]) {
-        let _one_at_a_time = self.inner.pinning.lock();
-        let group = self.inner.state.lock().pinning_group();
-        if group.is_some() {
-            for range in ranges {
-                software::flush(range);
+        self.bring_in(&mut || ranges.iter().for_each(|range| _ = software::flush(range)), &mut || {
+            ranges.iter().for_each(|range| _ = touch(range));
+        });
+    }
+
+    /// As [`Pin::warm`], for memory whose places are not known.
+    pub fn warm_by(&self, touch: &mut dyn FnMut()) {
+        let bytes = self.inner.caches.last_level().map_or_else(|| self.inner.caches.bytes(3), |cache| cache.bytes);
+        let sweep = &mut || {
+            // Without that much memory, lines that are there already stay where they are.
+            if let Ok(other) = Memory::new(2 * bytes as usize) {
+                std::hint::black_box(software::sum(other.words(), software::ScanMethod::Plain));
             }
+        };
+        self.bring_in(sweep, touch);
+    }
+
+    /// Throws out, where masks say where lines come to be, and brings in.
+    fn bring_in(&self, throw_out: &mut dyn FnMut(), bring_in: &mut dyn FnMut()) {
+        let _one_at_a_time = self.inner.pinning.lock();
+        if self.inner.state.lock().classes.is_ok() {
+            throw_out();
         }
-        for range in ranges {
-            touch(range);
-        }
+        let group = self.inner.state.lock().pinning_group();
+        bring_in();
         if group.is_some() {
             drop(group);
             self.inner.state.lock().put_back(thread_id());
@@ -83,21 +110,25 @@ impl State {
     }
 
     /// A thread goes to the class of what it runs. (The kernel has put it into the default class.)
-    fn put_back(&self, thread: u32) {
-        if let (Ok(classes), Some(Some(class))) = (&self.classes, self.threads.get(&thread)) {
+    fn put_back(&mut self, thread: u32) {
+        if let (Ok(classes), Some(known)) = (&self.classes, self.threads.get_mut(&thread)) {
             // If that fails it is in the default class: wrong, but harmless, until its next announcement.
-            let _ = classes.assign(*class, thread);
+            known.group = known.runs.filter(|class| classes.assign(*class, thread).is_ok());
         }
     }
 
     /// Threads of this process that announce nothing must not run over what is pinned either.
-    fn adopt_strangers(&self) {
+    fn adopt_strangers(&mut self) {
         let Ok(classes) = &self.classes else { return };
         let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
         for thread in tasks.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
-            if self.threads.get(&thread).is_none_or(Option::is_none) {
+            let known = self.threads.get_mut(&thread);
+            if known.as_ref().is_none_or(|known| known.runs.is_none()) {
                 // It may have ended meanwhile.
-                let _ = classes.assign(super::WorkClass::Sensitive, thread);
+                let moved = classes.assign(super::WorkClass::Sensitive, thread).is_ok();
+                if let Some(known) = known {
+                    known.group = moved.then_some(super::WorkClass::Sensitive);
+                }
             }
         }
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::policy::{Allocation, WorkClass};
 use super::{Inner, State};
 use crate::Caches;
-use crate::software::ScanMethod;
+use crate::software::{ScanMethod, Tuning};
 
 /// How the cache is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -54,6 +54,7 @@ pub struct Status {
 
 impl Inner {
     pub(super) fn status(&self) -> Status {
+        let tuning = self.tuning.read().clone();
         let mut state = self.state.lock();
         let (path, reason) = match &state.classes {
             Ok(classes) => {
@@ -62,24 +63,24 @@ impl Inner {
                     if classes.control.capabilities().monitoring.is_some() { "" } else { ", not monitored" };
                 (CachePath::Hardware, format!("{} parts by resctrl at {where_}{monitored}", classes.parts.usable))
             }
-            Err(reason) if self.tuning.method == ScanMethod::Plain => (CachePath::None, reason.clone()),
+            Err(reason) if tuning.method == ScanMethod::Plain => (CachePath::None, reason.clone()),
             Err(reason) => (CachePath::Software, reason.clone()),
         };
         Status {
             path,
             reason,
-            scan_reason: self.tuning.reason.clone(),
+            scan_reason: tuning.reason.clone(),
             caches: self.caches.clone(),
             allocation: state.classes.is_ok().then_some(state.allocation),
-            classes: WorkClass::ALL.map(|class| self.class_status(&mut state, class)).into(),
+            classes: WorkClass::ALL.map(|class| self.class_status(&mut state, &tuning, class)).into(),
             pins: state.pins.clone(),
         }
     }
 
-    fn class_status(&self, state: &mut State, class: WorkClass) -> ClassStatus {
+    fn class_status(&self, state: &mut State, tuning: &Tuning, class: WorkClass) -> ClassStatus {
         let workers = *state.mix.of(class);
         let Ok(classes) = &state.classes else {
-            let method = if class == WorkClass::Streaming { self.tuning.method } else { ScanMethod::Plain };
+            let method = if class == WorkClass::Streaming { tuning.method } else { ScanMethod::Plain };
             return ClassStatus {
                 class,
                 workers,

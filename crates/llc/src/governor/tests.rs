@@ -188,3 +188,59 @@ fn classes_by_size() {
     assert_eq!(governor.classify(big, None), WorkClass::Streaming);
     assert_eq!(governor.classify(big, Some(true)), WorkClass::Streaming, "it cannot stay");
 }
+
+#[test]
+fn threads_of_a_pool_enter_classes_and_stay_in_their_group() {
+    let (tree, governor) = governed(FakeOptions::default());
+    {
+        let _entered = governor.enter(WorkClass::Streaming);
+        assert_eq!(my_group(&tree), "streaming");
+        {
+            let _inner = governor.enter(WorkClass::Sensitive);
+            assert_eq!((my_group(&tree).as_str(), governor.status().classes[2].workers), ("sensitive", 1));
+        }
+        assert_eq!(my_group(&tree), "streaming");
+    }
+    assert_eq!(governor.status().classes[0].workers, 0);
+    assert_eq!(my_group(&tree), "streaming", "what it does next is most likely the same");
+    let worker = governor.register();
+    worker.switch(Some(WorkClass::Sensitive));
+    assert_eq!((my_group(&tree).as_str(), governor.status().classes[2].workers), ("sensitive", 1));
+    worker.switch(None);
+    assert_eq!(governor.status().classes[2].workers, 0);
+    // Pinning moves threads that run nothing; they come back when they run something.
+    let _pin = governor.protect_by("an index", 1 << 20, || assert_eq!(my_group(&tree), "pinning"));
+    worker.switch(Some(WorkClass::Streaming));
+    assert_eq!(my_group(&tree), "streaming");
+    // A foreign hand has moved the thread, and another governor is spoken to in between: the group is told anew.
+    let other = Governor::new(GovernorOptions {
+        hardware: Hardware::Off,
+        software: Software::Off,
+        ..GovernorOptions::default()
+    });
+    drop(other.enter(WorkClass::Sensitive));
+    tree.groups().iter().for_each(|group| tree.vanish(group));
+    drop(governor.enter(WorkClass::Streaming));
+    assert_eq!((governor.status().path, my_group(&tree).as_str()), (CachePath::Hardware, "streaming"));
+}
+
+#[test]
+fn tuning_may_come_later() {
+    let options = |hardware| GovernorOptions { hardware, software: Software::Later, ..GovernorOptions::default() };
+    let governor = Governor::new(options(Hardware::Off));
+    let weak = governor.downgrade();
+    assert!(!governor.wants_tuning(WorkClass::Streaming), "there is nothing to be kept");
+    let _hot = governor.enter(WorkClass::Sensitive);
+    assert!(governor.wants_tuning(WorkClass::Streaming) && !governor.wants_tuning(WorkClass::Sensitive));
+    assert_eq!(governor.scan_method(WorkClass::Streaming), ScanMethod::Plain);
+    let method = ScanMethod::FlushBehind { behind_bytes: 1024 };
+    let mut tuning = Tuning::plain("a test");
+    tuning.method = method;
+    governor.set_tuning(tuning);
+    assert_eq!((governor.scan_method(WorkClass::Streaming), governor.tuning().method), (method, method));
+    assert!(!governor.wants_tuning(WorkClass::Streaming));
+    assert_eq!(governor.status().path, CachePath::Software);
+    assert!(weak.upgrade().is_some_and(|same| same.is(&governor)));
+    drop((_hot, governor));
+    assert!(weak.upgrade().is_none());
+}

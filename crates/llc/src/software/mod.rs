@@ -12,5 +12,5 @@ mod scan;
 mod tuning;
 
 pub use buffers::{AlignedBytes, ScanBuffer, ScanBuffers};
-pub use scan::{BLOCK_BYTES, ScanMethod, count_between, count_byte, flush, for_each_block, sum};
+pub use scan::{BLOCK_BYTES, ScanMethod, count_between, count_byte, flush, for_each_block, prefetch_non_temporal, sum};
 pub use tuning::{Figure, Tuning, TuningError, TuningOptions};

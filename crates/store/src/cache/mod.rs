@@ -65,6 +65,21 @@ impl Cache {
         self.pages.remove(offsets);
     }
 
+    /// Keeps a page from being evicted until it is unpinned (or its extent is freed). False if it is not in the cache, or pinned pages
+    /// take most of the budget already.
+    pub fn pin(&self, offset: u64) -> bool {
+        self.pages.line(offset).shard.lock().pin(offset)
+    }
+
+    /// False if the page is not pinned (any more).
+    pub fn unpin(&self, offset: u64) -> bool {
+        self.pages.line(offset).shard.lock().unpin(offset)
+    }
+
+    pub fn is_pinned(&self, offset: u64) -> bool {
+        self.pages.line(offset).shard.lock().is_pinned(offset)
+    }
+
     pub fn clear(&self) {
         self.pages.clear();
     }

@@ -13,7 +13,10 @@
 //! after it was evicted (its offset is still among the remembered ones) goes straight to the main queue: so a range that
 //! is scanned over and over does get its place.
 //!
-//! Invariants: the bytes held never exceed the budget; every slot in use is in the table and in exactly one queue.
+//! Pinned pages are in no queue, and so never evicted; they may fill three quarters of the budget.
+//!
+//! Invariants: the bytes held never exceed the budget (except those pinned, when it is lowered); every slot in use is in the table, and
+//! is pinned or in exactly one queue.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -23,6 +26,8 @@ use super::Priority;
 
 /// Part of the budget that scans keep when the rest is in use: one in so many.
 const SCAN_SHARE: usize = 16;
+/// Part of the budget that may be pinned, in quarters.
+const PINNED_QUARTERS: usize = 3;
 const NONE: u32 = u32::MAX;
 
 /// A mixed hash of an offset; all bits depend on the offset's block number.
@@ -61,6 +66,7 @@ struct Slot<V> {
     chances: u8,
     chances_max: u8,
     in_scan: bool,
+    pinned: bool,
     /// Neighbours in the queue, or the next free slot.
     before: u32,
     after: u32,
@@ -83,6 +89,7 @@ pub(super) struct Shard<V> {
     budget: usize,
     bytes: usize,
     scan_bytes: usize,
+    pinned_bytes: usize,
     /// Offsets of scanned pages evicted lately, oldest first; the set counts, the queue may have stale entries.
     evicted: VecDeque<u64>,
     evicted_set: HashSet<u64, BuildHasherDefault<OffsetHasher>>,
@@ -100,6 +107,7 @@ impl<V: Clone> Shard<V> {
             budget,
             bytes: 0,
             scan_bytes: 0,
+            pinned_bytes: 0,
             evicted: VecDeque::new(),
             evicted_set: HashSet::default(),
         }
@@ -117,8 +125,10 @@ impl<V: Clone> Shard<V> {
     pub(super) fn set_budget(&mut self, budget: usize) -> Vec<V> {
         self.budget = budget;
         let mut displaced = Vec::new();
-        while self.bytes > self.budget {
-            displaced.extend(self.evict());
+        while self.bytes > self.budget
+            && let Some(evicted) = self.evict()
+        {
+            displaced.push(evicted);
         }
         displaced
     }
@@ -138,12 +148,14 @@ impl<V: Clone> Shard<V> {
     pub(super) fn insert(&mut self, offset: u64, value: V, bytes: usize, priority: Priority) -> Vec<V> {
         let mut displaced = Vec::new();
         displaced.extend(self.remove(offset));
-        if bytes > self.budget {
+        if bytes > self.budget.saturating_sub(self.pinned_bytes) {
             displaced.push(value);
             return displaced;
         }
-        while self.bytes + bytes > self.budget {
-            displaced.extend(self.evict());
+        while self.bytes + bytes > self.budget
+            && let Some(evicted) = self.evict()
+        {
+            displaced.push(evicted);
         }
         let seen = self.evicted_set.remove(&offset);
         let (chances, chances_max) = match priority {
@@ -152,7 +164,8 @@ impl<V: Clone> Shard<V> {
             Priority::Scan => (0, 2),
         };
         let in_scan = priority == Priority::Scan && !seen;
-        let slot = Slot { value: Some(value), offset, bytes, chances, chances_max, in_scan, before: NONE, after: NONE };
+        let (value, pinned) = (Some(value), false);
+        let slot = Slot { value, offset, bytes, chances, chances_max, in_scan, pinned, before: NONE, after: NONE };
         let index = self.place(slot);
         self.table.insert(offset, index);
         self.bytes += bytes;
@@ -162,12 +175,47 @@ impl<V: Clone> Shard<V> {
 
     pub(super) fn remove(&mut self, offset: u64) -> Option<V> {
         let index = self.table.remove(&offset)?;
-        self.unlink(index);
+        if self.slots[index as usize].pinned {
+            self.pinned_bytes -= self.slots[index as usize].bytes;
+        } else {
+            self.unlink(index);
+        }
         let slot = &mut self.slots[index as usize];
         self.bytes -= slot.bytes;
         slot.after = self.free;
         self.free = index;
         slot.value.take()
+    }
+
+    /// Keeps a page from being evicted; false if it is not here, or too much is pinned already.
+    pub(super) fn pin(&mut self, offset: u64) -> bool {
+        let Some(&index) = self.table.get(&offset) else { return false };
+        let slot = &self.slots[index as usize];
+        let bytes = slot.bytes;
+        if slot.pinned || self.pinned_bytes + bytes > self.budget / 4 * PINNED_QUARTERS {
+            return slot.pinned;
+        }
+        self.unlink(index);
+        self.slots[index as usize].pinned = true;
+        self.pinned_bytes += bytes;
+        true
+    }
+
+    /// Ends that; false if it was not pinned.
+    pub(super) fn unpin(&mut self, offset: u64) -> bool {
+        let Some(&index) = self.table.get(&offset) else { return false };
+        let slot = &mut self.slots[index as usize];
+        if !slot.pinned {
+            return false;
+        }
+        (slot.pinned, slot.in_scan) = (false, false);
+        self.pinned_bytes -= slot.bytes;
+        self.push_tail(index);
+        true
+    }
+
+    pub(super) fn is_pinned(&self, offset: u64) -> bool {
+        self.table.get(&offset).is_some_and(|&index| self.slots[index as usize].pinned)
     }
 
     pub(super) fn remove_range(&mut self, offsets: &Range<u64>) -> Vec<V> {
@@ -273,6 +321,9 @@ impl<V: Clone> Shard<V> {
             }
             assert_eq!(queue.tail, before);
         }
+        let pinned: Vec<_> = self.slots.iter().filter(|slot| slot.pinned && slot.value.is_some()).collect();
+        assert_eq!(pinned.iter().map(|slot| slot.bytes).sum::<usize>(), self.pinned_bytes);
+        (bytes, count) = (bytes + self.pinned_bytes, count + pinned.len());
         assert_eq!((bytes, scan_bytes, count), (self.bytes, self.scan_bytes, self.table.len()));
         assert!(self.evicted_set.len() <= self.evicted.len());
     }

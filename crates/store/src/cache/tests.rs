@@ -107,6 +107,32 @@ fn a_range_scanned_again_and_again_gets_its_place() {
 }
 
 #[test]
+fn pinned_pages_stay_as_far_as_there_is_room_for_others() {
+    let cache = small();
+    let place = |i: u64| i * PAGE;
+    (0..90).for_each(|i| cache.insert(place(i), i, BYTES, Priority::Scan));
+    let pinned = (0..90).filter(|&i| cache.shards[0].shard.lock().pin(place(i))).count();
+    assert_eq!(pinned, 75, "three quarters");
+    (100..1000).for_each(|i| cache.insert(place(i), i, BYTES, Priority::Lookup));
+    let kept = |cache: &Shards<u64>| (0..75).filter(|&i| cache.get(place(i)) == Some(i)).count();
+    assert_eq!(kept(&cache), 75);
+    cache.shards[0].shard.lock().check();
+    assert!(!cache.shards[0].shard.lock().pin(place(5_000)), "it is not there");
+    // A smaller budget, all of it pinned: nothing else has a place.
+    cache.set_budget(50 * 8192);
+    cache.insert(place(2_000), 0, BYTES, Priority::Index);
+    assert_eq!((kept(&cache), cache.get(place(2_000))), (75, None));
+    cache.set_budget(100 * 8192);
+    cache.remove(place(0)..place(10));
+    assert!(!cache.shards[0].shard.lock().unpin(place(3)), "it has gone");
+    (10..75).for_each(|i| assert!(cache.shards[0].shard.lock().unpin(place(i))));
+    cache.shards[0].shard.lock().check();
+    (100..1000).for_each(|i| cache.insert(place(i), i, BYTES, Priority::Lookup));
+    assert_eq!(kept(&cache), 0);
+    cache.shards[0].shard.lock().check();
+}
+
+#[test]
 fn pages_that_do_not_fit_are_not_kept() {
     let cache = small();
     cache.insert(0, 1, 100 * 8192, Priority::Lookup);

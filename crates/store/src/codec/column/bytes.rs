@@ -153,6 +153,11 @@ impl BytesColumn {
         })
     }
 
+    /// The decompressed heap, if there is one by now.
+    pub(crate) fn plain(&self) -> &[u8] {
+        self.compressed.as_ref().and_then(|compressed| compressed.plain.get()).map_or(&[], |plain| plain)
+    }
+
     /// Decompresses the heap, unless that was done or it is not compressed; false if it is damaged. `rows`: all of them.
     pub(crate) fn decompress(&self, bytes: &[u8], rows: usize) -> bool {
         let entries = self.entries(rows);

@@ -104,6 +104,11 @@ impl Column {
             }
     }
 
+    /// What was decompressed so far, beside the page.
+    pub(crate) fn plain(&self) -> &[u8] {
+        self.bytes().map_or(&[], BytesColumn::plain)
+    }
+
     /// Decompresses the column, if it is compressed and was not decompressed before; false if it is damaged. `rows`: all.
     pub(crate) fn decompress(&self, bytes: &[u8], rows: usize) -> bool {
         self.bytes().is_none_or(|column| column.decompress(bytes, rows))

@@ -148,6 +148,33 @@ impl Page {
         size_of::<Page>() + self.bytes.capacity() + body
     }
 
+    /// The page as it lies in memory: for those who care for the CPU's caches.
+    pub fn memory(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The tree that it belongs to.
+    pub fn tree(&self) -> u32 {
+        self.place.tree
+    }
+
+    /// Columns of its rows; none of an index page.
+    pub fn columns(&self) -> usize {
+        if let Body::Rows { columns, .. } = &self.body { columns.len() } else { 0 }
+    }
+
+    /// Where a column lies in memory: in the page, and what was decompressed of it. Nothing for columns that are not there.
+    pub fn column_memory(&self, column: usize) -> [&[u8]; 2] {
+        let Body::Rows { columns, .. } = &self.body else { return [&[], &[]] };
+        let Some(known) = columns.get(column) else { return [&[], &[]] };
+        let entry = |number: usize| {
+            let at = HEADER_LEN + number * 4;
+            let bytes = self.bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+            bytes.map_or(0, |bytes| u32::from_le_bytes(bytes) as usize)
+        };
+        [self.bytes.get(entry(column)..entry(column + 1)).unwrap_or_default(), known.plain()]
+    }
+
     // Leaf and run pages.
 
     fn scalar(&self, schema: &Schema, columns: &[Column], column: usize, row: usize) -> Scalar<'_> {

@@ -1,0 +1,240 @@
+//! WARM, PIN and UNPIN: bringing every node of an index or table into memory and the CPU's caches, and keeping it there.
+//!
+//! What a pin does is what can be done: its pages cannot leave the page cache; the governor takes parts of the last level from
+//! everybody else for them where the hardware has masks, and has scans spare the cache where it has not. Pages that are written anew
+//! (changes sink into leaves) are not part of it: PIN again. Pins end with the database's handle.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::executor::block_on;
+use keyaki_exec::{Executor, Touched, touch_page};
+use keyaki_llc::{Governor, Pin};
+use keyaki_store::{Page, Store, TreeId, TreeView, is_memory};
+use parking_lot::Mutex;
+
+use crate::{Error, Result};
+
+/// Of what the caches hold, pins may have so many eighths.
+const PINNED_EIGHTHS: u64 = 6;
+/// Pages that are touched once more at the end of WARM, so that the last ones read have not displaced the first ones.
+const AGAIN_BYTES_MAX: u64 = 64 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Table,
+    Index,
+}
+
+/// What a statement names.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub kind: Kind,
+    pub name: String,
+    pub view: TreeView,
+}
+
+/// What was touched.
+#[derive(Debug, Clone)]
+pub struct Warmed {
+    pub name: String,
+    pub rows: u64,
+    /// Index pages and data pages.
+    pub pages: u64,
+    /// Nodes of an index in memory.
+    pub nodes: u64,
+    pub bytes: u64,
+    pub time: Duration,
+    /// What to expect of it.
+    pub note: String,
+}
+
+/// Something pinned.
+#[derive(Debug, Clone)]
+pub struct PinInfo {
+    pub name: String,
+    pub bytes: u64,
+    pub pages: usize,
+    /// Pages that are still kept in the page cache.
+    pub pages_kept: usize,
+    pub in_memory: bool,
+}
+
+#[derive(Debug)]
+struct Pinned {
+    kind: Kind,
+    name: String,
+    tree: TreeId,
+    bytes: u64,
+    /// Offsets of the pages kept in the page cache.
+    pages: Vec<u64>,
+    _pin: Pin,
+}
+
+/// All pins of a database.
+#[derive(Debug, Default)]
+pub(crate) struct Pins {
+    all: Mutex<Vec<Pinned>>,
+}
+
+impl Pins {
+    pub fn list(&self, store: &Store) -> Vec<PinInfo> {
+        let all = self.all.lock();
+        let info = |pinned: &Pinned| PinInfo {
+            name: pinned.name.clone(),
+            bytes: pinned.bytes,
+            pages: pinned.pages.len(),
+            pages_kept: pinned.pages.iter().filter(|&&page| store.cache().is_pinned(page)).count(),
+            in_memory: is_memory(pinned.tree),
+        };
+        all.iter().map(info).collect()
+    }
+
+    /// Pins, or pins anew. Blocks.
+    pub fn pin(
+        &self,
+        store: &Store,
+        executor: &Executor,
+        governor: &Governor,
+        cache_bytes: u64,
+        target: &Target,
+        go_on: impl Fn() -> bool + Copy,
+    ) -> Result<Warmed> {
+        let start = Instant::now();
+        let room = (cache_bytes / 8 * PINNED_EIGHTHS).saturating_sub(self.bytes_without(target));
+        let expected = match store.memory_tree_stats(target.view.tree()) {
+            Some(stats) => stats.bytes,
+            None => store.tree_bytes(target.view.tree()),
+        };
+        check_room(target, expected, room)?;
+        let mut touched = block_on(executor.touch(&target.view, room, go_on))?;
+        check_room(target, touched.bytes, room)?;
+        let pages = std::mem::take(&mut touched.kept);
+        let mut all = self.all.lock();
+        take_out(&mut all, store, |pinned| pinned.is(target));
+        let offsets = pages.iter().map(|(offset, _)| *offset);
+        let kept: Vec<u64> = offsets.filter(|&offset| store.cache().pin(offset)).collect();
+        let memory: Vec<&[u8]> = pages.iter().flat_map(|(_, page)| memory_of(page)).collect();
+        let pin = if is_memory(target.view.tree()) {
+            // The walk that failed now has gone well before: what is missing is only not in the cache.
+            let again = || _ = block_on(executor.touch(&target.view, 0, go_on));
+            governor.protect_by(&target.name, expected, again)
+        } else {
+            governor.protect(&target.name, &memory)
+        };
+        let bytes = if is_memory(target.view.tree()) { expected } else { touched.bytes };
+        let note = note_of_pin(governor, pages.len(), kept.len());
+        let (tree, name) = (target.view.tree(), target.name.clone());
+        all.push(Pinned { kind: target.kind, name, tree, bytes, pages: kept, _pin: pin });
+        Ok(warmed(target, store, &touched, start, note))
+    }
+
+    /// False if it is not pinned.
+    pub fn unpin(&self, store: &Store, kind: Kind, name: &str) -> bool {
+        take_out(&mut self.all.lock(), store, |pinned| pinned.kind == kind && pinned.name == name)
+    }
+
+    pub fn clear(&self, store: &Store) {
+        take_out(&mut self.all.lock(), store, |_| true);
+    }
+
+    /// Ends the pins of trees that are no longer there.
+    pub fn retain(&self, store: &Store, exists: impl Fn(TreeId) -> bool) {
+        take_out(&mut self.all.lock(), store, |pinned| !exists(pinned.tree));
+    }
+
+    /// Bytes of all other pins.
+    fn bytes_without(&self, target: &Target) -> u64 {
+        self.all.lock().iter().filter(|pinned| !pinned.is(target)).map(|pinned| pinned.bytes).sum()
+    }
+}
+
+impl Pinned {
+    fn is(&self, target: &Target) -> bool {
+        self.kind == target.kind && self.name == target.name
+    }
+}
+
+fn take_out(all: &mut Vec<Pinned>, store: &Store, which: impl Fn(&Pinned) -> bool) -> bool {
+    let before = all.len();
+    all.retain(|pinned| {
+        let goes = which(pinned);
+        if goes {
+            pinned.pages.iter().for_each(|&page| _ = store.cache().unpin(page));
+        }
+        !goes
+    });
+    all.len() < before
+}
+
+/// # Errors
+/// If it does not fit beside the others.
+fn check_room(target: &Target, bytes: u64, room: u64) -> Result<()> {
+    if bytes <= room {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "\"{}\" takes {} KiB, and {} KiB of the CPU's cache are left for pins (three quarters of it are, in all): nothing was pinned",
+        target.name,
+        bytes >> 10,
+        room >> 10,
+    )))
+}
+
+fn memory_of(page: &Arc<Page>) -> impl Iterator<Item = &[u8]> {
+    let columns = (0..page.columns()).map(|column| page.column_memory(column)[1]);
+    std::iter::once(page.memory()).chain(columns.filter(|plain| !plain.is_empty()))
+}
+
+fn note_of_pin(governor: &Governor, pages: usize, kept: usize) -> String {
+    let path = if governor.is_on_hardware() {
+        "parts of the CPU's cache are its own".to_string()
+    } else {
+        format!("the hardware keeps nothing apart here; scans spare the cache by {}", governor.tuning().method)
+    };
+    match pages {
+        0 => path,
+        _ => format!("{kept} of {pages} pages stay in the page cache; {path}"),
+    }
+}
+
+fn warmed(target: &Target, store: &Store, touched: &Touched, start: Instant, note: String) -> Warmed {
+    let stats = store.memory_tree_stats(target.view.tree());
+    Warmed {
+        name: target.name.clone(),
+        rows: touched.rows,
+        pages: touched.index_pages + touched.data_pages,
+        nodes: stats.map_or(0, |stats| stats.border_nodes + stats.interior_nodes),
+        bytes: stats.map_or(touched.bytes, |stats| stats.bytes),
+        time: start.elapsed(),
+        note,
+    }
+}
+
+/// Touches every node. Blocks.
+pub(crate) fn warm(
+    store: &Store,
+    executor: &Executor,
+    cache_bytes: u64,
+    target: &Target,
+    go_on: impl Fn() -> bool + Copy,
+) -> Result<Warmed> {
+    let start = Instant::now();
+    let keep = cache_bytes.min(AGAIN_BYTES_MAX);
+    let touched = block_on(executor.touch(&target.view, keep, go_on))?;
+    let (_, budget) = store.cache().usage();
+    let stats = store.memory_tree_stats(target.view.tree());
+    let bytes = stats.map_or(touched.bytes, |stats| stats.bytes);
+    let fits = |what: u64| bytes <= what;
+    if fits(keep) {
+        touched.kept.iter().for_each(|(_, page)| touch_page(page));
+    }
+    let note = if stats.is_none() && !fits(budget as u64) {
+        format!("larger than the page cache ({} MiB): only a part of it is there now", budget >> 20)
+    } else if !fits(cache_bytes) {
+        format!("larger than the CPU's cache ({} KiB): in memory now", cache_bytes >> 10)
+    } else {
+        "in the CPU's cache now, until something else displaces it".into()
+    };
+    Ok(warmed(target, store, &touched, start, note))
+}

@@ -1,0 +1,180 @@
+//! `WARM TABLE t | INDEX i`, `PIN TABLE t | INDEX i`, `UNPIN TABLE t | INDEX i`.
+//!
+//! WARM and PIN give a row that tells what was touched. See [`crate::cache`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, StringViewArray};
+use arrow::datatypes::{DataType, Field, Schema};
+use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::Parser;
+
+use super::{relation_name, syntax};
+use crate::cache::{CacheStatus, Kind, Target, Warmed};
+use crate::database::Inner;
+use crate::session::Outcome;
+use crate::{Error, Result, Session};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    Warm,
+    Pin,
+    Unpin,
+}
+
+#[derive(Debug)]
+pub(super) struct CacheStatement {
+    action: Action,
+    kind: Kind,
+    name: String,
+}
+
+/// The rest of a statement, whose first word says `action`.
+pub(super) fn parse(action: Action, parser: &mut Parser<'_>) -> Result<CacheStatement> {
+    parser.next_token();
+    let kind = match parser.expect_one_of_keywords(&[Keyword::TABLE, Keyword::INDEX]).map_err(syntax)? {
+        Keyword::TABLE => Kind::Table,
+        _ => Kind::Index,
+    };
+    Ok(CacheStatement { action, kind, name: relation_name(&parser.parse_object_name(false).map_err(syntax)?)? })
+}
+
+pub(super) async fn run(session: &Session, statement: CacheStatement) -> Result<Outcome> {
+    let inner = session.database.inner.clone();
+    let CacheStatement { action, kind, name } = statement;
+    let target = resolve(session, kind, &name)?;
+    match action {
+        Action::Unpin if inner.cache.pins.unpin(&inner.store, kind, &name) => Ok(Outcome::done("UNPIN")),
+        Action::Unpin => Err(Error::NotFound { kind: "pin of", name }),
+        Action::Warm => {
+            let warm = move |inner: &Inner, go_on: &AtomicBool| {
+                let (store, bytes) = (&inner.store, inner.cache.cache_bytes());
+                crate::cache::warm(store, &inner.executor, bytes, &target, || go_on.load(Ordering::Relaxed))
+            };
+            row(&blocking(inner, warm).await?)
+        }
+        Action::Pin => {
+            let pin = move |inner: &Inner, go_on: &AtomicBool| {
+                let off = || Error::Invalid("nothing can be pinned while keyaki.cache_governor is off".into());
+                let governor = inner.cache.governor().ok_or_else(off)?;
+                let (store, bytes) = (&inner.store, inner.cache.cache_bytes());
+                let go_on = || go_on.load(Ordering::Relaxed);
+                inner.cache.pins.pin(store, &inner.executor, &governor, bytes, &target, go_on)
+            };
+            row(&blocking(inner, pin).await?)
+        }
+    }
+}
+
+fn resolve(session: &Session, kind: Kind, name: &str) -> Result<Target> {
+    let database = &session.database;
+    let (catalog, snapshot) = database.moment();
+    let tree = match kind {
+        Kind::Table if catalog.views.contains_key(name) => {
+            return Err(Error::Invalid(format!("\"{name}\" is a view: it has no nodes")));
+        }
+        Kind::Table => catalog.table(name)?.def.tree,
+        Kind::Index => {
+            let unknown = || Error::NotFound { kind: "index", name: name.into() };
+            let (table, place) = catalog.index(name).ok_or_else(unknown)?;
+            table.def.indexes[place].tree
+        }
+    };
+    if let Some(cause) = database.inner.unusable.get(&tree) {
+        return Err(Error::Invalid(format!("the index \"{name}\" could not be built in memory: {cause}")));
+    }
+    Ok(Target { kind, name: name.into(), view: snapshot.tree(tree)? })
+}
+
+/// Runs blocking work on a thread that may wait; it is told to stop when this is dropped.
+async fn blocking<T: Send + 'static>(
+    inner: Arc<Inner>,
+    work: impl FnOnce(&Inner, &AtomicBool) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    struct Stop(Arc<AtomicBool>);
+    impl Drop for Stop {
+        fn drop(&mut self) {
+            self.0.store(false, Ordering::Relaxed);
+        }
+    }
+    let go_on = Arc::new(AtomicBool::new(true));
+    let _stop = Stop(go_on.clone());
+    let task = tokio::task::spawn_blocking(move || work(&inner, &go_on));
+    task.await.map_err(|error| Error::Invalid(format!("a background task failed: {error}")))?
+}
+
+/// The system view `keyaki_cache`: what there is, what is done, and what is kept.
+pub(super) fn view(status: &CacheStatus) -> datafusion::error::Result<RecordBatch> {
+    /// What, which one, how many bytes, how many workers, and more about it.
+    type Row = (&'static str, String, Option<u64>, Option<u32>, String);
+    let mut rows: Vec<Row> = Vec::new();
+    if let Some(governor) = &status.governor {
+        for cache in &governor.caches.all {
+            let detail = format!("{} ways, {} processors", cache.ways, cache.processors.len());
+            rows.push((
+                "cache",
+                format!("L{} {:?} {}", cache.level, cache.kind, cache.id),
+                Some(cache.bytes),
+                None,
+                detail,
+            ));
+        }
+        let source = if status.measured { "measured" } else { "as the machine tells" };
+        rows.push(("capacity", "last level".into(), Some(status.cache_bytes), None, source.into()));
+        rows.push(("path", governor.path.to_string(), None, None, governor.reason.clone()));
+        rows.push(("scans", "streaming".into(), None, None, governor.scan_reason.clone()));
+        for class in &governor.classes {
+            let (name, workers) = (class.class.to_string(), Some(class.workers));
+            rows.push(("class", name, class.occupancy_bytes, workers, class.masks.clone()));
+        }
+    } else {
+        rows.push(("path", "none".into(), None, None, "keyaki.cache_governor is off".into()));
+    }
+    for pin in &status.pins {
+        let detail = match pin.in_memory {
+            true => "in memory".into(),
+            false => format!("{} of {} pages kept in the page cache", pin.pages_kept, pin.pages),
+        };
+        rows.push(("pin", pin.name.clone(), Some(pin.bytes), None, detail));
+    }
+    let fields = vec![
+        Field::new("kind", DataType::Utf8, false),
+        Field::new("name", DataType::Utf8, false),
+        Field::new("bytes", DataType::Int64, true),
+        Field::new("workers", DataType::Int64, true),
+        Field::new("detail", DataType::Utf8, false),
+    ];
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row.0))),
+        Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row.1))),
+        Arc::new(Int64Array::from_iter(rows.iter().map(|row| row.2.map(|bytes| bytes as i64)))),
+        Arc::new(Int64Array::from_iter(rows.iter().map(|row| row.3.map(i64::from)))),
+        Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row.4))),
+    ];
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+}
+
+fn row(warmed: &Warmed) -> Result<Outcome> {
+    let text = |text: &str| -> ArrayRef { Arc::new(StringViewArray::from_iter_values([text])) };
+    let number = |number: u64| -> ArrayRef { Arc::new(Int64Array::from(vec![number as i64])) };
+    let ms: ArrayRef = Arc::new(Float64Array::from(vec![warmed.time.as_micros() as f64 / 1e3]));
+    let columns = vec![
+        ("name", text(&warmed.name)),
+        ("rows", number(warmed.rows)),
+        ("pages", number(warmed.pages)),
+        ("nodes", number(warmed.nodes)),
+        ("bytes", number(warmed.bytes)),
+        ("ms", ms),
+        ("note", text(&warmed.note)),
+    ];
+    let field = |(name, values): &(&str, ArrayRef)| {
+        let ty: DataType = values.data_type().clone();
+        Field::new(*name, ty, false)
+    };
+    let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
+    let columns = columns.into_iter().map(|(_, values)| values).collect();
+    let batch = RecordBatch::try_new(schema.clone(), columns).map_err(datafusion::error::DataFusionError::from)?;
+    Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(vec![batch], schema, None)?)))
+}
