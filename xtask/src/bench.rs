@@ -42,6 +42,9 @@ enum Bench {
     },
     /// The CPU's caches: what they hold, scans beside hot data, the published experiments in the simulator
     Llc {
+        /// Through SQL, against SQLite and DuckDB
+        #[arg(long)]
+        sql: bool,
         /// Options, see `-- --help`
         #[arg(last = true)]
         options: Vec<String>,
@@ -60,7 +63,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         command.args(["--keys", &keys.to_string()]).args(options);
         return step(with_json(&mut command, arguments)?);
     }
-    if let Bench::Llc { options } = &arguments.bench {
+    if let Bench::Llc { sql: false, options } = &arguments.bench {
         let mut command = Command::new(build_bench("keyaki-bench-llc")?);
         command.args(options);
         return step(with_json(&mut command, arguments)?);
@@ -83,6 +86,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             command
         }
         Bench::Load => python::script(&keyaki, "benches/load/bench.py")?,
+        Bench::Llc { sql: true, options } => {
+            let mut command = python::script(&keyaki, "benches/llc/sql.py")?;
+            command.args(options);
+            command
+        }
         Bench::Masstree { .. } | Bench::Llc { .. } | Bench::Vast { .. } => {
             unreachable!("it has returned: it needs no database")
         }

@@ -109,6 +109,9 @@ pub enum Command {
     /// Generate TPC-H data as Parquet files, or load such files
     #[command(hide = true)]
     Tpch(TpchArguments),
+    /// Run and time statements as standard input asks for them (for benchmarks)
+    #[command(hide = true)]
+    Beside(BesideArguments),
     /// Commit transactions until killed (for the crash test)
     #[command(hide = true)]
     CrashWriter(CrashWriterArguments),
@@ -195,8 +198,6 @@ pub struct TraceArguments {
     /// The query
     #[arg(last = true)]
     pub sql: Vec<String>,
-    #[command(flatten)]
-    pub open: OpenArguments,
 }
 
 #[derive(Debug, Args)]
@@ -230,6 +231,13 @@ pub enum TpchIndexes {
     Two,
     /// Primary keys only
     None,
+}
+
+#[derive(Debug, Args)]
+pub struct BesideArguments {
+    pub database: PathBuf,
+    #[command(flatten)]
+    pub open: OpenArguments,
 }
 
 #[derive(Debug, Args)]

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod bars;
+mod beside;
 mod caches;
 mod calibrate;
 mod crash;
@@ -67,6 +68,7 @@ fn start(arguments: Arguments) -> Result<()> {
         Some(Command::Demo(arguments)) => runtime.block_on(demo::run(&arguments)),
         Some(Command::Calibrate(arguments)) => calibrate::run(&arguments),
         Some(Command::Trace(arguments)) => runtime.block_on(trace::run(&arguments, interrupts)),
+        Some(Command::Beside(arguments)) => beside::run(&arguments),
         Some(Command::CrashWriter(arguments)) => runtime.block_on(crash::run(&arguments)),
     }
 }

@@ -14,7 +14,7 @@ use keyaki_llc::sim::generate::Table as Memory;
 use keyaki_llc::sim::trace::TraceReader;
 use keyaki_llc::sim::{Access, CLASSES_MAX, Machine, Report, Simulator};
 
-use crate::arguments::{OpenArguments, TraceArguments};
+use crate::arguments::TraceArguments;
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupts;
 use crate::output::Mode;
@@ -30,9 +30,7 @@ const SWEEP_AT: u64 = 1 << 62;
 
 pub async fn run(arguments: &TraceArguments, interrupts: std::sync::Arc<Interrupts>) -> Result<()> {
     match (&arguments.memory, &arguments.replay, &arguments.database) {
-        (Some(file), None, Some(database)) => {
-            record(file, database, &arguments.open, &arguments.sql, interrupts).await?
-        }
+        (Some(file), None, Some(database)) => record(file, database, &arguments.sql, interrupts).await?,
         (None, Some(_), None) => {}
         _ => {
             return Err(Failure::Usage(
@@ -46,18 +44,12 @@ pub async fn run(arguments: &TraceArguments, interrupts: std::sync::Arc<Interrup
     Ok(())
 }
 
-async fn record(
-    file: &Path,
-    database: &Path,
-    open: &OpenArguments,
-    sql: &[String],
-    interrupts: std::sync::Arc<Interrupts>,
-) -> Result<()> {
+async fn record(file: &Path, database: &Path, sql: &[String], interrupts: std::sync::Arc<Interrupts>) -> Result<()> {
     let sql = sql.join(" ");
     if sql.trim().is_empty() {
         return Err(Failure::Usage("a query is missing: keyaki trace DATABASE --memory FILE -- SQL".into()));
     }
-    let options = keyaki::Options { must_exist: true, ..open.options() };
+    let options = keyaki::Options { must_exist: true, ..Default::default() };
     let database = Database::open(database, options)?;
     let mut runner = Runner::new(&database, Mode::Table, interrupts);
     let trace = database.start_memory_trace(file)?;

@@ -126,3 +126,33 @@ fn a_closed_pipe_is_no_error() {
     assert_eq!(text(&output.stderr), "");
     assert!(output.status.success());
 }
+
+#[test]
+fn caches_and_traces() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = directory.path().join("db");
+    let trace = directory.path().join("trace");
+    let script = "CREATE TABLE t (id BIGINT PRIMARY KEY, a BIGINT);
+        INSERT INTO t SELECT value, value * 7 % 1000 FROM generate_series(1, 20000);
+        CREATE INDEX t_a ON t (a); CHECKPOINT;
+        PIN INDEX t_a;\n.cache\n.help cache\nSET keyaki.cache_governor = off;\n.cache\n";
+    let output = keyaki(&[], &database, script);
+    assert_eq!(text(&output.stderr), "");
+    let shown = text(&output.stdout);
+    for expected in ["path: ", "scans: ", "sensitive: ", "pin \"t_a\": ", "WARM TABLE t", "the cache governor is off"] {
+        assert!(shown.contains(expected), "{expected}: {shown}");
+    }
+    let run = |arguments: &[&str]| Command::new(env!("CARGO_BIN_EXE_keyaki")).args(arguments).output().unwrap();
+    let (path, file) = (database.to_str().unwrap(), trace.to_str().unwrap());
+    let output = run(&["trace", path, "--memory", file, "--", "SELECT sum(a) FROM t WHERE id < 9000"]);
+    assert!(output.status.success() && text(&output.stderr).contains("accesses recorded"), "{output:?}");
+    let output = run(&["trace", "--replay", file, "--cache-kib", "2048"]);
+    let replayed = text(&output.stdout);
+    assert!(replayed.contains("last level of 2048 KiB") && replayed.contains("missed, partitioned"), "{output:?}");
+    assert!(replayed.lines().any(|line| line.starts_with("t ") || line.starts_with("t.t_a ")), "{replayed}");
+    assert_eq!(run(&["trace", "--replay", path]).status.code(), Some(1));
+    assert_eq!(run(&["trace", path, "--memory", file]).status.code(), Some(2));
+    assert_eq!(run(&["trace"]).status.code(), Some(2));
+    assert_eq!(run(&["calibrate"]).status.code(), Some(2));
+    assert_eq!(run(&["calibrate", "--cache", "/no/such/database"]).status.code(), Some(1));
+}

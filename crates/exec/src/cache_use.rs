@@ -42,6 +42,8 @@ pub(crate) fn leave_behind(method: ScanMethod, group: &[Chunk], columns: impl It
         let columns: Vec<usize> = columns.collect();
         for chunk in group {
             for_each_range(chunk, &columns, |range| _ = flush(range));
+            // What was learnt of a page when it was opened lies beside its bytes.
+            pages(chunk).for_each(|page| _ = flush(std::slice::from_ref(page)));
         }
     }
     group.iter().flat_map(pages).count() as u64

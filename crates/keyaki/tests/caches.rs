@@ -12,7 +12,12 @@ use keyaki_llc::sim::trace::TraceReader;
 use keyaki_llc::software::{ScanMethod, Tuning};
 use keyaki_llc::{Caches, Quartiles};
 
-const ROWS: i64 = 60_000;
+/// The governor is one for the process: tests that tell it different things take turns.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+const ROWS: i64 = 200_000;
+/// What the last level is said to hold.
+const CACHE_BYTES: u64 = 1 << 20;
 
 fn options() -> Options {
     Options {
@@ -23,17 +28,17 @@ fn options() -> Options {
     }
 }
 
-/// A machine whose last level holds 512 KiB, and what helps there.
+/// What helps on a machine with such a cache.
 fn measured(method: ScanMethod) -> CacheCalibration {
     let latency = |working_set_bytes, ns: f64| Latency { working_set_bytes, load_ns: Quartiles::of(&[ns]) };
-    let latencies = vec![latency(512 << 10, 10.0), latency(64 << 20, 100.0)];
+    let latencies = vec![latency(CACHE_BYTES, 10.0), latency(64 << 20, 100.0)];
     let profile = CacheProfile { caches: Caches::default(), huge_pages: None, latencies, retentions: Vec::new() };
     let mut tuning = Tuning::plain("a test");
     tuning.method = method;
     CacheCalibration { profile, tuning }
 }
 
-/// A table beyond 512 KiB, with an index on disk and one in memory that are not.
+/// A table beyond that, and a small one with an index on disk and one in memory that are not.
 async fn filled(directory: &std::path::Path) -> (Database, Session) {
     let database = Database::open(directory, options()).unwrap();
     let session = database.session();
@@ -57,6 +62,7 @@ async fn error(session: &Session, sql: &str) -> Error {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operators_have_classes_and_streams_spare_the_cache() {
+    let _turn = TURN.lock().await;
     let dir = tempfile::tempdir().unwrap();
     let (database, session) = filled(dir.path()).await;
     let sum = "SELECT sum(a), max(b), count(*) FROM big";
@@ -64,7 +70,7 @@ async fn operators_have_classes_and_streams_spare_the_cache() {
     session.execute("SET keyaki.cache_governor = off").await.unwrap();
     assert!(!text(&session, &format!("EXPLAIN {sum}")).await.contains("class="));
     let expected = (text(&session, sum).await, text(&session, filtered).await);
-    session.execute("SET keyaki.cache_governor = 'on'").await.unwrap();
+    session.execute("SET keyaki.cache_governor = on").await.unwrap();
     for method in [
         ScanMethod::Plain,
         ScanMethod::FlushBehind { behind_bytes: 1024 },
@@ -83,10 +89,14 @@ async fn operators_have_classes_and_streams_spare_the_cache() {
         }
         session.execute("RESET keyaki.execution; UNPIN INDEX small_a").await.unwrap();
     }
+    let bytes = database.tables().into_iter().find(|table| table.name == "big").unwrap().bytes;
+    assert!(bytes > CACHE_BYTES, "{bytes}");
+    let half = ROWS as u64 * (CACHE_BYTES / 2) / bytes;
+    let range = format!("SELECT max(b) FROM big WHERE id < {half}");
     for (sql, class) in [
         ("SELECT b FROM big WHERE id = 77", "sensitive"),
         ("SELECT b FROM big LIMIT 3", "sensitive"),
-        ("SELECT max(b) FROM big WHERE id < 20000", "adaptive"),
+        (&range, "adaptive"),
         ("SELECT s.b FROM small s JOIN big ON big.id = s.a WHERE s.id < 5", "sensitive"),
     ] {
         let plan = text(&session, &format!("EXPLAIN {sql}")).await;
@@ -97,7 +107,7 @@ async fn operators_have_classes_and_streams_spare_the_cache() {
     drop((session, database));
     let database = Database::open(dir.path(), options()).unwrap();
     let status = database.cache_status();
-    assert_eq!((status.measured, status.cache_bytes), (true, 512 << 10));
+    assert_eq!((status.measured, status.cache_bytes), (true, CACHE_BYTES));
     assert!(text(&database.session(), &format!("EXPLAIN {sum}")).await.contains("class=streaming"));
     drop(database);
     std::fs::write(dir.path().join("caches.json"), "nonsense").unwrap();
@@ -107,6 +117,7 @@ async fn operators_have_classes_and_streams_spare_the_cache() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn warm_and_pin() {
+    let _turn = TURN.lock().await;
     let dir = tempfile::tempdir().unwrap();
     let (database, session) = filled(dir.path()).await;
     database.set_cache_calibration(measured(ScanMethod::Plain)).unwrap();
@@ -114,7 +125,7 @@ async fn warm_and_pin() {
     let warmed = session.query("WARM TABLE big").await.unwrap().collect().await.unwrap();
     let number = |column: usize| warmed[0].column(column).as_primitive::<Int64Type>().value(0);
     assert_eq!(number(1), ROWS);
-    assert!(number(2) > 50 && number(3) == 0 && number(4) > 512 << 10, "{warmed:?}");
+    assert!(number(2) > 50 && number(3) == 0 && number(4) as u64 > CACHE_BYTES, "{warmed:?}");
     assert!(warmed[0].column(5).as_primitive::<Float64Type>().value(0) > 0.0);
     assert!(warmed[0].column(6).as_string_view().value(0).contains("larger than the CPU's cache"), "{warmed:?}");
     let analyzed = text(&session, "EXPLAIN ANALYZE SELECT sum(a), max(b) FROM big").await;
@@ -133,7 +144,7 @@ async fn warm_and_pin() {
         pins.iter().find(|pin| pin.name == "small_a").map(|pin| (pin.pages, pin.pages_kept))
     };
     let (pages, stay) = kept(&database).unwrap();
-    assert!(pages > 3 && pages == stay, "{pages} {stay}");
+    assert!(pages >= 2 && pages == stay, "{pages} {stay}");
     // A scan over more than the page cache cannot displace them; changes that sink into leaves replace them.
     session.query("SELECT sum(a), max(b) FROM big").await.unwrap().collect().await.unwrap();
     assert_eq!(kept(&database), Some((pages, stay)));
@@ -159,6 +170,7 @@ async fn warm_and_pin() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn traces_name_objects_and_classes() {
+    let _turn = TURN.lock().await;
     let dir = tempfile::tempdir().unwrap();
     let (database, session) = filled(dir.path()).await;
     let file = dir.path().join("trace");
@@ -180,7 +192,7 @@ async fn traces_name_objects_and_classes() {
     };
     // A scan reads one of three columns of about a hundred bytes a row at the most; the lookup a few lines.
     let scanned = of("small") + of("small.small_a");
-    assert!(scanned > 5000 / 64 && scanned < 5000, "{scanned}");
+    assert!(scanned > 40 && scanned < 5000, "{scanned}");
     assert!((3..100).contains(&of("big")), "{}", of("big"));
     let classes: std::collections::BTreeSet<&str> =
         recorded.iter().map(|access| header.classes[usize::from(access.class)].as_str()).collect();

@@ -168,6 +168,11 @@ impl CacheControl {
         Some(CacheUse { governor: self.governor()?, class: class? })
     }
 
+    /// For the executor: a lookup by index.
+    pub fn lookups(&self) -> Option<CacheUse> {
+        self.announced(self.class_of_pipeline())
+    }
+
     /// To be called now and then while something streams: has it measured what helps, once that would be of use.
     pub fn streams(&self, class: Option<WorkClass>) {
         let governor = self.governor.read();

@@ -92,7 +92,7 @@ impl IndexPipelineExec {
     }
 
     fn start(&self, batch_rows: usize) -> Result<Rows> {
-        let cache = self.context.cache.announced(self.context.cache.class_of_pipeline());
+        let cache = self.context.cache.lookups();
         let rows = self.context.executor.pipeline_as(self.pipeline(batch_rows)?, cache);
         let name = format!("pipeline {}", self.spec.path());
         self.context.last_stats.lock().push((name, rows.stats().clone()));

@@ -75,7 +75,7 @@ async fn keys(
         limit: Some(spec.rows as u64),
         batch_rows,
     };
-    let mut entries = context.executor.scan(scan, mode(context));
+    let mut entries = context.executor.scan_as(scan, mode(context), context.cache.lookups());
     watch(context, &format!("first rows of {}", spec.name), &entries);
     let mut keys: Vec<Vec<u8>> = Vec::with_capacity(spec.rows.min(batch_rows));
     while let Some(batch) = entries.next().await {
@@ -90,7 +90,7 @@ async fn keys(
 
 /// The rows of the table with these keys, in any order.
 fn rows(spec: &FirstRowsSpec, context: &PlanContext, batch_rows: usize, keys: Vec<Vec<u8>>) -> Rows {
-    let rows = context.executor.pipeline(Pipeline {
+    let pipeline = Pipeline {
         driver: Driver {
             view: spec.table.clone(),
             ranges: keys.into_iter().map(KeyRange::point).collect(),
@@ -101,7 +101,8 @@ fn rows(spec: &FirstRowsSpec, context: &PlanContext, batch_rows: usize, keys: Ve
         mode: mode(context),
         batch_rows,
         memory_bytes: context.pipeline_memory_bytes,
-    });
+    };
+    let rows = context.executor.pipeline_as(pipeline, context.cache.lookups());
     watch(context, "their rows", &rows);
     rows
 }
@@ -113,7 +114,8 @@ impl DisplayAs for FirstRowsExec {
             _ => {
                 let fields = self.spec.schema.fields().iter();
                 let columns: Vec<&str> = fields.map(|field| field.name().as_str()).collect();
-                write!(f, "FirstRowsExec: {}, columns=[{}]", self.spec, columns.join(", "))
+                write!(f, "FirstRowsExec: {}, columns=[{}]", self.spec, columns.join(", "))?;
+                self.context.cache.class_of_pipeline().map_or(Ok(()), |class| write!(f, ", class={class}"))
             }
         }
     }

@@ -69,7 +69,7 @@ async fn value(item: &SummaryItem, context: &PlanContext, metrics: &ExecutionPla
         limit: if counts { None } else { Some(1) },
         batch_rows: if counts { COUNT_ROWS } else { 1 },
     };
-    let mut rows = context.executor.scan(scan, mode);
+    let mut rows = context.executor.scan_as(scan, mode, context.cache.lookups());
     context.last_stats.lock().push((format!("summary {}", item.name), rows.stats().clone()));
     let (mut count, mut first) = (0, None);
     while let Some(batch) = rows.next().await {
@@ -93,7 +93,10 @@ impl DisplayAs for SummaryExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
         match format {
             DisplayFormatType::TreeRender => write!(f, "{}", self.spec),
-            _ => write!(f, "SummaryExec: {}", self.spec),
+            _ => {
+                write!(f, "SummaryExec: {}", self.spec)?;
+                self.context.cache.class_of_pipeline().map_or(Ok(()), |class| write!(f, ", class={class}"))
+            }
         }
     }
 }
