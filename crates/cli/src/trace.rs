@@ -1,7 +1,8 @@
 //! `keyaki trace`: which memory a query touches, recorded; and what a cache would make of it, simulated.
 //!
 //! The replay does what the published experiment with TPC-H does: the query runs, something else sweeps over twice the cache, and the
-//! query runs again, which is counted. Partitioned, everything after the first run allocates in the fewest ways only.
+//! query runs again, which is counted. Partitioned, the first run brings its lines into all ways but the fewest (as PIN does), and
+//! everything after it allocates in these few only.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -64,6 +65,8 @@ fn replay(file: &Path, cache_kib: Option<u64>) -> Result<()> {
     let mut machine = Machine::paper();
     if let Some(kib) = cache_kib {
         machine.l3.bytes = kib << 10;
+        // As many sets as a power of two: 20 ways for five times such a number of bytes, else 16.
+        machine.l3.ways = if kib.is_power_of_two() { 16 } else { machine.l3.ways };
     }
     let failed = |error: &dyn std::fmt::Display| Failure::message(format!("{}: {error}", file.display()));
     let reader = TraceReader::new(BufReader::new(File::open(file).map_err(Failure::file(file))?));
@@ -113,13 +116,20 @@ fn simulate(machine: &Machine, accesses: &[Access], partitioned: bool) -> Result
     let wrong = |error: keyaki_llc::sim::InvalidMachine| Failure::message(error.to_string());
     let mut simulator = Simulator::new(machine).map_err(wrong)?;
     let sweep = Memory::new(SWEEP_AT, 2 * machine.l3.bytes);
+    let noise = || sweep.scan().map(|address| Access::load(address).of(OTHERS, 0));
+    // The cache is full of other things before.
+    simulator.run(noise());
+    if partitioned {
+        let kept = CapacityMask::run(FEWEST_WAYS, machine.l3.ways.saturating_sub(FEWEST_WAYS));
+        (0..=OTHERS).for_each(|class| simulator.set_last_level_mask(class, kept));
+    }
     simulator.run(accesses.iter().copied());
     if partitioned {
         for class in 0..=OTHERS {
             simulator.set_last_level_mask(class, CapacityMask::low(FEWEST_WAYS));
         }
     }
-    simulator.run(sweep.scan().map(|address| Access::load(address).of(OTHERS, 0)));
+    simulator.run(noise());
     simulator.forget();
     simulator.run(accesses.iter().copied());
     Ok(simulator.report().clone())

@@ -149,7 +149,10 @@ fn caches_and_traces() {
     let output = run(&["trace", "--replay", file, "--cache-kib", "2048"]);
     let replayed = text(&output.stdout);
     assert!(replayed.contains("last level of 2048 KiB") && replayed.contains("missed, partitioned"), "{output:?}");
-    assert!(replayed.lines().any(|line| line.starts_with("t ") || line.starts_with("t.t_a ")), "{replayed}");
+    assert!(
+        replayed.lines().any(|line| line.trim_start().starts_with("t ") || line.trim_start().starts_with("t.t_a ")),
+        "{replayed}"
+    );
     assert_eq!(run(&["trace", "--replay", path]).status.code(), Some(1));
     assert_eq!(run(&["trace", path, "--memory", file]).status.code(), Some(2));
     assert_eq!(run(&["trace"]).status.code(), Some(2));
