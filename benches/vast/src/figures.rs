@@ -1,4 +1,4 @@
-//! Charts as SVG: bars in groups on a logarithmic scale, which is all that is needed.
+//! Charts as SVG: bars in groups and points, on logarithmic scales, which is all that is needed.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -33,7 +33,76 @@ pub fn draw(directory: &Path, rows: &[Value]) -> std::io::Result<()> {
     let threads: Vec<_> = of("threads")
         .map(|row| (text(row, "workload"), format!("{} threads", row["threads"]), row["per_second"].as_f64()))
         .collect();
-    chart(&directory.join("vast-threads.svg"), "Range searches per second (0.1 % of the rows each)", &threads)
+    chart(&directory.join("vast-threads.svg"), "Range searches per second (0.1 % of the rows each)", &threads)?;
+    let mut workloads: Vec<String> = of("lookups").map(|row| text(row, "workload")).collect();
+    workloads.dedup();
+    for workload in workloads {
+        let points: Vec<Point> = of("lookups")
+            .filter(|row| row["workload"] == *workload)
+            .filter_map(|row| {
+                Some((text(row, "name"), row["bits"].as_f64()?, row["single"].as_f64()?, row["batched"].as_f64()?))
+            })
+            .collect();
+        let name: String = workload.chars().filter(|letter| letter.is_ascii_alphanumeric()).collect();
+        scatter(&directory.join(format!("vast-lookups-{name}.svg")), &workload, &points)?;
+    }
+    Ok(())
+}
+
+/// Name, bits of the index for each key, nanoseconds of a single lookup and of one of a batch.
+type Point = (String, f64, f64, f64);
+
+/// Lookup time against index size. Where there is no index, a point is at the left edge.
+fn scatter(path: &Path, workload: &str, points: &[Point]) -> std::io::Result<()> {
+    let (left, top, width, height) = (60.0, 50.0, 520.0, 320.0);
+    let (least_bits, most_bits): (f64, f64) = (0.005, 512.0);
+    let (least, most): (f64, f64) = (10.0, 10_000.0);
+    let place = |value: f64, least: f64, most: f64| (value.clamp(least, most) / least).ln() / (most / least).ln();
+    let (x, y) = (
+        |bits: f64| left + width * place(bits, least_bits, most_bits),
+        |time: f64| top + height * (1.0 - place(time, least, most)),
+    );
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 760 430\" font-family=\"sans-serif\" font-size=\"11\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
+         <text x=\"{left}\" y=\"20\" font-size=\"14\">Lookup time (ns) by bits of the index for each key: {workload}</text>\n\
+         <text x=\"{left}\" y=\"38\">filled: batched; hollow: single</text>\n"
+    );
+    for time in [10.0, 100.0, 1000.0, 10_000.0] {
+        let (at, end) = (y(time), left + width);
+        let _ = writeln!(
+            svg,
+            "<line x1=\"{left}\" x2=\"{end}\" y1=\"{at}\" y2=\"{at}\" stroke=\"#ddd\"/>\
+             <text x=\"{}\" y=\"{}\" text-anchor=\"end\">{time}</text>",
+            left - 6.0,
+            at + 4.0
+        );
+    }
+    for bits in [0.01, 0.1, 1.0, 10.0, 100.0] {
+        let (at, end) = (x(bits), top + height);
+        let _ = writeln!(
+            svg,
+            "<line x1=\"{at}\" x2=\"{at}\" y1=\"{top}\" y2=\"{end}\" stroke=\"#ddd\"/>\
+             <text x=\"{at}\" y=\"{}\" text-anchor=\"middle\">{bits}</text>",
+            end + 16.0
+        );
+    }
+    for (number, (name, bits, single, batched)) in points.iter().enumerate() {
+        let (colour, at) = (COLOURS[number % COLOURS.len()], x(*bits));
+        let (one, many, beside) = (y(*single), y(*batched), top + 18.0 * number as f64);
+        let _ = writeln!(
+            svg,
+            "<line x1=\"{at}\" x2=\"{at}\" y1=\"{one}\" y2=\"{many}\" stroke=\"{colour}\" opacity=\"0.4\"/>\n\
+             <circle cx=\"{at}\" cy=\"{one}\" r=\"5\" fill=\"white\" stroke=\"{colour}\" stroke-width=\"2\"><title>{name}, single: {single:.1} ns, {bits:.3} bits</title></circle>\n\
+             <circle cx=\"{at}\" cy=\"{many}\" r=\"5\" fill=\"{colour}\"><title>{name}, batched: {batched:.1} ns, {bits:.3} bits</title></circle>\n\
+             <rect x=\"{}\" y=\"{beside}\" width=\"10\" height=\"10\" fill=\"{colour}\"/><text x=\"{}\" y=\"{}\">{name}</text>",
+            left + width + 20.0,
+            left + width + 36.0,
+            beside + 9.0
+        );
+    }
+    svg.push_str("</svg>\n");
+    std::fs::write(path, svg)
 }
 
 /// Group, series, figure.

@@ -35,6 +35,9 @@ struct Arguments {
     /// Lookups of a measurement
     #[arg(long, default_value_t = 1 << 20)]
     lookups: usize,
+    /// Passes over them; of each part of them the shortest time counts
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
     /// Write the figures as JSON rows
     #[arg(long, value_name = "FILE")]
     json: Option<std::path::PathBuf>,
@@ -120,44 +123,76 @@ fn all<K: BenchKey>(
             "compression" => compression(&workload, report)?,
             "displacement" => displacement(&workload, report)?,
             "threads" => threads(&workload, report)?,
-            "plans" => plans(&workload)?,
+            "plans" => plans(arguments, &workload)?,
             other => return Err(format!("no experiment {other}").into()),
         }
     }
     Ok(())
 }
 
-/// The best of three, in nanoseconds a lookup. The answers are compared.
-fn time<K: Key>(workload: &Workload<'_, K>, mut lookups: impl FnMut(&[K], &mut [usize])) -> Result<f64, String> {
-    let mut rows = vec![0; workload.wanted.len()];
-    let mut best = f64::INFINITY;
-    for _ in 0..3 {
+/// Parts of a pass over all lookups. Of each the shortest time of some passes counts, so that what else the machine does
+/// disturbs little.
+const PARTS: usize = 32;
+
+/// A pass: the shorter time of each part is kept. Whether the answers are right.
+fn pass<K: Key>(
+    workload: &Workload<'_, K>,
+    best: &mut [f64; PARTS],
+    mut lookups: impl FnMut(&[K], &mut [usize]),
+) -> bool {
+    let length = workload.wanted.len().div_ceil(PARTS);
+    let mut rows = vec![0; length];
+    let mut right = true;
+    for (best, (wanted, answers)) in
+        best.iter_mut().zip(workload.wanted.chunks(length).zip(workload.right.chunks(length)))
+    {
+        let rows = &mut rows[..wanted.len()];
         let start = Instant::now();
-        lookups(&workload.wanted, &mut rows);
-        best = best.min(start.elapsed().as_nanos() as f64 / rows.len() as f64);
+        lookups(wanted, rows);
+        *best = best.min(start.elapsed().as_nanos() as f64 / rows.len() as f64);
+        right &= rows == answers;
     }
-    if rows == workload.right { Ok(best) } else { Err("wrong answers".into()) }
+    right
+}
+
+fn mean(times: &[f64; PARTS]) -> f64 {
+    times.iter().filter(|time| time.is_finite()).sum::<f64>()
+        / times.iter().filter(|time| time.is_finite()).count() as f64
+}
+
+/// Nanoseconds a lookup. The answers are compared.
+fn time<K: Key>(workload: &Workload<'_, K>, mut lookups: impl FnMut(&[K], &mut [usize])) -> Result<f64, String> {
+    let mut best = [f64::INFINITY; PARTS];
+    let right = (0..3).all(|_| pass(workload, &mut best, &mut lookups));
+    if right { Ok(mean(&best)) } else { Err("wrong answers".into()) }
 }
 
 /// Single and batched lookups and the bits of the index for each key.
-struct Figures {
+struct Contender<'a, K> {
     name: String,
-    single: f64,
-    many: f64,
-    bits: f64,
+    remark: String,
+    peer: Box<dyn Search<K> + 'a>,
+    single: [f64; PARTS],
+    many: [f64; PARTS],
 }
 
-fn measure<K: Key>(workload: &Workload<'_, K>, peer: &dyn Search<K>) -> Figures {
-    let single = time(workload, |wanted, rows| {
-        wanted.iter().zip(rows).for_each(|(&key, row)| *row = peer.single(key));
-    });
-    let many = time(workload, |wanted, rows| peer.many(wanted, rows));
-    let bits = peer.bytes() as f64 * 8.0 / workload.keys.len() as f64;
-    if single.is_err() || many.is_err() {
-        println!("{}: {} gives wrong answers", workload.name, peer.name());
+impl<'a, K: Key> Contender<'a, K> {
+    fn new(name: &str, remark: String, peer: Box<dyn Search<K> + 'a>) -> Self {
+        Contender { name: name.into(), remark, peer, single: [f64::INFINITY; PARTS], many: [f64::INFINITY; PARTS] }
     }
-    let (single, many) = (single.unwrap_or(f64::NAN), many.unwrap_or(f64::NAN));
-    Figures { name: peer.name().into(), single, many, bits }
+
+    fn run(&mut self, workload: &Workload<'_, K>) -> Result<(), String> {
+        let (peer, name) = (self.peer.as_ref(), &self.name);
+        let right = pass(workload, &mut self.single, |wanted, rows| {
+            wanted.iter().zip(rows).for_each(|(&key, row)| *row = peer.single(key));
+        });
+        let right = right & pass(workload, &mut self.many, |wanted, rows| peer.many(wanted, rows));
+        if right { Ok(()) } else { Err(format!("{}: {name} gives wrong answers", workload.name)) }
+    }
+
+    fn bits(&self, workload: &Workload<'_, K>) -> f64 {
+        self.peer.bytes() as f64 * 8.0 / workload.keys.len() as f64
+    }
 }
 
 fn search<'k, K: BenchKey>(
@@ -166,59 +201,70 @@ fn search<'k, K: BenchKey>(
     report: &mut Report,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let keys = workload.keys;
-    println!("\n{}: nanoseconds a lookup (single, batched); bits of the index for each key", workload.name);
-    let mut peers = Vec::new();
-    let mut run = |name: &str, log_max: u32, make: &dyn Fn() -> Option<Box<dyn Search<K> + 'k>>| {
+    let mut contenders = Vec::new();
+    for (goal, name) in [(Goal::Fastest, "VAST fast"), (Goal::Smallest, "VAST small")] {
+        let start = Instant::now();
+        let tree = Tree::build(keys, &Settings::new(goal))?;
+        let seconds = start.elapsed().as_secs_f64();
+        let shapes: Vec<String> =
+            tree.plan().shapes.iter().map(|shape| format!("{}x{}", shape.width * 8, shape.simd_bytes)).collect();
+        let remark = format!(
+            "slots of {}, [{}], displacement max {} mean {:.1}, built in {seconds:.2} s",
+            tree.plan().slot_rows,
+            shapes.join(" "),
+            tree.displacement().max,
+            tree.displacement().mean
+        );
+        contenders.push(Contender::new(name, remark, Box::new(Own { tree, keys })));
+    }
+    let mut add = |name: &str, log_max: u32, make: &dyn Fn() -> Option<Box<dyn Search<K> + 'k>>| {
         let chosen = match arguments.peers.is_empty() {
             true => workload.log <= log_max,
             false => arguments.peers.iter().any(|peer| peer == name),
         };
         if chosen && let Some(peer) = make() {
-            let figures = measure(workload, peer.as_ref());
-            println!("  {:<16}{:8.1}{:8.1}{:9.3}", figures.name, figures.single, figures.many, figures.bits);
-            peers.push(figures);
+            contenders.push(Contender::new(name, String::new(), peer));
         }
     };
     // Up to so many keys, as powers of two, by what they take.
-    run("S+-tree", 40, &|| Some(Box::new(splus::SPlus::new(keys, K::GREATEST))));
-    run("PGM", 40, &|| Some(Box::new(peers::Pgm::new(keys))));
-    run("Elias-Fano", 27, &|| Some(Box::new(peers::EliasFano::new(keys)?)));
-    run("Eytzinger", 26, &|| Some(Box::new(peers::Eytzinger::new(keys))));
-    run("FAST", 26, &|| Some(Box::new(peers::Fast::new(keys)?)));
-    run("branchless", 40, &|| Some(Box::new(peers::Branchless(keys))));
-    run("partition_point", 26, &|| Some(Box::new(peers::Partition(keys))));
-    run("binary tree", 26, &|| Some(Box::new(peers::BinaryTree::new(keys))));
-    run("BTreeMap", 25, &|| {
+    add("S+-tree", 40, &|| Some(Box::new(splus::SPlus::new(keys, K::GREATEST))));
+    add("PGM", 40, &|| Some(Box::new(peers::Pgm::new(keys))));
+    add("Elias-Fano", 27, &|| Some(Box::new(peers::EliasFano::new(keys)?)));
+    add("Eytzinger", 26, &|| Some(Box::new(peers::Eytzinger::new(keys))));
+    add("FAST", 26, &|| Some(Box::new(peers::Fast::new(keys)?)));
+    add("branchless", 40, &|| Some(Box::new(peers::Branchless(keys))));
+    add("partition_point", 26, &|| Some(Box::new(peers::Partition(keys))));
+    add("binary tree", 26, &|| {
+        let rows: Vec<u32> = (0..keys.len() as u32).collect();
+        Some(Box::new(peers::BinaryTree::new(keys, &rows)))
+    });
+    add("BTreeMap", 25, &|| {
         Some(Box::new(peers::Standard(
             keys.iter().rev().copied().zip((0..keys.len() as u64).rev()).collect(),
             keys.len(),
         )))
     });
-    for (goal, name) in [(Goal::Fastest, "fast"), (Goal::Smallest, "small")] {
-        let start = Instant::now();
-        let tree = Tree::build(keys, &Settings::new(goal))?;
-        let seconds = start.elapsed().as_secs_f64();
-        let own = measure(workload, &Own { tree: &tree, keys });
-        let shapes: Vec<String> =
-            tree.plan().shapes.iter().map(|shape| format!("{}x{}", shape.width * 8, shape.simd_bytes)).collect();
-        let displacement = tree.displacement();
-        println!(
-            "  VAST {name:<11}{:8.1}{:8.1}{:9.3}   slots of {}, [{}], displacement max {} mean {:.1}, built in {seconds:.2} s",
-            own.single,
-            own.many,
-            own.bits,
-            tree.plan().slot_rows,
-            shapes.join(" "),
-            displacement.max,
-            displacement.mean
-        );
-        for peer in &peers {
+    for _ in 0..arguments.rounds {
+        contenders.iter_mut().try_for_each(|contender| contender.run(workload))?;
+    }
+    println!("\n{}: nanoseconds a lookup (single, batched); bits of the index for each key", workload.name);
+    for contender in &contenders {
+        let (single, many, bits) = (mean(&contender.single), mean(&contender.many), contender.bits(workload));
+        println!("  {:<16}{single:8.1}{many:8.1}{bits:9.3}   {}", contender.name, contender.remark);
+        report.rows.push(json!({
+            "bench": "vast", "figure": "lookups", "workload": workload.name, "name": contender.name, "single": single,
+            "batched": many, "bits": bits,
+        }));
+    }
+    for own in &contenders[..2] {
+        let name = &own.name;
+        for peer in &contenders[2..] {
             for (metric, unit, own, other) in [
-                ("single", "ns", own.single, peer.single),
-                ("batched", "ns", own.many, peer.many),
-                ("index", "bits/key", own.bits, peer.bits),
+                ("single", "ns", mean(&own.single), mean(&peer.single)),
+                ("batched", "ns", mean(&own.many), mean(&peer.many)),
+                ("index", "bits/key", own.bits(workload), peer.bits(workload)),
             ] {
-                report.add(&workload.name, &format!("{metric}, goal {name}"), unit, own, other, &peer.name);
+                report.add(&workload.name, &format!("{metric}, {name}"), unit, own, other, &peer.name);
             }
         }
     }
@@ -227,14 +273,11 @@ fn search<'k, K: BenchKey>(
 
 /// A tree and its keys.
 struct Own<'a, K: Key> {
-    tree: &'a Tree<K>,
+    tree: Tree<K>,
     keys: &'a [K],
 }
 
 impl<K: Key> Search<K> for Own<'_, K> {
-    fn name(&self) -> &'static str {
-        "VAST"
-    }
     fn bytes(&self) -> usize {
         self.tree.bytes()
     }
@@ -256,21 +299,20 @@ impl Report {
     }
 }
 
-/// An index with packed keys and row references that are the rows.
-fn packed<K: BenchKey>(keys: &[K], goal: Goal) -> Result<Index<K>, keyaki_vast::Error> {
+/// An index with packed keys and values.
+fn packed<K: BenchKey>(keys: &[K], values: &[u32], goal: Goal) -> Result<Index<K>, keyaki_vast::Error> {
     let mut builder = IndexBuilder::new(Options { settings: Settings::new(goal), packed: true });
-    let mut row = 0;
-    for keys in keys.chunks(1 << 16) {
-        let rows: Vec<u64> = (row..row + keys.len() as u64).collect();
-        builder.push(keys, &rows)?;
-        row += keys.len() as u64;
+    for (keys, values) in keys.chunks(1 << 16).zip(values.chunks(1 << 16)) {
+        let values: Vec<u64> = values.iter().map(|&value| value as u64).collect();
+        builder.push(keys, &values)?;
     }
     builder.finish()
 }
 
 fn compression<K: BenchKey>(workload: &Workload<'_, K>, report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
+    let rows: Vec<u32> = (0..workload.keys.len() as u32).collect();
     let start = Instant::now();
-    let index = packed(workload.keys, Goal::Smallest)?;
+    let index = packed(workload.keys, &rows, Goal::Smallest)?;
     let seconds = start.elapsed().as_secs_f64();
     let bits = index.key_bytes() as f64 * 8.0 / workload.keys.len() as f64;
     let many = time(workload, |wanted, rows| index.lower_bound_many(wanted, rows))?;
@@ -314,16 +356,21 @@ fn displacement<K: BenchKey>(
         row(format!("published, exact {exact}, H16 {h16}"), Tree::build_with(workload.keys, &plan)?)?;
     }
     for goal in [Goal::Fastest, Goal::Smallest, Goal::Bounded { rows: 512 }] {
-        row(format!("{goal:?}"), Tree::build(workload.keys, &Settings::new(goal))?)?;
+        let name = match goal {
+            Goal::Fastest => "chosen, goal fast",
+            Goal::Smallest => "chosen, goal small",
+            Goal::Bounded { .. } => "chosen, at most 512 rows",
+        };
+        row(name.into(), Tree::build(workload.keys, &Settings::new(goal))?)?;
     }
     Ok(())
 }
 
 /// Lookups with plans that could be chosen: by lines of a slot, shape of the lowest level, and of the one above.
-fn plans<K: BenchKey>(workload: &Workload<'_, K>) -> Result<(), Box<dyn std::error::Error>> {
+fn plans<K: BenchKey>(arguments: &Arguments, workload: &Workload<'_, K>) -> Result<(), Box<dyn std::error::Error>> {
     let keys = workload.keys;
     println!("\n{}: lookups by parameters, beside the S+-tree at the same time", workload.name);
-    let peer = splus::SPlus::new(keys, K::GREATEST);
+    let mut peer = Contender::new("S+-tree", String::new(), Box::new(splus::SPlus::new(keys, K::GREATEST)));
     let whole = Shape::line(K::BYTES as u8);
     for lines in [1, 2, 4, 8, 16] {
         for bottom in [Shape::line(1), Shape::part(1, 32), Shape::part(1, 16), Shape::line(2), Shape::line(4), whole] {
@@ -338,21 +385,30 @@ fn plans<K: BenchKey>(workload: &Workload<'_, K>) -> Result<(), Box<dyn std::err
                     Tree::build_with(keys, &Plan { slot_rows, shapes }).ok()
                 });
                 let Some(tree) = tree else { continue };
-                let other = measure(workload, &peer);
-                let own = measure(workload, &Own { tree: &tree, keys });
+                let remark = format!(
+                    "{:.3} bits/key, displacement {} {:.1}",
+                    tree.bits_per_row(),
+                    tree.displacement().max,
+                    tree.displacement().mean
+                );
+                let mut own = Contender::new("VAST", remark, Box::new(Own { tree, keys }));
+                for _ in 0..arguments.rounds {
+                    own.run(workload)?;
+                    peer.run(workload)?;
+                }
+                let single = (mean(&own.single), mean(&own.single) / mean(&peer.single));
+                let many = (mean(&own.many), mean(&own.many) / mean(&peer.many));
                 println!(
-                    "  {slot_rows:>4} rows, {:>2}x{} below {:>2}x{}: single {:6.1} ({:4.2}), batched {:6.1} ({:4.2}), {:.3} bits/key, displacement {} {:.1}",
+                    "  {slot_rows:>4} rows, {:>2}x{} below {:>2}x{}: single {:6.1} ({:4.2}), batched {:6.1} ({:4.2}), {}",
                     bottom.width * 8,
                     bottom.simd_bytes,
                     above.width * 8,
                     above.simd_bytes,
-                    own.single,
-                    own.single / other.single,
-                    own.many,
-                    own.many / other.many,
-                    own.bits,
-                    tree.displacement().max,
-                    tree.displacement().mean
+                    single.0,
+                    single.1,
+                    many.0,
+                    many.1,
+                    own.remark
                 );
             }
         }
@@ -362,7 +418,8 @@ fn plans<K: BenchKey>(workload: &Workload<'_, K>) -> Result<(), Box<dyn std::err
 
 /// Range searches (0.1 % of the rows, sum of row references) by all threads together, per second.
 fn threads<K: BenchKey>(workload: &Workload<'_, K>, report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
-    let index = packed(workload.keys, Goal::Fastest)?;
+    let rows: Vec<u32> = (0..workload.keys.len() as u32).collect();
+    let index = packed(workload.keys, &rows, Goal::Fastest)?;
     let processors = std::thread::available_parallelism()?.get();
     let rows = workload.keys.len() / 1000;
     for threads in [1, 2, 4, 8].into_iter().filter(|&threads| threads <= processors) {

@@ -8,7 +8,6 @@ use crate::splus::{self, SPlus, prefetch};
 
 /// A way to search.
 pub trait Search<K: Copy> {
-    fn name(&self) -> &'static str;
     /// Bytes beside the sorted keys. (Where it replaces them, what it takes is counted whole.)
     fn bytes(&self) -> usize;
     fn single(&self, key: K) -> usize;
@@ -23,9 +22,6 @@ pub trait Search<K: Copy> {
 pub struct Partition<'a, K>(pub &'a [K]);
 
 impl<K: Key> Search<K> for Partition<'_, K> {
-    fn name(&self) -> &'static str {
-        "partition_point"
-    }
     fn bytes(&self) -> usize {
         0
     }
@@ -38,9 +34,6 @@ impl<K: Key> Search<K> for Partition<'_, K> {
 pub struct Branchless<'a, K>(pub &'a [K]);
 
 impl<K: Key> Search<K> for Branchless<'_, K> {
-    fn name(&self) -> &'static str {
-        "branchless"
-    }
     fn bytes(&self) -> usize {
         0
     }
@@ -58,32 +51,33 @@ impl<K: Key> Search<K> for Branchless<'_, K> {
     }
 }
 
-/// The binary search tree of the publication: a node with key, row and two children for every key.
+/// The binary search tree of the publication: a node with key, value and two children for every key.
 pub struct BinaryTree<K> {
     nodes: Vec<(K, u32, u32, u32)>,
     length: usize,
 }
 
 impl<K: Key> BinaryTree<K> {
-    pub fn new(keys: &[K]) -> Self {
+    /// Over keys, each with a value.
+    pub fn new(keys: &[K], values: &[u32]) -> Self {
         let mut tree = BinaryTree { nodes: Vec::with_capacity(keys.len()), length: keys.len() };
-        tree.add(keys, 0, keys.len());
+        tree.add(keys, values, 0, keys.len());
         tree
     }
 
-    fn add(&mut self, keys: &[K], from: usize, to: usize) -> u32 {
+    fn add(&mut self, keys: &[K], values: &[u32], from: usize, to: usize) -> u32 {
         if from >= to {
             return u32::MAX;
         }
         let middle = from + (to - from) / 2;
         let at = self.nodes.len();
-        self.nodes.push((keys[middle], middle as u32, 0, 0));
-        self.nodes[at].2 = self.add(keys, from, middle);
-        self.nodes[at].3 = self.add(keys, middle + 1, to);
+        self.nodes.push((keys[middle], values[middle], 0, 0));
+        self.nodes[at].2 = self.add(keys, values, from, middle);
+        self.nodes[at].3 = self.add(keys, values, middle + 1, to);
         at as u32
     }
 
-    /// The sum of the rows with keys in a range, by a walk over the tree.
+    /// The sum of the values with keys in a range, by a walk over the tree.
     pub fn sum(&self, from: K, to: K) -> u64 {
         self.walk(0, from, to)
     }
@@ -102,9 +96,6 @@ impl<K: Key> BinaryTree<K> {
 }
 
 impl<K: Key> Search<K> for BinaryTree<K> {
-    fn name(&self) -> &'static str {
-        "binary tree"
-    }
     fn bytes(&self) -> usize {
         self.nodes.len() * size_of::<(K, u32, u32, u32)>()
     }
@@ -149,9 +140,6 @@ impl<K: Key> Eytzinger<K> {
 }
 
 impl<K: Key> Search<K> for Eytzinger<K> {
-    fn name(&self) -> &'static str {
-        "Eytzinger"
-    }
     fn bytes(&self) -> usize {
         self.keys.len()
     }
@@ -190,9 +178,6 @@ impl<'a, K: Key> Fast<'a, K> {
 }
 
 impl<K: Key> Search<K> for Fast<'_, K> {
-    fn name(&self) -> &'static str {
-        "FAST"
-    }
     fn bytes(&self) -> usize {
         self.tree.bytes()
     }
@@ -202,9 +187,6 @@ impl<K: Key> Search<K> for Fast<'_, K> {
 }
 
 impl<K: Key> Search<K> for SPlus<K> {
-    fn name(&self) -> &'static str {
-        "S+-tree"
-    }
     fn bytes(&self) -> usize {
         SPlus::bytes(self)
     }
@@ -219,9 +201,6 @@ impl<K: Key> Search<K> for SPlus<K> {
 pub struct Standard<K>(pub BTreeMap<K, u64>, pub usize);
 
 impl<K: Key> Search<K> for Standard<K> {
-    fn name(&self) -> &'static str {
-        "BTreeMap"
-    }
     fn bytes(&self) -> usize {
         self.0.len() * (K::BYTES + 8)
     }
@@ -310,9 +289,6 @@ impl<'a, K: Key + Into<u64>> Pgm<'a, K> {
 }
 
 impl<K: Key + Into<u64>> Search<K> for Pgm<'_, K> {
-    fn name(&self) -> &'static str {
-        "PGM"
-    }
     fn bytes(&self) -> usize {
         self.levels.iter().map(|level| level.len() * size_of::<Line>()).sum()
     }
@@ -372,9 +348,6 @@ impl EliasFano {
 }
 
 impl<K: Key + Into<u64>> Search<K> for EliasFano {
-    fn name(&self) -> &'static str {
-        "Elias-Fano"
-    }
     fn bytes(&self) -> usize {
         self.2
     }
@@ -385,24 +358,24 @@ impl<K: Key + Into<u64>> Search<K> for EliasFano {
     }
 }
 
-/// The sum of values, eight lanes at a time.
-pub fn sum(values: &[u64]) -> u64 {
+/// The sum of values, many lanes at a time.
+pub fn sum(values: &[u32]) -> u64 {
     if splus::avx512() {
         // SAFETY: the processor has AVX-512.
         unsafe { sum_avx512(values) }
     } else {
-        values.iter().sum()
+        values.iter().map(|&value| value as u64).sum()
     }
 }
 
 #[target_feature(enable = "avx512f,avx2")]
-fn sum_avx512(values: &[u64]) -> u64 {
+fn sum_avx512(values: &[u32]) -> u64 {
     let mut sums = [0u64; 32];
     let chunks = values.chunks_exact(32);
-    let rest: u64 = chunks.remainder().iter().sum();
+    let rest: u64 = chunks.remainder().iter().map(|&value| value as u64).sum();
     for chunk in chunks {
         for (sum, value) in sums.iter_mut().zip(chunk) {
-            *sum += value;
+            *sum += *value as u64;
         }
     }
     sums.iter().sum::<u64>() + rest

@@ -31,63 +31,108 @@ pub fn run<K: BenchKey>(
     workload: &Workload<'_, K>,
     report: &mut Report,
 ) -> Result<(), Box<dyn std::error::Error>> {
+    // Row references as of a table in the order of the keys, and as of one in any other order.
+    for shuffled in [false, true] {
+        references(workload, shuffled, report)?;
+    }
+    Ok(())
+}
+
+/// The row reference of a row.
+fn reference(row: usize, log: u32, shuffled: bool) -> u32 {
+    if !shuffled {
+        return row as u32;
+    }
+    // Odd factors and shifts to the right permute the numbers of so many bits.
+    let mask = (1u64 << log) - 1;
+    let mut number = row as u64;
+    for factor in [0x9e37_79b9_7f4a_7c15u64, 0xbf58_476d_1ce4_e5b9] {
+        number = number.wrapping_mul(factor) & mask;
+        number ^= number >> (log / 2);
+    }
+    number as u32
+}
+
+fn references<K: BenchKey>(
+    workload: &Workload<'_, K>,
+    shuffled: bool,
+    report: &mut Report,
+) -> Result<(), Box<dyn std::error::Error>> {
     let keys = workload.keys;
-    let values: Vec<u64> = (0..keys.len() as u64).collect();
-    let index = packed(keys, Goal::Smallest)?;
+    let values: Vec<u32> = (0..keys.len()).map(|row| reference(row, workload.log, shuffled)).collect();
+    let index = packed(keys, &values, Goal::Smallest)?;
+    let column = index.values().ok_or("no values")?;
     let splus = SPlus::new(keys, K::GREATEST);
     let small = workload.log <= 25;
-    let tree = small.then(|| BinaryTree::new(keys));
-    let map: Option<BTreeMap<K, u64>> = small.then(|| keys.iter().copied().zip(0..).collect());
-    let distinct = map.as_ref().is_some_and(|map| map.len() == keys.len());
-    println!("\n{}: microseconds for the sum of the row references of a range", workload.name);
+    let tree = small.then(|| BinaryTree::new(keys, &values));
+    let map: Option<BTreeMap<(K, u32), u32>> =
+        small.then(|| keys.iter().copied().zip(0..).zip(values.iter().copied()).collect());
+    let mut before = Vec::with_capacity(keys.len() + 1);
+    before.push(0u64);
+    for &value in &values {
+        before.push(before[before.len() - 1] + value as u64);
+    }
+    let name = format!("{}, {}", workload.name, if shuffled { "any order" } else { "in order" });
+    let bits = |bytes: usize| bytes as f64 * 8.0 / keys.len() as f64;
+    println!(
+        "\n{name}: microseconds for the sum of the row references of a range; packed keys {:.2} bits, row references {:.2}",
+        bits(index.key_bytes()),
+        bits(index.value_bytes())
+    );
     let bandwidth = bandwidth(&values);
-    println!("  plain values are read at {bandwidth:.1} GB/s");
+    println!("  plain row references are read at {bandwidth:.1} GB/s, when there are many");
     for rows in [67, keys.len() / 1000, keys.len() / 100, keys.len() / 10] {
         let mut random = Random(rows as u64);
-        let count = if rows > keys.len() / 200 { 21 } else { 101 };
+        let count = if rows > keys.len() / 200 { 41 } else { 401 };
         let ranges: Vec<(K, K, u64)> = (0..count)
             .map(|_| {
                 let row = random.below((keys.len() - rows) as u64) as usize;
                 let (from, to) = (keys[row], keys[row + rows]);
                 let (first, end) = (keys.partition_point(|&key| key < from), keys.partition_point(|&key| key < to));
-                (from, to, (first as u64..end as u64).sum())
+                (from, to, before[end] - before[first])
             })
             .collect();
         let own = time(&ranges, |from, to| index.sum(from..to) as u64)?;
         let scan = time(&ranges, |from, to| {
-            let mut sum = 0;
-            index.scan(index.rows(from..to), |_, values| {
-                sum += values.iter().sum::<u64>();
-                std::ops::ControlFlow::Continue(())
-            });
-            sum
+            let rows = index.rows(from..to);
+            column.sum_by_scan(rows.start, rows.end) as u64
         })?;
         let plain = time(&ranges, |from, to| sum(&values[splus.lower_bound(from)..splus.lower_bound(to)]))?;
+        let point = |key: K| keys.partition_point(|&other| other < key);
+        let binary = time(&ranges, |from, to| sum(&values[point(from)..point(to)]))?;
+        let least = rows as f64 * 4.0 / bandwidth / 1e3;
         println!(
-            "  {rows:>10} rows: VAST {own:.2} ({:.2} with keys and values unpacked), S+-tree and plain values {plain:.2}",
-            scan
+            "  {rows:>10} rows: VAST {own:.2} ({scan:.2} with all values unpacked); plain values below S+-tree {plain:.2}, partition_point {binary:.2}; at the bandwidth {least:.2}"
         );
         let metric = format!("sum over {rows} rows");
-        report.add(&workload.name, &metric, "µs", own, plain, "S+-tree, plain values");
-        report.add(&workload.name, &format!("{metric}, unpacked"), "µs", scan, plain, "S+-tree, plain values");
+        let mut peers = vec![("S+-tree, plain values", plain), ("partition_point, plain values", binary)];
         if let Some(tree) = &tree {
-            let peer = time(&ranges, |from, to| tree.sum(from, to))?;
-            println!("{:>18} binary tree {peer:.1}", "");
-            report.add(&workload.name, &metric, "µs", own, peer, "binary tree");
+            peers.push(("binary tree", time(&ranges, |from, to| tree.sum(from, to))?));
         }
-        if let Some(map) = map.as_ref().filter(|_| distinct) {
-            let peer = time(&ranges, |from, to| map.range(from..to).map(|(_, &row)| row).sum())?;
-            println!("{:>18} BTreeMap {peer:.1}", "");
-            report.add(&workload.name, &metric, "µs", own, peer, "BTreeMap");
+        if let Some(map) = &map {
+            let all = |from: K, to: K| map.range((from, 0)..(to, 0)).map(|(_, &row)| row as u64).sum();
+            peers.push(("BTreeMap", time(&ranges, all)?));
         }
-        // What has to be read: levels of the tree twice, a summary for every 1024 rows, and the blocks at both ends; or all.
-        let ends = 2.0 * 1024.0 * index.value_bytes() as f64 / keys.len() as f64;
-        let levels = 2.0 * 64.0 * index.tree().plan().shapes.len() as f64;
+        for (peer, time) in &peers {
+            report.add(&name, &metric, "µs", own, *time, peer);
+            report.add(&name, &format!("{metric}, unpacked"), "µs", scan, *time, peer);
+        }
+        for (peer, time) in &peers[2..] {
+            println!(
+                "{:>18} {peer} {time:.1}, {:.0} times VAST's, {:.1} times that of unpacking",
+                "",
+                time / own,
+                time / scan
+            );
+        }
+        // What has to be read: levels of the tree twice, a summary at both ends, and values up to it; or all values.
+        let value = index.value_bytes() as f64 / keys.len() as f64;
+        let levels = 2.0 * 64.0 * (index.tree().plan().shapes.len() as f64 + 1.0);
         report.rows.push(json!({
-            "bench": "vast", "figure": "bytes read", "workload": workload.name, "rows": rows,
-            "summaries": levels + ends.min(rows as f64 * 2.0) + 64.0,
-            "unpacked": levels + rows as f64 * (index.value_bytes() + index.key_bytes()) as f64 / keys.len() as f64,
-            "plain": levels + rows as f64 * 8.0,
+            "bench": "vast", "figure": "bytes read", "workload": name, "rows": rows,
+            "summaries": levels + (2.0 * 512.0 * value).min(rows as f64 * value) + 64.0,
+            "unpacked": levels + rows as f64 * value,
+            "plain": levels + rows as f64 * 4.0,
             "binary tree": rows as f64 * size_of::<(K, u32, u32, u32)>() as f64,
         }));
     }
@@ -95,12 +140,12 @@ pub fn run<K: BenchKey>(
 }
 
 /// Gigabytes per second at which values are summed up.
-fn bandwidth(values: &[u64]) -> f64 {
+fn bandwidth(values: &[u32]) -> f64 {
     let mut best = f64::INFINITY;
-    for _ in 0..3 {
+    for _ in 0..5 {
         let start = Instant::now();
         std::hint::black_box(sum(values));
         best = best.min(start.elapsed().as_secs_f64());
     }
-    values.len() as f64 * 8.0 / best / 1e9
+    values.len() as f64 * 4.0 / best / 1e9
 }

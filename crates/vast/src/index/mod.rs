@@ -103,6 +103,11 @@ impl<K: Key> Index<K> {
         self.keys.get(row)
     }
 
+    /// The packed values, if any were given.
+    pub fn values(&self) -> Option<&Packed<u64>> {
+        self.values.as_ref()
+    }
+
     /// The value of a row: its own number where no values were given.
     ///
     /// # Panics

@@ -3,6 +3,7 @@
 use super::{BLOCK, Packed};
 use crate::key::Key;
 use crate::memory::read;
+use crate::simd::dispatch;
 
 /// Values of a summary.
 pub(crate) const GROUP: usize = 8 * BLOCK;
@@ -123,15 +124,12 @@ impl<V: Key> Packed<V> {
     /// When `to` is above the length.
     pub fn sum(&self, from: usize, to: usize) -> i128 {
         assert!(to <= self.len(), "row {to} of {}", self.len());
-        let (mut sum, mut least, mut greatest) = (0i128, u64::MAX, 0);
         let (first, last) = (from.div_ceil(GROUP), to / GROUP);
         if self.is_summarised() && first < last {
-            self.add_up(from, first * GROUP, &mut sum, &mut least, &mut greatest);
-            self.add_up(last * GROUP, to, &mut sum, &mut least, &mut greatest);
-            return sum.wrapping_add(self.summary(last).0).wrapping_sub(self.summary(first).0);
+            let ends = self.sum_of(from, first * GROUP).wrapping_add(self.sum_of(last * GROUP, to));
+            return ends.wrapping_add(self.summary(last).0).wrapping_sub(self.summary(first).0);
         }
-        self.add_up(from, to, &mut sum, &mut least, &mut greatest);
-        sum
+        self.sum_of(from, to)
     }
 
     /// The same without a look at the summaries: every value is unpacked.
@@ -140,9 +138,32 @@ impl<V: Key> Packed<V> {
     /// When `to` is above the length.
     pub fn sum_by_scan(&self, from: usize, to: usize) -> i128 {
         assert!(to <= self.len(), "row {to} of {}", self.len());
-        let (mut sum, mut least, mut greatest) = (0i128, u64::MAX, 0);
-        self.add_up(from, to, &mut sum, &mut least, &mut greatest);
-        sum
+        self.sum_of(from, to)
+    }
+
+    /// The sum of values, of which only the eights they are in are unpacked. The rows are below the length.
+    fn sum_of(&self, from: usize, to: usize) -> i128 {
+        dispatch!(self.instructions, S, fn run[V: Key](column: &Packed<V>, from: usize, to: usize) -> i128 {
+            let mut values = [0; BLOCK];
+            let (mut sum, mut row) = (0i128, from);
+            while row < to {
+                let (block, group) = (row / BLOCK, row % BLOCK / 8);
+                let (start, end) = (block * BLOCK + group * 8, to.min((block + 1) * BLOCK));
+                // SAFETY: the processor has `S`; the block has rows below the length; it has sixteen groups of eight.
+                unsafe { column.unpack_groups::<S>(block, group, &mut values[..(end - start).next_multiple_of(8)]) };
+                // Halves of 32 bits: sums of 128 of them stay far below 64 bits.
+                let (mut low, mut high) = (0u64, 0u64);
+                for &value in &values[row - start..end - start] {
+                    low += value & u32::MAX as u64;
+                    high += value >> 32;
+                }
+                let part = low as i128 + ((high as i128) << 32) - V::FLIP as i128 * (end - row) as i128;
+                // It cannot overflow; but a summary in bytes that were forged can be anything.
+                sum = sum.wrapping_add(part);
+                row = end;
+            }
+            sum
+        }, (self, from, to))
     }
 
     fn add_up(&self, from: usize, to: usize, sum: &mut i128, least: &mut u64, greatest: &mut u64) {

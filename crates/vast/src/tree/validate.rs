@@ -177,24 +177,40 @@ impl<'a, K: Key> Validation<'a, K> {
                 self.keys.ask(*row + next);
             }
         }
-        let mut left = [Further::default(); BATCH];
-        let mut count = 0;
+        let window = self.window_lines * Self::PER_LINE;
+        let (mut left, mut count) = ([0; BATCH], 0);
         let searches = rows.iter_mut().zip(wanted).zip(starts.iter().zip(open));
         for (at, ((row, &key), (&start, &open))) in searches.enumerate() {
-            let mut done = false;
-            if start < self.whole {
-                // SAFETY: all lines of the slot are within the keys, as was just checked.
-                let counted = unsafe { self.count::<S>(start, *row, lines, key) };
-                *row = start + counted;
-                done = CLOSED || counted < self.window_lines * Self::PER_LINE || !open;
-            } else {
+            if start >= self.whole {
                 *row = start;
+                left[count] = at;
+                count += 1;
+                continue;
             }
-            // Without a branch: room for one more there always is.
-            left[count] = Further { at, from: *row, to: self.end(start).max(*row), step: Self::PER_LINE / 2 };
-            count += !done as usize;
+            // SAFETY: all lines of the slot are within the keys, as was just checked.
+            let counted = unsafe { self.count::<S>(start, *row, lines, key) };
+            *row = start + counted;
+            if !CLOSED {
+                // Without a branch: room for one more there always is.
+                left[count] = at;
+                count += ((counted == window) & open) as usize;
+                self.keys.ask(*row);
+            }
         }
-        self.finish(&mut left[..count], rows, wanted);
+        if count > 0 {
+            self.rest(&left[..count], &starts, rows, wanted);
+        }
+    }
+
+    /// The answers that are at or behind the rows found so far.
+    #[inline(never)]
+    fn rest(&self, left: &[usize], starts: &[usize; BATCH], rows: &mut [usize], wanted: &[K]) {
+        let mut searches = [Further::default(); BATCH];
+        for (search, &at) in searches.iter_mut().zip(left) {
+            let from = rows[at];
+            *search = Further { at, from, to: self.end(starts[at]).max(from), step: Self::PER_LINE / 2 };
+        }
+        self.finish(&mut searches[..left.len()], rows, wanted);
     }
 
     /// How many rows from `start` on are below the key, by the lines from `at` on, before which all are.
