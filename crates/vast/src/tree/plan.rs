@@ -172,7 +172,7 @@ const SLOWER: f64 = 1.5;
 /// Bytes of an uncompressed level that are small in any case, where few bytes are not the goal.
 const WHOLE_BYTES: usize = 16 << 10;
 /// More lines to read for a search, on average, that levels above the lowest may cost.
-const UPPER_LINES: f64 = 0.01;
+const UPPER_LINES: f64 = 0.02;
 
 /// A bottom level that is considered.
 struct Candidate {
@@ -361,8 +361,9 @@ fn lines_past<K: Key>(rows: usize) -> f64 {
     let per_line = (LINE / K::BYTES) as f64;
     let rows = rows as f64;
     let far = (rows - per_line).max(0.0);
-    // One more line each; and for those further away a few more, as many as steps of growing length look at.
-    1.5 * rows.min(per_line) + far * (3.0 + (far / per_line + 1.0).log2())
+    // One more line each, but late, when no other searches are left to wait with; and for those further away a few more, as
+    // many as steps of growing length look at.
+    3.0 * rows.min(per_line) + far * (6.0 + 2.0 * (far / per_line + 1.0).log2())
 }
 
 /// A single level of a shape in the line layout.

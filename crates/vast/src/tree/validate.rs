@@ -177,25 +177,28 @@ impl<'a, K: Key> Validation<'a, K> {
                 self.keys.ask(*row + next);
             }
         }
-        let window = self.window_lines * Self::PER_LINE;
-        let (mut left, mut count) = ([0; BATCH], 0);
-        let searches = rows.iter_mut().zip(wanted).zip(starts.iter().zip(open));
-        for (at, ((row, &key), (&start, &open))) in searches.enumerate() {
+        let mut ends = false;
+        for ((row, &key), &start) in rows.iter_mut().zip(wanted).zip(&starts) {
             if start >= self.whole {
                 *row = start;
-                left[count] = at;
-                count += 1;
+                ends = true;
                 continue;
             }
             // SAFETY: all lines of the slot are within the keys, as was just checked.
-            let counted = unsafe { self.count::<S>(start, *row, lines, key) };
-            *row = start + counted;
-            if !CLOSED {
-                // Without a branch: room for one more there always is.
-                left[count] = at;
-                count += ((counted == window) & open) as usize;
-                self.keys.ask(*row);
-            }
+            *row = start + unsafe { self.count::<S>(start, *row, lines, key) };
+        }
+        if CLOSED && !ends {
+            return;
+        }
+        let window = self.window_lines * Self::PER_LINE;
+        let (mut left, mut count) = ([0; BATCH], 0);
+        for (at, (&row, (&start, &open))) in rows.iter().zip(starts.iter().zip(open)).enumerate() {
+            // Without a branch: room for one more there always is.
+            left[count] = at;
+            count += (((row - start == window) & open & !CLOSED) | (start >= self.whole)) as usize;
+        }
+        for &at in &left[..count] {
+            self.keys.ask(rows[at]);
         }
         if count > 0 {
             self.rest(&left[..count], &starts, rows, wanted);
