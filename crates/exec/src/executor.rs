@@ -22,6 +22,8 @@ use crate::{CacheUse, Error, MemoryTrace, Mode, Pipeline, Result, Scan, Stats};
 
 /// Bytes of output that an in-order scan may be ahead of its consumer, about.
 const SCAN_OUTPUT_BYTES: usize = 8 << 20;
+/// Bytes in the file of a row, about, where few are asked for.
+const ROW_BYTES: usize = 32;
 
 #[derive(Debug, Clone)]
 pub struct ExecutorOptions {
@@ -120,6 +122,9 @@ impl Executor {
         let runtime = &self.pool.runtime;
         let stats = Stats::start(runtime.store.device(), 1);
         let query = Arc::new(Query::new(stats.clone(), vec![scan.view.clone()], cache).traced(runtime.trace()));
+        // Few rows need few pages.
+        let few = scan.limit.filter(|_| scan.filter.is_none()).map_or(usize::MAX, |rows| rows as usize);
+        let read_ahead_bytes = runtime.options.read_ahead_bytes.min(few.saturating_mul(ROW_BYTES));
         let plan = match ScanPlan::new(scan) {
             Ok(plan) => plan,
             Err(error) => return self.failed(error),
@@ -127,7 +132,7 @@ impl Executor {
         let schema = plan.schema().clone();
         match mode {
             Mode::OutOfOrder => {
-                let source = TaskPages::new(runtime.clone(), query.clone(), runtime.options.read_ahead_bytes);
+                let source = TaskPages::new(runtime.clone(), query.clone(), read_ahead_bytes);
                 self.rows(schema, stats, Source::Scan(PolledScan::new(plan, query, source)))
             }
             Mode::InOrder => {

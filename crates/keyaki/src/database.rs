@@ -111,7 +111,7 @@ pub struct IndexInfo {
     pub build_time: Option<Duration>,
     /// What a vast index has in memory.
     pub locator: Option<LocatorStats>,
-    /// Why it is not used.
+    /// Why an index in memory is not used; what a vast index has not in memory, and why.
     pub problem: Option<String>,
     /// CREATE statement.
     pub sql: String,
@@ -207,8 +207,10 @@ impl Database {
             memory_index_bytes_max,
             rowids: Mutex::default(),
         };
-        let stored = inner.locate_pages()?;
-        if stored <= LOCATE_AT_ONCE_BYTES {
+        inner.store.set_memory_limit(memory_index_bytes_max as u64);
+        inner.locate_pages();
+        let located = inner.catalog.read().locators();
+        if located.keys().map(|&tree| inner.store.tree_bytes(tree)).sum::<u64>() <= LOCATE_AT_ONCE_BYTES {
             inner.store.wait_for_locators();
         }
         inner.store.share_memory();
@@ -411,7 +413,8 @@ impl Database {
         self.blocking(writer, move |inner| {
             inner.store.commit(batch)?;
             *inner.catalog.write() = Arc::new(catalog);
-            inner.locate_pages().map(drop)
+            inner.locate_pages();
+            Ok(())
         })
         .await
     }
@@ -429,7 +432,7 @@ impl Database {
             inner.store.share_memory();
             if let Some(catalog) = catalog {
                 *inner.catalog.write() = Arc::new(catalog);
-                inner.locate_pages()?;
+                inner.locate_pages();
             }
             Ok(())
         })
@@ -446,7 +449,8 @@ impl Database {
             }
             let catalog = inner.catalog.read().clone();
             inner.cache.pins.retain(&inner.store, |tree| catalog.has_tree(tree));
-            inner.locate_pages().map(drop)
+            inner.locate_pages();
+            Ok(())
         })
         .await
     }
@@ -463,11 +467,13 @@ impl Inner {
         }
     }
 
-    /// Has the store locate the pages of those indexes that ask for it, and of no others. Returns the bytes of their trees.
-    fn locate_pages(&self) -> Result<u64> {
+    /// Has the store locate the pages of those indexes that ask for it, and of no others.
+    fn locate_pages(&self) {
         let wanted = self.catalog.read().locators();
-        self.store.set_locators(&wanted)?;
-        Ok(wanted.keys().map(|&tree| self.store.tree_bytes(tree)).sum())
+        if let Err(error) = self.store.set_locators(&wanted) {
+            // They are read without.
+            tracing::warn!(%error, "pages of indexes are not located in memory");
+        }
     }
 
     /// # Errors

@@ -222,7 +222,10 @@ impl Shared {
 
     /// See [`Store::share_memory`].
     pub fn share_memory(&self) {
-        let (all, taken) = (self.options.cache_bytes, self.memory_tree_bytes() + self.files.locators.bytes() as usize);
+        let (all, trees) = (self.options.cache_bytes, self.memory_tree_bytes());
+        self.files.locators.make_room(trees as u64);
+        let (locators, held) = self.files.locators.bytes();
+        let taken = trees + (locators + held) as usize;
         let left = all.saturating_sub(taken).max(all / 8);
         let (_, budget) = self.files.cache.usage();
         if left.abs_diff(budget) > all / 64 {

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use crate::buffer::RootBuffer;
 use crate::count::Counter;
 use crate::cursor::Cursor;
+use crate::extent::Extent;
 use crate::leaf::LeafIndex;
-use crate::locator::Locator;
+use crate::locator::{Located, Locator};
 use crate::memory::is_memory;
 use crate::snapshots::Registration;
 use crate::source::PageSource;
@@ -180,7 +181,7 @@ impl TreeView {
                     continue;
                 }
                 Node::Leaf(None) => continue,
-                Node::Leaf(Some(extent)) => match self.locator.as_ref().and_then(|locator| locator.locate(extent)) {
+                Node::Leaf(Some(extent)) => match self.certain(extent, child_low, child_high) {
                     Some(located) => fraction_of(&LeafIndex::Located(located), child_low, child_high),
                     None => match self.files.read_index(extent, self.schema()) {
                         Ok(index) => fraction_of(&LeafIndex::Page(index), child_low, child_high),
@@ -192,6 +193,13 @@ impl TreeView {
             estimate.pages += pages;
             estimate.bytes += pages * f64::from(self.files.page_bytes);
         }
+    }
+
+    /// What tells where the pages of a leaf are, if it tells them apart at two keys.
+    fn certain(&self, extent: &Arc<Extent>, low: Option<&[u8]>, high: Option<&[u8]>) -> Option<Located> {
+        let located = self.locator.as_ref()?.locate(extent)?;
+        let is_certain = low.into_iter().chain(high).all(|key| located.find(key).1);
+        is_certain.then_some(located)
     }
 
     /// Levels of nodes.
@@ -283,7 +291,7 @@ fn fraction_of(index: &LeafIndex, low: Option<&[u8]>, high: Option<&[u8]>) -> (f
     if from == to && low.is_some() && high.is_some() {
         rows = rows_of(from).min(4.0);
     }
-    (rows.max(1.0) / total.max(1.0), (to - from + 1) as f64)
+    (rows.max(1.0) / total.max(1.0), (to.saturating_sub(from) + 1) as f64)
 }
 
 fn collect_pivots<'a>(inner: &'a Inner, range: &KeyRange, pivots: &mut Vec<&'a Key>) {

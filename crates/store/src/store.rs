@@ -120,6 +120,8 @@ pub struct StoreStats {
     pub buffer_bytes: u64,
     pub memory_tree_bytes: u64,
     pub locator_bytes: u64,
+    /// Of pages that locators keep in memory.
+    pub held_bytes: u64,
     pub data_bytes_used: u64,
     pub data_file_bytes: u64,
     pub bytes_flushed: u64,
@@ -211,6 +213,7 @@ impl Store {
     pub fn stats(&self) -> StoreStats {
         let files = &self.shared.files;
         let (used, length) = files.space.usage();
+        let (locators, held) = files.locators.bytes();
         let (hits, misses) = files.cache.counters();
         StoreStats {
             pages_read: files.pages_read.load(Ordering::Relaxed),
@@ -219,7 +222,8 @@ impl Store {
             cache_bytes: files.cache.usage().0 as u64,
             buffer_bytes: self.shared.buffer_bytes() as u64,
             memory_tree_bytes: self.shared.memory_tree_bytes() as u64,
-            locator_bytes: files.locators.bytes(),
+            locator_bytes: locators,
+            held_bytes: held,
             data_bytes_used: used,
             data_file_bytes: length,
             bytes_flushed: self.shared.bytes_flushed.load(Ordering::Relaxed),

@@ -185,7 +185,8 @@ fn pages_in_memory_are_not_read() {
     let stats = database.locate(LocatorOptions { goal: Goal::Fastest, memory_bytes: Some(2 * file) });
     assert_eq!(stats.pages_held, stats.pages);
     assert!(stats.bytes_held + stats.bytes <= 2 * file, "{} and {} bytes", stats.bytes_held, stats.bytes);
-    assert_eq!(database.store.stats().locator_bytes, stats.bytes + stats.bytes_held);
+    let taken = database.store.stats();
+    assert_eq!((taken.locator_bytes, taken.held_bytes), (stats.bytes, stats.bytes_held));
     for direction in [Direction::Ascending, Direction::Descending] {
         let (mut found, reads) = database.reads_of(|| database.rows(&KeyRange::all(), direction));
         if direction == Direction::Descending {
@@ -227,6 +228,14 @@ fn keys_that_words_do_not_tell_apart() {
             assert!(database.rows(&range, Direction::Ascending) == expected, "{low:?} to {high:?}");
             assert!(database.rows(&range, Direction::Descending).iter().eq(expected.iter().rev()));
             assert_eq!(database.count(&range), expected.len() as u64, "{low:?} to {high:?}");
+        }
+        // The end of such a range is above every value.
+        for (time, rows) in [(i64::MAX, 20_000), (1_000_000, 40_000)] {
+            let prefix = KeyRange::prefix(database.key(time, None));
+            assert_eq!(database.count(&prefix), rows);
+            let found = database.rows(&prefix, Direction::Descending);
+            assert!(found.len() as u64 == rows && found.iter().all(|row| row.0 == Some(time)));
+            assert!(database.store.snapshot().tree(TREE).unwrap().estimate(&prefix).rows >= 1.0);
         }
         let nulls = KeyRange::prefix(vec![0]);
         assert_eq!(database.rows(&nulls, Direction::Ascending), rows[..20_000]);
@@ -282,4 +291,53 @@ fn trees_that_have_none() {
     let stats = database.locate(SMALL);
     assert_eq!((stats.pages, stats.rows, stats.problem), (0, 0, None));
     assert_eq!(database.count(&KeyRange::all()), 0);
+}
+
+#[test]
+fn pages_make_room_for_trees_in_memory() {
+    let rows = timestamps(50_000);
+    let database = database(&rows, false);
+    let store = &database.store;
+    let file = store.tree_bytes(TREE);
+    let options = LocatorOptions { goal: Goal::Fastest, memory_bytes: Some(1 << 30) };
+    // More than may be taken.
+    store.set_memory_limit(file / 2);
+    let stats = database.locate(options);
+    assert_eq!((stats.pages_held, stats.problem), (0, None));
+    store.set_memory_limit(4 * file);
+    let stats = database.locate(options);
+    assert_eq!(stats.pages_held, stats.pages);
+    // A tree in memory takes more than there is beside them.
+    let memory = store.new_memory_tree_id();
+    let mut builder = store.memory_builder(memory, &database.schema);
+    builder.push(&batch(&database.schema, &rows)).unwrap();
+    let loaded = builder.finish(1).unwrap();
+    assert!(loaded.bytes() > 3 * file, "{} bytes", loaded.bytes());
+    store.install_memory(vec![(memory, loaded)]).unwrap();
+    store.share_memory();
+    let stats = store.locator_stats(TREE).unwrap();
+    assert_eq!((stats.pages_held, stats.pages_missing, store.stats().held_bytes), (0, 0, 0));
+    assert!(stats.problem.unwrap().contains("make room"));
+    assert!(database.rows(&KeyRange::all(), Direction::Ascending) == rows);
+}
+
+#[test]
+fn one_that_cannot_be_is_not_tried_again_and_again() {
+    let rows = timestamps(50_000);
+    let database = database(&rows, false);
+    let few = LocatorOptions { goal: Goal::Smallest, memory_bytes: Some(100) };
+    let (stats, reads) = database.reads_of(|| database.locate(few));
+    assert!(stats.problem.is_some() && stats.build_time.is_none());
+    assert_eq!(reads, 0, "its pages tell that it cannot be so small");
+    // Enough for the checksums alone.
+    let pages = database.locate(SMALL).pages;
+    let more = LocatorOptions { memory_bytes: Some(5 * pages), ..few };
+    let (stats, reads) = database.reads_of(|| database.locate(more));
+    assert!(stats.problem.is_some() && reads > 0);
+    database.insert(&[(Some(1), 1)]);
+    let (_, reads) = database.reads_of(|| {
+        database.store.checkpoint().unwrap();
+        database.store.wait_for_locators();
+    });
+    assert!(reads <= 4, "{reads} reads: not all index pages");
 }

@@ -183,7 +183,7 @@ fn order(exprs: &[SortExpr], table: &KeyakiTable) -> Option<Vec<Order>> {
 fn direction(answer: &Answer, order: &[Order]) -> Option<Direction> {
     let direction = order.first()?.direction;
     let key = &answer.columns[..answer.view.schema().key_columns()];
-    let fixed = if answer.ranges.ranges.len() <= 1 { answer.ranges.points } else { 0 };
+    let fixed = answer.ranges.fixed;
     let mut place = 0;
     for wanted in order {
         while place < fixed && key.get(place) != Some(&Some(wanted.column)) {

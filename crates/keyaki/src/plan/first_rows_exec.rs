@@ -155,12 +155,18 @@ impl ExecutionPlan for FirstRowsExec {
         let found = async move {
             let keys = keys(&spec, &context, batch_rows, &metrics).await?;
             let rows = rows(&spec, &context, batch_rows, keys);
+            let stats = rows.stats().clone();
+            let end = move || {
+                record(&stats, &metrics, 0);
+                None
+            };
             let relabel = move |batch: std::result::Result<RecordBatch, _>| {
                 let batch = batch.map_err(crate::Error::from)?;
                 let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
                 Ok(RecordBatch::try_new_with_options(output.clone(), batch.columns().to_vec(), &options)?)
             };
-            Ok::<_, datafusion::error::DataFusionError>(rows.map(relabel))
+            let end = futures::stream::iter(std::iter::from_fn(end));
+            Ok::<_, datafusion::error::DataFusionError>(rows.map(relabel).chain(end))
         };
         let rows = futures::stream::once(found).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))

@@ -163,8 +163,7 @@ fn extreme(table: &KeyakiTable, filters: &[Expr], column: &Column, wanted: Wante
     let place = |answer: &Answer| -> Option<usize> {
         let place = answer.columns.iter().position(|&c| c == wanted_column)?;
         let schema = answer.view.schema();
-        let ranges = &answer.ranges;
-        let leads = place == 0 || (place <= ranges.points && ranges.ranges.len() <= 1);
+        let leads = place <= answer.ranges.fixed;
         // Floats are in an order of their own (-0 before 0, values that are not numbers at the ends).
         let ordered = !matches!(schema.columns()[place].ty, ColumnType::Float32 | ColumnType::Float64);
         (leads && ordered && place < schema.key_columns()).then_some(place)

@@ -18,7 +18,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Par
 use futures::StreamExt;
 use futures::future::try_join_all;
 use keyaki_exec::{Mode, Scan};
-use keyaki_store::Direction;
+use keyaki_store::{Direction, KeyRange};
 
 use super::PlanContext;
 use super::summary::{SummaryItem, SummarySpec, Wanted};
@@ -27,6 +27,9 @@ use crate::table::record;
 
 /// Rows that a scan may count before it says so.
 const COUNT_ROWS: usize = 1 << 40;
+/// Parts of a range of so many pages, or so many ranges, are counted at the same time.
+const PARTS: usize = 32;
+const PAGES_TO_SPLIT: f64 = 256.0;
 
 #[derive(Debug)]
 pub(crate) struct SummaryExec {
@@ -50,13 +53,37 @@ impl SummaryExec {
 
 /// The value of an aggregate, as an array of one.
 async fn value(item: &SummaryItem, context: &PlanContext, metrics: &ExecutionPlanMetricsSet) -> Result<ArrayRef> {
+    if item.wanted != Wanted::Count {
+        return Ok(part(item, item.ranges.clone(), context, metrics).await?.1);
+    }
+    let parts = parts(item).into_iter().map(|ranges| part(item, ranges, context, metrics));
+    let rows: usize = try_join_all(parts).await?.into_iter().map(|(rows, _)| rows).sum();
+    Ok(Arc::new(Int64Array::from(vec![rows as i64])))
+}
+
+/// The ranges to count, in parts: what was changed lately has to be looked at, and waits for its pages.
+fn parts(item: &SummaryItem) -> Vec<Vec<KeyRange>> {
+    match &item.ranges[..] {
+        [range] if item.view.estimate(range).pages >= PAGES_TO_SPLIT => {
+            item.view.split(range, PARTS).into_iter().map(|range| vec![range]).collect()
+        }
+        ranges => ranges.chunks(ranges.len().div_ceil(PARTS).max(1)).map(<[KeyRange]>::to_vec).collect(),
+    }
+}
+
+/// How many rows some ranges have, or the first value in them, as an array of one.
+async fn part(
+    item: &SummaryItem,
+    mut ranges: Vec<KeyRange>,
+    context: &PlanContext,
+    metrics: &ExecutionPlanMetricsSet,
+) -> Result<(usize, ArrayRef)> {
     let mode = match context.settings.execution {
         ExecutionMode::InOrder => Mode::InOrder,
         ExecutionMode::OutOfOrder => Mode::OutOfOrder,
     };
     let counts = item.wanted == Wanted::Count;
     let direction = if item.wanted == Wanted::Max { Direction::Descending } else { Direction::Ascending };
-    let mut ranges = item.ranges.clone();
     if direction == Direction::Descending {
         ranges.reverse();
     }
@@ -80,13 +107,8 @@ async fn value(item: &SummaryItem, context: &PlanContext, metrics: &ExecutionPla
         }
     }
     record(rows.stats(), metrics, 0);
-    if counts {
-        return Ok(Arc::new(Int64Array::from(vec![count as i64])));
-    }
-    match first {
-        Some(value) => Ok(value),
-        None => ScalarValue::try_from(item.view.schema().columns()[item.column].ty.arrow())?.to_array(),
-    }
+    let none = || ScalarValue::try_from(item.view.schema().columns()[item.column].ty.arrow())?.to_array();
+    Ok((count, first.map_or_else(none, Ok)?))
 }
 
 impl DisplayAs for SummaryExec {

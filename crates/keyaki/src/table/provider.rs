@@ -248,7 +248,7 @@ impl TableProvider for KeyakiTable {
                 state.config().target_partitions(),
             ),
             estimate: chosen.estimate,
-            fixed: if chosen.ranges.points > 0 { chosen.ranges.points } else { 0 },
+            fixed: chosen.ranges.fixed,
             columns: output.iter().map(|&c| in_tree(c)).collect(),
             filter,
             limit,

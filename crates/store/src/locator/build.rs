@@ -8,7 +8,7 @@ use keyaki_device::BLOCK;
 use keyaki_vast::{Packer, Settings, Tree};
 use parking_lot::Mutex;
 
-use super::{Leaf, Located, Locator, LocatorOptions, Words, address};
+use super::{Held, Index, Leaf, Located, Locator, LocatorOptions, Words, address};
 use crate::codec::Page;
 use crate::extent::Extent;
 use crate::files::Files;
@@ -21,6 +21,8 @@ const READS_AT_ONCE: usize = 32;
 const LEAVES_AT_ONCE: usize = 16;
 /// Pages of one locator, so that they are counted in 32 bits.
 const PAGES_MAX: usize = u32::MAX as usize;
+/// Bytes for each page at the least: its checksum.
+const PAGE_BYTES_MIN: u64 = 4;
 
 /// The leaves of a tree, in key order.
 pub(super) fn leaves(root: &Inner) -> Vec<Arc<Extent>> {
@@ -37,171 +39,224 @@ pub(super) fn leaves(root: &Inner) -> Vec<Arc<Extent>> {
     found
 }
 
+/// What a locator is made of, and for whom.
+pub(super) struct Build<'a> {
+    pub leaves: &'a [Arc<Extent>],
+    pub last: Option<&'a Arc<Locator>>,
+    pub codecs: &'a Codecs,
+    pub files: &'a Files,
+    pub options: LocatorOptions,
+    /// Asked now and then: an error ends it.
+    pub go_on: &'a (dyn Fn() -> Result<()> + Sync),
+}
+
 /// What is known of a leaf's pages.
 enum Source {
     Located(Located),
-    Index(Arc<Page>),
+    Read(LeafPages),
+}
+
+/// What an index page says that a locator keeps: a value for each page.
+struct LeafPages {
+    words: Vec<u64>,
+    blocks: Vec<u32>,
+    rows: Vec<u32>,
+    checksums: Vec<u32>,
 }
 
 /// The columns of a locator, as they grow.
 #[derive(Default)]
 struct Columns {
     words: Vec<u64>,
+    /// Before each page, and at the end.
     blocks: Vec<u64>,
     rows: Vec<u64>,
     checksums: Vec<u32>,
 }
 
-/// Makes the locator of `leaves`. `go_on` is asked now and then.
-///
-/// # Errors
-/// What reading index pages gives; `Invalid` if it would be too large, or should not go on.
-pub(super) fn build(
-    leaves: &[Arc<Extent>],
-    last: Option<&Arc<Locator>>,
-    codecs: &Codecs,
-    files: &Files,
-    options: &LocatorOptions,
-    go_on: &(dyn Fn() -> Result<()> + Sync),
-) -> Result<Locator> {
-    let start = Instant::now();
-    let keys = Words { nullable: codecs.schema.columns()[0].nullable };
-    let sources = sources(leaves, last, codecs, files, go_on)?;
-    let (mut columns, mut places) = (Columns::default(), Vec::with_capacity(leaves.len()));
-    for (extent, source) in leaves.iter().zip(&sources) {
-        places.push(Leaf { extent: Arc::downgrade(extent), first_page: columns.words.len() as u32 });
-        columns.add(extent, source, keys)?;
+impl Build<'_> {
+    /// The locator of the leaves, without pages in memory.
+    ///
+    /// # Errors
+    /// What reading index pages gives; `Invalid` if it would be too large; that of `go_on`.
+    pub fn run(&self) -> Result<Locator> {
+        let start = Instant::now();
+        let pages: u64 = self.leaves.iter().map(|leaf| u64::from(leaf.meta.pages)).sum();
+        self.check_bytes(pages * PAGE_BYTES_MIN)?;
+        if pages > PAGES_MAX as u64 {
+            return Err(Error::Invalid("a tree with more than 2^32 pages".into()));
+        }
+        let keys = Words { nullable: self.codecs.schema.columns()[0].nullable };
+        let mut columns = Columns::default();
+        columns.blocks.push(0);
+        columns.rows.push(0);
+        let mut leaves = Vec::with_capacity(self.leaves.len());
+        for (extent, source) in self.leaves.iter().zip(self.sources(keys)?) {
+            leaves.push(Leaf { extent: Arc::downgrade(extent), first_page: columns.words.len() as u32 });
+            columns.add(extent, source)?;
+        }
+        let Columns { words, blocks, rows, checksums } = columns;
+        let wrong = |error: keyaki_vast::Error| Error::Invalid(format!("its tree cannot be built: {error}"));
+        let packed = |values: &[u64]| {
+            let mut packer = Packer::new(false);
+            packer.push(values)?;
+            packer.finish()
+        };
+        let mut settings = Settings::new(self.options.goal);
+        settings.memory = self.options.memory_bytes.map(|bytes| bytes as usize);
+        let index = Index {
+            by_extent: self.leaves.iter().zip(0..).map(|(extent, leaf)| (address(extent), leaf)).collect(),
+            leaves,
+            tree: Tree::build(&words[..], &settings).map_err(wrong)?,
+            words: packed(&words).map_err(wrong)?,
+            blocks: packed(&blocks).map_err(wrong)?,
+            rows: packed(&rows).map_err(wrong)?,
+            checksums: checksums.into(),
+            keys,
+            build_time: start.elapsed(),
+        };
+        self.check_bytes(index.bytes() as u64)?;
+        Ok(Locator { index: Arc::new(index), held: None })
     }
-    let Columns { words, blocks, rows, checksums } = columns;
-    let wrong = |error: keyaki_vast::Error| Error::Invalid(format!("the index's tree cannot be built: {error}"));
-    let packed = |values: &[u64], end: bool| {
-        let mut packer = Packer::new(false);
-        packer.push(values)?;
-        if end && values.is_empty() {
-            packer.push(&[0])?;
-        }
-        packer.finish()
-    };
-    let mut settings = Settings::new(options.goal);
-    settings.memory = options.memory_bytes.map(|bytes| bytes as usize);
-    let mut locator = Locator {
-        by_extent: leaves.iter().zip(0..).map(|(extent, leaf)| (address(extent), leaf)).collect(),
-        leaves: places,
-        tree: Tree::build(&words[..], &settings).map_err(wrong)?,
-        words: packed(&words, false).map_err(wrong)?,
-        blocks: packed(&blocks, true).map_err(wrong)?,
-        rows: packed(&rows, true).map_err(wrong)?,
-        checksums: checksums.into(),
-        keys,
-        held: None,
-        build_time: start.elapsed(),
-    };
-    if let Some(memory) = options.memory_bytes {
-        let bytes = locator.bytes() as u64;
-        if bytes > memory {
-            return Err(Error::Invalid(format!("it takes {bytes} bytes of memory, and may take {memory}")));
-        }
-        let slots = locator.checksums.len() * size_of::<OnceLock<Arc<Page>>>();
-        let pages: u64 = leaves.iter().map(|leaf| leaf.meta.len).sum();
-        // In memory pages are somewhat longer than in the file.
-        if bytes + slots as u64 + pages + pages / 16 <= memory {
-            locator.held = Some((0..locator.checksums.len()).map(|_| OnceLock::new()).collect());
-            let locator = Arc::new(locator);
-            keep_held(&locator, leaves, &sources);
-            // Nobody else has it yet: what was located through it is gone.
-            return Arc::into_inner(locator)
-                .ok_or_else(|| Error::Invalid("a locator is in use before its time".into()));
+
+    fn check_bytes(&self, bytes: u64) -> Result<()> {
+        match self.options.memory_bytes {
+            Some(memory) if bytes > memory => {
+                Err(Error::Invalid(format!("it takes {bytes} bytes of memory at the least, and may take {memory}")))
+            }
+            _ => Ok(()),
         }
     }
-    Ok(locator)
+
+    /// The locator with all pages of its leaves in memory; none if these do not fit into it, or into `room`.
+    ///
+    /// # Errors
+    /// What reading pages gives; that of `go_on`.
+    pub fn hold(&self, locator: &Locator, room: u64) -> Result<Option<Locator>> {
+        let Some(memory) = self.options.memory_bytes else { return Ok(None) };
+        let pages = locator.index.pages();
+        let slots = pages * size_of::<OnceLock<Arc<Page>>>();
+        let room = room.min(memory).saturating_sub((locator.index.bytes() + slots) as u64);
+        // In memory they are longer, and some much longer.
+        if self.leaves.iter().map(|leaf| leaf.meta.len).sum::<u64>() > room {
+            return Ok(None);
+        }
+        let held = Arc::new(Locator { index: locator.index.clone(), held: Some(Held::new(pages)) });
+        for leaf in self.leaves {
+            (self.go_on)()?;
+            self.hold_leaf(&held, leaf)?;
+            if held.held_bytes() > room {
+                return Ok(None);
+            }
+        }
+        // Nobody else has it yet: what was located through it is gone.
+        Ok(Arc::into_inner(held))
+    }
+
+    fn hold_leaf(&self, locator: &Arc<Locator>, leaf: &Arc<Extent>) -> Result<()> {
+        let Some(located) = locator.locate(leaf) else { return Ok(()) };
+        if let Some(last) = self.last.and_then(|last| last.locate(leaf)) {
+            let pages = 0..last.pages();
+            pages.for_each(|page| last.held(page).into_iter().for_each(|held| located.hold(page, held)));
+        }
+        if (0..located.pages()).all(|page| located.held(page).is_some()) {
+            return Ok(());
+        }
+        let places: Vec<_> = (0..located.pages()).map(|page| located.entry(page).0).collect();
+        for (number, page) in self.files.read_pages_once(leaf, &places, &self.codecs.schema)?.iter().enumerate() {
+            page.check_rows(located.entry(number).1, true)?;
+            located.hold(number, page);
+        }
+        Ok(())
+    }
+
+    /// Each leaf's pages: from the last locator, or the index page, read by many threads if it is not cached.
+    fn sources(&self, keys: Words) -> Result<Vec<Source>> {
+        let locate = |leaf| self.last.and_then(|last| last.locate(leaf)).map(Source::Located);
+        let mut sources: Vec<Option<Source>> = self.leaves.iter().map(locate).collect();
+        let missing: Vec<usize> = (0..self.leaves.len()).filter(|&leaf| sources[leaf].is_none()).collect();
+        let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(missing.len())));
+        let read = || -> Result<()> {
+            loop {
+                let from = next.fetch_add(LEAVES_AT_ONCE, Ordering::Relaxed).min(missing.len());
+                let these = &missing[from..(from + LEAVES_AT_ONCE).min(missing.len())];
+                if these.is_empty() {
+                    return Ok(());
+                }
+                (self.go_on)()?;
+                for &leaf in these {
+                    let extent = &self.leaves[leaf];
+                    let index = self.files.read_index_once(extent, &self.codecs.schema)?;
+                    found.lock().push((leaf, LeafPages::of(extent, &index, keys)));
+                }
+            }
+        };
+        let threads = (missing.len() / LEAVES_AT_ONCE).min(READS_AT_ONCE);
+        std::thread::scope(|scope| {
+            // If the system gives no more of them, those that are there do it.
+            let others: Vec<_> =
+                (1..threads).map_while(|_| std::thread::Builder::new().spawn_scoped(scope, read).ok()).collect();
+            let mut result = read();
+            for other in others {
+                let failed = || Err(Error::Invalid("a thread that reads pages failed".into()));
+                result = result.and(other.join().unwrap_or_else(|_| failed()));
+            }
+            result
+        })?;
+        for (leaf, pages) in found.into_inner() {
+            sources[leaf] = Some(Source::Read(pages));
+        }
+        // Every one that was missing has been found.
+        Ok(sources.into_iter().flatten().collect())
+    }
 }
 
-/// Pages that the last locator has kept stay.
-fn keep_held(locator: &Arc<Locator>, leaves: &[Arc<Extent>], sources: &[Source]) {
-    for (extent, source) in leaves.iter().zip(sources) {
-        let Source::Located(old) = source else { continue };
-        let Some(new) = locator.locate(extent) else { continue };
-        for page in 0..old.pages() {
-            if let Some(held) = old.held(page) {
-                new.hold(page, held);
-            }
+impl LeafPages {
+    fn of(extent: &Extent, index: &Page, keys: Words) -> LeafPages {
+        let pages = index.rows();
+        let word = |page| if page == 0 { keys.of(&extent.meta.first) } else { keys.of(index.fence(page)) };
+        LeafPages {
+            words: (0..pages).map(word).collect(),
+            blocks: (0..pages).map(|page| index.entry(page).0.len / BLOCK as u32).collect(),
+            rows: (0..pages).map(|page| index.entry(page).1).collect(),
+            checksums: (0..pages).map(|page| index.entry(page).0.checksum).collect(),
         }
     }
 }
 
 impl Columns {
-    fn add(&mut self, extent: &Extent, source: &Source, keys: Words) -> Result<()> {
-        if self.words.is_empty() {
-            self.blocks.push(0);
-            self.rows.push(0);
-        }
-        let pages = match source {
-            Source::Located(located) => located.pages(),
-            Source::Index(index) => index.rows(),
-        };
-        if self.words.len() + pages > PAGES_MAX {
-            return Err(Error::Invalid("an index with more than 2^32 pages".into()));
-        }
-        let (mut blocks, mut rows) = (self.blocks[self.words.len()], self.rows[self.words.len()]);
-        for page in 0..pages {
-            let ((place, page_rows), word) = match source {
-                Source::Located(old) => (old.entry(page), old.locator.words.get(old.pages.0 + page)),
-                Source::Index(index) if page == 0 => (index.entry(page), keys.of(&extent.meta.first)),
-                Source::Index(index) => (index.entry(page), keys.of(index.fence(page))),
-            };
-            if self.words.last().is_some_and(|&last| last > word) {
-                return Err(Error::Invalid(format!("the keys of tree {} are not in order", extent.meta.tree)));
+    /// Adds the pages of the next leaf.
+    ///
+    /// # Errors
+    /// `Invalid` if its keys are not above those of the leaves before.
+    fn add(&mut self, extent: &Extent, source: Source) -> Result<()> {
+        match source {
+            Source::Located(old) => {
+                for page in 0..old.pages() {
+                    let (place, rows) = old.entry(page);
+                    let word = old.locator.index.words.get(old.pages.0 + page);
+                    self.add_page(extent, word, place.len / BLOCK as u32, rows, place.checksum)?;
+                }
             }
-            blocks += u64::from(place.len) / BLOCK as u64;
-            rows += u64::from(page_rows);
-            self.words.push(word);
-            self.blocks.push(blocks);
-            self.rows.push(rows);
-            self.checksums.push(place.checksum);
+            Source::Read(pages) => {
+                for page in 0..pages.words.len() {
+                    let (word, blocks) = (pages.words[page], pages.blocks[page]);
+                    self.add_page(extent, word, blocks, pages.rows[page], pages.checksums[page])?;
+                }
+            }
         }
         Ok(())
     }
-}
 
-/// Each leaf's pages: from the last locator, or the index page, read by many threads if it is not cached.
-fn sources(
-    leaves: &[Arc<Extent>],
-    last: Option<&Arc<Locator>>,
-    codecs: &Codecs,
-    files: &Files,
-    go_on: &(dyn Fn() -> Result<()> + Sync),
-) -> Result<Vec<Source>> {
-    let mut sources: Vec<Option<Source>> = Vec::with_capacity(leaves.len());
-    sources.extend(leaves.iter().map(|leaf| last.and_then(|last| last.locate(leaf)).map(Source::Located)));
-    let missing: Vec<usize> = (0..leaves.len()).filter(|&leaf| sources[leaf].is_none()).collect();
-    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(missing.len())));
-    let read = || -> Result<()> {
-        loop {
-            let from = next.fetch_add(LEAVES_AT_ONCE, Ordering::Relaxed).min(missing.len());
-            let these = &missing[from..(from + LEAVES_AT_ONCE).min(missing.len())];
-            if these.is_empty() {
-                return Ok(());
-            }
-            go_on()?;
-            for &leaf in these {
-                let index = files.read_index_once(&leaves[leaf], &codecs.schema)?;
-                found.lock().push((leaf, index));
-            }
+    fn add_page(&mut self, extent: &Extent, word: u64, blocks: u32, rows: u32, checksum: u32) -> Result<()> {
+        if self.words.last().is_some_and(|&last| last > word) {
+            return Err(Error::Invalid(format!("the keys of tree {} are not in order", extent.meta.tree)));
         }
-    };
-    let threads = (missing.len() / LEAVES_AT_ONCE).min(READS_AT_ONCE);
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(read)).collect();
-        let mut result = read();
-        for other in others {
-            let other = other.join().unwrap_or_else(|_| Err(Error::Invalid("a thread that reads pages failed".into())));
-            result = result.and(other);
-        }
-        result
-    })?;
-    for (leaf, index) in found.into_inner() {
-        sources[leaf] = Some(Source::Index(index));
+        let after = |column: &[u64], more: u32| column.last().copied().unwrap_or_default() + u64::from(more);
+        self.blocks.push(after(&self.blocks, blocks));
+        self.rows.push(after(&self.rows, rows));
+        self.words.push(word);
+        self.checksums.push(checksum);
+        Ok(())
     }
-    // Every one that was missing has been found.
-    Ok(sources.into_iter().flatten().collect())
 }

@@ -2,25 +2,21 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use super::build::{build, leaves};
+use super::build::{Build, leaves};
 use super::{Locator, LocatorOptions, LocatorStats};
 use crate::extent::Extent;
-use crate::files::Files;
 use crate::memory::is_memory;
 use crate::store::{Shared, Store};
-use crate::tree::Codecs;
 use crate::write::TreeId;
 use crate::{Error, Result};
 
-/// A locator is made anew if it misses one of so many of its tree's pages …
+/// A locator is made anew if it misses one of so many of its tree's pages.
 const SHARE_MISSING: u64 = 64;
-/// … or so many pages.
-const PAGES_MISSING: u64 = 1 << 14;
 
 /// The trees with locators.
 #[derive(Debug, Default)]
@@ -28,6 +24,8 @@ pub(crate) struct Locators {
     trees: RwLock<HashMap<TreeId, Entry>>,
     /// Whether there are any; looked at by whoever takes a view.
     any: AtomicBool,
+    /// Bytes that they, their pages and trees in memory may take together; 0: any.
+    limit: AtomicU64,
 }
 
 #[derive(Debug, Clone)]
@@ -35,11 +33,15 @@ struct Entry {
     options: LocatorOptions,
     locator: Option<Arc<Locator>>,
     problem: Option<String>,
+    /// Pages of the tree when no locator could be made.
+    failed_pages: Option<u64>,
+    /// Its pages had to make room: they are not kept any more.
+    released: bool,
 }
 
 impl Entry {
     fn new(options: LocatorOptions) -> Self {
-        Entry { options, locator: None, problem: None }
+        Entry { options, locator: None, problem: None, failed_pages: None, released: false }
     }
 }
 
@@ -52,10 +54,38 @@ impl Locators {
         self.trees.read().get(&tree)?.locator.clone()
     }
 
-    /// Bytes of all locators, with the pages that they keep.
-    pub fn bytes(&self) -> u64 {
+    /// Bytes of all locators, and of the pages that they keep.
+    pub fn bytes(&self) -> (u64, u64) {
+        self.bytes_but(None)
+    }
+
+    fn bytes_but(&self, tree: Option<TreeId>) -> (u64, u64) {
         let trees = self.trees.read();
-        trees.values().filter_map(|entry| entry.locator.as_ref()).map(|l| l.bytes() as u64 + l.held().1).sum()
+        let others = trees.iter().filter(|(other, _)| Some(**other) != tree);
+        let locators = others.filter_map(|(_, entry)| entry.locator.as_ref());
+        locators.fold((0, 0), |(bytes, held), locator| (bytes + locator.bytes(), held + locator.held_bytes()))
+    }
+
+    /// Lets go of pages if these, locators, and `others` take more than they may.
+    pub fn make_room(&self, others: u64) {
+        let (limit, (bytes, held)) = (self.limit.load(Ordering::Relaxed), self.bytes());
+        if limit == 0 || held == 0 || bytes + held + others <= limit {
+            return;
+        }
+        let mut gone = Vec::new();
+        for entry in self.trees.write().values_mut() {
+            if let Some(locator) = entry.locator.take_if(|locator| locator.held.is_some()) {
+                entry.locator = Some(Arc::new(Locator { index: locator.index.clone(), held: None }));
+                entry.released = true;
+                entry.problem = Some("its pages had to make room for trees in memory".into());
+                // Freed when others may take views again.
+                gone.push(locator);
+            }
+        }
+    }
+
+    fn is_wanted(&self, tree: TreeId, options: &LocatorOptions) -> bool {
+        self.trees.read().get(&tree).is_some_and(|entry| entry.options == *options)
     }
 }
 
@@ -120,7 +150,10 @@ impl Store {
     pub fn set_locators(&self, wanted: &BTreeMap<TreeId, LocatorOptions>) -> Result<()> {
         let locators = &self.shared.files.locators;
         let is_as_wanted = |tree: &TreeId, options: &LocatorOptions| wanted.get(tree) == Some(options);
-        locators.trees.write().retain(|tree, entry| is_as_wanted(tree, &entry.options));
+        // Freed when others may take views again.
+        let gone: Vec<_> =
+            locators.trees.write().extract_if(|tree, entry| !is_as_wanted(tree, &entry.options)).collect();
+        drop(gone);
         for (&tree, &options) in wanted {
             if !locators.trees.read().contains_key(&tree) {
                 self.set_locator(tree, options)?;
@@ -128,6 +161,13 @@ impl Store {
         }
         self.shared.share_memory();
         Ok(())
+    }
+
+    /// What trees in memory, locators and the pages that these keep may take together. Pages are let go of when others need
+    /// the room.
+    pub fn set_memory_limit(&self, bytes: u64) {
+        self.shared.files.locators.limit.store(bytes.max(1), Ordering::Relaxed);
+        self.shared.share_memory();
     }
 
     fn start_keeper(&self) -> Result<()> {
@@ -159,15 +199,13 @@ impl Store {
         };
         let state = self.shared.state.read().clone();
         let now = state.trees.get(&tree).map(|version| leaves(&version.root)).unwrap_or_default();
-        Some(LocatorStats { pages_missing: missing(&locator, &now).0, problem: entry.problem, ..locator.stats() })
+        Some(LocatorStats { pages_missing: missing(&locator, &now), problem: entry.problem, ..locator.stats() })
     }
 }
 
-/// Pages of leaves that a locator does not know, and all pages.
-fn missing(locator: &Locator, leaves: &[Arc<Extent>]) -> (u64, u64) {
-    let pages = |leaf: &&Arc<Extent>| u64::from(leaf.meta.pages);
-    let unknown = leaves.iter().filter(|leaf| !locator.knows(leaf));
-    (unknown.map(|leaf| pages(&leaf)).sum(), leaves.iter().map(|leaf| pages(&leaf)).sum())
+/// Pages of leaves that a locator does not know.
+fn missing(locator: &Locator, leaves: &[Arc<Extent>]) -> u64 {
+    leaves.iter().filter(|leaf| !locator.knows(leaf)).map(|leaf| u64::from(leaf.meta.pages)).sum()
 }
 
 impl Shared {
@@ -180,6 +218,15 @@ impl Shared {
     }
 
     fn keep_locators(&self) {
+        /// Nobody waits for what will never come.
+        struct Unfinished<'a>(&'a Keeper);
+        impl Drop for Unfinished<'_> {
+            fn drop(&mut self) {
+                self.0.work.lock().stop = true;
+                self.0.changed.notify_all();
+            }
+        }
+        let _unfinished = Unfinished(&self.keeper);
         loop {
             let requested = {
                 let mut work = self.keeper.work.lock();
@@ -206,58 +253,76 @@ impl Shared {
         let version = self.state.read().trees.get(&tree).cloned();
         let (Some(version), Some(entry)) = (version, locators.trees.read().get(&tree).cloned()) else {
             // Such a tree was dropped.
-            locators.trees.write().remove(&tree);
+            let gone = locators.trees.write().remove(&tree);
+            drop(gone);
             return;
         };
         let leaves = leaves(&version.root);
-        if let Some(locator) = &entry.locator {
-            let (missing, all) = missing(locator, &leaves);
-            if missing * SHARE_MISSING < all && missing < PAGES_MISSING {
-                return;
-            }
+        let all: u64 = leaves.iter().map(|leaf| u64::from(leaf.meta.pages)).sum();
+        let changed = match (&entry.locator, entry.failed_pages) {
+            (_, Some(failed)) => failed.abs_diff(all),
+            (Some(locator), None) => missing(locator, &leaves),
+            (None, None) => u64::MAX,
+        };
+        if changed.saturating_mul(SHARE_MISSING) < all || changed == 0 {
+            return;
         }
-        let made = self.make_locator(&leaves, &entry, &version.codecs);
-        if let Err(error) = &made
-            && !self.keeper.should_stop()
-        {
-            tracing::warn!(%error, tree, "pages cannot be located in memory");
+        let go_on = || match self.keeper.should_stop() || !locators.is_wanted(tree, &entry.options) {
+            true => Err(Error::Closed),
+            false => Ok(()),
+        };
+        let build = Build {
+            leaves: &leaves,
+            last: entry.locator.as_ref(),
+            codecs: &version.codecs,
+            files: &self.files,
+            options: entry.options,
+            go_on: &go_on,
+        };
+        let made = build.run().map(|locator| self.with_pages(tree, &build, locator, entry.released));
+        if matches!(made, Err(Error::Closed)) {
+            return;
         }
         if let Some(now) = locators.trees.write().get_mut(&tree).filter(|now| now.options == entry.options) {
             match made {
-                Ok(locator) => (now.locator, now.problem) = (Some(locator), None),
-                Err(error) => now.problem = Some(error.to_string()),
+                Ok((locator, problem)) => {
+                    *now = Entry { locator: Some(Arc::new(locator)), problem, failed_pages: None, ..entry };
+                }
+                Err(error) => {
+                    tracing::warn!(%error, tree, "pages cannot be located in memory");
+                    now.problem = Some(error.to_string());
+                    now.failed_pages = Some(all);
+                }
             }
         }
         self.share_memory();
     }
 
-    fn make_locator(&self, leaves: &[Arc<Extent>], entry: &Entry, codecs: &Codecs) -> Result<Arc<Locator>> {
-        let go_on = || match self.keeper.should_stop() {
-            true => Err(Error::Closed),
-            false => Ok(()),
+    /// The locator with its pages in memory, if they are to be there; and why they are not.
+    fn with_pages(
+        &self,
+        tree: TreeId,
+        build: &Build<'_>,
+        locator: Locator,
+        released: bool,
+    ) -> (Locator, Option<String>) {
+        if released {
+            return (locator, Some("its pages had to make room for trees in memory".into()));
+        }
+        let locators = &self.files.locators;
+        let (bytes, held) = locators.bytes_but(Some(tree));
+        let taken = self.memory_tree_bytes() as u64 + bytes + held;
+        let room = match locators.limit.load(Ordering::Relaxed) {
+            0 => u64::MAX,
+            limit => limit.saturating_sub(taken),
         };
-        let last = entry.locator.as_ref();
-        let locator = Arc::new(build(leaves, last, codecs, &self.files, &entry.options, &go_on)?);
-        if locator.held.is_some() {
-            for leaf in leaves {
-                go_on()?;
-                hold(&locator, leaf, codecs, &self.files)?;
+        match build.hold(&locator, room) {
+            Ok(Some(held)) => (held, None),
+            Ok(None) => (locator, None),
+            Err(error) => {
+                tracing::warn!(%error, tree, "pages are not kept in memory");
+                (locator, Some(format!("its pages are not kept in memory: {error}")))
             }
         }
-        Ok(locator)
     }
-}
-
-/// Reads the pages of a leaf that are not held yet.
-fn hold(locator: &Arc<Locator>, leaf: &Arc<Extent>, codecs: &Codecs, files: &Files) -> Result<()> {
-    let Some(located) = locator.locate(leaf) else { return Ok(()) };
-    if (0..located.pages()).all(|page| located.held(page).is_some()) {
-        return Ok(());
-    }
-    let places: Vec<_> = (0..located.pages()).map(|page| located.entry(page).0).collect();
-    for (number, page) in files.read_pages_once(leaf, &places, &codecs.schema)?.iter().enumerate() {
-        page.check_rows(located.entry(number).1, true)?;
-        located.hold(number, page);
-    }
-    Ok(())
 }

@@ -23,6 +23,7 @@ mod keeper;
 
 use std::collections::HashMap;
 use std::ops::{Bound, Range};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -41,7 +42,8 @@ use crate::extent::Extent;
 pub struct LocatorOptions {
     /// What its tree is to be good at.
     pub goal: Goal,
-    /// Bytes that it may take. If all pages of the leaves fit too, they are kept in memory.
+    /// Bytes that it may take. If all pages of the leaves fit too, and into [`Store::set_memory_limit`](crate::Store), they are
+    /// kept in memory.
     pub memory_bytes: Option<u64>,
 }
 
@@ -64,13 +66,20 @@ pub struct LocatorStats {
     /// How many pages the answer is from where the traversal of its tree ends.
     pub displacement: Displacement,
     pub build_time: Option<Duration>,
-    /// Why there is none.
+    /// Why there is none (the tree is read without), or no page is kept in memory.
     pub problem: Option<String>,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Locator {
+    index: Arc<Index>,
+    held: Option<Held>,
+}
+
+/// What it knows of pages.
+#[derive(Debug)]
+struct Index {
     /// In key order.
     leaves: Vec<Leaf>,
     /// The leaf of an extent, by its address: taken by nobody else as long as a weak reference is held.
@@ -82,9 +91,15 @@ pub(crate) struct Locator {
     rows: Packed<u64>,
     checksums: Box<[u32]>,
     keys: Words,
-    /// Pages kept in memory.
-    held: Option<Box<[OnceLock<Arc<Page>>]>>,
     build_time: Duration,
+}
+
+/// Pages kept in memory.
+#[derive(Debug)]
+struct Held {
+    pages: Box<[OnceLock<Arc<Page>>]>,
+    count: AtomicU64,
+    bytes: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -106,7 +121,9 @@ impl Words {
     fn of(self, key: &[u8]) -> u64 {
         let key = match key.split_first() {
             Some((0, _)) | None if self.nullable => return 0,
-            Some((_, rest)) if self.nullable => rest,
+            Some((1, rest)) if self.nullable => rest,
+            // Above every value: the end of a range.
+            Some(_) if self.nullable => return u64::MAX,
             _ => key,
         };
         let mut word = [0; 8];
@@ -128,50 +145,66 @@ pub(crate) struct Located {
 impl Locator {
     /// The pages of an extent.
     pub fn locate(self: &Arc<Self>, extent: &Arc<Extent>) -> Option<Located> {
-        let leaf = *self.by_extent.get(&address(extent))? as usize;
-        let pages = self.pages_of(leaf);
+        let leaf = *self.index.by_extent.get(&address(extent))? as usize;
+        let pages = self.index.pages_of(leaf);
         Some(Located { locator: self.clone(), extent: extent.clone(), pages: (pages.start, pages.end) })
     }
 
-    fn pages_of(&self, leaf: usize) -> Range<usize> {
-        let end = self.leaves.get(leaf + 1).map_or(self.checksums.len(), |next| next.first_page as usize);
-        self.leaves[leaf].first_page as usize..end
-    }
-
     fn knows(&self, extent: &Arc<Extent>) -> bool {
-        self.by_extent.contains_key(&address(extent))
+        self.index.by_extent.contains_key(&address(extent))
     }
 
     /// Bytes of everything but pages.
+    fn bytes(&self) -> u64 {
+        let slots = self.held.as_ref().map_or(0, |held| size_of_val(&*held.pages));
+        (self.index.bytes() + slots) as u64
+    }
+
+    /// Bytes of the pages that it keeps.
+    fn held_bytes(&self) -> u64 {
+        self.held.as_ref().map_or(0, |held| held.bytes.load(Ordering::Relaxed))
+    }
+
+    fn stats(&self) -> LocatorStats {
+        let index = &*self.index;
+        LocatorStats {
+            leaves: index.leaves.len() as u64,
+            pages: index.pages() as u64,
+            rows: index.rows.get(index.pages()),
+            pages_missing: 0,
+            bytes: self.bytes(),
+            tree_bytes: index.tree.bytes() as u64,
+            pages_held: self.held.as_ref().map_or(0, |held| held.count.load(Ordering::Relaxed)),
+            bytes_held: self.held_bytes(),
+            displacement: index.tree.displacement().clone(),
+            build_time: Some(index.build_time),
+            problem: None,
+        }
+    }
+}
+
+impl Index {
+    fn pages(&self) -> usize {
+        self.checksums.len()
+    }
+
+    fn pages_of(&self, leaf: usize) -> Range<usize> {
+        let end = self.leaves.get(leaf + 1).map_or(self.pages(), |next| next.first_page as usize);
+        self.leaves[leaf].first_page as usize..end
+    }
+
     fn bytes(&self) -> usize {
         let columns = self.words.bytes() + self.blocks.bytes() + self.rows.bytes() + size_of_val(&*self.checksums);
         // An entry of the map takes a control byte, and its share of what is free.
         let leaf = size_of::<Leaf>() + 2 * (size_of::<(usize, u32)>() + 1);
-        let held = self.held.as_ref().map_or(0, |held| size_of_val(&**held));
-        self.tree.bytes() + columns + leaf * self.leaves.len() + held
+        self.tree.bytes() + columns + leaf * self.leaves.len()
     }
+}
 
-    /// Pages kept in memory, and their bytes.
-    fn held(&self) -> (u64, u64) {
-        let pages = self.held.iter().flat_map(|held| held.iter()).filter_map(|page| page.get());
-        pages.fold((0, 0), |(count, bytes), page| (count + 1, bytes + page.memory_bytes() as u64))
-    }
-
-    fn stats(&self) -> LocatorStats {
-        let (pages_held, bytes_held) = self.held();
-        LocatorStats {
-            leaves: self.leaves.len() as u64,
-            pages: self.checksums.len() as u64,
-            rows: self.rows.get(self.checksums.len()),
-            pages_missing: 0,
-            bytes: self.bytes() as u64,
-            tree_bytes: self.tree.bytes() as u64,
-            pages_held,
-            bytes_held,
-            displacement: self.tree.displacement().clone(),
-            build_time: Some(self.build_time),
-            problem: None,
-        }
+impl Held {
+    fn new(pages: usize) -> Held {
+        let pages = (0..pages).map(|_| OnceLock::new()).collect();
+        Held { pages, count: AtomicU64::new(0), bytes: AtomicU64::new(0) }
     }
 }
 
@@ -186,15 +219,15 @@ impl Located {
 
     /// Where a page is, and how many rows it has; as [`Page::entry`] of the index page.
     pub fn entry(&self, page: usize) -> (PageRef, u32) {
-        let (locator, meta, page) = (&self.locator, &self.extent.meta, self.pages.0 + page);
-        let (start, end) = (locator.blocks.get(page), locator.blocks.get(page + 1));
+        let (index, meta, page) = (&self.locator.index, &self.extent.meta, self.pages.0 + page);
+        let (start, end) = (index.blocks.get(page), index.blocks.get(page + 1));
         let place = PageRef {
-            offset: meta.offset + (start - locator.blocks.get(self.pages.0)) * BLOCK as u64,
+            offset: meta.offset + (start - index.blocks.get(self.pages.0)) * BLOCK as u64,
             len: ((end - start) * BLOCK as u64) as u32,
             tree: meta.tree,
-            checksum: locator.checksums[page],
+            checksum: index.checksums[page],
         };
-        (place, (locator.rows.get(page + 1) - locator.rows.get(page)) as u32)
+        (place, (index.rows.get(page + 1) - index.rows.get(page)) as u32)
     }
 
     /// The pages that may hold keys of a range, if words can tell; then the same as the index page tells.
@@ -217,32 +250,35 @@ impl Located {
     /// The last page whose fence is not above `key` (0 if there is none), and whether that is certain: else it may be a later one.
     pub fn find(&self, key: &[u8]) -> (usize, bool) {
         let (first, end) = self.pages;
-        let locator = &*self.locator;
-        let word = locator.keys.of(key);
+        let index = &*self.locator.index;
+        let word = index.keys.of(key);
         // The first page's fence is below everything.
-        let window = locator.tree.window(word);
+        let window = index.tree.window(word);
         let (mut low, mut high) = (window.start.clamp(first + 1, end), window.end.clamp(first + 1, end));
         while low < high {
             let middle = low.midpoint(high);
-            if locator.words.get(middle) < word {
+            if index.words.get(middle) < word {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
-        (low - 1 - first, low == end || locator.words.get(low) > word)
+        (low - 1 - first, low == end || index.words.get(low) > word)
     }
 
     /// The page, if it is kept in memory.
     pub fn held(&self, page: usize) -> Option<&Arc<Page>> {
-        self.locator.held.as_ref()?[self.pages.0 + page].get()
+        self.locator.held.as_ref()?.pages[self.pages.0 + page].get()
     }
 
     /// Keeps a page in memory, if that is wanted.
     pub fn hold(&self, number: usize, page: &Arc<Page>) {
-        if let Some(held) = &self.locator.held {
+        if let Some(held) = &self.locator.held
             // Whoever was first has set the same.
-            let _ = held[self.pages.0 + number].set(page.clone());
+            && held.pages[self.pages.0 + number].set(page.clone()).is_ok()
+        {
+            held.count.fetch_add(1, Ordering::Relaxed);
+            held.bytes.fetch_add(page.memory_bytes() as u64, Ordering::Relaxed);
         }
     }
 }
@@ -260,6 +296,8 @@ mod tests {
             keys.push([&[1][..], &[7; 8]].concat());
             keys.push([&[1][..], &[7; 8], &[1]].concat());
             keys.push(vec![1, 0xff]);
+            keys.push(vec![2]);
+            keys.push(vec![0xff]);
             keys.sort();
             assert!(keys.windows(2).all(|pair| words.of(&pair[0]) <= words.of(&pair[1])));
             assert!(words.of(&keys[9]) > words.of(&keys[8]));

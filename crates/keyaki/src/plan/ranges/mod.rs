@@ -34,13 +34,15 @@ pub(crate) struct Ranges {
     pub answered: Vec<bool>,
     /// Leading key columns that every range fixes to one value.
     pub points: usize,
+    /// Leading key columns that have one value in all ranges together.
+    pub fixed: usize,
     /// Leading key columns that the ranges bound at all; 0: all rows.
     pub bounded: usize,
 }
 
 impl Ranges {
     pub fn all(filters: usize) -> Self {
-        Ranges { ranges: vec![KeyRange::all()], answered: vec![false; filters], points: 0, bounded: 0 }
+        Ranges { ranges: vec![KeyRange::all()], answered: vec![false; filters], points: 0, fixed: 0, bounded: 0 }
     }
 }
 
@@ -58,6 +60,7 @@ pub(crate) fn key_ranges(schema: &Schema, filters: &[Expr], resolve: &dyn Fn(&Co
         let exact = if set.is_points() && prefixes.len() * set.intervals().len() <= MAX_RANGES {
             prefixes = multiply(&prefixes, &set);
             found.points += 1;
+            found.fixed += usize::from(prefixes.len() <= 1);
             true
         } else if prefixes.len() * set.intervals().len() <= MAX_RANGES {
             last = Some(set);

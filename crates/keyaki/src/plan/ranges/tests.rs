@@ -193,8 +193,10 @@ fn equality_prefix_then_a_range() {
         col("c2").eq(lit(1i32)),
     ];
     let found = ranges_of(&schema, &filters);
-    assert_eq!((found.ranges.len(), found.points, found.bounded), (2, 1, 2));
+    assert_eq!((found.ranges.len(), found.points, found.fixed, found.bounded), (2, 1, 0, 2));
     assert_eq!(found.answered, [true, true, true, false]);
+    let found = ranges_of(&schema, &[col("c0").eq(lit(5i64)), filters[0].clone()]);
+    assert_eq!((found.ranges.len(), found.points, found.fixed, found.bounded), (1, 1, 1, 2));
 }
 
 #[test]
