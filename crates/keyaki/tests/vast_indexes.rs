@@ -50,7 +50,7 @@ async fn what_is_seen_of_them() {
         let located = b.located().unwrap();
         assert_eq!((located.rows, located.pages_missing, located.pages_held), (6000, 0, located.pages));
         assert!(located.pages > 2 && b.memory_bytes() > located.bytes_held && b.memory_bytes() <= 1 << 20);
-        assert_eq!(b.sql, "CREATE INDEX t_b ON t USING vast (b) WITH (goal = 'fast', memory = '1048576 B')");
+        assert_eq!(b.sql, "CREATE INDEX t_b ON t USING vast (b) WITH (goal = 'fast', memory = '1 MiB')");
         let located = e.located().unwrap();
         assert_eq!((located.rows, located.pages_held), (6000, 0));
         assert!(!located.displacement.regions.is_empty());
@@ -204,13 +204,19 @@ async fn first_rows_are_what_sorting_gives() {
         "SELECT * FROM t WHERE c = 'c7' ORDER BY b DESC, id DESC LIMIT 9",
         "SELECT * FROM t WHERE b IN (7, 300, 500) ORDER BY b DESC, id DESC LIMIT 40",
         "SELECT * FROM t ORDER BY a NULLS FIRST, id LIMIT 10",
+        "SELECT * FROM t ORDER BY a, id LIMIT 10",
+        "SELECT * FROM t ORDER BY a DESC, id DESC LIMIT 10",
+        "SELECT * FROM t WHERE a > 48 OR a IS NULL ORDER BY a, id LIMIT 20",
+        "SELECT * FROM t WHERE a >= 48 ORDER BY a DESC, id DESC LIMIT 20",
+        "SELECT * FROM t WHERE a IS NULL ORDER BY a DESC, id DESC LIMIT 20",
+        "SELECT * FROM t WHERE e = '1970-03-01' ORDER BY a, id LIMIT 20",
         "SELECT * FROM t ORDER BY a DESC NULLS LAST, id DESC LIMIT 10",
         "SELECT * FROM t WHERE e = '1970-03-01' ORDER BY a DESC NULLS LAST, id DESC LIMIT 10",
         "SELECT id, c FROM t ORDER BY e NULLS FIRST, a NULLS FIRST, id LIMIT 20",
     ];
     let sorted = [
         "SELECT count(*) FROM (SELECT * FROM t ORDER BY b LIMIT 10) AS s",
-        "SELECT * FROM t ORDER BY a, id LIMIT 10",
+        "SELECT * FROM t ORDER BY e, a, id LIMIT 10",
         "SELECT * FROM t ORDER BY b, id DESC LIMIT 10",
         "SELECT * FROM t ORDER BY b + 1, id LIMIT 10",
         "SELECT * FROM t WHERE d > 1 ORDER BY b, id LIMIT 10",

@@ -25,7 +25,7 @@ pub(super) struct FirstRowsSpec {
     /// Of the index, for display.
     pub name: String,
     pub index: TreeView,
-    /// Of the index; ascending, whatever the direction.
+    /// Of the index, in the order in which they are read.
     pub ranges: Vec<KeyRange>,
     pub direction: Direction,
     pub rows: usize,
@@ -118,7 +118,7 @@ fn first_rows(plan: &LogicalPlan, rows: usize, exprs: &[SortExpr]) -> Result<Opt
     let spec = FirstRowsSpec {
         name: chosen.answer.name,
         index: chosen.answer.view,
-        ranges: chosen.answer.ranges.ranges,
+        ranges: chosen.ranges,
         direction: chosen.direction,
         rows,
         key: chosen.key,
@@ -133,6 +133,8 @@ fn first_rows(plan: &LogicalPlan, rows: usize, exprs: &[SortExpr]) -> Result<Opt
 /// An index in the wanted order.
 struct Chosen {
     answer: Answer,
+    /// In the order in which they are to be read.
+    ranges: Vec<KeyRange>,
     direction: Direction,
     /// Its columns that form the table's key.
     key: Vec<usize>,
@@ -151,18 +153,47 @@ impl Chosen {
         if answers.iter().any(|answer| places(answer, &wanted).is_some()) {
             return Ok(None);
         }
-        let chosen = |answer: Answer| {
+        let found = |answer: Answer| {
             let (direction, key) = (direction(&answer, order)?, places(&answer, key)?);
-            Some(Chosen { answer, direction, key })
+            Some((answer, direction, key))
         };
-        Ok(answers.into_iter().find_map(chosen))
+        let Some((answer, direction, key)) = answers.into_iter().find_map(found) else { return Ok(None) };
+        let Some(ranges) = ranges(table, filters, &answer, &order[0])? else { return Ok(None) };
+        Ok(Some(Chosen { answer, ranges, direction, key }))
     }
+}
+
+/// The ranges of an index in the order in which they have to be read: keys have null before all values, and if the first column
+/// to order by is to have it elsewhere, nulls are read apart.
+fn ranges(table: &KeyakiTable, filters: &[Expr], answer: &Answer, first: &Order) -> Result<Option<Vec<KeyRange>>> {
+    let in_direction = |mut ranges: Vec<KeyRange>| {
+        if first.direction == Direction::Descending {
+            ranges.reverse();
+        }
+        ranges
+    };
+    if first.has_nulls_as_keys {
+        return Ok(Some(in_direction(answer.ranges.ranges.clone())));
+    }
+    let part = |filter: Expr| -> Result<Option<Vec<KeyRange>>> {
+        let filters: Vec<Expr> = filters.iter().cloned().chain([filter]).collect();
+        let mut answers = table.answers(&filters)?.into_iter();
+        let same = answers.find(|part| part.view.tree() == answer.view.tree());
+        Ok(same.map(|part| in_direction(part.ranges.ranges)))
+    };
+    let (nulls, values) = (part(first.expr.clone().is_null())?, part(first.expr.clone().is_not_null())?);
+    let (Some(nulls), Some(values)) = (nulls, values) else { return Ok(None) };
+    let (first, last) = if first.direction == Direction::Ascending { (values, nulls) } else { (nulls, values) };
+    Ok(Some([first, last].concat()))
 }
 
 /// A column of SQL to order by.
 struct Order {
+    expr: Expr,
     column: usize,
     direction: Direction,
+    /// It is never null, or is to have nulls where keys have them.
+    has_nulls_as_keys: bool,
 }
 
 /// None if keys are in another order, or if it is not by columns.
@@ -172,11 +203,12 @@ fn order(exprs: &[SortExpr], table: &KeyakiTable) -> Option<Vec<Order>> {
         let column = table.resolve(&Column::from_name(&column.name))?;
         let nullable = table.table.def.columns.get(column).is_some_and(|column| column.nullable);
         // Keys have null before all values.
-        let ordered = !nullable || sort.nulls_first == sort.asc;
+        let has_nulls_as_keys = !nullable || sort.nulls_first == sort.asc;
         let direction = if sort.asc { Direction::Ascending } else { Direction::Descending };
-        ordered.then_some(Order { column, direction })
+        Some(Order { expr: sort.expr.clone(), column, direction, has_nulls_as_keys })
     };
-    exprs.iter().map(order).collect()
+    let orders = exprs.iter().map(order).collect::<Option<Vec<Order>>>()?;
+    orders.iter().skip(1).all(|order| order.has_nulls_as_keys).then_some(orders)
 }
 
 /// The direction in which an index is in some order; columns of one value may be left out of it.

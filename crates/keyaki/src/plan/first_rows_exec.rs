@@ -17,7 +17,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::{StreamExt, TryStreamExt};
 use keyaki_exec::{Driver, Mode, Pipeline, Rows, Scan};
-use keyaki_store::{Direction, KeyRange};
+use keyaki_store::KeyRange;
 
 use super::PlanContext;
 use super::first_rows::FirstRowsSpec;
@@ -62,13 +62,9 @@ async fn keys(
     batch_rows: usize,
     metrics: &ExecutionPlanMetricsSet,
 ) -> Result<Vec<Vec<u8>>> {
-    let mut ranges = spec.ranges.clone();
-    if spec.direction == Direction::Descending {
-        ranges.reverse();
-    }
     let scan = Scan {
         view: spec.index.clone(),
-        ranges,
+        ranges: spec.ranges.clone(),
         direction: spec.direction,
         columns: spec.key.clone(),
         filter: None,

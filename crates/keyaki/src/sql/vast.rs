@@ -81,7 +81,11 @@ pub(super) fn with(options: &VastOptions) -> String {
         VastGoal::Small => None,
         VastGoal::Fast => Some("goal = 'fast'".to_string()),
     };
-    let memory = options.memory_bytes.map(|bytes| format!("memory = '{bytes} B'"));
+    let amount = |bytes: u64| match bytes % (1 << 20) {
+        0 => format!("{} MiB", bytes >> 20),
+        _ => format!("{bytes} B"),
+    };
+    let memory = options.memory_bytes.map(|bytes| format!("memory = '{}'", amount(bytes)));
     let all: Vec<String> = goal.into_iter().chain(memory).collect();
     if all.is_empty() { String::new() } else { format!(" WITH ({})", all.join(", ")) }
 }
