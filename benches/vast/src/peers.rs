@@ -370,13 +370,17 @@ pub fn sum(values: &[u32]) -> u64 {
 
 #[target_feature(enable = "avx512f,avx2")]
 fn sum_avx512(values: &[u32]) -> u64 {
-    let mut sums = [0u64; 32];
+    use std::arch::x86_64::*;
     let chunks = values.chunks_exact(32);
     let rest: u64 = chunks.remainder().iter().map(|&value| value as u64).sum();
+    let mut sums = [_mm512_setzero_si512(); 4];
     for chunk in chunks {
-        for (sum, value) in sums.iter_mut().zip(chunk) {
-            *sum += *value as u64;
+        for (sum, eight) in sums.iter_mut().zip(chunk.chunks_exact(8)) {
+            // SAFETY: eight values of four bytes.
+            let eight = unsafe { _mm256_loadu_si256(eight.as_ptr().cast()) };
+            *sum = _mm512_add_epi64(*sum, _mm512_cvtepu32_epi64(eight));
         }
     }
-    sums.iter().sum::<u64>() + rest
+    let both = [_mm512_add_epi64(sums[0], sums[1]), _mm512_add_epi64(sums[2], sums[3])];
+    _mm512_reduce_add_epi64(_mm512_add_epi64(both[0], both[1])) as u64 + rest
 }
