@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use keyaki_exec::{Executor, Touched, touch_page};
+use keyaki_llc::software::ScanMethod;
 use keyaki_llc::{Governor, Pin};
 use keyaki_store::{Page, Store, TreeId, TreeView, is_memory};
 use parking_lot::Mutex;
@@ -190,7 +191,12 @@ fn note_of_pin(governor: &Governor, pages: usize, kept: usize) -> String {
     let path = if governor.is_on_hardware() {
         "parts of the CPU's cache are its own".to_string()
     } else {
-        format!("the hardware keeps nothing apart here; scans spare the cache by {}", governor.tuning().method)
+        let tuning = governor.tuning();
+        let scans = match tuning.method {
+            ScanMethod::Plain => format!("scans do not spare the cache: {}", tuning.reason),
+            method => format!("scans spare the cache by {method}"),
+        };
+        format!("the hardware keeps nothing apart here; {scans}")
     };
     match pages {
         0 => path,
