@@ -4,7 +4,6 @@
 //! sort stays above: it has no more than these rows to put in order.
 
 use std::fmt::{self, Display};
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use datafusion::common::{Column, DFSchemaRef};
@@ -14,6 +13,7 @@ use datafusion::logical_expr::{Expr, Extension, LogicalPlan, Projection, Sort, S
 use keyaki_store::{Direction, KeyRange, TreeView};
 
 use super::cost::Lookups;
+use super::node::Same;
 use super::summary::plain_scan;
 use crate::table::{Answer, KeyakiTable};
 
@@ -50,9 +50,9 @@ impl Display for FirstRowsSpec {
 }
 
 /// The logical node: a leaf in the place of a scan below a sort of which few rows are wanted.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
 pub(super) struct FirstRowsNode {
-    pub spec: Arc<FirstRowsSpec>,
+    pub spec: Same<FirstRowsSpec>,
 }
 
 /// What to sort instead: the first rows along an index. None if there is no such index, or one that has all columns, or a scan
@@ -126,7 +126,7 @@ fn first_rows(plan: &LogicalPlan, rows: usize, exprs: &[SortExpr]) -> Result<Opt
         columns: columns.collect(),
         schema: schema.clone(),
     };
-    let node = Arc::new(FirstRowsNode { spec: Arc::new(spec) });
+    let node = Arc::new(FirstRowsNode { spec: Same(Arc::new(spec)) });
     Ok(Some(LogicalPlan::Extension(Extension { node })))
 }
 
@@ -246,24 +246,6 @@ fn lookup_seconds(table: &KeyakiTable, view: &TreeView, rows: f64, columns: f64)
     }))
 }
 
-// Two nodes are the same if they share the specification: every rewrite makes its own.
-impl PartialEq for FirstRowsNode {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.spec, &other.spec)
-    }
-}
-impl Eq for FirstRowsNode {}
-impl Hash for FirstRowsNode {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.spec).hash(state);
-    }
-}
-impl PartialOrd for FirstRowsNode {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Arc::as_ptr(&self.spec).partial_cmp(&Arc::as_ptr(&other.spec))
-    }
-}
-
 impl UserDefinedLogicalNodeCore for FirstRowsNode {
     fn name(&self) -> &str {
         "FirstRows"
@@ -279,7 +261,7 @@ impl UserDefinedLogicalNodeCore for FirstRowsNode {
         Vec::new()
     }
     fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FirstRows: {}", self.spec)
+        write!(f, "FirstRows: {}", self.spec.0)
     }
     fn with_exprs_and_inputs(&self, _exprs: Vec<Expr>, _inputs: Vec<LogicalPlan>) -> Result<Self> {
         Ok(self.clone())

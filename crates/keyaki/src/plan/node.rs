@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display};
 use std::hash::{Hash, Hasher};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use datafusion::common::{DFSchemaRef, ScalarValue};
@@ -96,32 +97,47 @@ impl Display for Milliseconds {
     }
 }
 
-#[derive(Debug, Clone)]
+/// What is the same as itself and its clones, and nothing else. Every rewrite makes its own specification of a node, and nodes
+/// must be compared and hashed.
+#[derive(Debug)]
+pub(super) struct Same<T>(pub Arc<T>);
+
+impl<T> Clone for Same<T> {
+    fn clone(&self) -> Self {
+        Same(self.0.clone())
+    }
+}
+impl<T> Deref for Same<T> {
+    type Target = Arc<T>;
+    fn deref(&self) -> &Arc<T> {
+        &self.0
+    }
+}
+impl<T> PartialEq for Same<T> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+impl<T> Eq for Same<T> {}
+impl<T> Hash for Same<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+impl<T> PartialOrd for Same<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Arc::as_ptr(&self.0).partial_cmp(&Arc::as_ptr(&other.0))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
 pub(super) struct PipelineNode {
-    pub spec: Arc<PipelineSpec>,
+    pub spec: Same<PipelineSpec>,
 }
 
 impl PipelineNode {
     pub fn rows(&self) -> f64 {
         self.spec.rows
-    }
-}
-
-// Two nodes are the same if they share the specification: every rewrite makes its own.
-impl PartialEq for PipelineNode {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.spec, &other.spec)
-    }
-}
-impl Eq for PipelineNode {}
-impl Hash for PipelineNode {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.spec).hash(state);
-    }
-}
-impl PartialOrd for PipelineNode {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Arc::as_ptr(&self.spec).partial_cmp(&Arc::as_ptr(&other.spec))
     }
 }
 

@@ -65,10 +65,10 @@ impl ExtensionPlanner for PipelinePlanner {
         planning: &PhysicalPlanningContext,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         if let Some(node) = node.as_any().downcast_ref::<SummaryNode>() {
-            return Ok(Some(Arc::new(SummaryExec::new(node.spec.clone(), self.context.clone()))));
+            return Ok(Some(Arc::new(SummaryExec::new(node.spec.0.clone(), self.context.clone()))));
         }
         if let Some(node) = node.as_any().downcast_ref::<FirstRowsNode>() {
-            return Ok(Some(Arc::new(FirstRowsExec::new(node.spec.clone(), self.context.clone()))));
+            return Ok(Some(Arc::new(FirstRowsExec::new(node.spec.0.clone(), self.context.clone()))));
         }
         let Some(node) = node.as_any().downcast_ref::<PipelineNode>() else { return Ok(None) };
         let spec = &node.spec;
@@ -79,6 +79,6 @@ impl ExtensionPlanner for PipelinePlanner {
                 None => None,
             });
         }
-        Ok(Some(Arc::new(IndexPipelineExec::new(spec.clone(), filters, self.context.clone()))))
+        Ok(Some(Arc::new(IndexPipelineExec::new(spec.0.clone(), filters, self.context.clone()))))
     }
 }

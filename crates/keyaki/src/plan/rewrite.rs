@@ -23,7 +23,7 @@ use datafusion::optimizer::{Optimizer, OptimizerContext};
 use super::PlanContext;
 use super::facts::{Facts, local_filters};
 use super::graph::{Graph, Set, Source, is_member, is_simple};
-use super::node::PipelineNode;
+use super::node::{PipelineNode, Same};
 use super::search::{Found, Node, Search};
 use super::summary::SummaryNode;
 use super::{assemble, first_rows};
@@ -134,7 +134,7 @@ impl Builder<'_> {
             Node::Driver(_) | Node::Step(..) => {
                 let mut spec = assemble::pipeline(self.graph, self.facts, &self.found.plans, plan)?;
                 spec.without_seconds = self.found.without_seconds(self.found.plans[plan].set);
-                let node = Arc::new(PipelineNode { spec: Arc::new(spec) });
+                let node = Arc::new(PipelineNode { spec: Same(Arc::new(spec)) });
                 Ok(LogicalPlan::Extension(Extension { node }))
             }
             Node::Hash { left, right, outer } => {

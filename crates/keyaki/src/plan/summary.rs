@@ -5,7 +5,6 @@
 //! aggregate takes the tree that suits it; all of them are of one snapshot.
 
 use std::fmt::{self, Display};
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use datafusion::common::{Column, DFSchemaRef};
@@ -15,6 +14,7 @@ use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, TableScan, UserDefinedLogicalNodeCore};
 use keyaki_store::{ColumnType, KeyRange, TreeView};
 
+use super::node::Same;
 use crate::table::{Answer, KeyakiTable};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,9 +62,9 @@ impl Display for SummarySpec {
 }
 
 /// The logical node: a leaf in the place of an aggregation and the scan below it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
 pub(super) struct SummaryNode {
-    pub spec: Arc<SummarySpec>,
+    pub spec: Same<SummarySpec>,
 }
 
 impl SummaryNode {
@@ -90,7 +90,7 @@ impl SummaryNode {
         };
         let found = !items.is_empty() && items.iter().zip(types).all(is_same);
         let spec = Arc::new(SummarySpec { items, schema: aggregate.schema.clone() });
-        Ok(found.then_some(SummaryNode { spec }))
+        Ok(found.then_some(SummaryNode { spec: Same(spec) }))
     }
 }
 
@@ -179,24 +179,6 @@ fn extreme(table: &KeyakiTable, filters: &[Expr], column: &Column, wanted: Wante
     }))
 }
 
-// Two nodes are the same if they share the specification: every rewrite makes its own.
-impl PartialEq for SummaryNode {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.spec, &other.spec)
-    }
-}
-impl Eq for SummaryNode {}
-impl Hash for SummaryNode {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.spec).hash(state);
-    }
-}
-impl PartialOrd for SummaryNode {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Arc::as_ptr(&self.spec).partial_cmp(&Arc::as_ptr(&other.spec))
-    }
-}
-
 impl UserDefinedLogicalNodeCore for SummaryNode {
     fn name(&self) -> &str {
         "Summary"
@@ -212,7 +194,7 @@ impl UserDefinedLogicalNodeCore for SummaryNode {
         Vec::new()
     }
     fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Summary: {}", self.spec)
+        write!(f, "Summary: {}", self.spec.0)
     }
     fn with_exprs_and_inputs(&self, _exprs: Vec<Expr>, _inputs: Vec<LogicalPlan>) -> Result<Self> {
         Ok(self.clone())
