@@ -15,7 +15,7 @@ impl Random {
     }
 
     pub fn below(&mut self, bound: u64) -> u64 {
-        (self.next() as u128 * bound.max(1) as u128 >> 64) as u64
+        ((self.next() as u128 * bound.max(1) as u128) >> 64) as u64
     }
 
     /// From above 0 to 1.
