@@ -18,6 +18,7 @@ pub mod cache;
 pub mod catalog;
 mod database;
 mod error;
+mod info;
 mod load;
 mod options;
 mod plan;
@@ -29,8 +30,9 @@ mod table;
 mod types;
 
 pub use catalog::{IndexMethod, VastGoal, VastOptions};
-pub use database::{Database, IndexInfo, TableInfo};
+pub use database::Database;
 pub use error::{Error, Result};
+pub use info::{IndexInfo, TableInfo};
 pub use keyaki_store::Durability;
 pub use options::{CacheGovernor, ExecutionMode, JoinMode, Options, Settings};
 pub use session::{Outcome, Session};

@@ -11,7 +11,8 @@ use datafusion::error::Result;
 
 use keyaki_store::LocatorStats;
 
-use crate::database::{Database, IndexInfo};
+use crate::database::Database;
+use crate::info::IndexInfo;
 
 /// Names of all system views.
 pub(super) const NAMES: &[&str] = &["keyaki_cache", "keyaki_indexes"];
