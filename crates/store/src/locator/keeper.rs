@@ -318,6 +318,10 @@ impl Shared {
         };
         match build.hold(&locator, room) {
             Ok(Some(held)) => (held, None),
+            // It may have as much, but others have it.
+            Ok(None) if build.options.memory_bytes.is_some_and(|memory| room < memory) => {
+                (locator, Some("its pages are not kept in memory: what is in memory already leaves no room".into()))
+            }
             Ok(None) => (locator, None),
             Err(error) => {
                 tracing::warn!(%error, tree, "pages are not kept in memory");
