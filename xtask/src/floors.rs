@@ -7,6 +7,7 @@ use crate::run::Result;
 
 /// Package and floor, from below.
 const FLOORS: &[(&str, u32)] = &[
+    ("keyaki-primitives", 0),
     ("keyaki-device", 1),
     ("keyaki-masstree", 1),
     ("keyaki-vast", 1),

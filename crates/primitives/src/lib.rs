@@ -1,0 +1,19 @@
+//! Small primitives that the other crates share.
+//!
+//! - [`CACHE_LINE_BYTES`], [`prefetch`], [`prefetch_non_temporal`]: the processor's cache lines.
+//! - [`AlignedMemory`]: owned, zeroed memory, in 2 MiB pages where it is large.
+//! - [`Random`]: a seeded random number generator whose sequence never changes.
+//!
+//! Invariants: every function is safe for every argument that its signature admits. No item depends on the clock, the
+//! environment or global state, so equal calls give equal results on every machine.
+
+#![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+mod cache;
+mod memory;
+mod random;
+
+pub use cache::{CACHE_LINE_BYTES, prefetch, prefetch_non_temporal};
+pub use memory::{AlignedMemory, HUGE_PAGE_BYTES};
+pub use random::Random;
