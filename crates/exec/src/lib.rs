@@ -7,27 +7,17 @@
 //!
 //! The executor knows trees, keys and Arrow columns; it does not know SQL.
 
-mod cache_use;
-mod columns;
-mod error;
+mod base;
 mod executor;
-mod flow;
-mod in_order;
-mod join;
-mod output;
-mod pipeline;
+mod operators;
 mod query;
 mod runtime;
-mod scan;
 mod source;
-mod stats;
-mod touch;
-mod trace;
 
-pub use cache_use::CacheUse;
-pub use error::{Error, Result};
+pub use base::error::{Error, Result};
+pub use base::pipeline::{Driver, Filter, Join, KeyPart, Mode, Pipeline, Scan, Step};
 pub use executor::{Executor, ExecutorOptions, Rows};
-pub use pipeline::{Driver, Filter, Join, KeyPart, Mode, Pipeline, Scan, Step};
-pub use stats::{Sample, Stats, StatsSnapshot};
-pub use touch::{Touched, touch_page};
-pub use trace::MemoryTrace;
+pub use query::cache_use::CacheUse;
+pub use query::stats::{Sample, Stats, StatsSnapshot};
+pub use query::trace::MemoryTrace;
+pub use source::touch::{Touched, touch_page};

@@ -19,8 +19,8 @@
 //! Workers end when the last handle of the executor is dropped, after all tasks have ended (their queries are stopped by
 //! then) and all reads have come back.
 
+mod in_flight;
 mod reads;
-mod table;
 mod worker;
 
 use std::cell::{OnceCell, RefCell};
@@ -41,7 +41,7 @@ use parking_lot::Mutex;
 use crate::query::Query;
 use crate::{CacheUse, Error, ExecutorOptions, MemoryTrace, Result};
 
-pub(crate) use table::{OffsetMap, Outcome, PageRead, Table};
+pub(crate) use in_flight::{OffsetMap, Outcome, PageRead, Table};
 
 /// Rows that a pipeline holds back on a worker in order to work on many at a time.
 pub(crate) trait Buffered: Send + Sync {

@@ -13,7 +13,7 @@ use keyaki_device::{Buffer, Completion, Op, Queue, Request, Wait};
 use keyaki_store::Error;
 
 use super::Runtime;
-use super::table::{OffsetMap, PageRead};
+use super::in_flight::{OffsetMap, PageRead};
 
 pub(super) struct Reads {
     runtime: Arc<Runtime>,

@@ -20,8 +20,8 @@ use keyaki_store::{Chunk, ColumnBuilder};
 
 use super::outer::{Lookup, Outer};
 use super::plan::LevelPlan;
-use crate::columns::{batch, builders, compact, evaluate, memory_bytes};
-use crate::flow::{Charge, Flow};
+use crate::base::columns::{batch, builders, compact, evaluate, memory_bytes};
+use crate::query::flow::{Charge, Flow};
 use crate::{Error, Result};
 
 /// Rows decoded from the tree that a buffer addresses at the most.

@@ -23,11 +23,11 @@ use keyaki_llc::software::ScanMethod;
 use keyaki_store::{Chunk, ColumnBuilder, PageSource};
 use parking_lot::Mutex;
 
-use crate::cache_use::{announce_next, leave_behind};
-use crate::columns::{batch, builders, evaluate, project};
-use crate::error::panicked;
-use crate::in_order::InOrder;
+use crate::base::columns::{batch, builders, evaluate, project};
+use crate::base::error::panicked;
 use crate::query::Query;
+use crate::query::cache_use::{announce_next, leave_behind};
+use crate::query::in_order::InOrder;
 use crate::source::TaskPages;
 use crate::{CacheUse, Filter, Result, Scan};
 

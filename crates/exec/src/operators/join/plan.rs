@@ -6,7 +6,7 @@ use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use keyaki_store::{KeyCodec, KeyRange, TreeView};
 
-use crate::columns::project;
+use crate::base::columns::project;
 use crate::{Error, Filter, Join, KeyPart, Pipeline, Result};
 
 /// Rows gathered before a filter is evaluated and their lookups are started.
@@ -15,7 +15,7 @@ const FLUSH_ROWS: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub ranges: Vec<KeyRange>,
-    /// What each level (see [`crate::flow`]) is made of; level 0 is the driver's.
+    /// What each level (see [`crate::query::flow`]) is made of; level 0 is the driver's.
     pub levels: Vec<LevelPlan>,
     /// Step s leads from level s to level s + 1.
     pub steps: Vec<StepPlan>,

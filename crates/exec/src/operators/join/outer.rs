@@ -7,7 +7,7 @@ use arrow_array::{Array, RecordBatch};
 
 use super::plan::StepPlan;
 use crate::Result;
-use crate::flow::{Charge, Flow};
+use crate::query::flow::{Charge, Flow};
 
 /// Rows that wait for their lookups, or that joined rows still refer to.
 #[derive(Debug)]

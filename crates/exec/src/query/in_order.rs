@@ -7,10 +7,10 @@ use std::task::{Context, Poll, ready};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
-use crate::error::panicked;
-use crate::flow::Flow;
-use crate::output::Output;
+use crate::base::error::panicked;
 use crate::query::Query;
+use crate::query::flow::Flow;
+use crate::query::output::Output;
 use crate::{Error, Result};
 
 /// What the thread of a query shares with its consumer.

@@ -1,5 +1,7 @@
 //! Where the tasks of a query get their pages from: out of order, through the runtime, or in order, by blocking reads.
 
+pub(crate) mod touch;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 

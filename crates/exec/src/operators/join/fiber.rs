@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use super::execution::Execution;
 use super::jobs::Job;
 use crate::Result;
-use crate::error::panicked;
+use crate::base::error::panicked;
 
 /// Jobs begun, and chunks of rows worked on, in one poll of a fiber.
 const WORK_PER_POLL: u32 = 8;

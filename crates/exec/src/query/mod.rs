@@ -1,5 +1,12 @@
 //! What all parts of one running query share, whatever kind of query it is.
 
+pub(crate) mod cache_use;
+pub(crate) mod flow;
+pub(crate) mod in_order;
+pub(crate) mod output;
+pub(crate) mod stats;
+pub(crate) mod trace;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -11,12 +11,12 @@ use futures::Stream;
 use keyaki_store::Store;
 use parking_lot::Mutex;
 
-use crate::flow::Flow;
-use crate::in_order::InOrder;
-use crate::join::{Execution, Plan, run_in_order};
+use crate::operators::join::{Execution, Plan, run_in_order};
+use crate::operators::scan::{PolledScan, ScanPlan};
 use crate::query::Query;
+use crate::query::flow::Flow;
+use crate::query::in_order::InOrder;
 use crate::runtime::{self, Runtime};
-use crate::scan::{PolledScan, ScanPlan};
 use crate::source::{SequentialPages, TaskPages};
 use crate::{CacheUse, Error, MemoryTrace, Mode, Pipeline, Result, Scan, Stats};
 

@@ -1,6 +1,6 @@
 //! The channel from a running query to its consumer.
 //!
-//! Pushing never blocks: producers look at the level of the queue (see [`crate::join`]) before they start anything that
+//! Pushing never blocks: producers look at the level of the queue (see [`crate::operators::join`]) before they start anything that
 //! leads to more output. Small batches that have piled up are put together when they are taken out, so a consumer that
 //! keeps up gets rows early, and one that does not gets them in large batches.
 

@@ -14,8 +14,8 @@ use super::buffer::{Buffer, Collected};
 use super::lookup::{Sink, append_lone, drive, look_up};
 use super::outer::{Lookup, Lookups, Outer};
 use super::plan::Plan;
-use crate::in_order::InOrder;
 use crate::query::Query;
+use crate::query::in_order::InOrder;
 use crate::source::SequentialPages;
 use crate::{Join, Result};
 
