@@ -38,6 +38,9 @@
 //! skips newer entries. To freeze such a buffer, stop giving its writers the map (an `Arc` exchanged for a new one): nothing is
 //! copied.
 
+#![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
 mod arena;
 mod batch;
 mod bulk;

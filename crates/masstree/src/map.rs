@@ -239,6 +239,7 @@ impl<V: Value> Masstree<V> {
         count
     }
 
+    /// Whether the map has no keys. Unlike [`len`](Self::len), this searches the tree for a first entry.
     pub fn is_empty(&self) -> bool {
         self.first(&pin()).is_none()
     }
@@ -280,17 +281,19 @@ impl<V: Value> Masstree<V> {
     }
 }
 
-/// A key has a value already.
+/// Error of [`Masstree::try_insert`]: the key already has a value.
 pub struct Occupied<'g, V: Value> {
+    /// The key's value, which was kept.
     pub current: V::Ref<'g>,
-    /// What was not inserted.
+    /// The value that was not inserted.
     pub rejected: V,
 }
 
-/// A key's value was not what it had to be.
+/// Error of [`Masstree::compare_exchange`]: the condition rejected the key's current value.
 pub struct Refused<'g, V: Value> {
+    /// The key's value when the condition was evaluated; `None` if the key was absent.
     pub current: Option<V::Ref<'g>>,
-    /// What was not inserted.
+    /// The value that was not inserted; `None` if the exchange was to remove the key.
     pub rejected: Option<V>,
 }
 

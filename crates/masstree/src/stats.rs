@@ -18,13 +18,17 @@ pub struct Memory {
 /// The shape of a map, or of one of its layers. See [`Masstree::shape`] for what holds while others write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shape {
+    /// Keys, that is entries of border nodes that hold values.
     pub keys: usize,
     /// B+-trees: one for each slice that several keys share and go on after, and the first.
     pub layers: usize,
+    /// Layers of the trie from the first to the deepest; 1 in a layer's own shape.
     pub layers_deepest: usize,
     /// Levels of the first layer's tree; of a layer, of its deepest tree.
     pub depth: usize,
+    /// Border nodes, which hold entries.
     pub border_nodes: usize,
+    /// Interior nodes, which hold separator slices and children.
     pub interior_nodes: usize,
     /// Entries of border nodes that lead to layers.
     pub links: usize,

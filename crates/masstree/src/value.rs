@@ -19,12 +19,17 @@ pub unsafe trait Value: Send + Sync + 'static {
     /// Whether a word owns something that must be dropped.
     const OWNED: bool;
 
+    /// Converts the value into a word, which takes over ownership of what the value owns.
     fn into_word(self) -> u64;
 
+    /// Converts a word back into the value it was made from.
+    ///
     /// # Safety
-    /// The word comes from `into_word`, and is not used afterwards.
+    /// The word comes from `into_word` and is not used afterwards.
     unsafe fn from_word(word: u64) -> Self;
 
+    /// Borrows the value behind a word.
+    ///
     /// # Safety
     /// The word comes from `into_word`, and `from_word` is not called with it during `'g`.
     unsafe fn borrow<'g>(word: u64) -> Self::Ref<'g>;

@@ -32,6 +32,9 @@
 //! * An [`Index`] is all of that together; [`IndexBuilder`] makes one from a stream; `to_bytes` and `from_bytes` take it
 //!   to a file and back, without building anything anew.
 
+#![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
 #[cfg(target_endian = "big")]
 compile_error!("the layouts are little-endian");
 #[cfg(not(target_pointer_width = "64"))]

@@ -49,17 +49,37 @@ pub struct Bulk<V: Value> {
     charge: Option<crate::arena::Charge>,
 }
 
-/// Why keys could not be loaded.
+/// Reasons for which a bulk operation fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BulkError {
     #[error("{keys} keys but {values} values")]
-    Lengths { keys: usize, values: usize },
+    /// The numbers of keys and values differ.
+    Lengths {
+        /// Keys given.
+        keys: usize,
+        /// Values given.
+        values: usize,
+    },
     #[error("the key at position {position} has {bytes} bytes, more than {KEY_BYTES_MAX}")]
-    TooLong { position: usize, bytes: usize },
+    /// A key is longer than [`KEY_BYTES_MAX`].
+    TooLong {
+        /// Index of the key among those given.
+        position: usize,
+        /// Length of the key.
+        bytes: usize,
+    },
     #[error("the key at position {position} is lower than the one before it")]
-    Unsorted { position: usize },
+    /// The keys given to [`Bulk::from_sorted`] are not in ascending order.
+    Unsorted {
+        /// Index of the first key that is lower than its predecessor.
+        position: usize,
+    },
     #[error("the key at position {position} occurs more than once")]
-    Duplicate { position: usize },
+    /// A key occurs twice and the policy is to refuse duplicates (the default).
+    Duplicate {
+        /// Index of a duplicate among the keys given.
+        position: usize,
+    },
 }
 
 impl<V: Value> Default for Bulk<V> {

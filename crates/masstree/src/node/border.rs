@@ -405,6 +405,7 @@ impl<'g> Border<'g> {
 
     /// Fills a free slot of a locked (or unpublished) node. If the suffix needs a bag, it has room.
     #[inline]
+    #[expect(clippy::expect_used, reason = "callers reserve a bag before they fill in a suffix that needs one")]
     pub fn fill(self, slot: usize, slice: u64, rest: Rest<'_>, word: u64) {
         self.slice(slot).store(slice, Relaxed);
         self.value(slot).store(word, Release);
