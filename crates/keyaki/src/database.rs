@@ -371,7 +371,7 @@ fn greatest_rowid(store: &Store, table: &Table) -> Result<Option<i64>> {
     let view = match store.latest().tree(table.def.tree) {
         Ok(view) => view,
         // The statement that needs the rowids creates the table.
-        Err(keyaki_store::Error::NoTree(_)) => return Ok(None),
+        Err(keyaki_store::Error::TreeNotFound(_)) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let source = store.blocking();

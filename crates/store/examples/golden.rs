@@ -91,7 +91,7 @@ fn first_error(image: &Image) -> Option<keyaki_store::Error> {
         Err(error) => return Some(error),
     };
     let errors = sample::TREES.iter().filter_map(|&tree| sample::read(&store, tree, Direction::Ascending).err());
-    errors.into_iter().find(|error| !matches!(error, keyaki_store::Error::NoTree(_)))
+    errors.into_iter().find(|error| !matches!(error, keyaki_store::Error::TreeNotFound(_)))
 }
 
 /// Damage of every kind that has an error of its own: a name, the sample it was made of, the image.

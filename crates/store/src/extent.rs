@@ -62,7 +62,7 @@ impl Extent {
     /// Checks that `page`, which was read for [`Extent::index`], is the index of just this extent.
     ///
     /// # Errors
-    /// [`crate::Error::Damaged`].
+    /// [`crate::Error::Corrupt`].
     pub fn check_index(&self, page: &Page) -> Result<()> {
         let meta = &self.meta;
         if page.kind() != PageKind::Index {

@@ -103,9 +103,7 @@ impl Files {
             let _gate = self.enter_to_write()?;
             call()
         };
-        if let Err(Error::Device(error)) = &result
-            && !error.is_no_space()
-        {
+        if let Err(Error::Device(error)) = &result {
             self.poison(&error.to_string());
         }
         result
@@ -119,7 +117,7 @@ impl Files {
     /// Checks the bytes read for `page` and puts it into the cache.
     ///
     /// # Errors
-    /// [`crate::Error::Damaged`].
+    /// [`crate::Error::Corrupt`].
     pub fn admit(&self, bytes: &[u8], page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
         let opened = self.open_page(bytes, page, schema)?;
         self.cache.insert(page.offset, opened.clone(), priority);
@@ -145,7 +143,7 @@ impl Files {
     /// The index page of an extent, and no other.
     ///
     /// # Errors
-    /// [`crate::Error::Damaged`].
+    /// [`crate::Error::Corrupt`].
     pub fn read_index(&self, extent: &Extent, schema: &Arc<Schema>) -> Result<Arc<Page>> {
         let index = self.read_page(extent.index(), schema, Priority::Index)?;
         extent.check_index(&index)?;
@@ -155,7 +153,7 @@ impl Files {
     /// The index page of an extent, and no other; it is not put into the cache.
     ///
     /// # Errors
-    /// [`crate::Error::Damaged`].
+    /// [`crate::Error::Corrupt`].
     pub fn read_index_once(&self, extent: &Extent, schema: &Arc<Schema>) -> Result<Arc<Page>> {
         let place = extent.index();
         let index = match self.cache.peek(place.offset) {
@@ -173,7 +171,7 @@ impl Files {
     /// All data pages of an extent, which are at `places`, by one read; they are not put into the cache.
     ///
     /// # Errors
-    /// [`crate::Error::Damaged`].
+    /// [`crate::Error::Corrupt`].
     pub fn read_pages_once(&self, extent: &Extent, places: &[PageRef], schema: &Arc<Schema>) -> Result<Vec<Arc<Page>>> {
         let mut buffer = Buffer::zeroed((extent.meta.len - u64::from(extent.meta.index_len)) as usize);
         self.read_at(extent.meta.offset, &mut buffer)?;

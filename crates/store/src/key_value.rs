@@ -136,7 +136,7 @@ impl KeyValueSnapshot {
     /// How many keys a range has. Reads what lies at its ends and what was changed lately, not what lies between.
     ///
     /// # Errors
-    /// Device errors, [`Error::Damaged`], those of upsert functions.
+    /// Device errors, [`Error::Corrupt`], those of upsert functions.
     pub fn count<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Result<u64> {
         let mut counter = self.view.counter(&self.pages, encode_range(&range));
         let mut keys = 0;

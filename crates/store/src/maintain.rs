@@ -347,7 +347,7 @@ impl Shared {
         let (built, loaded) = loaded.into_iter().partition::<Vec<_>, _>(|(tree, _)| is_memory(*tree));
         let built = self.check_built(&current, batch, built)?;
         for (tree, loaded) in loaded {
-            let version = next.trees.get_mut(&tree).ok_or(Error::NoTree(tree))?;
+            let version = next.trees.get_mut(&tree).ok_or(Error::TreeNotFound(tree))?;
             if let LoadedRows::Extents(extents) = loaded.into_rows(tree, &version.codecs.schema, &self.files)? {
                 let root = self.flusher(tree, version).add_loaded(&version.root, extents)?;
                 *version = Arc::new(Version::new(version.codecs.clone(), Arc::new(root)));

@@ -121,14 +121,14 @@ impl MemoryBuilder {
     /// Sorts the rows and builds the tree's buffer, with `threads` threads.
     ///
     /// # Errors
-    /// [`Error::Order`] if a key occurs twice (the row is one of those, counted as they were added); [`Error::Invalid`] if the
+    /// [`Error::DuplicateKey`] if a key occurs twice (the row is one of those, counted as they were added); [`Error::Invalid`] if the
     /// tree's id is not that of a memory tree.
     pub fn finish(self, threads: usize) -> Result<Loaded> {
         if !is_memory(self.tree) {
             return Err(Error::Invalid(format!("tree {} is not held in memory only", self.tree)));
         }
         let buffer = self.rows.into_buffer(threads).map_err(|error| match error {
-            BulkError::Duplicate { position } => Error::Order { row: position as u64, duplicate: true },
+            BulkError::Duplicate { position } => Error::DuplicateKey { row: position as u64 },
             other => Error::Invalid(other.to_string()),
         })?;
         Ok(Loaded::in_memory(self.tree, self.codecs, Arc::new(buffer)))
@@ -244,7 +244,7 @@ impl Shared {
         decode(&batch.in_memory, |operation| {
             match operation {
                 Operation::Message { tree, key, message } => {
-                    let version = state.trees.get(&tree).ok_or(Error::NoTree(tree))?;
+                    let version = state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
                     version.active.insert_in_memory(key, sequence, message, &live, &self.files.upserts);
                     match written.last_mut().filter(|(last, _)| *last == tree) {
                         Some((_, messages)) => *messages += 1,
@@ -312,7 +312,7 @@ impl Shared {
                 Some(schema) => schema.clone(),
                 None => state.trees.get(&tree).map(|version| version.codecs.schema.clone()),
             };
-            let schema = schema.ok_or(Error::NoTree(tree))?;
+            let schema = schema.ok_or(Error::TreeNotFound(tree))?;
             match loaded.into_rows(tree, &schema, &self.files)? {
                 LoadedRows::Memory(tree, buffer) => Ok((tree, buffer)),
                 LoadedRows::Extents(_) => Err(Error::Invalid(format!("rows on disk for memory tree {tree}"))),
@@ -329,7 +329,7 @@ impl Shared {
         self.apply_in_memory(&mut installed, sequence, batch)?;
         let mut installed = installed.into_owned();
         for (tree, buffer) in built {
-            let version = installed.trees.get_mut(&tree).ok_or(Error::NoTree(tree))?;
+            let version = installed.trees.get_mut(&tree).ok_or(Error::TreeNotFound(tree))?;
             if version.active.is_empty() {
                 // Older snapshots keep the empty one.
                 *version = Arc::new(Version::in_memory(version.codecs.clone(), buffer));

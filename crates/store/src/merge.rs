@@ -187,7 +187,7 @@ impl Merge {
     /// Takes the key that [`Merge::next_key`] gave, with what all its messages come to. None if it gave none.
     ///
     /// # Errors
-    /// Those of upsert functions, and [`Error::Damaged`]; they come again.
+    /// Those of upsert functions, and [`Error::Corrupt`]; they come again.
     pub fn take(&mut self, functions: &UpsertFunctions) -> Result<Option<(Key, Change)>> {
         let taken = self.take_next(functions);
         if let Err(error) = &taken {

@@ -45,7 +45,7 @@ pub(crate) fn prepare_directory(device: &dyn Device, dir: &Path) -> Result<()> {
     }
     let ours = |name: &String| matches!(name.as_str(), "LOCK" | "data.new" | "tmp") || name.starts_with("log-");
     match device.list(dir)?.into_iter().find(|name| !ours(name)) {
-        Some(other) => Err(Error::Foreign {
+        Some(other) => Err(Error::NotADatabase {
             path: dir.to_path_buf(),
             detail: format!("the directory is not a database, and not empty (it has \"{other}\")"),
         }),
@@ -56,10 +56,10 @@ pub(crate) fn prepare_directory(device: &dyn Device, dir: &Path) -> Result<()> {
 /// The log begins when the data file is there for good: segments without one are what is left of a database.
 pub(crate) fn check_no_log(device: &dyn Device, dir: &Path) -> Result<()> {
     match device.list(dir)?.into_iter().find(|name| name.starts_with("log-")) {
-        Some(segment) => Err(Error::Damaged {
+        Some(segment) => Err(Error::Corrupt {
             path: dir.join("data"),
             what: "database",
-            offset: 0,
+            offset: None,
             detail: format!("the data file is missing, but \"{segment}\" is there"),
         }),
         None => Ok(()),
@@ -167,7 +167,7 @@ pub(crate) fn recover(
 
 fn damaged_meta(path: &Path, superblock: &Superblock, detail: &str) -> Error {
     let (path, detail) = (path.to_path_buf(), detail.to_string());
-    Error::Damaged { path, what: "checkpoint metadata", offset: superblock.meta_offset, detail }
+    Error::Corrupt { path, what: "checkpoint metadata", offset: Some(superblock.meta_offset), detail }
 }
 
 fn read_meta(data: &dyn File, path: &Path, superblock: &Superblock) -> Result<Vec<u8>> {

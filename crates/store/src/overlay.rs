@@ -73,7 +73,7 @@ impl Resolver {
     /// Adds a row of a run page, whose columns have been checked.
     ///
     /// # Errors
-    /// [`crate::Error::Damaged`].
+    /// [`crate::Error::Corrupt`].
     pub fn add_row(&mut self, page: &Page, row: usize) -> Result<()> {
         if self.is_settled() {
             return Ok(());

@@ -85,9 +85,9 @@ impl Snapshot {
     }
 
     /// # Errors
-    /// [`Error::NoTree`].
+    /// [`Error::TreeNotFound`].
     pub fn tree(&self, tree: TreeId) -> Result<TreeView> {
-        let version = self.state.trees.get(&tree).ok_or(Error::NoTree(tree))?.clone();
+        let version = self.state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?.clone();
         let registration = self.registration.clone().filter(|_| is_memory(tree));
         let locator = self.files.locators.get(tree);
         Ok(TreeView { tree, sequence: self.sequence, version, files: self.files.clone(), locator, registration })

@@ -42,7 +42,7 @@ impl Place {
 /// readable all the same, as far as it goes). Tells whether trees are created or dropped.
 ///
 /// # Errors
-/// [`Error::Invalid`], [`Error::NoTree`], [`Error::UnknownUpsert`].
+/// [`Error::Invalid`], [`Error::TreeNotFound`], [`Error::UnknownUpsert`].
 pub(crate) fn check(state: &State, payload: &[u8], place: Place, upserts: Option<&UpsertFunctions>) -> Result<bool> {
     // Trees that the commit itself creates, or drops (`None`).
     let mut changed: HashMap<TreeId, Option<Arc<Codecs>>> = HashMap::new();
@@ -54,7 +54,7 @@ pub(crate) fn check(state: &State, payload: &[u8], place: Place, upserts: Option
         match operation {
             Operation::Message { tree, key, message } => {
                 place.check(tree)?;
-                let codecs = codecs(tree).ok_or(Error::NoTree(tree))?;
+                let codecs = codecs(tree).ok_or(Error::TreeNotFound(tree))?;
                 if key.len() > KEY_LIMIT {
                     return Err(Error::Invalid(format!("a key of {} bytes, of at most {KEY_LIMIT}", key.len())));
                 }
@@ -76,7 +76,7 @@ pub(crate) fn check(state: &State, payload: &[u8], place: Place, upserts: Option
             }
             Operation::DropTree { tree } => {
                 place.check(tree)?;
-                codecs(tree).ok_or(Error::NoTree(tree))?;
+                codecs(tree).ok_or(Error::TreeNotFound(tree))?;
                 changed.insert(tree, None);
             }
         }
@@ -150,7 +150,7 @@ impl Replay {
     pub fn finish(&mut self) -> Result<()> {
         self.gathered_bytes = 0;
         for (tree, gathered) in self.gathered.drain() {
-            let version = self.state.trees.get(&tree).ok_or(Error::NoTree(tree))?;
+            let version = self.state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
             gathered.flow_into(&version.active).map_err(|error| Error::Invalid(error.to_string()))?;
         }
         Ok(())

@@ -132,13 +132,14 @@ impl Store {
     /// Opens the database directory `dir`, recovering it if it was not closed.
     ///
     /// # Errors
-    /// `Locked` if it is open already, `Foreign`, `Version`, `Damaged`, device errors.
+    /// [`Error::Locked`] if it is open already, [`Error::DatabaseNotFound`], [`Error::NotADatabase`],
+    /// [`Error::FormatVersion`], [`Error::Corrupt`], device errors.
     pub fn open(device: Arc<dyn Device>, dir: &Path, options: Options) -> Result<Store> {
         open::check_options(&options)?;
         let data_path = dir.join("data");
         if !device.exists(&data_path)? {
             if !options.create {
-                return Err(Error::Foreign { path: dir.to_path_buf(), detail: "no such database".into() });
+                return Err(Error::DatabaseNotFound { path: dir.to_path_buf() });
             }
             open::prepare_directory(&*device, dir)?;
         }
@@ -171,7 +172,7 @@ impl Store {
     /// number. Blocks: call it from a thread that may wait.
     ///
     /// # Errors
-    /// `NoTree`, `TooLarge`, `UnknownUpsert`; `Invalid` for bytes that are no rows of their tree; a full disk, after which
+    /// `TreeNotFound`, `TooLarge`, `UnknownUpsert`; `Invalid` for bytes that are no rows of their tree; a full disk, after which
     /// commits may be tried again; `Poisoned`.
     pub fn commit(&self, batch: WriteBatch) -> Result<u64> {
         self.shared.commit(&batch)
@@ -275,7 +276,7 @@ impl Store {
     /// Checks the bytes read for `page` and puts it into the cache.
     ///
     /// # Errors
-    /// [`Error::Damaged`].
+    /// [`Error::Corrupt`].
     pub fn admit(&self, bytes: &[u8], page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
         self.shared.files.admit(bytes, page, schema, priority)
     }
@@ -283,7 +284,7 @@ impl Store {
     /// The page from the cache, or read now (blocking) and put there.
     ///
     /// # Errors
-    /// Device errors, [`Error::Damaged`].
+    /// Device errors, [`Error::Corrupt`].
     pub fn read_page(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
         self.shared.files.read_page(page, schema, priority)
     }
@@ -295,7 +296,7 @@ pub(crate) fn apply(state: &mut Cow<'_, State>, sequence: u64, payload: &[u8]) -
     decode(payload, |operation| {
         match operation {
             Operation::Message { tree, key, message } => {
-                let version = state.trees.get(&tree).ok_or(Error::NoTree(tree))?;
+                let version = state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
                 version.active.insert(key, sequence, message);
             }
             Operation::CreateTree { tree, schema } => {

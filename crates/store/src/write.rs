@@ -276,7 +276,7 @@ impl BulkWriter {
     /// Adds rows (all columns, in schema order), which must be in strictly ascending key order over all calls.
     ///
     /// # Errors
-    /// [`Error::Order`], [`Error::TooLarge`] (nothing of these calls counts), device errors.
+    /// [`Error::OutOfOrder`], [`Error::DuplicateKey`], [`Error::TooLarge`] (nothing of these calls counts), device errors.
     pub fn push(&mut self, rows: &RecordBatch) -> Result<()> {
         check_columns(&self.codecs.schema, rows.columns(), self.codecs.schema.columns().len())?;
         if rows.num_rows() == 0 {
@@ -311,7 +311,13 @@ impl BulkWriter {
             }
             match &mut last {
                 Some(last) if *last >= key => {
-                    return Err(Error::Order { row: self.rows + row as u64, duplicate: *last == key });
+                    let number = self.rows + row as u64;
+                    let duplicate = *last == key;
+                    return Err(if duplicate {
+                        Error::DuplicateKey { row: number }
+                    } else {
+                        Error::OutOfOrder { row: number }
+                    });
                 }
                 Some(last) => std::mem::swap(last, &mut key),
                 None => last = Some(std::mem::take(&mut key)),

@@ -182,7 +182,7 @@ fn run(durability: Durability) {
     drop((maps, store));
     let (store, maps) = open(&device, durability);
     assert_eq!(check(&store, &TREES[..2], false, &mut Random(2)), [ROUNDS; WRITERS as usize]);
-    assert!(matches!(store.snapshot().tree(9), Err(Error::NoTree(9))));
+    assert!(matches!(store.snapshot().tree(9), Err(Error::TreeNotFound(9))));
     drop(maps);
 }
 

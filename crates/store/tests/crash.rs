@@ -112,7 +112,7 @@ impl Workload {
     /// After a crash: both trees are in one and the same state, not older than the last acknowledged one.
     fn check(&mut self, simulated: &Simulated) {
         let (store, maps) = open(simulated).expect("the database opens after a crash");
-        assert!(matches!(store.latest().tree(MEMORY_TREE), Err(Error::NoTree(_))));
+        assert!(matches!(store.latest().tree(MEMORY_TREE), Err(Error::TreeNotFound(_))));
         let found = contents(&maps[0]);
         assert!(found == contents(&maps[1]), "half a commit is there");
         let allowed = &self.states[self.acknowledged..];
@@ -210,7 +210,7 @@ fn a_full_disk_stops_writes_and_loses_nothing() {
             workload.run(&simulated, &mut random, 10).unwrap();
             simulated.set_capacity(Some(simulated.used_bytes() + random.below(200_000)));
             match workload.run(&simulated, &mut random, 2000) {
-                Err(Error::Device(error)) if error.is_no_space() => {}
+                Err(Error::DiskFull { .. }) => {}
                 Err(other) => panic!("a full disk gives {other}"),
                 Ok(()) => {}
             }
@@ -315,7 +315,7 @@ fn rotten_bits_are_never_returned_as_data() {
         let expected = workload.states.last().unwrap();
         let (_store, maps) = match open(&simulated) {
             Ok(opened) => opened,
-            Err(Error::Damaged { .. } | Error::Foreign { .. } | Error::Version { .. }) => {
+            Err(Error::Corrupt { .. } | Error::NotADatabase { .. } | Error::FormatVersion { .. }) => {
                 errors += 1;
                 continue;
             }
@@ -325,7 +325,7 @@ fn rotten_bits_are_never_returned_as_data() {
             let found: Result<Model> = map.range(.., Direction::Ascending).unwrap().collect();
             match found {
                 Ok(found) => assert!(found == *expected, "seed {seed}: damage was returned as data"),
-                Err(Error::Damaged { .. }) => errors += 1,
+                Err(Error::Corrupt { .. }) => errors += 1,
                 Err(other) => panic!("seed {seed}: {other}"),
             }
         }
@@ -346,8 +346,8 @@ fn a_database_is_open_once() {
 fn foreign_directories_are_left_alone() {
     let simulated = Simulated::new(SimulatedOptions::default());
     simulated.insert(Path::new("/db/holiday.jpg"), &b"not a database"[..]).unwrap();
-    assert!(matches!(open(&simulated), Err(Error::Foreign { .. })));
+    assert!(matches!(open(&simulated), Err(Error::NotADatabase { .. })));
     let simulated = Simulated::new(SimulatedOptions::default());
     simulated.insert(Path::new("/db/data"), &[b'x'; 200_000][..]).unwrap();
-    assert!(matches!(open(&simulated), Err(Error::Foreign { .. })));
+    assert!(matches!(open(&simulated), Err(Error::NotADatabase { .. })));
 }

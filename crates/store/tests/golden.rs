@@ -25,7 +25,7 @@ fn read_all(image: &Image) -> Result<String, Error> {
     let mut all = String::new();
     for tree in sample::TREES {
         match sample::read(&store, tree, Direction::Ascending) {
-            Err(Error::NoTree(_)) => {}
+            Err(Error::TreeNotFound(_)) => {}
             Err(error) => return Err(error),
             Ok(lines) => {
                 let down = sample::read(&store, tree, Direction::Descending)?;

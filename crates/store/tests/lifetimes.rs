@@ -238,7 +238,7 @@ fn loaded_rows_go_only_where_they_were_written_for() {
     let install = |tree, loaded| store.install(WriteBatch::new(), vec![(tree, loaded)]);
     assert!(matches!(install(20, load(21)), Err(Error::Invalid(_))), "rows of another tree");
     assert!(matches!(install(21, load(21)), Err(Error::Invalid(_))), "rows of another schema");
-    assert!(matches!(install(22, load(22)), Err(Error::NoTree(22))));
+    assert!(matches!(install(22, load(22)), Err(Error::TreeNotFound(22))));
     let elsewhere = open(simulated(), Options::default());
     elsewhere.commit(create(20)).unwrap();
     let result = elsewhere.install(WriteBatch::new(), vec![(20, load(20))]);

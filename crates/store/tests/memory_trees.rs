@@ -203,7 +203,7 @@ fn what_does_not_fit_is_refused() {
     let mut twice = store.memory_builder(tree, &schema());
     twice.push(&batch(0..50)).unwrap();
     twice.push(&batch(40..41)).unwrap();
-    assert!(matches!(twice.finish(2), Err(Error::Order { row: 40 | 50, duplicate: true })));
+    assert!(matches!(twice.finish(2), Err(Error::DuplicateKey { row: 40 | 50 })));
     let mut other = store.memory_builder(tree, &Schema::key_value());
     assert!(matches!(other.push(&batch(0..1)), Err(Error::Invalid(_))));
     let long = vec![7; 100_000];
@@ -216,7 +216,10 @@ fn what_does_not_fit_is_refused() {
     // No such tree, another one, one that exists.
     let loaded = |builder: keyaki_store::MemoryBuilder| builder.finish(1).unwrap();
     let built = |tree, schema: &Schema| loaded(store.memory_builder(tree, schema));
-    assert!(matches!(store.install(WriteBatch::new(), vec![(tree, built(tree, &schema()))]), Err(Error::NoTree(_))));
+    assert!(matches!(
+        store.install(WriteBatch::new(), vec![(tree, built(tree, &schema()))]),
+        Err(Error::TreeNotFound(_))
+    ));
     assert!(matches!(store.install_memory(vec![(tree + 1, built(tree, &schema()))]), Err(Error::Invalid(_))));
     store.install_memory(vec![(tree, loaded(builder))]).unwrap();
     assert!(matches!(store.install_memory(vec![(tree, built(tree, &schema()))]), Err(Error::Invalid(_))));
@@ -234,7 +237,7 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(store.commit(changes), Err(Error::Invalid(_))));
     let mut changes = WriteBatch::new();
     changes.drop_tree(tree + 9);
-    assert!(matches!(store.commit(changes), Err(Error::NoTree(_))));
+    assert!(matches!(store.commit(changes), Err(Error::TreeNotFound(_))));
     let sequence = store.snapshot().sequence();
     let mut changes = WriteBatch::new();
     changes.drop_tree(tree);
@@ -274,7 +277,7 @@ fn commits_without_a_log() {
     assert_eq!(rows(&memory.snapshot().unwrap(), Direction::Ascending).len(), 99);
     drop((disk, memory, store, snapshot));
     let store = open(&device, Durability::Full);
-    assert!(matches!(store.snapshot().tree(MEMORY), Err(Error::NoTree(_))));
+    assert!(matches!(store.snapshot().tree(MEMORY), Err(Error::TreeNotFound(_))));
     assert_eq!(rows(&KeyValue::open(&store, DISK).unwrap().snapshot().unwrap(), Direction::Ascending).len(), 2);
 }
 
@@ -294,7 +297,7 @@ fn nothing_is_left_after_a_crash() {
     }
     simulated.crash();
     let store = open(&device, Durability::Full);
-    assert!(matches!(store.snapshot().tree(MEMORY), Err(Error::NoTree(_))));
+    assert!(matches!(store.snapshot().tree(MEMORY), Err(Error::TreeNotFound(_))));
     let disk = KeyValue::open(&store, DISK).unwrap();
     assert_eq!(rows(&disk.snapshot().unwrap(), Direction::Ascending).len(), 50);
 }

@@ -218,7 +218,7 @@ fn history(seed: u64, steps: u64, tree: u32) {
                 drop((map, store));
                 store = Store::open(device.clone(), dir, options(seed)).unwrap();
                 if is_memory(tree) {
-                    assert!(matches!(store.latest().tree(tree), Err(Error::NoTree(_))));
+                    assert!(matches!(store.latest().tree(tree), Err(Error::TreeNotFound(_))));
                     let loaded = in_memory(&store, tree, &model, &mut random);
                     store.install_memory(vec![(tree, loaded)]).unwrap();
                 }

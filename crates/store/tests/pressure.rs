@@ -226,7 +226,7 @@ fn a_failed_checkpoint_is_made_up_for() {
         loaded += 53_248;
     }
     let checkpoints = store.stats().checkpoints;
-    assert!(matches!(store.checkpoint(), Err(Error::Device(error)) if error.is_no_space()));
+    assert!(matches!(store.checkpoint(), Err(Error::DiskFull { .. })));
     simulated.set_capacity(None);
     drop(writer);
     let mut random = Random(2);

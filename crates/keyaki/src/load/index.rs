@@ -54,7 +54,7 @@ impl Sink {
                 Ok(Sink::Messages { messages: WriteBatch::new(), bytes: 0 })
             }
             // It may be created together with what is loaded.
-            Ok(_) | Err(keyaki_store::Error::NoTree(_)) => {
+            Ok(_) | Err(keyaki_store::Error::TreeNotFound(_)) => {
                 Ok(Sink::Memory { builder: store.memory_builder(def.tree, schema), bytes: 0 })
             }
             Err(error) => Err(error.into()),

@@ -47,11 +47,11 @@ impl TableWriter {
                 self.unique.check_existing(batch).map_err(|found| self.at_row(found, self.rows))?;
                 Ok(true)
             }
-            Err(StoreError::Order { row, duplicate: true }) => {
+            Err(StoreError::DuplicateKey { row }) => {
                 let at = (row - before) as usize;
                 Err(self.at_row((self.unique.duplicate(batch, at)?, at), self.rows))
             }
-            Err(StoreError::Order { .. }) => Ok(false),
+            Err(StoreError::OutOfOrder { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
@@ -74,7 +74,7 @@ impl TableWriter {
             let before = writer.rows();
             match writer.push(&batch) {
                 Ok(()) => unique.check_existing(&batch).map_err(|(error, _)| error)?,
-                Err(StoreError::Order { row, duplicate: true }) => {
+                Err(StoreError::DuplicateKey { row }) => {
                     return Err(unique.duplicate(&batch, (row - before) as usize)?);
                 }
                 Err(error) => return Err(error.into()),

@@ -58,7 +58,7 @@ impl Unique {
         let existing = match job.snapshot.tree(tree) {
             Ok(view) => Some(view).filter(|view| view.estimate(&KeyRange::all()).rows > 0.0),
             // A tree that is created together with what is loaded.
-            Err(keyaki_store::Error::NoTree(_)) => None,
+            Err(keyaki_store::Error::TreeNotFound(_)) => None,
             Err(error) => return Err(error.into()),
         };
         let key = SortKey::new(schema.arrow(), columns)?;

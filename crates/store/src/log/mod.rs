@@ -60,7 +60,7 @@ impl Log {
     /// position; at any other position a missing log is damage.
     ///
     /// # Errors
-    /// [`crate::Error::Damaged`] when a record that had been acknowledged is damaged: a torn, never acknowledged tail is
+    /// [`crate::Error::Corrupt`] when a record that had been acknowledged is damaged: a torn, never acknowledged tail is
     /// cut off silently, anything else is not.
     pub fn open(
         device: Arc<dyn Device>,
@@ -92,7 +92,7 @@ impl Log {
     /// the device, except when the log's memory is full or a segment ends.
     ///
     /// # Errors
-    /// `Device` (no space) when the disk has no room for another segment: the record was not taken, and may be tried
+    /// [`Error::DiskFull`] when the disk has no room for another segment: the record was not taken, and may be tried
     /// again.
     pub fn append(&self, sequence: u64, payload: &[u8]) -> Result<()> {
         self.writer.append(sequence, payload)
@@ -119,7 +119,7 @@ impl Log {
     /// durable on return. Nobody may append meanwhile (the caller holds its commit lock).
     ///
     /// # Errors
-    /// `Device` (no space), if the current segment has no room either: nothing has changed, and the log goes on.
+    /// [`Error::DiskFull`], if the current segment has no room either: nothing has changed, and the log goes on.
     pub fn cut(&self) -> Result<LogPosition> {
         self.writer.cut()
     }

@@ -67,7 +67,7 @@ pub(super) fn recover(
 }
 
 fn damaged(path: &Path, offset: u64, detail: String) -> Error {
-    Error::Damaged { path: path.to_path_buf(), what: "log", offset, detail }
+    Error::Corrupt { path: path.to_path_buf(), what: "log", offset: Some(offset), detail }
 }
 
 struct Recovery<'a> {
@@ -133,7 +133,7 @@ impl Recovery<'_> {
                 Err(NoHeader::Unsound) => return Ok((offset, Stop::Unsound("no sound group header".into()))),
                 Err(NoHeader::Version(found)) => {
                     let path = reader.file.path().to_path_buf();
-                    return Err(Error::Version { path, found, supported: FORMAT_VERSION });
+                    return Err(Error::FormatVersion { path, found, supported: FORMAT_VERSION });
                 }
             };
             if let Err(detail) = self.continues(&header) {
@@ -179,7 +179,7 @@ impl Recovery<'_> {
         while let Some((sequence, payload, rest)) = split_record(body) {
             if sequence >= self.first {
                 (self.apply)(sequence, payload).map_err(|error| match error {
-                    Error::Invalid(_) | Error::NoTree(_) => {
+                    Error::Invalid(_) | Error::TreeNotFound(_) => {
                         damaged(&self.segments.path(segment), offset, format!("record {sequence}: {error}"))
                     }
                     other => other,

@@ -263,7 +263,7 @@ impl Writer {
 
     /// A full disk leaves everything as it was; after any other failure the log is poisoned.
     fn failed<T>(&self, state: &mut MutexGuard<'_, State>, error: Error) -> Result<T> {
-        if !matches!(&error, Error::Device(device) if device.is_no_space()) {
+        if !matches!(error, Error::DiskFull { .. }) {
             state.set_poison(&error.to_string());
             self.wake_all();
         }
@@ -280,7 +280,7 @@ impl Writer {
         if !state.tail_is_empty() {
             match self.roll(&mut state, BLOCK as u64) {
                 // The disk is full, but a checkpoint may change that.
-                Err(Error::Device(error)) if error.is_no_space() => {
+                Err(error @ Error::DiskFull { .. }) => {
                     position.offset = state.push_mark().ok_or(error)?;
                     self.finish_turns(&mut state)?;
                 }

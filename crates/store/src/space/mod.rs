@@ -64,7 +64,8 @@ impl Space {
                 continue;
             };
             let detail = format!("a range of {len} bytes is {detail}");
-            return Err(Error::Damaged { path: file.path().to_path_buf(), what: "space map", offset, detail });
+            let (path, offset) = (file.path().to_path_buf(), Some(offset));
+            return Err(Error::Corrupt { path, what: "space map", offset, detail });
         }
         if end < file_len {
             free.insert(end, file_len - end);
@@ -75,7 +76,7 @@ impl Space {
     /// A free range of `len` bytes (multiple of 4096).
     ///
     /// # Errors
-    /// `Device` (no space) when the file cannot grow; nothing changes then.
+    /// [`Error::DiskFull`] when the file cannot grow; nothing changes then.
     pub fn allocate(&self, len: u64) -> Result<u64> {
         if len == 0 || !is_aligned(len) {
             return Err(Error::Invalid(format!("space of {len} bytes is not a number of whole blocks")));

@@ -54,7 +54,7 @@ fn grows_in_steps_and_smaller_ones_when_the_disk_is_nearly_full() {
     let before = space.usage();
     assert!(space.allocate(GROWTH_BYTES_MIN + 11 * PAGE).is_err());
     assert_eq!(space.usage(), before);
-    assert!(matches!(space.allocate(1 << 62), Err(Error::Device(_))));
+    assert!(matches!(space.allocate(1 << 62), Err(Error::DiskFull { .. })));
     assert_eq!(space.allocate(GROWTH_BYTES_MIN + 10 * PAGE).unwrap(), large);
     assert!(space.allocate(PAGE).is_err());
     space.free(large, PAGE);
@@ -76,7 +76,7 @@ fn damaged_metadata_is_an_error() {
         vec![(start, u64::MAX - PAGE + 1)],
     ] {
         let error = new_space(&device(0), start + 10 * PAGE, used.clone()).unwrap_err();
-        assert!(matches!(error, Error::Damaged { .. }), "{used:?}: {error}");
+        assert!(matches!(error, Error::Corrupt { .. }), "{used:?}: {error}");
     }
 }
 

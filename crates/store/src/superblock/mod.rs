@@ -70,8 +70,8 @@ impl Superblock {
     /// The newest sound superblock.
     ///
     /// # Errors
-    /// `Foreign` if the file does not start with Keyaki's magic, `Version` if it is of another format version,
-    /// `Damaged` if neither slot is sound.
+    /// [`Error::NotADatabase`] if the file does not start with Keyaki's magic, [`Error::FormatVersion`] if it is of another
+    /// format version, [`Error::Corrupt`] if neither slot is sound.
     pub fn read(file: &dyn File) -> Result<Superblock> {
         let len = file.len()?;
         let slots = [read_slot(file, len, SLOT_OFFSETS[0])?, read_slot(file, len, SLOT_OFFSETS[1])?];
@@ -80,7 +80,7 @@ impl Superblock {
             match slot {
                 Slot::Version(found) => {
                     let (path, found) = (file.path().to_path_buf(), *found);
-                    return Err(Error::Version { path, found, supported: FORMAT_VERSION });
+                    return Err(Error::FormatVersion { path, found, supported: FORMAT_VERSION });
                 }
                 Slot::Sound(found) if newest.as_ref().is_none_or(|best| best.generation < found.generation) => {
                     newest = Some(found.clone());
@@ -201,7 +201,8 @@ fn unreadable(file: &dyn File, len: u64, slots: &[Slot; 2]) -> Error {
     if let Some(slot) = damaged
         && let Slot::Damaged(detail) = slots[slot]
     {
-        return Error::Damaged { path, what: "superblock", offset: SLOT_OFFSETS[slot], detail: detail.into() };
+        let offset = Some(SLOT_OFFSETS[slot]);
+        return Error::Corrupt { path, what: "superblock", offset, detail: detail.into() };
     }
     let detail = if len < BLOCK as u64 {
         format!("the file has {len} bytes, too few for a superblock")
@@ -210,7 +211,7 @@ fn unreadable(file: &dyn File, len: u64, slots: &[Slot; 2]) -> Error {
     } else {
         "the file does not start with \"KEYAKI\"".into()
     };
-    Error::Foreign { path, detail }
+    Error::NotADatabase { path, detail }
 }
 
 /// `at + 4` must not be beyond the block.

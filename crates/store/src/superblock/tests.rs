@@ -96,9 +96,9 @@ fn a_slot_that_goes_bad_does_not_bring_the_old_one_back() {
             medium.flip_bit(path(), SLOT_OFFSETS[slot ^ 1] + at, 6).unwrap();
             let error = Superblock::read(&*open(&medium)).unwrap_err();
             assert!(if at < 8 {
-                matches!(error, Error::Foreign { .. })
+                matches!(error, Error::NotADatabase { .. })
             } else {
-                matches!(error, Error::Damaged { .. })
+                matches!(error, Error::Corrupt { .. })
             });
         }
     }
@@ -110,7 +110,7 @@ fn foreign_files_and_versions_are_told() {
         let medium = device(0);
         set_bytes(&medium, path(), bytes);
         let error = Superblock::read(&*open(&medium)).unwrap_err();
-        assert!(matches!(error, Error::Foreign { .. }), "{error}");
+        assert!(matches!(error, Error::NotADatabase { .. }), "{error}");
     }
     let medium = written(0);
     let mut bytes = bytes(&medium, path());
@@ -122,7 +122,7 @@ fn foreign_files_and_versions_are_told() {
     }
     set_bytes(&medium, path(), bytes);
     let error = Superblock::read(&*open(&medium)).unwrap_err();
-    assert!(matches!(error, Error::Version { found: 77, supported: FORMAT_VERSION, .. }), "{error}");
+    assert!(matches!(error, Error::FormatVersion { found: 77, supported: FORMAT_VERSION, .. }), "{error}");
 }
 
 #[test]

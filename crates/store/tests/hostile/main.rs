@@ -49,7 +49,7 @@ fn expected() -> BTreeMap<u32, Vec<String>> {
 /// Whether an error is one that damaged files may give, and says where.
 fn is_clear(error: &Error) -> bool {
     match error {
-        Error::Damaged { .. } | Error::Foreign { .. } | Error::Version { .. } => true,
+        Error::Corrupt { .. } | Error::NotADatabase { .. } | Error::FormatVersion { .. } => true,
         Error::Device(error) => error.operation == "read" || error.operation == "open",
         // A page length that may be, but does not fit the options.
         Error::Invalid(text) => text.starts_with("/db/data: its pages have"),
@@ -74,7 +74,7 @@ fn check(image: &Image, what: &str) -> (Vec<u32>, Vec<Error>) {
                 assert!(rows == *expected, "{what}: tree {tree} has other rows, and there is no error");
                 trees.push(tree);
             }
-            (Err(Error::NoTree(_)), None) => {}
+            (Err(Error::TreeNotFound(_)), None) => {}
             (Err(error), Some(_)) if is_clear(&error) => errors.push(error),
             (Ok(_), None) => panic!("{what}: tree {tree}, which was dropped, is there"),
             (Err(error), _) => panic!("{what}: tree {tree}: {error}"),
@@ -193,7 +193,7 @@ fn foreign_files() {
             let mut image = if alone { Image::default() } else { SAMPLES.crashed.clone() };
             *image.data() = bytes.clone();
             match contents(&image) {
-                Err(Error::Foreign { path, .. }) => assert!(path.ends_with("data"), "{what}"),
+                Err(Error::NotADatabase { path, .. }) => assert!(path.ends_with("data"), "{what}"),
                 other => panic!("{what}: {other:?}"),
             }
         }
@@ -203,26 +203,26 @@ fn foreign_files() {
         image.data()[at + 8] = 2;
     }
     fields::reseal(&mut image);
-    assert!(matches!(contents(&image), Err(Error::Version { found: 2, .. })));
+    assert!(matches!(contents(&image), Err(Error::FormatVersion { found: 2, .. })));
     let mut image = SAMPLES.crashed.clone();
     let name = log(&image).0.to_string();
     image.files.get_mut(&name).unwrap()[8] = 2;
     fields::reseal(&mut image);
-    assert!(matches!(contents(&image), Err(Error::Version { found: 2, .. })));
+    assert!(matches!(contents(&image), Err(Error::FormatVersion { found: 2, .. })));
 }
 
 #[test]
 fn missing_files() {
     let mut image = SAMPLES.crashed.clone();
     image.files.retain(|name, _| name == "data");
-    assert!(matches!(contents(&image), Err(Error::Damaged { what: "log", .. })));
+    assert!(matches!(contents(&image), Err(Error::Corrupt { what: "log", .. })));
 
     // A log without its data file is not the beginning of a new database.
     let mut image = SAMPLES.crashed.clone();
     image.files.remove("data");
     let device = image.device();
     let open = || Store::open(device.device(), Path::new(image::DIR), sample::options());
-    assert!(matches!(open(), Err(Error::Damaged { what: "database", .. })));
+    assert!(matches!(open(), Err(Error::Corrupt { what: "database", .. })));
     assert_eq!(Image::take(&device), image);
 }
 
@@ -296,7 +296,7 @@ fn damaged_logs() {
     let bytes = renamed.files.remove(name).unwrap();
     let number = u64::from_str_radix(&name[4..], 16).unwrap();
     renamed.files.insert(format!("log-{:016x}", number + 1), bytes.clone());
-    assert!(matches!(contents(&renamed), Err(Error::Damaged { what: "log", .. })));
+    assert!(matches!(contents(&renamed), Err(Error::Corrupt { what: "log", .. })));
     renamed.files.insert(name.into(), bytes.clone());
     // A segment that was made from another one is not its continuation.
     check(&renamed, "a segment twice");
@@ -333,7 +333,7 @@ fn a_damaged_tree_leaves_the_others() {
         let (trees, errors) = check(&damaged, &format!("{extent:?}"));
         let others: Vec<u32> = SAMPLES.model.keys().copied().filter(|&tree| tree != extent.tree).collect();
         assert_eq!(trees, others);
-        let place = format!("data: damaged page at offset {}", extent.offset + extent.len - extent.index_len);
+        let place = format!("data: corrupt page at offset {}", extent.offset + extent.len - extent.index_len);
         assert!(errors.iter().all(|error| error.to_string().contains(&place)), "{errors:?}");
     }
 }
@@ -417,7 +417,10 @@ fn lying_writes() {
             }
             Err(error) => {
                 noticed.set(noticed.get() + 1);
-                assert!(is_clear(&error) || matches!(error, Error::NoTree(_)) && done.is_err(), "{what}: {error}");
+                assert!(
+                    is_clear(&error) || matches!(error, Error::TreeNotFound(_)) && done.is_err(),
+                    "{what}: {error}"
+                );
             }
         }
     });
@@ -482,7 +485,7 @@ fn hostile_fields() {
         };
         for (tree, rows) in contents {
             match rows {
-                Err(Error::NoTree(_) | Error::UnknownUpsert(_)) => {}
+                Err(Error::TreeNotFound(_) | Error::UnknownUpsert(_)) => {}
                 // What an upsert function has made of a row whose columns have other types now.
                 Err(Error::Invalid(text)) if text.starts_with("not an encoded row of this tree") => {}
                 Err(error) => assert!(is_clear(&error), "{what}: {tree}: {error}"),

@@ -103,7 +103,7 @@ impl Change {
             // A tree that this statement creates is not in the snapshot and has no rows.
             None => match snapshot.tree(tree.id) {
                 Ok(view) => find_existing(&new, &old, store, &view)?,
-                Err(keyaki_store::Error::NoTree(_)) => None,
+                Err(keyaki_store::Error::TreeNotFound(_)) => None,
                 Err(error) => return Err(error.into()),
             },
         };

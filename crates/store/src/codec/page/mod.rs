@@ -133,7 +133,7 @@ impl Page {
 
     /// The error that says that this page is not sound.
     pub(crate) fn damaged(&self, detail: String) -> Error {
-        Error::Damaged { path: self.path.to_path_buf(), what: "page", offset: self.place.offset, detail }
+        Error::Corrupt { path: self.path.to_path_buf(), what: "page", offset: Some(self.place.offset), detail }
     }
 
     /// Bytes that the page takes in memory, including what it will decompress when it is needed.
@@ -203,7 +203,7 @@ impl Page {
     /// columns are not looked at before; until then, and for ever if they are damaged, their values are empty.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if one of them does not decompress to what it should.
+    /// [`Error::Corrupt`] if one of them does not decompress to what it should.
     pub fn check_columns(&self, columns: &[usize]) -> Result<()> {
         let Body::Rows { schema, columns: all, .. } = &self.body else { return Ok(()) };
         for &column in columns {
@@ -217,7 +217,7 @@ impl Page {
     /// [`check_columns`](Self::check_columns) of all columns.
     ///
     /// # Errors
-    /// [`Error::Damaged`].
+    /// [`Error::Corrupt`].
     pub fn check_all_columns(&self) -> Result<()> {
         let Body::Rows { columns, .. } = &self.body else { return Ok(()) };
         match columns.iter().position(|column| !column.decompress(&self.bytes, self.rows)) {
@@ -314,7 +314,7 @@ impl Page {
     /// Checks that `page` is what entry `i` says; `leaf`: and that it has rows, not messages.
     ///
     /// # Errors
-    /// [`Error::Damaged`].
+    /// [`Error::Corrupt`].
     pub(crate) fn check_data_page(&self, i: usize, page: &Page, leaf: bool) -> Result<()> {
         page.check_rows(self.entry(i).1, leaf)
     }
@@ -322,7 +322,7 @@ impl Page {
     /// Checks that this page has `rows` rows; `leaf`: and that these are rows, not messages.
     ///
     /// # Errors
-    /// [`Error::Damaged`].
+    /// [`Error::Corrupt`].
     pub(crate) fn check_rows(&self, rows: u32, leaf: bool) -> Result<()> {
         let wanted = if leaf { "a leaf" } else { "a leaf or a run" };
         if self.kind() == PageKind::Index || (leaf && self.kind() != PageKind::Leaf) {

@@ -26,13 +26,13 @@ impl Page {
     /// Checks and opens a page that was read for `page`.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if checksum, address, tree or structure is not right. After this, no method panics or
+    /// [`Error::Corrupt`] if checksum, address, tree or structure is not right. After this, no method panics or
     /// reads out of bounds, whatever the bytes were.
     pub fn open(bytes: &[u8], page: PageRef, schema: &Arc<Schema>, path: &Arc<Path>) -> Result<Page> {
-        check_header(bytes, page).and_then(|()| parse(bytes, page, schema, path)).map_err(|detail| Error::Damaged {
+        check_header(bytes, page).and_then(|()| parse(bytes, page, schema, path)).map_err(|detail| Error::Corrupt {
             path: path.to_path_buf(),
             what: "page",
-            offset: page.offset,
+            offset: Some(page.offset),
             detail,
         })
     }

@@ -129,7 +129,7 @@ fn wrong_pages_are_noticed() {
     assert!(Page::open(&bytes, place, &schema, &test_path()).is_ok());
     let damaged = |bytes: &[u8], place: PageRef, schema: &Arc<Schema>| {
         let result = Page::open(bytes, place, schema, &test_path());
-        assert!(matches!(result, Err(Error::Damaged { .. })), "{result:?}");
+        assert!(matches!(result, Err(Error::Corrupt { .. })), "{result:?}");
     };
     damaged(&bytes, PageRef { offset: place.offset + 4096, ..place }, &schema);
     damaged(&bytes, PageRef { tree: 8, ..place }, &schema);

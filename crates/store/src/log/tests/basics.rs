@@ -90,7 +90,7 @@ fn cut_lets_older_segments_go() {
     drop(log);
     assert_eq!(open_at(&medium, position, 9, Durability::Full).unwrap().1, vec![(9, payload(9, 10))]);
     let error = open_at(&medium, position, 3, Durability::Full).unwrap_err();
-    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
 }
 
 #[test]
@@ -124,10 +124,10 @@ fn a_missing_segment_is_damage() {
         drop(log);
         medium.remove(&path(missing)).unwrap();
         let error = open_at(&medium, LogPosition::default(), 1, Durability::Full).unwrap_err();
-        assert!(matches!(error, Error::Damaged { .. }), "{error}");
+        assert!(matches!(error, Error::Corrupt { .. }), "{error}");
         medium.remove(&path(3)).unwrap();
         let error = open_at(&medium, position, 4, Durability::Full).unwrap_err();
-        assert!(matches!(error, Error::Damaged { .. }), "{error}");
+        assert!(matches!(error, Error::Corrupt { .. }), "{error}");
     }
 }
 
@@ -176,7 +176,7 @@ fn a_full_disk_refuses_the_record_and_nothing_else() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(&refused, Error::Device(error) if error.is_no_space()), "{refused}");
+    assert!(matches!(&refused, Error::DiskFull { .. }), "{refused}");
     log.commit(sequence).unwrap();
     assert!(log.append(sequence + 1, &payload(sequence + 1, 12_000)).is_err());
     // A checkpoint may still be possible.

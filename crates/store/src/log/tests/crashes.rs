@@ -74,7 +74,7 @@ impl Model {
         let sequence = self.appended + 1;
         match log.append(sequence, &payload(sequence, len_of(sequence))) {
             Ok(()) => self.appended = sequence,
-            Err(Error::Device(error)) if error.is_no_space() => {}
+            Err(Error::DiskFull { .. }) => {}
             Err(error) => return Err(error),
         }
         Ok(())
@@ -83,7 +83,7 @@ impl Model {
     fn checkpoint(&mut self, log: &Log) -> Result<()> {
         let sequence = self.appended;
         let position = match log.cut() {
-            Err(Error::Device(error)) if error.is_no_space() => return Ok(()),
+            Err(Error::DiskFull { .. }) => return Ok(()),
             result => result?,
         };
         if self.random.one_in(2) {

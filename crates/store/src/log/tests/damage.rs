@@ -36,7 +36,7 @@ fn check(medium: &Simulated, expected: &Records, closed: bool, what: &str) -> bo
         // The newest group of a log that was not closed has no witness yet.
         Ok(records) if !closed && records[..] == expected[..expected.len() - 1] => false,
         Ok(records) => panic!("{what}: {} of {} records without an error", records.len(), expected.len()),
-        Err(Error::Damaged { what: "log", .. }) => true,
+        Err(Error::Corrupt { what: "log", .. }) => true,
         Err(error) => panic!("{what}: {error}"),
     }
 }
@@ -132,7 +132,7 @@ fn another_logs_groups_and_other_versions_are_refused() {
     let crc = crc32c::crc32c(&newer[..68]);
     newer[68..72].copy_from_slice(&crc.to_le_bytes());
     set_bytes(&medium, &path(0), newer);
-    assert!(matches!(recover(&medium), Err(Error::Version { found: 99, .. })));
+    assert!(matches!(recover(&medium), Err(Error::FormatVersion { found: 99, .. })));
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn random_files_are_errors_or_empty_logs() {
         }
         match recover(&medium) {
             Ok(records) => assert!(records.is_empty()),
-            Err(error) => assert!(matches!(error, Error::Damaged { .. }), "{error}"),
+            Err(error) => assert!(matches!(error, Error::Corrupt { .. }), "{error}"),
         }
         let elsewhere = LogPosition { segment: random.below(3), offset: random.below(4) * BLOCK as u64 };
         if elsewhere != LogPosition::default() {
@@ -201,7 +201,7 @@ fn hostile_headers_are_errors() {
         set_bytes(&hostile, &path(0), bytes);
         match recover(&hostile) {
             Ok(records) => assert!(records.len() <= 6),
-            Err(error) => assert!(matches!(error, Error::Damaged { .. }), "{error}"),
+            Err(error) => assert!(matches!(error, Error::Corrupt { .. }), "{error}"),
         }
     }
 }
@@ -251,7 +251,7 @@ fn syncs_that_lie_never_give_wrong_records() {
         medium.crash();
         match recover(&medium) {
             Ok(records) => assert!(records.len() as u64 >= lies_from && records == expected[..records.len()]),
-            Err(error) => assert!(matches!(error, Error::Damaged { .. }), "{error}"),
+            Err(error) => assert!(matches!(error, Error::Corrupt { .. }), "{error}"),
         }
     }
 }
