@@ -171,7 +171,7 @@ async fn a_damaged_table_opens_without_them() {
     damage(dir.path());
     let database = Database::open(dir.path(), options()).unwrap();
     let session = database.session();
-    assert!(index(&database, "t_b").problem.unwrap().contains("damaged"));
+    assert!(index(&database, "t_b").problem.unwrap().contains("corrupt"));
     // What is sound is there.
     assert_eq!(number(&session, "SELECT count(b) FROM t WHERE id > 45000").await, 5000);
     assert!(session.query("SELECT count(b) FROM t").await.unwrap().collect().await.is_err());
