@@ -2,6 +2,7 @@
 
 mod bench;
 mod floors;
+mod layers;
 mod python;
 mod run;
 mod test;
@@ -27,6 +28,8 @@ enum Command {
     Tpch(test::TpchArguments),
     /// Check that no crate uses a crate of its own or a higher floor
     Floors,
+    /// Check that no module uses a module of a higher layer of its crate
+    Layers,
 }
 
 fn main() -> ExitCode {
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Tpch(arguments) => test::tpch(&arguments),
         Command::Floors => floors::check(&run::root()),
+        Command::Layers => layers::check(&run::root()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,6 +3,7 @@
 use clap::Args;
 
 use crate::floors;
+use crate::layers;
 use crate::python;
 use crate::run::{Result, build_keyaki, cargo, root, step, target, works};
 
@@ -33,6 +34,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         return step(&mut cargo(&["test", "--workspace", "--quiet"]));
     }
     floors::check(&root())?;
+    layers::check(&root())?;
     step(&mut cargo(&["fmt", "--all", "--check"]))?;
     step(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
     if works(&mut cargo(&["deny", "--version"])) {

@@ -1,0 +1,83 @@
+//! The layers inside a crate: a module may use its own folder and the folders of lower steps.
+//!
+//! [`LAYERS`] lists the top-level modules of a crate in their order. [`source`] parses the crate's sources into a tree of
+//! modules with their imports and paths, [`resolve`] follows each path through modules and re-exports to the top-level
+//! modules it touches, and this module compares their steps. Test modules follow the same rule. There are no exceptions.
+
+mod collect;
+mod resolve;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::run::Result;
+use resolve::Touched;
+use source::Sources;
+
+/// Crate folder and the order of its top-level modules, lowest step first. Modules of one step, separated by commas, must
+/// not use each other.
+const LAYERS: &[(&str, &str)] = &[];
+
+/// Checks every crate of [`LAYERS`].
+pub fn check(root: &Path) -> Result<()> {
+    let mut violations = Vec::new();
+    for (package, order) in LAYERS {
+        let sources = Sources::read(root, &root.join(package).join("src/lib.rs"))?;
+        violations.extend(check_sources(&sources, &Order::parse(order)));
+    }
+    if violations.is_empty() { Ok(()) } else { Err(violations.join("\n")) }
+}
+
+/// The steps of one crate: the names of its top-level modules, lowest step first.
+struct Order<'a> {
+    steps: Vec<Vec<&'a str>>,
+}
+
+impl<'a> Order<'a> {
+    /// Parses the form `base < codec < buffer, log`.
+    fn parse(text: &'a str) -> Self {
+        Self { steps: text.split('<').map(|step| step.split(',').map(str::trim).collect()).collect() }
+    }
+
+    /// The step of a top-level module; the lowest is 1.
+    fn step(&self, module: &str) -> Option<usize> {
+        self.steps.iter().position(|step| step.contains(&module)).map(|index| index + 1)
+    }
+}
+
+/// One line for each path that leads to the same or a higher step, and for each module without a step.
+fn check_sources(sources: &Sources, order: &Order<'_>) -> Vec<String> {
+    let top: BTreeSet<&str> = sources.top_level().collect();
+    let listed = || order.steps.iter().flatten().copied();
+    let mut violations: Vec<String> = sources.unreached.clone();
+    for module in top.iter().filter(|module| order.step(module).is_none()) {
+        violations.push(format!("{}: module {module} has no layer", sources.root_file()));
+    }
+    for module in listed().filter(|module| !top.contains(module)) {
+        violations
+            .push(format!("{}: module {module} is in the table of layers, but does not exist", sources.root_file()));
+    }
+    for (id, module) in sources.modules.iter().enumerate() {
+        let Some(own) = sources.layer(id) else { continue };
+        let Some(own_step) = order.step(own) else { continue };
+        for path in &module.paths {
+            let place = format!("{}:{}: {own} (step {own_step})", module.file, path.line);
+            let known = sources.touched_by_import(id, path);
+            let upward = sources.touched(id, path).into_iter().filter_map(|touched| match touched {
+                _ if known.contains(&touched) => None,
+                Touched::Root => Some(format!("{place} uses the crate root: {path}")),
+                Touched::Layer(other) if other == own => None,
+                Touched::Layer(other) => {
+                    let step = order.step(other).filter(|&step| step >= own_step)?;
+                    Some(format!("{place} uses {other} (step {step}): {path}"))
+                }
+            });
+            violations.extend(upward);
+        }
+    }
+    violations.dedup();
+    violations
+}
