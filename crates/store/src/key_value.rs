@@ -2,11 +2,11 @@
 
 use std::ops::{Bound, RangeBounds};
 
-use crate::chunk::{Chunk, Segment};
-use crate::read::TreeView;
-use crate::source::{BlockingPages, block_on};
-use crate::store::Store;
-use crate::write::{TreeId, WriteBatch};
+use crate::codec::{Chunk, Segment};
+use crate::engine::Store;
+use crate::message::{TreeId, WriteBatch};
+use crate::pages::{BlockingPages, block_on};
+use crate::tree::TreeView;
 use crate::{Direction, Error, KeyRange, Result, Schema};
 
 /// A key-value tree of a store. Calls block; each write is a commit of its own unless it goes through a batch.

@@ -5,12 +5,14 @@
 //! page             pages of rows (leaves, runs) and of indexes: headers, checks, search
 //! column           columns of a page: integers, floats, decimals, text and bytes
 //! builder, views   Arrow columns under construction, fed from all of these
+//! chunk            rows found by a read, decoded later
 //! scalar           one value of any type
 //! bits, varint     bit packing, variable-length integers
 //! ```
 
 mod bits;
 mod builder;
+mod chunk;
 mod column;
 mod key;
 mod page;
@@ -22,6 +24,7 @@ mod varint;
 mod views;
 
 pub use builder::ColumnBuilder;
+pub use chunk::{Chunk, RowBatch, Segment};
 pub use key::{KeyCodec, KeyEncoder};
 pub(crate) use page::{ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX};
 pub use page::{

@@ -10,8 +10,7 @@ use parking_lot::Mutex;
 
 use super::{Held, Index, Leaf, Located, Locator, LocatorOptions, Words, address};
 use crate::codec::Page;
-use crate::extent::Extent;
-use crate::files::Files;
+use crate::pages::{Extent, Files};
 use crate::tree::{Codecs, Inner, Node};
 use crate::{Error, Result};
 

@@ -9,10 +9,9 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::build::{Build, leaves};
 use super::{Locator, LocatorOptions, LocatorStats};
-use crate::extent::Extent;
-use crate::memory::is_memory;
-use crate::store::{Shared, Store};
-use crate::write::TreeId;
+use crate::engine::{Shared, Store, is_memory};
+use crate::message::TreeId;
+use crate::pages::Extent;
 use crate::{Error, Result};
 
 /// A locator is made anew if it misses one of so many of its tree's pages.

@@ -35,7 +35,7 @@ pub use keyaki_vast::{Displacement, Goal};
 
 use crate::KeyRange;
 use crate::codec::{Page, PageRef};
-use crate::extent::Extent;
+use crate::pages::Extent;
 
 /// How a locator is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

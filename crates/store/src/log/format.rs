@@ -79,7 +79,7 @@ impl GroupHeader {
     /// Writes the header into the first [`HEADER_BYTES`] of `out`.
     pub(super) fn encode(&self, out: &mut [u8]) {
         out[0..8].copy_from_slice(&MAGIC);
-        out[8..12].copy_from_slice(&crate::superblock::FORMAT_VERSION.to_le_bytes());
+        out[8..12].copy_from_slice(&crate::pages::FORMAT_VERSION.to_le_bytes());
         out[12..16].copy_from_slice(&self.count.to_le_bytes());
         out[16..24].copy_from_slice(&self.log_id.to_le_bytes());
         out[24..32].copy_from_slice(&self.segment.to_le_bytes());
@@ -103,7 +103,7 @@ impl GroupHeader {
             return Err(NoHeader::Unsound);
         }
         let version = u32_at(bytes, 8);
-        if version != crate::superblock::FORMAT_VERSION {
+        if version != crate::pages::FORMAT_VERSION {
             return Err(NoHeader::Version(version));
         }
         let header = GroupHeader {

@@ -21,7 +21,7 @@ use super::LogPosition;
 use super::format::{GroupHeader, HEADER_BYTES, NoHeader, split_record};
 use super::segment::{Segments, cut_tail};
 use super::state::Tail;
-use crate::superblock::FORMAT_VERSION;
+use crate::pages::FORMAT_VERSION;
 use crate::{Error, Result};
 
 /// Bytes read at a time.

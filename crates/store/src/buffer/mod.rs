@@ -1,0 +1,23 @@
+//! Root buffers: the newest messages of a tree, in memory, in a Masstree from keys to message chains.
+//!
+//! ```text
+//! root      the buffer: map, counters, lookups, walks
+//! chain     messages of one key, newest first, behind one machine word
+//! cursor    walks over a buffer that hold no guard between calls
+//! sorted    bulk construction of a buffer from messages in any order
+//! garbage   removal of messages that no snapshot can see (memory trees)
+//! ```
+//!
+//! Readers take no locks. Writers of one buffer are serialised by the commit lock.
+
+mod chain;
+mod cursor;
+mod garbage;
+mod root;
+mod sorted;
+
+pub(crate) use chain::{Versions, VersionsRef};
+pub(crate) use cursor::{BufferCursor, resolve};
+pub(crate) use garbage::Dirty;
+pub(crate) use root::RootBuffer;
+pub(crate) use sorted::Gathered;

@@ -1,0 +1,273 @@
+//! Root buffers: the newest messages of a tree, in memory, sorted by (key, newest first).
+//!
+//! A buffer is a Masstree from keys to their messages, of which the newest leads to the older ones (see `chain`). So a
+//! key that is written again and again is in the map once, a lookup finds all its messages in one descent, and whoever
+//! looks at a key sees all its messages as of one moment. One buffer of a tree is *active* and takes the messages of new
+//! commits; freezing puts a fresh one in its place, and the frozen one stays readable until it has become a run on disk.
+//! Readers take no locks; they see the messages up to their snapshot's sequence number. Messages of a key come in the order
+//! of their sequence numbers (commits are applied under a lock).
+//!
+//! *Bytes* are those of the map's nodes and of the messages behind its words, as the allocator rounds them. The nodes' are
+//! looked up now and then.
+
+use std::ops::Bound;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use keyaki_masstree::{Guard, Masstree, pin};
+use parking_lot::Mutex;
+
+use crate::base::range::is_empty;
+use crate::buffer::{Dirty, Versions, VersionsRef};
+use crate::message::MessageBytes;
+use crate::tree::Key;
+use crate::{KeyRange, RangeEstimate};
+
+/// Messages between two looks at how large the map is.
+const MESSAGES_PER_LOOK: usize = 64;
+
+#[derive(Debug, Default)]
+pub(crate) struct RootBuffer {
+    /// Made with the first message: most trees' buffers are empty most of the time, and a map is not small.
+    map: OnceLock<Masstree<Versions>>,
+    messages: AtomicUsize,
+    /// Of the map's nodes.
+    map_bytes: AtomicUsize,
+    /// Of messages behind the map's words.
+    behind_bytes: AtomicUsize,
+    /// Of keys, values and operands.
+    content_bytes: AtomicUsize,
+    /// Only of memory trees.
+    pub dirty: Mutex<Dirty>,
+}
+
+impl RootBuffer {
+    /// The map, if there ever was a message.
+    #[inline]
+    pub fn map(&self) -> Option<&Masstree<Versions>> {
+        self.map.get()
+    }
+
+    /// Takes over a map that was built. No effect if there is one.
+    pub fn set_map(&self, map: Masstree<Versions>) {
+        let _ = self.map.set(map);
+    }
+
+    pub fn map_or_new(&self) -> &Masstree<Versions> {
+        self.map.get_or_init(Masstree::new)
+    }
+
+    /// Adds a message, which is newer than those that the key has.
+    pub fn insert(&self, key: &[u8], sequence: u64, message: MessageBytes<'_>) {
+        let guard = pin();
+        let map = self.map_or_new();
+        let mut bytes = 0;
+        let add = |old: Option<VersionsRef<'_>>| {
+            bytes = Versions::bytes_of(&message, old.is_some());
+            Some(Versions::new(sequence, &message, old.map(VersionsRef::to_owned)))
+        };
+        map.insert_with(key, add, &guard);
+        self.add(1, bytes, key.len() + message.len());
+    }
+
+    /// Takes note of messages that were put into the map.
+    pub fn add(&self, messages: usize, behind_bytes: usize, content_bytes: usize) {
+        self.behind_bytes.fetch_add(behind_bytes, Ordering::Relaxed);
+        self.content_bytes.fetch_add(content_bytes, Ordering::Relaxed);
+        let before = self.messages.fetch_add(messages, Ordering::Release);
+        if before / MESSAGES_PER_LOOK != (before + messages) / MESSAGES_PER_LOOK || before < MESSAGES_PER_LOOK / 4 {
+            self.look();
+        }
+    }
+
+    /// Takes note of messages that were taken out of the map.
+    pub fn subtract(&self, messages: usize, behind_bytes: usize, content_bytes: usize) {
+        self.behind_bytes.fetch_sub(behind_bytes, Ordering::Relaxed);
+        self.content_bytes.fetch_sub(content_bytes, Ordering::Relaxed);
+        let before = self.messages.fetch_sub(messages, Ordering::Release);
+        if before / MESSAGES_PER_LOOK != (before - messages) / MESSAGES_PER_LOOK {
+            self.look();
+        }
+    }
+
+    /// Looks up how large the map is.
+    fn look(&self) {
+        let bytes = self.map().map_or(0, |map| map.memory().used_bytes);
+        self.map_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes in memory, approximately.
+    pub fn bytes(&self) -> usize {
+        self.map_bytes.load(Ordering::Relaxed) + self.behind_bytes.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub fn map_bytes(&self) -> usize {
+        self.map_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of keys, values and operands.
+    pub fn message_bytes(&self) -> usize {
+        self.content_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Messages held.
+    pub fn len(&self) -> usize {
+        self.messages.load(Ordering::Acquire)
+    }
+
+    /// The first and the last key.
+    pub fn ends(&self) -> Option<(Key, Key)> {
+        let (guard, map) = (pin(), self.map()?);
+        Some((map.first(&guard)?.0.into(), map.last(&guard)?.0.into()))
+    }
+
+    /// Calls `visit` with the messages for a key up to `sequence`, newest first, until it returns false.
+    pub fn visit(&self, key: &[u8], sequence: u64, mut visit: impl FnMut(MessageBytes<'_>) -> bool) {
+        self.visit_newest(key, sequence, |newest| {
+            let mut next = Some(newest);
+            while let Some(versions) = next
+                && visit(versions.message())
+            {
+                next = versions.older();
+            }
+        });
+    }
+
+    /// Calls `visit` with the newest message for a key up to `sequence`, and what is below it, if there is one.
+    pub fn visit_newest(&self, key: &[u8], sequence: u64, visit: impl FnOnce(VersionsRef<'_>)) {
+        let Some(map) = self.map() else { return };
+        let guard = pin();
+        if let Some(newest) = map.get(key, &guard).and_then(|versions| versions.up_to(sequence)) {
+            visit(newest);
+        }
+    }
+
+    /// About how many keys a range has, and their bytes. No pages.
+    pub fn estimate(&self, range: &KeyRange) -> RangeEstimate {
+        let keys = match self.map() {
+            Some(map) if !is_empty(range) => map.estimate::<&[u8]>(slices(range), &pin()) as f64,
+            _ => 0.0,
+        };
+        let bytes = self.message_bytes() as f64 / self.len().max(1) as f64;
+        RangeEstimate { rows: keys, pages: 0.0, bytes: keys * bytes }
+    }
+
+    /// Up to `count` keys that divide a range into parts of about the same number of keys, ascending and within the bounds.
+    pub fn split_keys(&self, range: &KeyRange, count: usize) -> Vec<Vec<u8>> {
+        match self.map() {
+            Some(map) if count > 0 && !is_empty(range) => map.split_keys::<&[u8]>(count, slices(range), &pin()),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The keys of a range with their messages, ascending or descending, until `visit` returns false.
+    pub fn walk<'g>(
+        &'g self,
+        range: &KeyRange,
+        descending: bool,
+        guard: &'g Guard,
+        mut visit: impl FnMut(&[u8], VersionsRef<'g>) -> bool,
+    ) {
+        let Some(map) = self.map() else { return };
+        let bounds = slices(range);
+        if descending {
+            let mut walk = map.range_rev::<&[u8]>(bounds, guard);
+            while let Some((key, versions)) = walk.next_entry()
+                && visit(key, versions)
+            {}
+        } else {
+            let mut walk = map.range::<&[u8]>(bounds, guard);
+            while let Some((key, versions)) = walk.next_entry()
+                && visit(key, versions)
+            {}
+        }
+    }
+}
+
+fn slices(range: &KeyRange) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    (range.start.as_ref().map(Vec::as_slice), range.end.as_ref().map(Vec::as_slice))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::buffer::BufferCursor;
+    use crate::message::{Change, Resolver};
+    use crate::{Direction, UpsertFunctions};
+
+    fn keys(buffer: &Arc<RootBuffer>, range: &KeyRange, sequence: u64, direction: Direction) -> Vec<(Vec<u8>, Change)> {
+        let mut cursor = BufferCursor::new(buffer.clone(), range.clone(), sequence, direction);
+        let mut seen = Vec::new();
+        let mut resolver = Resolver::default();
+        while let Some(key) = cursor.key() {
+            let next = cursor.take(&key, &mut resolver);
+            assert_eq!(next, cursor.key());
+            let change = resolver.finish(&UpsertFunctions::default()).unwrap().unwrap();
+            seen.push((key.to_vec(), change));
+        }
+        seen
+    }
+
+    fn value(byte: u8) -> Change {
+        Change::Insert([byte].as_slice().into())
+    }
+
+    #[test]
+    fn newest_up_to_the_snapshot() {
+        let buffer = Arc::new(RootBuffer::default());
+        assert!(buffer.is_empty() && buffer.ends().is_none() && buffer.bytes() == 0);
+        buffer.insert(b"a", 1, MessageBytes::Insert(&[1]));
+        buffer.insert(b"a", 3, MessageBytes::Insert(&[3]));
+        buffer.insert(b"a", 3, MessageBytes::Delete);
+        buffer.insert(b"b", 2, MessageBytes::Insert(&[2]));
+        assert_eq!((buffer.len(), buffer.message_bytes()), (4, 7));
+        let all = KeyRange::all();
+        assert_eq!(keys(&buffer, &all, 1, Direction::Ascending), [(b"a".to_vec(), value(1))]);
+        let expected = [(b"a".to_vec(), Change::Delete), (b"b".to_vec(), value(2))];
+        assert_eq!(keys(&buffer, &all, 3, Direction::Ascending), expected);
+        let descending = [&expected[1..], &expected[..1]].concat();
+        assert_eq!(keys(&buffer, &all, 3, Direction::Descending), descending);
+        let point = KeyRange { start: Bound::Included(b"b".to_vec()), end: Bound::Included(b"b".to_vec()) };
+        assert_eq!(keys(&buffer, &point, 9, Direction::Ascending), expected[1..]);
+        let none = KeyRange { start: Bound::Excluded(b"b".to_vec()), end: Bound::Excluded(b"b".to_vec()) };
+        assert_eq!(keys(&buffer, &none, 9, Direction::Ascending), []);
+        let mut visited = 0;
+        buffer.visit(b"a", 2, |message| {
+            visited += 1;
+            assert_eq!(message, MessageBytes::Insert(&[1]));
+            true
+        });
+        buffer.visit(b"a", 3, |message| {
+            visited += 1;
+            message == MessageBytes::Delete
+        });
+        assert_eq!(visited, 3);
+    }
+
+    #[test]
+    fn more_messages_than_are_copied_at_a_time() {
+        let buffer = Arc::new(RootBuffer::default());
+        let mut expected = Vec::new();
+        for key in 0..10_000_u32 {
+            // A few keys with many messages.
+            for index in 0..if key % 300 == 7 { 600 } else { 1 } {
+                buffer.insert(&key.to_be_bytes(), 5, MessageBytes::Insert(&[index as u8]));
+            }
+            // Some that are not to be seen yet.
+            buffer.insert(&key.to_be_bytes(), 6, MessageBytes::Delete);
+            buffer.insert(&[&key.to_be_bytes()[..], &[1]].concat(), 6, MessageBytes::Delete);
+            expected.push((key.to_be_bytes().to_vec(), value(if key % 300 == 7 { 599_u32 as u8 } else { 0 })));
+        }
+        let all = KeyRange::all();
+        assert!(keys(&buffer, &all, 5, Direction::Ascending) == expected);
+        expected.reverse();
+        assert!(keys(&buffer, &all, 5, Direction::Descending) == expected);
+    }
+}

@@ -1,0 +1,28 @@
+//! The store itself: opening and recovery, commits, background work, checkpoints, bulk loads and memory trees.
+//!
+//! ```text
+//! store          handles, snapshots, commits, the lock order
+//! open           creation and recovery of a database directory
+//! replay         checks of batches, replay of the log into buffers
+//! background     flushes, checkpoints, installation of loaded rows
+//! node_table     the encoding of all trees in a checkpoint
+//! memory_trees   trees that are held in memory only
+//! ```
+//!
+//! A commit is visible only after its messages are in all buffers, and under full durability after its log record is on
+//! the medium.
+
+mod background;
+mod memory_trees;
+mod node_table;
+mod open;
+mod replay;
+mod store;
+
+pub(crate) use background::{Work, spawn};
+pub(crate) use memory_trees::{MEMORY, TREES_END, next_id};
+pub use memory_trees::{MemoryBuilder, MemoryTreeStats, is_memory};
+pub(crate) use node_table::{decode_schema, encode_schema};
+pub(crate) use replay::{Place, Replay, check};
+pub(crate) use store::{Checkpointed, Shared, Visibility, apply};
+pub use store::{Store, StoreStats};

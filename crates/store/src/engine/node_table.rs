@@ -1,0 +1,414 @@
+//! The metadata of a checkpoint: every tree with its schema, nodes, runs and extents, as one sequence of bytes.
+//!
+//! ```text
+//! tree count: u32, next tree id: u32, then for each tree
+//!   id: u32, schema, extent count: u32, extents, root node
+//! schema  key columns: u16, column count: u16, columns: name, type: u8, precision: u8, scale: u8, nullable: u8
+//! extent  offset: u64, len: u64, index len: u32, index checksum: u32, pages: u32, rows: u64, first key, last key
+//! node    tag: u8 = 0 empty leaf; 1 leaf: extent number: u32; 2 inner:
+//!         pivot count: u32, pivots, children (nodes, one more), run count: u32,
+//!         runs: part count: u32, parts: extent number: u32, flags: u8 (1 low, 2 high), bounds, bytes: u64, rows: u64
+//! ```
+//! Names, keys and bounds are byte strings with their length (u32) before them; numbers are little endian.
+//!
+//! Decoding checks all that the rest of the store relies on, as if the bytes came from an enemy: counts are no more than
+//! can follow; extents are made of whole blocks, with room for their pages, and no two overlap (`Space` sees to that);
+//! keys ascend and lie between the bounds of their node; no leaf is in two places; sums of lengths and rows cannot
+//! overflow.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use keyaki_device::BLOCK;
+
+use crate::base::Reader;
+use crate::codec::{ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX};
+use crate::engine::TREES_END;
+use crate::pages::{Extent, ExtentMeta, Files};
+use crate::tree::{Codecs, Inner, Key, Node, Part, Run, State, Version};
+use crate::{Column, ColumnType, Error, Result, Schema};
+
+/// Nodes nest no deeper than this in sound metadata (a tree of 2^64 leaves with fan-out 2 would).
+const DEPTH_LIMIT: usize = 64;
+/// Bytes of the shortest extent, node and part.
+const EXTENT_MIN: usize = 44;
+const PART_MIN: usize = 21;
+/// More columns are in no tree: a run page has two more, and counts them in two bytes.
+const COLUMNS_MAX: usize = u16::MAX as usize - 2;
+/// No extent is longer, so that no sum over the parts of runs overflows.
+const EXTENT_BYTES_MAX: u64 = 1 << 33;
+
+pub(crate) fn encode_schema(schema: &Schema, out: &mut Vec<u8>) {
+    out.extend_from_slice(&(schema.key_columns() as u16).to_le_bytes());
+    out.extend_from_slice(&(schema.columns().len() as u16).to_le_bytes());
+    for column in schema.columns() {
+        string(column.name.as_bytes(), out);
+        let (tag, precision, scale) = match column.ty {
+            ColumnType::Boolean => (1, 0, 0),
+            ColumnType::Int8 => (2, 0, 0),
+            ColumnType::Int16 => (3, 0, 0),
+            ColumnType::Int32 => (4, 0, 0),
+            ColumnType::Int64 => (5, 0, 0),
+            ColumnType::Float32 => (6, 0, 0),
+            ColumnType::Float64 => (7, 0, 0),
+            ColumnType::Decimal { precision, scale } => (8, precision, scale as u8),
+            ColumnType::Text => (9, 0, 0),
+            ColumnType::Bytes => (10, 0, 0),
+            ColumnType::Date => (11, 0, 0),
+            ColumnType::Timestamp { utc: false } => (12, 0, 0),
+            ColumnType::Timestamp { utc: true } => (13, 0, 0),
+        };
+        out.extend_from_slice(&[tag, precision, scale, u8::from(column.nullable)]);
+    }
+}
+
+pub(crate) fn decode_schema(reader: &mut Reader<'_>) -> Result<Schema> {
+    let key_columns = usize::from(reader.u16()?);
+    let count = usize::from(reader.u16()?);
+    if key_columns == 0 || key_columns > count || count > COLUMNS_MAX {
+        return Err(Error::Invalid(format!("{key_columns} key columns of {count} columns, of at most {COLUMNS_MAX}")));
+    }
+    let mut columns = Vec::with_capacity(count.min(1024));
+    for _ in 0..count {
+        let name = String::from_utf8(reader.string()?.to_vec()).map_err(|_| invalid("a column's name is not UTF-8"))?;
+        let ty = match (reader.u8()?, reader.u8()?, reader.u8()? as i8) {
+            (1, 0, 0) => ColumnType::Boolean,
+            (2, 0, 0) => ColumnType::Int8,
+            (3, 0, 0) => ColumnType::Int16,
+            (4, 0, 0) => ColumnType::Int32,
+            (5, 0, 0) => ColumnType::Int64,
+            (6, 0, 0) => ColumnType::Float32,
+            (7, 0, 0) => ColumnType::Float64,
+            (8, precision @ 1..=38, scale) if scale >= -38 && i16::from(scale) <= i16::from(precision) => {
+                ColumnType::Decimal { precision, scale }
+            }
+            (9, 0, 0) => ColumnType::Text,
+            (10, 0, 0) => ColumnType::Bytes,
+            (11, 0, 0) => ColumnType::Date,
+            (12, 0, 0) => ColumnType::Timestamp { utc: false },
+            (13, 0, 0) => ColumnType::Timestamp { utc: true },
+            (tag, precision, scale) => {
+                return Err(Error::Invalid(format!("unknown column type {tag} ({precision}, {scale})")));
+            }
+        };
+        let nullable = match reader.u8()? {
+            0 => false,
+            1 => true,
+            other => return Err(Error::Invalid(format!("a column is nullable or not, not {other}"))),
+        };
+        columns.push(Column { name, ty, nullable });
+    }
+    Ok(Schema::new(columns, key_columns))
+}
+
+fn invalid(detail: &str) -> Error {
+    Error::Invalid(detail.into())
+}
+
+fn string(bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+pub(crate) fn encode(state: &State, next_tree: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.extend_from_slice(&(state.trees.len() as u32).to_le_bytes());
+    out.extend_from_slice(&next_tree.to_le_bytes());
+    for (tree, version) in &state.trees {
+        out.extend_from_slice(&tree.to_le_bytes());
+        encode_schema(&version.codecs.schema, &mut out);
+        let mut numbers: HashMap<u64, u32> = HashMap::new();
+        let mut extents = Vec::new();
+        version.root.visit_extents(&mut |extent: &Arc<Extent>| {
+            numbers.entry(extent.meta.offset).or_insert_with(|| {
+                extents.push(extent.clone());
+                extents.len() as u32 - 1
+            });
+        });
+        out.extend_from_slice(&(extents.len() as u32).to_le_bytes());
+        for extent in &extents {
+            encode_extent(&extent.meta, &mut out);
+        }
+        encode_inner(&version.root, &numbers, &mut out);
+    }
+    out
+}
+
+fn encode_extent(meta: &ExtentMeta, out: &mut Vec<u8>) {
+    out.extend_from_slice(&meta.offset.to_le_bytes());
+    out.extend_from_slice(&meta.len.to_le_bytes());
+    out.extend_from_slice(&meta.index_len.to_le_bytes());
+    out.extend_from_slice(&meta.index_checksum.to_le_bytes());
+    out.extend_from_slice(&meta.pages.to_le_bytes());
+    out.extend_from_slice(&meta.rows.to_le_bytes());
+    string(&meta.first, out);
+    string(&meta.last, out);
+}
+
+fn encode_inner(inner: &Inner, numbers: &HashMap<u64, u32>, out: &mut Vec<u8>) {
+    out.push(2);
+    out.extend_from_slice(&(inner.pivots.len() as u32).to_le_bytes());
+    for pivot in &inner.pivots {
+        string(pivot, out);
+    }
+    for child in &inner.children {
+        match &**child {
+            Node::Leaf(None) => out.push(0),
+            Node::Leaf(Some(extent)) => {
+                out.push(1);
+                out.extend_from_slice(&numbers[&extent.meta.offset].to_le_bytes());
+            }
+            Node::Inner(inner) => encode_inner(inner, numbers, out),
+        }
+    }
+    out.extend_from_slice(&(inner.runs.len() as u32).to_le_bytes());
+    for run in &inner.runs {
+        out.extend_from_slice(&(run.parts.len() as u32).to_le_bytes());
+        for part in &run.parts {
+            out.extend_from_slice(&numbers[&part.extent.meta.offset].to_le_bytes());
+            out.push(u8::from(part.low.is_some()) | u8::from(part.high.is_some()) << 1);
+            for bound in [&part.low, &part.high].into_iter().flatten() {
+                string(bound, out);
+            }
+            out.extend_from_slice(&part.bytes.to_le_bytes());
+            out.extend_from_slice(&part.rows.to_le_bytes());
+        }
+    }
+}
+
+/// Adds to an error where in the metadata it was found.
+fn locate<T>(reader: &Reader<'_>, result: Result<T>) -> Result<T> {
+    result.map_err(|error| Error::Invalid(format!("byte {}: {error}", reader.position())))
+}
+
+/// All extents that metadata names, without making them extents in use: for the free-space map, which must exist first.
+///
+/// # Errors
+/// [`Error::Invalid`] if the bytes are not metadata.
+pub(crate) fn used_space(bytes: &[u8]) -> Result<Vec<(u64, u64)>> {
+    let mut reader = Reader::new(bytes);
+    let mut used = Vec::new();
+    let result = read_used(&mut reader, &mut used);
+    locate(&reader, result).map(|()| used)
+}
+
+fn read_used(reader: &mut Reader<'_>, used: &mut Vec<(u64, u64)>) -> Result<()> {
+    let (trees, _) = (reader.u32()?, reader.u32()?);
+    for _ in 0..trees {
+        reader.u32()?;
+        decode_schema(reader)?;
+        for _ in 0..reader.count(EXTENT_MIN)? {
+            let meta = decode_extent(reader, 0)?;
+            used.push((meta.offset, meta.len));
+        }
+        skip_node(reader, 0)?;
+    }
+    Ok(())
+}
+
+fn skip_node(reader: &mut Reader<'_>, depth: usize) -> Result<()> {
+    match reader.u8()? {
+        0 => {}
+        1 => drop(reader.u32()?),
+        2 if depth < DEPTH_LIMIT => {
+            let pivots = reader.count(4)?;
+            for _ in 0..pivots {
+                reader.string()?;
+            }
+            for _ in 0..=pivots {
+                skip_node(reader, depth + 1)?;
+            }
+            for _ in 0..reader.count(4)? {
+                for _ in 0..reader.count(PART_MIN)? {
+                    reader.u32()?;
+                    let flags = reader.u8()?;
+                    for _ in 0..(flags & 3).count_ones() {
+                        reader.string()?;
+                    }
+                    reader.bytes(16)?;
+                }
+            }
+        }
+        tag => return Err(Error::Invalid(format!("tag {tag} at depth {depth} is no node"))),
+    }
+    Ok(())
+}
+
+/// The trees of a checkpoint, and the next tree id. The extents must be those of [`used_space`], and taken.
+///
+/// # Errors
+/// [`Error::Invalid`] if the bytes are not metadata.
+pub(crate) fn decode(bytes: &[u8], files: &Arc<Files>) -> Result<(State, u32)> {
+    let mut reader = Reader::new(bytes);
+    let result = read_state(&mut reader, files);
+    locate(&reader, result)
+}
+
+fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(State, u32)> {
+    let (trees, next_tree) = (reader.u32()?, reader.u32()?);
+    if next_tree > TREES_END {
+        return Err(Error::Invalid(format!("tree {next_tree}, to be created next, cannot be one on disk")));
+    }
+    let mut state = State::default();
+    for _ in 0..trees {
+        let tree = reader.u32()?;
+        if tree >= TREES_END || state.trees.last_key_value().is_some_and(|(&before, _)| before >= tree) {
+            return Err(Error::Invalid(format!("tree {tree} does not follow the one before")));
+        }
+        let codecs = Arc::new(Codecs::new(decode_schema(reader)?));
+        let mut decoder = Decoder { extents: Vec::new(), leaves: Vec::new() };
+        for _ in 0..reader.count(EXTENT_MIN)? {
+            let meta = decode_extent(reader, tree)?;
+            decoder.extents.push(Arc::new(Extent::new(meta, files.clone())));
+        }
+        decoder.leaves.resize(decoder.extents.len(), false);
+        let Node::Inner(root) = decoder.node(reader, 0, (None, None))? else {
+            return Err(invalid("the root is a leaf"));
+        };
+        state.trees.insert(tree, Arc::new(Version::new(codecs, Arc::new(root))));
+    }
+    if !reader.is_empty() {
+        return Err(invalid("bytes after the last tree"));
+    }
+    Ok((state, next_tree))
+}
+
+fn decode_extent(reader: &mut Reader<'_>, tree: u32) -> Result<ExtentMeta> {
+    let meta = ExtentMeta {
+        tree,
+        offset: reader.u64()?,
+        len: reader.u64()?,
+        index_len: reader.u32()?,
+        index_checksum: reader.u32()?,
+        pages: reader.u32()?,
+        rows: reader.u64()?,
+        first: reader.string()?.into(),
+        last: reader.string()?.into(),
+    };
+    let (pages, index_len) = (u64::from(meta.pages), u64::from(meta.index_len));
+    let aligned = |bytes: u64| bytes.is_multiple_of(BLOCK as u64);
+    let sound = aligned(meta.offset)
+        && aligned(meta.len)
+        && aligned(index_len)
+        && (1..=PAGE_BYTES_MAX as u64).contains(&index_len)
+        && meta.len <= EXTENT_BYTES_MAX
+        && meta.offset.checked_add(meta.len).is_some()
+        && (1..=ENTRIES_MAX as u64).contains(&pages)
+        && pages * BLOCK as u64 + index_len <= meta.len
+        && (pages..=pages * ROWS_MAX as u64).contains(&meta.rows)
+        && meta.first <= meta.last;
+    if sound {
+        Ok(meta)
+    } else {
+        Err(Error::Invalid(format!(
+            "an extent of {} bytes at offset {} cannot have {pages} pages, {} rows and an index of {index_len} bytes",
+            meta.len, meta.offset, meta.rows
+        )))
+    }
+}
+
+/// Turns the nodes of one tree into those in memory.
+struct Decoder {
+    extents: Vec<Arc<Extent>>,
+    /// Which of them are leaves so far.
+    leaves: Vec<bool>,
+}
+
+/// What the keys of a node lie between, low (included) and high (excluded).
+type Bounds<'k> = (Option<&'k Key>, Option<&'k Key>);
+
+/// Whether keys from `first` to `last` lie between the bounds.
+fn within((low, high): Bounds<'_>, first: &[u8], last: &[u8]) -> bool {
+    low.is_none_or(|low| **low <= *first) && high.is_none_or(|high| *last < **high)
+}
+
+impl Decoder {
+    fn extent(&self, number: u32) -> Result<Arc<Extent>> {
+        self.extents
+            .get(number as usize)
+            .cloned()
+            .ok_or_else(|| Error::Invalid(format!("extent {number} of {}", self.extents.len())))
+    }
+
+    fn node(&mut self, reader: &mut Reader<'_>, depth: usize, bounds: Bounds<'_>) -> Result<Node> {
+        match reader.u8()? {
+            0 => Ok(Node::Leaf(None)),
+            1 => {
+                let number = reader.u32()?;
+                let extent = self.extent(number)?;
+                if std::mem::replace(&mut self.leaves[number as usize], true) {
+                    return Err(Error::Invalid(format!("extent {number} is two leaves")));
+                }
+                if !within(bounds, &extent.meta.first, &extent.meta.last) {
+                    return Err(invalid("a leaf has keys outside its node's bounds"));
+                }
+                Ok(Node::Leaf(Some(extent)))
+            }
+            2 if depth < DEPTH_LIMIT => self.inner(reader, depth, bounds).map(Node::Inner),
+            tag => Err(Error::Invalid(format!("tag {tag} at depth {depth} is no node"))),
+        }
+    }
+
+    fn inner(&mut self, reader: &mut Reader<'_>, depth: usize, bounds: Bounds<'_>) -> Result<Inner> {
+        let count = reader.count(4)?;
+        let mut pivots: Vec<Key> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let pivot: Key = reader.string()?.into();
+            let ascends = pivots.last().or(bounds.0).is_none_or(|before| *before < pivot);
+            if !ascends || bounds.1.is_some_and(|high| *high <= pivot) {
+                return Err(invalid("a pivot is not above the one before, or outside its node's bounds"));
+            }
+            pivots.push(pivot);
+        }
+        let mut children = Vec::with_capacity(count + 1);
+        for i in 0..=count {
+            let low = i.checked_sub(1).map(|before| &pivots[before]).or(bounds.0);
+            let child = self.node(reader, depth + 1, (low, pivots.get(i).or(bounds.1)))?;
+            children.push(Arc::new(child));
+        }
+        let runs = (0..reader.count(4)?).map(|_| self.run(reader, bounds)).collect::<Result<_>>()?;
+        Ok(Inner::new(pivots, children, runs))
+    }
+
+    fn run(&self, reader: &mut Reader<'_>, bounds: Bounds<'_>) -> Result<Run> {
+        let count = reader.count(PART_MIN)?;
+        let mut parts: Vec<Part> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let extent = self.extent(reader.u32()?)?;
+            let flags = reader.u8()?;
+            let low: Option<Key> = if flags & 1 != 0 { Some(reader.string()?.into()) } else { None };
+            let high: Option<Key> = if flags & 2 != 0 { Some(reader.string()?.into()) } else { None };
+            let part = Part { extent, low, high, bytes: reader.u64()?, rows: reader.u64()? };
+            if flags > 3 || !is_part(&part, bounds) {
+                return Err(invalid("a part of a run is not a part of its extent, or outside its node's bounds"));
+            }
+            let before_ends = |before: &Part| match &before.high {
+                Some(high) => **high <= *part.first(),
+                None => *before.extent.meta.last < *part.first(),
+            };
+            if !parts.last().is_none_or(before_ends) {
+                return Err(invalid("a part of a run begins before the one before it ends"));
+            }
+            parts.push(part);
+        }
+        Ok(Run { parts })
+    }
+}
+
+/// Whether a part's bounds lie in its extent, what remains between the node's bounds, and its estimates are possible.
+fn is_part(part: &Part, (low, high): Bounds<'_>) -> bool {
+    let meta = &part.extent.meta;
+    let inside = |key: &Key| meta.first < *key && *key <= meta.last;
+    let ends_below = match (&part.high, high) {
+        (Some(own), Some(high)) => own <= high,
+        (None, Some(high)) => meta.last < *high,
+        (_, None) => true,
+    };
+    part.low.as_ref().is_none_or(inside)
+        && part.high.as_ref().is_none_or(inside)
+        && part.high.as_ref().is_none_or(|high| *part.first() < **high)
+        && low.is_none_or(|low| **low <= *part.first())
+        && ends_below
+        && part.bytes <= meta.len
+        && part.rows <= meta.rows
+}

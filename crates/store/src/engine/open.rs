@@ -1,0 +1,181 @@
+//! Opening a database: its directory, an empty data file, recovery of what the checkpoint and the log say.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use keyaki_device::{Buffer, Device, File, Lock, OpenMode};
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use crate::engine::{Checkpointed, MEMORY, Replay, Shared, Visibility, node_table};
+use crate::locator::{Keeper, Locators};
+use crate::log::{Log, LogPosition};
+use crate::message::TreeId;
+use crate::pages::{Cache, Files, RESERVED_BYTES, Space, Superblock};
+use crate::tree::State;
+use crate::{Error, Options, Result};
+
+/// The first tree id that [`Store::new_tree_id`] gives; lower ones are for whoever embeds the store.
+const FIRST_FREE_TREE: TreeId = 16;
+
+pub(crate) fn check_options(options: &Options) -> Result<()> {
+    let wrong = if options.page_bytes == 0 || !options.page_bytes.is_multiple_of(4096) {
+        "page_bytes must be a multiple of 4096"
+    } else if options.leaf_bytes < options.page_bytes || options.leaf_bytes > 1 << 30 {
+        "leaf_bytes must lie between page_bytes and 1 GiB"
+    } else if options.fan_out < 2 {
+        "fan_out must be at least 2"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Invalid(wrong.into()))
+}
+
+/// Makes the directory, unless it is there; other people's files in it are not touched.
+pub(crate) fn prepare_directory(device: &dyn Device, dir: &Path) -> Result<()> {
+    if !device.exists(dir)? {
+        device.create_dir(dir)?;
+        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            device.sync_dir(parent)?;
+        }
+    }
+    let ours = |name: &String| matches!(name.as_str(), "LOCK" | "data.new" | "tmp") || name.starts_with("log-");
+    match device.list(dir)?.into_iter().find(|name| !ours(name)) {
+        Some(other) => Err(Error::NotADatabase {
+            path: dir.to_path_buf(),
+            detail: format!("the directory is not a database, and not empty (it has \"{other}\")"),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The log begins when the data file is there for good: segments without one are what is left of a database.
+pub(crate) fn check_no_log(device: &dyn Device, dir: &Path) -> Result<()> {
+    match device.list(dir)?.into_iter().find(|name| name.starts_with("log-")) {
+        Some(segment) => Err(Error::Corrupt {
+            path: dir.join("data"),
+            what: "database",
+            offset: None,
+            detail: format!("the data file is missing, but \"{segment}\" is there"),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// An empty data file: written under another name, so that a crash leaves either nothing or all of it.
+pub(crate) fn create(device: &dyn Device, dir: &Path, options: &Options) -> Result<()> {
+    let new = dir.join("data.new");
+    if device.exists(&new)? {
+        device.remove(&new)?;
+    }
+    let file = device.open(&new, OpenMode::CreateNew)?;
+    file.allocate(0, RESERVED_BYTES + 4096)?;
+    let meta = node_table::encode(&State::default(), FIRST_FREE_TREE);
+    let mut buffer = Buffer::zeroed(4096);
+    buffer[..meta.len()].copy_from_slice(&meta);
+    file.write_at(RESERVED_BYTES, &buffer)?;
+    file.sync_data()?;
+    let superblock = Superblock {
+        generation: 1,
+        sequence: 0,
+        log: LogPosition::default(),
+        meta_offset: RESERVED_BYTES,
+        meta_len: meta.len() as u64,
+        meta_hash: xxhash_rust::xxh3::xxh3_64(&meta),
+        page_bytes: options.page_bytes as u32,
+    };
+    superblock.write(&*file)?;
+    drop(file);
+    device.rename(&new, &dir.join("data"))?;
+    device.sync_dir(dir)?;
+    Ok(())
+}
+
+pub(crate) fn recover(
+    device: Arc<dyn Device>,
+    dir: &Path,
+    mut options: Options,
+    lock: Box<dyn Lock>,
+) -> Result<Shared> {
+    let data_path = dir.join("data");
+    let data = device.open(&data_path, OpenMode::ReadWrite)?;
+    let superblock = Superblock::read(&*data)?;
+    options.page_bytes = superblock.page_bytes as usize;
+    // The superblock's page length is one that can be; it may not fit the other options.
+    check_options(&options).map_err(|error| {
+        Error::Invalid(format!("{}: its pages have {} bytes: {error}", data_path.display(), superblock.page_bytes))
+    })?;
+    let bytes = read_meta(&*data, &data_path, &superblock)?;
+    let in_meta = |error: Error| damaged_meta(&data_path, &superblock, &error.to_string());
+    let meta_space = (superblock.meta_offset, superblock.meta_len.next_multiple_of(4096));
+    let mut used = node_table::used_space(&bytes).map_err(in_meta)?;
+    used.push(meta_space);
+    let files = Arc::new(Files {
+        device: device.clone(),
+        space: Space::new(data.clone(), used)?,
+        data,
+        data_path: data_path.as_path().into(),
+        cache: Cache::new(options.cache_bytes),
+        upserts: options.upserts.clone(),
+        page_bytes: superblock.page_bytes,
+        pages_read: AtomicU64::new(0),
+        locators: Locators::default(),
+        gate: RwLock::default(),
+    });
+    let (state, next_tree) = node_table::decode(&bytes, &files).map_err(in_meta)?;
+    let checkpointed = Checkpointed {
+        generation: superblock.generation,
+        sequence: superblock.sequence,
+        meta: meta_space,
+        // Its versions must never get messages: they would stay with it.
+        state: Arc::new(state.without_buffers()),
+        doubtful: None,
+    };
+
+    let mut replay = Replay::new(state, next_tree, superblock.sequence);
+    superblock.mirror(&*files.data)?;
+    let first = superblock.sequence + 1;
+    let log = Log::open(device, dir, superblock.log, first, options.durability, &mut |sequence, payload| {
+        replay.apply(sequence, payload)
+    })?;
+    replay.finish()?;
+    Ok(Shared {
+        files,
+        log,
+        state: RwLock::new(Arc::new(replay.state)),
+        commit: Mutex::new(()),
+        inserted: AtomicU64::new(replay.inserted),
+        durability: Mutex::new(Visibility { durability: options.durability, floor: replay.inserted }),
+        next_tree: AtomicU32::new(replay.next_tree),
+        next_memory_tree: AtomicU32::new(MEMORY),
+        snapshots: Arc::default(),
+        logged: AtomicU64::new(replay.inserted),
+        maintenance: Mutex::new(checkpointed),
+        work: Mutex::default(),
+        work_changed: Condvar::new(),
+        keeper: Keeper::default(),
+        bytes_flushed: AtomicU64::new(0),
+        checkpoints: AtomicU64::new(0),
+        lock: Mutex::new(Some(lock)),
+        options,
+    })
+}
+
+fn damaged_meta(path: &Path, superblock: &Superblock, detail: &str) -> Error {
+    let (path, detail) = (path.to_path_buf(), detail.to_string());
+    Error::Corrupt { path, what: "checkpoint metadata", offset: Some(superblock.meta_offset), detail }
+}
+
+fn read_meta(data: &dyn File, path: &Path, superblock: &Superblock) -> Result<Vec<u8>> {
+    let end = superblock.meta_offset.checked_add(superblock.meta_len);
+    if end.is_none_or(|end| end > data.len().unwrap_or(0)) {
+        return Err(damaged_meta(path, superblock, "it lies beyond the end of the file"));
+    }
+    let mut buffer = Buffer::zeroed((superblock.meta_len as usize).next_multiple_of(4096));
+    data.read_at(superblock.meta_offset, &mut buffer)?;
+    let bytes = &buffer[..superblock.meta_len as usize];
+    if xxhash_rust::xxh3::xxh3_64(bytes) != superblock.meta_hash {
+        return Err(damaged_meta(path, superblock, "wrong checksum"));
+    }
+    Ok(bytes.to_vec())
+}

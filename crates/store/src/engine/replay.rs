@@ -1,0 +1,250 @@
+//! Checks of a commit, before it goes into the log, and of what the log has to say, before it is applied.
+//!
+//! Nothing unsound may get into the buffers: there it would be met long after, when it is read or flushed. A record of the
+//! log that fails here was damaged together with its checksum, or made by somebody else.
+//!
+//! Recovery gathers the log's messages and puts them into the buffers in bulk, at the end, and before that whenever they are many.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::base::UpsertFunctions;
+use crate::buffer::Gathered;
+use crate::engine::{TREES_END, is_memory};
+use crate::message::{KEY_LIMIT, MessageBytes, Operation, TreeId, decode};
+use crate::tree::{Codecs, Inner, State, Version};
+use crate::{Error, Result};
+
+/// What a part of a commit is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Trees on disk: it is in the log.
+    Disk,
+    /// Memory trees.
+    Memory,
+}
+
+impl Place {
+    fn check(self, tree: TreeId) -> Result<()> {
+        match (is_memory(tree), self) {
+            (false, Place::Disk) | (true, Place::Memory) => Ok(()),
+            (true, Place::Disk) => {
+                Err(Error::Invalid(format!("tree {tree} is held in memory only, and not in the log")))
+            }
+            (false, Place::Memory) => Err(Error::Invalid(format!("tree {tree} is not held in memory only"))),
+        }
+    }
+}
+
+/// Checks that a commit can be applied: trees exist when they are written to and not when they are created, keys and rows
+/// are those of their trees; and, given the `upserts`, that functions are known (what is in the log already must be
+/// readable all the same, as far as it goes). Tells whether trees are created or dropped.
+///
+/// # Errors
+/// [`Error::Invalid`], [`Error::TreeNotFound`], [`Error::UnknownUpsert`].
+pub(crate) fn check(state: &State, payload: &[u8], place: Place, upserts: Option<&UpsertFunctions>) -> Result<bool> {
+    // Trees that the commit itself creates, or drops (`None`).
+    let mut changed: HashMap<TreeId, Option<Arc<Codecs>>> = HashMap::new();
+    decode(payload, |operation| {
+        let codecs = |tree: TreeId| match changed.get(&tree) {
+            Some(changed) => changed.as_ref(),
+            None => state.trees.get(&tree).map(|version| &version.codecs),
+        };
+        match operation {
+            Operation::Message { tree, key, message } => {
+                place.check(tree)?;
+                let codecs = codecs(tree).ok_or(Error::TreeNotFound(tree))?;
+                if key.len() > KEY_LIMIT {
+                    return Err(Error::Invalid(format!("a key of {} bytes, of at most {KEY_LIMIT}", key.len())));
+                }
+                codecs.key.check_encoded(key)?;
+                match message {
+                    MessageBytes::Insert(value) => codecs.row.check_encoded(value)?,
+                    MessageBytes::Upsert { function, .. } if upserts.is_some_and(|known| !known.contains(function)) => {
+                        return Err(Error::UnknownUpsert(function));
+                    }
+                    MessageBytes::Upsert { .. } | MessageBytes::Delete => {}
+                }
+            }
+            Operation::CreateTree { tree, schema } => {
+                place.check(tree)?;
+                if codecs(tree).is_some() || matches!(tree, TREES_END | TreeId::MAX) {
+                    return Err(Error::Invalid(format!("tree {tree} exists already, or cannot exist")));
+                }
+                changed.insert(tree, Some(Arc::new(Codecs::new(schema))));
+            }
+            Operation::DropTree { tree } => {
+                place.check(tree)?;
+                codecs(tree).ok_or(Error::TreeNotFound(tree))?;
+                changed.insert(tree, None);
+            }
+        }
+        Ok(())
+    })?;
+    Ok(!changed.is_empty())
+}
+
+/// Bytes that may be held beside the buffers' while messages are gathered.
+const GATHERED_BYTES: usize = 128 << 20;
+
+/// State being rebuilt from the log.
+pub(crate) struct Replay {
+    pub state: State,
+    pub next_tree: TreeId,
+    /// The last record.
+    pub inserted: u64,
+    /// Messages that are not in the trees' buffers yet.
+    gathered: HashMap<TreeId, Gathered>,
+    gathered_bytes: usize,
+    gathered_bytes_max: usize,
+}
+
+impl Replay {
+    /// From a checkpoint on, with this number of its newest commit.
+    pub fn new(state: State, next_tree: TreeId, inserted: u64) -> Replay {
+        let (gathered, gathered_bytes_max) = (HashMap::new(), GATHERED_BYTES);
+        Replay { state, next_tree, inserted, gathered, gathered_bytes: 0, gathered_bytes_max }
+    }
+
+    /// Takes a record into account.
+    ///
+    /// # Errors
+    /// Those of [`check`]: nothing has changed then.
+    pub fn apply(&mut self, sequence: u64, payload: &[u8]) -> Result<()> {
+        check(&self.state, payload, Place::Disk, None)?;
+        decode(payload, |operation| {
+            match operation {
+                Operation::Message { tree, key, message } => {
+                    let gathered = self.gathered.entry(tree).or_default();
+                    let before = gathered.work_bytes();
+                    gathered.push(key, sequence, &message);
+                    self.gathered_bytes += gathered.work_bytes() - before;
+                }
+                Operation::CreateTree { tree, schema } => {
+                    let version = Version::new(Arc::new(Codecs::new(schema)), Arc::new(Inner::empty()));
+                    self.state.trees.insert(tree, Arc::new(version));
+                    // Checked: it is below the last one.
+                    self.next_tree = self.next_tree.max(tree + 1);
+                }
+                Operation::DropTree { tree } => {
+                    self.state.trees.remove(&tree);
+                    if let Some(gathered) = self.gathered.remove(&tree) {
+                        self.gathered_bytes -= gathered.work_bytes();
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        self.inserted = sequence;
+        if self.gathered_bytes > self.gathered_bytes_max {
+            self.finish()?;
+        }
+        Ok(())
+    }
+
+    /// Puts what was gathered into the buffers.
+    ///
+    /// # Errors
+    /// None: all was checked.
+    pub fn finish(&mut self) -> Result<()> {
+        self.gathered_bytes = 0;
+        for (tree, gathered) in self.gathered.drain() {
+            let version = self.state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
+            gathered.flow_into(&version.active).map_err(|error| Error::Invalid(error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::WriteBatch;
+    use crate::{Schema, codec};
+
+    const TREES: u32 = 3;
+
+    fn key(number: u64) -> Vec<u8> {
+        [&number.to_be_bytes().map(|byte| byte | 1)[..], &[0, 0]].concat()
+    }
+
+    /// A record that writes to trees, and now and then drops and creates one between its messages.
+    fn record(random: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
+        let mut batch = WriteBatch::new();
+        for _ in 0..random(8) {
+            let (tree, key) = (random(u64::from(TREES)) as u32, key(random(60)));
+            match random(20) {
+                0 => {
+                    batch.drop_tree(tree);
+                    batch.create_tree(tree, &Schema::key_value());
+                }
+                1..=5 => batch.delete_raw(tree, &key),
+                6..=8 => batch.upsert_raw(tree, &key, 1, &key[..3]),
+                _ => batch.insert_raw(tree, &key, &key[..random(4) as usize]),
+            }
+        }
+        batch.bytes
+    }
+
+    fn content(state: &State) -> String {
+        let mut text = String::new();
+        for (tree, version) in &state.trees {
+            let buffer = &version.active;
+            text += &format!("tree {tree} of {} messages, {} bytes\n", buffer.len(), buffer.message_bytes());
+            buffer.walk(&crate::KeyRange::all(), false, &keyaki_masstree::pin(), |key, versions| {
+                text += &format!("{key:?} {versions:?}\n");
+                true
+            });
+        }
+        text
+    }
+
+    #[test]
+    fn as_one_record_after_another() {
+        assert_eq!(codec::KeyCodec::new(&Schema::key_value()).check_encoded(&key(5)).ok(), Some(()));
+        for seed in 0..100_u64 {
+            let mut number = seed;
+            let mut random = |limit| {
+                number = number.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (number >> 33) % limit
+            };
+            let mut replay = Replay::new(State::default(), 16, 0);
+            replay.gathered_bytes_max = random(20_000) as usize;
+            let mut one_by_one = std::borrow::Cow::Owned(State::default());
+            let mut creation = WriteBatch::new();
+            (0..TREES).for_each(|tree| creation.create_tree(tree, &Schema::key_value()));
+            let mut payload = creation.bytes;
+            for sequence in 1..200 {
+                crate::engine::apply(&mut one_by_one, sequence, &payload).unwrap();
+                replay.apply(sequence, &payload).unwrap();
+                payload = record(&mut random);
+            }
+            replay.finish().unwrap();
+            assert_eq!(replay.inserted, 199);
+            assert_eq!(content(&replay.state), content(&one_by_one), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn memory_trees_and_long_keys_are_in_no_log() {
+        let mut state = State::default();
+        let codecs = Arc::new(Codecs::new(Schema::key_value()));
+        for tree in [1, 1 << 31] {
+            state.trees.insert(tree, Arc::new(Version::new(codecs.clone(), Arc::new(Inner::empty()))));
+        }
+        let is_refused = |bytes: &[u8], place| matches!(check(&state, bytes, place, None), Err(Error::Invalid(_)));
+        let mut batch = WriteBatch::new();
+        batch.delete_raw(1, &key(1));
+        batch.delete_raw(1 << 31, &key(1));
+        assert!(!is_refused(&batch.bytes, Place::Disk) && !is_refused(&batch.in_memory, Place::Memory));
+        assert!(is_refused(&batch.bytes, Place::Memory) && is_refused(&batch.in_memory, Place::Disk));
+        for tree in [TREES_END, u32::MAX] {
+            let mut batch = WriteBatch::new();
+            batch.create_tree(tree, &Schema::key_value());
+            assert!(is_refused(&batch.bytes, Place::Disk) || is_refused(&batch.in_memory, Place::Memory), "{tree}");
+        }
+        let mut batch = WriteBatch::new();
+        batch.delete_raw(1, &[&vec![7; KEY_LIMIT][..], &[0, 0]].concat());
+        assert!(is_refused(&batch.bytes, Place::Disk));
+    }
+}

@@ -1,0 +1,181 @@
+//! Combining messages: what the messages for each key of a range come to, over whatever a leaf says.
+
+use std::sync::Arc;
+
+use crate::Result;
+use crate::base::UpsertFunctions;
+use crate::codec::{MessageKind, Page};
+use crate::message::MessageBytes;
+
+/// What messages say of one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The row is this value, whatever was before.
+    Insert(Arc<[u8]>),
+    /// There is no row.
+    Delete,
+    /// Functions to apply to what is below, oldest first.
+    Upserts(Vec<(u32, Arc<[u8]>)>),
+}
+
+impl Change {
+    /// Bytes of values and operands.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Change::Insert(value) => value.len(),
+            Change::Delete => 0,
+            Change::Upserts(upserts) => upserts.iter().map(|(_, operand)| operand.len() + 8).sum(),
+        }
+    }
+
+    /// The row's value after the change, given its value before.
+    pub fn apply(&self, old: Option<&[u8]>, functions: &UpsertFunctions) -> Result<Option<Arc<[u8]>>> {
+        match self {
+            Change::Insert(value) => Ok(Some(value.clone())),
+            Change::Delete => Ok(None),
+            Change::Upserts(upserts) => {
+                let mut value = old.map(<[u8]>::to_vec);
+                for (function, operand) in upserts {
+                    value = functions.apply(*function, value.as_deref(), operand)?;
+                }
+                Ok(value.map(Into::into))
+            }
+        }
+    }
+}
+
+/// Takes the messages for one key, newest first, and tells what they come to.
+#[derive(Debug, Default)]
+pub(crate) struct Resolver {
+    /// Newest first.
+    upserts: Vec<(u32, Arc<[u8]>)>,
+    /// The newest message that is no upsert: what is older does not matter.
+    base: Option<Change>,
+}
+
+impl Resolver {
+    /// Older messages make no difference.
+    pub fn is_settled(&self) -> bool {
+        self.base.is_some()
+    }
+
+    pub fn add_message(&mut self, message: MessageBytes<'_>) {
+        if self.is_settled() {
+            return;
+        }
+        match message {
+            MessageBytes::Insert(value) => self.base = Some(Change::Insert(value.into())),
+            MessageBytes::Delete => self.base = Some(Change::Delete),
+            MessageBytes::Upsert { function, operand } => self.upserts.push((function, operand.into())),
+        }
+    }
+
+    /// Adds a row of a run page, whose columns have been checked.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`].
+    pub fn add_row(&mut self, page: &Page, row: usize) -> Result<()> {
+        if self.is_settled() {
+            return Ok(());
+        }
+        let unsound = |what: &str| page.damaged(format!("the {what} of row {row} is not sound"));
+        match page.message_kind(row).ok_or_else(|| unsound("kind"))? {
+            MessageKind::Insert if !page.is_complete(row) => return Err(unsound("value")),
+            MessageKind::Insert => {
+                let mut value = Vec::new();
+                page.value(row, &mut value);
+                self.base = Some(Change::Insert(value.into()));
+            }
+            MessageKind::Delete => self.base = Some(Change::Delete),
+            MessageKind::Upsert => {
+                let upserts = parse_operands(page.operands(row)).ok_or_else(|| unsound("operand"))?;
+                self.upserts.extend(upserts.into_iter().rev());
+            }
+        }
+        Ok(())
+    }
+
+    /// What the messages come to, none if there were none; begins anew.
+    ///
+    /// # Errors
+    /// Those of upsert functions.
+    pub fn finish(&mut self, functions: &UpsertFunctions) -> Result<Option<Change>> {
+        let mut upserts = std::mem::take(&mut self.upserts);
+        upserts.reverse();
+        let Some(base) = self.base.take() else {
+            return Ok((!upserts.is_empty()).then_some(Change::Upserts(upserts)));
+        };
+        if upserts.is_empty() {
+            return Ok(Some(base));
+        }
+        let old = match &base {
+            Change::Insert(value) => Some(&**value),
+            Change::Delete | Change::Upserts(_) => None,
+        };
+        Ok(Some(Change::Upserts(upserts).apply(old, functions)?.map_or(Change::Delete, Change::Insert)))
+    }
+}
+
+/// Operands as run pages store them: repeated (function id: u32 LE, length: u32 LE, operand).
+pub(crate) fn encode_operands(upserts: &[(u32, Arc<[u8]>)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (function, operand) in upserts {
+        bytes.extend_from_slice(&function.to_le_bytes());
+        bytes.extend_from_slice(&(operand.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(operand);
+    }
+    bytes
+}
+
+/// `None` if `bytes` are not what [`encode_operands`] makes.
+fn parse_operands(mut bytes: &[u8]) -> Option<Vec<(u32, Arc<[u8]>)>> {
+    let mut upserts = Vec::new();
+    while !bytes.is_empty() {
+        let (head, rest) = bytes.split_first_chunk::<8>()?;
+        let function = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+        let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+        let (operand, rest) = rest.split_at_checked(len)?;
+        upserts.push((function, operand.into()));
+        bytes = rest;
+    }
+    // A message that says nothing would look like the end of all messages.
+    (!upserts.is_empty()).then_some(upserts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn functions() -> UpsertFunctions {
+        UpsertFunctions::default().with(1, |old, operand| Ok(Some([old.unwrap_or_default(), operand].concat())))
+    }
+
+    fn resolve(messages: &[MessageBytes<'_>]) -> Option<Change> {
+        let mut resolver = Resolver::default();
+        messages.iter().for_each(|message| resolver.add_message(*message));
+        resolver.finish(&functions()).unwrap()
+    }
+
+    #[test]
+    fn resolves_newest_over_oldest() {
+        let bytes = |text: &str| -> Arc<[u8]> { text.as_bytes().into() };
+        let insert = |value: &'static str| MessageBytes::Insert(value.as_bytes());
+        let upsert = |operand: &'static str| MessageBytes::Upsert { function: 1, operand: operand.as_bytes() };
+        assert_eq!(resolve(&[]), None);
+        assert_eq!(resolve(&[upsert("3"), upsert("2"), insert("1"), insert("0")]), Some(Change::Insert(bytes("123"))));
+        assert_eq!(resolve(&[insert("new"), upsert("x")]), Some(Change::Insert(bytes("new"))));
+        let two = Change::Upserts(vec![(1, bytes("x")), (1, bytes("y"))]);
+        assert_eq!(resolve(&[upsert("y"), upsert("x")]), Some(two));
+        assert_eq!(resolve(&[upsert("z"), MessageBytes::Delete]), Some(Change::Insert(bytes("z"))));
+        assert_eq!(resolve(&[MessageBytes::Delete, insert("1")]), Some(Change::Delete));
+    }
+
+    #[test]
+    fn operands_round_trip() {
+        let upserts: Vec<(u32, Arc<[u8]>)> = vec![(7, b"abc".as_slice().into()), (8, b"".as_slice().into())];
+        assert_eq!(parse_operands(&encode_operands(&upserts)), Some(upserts.clone()));
+        assert_eq!(parse_operands(&encode_operands(&upserts)[..10]), None);
+        assert_eq!(parse_operands(&encode_operands(&upserts)[..15]), None);
+        assert_eq!(parse_operands(&[]), None);
+    }
+}

@@ -1,0 +1,268 @@
+//! Extents: large ranges of the data file, written once and never changed: pages of sorted rows, then their index page.
+//!
+//! An extent serves as a leaf (rows) or as part of a run (messages). It lives as long as a tree version that anybody may
+//! still read, the newest checkpoint included, refers to it; its last reference gives the space back.
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef};
+use keyaki_device::{BLOCK, Buffer};
+
+use crate::codec::{
+    IndexEntry, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, seal, set_checksum,
+};
+use crate::message::TreeId;
+use crate::pages::Files;
+use crate::tree::Codecs;
+use crate::{Error, Result};
+
+/// Where an extent is and what is in it: all that a checkpoint stores of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ExtentMeta {
+    pub tree: TreeId,
+    pub offset: u64,
+    pub len: u64,
+    /// The index page is the last `index_len` bytes.
+    pub index_len: u32,
+    /// Checksum of the index page.
+    pub index_checksum: u32,
+    pub pages: u32,
+    pub rows: u64,
+    pub first: Arc<[u8]>,
+    pub last: Arc<[u8]>,
+}
+
+/// An extent in use; the last drop frees its space and forgets its cached pages.
+#[derive(Debug)]
+pub(crate) struct Extent {
+    pub meta: ExtentMeta,
+    files: Arc<Files>,
+}
+
+impl Extent {
+    pub fn new(meta: ExtentMeta, files: Arc<Files>) -> Self {
+        Extent { meta, files }
+    }
+
+    /// Whether it is in this data file.
+    pub fn is_of(&self, files: &Arc<Files>) -> bool {
+        Arc::ptr_eq(&self.files, files)
+    }
+
+    pub fn index(&self) -> PageRef {
+        let len = u64::from(self.meta.index_len);
+        PageRef {
+            offset: self.meta.offset + self.meta.len - len,
+            len: self.meta.index_len,
+            tree: self.meta.tree,
+            checksum: self.meta.index_checksum,
+        }
+    }
+
+    /// Checks that `page`, which was read for [`Extent::index`], is the index of just this extent.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`].
+    pub fn check_index(&self, page: &Page) -> Result<()> {
+        let meta = &self.meta;
+        if page.kind() != PageKind::Index {
+            return Err(page.damaged(format!("its kind is {:?}, expected the index of an extent", page.kind())));
+        }
+        let (start, rows) = page.extent();
+        if (start, page.rows() as u64, rows) != (meta.offset, u64::from(meta.pages), meta.rows) {
+            return Err(page.damaged(format!(
+                "it is the index of {} pages with {rows} rows from offset {start} on, expected {} pages with {} rows from \
+                 offset {} on",
+                page.rows(),
+                meta.pages,
+                meta.rows,
+                meta.offset
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Extent {
+    fn drop(&mut self) {
+        self.files.cache.remove(self.meta.offset..self.meta.offset + self.meta.len);
+        self.files.space.free(self.meta.offset, self.meta.len);
+    }
+}
+
+/// Writes sorted rows or messages into extents of about `target_bytes`.
+#[derive(Debug)]
+pub(crate) struct ExtentWriter {
+    tree: TreeId,
+    codecs: Arc<Codecs>,
+    files: Arc<Files>,
+    target_bytes: usize,
+    pages: PageWriter,
+    pending: Vec<PendingPage>,
+    pending_bytes: usize,
+    rows: u64,
+    /// Hashes of the keys of pending pages, for the filter of a run.
+    key_hashes: Vec<u64>,
+    last_key: Vec<u8>,
+    done: Vec<Arc<Extent>>,
+}
+
+#[derive(Debug)]
+struct PendingPage {
+    page: WrittenPage,
+    first: Vec<u8>,
+    fence: Vec<u8>,
+}
+
+impl ExtentWriter {
+    pub fn new(tree: TreeId, codecs: &Arc<Codecs>, files: &Arc<Files>, page_bytes: usize, target_bytes: usize) -> Self {
+        ExtentWriter {
+            tree,
+            codecs: codecs.clone(),
+            files: files.clone(),
+            target_bytes,
+            pages: PageWriter::new(codecs.schema.clone(), page_bytes),
+            pending: Vec::new(),
+            pending_bytes: 0,
+            rows: 0,
+            key_hashes: Vec::new(),
+            last_key: Vec::new(),
+            done: Vec::new(),
+        }
+    }
+
+    /// Writes the rows from `from` on, which continue in key order, except that fewer than a page's worth may be left
+    /// for the next call unless `all`. Returns how far it came.
+    pub fn write(
+        &mut self,
+        columns: &[ArrayRef],
+        messages: Option<&RunColumns>,
+        from: usize,
+        all: bool,
+    ) -> Result<usize> {
+        let rows = columns.first().map_or(0, |column| column.len());
+        let mut row = from;
+        while row < rows {
+            let page = self.pages.encode(columns, messages, row)?;
+            let end = row + page.rows;
+            if end == rows && !all {
+                // It might have had room for more rows.
+                break;
+            }
+            self.add(page, columns, messages.is_some(), row)?;
+            row = end;
+        }
+        Ok(row)
+    }
+
+    fn add(&mut self, page: WrittenPage, columns: &[ArrayRef], filtered: bool, row: usize) -> Result<()> {
+        let keys = &columns[..self.codecs.schema.key_columns()];
+        let mut first = Vec::new();
+        self.codecs.key.encode(keys, row, &mut first);
+        if first <= self.last_key {
+            // They come from pages or from a caller that has checked them.
+            return Err(Error::Invalid(format!(
+                "rows of tree {} are not in key order: its pages are damaged",
+                self.tree
+            )));
+        }
+        let fence = if self.pending.is_empty() { Vec::new() } else { separator(&self.last_key, &first) };
+        if filtered {
+            let (encoder, mut key) = (self.codecs.key.encoder(keys), Vec::new());
+            for row in row..row + page.rows {
+                key.clear();
+                encoder.encode(row, &mut key);
+                self.key_hashes.push(xxhash_rust::xxh3::xxh3_64(&key));
+            }
+        }
+        self.last_key.clear();
+        self.codecs.key.encode(keys, row + page.rows - 1, &mut self.last_key);
+        self.pending_bytes += page.bytes.len();
+        self.rows += page.rows as u64;
+        self.pending.push(PendingPage { page, first, fence });
+        if self.pending_bytes >= self.target_bytes {
+            self.cut()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the current extent and writes it out (not synced).
+    fn cut(&mut self) -> Result<()> {
+        let Some(head) = self.pending.first() else { return Ok(()) };
+        let (first, last) = (head.first.as_slice().into(), self.last_key.as_slice().into());
+        // Offsets are relative until the place is known, and stay so in the index.
+        let mut entries = Vec::with_capacity(self.pending.len());
+        let mut offset = 0;
+        for pending in &mut self.pending {
+            let len = pending.page.bytes.len() as u32;
+            let page = PageRef { offset, len, tree: self.tree, checksum: 0 };
+            entries.push(IndexEntry {
+                page,
+                rows: pending.page.rows as u32,
+                fence: std::mem::take(&mut pending.fence),
+            });
+            offset += u64::from(len);
+        }
+        let mut index = encode_index(&entries, &self.key_hashes);
+        let index_len = index.len();
+        let len = offset + index_len as u64;
+        let base = self.files.allocate(len)?;
+        let meta = ExtentMeta {
+            tree: self.tree,
+            offset: base,
+            len,
+            index_len: index_len as u32,
+            index_checksum: 0,
+            pages: entries.len() as u32,
+            rows: self.rows,
+            first,
+            last,
+        };
+        // From here on the drop of `extent` gives the space back.
+        let mut extent = Extent::new(meta, self.files.clone());
+        let mut buffer = Buffer::zeroed(len as usize);
+        for (i, (entry, pending)) in entries.iter().zip(&self.pending).enumerate() {
+            let at = entry.page.offset as usize;
+            let bytes = &mut buffer[at..at + pending.page.bytes.len()];
+            bytes.copy_from_slice(&pending.page.bytes);
+            let sealed = seal(bytes, PageRef { offset: base + entry.page.offset, ..entry.page });
+            set_checksum(&mut index, i, sealed.checksum);
+        }
+        let at = offset as usize;
+        buffer[at..at + index_len].copy_from_slice(&index);
+        extent.meta.index_checksum = seal(&mut buffer[at..at + index_len], extent.index()).checksum;
+        debug_assert!(buffer.len().is_multiple_of(BLOCK));
+        self.files.write_at(base, &buffer)?;
+        self.done.push(Arc::new(extent));
+        self.pending.clear();
+        self.pending_bytes = 0;
+        self.rows = 0;
+        self.key_hashes.clear();
+        Ok(())
+    }
+
+    /// Writes what is left and returns all extents, in key order. Not synced.
+    pub fn finish(mut self) -> Result<Vec<Arc<Extent>>> {
+        self.cut()?;
+        Ok(std::mem::take(&mut self.done))
+    }
+}
+
+/// The shortest prefix of `above` that is greater than `below` (`below < above`).
+fn separator(below: &[u8], above: &[u8]) -> Vec<u8> {
+    let common = below.iter().zip(above).take_while(|(a, b)| a == b).count();
+    above[..above.len().min(common + 1)].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::separator;
+
+    #[test]
+    fn separators_are_short_and_between() {
+        assert_eq!(separator(b"abc", b"abd"), b"abd");
+        assert_eq!(separator(b"abc", b"b"), b"b");
+        assert_eq!(separator(b"ab", b"abcdef"), b"abc");
+        assert_eq!(separator(b"aaaa", b"bbbb"), b"b");
+    }
+}

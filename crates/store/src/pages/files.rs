@@ -1,0 +1,200 @@
+//! What extents, readers and writers share: the data file, its free space, and the page cache.
+//!
+//! Snapshots, cursors and bulk writers hold it and may outlive the store. So every use of the data file passes a gate:
+//! closing the store waits for the uses under way and lets no other pass; after a failed write, none that writes passes.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use keyaki_device::{Buffer, Device, File};
+use parking_lot::{RwLock, RwLockReadGuard};
+
+use crate::base::UpsertFunctions;
+use crate::codec::{Page, PageRef};
+use crate::locator::Locators;
+use crate::pages::{Cache, Extent, Priority, Space};
+use crate::{Error, Result, Schema};
+
+#[derive(Debug)]
+pub(crate) struct Files {
+    pub device: Arc<dyn Device>,
+    pub data: Arc<dyn File>,
+    pub data_path: Arc<Path>,
+    pub space: Space,
+    pub cache: Cache,
+    pub upserts: Arc<UpsertFunctions>,
+    pub page_bytes: u32,
+    pub pages_read: AtomicU64,
+    pub locators: Locators,
+    /// Held (shared) by whoever uses the data file.
+    pub gate: RwLock<Gate>,
+}
+
+/// Who may use the data file.
+#[derive(Debug, Default)]
+pub(crate) enum Gate {
+    #[default]
+    Open,
+    /// Readers only: a write or sync failed, and what is on the medium is not known.
+    Poisoned(String),
+    /// Nobody.
+    Closed,
+}
+
+impl Files {
+    /// # Errors
+    /// `Closed`.
+    pub fn check_open(&self) -> Result<()> {
+        self.enter().map(drop)
+    }
+
+    /// # Errors
+    /// `Closed`, `Poisoned`.
+    pub fn check_writable(&self) -> Result<()> {
+        self.enter_to_write().map(drop)
+    }
+
+    fn enter(&self) -> Result<RwLockReadGuard<'_, Gate>> {
+        let gate = self.gate.read();
+        if matches!(*gate, Gate::Closed) { Err(Error::Closed) } else { Ok(gate) }
+    }
+
+    fn enter_to_write(&self) -> Result<RwLockReadGuard<'_, Gate>> {
+        let gate = self.gate.read();
+        match &*gate {
+            Gate::Open => Ok(gate),
+            Gate::Poisoned(cause) => Err(Error::Poisoned { cause: cause.clone() }),
+            Gate::Closed => Err(Error::Closed),
+        }
+    }
+
+    /// Lets nobody write any more. The first cause stays.
+    pub fn poison(&self, cause: &str) {
+        let mut gate = self.gate.write();
+        if matches!(*gate, Gate::Open) {
+            *gate = Gate::Poisoned(cause.to_owned());
+        }
+    }
+
+    /// Waits for those who use the data file, and lets nobody use it any more.
+    pub fn close(&self) {
+        *self.gate.write() = Gate::Closed;
+    }
+
+    /// Free space of the data file, which may grow for it.
+    pub fn allocate(&self, len: u64) -> Result<u64> {
+        self.writing(|| self.space.allocate(len))
+    }
+
+    pub fn write_at(&self, offset: u64, buffer: &Buffer) -> Result<()> {
+        self.writing(|| Ok(self.data.write_at(offset, buffer)?))
+    }
+
+    pub fn sync(&self) -> Result<()> {
+        self.writing(|| Ok(self.data.sync_data()?))
+    }
+
+    /// Makes a call that changes the data file; poisons unless its failure leaves everything as it was.
+    fn writing<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<T> {
+        let result = {
+            let _gate = self.enter_to_write()?;
+            call()
+        };
+        if let Err(Error::Device(error)) = &result {
+            self.poison(&error.to_string());
+        }
+        result
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut Buffer) -> Result<()> {
+        let _gate = self.enter()?;
+        Ok(self.data.read_at(offset, buffer)?)
+    }
+
+    /// Checks the bytes read for `page` and puts it into the cache.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`].
+    pub fn admit(&self, bytes: &[u8], page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
+        let opened = self.open_page(bytes, page, schema)?;
+        self.cache.insert(page.offset, opened.clone(), priority);
+        Ok(opened)
+    }
+
+    /// Checks the bytes read for `page`.
+    fn open_page(&self, bytes: &[u8], page: PageRef, schema: &Arc<Schema>) -> Result<Arc<Page>> {
+        self.pages_read.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(Page::open(bytes, page, schema, &self.data_path)?))
+    }
+
+    /// The page from the cache, or read now (blocking) and put there.
+    pub fn read_page(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
+        if let Some(found) = self.cache.get(page.offset) {
+            return Ok(found);
+        }
+        let mut buffer = Buffer::zeroed(page.len as usize);
+        self.read_at(page.offset, &mut buffer)?;
+        self.admit(&buffer, page, schema, priority)
+    }
+
+    /// The index page of an extent, and no other.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`].
+    pub fn read_index(&self, extent: &Extent, schema: &Arc<Schema>) -> Result<Arc<Page>> {
+        let index = self.read_page(extent.index(), schema, Priority::Index)?;
+        extent.check_index(&index)?;
+        Ok(index)
+    }
+
+    /// The index page of an extent, and no other; it is not put into the cache.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`].
+    pub fn read_index_once(&self, extent: &Extent, schema: &Arc<Schema>) -> Result<Arc<Page>> {
+        let place = extent.index();
+        let index = match self.cache.peek(place.offset) {
+            Some(found) => found,
+            None => {
+                let mut buffer = Buffer::zeroed(place.len as usize);
+                self.read_at(place.offset, &mut buffer)?;
+                self.open_page(&buffer, place, schema)?
+            }
+        };
+        extent.check_index(&index)?;
+        Ok(index)
+    }
+
+    /// All data pages of an extent, which are at `places`, by one read; they are not put into the cache.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`].
+    pub fn read_pages_once(&self, extent: &Extent, places: &[PageRef], schema: &Arc<Schema>) -> Result<Vec<Arc<Page>>> {
+        let mut buffer = Buffer::zeroed((extent.meta.len - u64::from(extent.meta.index_len)) as usize);
+        self.read_at(extent.meta.offset, &mut buffer)?;
+        let open = |place: &PageRef| {
+            // They were taken from the extent's index page, which has only pages within the extent.
+            let start = (place.offset - extent.meta.offset) as usize;
+            self.open_page(&buffer[start..start + place.len as usize], *place, schema)
+        };
+        places.iter().map(open).collect()
+    }
+
+    /// Reads all pages of an extent at once into the cache, unless its first is there.
+    pub fn read_extent(&self, extent: &Extent, schema: &Arc<Schema>) -> Result<()> {
+        let index = self.read_index(extent, schema)?;
+        if self.cache.get(index.entry(0).0.offset).is_some() {
+            return Ok(());
+        }
+        let mut buffer = Buffer::zeroed((extent.meta.len - u64::from(extent.meta.index_len)) as usize);
+        self.read_at(extent.meta.offset, &mut buffer)?;
+        for number in 0..index.rows() {
+            let page = index.entry(number).0;
+            // `read_index` has checked that all pages lie within the extent.
+            let start = (page.offset - extent.meta.offset) as usize;
+            self.admit(&buffer[start..start + page.len as usize], page, schema, Priority::Scan)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,29 @@
+//! The data file: superblock, free space, extents of pages, the page cache, and the trait through which pages are read.
+//!
+//! ```text
+//! superblock   two slots that name the newest checkpoint
+//! space        free ranges of the file
+//! extent       immutable ranges of pages with an index page; freed with the last reference
+//! rows         rows and messages on their way into an extent
+//! cache        pages in memory, within a budget
+//! files        the open data file with its space and cache, behind a gate that poisoning and closing shut
+//! source       `PageSource`: pages by blocking reads or through an executor
+//! ```
+//!
+//! Every page is verified (checksum, position, tree) before it enters the cache.
+
+mod cache;
+mod extent;
+mod files;
+mod rows;
+mod source;
+mod space;
+mod superblock;
+
+pub use cache::{Cache, Priority};
+pub(crate) use extent::{Extent, ExtentMeta, ExtentWriter};
+pub(crate) use files::Files;
+pub(crate) use rows::Rows;
+pub use source::{BlockingPages, PageSource, block_on};
+pub(crate) use space::Space;
+pub(crate) use superblock::{FORMAT_VERSION, META_BYTES_MAX, RESERVED_BYTES, Superblock};

@@ -1,0 +1,89 @@
+//! Rows or messages on their way into an extent: gathered column by column, written a batch at a time.
+
+use arrow_array::ArrayRef;
+
+use crate::Result;
+use crate::codec::{Chunk, ColumnBuilder, MessageKind, RunColumns};
+use crate::message::{Change, encode_operands};
+use crate::pages::ExtentWriter;
+use crate::tree::Codecs;
+
+/// Rows that are turned into pages at a time.
+const BATCH_ROWS: usize = 16 << 10;
+/// Their bytes (the last one may exceed them).
+const BATCH_BYTES: usize = 4 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Rows<'a> {
+    codecs: &'a Codecs,
+    /// All columns.
+    all: Vec<usize>,
+    builders: Vec<ColumnBuilder>,
+    /// Only for messages.
+    messages: RunColumns,
+    /// Bytes gathered, about.
+    bytes: usize,
+}
+
+impl<'a> Rows<'a> {
+    pub fn new(codecs: &'a Codecs) -> Self {
+        let columns = codecs.schema.columns();
+        Rows {
+            codecs,
+            all: (0..columns.len()).collect(),
+            builders: columns.iter().map(|column| ColumnBuilder::new(column.ty, 1024)).collect(),
+            messages: RunColumns { kinds: Vec::new(), operands: Vec::new() },
+            bytes: 0,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.builders[0].len()
+    }
+
+    /// It is time to write.
+    pub fn is_full(&self) -> bool {
+        self.len() >= BATCH_ROWS || self.bytes >= BATCH_BYTES
+    }
+
+    pub fn push_chunk(&mut self, chunk: &Chunk) -> Result<()> {
+        chunk.append_to(&self.all, &mut self.builders)?;
+        self.bytes = self.builders.iter().map(ColumnBuilder::memory_bytes).sum();
+        Ok(())
+    }
+
+    pub fn push_message(&mut self, key: &[u8], change: &Change) -> Result<()> {
+        let keys = self.codecs.schema.key_columns();
+        for (column, builder) in self.builders.iter_mut().enumerate() {
+            match change {
+                _ if column < keys => self.codecs.key.append_to(key, column, builder)?,
+                Change::Insert(value) => self.codecs.row.append_to(value, column, builder)?,
+                Change::Delete | Change::Upserts(_) => builder.append_nulls(1),
+            }
+        }
+        let (kind, operands) = match change {
+            Change::Insert(_) => (MessageKind::Insert, Vec::new()),
+            Change::Delete => (MessageKind::Delete, Vec::new()),
+            Change::Upserts(upserts) => (MessageKind::Upsert, encode_operands(upserts)),
+        };
+        self.bytes += key.len() + change.bytes();
+        self.messages.kinds.push(kind);
+        self.messages.operands.push(operands);
+        Ok(())
+    }
+
+    pub fn write(&mut self, writer: &mut ExtentWriter) -> Result<()> {
+        if self.len() == 0 {
+            return Ok(());
+        }
+        let columns: Vec<ArrayRef> = self.builders.iter_mut().map(ColumnBuilder::finish).collect();
+        let messages = RunColumns {
+            kinds: std::mem::take(&mut self.messages.kinds),
+            operands: std::mem::take(&mut self.messages.operands),
+        };
+        let messages = (!messages.kinds.is_empty()).then_some(&messages);
+        writer.write(&columns, messages, 0, true)?;
+        self.bytes = 0;
+        Ok(())
+    }
+}

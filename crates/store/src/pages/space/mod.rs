@@ -1,0 +1,231 @@
+//! Free space of the data file. Not stored: what no checkpointed or live extent uses is free.
+//!
+//! Free ranges are kept coalesced in two orders: by offset, to merge neighbours, and by (length, offset), to find the
+//! best fit with the lowest offset. All operations but growth are O(log n) in the number of free ranges.
+//!
+//! Invariants: free ranges are block-aligned, not empty, disjoint, not adjacent, and lie between the superblock slots and
+//! the end of the file. A range that is given back wrongly (twice, or never handed out) is reported and stays unused.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use keyaki_device::{BLOCK, File};
+use parking_lot::Mutex;
+
+use crate::pages::RESERVED_BYTES;
+use crate::{Error, Result};
+
+/// Smallest growth of the file, as long as the disk has room for it.
+const GROWTH_BYTES_MIN: u64 = 64 << 20;
+
+/// Hands out and takes back block-aligned ranges of the data file, best fit, low offsets preferred; grows the file in
+/// large steps. All methods take `&self`.
+#[derive(Debug)]
+pub struct Space {
+    file: Arc<dyn File>,
+    free: Mutex<Free>,
+}
+
+/// The free ranges.
+#[derive(Debug, Default)]
+struct Free {
+    /// Offset → length.
+    by_offset: BTreeMap<u64, u64>,
+    /// (length, offset).
+    by_len: BTreeSet<(u64, u64)>,
+    free_bytes: u64,
+    file_len: u64,
+}
+
+impl Space {
+    /// `used`: (offset, length) of everything in use, in any order; overlap is an error (damaged metadata). The
+    /// superblock slots need not be named.
+    pub fn new(file: Arc<dyn File>, mut used: Vec<(u64, u64)>) -> Result<Space> {
+        // A partial block at the end (of a file that was not made by this program) is not used.
+        let file_len = (file.len()? / BLOCK as u64 * BLOCK as u64).max(RESERVED_BYTES);
+        used.sort_unstable();
+        let mut free = Free { file_len, ..Free::default() };
+        let mut end = RESERVED_BYTES;
+        for (offset, len) in used {
+            if (offset, len) == (0, RESERVED_BYTES) {
+                continue;
+            }
+            let detail = if len == 0 || !is_aligned(offset) || !is_aligned(len) {
+                "not made of whole blocks"
+            } else if offset < end {
+                "used by something else too"
+            } else if offset.checked_add(len).is_none_or(|after| after > file_len) {
+                "beyond the end of the file"
+            } else {
+                if offset > end {
+                    free.insert(end, offset - end);
+                }
+                end = offset + len;
+                continue;
+            };
+            let detail = format!("a range of {len} bytes is {detail}");
+            let (path, offset) = (file.path().to_path_buf(), Some(offset));
+            return Err(Error::Corrupt { path, what: "space map", offset, detail });
+        }
+        if end < file_len {
+            free.insert(end, file_len - end);
+        }
+        Ok(Space { file, free: Mutex::new(free) })
+    }
+
+    /// A free range of `len` bytes (multiple of 4096).
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`] when the file cannot grow; nothing changes then.
+    pub fn allocate(&self, len: u64) -> Result<u64> {
+        if len == 0 || !is_aligned(len) {
+            return Err(Error::Invalid(format!("space of {len} bytes is not a number of whole blocks")));
+        }
+        let mut free = self.free.lock();
+        if let Some(offset) = free.take(len) {
+            return Ok(offset);
+        }
+        self.grow(&mut free, len)?;
+        // `grow` has made the last free range at least `len` long.
+        free.take(len).ok_or_else(|| Error::Invalid(format!("the file grew, but not by {len} bytes")))
+    }
+
+    /// Takes a range back. One that was not handed out is left alone.
+    pub fn free(&self, offset: u64, len: u64) {
+        let sound = self.free.lock().give_back(offset, len);
+        debug_assert!(sound, "freed twice or never allocated: {len} bytes at {offset}");
+        if !sound {
+            tracing::error!(offset, len, "space freed twice or never allocated; it stays unused");
+        }
+    }
+
+    /// Gives free space at the end of the file back to the file system, keeping one growth step.
+    pub fn trim(&self) -> Result<()> {
+        let mut free = self.free.lock();
+        let Some((offset, len)) = free.last() else { return Ok(()) };
+        let kept = growth_bytes(offset);
+        if len <= kept {
+            return Ok(());
+        }
+        self.file.truncate(offset + kept)?;
+        free.remove(offset, len);
+        free.insert(offset, kept);
+        free.file_len = offset + kept;
+        Ok(())
+    }
+
+    /// (bytes in use, length of the file)
+    pub fn usage(&self) -> (u64, u64) {
+        let free = self.free.lock();
+        (free.file_len - free.free_bytes, free.file_len)
+    }
+
+    /// Makes the last free range at least `len` bytes long; by much more if the disk has room.
+    fn grow(&self, free: &mut Free, len: u64) -> Result<()> {
+        let end = free.file_len;
+        let at_end = free.last().map_or(0, |(_, len)| len);
+        // Not reached for a free range long enough, so there is something to add.
+        let needed = len - at_end.min(len);
+        let mut step = growth_bytes(end).max(needed);
+        loop {
+            let after = end.checked_add(step).ok_or_else(|| {
+                let limit = u64::MAX - end;
+                Error::TooLarge { what: "an extent", bytes: len, limit }
+            })?;
+            match self.file.allocate(end, step) {
+                Ok(()) => {
+                    free.file_len = after;
+                    free.insert_merged(end, step);
+                    return Ok(());
+                }
+                Err(error) if error.is_no_space() => {
+                    // Part of it may have been allocated. What the file system has not taken back is harmless.
+                    if let Err(error) = self.file.truncate(end) {
+                        tracing::warn!(%error, "the data file could not be cut after a failed growth");
+                    }
+                    if step == needed {
+                        return Err(error.into());
+                    }
+                    step = (step / 4 / BLOCK as u64 * BLOCK as u64).max(needed);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Free {
+    /// Takes `len` bytes from the best fit.
+    fn take(&mut self, len: u64) -> Option<u64> {
+        let &(found, offset) = self.by_len.range((len, 0)..).next()?;
+        self.remove(offset, found);
+        if found > len {
+            self.insert(offset + len, found - len);
+        }
+        Some(offset)
+    }
+
+    /// False, and nothing changes, if part of the range is free already or not in the file.
+    fn give_back(&mut self, offset: u64, len: u64) -> bool {
+        let inside = len > 0
+            && is_aligned(offset)
+            && is_aligned(len)
+            && offset >= RESERVED_BYTES
+            && offset.checked_add(len).is_some_and(|end| end <= self.file_len);
+        if !inside {
+            return false;
+        }
+        let before = self.by_offset.range(..offset + len).next_back();
+        if before.is_some_and(|(&start, &free)| start + free > offset) {
+            return false;
+        }
+        self.insert_merged(offset, len);
+        true
+    }
+
+    /// Adds a range that touches no free one but at its ends.
+    fn insert_merged(&mut self, mut offset: u64, mut len: u64) {
+        if let Some((&start, &free)) = self.by_offset.range(..offset).next_back()
+            && start + free == offset
+        {
+            self.remove(start, free);
+            offset = start;
+            len += free;
+        }
+        if let Some(&free) = self.by_offset.get(&(offset + len)) {
+            self.remove(offset + len, free);
+            len += free;
+        }
+        self.insert(offset, len);
+    }
+
+    fn insert(&mut self, offset: u64, len: u64) {
+        self.by_offset.insert(offset, len);
+        self.by_len.insert((len, offset));
+        self.free_bytes += len;
+    }
+
+    fn remove(&mut self, offset: u64, len: u64) {
+        self.by_offset.remove(&offset);
+        self.by_len.remove(&(len, offset));
+        self.free_bytes -= len;
+    }
+
+    /// The free range that ends the file.
+    fn last(&self) -> Option<(u64, u64)> {
+        let (&offset, &len) = self.by_offset.last_key_value()?;
+        (offset + len == self.file_len).then_some((offset, len))
+    }
+}
+
+fn is_aligned(bytes: u64) -> bool {
+    bytes.is_multiple_of(BLOCK as u64)
+}
+
+/// By how much a file of `len` bytes grows.
+fn growth_bytes(len: u64) -> u64 {
+    GROWTH_BYTES_MIN.max(len / 8 / BLOCK as u64 * BLOCK as u64)
+}
+
+#[cfg(test)]
+mod tests;

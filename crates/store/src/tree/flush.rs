@@ -1,0 +1,480 @@
+//! Sinking messages: buffers become runs, runs are handed down, leaves are rebuilt (Bε-tree paper, section 1).
+//!
+//! Handing down is by reference: a child gets the parts of its parent's runs that lie in its key range; nothing is
+//! rewritten. Messages are rewritten only when a node holds too many runs (they are merged into one) or when they reach a
+//! leaf (leaf and messages become new leaves). When a node's pending bytes exceed its budget, or its messages are small but
+//! many, the child with the most of them gets its share.
+//!
+//! Loaded extents become leaves as they are where they lie between leaves and no message waits above. A leaf that has
+//! become small is joined with a neighbour, and so are inner nodes with few children.
+//!
+//! All of it streams: what is held at a time is a page of each run that is merged, the pages of one extent, and a batch of
+//! rows between them (4 MiB, or one larger row).
+
+use std::sync::Arc;
+
+use crate::buffer::RootBuffer;
+use crate::message::TreeId;
+use crate::pages::{BlockingPages, Extent, ExtentWriter, Files, Rows, block_on};
+use crate::tree::{Codecs, Cursor, Inner, Key, Merge, Node, Part, Run, TreeView, Version};
+use crate::{Direction, KeyRange, Options, Priority, Result};
+
+/// Restructures one tree. Works on copies; the caller publishes the result.
+pub(crate) struct Flusher<'a> {
+    pub tree: TreeId,
+    pub codecs: &'a Arc<Codecs>,
+    pub files: &'a Arc<Files>,
+    pub options: &'a Options,
+}
+
+impl Flusher<'_> {
+    fn writer(&self, target_bytes: usize) -> ExtentWriter {
+        ExtentWriter::new(self.tree, self.codecs, self.files, self.options.page_bytes, target_bytes)
+    }
+
+    /// The tree `root` with the messages of `buffer`, which are newer than all in it.
+    pub fn flush_buffer(&self, root: &Inner, buffer: &Arc<RootBuffer>) -> Result<Inner> {
+        if let Some(root) = self.straight_to_leaf(root, buffer)? {
+            return Ok(root);
+        }
+        let run = self.write_run(self.merge_of(buffer))?;
+        let mut root = root.clone();
+        root.runs.insert(0, run);
+        self.settle_root(root)
+    }
+
+    /// The messages of a buffer.
+    fn merge_of(&self, buffer: &Arc<RootBuffer>) -> Merge {
+        let mut merge = Merge::new(Direction::Ascending, Priority::Scan);
+        merge.add_buffer(buffer, &KeyRange::all(), u64::MAX);
+        merge
+    }
+
+    /// The messages of `runs` (newest first).
+    fn merge_runs_of<'r>(&self, runs: impl IntoIterator<Item = &'r Run>) -> Merge {
+        let mut merge = Merge::new(Direction::Ascending, Priority::Scan);
+        let parts = runs.into_iter().flat_map(|run| &run.parts);
+        parts.for_each(|part| merge.add_part(part.clone()));
+        merge
+    }
+
+    /// If all messages are bound for one leaf and no older one waits for it above: rebuilds that leaf with them.
+    fn straight_to_leaf(&self, root: &Inner, buffer: &Arc<RootBuffer>) -> Result<Option<Inner>> {
+        let Some((first, last)) = buffer.ends() else { return Ok(Some(root.clone())) };
+        let (first, last, bytes) = (&first, &last, buffer.message_bytes());
+        let mut node = root;
+        let mut slots = Vec::new();
+        loop {
+            let child = node.child_of(first);
+            let parts = node.runs.iter().flat_map(|run| &run.parts);
+            let pending = parts.into_iter().any(|part| part.overlaps(Some(first), None) && *part.first() <= **last);
+            if child != node.child_of(last) || pending {
+                return Ok(None);
+            }
+            slots.push(child);
+            match &*node.children[child] {
+                Node::Inner(inner) => node = inner,
+                Node::Leaf(extent) => {
+                    // Small batches wait for company, unless the leaf is small too (or they only add to its end).
+                    let leaf_bytes = extent.as_ref().map_or(0, |extent| extent.meta.len as usize);
+                    if bytes < leaf_bytes / 8 {
+                        return Ok(None);
+                    }
+                    break;
+                }
+            }
+        }
+        let root = self.rebuild_path(root, &slots, buffer)?;
+        Ok(Some(self.grow(root)?))
+    }
+
+    fn rebuild_path(&self, inner: &Inner, slots: &[usize], buffer: &Arc<RootBuffer>) -> Result<Inner> {
+        let mut inner = inner.clone();
+        let slot = slots[0];
+        let replacement = match &*inner.children[slot] {
+            Node::Leaf(extent) => self.rebuild_leaf(extent.as_ref(), self.merge_of(buffer), buffer.message_bytes())?,
+            Node::Inner(child) => self.divide(self.rebuild_path(child, &slots[1..], buffer)?)?,
+        };
+        self.replace(&mut inner, slot, replacement)?;
+        Ok(inner)
+    }
+
+    /// Adds bulk-loaded extents, newer than everything in the tree.
+    pub fn add_loaded(&self, root: &Inner, extents: Vec<Arc<Extent>>) -> Result<Inner> {
+        let mut rest = Vec::new();
+        let mut root = self.grow(self.fill_gaps(root, extents, &mut rest)?)?;
+        if rest.is_empty() {
+            return Ok(root);
+        }
+        rest.sort_unstable_by(|a, b| a.meta.first.cmp(&b.meta.first));
+        root.runs.insert(0, Run { parts: rest.into_iter().map(Part::whole).collect() });
+        self.settle_root(root)
+    }
+
+    /// The node with those of the extents (ascending) as leaves that lie between its leaves and have no message of the
+    /// path above their keys, which would seem newer. The others go to `rest`.
+    fn fill_gaps(&self, node: &Inner, extents: Vec<Arc<Extent>>, rest: &mut Vec<Arc<Extent>>) -> Result<Inner> {
+        let mut fitting: Vec<(usize, Vec<Arc<Extent>>)> = Vec::new();
+        for extent in extents {
+            let (first, last) = (&extent.meta.first, &extent.meta.last);
+            let slot = node.child_of(first);
+            let pending =
+                |run: &Run| run.overlapping(Some(first), None).next().is_some_and(|part| *part.first() <= **last);
+            if slot != node.child_of(last) || node.runs.iter().any(pending) {
+                rest.push(extent);
+            } else if let Some((_, same)) = fitting.last_mut().filter(|(other, _)| *other == slot) {
+                same.push(extent);
+            } else {
+                fitting.push((slot, vec![extent]));
+            }
+        }
+        let mut node = node.clone();
+        // The last one first: so the slots before stay what they are.
+        for (slot, extents) in fitting.into_iter().rev() {
+            let replacement = match &*node.children[slot] {
+                Node::Leaf(leaf) => between(leaf.as_ref(), extents, rest),
+                Node::Inner(child) => self.divide(self.fill_gaps(child, extents, rest)?)?,
+            };
+            replace_child(&mut node, slot, replacement);
+        }
+        Ok(node)
+    }
+
+    /// Brings every node within its budget.
+    fn settle_root(&self, root: Inner) -> Result<Inner> {
+        let root = self.settle(root)?;
+        self.grow(root)
+    }
+
+    fn settle(&self, mut node: Inner) -> Result<Inner> {
+        loop {
+            if node.pending_bytes() <= self.options.node_buffer_bytes as u64 && !self.has_many_small(&node) {
+                if node.runs.len() > self.options.runs_per_node {
+                    self.merge_runs(&mut node)?;
+                }
+                return Ok(node);
+            }
+            let Some((slot, share)) = self.heaviest_child(&node)? else { return Ok(node) };
+            let rest = self.remainder(&node, slot)?;
+            let replacement = match &*node.children[slot] {
+                Node::Leaf(extent) => {
+                    let bytes: u64 = share.iter().flat_map(|run| &run.parts).map(|part| part.bytes).sum();
+                    self.rebuild_leaf(extent.as_ref(), self.merge_runs_of(&share), bytes as usize)?
+                }
+                Node::Inner(child) => {
+                    let mut child = child.clone();
+                    child.runs.splice(0..0, share);
+                    self.divide(self.settle(child)?)?
+                }
+            };
+            node.runs = rest;
+            self.replace(&mut node, slot, replacement)?;
+        }
+    }
+
+    /// Whether the messages of a node are many for the rows below, though they take few bytes, as deletes do: rows that are
+    /// gone must not stay for ever.
+    fn has_many_small(&self, node: &Inner) -> bool {
+        let (messages, rows) = (node.pending_rows(), node.rows());
+        let row_bytes = node.pages() * self.options.page_bytes as u64 / rows.max(1);
+        messages > rows / 4 && node.pending_bytes() < messages.saturating_mul(row_bytes) / 2
+    }
+
+    /// Puts `replacement` in the place of child `slot`, and joins it with a neighbour if it is small.
+    fn replace(&self, node: &mut Inner, slot: usize, replacement: Vec<(Key, Arc<Node>)>) -> Result<()> {
+        let single = replacement.len() == 1;
+        replace_child(node, slot, replacement);
+        if !single {
+            return Ok(());
+        }
+        for left in [Some(slot), slot.checked_sub(1)].into_iter().flatten() {
+            if left + 1 == node.children.len() {
+                continue;
+            }
+            let joined = match (&*node.children[left], &*node.children[left + 1]) {
+                (Node::Leaf(Some(a)), Node::Leaf(Some(b))) if self.should_join(a, b) => self.join_leaves(a, b)?,
+                (Node::Inner(a), Node::Inner(b)) if a.children.len() + b.children.len() <= self.options.fan_out => {
+                    vec![(Key::default(), Arc::new(Node::Inner(join_inner(a, &node.pivots[left], b))))]
+                }
+                _ => continue,
+            };
+            node.children.remove(left + 1);
+            node.pivots.remove(left);
+            replace_child(node, left, joined);
+            break;
+        }
+        Ok(())
+    }
+
+    /// One of them is small, and together they are not so large that they will soon be split again.
+    fn should_join(&self, a: &Extent, b: &Extent) -> bool {
+        let data_bytes = |extent: &Extent| extent.meta.len - u64::from(extent.meta.index_len);
+        let (a, b, full) = (data_bytes(a), data_bytes(b), self.options.leaf_bytes as u64);
+        a.min(b) <= full / 4 && a + b <= full / 4 * 3
+    }
+
+    fn join_leaves(&self, left: &Arc<Extent>, right: &Arc<Extent>) -> Result<Vec<(Key, Arc<Node>)>> {
+        let mut writer = self.writer(self.options.leaf_bytes);
+        let mut rows = Rows::new(self.codecs);
+        for leaf in [left, right] {
+            self.copy_leaf(Some(leaf), Merge::new(Direction::Ascending, Priority::Scan), &mut rows, &mut writer)?;
+        }
+        rows.write(&mut writer)?;
+        Ok(leaves_of(writer.finish()?))
+    }
+
+    /// The child with the most pending bytes, and its share of each run.
+    fn heaviest_child(&self, node: &Inner) -> Result<Option<(usize, Vec<Run>)>> {
+        let mut best: Option<(u64, usize, Vec<Run>)> = None;
+        for slot in 0..node.children.len() {
+            let (low, high) = node.bounds(slot);
+            let share = self.clip_runs(&node.runs, low, high)?;
+            let bytes = share.iter().flat_map(|run| &run.parts).map(|part| part.bytes.max(1)).sum();
+            if bytes > 0 && best.as_ref().is_none_or(|(most, ..)| bytes > *most) {
+                best = Some((bytes, slot, share));
+            }
+        }
+        Ok(best.map(|(_, slot, share)| (slot, share)))
+    }
+
+    /// A node's runs without what is bound for child `slot`.
+    fn remainder(&self, node: &Inner, slot: usize) -> Result<Vec<Run>> {
+        let (low, high) = node.bounds(slot);
+        let mut below = match low {
+            Some(low) => self.clip_runs_aligned(&node.runs, None, Some(low))?,
+            None => node.runs.iter().map(|_| Run { parts: Vec::new() }).collect(),
+        };
+        if let Some(high) = high {
+            for (run, above) in below.iter_mut().zip(self.clip_runs_aligned(&node.runs, Some(high), None)?) {
+                run.parts.extend(above.parts);
+            }
+        }
+        below.retain(|run| !run.parts.is_empty());
+        Ok(below)
+    }
+
+    /// Each run cut to `[low, high)`; runs without messages there are left out.
+    fn clip_runs(&self, runs: &[Run], low: Option<&Key>, high: Option<&Key>) -> Result<Vec<Run>> {
+        let mut clipped = self.clip_runs_aligned(runs, low, high)?;
+        clipped.retain(|run| !run.parts.is_empty());
+        Ok(clipped)
+    }
+
+    fn clip_runs_aligned(&self, runs: &[Run], low: Option<&Key>, high: Option<&Key>) -> Result<Vec<Run>> {
+        let clip = |run: &Run| {
+            let parts = run.overlapping(low.map(|low| &**low), high.map(|high| &**high));
+            Ok(Run { parts: parts.map(|part| self.clip(part, low, high)).collect::<Result<_>>()? })
+        };
+        runs.iter().map(clip).collect()
+    }
+
+    fn clip(&self, part: &Part, low: Option<&Key>, high: Option<&Key>) -> Result<Part> {
+        let meta = &part.extent.meta;
+        let new_low = low.filter(|low| **low > meta.first && part.low.as_ref().is_none_or(|own| own < *low));
+        let new_high = high.filter(|high| **high <= meta.last && part.high.as_ref().is_none_or(|own| own > *high));
+        if new_low.is_none() && new_high.is_none() {
+            return Ok(part.clone());
+        }
+        let low = new_low.or(part.low.as_ref()).cloned();
+        let high = new_high.or(part.high.as_ref()).cloned();
+        let index = self.files.read_index(&part.extent, &self.codecs.schema)?;
+        let from = low.as_ref().map_or(0, |low| index.find(low));
+        let to = high.as_ref().map_or(index.rows() - 1, |high| index.find(high));
+        let (mut bytes, mut rows) = (0, 0);
+        for page in from..=to {
+            let (reference, page_rows) = index.entry(page);
+            let share = if (page == from && low.is_some()) || (page == to && high.is_some()) { 2 } else { 1 };
+            bytes += u64::from(reference.len) / share;
+            rows += u64::from(page_rows) / share;
+        }
+        Ok(Part { extent: part.extent.clone(), low, high, bytes, rows: rows.max(1) })
+    }
+
+    /// Merges all runs of a node into one.
+    fn merge_runs(&self, node: &mut Inner) -> Result<()> {
+        node.runs = vec![self.write_run(self.merge_runs_of(&node.runs))?];
+        Ok(())
+    }
+
+    /// Writes messages as a run.
+    fn write_run(&self, mut messages: Merge) -> Result<Run> {
+        let (all, pages) = (KeyRange::all(), BlockingPages { files: self.files.clone() });
+        let mut writer = self.writer(self.options.leaf_bytes);
+        let mut rows = Rows::new(self.codecs);
+        while block_on(messages.next_key(&all, &self.codecs.schema, &pages))?.is_some()
+            && let Some((key, change)) = messages.take(&self.files.upserts)?
+        {
+            rows.push_message(&key, &change)?;
+            if rows.is_full() {
+                rows.write(&mut writer)?;
+            }
+        }
+        rows.write(&mut writer)?;
+        Ok(Run { parts: writer.finish()?.into_iter().map(Part::whole).collect() })
+    }
+
+    /// A leaf with about `message_bytes` of messages applied: the leaves that replace it, with their lowest keys.
+    fn rebuild_leaf(
+        &self,
+        extent: Option<&Arc<Extent>>,
+        messages: Merge,
+        message_bytes: usize,
+    ) -> Result<Vec<(Key, Arc<Node>)>> {
+        let old_bytes = extent.map_or(0, |extent| extent.meta.len as usize);
+        // Leaves of equal length, none above the target. (Encoded rows are shorter than messages; a guess of a half.)
+        let total = old_bytes + message_bytes / 2;
+        let target = total / total.div_ceil(self.options.leaf_bytes).max(1);
+        let mut writer = self.writer(target.max(self.options.page_bytes));
+        let mut rows = Rows::new(self.codecs);
+        self.copy_leaf(extent, messages, &mut rows, &mut writer)?;
+        rows.write(&mut writer)?;
+        Ok(leaves_of(writer.finish()?))
+    }
+
+    /// Adds the rows of a leaf, with messages applied, to `rows`, which are written when they are many.
+    fn copy_leaf(
+        &self,
+        extent: Option<&Arc<Extent>>,
+        messages: Merge,
+        rows: &mut Rows<'_>,
+        writer: &mut ExtentWriter,
+    ) -> Result<()> {
+        // The leaf as a tree of its own, with the changes as its only messages.
+        let root = Inner::new(Vec::new(), vec![Arc::new(Node::Leaf(extent.cloned()))], Vec::new());
+        let version = Arc::new(Version::new(self.codecs.clone(), Arc::new(root)));
+        let (tree, files) = (self.tree, self.files.clone());
+        let view = TreeView { tree, sequence: u64::MAX, version, files, locator: None, registration: None };
+        let pages = BlockingPages { files: self.files.clone() };
+        let index = match extent {
+            Some(extent) => {
+                self.files.read_extent(extent, &self.codecs.schema)?;
+                Some(self.files.read_index(extent, &self.codecs.schema)?)
+            }
+            None => None,
+        };
+        let mut cursor = Cursor::over_leaf(view, &pages, index, messages);
+        while let Some(chunk) = block_on(cursor.next())? {
+            rows.push_chunk(&chunk)?;
+            if rows.is_full() {
+                rows.write(writer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Splits a node with too many children; each part with its lowest key. Nothing is left of an empty one.
+    fn divide(&self, node: Inner) -> Result<Vec<(Key, Arc<Node>)>> {
+        let most = self.options.fan_out.max(2);
+        let count = node.children.len();
+        let low = Key::default();
+        if node.is_empty() {
+            return Ok(Vec::new());
+        }
+        if count <= 2 * most {
+            return Ok(vec![(low, Arc::new(Node::Inner(node)))]);
+        }
+        let nodes = count.div_ceil(most);
+        let mut divided = Vec::with_capacity(nodes);
+        for i in 0..nodes {
+            let (from, to) = (i * count / nodes, (i + 1) * count / nodes);
+            let first = from.checked_sub(1).map(|pivot| &node.pivots[pivot]);
+            let runs = self.clip_runs(&node.runs, first, node.pivots.get(to - 1))?;
+            let inner = Inner::new(node.pivots[from..to - 1].to_vec(), node.children[from..to].to_vec(), runs);
+            divided.push((first.cloned().unwrap_or_else(|| low.clone()), Arc::new(Node::Inner(inner))));
+        }
+        Ok(divided)
+    }
+
+    /// Adds levels above a root with too many children, takes away those with a single one.
+    fn grow(&self, mut root: Inner) -> Result<Inner> {
+        if root.is_empty() {
+            return Ok(Inner::empty());
+        }
+        while let [only] = root.children.as_slice()
+            && let Node::Inner(child) = &**only
+        {
+            let runs = root.runs.iter().chain(&child.runs).cloned().collect();
+            root = Inner::new(child.pivots.clone(), child.children.clone(), runs);
+        }
+        loop {
+            let divided = self.divide(root)?;
+            if let [(_, only)] = divided.as_slice()
+                && let Node::Inner(inner) = &**only
+            {
+                return Ok(inner.clone());
+            }
+            root = inner_of(divided, Vec::new());
+        }
+    }
+}
+
+/// An inner node over children with their lowest keys; the first one's does not matter.
+fn inner_of(children: Vec<(Key, Arc<Node>)>, runs: Vec<Run>) -> Inner {
+    let pivots = children.iter().skip(1).map(|(low, _)| low.clone()).collect();
+    Inner::new(pivots, children.into_iter().map(|(_, child)| child).collect(), runs)
+}
+
+fn leaves_of(extents: Vec<Arc<Extent>>) -> Vec<(Key, Arc<Node>)> {
+    extents.into_iter().map(|extent| (extent.meta.first.clone(), Arc::new(Node::Leaf(Some(extent))))).collect()
+}
+
+/// The leaf and those of the extents (ascending) that lie before or behind it; the others go to `rest`.
+fn between(
+    leaf: Option<&Arc<Extent>>,
+    mut extents: Vec<Arc<Extent>>,
+    rest: &mut Vec<Arc<Extent>>,
+) -> Vec<(Key, Arc<Node>)> {
+    if let Some(leaf) = leaf {
+        let outside =
+            |extent: &mut Arc<Extent>| extent.meta.last < leaf.meta.first || extent.meta.first > leaf.meta.last;
+        rest.extend(extents.extract_if(.., |extent| !outside(extent)));
+        let at = extents.partition_point(|extent| extent.meta.first < leaf.meta.first);
+        extents.insert(at, leaf.clone());
+    }
+    leaves_of(extents)
+}
+
+/// Two neighbours as one node; `pivot` lies between them. Their runs have no keys in common, so that their order does not
+/// matter.
+fn join_inner(left: &Inner, pivot: &Key, right: &Inner) -> Inner {
+    let pivots = left.pivots.iter().chain([pivot]).chain(&right.pivots).cloned().collect();
+    let children = left.children.iter().chain(&right.children).cloned().collect();
+    Inner::new(pivots, children, left.runs.iter().chain(&right.runs).cloned().collect())
+}
+
+/// Puts `replacement` (nodes with their lowest keys) in the place of child `slot`; the first takes over its lower bound.
+fn replace_child(node: &mut Inner, slot: usize, replacement: Vec<(Key, Arc<Node>)>) {
+    if replacement.is_empty() {
+        if node.children.len() == 1 {
+            node.children[0] = Arc::new(Node::Leaf(None));
+        } else {
+            // The neighbour's range grows over the emptied child's.
+            node.children.remove(slot);
+            node.pivots.remove(slot.saturating_sub(1));
+        }
+    } else {
+        let pivots: Vec<Key> = replacement.iter().skip(1).map(|(low, _)| low.clone()).collect();
+        node.pivots.splice(slot..slot, pivots);
+        node.children.splice(slot..=slot, replacement.into_iter().map(|(_, child)| child));
+    }
+    node.recount();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_are_replaced_in_place() {
+        let key = |text: &str| Key::from(text.as_bytes());
+        let leaf = || Arc::new(Node::Leaf(None));
+        let mut node = Inner::new(vec![key("b"), key("c")], vec![leaf(), leaf(), leaf()], Vec::new());
+        replace_child(&mut node, 1, vec![(key("b"), leaf()), (key("bm"), leaf())]);
+        assert_eq!(node.pivots, [key("b"), key("bm"), key("c")]);
+        replace_child(&mut node, 0, Vec::new());
+        assert_eq!(node.pivots, [key("bm"), key("c")]);
+        replace_child(&mut node, 2, Vec::new());
+        assert_eq!(node.pivots, [key("bm")]);
+        assert_eq!(node.children.len(), 2);
+    }
+}

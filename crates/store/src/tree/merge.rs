@@ -1,0 +1,322 @@
+//! Merging the messages of many sources (root buffers, parts of runs) in key order, either way, a key at a time.
+//!
+//! ```text
+//!   buffer   ─ some messages ahead ─┐
+//!   run part ─ index, one page ─────┤ heap of heads ──> all messages of the next key, newest first ──> one change
+//!   run part ─ nothing read yet ────┘
+//! ```
+//!
+//! A source's *head* is its next key, or, while that is in a page not yet read, a bound for it: the page is read when the
+//! bound comes to the top. So pages are read in the order of their keys and only when they are needed, parts that lie
+//! behind each other are open one at a time, and memory is bounded by a page (and an index page) for each run, and some
+//! messages for each buffer, however much is merged.
+//!
+//! Sources are given newest first. A call that is given up (its future dropped) or fails in reading a page changes nothing.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::base::UpsertFunctions;
+use crate::base::range::{intersect, is_empty, pages_of, rows_of};
+use crate::buffer::{BufferCursor, RootBuffer};
+use crate::codec::{Page, PageRef};
+use crate::message::{Change, Resolver};
+use crate::pages::PageSource;
+use crate::tree::{Key, Part};
+use crate::{Direction, Error, KeyRange, Priority, Result, Schema};
+
+#[derive(Debug)]
+pub(crate) struct Merge {
+    direction: Direction,
+    priority: Priority,
+    /// Newest first.
+    sources: Vec<Source>,
+    heads: BinaryHeap<Head>,
+    resolver: Resolver,
+    /// Why it cannot go on.
+    failed: Option<Error>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Buffer(BufferCursor),
+    Part(PartCursor),
+}
+
+/// The rows of a part that are left.
+#[derive(Debug)]
+struct PartCursor {
+    part: Part,
+    open: Option<OpenPart>,
+}
+
+#[derive(Debug)]
+struct OpenPart {
+    index: Arc<Page>,
+    /// The part's, cut to that of the merge.
+    range: KeyRange,
+    /// All pages of the range, and those left to read.
+    all: Range<usize>,
+    pages: Range<usize>,
+    /// The page at hand and its rows that are left: none only before the first page is read.
+    page: Option<(Arc<Page>, Range<usize>)>,
+}
+
+/// Where a source stands. The greatest head is the one to go on with.
+#[derive(Debug)]
+struct Head {
+    key: Key,
+    state: HeadState,
+    source: usize,
+    direction: Direction,
+}
+
+/// In the order in which heads with the same key are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum HeadState {
+    /// The source's next key, which is in a page to be read, is this one or behind it.
+    Bound,
+    /// It is this one.
+    Key,
+    /// It is behind this one.
+    Behind,
+}
+
+impl Ord for Head {
+    fn cmp(&self, other: &Head) -> Ordering {
+        let keys = match self.direction {
+            Direction::Ascending => other.key.cmp(&self.key),
+            Direction::Descending => self.key.cmp(&other.key),
+        };
+        keys.then(other.state.cmp(&self.state)).then(other.source.cmp(&self.source))
+    }
+}
+
+impl PartialOrd for Head {
+    fn partial_cmp(&self, other: &Head) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Head {
+    fn eq(&self, other: &Head) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Head {}
+
+impl Merge {
+    /// Nothing to merge.
+    pub fn new(direction: Direction, priority: Priority) -> Merge {
+        Merge {
+            direction,
+            priority,
+            sources: Vec::new(),
+            heads: BinaryHeap::new(),
+            resolver: Resolver::default(),
+            failed: None,
+        }
+    }
+
+    /// Whether there is nothing to merge.
+    pub fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+
+    /// Adds the messages of a buffer in `range` up to a sequence number, which are older than those added so far.
+    pub fn add_buffer(&mut self, buffer: &Arc<RootBuffer>, range: &KeyRange, sequence: u64) {
+        if buffer.is_empty() {
+            return;
+        }
+        let mut cursor = BufferCursor::new(buffer.clone(), range.clone(), sequence, self.direction);
+        if let Some(key) = cursor.key() {
+            self.push(key, HeadState::Key, Source::Buffer(cursor));
+        }
+    }
+
+    /// Adds the messages of a part, which are older than those added so far.
+    pub fn add_part(&mut self, part: Part) {
+        let bound = match self.direction {
+            Direction::Ascending => match &part.low {
+                Some(low) if *low > part.extent.meta.first => low.clone(),
+                _ => part.extent.meta.first.clone(),
+            },
+            Direction::Descending => part.high.as_ref().unwrap_or(&part.extent.meta.last).clone(),
+        };
+        self.push(bound, HeadState::Bound, Source::Part(PartCursor { part, open: None }));
+    }
+
+    fn push(&mut self, key: Key, state: HeadState, source: Source) {
+        self.heads.push(Head { key, state, source: self.sources.len(), direction: self.direction });
+        self.sources.push(source);
+    }
+
+    /// The next key of `range` (which must be the same in all calls), if there is one; reads what it takes.
+    pub async fn next_key<P: PageSource>(
+        &mut self,
+        range: &KeyRange,
+        schema: &Arc<Schema>,
+        pages: &P,
+    ) -> Result<Option<&Key>> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        while let Some(head) = self.heads.peek() {
+            let (source, state) = (head.source, head.state);
+            if state == HeadState::Key {
+                break;
+            }
+            let next = match &mut self.sources[source] {
+                Source::Part(part) => part.load(range, schema, self.direction, self.priority, pages).await?,
+                // Its messages are in memory.
+                Source::Buffer(cursor) => cursor.key().map(|key| (key, HeadState::Key)),
+            };
+            // Nothing has moved the head from the top meanwhile.
+            if let Some(head) = self.heads.peek_mut() {
+                replace(head, next);
+            }
+        }
+        Ok(self.heads.peek().map(|head| &head.key))
+    }
+
+    /// Takes the key that [`Merge::next_key`] gave, with what all its messages come to. None if it gave none.
+    ///
+    /// # Errors
+    /// Those of upsert functions, and [`Error::Corrupt`]; they come again.
+    pub fn take(&mut self, functions: &UpsertFunctions) -> Result<Option<(Key, Change)>> {
+        let taken = self.take_next(functions);
+        if let Err(error) = &taken {
+            self.failed = Some(error.clone());
+        }
+        taken
+    }
+
+    fn take_next(&mut self, functions: &UpsertFunctions) -> Result<Option<(Key, Change)>> {
+        let Some(key) = self.heads.peek().filter(|head| head.state == HeadState::Key).map(|head| head.key.clone())
+        else {
+            return Ok(None);
+        };
+        while let Some(head) = self.heads.peek_mut()
+            && head.state == HeadState::Key
+            && head.key == key
+        {
+            let next = match &mut self.sources[head.source] {
+                Source::Part(part) => part.take(&mut self.resolver, self.direction)?,
+                Source::Buffer(cursor) => cursor.take(&key, &mut self.resolver).map(|key| (key, HeadState::Key)),
+            };
+            replace(head, next);
+        }
+        let change = self.resolver.finish(functions)?;
+        Ok(change.map(|change| (key, change)))
+    }
+}
+
+/// Puts a source's next head in the place of its last one.
+fn replace(mut head: PeekMut<'_, Head>, next: Option<(Key, HeadState)>) {
+    match next {
+        Some((key, state)) => (head.key, head.state) = (key, state),
+        None => drop(PeekMut::pop(head)),
+    }
+}
+
+impl PartCursor {
+    /// Reads the next page; gives the next head.
+    async fn load<P: PageSource>(
+        &mut self,
+        range: &KeyRange,
+        schema: &Arc<Schema>,
+        direction: Direction,
+        priority: Priority,
+        source: &P,
+    ) -> Result<Option<(Key, HeadState)>> {
+        let open = match &mut self.open {
+            Some(open) => open,
+            None => {
+                let range = intersect(range, self.part.low.as_deref(), self.part.high.as_deref());
+                if is_empty(&range) {
+                    return Ok(None);
+                }
+                let index = source.page(self.part.extent.index(), schema, Priority::Index).await?;
+                self.part.extent.check_index(&index)?;
+                let pages = pages_of(&index, &range);
+                if pages.len() > 1 && source.read_ahead_bytes() > 0 {
+                    source.prefetch(&references(&index, pages.clone(), direction), schema);
+                }
+                self.open.insert(OpenPart { index, range, all: pages.clone(), pages, page: None })
+            }
+        };
+        let Some(number) = end_of(&open.pages, direction) else { return Ok(None) };
+        let page = source.page(open.index.entry(number).0, schema, priority).await?;
+        open.index.check_data_page(number, &page, false)?;
+        page.check_all_columns()?;
+        let at_end = number == open.all.start || number + 1 == open.all.end;
+        let rows = if at_end { rows_of(&page, &open.range) } else { 0..page.rows() };
+        // From here on nothing waits or fails.
+        step(&mut open.pages, direction);
+        open.page = Some((page, rows));
+        Ok(open.head(direction))
+    }
+
+    /// Takes the row at hand; gives the next head.
+    fn take(&mut self, resolver: &mut Resolver, direction: Direction) -> Result<Option<(Key, HeadState)>> {
+        let Some(open) = &mut self.open else { return Ok(None) };
+        if let Some((page, rows)) = &mut open.page
+            && let Some(row) = end_of(rows, direction)
+        {
+            resolver.add_row(page, row)?;
+            step(rows, direction);
+        }
+        let head = open.head(direction);
+        if head.is_none() {
+            self.open = None;
+        }
+        Ok(head)
+    }
+}
+
+impl OpenPart {
+    /// The next row's key, or the bound of the next page.
+    fn head(&self, direction: Direction) -> Option<(Key, HeadState)> {
+        if let Some((page, rows)) = &self.page
+            && let Some(row) = end_of(rows, direction)
+        {
+            let mut key = Vec::new();
+            page.key(row, &mut key);
+            return Some((key.into(), HeadState::Key));
+        }
+        let number = end_of(&self.pages, direction)?;
+        Some(match direction {
+            Direction::Ascending => (self.index.fence(number).into(), HeadState::Bound),
+            Direction::Descending => (self.index.fence(number + 1).into(), HeadState::Behind),
+        })
+    }
+}
+
+/// The next of the numbers left.
+fn end_of(left: &Range<usize>, direction: Direction) -> Option<usize> {
+    match direction {
+        _ if left.is_empty() => None,
+        Direction::Ascending => Some(left.start),
+        Direction::Descending => Some(left.end - 1),
+    }
+}
+
+/// Steps over the number that `end_of` gives.
+fn step(left: &mut Range<usize>, direction: Direction) {
+    match direction {
+        Direction::Ascending => left.next(),
+        Direction::Descending => left.next_back(),
+    };
+}
+
+/// Data pages of an extent, in the order in which they will be read.
+pub(crate) fn references(index: &Page, pages: Range<usize>, direction: Direction) -> Vec<PageRef> {
+    match direction {
+        Direction::Ascending => pages.map(|page| index.entry(page).0).collect(),
+        Direction::Descending => pages.rev().map(|page| index.entry(page).0).collect(),
+    }
+}

@@ -1,0 +1,208 @@
+//! A tree's structure in memory: inner nodes, leaves and runs, immutable and shared between versions.
+//!
+//! ```text
+//!            root ── runs: newest messages first, each a sorted list of extent parts
+//!           / | \        pivots: child i holds keys in [pivot i-1, pivot i)
+//!      inner inner …
+//!      / | \
+//!   leaf leaf …          a leaf is one extent of rows (or nothing yet)
+//! ```
+//!
+//! Invariants: messages in a node are newer than those in nodes below it; runs of a node that have keys in common are listed
+//! newest first; the parts of a run are disjoint and ascending; keys in a run are unique. A change copies the nodes on its
+//! path.
+
+use std::sync::Arc;
+
+use crate::Schema;
+use crate::codec::{KeyCodec, RowCodec};
+use crate::pages::Extent;
+
+pub(crate) type Key = Arc<[u8]>;
+
+/// A schema with the encoders made from it.
+#[derive(Debug)]
+pub(crate) struct Codecs {
+    pub schema: Arc<Schema>,
+    pub key: KeyCodec,
+    pub row: RowCodec,
+}
+
+impl Codecs {
+    pub fn new(schema: Schema) -> Self {
+        let (key, row) = (KeyCodec::new(&schema), RowCodec::new(&schema));
+        Codecs { schema: Arc::new(schema), key, row }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Node {
+    /// `None`: no rows.
+    Leaf(Option<Arc<Extent>>),
+    Inner(Inner),
+}
+
+impl Node {
+    /// Rows in the leaves below.
+    pub fn rows(&self) -> u64 {
+        match self {
+            Node::Leaf(extent) => extent.as_ref().map_or(0, |extent| extent.meta.rows),
+            Node::Inner(inner) => inner.rows,
+        }
+    }
+    /// Data pages in the leaves below.
+    pub fn pages(&self) -> u64 {
+        match self {
+            Node::Leaf(extent) => extent.as_ref().map_or(0, |extent| u64::from(extent.meta.pages)),
+            Node::Inner(inner) => inner.pages,
+        }
+    }
+    /// Levels of nodes from here down.
+    pub fn depth(&self) -> u64 {
+        match self {
+            Node::Leaf(_) => 1,
+            Node::Inner(inner) => inner.depth(),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Inner {
+    /// One fewer than children.
+    pub pivots: Vec<Key>,
+    pub children: Vec<Arc<Node>>,
+    /// Newest first.
+    pub runs: Vec<Run>,
+    rows: u64,
+    pages: u64,
+}
+
+/// Messages that were written together: a sorted list of parts.
+#[derive(Debug, Clone)]
+pub(crate) struct Run {
+    pub parts: Vec<Part>,
+}
+
+/// The keys in `[low, high)` of an extent.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub extent: Arc<Extent>,
+    /// `None`: the extent's own first or last key bounds it.
+    pub low: Option<Key>,
+    pub high: Option<Key>,
+    /// Estimated.
+    pub bytes: u64,
+    /// Estimated.
+    pub rows: u64,
+}
+
+impl Part {
+    pub fn whole(extent: Arc<Extent>) -> Self {
+        let (bytes, rows) = (extent.meta.len, extent.meta.rows);
+        Part { extent, low: None, high: None, bytes, rows }
+    }
+
+    /// The smallest key it may have.
+    pub fn first(&self) -> &[u8] {
+        match &self.low {
+            Some(low) if **low > *self.extent.meta.first => low,
+            _ => &self.extent.meta.first,
+        }
+    }
+
+    /// Whether it may have keys in `[low, high)`.
+    pub fn overlaps(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> bool {
+        let starts_before_high = high.is_none_or(|high| self.first() < high);
+        let ends_after_low = low.is_none_or(|low| {
+            *self.extent.meta.last >= *low && self.high.as_ref().is_none_or(|own_high| **own_high > *low)
+        });
+        starts_before_high && ends_after_low
+    }
+}
+
+impl Inner {
+    pub fn new(pivots: Vec<Key>, children: Vec<Arc<Node>>, runs: Vec<Run>) -> Self {
+        assert_eq!(pivots.len() + 1, children.len(), "an inner node has one pivot fewer than children");
+        let mut inner = Inner { pivots, children, runs, rows: 0, pages: 0 };
+        inner.recount();
+        inner
+    }
+
+    /// A tree without rows: one empty leaf.
+    pub fn empty() -> Self {
+        Inner::new(Vec::new(), vec![Arc::new(Node::Leaf(None))], Vec::new())
+    }
+
+    /// Sums over the children again, after they changed.
+    pub fn recount(&mut self) {
+        self.rows = self.children.iter().map(|child| child.rows()).sum();
+        self.pages = self.children.iter().map(|child| child.pages()).sum();
+    }
+
+    /// No rows and no messages.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+            && self.children.iter().all(|child| match &**child {
+                Node::Leaf(extent) => extent.is_none(),
+                Node::Inner(inner) => inner.is_empty(),
+            })
+    }
+
+    /// The child whose range holds `key`.
+    pub fn child_of(&self, key: &[u8]) -> usize {
+        self.pivots.partition_point(|pivot| **pivot <= *key)
+    }
+
+    /// The bounds of child `i`, where this node's pivots give them.
+    pub fn bounds(&self, i: usize) -> (Option<&Key>, Option<&Key>) {
+        (i.checked_sub(1).map(|before| &self.pivots[before]), self.pivots.get(i))
+    }
+
+    /// Estimated bytes of messages in this node.
+    pub fn pending_bytes(&self) -> u64 {
+        self.runs.iter().flat_map(|run| &run.parts).map(|part| part.bytes).sum()
+    }
+
+    /// Estimated messages in this node.
+    pub fn pending_rows(&self) -> u64 {
+        self.runs.iter().flat_map(|run| &run.parts).map(|part| part.rows).sum()
+    }
+
+    /// Rows in the leaves below.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+    /// Levels of nodes from here down.
+    pub fn depth(&self) -> u64 {
+        1 + self.children.iter().map(|child| child.depth()).max().unwrap_or(0)
+    }
+
+    /// Calls `visit` for every extent below (each reference once).
+    pub fn visit_extents(&self, visit: &mut impl FnMut(&Arc<Extent>)) {
+        for part in self.runs.iter().flat_map(|run| &run.parts) {
+            visit(&part.extent);
+        }
+        for child in &self.children {
+            match &**child {
+                Node::Leaf(Some(extent)) => visit(extent),
+                Node::Leaf(None) => {}
+                Node::Inner(inner) => inner.visit_extents(visit),
+            }
+        }
+    }
+}
+
+impl Run {
+    /// The parts that may have keys in `[low, high)`.
+    pub fn overlapping<'a>(&'a self, low: Option<&'a [u8]>, high: Option<&'a [u8]>) -> impl Iterator<Item = &'a Part> {
+        // Parts are disjoint and ascending: skip those that end before `low` by binary search.
+        let from = match low {
+            Some(low) => self.parts.partition_point(|part| !part.overlaps(Some(low), None)),
+            None => 0,
+        };
+        self.parts[from..].iter().take_while(move |part| part.overlaps(None, high))
+    }
+}
