@@ -4,9 +4,11 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use keyaki_llc::Quartiles;
 use keyaki_llc::calibrate::Chase;
 use keyaki_llc::software::{ScanMethod, sum};
-use keyaki_llc::{Memory, Quartiles};
+use keyaki_primitives::AlignedMemory;
+
 
 use crate::report::{Report, table};
 
@@ -24,8 +26,8 @@ pub struct Setting {
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 /// Memory to be scanned, each page touched.
-fn scanned(bytes: usize) -> std::io::Result<Memory> {
-    let mut memory = Memory::new(bytes)?;
+fn scanned(bytes: usize) -> std::io::Result<AlignedMemory> {
+    let mut memory = AlignedMemory::huge(bytes)?;
     memory.words_mut().iter_mut().step_by(512).for_each(|word| *word = 1);
     Ok(memory)
 }
@@ -61,7 +63,7 @@ impl Setting {
 }
 
 /// Does it; gives milliseconds. `plain_ms` is what the plain scan took last.
-fn carry_out(between: Between, memory: &Memory, plain_ms: &mut f64) -> f64 {
+fn carry_out(between: Between, memory: &AlignedMemory, plain_ms: &mut f64) -> f64 {
     let start = Instant::now();
     match between {
         Between::Pause => {
@@ -235,7 +237,7 @@ pub fn lookups(setting: &Setting, report: &mut Report) -> Outcome {
 }
 
 /// Sorted times of lookups while another thread scans (or does nothing).
-fn beside(hot: &mut Chase, big: &Memory, method: Option<ScanMethod>, lookups: usize, loads: usize) -> Vec<f64> {
+fn beside(hot: &mut Chase, big: &AlignedMemory, method: Option<ScanMethod>, lookups: usize, loads: usize) -> Vec<f64> {
     let stop = AtomicBool::new(method.is_none());
     std::thread::scope(|scope| {
         scope.spawn(|| {

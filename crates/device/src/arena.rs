@@ -21,6 +21,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use keyaki_primitives::AlignedMemory;
 use parking_lot::Mutex;
 
 use crate::{BLOCK, Buffer};
@@ -58,10 +59,7 @@ pub(crate) fn shared_buffer(len: usize) -> Option<Buffer> {
 
 /// What owner and slots share.
 struct Shared {
-    mapping: NonNull<u8>,
-    mapping_len: usize,
-    /// First segment: `mapping` rounded up to a multiple of [`SEGMENT`].
-    base: NonNull<u8>,
+    memory: AlignedMemory,
     maps: Box<[Map]>,
 }
 
@@ -69,11 +67,6 @@ struct Shared {
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Map([AtomicU64; WORDS]);
-
-// SAFETY: the mapping is plain memory; its parts are owned by the `Buffer`s that hold the slots.
-unsafe impl Send for Shared {}
-// SAFETY: as above; the maps are atomic.
-unsafe impl Sync for Shared {}
 
 /// A taken slot; dropping it frees it.
 #[derive(Debug)]
@@ -210,27 +203,14 @@ fn full_word(slots: usize, word: usize) -> u64 {
 
 impl Shared {
     fn map(segments: usize) -> std::io::Result<Self> {
-        let mapping_len = (segments + 1) * SEGMENT;
-        let mapping = mapping::reserve(mapping_len)?;
-        let skip = mapping.as_ptr().align_offset(SEGMENT);
-        // SAFETY: the mapping is one segment longer than needed, so rounding up stays inside it.
-        let base = unsafe { mapping.add(skip) };
-        mapping::advise_huge(base, segments * SEGMENT);
-        Ok(Shared { mapping, mapping_len, base, maps: (0..segments).map(|_| Map::default()).collect() })
+        let memory = AlignedMemory::huge(segments * SEGMENT)?;
+        Ok(Shared { memory, maps: (0..segments).map(|_| Map::default()).collect() })
     }
 
     fn segment(&self, segment: u16) -> NonNull<u8> {
-        debug_assert!(usize::from(segment) < self.maps.len());
-        // SAFETY: the mapping holds `maps.len()` segments from `base` on.
-        unsafe { self.base.add(usize::from(segment) * SEGMENT) }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // SAFETY: every slot holds a reference to `self`, so none is left; nobody else knows the mapping. (Pages that
-        // are registered with a ring stay the kernel's until the ring is gone.)
-        unsafe { mapping::release(self.mapping, self.mapping_len) }
+        assert!(usize::from(segment) < self.maps.len());
+        // SAFETY: the memory holds `maps.len()` segments.
+        unsafe { self.memory.start().add(usize::from(segment) * SEGMENT) }
     }
 }
 
@@ -238,60 +218,6 @@ impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("segments", &self.maps.len()).finish_non_exhaustive()
     }
-}
-
-#[cfg(unix)]
-mod mapping {
-    use std::io;
-    use std::ptr::NonNull;
-
-    use rustix::mm::{MapFlags, ProtFlags};
-
-    /// Address space that gets (zeroed) memory when it is touched.
-    pub(super) fn reserve(len: usize) -> io::Result<NonNull<u8>> {
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory in use.
-        let start = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )?
-        };
-        NonNull::new(start.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))
-    }
-
-    /// Asks for huge pages; it is no error if there are none.
-    pub(super) fn advise_huge(start: NonNull<u8>, len: usize) {
-        #[cfg(target_os = "linux")]
-        // SAFETY: advice about our own mapping that changes no contents.
-        let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, rustix::mm::Advice::LinuxHugepage) };
-        #[cfg(not(target_os = "linux"))]
-        let _ = (start, len);
-    }
-
-    /// # Safety
-    /// `start` and `len` are those of a mapping made by [`reserve`] that nobody uses any more.
-    pub(super) unsafe fn release(start: NonNull<u8>, len: usize) {
-        // SAFETY: the caller's promise.
-        if let Err(error) = unsafe { rustix::mm::munmap(start.as_ptr().cast(), len) } {
-            tracing::warn!(%error, "munmap of an I/O arena failed");
-        }
-    }
-}
-
-#[cfg(not(unix))]
-mod mapping {
-    use std::io;
-    use std::ptr::NonNull;
-
-    pub(super) fn reserve(_len: usize) -> io::Result<NonNull<u8>> {
-        Err(io::Error::from(io::ErrorKind::Unsupported))
-    }
-    pub(super) fn advise_huge(_start: NonNull<u8>, _len: usize) {}
-    /// # Safety
-    /// None needed: there are no mappings.
-    pub(super) unsafe fn release(_start: NonNull<u8>, _len: usize) {}
 }
 
 #[cfg(test)]

@@ -23,7 +23,6 @@ mod conformance;
 mod error;
 #[cfg(unix)]
 mod os;
-mod random;
 mod request;
 pub mod simulated;
 #[cfg(unix)]

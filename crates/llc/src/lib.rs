@@ -16,7 +16,6 @@ pub mod calibrate;
 pub mod governor;
 mod machine;
 mod mask;
-mod memory;
 pub mod resctrl;
 pub mod sim;
 pub mod software;
@@ -25,7 +24,6 @@ mod stats;
 pub use governor::{Governor, GovernorOptions, Pin, WeakGovernor, WorkClass, Worker};
 pub use machine::{Cache, CacheKind, Caches};
 pub use mask::CapacityMask;
-pub use memory::Memory;
 pub use stats::Quartiles;
 
 /// Runs the README's example.

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use keyaki_primitives::Random;
+
 use super::{Calibration, ReadRate, WriteRate, tidy};
-use crate::random::Random;
 use crate::{BLOCK, Buffer, Completion, Device, Error, File, Op, OpenMode, Queue, Request, Result, Wait};
 
 /// Name of the scratch file in the directory measured.
@@ -236,7 +237,7 @@ fn measure_writes(device: &dyn Device, file: &Arc<dyn File>, options: &Calibrate
     // Bytes that no drive can compress away.
     let mut buffers: Vec<_> = (0..WRITE_DEPTH).map(|_| queue.buffer(WRITE_BYTES)).collect();
     for word in buffers.iter_mut().flat_map(|buffer| buffer.as_chunks_mut::<8>().0) {
-        *word = random.next().to_le_bytes();
+        *word = random.next_u64().to_le_bytes();
     }
     let start_ns = device.now_ns();
     let mut completed = Vec::new();

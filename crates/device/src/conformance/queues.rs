@@ -217,7 +217,7 @@ pub(crate) fn many_requests(place: &Place) {
     let file = place.file("file", BLOCKS);
     let mut contents: Vec<u64> = (0..BLOCKS).collect();
     let mut queue = place.device.queue(128).unwrap();
-    let mut random = crate::random::Random::new(7);
+    let mut random = keyaki_primitives::Random::new(7);
     let mut busy = vec![false; BLOCKS as usize];
     let mut expected = HashMap::new();
     let mut completed = Vec::new();

@@ -17,9 +17,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use keyaki_primitives::Random;
+
 use super::extents::Extents;
 use crate::BLOCK;
-use crate::random::Random;
 
 type Block = [u8; BLOCK];
 

@@ -9,7 +9,7 @@
 //! So one request in flight gets `1 / latency` requests per second, and no depth gets more than `channels / latency`,
 //! or more bytes than the link carries.
 
-use crate::random::Random;
+use keyaki_primitives::Random;
 
 /// The performance of a simulated device.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -10,10 +10,10 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use keyaki_primitives::Random;
 use parking_lot::Mutex;
 
 use super::inode::{Inode, Mood};
-use crate::random::Random;
 
 pub(super) type InodeRef = Arc<Mutex<Inode>>;
 

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyaki_primitives::Random;
+
 use proptest::prelude::*;
 
 use super::*;
-use crate::random::Random;
 use crate::{BLOCK, Buffer, Completion, Op, Request, Wait};
 
 const B: u64 = BLOCK as u64;

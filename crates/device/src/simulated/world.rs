@@ -15,6 +15,7 @@ use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use keyaki_primitives::Random;
 use parking_lot::Mutex;
 
 use super::faults::{FaultKind, Faults};
@@ -22,7 +23,6 @@ use super::inode::{Inode, Mood, Space};
 use super::model::Service;
 use super::namespace::{InodeRef, Namespace, Node, normal};
 use super::{Model, SimulatedOptions};
-use crate::random::Random;
 use crate::{BLOCK, Completion, Op, Request};
 
 /// Real time that a jump of the clock waits for threads that are neither waiting nor calling.
@@ -91,7 +91,7 @@ impl World {
         let mut seeds = Random::new(options.seed);
         World {
             now_ns: 0,
-            service: Service::new(options.model, seeds.next()),
+            service: Service::new(options.model, seeds.next_u64()),
             namespace: Namespace::default(),
             inodes: Vec::new(),
             inodes_made: 0,
@@ -101,7 +101,7 @@ impl World {
             locks_made: 0,
             generation: 0,
             down: false,
-            crash_random: Random::new(seeds.next()),
+            crash_random: Random::new(seeds.next_u64()),
             events: BTreeMap::new(),
             submissions: 0,
             queues: BTreeMap::new(),
@@ -110,7 +110,7 @@ impl World {
     }
 
     pub(super) fn set_model(&mut self, model: Model) {
-        self.service = Service::new(model, self.crash_random.next());
+        self.service = Service::new(model, self.crash_random.next_u64());
     }
 
     /// Fails if the power is off, or was since the handle of that generation was made.

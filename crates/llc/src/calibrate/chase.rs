@@ -4,15 +4,14 @@
 use std::io;
 use std::time::Instant;
 
-use crate::Memory;
-use crate::sim::generate::Random;
+use keyaki_primitives::{AlignedMemory, CACHE_LINE_BYTES, Random};
 
-const WORDS_PER_LINE: usize = 8;
+const WORDS_PER_LINE: usize = CACHE_LINE_BYTES / 8;
 
 /// A working set to walk through.
 #[derive(Debug)]
 pub struct Chase {
-    memory: Memory,
+    memory: AlignedMemory,
     lines: usize,
     at: u64,
 }
@@ -23,8 +22,8 @@ impl Chase {
     /// # Errors
     /// If there is no memory for it.
     pub fn new(bytes: usize, seed: u64) -> io::Result<Self> {
-        let lines = (bytes / 64).max(2);
-        let mut memory = Memory::new(lines * 64)?;
+        let lines = (bytes / CACHE_LINE_BYTES).max(2);
+        let mut memory = AlignedMemory::huge(lines * CACHE_LINE_BYTES)?;
         let mut order: Vec<u32> = (0..lines as u32).collect();
         let mut random = Random::new(seed);
         // Sattolo's shuffle gives a single cycle.
@@ -39,7 +38,7 @@ impl Chase {
     }
 
     pub fn bytes(&self) -> u64 {
-        self.lines as u64 * 64
+        (self.lines * CACHE_LINE_BYTES) as u64
     }
 
     pub fn lines(&self) -> usize {
@@ -53,7 +52,7 @@ impl Chase {
 
     /// Share of it in huge pages, if the system tells.
     pub fn huge_share(&self) -> Option<f64> {
-        self.memory.huge_bytes().map(|bytes| (bytes as f64 / self.bytes() as f64).min(1.0))
+        self.memory.huge_page_bytes().map(|bytes| (bytes as f64 / self.bytes() as f64).min(1.0))
     }
 
     /// Touches every line, twice.

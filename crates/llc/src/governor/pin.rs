@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use keyaki_primitives::{AlignedMemory, CACHE_LINE_BYTES};
+
 use super::worker::thread_id;
 use super::{Governor, Inner, PinStatus, State};
 use crate::resctrl::Group;
-use crate::{Memory, software};
+use crate::software;
 
 /// Something that is protected until this is dropped.
 #[derive(Debug)]
@@ -68,7 +70,7 @@ impl Pin {
         let bytes = self.inner.caches.last_level().map_or_else(|| self.inner.caches.bytes(3), |cache| cache.bytes);
         let sweep = &mut || {
             // Without that much memory, lines that are there already stay where they are.
-            if let Ok(other) = Memory::new(2 * bytes as usize) {
+            if let Ok(other) = AlignedMemory::huge(2 * bytes as usize) {
                 std::hint::black_box(software::sum(other.words(), software::ScanMethod::Plain));
             }
         };
@@ -135,9 +137,8 @@ impl State {
 }
 
 fn touch(range: &[u8]) -> u64 {
-    const LINE: usize = 64;
     // The last line too, wherever the range begins in its first one.
-    let lines = range.iter().step_by(LINE).chain(range.last());
+    let lines = range.iter().step_by(CACHE_LINE_BYTES).chain(range.last());
     std::hint::black_box(lines.fold(0_u8, |sum, byte| sum.wrapping_add(*byte)));
     range.len() as u64
 }

@@ -36,10 +36,11 @@ pub mod trace;
 pub use hierarchy::Simulator;
 pub use report::{Counts, Report, TimeModel};
 
+use keyaki_primitives::CACHE_LINE_BYTES;
 use serde::Serialize;
 
 /// Bytes of a cache line.
-pub const LINE: u64 = 64;
+pub const LINE: u64 = CACHE_LINE_BYTES as u64;
 /// Ways of a cache, at most.
 pub const WAYS_MAX: u32 = 32;
 /// Classes, cores and objects, at most.

@@ -1,5 +1,6 @@
 //! Walks over memory that leave the caches as they were.
 
+use keyaki_primitives::CACHE_LINE_BYTES;
 use serde::{Deserialize, Serialize};
 
 /// How lines are brought in and thrown out.
@@ -17,7 +18,6 @@ pub enum ScanMethod {
 
 /// The bytes that are handed over at a time.
 pub const BLOCK_BYTES: usize = 512;
-const LINE: usize = 64;
 
 impl ScanMethod {
     /// Whether this processor can do it. What it cannot do is done plainly.
@@ -124,14 +124,8 @@ pub fn flush<T>(data: &[T]) -> bool {
 fn prefetch((start, total): (*const u8, usize), from: usize, len: usize) {
     let mut at = from;
     while at < from + len && at < total {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch reads nothing that the program sees and never faults; the address is within the slice anyway.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_NTA }>(start.wrapping_add(at).cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = start;
-        at += LINE;
+        keyaki_primitives::prefetch_non_temporal(start.wrapping_add(at));
+        at += CACHE_LINE_BYTES;
     }
 }
 
@@ -154,7 +148,7 @@ fn flush_range((start, total): (*const u8, usize), from: usize, len: usize) {
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = start;
-        at += LINE;
+        at += CACHE_LINE_BYTES;
     }
 }
 

@@ -7,12 +7,13 @@
 
 use std::time::{Duration, Instant};
 
+use keyaki_primitives::AlignedMemory;
 use serde::{Deserialize, Serialize};
 
 use super::{ScanMethod, sum};
 use crate::calibrate::Chase;
 use crate::stats::tidy;
-use crate::{Caches, Memory, Quartiles};
+use crate::{Caches, Quartiles};
 
 /// Version of the JSON form.
 const VERSION: u32 = 1;
@@ -99,7 +100,7 @@ impl Tuning {
     /// If there is no memory for that.
     pub fn measure(options: &TuningOptions) -> std::io::Result<Self> {
         let mut chase = Chase::new(options.protected_bytes, 1)?;
-        let mut scanned = Memory::new(options.scan_bytes)?;
+        let mut scanned = AlignedMemory::huge(options.scan_bytes)?;
         scanned.words_mut().iter_mut().step_by(512).for_each(|word| *word = 1);
         let supported = options.methods.iter().copied().filter(|method| method.is_supported());
         let methods: Vec<ScanMethod> = std::iter::once(ScanMethod::Plain).chain(supported).collect();
