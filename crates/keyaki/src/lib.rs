@@ -14,25 +14,19 @@
 //! with enforcement, COPY, ANALYZE …) is taken over by [`sql`](self); joins along indexes become out-of-order pipelines by
 //! the rules of the `plan` module.
 
-pub mod cache;
+mod base;
 pub mod catalog;
-mod database;
-mod error;
-mod info;
-mod load;
-mod options;
+mod engine;
 mod plan;
-pub mod progress;
 mod session;
 mod sql;
-mod statistics;
 mod table;
-mod types;
+mod write;
 
+pub use base::options::{CacheGovernor, ExecutionMode, JoinMode, Options, Settings};
+pub use base::{Error, Result, progress};
 pub use catalog::{IndexMethod, VastGoal, VastOptions};
-pub use database::Database;
-pub use error::{Error, Result};
-pub use info::{IndexInfo, TableInfo};
+pub use engine::{Database, cache};
 pub use keyaki_store::Durability;
-pub use options::{CacheGovernor, ExecutionMode, JoinMode, Options, Settings};
 pub use session::{Outcome, Session};
+pub use sql::info::{IndexInfo, TableInfo};

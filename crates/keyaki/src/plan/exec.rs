@@ -25,10 +25,10 @@ use datafusion::physical_plan::{
 use futures::{Stream, StreamExt};
 use keyaki_exec::{Driver, Filter, Join, KeyPart, Mode, Pipeline, Rows, Stats, Step};
 
-use super::PlanContext;
 use super::node::{AccessSpec, KeyValue, Milliseconds, PipelineSpec};
 use crate::ExecutionMode;
 use crate::table::ExprFilter;
+use crate::table::PlanContext;
 
 /// Bytes that a value takes on average, for DataFusion's choice of a hash join's side.
 const VALUE_BYTES: f64 = 16.0;

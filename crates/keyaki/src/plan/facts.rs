@@ -7,12 +7,12 @@ use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use keyaki_store::{KeyRange, RangeEstimate, TreeView};
 
-use super::cost::Readable;
 use super::graph::{ColumnId, Graph, Relation, Set, bit, members};
 use super::node::PipelineNode;
-use super::ranges::{Ranges, key_ranges};
 use super::selectivity;
 use crate::table::KeyakiTable;
+use crate::table::cost::Readable;
+use crate::table::ranges::{Ranges, key_ranges};
 
 /// A tree's own estimate of a range is trusted if it spans so many leaves; else statistics are better.
 const TRUSTED_LEAVES: f64 = 4.0;

@@ -12,9 +12,9 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, Projection, Sort, SortExpr, UserDefinedLogicalNodeCore};
 use keyaki_store::{Direction, KeyRange, TreeView};
 
-use super::cost::Lookups;
 use super::node::Same;
 use super::summary::plain_scan;
+use crate::table::cost::Lookups;
 use crate::table::{Answer, KeyakiTable};
 
 /// More rows than that are sorted.

@@ -19,9 +19,9 @@ use futures::{StreamExt, TryStreamExt};
 use keyaki_exec::{Driver, Mode, Pipeline, Rows, Scan};
 use keyaki_store::KeyRange;
 
-use super::PlanContext;
 use super::first_rows::FirstRowsSpec;
 use crate::ExecutionMode;
+use crate::table::PlanContext;
 use crate::table::record;
 
 #[derive(Debug)]

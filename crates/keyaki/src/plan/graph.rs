@@ -23,7 +23,8 @@ use datafusion::logical_expr::{Expr, Join, LogicalPlan, Operator, TableScan, Tab
 
 use arrow::datatypes::DataType;
 
-use crate::table::{HIDDEN_ROWID, KeyakiTable};
+use crate::catalog::HIDDEN_ROWID;
+use crate::table::KeyakiTable;
 
 /// A set of relations, one bit each.
 pub(super) type Set = u64;

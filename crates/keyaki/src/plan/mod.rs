@@ -17,21 +17,15 @@
 //!   └ exec, summary_exec, first_rows_exec: one operator each
 //! ```
 //!
-//! [`ranges`] turns filters into ranges of encoded keys, here and for the scans of the table provider.
+//! [`ranges`](crate::table::ranges) turns filters into ranges of encoded keys, here and for the scans of the table provider.
 
 use std::sync::Arc;
 
 use datafusion::execution::session_state::SessionStateBuilder;
-use keyaki_device::calibrate::Calibration;
-use keyaki_exec::{Executor, Stats};
-use parking_lot::Mutex;
 
-use crate::cache::SharedCache;
-use crate::load::Unusable;
-use crate::{ExecutionMode, Settings};
+use crate::table::PlanContext;
 
 mod assemble;
-pub(crate) mod cost;
 mod exec;
 mod facts;
 mod first_rows;
@@ -40,38 +34,11 @@ mod graph;
 mod node;
 mod planner;
 mod pushdown;
-pub(crate) mod ranges;
 mod rewrite;
 mod search;
 mod selectivity;
 mod summary;
 mod summary_exec;
-
-/// What planning needs to know of the session and its database. Tables and their snapshots come with the table providers
-/// that a query names.
-#[derive(Debug, Clone)]
-pub(crate) struct PlanContext {
-    pub executor: Executor,
-    pub calibration: Arc<Calibration>,
-    /// As of the statement.
-    pub settings: Settings,
-    /// [`crate::Session::last_stats`]: running operators add themselves.
-    pub last_stats: Arc<Mutex<Vec<(String, Stats)>>>,
-    /// The CPU's caches.
-    pub cache: SharedCache,
-    /// Bytes that one pipeline may take.
-    pub pipeline_memory_bytes: usize,
-    /// Trees of indexes that must not be read.
-    pub unusable: Arc<Unusable>,
-}
-
-impl PlanContext {
-    /// What the machine can do for a query of the session.
-    pub fn machine(&self) -> cost::Machine {
-        let in_order = self.settings.execution == ExecutionMode::InOrder;
-        cost::Machine::new(self.calibration.clone(), self.executor.options(), in_order)
-    }
-}
 
 /// Adds Keyaki's planning to a session's state: overrides its query planner and some physical optimizer rules.
 pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext) -> SessionStateBuilder {

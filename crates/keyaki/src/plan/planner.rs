@@ -11,7 +11,6 @@ use datafusion::logical_expr::{LogicalPlan, UserDefinedLogicalNode};
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 
-use super::PlanContext;
 use super::exec::IndexPipelineExec;
 use super::first_rows::FirstRowsNode;
 use super::first_rows_exec::FirstRowsExec;
@@ -19,6 +18,7 @@ use super::node::PipelineNode;
 use super::rewrite::Rewriter;
 use super::summary::SummaryNode;
 use super::summary_exec::SummaryExec;
+use crate::table::PlanContext;
 
 #[derive(Debug)]
 pub(super) struct KeyakiPlanner {

@@ -20,7 +20,6 @@ use datafusion::optimizer::optimize_projections::OptimizeProjections;
 use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{Optimizer, OptimizerContext};
 
-use super::PlanContext;
 use super::facts::{Facts, local_filters};
 use super::graph::{Graph, Set, Source, is_member, is_simple};
 use super::node::{PipelineNode, Same};
@@ -28,6 +27,7 @@ use super::search::{Found, Node, Search};
 use super::summary::SummaryNode;
 use super::{assemble, first_rows};
 use crate::JoinMode;
+use crate::table::PlanContext;
 
 #[derive(Debug)]
 pub(super) struct Rewriter<'a> {

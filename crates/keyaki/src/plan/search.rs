@@ -12,11 +12,11 @@ use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::Expr;
 use keyaki_store::ColumnType;
 
-use super::cost::{Cost, Lookups, Machine, Readable};
 use super::facts::{Facts, Tree, local_filters};
 use super::graph::{ColumnId, Graph, Set, bit, members};
-use super::ranges::value_intervals;
 use crate::JoinMode;
+use crate::table::cost::{Cost, Lookups, Machine, Readable};
+use crate::table::ranges::value_intervals;
 
 /// Larger graphs are searched greedily.
 const EXHAUSTIVE_MAX: usize = 11;

@@ -10,9 +10,10 @@ use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::expr::{BinaryExpr, InList};
 use datafusion::logical_expr::{Expr, Operator};
 
-use super::ranges::value_intervals;
-use crate::statistics::{TableStatistics, image};
-use crate::table::Table;
+use crate::catalog::Table;
+use crate::catalog::TableStatistics;
+use crate::catalog::statistics::image;
+use crate::table::ranges::value_intervals;
 
 /// The share of rows of `table` for which all `filters` are true. `resolve` tells which table column a column is.
 pub(super) fn of_conjunction(table: &Table, filters: &[&Expr], resolve: &dyn Fn(&Column) -> Option<usize>) -> f64 {

@@ -20,9 +20,9 @@ use futures::future::try_join_all;
 use keyaki_exec::{Mode, Scan};
 use keyaki_store::{Direction, KeyRange};
 
-use super::PlanContext;
 use super::summary::{SummaryItem, SummarySpec, Wanted};
 use crate::ExecutionMode;
+use crate::table::PlanContext;
 use crate::table::record;
 
 /// Rows that a scan may count before it says so.

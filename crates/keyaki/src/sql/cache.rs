@@ -1,6 +1,6 @@
 //! `WARM TABLE t | INDEX i`, `PIN TABLE t | INDEX i`, `UNPIN TABLE t | INDEX i`.
 //!
-//! WARM and PIN give a row that tells what was touched. See [`crate::cache`].
+//! WARM and PIN give a row that tells what was touched. See [`crate::engine::cache`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +12,9 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::{relation_name, syntax};
-use crate::cache::{CacheStatus, Kind, Target, Warmed};
-use crate::database::Inner;
-use crate::session::Outcome;
+use crate::Outcome;
+use crate::engine::Inner;
+use crate::engine::cache::{CacheStatus, Kind, Target, Warmed};
 use crate::{Error, Result, Session};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(super) async fn run(session: &Session, statement: CacheStatement) -> Result<
         Action::Warm => {
             let warm = move |inner: &Inner, go_on: &AtomicBool| {
                 let (store, bytes) = (&inner.store, inner.cache.cache_bytes());
-                crate::cache::warm(store, &inner.executor, bytes, &target, || go_on.load(Ordering::Relaxed))
+                crate::engine::cache::warm(store, &inner.executor, bytes, &target, || go_on.load(Ordering::Relaxed))
             };
             row(&blocking(inner, warm).await?)
         }

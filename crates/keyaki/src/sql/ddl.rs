@@ -10,10 +10,12 @@ use keyaki_store::WriteBatch;
 
 use super::names::{new_name, new_relation_name, plain_ident, relation_name};
 use super::state::StatementState;
+use crate::Outcome;
+use crate::catalog::types;
+use crate::catalog::{Catalog, Table};
 use crate::catalog::{ColumnDef, IndexDef, IndexMethod, Kind, TableDef, VastOptions, put, remove};
-use crate::database::{Catalog, Table, Writer};
-use crate::session::Outcome;
-use crate::{Error, Result, Session, types};
+use crate::engine::Writer;
+use crate::{Error, Result, Session};
 
 /// Columns of a table, at the most.
 const COLUMNS_MAX: usize = 1024;

@@ -7,9 +7,10 @@ use keyaki_store::{KeyRange, WriteBatch};
 
 use super::ddl::{check_distinct, free_index_name, index_places, place};
 use super::names::{new_relation_name, relation_name};
+use crate::Outcome;
+use crate::catalog::{Catalog, Table};
 use crate::catalog::{IndexDef, IndexMethod, Kind, put};
-use crate::database::{Catalog, Inner, Table};
-use crate::session::Outcome;
+use crate::engine::Inner;
 use crate::{Error, Result, Session};
 
 pub(crate) async fn create(session: &Session, create: CreateIndex) -> Result<Outcome> {
@@ -51,7 +52,7 @@ pub(crate) async fn create(session: &Session, create: CreateIndex) -> Result<Out
     if is_empty(session, snapshot.tree(table_tree)?).await? {
         database.commit_catalog(&writer, batch, changed).await?;
     } else {
-        crate::load::build_index(session, &writer, &table, place, batch, changed).await?;
+        crate::write::build_index(session, &writer, &table, place, batch, changed).await?;
     }
     if method == IndexMethod::Vast {
         // Its figures are there for whoever asks next.

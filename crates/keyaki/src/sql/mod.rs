@@ -13,16 +13,15 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use futures::StreamExt;
 
-use crate::session::Outcome;
+use crate::Outcome;
 use crate::{Error, Result, Session};
 
-pub(crate) mod analyze;
-pub(crate) mod assign;
 mod cache;
 pub(crate) mod copy;
 mod ddl;
 pub(crate) mod dml;
 mod index;
+pub(crate) mod info;
 mod names;
 mod settings;
 pub(crate) mod show;
@@ -56,7 +55,7 @@ pub(crate) async fn run(session: &Session, statement: &Statement<'_>) -> Result<
         Parsed::Checkpoint => checkpoint(session).await,
         Parsed::DropCaches => drop_caches(session),
         Parsed::Copy(copy) => copy::run(session, copy).await,
-        Parsed::Analyze(table) => analyze::run(session, table.as_deref()).await,
+        Parsed::Analyze(table) => crate::write::statistics::run(session, table.as_deref()).await,
         Parsed::Cache(statement) => cache::run(session, statement).await,
         Parsed::Sql(sql) => dispatch(session, *sql).await,
     }
@@ -206,8 +205,11 @@ pub(crate) async fn view_columns(session: &Session, name: &str) -> Result<Vec<(S
     let state = StatementState::reading(session)?;
     let plan = state.plan_query(*parse_query(&format!("SELECT * FROM {}", names::quoted(name)))?).await?;
     let columns = plan.schema().fields().iter().map(|field| {
-        let ty = crate::types::from_arrow(field.data_type());
-        (field.name().clone(), ty.map_or_else(|_| field.data_type().to_string(), crate::types::column_type_name))
+        let ty = crate::catalog::types::from_arrow(field.data_type());
+        (
+            field.name().clone(),
+            ty.map_or_else(|_| field.data_type().to_string(), crate::catalog::types::column_type_name),
+        )
     });
     Ok(columns.collect())
 }

@@ -3,7 +3,7 @@
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
 use super::state::{CATALOG_NAME, SCHEMA_NAME};
-use crate::table::HIDDEN_ROWID;
+use crate::catalog::HIDDEN_ROWID;
 use crate::{Error, Result};
 
 /// Bytes of a name, at the most.

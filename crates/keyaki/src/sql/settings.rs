@@ -19,7 +19,7 @@ use datafusion::sql::sqlparser::ast::{Expr, Ident, ObjectName, Reset, ResetState
 use keyaki_store::Durability;
 
 use super::names::plain_ident;
-use crate::session::Outcome;
+use crate::Outcome;
 use crate::{CacheGovernor, Error, ExecutionMode, JoinMode, Result, Session};
 
 const EXECUTION: &str = "keyaki.execution";

@@ -25,9 +25,12 @@ use futures::future::BoxFuture;
 use keyaki_store::Snapshot;
 use parking_lot::{Mutex, RwLock};
 
-use crate::database::{Catalog, Database};
-use crate::plan::{PlanContext, register};
-use crate::table::{KeyakiTable, Table};
+use crate::catalog::Catalog;
+use crate::catalog::Table;
+use crate::engine::Database;
+use crate::plan::register;
+use crate::table::KeyakiTable;
+use crate::table::PlanContext;
 use crate::{Error, Result, Session};
 
 /// Names under which SQL knows the database and its only schema.

@@ -1,5 +1,5 @@
 //! System views: what the database knows of itself, as tables of any query. Their names begin with
-//! [`SYSTEM_PREFIX`](crate::catalog::SYSTEM_PREFIX), which no name of a user may.
+//! [`SYSTEM_PREFIX`](crate::catalog::documents), which no name of a user may.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use datafusion::error::Result;
 
 use keyaki_store::LocatorStats;
 
-use crate::database::Database;
-use crate::info::IndexInfo;
+use crate::engine::Database;
+use crate::sql::info::IndexInfo;
 
 /// Names of all system views.
 pub(super) const NAMES: &[&str] = &["keyaki_cache", "keyaki_indexes"];

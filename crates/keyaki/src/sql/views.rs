@@ -8,9 +8,9 @@ use keyaki_store::WriteBatch;
 
 use super::names::{new_name, new_relation_name, quoted, relation_name};
 use super::state::StatementState;
+use crate::Outcome;
+use crate::catalog::Catalog;
 use crate::catalog::{Kind, ViewDef, put, remove};
-use crate::database::Catalog;
-use crate::session::Outcome;
 use crate::{Error, Result, Session};
 
 pub(crate) async fn create(session: &Session, create: CreateView) -> Result<Outcome> {

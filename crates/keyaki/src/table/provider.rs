@@ -13,12 +13,13 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use keyaki_store::{Direction, KeyRange, RangeEstimate, Snapshot, TreeView, is_memory};
 
+use super::estimate;
 use super::filter::{is_row_filter, remap};
 use super::scan::{ScanExec, ScanPlan};
-use super::{HIDDEN_ROWID, Table, statistics};
-use crate::plan::PlanContext;
-use crate::plan::cost::Readable;
-use crate::plan::ranges::{Ranges, key_ranges};
+use crate::catalog::{HIDDEN_ROWID, Table};
+use crate::table::PlanContext;
+use crate::table::cost::Readable;
+use crate::table::ranges::{Ranges, key_ranges};
 
 /// Partitions of a scan hold at least so many bytes.
 const PARTITION_BYTES: f64 = 1e6;
@@ -253,7 +254,7 @@ impl TableProvider for KeyakiTable {
             filter,
             limit,
             direction: Direction::Ascending,
-            statistics: Arc::new(statistics::of_scan(&self.table, &output, &chosen.estimate, &remaining, limit)),
+            statistics: Arc::new(estimate::of_scan(&self.table, &output, &chosen.estimate, &remaining, limit)),
             view: chosen.view,
         };
         Ok(Arc::new(ScanExec::new(plan, schema, self.context.clone())))

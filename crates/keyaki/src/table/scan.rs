@@ -38,7 +38,7 @@ use keyaki_store::{Direction, KeyRange, RangeEstimate, TreeView};
 
 use super::filter::{ExprFilter, compact, remap};
 use crate::ExecutionMode;
-use crate::plan::PlanContext;
+use crate::table::PlanContext;
 
 /// A condition and the tree's columns that it is over.
 type ColumnFilter = (Vec<usize>, Arc<dyn keyaki_exec::Filter>);
@@ -257,7 +257,7 @@ impl ExecutionPlan for ScanExec {
     fn statistics_from_inputs(&self, _: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {
         Ok(match args.partition() {
             None => self.plan.statistics.clone(),
-            Some(_) => Arc::new(super::statistics::share(&self.plan.statistics, self.plan.partitions.len())),
+            Some(_) => Arc::new(super::estimate::share(&self.plan.statistics, self.plan.partitions.len())),
         })
     }
 

@@ -13,10 +13,10 @@ use super::files::expand;
 use super::options::{Dialect, Format, Options};
 use super::read::{DelimitedReader, JsonReader, ParquetReader, Rows};
 use super::statement::{Copy, What};
-use crate::database::Table;
-use crate::load::{BadCell, Conform, Defaults, Given, Origin, insert_stream};
+use crate::catalog::Table;
 use crate::sql::dml::defaults;
 use crate::sql::names::{plain_ident, relation_name};
+use crate::write::{BadCell, Conform, Defaults, Given, Origin, insert_stream};
 use crate::{Error, Result, Session};
 
 /// Batches read ahead of the load.

@@ -18,7 +18,7 @@ mod write;
 
 pub(crate) use statement::{Copy, parse};
 
-use crate::session::Outcome;
+use crate::Outcome;
 use crate::{Result, Session};
 
 /// Runs it; takes the writer lock where it writes.

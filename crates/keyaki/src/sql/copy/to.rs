@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 
 use super::statement::{Copy, What};
 use super::write::{Sink, open};
-use crate::load::recover;
+use crate::base::recover;
 use crate::sql::names::{plain_ident, quoted, relation_name};
 use crate::sql::parse_query;
 use crate::sql::state::StatementState;

@@ -10,11 +10,12 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, Query, Visit, Visitor};
 
-use super::super::assign::assign;
-use super::super::state::StatementState;
 use super::Gather;
+use crate::catalog::Table;
 use crate::catalog::{ColumnDef, TableDef};
-use crate::database::{Table, Writer};
+use crate::engine::Writer;
+use crate::sql::state::StatementState;
+use crate::write::assign::assign;
 use crate::{Error, Result, Session};
 
 /// Whether an expression is the keyword DEFAULT.

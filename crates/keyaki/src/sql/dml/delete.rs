@@ -2,12 +2,12 @@
 
 use datafusion::sql::sqlparser::ast::{Delete, FromTable};
 
-use super::apply::Change;
-use super::rows::Rows;
 use super::{Gather, Target};
-use crate::database::Table;
-use crate::session::Outcome;
+use crate::Outcome;
+use crate::catalog::Table;
 use crate::sql::state::StatementState;
+use crate::write::apply::Change;
+use crate::write::rows::Rows;
 use crate::{Error, Result, Session};
 
 pub(crate) async fn run(session: &Session, delete: Delete) -> Result<Outcome> {

@@ -1,7 +1,7 @@
 //! INSERT, and the rows of CREATE TABLE AS.
 //!
 //! The source is planned as a query; defaults of columns that it does not give are added by a projection. Up to
-//! [`BATCH_ROWS_MAX`] rows become one write batch; more go straight to leaf extents ([`crate::load`]).
+//! [`BATCH_ROWS_MAX`] rows become one write batch; more go straight to leaf extents ([`crate::write`]).
 
 use std::sync::Arc;
 
@@ -14,18 +14,19 @@ use datafusion::sql::sqlparser::ast::{Insert, Query, SetExpr, TableObject};
 use futures::{StreamExt, stream};
 use keyaki_store::{KeyRange, Snapshot, WriteBatch};
 
-use super::apply::Change;
-use super::rows::Rows;
 use super::{Gather, assigned_column, defaults, literals};
+use crate::Outcome;
+use crate::catalog::Table;
 use crate::catalog::TableDef;
-use crate::database::{Inner, Table, Writer};
-use crate::load::{NoOrigin, insert_stream};
-use crate::session::Outcome;
-use crate::sql::analyze;
-use crate::sql::assign::assign;
+use crate::engine::{Inner, Writer};
 use crate::sql::ddl;
 use crate::sql::names::relation_name;
 use crate::sql::state::StatementState;
+use crate::write::apply::Change;
+use crate::write::assign::assign;
+use crate::write::rows::Rows;
+use crate::write::statistics;
+use crate::write::{NoOrigin, insert_stream};
 use crate::{Error, Result, Session};
 
 /// Rows of one write batch, at the most.
@@ -186,7 +187,7 @@ async fn insert_source(
             let before = state.snapshot.tree(table.def.tree)?.estimate(&KeyRange::all()).rows;
             let change = insertion(table, &batches)?;
             let inserted = super::commit(session, writer, state.snapshot.clone(), change).await?;
-            analyze::after_insert(session, writer, &table.def.name, before, inserted).await;
+            statistics::after_insert(session, writer, &table.def.name, before, inserted).await;
             Ok(inserted)
         }
         Gathered::Many(rows) => insert_stream(session, writer, table, rows, Arc::new(NoOrigin)).await,
@@ -212,7 +213,7 @@ pub(crate) async fn create_as(
             let work = move |inner: &Inner| prepare(inner, change, &snapshot, batch);
             let (batch, rows) = session.database.blocking(writer, work).await?;
             ddl::commit_table(session, writer, &state.catalog, table.clone(), batch).await?;
-            analyze::after_insert(session, writer, &table.def.name, 0.0, rows).await;
+            statistics::after_insert(session, writer, &table.def.name, 0.0, rows).await;
             return Ok(rows);
         }
         Gathered::Many(rows) => rows,
@@ -258,7 +259,7 @@ fn complete(table: &Table, columns: &[usize], batch: &RecordBatch) -> Result<Rec
             None => assign(&new_null_array(&column.ty.column.arrow(), batch.num_rows()), &table.def.name, column),
         }
     });
-    RecordBatch::try_new(table.arrow.clone(), arrays.collect::<Result<_>>()?).map_err(super::rows::arrow_error)
+    RecordBatch::try_new(table.arrow.clone(), arrays.collect::<Result<_>>()?).map_err(crate::write::rows::arrow_error)
 }
 
 /// The change that inserts rows of the table's columns.

@@ -14,11 +14,11 @@ use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr, Query, SetExpr,
 use keyaki_store::ColumnType;
 
 use super::defaults::is_default;
-use super::rows::arrow_error;
 use crate::Result;
 use crate::catalog::ColumnDef;
-use crate::database::Table;
-use crate::sql::assign::assign;
+use crate::catalog::Table;
+use crate::write::assign::assign;
+use crate::write::rows::arrow_error;
 
 /// A literal of one kind.
 #[derive(Debug, Clone, Copy, PartialEq)]

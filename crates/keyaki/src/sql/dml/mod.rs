@@ -5,12 +5,10 @@
 //! a name of its own, so that every form of WHERE means what it means in a query. The rows are gathered, checked as a whole
 //! and applied by key ([`apply`]): uniqueness holds at the end of the statement, whatever happens in between.
 
-pub(crate) mod apply;
 pub(crate) mod defaults;
 pub(crate) mod delete;
 pub(crate) mod insert;
 mod literals;
-pub(crate) mod rows;
 pub(crate) mod update;
 
 use std::sync::Arc;
@@ -25,11 +23,12 @@ use futures::StreamExt;
 
 use keyaki_store::{Snapshot, WriteBatch};
 
-use self::apply::Change;
 use super::names::{plain_ident, relation_name};
 use super::state::StatementState;
-use crate::database::{Inner, Table, Writer};
-use crate::table::HIDDEN_ROWID;
+use crate::catalog::HIDDEN_ROWID;
+use crate::catalog::Table;
+use crate::engine::{Inner, Writer};
+use crate::write::apply::Change;
 use crate::{Error, Result, Session};
 
 /// Names of target tables, as UPDATE and DELETE read them, begin so.

@@ -3,13 +3,13 @@
 use arrow::array::RecordBatch;
 use datafusion::sql::sqlparser::ast::{Assignment, AssignmentTarget, Expr, Update, UpdateTableFromKind};
 
-use super::apply::Change;
-use super::rows::Rows;
 use super::{Gather, Target, assigned_column, defaults};
-use crate::database::Table;
-use crate::session::Outcome;
-use crate::sql::assign::assign;
+use crate::Outcome;
+use crate::catalog::Table;
 use crate::sql::state::StatementState;
+use crate::write::apply::Change;
+use crate::write::assign::assign;
+use crate::write::rows::Rows;
 use crate::{Error, Result, Session};
 
 pub(crate) async fn run(session: &Session, update: Update) -> Result<Outcome> {

@@ -11,8 +11,8 @@ use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
 
 use super::{Sink, column_type, convert};
-use crate::load::text::Formatter;
 use crate::sql::copy::options::Dialect;
+use crate::write::text::Formatter;
 use crate::{Error, Result};
 
 const BUFFER_BYTES: usize = 1 << 20;

@@ -1,0 +1,235 @@
+//! What is derived from a definition: the schemas of a table's trees, and how SQL's columns map to theirs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{Field, SchemaRef};
+use keyaki_store::{Column, ColumnType, Schema};
+
+use super::documents::{IndexDef, IndexMethod, TableDef};
+use crate::catalog::TableStatistics;
+use crate::{Error, Result};
+
+/// Name of the hidden key column of tables without PRIMARY KEY. No column of a user may have it.
+pub(crate) const HIDDEN_ROWID: &str = "__rowid";
+
+/// A table with what is derived from its definition.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub def: TableDef,
+    /// Schema of the table's tree.
+    pub schema: Arc<Schema>,
+    /// Schemas of the indexes' trees, parallel to `def.indexes`.
+    pub index_schemas: Vec<Arc<Schema>>,
+    /// Schema as SQL sees it: `def.columns` in order (without a hidden rowid).
+    pub arrow: SchemaRef,
+    /// Column `i` of SQL is column `tree_column[i]` of the table's tree.
+    pub tree_column: Vec<usize>,
+    pub statistics: Option<Arc<TableStatistics>>,
+}
+
+impl Table {
+    /// # Errors
+    /// `Invalid` if the definition contradicts itself (it was read from a damaged catalog).
+    pub fn new(def: TableDef, statistics: Option<Arc<TableStatistics>>) -> Result<Table> {
+        check(&def)?;
+        let fields: Vec<Field> =
+            def.columns.iter().map(|c| Field::new(&c.name, c.ty.column.arrow(), c.nullable)).collect();
+        let mut table = Table {
+            schema: Arc::new(table_schema(&def)),
+            index_schemas: Vec::new(),
+            arrow: Arc::new(arrow::datatypes::Schema::new(fields)),
+            tree_column: tree_columns(&def),
+            statistics,
+            def,
+        };
+        table.index_schemas = table.def.indexes.iter().map(|index| Arc::new(table.index_schema(index))).collect();
+        Ok(table)
+    }
+
+    /// For the tree of index `i`: which table column each of its columns is (`None`: the hidden rowid).
+    pub fn index_columns(&self, index: usize) -> Vec<Option<usize>> {
+        self.columns_of(&self.def.indexes[index])
+    }
+
+    /// For the table's own tree: which table column each of its columns is (`None`: the hidden rowid).
+    pub fn table_columns(&self) -> Vec<Option<usize>> {
+        let mut columns = vec![None; self.schema.columns().len()];
+        for (column, &tree) in self.tree_column.iter().enumerate() {
+            columns[tree] = Some(column);
+        }
+        columns
+    }
+
+    /// What plans call its own tree, or that of an index.
+    pub fn tree_name(&self, index: Option<usize>) -> String {
+        let Some(index) = index.map(|i| &self.def.indexes[i]) else { return self.def.name.clone() };
+        let using = if index.method == IndexMethod::Vast { " using vast" } else { "" };
+        format!("{}.{}{using}", self.def.name, index.name)
+    }
+
+    /// As [`Table::index_columns`], for an index that the table need not have yet.
+    pub fn columns_of(&self, index: &IndexDef) -> Vec<Option<usize>> {
+        let mut columns: Vec<Option<usize>> = index.columns.iter().copied().map(Some).collect();
+        let key = if self.def.hidden_rowid { vec![None] } else { self.key_columns() };
+        for column in key.into_iter().chain(index.include.iter().copied().map(Some)) {
+            if !columns.contains(&column) {
+                columns.push(column);
+            }
+        }
+        columns
+    }
+
+    fn key_columns(&self) -> Vec<Option<usize>> {
+        self.def.primary_key.iter().copied().map(Some).collect()
+    }
+
+    /// The schema of an index's tree; the table need not have the index yet.
+    pub fn index_schema(&self, index: &IndexDef) -> Schema {
+        let columns = self.columns_of(index);
+        let key = columns.len() - columns.iter().filter(|c| self.is_only_included(index, **c)).count();
+        let columns = columns.into_iter().map(|column| match column {
+            Some(column) => tree_column(&self.def, column),
+            None => rowid_column(),
+        });
+        Schema::new(columns.collect(), key)
+    }
+
+    fn is_only_included(&self, index: &IndexDef, column: Option<usize>) -> bool {
+        column.is_some_and(|c| !index.columns.contains(&c) && !self.def.primary_key.contains(&c))
+    }
+
+    /// The schema with the hidden rowid as last column, if the table has one: what DML reads.
+    pub fn arrow_with_rowid(&self) -> SchemaRef {
+        if !self.def.hidden_rowid {
+            return self.arrow.clone();
+        }
+        let mut fields: Vec<Arc<Field>> = self.arrow.fields().iter().cloned().collect();
+        fields.push(Arc::new(Field::new(HIDDEN_ROWID, ColumnType::Int64.arrow(), false)));
+        Arc::new(arrow::datatypes::Schema::new(fields))
+    }
+
+    pub fn column(&self, name: &str) -> Result<usize> {
+        self.def
+            .columns
+            .iter()
+            .position(|c| c.name == name)
+            .ok_or_else(|| Error::Invalid(format!("column \"{name}\" of table \"{}\" does not exist", self.def.name)))
+    }
+}
+
+fn tree_column(def: &TableDef, column: usize) -> Column {
+    let c = &def.columns[column];
+    Column { name: c.name.clone(), ty: c.ty.column, nullable: c.nullable }
+}
+
+fn rowid_column() -> Column {
+    Column { name: HIDDEN_ROWID.into(), ty: ColumnType::Int64, nullable: false }
+}
+
+/// Primary key first, in key order, then the other columns in table order.
+fn table_schema(def: &TableDef) -> Schema {
+    let mut columns: Vec<Column> = if def.hidden_rowid {
+        vec![rowid_column()]
+    } else {
+        def.primary_key.iter().map(|&c| tree_column(def, c)).collect()
+    };
+    let key = columns.len();
+    columns.extend((0..def.columns.len()).filter(|c| !def.primary_key.contains(c)).map(|c| tree_column(def, c)));
+    Schema::new(columns, key)
+}
+
+fn tree_columns(def: &TableDef) -> Vec<usize> {
+    let mut next = if def.hidden_rowid { 1 } else { def.primary_key.len() };
+    let keys: HashMap<usize, usize> =
+        def.primary_key.iter().enumerate().map(|(place, &column)| (column, place)).collect();
+    (0..def.columns.len())
+        .map(|column| {
+            keys.get(&column).copied().unwrap_or_else(|| {
+                next += 1;
+                next - 1
+            })
+        })
+        .collect()
+}
+
+/// What every definition satisfies, so that deriving from it cannot fail.
+fn check(def: &TableDef) -> Result<()> {
+    let columns = def.columns.len();
+    let known = |list: &[usize]| list.iter().all(|&c| c < columns);
+    let distinct = |list: &[usize]| list.iter().enumerate().all(|(i, c)| !list[..i].contains(c));
+    let indexes_ok = def.indexes.iter().all(|i| {
+        known(&i.columns) && known(&i.include) && !i.columns.is_empty() && distinct(&i.columns) && distinct(&i.include)
+    });
+    let key_ok =
+        known(&def.primary_key) && distinct(&def.primary_key) && def.hidden_rowid == def.primary_key.is_empty();
+    if columns == 0 || !key_ok || !indexes_ok {
+        return Err(Error::Invalid(format!("the definition of table \"{}\" in the catalog is inconsistent", def.name)));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::ColumnDef;
+
+    fn def(primary_key: Vec<usize>, indexes: Vec<IndexDef>) -> TableDef {
+        let column = |name: &str| ColumnDef {
+            name: name.into(),
+            ty: ColumnType::Int64.into(),
+            nullable: name != "a",
+            default: None,
+        };
+        let columns = ["a", "b", "c", "d"].map(column).to_vec();
+        let hidden_rowid = primary_key.is_empty();
+        TableDef { name: "t".into(), tree: 16, columns, primary_key, hidden_rowid, indexes }
+    }
+
+    fn index(columns: Vec<usize>, include: Vec<usize>) -> IndexDef {
+        let (method, vast) = (IndexMethod::Betree, crate::catalog::VastOptions::default());
+        IndexDef { name: "i".into(), tree: 17, method, vast, columns, include, unique: false }
+    }
+
+    fn names(schema: &Schema) -> (Vec<&str>, usize) {
+        (schema.columns().iter().map(|c| c.name.as_str()).collect(), schema.key_columns())
+    }
+
+    #[test]
+    fn key_columns_come_first() {
+        let table = Table::new(def(vec![2, 0], vec![index(vec![1, 2], vec![3, 0, 2])]), None).unwrap();
+        assert_eq!(names(&table.schema), (vec!["c", "a", "b", "d"], 2));
+        assert_eq!(table.tree_column, [1, 2, 0, 3]);
+        assert_eq!(table.table_columns(), [Some(2), Some(0), Some(1), Some(3)]);
+        assert_eq!(names(&table.index_schemas[0]), (vec!["b", "c", "a", "d"], 3));
+        assert_eq!(table.index_columns(0), [Some(1), Some(2), Some(0), Some(3)]);
+        assert!(!table.index_schemas[0].columns()[2].nullable);
+        assert_eq!(table.arrow_with_rowid(), table.arrow);
+    }
+
+    #[test]
+    fn the_rowid_is_the_key_where_there_is_none() {
+        let table = Table::new(def(vec![], vec![index(vec![1], vec![0])]), None).unwrap();
+        assert_eq!(names(&table.schema), (vec![HIDDEN_ROWID, "a", "b", "c", "d"], 1));
+        assert_eq!(table.table_columns(), [None, Some(0), Some(1), Some(2), Some(3)]);
+        assert_eq!(names(&table.index_schemas[0]), (vec!["b", HIDDEN_ROWID, "a"], 2));
+        assert_eq!(table.index_columns(0), [Some(1), None, Some(0)]);
+        assert_eq!(table.arrow.fields().len(), 4);
+        assert_eq!(table.arrow_with_rowid().field(4).name(), HIDDEN_ROWID);
+    }
+
+    #[test]
+    fn inconsistent_definitions_are_errors() {
+        for wrong in [
+            def(vec![4], vec![]),
+            def(vec![0, 0], vec![]),
+            def(vec![0], vec![index(vec![], vec![])]),
+            def(vec![0], vec![index(vec![9], vec![])]),
+            def(vec![0], vec![index(vec![1], vec![2, 2])]),
+            TableDef { hidden_rowid: true, ..def(vec![0], vec![]) },
+            TableDef { columns: vec![], ..def(vec![], vec![]) },
+        ] {
+            assert!(Table::new(wrong, None).is_err());
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! The database: a store, its catalog, and the executor.
+//!
+//! Readers take a [`Snapshot`] and the [`Catalog`] that belongs to it ([`Database::moment`]) and never wait. Writers, one
+//! at a time, hold a [`Writer`]. A change of the catalog is committed and then shown, a removal is hidden and then
+//! committed, so whoever sees a name finds its trees.
+
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use datafusion::execution::SessionState;
+use keyaki_device::Device;
+use keyaki_device::calibrate::Calibration;
+use keyaki_exec::{Executor, MemoryTrace};
+use keyaki_store::{Direction, Durability, KeyRange, Loaded, Snapshot, Store, TreeId, WriteBatch, block_on};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::OwnedMutexGuard;
+
+pub mod cache;
+pub(crate) mod memory_index;
+
+pub(crate) use memory_index::Unusable;
+
+use crate::base::options::{MEMORY_BYTES_MIN, MemoryBudget, default_memory_bytes};
+use crate::base::progress::NoProgress;
+use crate::catalog::{Catalog, Table};
+use crate::catalog::{IndexDef, bootstrap};
+use crate::engine::cache::{CacheCalibration, CacheControl, CacheStatus, SharedCache};
+use crate::{CacheGovernor, Error, Options, Result, Session, sql};
+use memory_index::{no_memory, rebuild};
+
+/// The measured speed of the device, in the database directory.
+const CALIBRATION_FILE: &str = "calibration.json";
+/// Opening waits until pages are located if their trees have no more bytes than that.
+const LOCATE_AT_ONCE_BYTES: u64 = 1 << 30;
+/// Where queries spill, in the database directory; emptied when the database is opened.
+const SPILL_DIR: &str = "tmp";
+
+/// An open database. `Clone` gives another handle; sessions hold one.
+#[derive(Debug, Clone)]
+pub struct Database {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub path: PathBuf,
+    pub store: Store,
+    pub executor: Executor,
+    /// What is in the catalog tree, decoded. Replaced as a whole by DDL.
+    pub catalog: RwLock<Arc<Catalog>>,
+    /// Held by every writing statement from its first read to its commit: one writer at a time.
+    pub writer: Arc<tokio::sync::Mutex<()>>,
+    pub calibration: Mutex<Arc<Calibration>>,
+    pub durability: Mutex<Durability>,
+    /// Bytes for DataFusion operators (a part of `Options::memory_bytes`).
+    pub query_memory_bytes: usize,
+    /// Functions, rules and resources that all statements share.
+    pub base_state: SessionState,
+    /// Of indexes in memory: how long they took to build.
+    pub build_times: Mutex<HashMap<TreeId, Duration>>,
+    /// Indexes in memory that could not be built.
+    pub unusable: Arc<Unusable>,
+    /// The CPU's caches.
+    pub cache: SharedCache,
+    /// What indexes in memory may take, of the memory for pages.
+    pub memory_index_bytes_max: usize,
+    /// The next hidden rowid of tables that have been inserted into since opening.
+    rowids: Mutex<HashMap<TreeId, i64>>,
+}
+
+/// The right to write. Clones share it; it ends with the last one. Blocking work takes a clone along, so that dropping
+/// the statement's future does not let the next writer in too early.
+#[derive(Debug, Clone)]
+pub(crate) struct Writer {
+    _guard: Arc<OwnedMutexGuard<()>>,
+}
+
+impl Database {
+    /// Opens the database directory, creating it if it does not exist.
+    ///
+    /// # Errors
+    /// `NotFound` with [`Options::must_exist`]; the store's errors if the directory is something else, is open already,
+    /// of another version, or damaged.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Database> {
+        let device = device(&options)?;
+        let path = path.as_ref();
+        if options.must_exist && !exists(&device, path)? {
+            return Err(Error::NotFound { kind: "database", name: path.display().to_string() });
+        }
+        Database::open_on(device, path, options)
+    }
+
+    /// As `open`, but an existing database is an error.
+    pub fn create(path: impl AsRef<Path>, options: Options) -> Result<Database> {
+        let device = device(&options)?;
+        let path = path.as_ref();
+        if exists(&device, path)? {
+            return Err(Error::Exists { kind: "database", name: path.display().to_string() });
+        }
+        Database::open_on(device, path, Options { must_exist: false, ..options })
+    }
+
+    fn open_on(device: Arc<dyn Device>, path: &Path, options: Options) -> Result<Database> {
+        let threads = options.threads.unwrap_or_else(default_threads).max(1);
+        let memory_bytes = options.memory_bytes.unwrap_or_else(default_memory_bytes);
+        if memory_bytes < MEMORY_BYTES_MIN {
+            return Err(Error::Invalid(format!(
+                "{memory_bytes} bytes of memory are not enough; a database needs {MEMORY_BYTES_MIN} at least"
+            )));
+        }
+        let budget = MemoryBudget::divide(memory_bytes);
+        let real = device.name() != "simulated";
+        let store_options = keyaki_store::Options {
+            create: !options.must_exist,
+            durability: options.durability,
+            ..options.store.unwrap_or_else(|| keyaki_store::Options {
+                cache_bytes: budget.cache_bytes,
+                buffer_bytes: budget.buffer_bytes,
+                ..keyaki_store::Options::default()
+            })
+        };
+        let store = Store::open(device, path, store_options)?;
+        let executor_options = options.executor.unwrap_or_default();
+        let executor_options = keyaki_exec::ExecutorOptions {
+            workers: if executor_options.workers == 0 { threads } else { executor_options.workers },
+            ..executor_options
+        };
+        let executor = Executor::new(store.clone(), executor_options)?;
+        let catalog = read_or_create_catalog(&store)?;
+        let memory_index_bytes_max = budget.memory_index_bytes_max();
+        let progress = options.progress.unwrap_or_else(|| Arc::new(NoProgress));
+        let (build_times, unusable) =
+            rebuild(&store, &executor, &catalog, threads, memory_index_bytes_max, &*progress)?;
+        let spill = if real { Some(empty_spill_dir(path)?) } else { None };
+        let cache = CacheControl::new(options.cache_governor, real.then_some(path));
+        let inner = Inner {
+            cache: Arc::new(cache),
+            path: path.to_path_buf(),
+            base_state: sql::base_state(budget.query_bytes, spill, threads)?,
+            store,
+            executor,
+            catalog: RwLock::new(Arc::new(catalog)),
+            writer: Arc::default(),
+            calibration: Mutex::new(Arc::new(if real { read_calibration(path) } else { Calibration::assumed() })),
+            durability: Mutex::new(options.durability),
+            query_memory_bytes: budget.query_bytes,
+            build_times: Mutex::new(build_times),
+            unusable: Arc::new(unusable),
+            memory_index_bytes_max,
+            rowids: Mutex::default(),
+        };
+        inner.store.set_memory_limit(memory_index_bytes_max as u64);
+        inner.locate_pages();
+        let located = inner.catalog.read().locators();
+        if located.keys().map(|&tree| inner.store.tree_bytes(tree)).sum::<u64>() <= LOCATE_AT_ONCE_BYTES {
+            inner.store.wait_for_locators();
+        }
+        inner.store.share_memory();
+        Ok(Database { inner: Arc::new(inner) })
+    }
+
+    pub fn session(&self) -> Session {
+        Session::new(self.clone())
+    }
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+    /// The store underneath, for tools.
+    pub fn store(&self) -> &Store {
+        &self.inner.store
+    }
+
+    /// The device's measured speed: `calibration.json` in the database directory, else assumed figures.
+    pub fn calibration(&self) -> Arc<Calibration> {
+        self.inner.calibration.lock().clone()
+    }
+
+    /// Stores a measurement in the database directory and uses it from now on.
+    pub fn set_calibration(&self, calibration: Calibration) -> Result<()> {
+        if self.inner.store.device().name() != "simulated" {
+            calibration.save(&self.inner.path.join(CALIBRATION_FILE))?;
+        }
+        *self.inner.calibration.lock() = Arc::new(calibration);
+        Ok(())
+    }
+
+    /// What the governor of the CPU's caches does, and what is pinned.
+    pub fn cache_status(&self) -> CacheStatus {
+        self.inner.cache.status(&self.inner.store)
+    }
+
+    /// Stores what was measured of the CPU's caches in the database directory and uses it from now on.
+    pub fn set_cache_calibration(&self, measured: CacheCalibration) -> Result<()> {
+        self.inner.cache.set_calibration(measured)
+    }
+
+    pub fn set_cache_governor(&self, mode: CacheGovernor) {
+        if mode == CacheGovernor::Off {
+            self.inner.cache.pins.clear(&self.inner.store);
+        }
+        self.inner.cache.set_mode(mode);
+    }
+
+    /// Records which memory all queries touch from now on, in a file for `keyaki_llc::sim`, until the trace is given back.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn start_memory_trace(&self, file: &Path) -> Result<Arc<MemoryTrace>> {
+        let (catalog, _) = self.moment();
+        let trees = catalog.tables.values().flat_map(|table| {
+            let own = (table.def.tree, table.def.name.clone());
+            let index = |index: &IndexDef| (index.tree, format!("{}.{}", table.def.name, index.name));
+            std::iter::once(own).chain(table.def.indexes.iter().map(index)).collect::<Vec<_>>()
+        });
+        let failed = |error| Error::Invalid(format!("{}: {error}", file.display()));
+        let out = std::io::BufWriter::new(std::fs::File::create(file).map_err(failed)?);
+        let trace = MemoryTrace::new(Box::new(out), &trees.collect::<Vec<_>>()).map_err(failed)?;
+        let trace = Arc::new(trace);
+        self.inner.executor.set_memory_trace(Some(trace.clone()));
+        Ok(trace)
+    }
+
+    /// Ends a trace. Gives the number of accesses recorded.
+    ///
+    /// # Errors
+    /// If the file could not be written.
+    pub fn end_memory_trace(&self, trace: &MemoryTrace) -> Result<u64> {
+        self.inner.executor.set_memory_trace(None);
+        trace.finish().map_err(|error| Error::Invalid(format!("the trace cannot be written: {error}")))
+    }
+
+    pub fn drop_caches(&self) {
+        self.inner.store.drop_caches();
+    }
+
+    /// A snapshot and the catalog as of it: every tree that the catalog names is in the snapshot.
+    pub(crate) fn moment(&self) -> (Arc<Catalog>, Snapshot) {
+        loop {
+            let catalog = self.inner.catalog.read().clone();
+            let snapshot = self.inner.store.snapshot();
+            // Nothing was removed in between, since removals hide the name first.
+            if Arc::ptr_eq(&catalog, &self.inner.catalog.read()) {
+                return (catalog, snapshot);
+            }
+        }
+    }
+
+    /// Waits for the right to write.
+    pub(crate) async fn writer(&self) -> Writer {
+        Writer { _guard: Arc::new(self.inner.writer.clone().lock_owned().await) }
+    }
+
+    /// For who holds the right to write: all that is committed, and the catalog.
+    pub(crate) fn latest(&self, _: &Writer) -> (Arc<Catalog>, Snapshot) {
+        (self.inner.catalog.read().clone(), self.inner.store.latest())
+    }
+
+    /// Runs blocking work on a thread that may wait; `writer` is held until it ends, whatever becomes of the future.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        writer: &Writer,
+        work: impl FnOnce(&Inner) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (inner, writer) = (self.inner.clone(), writer.clone());
+        let task = tokio::task::spawn_blocking(move || {
+            let _writer = writer;
+            work(&inner)
+        });
+        task.await.map_err(|e| Error::Invalid(format!("a background task failed: {e}")))?
+    }
+
+    /// Commits new or changed definitions, then shows them.
+    pub(crate) async fn commit_catalog(&self, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
+        self.blocking(writer, move |inner| {
+            inner.store.commit(batch)?;
+            *inner.catalog.write() = Arc::new(catalog);
+            inner.locate_pages();
+            Ok(())
+        })
+        .await
+    }
+
+    /// Makes bulk-loaded rows part of their trees, together with `batch`, then shows `catalog`, if there is a new one.
+    pub(crate) async fn install(
+        &self,
+        writer: &Writer,
+        batch: WriteBatch,
+        loaded: Vec<(TreeId, Loaded)>,
+        catalog: Option<Catalog>,
+    ) -> Result<()> {
+        self.blocking(writer, move |inner| {
+            inner.store.install(batch, loaded)?;
+            inner.store.share_memory();
+            if let Some(catalog) = catalog {
+                *inner.catalog.write() = Arc::new(catalog);
+                inner.locate_pages();
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Hides removed definitions, then commits their removal.
+    pub(crate) async fn commit_removal(&self, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
+        self.blocking(writer, move |inner| {
+            let before = std::mem::replace(&mut *inner.catalog.write(), Arc::new(catalog));
+            if let Err(error) = inner.store.commit(batch) {
+                *inner.catalog.write() = before;
+                return Err(error.into());
+            }
+            let catalog = inner.catalog.read().clone();
+            inner.cache.pins.retain(&inner.store, |tree| catalog.has_tree(tree));
+            inner.locate_pages();
+            Ok(())
+        })
+        .await
+    }
+}
+
+impl Inner {
+    /// # Errors
+    /// If indexes in memory would take more than they may with `further` bytes.
+    pub fn check_memory(&self, further: usize) -> Result<()> {
+        let stats = self.store.stats();
+        match (stats.memory_tree_bytes + stats.locator_bytes) as usize + further > self.memory_index_bytes_max {
+            true => Err(no_memory(self.memory_index_bytes_max)),
+            false => Ok(()),
+        }
+    }
+
+    /// Has the store locate the pages of those indexes that ask for it, and of no others.
+    fn locate_pages(&self) {
+        let wanted = self.catalog.read().locators();
+        if let Err(error) = self.store.set_locators(&wanted) {
+            // They are read without.
+            tracing::warn!(%error, "pages of indexes are not located in memory");
+        }
+    }
+
+    /// # Errors
+    /// `Invalid` if an index of the table could not be built: what is written would be missing in it, and what it has to keep
+    /// unique could not be checked.
+    pub fn check_writable(&self, table: &Table) -> Result<()> {
+        let broken = table.def.indexes.iter().find_map(|index| Some((index, self.unusable.get(&index.tree)?)));
+        let Some((index, cause)) = broken else { return Ok(()) };
+        Err(Error::Invalid(format!(
+            "table \"{}\" cannot be changed while it has the index \"{}\", which could not be built in memory ({cause}): \
+             drop the index, or open the database again",
+            table.def.name, index.name
+        )))
+    }
+
+    /// Reserves `count` consecutive hidden rowids of a table and returns the first. The caller holds the writer lock.
+    /// Blocks on the first use of a table.
+    pub fn reserve_rowids(&self, table: &Table, count: u64) -> Result<i64> {
+        let mut rowids = self.rowids.lock();
+        let next = match rowids.get(&table.def.tree) {
+            Some(next) => *next,
+            None => greatest_rowid(&self.store, table)?.map_or(Some(1), |id| id.checked_add(1)).unwrap_or(i64::MAX),
+        };
+        let end = i64::try_from(count).ok().and_then(|count| next.checked_add(count));
+        let end = end.ok_or_else(|| Error::Invalid(format!("table \"{}\" has no rowids left", table.def.name)))?;
+        rowids.insert(table.def.tree, end);
+        Ok(next)
+    }
+}
+
+fn greatest_rowid(store: &Store, table: &Table) -> Result<Option<i64>> {
+    let view = match store.latest().tree(table.def.tree) {
+        Ok(view) => view,
+        // The statement that needs the rowids creates the table.
+        Err(keyaki_store::Error::TreeNotFound(_)) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let source = store.blocking();
+    let mut cursor = view.cursor(&source, KeyRange::all(), Direction::Descending);
+    let Some(chunk) = block_on(cursor.next())? else { return Ok(None) };
+    let arrays = chunk.to_arrays(&[0])?;
+    Ok(arrays[0].as_primitive_opt::<Int64Type>().and_then(|ids| ids.values().first().copied()))
+}
+
+fn device(options: &Options) -> Result<Arc<dyn Device>> {
+    match &options.device {
+        Some(device) => Ok(device.clone()),
+        None => Ok(keyaki_device::open_default()?),
+    }
+}
+
+fn exists(device: &Arc<dyn Device>, path: &Path) -> Result<bool> {
+    Ok(device.exists(&path.join("data"))?)
+}
+
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn read_or_create_catalog(store: &Store) -> Result<Catalog> {
+    if let Some(catalog) = Catalog::read(store, &store.latest())? {
+        return Ok(catalog);
+    }
+    let mut batch = WriteBatch::new();
+    bootstrap(&mut batch)?;
+    store.commit(batch)?;
+    Ok(Catalog::default())
+}
+
+/// The directory for spilled queries; what a query left behind when the process died is removed.
+fn empty_spill_dir(path: &Path) -> Result<PathBuf> {
+    let dir = path.join(SPILL_DIR);
+    match std::fs::remove_dir_all(&dir) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => std::fs::create_dir(&dir),
+    }
+    .map_err(|error| Error::Invalid(format!("{}: cannot be emptied: {error}", dir.display())))?;
+    Ok(dir)
+}
+
+/// The measured figures; assumed ones if nothing was measured or the file cannot be read (only speed depends on it).
+fn read_calibration(path: &Path) -> Calibration {
+    let file = path.join(CALIBRATION_FILE);
+    if !file.exists() {
+        return Calibration::assumed();
+    }
+    Calibration::load(&file).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the measurements of the device cannot be read; figures are assumed");
+        Calibration::assumed()
+    })
+}

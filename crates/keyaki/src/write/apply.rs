@@ -1,0 +1,214 @@
+//! From rows as they were and as they will be to the messages for the table's trees.
+//!
+//! For the primary key and every unique index: the new keys must differ from each other, and from the keys of all rows
+//! that the statement does not replace. New keys are looked up in key order, each lookup jumping over the new keys below the
+//! row that it finds; so appending to a table costs one lookup.
+//!
+//! Then, for each tree: entries that the statement leaves without successor are deleted, new ones are inserted (which
+//! replaces an entry with the same key). No key gets two messages.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, UInt32Array};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use keyaki_store::{Direction, KeyRange, Schema, Snapshot, Store, TreeView, WriteBatch, block_on, successor};
+
+use super::rows::{Keys, Rows, Values, arrow_error};
+use crate::catalog::IndexDef;
+use crate::catalog::Table;
+use crate::{Error, Result};
+
+/// What a statement does to a table. `old` and `new` are parallel in an UPDATE; `old` is empty in an INSERT, `new` in a
+/// DELETE.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub table: Arc<Table>,
+    pub old: Rows,
+    pub new: Rows,
+    /// An old row may be there several times (the statement joins); the first one counts.
+    pub old_repeats: bool,
+    /// Columns that may differ between `old` and `new`; none: all.
+    pub assigned: Option<Vec<usize>>,
+}
+
+/// One of a table's trees.
+struct Tree<'a> {
+    id: u32,
+    schema: &'a Schema,
+    /// Which table column each column of the tree is.
+    columns: Vec<Option<usize>>,
+    /// Leading key columns that are unique, and the constraint's name.
+    unique: Option<(usize, String)>,
+}
+
+impl Change {
+    /// Checks the change against `snapshot` and adds it to `batch`. Returns the number of rows changed. Blocks.
+    pub fn apply(mut self, store: &Store, snapshot: &Snapshot, batch: &mut WriteBatch) -> Result<u64> {
+        if self.old_repeats && self.old.len > 0 {
+            self.drop_repeats()?;
+        }
+        let table = self.table.clone();
+        let main = main_tree(&table);
+        let indexes = table.def.indexes.iter().enumerate().map(|(i, index)| index_tree(&table, i, index));
+        let trees: Vec<Tree<'_>> = [main].into_iter().chain(indexes).filter(|tree| self.concerns(tree)).collect();
+        for tree in &trees {
+            self.check_unique(tree, store, snapshot)?;
+        }
+        for tree in &trees {
+            self.write(tree, batch)?;
+        }
+        Ok(self.old.len.max(self.new.len) as u64)
+    }
+
+    fn drop_repeats(&mut self) -> Result<()> {
+        let tree = main_tree(&self.table);
+        let keys = Keys::encode(
+            tree.schema,
+            &self.old.of_tree(&tree.columns[..tree.schema.key_columns()])?,
+            self.old.len,
+            |_| false,
+        );
+        let rows = keys.distinct_rows();
+        if rows.len() == self.old.len {
+            return Ok(());
+        }
+        let rows = UInt32Array::from(rows);
+        if self.new.len > 0 {
+            self.new = self.new.select(&rows)?;
+        }
+        self.old = self.old.select(&rows)?;
+        Ok(())
+    }
+
+    /// Whether any column of the tree may change. (The table's own tree has all columns.)
+    fn concerns(&self, tree: &Tree<'_>) -> bool {
+        self.assigned.as_ref().is_none_or(|assigned| tree.columns.iter().flatten().any(|c| assigned.contains(c)))
+    }
+
+    fn check_unique(&self, tree: &Tree<'_>, store: &Store, snapshot: &Snapshot) -> Result<()> {
+        let Some((unique, constraint)) = &tree.unique else { return Ok(()) };
+        if self.new.len == 0 {
+            return Ok(());
+        }
+        let new_columns = self.new.of_tree(&tree.columns[..*unique])?;
+        let new = unique_keys(tree.schema, &new_columns, self.new.len);
+        let old = match self.old.len {
+            0 => Keys::default(),
+            len => unique_keys(tree.schema, &self.old.of_tree(&tree.columns[..*unique])?, len),
+        };
+        let twice = (1..new.len()).find(|&n| new.nth(n - 1) == new.nth(n)).map(|n| new.nth(n).to_vec());
+        let found = match twice {
+            Some(key) => Some(key),
+            // A tree that this statement creates is not in the snapshot and has no rows.
+            None => match snapshot.tree(tree.id) {
+                Ok(view) => find_existing(&new, &old, store, &view)?,
+                Err(keyaki_store::Error::TreeNotFound(_)) => None,
+                Err(error) => return Err(error.into()),
+            },
+        };
+        let Some(key) = found else { return Ok(()) };
+        let row = new.sorted().find(|&i| new.get(i) == key).map_or(0, |i| new.row(i));
+        Err(Error::Duplicate {
+            table: self.table.def.name.clone(),
+            constraint: constraint.clone(),
+            key: describe(tree.schema, &new_columns, row)?,
+        })
+    }
+
+    fn write(&self, tree: &Tree<'_>, batch: &mut WriteBatch) -> Result<()> {
+        let key_columns = tree.schema.key_columns();
+        let only_key = key_columns == tree.columns.len();
+        let old = match self.old.len {
+            0 => Keys::default(),
+            len => Keys::encode(tree.schema, &self.old.of_tree(&tree.columns[..key_columns])?, len, |_| false),
+        };
+        if self.new.len == 0 {
+            (0..old.len()).for_each(|i| batch.delete_raw(tree.id, old.get(i)));
+            return Ok(());
+        }
+        let columns = self.new.of_tree(&tree.columns)?;
+        let new = Keys::encode(tree.schema, &columns[..key_columns], self.new.len, |_| false);
+        (0..old.len()).filter(|&i| !new.contains(old.get(i))).for_each(|i| batch.delete_raw(tree.id, old.get(i)));
+        let mut values = Values::new(tree.schema, &columns);
+        for i in 0..new.len() {
+            // An entry that is nothing but its key is the same as before.
+            if !(only_key && old.contains(new.get(i))) {
+                batch.insert_raw(tree.id, new.get(i), values.of(new.row(i)));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn main_tree(table: &Table) -> Tree<'_> {
+    let constraint = format!("{}_pkey", table.def.name);
+    Tree {
+        id: table.def.tree,
+        schema: &table.schema,
+        columns: table.table_columns(),
+        unique: (!table.def.hidden_rowid).then(|| (table.schema.key_columns(), constraint)),
+    }
+}
+
+fn index_tree<'a>(table: &'a Table, place: usize, index: &IndexDef) -> Tree<'a> {
+    Tree {
+        id: index.tree,
+        schema: &table.index_schemas[place],
+        columns: table.index_columns(place),
+        unique: index.unique.then(|| (index.columns.len(), index.name.clone())),
+    }
+}
+
+/// Keys of rows without nulls in them: null is never equal to anything.
+pub(crate) fn unique_keys(schema: &Schema, columns: &[ArrayRef], rows: usize) -> Keys {
+    let nullable: Vec<&ArrayRef> = columns.iter().filter(|column| column.null_count() > 0).collect();
+    Keys::encode(schema, columns, rows, |row| nullable.iter().any(|column| column.is_null(row)))
+}
+
+/// The first key of `new` that the tree has and that is not one of `old`.
+pub(crate) fn find_existing(new: &Keys, old: &Keys, store: &Store, view: &TreeView) -> Result<Option<Vec<u8>>> {
+    let source = store.blocking();
+    let Some(last) = new.len().checked_sub(1) else { return Ok(None) };
+    let end = successor(new.nth(last)).map_or(Bound::Unbounded, Bound::Excluded);
+    let mut next = 0;
+    while next <= last {
+        let key = new.nth(next);
+        if old.contains(key) {
+            next += 1;
+            continue;
+        }
+        let range = KeyRange { start: Bound::Included(key.to_vec()), end: end.clone() };
+        let mut cursor = view.cursor(&source, range, Direction::Ascending);
+        let Some(found) = first_key(&mut cursor)? else { return Ok(None) };
+        if found.starts_with(key) {
+            return Ok(Some(key.to_vec()));
+        }
+        // Nothing lies between `key` and `found`. Keys are prefix-free, so at most one new key is a prefix of `found`.
+        while next <= last && new.nth(next) < found.as_slice() && !found.starts_with(new.nth(next)) {
+            next += 1;
+        }
+    }
+    Ok(None)
+}
+
+/// The encoded key of the next row.
+fn first_key(cursor: &mut keyaki_store::Cursor<'_, keyaki_store::BlockingPages>) -> Result<Option<Vec<u8>>> {
+    while let Some(chunk) = block_on(cursor.next())? {
+        if let Some(key) = chunk.first_key() {
+            return Ok(Some(key));
+        }
+    }
+    Ok(None)
+}
+
+/// `(a, b)=(1, x)`
+pub(crate) fn describe(schema: &Schema, columns: &[ArrayRef], row: usize) -> Result<String> {
+    let names: Vec<&str> = schema.columns().iter().take(columns.len()).map(|c| c.name.as_str()).collect();
+    let options = FormatOptions::new().with_null("NULL");
+    let values = columns.iter().map(|column| {
+        let formatter = ArrayFormatter::try_new(column, &options).map_err(arrow_error)?;
+        Ok(formatter.value(row).to_string())
+    });
+    Ok(format!("({})=({})", names.join(", "), values.collect::<Result<Vec<_>>>()?.join(", ")))
+}

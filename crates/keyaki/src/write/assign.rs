@@ -1,0 +1,284 @@
+//! Assignment: values of any type become values of a column, exactly or not at all.
+//!
+//! As in PostgreSQL, numbers are rounded to the column's scale and text is parsed; what overflows, cannot be parsed or is
+//! too long is an error that names the value. Conversions that would reinterpret a value (a number as a date, a boolean as
+//! a number) are refused.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BinaryViewBuilder, Float32Array, Float64Array, StringViewArray};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType, Float32Type, Float64Type};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use keyaki_store::ColumnType;
+
+use crate::catalog::ColumnDef;
+use crate::{Error, Result};
+
+/// Casts give null where a value does not fit; the nulls that came about are found afterwards.
+const CAST: CastOptions<'static> = CastOptions { safe: true, format_options: FormatOptions::new() };
+
+/// `values` as values of `column`, checked: type, length, and (not) null.
+///
+/// # Errors
+/// `Value`, naming the first value that does not fit; `NotNull`.
+pub(crate) fn assign(values: &ArrayRef, table: &str, column: &ColumnDef) -> Result<ArrayRef> {
+    let converted = convert(values, column)?;
+    check_length(&converted, column)?;
+    check_not_null(&converted, table, column)?;
+    Ok(converted)
+}
+
+/// # Errors
+/// `NotNull`
+pub(crate) fn check_not_null(values: &ArrayRef, table: &str, column: &ColumnDef) -> Result<()> {
+    if !column.nullable && values.logical_null_count() > 0 {
+        return Err(Error::NotNull { table: table.into(), column: column.name.clone() });
+    }
+    Ok(())
+}
+
+/// # Errors
+/// `Value` if a text has more characters than the column allows.
+pub(crate) fn check_length(values: &ArrayRef, column: &ColumnDef) -> Result<()> {
+    let (Some(max), Some(texts)) = (column.ty.max_chars, values.as_string_view_opt()) else { return Ok(()) };
+    let max = max as usize;
+    // Bytes are never fewer than characters.
+    let too_long = texts.iter().flatten().find(|text| text.len() > max && text.chars().count() > max);
+    match too_long {
+        None => Ok(()),
+        Some(text) => Err(Error::Value(format!(
+            "the text {} has {} characters; column \"{}\" is of type {}",
+            quote(text),
+            text.chars().count(),
+            column.name,
+            column.ty
+        ))),
+    }
+}
+
+fn convert(values: &ArrayRef, column: &ColumnDef) -> Result<ArrayRef> {
+    let target = column.ty.column.arrow();
+    let source = values.data_type();
+    if *source == target {
+        return Ok(values.clone());
+    }
+    if let DataType::Dictionary(_, inner) = source {
+        return convert(&cast_with_options(values, inner, &CAST).map_err(arrow_error)?, column);
+    }
+    if !is_assignable(source, column.ty.column) {
+        return Err(Error::Value(format!(
+            "column \"{}\" is of type {}, the value is of type {}",
+            column.name,
+            column.ty,
+            type_name(source)
+        )));
+    }
+    let converted = match (source, column.ty.column) {
+        (DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View, ColumnType::Bytes) => parse_bytes(values)?,
+        (DataType::Float16 | DataType::Float32 | DataType::Float64, ty) if is_integer(ty) => {
+            cast_with_options(&rounded(values)?, &target, &CAST).map_err(arrow_error)?
+        }
+        (DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..), ty) if is_integer(ty) => {
+            let whole = cast_with_options(values, &DataType::Decimal128(38, 0), &CAST).map_err(arrow_error)?;
+            cast_with_options(&whole, &target, &CAST).map_err(arrow_error)?
+        }
+        _ => cast_with_options(values, &target, &CAST).map_err(arrow_error)?,
+    };
+    check_fits(values, &converted, column)?;
+    Ok(converted)
+}
+
+fn is_integer(ty: ColumnType) -> bool {
+    matches!(ty, ColumnType::Int8 | ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64)
+}
+
+/// Whether values of the one type may be written into columns of the other at all.
+fn is_assignable(source: &DataType, target: ColumnType) -> bool {
+    use ColumnType as C;
+    use DataType as D;
+    match source {
+        D::Null | D::Utf8 | D::LargeUtf8 | D::Utf8View => true,
+        D::Boolean => matches!(target, C::Boolean | C::Text),
+        source if source.is_numeric() => {
+            is_integer(target) || matches!(target, C::Float32 | C::Float64 | C::Decimal { .. } | C::Text)
+        }
+        D::Date32 | D::Date64 | D::Timestamp(..) => matches!(target, C::Date | C::Timestamp { .. } | C::Text),
+        D::Binary | D::LargeBinary | D::BinaryView | D::FixedSizeBinary(_) => target == C::Bytes,
+        D::Time32(_) | D::Time64(_) | D::Interval(_) | D::Duration(_) => target == C::Text,
+        _ => false,
+    }
+}
+
+/// Floats rounded to whole numbers, half to even.
+fn rounded(values: &ArrayRef) -> Result<ArrayRef> {
+    if let Some(floats) = values.as_primitive_opt::<Float32Type>() {
+        return Ok(Arc::new(floats.unary::<_, Float32Type>(f32::round_ties_even)));
+    }
+    let floats = cast_with_options(values, &DataType::Float64, &CAST).map_err(arrow_error)?;
+    Ok(Arc::new(floats.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::round_ties_even)))
+}
+
+/// `\x0aff` is hexadecimal, as PostgreSQL writes it; other text stands for its bytes.
+fn parse_bytes(values: &ArrayRef) -> Result<ArrayRef> {
+    let texts = cast_with_options(values, &DataType::Utf8View, &CAST).map_err(arrow_error)?;
+    let texts: &StringViewArray = texts.as_string_view();
+    let mut bytes = BinaryViewBuilder::with_capacity(texts.len());
+    for text in texts {
+        match text {
+            None => bytes.append_null(),
+            Some(text) => match text.strip_prefix("\\x") {
+                None => bytes.append_value(text),
+                Some(digits) => bytes.append_option(unhex(digits)),
+            },
+        }
+    }
+    Ok(Arc::new(bytes.finish()))
+}
+
+fn unhex(digits: &str) -> Option<Vec<u8>> {
+    if !digits.len().is_multiple_of(2) || !digits.is_ascii() {
+        return None;
+    }
+    (0..digits.len()).step_by(2).map(|i| u8::from_str_radix(&digits[i..i + 2], 16).ok()).collect()
+}
+
+/// Finds values that the conversion lost.
+fn check_fits(before: &ArrayRef, after: &ArrayRef, column: &ColumnDef) -> Result<()> {
+    let lost = if after.null_count() > before.logical_null_count() {
+        let nulls = before.logical_nulls();
+        (0..after.len()).find(|&row| after.is_null(row) && nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)))
+    } else {
+        overflown(before, after)
+    };
+    let Some(row) = lost else { return Ok(()) };
+    let text = ArrayFormatter::try_new(before, &FormatOptions::new()).map_err(arrow_error)?.value(row).to_string();
+    let problem = match before.data_type() {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "is no value",
+        _ => "is out of range",
+    };
+    Err(Error::Value(format!("{} {problem} for column \"{}\" of type {}", quote(&text), column.name, column.ty)))
+}
+
+/// The first finite number that became infinite.
+fn overflown(before: &ArrayRef, after: &ArrayRef) -> Option<usize> {
+    let finite = |row: usize| match before.data_type() {
+        DataType::Float64 => before.as_primitive::<Float64Type>().value(row).is_finite(),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => false,
+        _ => true,
+    };
+    let infinite: Box<dyn Fn(usize) -> bool> = if let Some(floats) = after.as_any().downcast_ref::<Float32Array>() {
+        Box::new(|row| floats.is_valid(row) && floats.value(row).is_infinite())
+    } else if let Some(floats) = after.as_any().downcast_ref::<Float64Array>() {
+        Box::new(|row| floats.is_valid(row) && floats.value(row).is_infinite())
+    } else {
+        return None;
+    };
+    (0..after.len()).find(|&row| infinite(row) && finite(row))
+}
+
+/// The text in quotes, shortened.
+fn quote(text: &str) -> String {
+    const CHARS_SHOWN: usize = 40;
+    match text.char_indices().nth(CHARS_SHOWN) {
+        Some((end, _)) => format!("'{}…'", &text[..end]),
+        None => format!("'{text}'"),
+    }
+}
+
+fn type_name(ty: &DataType) -> String {
+    match crate::catalog::types::from_arrow(ty) {
+        Ok(ty) => crate::catalog::types::column_type_name(ty),
+        Err(_) => ty.to_string(),
+    }
+}
+
+fn arrow_error(error: arrow::error::ArrowError) -> Error {
+    Error::Value(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{
+        BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, Int32Array, Int64Array, NullArray,
+    };
+
+    use super::*;
+    use crate::catalog::SqlType;
+
+    fn column(ty: ColumnType) -> ColumnDef {
+        ColumnDef { name: "c".into(), ty: ty.into(), nullable: true, default: None }
+    }
+
+    fn to(ty: ColumnType, values: impl Array + 'static) -> Result<ArrayRef> {
+        assign(&(Arc::new(values) as ArrayRef), "t", &column(ty))
+    }
+
+    fn message(ty: ColumnType, values: impl Array + 'static) -> String {
+        to(ty, values).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn numbers_are_rounded_and_never_wrap() {
+        let floats = || Float64Array::from(vec![Some(1.5), Some(2.5), None, Some(-1.4)]);
+        assert_eq!(
+            to(ColumnType::Int16, floats()).unwrap().as_primitive::<arrow::datatypes::Int16Type>().values()[..2],
+            [2, 2]
+        );
+        let decimals = Decimal128Array::from(vec![150, 249, -250]).with_precision_and_scale(10, 2).unwrap();
+        let whole = to(ColumnType::Int64, decimals).unwrap();
+        assert_eq!(whole.as_primitive::<arrow::datatypes::Int64Type>().values()[..], [2, 2, -3]);
+        assert_eq!(
+            message(ColumnType::Int8, Int64Array::from(vec![1, 300])),
+            "'300' is out of range for column \"c\" of type TINYINT"
+        );
+        assert!(message(ColumnType::Int32, Float64Array::from(vec![f64::NAN])).contains("NaN"));
+        assert!(to(ColumnType::Float32, Float64Array::from(vec![1e300])).is_err());
+        assert!(to(ColumnType::Float32, Float64Array::from(vec![f64::INFINITY])).is_ok());
+        let decimal = ColumnType::Decimal { precision: 4, scale: 2 };
+        assert!(to(decimal, Int32Array::from(vec![99])).is_ok());
+        assert!(message(decimal, Int32Array::from(vec![100])).contains("'100' is out of range"));
+        assert!(message(decimal, Float64Array::from(vec![100.5])).contains("out of range"));
+    }
+
+    #[test]
+    fn text_is_parsed() {
+        let text = |t: &str| StringViewArray::from(vec![Some(t), None]);
+        let dates = to(ColumnType::Date, text("1970-01-11")).unwrap();
+        assert_eq!(dates.as_any().downcast_ref::<Date32Array>().unwrap().value(0), 10);
+        assert_eq!(message(ColumnType::Date, text("soon")), "'soon' is no value for column \"c\" of type DATE");
+        assert!(to(ColumnType::Int32, text("12")).is_ok());
+        assert!(to(ColumnType::Int32, text("12x")).is_err());
+        assert!(to(ColumnType::Int8, text("128")).is_err());
+        let bytes = to(ColumnType::Bytes, text("\\x00Ff")).unwrap();
+        assert_eq!(bytes.as_any().downcast_ref::<BinaryViewArray>().unwrap().value(0), [0, 255]);
+        assert!(to(ColumnType::Bytes, text("\\x0")).is_err());
+        assert_eq!(to(ColumnType::Bytes, text("ab")).unwrap().as_binary_view().value(0), b"ab");
+    }
+
+    #[test]
+    fn meanings_are_not_changed() {
+        for (ty, values) in [
+            (ColumnType::Date, Arc::new(Int32Array::from(vec![1])) as ArrayRef),
+            (ColumnType::Int32, Arc::new(BooleanArray::from(vec![true]))),
+            (ColumnType::Boolean, Arc::new(Int32Array::from(vec![1]))),
+            (ColumnType::Int64, Arc::new(Date32Array::from(vec![1]))),
+            (ColumnType::Text, Arc::new(BinaryViewArray::from_iter_values([b"a"]))),
+        ] {
+            assert!(assign(&values, "t", &column(ty)).is_err(), "{ty:?} from {}", values.data_type());
+        }
+        assert_eq!(to(ColumnType::Date, NullArray::new(3)).unwrap().null_count(), 3);
+    }
+
+    #[test]
+    fn lengths_and_nulls() {
+        let varchar = SqlType { column: ColumnType::Text, max_chars: Some(3) };
+        let column = ColumnDef { name: "c".into(), ty: varchar, nullable: false, default: None };
+        let text = |t: Option<&str>| Arc::new(StringViewArray::from(vec![t])) as ArrayRef;
+        assert!(assign(&text(Some("äöü")), "t", &column).is_ok());
+        let long = assign(&text(Some("äöüß")), "t", &column).unwrap_err().to_string();
+        assert_eq!(long, "the text 'äöüß' has 4 characters; column \"c\" is of type VARCHAR(3)");
+        let null = assign(&text(None), "t", &column).unwrap_err().to_string();
+        assert_eq!(null, "column \"c\" of table \"t\" must not be null");
+    }
+}

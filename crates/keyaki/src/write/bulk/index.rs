@@ -1,0 +1,170 @@
+//! Secondary indexes: their entries are sorted while rows come, and written when all have come.
+//!
+//! Those of an index in memory need not be sorted here, unless they have to be unique. Its tree is built in bulk if it has
+//! no entries yet; else the new ones become messages of the batch that installs the load.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrow::array::RecordBatch;
+use futures::{Stream, StreamExt};
+use keyaki_exec::{Mode, Scan};
+use keyaki_store::{BulkWriter, Direction, KeyRange, MemoryBuilder, TreeView, WriteBatch};
+
+use super::job::{Job, Part, Projection, Work};
+use super::sort::{BATCH_ROWS, Sorter};
+use super::unique::Unique;
+use crate::base::arrow_error;
+use crate::catalog::Table;
+use crate::{Result, Session};
+
+pub(super) struct IndexSorter {
+    job: Arc<Job>,
+    index: usize,
+    projection: Projection,
+    sorter: Sorter,
+}
+
+impl IndexSorter {
+    /// `projection` makes an index's entries of what is pushed.
+    pub fn new(job: &Arc<Job>, index: usize, projection: Projection) -> Result<Self> {
+        let schema = &job.table.index_schemas[index];
+        let (arrow, keys) = (schema.arrow().clone(), schema.key_columns());
+        let sorter = Sorter::new(arrow, keys, job.sort_bytes, job.spill.clone())?;
+        Ok(IndexSorter { job: job.clone(), index, projection, sorter })
+    }
+}
+
+/// Where an index's entries go.
+enum Sink {
+    Device(Box<BulkWriter>),
+    Memory { builder: MemoryBuilder, bytes: usize },
+    Messages { messages: WriteBatch, bytes: usize },
+}
+
+impl Sink {
+    fn new(job: &Job, index: usize) -> Result<Sink> {
+        let (def, schema) = (&job.table.def.indexes[index], &job.table.index_schemas[index]);
+        let store = &job.inner.store;
+        if !def.method.is_in_memory() {
+            return Ok(Sink::Device(Box::new(store.bulk_writer(def.tree, schema))));
+        }
+        match job.snapshot.tree(def.tree) {
+            Ok(view) if view.estimate(&KeyRange::all()).rows > 0.0 => {
+                Ok(Sink::Messages { messages: WriteBatch::new(), bytes: 0 })
+            }
+            // It may be created together with what is loaded.
+            Ok(_) | Err(keyaki_store::Error::TreeNotFound(_)) => {
+                Ok(Sink::Memory { builder: store.memory_builder(def.tree, schema), bytes: 0 })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn push(&mut self, job: &Job, index: usize, batch: &RecordBatch) -> Result<()> {
+        let (before, now) = match self {
+            Sink::Device(writer) => {
+                writer.push(batch)?;
+                return Ok(());
+            }
+            Sink::Memory { builder, bytes } => {
+                builder.push(batch)?;
+                let before = std::mem::replace(bytes, builder.bytes());
+                (before, *bytes)
+            }
+            Sink::Messages { messages, bytes } => {
+                messages.insert(job.table.def.indexes[index].tree, &job.table.index_schemas[index], batch)?;
+                let before = std::mem::replace(bytes, messages.bytes());
+                (before, *bytes)
+            }
+        };
+        let all = job.memory_bytes.fetch_add(now - before, Ordering::Relaxed) + now - before;
+        job.inner.check_memory(all)
+    }
+
+    fn finish(self, job: &Job, index: usize) -> Result<Part> {
+        let tree = job.table.def.indexes[index].tree;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(match self {
+            Sink::Device(writer) => Part::Tree(tree, writer.finish()?),
+            Sink::Memory { builder, .. } => {
+                let loaded = builder.finish(threads)?;
+                job.inner.check_memory(loaded.bytes() as usize)?;
+                Part::Tree(tree, loaded)
+            }
+            Sink::Messages { messages, .. } => Part::Messages(messages),
+        })
+    }
+}
+
+/// An index in memory that need not be unique.
+pub(super) struct MemoryIndexer {
+    job: Arc<Job>,
+    index: usize,
+    projection: Projection,
+    sink: Sink,
+}
+
+impl MemoryIndexer {
+    pub fn new(job: &Arc<Job>, index: usize, projection: Projection) -> Result<Self> {
+        Ok(MemoryIndexer { job: job.clone(), index, projection, sink: Sink::new(job, index)? })
+    }
+}
+
+impl Work for MemoryIndexer {
+    fn push(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.sink.push(&self.job, self.index, &self.projection.apply(batch)?)
+    }
+
+    fn finish(self) -> Result<Part> {
+        self.sink.finish(&self.job, self.index)
+    }
+}
+
+impl Work for IndexSorter {
+    fn push(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.sorter.push(&self.projection.apply(batch)?)
+    }
+
+    fn finish(self) -> Result<Part> {
+        let IndexSorter { job, index, sorter, .. } = self;
+        let mut unique = Unique::of_index(&job, index)?;
+        let mut sink = Sink::new(&job, index)?;
+        let mut merge = sorter.finish(Vec::new())?;
+        while let Some(batch) = merge.next()? {
+            job.check()?;
+            unique.check_neighbours(&batch)?;
+            unique.check_existing(&batch).map_err(|(error, _)| error)?;
+            sink.push(&job, index, &batch)?;
+            job.progress.advance(batch.num_rows() as u64);
+        }
+        sink.finish(&job, index)
+    }
+}
+
+/// The entries of an index, from the rows of its table.
+pub(super) fn entries(
+    session: &Session,
+    table: &Arc<Table>,
+    index: usize,
+    view: TreeView,
+) -> impl Stream<Item = Result<RecordBatch>> + Unpin + use<> {
+    // The hidden rowid is the first column of the table's tree.
+    let column = |column: Option<usize>| column.map_or(0, |column| table.tree_column[column]);
+    let scan = Scan {
+        view,
+        ranges: vec![KeyRange::all()],
+        direction: Direction::Ascending,
+        columns: table.index_columns(index).into_iter().map(column).collect(),
+        filter: None,
+        limit: None,
+        batch_rows: BATCH_ROWS,
+    };
+    let schema = table.index_schemas[index].arrow().clone();
+    session
+        .database
+        .inner
+        .executor
+        .scan(scan, Mode::OutOfOrder)
+        .map(move |batch| RecordBatch::try_new(schema.clone(), batch?.columns().to_vec()).map_err(arrow_error))
+}

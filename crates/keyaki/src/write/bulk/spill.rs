@@ -1,0 +1,88 @@
+//! Sorted runs in temporary files, in Arrow's IPC format.
+//!
+//! The files have no name: they vanish when they are closed, also when the process dies.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::Schema;
+use arrow::ipc::reader::StreamReader;
+use arrow::ipc::writer::StreamWriter;
+
+use crate::base::arrow_error;
+use crate::{Error, Result};
+
+/// Bytes of a file read or written at a time.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// Where temporary files go.
+#[derive(Debug, Clone)]
+pub(super) struct SpillDir(PathBuf);
+
+impl SpillDir {
+    /// The database directory, beside the data that the rows become; if the operating system does not know it (a
+    /// database on a simulated device), the system's directory for temporary files.
+    pub fn new(database: &Path) -> Self {
+        SpillDir(if database.is_dir() { database.to_path_buf() } else { std::env::temp_dir() })
+    }
+
+    fn file(&self) -> Result<File> {
+        tempfile::tempfile_in(&self.0)
+            .map_err(|error| Error::Invalid(format!("cannot create a temporary file in {}: {error}", self.0.display())))
+    }
+}
+
+/// Writes one run.
+pub(super) struct RunWriter {
+    writer: StreamWriter<BufWriter<File>>,
+    rows: u64,
+}
+
+/// A finished run.
+#[derive(Debug)]
+pub(super) struct Run {
+    file: File,
+    pub rows: u64,
+}
+
+/// Reads a run; the file is gone when the reader is.
+#[derive(Debug)]
+pub(super) struct RunReader(StreamReader<BufReader<File>>);
+
+impl RunWriter {
+    pub fn new(dir: &SpillDir, schema: &Schema) -> Result<Self> {
+        let file = BufWriter::with_capacity(BUFFER_BYTES, dir.file()?);
+        Ok(RunWriter { writer: StreamWriter::try_new(file, schema).map_err(arrow_error)?, rows: 0 })
+    }
+
+    pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.rows += batch.num_rows() as u64;
+        self.writer.write(batch).map_err(arrow_error)
+    }
+
+    pub fn finish(self) -> Result<Run> {
+        let file = self.writer.into_inner().map_err(arrow_error)?;
+        let file = file.into_inner().map_err(|error| spill_error(error.error()))?;
+        Ok(Run { file, rows: self.rows })
+    }
+}
+
+impl Run {
+    pub fn read(mut self) -> Result<RunReader> {
+        self.file.seek(SeekFrom::Start(0)).map_err(|error| spill_error(&error))?;
+        let file = BufReader::with_capacity(BUFFER_BYTES, self.file);
+        Ok(RunReader(StreamReader::try_new(file, None).map_err(arrow_error)?))
+    }
+}
+
+impl RunReader {
+    pub fn next(&mut self) -> Result<Option<RecordBatch>> {
+        self.0.next().transpose().map_err(arrow_error)
+    }
+}
+
+fn spill_error(error: &std::io::Error) -> Error {
+    Error::Invalid(format!("temporary file: {error}"))
+}

@@ -1,0 +1,145 @@
+//! Uniqueness of the primary key and of unique indexes: among the loaded rows, and against the rows that the table has.
+//!
+//! Loaded rows pass in key order, so equal ones are neighbours. The rows of the table are looked up in the same order, each
+//! lookup jumping over the loaded keys below the row that it finds: keys above all others cost one lookup a batch. Null is
+//! equal to nothing.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use keyaki_store::{KeyRange, Schema, TreeView};
+
+use super::Origin;
+use super::job::Job;
+use super::sort::SortKey;
+use crate::catalog::Table;
+use crate::write::apply::{describe, find_existing, unique_keys};
+use crate::write::rows::Keys;
+use crate::{Error, Result};
+
+/// The constraint of one tree; does nothing if there is none.
+pub(super) struct Unique {
+    job: Arc<Job>,
+    constraint: Option<Constraint>,
+}
+
+struct Constraint {
+    name: String,
+    schema: Arc<Schema>,
+    /// Leading columns that are unique.
+    columns: usize,
+    key: SortKey,
+    /// The tree as it is, if it has rows.
+    existing: Option<TreeView>,
+    /// The last row's key; none if it has a null.
+    last: Option<Vec<u8>>,
+}
+
+impl Unique {
+    pub fn of_table(job: &Arc<Job>) -> Result<Self> {
+        let table = &job.table;
+        // Rowids are new.
+        if table.def.hidden_rowid {
+            return Ok(Unique { job: job.clone(), constraint: None });
+        }
+        let name = format!("{}_pkey", table.def.name);
+        Self::new(job, table.def.tree, name, &table.schema, table.schema.key_columns())
+    }
+
+    pub fn of_index(job: &Arc<Job>, place: usize) -> Result<Self> {
+        let index = &job.table.def.indexes[place];
+        if !index.unique {
+            return Ok(Unique { job: job.clone(), constraint: None });
+        }
+        Self::new(job, index.tree, index.name.clone(), &job.table.index_schemas[place], index.columns.len())
+    }
+
+    fn new(job: &Arc<Job>, tree: u32, name: String, schema: &Arc<Schema>, columns: usize) -> Result<Self> {
+        let existing = match job.snapshot.tree(tree) {
+            Ok(view) => Some(view).filter(|view| view.estimate(&KeyRange::all()).rows > 0.0),
+            // A tree that is created together with what is loaded.
+            Err(keyaki_store::Error::TreeNotFound(_)) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let key = SortKey::new(schema.arrow(), columns)?;
+        let constraint = Constraint { name, schema: schema.clone(), columns, key, existing, last: None };
+        Ok(Unique { job: job.clone(), constraint: Some(constraint) })
+    }
+
+    /// Checks rows, which are in order over all calls, against each other.
+    pub fn check_neighbours(&mut self, batch: &RecordBatch) -> Result<()> {
+        let Some(constraint) = &mut self.constraint else { return Ok(()) };
+        let columns = &batch.columns()[..constraint.columns];
+        let keys = constraint.key.encode(batch)?;
+        let mut last = constraint.last.as_deref();
+        for (row, key) in keys.iter().enumerate() {
+            let key = (!has_null(columns, row)).then(|| key.data());
+            if key.is_some() && key == last {
+                return Err(self.duplicate(batch, row)?);
+            }
+            last = key;
+        }
+        constraint.last = last.map(<[u8]>::to_vec);
+        Ok(())
+    }
+
+    /// Checks rows, which are in order, against those that the table has. The error comes with the row.
+    pub fn check_existing(&mut self, batch: &RecordBatch) -> std::result::Result<(), (Error, usize)> {
+        let Some(constraint) = &self.constraint else { return Ok(()) };
+        let Some(view) = &constraint.existing else { return Ok(()) };
+        let columns = &batch.columns()[..constraint.columns];
+        let new = unique_keys(&constraint.schema, columns, batch.num_rows());
+        let found = find_existing(&new, &Keys::default(), &self.job.inner.store, view).map_err(|error| (error, 0))?;
+        let Some(key) = found else { return Ok(()) };
+        let row = new.sorted().find(|&i| new.get(i) == key).map_or(0, |i| new.row(i));
+        Err((self.duplicate(batch, row).unwrap_or_else(|error| error), row))
+    }
+
+    /// The error for a row whose key is there already.
+    pub fn duplicate(&self, batch: &RecordBatch, row: usize) -> Result<Error> {
+        let Some(constraint) = &self.constraint else {
+            return Ok(Error::Invalid(format!("the rowids of table \"{}\" repeat", self.job.table.def.name)));
+        };
+        let columns = &batch.columns()[..constraint.columns];
+        Ok(Error::Duplicate {
+            table: self.job.table.def.name.clone(),
+            constraint: constraint.name.clone(),
+            key: describe(&constraint.schema, columns, row)?,
+        })
+    }
+}
+
+fn has_null(columns: &[ArrayRef], row: usize) -> bool {
+    columns.iter().any(|column| column.null_count() > 0 && column.is_null(row))
+}
+
+/// The error with the file and row of a row of the stream, if it has one.
+pub(super) fn at(error: Error, origin: &dyn Origin, row: u64) -> Error {
+    match (error, origin.locate(row)) {
+        (error @ Error::Duplicate { .. }, Some((path, row))) => {
+            Error::Import { path, row: Some(row), column: None, message: error.to_string() }
+        }
+        (error, _) => error,
+    }
+}
+
+/// Finds the row that a duplicate key belongs to, among rows that are still at hand: the last one that has it.
+pub(super) fn locate_duplicate(error: Error, table: &Table, batches: &[RecordBatch], origin: &dyn Origin) -> Error {
+    let Error::Duplicate { constraint, key, .. } = &error else { return error };
+    let of_index = table.def.indexes.iter().position(|index| index.name == *constraint);
+    let (schema, columns) = match of_index {
+        Some(index) => (&table.index_schemas[index], table.def.indexes[index].columns.clone()),
+        None => (&table.schema, table.def.primary_key.clone()),
+    };
+    let mut end: u64 = batches.iter().map(|batch| batch.num_rows() as u64).sum();
+    for batch in batches.iter().rev() {
+        let start = end - batch.num_rows() as u64;
+        let arrays: Vec<ArrayRef> = columns.iter().map(|&column| batch.column(column).clone()).collect();
+        let row = (0..batch.num_rows()).rev().find(|&row| describe(schema, &arrays, row).is_ok_and(|d| d == *key));
+        if let Some(row) = row {
+            return at(error, origin, start + row as u64);
+        }
+        end = start;
+    }
+    error
+}

@@ -1,0 +1,180 @@
+//! Rows from elsewhere as rows of a table: columns matched, values converted and checked, missing columns filled.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, StringViewArray, new_null_array};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType, Schema};
+use datafusion::physical_expr::PhysicalExpr;
+
+use super::text::parse_column;
+use crate::base::arrow_error;
+use crate::catalog::ColumnDef;
+use crate::catalog::Table;
+use crate::write::assign::{assign, check_length, check_not_null};
+use crate::{Error, Result};
+
+/// A value that is none for its column.
+#[derive(Debug)]
+pub(crate) struct BadCell {
+    /// In the batch.
+    pub row: Option<usize>,
+    pub column: String,
+    pub message: String,
+}
+
+/// The columns that are given.
+#[derive(Debug)]
+pub(crate) enum Given<'a> {
+    /// By name, in any order (exactly, or else whatever their case).
+    Named(&'a [String]),
+    /// So many, for the listed table columns one after another.
+    Placed(usize),
+}
+
+/// By table column: its default, evaluated for each row.
+pub(crate) type Defaults = [Option<Arc<dyn PhysicalExpr>>];
+
+/// How the columns of a source become those of a table.
+#[derive(Debug, Clone)]
+pub(crate) struct Conform {
+    table: Arc<Table>,
+    /// By table column: where it comes from.
+    sources: Vec<Source>,
+}
+
+#[derive(Debug, Clone)]
+enum Source {
+    Column(usize),
+    /// Evaluated for each row.
+    Default(Arc<dyn PhysicalExpr>),
+    Null,
+}
+
+impl Conform {
+    /// `targets`: the table columns that are to be filled; the others get their defaults.
+    ///
+    /// # Errors
+    /// `Invalid` if a column is given that the table does not have, or there is none for a column that must not be null.
+    pub fn new(table: &Arc<Table>, targets: &[usize], given: Given<'_>, defaults: &Defaults) -> Result<Self> {
+        let mut places = vec![None; table.def.columns.len()];
+        match given {
+            Given::Named(names) => {
+                for (place, name) in names.iter().enumerate() {
+                    let target = named(table, targets, name)?;
+                    if places[target].replace(place).is_some() {
+                        return Err(Error::Invalid(format!("column \"{name}\" is there twice")));
+                    }
+                }
+            }
+            Given::Placed(count) if count != targets.len() => {
+                let message = format!("there are {count} columns; {} are expected", targets.len());
+                return Err(Error::Invalid(message));
+            }
+            Given::Placed(_) => targets.iter().enumerate().for_each(|(place, &target)| places[target] = Some(place)),
+        }
+        let source = |(i, place): (usize, Option<usize>)| match (place, &defaults[i], &table.def.columns[i]) {
+            (Some(place), ..) => Ok(Source::Column(place)),
+            (None, Some(default), _) => Ok(Source::Default(default.clone())),
+            (None, None, column) if column.nullable => Ok(Source::Null),
+            (None, None, column) => Err(Error::Invalid(format!(
+                "column \"{}\" is not given, has no default, and must not be null",
+                column.name
+            ))),
+        };
+        let sources = places.into_iter().enumerate().map(source).collect::<Result<_>>()?;
+        Ok(Conform { table: table.clone(), sources })
+    }
+
+    /// Values with types of their own.
+    pub fn typed(&self, batch: &RecordBatch) -> std::result::Result<RecordBatch, BadCell> {
+        self.build(batch.num_rows(), |place, column| assign_located(batch.column(place), &self.table.def.name, column))
+    }
+
+    /// Text.
+    pub fn texts(&self, columns: &[StringViewArray], rows: usize) -> std::result::Result<RecordBatch, BadCell> {
+        self.build(rows, |place, column| {
+            let values = parse_column(&columns[place], column.ty).map_err(|bad| BadCell {
+                row: Some(bad.row),
+                column: column.name.clone(),
+                message: bad.message,
+            })?;
+            let table = &self.table.def.name;
+            let checked = check_length(&values, column).and_then(|()| check_not_null(&values, table, column));
+            checked.map_err(|_| locate(&values, table, column))?;
+            Ok(values)
+        })
+    }
+
+    fn build(
+        &self,
+        rows: usize,
+        values: impl Fn(usize, &ColumnDef) -> std::result::Result<ArrayRef, BadCell>,
+    ) -> std::result::Result<RecordBatch, BadCell> {
+        let table = &self.table;
+        let columns = self.sources.iter().zip(&table.def.columns).map(|(source, column)| match source {
+            Source::Column(place) => values(*place, column),
+            Source::Null => Ok(new_null_array(&column.ty.column.arrow(), rows)),
+            Source::Default(default) => evaluate(default, rows)
+                .and_then(|values| assign(&values, &table.def.name, column))
+                .map_err(|error| BadCell { row: None, column: column.name.clone(), message: error.to_string() }),
+        });
+        let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+        RecordBatch::try_new(table.arrow.clone(), columns).map_err(|error| BadCell {
+            row: None,
+            column: String::new(),
+            message: error.to_string(),
+        })
+    }
+}
+
+fn named(table: &Table, targets: &[usize], name: &str) -> Result<usize> {
+    let columns = &table.def.columns;
+    let exact = targets.iter().find(|&&target| columns[target].name == name);
+    let found = exact.or_else(|| targets.iter().find(|&&target| columns[target].name.eq_ignore_ascii_case(name)));
+    found
+        .copied()
+        .ok_or_else(|| Error::Invalid(format!("table \"{}\" has no column \"{name}\" to fill", table.def.name)))
+}
+
+/// Evaluates an expression without columns for a number of rows.
+fn evaluate(expr: &Arc<dyn PhysicalExpr>, rows: usize) -> Result<ArrayRef> {
+    let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(rows));
+    let batch = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options);
+    let values = expr.evaluate(&batch.map_err(arrow_error)?)?;
+    Ok(values.into_array(rows)?)
+}
+
+fn assign_located(values: &ArrayRef, table: &str, column: &ColumnDef) -> std::result::Result<ArrayRef, BadCell> {
+    match values.data_type() {
+        // Text without the mark that it is.
+        DataType::Binary | DataType::BinaryView | DataType::LargeBinary
+            if column.ty.column == keyaki_store::ColumnType::Text =>
+        {
+            assign_located(&utf8(values).map_err(|row| not_utf8(row, column))?, table, column)
+        }
+        _ => assign(values, table, column).map_err(|_| locate(values, table, column)),
+    }
+}
+
+/// Bytes as text; the first row that is none, if it is not.
+fn utf8(bytes: &ArrayRef) -> std::result::Result<ArrayRef, usize> {
+    let strict = CastOptions { safe: false, ..CastOptions::default() };
+    let cast = |array: &ArrayRef| cast_with_options(array, &DataType::Utf8View, &strict);
+    cast(bytes).map_err(|_| (0..bytes.len()).find(|&row| cast(&bytes.slice(row, 1)).is_err()).unwrap_or(0))
+}
+
+fn not_utf8(row: usize, column: &ColumnDef) -> BadCell {
+    BadCell { row: Some(row), column: column.name.clone(), message: "the bytes are not valid UTF-8".into() }
+}
+
+/// Assigns row by row, to find the first one that is wrong.
+fn locate(values: &ArrayRef, table: &str, column: &ColumnDef) -> BadCell {
+    let wrong = (0..values.len()).find_map(|row| {
+        let error = assign(&values.slice(row, 1), table, column).err()?;
+        Some((row, error.to_string()))
+    });
+    let (row, message) = wrong.unzip();
+    let message = message.unwrap_or_else(|| "the values do not fit together".into());
+    BadCell { row, column: column.name.clone(), message }
+}

@@ -1,0 +1,160 @@
+//! Rows of a table, column by column, as SQL has them; and their images in the table's trees.
+
+use arrow::array::{Array, ArrayRef, UInt32Array};
+use arrow::compute::{concat, take};
+use arrow::error::ArrowError;
+use keyaki_store::{KeyCodec, RowCodec, Schema};
+
+use crate::{Error, Result};
+
+/// Rows with those columns that a change needs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rows {
+    pub len: usize,
+    /// By table column; none where the column is not needed.
+    pub columns: Vec<Option<ArrayRef>>,
+    /// Of tables with a hidden rowid.
+    pub rowid: Option<ArrayRef>,
+}
+
+impl Rows {
+    /// All parts, one after another; they have the same columns.
+    pub fn concat(parts: &[Rows]) -> Result<Rows> {
+        if let [rows] = parts {
+            return Ok(rows.clone());
+        }
+        let Some(first) = parts.first() else { return Ok(Rows::default()) };
+        let join = |column: &dyn Fn(&Rows) -> Option<&ArrayRef>| -> Result<Option<ArrayRef>> {
+            let arrays: Vec<&dyn Array> = parts.iter().filter_map(|p| column(p).map(AsRef::as_ref)).collect();
+            if arrays.is_empty() { Ok(None) } else { concat(&arrays).map(Some).map_err(arrow_error) }
+        };
+        let columns = (0..first.columns.len()).map(|i| join(&|rows| rows.columns[i].as_ref()));
+        Ok(Rows {
+            len: parts.iter().map(|p| p.len).sum(),
+            columns: columns.collect::<Result<_>>()?,
+            rowid: join(&|rows| rows.rowid.as_ref())?,
+        })
+    }
+
+    /// The given rows, in this order.
+    pub fn select(&self, rows: &UInt32Array) -> Result<Rows> {
+        let pick = |array: &Option<ArrayRef>| -> Result<Option<ArrayRef>> {
+            array.as_ref().map(|array| take(array, rows, None).map_err(arrow_error)).transpose()
+        };
+        Ok(Rows {
+            len: rows.len(),
+            columns: self.columns.iter().map(pick).collect::<Result<_>>()?,
+            rowid: pick(&self.rowid)?,
+        })
+    }
+
+    /// The columns of a tree; `columns` says which each of them is (`None`: the rowid).
+    pub fn of_tree(&self, columns: &[Option<usize>]) -> Result<Vec<ArrayRef>> {
+        let arrays = columns.iter().map(|column| match column {
+            Some(column) => self.columns[*column].clone(),
+            None => self.rowid.clone(),
+        });
+        arrays.collect::<Option<_>>().ok_or_else(|| Error::Invalid("a column that a change needs was not read".into()))
+    }
+}
+
+/// Encoded keys of rows, and their order.
+#[derive(Debug, Default)]
+pub(crate) struct Keys {
+    bytes: Vec<u8>,
+    /// Where each key ends in `bytes`.
+    ends: Vec<usize>,
+    /// Row of each key.
+    rows: Vec<u32>,
+    /// Keys (places in `ends`) in ascending order.
+    sorted: Vec<u32>,
+}
+
+impl Keys {
+    /// Encodes the leading key columns `columns` of a tree. Rows for which `skip` is true have no key.
+    pub fn encode(schema: &Schema, columns: &[ArrayRef], rows: usize, skip: impl Fn(usize) -> bool) -> Keys {
+        let codec = KeyCodec::new(schema);
+        let mut keys = Keys::default();
+        for row in 0..rows {
+            if !skip(row) {
+                codec.encode(columns, row, &mut keys.bytes);
+                keys.ends.push(keys.bytes.len());
+                keys.rows.push(row as u32);
+            }
+        }
+        let mut sorted: Vec<u32> = (0..keys.ends.len() as u32).collect();
+        if !sorted.is_sorted_by(|a, b| keys.get(*a as usize) <= keys.get(*b as usize)) {
+            // Stable: of equal keys the first row comes first.
+            sorted.sort_by(|a, b| keys.get(*a as usize).cmp(keys.get(*b as usize)));
+        }
+        keys.sorted = sorted;
+        keys
+    }
+
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Key `i`, in the order of rows.
+    pub fn get(&self, i: usize) -> &[u8] {
+        let start = if i == 0 { 0 } else { self.ends[i - 1] };
+        &self.bytes[start..self.ends[i]]
+    }
+
+    /// The row of key `i`.
+    pub fn row(&self, i: usize) -> usize {
+        self.rows[i] as usize
+    }
+
+    /// Places of the keys, in ascending order of keys.
+    pub fn sorted(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
+        self.sorted.iter().map(|&i| i as usize)
+    }
+
+    /// The `n`th key in ascending order.
+    pub fn nth(&self, n: usize) -> &[u8] {
+        self.get(self.sorted[n] as usize)
+    }
+
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.sorted.binary_search_by(|&i| self.get(i as usize).cmp(key)).is_ok()
+    }
+
+    /// Rows of the first of each group of equal keys, ascending.
+    pub fn distinct_rows(&self) -> Vec<u32> {
+        let mut rows: Vec<u32> = Vec::with_capacity(self.len());
+        let mut last: Option<&[u8]> = None;
+        for i in self.sorted() {
+            if last != Some(self.get(i)) {
+                rows.push(self.rows[i]);
+                last = Some(self.get(i));
+            }
+        }
+        rows.sort_unstable();
+        rows
+    }
+}
+
+/// The value bytes of rows.
+pub(crate) struct Values<'a> {
+    codec: RowCodec,
+    columns: &'a [ArrayRef],
+    buffer: Vec<u8>,
+}
+
+impl<'a> Values<'a> {
+    /// `columns`: all of the tree.
+    pub fn new(schema: &Schema, columns: &'a [ArrayRef]) -> Self {
+        Values { codec: RowCodec::new(schema), columns, buffer: Vec::new() }
+    }
+
+    pub fn of(&mut self, row: usize) -> &[u8] {
+        self.buffer.clear();
+        self.codec.encode(self.columns, row, &mut self.buffer);
+        &self.buffer
+    }
+}
+
+pub(crate) fn arrow_error(error: ArrowError) -> Error {
+    Error::DataFusion(error.into())
+}
