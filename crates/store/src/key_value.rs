@@ -2,12 +2,12 @@
 
 use std::ops::{Bound, RangeBounds};
 
+use crate::base::{Direction, Error, KeyRange, Result, Schema, TreeId};
 use crate::codec::{Chunk, Segment};
 use crate::engine::Store;
-use crate::message::{TreeId, WriteBatch};
+use crate::message::WriteBatch;
 use crate::pages::{BlockingPages, block_on};
 use crate::tree::TreeView;
-use crate::{Direction, Error, KeyRange, Result, Schema};
 
 /// A key-value tree of a store. Calls block; each write is a commit of its own unless it goes through a batch.
 ///

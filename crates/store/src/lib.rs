@@ -6,6 +6,9 @@
 //!
 //! Reads are `async` functions over a [`PageSource`], so that the same code runs blocking ([`Store::blocking`]) and with
 //! thousands of pages in flight (the executor on the floor above).
+//!
+//! The modules are layers, lowest first; each uses itself and those before it:
+//! `base < codec < message < buffer < log < pages < locator < tree < engine < key_value`.
 
 mod base;
 mod buffer;
@@ -19,8 +22,8 @@ mod pages;
 mod tree;
 
 pub use base::{
-    Column, ColumnType, Direction, Durability, Error, KeyRange, Options, Result, Schema, UpsertFunction,
-    UpsertFunctions, successor,
+    Column, ColumnType, Direction, Durability, Error, KeyRange, Options, RangeEstimate, Result, Schema, TreeId,
+    UpsertFunction, UpsertFunctions, is_memory, successor,
 };
 pub use codec::{
     Chunk, ColumnBuilder, KeyCodec, KeyEncoder, Page, PageKind, PageRef, RowBatch, RowCodec, RowEncoder, Segment,
@@ -28,9 +31,9 @@ pub use codec::{
 /// For `examples/codec_bench.rs`, which measures pages without a store.
 #[doc(hidden)]
 pub use codec::{PageWriter, seal};
-pub use engine::{MemoryBuilder, MemoryTreeStats, Store, StoreStats, is_memory};
+pub use engine::{BulkWriter, Loaded, MemoryBuilder, MemoryTreeStats, Store, StoreStats};
 pub use key_value::{KeyValue, KeyValueBatch, KeyValueRange, KeyValueSnapshot};
 pub use locator::{Displacement, Goal, LocatorOptions, LocatorStats};
-pub use message::{BulkWriter, Loaded, TreeId, WriteBatch};
+pub use message::WriteBatch;
 pub use pages::{BlockingPages, Cache, PageSource, Priority, block_on};
-pub use tree::{Counter, Cursor, RangeEstimate, Snapshot, TreeView};
+pub use tree::{Counter, Cursor, Snapshot, TreeView};

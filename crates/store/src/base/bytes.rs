@@ -1,6 +1,6 @@
 //! Reading little-endian numbers and byte strings, with errors instead of panics.
 
-use crate::{Error, Result};
+use crate::base::{Error, Result};
 
 /// A position in bytes that may be damaged.
 #[derive(Debug, Clone, Copy)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow_schema::DataType;
 
-use crate::TreeId;
+use crate::base::TreeId;
 
 /// The result of a call into the store.
 pub type Result<T> = std::result::Result<T, Error>;

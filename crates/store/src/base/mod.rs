@@ -4,16 +4,22 @@
 
 mod bytes;
 mod error;
+mod format;
 mod options;
-pub(crate) mod range;
+mod range;
 mod schema;
 mod snapshots;
+mod tree_id;
 mod upsert;
 
 pub(crate) use bytes::Reader;
 pub use error::{Error, Result};
+pub(crate) use format::FORMAT_VERSION;
 pub use options::{Durability, Options};
-pub use range::{Direction, KeyRange, successor};
+pub(crate) use range::Key;
+pub use range::{Direction, KeyRange, RangeEstimate, successor};
 pub use schema::{Column, ColumnType, Schema};
 pub(crate) use snapshots::{Live, Registration, Snapshots};
+pub(crate) use tree_id::{MEMORY, TREES_END};
+pub use tree_id::{TreeId, is_memory};
 pub use upsert::{UpsertFunction, UpsertFunctions};

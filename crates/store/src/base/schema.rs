@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, Field, SchemaRef, TimeUnit};
+
+use super::{Error, Result};
 
 /// A column's type and the Arrow type it is read as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,6 +89,26 @@ impl Schema {
     pub(crate) fn is_alike(&self, other: &Schema) -> bool {
         let types = |schema: &Schema| schema.columns.iter().map(|c| (c.ty, c.nullable)).collect::<Vec<_>>();
         self.key_columns == other.key_columns && types(self) == types(other)
+    }
+
+    /// Checks that the first `count` of `columns` are those of the schema: types, and no nulls where there must be none.
+    ///
+    /// # Errors
+    /// If they are not.
+    pub(crate) fn check_columns(&self, columns: &[ArrayRef], count: usize) -> Result<()> {
+        if columns.len() < count {
+            return Err(Error::Invalid(format!("{} columns given, {count} expected", columns.len())));
+        }
+        for (column, array) in self.columns[..count].iter().zip(columns) {
+            if *array.data_type() != column.ty.arrow() {
+                let (found, expected) = (array.data_type(), column.ty.arrow());
+                return Err(Error::Invalid(format!("column \"{}\": {found} given, {expected} expected", column.name)));
+            }
+            if !column.nullable && array.null_count() > 0 {
+                return Err(Error::Invalid(format!("column \"{}\" must not be null", column.name)));
+            }
+        }
+        Ok(())
     }
 
     pub fn columns(&self) -> &[Column] {

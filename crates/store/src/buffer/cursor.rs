@@ -8,13 +8,10 @@ use std::sync::Arc;
 
 use keyaki_masstree::{Guard, pin};
 
-use crate::base::UpsertFunctions;
-use crate::base::range::is_empty;
+use crate::base::{Direction, Key, KeyRange, Result, UpsertFunctions};
 use crate::buffer::{RootBuffer, VersionsRef};
 use crate::codec::RowBatch;
 use crate::message::{Change, MessageBytes, Resolver};
-use crate::tree::Key;
-use crate::{Direction, KeyRange, Result};
 
 /// Keys that are looked at at a time: few at first, for short ranges.
 const KEYS_FIRST: usize = 16;
@@ -113,7 +110,7 @@ struct Met<'g> {
 
 impl BufferCursor {
     pub fn new(buffer: Arc<RootBuffer>, range: KeyRange, sequence: u64, direction: Direction) -> Self {
-        let rest = (!is_empty(&range)).then_some(range);
+        let rest = (!range.is_empty()).then_some(range);
         BufferCursor { buffer, sequence, direction, rest, keys_ahead: KEYS_FIRST, ahead: Ahead::default() }
     }
 
@@ -217,7 +214,7 @@ impl BufferCursor {
             Direction::Ascending => KeyRange { start: Bound::Excluded(last), end: range.end },
             Direction::Descending => KeyRange { start: range.start, end: Bound::Excluded(last) },
         });
-        self.rest = rest.filter(|rest| !is_empty(rest));
+        self.rest = rest.filter(|rest| !rest.is_empty());
     }
 }
 

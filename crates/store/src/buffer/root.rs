@@ -17,11 +17,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use keyaki_masstree::{Guard, Masstree, pin};
 use parking_lot::Mutex;
 
-use crate::base::range::is_empty;
+use crate::base::{Key, KeyRange, RangeEstimate};
 use crate::buffer::{Dirty, Versions, VersionsRef};
 use crate::message::MessageBytes;
-use crate::tree::Key;
-use crate::{KeyRange, RangeEstimate};
 
 /// Messages between two looks at how large the map is.
 const MESSAGES_PER_LOOK: usize = 64;
@@ -150,7 +148,7 @@ impl RootBuffer {
     /// About how many keys a range has, and their bytes. No pages.
     pub fn estimate(&self, range: &KeyRange) -> RangeEstimate {
         let keys = match self.map() {
-            Some(map) if !is_empty(range) => map.estimate::<&[u8]>(slices(range), &pin()) as f64,
+            Some(map) if !range.is_empty() => map.estimate::<&[u8]>(slices(range), &pin()) as f64,
             _ => 0.0,
         };
         let bytes = self.message_bytes() as f64 / self.len().max(1) as f64;
@@ -160,7 +158,7 @@ impl RootBuffer {
     /// Up to `count` keys that divide a range into parts of about the same number of keys, ascending and within the bounds.
     pub fn split_keys(&self, range: &KeyRange, count: usize) -> Vec<Vec<u8>> {
         match self.map() {
-            Some(map) if count > 0 && !is_empty(range) => map.split_keys::<&[u8]>(count, slices(range), &pin()),
+            Some(map) if count > 0 && !range.is_empty() => map.split_keys::<&[u8]>(count, slices(range), &pin()),
             _ => Vec::new(),
         }
     }
@@ -198,9 +196,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::base::{Direction, UpsertFunctions};
     use crate::buffer::BufferCursor;
     use crate::message::{Change, Resolver};
-    use crate::{Direction, UpsertFunctions};
 
     fn keys(buffer: &Arc<RootBuffer>, range: &KeyRange, sequence: u64, direction: Direction) -> Vec<(Vec<u8>, Change)> {
         let mut cursor = BufferCursor::new(buffer.clone(), range.clone(), sequence, direction);

@@ -163,7 +163,7 @@ mod tests {
     use keyaki_masstree::pin;
 
     use super::*;
-    use crate::KeyRange;
+    use crate::base::KeyRange;
 
     /// What a buffer has, and what it says that it has.
     fn content(buffer: &RootBuffer) -> (Vec<String>, [usize; 3]) {

@@ -16,7 +16,7 @@ use arrow_buffer::{BooleanBufferBuilder, NullBuffer, ScalarBuffer};
 
 use super::scalar::Scalar;
 use super::views::ViewBuilder;
-use crate::ColumnType;
+use crate::base::ColumnType;
 
 /// A growing column of one type; see [`ColumnType::arrow`] for what it becomes.
 #[derive(Debug)]

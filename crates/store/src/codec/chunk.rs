@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 
-use crate::codec::{ColumnBuilder, Page};
-use crate::tree::Codecs;
-use crate::{Result, Schema};
+use crate::base::{Result, Schema};
+use crate::codec::{Codecs, ColumnBuilder, Page};
 
 /// Some rows of a tree, not yet decoded.
 #[derive(Debug, Clone)]

@@ -22,7 +22,7 @@ use arrow_array::ArrayRef;
 
 use super::ColumnBuilder;
 use super::scalar::{Scalar, Values, check_arrays, fixed_len, scalar_at};
-use crate::{Column, ColumnType, Error, Result, Schema};
+use crate::base::{Column, ColumnType, Error, Result, Schema};
 
 /// Encodes and decodes the key columns of one schema. The encoding of the first n columns is a prefix of the encoding of
 /// more columns, and no column's encoding is a proper prefix of another value's encoding of that column.

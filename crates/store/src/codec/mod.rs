@@ -13,11 +13,13 @@
 mod bits;
 mod builder;
 mod chunk;
+mod codecs;
 mod column;
 mod key;
 mod page;
 mod row;
 mod scalar;
+mod schema;
 #[cfg(test)]
 mod tests;
 mod varint;
@@ -25,6 +27,7 @@ mod views;
 
 pub use builder::ColumnBuilder;
 pub use chunk::{Chunk, RowBatch, Segment};
+pub(crate) use codecs::Codecs;
 pub use key::{KeyCodec, KeyEncoder};
 pub(crate) use page::{ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX};
 pub use page::{
@@ -32,3 +35,4 @@ pub use page::{
     set_checksum,
 };
 pub use row::{RowCodec, RowEncoder};
+pub(crate) use schema::{decode_schema, encode_schema};

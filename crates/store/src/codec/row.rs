@@ -17,7 +17,7 @@ use arrow_array::ArrayRef;
 use super::ColumnBuilder;
 use super::scalar::{Scalar, Values, check_arrays, fixed_len, scalar_at};
 use super::varint::{Reader, put_varint};
-use crate::{Column, ColumnType, Error, Result, Schema};
+use crate::base::{Column, ColumnType, Error, Result, Schema};
 
 /// Encodes and decodes the non-key columns of one schema. A row of a single non-nullable bytes column (the plain
 /// key-value store) is just those bytes.

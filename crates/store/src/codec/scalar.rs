@@ -8,7 +8,7 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, BinaryViewArray, StringViewArray};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 
-use crate::{Column, ColumnType, Error, Result};
+use crate::base::{Column, ColumnType, Error, Result};
 
 /// A value of any column type.
 #[derive(Debug, Clone, Copy, PartialEq)]

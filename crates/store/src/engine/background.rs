@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use keyaki_device::Buffer;
 
-use crate::engine::{Checkpointed, MEMORY, Shared, Store, apply, is_memory, node_table};
+use crate::base::{Durability, Error, MEMORY, Result, TreeId, is_memory};
+use crate::engine::{Checkpointed, Loaded, LoadedRows, Shared, Store, apply, node_table};
 use crate::log::LogPosition;
-use crate::message::{Loaded, LoadedRows, TreeId, WriteBatch};
+use crate::message::WriteBatch;
 use crate::pages::{META_BYTES_MAX, Superblock};
 use crate::tree::{Flusher, Inner, State, Version};
-use crate::{Durability, Error, Result};
 
 /// How long the background thread rests after a failure, before it tries again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);

@@ -15,19 +15,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use arrow_array::RecordBatch;
 use keyaki_masstree::{BulkError, pin};
 
+use crate::base::{Error, KeyRange, MEMORY, Result, Schema, TreeId, is_memory};
 use crate::buffer::{Gathered, RootBuffer, Versions};
-use crate::engine::{Shared, Store};
-use crate::message::{
-    KEY_LIMIT, Loaded, LoadedRows, MessageBytes, Operation, TreeId, VALUE_LIMIT, WriteBatch, check_columns, decode,
-};
-use crate::tree::{Codecs, State, Version};
-use crate::{Error, KeyRange, Result, Schema};
-
-/// The first id of memory trees. Trees on disk have lower ones.
-pub(crate) const MEMORY: TreeId = 1 << 31;
-
-/// Trees on disk have ids below this one.
-pub(crate) const TREES_END: TreeId = MEMORY - 1;
+use crate::codec::Codecs;
+use crate::engine::{Loaded, LoadedRows, Shared, Store};
+use crate::message::{KEY_LIMIT, MessageBytes, Operation, VALUE_LIMIT, WriteBatch, decode};
+use crate::tree::{State, Version};
 
 /// Dirty keys that a commit looks at beside those that it makes dirty.
 const KEYS_PER_COMMIT: usize = 16;
@@ -35,11 +28,6 @@ const KEYS_PER_COMMIT: usize = 16;
 const KEYS_LEFT: usize = 1024;
 /// Dirty keys that it looks at while commits wait.
 const KEYS_PER_TURN: usize = 256;
-
-/// Whether a tree is held in memory only.
-pub fn is_memory(tree: TreeId) -> bool {
-    tree >= MEMORY
-}
 
 /// What a memory tree is made of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -76,7 +64,7 @@ impl MemoryBuilder {
     /// # Errors
     /// [`Error::Invalid`] if the columns are not those of the schema, [`Error::TooLarge`]: nothing of these rows counts.
     pub fn push(&mut self, rows: &RecordBatch) -> Result<()> {
-        check_columns(&self.codecs.schema, rows.columns(), self.codecs.schema.columns().len())?;
+        self.codecs.schema.check_columns(rows.columns(), self.codecs.schema.columns().len())?;
         let (bytes, ends) = self.codecs.key.encode_batch(rows.columns(), 0..rows.num_rows());
         let ends = ends[1..].to_vec();
         let longest = ends.iter().scan(0, |start, &end| Some(end - std::mem::replace(start, end))).max();
@@ -220,8 +208,8 @@ impl Shared {
     /// See [`Store::share_memory`].
     pub fn share_memory(&self) {
         let (all, trees) = (self.options.cache_bytes, self.memory_tree_bytes());
-        self.files.locators.make_room(trees as u64);
-        let (locators, held) = self.files.locators.bytes();
+        self.locators.evict_pages(trees as u64);
+        let (locators, held) = self.locators.bytes();
         let taken = trees + (locators + held) as usize;
         let left = all.saturating_sub(taken).max(all / 8);
         let (_, budget) = self.files.cache.usage();

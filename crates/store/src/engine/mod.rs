@@ -4,8 +4,10 @@
 //! store          handles, snapshots, commits, the lock order
 //! open           creation and recovery of a database directory
 //! replay         checks of batches, replay of the log into buffers
+//! bulk_load      sorted rows straight into extents
 //! background     flushes, checkpoints, installation of loaded rows
 //! node_table     the encoding of all trees in a checkpoint
+//! locator_thread the thread that keeps locators up to date
 //! memory_trees   trees that are held in memory only
 //! ```
 //!
@@ -13,6 +15,8 @@
 //! the medium.
 
 mod background;
+mod bulk_load;
+mod locator_thread;
 mod memory_trees;
 mod node_table;
 mod open;
@@ -20,9 +24,11 @@ mod replay;
 mod store;
 
 pub(crate) use background::{Work, spawn};
-pub(crate) use memory_trees::{MEMORY, TREES_END, next_id};
-pub use memory_trees::{MemoryBuilder, MemoryTreeStats, is_memory};
-pub(crate) use node_table::{decode_schema, encode_schema};
+pub(crate) use bulk_load::LoadedRows;
+pub use bulk_load::{BulkWriter, Loaded};
+pub(crate) use locator_thread::LocatorThread;
+pub(crate) use memory_trees::next_id;
+pub use memory_trees::{MemoryBuilder, MemoryTreeStats};
 pub(crate) use replay::{Place, Replay, check};
 pub(crate) use store::{Checkpointed, Shared, Visibility, apply};
 pub use store::{Store, StoreStats};

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! tree count: u32, next tree id: u32, then for each tree
-//!   id: u32, schema, extent count: u32, extents, root node
-//! schema  key columns: u16, column count: u16, columns: name, type: u8, precision: u8, scale: u8, nullable: u8
+//!   id: u32, schema (see `codec::schema`), extent count: u32, extents, root node
 //! extent  offset: u64, len: u64, index len: u32, index checksum: u32, pages: u32, rows: u64, first key, last key
 //! node    tag: u8 = 0 empty leaf; 1 leaf: extent number: u32; 2 inner:
 //!         pivot count: u32, pivots, children (nodes, one more), run count: u32,
@@ -21,85 +20,18 @@ use std::sync::Arc;
 
 use keyaki_device::BLOCK;
 
-use crate::base::Reader;
-use crate::codec::{ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX};
-use crate::engine::TREES_END;
+use crate::base::{Error, Key, Reader, Result, TREES_END};
+use crate::codec::{Codecs, ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX, decode_schema, encode_schema};
 use crate::pages::{Extent, ExtentMeta, Files};
-use crate::tree::{Codecs, Inner, Key, Node, Part, Run, State, Version};
-use crate::{Column, ColumnType, Error, Result, Schema};
+use crate::tree::{Inner, Node, Part, Run, State, Version};
 
 /// Nodes nest no deeper than this in sound metadata (a tree of 2^64 leaves with fan-out 2 would).
 const DEPTH_LIMIT: usize = 64;
 /// Bytes of the shortest extent, node and part.
 const EXTENT_MIN: usize = 44;
 const PART_MIN: usize = 21;
-/// More columns are in no tree: a run page has two more, and counts them in two bytes.
-const COLUMNS_MAX: usize = u16::MAX as usize - 2;
 /// No extent is longer, so that no sum over the parts of runs overflows.
 const EXTENT_BYTES_MAX: u64 = 1 << 33;
-
-pub(crate) fn encode_schema(schema: &Schema, out: &mut Vec<u8>) {
-    out.extend_from_slice(&(schema.key_columns() as u16).to_le_bytes());
-    out.extend_from_slice(&(schema.columns().len() as u16).to_le_bytes());
-    for column in schema.columns() {
-        string(column.name.as_bytes(), out);
-        let (tag, precision, scale) = match column.ty {
-            ColumnType::Boolean => (1, 0, 0),
-            ColumnType::Int8 => (2, 0, 0),
-            ColumnType::Int16 => (3, 0, 0),
-            ColumnType::Int32 => (4, 0, 0),
-            ColumnType::Int64 => (5, 0, 0),
-            ColumnType::Float32 => (6, 0, 0),
-            ColumnType::Float64 => (7, 0, 0),
-            ColumnType::Decimal { precision, scale } => (8, precision, scale as u8),
-            ColumnType::Text => (9, 0, 0),
-            ColumnType::Bytes => (10, 0, 0),
-            ColumnType::Date => (11, 0, 0),
-            ColumnType::Timestamp { utc: false } => (12, 0, 0),
-            ColumnType::Timestamp { utc: true } => (13, 0, 0),
-        };
-        out.extend_from_slice(&[tag, precision, scale, u8::from(column.nullable)]);
-    }
-}
-
-pub(crate) fn decode_schema(reader: &mut Reader<'_>) -> Result<Schema> {
-    let key_columns = usize::from(reader.u16()?);
-    let count = usize::from(reader.u16()?);
-    if key_columns == 0 || key_columns > count || count > COLUMNS_MAX {
-        return Err(Error::Invalid(format!("{key_columns} key columns of {count} columns, of at most {COLUMNS_MAX}")));
-    }
-    let mut columns = Vec::with_capacity(count.min(1024));
-    for _ in 0..count {
-        let name = String::from_utf8(reader.string()?.to_vec()).map_err(|_| invalid("a column's name is not UTF-8"))?;
-        let ty = match (reader.u8()?, reader.u8()?, reader.u8()? as i8) {
-            (1, 0, 0) => ColumnType::Boolean,
-            (2, 0, 0) => ColumnType::Int8,
-            (3, 0, 0) => ColumnType::Int16,
-            (4, 0, 0) => ColumnType::Int32,
-            (5, 0, 0) => ColumnType::Int64,
-            (6, 0, 0) => ColumnType::Float32,
-            (7, 0, 0) => ColumnType::Float64,
-            (8, precision @ 1..=38, scale) if scale >= -38 && i16::from(scale) <= i16::from(precision) => {
-                ColumnType::Decimal { precision, scale }
-            }
-            (9, 0, 0) => ColumnType::Text,
-            (10, 0, 0) => ColumnType::Bytes,
-            (11, 0, 0) => ColumnType::Date,
-            (12, 0, 0) => ColumnType::Timestamp { utc: false },
-            (13, 0, 0) => ColumnType::Timestamp { utc: true },
-            (tag, precision, scale) => {
-                return Err(Error::Invalid(format!("unknown column type {tag} ({precision}, {scale})")));
-            }
-        };
-        let nullable = match reader.u8()? {
-            0 => false,
-            1 => true,
-            other => return Err(Error::Invalid(format!("a column is nullable or not, not {other}"))),
-        };
-        columns.push(Column { name, ty, nullable });
-    }
-    Ok(Schema::new(columns, key_columns))
-}
 
 fn invalid(detail: &str) -> Error {
     Error::Invalid(detail.into())

@@ -7,13 +7,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use keyaki_device::{Buffer, Device, File, Lock, OpenMode};
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::engine::{Checkpointed, MEMORY, Replay, Shared, Visibility, node_table};
-use crate::locator::{Keeper, Locators};
+use crate::base::{Error, MEMORY, Options, Result, TreeId};
+use crate::engine::{Checkpointed, LocatorThread, Replay, Shared, Visibility, node_table};
+use crate::locator::Locators;
 use crate::log::{Log, LogPosition};
-use crate::message::TreeId;
 use crate::pages::{Cache, Files, RESERVED_BYTES, Space, Superblock};
 use crate::tree::State;
-use crate::{Error, Options, Result};
 
 /// The first tree id that [`Store::new_tree_id`] gives; lower ones are for whoever embeds the store.
 const FIRST_FREE_TREE: TreeId = 16;
@@ -119,7 +118,6 @@ pub(crate) fn recover(
         upserts: options.upserts.clone(),
         page_bytes: superblock.page_bytes,
         pages_read: AtomicU64::new(0),
-        locators: Locators::default(),
         gate: RwLock::default(),
     });
     let (state, next_tree) = node_table::decode(&bytes, &files).map_err(in_meta)?;
@@ -140,6 +138,7 @@ pub(crate) fn recover(
     })?;
     replay.finish()?;
     Ok(Shared {
+        locators: Arc::new(Locators::new(files.clone())),
         files,
         log,
         state: RwLock::new(Arc::new(replay.state)),
@@ -153,7 +152,7 @@ pub(crate) fn recover(
         maintenance: Mutex::new(checkpointed),
         work: Mutex::default(),
         work_changed: Condvar::new(),
-        keeper: Keeper::default(),
+        locator_thread: LocatorThread::default(),
         bytes_flushed: AtomicU64::new(0),
         checkpoints: AtomicU64::new(0),
         lock: Mutex::new(Some(lock)),

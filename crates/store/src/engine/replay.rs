@@ -8,12 +8,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::base::UpsertFunctions;
+use crate::base::{Error, Result, TREES_END, TreeId, UpsertFunctions, is_memory};
 use crate::buffer::Gathered;
-use crate::engine::{TREES_END, is_memory};
-use crate::message::{KEY_LIMIT, MessageBytes, Operation, TreeId, decode};
-use crate::tree::{Codecs, Inner, State, Version};
-use crate::{Error, Result};
+use crate::codec::Codecs;
+use crate::message::{KEY_LIMIT, MessageBytes, Operation, decode};
+use crate::tree::{Inner, State, Version};
 
 /// What a part of a commit is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,8 +158,9 @@ impl Replay {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Schema;
+    use crate::codec;
     use crate::message::WriteBatch;
-    use crate::{Schema, codec};
 
     const TREES: u32 = 3;
 

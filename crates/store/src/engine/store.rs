@@ -15,17 +15,14 @@ use keyaki_device::{Device, File, Lock};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::open;
-use crate::base::Snapshots;
-use crate::codec::{Page, PageRef};
-use crate::engine::{Place, TREES_END, Work, check, is_memory, next_id};
-use crate::locator::Keeper;
+use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TREES_END, TreeId, is_memory};
+use crate::codec::{Codecs, Page, PageRef};
+use crate::engine::{LocatorThread, Place, Work, check, next_id};
+use crate::locator::Locators;
 use crate::log::Log;
-use crate::message::{Operation, TreeId, WriteBatch, decode};
-use crate::pages::BlockingPages;
-use crate::pages::Files;
-use crate::pages::{Cache, Priority};
-use crate::tree::{Codecs, Inner, Snapshot, State, Version};
-use crate::{Durability, Error, Options, Result, Schema};
+use crate::message::{Operation, WriteBatch, decode};
+use crate::pages::{BlockingPages, Cache, Files, Priority};
+use crate::tree::{Inner, Snapshot, State, Version};
 
 /// An open store. `Clone` gives another handle to the same one; the last handle's drop closes it (with a checkpoint, if
 /// nothing failed).
@@ -55,7 +52,8 @@ pub(crate) struct Shared {
     pub maintenance: Mutex<Checkpointed>,
     pub work: Mutex<Work>,
     pub work_changed: Condvar,
-    pub keeper: Keeper,
+    pub locators: Arc<Locators>,
+    pub locator_thread: LocatorThread,
     pub bytes_flushed: AtomicU64,
     pub checkpoints: AtomicU64,
     pub lock: Mutex<Option<Box<dyn Lock>>>,
@@ -97,7 +95,7 @@ impl Drop for Closer {
             // A panicked thread has nothing left to do.
             drop(thread.join());
         }
-        self.shared.keeper.stop();
+        self.shared.locator_thread.stop();
         if let Err(error) = self.shared.checkpoint() {
             tracing::warn!(%error, "closing without a checkpoint; the log will be replayed at the next opening");
         }
@@ -212,7 +210,7 @@ impl Store {
     pub fn stats(&self) -> StoreStats {
         let files = &self.shared.files;
         let (used, length) = files.space.usage();
-        let (locators, held) = files.locators.bytes();
+        let (locators, held) = self.shared.locators.bytes();
         let (hits, misses) = files.cache.counters();
         StoreStats {
             pages_read: files.pages_read.load(Ordering::Relaxed),
@@ -331,7 +329,7 @@ impl Shared {
         let has_memory_trees = state.trees.last_key_value().is_some_and(|(&tree, _)| is_memory(tree));
         let registration = has_memory_trees.then(|| Arc::new(self.snapshots.enter(&sequence)));
         let sequence = registration.as_ref().map_or_else(&sequence, |registration| registration.sequence());
-        Snapshot { sequence, state: state.clone(), files: self.files.clone(), registration }
+        Snapshot { sequence, state: state.clone(), locators: self.locators.clone(), registration }
     }
 
     /// What has stopped the data file stops the log, and the other way round.

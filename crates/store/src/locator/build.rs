@@ -9,10 +9,9 @@ use keyaki_vast::{Packer, Settings, Tree};
 use parking_lot::Mutex;
 
 use super::{Held, Index, Leaf, Located, Locator, LocatorOptions, Words, address};
-use crate::codec::Page;
+use crate::base::{Error, Result};
+use crate::codec::{Codecs, Page};
 use crate::pages::{Extent, Files};
-use crate::tree::{Codecs, Inner, Node};
-use crate::{Error, Result};
 
 /// Index pages read at a time.
 const READS_AT_ONCE: usize = 32;
@@ -22,21 +21,6 @@ const LEAVES_AT_ONCE: usize = 16;
 const PAGES_MAX: usize = u32::MAX as usize;
 /// Bytes for each page at the least: its checksum.
 const PAGE_BYTES_MIN: u64 = 4;
-
-/// The leaves of a tree, in key order.
-pub(super) fn leaves(root: &Inner) -> Vec<Arc<Extent>> {
-    fn gather(inner: &Inner, leaves: &mut Vec<Arc<Extent>>) {
-        for child in &inner.children {
-            match &**child {
-                Node::Leaf(extent) => leaves.extend(extent.clone()),
-                Node::Inner(inner) => gather(inner, leaves),
-            }
-        }
-    }
-    let mut found = Vec::new();
-    gather(root, &mut found);
-    found
-}
 
 /// What a locator is made of, and for whom.
 pub(super) struct Build<'a> {

@@ -11,7 +11,7 @@
 //! memory while it is cached. A locator is derived from these index pages, and not stored.
 //!
 //! It is static, and describes *extents*, which never change: so it is right for every snapshot as far as it goes. A leaf
-//! that was written after it is looked up by its index page, until the locator is made anew (see [`keeper`]). Its tree's newer
+//! that was written after it is looked up by its index page, until the locator is made anew (see [`registry`]). Its tree's newer
 //! messages are where they always are: in root buffers and runs.
 //!
 //! A word is not the whole key. What it cannot tell (the next page has the same word) is left to the index page.
@@ -19,7 +19,7 @@
 //! If there is memory for them, the leaves' pages are kept beside it.
 
 mod build;
-mod keeper;
+mod registry;
 
 use std::collections::HashMap;
 use std::ops::{Bound, Range};
@@ -30,10 +30,10 @@ use std::time::Duration;
 use keyaki_device::BLOCK;
 use keyaki_vast::{Packed, Tree};
 
-pub(crate) use keeper::{Keeper, Locators};
 pub use keyaki_vast::{Displacement, Goal};
+pub(crate) use registry::{Locators, TreeLeaves};
 
-use crate::KeyRange;
+use crate::base::KeyRange;
 use crate::codec::{Page, PageRef};
 use crate::pages::Extent;
 

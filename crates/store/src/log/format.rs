@@ -6,6 +6,7 @@
 //! record:   | payload length: u32 | sequence number: u64 | payload |         integers are little endian
 //! ```
 
+use crate::base::FORMAT_VERSION;
 use keyaki_device::BLOCK;
 
 /// Bytes of a group header.
@@ -79,7 +80,7 @@ impl GroupHeader {
     /// Writes the header into the first [`HEADER_BYTES`] of `out`.
     pub(super) fn encode(&self, out: &mut [u8]) {
         out[0..8].copy_from_slice(&MAGIC);
-        out[8..12].copy_from_slice(&crate::pages::FORMAT_VERSION.to_le_bytes());
+        out[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         out[12..16].copy_from_slice(&self.count.to_le_bytes());
         out[16..24].copy_from_slice(&self.log_id.to_le_bytes());
         out[24..32].copy_from_slice(&self.segment.to_le_bytes());
@@ -103,7 +104,7 @@ impl GroupHeader {
             return Err(NoHeader::Unsound);
         }
         let version = u32_at(bytes, 8);
-        if version != crate::pages::FORMAT_VERSION {
+        if version != FORMAT_VERSION {
             return Err(NoHeader::Version(version));
         }
         let header = GroupHeader {

@@ -34,7 +34,7 @@ use parking_lot::Mutex;
 use self::segment::Segments;
 use self::state::State;
 use self::writer::{Goal, Writer};
-use crate::{Durability, Error, Result};
+use crate::base::{Durability, Error, Result};
 
 /// A place in the log: a segment's number and an offset in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]

@@ -21,8 +21,7 @@ use super::LogPosition;
 use super::format::{GroupHeader, HEADER_BYTES, NoHeader, split_record};
 use super::segment::{Segments, cut_tail};
 use super::state::Tail;
-use crate::pages::FORMAT_VERSION;
-use crate::{Error, Result};
+use crate::base::{Error, FORMAT_VERSION, Result};
 
 /// Bytes read at a time.
 const WINDOW_BYTES: usize = 4 << 20;

@@ -10,7 +10,7 @@ use keyaki_device::{BLOCK, Buffer, Device, File, OpenMode};
 
 use super::format::{GroupHeader, HEADER_BYTES, parse_segment_name, segment_name};
 use super::state::Tail;
-use crate::Result;
+use crate::base::Result;
 
 /// Bytes that a segment is given when the disk has them (tests want to see many segments).
 pub(super) const SEGMENT_BYTES: u64 = if cfg!(test) { 128 << 10 } else { 64 << 20 };

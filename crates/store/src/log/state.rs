@@ -14,7 +14,7 @@ use std::sync::Arc;
 use keyaki_device::{BLOCK, Buffer, File};
 
 use super::format::{GroupHeader, HEADER_BYTES, RECORD_HEADER_BYTES, encode_record, round_up};
-use crate::Durability;
+use crate::base::Durability;
 
 /// A group is closed when it has this many bytes (a larger record is a group by itself).
 pub(super) const GROUP_BYTES: usize = if cfg!(test) { 16 << 10 } else { 1 << 20 };

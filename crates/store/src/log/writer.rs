@@ -14,7 +14,7 @@ use super::LogPosition;
 use super::format::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES};
 use super::segment::{Segments, allocate, empty_group};
 use super::state::{GROUP_BYTES, Group, State, Tail, Zeros, group_span};
-use crate::{Durability, Error, Result};
+use crate::base::{Durability, Error, Result};
 
 /// Bytes appended and not yet written above which `append` waits.
 const PENDING_BYTES_MAX: usize = 64 * GROUP_BYTES;

@@ -7,6 +7,33 @@
 mod batch;
 mod resolver;
 
-pub use batch::{BulkWriter, Loaded, TreeId, WriteBatch};
-pub(crate) use batch::{KEY_LIMIT, LoadedRows, MessageBytes, Operation, VALUE_LIMIT, check_columns, decode};
+pub use batch::WriteBatch;
+pub(crate) use batch::{Operation, decode};
 pub(crate) use resolver::{Change, Resolver, encode_operands};
+
+/// Longest key and longest value, in bytes.
+pub(crate) const KEY_LIMIT: usize = 64 << 10;
+pub(crate) const VALUE_LIMIT: usize = 64 << 20;
+
+/// A message, as batches and buffers lend it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MessageBytes<'a> {
+    /// Value bytes, see [`crate::RowCodec`].
+    Insert(&'a [u8]),
+    Delete,
+    Upsert {
+        function: u32,
+        operand: &'a [u8],
+    },
+}
+
+impl MessageBytes<'_> {
+    /// Bytes of value or operand.
+    pub fn len(&self) -> usize {
+        match self {
+            MessageBytes::Insert(value) => value.len(),
+            MessageBytes::Delete => 0,
+            MessageBytes::Upsert { operand, .. } => operand.len() + 4,
+        }
+    }
+}

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::Result;
-use crate::base::UpsertFunctions;
+use crate::base::{Result, UpsertFunctions};
 use crate::codec::{MessageKind, Page};
 use crate::message::MessageBytes;
 

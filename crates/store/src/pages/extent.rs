@@ -8,13 +8,11 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef};
 use keyaki_device::{BLOCK, Buffer};
 
+use crate::base::{Error, Result, TreeId};
 use crate::codec::{
-    IndexEntry, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, seal, set_checksum,
+    Codecs, IndexEntry, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, seal, set_checksum,
 };
-use crate::message::TreeId;
 use crate::pages::Files;
-use crate::tree::Codecs;
-use crate::{Error, Result};
 
 /// Where an extent is and what is in it: all that a checkpoint stores of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

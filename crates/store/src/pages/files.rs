@@ -10,11 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use keyaki_device::{Buffer, Device, File};
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use crate::base::UpsertFunctions;
+use crate::base::{Error, Result, Schema, UpsertFunctions};
 use crate::codec::{Page, PageRef};
-use crate::locator::Locators;
 use crate::pages::{Cache, Extent, Priority, Space};
-use crate::{Error, Result, Schema};
 
 #[derive(Debug)]
 pub(crate) struct Files {
@@ -26,7 +24,6 @@ pub(crate) struct Files {
     pub upserts: Arc<UpsertFunctions>,
     pub page_bytes: u32,
     pub pages_read: AtomicU64,
-    pub locators: Locators,
     /// Held (shared) by whoever uses the data file.
     pub gate: RwLock<Gate>,
 }

@@ -26,4 +26,4 @@ pub(crate) use files::Files;
 pub(crate) use rows::Rows;
 pub use source::{BlockingPages, PageSource, block_on};
 pub(crate) use space::Space;
-pub(crate) use superblock::{FORMAT_VERSION, META_BYTES_MAX, RESERVED_BYTES, Superblock};
+pub(crate) use superblock::{META_BYTES_MAX, RESERVED_BYTES, Superblock};

@@ -2,11 +2,10 @@
 
 use arrow_array::ArrayRef;
 
-use crate::Result;
-use crate::codec::{Chunk, ColumnBuilder, MessageKind, RunColumns};
+use crate::base::Result;
+use crate::codec::{Chunk, Codecs, ColumnBuilder, MessageKind, RunColumns};
 use crate::message::{Change, encode_operands};
 use crate::pages::ExtentWriter;
-use crate::tree::Codecs;
 
 /// Rows that are turned into pages at a time.
 const BATCH_ROWS: usize = 16 << 10;

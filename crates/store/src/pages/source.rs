@@ -5,9 +5,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use crate::base::{Result, Schema};
 use crate::codec::{Page, PageRef};
 use crate::pages::{Files, Priority};
-use crate::{Result, Schema};
 
 /// Gives out verified pages. Implementations differ in what happens on a cache miss: block, or step aside.
 pub trait PageSource: Send + Sync {

@@ -3,8 +3,9 @@
 //! Leaves and pages know how many rows they have. So only those pages are read that the ends of the range fall on, and those
 //! that messages fall on.
 
+use crate::base::Result;
 use crate::pages::PageSource;
-use crate::{Cursor, Result};
+use crate::tree::Cursor;
 
 /// Counts the rows of a range, a part at a time. Made by [`TreeView::counter`](crate::TreeView::counter).
 #[derive(Debug)]

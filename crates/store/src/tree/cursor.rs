@@ -10,14 +10,12 @@
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-use crate::base::range::{intersect, is_empty, lower_bound_above, may_overlap, starts_after};
+use crate::base::{Direction, Error, Key, KeyRange, Result, is_memory};
 use crate::buffer::{BufferCursor, resolve};
 use crate::codec::{Chunk, Page, Segment};
-use crate::engine::is_memory;
 use crate::message::{Change, MessageBytes, Resolver};
-use crate::pages::{Extent, PageSource};
-use crate::tree::{Inner, Key, LeafIndex, LeafWalk, Merge, Node, Part, TreeView};
-use crate::{Direction, Error, KeyRange, Priority, Result};
+use crate::pages::{Extent, PageSource, Priority};
+use crate::tree::{Inner, LeafIndex, LeafWalk, Merge, Node, Part, TreeView};
 
 /// Walks over a range, a chunk (about a page) at a time.
 #[derive(Debug)]
@@ -58,7 +56,7 @@ struct Path {
 impl<'s, P: PageSource> Cursor<'s, P> {
     pub(crate) fn new(view: TreeView, source: &'s P, range: KeyRange, direction: Direction) -> Self {
         let point = matches!((&range.start, &range.end), (Bound::Included(a), Bound::Included(b)) if a == b);
-        let range = (!is_empty(&range)).then_some(range);
+        let range = (!range.is_empty()).then_some(range);
         let read_ahead = ReadAhead::default();
         Cursor { view, source, range, direction, point, counts: false, leaf: None, read_ahead, failed: None }
     }
@@ -189,7 +187,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         let Some(range) = &self.range else { return Ok(false) };
         let path = find_path(&self.view.version.root, range, self.direction);
         let mut walk = LeafWalk::new(
-            intersect(range, path.low.as_deref(), path.high.as_deref()),
+            range.intersect(path.low.as_deref(), path.high.as_deref()),
             Merge::new(self.direction, Priority::Lookup),
         );
         let mut settled = false;
@@ -215,7 +213,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         }
         if let Some(extent) = &path.extent
             && !settled
-            && may_overlap(&extent.meta.first, &extent.meta.last, &walk.range)
+            && walk.range.may_overlap(&extent.meta.first, &extent.meta.last)
         {
             walk.set_inside(extent);
             if self.counts && walk.inside == (true, true) && walk.messages.is_empty() && walk.changes.is_empty() {
@@ -235,7 +233,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             Direction::Ascending => path.high.map(|high| KeyRange { start: Bound::Included(high.to_vec()), ..range }),
             Direction::Descending => path.low.map(|low| KeyRange { end: Bound::Excluded(low.to_vec()), ..range }),
         });
-        self.range = self.range.take().filter(|rest| !is_empty(rest));
+        self.range = self.range.take().filter(|rest| !rest.is_empty());
         Ok(true)
     }
 
@@ -286,7 +284,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             index.check_data_page(number, &page, false)?;
             page.check_all_columns()?;
             let row = page.lower_bound(key, false);
-            if row < lower_bound_above(&page, key) {
+            if row < page.lower_bound_above(key) {
                 resolver.add_row(&page, row)?;
             }
         }
@@ -386,7 +384,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                     .as_ref()
                     .is_none_or(|low| self.read_ahead.through.as_ref().is_none_or(|through| low >= through))
             {
-                let leaf_range = intersect(&range, path.low.as_deref(), path.high.as_deref());
+                let leaf_range = range.intersect(path.low.as_deref(), path.high.as_deref());
                 let Some((index, pages)) = self.known_index(extent, &leaf_range) else {
                     self.source.prefetch(&[extent.index()], self.view.schema());
                     return;
@@ -399,7 +397,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                 Some(high) => range.start = Bound::Included(high.to_vec()),
                 None => return,
             }
-            if is_empty(&range) {
+            if range.is_empty() {
                 return;
             }
         }
@@ -453,13 +451,13 @@ fn find_path(root: &Inner, range: &KeyRange, direction: Direction) -> Path {
         }
     }
     if levels.iter().any(|level| !level.runs.is_empty()) {
-        let cut = intersect(range, path.low.as_deref(), path.high.as_deref());
+        let cut = range.intersect(path.low.as_deref(), path.high.as_deref());
         let low = match &cut.start {
             Bound::Included(key) | Bound::Excluded(key) => Some(key.as_slice()),
             Bound::Unbounded => None,
         };
         for run in levels.iter().flat_map(|level| &level.runs) {
-            let overlapping = run.overlapping(low, None).take_while(|part| !starts_after(part.first(), &cut));
+            let overlapping = run.overlapping(low, None).take_while(|part| !cut.ends_before(part.first()));
             path.parts.extend(overlapping.cloned());
         }
     }

@@ -13,11 +13,11 @@
 
 use std::sync::Arc;
 
+use crate::base::{Direction, Key, KeyRange, Options, Result, TreeId};
 use crate::buffer::RootBuffer;
-use crate::message::TreeId;
-use crate::pages::{BlockingPages, Extent, ExtentWriter, Files, Rows, block_on};
-use crate::tree::{Codecs, Cursor, Inner, Key, Merge, Node, Part, Run, TreeView, Version};
-use crate::{Direction, KeyRange, Options, Priority, Result};
+use crate::codec::Codecs;
+use crate::pages::{BlockingPages, Extent, ExtentWriter, Files, Priority, Rows, block_on};
+use crate::tree::{Cursor, Inner, Merge, Node, Part, Run, TreeView, Version};
 
 /// Restructures one tree. Works on copies; the caller publishes the result.
 pub(crate) struct Flusher<'a> {

@@ -3,14 +3,13 @@
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-use crate::base::range::{lower_bound_above, pages_of, rows_of, starts_after};
+use crate::base::{Direction, Key, KeyRange, Result};
 use crate::buffer::BufferCursor;
 use crate::codec::{Page, PageRef};
 use crate::locator::Located;
 use crate::message::Change;
-use crate::pages::{Extent, PageSource};
-use crate::tree::{Key, Merge, TreeView};
-use crate::{Direction, KeyRange, Priority, Result};
+use crate::pages::{Extent, PageSource, Priority};
+use crate::tree::{Merge, TreeView};
 
 /// Changes that are laid over a page at a time.
 const CHANGES_PER_CHUNK: usize = 1024;
@@ -44,7 +43,7 @@ impl LeafIndex {
     /// The pages that may hold keys of a range; none if that cannot be told.
     pub fn pages_of(&self, range: &KeyRange) -> Option<Range<usize>> {
         match self {
-            LeafIndex::Page(index) => Some(pages_of(index, range)),
+            LeafIndex::Page(index) => Some(index.pages_in(range)),
             LeafIndex::Located(located) => located.pages_of(range),
         }
     }
@@ -165,7 +164,7 @@ impl LeafWalk {
             Bound::Excluded(key) => key.as_slice() < &*extent.meta.first,
             Bound::Unbounded => true,
         };
-        self.inside = (first, !starts_after(&extent.meta.last, &self.range));
+        self.inside = (first, !self.range.ends_before(&extent.meta.last));
     }
 
     /// The number of the next page.
@@ -210,7 +209,7 @@ impl LeafWalk {
             Direction::Ascending => self.pages.next(),
             Direction::Descending => self.pages.next_back(),
         };
-        let rows = if self.is_inside(number) { 0..page.rows() } else { rows_of(&page, &self.range) };
+        let rows = if self.is_inside(number) { 0..page.rows() } else { page.rows_in(&self.range) };
         self.page = Some(PageWalk { page, number, rows });
     }
 
@@ -252,7 +251,7 @@ impl LeafWalk {
         };
         let done = match direction {
             Direction::Ascending => {
-                let end = lower_bound_above(&page, last).clamp(rows.start, rows.end);
+                let end = page.lower_bound_above(last).clamp(rows.start, rows.end);
                 at.rows = end..rows.end;
                 rows.start..end
             }

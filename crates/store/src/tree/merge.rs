@@ -19,14 +19,12 @@ use std::collections::binary_heap::PeekMut;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::base::UpsertFunctions;
-use crate::base::range::{intersect, is_empty, pages_of, rows_of};
+use crate::base::{Direction, Error, Key, KeyRange, Result, Schema, UpsertFunctions};
 use crate::buffer::{BufferCursor, RootBuffer};
 use crate::codec::{Page, PageRef};
 use crate::message::{Change, Resolver};
-use crate::pages::PageSource;
-use crate::tree::{Key, Part};
-use crate::{Direction, Error, KeyRange, Priority, Result, Schema};
+use crate::pages::{PageSource, Priority};
+use crate::tree::Part;
 
 #[derive(Debug)]
 pub(crate) struct Merge {
@@ -236,13 +234,13 @@ impl PartCursor {
         let open = match &mut self.open {
             Some(open) => open,
             None => {
-                let range = intersect(range, self.part.low.as_deref(), self.part.high.as_deref());
-                if is_empty(&range) {
+                let range = range.intersect(self.part.low.as_deref(), self.part.high.as_deref());
+                if range.is_empty() {
                     return Ok(None);
                 }
                 let index = source.page(self.part.extent.index(), schema, Priority::Index).await?;
                 self.part.extent.check_index(&index)?;
-                let pages = pages_of(&index, &range);
+                let pages = index.pages_in(&range);
                 if pages.len() > 1 && source.read_ahead_bytes() > 0 {
                     source.prefetch(&references(&index, pages.clone(), direction), schema);
                 }
@@ -254,7 +252,7 @@ impl PartCursor {
         open.index.check_data_page(number, &page, false)?;
         page.check_all_columns()?;
         let at_end = number == open.all.start || number + 1 == open.all.end;
-        let rows = if at_end { rows_of(&page, &open.range) } else { 0..page.rows() };
+        let rows = if at_end { page.rows_in(&open.range) } else { 0..page.rows() };
         // From here on nothing waits or fails.
         step(&mut open.pages, direction);
         open.page = Some((page, rows));

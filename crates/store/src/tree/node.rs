@@ -14,26 +14,8 @@
 
 use std::sync::Arc;
 
-use crate::Schema;
-use crate::codec::{KeyCodec, RowCodec};
+use crate::base::Key;
 use crate::pages::Extent;
-
-pub(crate) type Key = Arc<[u8]>;
-
-/// A schema with the encoders made from it.
-#[derive(Debug)]
-pub(crate) struct Codecs {
-    pub schema: Arc<Schema>,
-    pub key: KeyCodec,
-    pub row: RowCodec,
-}
-
-impl Codecs {
-    pub fn new(schema: Schema) -> Self {
-        let (key, row) = (KeyCodec::new(&schema), RowCodec::new(&schema));
-        Codecs { schema: Arc::new(schema), key, row }
-    }
-}
 
 #[derive(Debug, Clone)]
 pub(crate) enum Node {
@@ -178,6 +160,21 @@ impl Inner {
     /// Levels of nodes from here down.
     pub fn depth(&self) -> u64 {
         1 + self.children.iter().map(|child| child.depth()).max().unwrap_or(0)
+    }
+
+    /// The extents of the leaves below, in key order.
+    pub fn leaves(&self) -> Vec<Arc<Extent>> {
+        fn add(inner: &Inner, leaves: &mut Vec<Arc<Extent>>) {
+            for child in &inner.children {
+                match &**child {
+                    Node::Leaf(extent) => leaves.extend(extent.clone()),
+                    Node::Inner(inner) => add(inner, leaves),
+                }
+            }
+        }
+        let mut leaves = Vec::new();
+        add(self, &mut leaves);
+        leaves
     }
 
     /// Calls `visit` for every extent below (each reference once).

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::base::Registration;
+use crate::base::{Direction, Error, Key, KeyRange, RangeEstimate, Registration, Result, Schema, TreeId, is_memory};
 use crate::buffer::RootBuffer;
-use crate::engine::is_memory;
-use crate::locator::{Located, Locator};
-use crate::message::TreeId;
+use crate::codec::Codecs;
+use crate::locator::{Located, Locator, Locators};
 use crate::pages::{Extent, Files, PageSource};
-use crate::tree::{Codecs, Counter, Cursor, Inner, Key, LeafIndex, Node};
-use crate::{Direction, Error, KeyRange, Result, Schema};
+use crate::tree::{Counter, Cursor, Inner, LeafIndex, Node};
 
 /// One version of one tree: its nodes, and the buffers above them.
 #[derive(Debug, Clone)]
@@ -69,7 +67,7 @@ const CACHED_SAMPLE: u64 = 64;
 pub struct Snapshot {
     pub(crate) sequence: u64,
     pub(crate) state: Arc<State>,
-    pub(crate) files: Arc<Files>,
+    pub(crate) locators: Arc<Locators>,
     /// If there are memory trees.
     pub(crate) registration: Option<Arc<Registration>>,
 }
@@ -84,8 +82,8 @@ impl Snapshot {
     pub fn tree(&self, tree: TreeId) -> Result<TreeView> {
         let version = self.state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?.clone();
         let registration = self.registration.clone().filter(|_| is_memory(tree));
-        let locator = self.files.locators.get(tree);
-        Ok(TreeView { tree, sequence: self.sequence, version, files: self.files.clone(), locator, registration })
+        let (files, locator) = (self.locators.files.clone(), self.locators.get(tree));
+        Ok(TreeView { tree, sequence: self.sequence, version, files, locator, registration })
     }
 }
 
@@ -100,14 +98,6 @@ pub struct TreeView {
     pub(crate) locator: Option<Arc<Locator>>,
     #[expect(dead_code, reason = "held so that what is seen of a memory tree is not collected")]
     pub(crate) registration: Option<Arc<Registration>>,
-}
-
-/// What the nodes in memory tell about a range, almost without I/O.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct RangeEstimate {
-    pub rows: f64,
-    pub pages: f64,
-    pub bytes: f64,
 }
 
 impl TreeView {

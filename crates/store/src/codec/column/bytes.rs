@@ -18,7 +18,8 @@ use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, 
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::ints::{Ints, IntsEncoder};
-use crate::codec::bits::{self, SLACK, pack, packed_len, width_of};
+use crate::codec::bits;
+use crate::codec::bits::{SLACK, pack, packed_len, width_of};
 use crate::codec::varint::{Reader, put_varint, varint_len};
 
 const DICTIONARY: u8 = 1;

@@ -13,7 +13,7 @@ use arrow_buffer::NullBuffer;
 use super::bytes::{BytesEncoder, BytesOptions};
 use super::ints::IntsEncoder;
 use super::{DECIMAL_NARROW, DECIMAL_WIDE, FLOAT_BITS, NULLS_ALL, NULLS_BITMAP, NULLS_NONE, floats};
-use crate::ColumnType;
+use crate::base::ColumnType;
 
 /// Encodes one column of page after page. Keeps its memory, and what it learnt of the values.
 #[derive(Debug)]

@@ -13,7 +13,8 @@
 use std::hint::select_unpredictable;
 use std::ops::Range;
 
-use crate::codec::bits::{self, pack, packed_len, width_of};
+use crate::codec::bits;
+use crate::codec::bits::{pack, packed_len, width_of};
 use crate::codec::varint::{Reader, put_varint, varint_len, zigzag};
 
 const CONSTANT: u8 = 0;

@@ -26,7 +26,7 @@ pub(crate) use ints::{Ints, IntsEncoder, equal_range, partition_point};
 
 use super::scalar::Scalar;
 use super::varint::Reader;
-use crate::ColumnType;
+use crate::base::ColumnType;
 
 const NULLS_NONE: u8 = 0;
 const NULLS_BITMAP: u8 = 1;

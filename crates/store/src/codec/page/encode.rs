@@ -7,8 +7,8 @@ use arrow_array::{Array, ArrayRef};
 
 use super::open::ROWS_MAX;
 use super::{BLOCK, HEADER_LEN, MAGIC, MessageKind, PAGE_BYTES_MAX, PAGE_FORMAT, RunColumns};
+use crate::base::{Error, Result, Schema};
 use crate::codec::column::{BytesEncoder, BytesOptions, ColumnEncoder, IntsEncoder};
-use crate::{Error, Result, Schema};
 
 /// Rows to try first, when nothing is known.
 const FIRST_GUESS: usize = 64;

@@ -22,6 +22,7 @@ mod encode;
 mod filter;
 mod index;
 mod open;
+mod range;
 mod search;
 
 use std::ops::Range;
@@ -39,7 +40,7 @@ use super::column::{BytesColumn, Column, Ints};
 use super::key::put_key;
 use super::row::put_row;
 use super::scalar::Scalar;
-use crate::{Error, Result, Schema};
+use crate::base::{Error, Result, Schema};
 
 const MAGIC: [u8; 4] = *b"KYPG";
 const PAGE_FORMAT: u8 = 1;

@@ -13,9 +13,9 @@ use super::{
     BLOCK, Body, BytesColumn, Column, HEADER_LEN, Ints, MAGIC, Messages, PAGE_BYTES_MAX, PAGE_FORMAT, Page, PageRef,
     index,
 };
+use crate::base::{Error, Result, Schema};
 use crate::codec::bits::SLACK;
 use crate::codec::varint::Reader;
-use crate::{Error, Result, Schema};
 
 /// More rows than this are in no data page.
 pub(crate) const ROWS_MAX: usize = 1 << 14;

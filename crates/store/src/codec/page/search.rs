@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::{Body, BytesColumn, Column, Page};
-use crate::ColumnType;
+use crate::base::ColumnType;
 use crate::codec::column::{equal_range, partition_point};
 use crate::codec::key::{ordered_wide, ordered_word, take_escaped, word_of_ordered};
 use crate::codec::scalar::fixed_len;

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::*;
-use crate::Error;
+use crate::base::Error;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]

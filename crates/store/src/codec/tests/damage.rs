@@ -1,7 +1,7 @@
 //! Bytes that were not written like this: errors, or harmless.
 
 use super::*;
-use crate::Error;
+use crate::base::Error;
 
 /// Calls everything that a page has, whatever it says that it is.
 fn touch(page: &Page, schema: &Schema, key: &[u8]) {

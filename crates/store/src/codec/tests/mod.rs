@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::scalar::{Scalar, scalar_at};
 use super::*;
-use crate::{Column, ColumnType, Schema};
+use crate::base::{Column, ColumnType, Schema};
 
 mod codecs;
 mod damage;

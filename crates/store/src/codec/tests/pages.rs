@@ -1,7 +1,7 @@
 //! Pages give back what was written, and find it.
 
 use super::*;
-use crate::Error;
+use crate::base::Error;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::Error;
+use crate::base::Error;
 use crate::log::segment::SEGMENT_BYTES;
 use crate::log::state::GROUP_BYTES;
 

@@ -4,7 +4,7 @@
 use keyaki_device::simulated::FaultKind;
 
 use super::*;
-use crate::Error;
+use crate::base::Error;
 use crate::log::segment::SEGMENT_BYTES;
 
 /// What a correct log must remember.

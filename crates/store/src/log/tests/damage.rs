@@ -3,7 +3,7 @@
 use keyaki_device::simulated::FaultKind;
 
 use super::*;
-use crate::Error;
+use crate::base::Error;
 use crate::log::format::{GroupHeader, HEADER_BYTES};
 use crate::log::segment::SEGMENT_BYTES;
 

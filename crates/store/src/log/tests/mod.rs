@@ -12,7 +12,7 @@ use keyaki_device::{BLOCK, Buffer, Device, OpenMode};
 
 use super::format::segment_name;
 use super::{Log, LogPosition};
-use crate::{Durability, Result};
+use crate::base::{Durability, Result};
 
 type Records = Vec<(u64, Vec<u8>)>;
 

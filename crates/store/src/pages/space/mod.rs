@@ -12,8 +12,8 @@ use std::sync::Arc;
 use keyaki_device::{BLOCK, File};
 use parking_lot::Mutex;
 
+use crate::base::{Error, Result};
 use crate::pages::RESERVED_BYTES;
-use crate::{Error, Result};
 
 /// Smallest growth of the file, as long as the disk has room for it.
 const GROWTH_BYTES_MIN: u64 = 64 << 20;

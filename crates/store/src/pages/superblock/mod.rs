@@ -16,12 +16,10 @@
 
 use keyaki_device::{BLOCK, Buffer, File};
 
+use crate::base::{Error, FORMAT_VERSION, Result};
 use crate::codec::PAGE_BYTES_MAX;
 use crate::log::LogPosition;
-use crate::{Error, Result};
 
-/// Version of everything in the data file and the log.
-pub const FORMAT_VERSION: u32 = 1;
 /// Bytes at the start of the data file that belong to the superblock slots.
 pub const RESERVED_BYTES: u64 = 64 << 10;
 

@@ -1,0 +1,208 @@
+//! Bulk loads: sorted rows that go straight into extents, past log and buffers, and become part of a tree when they are installed.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+
+use crate::base::{Error, KeyRange, Result, Schema, TreeId, is_memory};
+use crate::buffer::RootBuffer;
+use crate::codec::Codecs;
+use crate::engine::Store;
+use crate::message::KEY_LIMIT;
+use crate::pages::{Extent, ExtentWriter, Files};
+use crate::tree::{Inner, Node, TreeView, Version};
+
+/// Writes sorted rows into full extents, once, past log and buffers. Made by [`Store::bulk_writer`]; what it wrote becomes
+/// part of a tree by [`Store::install`], and is freed if dropped instead.
+#[derive(Debug)]
+pub struct BulkWriter {
+    codecs: Arc<Codecs>,
+    writer: ExtentWriter,
+    /// Rows that did not fill a page yet.
+    rest: Option<RecordBatch>,
+    last_key: Option<Vec<u8>>,
+    rows: u64,
+}
+
+impl BulkWriter {
+    pub(crate) fn new(codecs: Arc<Codecs>, writer: ExtentWriter) -> Self {
+        BulkWriter { codecs, writer, rest: None, last_key: None, rows: 0 }
+    }
+
+    /// Adds rows (all columns, in schema order), which must be in strictly ascending key order over all calls.
+    ///
+    /// # Errors
+    /// [`Error::OutOfOrder`], [`Error::DuplicateKey`], [`Error::TooLarge`] (nothing of these calls counts), device errors.
+    pub fn push(&mut self, rows: &RecordBatch) -> Result<()> {
+        self.codecs.schema.check_columns(rows.columns(), self.codecs.schema.columns().len())?;
+        if rows.num_rows() == 0 {
+            return Ok(());
+        }
+        let last_key = self.check_order(rows)?;
+        let joined = match self.rest.take() {
+            Some(rest) => arrow_select::concat::concat_batches(self.codecs.schema.arrow(), [&rest, rows])
+                .map_err(|error| Error::Invalid(error.to_string()))?,
+            None => rows.clone(),
+        };
+        let done = self.writer.write(joined.columns(), None, 0, false)?;
+        if done < joined.num_rows() {
+            self.rest = Some(joined.slice(done, joined.num_rows() - done));
+        }
+        self.last_key = Some(last_key);
+        self.rows += rows.num_rows() as u64;
+        Ok(())
+    }
+
+    /// The last row's key, if every row is above its predecessor.
+    fn check_order(&self, rows: &RecordBatch) -> Result<Vec<u8>> {
+        let keys = self.codecs.key.encoder(rows.columns());
+        let mut last = self.last_key.clone();
+        let mut key = Vec::new();
+        for row in 0..rows.num_rows() {
+            key.clear();
+            keys.encode(row, &mut key);
+            if key.len() > KEY_LIMIT {
+                let (bytes, limit) = (key.len() as u64, KEY_LIMIT as u64);
+                return Err(Error::TooLarge { what: "key", bytes, limit });
+            }
+            match &mut last {
+                Some(last) if *last >= key => {
+                    let number = self.rows + row as u64;
+                    let duplicate = *last == key;
+                    return Err(if duplicate {
+                        Error::DuplicateKey { row: number }
+                    } else {
+                        Error::OutOfOrder { row: number }
+                    });
+                }
+                Some(last) => std::mem::swap(last, &mut key),
+                None => last = Some(std::mem::take(&mut key)),
+            }
+        }
+        Ok(last.unwrap_or_default())
+    }
+
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// # Errors
+    /// Device errors.
+    pub fn finish(mut self) -> Result<Loaded> {
+        if let Some(rest) = self.rest.take() {
+            self.writer.write(rest.columns(), None, 0, true)?;
+        }
+        Ok(Loaded { codecs: self.codecs, rows: LoadedRows::Extents(self.writer.finish()?) })
+    }
+}
+
+/// Rows written by a [`BulkWriter`], or sorted by a [`crate::MemoryBuilder`], not yet part of a tree.
+#[derive(Debug)]
+pub struct Loaded {
+    codecs: Arc<Codecs>,
+    rows: LoadedRows,
+}
+
+#[derive(Debug)]
+pub(crate) enum LoadedRows {
+    Extents(Vec<Arc<Extent>>),
+    Memory(TreeId, Arc<RootBuffer>),
+}
+
+impl Loaded {
+    pub(crate) fn in_memory(tree: TreeId, codecs: Arc<Codecs>, buffer: Arc<RootBuffer>) -> Loaded {
+        Loaded { codecs, rows: LoadedRows::Memory(tree, buffer) }
+    }
+
+    /// The rows, if they were made for such a tree of this store.
+    ///
+    /// # Errors
+    /// `Invalid` if they were not.
+    pub(crate) fn into_rows(self, tree: TreeId, schema: &Schema, files: &Arc<Files>) -> Result<LoadedRows> {
+        let ours = match &self.rows {
+            LoadedRows::Extents(extents) => {
+                !is_memory(tree) && extents.iter().all(|extent| extent.meta.tree == tree && extent.is_of(files))
+            }
+            LoadedRows::Memory(of, _) => *of == tree,
+        };
+        match self.codecs.schema.is_alike(schema) && ours {
+            true => Ok(self.rows),
+            false => Err(Error::Invalid(format!("the loaded rows were not written for tree {tree} as it is"))),
+        }
+    }
+
+    /// What memory tree `tree` is made of.
+    ///
+    /// # Errors
+    /// `Invalid` if they are not rows for it.
+    pub(crate) fn into_memory(self, tree: TreeId) -> Result<(Arc<Codecs>, Arc<RootBuffer>)> {
+        match self.rows {
+            LoadedRows::Memory(of, buffer) if of == tree => Ok((self.codecs, buffer)),
+            _ => Err(Error::Invalid(format!("the loaded rows were not made for memory tree {tree}"))),
+        }
+    }
+
+    pub fn rows(&self) -> u64 {
+        match &self.rows {
+            LoadedRows::Extents(extents) => extents.iter().map(|extent| extent.meta.rows).sum(),
+            LoadedRows::Memory(_, buffer) => buffer.len() as u64,
+        }
+    }
+
+    /// Bytes on disk, or in memory.
+    pub fn bytes(&self) -> u64 {
+        match &self.rows {
+            LoadedRows::Extents(extents) => extents.iter().map(|extent| extent.meta.len).sum(),
+            LoadedRows::Memory(_, buffer) => buffer.bytes() as u64,
+        }
+    }
+
+    /// From the first to the last key; none if there are no rows.
+    pub fn range(&self) -> Option<KeyRange> {
+        let (first, last) = match &self.rows {
+            LoadedRows::Extents(extents) => (extents.first()?.meta.first.clone(), extents.last()?.meta.last.clone()),
+            LoadedRows::Memory(_, buffer) => buffer.ends()?,
+        };
+        Some(KeyRange { start: Bound::Included(first.to_vec()), end: Bound::Included(last.to_vec()) })
+    }
+
+    /// A view of just these rows, for a loader that must read them again before they become part of a tree. The view
+    /// keeps the rows from being freed.
+    pub fn view(&self, store: &Store, tree: TreeId, schema: &Schema) -> TreeView {
+        let codecs = Arc::new(Codecs::new(schema.clone()));
+        let version = match &self.rows {
+            LoadedRows::Extents(extents) => Version::new(codecs, Arc::new(root_of(extents))),
+            LoadedRows::Memory(_, buffer) => Version::in_memory(codecs, buffer.clone()),
+        };
+        let registration = is_memory(tree).then(|| Arc::new(store.shared.snapshots.enter(|| 0)));
+        TreeView {
+            tree,
+            sequence: 0,
+            version: Arc::new(version),
+            files: store.files().clone(),
+            locator: None,
+            registration,
+        }
+    }
+}
+
+/// A tree of just these leaves.
+fn root_of(extents: &[Arc<Extent>]) -> Inner {
+    if extents.is_empty() {
+        return Inner::empty();
+    }
+    let pivots = extents[1..].iter().map(|extent| extent.meta.first.clone()).collect();
+    let leaves = extents.iter().map(|extent| Arc::new(Node::Leaf(Some(extent.clone()))));
+    Inner::new(pivots, leaves.collect(), Vec::new())
+}
+
+impl Store {
+    /// A writer of sorted rows for tree `tree`, which may not exist yet.
+    pub fn bulk_writer(&self, tree: TreeId, schema: &Schema) -> BulkWriter {
+        let codecs = Arc::new(Codecs::new(schema.clone()));
+        let options = self.options();
+        let writer = ExtentWriter::new(tree, &codecs, self.files(), options.page_bytes, options.leaf_bytes);
+        BulkWriter::new(codecs, writer)
+    }
+}
