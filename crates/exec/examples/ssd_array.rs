@@ -13,7 +13,7 @@ use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, BinaryViewArray, Int64Array, RecordBatch};
 use futures::StreamExt;
 use keyaki_device::simulated::{Model, Simulated, SimulatedOptions};
-use keyaki_exec::{Driver, Executor, ExecutorOptions, Join, KeyPart, Mode, Pipeline, StatsSnapshot, Step};
+use keyaki_exec::{Driver, ExecutionMode, Executor, ExecutorOptions, Join, KeyPart, Pipeline, StatsSnapshot, Step};
 use keyaki_store::{Column, ColumnType, KeyRange, Options, Schema, Store, TreeId, TreeView, WriteBatch};
 
 const CUSTOMERS: u64 = 40_000;
@@ -73,7 +73,7 @@ fn run(
     executor: &Executor,
     views: &[TreeView],
     share: f64,
-    mode: Mode,
+    mode: ExecutionMode,
 ) -> Result<(u64, i64, StatsSnapshot), Box<dyn Error>> {
     let customers = (CUSTOMERS as f64 * share) as i64;
     let balance = Int64Array::from(vec![customers]);
@@ -124,18 +124,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     for share in [0.0001, 0.001, 0.01, 0.1, 0.5] {
         let mut seconds_in_order = 0.0;
         let mut answer = None;
-        for mode in [Mode::InOrder, Mode::OutOfOrder] {
+        for mode in [ExecutionMode::InOrder, ExecutionMode::OutOfOrder] {
             store.drop_caches();
             let (count, sum, stats) = run(&executor, &views, share, mode)?;
             assert!(answer.is_none_or(|other| other == (count, sum)), "both modes give the same answer");
             answer = Some((count, sum));
             let seconds = stats.elapsed_ns as f64 / 1e9;
             let ratio = match mode {
-                Mode::InOrder => {
+                ExecutionMode::InOrder => {
                     seconds_in_order = seconds;
                     String::new()
                 }
-                Mode::OutOfOrder => format!("{:.0}", seconds_in_order / seconds),
+                ExecutionMode::OutOfOrder => format!("{:.0}", seconds_in_order / seconds),
             };
             println!(
                 "{:8.2}% | {:12} | {count:7} | {seconds:7.4} | {:7} | {:10} | {:9.0} | {:9} | {ratio:>5}",

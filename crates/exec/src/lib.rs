@@ -15,7 +15,8 @@ mod runtime;
 mod source;
 
 pub use base::error::{Error, Result};
-pub use base::pipeline::{Driver, Filter, Join, KeyPart, Mode, Pipeline, Scan, Step};
+pub use base::mode::ExecutionMode;
+pub use base::pipeline::{Driver, Filter, Join, KeyPart, Pipeline, Scan, Step};
 pub use executor::{Executor, ExecutorOptions, Rows};
 pub use query::cache_use::CacheUse;
 pub use query::stats::{Sample, Stats, StatsSnapshot};

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use common::{Database, Table, collect, options};
 use keyaki_exec::{
-    CacheUse, Driver, Executor, ExecutorOptions, Filter, Join, KeyPart, MemoryTrace, Mode, Pipeline, Scan, Step,
+    CacheUse, Driver, ExecutionMode, Executor, ExecutorOptions, Filter, Join, KeyPart, MemoryTrace, Pipeline, Scan,
+    Step,
 };
 use keyaki_llc::governor::{Hardware, Software};
 use keyaki_llc::sim::trace::TraceReader;
@@ -65,7 +66,7 @@ fn classes_are_announced_while_work_runs() {
     let database = database();
     let executor = Executor::new(database.store.clone(), ExecutorOptions { workers: 2, ..Default::default() }).unwrap();
     let governor = governor(ScanMethod::Plain);
-    for mode in [Mode::OutOfOrder, Mode::InOrder] {
+    for mode in [ExecutionMode::OutOfOrder, ExecutionMode::InOrder] {
         let watch = Watch::new(&governor);
         let cache = CacheUse { governor: governor.clone(), class: WorkClass::Adaptive };
         let filtered = scan(&database.views[0], Some((vec![0], watch.clone())));
@@ -99,10 +100,10 @@ fn classes_are_announced_while_work_runs() {
 fn streams_spare_pages_while_something_is_to_be_kept() {
     let database = database();
     let executor = Executor::new(database.store.clone(), ExecutorOptions { workers: 1, ..Default::default() }).unwrap();
-    let expected = collect(executor.scan(scan(&database.views[0], None), Mode::OutOfOrder)).unwrap();
+    let expected = collect(executor.scan(scan(&database.views[0], None), ExecutionMode::OutOfOrder)).unwrap();
     for method in [ScanMethod::FlushBehind { behind_bytes: 4096 }, ScanMethod::NonTemporal { ahead_bytes: 4096 }] {
         let governor = governor(method);
-        let run = |class: WorkClass, filtered: bool, mode: Mode| {
+        let run = |class: WorkClass, filtered: bool, mode: ExecutionMode| {
             let filter = filtered.then(|| (vec![2], Watch::new(&governor) as Arc<dyn Filter>));
             let cache = CacheUse { governor: governor.clone(), class };
             let rows = executor.scan_as(scan(&database.views[0], filter), mode, Some(cache));
@@ -111,11 +112,11 @@ fn streams_spare_pages_while_something_is_to_be_kept() {
             let stats = stats.snapshot();
             (stats.pages_spared, stats.pages_requested)
         };
-        assert_eq!(run(WorkClass::Streaming, false, Mode::OutOfOrder).0, 0, "nothing is to be kept");
+        assert_eq!(run(WorkClass::Streaming, false, ExecutionMode::OutOfOrder).0, 0, "nothing is to be kept");
         let _pin = governor.protect("something", &[&[0; 64]]);
-        assert_eq!(run(WorkClass::Adaptive, false, Mode::OutOfOrder).0, 0);
+        assert_eq!(run(WorkClass::Adaptive, false, ExecutionMode::OutOfOrder).0, 0);
         for filtered in [false, true] {
-            for mode in [Mode::OutOfOrder, Mode::InOrder] {
+            for mode in [ExecutionMode::OutOfOrder, ExecutionMode::InOrder] {
                 let (spared, requested) = run(WorkClass::Streaming, filtered, mode);
                 // All but index pages; pages with messages come in pieces.
                 assert!(spared >= requested * 8 / 10, "{spared} of {requested}");
@@ -176,10 +177,10 @@ fn traces_have_the_lines_of_the_columns_that_are_read() {
     let trees = [(database.views[0].tree(), "rows".to_string())];
     let trace = Arc::new(MemoryTrace::new(Box::new(out.clone()), &trees).unwrap());
     executor.set_memory_trace(Some(trace.clone()));
-    collect(executor.scan(scan(&database.views[0], None), Mode::OutOfOrder)).unwrap();
-    collect(executor.scan(scan(&database.views[1], None), Mode::InOrder)).unwrap();
+    collect(executor.scan(scan(&database.views[0], None), ExecutionMode::OutOfOrder)).unwrap();
+    collect(executor.scan(scan(&database.views[1], None), ExecutionMode::InOrder)).unwrap();
     executor.set_memory_trace(None);
-    collect(executor.scan(scan(&database.views[0], None), Mode::OutOfOrder)).unwrap();
+    collect(executor.scan(scan(&database.views[0], None), ExecutionMode::OutOfOrder)).unwrap();
     let accesses = trace.finish().unwrap();
     assert!(trace.finish().is_err());
     let bytes = out.0.lock().unwrap().clone();
@@ -194,7 +195,7 @@ fn traces_have_the_lines_of_the_columns_that_are_read() {
     let trace = Arc::new(MemoryTrace::new(Box::new(Full), &trees).unwrap());
     executor.set_memory_trace(Some(trace.clone()));
     for _ in 0..30 {
-        collect(executor.scan(scan(&database.views[0], None), Mode::OutOfOrder)).unwrap();
+        collect(executor.scan(scan(&database.views[0], None), ExecutionMode::OutOfOrder)).unwrap();
     }
     assert_eq!(trace.finish().unwrap_err().kind(), std::io::ErrorKind::StorageFull);
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array};
 use common::{COLUMNS, Database, Row, SumFilter, Table, Value, collect, multiset};
-use keyaki_exec::{Driver, Executor, ExecutorOptions, Filter, Join, KeyPart, Mode, Pipeline, Step};
+use keyaki_exec::{Driver, ExecutionMode, Executor, ExecutorOptions, Filter, Join, KeyPart, Pipeline, Step};
 use keyaki_store::{KeyRange, Options};
 use proptest::prelude::*;
 
@@ -112,7 +112,7 @@ fn filter(spec: &Option<(usize, usize, i64)>, types: &[bool]) -> Option<SumFilte
 const IS_NUMBER: [bool; COLUMNS] = [true, true, true, false];
 
 /// The pipeline, and the rows that it should give.
-fn build(spec: &Spec, database: &Database, mode: Mode) -> (Pipeline, Vec<Row>) {
+fn build(spec: &Spec, database: &Database, mode: ExecutionMode) -> (Pipeline, Vec<Row>) {
     let mut types = IS_NUMBER.to_vec();
     let driver_filter = filter(&spec.driver_filter, &types);
     let mut rows = spec.tables[0].values();
@@ -213,7 +213,7 @@ fn check(spec: &Spec) {
     let store_options = Options { cache_bytes: spec.cache_bytes, ..common::options() };
     let database = Database::new(&spec.tables, store_options, |id| id % spec.buffered_every == 0);
     let executor = Executor::new(database.store.clone(), spec.options.clone()).unwrap();
-    for mode in [Mode::OutOfOrder, Mode::InOrder] {
+    for mode in [ExecutionMode::OutOfOrder, ExecutionMode::InOrder] {
         database.store.drop_caches();
         let (pipeline, expected) = build(spec, &database, mode);
         let rows = executor.pipeline(pipeline);

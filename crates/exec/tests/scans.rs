@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array};
 use common::{COLUMNS, Database, Row, SumFilter, Table, Value, collect};
-use keyaki_exec::{Executor, ExecutorOptions, Filter, Mode, Scan};
+use keyaki_exec::{ExecutionMode, Executor, ExecutorOptions, Filter, Scan};
 use keyaki_store::{Direction, KeyRange, Options, TreeView};
 use proptest::prelude::*;
 
@@ -102,7 +102,7 @@ proptest! {
         if spec.descending {
             ranges.reverse();
         }
-        for mode in [Mode::OutOfOrder, Mode::InOrder] {
+        for mode in [ExecutionMode::OutOfOrder, ExecutionMode::InOrder] {
             let filter = spec.filter.as_ref().map(|(columns, modulus)| {
                 // The filter sees its own columns only.
                 let places = (0..columns.len()).collect();
@@ -137,7 +137,7 @@ fn check_read_ahead(database: &Database, view: &TreeView, rows: usize, pages: u6
         limit: None,
         batch_rows: 1000,
     };
-    let found = executor.scan(scan, Mode::OutOfOrder);
+    let found = executor.scan(scan, ExecutionMode::OutOfOrder);
     let stats = found.stats().clone();
     assert_eq!(collect(found).unwrap().len(), rows);
     let stats = stats.snapshot();

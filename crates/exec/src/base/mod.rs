@@ -2,4 +2,5 @@
 
 pub(crate) mod columns;
 pub(crate) mod error;
+pub(crate) mod mode;
 pub(crate) mod pipeline;

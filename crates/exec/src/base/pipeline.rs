@@ -6,15 +6,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch};
 use keyaki_store::{Direction, KeyRange, TreeView};
 
-use crate::Result;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
-    /// One task at a time, one blocking read at a time.
-    InOrder,
-    #[default]
-    OutOfOrder,
-}
+use crate::{ExecutionMode, Result};
 
 /// A condition on rows; null counts as false. Evaluated on batches.
 pub trait Filter: Debug + Send + Sync {
@@ -84,7 +76,7 @@ pub struct Step {
 pub struct Pipeline {
     pub driver: Driver,
     pub steps: Vec<Step>,
-    pub mode: Mode,
+    pub mode: ExecutionMode,
     pub batch_rows: usize,
     /// Bytes that buffered rows, tasks and output of this pipeline may take, about.
     pub memory_bytes: usize,

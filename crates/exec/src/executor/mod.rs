@@ -18,7 +18,7 @@ use crate::query::flow::Flow;
 use crate::query::in_order::InOrder;
 use crate::runtime::{self, Runtime};
 use crate::source::{SequentialPages, TaskPages};
-use crate::{CacheUse, Error, MemoryTrace, Mode, Pipeline, Result, Scan, Stats};
+use crate::{CacheUse, Error, ExecutionMode, MemoryTrace, Pipeline, Result, Scan, Stats};
 
 /// Bytes of output that an in-order scan may be ahead of its consumer, about.
 const SCAN_OUTPUT_BYTES: usize = 8 << 20;
@@ -82,7 +82,7 @@ impl Executor {
         Ok(Executor { pool: Arc::new(Pool { runtime, workers, in_order: Mutex::default() }) })
     }
 
-    /// Starts a pipeline. Rows come in no particular order (in order of the driver in [`crate::Mode::InOrder`]). A
+    /// Starts a pipeline. Rows come in no particular order (in order of the driver in [`crate::ExecutionMode::InOrder`]). A
     /// pipeline that does not fit its trees gives an error as its first item.
     pub fn pipeline(&self, pipeline: Pipeline) -> Rows {
         self.pipeline_as(pipeline, None)
@@ -99,11 +99,11 @@ impl Executor {
         let query = Arc::new(Query::new(stats.clone(), plan.views(), cache).traced(runtime.trace()));
         let schema = plan.schema().clone();
         match pipeline.mode {
-            Mode::OutOfOrder => {
+            ExecutionMode::OutOfOrder => {
                 let execution = Execution::start(plan, query, runtime, pipeline.memory_bytes);
                 self.rows(schema, stats, Source::Pipeline(execution))
             }
-            Mode::InOrder => {
+            ExecutionMode::InOrder => {
                 let flow = Flow::new(plan.last(), pipeline.memory_bytes);
                 let run = Arc::new(InOrder::new(query, &schema, plan.batch_rows, flow));
                 self.in_order(schema, stats, run, move |run, store| run_in_order(&plan, run, store))
@@ -112,13 +112,13 @@ impl Executor {
     }
 
     /// Starts a scan; rows come in key order. I/O runs on the workers, decoding where the stream is polled (in
-    /// [`crate::Mode::InOrder`] both run on a thread of their own).
-    pub fn scan(&self, scan: Scan, mode: Mode) -> Rows {
+    /// [`crate::ExecutionMode::InOrder`] both run on a thread of their own).
+    pub fn scan(&self, scan: Scan, mode: ExecutionMode) -> Rows {
         self.scan_as(scan, mode, None)
     }
 
     /// As `scan`, as work of a class.
-    pub fn scan_as(&self, scan: Scan, mode: Mode, cache: Option<CacheUse>) -> Rows {
+    pub fn scan_as(&self, scan: Scan, mode: ExecutionMode, cache: Option<CacheUse>) -> Rows {
         let runtime = &self.pool.runtime;
         let stats = Stats::start(runtime.store.device(), 1);
         let query = Arc::new(Query::new(stats.clone(), vec![scan.view.clone()], cache).traced(runtime.trace()));
@@ -131,11 +131,11 @@ impl Executor {
         };
         let schema = plan.schema().clone();
         match mode {
-            Mode::OutOfOrder => {
+            ExecutionMode::OutOfOrder => {
                 let source = TaskPages::new(runtime.clone(), query.clone(), read_ahead_bytes);
                 self.rows(schema, stats, Source::Scan(PolledScan::new(plan, query, source)))
             }
-            Mode::InOrder => {
+            ExecutionMode::InOrder => {
                 let flow = Flow::new(0, SCAN_OUTPUT_BYTES);
                 let run = Arc::new(InOrder::new(query, &schema, plan.batch_rows(), flow));
                 self.in_order(schema, stats, run, move |run, store| {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use keyaki_device::Device;
+pub use keyaki_exec::ExecutionMode;
 use keyaki_store::Durability;
 
 use crate::base::progress::Progress;
@@ -70,13 +71,6 @@ pub(crate) fn default_memory_bytes() -> usize {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ExecutionMode {
-    #[default]
-    OutOfOrder,
-    InOrder,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum JoinMode {
     /// By estimated device time.
     #[default]
@@ -125,7 +119,6 @@ macro_rules! named {
     };
 }
 
-named!(ExecutionMode, ExecutionMode::OutOfOrder = "out_of_order", ExecutionMode::InOrder = "in_order");
 named!(CacheGovernor, CacheGovernor::On = "on", CacheGovernor::Off = "off");
 named!(JoinMode, JoinMode::Auto = "auto", JoinMode::Index = "index", JoinMode::Scan = "scan");
 

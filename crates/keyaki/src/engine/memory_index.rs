@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use futures::StreamExt;
-use keyaki_exec::{Executor, Mode, Scan};
+use keyaki_exec::{ExecutionMode, Executor, Scan};
 use keyaki_store::{Direction, KeyRange, Loaded, MemoryBuilder, Snapshot, Store, TreeId, TreeView};
 
 use crate::base::arrow_error;
@@ -169,7 +169,7 @@ impl Build<'_> {
             limit: None,
             batch_rows: BATCH_ROWS,
         };
-        let mut rows = self.executor.scan(scan, Mode::OutOfOrder);
+        let mut rows = self.executor.scan(scan, ExecutionMode::OutOfOrder);
         while let Some(batch) = futures::executor::block_on(rows.next()) {
             let batch = batch?;
             (self.check)()?;

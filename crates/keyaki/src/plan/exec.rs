@@ -23,10 +23,9 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, EmptyRecordBatchStream, ExecutionPlan, Partitioning, PlanProperties,
 };
 use futures::{Stream, StreamExt};
-use keyaki_exec::{Driver, Filter, Join, KeyPart, Mode, Pipeline, Rows, Stats, Step};
+use keyaki_exec::{Driver, Filter, Join, KeyPart, Pipeline, Rows, Stats, Step};
 
 use super::node::{AccessSpec, KeyValue, Milliseconds, PipelineSpec};
-use crate::ExecutionMode;
 use crate::table::ExprFilter;
 use crate::table::PlanContext;
 
@@ -62,13 +61,6 @@ impl IndexPipelineExec {
         IndexPipelineExec { spec, filters, context, fetch: None, properties: Arc::new(properties), metrics }
     }
 
-    fn mode(&self) -> Mode {
-        match self.context.settings.execution {
-            ExecutionMode::InOrder => Mode::InOrder,
-            ExecutionMode::OutOfOrder => Mode::OutOfOrder,
-        }
-    }
-
     /// For the executor.
     fn pipeline(&self, batch_rows: usize) -> Result<Pipeline> {
         let filter =
@@ -85,7 +77,7 @@ impl IndexPipelineExec {
         Ok(Pipeline {
             driver,
             steps,
-            mode: self.mode(),
+            mode: self.context.settings.execution,
             batch_rows: self.fetch.map_or(batch_rows, |fetch| fetch.clamp(1, batch_rows)),
             memory_bytes: self.context.pipeline_memory_bytes,
         })
@@ -117,10 +109,7 @@ fn step(access: &AccessSpec, filter: Option<Arc<dyn Filter>>) -> Result<Step> {
 
 impl DisplayAs for IndexPipelineExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
-        let mode = match self.mode() {
-            Mode::InOrder => "in_order",
-            Mode::OutOfOrder => "out_of_order",
-        };
+        let mode = self.context.settings.execution;
         let filters = self.filters.iter().flatten().map(|filter| filter.to_string());
         let filters: Vec<String> = filters.collect();
         if matches!(format, DisplayFormatType::TreeRender) {

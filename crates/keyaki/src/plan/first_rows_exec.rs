@@ -16,11 +16,10 @@ use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::{StreamExt, TryStreamExt};
-use keyaki_exec::{Driver, Mode, Pipeline, Rows, Scan};
+use keyaki_exec::{Driver, Pipeline, Rows, Scan};
 use keyaki_store::KeyRange;
 
 use super::first_rows::FirstRowsSpec;
-use crate::ExecutionMode;
 use crate::table::PlanContext;
 use crate::table::record;
 
@@ -44,13 +43,6 @@ impl FirstRowsExec {
     }
 }
 
-fn mode(context: &PlanContext) -> Mode {
-    match context.settings.execution {
-        ExecutionMode::InOrder => Mode::InOrder,
-        ExecutionMode::OutOfOrder => Mode::OutOfOrder,
-    }
-}
-
 fn watch(context: &PlanContext, what: &str, rows: &Rows) {
     context.last_stats.lock().push((what.into(), rows.stats().clone()));
 }
@@ -71,7 +63,7 @@ async fn keys(
         limit: Some(spec.rows as u64),
         batch_rows,
     };
-    let mut entries = context.executor.scan_as(scan, mode(context), context.cache.lookups());
+    let mut entries = context.executor.scan_as(scan, context.settings.execution, context.cache.lookups());
     watch(context, &format!("first rows of {}", spec.name), &entries);
     let mut keys: Vec<Vec<u8>> = Vec::with_capacity(spec.rows.min(batch_rows));
     while let Some(batch) = entries.next().await {
@@ -94,7 +86,7 @@ fn rows(spec: &FirstRowsSpec, context: &PlanContext, batch_rows: usize, keys: Ve
             filter: None,
         },
         steps: Vec::new(),
-        mode: mode(context),
+        mode: context.settings.execution,
         batch_rows,
         memory_bytes: context.pipeline_memory_bytes,
     };

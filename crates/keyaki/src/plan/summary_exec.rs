@@ -17,11 +17,10 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use futures::StreamExt;
 use futures::future::try_join_all;
-use keyaki_exec::{Mode, Scan};
+use keyaki_exec::Scan;
 use keyaki_store::{Direction, KeyRange};
 
 use super::summary::{SummaryItem, SummarySpec, Wanted};
-use crate::ExecutionMode;
 use crate::table::PlanContext;
 use crate::table::record;
 
@@ -78,10 +77,7 @@ async fn part(
     context: &PlanContext,
     metrics: &ExecutionPlanMetricsSet,
 ) -> Result<(usize, ArrayRef)> {
-    let mode = match context.settings.execution {
-        ExecutionMode::InOrder => Mode::InOrder,
-        ExecutionMode::OutOfOrder => Mode::OutOfOrder,
-    };
+    let mode = context.settings.execution;
     let counts = item.wanted == Wanted::Count;
     let direction = if item.wanted == Wanted::Max { Direction::Descending } else { Direction::Ascending };
     if direction == Direction::Descending {

@@ -32,12 +32,11 @@ use datafusion::physical_plan::{
     SortOrderPushdownResult,
 };
 use futures::{Stream, StreamExt};
-use keyaki_exec::{Mode, Rows, Scan, Stats};
+use keyaki_exec::{Rows, Scan, Stats};
 use keyaki_llc::WorkClass;
 use keyaki_store::{Direction, KeyRange, RangeEstimate, TreeView};
 
 use super::filter::{ExprFilter, compact, remap};
-use crate::ExecutionMode;
 use crate::table::PlanContext;
 
 /// A condition and the tree's columns that it is over.
@@ -321,10 +320,7 @@ impl ScanStream {
     fn start(&mut self) -> Result<&mut Rows> {
         if self.rows.is_none() {
             let context = &self.scan.context;
-            let mode = match context.settings.execution {
-                ExecutionMode::InOrder => Mode::InOrder,
-                ExecutionMode::OutOfOrder => Mode::OutOfOrder,
-            };
+            let mode = context.settings.execution;
             self.class = self.scan.class();
             let cache = context.cache.announced(self.class);
             let rows = context.executor.scan_as(self.scan.scan(self.partition, self.batch_rows)?, mode, cache);

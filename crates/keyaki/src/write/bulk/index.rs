@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use arrow::array::RecordBatch;
 use futures::{Stream, StreamExt};
-use keyaki_exec::{Mode, Scan};
+use keyaki_exec::{ExecutionMode, Scan};
 use keyaki_store::{BulkWriter, Direction, KeyRange, MemoryBuilder, TreeView, WriteBatch};
 
 use super::job::{Job, Part, Projection, Work};
@@ -165,6 +165,6 @@ pub(super) fn entries(
         .database
         .inner
         .executor
-        .scan(scan, Mode::OutOfOrder)
+        .scan(scan, ExecutionMode::OutOfOrder)
         .map(move |batch| RecordBatch::try_new(schema.clone(), batch?.columns().to_vec()).map_err(arrow_error))
 }

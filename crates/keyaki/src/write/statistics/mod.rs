@@ -10,7 +10,7 @@ mod sample;
 use std::sync::Arc;
 
 use futures::StreamExt;
-use keyaki_exec::{Mode, Scan};
+use keyaki_exec::{ExecutionMode, Scan};
 use keyaki_store::{Direction, KeyRange, TreeView, WriteBatch};
 
 use crate::Outcome;
@@ -135,7 +135,7 @@ async fn scan(
         limit,
         batch_rows: BATCH_ROWS,
     };
-    let mut rows = session.database.inner.executor.scan(scan, Mode::OutOfOrder);
+    let mut rows = session.database.inner.executor.scan(scan, ExecutionMode::OutOfOrder);
     while let Some(batch) = rows.next().await {
         let batch = batch?;
         let batch = arrow::array::RecordBatch::try_new(table.arrow.clone(), batch.columns().to_vec());
