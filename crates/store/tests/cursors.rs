@@ -51,7 +51,7 @@ impl PageSource for Moody {
             Once(false).await;
         }
         if fails {
-            return Err(Error::Invalid("moody".into()));
+            return Err(Error::PageSource(Arc::new(std::fmt::Error)));
         }
         self.pages.page(page, schema, priority).await
     }
@@ -66,7 +66,7 @@ fn next(cursor: &mut Cursor<'_, Moody>, random: &mut Random) -> Option<keyaki_st
         loop {
             match call.as_mut().poll(&mut context) {
                 Poll::Ready(Ok(chunk)) => return chunk,
-                Poll::Ready(Err(Error::Invalid(message))) if message == "moody" => break,
+                Poll::Ready(Err(Error::PageSource(error))) if error.is::<std::fmt::Error>() => break,
                 Poll::Ready(Err(error)) => panic!("{error}"),
                 Poll::Pending if random.below(2) == 0 => break,
                 Poll::Pending => {}
@@ -97,7 +97,7 @@ fn count(counter: &mut Counter<'_, Moody>, random: &mut Random) -> u64 {
                     continue 'calls;
                 }
                 Poll::Ready(Ok(None)) => return rows,
-                Poll::Ready(Err(Error::Invalid(message))) if message == "moody" => break,
+                Poll::Ready(Err(Error::PageSource(error))) if error.is::<std::fmt::Error>() => break,
                 Poll::Ready(Err(error)) => panic!("{error}"),
                 Poll::Pending if random.below(2) == 0 => break,
                 Poll::Pending => {}

@@ -234,7 +234,7 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(store.commit(changes), Err(Error::Invalid(_))));
     let mut changes = WriteBatch::new();
     changes.insert_raw(tree, b"no key", b"");
-    assert!(matches!(store.commit(changes), Err(Error::Invalid(_))));
+    assert!(matches!(store.commit(changes), Err(Error::InvalidKey { .. })));
     let mut changes = WriteBatch::new();
     changes.drop_tree(tree + 9);
     assert!(matches!(store.commit(changes), Err(Error::TreeNotFound(_))));

@@ -161,12 +161,12 @@ fn bytes_that_are_no_rows_of_the_tree_are_refused() {
         b"\x01\x80\0",
     ];
     for key in keys {
-        assert!(matches!(commit(key, Some(value)), Err(Error::Invalid(_))), "key {key:?}");
-        assert!(matches!(commit(key, None), Err(Error::Invalid(_))), "key {key:?}");
+        assert!(matches!(commit(key, Some(value)), Err(Error::InvalidKey { .. })), "key {key:?}");
+        assert!(matches!(commit(key, None), Err(Error::InvalidKey { .. })), "key {key:?}");
     }
     let values: [&[u8]; 6] = [b"", b"\0", b"\0\x02\0", b"\0\x01\x09short", b"\0\x01\x02\xff\xfe", b"\0\x01"];
     for value in values {
-        assert!(matches!(commit(key, Some(value)), Err(Error::Invalid(_))), "value {value:?}");
+        assert!(matches!(commit(key, Some(value)), Err(Error::InvalidRow { .. })), "value {value:?}");
     }
     store.checkpoint().unwrap();
 }

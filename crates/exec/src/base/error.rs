@@ -1,12 +1,16 @@
 //! What can go wrong while a query runs.
 
+use std::sync::Arc;
+
+/// The result of a call into the executor.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Cloneable, because one failed read may have many waiters.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
+    /// A call into the store failed, or the operating system did not start a thread.
     #[error(transparent)]
-    Store(#[from] keyaki_store::Error),
+    Store(keyaki_store::Error),
     #[error(transparent)]
     Device(#[from] keyaki_device::Error),
     /// A filter failed; its own message.
@@ -25,6 +29,25 @@ pub enum Error {
     Cancelled,
     #[error("a worker of the executor ended unexpectedly")]
     WorkerGone,
+}
+
+impl From<keyaki_store::Error> for Error {
+    /// An error of the executor that went through a page source comes out as it went in.
+    fn from(error: keyaki_store::Error) -> Self {
+        if let keyaki_store::Error::PageSource(source) = &error
+            && let Some(own) = source.downcast_ref::<Error>()
+        {
+            return own.clone();
+        }
+        Error::Store(error)
+    }
+}
+
+impl Error {
+    /// This error as that of a page source, for code of the store that reads through one.
+    pub(crate) fn of_page_source(self) -> keyaki_store::Error {
+        keyaki_store::Error::PageSource(Arc::new(self))
+    }
 }
 
 impl From<arrow_schema::ArrowError> for Error {

@@ -191,7 +191,7 @@ impl Executor {
                 threads.push(thread);
                 rows
             }
-            Err(error) => self.failed(runtime::no_thread(error)),
+            Err(error) => self.failed(runtime::no_thread("keyaki-in-order", error)),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -121,15 +122,22 @@ pub(crate) type OffsetMap<K, V> = HashMap<K, V, BuildHasherDefault<OffsetHasher>
 
 type Shard = Mutex<OffsetMap<u64, Arc<PageRead>>>;
 
+/// The error for a page reference that cannot be right: what it was read from is damaged.
+pub(crate) fn corrupt_reference(path: &Path, page: PageRef, detail: String) -> Error {
+    Error::Corrupt { path: path.to_path_buf(), what: "page reference", offset: Some(page.offset), detail }
+}
+
 /// All reads under way of one executor.
 #[derive(Debug)]
 pub(crate) struct Table {
     shards: Box<[Shard]>,
+    /// The data file, for errors.
+    path: PathBuf,
 }
 
 impl Table {
-    pub fn new() -> Self {
-        Table { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+    pub fn new(path: &Path) -> Self {
+        Table { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), path: path.to_path_buf() }
     }
 
     fn shard(&self, offset: u64) -> &Shard {
@@ -141,7 +149,7 @@ impl Table {
     /// The read of `page` under way, or a new one that the caller has to start (`true`).
     ///
     /// # Errors
-    /// `Damaged` if another page is being read at the same offset: one of the two references is wrong.
+    /// [`Error::Corrupt`] if another page is being read at the same offset: one of the two references is wrong.
     pub fn join(
         &self,
         page: PageRef,
@@ -151,10 +159,10 @@ impl Table {
     ) -> Result<(Arc<PageRead>, bool)> {
         match self.shard(page.offset).lock().entry(page.offset) {
             Entry::Occupied(entry) if entry.get().page == page => Ok((entry.get().clone(), false)),
-            Entry::Occupied(entry) => Err(Error::Invalid(format!(
-                "damaged page reference: {page:?} and {:?} cannot both be right",
-                entry.get().page
-            ))),
+            Entry::Occupied(entry) => {
+                let detail = format!("{page:?} is requested while {:?} is being read", entry.get().page);
+                Err(corrupt_reference(&self.path, page, detail))
+            }
             Entry::Vacant(entry) => {
                 let read = PageRead {
                     page,

@@ -41,7 +41,7 @@ use parking_lot::Mutex;
 use crate::query::Query;
 use crate::{CacheUse, Error, ExecutorOptions, MemoryTrace, Result};
 
-pub(crate) use in_flight::{OffsetMap, Outcome, PageRead, Table};
+pub(crate) use in_flight::{OffsetMap, Outcome, PageRead, Table, corrupt_reference};
 
 /// Rows that a pipeline holds back on a worker in order to work on many at a time.
 pub(crate) trait Buffered: Send + Sync {
@@ -156,8 +156,8 @@ pub(crate) fn start(store: Store, options: ExecutorOptions) -> Result<(Arc<Runti
         queues.push(store.device().queue(options.queue_depth)?);
     }
     let runtime = Arc::new(Runtime {
+        table: Table::new(store.data_file().path()),
         store,
-        table: Table::new(),
         injector: Injector::new(),
         stealers: deques.iter().map(|deque| deque.stealer()).collect(),
         requests: Mutex::default(),
@@ -182,7 +182,7 @@ pub(crate) fn start(store: Store, options: ExecutorOptions) -> Result<(Arc<Runti
             Ok(thread) => threads.push(thread),
             Err(error) => {
                 runtime.close(threads);
-                return Err(no_thread(error));
+                return Err(no_thread("keyaki-worker", error));
             }
         }
     }
@@ -343,14 +343,13 @@ impl Runtime {
     }
 }
 
-/// The error for a thread that the system did not give.
-pub(crate) fn no_thread(error: std::io::Error) -> Error {
-    let path = std::path::Path::new("a thread of the executor");
-    Error::Device(keyaki_device::Error::new("start", path, 0, 0, error))
+/// The error for a thread that the operating system did not start.
+pub(crate) fn no_thread(thread: &'static str, error: std::io::Error) -> Error {
+    Error::Store(keyaki_store::Error::StartThread { thread, source: Arc::new(error) })
 }
 
 fn broken_error() -> keyaki_store::Error {
-    keyaki_store::Error::Invalid(Error::WorkerGone.to_string())
+    Error::WorkerGone.of_page_source()
 }
 
 /// Counts a task for as long as it lives.

@@ -154,8 +154,10 @@ impl Reads {
         match (completion.result, completion.buffer) {
             (Ok(()), Some(buffer)) if buffer.len() >= flight.len => self.admit(&flight, &buffer),
             (Ok(()), _) => {
-                let error = Error::Invalid(format!("the device returned a short buffer at offset {}", flight.offset));
-                self.fail(&flight, &error);
+                let path = self.runtime.store.data_file().path();
+                let short = std::io::ErrorKind::UnexpectedEof.into();
+                let error = keyaki_device::Error::new("read", path, flight.offset, flight.len as u64, short);
+                self.fail(&flight, &Error::Device(error));
             }
             (Err(_), _) if flight.pages.len() > 1 => self.singles.extend(flight.pages),
             (Err(error), _) => self.fail(&flight, &Error::Device(error)),

@@ -10,23 +10,24 @@ use keyaki_store::{Error, Page, PageRef, PageSource, Priority, Result, Schema, S
 use parking_lot::Mutex;
 
 use crate::query::Query;
-use crate::runtime::{OffsetMap, Outcome, PageRead, Runtime};
+use crate::runtime::{OffsetMap, Outcome, PageRead, Runtime, corrupt_reference};
 
 /// Longest page that is believed, in bytes; what claims to be longer is a damaged reference.
 const PAGE_BYTES_MAX: u32 = 256 << 20;
 
 /// Refuses references that cannot be right, before any buffer is made for them.
-fn check(page: PageRef) -> Result<()> {
+fn check(store: &Store, page: PageRef) -> Result<()> {
     let aligned = page.offset.is_multiple_of(BLOCK as u64) && (page.len as usize).is_multiple_of(BLOCK);
     if aligned && page.len > 0 && page.len <= PAGE_BYTES_MAX && page.offset <= i64::MAX as u64 {
         Ok(())
     } else {
-        Err(Error::Invalid(format!("damaged page reference: {page:?}")))
+        let detail = format!("{page:?} is not a whole number of blocks of at most {PAGE_BYTES_MAX} bytes");
+        Err(corrupt_reference(store.data_file().path(), page, detail))
     }
 }
 
 fn stopped() -> Error {
-    Error::Invalid(crate::Error::Cancelled.to_string())
+    crate::Error::Cancelled.of_page_source()
 }
 
 /// Pages for one task, which steps aside while a page is being read.
@@ -91,7 +92,10 @@ impl TaskPages {
         while let Some((page, schema)) = ahead.advised.front() {
             let page = *page;
             let wanted = ahead.waiting.contains_key(&page.offset);
-            if wanted && self.runtime.store.cache().get(page.offset).is_none() && check(page).is_ok() {
+            if wanted
+                && self.runtime.store.cache().get(page.offset).is_none()
+                && check(&self.runtime.store, page).is_ok()
+            {
                 // One page is always within the budget.
                 if ahead.bytes > 0 && ahead.bytes + page.len as usize > self.read_ahead_bytes {
                     break;
@@ -152,7 +156,7 @@ impl TaskPages {
                 return Ok(page);
             }
         }
-        check(page)?;
+        check(&self.runtime.store, page)?;
         loop {
             if self.query.is_stopped() {
                 return Err(stopped());
@@ -190,7 +194,7 @@ impl SequentialPages {
 
 impl PageSource for SequentialPages {
     async fn page(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
-        check(page)?;
+        check(&self.store, page)?;
         if self.query.is_stopped() {
             return Err(stopped());
         }

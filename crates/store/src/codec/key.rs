@@ -39,9 +39,9 @@ impl KeyCodec {
     /// Checks that arrays can be encoded: types, and no nulls in columns that are not nullable.
     ///
     /// # Errors
-    /// [`Error::Invalid`] tells which column is not right.
+    /// [`Error::ColumnType`], [`Error::NullValue`].
     pub fn check(&self, columns: &[ArrayRef]) -> Result<()> {
-        check_arrays(self.columns.iter(), columns)
+        check_arrays(&self.columns, columns)
     }
 
     /// Appends the encoding of row `row` of the first `columns.len()` key columns to `out`. The arrays must have the
@@ -89,7 +89,7 @@ impl KeyCodec {
     /// Checks that `key` is the encoding of a key.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is not.
+    /// [`Error::InvalidKey`] if it is not.
     pub fn check_encoded(&self, key: &[u8]) -> Result<()> {
         let mut rest = key;
         for column in &*self.columns {
@@ -104,7 +104,7 @@ impl KeyCodec {
     /// Decodes key column `column` of `key` and appends it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if `key` is not an encoding of this key (as far as it was looked at).
+    /// [`Error::InvalidKey`] if `key` is not an encoding of this key (as far as it was looked at).
     pub fn append_to(&self, key: &[u8], column: usize, builder: &mut ColumnBuilder) -> Result<()> {
         self.append_columns(key, &[column], std::slice::from_mut(builder))
     }
@@ -145,7 +145,7 @@ impl KeyCodec {
     /// Decodes the key columns `columns` (ascending) of `key` and appends each to its builder.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if `key` is not an encoding of this key (as far as it was looked at); some of the builders may
+    /// [`Error::InvalidKey`] if `key` is not an encoding of this key (as far as it was looked at); some of the builders may
     /// then have a row more than others.
     pub fn append_columns(&self, key: &[u8], columns: &[usize], builders: &mut [ColumnBuilder]) -> Result<()> {
         let mut rest = key;
@@ -185,7 +185,7 @@ impl KeyEncoder<'_> {
 }
 
 fn invalid(key: &[u8]) -> Error {
-    Error::Invalid(format!("not an encoded key of this tree: {:02x?}", &key[..key.len().min(64)]))
+    Error::InvalidKey { len: key.len(), start: key[..key.len().min(64)].to_vec() }
 }
 
 /// Appends the encoding of `value`, which is of the column's type. Null in a column that is not nullable has none.

@@ -61,12 +61,12 @@ impl RowCodec {
     /// Checks that arrays (all columns of the schema) can be encoded: types, and no nulls in columns that are not nullable.
     ///
     /// # Errors
-    /// [`Error::Invalid`] tells which column is not right.
+    /// [`Error::ColumnCount`], [`Error::ColumnType`], [`Error::NullValue`].
     pub fn check(&self, columns: &[ArrayRef]) -> Result<()> {
         if columns.len() != self.columns.len() {
-            return Err(Error::Invalid(format!("{} columns for a tree of {}", columns.len(), self.columns.len())));
+            return Err(Error::ColumnCount { expected: self.columns.len(), found: columns.len() });
         }
-        check_arrays(self.columns.iter(), columns)
+        check_arrays(&self.columns, columns)
     }
 
     /// Appends the encoding of row `row`; `columns` are all columns of the schema (key columns are skipped), without nulls
@@ -91,10 +91,10 @@ impl RowCodec {
     /// Checks that `value` is the encoding of a row.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is not.
+    /// [`Error::InvalidRow`] if it is not.
     pub fn check_encoded(&self, value: &[u8]) -> Result<()> {
         let sound = value.get(self.fixed_end..).and_then(|variable| self.check_columns(value, variable));
-        sound.ok_or_else(|| Error::Invalid(format!("not an encoded row of this tree ({} bytes)", value.len())))
+        sound.ok_or(Error::InvalidRow { len: value.len() })
     }
 
     /// `variable`: what follows the fixed part of `value`.
@@ -125,7 +125,7 @@ impl RowCodec {
     /// Decodes column `column` (index into the schema; not a key column) of `value` and appends it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if `value` is not an encoding of such a row (as far as it was looked at).
+    /// [`Error::InvalidRow`] if `value` is not an encoding of such a row (as far as it was looked at).
     pub fn append_to(&self, value: &[u8], column: usize, builder: &mut ColumnBuilder) -> Result<()> {
         self.append_columns(value, &[column], std::slice::from_mut(builder))
     }
@@ -149,13 +149,13 @@ impl RowCodec {
     /// Decodes the columns `columns` (indices into the schema; no key columns) and appends each to its builder.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if `value` is not an encoding of such a row (as far as it was looked at); some of the builders
+    /// [`Error::InvalidRow`] if `value` is not an encoding of such a row (as far as it was looked at); some of the builders
     /// may then have a row more than others.
     ///
     /// # Panics
     /// If one of the columns is a key column.
     pub fn append_columns(&self, value: &[u8], columns: &[usize], builders: &mut [ColumnBuilder]) -> Result<()> {
-        let invalid = || Error::Invalid(format!("not an encoded row of this tree ({} bytes)", value.len()));
+        let invalid = || Error::InvalidRow { len: value.len() };
         if value.len() < self.fixed_end || (self.variable == 0 && value.len() > self.fixed_end) {
             return Err(invalid());
         }

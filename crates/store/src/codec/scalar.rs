@@ -108,13 +108,25 @@ pub(crate) fn scalar_at(array: &ArrayRef, ty: ColumnType, row: usize) -> Scalar<
     Values::new(array, ty).get(row)
 }
 
-/// Checks that arrays are what the columns say: type, and no null in a column that has none.
-pub(crate) fn check_arrays<'c>(columns: impl Iterator<Item = &'c Column>, arrays: &[ArrayRef]) -> Result<()> {
-    for (column, array) in columns.zip(arrays) {
+/// Checks arrays against their columns: the type, and no nulls in a column that is not nullable. Columns without an array,
+/// and arrays without a column, are not checked.
+///
+/// # Errors
+/// [`Error::ColumnType`], [`Error::NullValue`].
+pub(crate) fn check_arrays(columns: &[Column], arrays: &[ArrayRef]) -> Result<()> {
+    for (column, array) in columns.iter().zip(arrays) {
         check_type(column, array)?;
-        if !column.nullable && array.null_count() > 0 {
-            return Err(Error::Invalid(format!("null in column {:?}, which is not nullable", column.name)));
+        if !column.nullable {
+            check_not_null(column, array)?;
         }
+    }
+    Ok(())
+}
+
+/// Checks that `array` has no nulls.
+pub(crate) fn check_not_null(column: &Column, array: &ArrayRef) -> Result<()> {
+    if array.null_count() > 0 {
+        return Err(Error::NullValue { column: column.name.clone() });
     }
     Ok(())
 }
@@ -123,8 +135,7 @@ pub(crate) fn check_arrays<'c>(columns: impl Iterator<Item = &'c Column>, arrays
 pub(crate) fn check_type(column: &Column, array: &ArrayRef) -> Result<()> {
     let expected = column.ty.arrow();
     if *array.data_type() != expected {
-        let found = array.data_type();
-        return Err(Error::Invalid(format!("column {:?}: expected {expected}, found {found}", column.name)));
+        return Err(Error::ColumnType { column: column.name.clone(), expected, found: array.data_type().clone() });
     }
     Ok(())
 }

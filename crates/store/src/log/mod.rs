@@ -70,9 +70,8 @@ impl Log {
         durability: Durability,
         apply: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<Log> {
-        if first == 0 || !from.offset.is_multiple_of(BLOCK as u64) {
-            return Err(Error::Invalid(format!("the log cannot start at {from:?} with record {first}")));
-        }
+        assert!(first > 0, "sequence numbers start at 1");
+        assert!(from.offset.is_multiple_of(BLOCK as u64), "the log cannot start at {from:?}");
         let found = recover::recover(&device, dir, from, first, apply)?;
         let log_id = found.log_id.unwrap_or_else(random_id);
         let segments = Segments { device, dir: dir.to_path_buf(), log_id };
@@ -84,7 +83,7 @@ impl Log {
                 let writer = writer.clone();
                 move || writer.run_background()
             })
-            .map_err(|error| Error::Invalid(format!("cannot start the log's thread: {error}")))?;
+            .map_err(|source| Error::StartThread { thread: "keyaki-log", source: Arc::new(source) })?;
         Ok(Log { writer, background: Mutex::new(Some(background)) })
     }
 

@@ -113,7 +113,7 @@ impl Recovery<'_> {
             end = Some((index, offset, stop));
         }
         let Some((index, offset, stop)) = end else {
-            return Err(Error::Invalid("a log without segments was to be recovered".into()));
+            unreachable!("there is a first segment, and reading it gave an end");
         };
         let stale = self.judge(from, numbers, index, offset, &stop)?;
         if self.expected.is_none() {
@@ -177,11 +177,9 @@ impl Recovery<'_> {
         self.unproven.push_back(Unproven { segment, offset, span: header.span(), last });
         while let Some((sequence, payload, rest)) = split_record(body) {
             if sequence >= self.first {
-                (self.apply)(sequence, payload).map_err(|error| match error {
-                    Error::Invalid(_) | Error::TreeNotFound(_) => {
-                        damaged(&self.segments.path(segment), offset, format!("record {sequence}: {error}"))
-                    }
-                    other => other,
+                (self.apply)(sequence, payload).map_err(|error| match is_unsound(&error) {
+                    true => damaged(&self.segments.path(segment), offset, format!("record {sequence}: {error}")),
+                    false => error,
                 })?;
             }
             body = rest;
@@ -287,6 +285,22 @@ impl Recovery<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a record was refused for its bytes: a commit with such a record would have failed.
+fn is_unsound(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::InvalidBatch { .. }
+            | Error::InvalidKey { .. }
+            | Error::InvalidRow { .. }
+            | Error::TooLarge { .. }
+            | Error::TooMany { .. }
+            | Error::TreeExists(_)
+            | Error::TreeNotFound(_)
+            | Error::WrongTreeKind { .. }
+            | Error::Invalid(_)
+    )
 }
 
 /// Writes the same bytes once more.

@@ -67,15 +67,12 @@ impl Writer {
     pub(super) fn append(&self, sequence: u64, payload: &[u8]) -> Result<()> {
         if payload.len() > MAX_RECORD_BYTES {
             let (bytes, limit) = (payload.len() as u64, MAX_RECORD_BYTES as u64);
-            return Err(Error::TooLarge { what: "a log record", bytes, limit });
+            return Err(Error::TooLarge { what: "log record", bytes, limit });
         }
         let mut state = self.state.lock();
         loop {
             state.check()?;
-            if sequence != state.appended + 1 {
-                let expected = state.appended + 1;
-                return Err(Error::Invalid(format!("log record {sequence} appended instead of {expected}")));
-            }
+            assert_eq!(sequence, state.appended + 1, "log records are appended in sequence order");
             if state.rolling {
                 self.rolled.wait(&mut state);
             } else if state.pending_bytes > 0 && state.pending_bytes + payload.len() > PENDING_BYTES_MAX {
@@ -101,9 +98,7 @@ impl Writer {
         if sequence <= state.durable {
             return Ok(());
         }
-        if sequence > state.appended {
-            return Err(Error::Invalid(format!("log record {sequence} committed before it was appended")));
-        }
+        assert!(sequence <= state.appended, "log record {sequence} is committed, {} is the last", state.appended);
         match state.durability {
             Durability::Full => {
                 state.arrivals += 1;
@@ -256,7 +251,7 @@ impl Writer {
                 state.replace_tail(tail);
                 Ok(())
             }
-            (Ok(_), None) => self.failed(state, Error::Invalid("the log has no segment numbers left".into())),
+            (Ok(_), None) => self.failed(state, Error::TooMany { what: "log segments", limit: u64::MAX }),
             (Err(error), _) => self.failed(state, error),
         }
     }

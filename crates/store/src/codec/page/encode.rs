@@ -9,6 +9,7 @@ use super::open::ROWS_MAX;
 use super::{BLOCK, HEADER_LEN, MAGIC, MessageKind, PAGE_BYTES_MAX, PAGE_FORMAT, RunColumns};
 use crate::base::{Error, Result, Schema};
 use crate::codec::column::{BytesEncoder, BytesOptions, ColumnEncoder, IntsEncoder};
+use crate::codec::scalar::{check_not_null, check_type};
 
 /// Rows to try first, when nothing is known.
 const FIRST_GUESS: usize = 64;
@@ -57,8 +58,9 @@ impl PageWriter {
     /// schema; `messages` makes it a run page.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the columns are not those of the schema, or there is no row; [`Error::TooLarge`] if a single
-    /// row exceeds what a page can be.
+    /// [`Error::ColumnCount`], [`Error::ColumnType`], [`Error::NullValue`] if the columns are not those of the schema;
+    /// [`Error::InvalidArgument`] if there is no row `from`, or columns and messages differ in length; [`Error::TooLarge`] if
+    /// a single row exceeds the largest page.
     pub fn encode(&mut self, columns: &[ArrayRef], messages: Option<&RunColumns>, from: usize) -> Result<WrittenPage> {
         let available = self.check(columns, messages, from)?.min(ROWS_MAX);
         // Rows that fitted, and that did not.
@@ -105,30 +107,32 @@ impl PageWriter {
 
     /// Checks what was given; returns the number of rows from `from` on.
     fn check(&self, columns: &[ArrayRef], messages: Option<&RunColumns>, from: usize) -> Result<usize> {
-        let fields = self.schema.arrow().fields();
-        if columns.len() != fields.len() {
-            return Err(Error::Invalid(format!("{} columns for a tree of {}", columns.len(), fields.len())));
+        let expected = self.schema.columns();
+        if columns.len() != expected.len() {
+            return Err(Error::ColumnCount { expected: expected.len(), found: columns.len() });
         }
+        let invalid = |argument, detail| Err(Error::InvalidArgument { argument, detail });
         let all = columns[0].len();
-        for (i, (array, field)) in columns.iter().zip(fields).enumerate() {
-            if array.data_type() != field.data_type() {
-                let (name, expected, found) = (field.name(), field.data_type(), array.data_type());
-                return Err(Error::Invalid(format!("column {name:?}: expected {expected}, found {found}")));
-            }
+        for (i, (array, column)) in columns.iter().zip(expected).enumerate() {
+            check_type(column, array)?;
             if array.len() != all {
-                return Err(Error::Invalid(format!("column {:?} has {} rows, not {all}", field.name(), array.len())));
+                let detail = format!("column \"{}\" has {} rows, the first column has {all}", column.name, array.len());
+                return invalid("columns", detail);
             }
             // Messages without a row have nulls in the columns that are not key.
-            let nullable = field.is_nullable() || (messages.is_some() && i >= self.schema.key_columns());
-            if !nullable && array.null_count() > 0 {
-                return Err(Error::Invalid(format!("null in column {:?}, which is not nullable", field.name())));
+            let nullable = column.nullable || (messages.is_some() && i >= self.schema.key_columns());
+            if !nullable {
+                check_not_null(column, array)?;
             }
         }
-        if messages.is_some_and(|messages| messages.kinds.len() != all || messages.operands.len() != all) {
-            return Err(Error::Invalid(format!("messages for {all} rows have another number of kinds or operands")));
+        if let Some(messages) = messages
+            && (messages.kinds.len() != all || messages.operands.len() != all)
+        {
+            let (kinds, operands) = (messages.kinds.len(), messages.operands.len());
+            return invalid("messages", format!("{kinds} kinds and {operands} operands for {all} rows"));
         }
         match all.checked_sub(from) {
-            None | Some(0) => Err(Error::Invalid(format!("no row {from} among {all}"))),
+            None | Some(0) => invalid("from", format!("there is no row {from} among {all} rows")),
             Some(available) => Ok(available),
         }
     }

@@ -197,17 +197,20 @@ fn wrong_columns_are_errors() {
     let schema = Arc::new(Schema::key_value());
     let bytes = array_of(ColumnType::Bytes, &[Value::Bytes(vec![1])]);
     let mut writer = PageWriter::new(schema.clone(), 8192);
-    let mut is_invalid = |columns: &[ArrayRef], messages: Option<&RunColumns>, from| {
-        assert!(matches!(writer.encode(columns, messages, from), Err(Error::Invalid(_))));
-    };
-    is_invalid(&[], None, 0);
-    is_invalid(std::slice::from_ref(&bytes), None, 0);
-    is_invalid(&[bytes.clone(), array_of(ColumnType::Text, &[Value::Null])], None, 0);
-    is_invalid(&[bytes.clone(), array_of(ColumnType::Bytes, &[Value::Null])], None, 0);
-    is_invalid(&[bytes.clone(), array_of(ColumnType::Bytes, &[])], None, 0);
-    is_invalid(&[bytes.clone(), bytes.clone()], None, 1);
+    let mut error =
+        |columns: &[ArrayRef], messages: Option<&RunColumns>, from| writer.encode(columns, messages, from).unwrap_err();
+    assert!(matches!(error(&[], None, 0), Error::ColumnCount { expected: 2, found: 0 }));
+    assert!(matches!(error(std::slice::from_ref(&bytes), None, 0), Error::ColumnCount { expected: 2, found: 1 }));
+    let text = array_of(ColumnType::Text, &[Value::Null]);
+    assert!(matches!(error(&[bytes.clone(), text], None, 0), Error::ColumnType { column, .. } if column == "value"));
+    let null = array_of(ColumnType::Bytes, &[Value::Null]);
+    assert!(matches!(error(&[bytes.clone(), null], None, 0), Error::NullValue { column } if column == "value"));
+    let shorter = array_of(ColumnType::Bytes, &[]);
+    let is_invalid = |error, name| matches!(error, Error::InvalidArgument { argument, .. } if argument == name);
+    assert!(is_invalid(error(&[bytes.clone(), shorter], None, 0), "columns"));
+    assert!(is_invalid(error(&[bytes.clone(), bytes.clone()], None, 1), "from"));
     let messages = RunColumns { kinds: vec![MessageKind::Delete], operands: Vec::new() };
-    is_invalid(&[bytes.clone(), bytes.clone()], Some(&messages), 0);
+    assert!(is_invalid(error(&[bytes.clone(), bytes.clone()], Some(&messages), 0), "messages"));
     assert!(KeyCodec::new(&schema).check(&[array_of(ColumnType::Text, &[])]).is_err());
     assert!(RowCodec::new(&schema).check(std::slice::from_ref(&bytes)).is_err());
 }
