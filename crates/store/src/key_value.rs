@@ -43,12 +43,12 @@ impl KeyValue {
     /// The key-value tree `tree`, created if it does not exist.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the tree has other columns; those of [`Store::commit`].
+    /// [`Error::TreeMismatch`] if the tree has other columns; those of [`Store::commit`].
     pub fn open(store: &Store, tree: TreeId) -> Result<KeyValue> {
         let schema = Schema::key_value();
         match store.latest().tree(tree) {
             Ok(view) if **view.schema() == schema => {}
-            Ok(_) => return Err(Error::Invalid(format!("tree {tree} is not a key-value tree"))),
+            Ok(_) => return Err(Error::TreeMismatch { tree, reason: "not a key-value tree" }),
             Err(_) => {
                 let mut batch = WriteBatch::new();
                 batch.create_tree(tree, &schema);
@@ -178,10 +178,7 @@ impl KeyValueRange {
         })?;
         // Rows out of order (in a damaged page) must not lead back to where the range has been.
         if !range.contains(&last) {
-            return Err(Error::Invalid(format!(
-                "rows of tree {} are not in key order: its pages are damaged",
-                view.tree
-            )));
+            return Err(view.files.corrupt_tree(view.tree));
         }
         self.range = Some(match self.direction {
             Direction::Ascending => KeyRange { start: Bound::Excluded(last), end: range.end },

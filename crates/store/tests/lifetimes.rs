@@ -236,12 +236,12 @@ fn loaded_rows_go_only_where_they_were_written_for() {
     batch.create_tree(21, &other);
     store.commit(batch).unwrap();
     let install = |tree, loaded| store.install(WriteBatch::new(), vec![(tree, loaded)]);
-    assert!(matches!(install(20, load(21)), Err(Error::Invalid(_))), "rows of another tree");
-    assert!(matches!(install(21, load(21)), Err(Error::Invalid(_))), "rows of another schema");
+    assert!(matches!(install(20, load(21)), Err(Error::TreeMismatch { tree: 20, .. })), "rows of another tree");
+    assert!(matches!(install(21, load(21)), Err(Error::TreeMismatch { tree: 21, .. })), "rows of another schema");
     assert!(matches!(install(22, load(22)), Err(Error::TreeNotFound(22))));
     let elsewhere = open(simulated(), Options::default());
     elsewhere.commit(create(20)).unwrap();
     let result = elsewhere.install(WriteBatch::new(), vec![(20, load(20))]);
-    assert!(matches!(result, Err(Error::Invalid(_))), "rows of another store");
+    assert!(matches!(result, Err(Error::TreeMismatch { tree: 20, .. })), "rows of another store");
     install(20, load(20)).unwrap();
 }

@@ -198,7 +198,7 @@ fn pages_in_memory_are_not_read() {
     let stats = database.locate(LocatorOptions { goal: Goal::Fastest, memory_bytes: Some(file / 2) });
     assert_eq!((stats.pages_held, stats.bytes_held, stats.problem), (0, 0, None));
     let stats = database.locate(LocatorOptions { goal: Goal::Fastest, memory_bytes: Some(100) });
-    assert!(stats.problem.unwrap().contains("may take 100"));
+    assert!(stats.problem.unwrap().contains("the limit is 100 bytes"));
     assert!(database.rows(&KeyRange::all(), Direction::Ascending) == rows);
 }
 
@@ -275,7 +275,7 @@ fn leaves_that_are_written_later_are_found_and_located() {
 fn trees_that_have_none() {
     let database = database(&timestamps(10), false);
     assert!(database.store.locator_stats(TREE).is_none());
-    assert!(matches!(database.store.set_locator(1 << 31, SMALL), Err(Error::Invalid(_))));
+    assert!(matches!(database.store.set_locator(1 << 31, SMALL), Err(Error::WrongTreeKind { in_memory: true, .. })));
     // One of a dropped tree goes with it.
     database.locate(SMALL);
     let mut drop = WriteBatch::new();

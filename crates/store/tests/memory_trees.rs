@@ -205,13 +205,16 @@ fn what_does_not_fit_is_refused() {
     twice.push(&batch(40..41)).unwrap();
     assert!(matches!(twice.finish(2), Err(Error::DuplicateKey { row: 40 | 50 })));
     let mut other = store.memory_builder(tree, &Schema::key_value());
-    assert!(matches!(other.push(&batch(0..1)), Err(Error::Invalid(_))));
+    assert!(matches!(other.push(&batch(0..1)), Err(Error::ColumnType { .. })));
     let long = vec![7; 100_000];
     assert!(matches!(other.push(&key_value_rows([(&long[..], &b""[..])].into_iter())), Err(Error::TooLarge { .. })));
     assert_eq!(other.rows(), 0);
     let mut builder = store.memory_builder(tree, &schema());
-    assert!(matches!(builder.append(other), Err(Error::Invalid(_))));
-    assert!(matches!(store.memory_builder(DISK, &schema()).finish(1), Err(Error::Invalid(_))));
+    assert!(matches!(builder.append(other), Err(Error::TreeMismatch { .. })));
+    assert!(matches!(
+        store.memory_builder(DISK, &schema()).finish(1),
+        Err(Error::WrongTreeKind { in_memory: false, .. })
+    ));
     builder.push(&batch(0..10)).unwrap();
     // No such tree, another one, one that exists.
     let loaded = |builder: keyaki_store::MemoryBuilder| builder.finish(1).unwrap();
@@ -220,18 +223,21 @@ fn what_does_not_fit_is_refused() {
         store.install(WriteBatch::new(), vec![(tree, built(tree, &schema()))]),
         Err(Error::TreeNotFound(_))
     ));
-    assert!(matches!(store.install_memory(vec![(tree + 1, built(tree, &schema()))]), Err(Error::Invalid(_))));
+    assert!(matches!(store.install_memory(vec![(tree + 1, built(tree, &schema()))]), Err(Error::TreeMismatch { .. })));
     store.install_memory(vec![(tree, loaded(builder))]).unwrap();
-    assert!(matches!(store.install_memory(vec![(tree, built(tree, &schema()))]), Err(Error::Invalid(_))));
+    assert!(matches!(store.install_memory(vec![(tree, built(tree, &schema()))]), Err(Error::TreeExists(_))));
     let other = built(tree, &Schema::key_value());
-    assert!(matches!(store.install(WriteBatch::new(), vec![(tree, other)]), Err(Error::Invalid(_))));
-    assert!(matches!(store.install_memory(vec![(u32::MAX, built(u32::MAX, &schema()))]), Err(Error::Invalid(_))));
+    assert!(matches!(store.install(WriteBatch::new(), vec![(tree, other)]), Err(Error::TreeMismatch { .. })));
+    assert!(matches!(store.install_memory(vec![(u32::MAX, built(u32::MAX, &schema()))]), Err(Error::TooMany { .. })));
     let on_disk = store.bulk_writer(tree, &schema()).finish().unwrap();
-    assert!(matches!(store.install(WriteBatch::new(), vec![(tree, on_disk)]), Err(Error::Invalid(_))));
+    assert!(matches!(
+        store.install(WriteBatch::new(), vec![(tree, on_disk)]),
+        Err(Error::WrongTreeKind { in_memory: true, .. })
+    ));
     // Commits are checked alike.
     let mut changes = WriteBatch::new();
     changes.create_tree(tree, &schema());
-    assert!(matches!(store.commit(changes), Err(Error::Invalid(_))));
+    assert!(matches!(store.commit(changes), Err(Error::TreeExists(_))));
     let mut changes = WriteBatch::new();
     changes.insert_raw(tree, b"no key", b"");
     assert!(matches!(store.commit(changes), Err(Error::InvalidKey { .. })));

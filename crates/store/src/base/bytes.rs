@@ -1,31 +1,50 @@
 //! Reading little-endian numbers and byte strings, with errors instead of panics.
 
-use crate::base::{Error, Result};
+/// Why bytes cannot be decoded, and where. In a write batch it becomes [`Error::InvalidBatch`](crate::Error::InvalidBatch),
+/// in a file [`Error::Corrupt`](crate::Error::Corrupt).
+#[derive(Debug)]
+pub(crate) struct Malformed {
+    /// Bytes before the place.
+    pub position: usize,
+    pub detail: String,
+}
+
+type Result<T> = std::result::Result<T, Malformed>;
 
 /// A position in bytes that may be damaged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
-    /// Bytes at the beginning.
-    len: usize,
+    /// Position of the end of `bytes`.
+    end: usize,
 }
 
 impl<'a> Reader<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
-        Reader { bytes, len: bytes.len() }
+        Reader { bytes, end: bytes.len() }
     }
     /// Bytes read so far.
     pub fn position(&self) -> usize {
-        self.len - self.bytes.len()
+        self.end - self.bytes.len()
+    }
+    /// The error for what was read last.
+    pub fn malformed(&self, detail: impl Into<String>) -> Malformed {
+        Malformed { position: self.position(), detail: detail.into() }
     }
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
     pub fn bytes(&mut self, len: usize) -> Result<&'a [u8]> {
-        let (head, rest) =
-            self.bytes.split_at_checked(len).ok_or_else(|| Error::Invalid("unexpected end of a record".into()))?;
+        let Some((head, rest)) = self.bytes.split_at_checked(len) else {
+            return Err(self.malformed(format!("{len} bytes expected, {} left", self.bytes.len())));
+        };
         self.bytes = rest;
         Ok(head)
+    }
+    /// A reader of the next `len` bytes alone, which are skipped here. Its positions go on from this one's.
+    pub fn section(&mut self, len: usize) -> Result<Reader<'a>> {
+        let bytes = self.bytes(len)?;
+        Ok(Reader { bytes, end: self.position() })
     }
     fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let bytes = self.bytes(N)?;
@@ -54,7 +73,8 @@ impl<'a> Reader<'a> {
     pub fn count(&mut self, size: usize) -> Result<usize> {
         let count = self.u32()? as usize;
         if count > self.bytes.len() / size.max(1) {
-            return Err(Error::Invalid(format!("a count of {count} is more than can follow")));
+            let detail = format!("{count} items of at least {size} bytes expected, {} bytes left", self.bytes.len());
+            return Err(self.malformed(detail));
         }
         Ok(count)
     }

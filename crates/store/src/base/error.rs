@@ -6,9 +6,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow_schema::DataType;
+use arrow_schema::{ArrowError, DataType};
 
-use crate::base::TreeId;
+use crate::base::{Malformed, TreeId};
 
 /// The result of a call into the store.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -58,6 +58,13 @@ pub enum Error {
         /// Name of the thread.
         thread: &'static str,
     },
+
+    /// The search tree of a locator could not be built. SQLSTATE XX000 `internal_error`.
+    #[error("could not build the search tree of a locator: {0}")]
+    SearchTree(keyaki_vast::Error),
+    /// Arrow could not join two batches of rows. SQLSTATE XX000 `internal_error`.
+    #[error("could not join two batches of rows: {0}")]
+    Arrow(Arc<ArrowError>),
 
     // The database's files.
     /// The bytes read are not what was written. Nothing of the damaged part is ever returned as data.
@@ -132,11 +139,11 @@ pub enum Error {
         /// The tree is one in memory, and the call is for trees on disk; or the other way round.
         in_memory: bool,
     },
-    /// Rows were loaded for another tree, another schema or another store than they are to go into.
-    /// SQLSTATE 42804 `datatype_mismatch`.
-    #[error("rows do not fit tree {tree}: {reason}")]
+    /// The tree has another schema than the call requires, or rows were loaded for another tree, schema or store than they
+    /// are to go into. SQLSTATE 42804 `datatype_mismatch`.
+    #[error("tree {tree}: {reason}")]
     TreeMismatch {
-        /// The tree that the rows were to go into.
+        /// The tree of the call.
         tree: TreeId,
         /// What differs.
         reason: &'static str,
@@ -247,10 +254,6 @@ pub enum Error {
     /// (the query was cancelled, for instance); the wrapped error has its own SQLSTATE.
     #[error(transparent)]
     PageSource(Arc<dyn std::error::Error + Send + Sync>),
-
-    #[doc(hidden)]
-    #[error("{0}")]
-    Invalid(String),
 }
 
 /// A range of a file; nothing for calls that have none.
@@ -260,6 +263,12 @@ fn range(offset: u64, bytes: u64) -> String {
 
 fn at(offset: Option<u64>) -> String {
     offset.map_or_else(String::new, |offset| format!(" at offset {offset}"))
+}
+
+impl From<Malformed> for Error {
+    fn from(Malformed { position, detail }: Malformed) -> Self {
+        Error::InvalidBatch { position, detail }
+    }
 }
 
 impl From<keyaki_device::Error> for Error {

@@ -12,7 +12,7 @@ mod snapshots;
 mod tree_id;
 mod upsert;
 
-pub(crate) use bytes::Reader;
+pub(crate) use bytes::{Malformed, Reader};
 pub use error::{Error, Result};
 pub(crate) use format::FORMAT_VERSION;
 pub use options::{Durability, Options};

@@ -61,6 +61,34 @@ pub struct Column {
     pub nullable: bool,
 }
 
+impl Column {
+    /// Checks that `array` has the column's Arrow type, and no nulls if the column is not nullable.
+    ///
+    /// # Errors
+    /// [`Error::ColumnType`], [`Error::NullValue`].
+    pub(crate) fn check(&self, array: &ArrayRef) -> Result<()> {
+        self.check_type(array)?;
+        if self.nullable { Ok(()) } else { self.check_not_null(array) }
+    }
+
+    /// Checks that `array` has the column's Arrow type.
+    pub(crate) fn check_type(&self, array: &ArrayRef) -> Result<()> {
+        let expected = self.ty.arrow();
+        if *array.data_type() != expected {
+            return Err(Error::ColumnType { column: self.name.clone(), expected, found: array.data_type().clone() });
+        }
+        Ok(())
+    }
+
+    /// Checks that `array` has no nulls.
+    pub(crate) fn check_not_null(&self, array: &ArrayRef) -> Result<()> {
+        if array.null_count() > 0 {
+            return Err(Error::NullValue { column: self.name.clone() });
+        }
+        Ok(())
+    }
+}
+
 /// The columns of a tree. The first [`key_columns`](Schema::key_columns) of them, in this order, are the key: rows are
 /// unique in it and sorted by it (ascending; null before every value; floats in IEEE total order; text and bytes bytewise).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,24 +119,15 @@ impl Schema {
         self.key_columns == other.key_columns && types(self) == types(other)
     }
 
-    /// Checks that the first `count` of `columns` are those of the schema: types, and no nulls where there must be none.
+    /// Checks that the first `count` arrays fit the first `count` columns of the schema; further arrays are ignored.
     ///
     /// # Errors
-    /// If they are not.
-    pub(crate) fn check_columns(&self, columns: &[ArrayRef], count: usize) -> Result<()> {
-        if columns.len() < count {
-            return Err(Error::Invalid(format!("{} columns given, {count} expected", columns.len())));
+    /// [`Error::ColumnCount`], [`Error::ColumnType`], [`Error::NullValue`].
+    pub(crate) fn check_columns(&self, arrays: &[ArrayRef], count: usize) -> Result<()> {
+        if arrays.len() < count {
+            return Err(Error::ColumnCount { expected: count, found: arrays.len() });
         }
-        for (column, array) in self.columns[..count].iter().zip(columns) {
-            if *array.data_type() != column.ty.arrow() {
-                let (found, expected) = (array.data_type(), column.ty.arrow());
-                return Err(Error::Invalid(format!("column \"{}\": {found} given, {expected} expected", column.name)));
-            }
-            if !column.nullable && array.null_count() > 0 {
-                return Err(Error::Invalid(format!("column \"{}\" must not be null", column.name)));
-            }
-        }
-        Ok(())
+        self.columns[..count].iter().zip(arrays).try_for_each(|(column, array)| column.check(array))
     }
 
     pub fn columns(&self) -> &[Column] {

@@ -7,10 +7,11 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use keyaki_masstree::{Bulk, BulkError};
+use keyaki_masstree::{Bulk, BulkError, KEY_BYTES_MAX};
 
 use crate::buffer::{RootBuffer, Versions};
 use crate::message::MessageBytes;
+use crate::{Error, Result};
 
 /// Bytes of keys that are kept together.
 const PIECE_BYTES: usize = 1 << 20;
@@ -116,11 +117,11 @@ impl Gathered {
     /// A buffer of messages that all have different keys.
     ///
     /// # Errors
-    /// A key occurs twice.
-    pub fn into_buffer(self, threads: usize) -> Result<RootBuffer, BulkError> {
+    /// [`Error::DuplicateKey`], [`Error::TooLarge`].
+    pub fn into_buffer(self, threads: usize) -> Result<RootBuffer> {
         let count = self.len();
         let keys = Self::keys(&self.keys, count);
-        let map = Bulk::new().threads(threads).from_unsorted(&keys, self.values)?;
+        let map = Bulk::new().threads(threads).from_unsorted(&keys, self.values).map_err(bulk_error)?;
         let buffer = RootBuffer::default();
         buffer.set_map(map);
         buffer.add(count, self.behind_bytes, self.key_bytes + self.value_bytes);
@@ -130,8 +131,8 @@ impl Gathered {
     /// Puts the messages, which are newer than those that `buffer` has, into it. Nobody else writes to it.
     ///
     /// # Errors
-    /// A key is longer than any tree's.
-    pub fn flow_into(self, buffer: &RootBuffer) -> Result<(), BulkError> {
+    /// [`Error::TooLarge`].
+    pub fn flow_into(self, buffer: &RootBuffer) -> Result<()> {
         let count = self.len();
         if count == 0 {
             return Ok(());
@@ -149,12 +150,24 @@ impl Gathered {
             }
         });
         match buffer.map() {
-            Some(map) => bulk.extend(map, &keys, self.values)?,
-            None => buffer.set_map(bulk.from_unsorted(&keys, self.values)?),
+            Some(map) => bulk.extend(map, &keys, self.values).map_err(bulk_error)?,
+            None => buffer.set_map(bulk.from_unsorted(&keys, self.values).map_err(bulk_error)?),
         }
         let behind = self.behind_bytes + more_bytes.load(Ordering::Relaxed);
         buffer.add(count, behind, self.key_bytes + self.value_bytes);
         Ok(())
+    }
+}
+
+/// The store's error for one of a bulk load; positions count messages in the order in which they came.
+fn bulk_error(error: BulkError) -> Error {
+    match error {
+        BulkError::Duplicate { position } => Error::DuplicateKey { row: position as u64 },
+        BulkError::Unsorted { position } => Error::OutOfOrder { row: position as u64 },
+        BulkError::TooLong { bytes, .. } => {
+            Error::TooLarge { what: "key", bytes: bytes as u64, limit: KEY_BYTES_MAX as u64 }
+        }
+        BulkError::Lengths { keys, values } => unreachable!("{keys} keys were added with {values} values"),
     }
 }
 

@@ -160,7 +160,7 @@ impl Chunk {
     /// Appends all rows of `columns` (indices into the schema), one builder a column.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] if a message's bytes are not a row of this tree, [`crate::Error::Corrupt`] if a
+    /// [`crate::Error::InvalidKey`], [`crate::Error::InvalidRow`] if a message does not encode a row of this tree, [`crate::Error::Corrupt`] if a
     /// compressed column cannot be decompressed.
     pub fn append_to(&self, columns: &[usize], builders: &mut [ColumnBuilder]) -> Result<()> {
         for segment in &self.segments {

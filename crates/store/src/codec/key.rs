@@ -21,7 +21,7 @@ use std::sync::Arc;
 use arrow_array::ArrayRef;
 
 use super::ColumnBuilder;
-use super::scalar::{Scalar, Values, check_arrays, fixed_len, scalar_at};
+use super::scalar::{Scalar, Values, fixed_len, scalar_at};
 use crate::base::{Column, ColumnType, Error, Result, Schema};
 
 /// Encodes and decodes the key columns of one schema. The encoding of the first n columns is a prefix of the encoding of
@@ -41,7 +41,7 @@ impl KeyCodec {
     /// # Errors
     /// [`Error::ColumnType`], [`Error::NullValue`].
     pub fn check(&self, columns: &[ArrayRef]) -> Result<()> {
-        check_arrays(&self.columns, columns)
+        self.columns.iter().zip(columns).try_for_each(|(column, array)| column.check(array))
     }
 
     /// Appends the encoding of row `row` of the first `columns.len()` key columns to `out`. The arrays must have the

@@ -35,4 +35,4 @@ pub use page::{
     set_checksum,
 };
 pub use row::{RowCodec, RowEncoder};
-pub(crate) use schema::{decode_schema, encode_schema};
+pub(crate) use schema::{COLUMNS_MAX, decode_schema, encode_schema};

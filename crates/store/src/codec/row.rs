@@ -15,7 +15,7 @@ use std::sync::Arc;
 use arrow_array::ArrayRef;
 
 use super::ColumnBuilder;
-use super::scalar::{Scalar, Values, check_arrays, fixed_len, scalar_at};
+use super::scalar::{Scalar, Values, fixed_len, scalar_at};
 use super::varint::{Reader, put_varint};
 use crate::base::{Column, ColumnType, Error, Result, Schema};
 
@@ -66,7 +66,7 @@ impl RowCodec {
         if columns.len() != self.columns.len() {
             return Err(Error::ColumnCount { expected: self.columns.len(), found: columns.len() });
         }
-        check_arrays(&self.columns, columns)
+        self.columns.iter().zip(columns).try_for_each(|(column, array)| column.check(array))
     }
 
     /// Appends the encoding of row `row`; `columns` are all columns of the schema (key columns are skipped), without nulls

@@ -8,7 +8,7 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, BinaryViewArray, StringViewArray};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 
-use crate::base::{Column, ColumnType, Error, Result};
+use crate::base::ColumnType;
 
 /// A value of any column type.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -106,36 +106,4 @@ impl<'a> Values<'a> {
 /// If `array` has not the Arrow type of `ty` or too few rows.
 pub(crate) fn scalar_at(array: &ArrayRef, ty: ColumnType, row: usize) -> Scalar<'_> {
     Values::new(array, ty).get(row)
-}
-
-/// Checks arrays against their columns: the type, and no nulls in a column that is not nullable. Columns without an array,
-/// and arrays without a column, are not checked.
-///
-/// # Errors
-/// [`Error::ColumnType`], [`Error::NullValue`].
-pub(crate) fn check_arrays(columns: &[Column], arrays: &[ArrayRef]) -> Result<()> {
-    for (column, array) in columns.iter().zip(arrays) {
-        check_type(column, array)?;
-        if !column.nullable {
-            check_not_null(column, array)?;
-        }
-    }
-    Ok(())
-}
-
-/// Checks that `array` has no nulls.
-pub(crate) fn check_not_null(column: &Column, array: &ArrayRef) -> Result<()> {
-    if array.null_count() > 0 {
-        return Err(Error::NullValue { column: column.name.clone() });
-    }
-    Ok(())
-}
-
-/// Checks that `array` has the column's Arrow type.
-pub(crate) fn check_type(column: &Column, array: &ArrayRef) -> Result<()> {
-    let expected = column.ty.arrow();
-    if *array.data_type() != expected {
-        return Err(Error::ColumnType { column: column.name.clone(), expected, found: array.data_type().clone() });
-    }
-    Ok(())
 }

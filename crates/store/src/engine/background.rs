@@ -41,7 +41,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> Result<JoinHandle<()>> {
     std::thread::Builder::new()
         .name("keyaki-flush".into())
         .spawn(move || shared.run_background())
-        .map_err(|error| Error::Invalid(format!("cannot start the flush thread: {error}")))
+        .map_err(|source| Error::StartThread { thread: "keyaki-flush", source: Arc::new(source) })
 }
 
 impl Store {
@@ -57,7 +57,8 @@ impl Store {
     /// checkpoint: all of it is durable on return, or none of it. Rows with a key that the tree has are replaced.
     ///
     /// # Errors
-    /// As [`Store::commit`] and [`Store::checkpoint`]; `Invalid` if rows were written for another tree or schema.
+    /// As [`Store::commit`] and [`Store::checkpoint`]; [`Error::TreeMismatch`], [`Error::WrongTreeKind`] if rows
+    /// were loaded for another tree, schema or store.
     pub fn install(&self, batch: WriteBatch, loaded: Vec<(TreeId, Loaded)>) -> Result<()> {
         self.shared.maintain(|| self.shared.install(&batch, loaded))
     }
@@ -275,7 +276,7 @@ impl Shared {
         let files = &self.files;
         let bytes = node_table::encode(&state, self.next_tree.load(Ordering::Relaxed));
         if bytes.len() as u64 > META_BYTES_MAX {
-            let (what, bytes, limit) = ("checkpoint metadata", bytes.len() as u64, META_BYTES_MAX);
+            let (what, bytes, limit) = ("node table", bytes.len() as u64, META_BYTES_MAX);
             return Err(Error::TooLarge { what, bytes, limit });
         }
         let mut buffer = Buffer::zeroed(bytes.len().next_multiple_of(4096));

@@ -42,7 +42,7 @@ impl BulkWriter {
         let last_key = self.check_order(rows)?;
         let joined = match self.rest.take() {
             Some(rest) => arrow_select::concat::concat_batches(self.codecs.schema.arrow(), [&rest, rows])
-                .map_err(|error| Error::Invalid(error.to_string()))?,
+                .map_err(|error| Error::Arrow(Arc::new(error)))?,
             None => rows.clone(),
         };
         let done = self.writer.write(joined.columns(), None, 0, false)?;
@@ -110,6 +110,11 @@ pub(crate) enum LoadedRows {
     Memory(TreeId, Arc<RootBuffer>),
 }
 
+/// Reasons of [`Error::TreeMismatch`].
+pub(crate) const OTHER_TREE: &str = "the rows were loaded for another tree";
+const OTHER_STORE: &str = "the rows were loaded into another store";
+pub(crate) const OTHER_SCHEMA: &str = "the rows were loaded for another schema";
+
 impl Loaded {
     pub(crate) fn in_memory(tree: TreeId, codecs: Arc<Codecs>, buffer: Arc<RootBuffer>) -> Loaded {
         Loaded { codecs, rows: LoadedRows::Memory(tree, buffer) }
@@ -118,28 +123,28 @@ impl Loaded {
     /// The rows, if they were made for such a tree of this store.
     ///
     /// # Errors
-    /// `Invalid` if they were not.
+    /// [`Error::WrongTreeKind`], [`Error::TreeMismatch`] if they were not.
     pub(crate) fn into_rows(self, tree: TreeId, schema: &Schema, files: &Arc<Files>) -> Result<LoadedRows> {
-        let ours = match &self.rows {
-            LoadedRows::Extents(extents) => {
-                !is_memory(tree) && extents.iter().all(|extent| extent.meta.tree == tree && extent.is_of(files))
-            }
-            LoadedRows::Memory(of, _) => *of == tree,
+        let reason = match &self.rows {
+            LoadedRows::Extents(_) if is_memory(tree) => return Err(Error::WrongTreeKind { tree, in_memory: true }),
+            LoadedRows::Extents(extents) if extents.iter().any(|extent| extent.meta.tree != tree) => OTHER_TREE,
+            LoadedRows::Extents(extents) if !extents.iter().all(|extent| extent.is_of(files)) => OTHER_STORE,
+            LoadedRows::Memory(of, _) if *of != tree => OTHER_TREE,
+            _ if !self.codecs.schema.is_alike(schema) => OTHER_SCHEMA,
+            _ => return Ok(self.rows),
         };
-        match self.codecs.schema.is_alike(schema) && ours {
-            true => Ok(self.rows),
-            false => Err(Error::Invalid(format!("the loaded rows were not written for tree {tree} as it is"))),
-        }
+        Err(Error::TreeMismatch { tree, reason })
     }
 
     /// What memory tree `tree` is made of.
     ///
     /// # Errors
-    /// `Invalid` if they are not rows for it.
+    /// [`Error::WrongTreeKind`], [`Error::TreeMismatch`] if they are not rows for it.
     pub(crate) fn into_memory(self, tree: TreeId) -> Result<(Arc<Codecs>, Arc<RootBuffer>)> {
         match self.rows {
             LoadedRows::Memory(of, buffer) if of == tree => Ok((self.codecs, buffer)),
-            _ => Err(Error::Invalid(format!("the loaded rows were not made for memory tree {tree}"))),
+            LoadedRows::Memory(..) => Err(Error::TreeMismatch { tree, reason: OTHER_TREE }),
+            LoadedRows::Extents(_) => Err(Error::WrongTreeKind { tree, in_memory: is_memory(tree) }),
         }
     }
 

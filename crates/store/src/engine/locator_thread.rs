@@ -3,6 +3,7 @@
 //! Requests are counted: `requested` grows with every change of leaves, and `done` follows when all trees have been looked at.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
@@ -52,10 +53,10 @@ impl Store {
     /// not stored: whoever wants it asks for it after every opening.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a tree in memory; if no thread can be started.
+    /// [`Error::WrongTreeKind`] for a tree in memory, [`Error::StartThread`].
     pub fn set_locator(&self, tree: TreeId, options: LocatorOptions) -> Result<()> {
         if is_memory(tree) {
-            return Err(Error::Invalid(format!("tree {tree} is held in memory: its pages need not be located")));
+            return Err(Error::WrongTreeKind { tree, in_memory: true });
         }
         self.start_locator_thread()?;
         self.shared.locators.request(tree, options);
@@ -91,7 +92,8 @@ impl Store {
             let shared = self.shared.clone();
             let thread = std::thread::Builder::new().name("keyaki-locate".into());
             let thread = thread.spawn(move || shared.update_locators());
-            work.thread = Some(thread.map_err(|error| Error::Invalid(format!("cannot start a thread: {error}")))?);
+            let failed = |source| Error::StartThread { thread: "keyaki-locate", source: Arc::new(source) };
+            work.thread = Some(thread.map_err(failed)?);
         }
         Ok(())
     }

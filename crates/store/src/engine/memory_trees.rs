@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrow_array::RecordBatch;
-use keyaki_masstree::{BulkError, pin};
+use keyaki_masstree::pin;
 
 use crate::base::{Error, KeyRange, MEMORY, Result, Schema, TreeId, is_memory};
 use crate::buffer::{Gathered, RootBuffer, Versions};
 use crate::codec::Codecs;
-use crate::engine::{Loaded, LoadedRows, Shared, Store};
+use crate::engine::{Loaded, LoadedRows, OTHER_SCHEMA, OTHER_TREE, Shared, Store, check_new};
 use crate::message::{KEY_LIMIT, MessageBytes, Operation, VALUE_LIMIT, WriteBatch, decode};
 use crate::tree::{State, Version};
 
@@ -62,7 +62,8 @@ impl MemoryBuilder {
     /// Adds rows: all columns, in schema order.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the columns are not those of the schema, [`Error::TooLarge`]: nothing of these rows counts.
+    /// [`Error::ColumnCount`], [`Error::ColumnType`], [`Error::NullValue`] if the columns are not those of the schema,
+    /// [`Error::TooLarge`]: no row of the batch is added then.
     pub fn push(&mut self, rows: &RecordBatch) -> Result<()> {
         self.codecs.schema.check_columns(rows.columns(), self.codecs.schema.columns().len())?;
         let (bytes, ends) = self.codecs.key.encode_batch(rows.columns(), 0..rows.num_rows());
@@ -85,10 +86,13 @@ impl MemoryBuilder {
     /// Adds the rows of another builder, behind its own.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is for another tree or schema.
+    /// [`Error::TreeMismatch`] if it is for another tree or schema.
     pub fn append(&mut self, other: MemoryBuilder) -> Result<()> {
-        if other.tree != self.tree || !other.codecs.schema.is_alike(&self.codecs.schema) {
-            return Err(Error::Invalid(format!("rows for tree {} do not fit tree {}", other.tree, self.tree)));
+        if other.tree != self.tree {
+            return Err(Error::TreeMismatch { tree: self.tree, reason: OTHER_TREE });
+        }
+        if !other.codecs.schema.is_alike(&self.codecs.schema) {
+            return Err(Error::TreeMismatch { tree: self.tree, reason: OTHER_SCHEMA });
         }
         self.rows.append(other.rows);
         Ok(())
@@ -106,16 +110,13 @@ impl MemoryBuilder {
     /// Sorts the rows and builds the tree's buffer, with `threads` threads.
     ///
     /// # Errors
-    /// [`Error::DuplicateKey`] if a key occurs twice (the row is one of those, counted as they were added); [`Error::Invalid`] if the
-    /// tree's id is not that of a memory tree.
+    /// [`Error::DuplicateKey`] if a key occurs twice (the row is one of those, counted as they were added);
+    /// [`Error::WrongTreeKind`] if the tree is not one in memory.
     pub fn finish(self, threads: usize) -> Result<Loaded> {
         if !is_memory(self.tree) {
-            return Err(Error::Invalid(format!("tree {} is not held in memory only", self.tree)));
+            return Err(Error::WrongTreeKind { tree: self.tree, in_memory: false });
         }
-        let buffer = self.rows.into_buffer(threads).map_err(|error| match error {
-            BulkError::Duplicate { position } => Error::DuplicateKey { row: position as u64 },
-            other => Error::Invalid(other.to_string()),
-        })?;
+        let buffer = self.rows.into_buffer(threads)?;
         Ok(Loaded::in_memory(self.tree, self.codecs, Arc::new(buffer)))
     }
 }
@@ -141,16 +142,15 @@ impl Store {
     /// Creates memory trees of the rows that were built for them. Nothing is written; snapshots taken from now on see them.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if a tree exists already, or rows were written for another tree or on disk. Nothing is changed then.
+    /// [`Error::TreeExists`], [`Error::TooMany`]; [`Error::TreeMismatch`], [`Error::WrongTreeKind`] if rows were loaded for
+    /// another tree or on disk. Nothing changes then.
     pub fn install_memory(&self, loaded: Vec<(TreeId, Loaded)>) -> Result<()> {
         let _commit = self.shared.commit.lock();
         let mut current = self.shared.state.write();
         let mut state = State::clone(&current);
         for (tree, loaded) in loaded {
             let (codecs, buffer) = loaded.into_memory(tree)?;
-            if tree == TreeId::MAX || state.trees.contains_key(&tree) {
-                return Err(Error::Invalid(format!("tree {tree} exists already, or cannot exist")));
-            }
+            check_new(tree, state.trees.contains_key(&tree))?;
             state.trees.insert(tree, Arc::new(Version::in_memory(codecs, buffer)));
             self.shared.next_memory_tree.fetch_max(tree + 1, Ordering::Relaxed);
         }
@@ -281,7 +281,7 @@ impl Shared {
     /// The rows that were built for memory trees, if these are, or will be after `batch`, such that they fit.
     ///
     /// # Errors
-    /// `NoTree`, `Invalid`.
+    /// [`Error::TreeNotFound`], [`Error::WrongTreeKind`], [`Error::TreeMismatch`].
     pub fn check_built(&self, state: &State, batch: &WriteBatch, built: Vec<(TreeId, Loaded)>) -> Result<Built> {
         let mut created: HashMap<TreeId, Option<Arc<Schema>>> = HashMap::new();
         decode(&batch.in_memory, |operation| {
@@ -300,7 +300,7 @@ impl Shared {
             let schema = schema.ok_or(Error::TreeNotFound(tree))?;
             match loaded.into_rows(tree, &schema, &self.files)? {
                 LoadedRows::Memory(tree, buffer) => Ok((tree, buffer)),
-                LoadedRows::Extents(_) => Err(Error::Invalid(format!("rows on disk for memory tree {tree}"))),
+                LoadedRows::Extents(_) => unreachable!("`into_rows` gives rows in memory for tree {tree} in memory"),
             }
         };
         built.into_iter().map(check).collect()

@@ -24,11 +24,11 @@ mod replay;
 mod store;
 
 pub(crate) use background::{Work, spawn};
-pub(crate) use bulk_load::LoadedRows;
 pub use bulk_load::{BulkWriter, Loaded};
+pub(crate) use bulk_load::{LoadedRows, OTHER_SCHEMA, OTHER_TREE};
 pub(crate) use locator_thread::LocatorThread;
 pub(crate) use memory_trees::next_id;
 pub use memory_trees::{MemoryBuilder, MemoryTreeStats};
-pub(crate) use replay::{Place, Replay, check};
+pub(crate) use replay::{Place, Replay, check, check_new};
 pub(crate) use store::{Checkpointed, Shared, Visibility, apply};
 pub use store::{Store, StoreStats};

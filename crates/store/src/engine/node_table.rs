@@ -20,10 +20,12 @@ use std::sync::Arc;
 
 use keyaki_device::BLOCK;
 
-use crate::base::{Error, Key, Reader, Result, TREES_END};
+use crate::base::{Key, Malformed, Reader, TREES_END};
 use crate::codec::{Codecs, ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX, decode_schema, encode_schema};
 use crate::pages::{Extent, ExtentMeta, Files};
 use crate::tree::{Inner, Node, Part, Run, State, Version};
+
+type Result<T> = std::result::Result<T, Malformed>;
 
 /// Nodes nest no deeper than this in sound metadata (a tree of 2^64 leaves with fan-out 2 would).
 const DEPTH_LIMIT: usize = 64;
@@ -32,10 +34,6 @@ const EXTENT_MIN: usize = 44;
 const PART_MIN: usize = 21;
 /// No extent is longer, so that no sum over the parts of runs overflows.
 const EXTENT_BYTES_MAX: u64 = 1 << 33;
-
-fn invalid(detail: &str) -> Error {
-    Error::Invalid(detail.into())
-}
 
 fn string(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
@@ -108,20 +106,15 @@ fn encode_inner(inner: &Inner, numbers: &HashMap<u64, u32>, out: &mut Vec<u8>) {
     }
 }
 
-/// Adds to an error where in the metadata it was found.
-fn locate<T>(reader: &Reader<'_>, result: Result<T>) -> Result<T> {
-    result.map_err(|error| Error::Invalid(format!("byte {}: {error}", reader.position())))
-}
-
 /// All extents that metadata names, without making them extents in use: for the free-space map, which must exist first.
 ///
 /// # Errors
-/// [`Error::Invalid`] if the bytes are not metadata.
+/// The bytes are not a node table.
 pub(crate) fn used_space(bytes: &[u8]) -> Result<Vec<(u64, u64)>> {
     let mut reader = Reader::new(bytes);
     let mut used = Vec::new();
-    let result = read_used(&mut reader, &mut used);
-    locate(&reader, result).map(|()| used)
+    read_used(&mut reader, &mut used)?;
+    Ok(used)
 }
 
 fn read_used(reader: &mut Reader<'_>, used: &mut Vec<(u64, u64)>) -> Result<()> {
@@ -161,7 +154,7 @@ fn skip_node(reader: &mut Reader<'_>, depth: usize) -> Result<()> {
                 }
             }
         }
-        tag => return Err(Error::Invalid(format!("tag {tag} at depth {depth} is no node"))),
+        tag => return Err(reader.malformed(format!("node tag {tag} at depth {depth}"))),
     }
     Ok(())
 }
@@ -169,23 +162,22 @@ fn skip_node(reader: &mut Reader<'_>, depth: usize) -> Result<()> {
 /// The trees of a checkpoint, and the next tree id. The extents must be those of [`used_space`], and taken.
 ///
 /// # Errors
-/// [`Error::Invalid`] if the bytes are not metadata.
+/// The bytes are not a node table.
 pub(crate) fn decode(bytes: &[u8], files: &Arc<Files>) -> Result<(State, u32)> {
     let mut reader = Reader::new(bytes);
-    let result = read_state(&mut reader, files);
-    locate(&reader, result)
+    read_state(&mut reader, files)
 }
 
 fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(State, u32)> {
     let (trees, next_tree) = (reader.u32()?, reader.u32()?);
     if next_tree > TREES_END {
-        return Err(Error::Invalid(format!("tree {next_tree}, to be created next, cannot be one on disk")));
+        return Err(reader.malformed(format!("the next tree id, {next_tree}, is above the last id of a tree on disk")));
     }
     let mut state = State::default();
     for _ in 0..trees {
         let tree = reader.u32()?;
         if tree >= TREES_END || state.trees.last_key_value().is_some_and(|(&before, _)| before >= tree) {
-            return Err(Error::Invalid(format!("tree {tree} does not follow the one before")));
+            return Err(reader.malformed(format!("the ids of trees do not ascend, or tree {tree} is not one on disk")));
         }
         let codecs = Arc::new(Codecs::new(decode_schema(reader)?));
         let mut decoder = Decoder { extents: Vec::new(), leaves: Vec::new() };
@@ -195,12 +187,12 @@ fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(State, u32
         }
         decoder.leaves.resize(decoder.extents.len(), false);
         let Node::Inner(root) = decoder.node(reader, 0, (None, None))? else {
-            return Err(invalid("the root is a leaf"));
+            return Err(reader.malformed("the root is a leaf"));
         };
         state.trees.insert(tree, Arc::new(Version::new(codecs, Arc::new(root))));
     }
     if !reader.is_empty() {
-        return Err(invalid("bytes after the last tree"));
+        return Err(reader.malformed("bytes after the last tree"));
     }
     Ok((state, next_tree))
 }
@@ -232,7 +224,7 @@ fn decode_extent(reader: &mut Reader<'_>, tree: u32) -> Result<ExtentMeta> {
     if sound {
         Ok(meta)
     } else {
-        Err(Error::Invalid(format!(
+        Err(reader.malformed(format!(
             "an extent of {} bytes at offset {} cannot have {pages} pages, {} rows and an index of {index_len} bytes",
             meta.len, meta.offset, meta.rows
         )))
@@ -255,29 +247,29 @@ fn within((low, high): Bounds<'_>, first: &[u8], last: &[u8]) -> bool {
 }
 
 impl Decoder {
-    fn extent(&self, number: u32) -> Result<Arc<Extent>> {
-        self.extents
-            .get(number as usize)
-            .cloned()
-            .ok_or_else(|| Error::Invalid(format!("extent {number} of {}", self.extents.len())))
+    fn extent(&self, reader: &mut Reader<'_>) -> Result<(u32, Arc<Extent>)> {
+        let number = reader.u32()?;
+        match self.extents.get(number as usize) {
+            Some(extent) => Ok((number, extent.clone())),
+            None => Err(reader.malformed(format!("extent {number} of {}", self.extents.len()))),
+        }
     }
 
     fn node(&mut self, reader: &mut Reader<'_>, depth: usize, bounds: Bounds<'_>) -> Result<Node> {
         match reader.u8()? {
             0 => Ok(Node::Leaf(None)),
             1 => {
-                let number = reader.u32()?;
-                let extent = self.extent(number)?;
+                let (number, extent) = self.extent(reader)?;
                 if std::mem::replace(&mut self.leaves[number as usize], true) {
-                    return Err(Error::Invalid(format!("extent {number} is two leaves")));
+                    return Err(reader.malformed(format!("extent {number} is two leaves")));
                 }
                 if !within(bounds, &extent.meta.first, &extent.meta.last) {
-                    return Err(invalid("a leaf has keys outside its node's bounds"));
+                    return Err(reader.malformed("a leaf has keys outside the bounds of its node"));
                 }
                 Ok(Node::Leaf(Some(extent)))
             }
             2 if depth < DEPTH_LIMIT => self.inner(reader, depth, bounds).map(Node::Inner),
-            tag => Err(Error::Invalid(format!("tag {tag} at depth {depth} is no node"))),
+            tag => Err(reader.malformed(format!("node tag {tag} at depth {depth}"))),
         }
     }
 
@@ -288,7 +280,7 @@ impl Decoder {
             let pivot: Key = reader.string()?.into();
             let ascends = pivots.last().or(bounds.0).is_none_or(|before| *before < pivot);
             if !ascends || bounds.1.is_some_and(|high| *high <= pivot) {
-                return Err(invalid("a pivot is not above the one before, or outside its node's bounds"));
+                return Err(reader.malformed("a pivot is not above the one before, or outside the bounds of its node"));
             }
             pivots.push(pivot);
         }
@@ -306,20 +298,22 @@ impl Decoder {
         let count = reader.count(PART_MIN)?;
         let mut parts: Vec<Part> = Vec::with_capacity(count);
         for _ in 0..count {
-            let extent = self.extent(reader.u32()?)?;
+            let (_, extent) = self.extent(reader)?;
             let flags = reader.u8()?;
             let low: Option<Key> = if flags & 1 != 0 { Some(reader.string()?.into()) } else { None };
             let high: Option<Key> = if flags & 2 != 0 { Some(reader.string()?.into()) } else { None };
             let part = Part { extent, low, high, bytes: reader.u64()?, rows: reader.u64()? };
             if flags > 3 || !is_part(&part, bounds) {
-                return Err(invalid("a part of a run is not a part of its extent, or outside its node's bounds"));
+                return Err(
+                    reader.malformed("a part of a run is not a part of its extent, or outside the bounds of its node")
+                );
             }
             let before_ends = |before: &Part| match &before.high {
                 Some(high) => **high <= *part.first(),
                 None => *before.extent.meta.last < *part.first(),
             };
             if !parts.last().is_none_or(before_ends) {
-                return Err(invalid("a part of a run begins before the one before it ends"));
+                return Err(reader.malformed("a part of a run begins before the one before it ends"));
             }
             parts.push(part);
         }

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use keyaki_device::{Buffer, Device, File, Lock, OpenMode};
+use keyaki_device::{BLOCK, Buffer, Device, File, Lock, OpenMode};
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::base::{Error, MEMORY, Options, Result, TreeId};
+use crate::base::{Error, MEMORY, Malformed, Options, Result, TreeId};
 use crate::engine::{Checkpointed, LocatorThread, Replay, Shared, Visibility, node_table};
 use crate::locator::Locators;
 use crate::log::{Log, LogPosition};
@@ -17,17 +17,25 @@ use crate::tree::State;
 /// The first tree id that [`Store::new_tree_id`] gives; lower ones are for whoever embeds the store.
 const FIRST_FREE_TREE: TreeId = 16;
 
+/// Longest target length of a leaf.
+const LEAF_BYTES_MAX: usize = 1 << 30;
+
+/// Checks options against each other.
+///
+/// # Errors
+/// [`Error::InvalidArgument`].
 pub(crate) fn check_options(options: &Options) -> Result<()> {
-    let wrong = if options.page_bytes == 0 || !options.page_bytes.is_multiple_of(4096) {
-        "page_bytes must be a multiple of 4096"
-    } else if options.leaf_bytes < options.page_bytes || options.leaf_bytes > 1 << 30 {
-        "leaf_bytes must lie between page_bytes and 1 GiB"
-    } else if options.fan_out < 2 {
-        "fan_out must be at least 2"
+    let Options { page_bytes, leaf_bytes, fan_out, .. } = *options;
+    let (argument, detail) = if page_bytes == 0 || !page_bytes.is_multiple_of(BLOCK) {
+        ("page_bytes", format!("{page_bytes} is not a multiple of {BLOCK}"))
+    } else if !(page_bytes..=LEAF_BYTES_MAX).contains(&leaf_bytes) {
+        ("leaf_bytes", format!("{leaf_bytes} is not between page_bytes ({page_bytes}) and {LEAF_BYTES_MAX}"))
+    } else if fan_out < 2 {
+        ("fan_out", format!("{fan_out} is less than 2"))
     } else {
         return Ok(());
     };
-    Err(Error::Invalid(wrong.into()))
+    Err(Error::InvalidArgument { argument, detail })
 }
 
 /// Makes the directory, unless it is there; other people's files in it are not touched.
@@ -100,12 +108,20 @@ pub(crate) fn recover(
     let data = device.open(&data_path, OpenMode::ReadWrite)?;
     let superblock = Superblock::read(&*data)?;
     options.page_bytes = superblock.page_bytes as usize;
-    // The superblock's page length is one that can be; it may not fit the other options.
-    check_options(&options).map_err(|error| {
-        Error::Invalid(format!("{}: its pages have {} bytes: {error}", data_path.display(), superblock.page_bytes))
+    // The page length in the superblock is a possible one, but the other options may not fit it.
+    check_options(&options).map_err(|error| match error {
+        Error::InvalidArgument { argument, detail } => {
+            let detail = format!("{detail}; \"{}\" has pages of {} bytes", data_path.display(), superblock.page_bytes);
+            Error::InvalidArgument { argument, detail }
+        }
+        other => other,
     })?;
     let bytes = read_meta(&*data, &data_path, &superblock)?;
-    let in_meta = |error: Error| damaged_meta(&data_path, &superblock, &error.to_string());
+    let in_meta = |malformed: Malformed| {
+        let Malformed { position, detail } = malformed;
+        let offset = Some(superblock.meta_offset + position as u64);
+        Error::Corrupt { path: data_path.clone(), what: "node table", offset, detail }
+    };
     let meta_space = (superblock.meta_offset, superblock.meta_len.next_multiple_of(4096));
     let mut used = node_table::used_space(&bytes).map_err(in_meta)?;
     used.push(meta_space);
@@ -162,7 +178,7 @@ pub(crate) fn recover(
 
 fn damaged_meta(path: &Path, superblock: &Superblock, detail: &str) -> Error {
     let (path, detail) = (path.to_path_buf(), detail.to_string());
-    Error::Corrupt { path, what: "checkpoint metadata", offset: Some(superblock.meta_offset), detail }
+    Error::Corrupt { path, what: "node table", offset: Some(superblock.meta_offset), detail }
 }
 
 fn read_meta(data: &dyn File, path: &Path, superblock: &Superblock) -> Result<Vec<u8>> {

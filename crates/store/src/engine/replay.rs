@@ -27,10 +27,7 @@ impl Place {
     fn check(self, tree: TreeId) -> Result<()> {
         match (is_memory(tree), self) {
             (false, Place::Disk) | (true, Place::Memory) => Ok(()),
-            (true, Place::Disk) => {
-                Err(Error::Invalid(format!("tree {tree} is held in memory only, and not in the log")))
-            }
-            (false, Place::Memory) => Err(Error::Invalid(format!("tree {tree} is not held in memory only"))),
+            (in_memory, _) => Err(Error::WrongTreeKind { tree, in_memory }),
         }
     }
 }
@@ -40,7 +37,8 @@ impl Place {
 /// readable all the same, as far as it goes). Tells whether trees are created or dropped.
 ///
 /// # Errors
-/// [`Error::Invalid`], [`Error::TreeNotFound`], [`Error::UnknownUpsert`].
+/// [`Error::InvalidBatch`], [`Error::InvalidKey`], [`Error::InvalidRow`], [`Error::TooLarge`], [`Error::TooMany`],
+/// [`Error::TreeExists`], [`Error::TreeNotFound`], [`Error::WrongTreeKind`], [`Error::UnknownUpsert`].
 pub(crate) fn check(state: &State, payload: &[u8], place: Place, upserts: Option<&UpsertFunctions>) -> Result<bool> {
     // Trees that the commit itself creates, or drops (`None`).
     let mut changed: HashMap<TreeId, Option<Arc<Codecs>>> = HashMap::new();
@@ -54,7 +52,8 @@ pub(crate) fn check(state: &State, payload: &[u8], place: Place, upserts: Option
                 place.check(tree)?;
                 let codecs = codecs(tree).ok_or(Error::TreeNotFound(tree))?;
                 if key.len() > KEY_LIMIT {
-                    return Err(Error::Invalid(format!("a key of {} bytes, of at most {KEY_LIMIT}", key.len())));
+                    let (bytes, limit) = (key.len() as u64, KEY_LIMIT as u64);
+                    return Err(Error::TooLarge { what: "key", bytes, limit });
                 }
                 codecs.key.check_encoded(key)?;
                 match message {
@@ -67,9 +66,7 @@ pub(crate) fn check(state: &State, payload: &[u8], place: Place, upserts: Option
             }
             Operation::CreateTree { tree, schema } => {
                 place.check(tree)?;
-                if codecs(tree).is_some() || matches!(tree, TREES_END | TreeId::MAX) {
-                    return Err(Error::Invalid(format!("tree {tree} exists already, or cannot exist")));
-                }
+                check_new(tree, codecs(tree).is_some())?;
                 changed.insert(tree, Some(Arc::new(Codecs::new(schema))));
             }
             Operation::DropTree { tree } => {
@@ -81,6 +78,18 @@ pub(crate) fn check(state: &State, payload: &[u8], place: Place, upserts: Option
         Ok(())
     })?;
     Ok(!changed.is_empty())
+}
+
+/// Checks that a tree may be created: it does not exist, and its id is not the last one of its kind, which stands for "no
+/// ids are left".
+///
+/// # Errors
+/// [`Error::TreeExists`], [`Error::TooMany`].
+pub(crate) fn check_new(tree: TreeId, exists: bool) -> Result<()> {
+    if matches!(tree, TREES_END | TreeId::MAX) {
+        return Err(Error::TooMany { what: "trees", limit: u64::from(TREES_END) });
+    }
+    if exists { Err(Error::TreeExists(tree)) } else { Ok(()) }
 }
 
 /// Bytes that may be held beside the buffers' while messages are gathered.
@@ -149,7 +158,7 @@ impl Replay {
         self.gathered_bytes = 0;
         for (tree, gathered) in self.gathered.drain() {
             let version = self.state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
-            gathered.flow_into(&version.active).map_err(|error| Error::Invalid(error.to_string()))?;
+            gathered.flow_into(&version.active)?;
         }
         Ok(())
     }
@@ -232,19 +241,21 @@ mod tests {
         for tree in [1, 1 << 31] {
             state.trees.insert(tree, Arc::new(Version::new(codecs.clone(), Arc::new(Inner::empty()))));
         }
-        let is_refused = |bytes: &[u8], place| matches!(check(&state, bytes, place, None), Err(Error::Invalid(_)));
+        let refused = |bytes: &[u8], place| check(&state, bytes, place, None).err();
         let mut batch = WriteBatch::new();
         batch.delete_raw(1, &key(1));
         batch.delete_raw(1 << 31, &key(1));
-        assert!(!is_refused(&batch.bytes, Place::Disk) && !is_refused(&batch.in_memory, Place::Memory));
-        assert!(is_refused(&batch.bytes, Place::Memory) && is_refused(&batch.in_memory, Place::Disk));
+        assert!(refused(&batch.bytes, Place::Disk).is_none() && refused(&batch.in_memory, Place::Memory).is_none());
+        assert!(matches!(refused(&batch.bytes, Place::Memory), Some(Error::WrongTreeKind { in_memory: false, .. })));
+        assert!(matches!(refused(&batch.in_memory, Place::Disk), Some(Error::WrongTreeKind { in_memory: true, .. })));
         for tree in [TREES_END, u32::MAX] {
             let mut batch = WriteBatch::new();
             batch.create_tree(tree, &Schema::key_value());
-            assert!(is_refused(&batch.bytes, Place::Disk) || is_refused(&batch.in_memory, Place::Memory), "{tree}");
+            let error = refused(&batch.bytes, Place::Disk).or(refused(&batch.in_memory, Place::Memory));
+            assert!(matches!(error, Some(Error::TooMany { .. })), "{tree}");
         }
         let mut batch = WriteBatch::new();
         batch.delete_raw(1, &[&vec![7; KEY_LIMIT][..], &[0, 0]].concat());
-        assert!(is_refused(&batch.bytes, Place::Disk));
+        assert!(matches!(refused(&batch.bytes, Place::Disk), Some(Error::TooLarge { what: "key", .. })));
     }
 }

@@ -168,7 +168,7 @@ impl Store {
     /// number. Blocks: call it from a thread that may wait.
     ///
     /// # Errors
-    /// `TreeNotFound`, `TooLarge`, `UnknownUpsert`; `Invalid` for bytes that are no rows of their tree; a full disk, after which
+    /// `TreeNotFound`, `TooLarge`, `UnknownUpsert`; `InvalidKey` and `InvalidRow` for bytes that do not encode a row of their tree; a full disk, after which
     /// commits may be tried again; `Poisoned`.
     pub fn commit(&self, batch: WriteBatch) -> Result<u64> {
         self.shared.commit(&batch)

@@ -17,6 +17,8 @@ use crate::pages::{Extent, Files};
 const READS_AT_ONCE: usize = 32;
 /// Leaves that a thread takes at a time.
 const LEAVES_AT_ONCE: usize = 16;
+/// Name of the threads that read index pages.
+const READER: &str = "keyaki-locate-read";
 /// Pages of one locator, so that they are counted in 32 bits.
 const PAGES_MAX: usize = u32::MAX as usize;
 /// Bytes for each page at the least: its checksum.
@@ -61,13 +63,13 @@ impl Build<'_> {
     /// The locator of the leaves, without pages in memory.
     ///
     /// # Errors
-    /// What reading index pages gives; `Invalid` if it would be too large; that of `go_on`.
+    /// What reading index pages gives; [`Error::OutOfMemory`], [`Error::TooMany`] if it would be too large; that of `go_on`.
     pub fn run(&self) -> Result<Locator> {
         let start = Instant::now();
         let pages: u64 = self.leaves.iter().map(|leaf| u64::from(leaf.meta.pages)).sum();
         self.check_bytes(pages * PAGE_BYTES_MIN)?;
         if pages > PAGES_MAX as u64 {
-            return Err(Error::Invalid("a tree with more than 2^32 pages".into()));
+            return Err(Error::TooMany { what: "pages in one locator", limit: PAGES_MAX as u64 });
         }
         let keys = Words { nullable: self.codecs.schema.columns()[0].nullable };
         let mut columns = Columns::default();
@@ -79,7 +81,6 @@ impl Build<'_> {
             columns.add(extent, source)?;
         }
         let Columns { words, blocks, rows, checksums } = columns;
-        let wrong = |error: keyaki_vast::Error| Error::Invalid(format!("its tree cannot be built: {error}"));
         let packed = |values: &[u64]| {
             let mut packer = Packer::new(false);
             packer.push(values)?;
@@ -90,10 +91,10 @@ impl Build<'_> {
         let index = Index {
             by_extent: self.leaves.iter().zip(0..).map(|(extent, leaf)| (address(extent), leaf)).collect(),
             leaves,
-            tree: Tree::build(&words[..], &settings).map_err(wrong)?,
-            words: packed(&words).map_err(wrong)?,
-            blocks: packed(&blocks).map_err(wrong)?,
-            rows: packed(&rows).map_err(wrong)?,
+            tree: Tree::build(&words[..], &settings).map_err(Error::SearchTree)?,
+            words: packed(&words).map_err(Error::SearchTree)?,
+            blocks: packed(&blocks).map_err(Error::SearchTree)?,
+            rows: packed(&rows).map_err(Error::SearchTree)?,
             checksums: checksums.into(),
             keys,
             build_time: start.elapsed(),
@@ -104,9 +105,7 @@ impl Build<'_> {
 
     fn check_bytes(&self, bytes: u64) -> Result<()> {
         match self.options.memory_bytes {
-            Some(memory) if bytes > memory => {
-                Err(Error::Invalid(format!("it takes {bytes} bytes of memory at the least, and may take {memory}")))
-            }
+            Some(budget) if bytes > budget => Err(Error::OutOfMemory { what: "locator", requested: bytes, budget }),
             _ => Ok(()),
         }
     }
@@ -177,12 +176,12 @@ impl Build<'_> {
         let threads = (missing.len() / LEAVES_AT_ONCE).min(READS_AT_ONCE);
         std::thread::scope(|scope| {
             // If the system gives no more of them, those that are there do it.
-            let others: Vec<_> =
-                (1..threads).map_while(|_| std::thread::Builder::new().spawn_scoped(scope, read).ok()).collect();
+            let others: Vec<_> = (1..threads)
+                .map_while(|_| std::thread::Builder::new().name(READER.into()).spawn_scoped(scope, read).ok())
+                .collect();
             let mut result = read();
             for other in others {
-                let failed = || Err(Error::Invalid("a thread that reads pages failed".into()));
-                result = result.and(other.join().unwrap_or_else(|_| failed()));
+                result = result.and(other.join().unwrap_or(Err(Error::Panicked { thread: READER })));
             }
             result
         })?;
@@ -211,7 +210,7 @@ impl Columns {
     /// Adds the pages of the next leaf.
     ///
     /// # Errors
-    /// `Invalid` if its keys are not above those of the leaves before.
+    /// [`Error::Corrupt`] if its keys are not above those of the leaves before.
     fn add(&mut self, extent: &Extent, source: Source) -> Result<()> {
         match source {
             Source::Located(old) => {
@@ -233,7 +232,7 @@ impl Columns {
 
     fn add_page(&mut self, extent: &Extent, word: u64, blocks: u32, rows: u32, checksum: u32) -> Result<()> {
         if self.words.last().is_some_and(|&last| last > word) {
-            return Err(Error::Invalid(format!("the keys of tree {} are not in order", extent.meta.tree)));
+            return Err(extent.corrupt_order());
         }
         let after = |column: &[u64], more: u32| column.last().copied().unwrap_or_default() + u64::from(more);
         self.blocks.push(after(&self.blocks, blocks));

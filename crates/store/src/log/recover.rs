@@ -299,7 +299,6 @@ fn is_unsound(error: &Error) -> bool {
             | Error::TreeExists(_)
             | Error::TreeNotFound(_)
             | Error::WrongTreeKind { .. }
-            | Error::Invalid(_)
     )
 }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 
 use crate::base::{Error, Reader, Result, Schema, TreeId, is_memory};
-use crate::codec::{Codecs, decode_schema, encode_schema};
+use crate::codec::{COLUMNS_MAX, Codecs, decode_schema, encode_schema};
 use crate::message::{KEY_LIMIT, MessageBytes, VALUE_LIMIT};
 
 const INSERT: u8 = 1;
@@ -35,8 +35,8 @@ pub struct WriteBatch {
     /// Operations on memory trees, in the same form.
     pub(crate) in_memory: Vec<u8>,
     codecs: HashMap<TreeId, Arc<Codecs>>,
-    /// A key or value was too long; told at commit.
-    too_large: Option<Error>,
+    /// The first limit that a key, a value or a schema exceeded; commits fail with it.
+    refused: Option<Error>,
 }
 
 /// One operation of a batch.
@@ -53,6 +53,10 @@ impl WriteBatch {
 
     /// Creates a tree under an id from [`Store::new_tree_id`].
     pub fn create_tree(&mut self, tree: TreeId, schema: &Schema) {
+        if schema.columns().len() > COLUMNS_MAX {
+            self.refuse(Error::TooMany { what: "columns", limit: COLUMNS_MAX as u64 });
+            return;
+        }
         let mut encoded = Vec::new();
         encode_schema(schema, &mut encoded);
         self.put(CREATE_TREE, tree, &[encoded.len() as u32], &[&encoded]);
@@ -65,7 +69,7 @@ impl WriteBatch {
     /// Inserts rows (all columns of the tree's schema, in order); rows with the same key are replaced.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the columns are not those of the schema.
+    /// [`Error::ColumnCount`], [`Error::ColumnType`], [`Error::NullValue`] if the columns are not those of the schema.
     pub fn insert(&mut self, tree: TreeId, schema: &Schema, rows: &RecordBatch) -> Result<()> {
         schema.check_columns(rows.columns(), schema.columns().len())?;
         let codecs = self.codecs(tree, schema);
@@ -84,7 +88,7 @@ impl WriteBatch {
     /// Deletes rows by key; `keys` has the key columns (further columns are ignored). Missing rows are no error.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the columns are not those of the schema.
+    /// [`Error::ColumnCount`], [`Error::ColumnType`], [`Error::NullValue`] if the columns are not those of the schema.
     pub fn delete(&mut self, tree: TreeId, schema: &Schema, keys: &RecordBatch) -> Result<()> {
         schema.check_columns(keys.columns(), schema.key_columns())?;
         let codecs = self.codecs(tree, schema);
@@ -122,7 +126,7 @@ impl WriteBatch {
     pub fn append(&mut self, other: WriteBatch) {
         self.bytes.extend_from_slice(&other.bytes);
         self.in_memory.extend_from_slice(&other.in_memory);
-        self.too_large = self.too_large.take().or(other.too_large);
+        self.refused = self.refused.take().or(other.refused);
     }
 
     pub fn is_empty(&self) -> bool {
@@ -135,9 +139,9 @@ impl WriteBatch {
     }
 
     /// # Errors
-    /// [`Error::TooLarge`] if some key or value exceeded its limit.
+    /// [`Error::TooLarge`] if a key or value exceeded its limit, [`Error::TooMany`] if a schema has too many columns.
     pub(crate) fn check(&self) -> Result<()> {
-        self.too_large.clone().map_or(Ok(()), Err)
+        self.refused.clone().map_or(Ok(()), Err)
     }
 
     fn put(&mut self, operation: u8, tree: TreeId, numbers: &[u32], strings: &[&[u8]]) {
@@ -149,9 +153,14 @@ impl WriteBatch {
     }
 
     fn check_len(&mut self, what: &'static str, len: usize, limit: usize) {
-        if len > limit && self.too_large.is_none() {
-            self.too_large = Some(Error::TooLarge { what, bytes: len as u64, limit: limit as u64 });
+        if len > limit {
+            self.refuse(Error::TooLarge { what, bytes: len as u64, limit: limit as u64 });
         }
+    }
+
+    /// Lets commits of this batch fail; the first error counts.
+    fn refuse(&mut self, error: Error) {
+        self.refused.get_or_insert(error);
     }
 
     fn codecs(&mut self, tree: TreeId, schema: &Schema) -> Arc<Codecs> {
@@ -166,7 +175,7 @@ impl WriteBatch {
 /// Decodes a batch, calling `visit` with each operation.
 ///
 /// # Errors
-/// [`Error::Invalid`] if the bytes are not a batch; the errors of `visit`.
+/// [`Error::InvalidBatch`]; the errors of `visit`.
 pub(crate) fn decode(bytes: &[u8], mut visit: impl FnMut(Operation<'_>) -> Result<()>) -> Result<()> {
     let mut reader = Reader::new(bytes);
     while !reader.is_empty() {
@@ -191,15 +200,15 @@ pub(crate) fn decode(bytes: &[u8], mut visit: impl FnMut(Operation<'_>) -> Resul
             }
             CREATE_TREE => {
                 let len = reader.u32()? as usize;
-                let mut encoded = Reader::new(reader.bytes(len)?);
+                let mut encoded = reader.section(len)?;
                 let schema = decode_schema(&mut encoded)?;
                 if !encoded.is_empty() {
-                    return Err(Error::Invalid(format!("the schema of tree {tree} has other columns than it says")));
+                    return Err(encoded.malformed(format!("bytes after the schema of tree {tree}")).into());
                 }
                 Operation::CreateTree { tree, schema }
             }
             DROP_TREE => Operation::DropTree { tree },
-            other => return Err(Error::Invalid(format!("unknown operation {other} in the log"))),
+            other => return Err(reader.malformed(format!("unknown operation {other}")).into()),
         })?;
     }
     Ok(())

@@ -47,6 +47,13 @@ impl Extent {
         Arc::ptr_eq(&self.files, files)
     }
 
+    /// The error for keys that are not above those of the leaf before.
+    pub fn corrupt_order(&self) -> Error {
+        let (path, detail) =
+            (self.files.data_path.to_path_buf(), "its keys are not above those of the leaf before".into());
+        Error::Corrupt { path, what: "leaf", offset: Some(self.meta.offset), detail }
+    }
+
     pub fn index(&self) -> PageRef {
         let len = u64::from(self.meta.index_len);
         PageRef {
@@ -159,10 +166,7 @@ impl ExtentWriter {
         self.codecs.key.encode(keys, row, &mut first);
         if first <= self.last_key {
             // They come from pages or from a caller that has checked them.
-            return Err(Error::Invalid(format!(
-                "rows of tree {} are not in key order: its pages are damaged",
-                self.tree
-            )));
+            return Err(self.files.corrupt_tree(self.tree));
         }
         let fence = if self.pending.is_empty() { Vec::new() } else { separator(&self.last_key, &first) };
         if filtered {

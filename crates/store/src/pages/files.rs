@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use keyaki_device::{Buffer, Device, File};
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use crate::base::{Error, Result, Schema, UpsertFunctions};
+use crate::base::{Error, Result, Schema, TreeId, UpsertFunctions};
 use crate::codec::{Page, PageRef};
 use crate::pages::{Cache, Extent, Priority, Space};
 
@@ -40,6 +40,12 @@ pub(crate) enum Gate {
 }
 
 impl Files {
+    /// The error for rows of a tree that do not ascend.
+    pub fn corrupt_tree(&self, tree: TreeId) -> Error {
+        let detail = format!("rows of tree {tree} are not in key order");
+        Error::Corrupt { path: self.data_path.to_path_buf(), what: "tree", offset: None, detail }
+    }
+
     /// # Errors
     /// `Closed`.
     pub fn check_open(&self) -> Result<()> {

@@ -52,7 +52,7 @@ fn is_clear(error: &Error) -> bool {
         Error::Corrupt { .. } | Error::NotADatabase { .. } | Error::FormatVersion { .. } => true,
         Error::Device(error) => error.operation == "read" || error.operation == "open",
         // A page length that may be, but does not fit the options.
-        Error::Invalid(text) => text.starts_with("/db/data: its pages have"),
+        Error::InvalidArgument { argument: "leaf_bytes", detail } => detail.contains("\"/db/data\" has pages of"),
         _ => false,
     }
 }

@@ -9,7 +9,6 @@ use super::open::ROWS_MAX;
 use super::{BLOCK, HEADER_LEN, MAGIC, MessageKind, PAGE_BYTES_MAX, PAGE_FORMAT, RunColumns};
 use crate::base::{Error, Result, Schema};
 use crate::codec::column::{BytesEncoder, BytesOptions, ColumnEncoder, IntsEncoder};
-use crate::codec::scalar::{check_not_null, check_type};
 
 /// Rows to try first, when nothing is known.
 const FIRST_GUESS: usize = 64;
@@ -114,7 +113,7 @@ impl PageWriter {
         let invalid = |argument, detail| Err(Error::InvalidArgument { argument, detail });
         let all = columns[0].len();
         for (i, (array, column)) in columns.iter().zip(expected).enumerate() {
-            check_type(column, array)?;
+            column.check_type(array)?;
             if array.len() != all {
                 let detail = format!("column \"{}\" has {} rows, the first column has {all}", column.name, array.len());
                 return invalid("columns", detail);
@@ -122,7 +121,7 @@ impl PageWriter {
             // Messages without a row have nulls in the columns that are not key.
             let nullable = column.nullable || (messages.is_some() && i >= self.schema.key_columns());
             if !nullable {
-                check_not_null(column, array)?;
+                column.check_not_null(array)?;
             }
         }
         if let Some(messages) = messages

@@ -78,16 +78,14 @@ impl Space {
     /// # Errors
     /// [`Error::DiskFull`] when the file cannot grow; nothing changes then.
     pub fn allocate(&self, len: u64) -> Result<u64> {
-        if len == 0 || !is_aligned(len) {
-            return Err(Error::Invalid(format!("space of {len} bytes is not a number of whole blocks")));
-        }
+        assert!(len > 0 && is_aligned(len), "space of {len} bytes is not a number of whole blocks");
         let mut free = self.free.lock();
         if let Some(offset) = free.take(len) {
             return Ok(offset);
         }
         self.grow(&mut free, len)?;
-        // `grow` has made the last free range at least `len` long.
-        free.take(len).ok_or_else(|| Error::Invalid(format!("the file grew, but not by {len} bytes")))
+        let Some(offset) = free.take(len) else { unreachable!("the file has grown by at least {len} bytes") };
+        Ok(offset)
     }
 
     /// Takes a range back. One that was not handed out is left alone.
@@ -130,7 +128,7 @@ impl Space {
         loop {
             let after = end.checked_add(step).ok_or_else(|| {
                 let limit = u64::MAX - end;
-                Error::TooLarge { what: "an extent", bytes: len, limit }
+                Error::TooLarge { what: "extent", bytes: len, limit }
             })?;
             match self.file.allocate(end, step) {
                 Ok(()) => {

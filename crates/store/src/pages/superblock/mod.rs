@@ -117,7 +117,10 @@ impl Superblock {
                 file.write_at(offset, &self.encode())?;
                 Ok(file.sync_data()?)
             }
-            _ => Err(Error::Invalid("the superblock to be copied is not the one in the file".into())),
+            _ => {
+                let (path, detail) = (file.path().to_path_buf(), "neither slot reads as it did before".into());
+                Err(Error::Corrupt { path, what: "superblock", offset: None, detail })
+            }
         }
     }
 
