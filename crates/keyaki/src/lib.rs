@@ -13,6 +13,9 @@
 //! SQL is parsed and planned by Apache DataFusion. What DataFusion does not know (DDL with constraints and indexes, DML
 //! with enforcement, COPY, ANALYZE …) is taken over by [`sql`](self); joins along indexes become out-of-order pipelines by
 //! the rules of the `plan` module.
+//!
+//! Each folder uses itself and lower folders only:
+//! `base < catalog < engine < table < plan < write < sql < session`.
 
 mod base;
 pub mod catalog;
@@ -23,10 +26,10 @@ mod sql;
 mod table;
 mod write;
 
-pub use base::options::{CacheGovernor, ExecutionMode, JoinMode, Options, Settings};
+pub use base::options::{CacheGovernor, ExecutionMode, JoinMode, Options, SessionOptions};
 pub use base::{Error, Result, progress};
 pub use catalog::{IndexMethod, VastGoal, VastOptions};
-pub use engine::{Database, cache};
+pub use engine::cache;
 pub use keyaki_store::Durability;
-pub use session::{Outcome, Session};
-pub use sql::info::{IndexInfo, TableInfo};
+pub use session::{Database, Session};
+pub use sql::{IndexInfo, Outcome, TableInfo};

@@ -1,4 +1,4 @@
-//! Options of a database, and the settings of a session (`SET keyaki.… = …`).
+//! Options of a database, and the options of a session (`SET keyaki.… = …`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -89,9 +89,9 @@ pub enum CacheGovernor {
     Off,
 }
 
-/// Settings of one session.
+/// Options of one session, which SET changes.
 #[derive(Debug, Clone, Default)]
-pub struct Settings {
+pub struct SessionOptions {
     /// `keyaki.execution`: `'out_of_order'` or `'in_order'`.
     pub execution: ExecutionMode,
     /// `keyaki.join`: `'auto'`, `'index'` or `'scan'`.

@@ -1,8 +1,15 @@
-//! The database: a store, its catalog, and the executor.
+//! The engine: the open database without sessions and SQL.
 //!
-//! Readers take a [`Snapshot`] and the [`Catalog`] that belongs to it ([`Database::moment`]) and never wait. Writers, one
-//! at a time, hold a [`Writer`]. A change of the catalog is committed and then shown, a removal is hidden and then
-//! committed, so whoever sees a name finds its trees.
+//! An [`Engine`] owns the store, the executor, the catalog, the writer lock, the memory of indexes in memory, the
+//! calibration and the control of the CPU's caches. Readers take a [`Snapshot`] and the [`Catalog`] that belongs to it
+//! ([`Engine::moment`]) and never wait. Writers, one at a time, hold a [`Writer`].
+//!
+//! A change of the catalog is committed and then shown, a removal is hidden and then committed. So every tree that a
+//! visible catalog names exists.
+
+mod base_state;
+pub mod cache;
+mod memory_index;
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -20,18 +27,18 @@ use keyaki_store::{Direction, Durability, KeyRange, Loaded, Snapshot, Store, Tre
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::OwnedMutexGuard;
 
-pub mod cache;
-pub(crate) mod memory_index;
-
-pub(crate) use memory_index::Unusable;
-
 use crate::base::options::{MEMORY_BYTES_MIN, MemoryBudget, default_memory_bytes};
 use crate::base::progress::NoProgress;
 use crate::catalog::{Catalog, Table};
 use crate::catalog::{IndexDef, bootstrap};
-use crate::engine::cache::{CacheCalibration, CacheControl, CacheStatus, SharedCache};
-use crate::{CacheGovernor, Error, Options, Result, Session, sql};
+use crate::engine::cache::{CacheControl, SharedCache};
+use crate::{CacheGovernor, Error, Options, Result};
+
+use base_state::base_state;
 use memory_index::{no_memory, rebuild};
+
+pub(crate) use base_state::{CATALOG_NAME, SCHEMA_NAME};
+pub(crate) use memory_index::{Build, Unusable};
 
 /// The measured speed of the device, in the database directory.
 const CALIBRATION_FILE: &str = "calibration.json";
@@ -40,21 +47,15 @@ const LOCATE_AT_ONCE_BYTES: u64 = 1 << 30;
 /// Where queries spill, in the database directory; emptied when the database is opened.
 const SPILL_DIR: &str = "tmp";
 
-/// An open database. `Clone` gives another handle; sessions hold one.
-#[derive(Debug, Clone)]
-pub struct Database {
-    pub(crate) inner: Arc<Inner>,
-}
-
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct Engine {
     pub path: PathBuf,
     pub store: Store,
     pub executor: Executor,
     /// What is in the catalog tree, decoded. Replaced as a whole by DDL.
     pub catalog: RwLock<Arc<Catalog>>,
     /// Held by every writing statement from its first read to its commit: one writer at a time.
-    pub writer: Arc<tokio::sync::Mutex<()>>,
+    writer: Arc<tokio::sync::Mutex<()>>,
     pub calibration: Mutex<Arc<Calibration>>,
     pub durability: Mutex<Durability>,
     /// Bytes for DataFusion operators (a part of `Options::memory_bytes`).
@@ -80,32 +81,26 @@ pub(crate) struct Writer {
     _guard: Arc<OwnedMutexGuard<()>>,
 }
 
-impl Database {
+impl Engine {
     /// Opens the database directory, creating it if it does not exist.
-    ///
-    /// # Errors
-    /// `NotFound` with [`Options::must_exist`]; the store's errors if the directory is something else, is open already,
-    /// of another version, or damaged.
-    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Database> {
+    pub fn open(path: &Path, options: Options) -> Result<Arc<Engine>> {
         let device = device(&options)?;
-        let path = path.as_ref();
         if options.must_exist && !exists(&device, path)? {
             return Err(Error::NotFound { kind: "database", name: path.display().to_string() });
         }
-        Database::open_on(device, path, options)
+        Engine::open_on(device, path, options)
     }
 
     /// As `open`, but an existing database is an error.
-    pub fn create(path: impl AsRef<Path>, options: Options) -> Result<Database> {
+    pub fn create(path: &Path, options: Options) -> Result<Arc<Engine>> {
         let device = device(&options)?;
-        let path = path.as_ref();
         if exists(&device, path)? {
             return Err(Error::Exists { kind: "database", name: path.display().to_string() });
         }
-        Database::open_on(device, path, Options { must_exist: false, ..options })
+        Engine::open_on(device, path, Options { must_exist: false, ..options })
     }
 
-    fn open_on(device: Arc<dyn Device>, path: &Path, options: Options) -> Result<Database> {
+    fn open_on(device: Arc<dyn Device>, path: &Path, options: Options) -> Result<Arc<Engine>> {
         let threads = options.threads.unwrap_or_else(default_threads).max(1);
         let memory_bytes = options.memory_bytes.unwrap_or_else(default_memory_bytes);
         if memory_bytes < MEMORY_BYTES_MIN {
@@ -138,10 +133,10 @@ impl Database {
             rebuild(&store, &executor, &catalog, threads, memory_index_bytes_max, &*progress)?;
         let spill = if real { Some(empty_spill_dir(path)?) } else { None };
         let cache = CacheControl::new(options.cache_governor, real.then_some(path));
-        let inner = Inner {
+        let engine = Engine {
             cache: Arc::new(cache),
             path: path.to_path_buf(),
-            base_state: sql::base_state(budget.query_bytes, spill, threads)?,
+            base_state: base_state(budget.query_bytes, spill, threads)?,
             store,
             executor,
             catalog: RwLock::new(Arc::new(catalog)),
@@ -154,56 +149,36 @@ impl Database {
             memory_index_bytes_max,
             rowids: Mutex::default(),
         };
-        inner.store.set_memory_limit(memory_index_bytes_max as u64);
-        inner.locate_pages();
-        let located = inner.catalog.read().locators();
-        if located.keys().map(|&tree| inner.store.tree_bytes(tree)).sum::<u64>() <= LOCATE_AT_ONCE_BYTES {
-            inner.store.wait_for_locators();
+        engine.store.set_memory_limit(memory_index_bytes_max as u64);
+        engine.locate_pages();
+        let located = engine.catalog.read().locators();
+        if located.keys().map(|&tree| engine.store.tree_bytes(tree)).sum::<u64>() <= LOCATE_AT_ONCE_BYTES {
+            engine.store.wait_for_locators();
         }
-        inner.store.share_memory();
-        Ok(Database { inner: Arc::new(inner) })
-    }
-
-    pub fn session(&self) -> Session {
-        Session::new(self.clone())
-    }
-    pub fn path(&self) -> &Path {
-        &self.inner.path
-    }
-    /// The store underneath, for tools.
-    pub fn store(&self) -> &Store {
-        &self.inner.store
+        engine.store.share_memory();
+        Ok(Arc::new(engine))
     }
 
     /// The device's measured speed: `calibration.json` in the database directory, else assumed figures.
     pub fn calibration(&self) -> Arc<Calibration> {
-        self.inner.calibration.lock().clone()
+        self.calibration.lock().clone()
     }
 
     /// Stores a measurement in the database directory and uses it from now on.
     pub fn set_calibration(&self, calibration: Calibration) -> Result<()> {
-        if self.inner.store.device().name() != "simulated" {
-            calibration.save(&self.inner.path.join(CALIBRATION_FILE))?;
+        if self.store.device().name() != "simulated" {
+            calibration.save(&self.path.join(CALIBRATION_FILE))?;
         }
-        *self.inner.calibration.lock() = Arc::new(calibration);
+        *self.calibration.lock() = Arc::new(calibration);
         Ok(())
     }
 
-    /// What the governor of the CPU's caches does, and what is pinned.
-    pub fn cache_status(&self) -> CacheStatus {
-        self.inner.cache.status(&self.inner.store)
-    }
-
-    /// Stores what was measured of the CPU's caches in the database directory and uses it from now on.
-    pub fn set_cache_calibration(&self, measured: CacheCalibration) -> Result<()> {
-        self.inner.cache.set_calibration(measured)
-    }
-
+    /// Ends all pins when switched off.
     pub fn set_cache_governor(&self, mode: CacheGovernor) {
         if mode == CacheGovernor::Off {
-            self.inner.cache.pins.clear(&self.inner.store);
+            self.cache.pins.clear(&self.store);
         }
-        self.inner.cache.set_mode(mode);
+        self.cache.set_mode(mode);
     }
 
     /// Records which memory all queries touch from now on, in a file for `keyaki_llc::sim`, until the trace is given back.
@@ -221,7 +196,7 @@ impl Database {
         let out = std::io::BufWriter::new(std::fs::File::create(file).map_err(failed)?);
         let trace = MemoryTrace::new(Box::new(out), &trees.collect::<Vec<_>>()).map_err(failed)?;
         let trace = Arc::new(trace);
-        self.inner.executor.set_memory_trace(Some(trace.clone()));
+        self.executor.set_memory_trace(Some(trace.clone()));
         Ok(trace)
     }
 
@@ -230,75 +205,71 @@ impl Database {
     /// # Errors
     /// If the file could not be written.
     pub fn end_memory_trace(&self, trace: &MemoryTrace) -> Result<u64> {
-        self.inner.executor.set_memory_trace(None);
+        self.executor.set_memory_trace(None);
         trace.finish().map_err(|error| Error::Invalid(format!("the trace cannot be written: {error}")))
     }
 
-    pub fn drop_caches(&self) {
-        self.inner.store.drop_caches();
-    }
-
     /// A snapshot and the catalog as of it: every tree that the catalog names is in the snapshot.
-    pub(crate) fn moment(&self) -> (Arc<Catalog>, Snapshot) {
+    pub fn moment(&self) -> (Arc<Catalog>, Snapshot) {
         loop {
-            let catalog = self.inner.catalog.read().clone();
-            let snapshot = self.inner.store.snapshot();
+            let catalog = self.catalog.read().clone();
+            let snapshot = self.store.snapshot();
             // Nothing was removed in between, since removals hide the name first.
-            if Arc::ptr_eq(&catalog, &self.inner.catalog.read()) {
+            if Arc::ptr_eq(&catalog, &self.catalog.read()) {
                 return (catalog, snapshot);
             }
         }
     }
 
     /// Waits for the right to write.
-    pub(crate) async fn writer(&self) -> Writer {
-        Writer { _guard: Arc::new(self.inner.writer.clone().lock_owned().await) }
+    pub async fn writer(&self) -> Writer {
+        Writer { _guard: Arc::new(self.writer.clone().lock_owned().await) }
     }
 
     /// For who holds the right to write: all that is committed, and the catalog.
-    pub(crate) fn latest(&self, _: &Writer) -> (Arc<Catalog>, Snapshot) {
-        (self.inner.catalog.read().clone(), self.inner.store.latest())
+    pub fn latest(&self, _: &Writer) -> (Arc<Catalog>, Snapshot) {
+        (self.catalog.read().clone(), self.store.latest())
     }
 
     /// Runs blocking work on a thread that may wait; `writer` is held until it ends, whatever becomes of the future.
-    pub(crate) async fn blocking<T: Send + 'static>(
-        &self,
+    pub async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
         writer: &Writer,
-        work: impl FnOnce(&Inner) -> Result<T> + Send + 'static,
+        work: impl FnOnce(&Engine) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (inner, writer) = (self.inner.clone(), writer.clone());
+        let (engine, writer) = (self.clone(), writer.clone());
         let task = tokio::task::spawn_blocking(move || {
             let _writer = writer;
-            work(&inner)
+            work(&engine)
         });
         task.await.map_err(|e| Error::Invalid(format!("a background task failed: {e}")))?
     }
 
     /// Commits new or changed definitions, then shows them.
-    pub(crate) async fn commit_catalog(&self, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
-        self.blocking(writer, move |inner| {
-            inner.store.commit(batch)?;
-            *inner.catalog.write() = Arc::new(catalog);
-            inner.locate_pages();
+    pub async fn commit_catalog(self: &Arc<Self>, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
+        self.blocking(writer, move |engine| {
+            engine.store.commit(batch)?;
+            *engine.catalog.write() = Arc::new(catalog);
+            engine.locate_pages();
             Ok(())
         })
         .await
     }
 
     /// Makes bulk-loaded rows part of their trees, together with `batch`, then shows `catalog`, if there is a new one.
-    pub(crate) async fn install(
-        &self,
+    pub async fn install(
+        self: &Arc<Self>,
         writer: &Writer,
         batch: WriteBatch,
         loaded: Vec<(TreeId, Loaded)>,
         catalog: Option<Catalog>,
     ) -> Result<()> {
-        self.blocking(writer, move |inner| {
-            inner.store.install(batch, loaded)?;
-            inner.store.share_memory();
+        self.blocking(writer, move |engine| {
+            engine.store.install(batch, loaded)?;
+            engine.store.share_memory();
             if let Some(catalog) = catalog {
-                *inner.catalog.write() = Arc::new(catalog);
-                inner.locate_pages();
+                *engine.catalog.write() = Arc::new(catalog);
+                engine.locate_pages();
             }
             Ok(())
         })
@@ -306,23 +277,21 @@ impl Database {
     }
 
     /// Hides removed definitions, then commits their removal.
-    pub(crate) async fn commit_removal(&self, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
-        self.blocking(writer, move |inner| {
-            let before = std::mem::replace(&mut *inner.catalog.write(), Arc::new(catalog));
-            if let Err(error) = inner.store.commit(batch) {
-                *inner.catalog.write() = before;
+    pub async fn commit_removal(self: &Arc<Self>, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
+        self.blocking(writer, move |engine| {
+            let before = std::mem::replace(&mut *engine.catalog.write(), Arc::new(catalog));
+            if let Err(error) = engine.store.commit(batch) {
+                *engine.catalog.write() = before;
                 return Err(error.into());
             }
-            let catalog = inner.catalog.read().clone();
-            inner.cache.pins.retain(&inner.store, |tree| catalog.has_tree(tree));
-            inner.locate_pages();
+            let catalog = engine.catalog.read().clone();
+            engine.cache.pins.retain(&engine.store, |tree| catalog.has_tree(tree));
+            engine.locate_pages();
             Ok(())
         })
         .await
     }
-}
 
-impl Inner {
     /// # Errors
     /// If indexes in memory would take more than they may with `further` bytes.
     pub fn check_memory(&self, further: usize) -> Result<()> {

@@ -77,7 +77,7 @@ impl IndexPipelineExec {
         Ok(Pipeline {
             driver,
             steps,
-            mode: self.context.settings.execution,
+            mode: self.context.options.execution,
             batch_rows: self.fetch.map_or(batch_rows, |fetch| fetch.clamp(1, batch_rows)),
             memory_bytes: self.context.pipeline_memory_bytes,
         })
@@ -109,7 +109,7 @@ fn step(access: &AccessSpec, filter: Option<Arc<dyn Filter>>) -> Result<Step> {
 
 impl DisplayAs for IndexPipelineExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
-        let mode = self.context.settings.execution;
+        let mode = self.context.options.execution;
         let filters = self.filters.iter().flatten().map(|filter| filter.to_string());
         let filters: Vec<String> = filters.collect();
         if matches!(format, DisplayFormatType::TreeRender) {

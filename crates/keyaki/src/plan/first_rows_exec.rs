@@ -63,7 +63,7 @@ async fn keys(
         limit: Some(spec.rows as u64),
         batch_rows,
     };
-    let mut entries = context.executor.scan_as(scan, context.settings.execution, context.cache.lookups());
+    let mut entries = context.executor.scan_as(scan, context.options.execution, context.cache.lookups());
     watch(context, &format!("first rows of {}", spec.name), &entries);
     let mut keys: Vec<Vec<u8>> = Vec::with_capacity(spec.rows.min(batch_rows));
     while let Some(batch) = entries.next().await {
@@ -86,7 +86,7 @@ fn rows(spec: &FirstRowsSpec, context: &PlanContext, batch_rows: usize, keys: Ve
             filter: None,
         },
         steps: Vec::new(),
-        mode: context.settings.execution,
+        mode: context.options.execution,
         batch_rows,
         memory_bytes: context.pipeline_memory_bytes,
     };

@@ -38,7 +38,7 @@ pub(super) struct Rewriter<'a> {
 impl Rewriter<'_> {
     /// The same rows in the same columns.
     pub fn rewrite(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
-        if self.context.settings.join == JoinMode::Scan {
+        if self.context.options.join == JoinMode::Scan {
             return Ok(plan);
         }
         let plan = self.below(plan)?;
@@ -83,9 +83,9 @@ impl Rewriter<'_> {
     fn join_tree(&self, plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
         let Some(graph) = Graph::of(plan)? else { return Ok(None) };
         let facts = Facts::of(&graph)?;
-        let settings = &self.context.settings;
+        let options = &self.context.options;
         let machine = self.context.machine();
-        let Some(found) = Search::new(&graph, &facts, &machine, settings.join).run() else { return Ok(None) };
+        let Some(found) = Search::new(&graph, &facts, &machine, options.join).run() else { return Ok(None) };
         if !found.has_pipeline(found.root) {
             return Ok(None);
         }

@@ -77,7 +77,7 @@ async fn part(
     context: &PlanContext,
     metrics: &ExecutionPlanMetricsSet,
 ) -> Result<(usize, ArrayRef)> {
-    let mode = context.settings.execution;
+    let mode = context.options.execution;
     let counts = item.wanted == Wanted::Count;
     let direction = if item.wanted == Wanted::Max { Direction::Descending } else { Direction::Ascending };
     if direction == Direction::Descending {

@@ -6,10 +6,11 @@ use arrow::array::RecordBatch;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{Stream, StreamExt};
 
+use super::Session;
 use crate::catalog::Table;
 use crate::sql::dml::defaults;
-use crate::write::{Conform, Defaults, Given, NoOrigin, insert_stream};
-use crate::{Error, Result, Session};
+use crate::write::{Conform, Defaults, Given, NoOrigin, insert_loaded};
+use crate::{Error, Result};
 
 /// Batches made ahead of the load.
 const BATCHES_AHEAD: usize = 4;
@@ -27,10 +28,10 @@ impl Session {
         table: &str,
         batches: impl Stream<Item = Result<RecordBatch>> + Send + 'static,
     ) -> Result<u64> {
-        let writer = self.database.writer().await;
-        let (catalog, _) = self.database.latest(&writer);
+        let writer = self.sql.engine.writer().await;
+        let (catalog, _) = self.sql.engine.latest(&writer);
         let table = catalog.table(table)?.clone();
-        let defaults = defaults::physical(self, &writer, &table)?;
+        let defaults = defaults::physical(&self.sql, &writer, &table)?;
         let (into, schema) = (table.clone(), table.arrow.clone());
         let mut conform: Option<(arrow::datatypes::SchemaRef, Conform)> = None;
         let mut row: u64 = 0;
@@ -47,7 +48,7 @@ impl Session {
             Ok(rows)
         });
         let rows = Box::pin(RecordBatchStreamAdapter::new(schema, rows));
-        insert_stream(self, &writer, &table, rows, Arc::new(NoOrigin)).await
+        insert_loaded(&self.sql.write(&writer), &table, rows, Arc::new(NoOrigin)).await
     }
 
     /// As [`Session::load`], from an iterator, which runs on a thread of its own.

@@ -12,10 +12,11 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::{relation_name, syntax};
-use crate::Outcome;
-use crate::engine::Inner;
+use crate::engine::Engine;
 use crate::engine::cache::{CacheStatus, Kind, Target, Warmed};
-use crate::{Error, Result, Session};
+use crate::sql::Outcome;
+use crate::sql::SqlSession;
+use crate::{Error, Result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
@@ -41,36 +42,36 @@ pub(super) fn parse(action: Action, parser: &mut Parser<'_>) -> Result<CacheStat
     Ok(CacheStatement { action, kind, name: relation_name(&parser.parse_object_name(false).map_err(syntax)?)? })
 }
 
-pub(super) async fn run(session: &Session, statement: CacheStatement) -> Result<Outcome> {
-    let inner = session.database.inner.clone();
+pub(super) async fn run(session: &SqlSession, statement: CacheStatement) -> Result<Outcome> {
+    let engine = session.engine.clone();
     let CacheStatement { action, kind, name } = statement;
     let target = resolve(session, kind, &name)?;
     match action {
-        Action::Unpin if inner.cache.pins.unpin(&inner.store, kind, &name) => Ok(Outcome::done("UNPIN")),
+        Action::Unpin if engine.cache.pins.unpin(&engine.store, kind, &name) => Ok(Outcome::done("UNPIN")),
         Action::Unpin => Err(Error::NotFound { kind: "pin of", name }),
         Action::Warm => {
-            let warm = move |inner: &Inner, go_on: &AtomicBool| {
-                let (store, bytes) = (&inner.store, inner.cache.cache_bytes());
-                crate::engine::cache::warm(store, &inner.executor, bytes, &target, || go_on.load(Ordering::Relaxed))
+            let warm = move |engine: &Engine, go_on: &AtomicBool| {
+                let (store, bytes) = (&engine.store, engine.cache.cache_bytes());
+                crate::engine::cache::warm(store, &engine.executor, bytes, &target, || go_on.load(Ordering::Relaxed))
             };
-            row(&blocking(inner, warm).await?)
+            row(&blocking(engine, warm).await?)
         }
         Action::Pin => {
-            let pin = move |inner: &Inner, go_on: &AtomicBool| {
+            let pin = move |engine: &Engine, go_on: &AtomicBool| {
                 let off = || Error::Invalid("nothing can be pinned while keyaki.cache_governor is off".into());
-                let governor = inner.cache.governor().ok_or_else(off)?;
-                let (store, bytes) = (&inner.store, inner.cache.cache_bytes());
+                let governor = engine.cache.governor().ok_or_else(off)?;
+                let (store, bytes) = (&engine.store, engine.cache.cache_bytes());
                 let go_on = || go_on.load(Ordering::Relaxed);
-                inner.cache.pins.pin(store, &inner.executor, &governor, bytes, &target, go_on)
+                engine.cache.pins.pin(store, &engine.executor, &governor, bytes, &target, go_on)
             };
-            row(&blocking(inner, pin).await?)
+            row(&blocking(engine, pin).await?)
         }
     }
 }
 
-fn resolve(session: &Session, kind: Kind, name: &str) -> Result<Target> {
-    let database = &session.database;
-    let (catalog, snapshot) = database.moment();
+fn resolve(session: &SqlSession, kind: Kind, name: &str) -> Result<Target> {
+    let engine = &session.engine;
+    let (catalog, snapshot) = engine.moment();
     let tree = match kind {
         Kind::Table if catalog.views.contains_key(name) => {
             return Err(Error::Invalid(format!("\"{name}\" is a view: it has no nodes")));
@@ -82,7 +83,7 @@ fn resolve(session: &Session, kind: Kind, name: &str) -> Result<Target> {
             table.def.indexes[place].tree
         }
     };
-    if let Some(cause) = database.inner.unusable.get(&tree) {
+    if let Some(cause) = engine.unusable.get(&tree) {
         return Err(Error::Invalid(format!("the index \"{name}\" could not be built in memory: {cause}")));
     }
     Ok(Target { kind, name: name.into(), view: snapshot.tree(tree)? })
@@ -90,8 +91,8 @@ fn resolve(session: &Session, kind: Kind, name: &str) -> Result<Target> {
 
 /// Runs blocking work on a thread that may wait; it is told to stop when this is dropped.
 async fn blocking<T: Send + 'static>(
-    inner: Arc<Inner>,
-    work: impl FnOnce(&Inner, &AtomicBool) -> Result<T> + Send + 'static,
+    engine: Arc<Engine>,
+    work: impl FnOnce(&Engine, &AtomicBool) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     struct Stop(Arc<AtomicBool>);
     impl Drop for Stop {
@@ -101,7 +102,7 @@ async fn blocking<T: Send + 'static>(
     }
     let go_on = Arc::new(AtomicBool::new(true));
     let _stop = Stop(go_on.clone());
-    let task = tokio::task::spawn_blocking(move || work(&inner, &go_on));
+    let task = tokio::task::spawn_blocking(move || work(&engine, &go_on));
     task.await.map_err(|error| Error::Invalid(format!("a background task failed: {error}")))?
 }
 

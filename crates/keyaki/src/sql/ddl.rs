@@ -10,22 +10,24 @@ use keyaki_store::WriteBatch;
 
 use super::names::{new_name, new_relation_name, plain_ident, relation_name};
 use super::state::StatementState;
-use crate::Outcome;
 use crate::catalog::types;
 use crate::catalog::{Catalog, Table};
 use crate::catalog::{ColumnDef, IndexDef, IndexMethod, Kind, TableDef, VastOptions, put, remove};
 use crate::engine::Writer;
-use crate::{Error, Result, Session};
+use crate::sql::Outcome;
+use crate::sql::SqlSession;
+use crate::write::schema;
+use crate::{Error, Result};
 
 /// Columns of a table, at the most.
 const COLUMNS_MAX: usize = 1024;
 
-pub(crate) async fn create_table(session: &Session, create: CreateTable) -> Result<Outcome> {
+pub(crate) async fn create_table(session: &SqlSession, create: CreateTable) -> Result<Outcome> {
     check_plain(&create)?;
     let name = new_relation_name(&create.name)?;
-    let database = &session.database;
-    let writer = database.writer().await;
-    let (catalog, snapshot) = database.latest(&writer);
+    let engine = &session.engine;
+    let writer = engine.writer().await;
+    let (catalog, snapshot) = engine.latest(&writer);
     if create.if_not_exists && catalog.tables.contains_key(&name) {
         return Ok(Outcome::done("CREATE TABLE"));
     }
@@ -45,11 +47,11 @@ pub(crate) async fn create_table(session: &Session, create: CreateTable) -> Resu
         design.constraint(constraint)?;
     }
     let def = design.finish(session, &state.catalog)?;
-    super::dml::defaults::check(&state, &def).await?;
+    super::dml::defaults::check(session, &state, &def).await?;
     let table = Arc::new(Table::new(def, None)?);
     let mut batch = WriteBatch::new();
-    create_trees(&mut batch, &table)?;
-    commit_table(session, &writer, &state.catalog, table, batch).await?;
+    schema::create_trees(&mut batch, &table)?;
+    schema::commit_table(&session.write(&writer), &state.catalog, table, batch).await?;
     Ok(Outcome::done("CREATE TABLE"))
 }
 
@@ -70,30 +72,8 @@ fn check_plain(create: &CreateTable) -> Result<()> {
     }
 }
 
-/// Commits `batch`, which creates the table, and shows it.
-pub(super) async fn commit_table(
-    session: &Session,
-    writer: &Writer,
-    catalog: &Catalog,
-    table: Arc<Table>,
-    batch: WriteBatch,
-) -> Result<()> {
-    let mut changed = catalog.clone();
-    changed.tables.insert(table.def.name.clone(), table);
-    session.database.commit_catalog(writer, batch, changed).await
-}
-
-/// Adds a new table's trees and definition to `batch`.
-pub(super) fn create_trees(batch: &mut WriteBatch, table: &Table) -> Result<()> {
-    batch.create_tree(table.def.tree, &table.schema);
-    for (index, schema) in table.def.indexes.iter().zip(&table.index_schemas) {
-        batch.create_tree(index.tree, schema);
-    }
-    put(batch, Kind::Table, &table.def.name, &table.def)
-}
-
 async fn create_table_as(
-    session: &Session,
+    session: &SqlSession,
     writer: Writer,
     state: StatementState,
     name: String,
@@ -111,7 +91,7 @@ async fn create_table_as(
         })?;
     }
     let def = design.finish(session, &state.catalog)?;
-    let rows = super::dml::insert::create_as(session, &writer, &state, def, &plan).await?;
+    let rows = super::dml::insert::create_as(session, &writer, &state, def, plan).await?;
     Ok(Outcome::rows("CREATE TABLE", rows))
 }
 
@@ -196,7 +176,7 @@ impl Design {
         index_places(columns, &names)
     }
 
-    fn finish(mut self, session: &Session, catalog: &Catalog) -> Result<TableDef> {
+    fn finish(mut self, session: &SqlSession, catalog: &Catalog) -> Result<TableDef> {
         if self.columns.is_empty() {
             return Err(Error::Unsupported(format!("table \"{}\" without columns", self.name)));
         }
@@ -204,7 +184,7 @@ impl Design {
         for &column in &primary_key {
             self.columns[column].nullable = false;
         }
-        let store = session.database.store();
+        let store = &session.engine.store;
         let mut def = TableDef {
             tree: store.new_tree_id(),
             hidden_rowid: primary_key.is_empty(),
@@ -299,10 +279,10 @@ impl Plain for datafusion::sql::sqlparser::ast::UniqueConstraint {
     }
 }
 
-pub(crate) async fn drop_table(session: &Session, names: &[ObjectName], if_exists: bool) -> Result<Outcome> {
-    let database = &session.database;
-    let writer = database.writer().await;
-    let (catalog, snapshot) = database.latest(&writer);
+pub(crate) async fn drop_table(session: &SqlSession, names: &[ObjectName], if_exists: bool) -> Result<Outcome> {
+    let engine = &session.engine;
+    let writer = engine.writer().await;
+    let (catalog, snapshot) = engine.latest(&writer);
     let mut changed = Catalog::clone(&catalog);
     let mut batch = WriteBatch::new();
     let mut dropped = Vec::new();
@@ -325,15 +305,15 @@ pub(crate) async fn drop_table(session: &Session, names: &[ObjectName], if_exist
     }
     super::views::check_unused(&StatementState::new(session, catalog, snapshot)?, &dropped)?;
     if !batch.is_empty() {
-        database.commit_removal(&writer, batch, changed).await?;
+        engine.commit_removal(&writer, batch, changed).await?;
     }
     Ok(Outcome::done("DROP TABLE"))
 }
 
-pub(crate) async fn drop_index(session: &Session, names: &[ObjectName], if_exists: bool) -> Result<Outcome> {
-    let database = &session.database;
-    let writer = database.writer().await;
-    let (catalog, _) = database.latest(&writer);
+pub(crate) async fn drop_index(session: &SqlSession, names: &[ObjectName], if_exists: bool) -> Result<Outcome> {
+    let engine = &session.engine;
+    let writer = engine.writer().await;
+    let (catalog, _) = engine.latest(&writer);
     let mut changed = Catalog::clone(&catalog);
     let mut batch = WriteBatch::new();
     for name in names {
@@ -352,18 +332,7 @@ pub(crate) async fn drop_index(session: &Session, names: &[ObjectName], if_exist
         }
     }
     if !batch.is_empty() {
-        database.commit_removal(&writer, batch, changed).await?;
+        engine.commit_removal(&writer, batch, changed).await?;
     }
     Ok(Outcome::done("DROP INDEX"))
-}
-
-/// Takes back a table that was just created.
-pub(super) async fn remove_table(session: &Session, writer: &Writer, table: &Table) -> Result<()> {
-    let (catalog, _) = session.database.latest(writer);
-    let mut changed = Catalog::clone(&catalog);
-    changed.tables.remove(&table.def.name);
-    let mut batch = WriteBatch::new();
-    remove(&mut batch, Kind::Table, &table.def.name)?;
-    batch.drop_tree(table.def.tree);
-    session.database.commit_removal(writer, batch, changed).await
 }

@@ -3,22 +3,23 @@
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::CreateIndex;
-use keyaki_store::{KeyRange, WriteBatch};
+use keyaki_store::WriteBatch;
 
 use super::ddl::{check_distinct, free_index_name, index_places, place};
 use super::names::{new_relation_name, relation_name};
-use crate::Outcome;
 use crate::catalog::{Catalog, Table};
 use crate::catalog::{IndexDef, IndexMethod, Kind, put};
-use crate::engine::Inner;
-use crate::{Error, Result, Session};
+use crate::sql::Outcome;
+use crate::sql::SqlSession;
+use crate::write;
+use crate::{Error, Result};
 
-pub(crate) async fn create(session: &Session, create: CreateIndex) -> Result<Outcome> {
+pub(crate) async fn create(session: &SqlSession, create: CreateIndex) -> Result<Outcome> {
     let name = create.name.as_ref().map(new_relation_name).transpose()?;
     check_plain(&create)?;
-    let database = &session.database;
-    let writer = database.writer().await;
-    let (catalog, snapshot) = database.latest(&writer);
+    let engine = &session.engine;
+    let writer = engine.writer().await;
+    let (catalog, _) = engine.latest(&writer);
     let table = catalog.table(&relation_name(&create.table_name)?)?.clone();
     let (columns, include) = columns(&table, &create)?;
     let name = match name {
@@ -31,37 +32,24 @@ pub(crate) async fn create(session: &Session, create: CreateIndex) -> Result<Out
     }
     catalog.check_free(&name)?;
     let method = method(&create)?;
-    let vast = super::vast::options(&create, method, database.inner.memory_index_bytes_max)?;
+    let vast = super::vast::options(&create, method, engine.memory_index_bytes_max)?;
     if method == IndexMethod::Vast {
         super::vast::check_column(&table.def.columns[columns[0]])?;
     }
     let tree = match method {
-        IndexMethod::Betree | IndexMethod::Vast => database.store().new_tree_id(),
-        IndexMethod::Masstree => database.store().new_memory_tree_id(),
+        IndexMethod::Betree | IndexMethod::Vast => engine.store.new_tree_id(),
+        IndexMethod::Masstree => engine.store.new_memory_tree_id(),
     };
     let mut def = table.def.clone();
     def.indexes.push(IndexDef { name, tree, method, vast, columns, include, unique: create.unique });
     let place = def.indexes.len() - 1;
-    let table_tree = def.tree;
     let table = Arc::new(Table::new(def, table.statistics.clone())?);
     let mut batch = WriteBatch::new();
     batch.create_tree(tree, &table.index_schemas[place]);
     put(&mut batch, Kind::Table, &table.def.name, &table.def)?;
     let mut changed = Catalog::clone(&catalog);
     changed.tables.insert(table.def.name.clone(), table.clone());
-    if is_empty(session, snapshot.tree(table_tree)?).await? {
-        database.commit_catalog(&writer, batch, changed).await?;
-    } else {
-        crate::write::build_index(session, &writer, &table, place, batch, changed).await?;
-    }
-    if method == IndexMethod::Vast {
-        // Its figures are there for whoever asks next.
-        let wait = |inner: &Inner| {
-            inner.store.wait_for_locators();
-            Ok(())
-        };
-        database.blocking(&writer, wait).await?;
-    }
+    write::create_index(&session.write(&writer), &table, place, batch, changed).await?;
     Ok(Outcome::done("CREATE INDEX"))
 }
 
@@ -105,15 +93,4 @@ fn columns(table: &Table, create: &CreateIndex) -> Result<(Vec<usize>, Vec<usize
     let include = create.include.iter().map(|ident| place(ident, &names)).collect::<Result<Vec<_>>>()?;
     check_distinct(&include, &names)?;
     Ok((columns, include))
-}
-
-/// Whether a tree has no rows at all.
-async fn is_empty(session: &Session, view: keyaki_store::TreeView) -> Result<bool> {
-    let store = session.database.store().clone();
-    let task = tokio::task::spawn_blocking(move || {
-        let source = store.blocking();
-        let mut cursor = view.cursor(&source, KeyRange::all(), keyaki_store::Direction::Ascending);
-        keyaki_store::block_on(cursor.next()).map(|chunk| chunk.is_none())
-    });
-    Ok(task.await.map_err(|e| Error::Invalid(format!("a background task failed: {e}")))??)
 }

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use futures::FutureExt;
 use keyaki_store::{KeyRange, LocatorStats, Snapshot};
 
+use super::show;
 use crate::catalog::Table;
 use crate::catalog::{IndexDef, IndexMethod};
-use crate::engine::Database;
-use crate::{Error, Result, sql};
+use crate::engine::Engine;
 
 /// What `.tables` and the system views show.
 #[derive(Debug, Clone)]
@@ -63,85 +62,71 @@ impl IndexInfo {
     }
 }
 
-impl Database {
-    /// Tables and views, by name.
-    pub fn tables(&self) -> Vec<TableInfo> {
-        let (catalog, snapshot) = self.moment();
-        let mut list: Vec<TableInfo> = catalog.tables.values().map(|table| self.table_info(table, &snapshot)).collect();
-        list.extend(catalog.views.values().map(|view| TableInfo {
-            name: view.name.clone(),
-            is_view: true,
-            rows: 0.0,
-            bytes: 0,
-            sql: sql::show::create_view(view),
-        }));
-        list.sort_by(|a, b| a.name.cmp(&b.name));
-        list
-    }
+/// Tables and views, by name.
+pub(crate) fn tables(engine: &Engine) -> Vec<TableInfo> {
+    let (catalog, snapshot) = engine.moment();
+    let mut list: Vec<TableInfo> = catalog.tables.values().map(|table| table_info(engine, table, &snapshot)).collect();
+    list.extend(catalog.views.values().map(|view| TableInfo {
+        name: view.name.clone(),
+        is_view: true,
+        rows: 0.0,
+        bytes: 0,
+        sql: show::create_view(view),
+    }));
+    list.sort_by(|a, b| a.name.cmp(&b.name));
+    list
+}
 
-    fn table_info(&self, table: &Table, snapshot: &Snapshot) -> TableInfo {
-        let rows = snapshot.tree(table.def.tree).map(|view| view.estimate(&KeyRange::all()).rows);
-        TableInfo {
-            name: table.def.name.clone(),
-            is_view: false,
-            // `moment` gives a snapshot that has the tree.
-            rows: rows.unwrap_or_default(),
-            bytes: self.inner.store.tree_bytes(table.def.tree),
-            sql: sql::show::create_table(&table.def),
-        }
-    }
-
-    /// Secondary indexes, by table and name.
-    pub fn indexes(&self) -> Vec<IndexInfo> {
-        let (catalog, snapshot) = self.moment();
-        let infos = catalog.tables.values().flat_map(|table| {
-            let mut infos: Vec<IndexInfo> =
-                table.def.indexes.iter().map(|index| self.index_info(table, index, &snapshot)).collect();
-            infos.sort_by(|a, b| a.name.cmp(&b.name));
-            infos
-        });
-        infos.collect()
-    }
-
-    fn index_info(&self, table: &Table, index: &IndexDef, snapshot: &Snapshot) -> IndexInfo {
-        let names = |columns: &[usize]| columns.iter().map(|&c| table.def.columns[c].name.clone()).collect();
-        let in_memory = self.inner.store.memory_tree_stats(index.tree);
+fn table_info(engine: &Engine, table: &Table, snapshot: &Snapshot) -> TableInfo {
+    let rows = snapshot.tree(table.def.tree).map(|view| view.estimate(&KeyRange::all()).rows);
+    TableInfo {
+        name: table.def.name.clone(),
+        is_view: false,
         // `moment` gives a snapshot that has the tree.
-        let view = snapshot.tree(index.tree).ok();
-        let entries = match &in_memory {
-            Some(stats) => stats.entries,
-            None => view.as_ref().map_or(0, |view| view.estimate(&KeyRange::all()).rows as u64),
-        };
-        let locator = self.inner.store.locator_stats(index.tree);
-        let build_time = self.inner.build_times.lock().get(&index.tree).copied();
-        let problem = self.inner.unusable.get(&index.tree).cloned();
-        IndexInfo {
-            name: index.name.clone(),
-            table: table.def.name.clone(),
-            method: index.method,
-            columns: names(&index.columns),
-            include: names(&index.include),
-            unique: index.unique,
-            entries,
-            bytes: in_memory.as_ref().map_or_else(|| self.inner.store.tree_bytes(index.tree), |stats| stats.bytes),
-            depth: in_memory.as_ref().map_or_else(|| view.map_or(0, |view| view.depth()), |stats| stats.depth.into()),
-            layers: in_memory.map(|stats| stats.layers),
-            build_time: build_time.or_else(|| locator.as_ref()?.build_time),
-            problem: problem.or_else(|| locator.as_ref()?.problem.clone()),
-            locator,
-            sql: sql::show::create_index(&table.def, index),
-        }
+        rows: rows.unwrap_or_default(),
+        bytes: engine.store.tree_bytes(table.def.tree),
+        sql: show::create_table(&table.def),
     }
+}
 
-    /// Columns of a table or view: (name, SQL type text).
-    pub fn columns(&self, table: &str) -> Result<Vec<(String, String)>> {
-        let catalog = self.inner.catalog.read().clone();
-        if catalog.views.contains_key(table) {
-            let planned = sql::view_columns(&self.session(), table).now_or_never();
-            return planned
-                .unwrap_or_else(|| Err(Error::Invalid(format!("view \"{table}\" cannot be planned at once"))));
-        }
-        let table = catalog.table(table)?;
-        Ok(table.def.columns.iter().map(|c| (c.name.clone(), c.ty.to_string())).collect())
+/// Secondary indexes, by table and name.
+pub(crate) fn indexes(engine: &Engine) -> Vec<IndexInfo> {
+    let (catalog, snapshot) = engine.moment();
+    let infos = catalog.tables.values().flat_map(|table| {
+        let mut infos: Vec<IndexInfo> =
+            table.def.indexes.iter().map(|index| index_info(engine, table, index, &snapshot)).collect();
+        infos.sort_by(|a, b| a.name.cmp(&b.name));
+        infos
+    });
+    infos.collect()
+}
+
+fn index_info(engine: &Engine, table: &Table, index: &IndexDef, snapshot: &Snapshot) -> IndexInfo {
+    let names = |columns: &[usize]| columns.iter().map(|&c| table.def.columns[c].name.clone()).collect();
+    let in_memory = engine.store.memory_tree_stats(index.tree);
+    // `moment` gives a snapshot that has the tree.
+    let view = snapshot.tree(index.tree).ok();
+    let entries = match &in_memory {
+        Some(stats) => stats.entries,
+        None => view.as_ref().map_or(0, |view| view.estimate(&KeyRange::all()).rows as u64),
+    };
+    let locator = engine.store.locator_stats(index.tree);
+    let build_time = engine.build_times.lock().get(&index.tree).copied();
+    let problem = engine.unusable.get(&index.tree).cloned();
+    IndexInfo {
+        name: index.name.clone(),
+        table: table.def.name.clone(),
+        method: index.method,
+        columns: names(&index.columns),
+        include: names(&index.include),
+        unique: index.unique,
+        entries,
+        bytes: in_memory.as_ref().map_or_else(|| engine.store.tree_bytes(index.tree), |stats| stats.bytes),
+        depth: in_memory.as_ref().map_or_else(|| view.map_or(0, |view| view.depth()), |stats| stats.depth.into()),
+        layers: in_memory.map(|stats| stats.layers),
+        build_time: build_time.or_else(|| locator.as_ref()?.build_time),
+        problem: problem.or_else(|| locator.as_ref()?.problem.clone()),
+        locator,
+        sql: show::create_index(&table.def, index),
     }
 }

@@ -13,9 +13,9 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use futures::StreamExt;
 
-use crate::Outcome;
-use crate::{Error, Result, Session};
+use crate::{Error, Result};
 
+mod analyze;
 mod cache;
 pub(crate) mod copy;
 mod ddl;
@@ -23,6 +23,8 @@ pub(crate) mod dml;
 mod index;
 pub(crate) mod info;
 mod names;
+mod outcome;
+mod session;
 mod settings;
 pub(crate) mod show;
 pub(crate) mod split;
@@ -35,8 +37,10 @@ mod views;
 use split::Statement;
 use state::StatementState;
 
+pub use info::{IndexInfo, TableInfo};
 pub(crate) use names::relation_name;
-pub(crate) use state::{Planning, base_state};
+pub use outcome::Outcome;
+pub(crate) use session::SqlSession;
 
 /// What a statement was recognised as.
 enum Parsed {
@@ -50,12 +54,12 @@ enum Parsed {
 }
 
 /// Runs one statement.
-pub(crate) async fn run(session: &Session, statement: &Statement<'_>) -> Result<Outcome> {
+pub(crate) async fn run(session: &SqlSession, statement: &Statement<'_>) -> Result<Outcome> {
     match parse(statement)? {
         Parsed::Checkpoint => checkpoint(session).await,
         Parsed::DropCaches => drop_caches(session),
         Parsed::Copy(copy) => copy::run(session, copy).await,
-        Parsed::Analyze(table) => crate::write::statistics::run(session, table.as_deref()).await,
+        Parsed::Analyze(table) => analyze::run(session, table.as_deref()).await,
         Parsed::Cache(statement) => cache::run(session, statement).await,
         Parsed::Sql(sql) => dispatch(session, *sql).await,
     }
@@ -104,7 +108,7 @@ fn syntax(error: datafusion::sql::sqlparser::parser::ParserError) -> Error {
     })
 }
 
-async fn dispatch(session: &Session, statement: Sql) -> Result<Outcome> {
+async fn dispatch(session: &SqlSession, statement: Sql) -> Result<Outcome> {
     let unsupported = |what: &str| Err(Error::Unsupported(what.into()));
     match statement {
         Sql::Query(_) | Sql::ShowTables { .. } | Sql::ShowColumns { .. } | Sql::ShowFunctions { .. } => {
@@ -156,21 +160,21 @@ fn first_words(statement: &Sql) -> String {
     statement.to_string().split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
-async fn query(session: &Session, statement: Sql) -> Result<Outcome> {
+async fn query(session: &SqlSession, statement: Sql) -> Result<Outcome> {
     let state = StatementState::reading(session)?;
     let plan = state.plan(statement).await?;
     Ok(Outcome::Rows(state.run(&plan).await?))
 }
 
-async fn checkpoint(session: &Session) -> Result<Outcome> {
-    let store = session.database.store().clone();
+async fn checkpoint(session: &SqlSession) -> Result<Outcome> {
+    let store = session.engine.store.clone();
     let task = tokio::task::spawn_blocking(move || store.checkpoint());
     task.await.map_err(|e| Error::Invalid(format!("a background task failed: {e}")))??;
     Ok(Outcome::done("CHECKPOINT"))
 }
 
-fn drop_caches(session: &Session) -> Result<Outcome> {
-    session.database.drop_caches();
+fn drop_caches(session: &SqlSession) -> Result<Outcome> {
+    session.engine.store.drop_caches();
     Ok(Outcome::done("DROP CACHES"))
 }
 
@@ -201,7 +205,7 @@ pub(crate) fn parse_expr(sql: &str) -> Result<datafusion::sql::sqlparser::ast::E
 }
 
 /// The columns of a view: (name, SQL type).
-pub(crate) async fn view_columns(session: &Session, name: &str) -> Result<Vec<(String, String)>> {
+pub(crate) async fn view_columns(session: &SqlSession, name: &str) -> Result<Vec<(String, String)>> {
     let state = StatementState::reading(session)?;
     let plan = state.plan_query(*parse_query(&format!("SELECT * FROM {}", names::quoted(name)))?).await?;
     let columns = plan.schema().fields().iter().map(|field| {

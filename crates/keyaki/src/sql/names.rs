@@ -2,8 +2,8 @@
 
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
-use super::state::{CATALOG_NAME, SCHEMA_NAME};
 use crate::catalog::HIDDEN_ROWID;
+use crate::engine::{CATALOG_NAME, SCHEMA_NAME};
 use crate::{Error, Result};
 
 /// Bytes of a name, at the most.

@@ -19,8 +19,9 @@ use datafusion::sql::sqlparser::ast::{Expr, Ident, ObjectName, Reset, ResetState
 use keyaki_store::Durability;
 
 use super::names::plain_ident;
-use crate::Outcome;
-use crate::{CacheGovernor, Error, ExecutionMode, JoinMode, Result, Session};
+use crate::sql::Outcome;
+use crate::sql::SqlSession;
+use crate::{CacheGovernor, Error, ExecutionMode, JoinMode, Result, SessionOptions};
 
 const EXECUTION: &str = "keyaki.execution";
 const JOIN: &str = "keyaki.join";
@@ -30,14 +31,14 @@ const CACHE_GOVERNOR: &str = "keyaki.cache_governor";
 const OPEN_PREFIXES: [&str; 3] = ["datafusion.execution.", "datafusion.optimizer.", "datafusion.explain."];
 
 /// What the session changed in DataFusion's configuration.
-pub(crate) fn apply_overrides(session: &Session, mut config: SessionConfig) -> Result<SessionConfig> {
+pub(crate) fn apply_overrides(session: &SqlSession, mut config: SessionConfig) -> Result<SessionConfig> {
     for (name, value) in session.overrides.lock().iter() {
         config.options_mut().set(name, value)?;
     }
     Ok(config)
 }
 
-pub(crate) fn set(session: &Session, set: Set) -> Result<Outcome> {
+pub(crate) fn set(session: &SqlSession, set: Set) -> Result<Outcome> {
     let Set::SingleAssignment { scope: None, hivevar: false, variable, values } = set else {
         return Err(Error::Unsupported(format!("{set}")));
     };
@@ -50,21 +51,21 @@ pub(crate) fn set(session: &Session, set: Set) -> Result<Outcome> {
     Ok(Outcome::done("SET"))
 }
 
-fn assign(session: &Session, name: &str, value: &str) -> Result<()> {
+fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()> {
     let wrong = |names: &str| {
         Error::Invalid(format!("'{value}' is no value of {name}; possible are {}", names.trim_end().replace(' ', ", ")))
     };
     match name {
-        EXECUTION => session.settings.lock().execution = value.parse::<ExecutionMode>().map_err(wrong)?,
-        JOIN => session.settings.lock().join = value.parse::<JoinMode>().map_err(wrong)?,
+        EXECUTION => session.options.lock().execution = value.parse::<ExecutionMode>().map_err(wrong)?,
+        JOIN => session.options.lock().join = value.parse::<JoinMode>().map_err(wrong)?,
         DURABILITY => {
             let durability = parse_durability(value).ok_or_else(|| wrong("'full' 'normal' 'off'"))?;
-            let inner = &session.database.inner;
-            let mut current = inner.durability.lock();
-            inner.store.set_durability(durability);
+            let engine = &session.engine;
+            let mut current = engine.durability.lock();
+            engine.store.set_durability(durability);
             *current = durability;
         }
-        CACHE_GOVERNOR => session.database.set_cache_governor(value.parse::<CacheGovernor>().map_err(wrong)?),
+        CACHE_GOVERNOR => session.engine.set_cache_governor(value.parse::<CacheGovernor>().map_err(wrong)?),
         _ if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
             // Refused now if it would be refused later.
             apply_overrides(session, SessionConfig::new())?.options_mut().set(name, value)?;
@@ -75,15 +76,15 @@ fn assign(session: &Session, name: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn reset(session: &Session, statement: &ResetStatement) -> Result<Outcome> {
+pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<Outcome> {
     match &statement.reset {
         Reset::ALL => {
-            *session.settings.lock() = crate::Settings::default();
+            *session.options.lock() = SessionOptions::default();
             session.overrides.lock().clear();
         }
         Reset::ConfigurationParameter(name) => match setting_name(name).as_str() {
-            EXECUTION => session.settings.lock().execution = ExecutionMode::default(),
-            JOIN => session.settings.lock().join = JoinMode::default(),
+            EXECUTION => session.options.lock().execution = ExecutionMode::default(),
+            JOIN => session.options.lock().join = JoinMode::default(),
             name if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
                 session.overrides.lock().retain(|(known, _)| known != name);
             }
@@ -94,7 +95,7 @@ pub(crate) fn reset(session: &Session, statement: &ResetStatement) -> Result<Out
     Ok(Outcome::done("RESET"))
 }
 
-pub(crate) fn show(session: &Session, variable: &[Ident]) -> Result<Outcome> {
+pub(crate) fn show(session: &SqlSession, variable: &[Ident]) -> Result<Outcome> {
     let name = variable.iter().map(plain_ident).collect::<Vec<_>>().join(".");
     let all = all(session)?;
     let rows: Vec<(String, String)> = match name.as_str() {
@@ -114,14 +115,14 @@ pub(crate) fn show(session: &Session, variable: &[Ident]) -> Result<Outcome> {
 }
 
 /// Every setting and its value, by name.
-fn all(session: &Session) -> Result<Vec<(String, String)>> {
-    let settings = session.settings();
-    let durability = match *session.database.inner.durability.lock() {
+fn all(session: &SqlSession) -> Result<Vec<(String, String)>> {
+    let session_options = session.options();
+    let durability = match *session.engine.durability.lock() {
         Durability::Full => "full",
         Durability::Normal => "normal",
         Durability::Off => "off",
     };
-    let config = apply_overrides(session, session.database.inner.base_state.config().clone())?;
+    let config = apply_overrides(session, session.engine.base_state.config().clone())?;
     let open = |name: &str| OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
     let options: &ConfigOptions = config.options();
     let mut all: Vec<(String, String)> = options
@@ -130,10 +131,10 @@ fn all(session: &Session) -> Result<Vec<(String, String)>> {
         .filter(|entry| open(&entry.key))
         .map(|entry| (entry.key, entry.value.unwrap_or_default()))
         .collect();
-    all.push((EXECUTION.into(), settings.execution.to_string()));
-    all.push((JOIN.into(), settings.join.to_string()));
+    all.push((EXECUTION.into(), session_options.execution.to_string()));
+    all.push((JOIN.into(), session_options.join.to_string()));
     all.push((DURABILITY.into(), durability.into()));
-    all.push((CACHE_GOVERNOR.into(), session.database.inner.cache.mode().to_string()));
+    all.push((CACHE_GOVERNOR.into(), session.engine.cache.mode().to_string()));
     all.sort();
     Ok(all)
 }

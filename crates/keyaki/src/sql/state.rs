@@ -1,7 +1,6 @@
 //! What the parts of one statement share: a snapshot, the catalog as of it, and DataFusion's state over both.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -11,14 +10,10 @@ use datafusion::catalog::{
 };
 use datafusion::common::TableReference;
 use datafusion::datasource::ViewTable;
-use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::execute_stream;
-use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{Query, Statement as SqlStatement};
 use futures::future::BoxFuture;
@@ -27,47 +22,17 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::catalog::Catalog;
 use crate::catalog::Table;
-use crate::engine::Database;
+use crate::engine::{CATALOG_NAME, Engine, SCHEMA_NAME};
 use crate::plan::register;
+use crate::sql::SqlSession;
 use crate::table::KeyakiTable;
 use crate::table::PlanContext;
-use crate::{Error, Result, Session};
+use crate::{Error, Result};
 
-/// Names under which SQL knows the database and its only schema.
-pub(crate) const CATALOG_NAME: &str = "keyaki";
-pub(crate) const SCHEMA_NAME: &str = "public";
-/// Rows per batch.
-pub(crate) const BATCH_ROWS: usize = 8192;
 /// Views that use views, at the most.
 const VIEW_DEPTH_MAX: usize = 50;
 /// Part of the query memory that one index pipeline may take.
 const PIPELINE_SHARE: usize = 8;
-const CONSUMERS_NAMED_IN_ERRORS: usize = 5;
-
-/// What all statements of a database share: functions, configuration, memory pool, spill directory.
-pub(crate) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: usize) -> Result<SessionState> {
-    let mode = match spill {
-        Some(dir) => DiskManagerMode::Directories(vec![dir]),
-        None => DiskManagerMode::OsTmpDirectory,
-    };
-    // Not zero: the constant above is not.
-    let named = std::num::NonZeroUsize::new(CONSUMERS_NAMED_IN_ERRORS).unwrap_or(std::num::NonZeroUsize::MIN);
-    let runtime = RuntimeEnvBuilder::new()
-        .with_memory_pool(Arc::new(TrackConsumersPool::new(FairSpillPool::new(query_bytes), named)))
-        .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode))
-        .build_arc()?;
-    let mut config = SessionConfig::new()
-        .with_target_partitions(threads)
-        .with_batch_size(BATCH_ROWS)
-        .with_information_schema(true)
-        .with_default_catalog_and_schema(CATALOG_NAME, SCHEMA_NAME)
-        .with_create_default_catalog_and_schema(false);
-    let options = config.options_mut();
-    // Numbers with a decimal point are exact, as the standard has it.
-    options.sql_parser.parse_float_as_decimal = true;
-    options.execution.collect_statistics = false;
-    Ok(SessionStateBuilder::new().with_config(config).with_runtime_env(runtime).with_default_features().build())
-}
 
 /// DataFusion's state with the settings of a session and Keyaki's planning, but without tables. Copying it for a
 /// statement is much cheaper than building it.
@@ -78,25 +43,25 @@ pub(crate) struct Planning {
 }
 
 /// What the session has built before, if nothing has changed since.
-fn planning(session: &Session) -> Result<Planning> {
-    let calibration = session.database.calibration();
+fn planning(session: &SqlSession) -> Result<Planning> {
+    let calibration = session.engine.calibration();
     let mut cached = session.planning.lock();
     if let Some(planning) = cached.as_ref()
         && Arc::ptr_eq(&planning.context.calibration, &calibration)
     {
         return Ok(planning.clone());
     }
-    let inner = &session.database.inner;
+    let engine = &session.engine;
     let context = PlanContext {
-        executor: inner.executor.clone(),
+        executor: engine.executor.clone(),
         calibration,
-        settings: session.settings(),
+        options: session.options(),
         last_stats: session.last_stats.clone(),
-        cache: inner.cache.clone(),
-        unusable: inner.unusable.clone(),
-        pipeline_memory_bytes: inner.query_memory_bytes / PIPELINE_SHARE,
+        cache: engine.cache.clone(),
+        unusable: engine.unusable.clone(),
+        pipeline_memory_bytes: engine.query_memory_bytes / PIPELINE_SHARE,
     };
-    let base = inner.base_state.clone();
+    let base = engine.base_state.clone();
     let config = super::settings::apply_overrides(session, base.config().clone())?;
     let builder = SessionStateBuilder::new_from_existing(base).with_config(config);
     let planning = Planning { state: register(builder, context.clone()).build(), context };
@@ -115,15 +80,15 @@ pub(crate) struct StatementState {
 
 impl StatementState {
     /// For a statement that only reads.
-    pub fn reading(session: &Session) -> Result<Self> {
-        let (catalog, snapshot) = session.database.moment();
+    pub fn reading(session: &SqlSession) -> Result<Self> {
+        let (catalog, snapshot) = session.engine.moment();
         StatementState::new(session, catalog, snapshot)
     }
 
-    pub fn new(session: &Session, catalog: Arc<Catalog>, snapshot: Snapshot) -> Result<Self> {
+    pub fn new(session: &SqlSession, catalog: Arc<Catalog>, snapshot: Snapshot) -> Result<Self> {
         let Planning { context, mut state } = planning(session)?;
         let schema = Arc::new(StatementSchema {
-            database: session.database.clone(),
+            engine: session.engine.clone(),
             catalog: catalog.clone(),
             snapshot: snapshot.clone(),
             context: context.clone(),
@@ -217,7 +182,7 @@ fn own_name(reference: &TableReference) -> Option<&str> {
 /// Tables and views of a statement, made when they are asked for.
 #[derive(Debug)]
 struct StatementSchema {
-    database: Database,
+    engine: Arc<Engine>,
     catalog: Arc<Catalog>,
     snapshot: Snapshot,
     context: PlanContext,
@@ -234,7 +199,7 @@ impl SchemaProvider for StatementSchema {
         if let Some(table) = self.extra.read().get(name) {
             return Ok(Some(table.clone()));
         }
-        let Some(table) = self.catalog.tables.get(name) else { return super::system::view(&self.database, name) };
+        let Some(table) = self.catalog.tables.get(name) else { return super::system::view(&self.engine, name) };
         Ok(Some(Arc::new(KeyakiTable::new(table.clone(), self.snapshot.clone(), self.context.clone()))))
     }
     fn table_exist(&self, name: &str) -> bool {

@@ -11,17 +11,17 @@ use datafusion::error::Result;
 
 use keyaki_store::LocatorStats;
 
-use crate::engine::Database;
-use crate::sql::info::IndexInfo;
+use super::info::{self, IndexInfo};
+use crate::engine::Engine;
 
 /// Names of all system views.
 pub(super) const NAMES: &[&str] = &["keyaki_cache", "keyaki_indexes"];
 
 /// The view of that name, as of now.
-pub(super) fn view(database: &Database, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+pub(super) fn view(engine: &Engine, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
     let rows = match name {
-        "keyaki_cache" => super::cache::view(&database.cache_status())?,
-        "keyaki_indexes" => indexes(&database.indexes())?,
+        "keyaki_cache" => super::cache::view(&engine.cache.status(&engine.store))?,
+        "keyaki_indexes" => indexes(&info::indexes(engine))?,
         _ => return Ok(None),
     };
     Ok(Some(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?)))

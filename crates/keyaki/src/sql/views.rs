@@ -8,17 +8,18 @@ use keyaki_store::WriteBatch;
 
 use super::names::{new_name, new_relation_name, quoted, relation_name};
 use super::state::StatementState;
-use crate::Outcome;
 use crate::catalog::Catalog;
 use crate::catalog::{Kind, ViewDef, put, remove};
-use crate::{Error, Result, Session};
+use crate::sql::Outcome;
+use crate::sql::SqlSession;
+use crate::{Error, Result};
 
-pub(crate) async fn create(session: &Session, create: CreateView) -> Result<Outcome> {
+pub(crate) async fn create(session: &SqlSession, create: CreateView) -> Result<Outcome> {
     let name = new_relation_name(&create.name)?;
     check_plain(&create)?;
-    let database = &session.database;
-    let writer = database.writer().await;
-    let (catalog, snapshot) = database.latest(&writer);
+    let engine = &session.engine;
+    let writer = engine.writer().await;
+    let (catalog, snapshot) = engine.latest(&writer);
     if create.if_not_exists && catalog.views.contains_key(&name) {
         return Ok(Outcome::done("CREATE VIEW"));
     }
@@ -35,7 +36,7 @@ pub(crate) async fn create(session: &Session, create: CreateView) -> Result<Outc
     put(&mut batch, Kind::View, &name, &view)?;
     let mut changed = Catalog::clone(&catalog);
     changed.views.insert(name, Arc::new(view));
-    database.commit_catalog(&writer, batch, changed).await?;
+    engine.commit_catalog(&writer, batch, changed).await?;
     Ok(Outcome::done("CREATE VIEW"))
 }
 
@@ -125,13 +126,13 @@ pub(crate) fn users(state: &StatementState, name: &str) -> Result<Vec<String>> {
 }
 
 pub(crate) async fn drop(
-    session: &Session,
+    session: &SqlSession,
     names: &[datafusion::sql::sqlparser::ast::ObjectName],
     if_exists: bool,
 ) -> Result<Outcome> {
-    let database = &session.database;
-    let writer = database.writer().await;
-    let (catalog, snapshot) = database.latest(&writer);
+    let engine = &session.engine;
+    let writer = engine.writer().await;
+    let (catalog, snapshot) = engine.latest(&writer);
     let mut changed = Catalog::clone(&catalog);
     let mut batch = WriteBatch::new();
     let mut dropped = Vec::new();
@@ -149,7 +150,7 @@ pub(crate) async fn drop(
     }
     check_unused(&StatementState::new(session, catalog, snapshot)?, &dropped)?;
     if !batch.is_empty() {
-        database.commit_removal(&writer, batch, changed).await?;
+        engine.commit_removal(&writer, batch, changed).await?;
     }
     Ok(Outcome::done("DROP VIEW"))
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::cost;
 use crate::engine::Unusable;
 use crate::engine::cache::SharedCache;
-use crate::{ExecutionMode, Settings};
+use crate::{ExecutionMode, SessionOptions};
 
 /// What planning needs to know of the session and its database. Tables and their snapshots come with the table providers
 /// that a query names.
@@ -18,7 +18,7 @@ pub(crate) struct PlanContext {
     pub executor: Executor,
     pub calibration: Arc<Calibration>,
     /// As of the statement.
-    pub settings: Settings,
+    pub options: SessionOptions,
     /// [`crate::Session::last_stats`]: running operators add themselves.
     pub last_stats: Arc<Mutex<Vec<(String, Stats)>>>,
     /// The CPU's caches.
@@ -32,7 +32,7 @@ pub(crate) struct PlanContext {
 impl PlanContext {
     /// What the machine can do for a query of the session.
     pub fn machine(&self) -> cost::Machine {
-        let in_order = self.settings.execution == ExecutionMode::InOrder;
+        let in_order = self.options.execution == ExecutionMode::InOrder;
         cost::Machine::new(self.calibration.clone(), self.executor.options(), in_order)
     }
 }

@@ -320,7 +320,7 @@ impl ScanStream {
     fn start(&mut self) -> Result<&mut Rows> {
         if self.rows.is_none() {
             let context = &self.scan.context;
-            let mode = context.settings.execution;
+            let mode = context.options.execution;
             self.class = self.scan.class();
             let cache = context.cache.announced(self.class);
             let rows = context.executor.scan_as(self.scan.scan(self.partition, self.batch_rows)?, mode, cache);

@@ -6,18 +6,61 @@
 //! | [`conform`] | rows of a file or a program as rows of a table |
 //! | [`text`] | values as text |
 //! | [`rows`], [`apply`] | changed rows as messages of a write batch, with uniqueness checked |
+//! | [`path`] | the choice between write batch and bulk load |
+//! | [`insert`], [`index`], [`schema`] | new rows, indexes and tables |
 //! | [`bulk`] | many rows written straight to leaf extents |
 //! | [`statistics`] | statistics collected from loaded or sampled rows |
 //!
-//! The caller holds the [`Writer`](crate::engine::Writer) from its first read to its commit.
+//! A [`WriteStatement`] holds the right to write from its first read to its commit. Each statement takes effect as a whole
+//! or not at all.
 
 pub(crate) mod apply;
 pub(crate) mod assign;
 mod bulk;
 mod conform;
+mod index;
+mod insert;
+mod origin;
+mod path;
 pub(crate) mod rows;
+pub(crate) mod schema;
 pub(crate) mod statistics;
 pub(crate) mod text;
 
-pub(crate) use bulk::{NoOrigin, Origin, build_index, insert_stream};
+use std::sync::Arc;
+
+use keyaki_store::Snapshot;
+
+use crate::Result;
+use crate::base::progress::Progress;
+use crate::catalog::Catalog;
+use crate::engine::{Engine, Writer};
+
 pub(crate) use conform::{BadCell, Conform, Defaults, Given};
+pub(crate) use index::create_index;
+pub(crate) use insert::{commit, create_table_as, insert_loaded, insert_query, insertion};
+pub(crate) use origin::{NoOrigin, Origin};
+pub(crate) use path::RowBuffer;
+
+/// A statement that writes: the engine, the right to write, and the receiver of progress reports.
+#[derive(Debug, Clone)]
+pub(crate) struct WriteStatement {
+    pub engine: Arc<Engine>,
+    pub writer: Writer,
+    pub progress: Arc<dyn Progress>,
+}
+
+impl WriteStatement {
+    /// Everything committed, and the catalog.
+    pub fn latest(&self) -> (Arc<Catalog>, Snapshot) {
+        self.engine.latest(&self.writer)
+    }
+
+    /// As [`Engine::blocking`].
+    pub async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Engine) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.engine.blocking(&self.writer, work).await
+    }
+}

@@ -14,20 +14,21 @@ use super::options::{Dialect, Format, Options};
 use super::read::{DelimitedReader, JsonReader, ParquetReader, Rows};
 use super::statement::{Copy, What};
 use crate::catalog::Table;
+use crate::sql::SqlSession;
 use crate::sql::dml::defaults;
 use crate::sql::names::{plain_ident, relation_name};
-use crate::write::{BadCell, Conform, Defaults, Given, Origin, insert_stream};
-use crate::{Error, Result, Session};
+use crate::write::{BadCell, Conform, Defaults, Given, Origin, insert_loaded};
+use crate::{Error, Result};
 
 /// Batches read ahead of the load.
 const BATCHES_AHEAD: usize = 4;
 
-pub(super) async fn run(session: &Session, copy: Copy) -> Result<u64> {
+pub(super) async fn run(session: &SqlSession, copy: Copy) -> Result<u64> {
     let What::Table { name, columns } = &copy.what else {
         return Err(Error::Syntax("COPY FROM needs a table".into()));
     };
-    let writer = session.database.writer().await;
-    let (catalog, _) = session.database.latest(&writer);
+    let writer = session.engine.writer().await;
+    let (catalog, _) = session.engine.latest(&writer);
     let table = catalog.table(&relation_name(name)?)?.clone();
     let listed = columns.iter().map(|column| table.column(&plain_ident(column))).collect::<Result<Vec<_>>>()?;
     if let Some((_, twice)) = listed.iter().enumerate().find(|(i, column)| listed[..*i].contains(column)) {
@@ -47,7 +48,7 @@ pub(super) async fn run(session: &Session, copy: Copy) -> Result<u64> {
     tokio::task::spawn_blocking(move || import.run(&files, &sender));
     let rows = futures::stream::poll_fn(move |context| receiver.poll_recv(context));
     let rows = Box::pin(RecordBatchStreamAdapter::new(table.arrow.clone(), rows));
-    insert_stream(session, &writer, &table, rows, origin).await
+    insert_loaded(&session.write(&writer), &table, rows, origin).await
 }
 
 /// What the reading thread knows.

@@ -18,11 +18,12 @@ mod write;
 
 pub(crate) use statement::{Copy, parse};
 
-use crate::Outcome;
-use crate::{Result, Session};
+use crate::Result;
+use crate::sql::Outcome;
+use crate::sql::SqlSession;
 
 /// Runs it; takes the writer lock where it writes.
-pub(crate) async fn run(session: &Session, copy: Copy) -> Result<Outcome> {
+pub(crate) async fn run(session: &SqlSession, copy: Copy) -> Result<Outcome> {
     let rows = if copy.to { to::run(session, copy).await? } else { from::run(session, copy).await? };
     Ok(Outcome::rows("COPY", rows))
 }

@@ -11,15 +11,16 @@ use tokio::sync::mpsc::{Receiver, channel};
 use super::statement::{Copy, What};
 use super::write::{Sink, open};
 use crate::base::recover;
+use crate::sql::SqlSession;
 use crate::sql::names::{plain_ident, quoted, relation_name};
 use crate::sql::parse_query;
 use crate::sql::state::StatementState;
-use crate::{Error, Result, Session};
+use crate::{Error, Result};
 
 /// Batches made ahead of writing.
 const BATCHES_AHEAD: usize = 4;
 
-pub(super) async fn run(session: &Session, copy: Copy) -> Result<u64> {
+pub(super) async fn run(session: &SqlSession, copy: Copy) -> Result<u64> {
     let path = PathBuf::from(&copy.path);
     let target = Target::new(&path)?;
     copy.options.resolve(&path, true)?;
@@ -57,7 +58,7 @@ pub(super) async fn run(session: &Session, copy: Copy) -> Result<u64> {
 }
 
 /// The rows to write.
-async fn query(session: &Session, what: What) -> Result<SendableRecordBatchStream> {
+async fn query(session: &SqlSession, what: What) -> Result<SendableRecordBatchStream> {
     let query = match what {
         What::Query(query) => query,
         What::Table { name, columns } => {

@@ -10,13 +10,14 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, Query, Visit, Visitor};
 
-use super::Gather;
 use crate::catalog::Table;
 use crate::catalog::{ColumnDef, TableDef};
 use crate::engine::Writer;
+use crate::sql::SqlSession;
 use crate::sql::state::StatementState;
+use crate::write::RowBuffer;
 use crate::write::assign::assign;
-use crate::{Error, Result, Session};
+use crate::{Error, Result};
 
 /// Whether an expression is the keyword DEFAULT.
 pub(super) fn is_default(expr: &Expr) -> bool {
@@ -41,11 +42,11 @@ pub(super) fn logical(state: &StatementState, column: &ColumnDef) -> Result<Logi
 
 /// By table column: the default as a physical expression, for whoever fills in rows without a plan.
 pub(crate) fn physical(
-    session: &Session,
+    session: &SqlSession,
     writer: &Writer,
     table: &Table,
 ) -> Result<Vec<Option<Arc<dyn PhysicalExpr>>>> {
-    let (catalog, snapshot) = session.database.latest(writer);
+    let (catalog, snapshot) = session.engine.latest(writer);
     let state = StatementState::new(session, catalog, snapshot)?;
     let schema = DFSchema::empty();
     let default = |column: &ColumnDef| match column.default {
@@ -59,13 +60,13 @@ pub(crate) fn physical(
 ///
 /// # Errors
 /// If a default uses columns or queries, cannot be evaluated, or is no value for its column.
-pub(crate) async fn check(state: &StatementState, def: &TableDef) -> Result<()> {
+pub(crate) async fn check(session: &SqlSession, state: &StatementState, def: &TableDef) -> Result<()> {
     for column in def.columns.iter().filter(|column| column.default.is_some()) {
         let wrong = |error: Error| Error::Invalid(format!("DEFAULT of column \"{}\": {error}", column.name));
         if sql(column)?.visit(&mut HasQuery).is_break() {
             return Err(wrong(Error::Unsupported("a query".into())));
         }
-        let value = evaluate(state, column).await.map_err(wrong)?;
+        let value = evaluate(session, state, column).await.map_err(wrong)?;
         // NULL says that there is no default; whether that is allowed is seen when rows come.
         if value.logical_null_count() == 0 {
             assign(&value, &def.name, column).map_err(wrong)?;
@@ -74,9 +75,9 @@ pub(crate) async fn check(state: &StatementState, def: &TableDef) -> Result<()> 
     Ok(())
 }
 
-async fn evaluate(state: &StatementState, column: &ColumnDef) -> Result<ArrayRef> {
+async fn evaluate(session: &SqlSession, state: &StatementState, column: &ColumnDef) -> Result<ArrayRef> {
     let plan = LogicalPlanBuilder::empty(true).project([logical(state, column)?])?.build()?;
-    let rows = Gather::new(state, "DEFAULT").run(state, &plan).await?;
+    let rows = RowBuffer::reserved(&session.engine, "DEFAULT").collect(state.run(&plan).await?).await?;
     let first = rows.batches.first().map(|batch| batch.column(0).clone());
     first.ok_or_else(|| Error::Invalid("there is no value".into()))
 }

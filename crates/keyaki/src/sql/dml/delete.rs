@@ -2,15 +2,17 @@
 
 use datafusion::sql::sqlparser::ast::{Delete, FromTable};
 
-use super::{Gather, Target};
-use crate::Outcome;
+use super::Target;
 use crate::catalog::Table;
+use crate::sql::Outcome;
+use crate::sql::SqlSession;
 use crate::sql::state::StatementState;
+use crate::write::RowBuffer;
 use crate::write::apply::Change;
 use crate::write::rows::Rows;
-use crate::{Error, Result, Session};
+use crate::{Error, Result};
 
-pub(crate) async fn run(session: &Session, delete: Delete) -> Result<Outcome> {
+pub(crate) async fn run(session: &SqlSession, delete: Delete) -> Result<Outcome> {
     let refuse = |refused: bool, what: &str| match refused {
         true => Err(Error::Unsupported(format!("DELETE … {what}"))),
         false => Ok(()),
@@ -33,8 +35,8 @@ pub(crate) async fn run(session: &Session, delete: Delete) -> Result<Outcome> {
     let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = from;
     let [relation] = from.as_slice() else { return Err(Error::Unsupported("DELETE from several tables".into())) };
 
-    let writer = session.database.writer().await;
-    let (catalog, snapshot) = session.database.latest(&writer);
+    let writer = session.engine.writer().await;
+    let (catalog, snapshot) = session.engine.latest(&writer);
     let state = StatementState::new(session, catalog, snapshot)?;
     let target = Target::new(&state, relation)?;
     let table = target.table.clone();
@@ -43,7 +45,7 @@ pub(crate) async fn run(session: &Session, delete: Delete) -> Result<Outcome> {
     expressions.extend(target.rowid());
     let old_repeats = using.is_some();
     let plan = state.plan_query(target.select(expressions, using.unwrap_or_default(), selection)?).await?;
-    let gathered = Gather::new(&state, "DELETE").run(&state, &plan).await?;
+    let gathered = RowBuffer::reserved(&session.engine, "DELETE").collect(state.run(&plan).await?).await?;
 
     let parts = gathered.batches.iter().map(|batch| {
         let mut columns = vec![None; table.def.columns.len()];
@@ -52,7 +54,7 @@ pub(crate) async fn run(session: &Session, delete: Delete) -> Result<Outcome> {
     });
     let old = Rows::concat(&parts.collect::<Vec<_>>())?;
     let change = Change { table, old, new: Rows::default(), old_repeats, assigned: None };
-    let rows = super::commit(session, &writer, state.snapshot.clone(), change).await?;
+    let rows = crate::write::commit(&session.write(&writer), state.snapshot.clone(), change).await?;
     Ok(Outcome::rows("DELETE", rows))
 }
 

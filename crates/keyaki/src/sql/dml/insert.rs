@@ -1,51 +1,43 @@
 //! INSERT, and the rows of CREATE TABLE AS.
 //!
-//! The source is planned as a query; defaults of columns that it does not give are added by a projection. Up to
-//! [`BATCH_ROWS_MAX`] rows become one write batch; more go straight to leaf extents ([`crate::write`]).
+//! The source is planned as a query; defaults of columns that it does not give are added by a projection. The `write`
+//! layer decides between a write batch and a bulk load. VALUES of plain literals skip planning ([`literals`]).
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, new_null_array};
-use arrow::datatypes::SchemaRef;
+use arrow::array::{ArrayRef, RecordBatch, new_null_array};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::{Expr as Logical, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::{Insert, Query, SetExpr, TableObject};
-use futures::{StreamExt, stream};
-use keyaki_store::{KeyRange, Snapshot, WriteBatch};
+use futures::StreamExt;
 
-use super::{Gather, assigned_column, defaults, literals};
-use crate::Outcome;
+use super::{assigned_column, defaults, literals};
 use crate::catalog::Table;
 use crate::catalog::TableDef;
-use crate::engine::{Inner, Writer};
-use crate::sql::ddl;
+use crate::engine::Writer;
+use crate::sql::Outcome;
+use crate::sql::SqlSession;
 use crate::sql::names::relation_name;
 use crate::sql::state::StatementState;
-use crate::write::apply::Change;
+use crate::write;
 use crate::write::assign::assign;
-use crate::write::rows::Rows;
-use crate::write::statistics;
-use crate::write::{NoOrigin, insert_stream};
-use crate::{Error, Result, Session};
+use crate::{Error, Result};
 
-/// Rows of one write batch, at the most.
-const BATCH_ROWS_MAX: usize = 100_000;
-
-pub(crate) async fn run(session: &Session, insert: Insert) -> Result<Outcome> {
+pub(crate) async fn run(session: &SqlSession, insert: Insert) -> Result<Outcome> {
     check_plain(&insert)?;
     let TableObject::TableName(name) = &insert.table else {
         return Err(Error::Unsupported(format!("INSERT INTO {}", insert.table)));
     };
-    let writer = session.database.writer().await;
-    let (catalog, snapshot) = session.database.latest(&writer);
+    let writer = session.engine.writer().await;
+    let (catalog, snapshot) = session.engine.latest(&writer);
     let table = catalog.table(&relation_name(name)?)?.clone();
     let columns = target_columns(&table, &insert)?;
     if let Some(query) = &insert.source {
         let all: Vec<usize> = (0..table.def.columns.len()).collect();
         if let Some(batch) = literals::rows(&table, columns.as_deref().unwrap_or(&all), query)? {
-            let change = insertion(&table, &[batch])?;
-            return Ok(Outcome::rows("INSERT", super::commit(session, &writer, snapshot, change).await?));
+            let change = write::insertion(&table, &[batch])?;
+            return Ok(Outcome::rows("INSERT", write::commit(&session.write(&writer), snapshot, change).await?));
         }
     }
     let state = StatementState::new(session, catalog, snapshot)?;
@@ -54,7 +46,8 @@ pub(crate) async fn run(session: &Session, insert: Insert) -> Result<Outcome> {
         None => Source { plan: LogicalPlanBuilder::empty(true).build()?, columns: Vec::new() },
     };
     let source = source.with_defaults(&state, &table)?;
-    let rows = insert_source(session, &writer, &state, &table, source).await?;
+    let rows = rows_of(&state, &table, source).await?;
+    let rows = write::insert_query(&session.write(&writer), &table, rows).await?;
     Ok(Outcome::rows("INSERT", rows))
 }
 
@@ -173,81 +166,26 @@ async fn plan_source(
     Ok(Source { plan, columns: columns[..given].to_vec() })
 }
 
-/// Inserts all rows of a source and returns their number.
-async fn insert_source(
-    session: &Session,
-    writer: &Writer,
-    state: &StatementState,
-    table: &Arc<Table>,
-    source: Source,
-) -> Result<u64> {
-    let gathered = gather(state, table, source).await?;
-    match gathered {
-        Gathered::Few(batches) => {
-            let before = state.snapshot.tree(table.def.tree)?.estimate(&KeyRange::all()).rows;
-            let change = insertion(table, &batches)?;
-            let inserted = super::commit(session, writer, state.snapshot.clone(), change).await?;
-            statistics::after_insert(session, writer, &table.def.name, before, inserted).await;
-            Ok(inserted)
-        }
-        Gathered::Many(rows) => insert_stream(session, writer, table, rows, Arc::new(NoOrigin)).await,
-    }
+/// The rows of the source as rows of the table: all columns, in order, converted and checked.
+async fn rows_of(state: &StatementState, table: &Arc<Table>, source: Source) -> Result<SendableRecordBatchStream> {
+    let rows = state.run(&source.plan).await?;
+    let (into, schema) = (table.clone(), table.arrow.clone());
+    let rows = rows.map(move |batch| Ok(complete(&into, &source.columns, &batch?)?));
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
 }
 
 /// Creates a table and inserts the rows of `plan`, which has its columns.
 pub(crate) async fn create_as(
-    session: &Session,
+    session: &SqlSession,
     writer: &Writer,
     state: &StatementState,
     def: TableDef,
-    plan: &LogicalPlan,
+    plan: LogicalPlan,
 ) -> Result<u64> {
     let table = Arc::new(Table::new(def, None)?);
-    let source = Source { plan: plan.clone(), columns: (0..table.def.columns.len()).collect() };
-    let rows = match gather(state, &table, source).await? {
-        Gathered::Few(batches) => {
-            let change = insertion(&table, &batches)?;
-            let snapshot = state.snapshot.clone();
-            let mut batch = WriteBatch::new();
-            ddl::create_trees(&mut batch, &table)?;
-            let work = move |inner: &Inner| prepare(inner, change, &snapshot, batch);
-            let (batch, rows) = session.database.blocking(writer, work).await?;
-            ddl::commit_table(session, writer, &state.catalog, table.clone(), batch).await?;
-            statistics::after_insert(session, writer, &table.def.name, 0.0, rows).await;
-            return Ok(rows);
-        }
-        Gathered::Many(rows) => rows,
-    };
-    let mut batch = WriteBatch::new();
-    ddl::create_trees(&mut batch, &table)?;
-    ddl::commit_table(session, writer, &state.catalog, table.clone(), batch).await?;
-    let loaded = insert_stream(session, writer, &table, rows, Arc::new(NoOrigin)).await;
-    if loaded.is_err() {
-        ddl::remove_table(session, writer, &table).await?;
-    }
-    loaded
-}
-
-/// Rows as the table has them: all columns, in order, converted and checked.
-enum Gathered {
-    Few(Vec<RecordBatch>),
-    Many(SendableRecordBatchStream),
-}
-
-/// Runs the source; decides by the number of its rows.
-async fn gather(state: &StatementState, table: &Arc<Table>, source: Source) -> Result<Gathered> {
-    let mut stream = state.run(&source.plan).await?;
-    let mut gathered = Gather::new(state, "INSERT");
-    while gathered.rows <= BATCH_ROWS_MAX {
-        match stream.next().await {
-            Some(batch) => gathered.push(complete(table, &source.columns, &batch?)?)?,
-            None => return Ok(Gathered::Few(gathered.batches)),
-        }
-    }
-    let first = stream::iter(std::mem::take(&mut gathered.batches).into_iter().map(Ok));
-    let (table, schema): (_, SchemaRef) = (table.clone(), table.arrow.clone());
-    let rest = stream.map(move |batch| Ok(complete(&table, &source.columns, &batch?)?));
-    Ok(Gathered::Many(Box::pin(RecordBatchStreamAdapter::new(schema, first.chain(rest)))))
+    let source = Source { plan, columns: (0..table.def.columns.len()).collect() };
+    let rows = rows_of(state, &table, source).await?;
+    write::create_table_as(&session.write(writer), &state.catalog, table, rows).await
 }
 
 /// A batch of the source as rows of the table.
@@ -260,31 +198,4 @@ fn complete(table: &Table, columns: &[usize], batch: &RecordBatch) -> Result<Rec
         }
     });
     RecordBatch::try_new(table.arrow.clone(), arrays.collect::<Result<_>>()?).map_err(crate::write::rows::arrow_error)
-}
-
-/// The change that inserts rows of the table's columns.
-pub(crate) fn insertion(table: &Arc<Table>, batches: &[RecordBatch]) -> Result<Change> {
-    let rows = batches.iter().map(|batch| Rows {
-        len: batch.num_rows(),
-        columns: batch.columns().iter().cloned().map(Some).collect(),
-        rowid: None,
-    });
-    let new = Rows::concat(&rows.collect::<Vec<_>>())?;
-    Ok(Change { table: table.clone(), old: Rows::default(), new, old_repeats: false, assigned: None })
-}
-
-/// Checks a change and adds it to `batch`. Blocks.
-pub(super) fn prepare(
-    inner: &Inner,
-    mut change: Change,
-    snapshot: &Snapshot,
-    mut batch: WriteBatch,
-) -> Result<(WriteBatch, u64)> {
-    let rows = change.new.len;
-    if change.table.def.hidden_rowid && change.new.rowid.is_none() && rows > 0 {
-        let first = inner.reserve_rowids(&change.table, rows as u64)?;
-        change.new.rowid = Some(Arc::new(Int64Array::from_iter_values(first..first + rows as i64)));
-    }
-    let rows = change.apply(&inner.store, snapshot, &mut batch)?;
-    Ok((batch, rows))
 }

@@ -13,23 +13,15 @@ pub(crate) mod update;
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins,
 };
-use futures::StreamExt;
-
-use keyaki_store::{Snapshot, WriteBatch};
 
 use super::names::{plain_ident, relation_name};
 use super::state::StatementState;
 use crate::catalog::HIDDEN_ROWID;
 use crate::catalog::Table;
-use crate::engine::{Inner, Writer};
-use crate::write::apply::Change;
-use crate::{Error, Result, Session};
+use crate::{Error, Result};
 
 /// Names of target tables, as UPDATE and DELETE read them, begin so.
 pub(crate) const TARGET_PREFIX: &str = "__target_";
@@ -109,58 +101,4 @@ pub(super) fn assigned_column(table: &Table, name: &ObjectName) -> Result<usize>
         Some([qualifier, column]) if *qualifier == table.def.name => table.column(column),
         _ => Err(Error::Invalid(format!("{name} is no column of table \"{}\"", table.def.name))),
     }
-}
-
-/// Runs the input of a statement and gathers what it gives, within the memory for queries.
-pub(super) struct Gather {
-    pub batches: Vec<RecordBatch>,
-    pub rows: usize,
-    reservation: MemoryReservation,
-}
-
-impl Gather {
-    pub fn new(state: &StatementState, statement: &str) -> Self {
-        let pool = &state.state.runtime_env().memory_pool;
-        let reservation = MemoryConsumer::new(format!("rows of {statement}")).register(pool);
-        Gather { batches: Vec::new(), rows: 0, reservation }
-    }
-
-    pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
-        if batch.num_rows() > 0 {
-            self.reservation.try_grow(batch.get_array_memory_size())?;
-            self.rows += batch.num_rows();
-            self.batches.push(batch);
-        }
-        Ok(())
-    }
-
-    /// Everything that a plan gives.
-    pub async fn run(mut self, state: &StatementState, plan: &LogicalPlan) -> Result<Self> {
-        let mut stream = state.run(plan).await?;
-        while let Some(batch) = stream.next().await {
-            self.push(batch?)?;
-        }
-        Ok(self)
-    }
-}
-
-/// Checks a change and commits it. Returns the number of rows changed.
-pub(crate) async fn commit(session: &Session, writer: &Writer, snapshot: Snapshot, change: Change) -> Result<u64> {
-    let work = move |inner: &Inner| {
-        inner.check_writable(&change.table)?;
-        let in_memory = change.table.def.indexes.iter().any(|index| index.method.is_in_memory());
-        let grows = change.new.len > 0;
-        let (batch, rows) = insert::prepare(inner, change, &snapshot, WriteBatch::new())?;
-        if in_memory && grows {
-            inner.check_memory(0)?;
-        }
-        if !batch.is_empty() {
-            inner.store.commit(batch)?;
-        }
-        if in_memory {
-            inner.store.share_memory();
-        }
-        Ok(rows)
-    };
-    session.database.blocking(writer, work).await
 }

@@ -3,16 +3,18 @@
 use arrow::array::RecordBatch;
 use datafusion::sql::sqlparser::ast::{Assignment, AssignmentTarget, Expr, Update, UpdateTableFromKind};
 
-use super::{Gather, Target, assigned_column, defaults};
-use crate::Outcome;
+use super::{Target, assigned_column, defaults};
 use crate::catalog::Table;
+use crate::sql::Outcome;
+use crate::sql::SqlSession;
 use crate::sql::state::StatementState;
+use crate::write::RowBuffer;
 use crate::write::apply::Change;
 use crate::write::assign::assign;
 use crate::write::rows::Rows;
-use crate::{Error, Result, Session};
+use crate::{Error, Result};
 
-pub(crate) async fn run(session: &Session, update: Update) -> Result<Outcome> {
+pub(crate) async fn run(session: &SqlSession, update: Update) -> Result<Outcome> {
     let refuse = |refused: bool, what: &str| match refused {
         true => Err(Error::Unsupported(format!("UPDATE … {what}"))),
         false => Ok(()),
@@ -39,8 +41,8 @@ pub(crate) async fn run(session: &Session, update: Update) -> Result<Outcome> {
         Some(UpdateTableFromKind::BeforeSet(_)) => return Err(Error::Unsupported("UPDATE FROM … SET".into())),
     };
 
-    let writer = session.database.writer().await;
-    let (catalog, snapshot) = session.database.latest(&writer);
+    let writer = session.engine.writer().await;
+    let (catalog, snapshot) = session.engine.latest(&writer);
     let state = StatementState::new(session, catalog, snapshot)?;
     let target = Target::new(&state, &relation)?;
     let table = target.table.clone();
@@ -50,13 +52,13 @@ pub(crate) async fn run(session: &Session, update: Update) -> Result<Outcome> {
     expressions.extend(values);
     let old_repeats = !others.is_empty();
     let plan = state.plan_query(target.select(expressions, others, selection)?).await?;
-    let gathered = Gather::new(&state, "UPDATE").run(&state, &plan).await?;
+    let gathered = RowBuffer::reserved(&session.engine, "UPDATE").collect(state.run(&plan).await?).await?;
 
     let parts = gathered.batches.iter().map(|batch| old_and_new(&table, &assigned, batch));
     let (old, new): (Vec<Rows>, Vec<Rows>) = parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
     let change =
         Change { table, old: Rows::concat(&old)?, new: Rows::concat(&new)?, old_repeats, assigned: Some(assigned) };
-    let rows = super::commit(session, &writer, state.snapshot.clone(), change).await?;
+    let rows = crate::write::commit(&session.write(&writer), state.snapshot.clone(), change).await?;
     Ok(Outcome::rows("UPDATE", rows))
 }
 

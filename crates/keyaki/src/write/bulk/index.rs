@@ -5,18 +5,22 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use futures::{Stream, StreamExt};
 use keyaki_exec::{ExecutionMode, Scan};
-use keyaki_store::{BulkWriter, Direction, KeyRange, MemoryBuilder, TreeView, WriteBatch};
+use keyaki_store::{BulkWriter, Direction, KeyRange, Loaded, MemoryBuilder, Snapshot, TreeId, TreeView, WriteBatch};
 
-use super::job::{Job, Part, Projection, Work};
+use super::job::{Job, Part, Projection, Work, Workers};
 use super::sort::{BATCH_ROWS, Sorter};
 use super::unique::Unique;
+use crate::Result;
 use crate::base::arrow_error;
-use crate::catalog::Table;
-use crate::{Result, Session};
+use crate::catalog::{Catalog, Table};
+use crate::engine::{Build, Engine};
+use crate::write::WriteStatement;
+use crate::write::origin::NoOrigin;
 
 pub(super) struct IndexSorter {
     job: Arc<Job>,
@@ -45,7 +49,7 @@ enum Sink {
 impl Sink {
     fn new(job: &Job, index: usize) -> Result<Sink> {
         let (def, schema) = (&job.table.def.indexes[index], &job.table.index_schemas[index]);
-        let store = &job.inner.store;
+        let store = &job.engine.store;
         if !def.method.is_in_memory() {
             return Ok(Sink::Device(Box::new(store.bulk_writer(def.tree, schema))));
         }
@@ -79,7 +83,7 @@ impl Sink {
             }
         };
         let all = job.memory_bytes.fetch_add(now - before, Ordering::Relaxed) + now - before;
-        job.inner.check_memory(all)
+        job.engine.check_memory(all)
     }
 
     fn finish(self, job: &Job, index: usize) -> Result<Part> {
@@ -89,7 +93,7 @@ impl Sink {
             Sink::Device(writer) => Part::Tree(tree, writer.finish()?),
             Sink::Memory { builder, .. } => {
                 let loaded = builder.finish(threads)?;
-                job.inner.check_memory(loaded.bytes() as usize)?;
+                job.engine.check_memory(loaded.bytes() as usize)?;
                 Part::Tree(tree, loaded)
             }
             Sink::Messages { messages, .. } => Part::Messages(messages),
@@ -142,9 +146,86 @@ impl Work for IndexSorter {
     }
 }
 
+/// Writes the tree of a new index (`index`: its place in `table.def.indexes` and `table.index_schemas`; `table` is the
+/// definition with the index, which the catalog does not yet show) from the rows of the table, and installs it together
+/// with `batch` (which creates the tree and stores the definition) and `catalog` (which shows it).
+pub(in crate::write) async fn build_index(
+    statement: &WriteStatement,
+    table: &Arc<Table>,
+    index: usize,
+    batch: WriteBatch,
+    catalog: Catalog,
+) -> Result<()> {
+    let start = Instant::now();
+    let (_, snapshot) = statement.latest();
+    let def = &table.def.indexes[index];
+    if def.method.is_in_memory() && !def.unique {
+        let loaded = build_in_memory(statement, table, index, snapshot).await?;
+        statement.engine.install(&statement.writer, batch, loaded, Some(catalog)).await?;
+        statement.engine.build_times.lock().insert(def.tree, start.elapsed());
+        return Ok(());
+    }
+    let view = snapshot.tree(table.def.tree)?;
+    let progress = &statement.progress;
+    let total = view.estimate(&KeyRange::all()).rows as u64;
+    progress.start(&format!("indexing {}", table.def.name), Some(total));
+    let job = Job::new(statement, table, snapshot, Arc::new(NoOrigin));
+    let mut rows = entries(&statement.engine, table, index, view);
+    let mut workers = Workers::of_index(&job, index)?;
+    let sent = async {
+        while let Some(batch) = rows.next().await {
+            let batch = batch?;
+            job.progress.advance(batch.num_rows() as u64);
+            if !workers.send(batch).await {
+                break;
+            }
+        }
+        Ok(())
+    }
+    .await;
+    let written = workers.finish(sent).await?;
+    statement.engine.install(&statement.writer, batch, written.loaded, Some(catalog)).await?;
+    if def.method.is_in_memory() {
+        statement.engine.build_times.lock().insert(def.tree, start.elapsed());
+    }
+    progress.finish();
+    Ok(())
+}
+
+/// Builds an index in memory by all threads together: its entries need not be compared with their neighbours.
+async fn build_in_memory(
+    statement: &WriteStatement,
+    table: &Arc<Table>,
+    index: usize,
+    snapshot: Snapshot,
+) -> Result<Vec<(TreeId, Loaded)>> {
+    let job = Job::new(statement, table, snapshot, Arc::new(NoOrigin));
+    // Dropped with this future, which tells the job to stop.
+    let _workers = Workers::none(&job);
+    let work = move |engine: &Engine| {
+        let mut built = Vec::new();
+        let build = Build {
+            store: &engine.store,
+            executor: &engine.executor,
+            table: &job.table,
+            places: &[index],
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes_max: engine.memory_index_bytes_max,
+            progress: &*job.progress,
+            check: &|| job.check(),
+        };
+        build.run(&job.snapshot, &mut |tree, loaded| {
+            built.push((tree, loaded));
+            Ok(())
+        })?;
+        Ok(built)
+    };
+    statement.blocking(work).await
+}
+
 /// The entries of an index, from the rows of its table.
-pub(super) fn entries(
-    session: &Session,
+fn entries(
+    engine: &Engine,
     table: &Arc<Table>,
     index: usize,
     view: TreeView,
@@ -161,9 +242,7 @@ pub(super) fn entries(
         batch_rows: BATCH_ROWS,
     };
     let schema = table.index_schemas[index].arrow().clone();
-    session
-        .database
-        .inner
+    engine
         .executor
         .scan(scan, ExecutionMode::OutOfOrder)
         .map(move |batch| RecordBatch::try_new(schema.clone(), batch?.columns().to_vec()).map_err(arrow_error))

@@ -13,7 +13,6 @@ use keyaki_store::{Loaded, Snapshot, TreeId, WriteBatch};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 
-use super::Origin;
 use super::index::{IndexSorter, MemoryIndexer};
 use super::spill::SpillDir;
 use super::table::TableWriter;
@@ -21,9 +20,11 @@ use crate::base::arrow_error;
 use crate::base::progress::Progress;
 use crate::catalog::Table;
 use crate::catalog::TableStatistics;
-use crate::engine::{Inner, Writer};
+use crate::engine::{Engine, Writer};
+use crate::write::WriteStatement;
+use crate::write::origin::Origin;
 use crate::write::statistics::Collector;
-use crate::{Error, Result, Session};
+use crate::{Error, Result};
 
 /// Batches waiting for a worker.
 const QUEUE_BATCHES: usize = 4;
@@ -33,7 +34,7 @@ const SORT_BYTES_MIN: usize = 256 << 10;
 /// What the threads of a load share.
 #[derive(Debug)]
 pub(super) struct Job {
-    pub inner: Arc<Inner>,
+    pub engine: Arc<Engine>,
     pub table: Arc<Table>,
     pub snapshot: Snapshot,
     pub origin: Arc<dyn Origin>,
@@ -50,26 +51,25 @@ pub(super) struct Job {
 
 impl Job {
     pub fn new(
-        session: &Session,
-        writer: &Writer,
+        statement: &WriteStatement,
         table: &Arc<Table>,
         snapshot: Snapshot,
         origin: Arc<dyn Origin>,
     ) -> Arc<Self> {
-        let inner = session.database.inner.clone();
+        let engine = statement.engine.clone();
         // Half of the memory of queries, in equal parts for the table (which may need none) and its indexes.
         let sorters = table.def.indexes.len() + 1;
         Arc::new(Job {
             table: table.clone(),
             snapshot,
             origin,
-            progress: session.progress.lock().clone(),
-            spill: SpillDir::new(&inner.path),
-            sort_bytes: (inner.query_memory_bytes / 2 / sorters).max(SORT_BYTES_MIN),
+            progress: statement.progress.clone(),
+            spill: SpillDir::new(&engine.path),
+            sort_bytes: (engine.query_memory_bytes / 2 / sorters).max(SORT_BYTES_MIN),
             memory_bytes: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
-            writer: writer.clone(),
-            inner,
+            writer: statement.writer.clone(),
+            engine,
         })
     }
 
@@ -85,9 +85,8 @@ impl Job {
             return Ok(batch);
         }
         let (table, count) = (self.table.clone(), batch.num_rows() as u64);
-        let database = crate::Database { inner: self.inner.clone() };
-        let reserve = move |inner: &Inner| inner.reserve_rowids(&table, count);
-        let first = database.blocking(&self.writer, reserve).await?;
+        let reserve = move |engine: &Engine| engine.reserve_rowids(&table, count);
+        let first = self.engine.blocking(&self.writer, reserve).await?;
         let mut columns = batch.columns().to_vec();
         columns.push(Arc::new(Int64Array::from_iter_values(first..first + count as i64)));
         RecordBatch::try_new(self.table.arrow_with_rowid(), columns).map_err(arrow_error)

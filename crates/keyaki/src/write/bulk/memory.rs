@@ -9,7 +9,7 @@ use crate::Result;
 use crate::base::arrow_error;
 
 /// Bytes of the batch's values in Arrow's layout, as if it shared nothing with other batches.
-pub(super) fn batch_bytes(batch: &RecordBatch) -> usize {
+pub(in crate::write) fn batch_bytes(batch: &RecordBatch) -> usize {
     batch.columns().iter().map(column_bytes).sum()
 }
 

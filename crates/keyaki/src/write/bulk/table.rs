@@ -33,7 +33,7 @@ impl TableWriter {
             job: job.clone(),
             projection: Projection::new(table, &table.table_columns(), &table.schema),
             unique: Unique::of_table(job)?,
-            writer: job.inner.store.bulk_writer(table.def.tree, &table.schema),
+            writer: job.engine.store.bulk_writer(table.def.tree, &table.schema),
             sorter: None,
             rows: 0,
         })
@@ -64,11 +64,11 @@ impl TableWriter {
     /// Merges what was written in order with what was sorted.
     fn merge(job: &Job, unique: &mut Unique, written: &Loaded, sorter: Sorter) -> Result<Loaded> {
         let (tree, schema) = (job.table.def.tree, &job.table.schema);
-        let pages = job.inner.store.blocking();
-        let view = written.view(&job.inner.store, tree, schema);
+        let pages = job.engine.store.blocking();
+        let view = written.view(&job.engine.store, tree, schema);
         let cursor = view.cursor(&pages, KeyRange::all(), Direction::Ascending);
         let mut merge = sorter.finish(vec![Input::Tree(Box::new(cursor))])?;
-        let mut writer = job.inner.store.bulk_writer(tree, schema);
+        let mut writer = job.engine.store.bulk_writer(tree, schema);
         while let Some(batch) = merge.next()? {
             job.check()?;
             let before = writer.rows();

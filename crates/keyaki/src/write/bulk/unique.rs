@@ -9,11 +9,11 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use keyaki_store::{KeyRange, Schema, TreeView};
 
-use super::Origin;
 use super::job::Job;
 use super::sort::SortKey;
 use crate::catalog::Table;
 use crate::write::apply::{describe, find_existing, unique_keys};
+use crate::write::origin::Origin;
 use crate::write::rows::Keys;
 use crate::{Error, Result};
 
@@ -89,7 +89,7 @@ impl Unique {
         let Some(view) = &constraint.existing else { return Ok(()) };
         let columns = &batch.columns()[..constraint.columns];
         let new = unique_keys(&constraint.schema, columns, batch.num_rows());
-        let found = find_existing(&new, &Keys::default(), &self.job.inner.store, view).map_err(|error| (error, 0))?;
+        let found = find_existing(&new, &Keys::default(), &self.job.engine.store, view).map_err(|error| (error, 0))?;
         let Some(key) = found else { return Ok(()) };
         let row = new.sorted().find(|&i| new.get(i) == key).map_or(0, |i| new.row(i));
         Err((self.duplicate(batch, row).unwrap_or_else(|error| error), row))
@@ -124,8 +124,16 @@ pub(super) fn at(error: Error, origin: &dyn Origin, row: u64) -> Error {
 }
 
 /// Finds the row that a duplicate key belongs to, among rows that are still at hand: the last one that has it.
-pub(super) fn locate_duplicate(error: Error, table: &Table, batches: &[RecordBatch], origin: &dyn Origin) -> Error {
+pub(in crate::write) fn locate_duplicate(
+    error: Error,
+    table: &Table,
+    batches: &[RecordBatch],
+    origin: &dyn Origin,
+) -> Error {
     let Error::Duplicate { constraint, key, .. } = &error else { return error };
+    if origin.locate(0).is_none() {
+        return error;
+    }
     let of_index = table.def.indexes.iter().position(|index| index.name == *constraint);
     let (schema, columns) = match of_index {
         Some(index) => (&table.index_schemas[index], table.def.indexes[index].columns.clone()),

@@ -1,0 +1,48 @@
+//! DataFusion's state that all statements of a database share: functions, configuration, memory pool, spill directory.
+//!
+//! A session copies it, adds its options, and gives each statement the tables of one snapshot.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use datafusion::execution::SessionState;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::prelude::SessionConfig;
+
+use crate::Result;
+
+/// Names under which SQL knows the database and its only schema.
+pub(crate) const CATALOG_NAME: &str = "keyaki";
+pub(crate) const SCHEMA_NAME: &str = "public";
+/// Rows per batch.
+pub(crate) const BATCH_ROWS: usize = 8192;
+/// Operators that DataFusion names when the memory pool is exhausted.
+const CONSUMERS_NAMED_IN_ERRORS: usize = 5;
+
+/// What all statements of a database share: functions, configuration, memory pool, spill directory.
+pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: usize) -> Result<SessionState> {
+    let mode = match spill {
+        Some(dir) => DiskManagerMode::Directories(vec![dir]),
+        None => DiskManagerMode::OsTmpDirectory,
+    };
+    // Not zero: the constant above is not.
+    let named = std::num::NonZeroUsize::new(CONSUMERS_NAMED_IN_ERRORS).unwrap_or(std::num::NonZeroUsize::MIN);
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(TrackConsumersPool::new(FairSpillPool::new(query_bytes), named)))
+        .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode))
+        .build_arc()?;
+    let mut config = SessionConfig::new()
+        .with_target_partitions(threads)
+        .with_batch_size(BATCH_ROWS)
+        .with_information_schema(true)
+        .with_default_catalog_and_schema(CATALOG_NAME, SCHEMA_NAME)
+        .with_create_default_catalog_and_schema(false);
+    let options = config.options_mut();
+    // Numbers with a decimal point are exact, as the standard has it.
+    options.sql_parser.parse_float_as_decimal = true;
+    options.execution.collect_statistics = false;
+    Ok(SessionStateBuilder::new().with_config(config).with_runtime_env(runtime).with_default_features().build())
+}

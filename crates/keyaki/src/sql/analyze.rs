@@ -1,0 +1,19 @@
+//! ANALYZE.
+
+use super::{Outcome, SqlSession};
+use crate::Result;
+use crate::write::statistics::refresh;
+
+/// Runs `ANALYZE` of one table or of all.
+pub(crate) async fn run(session: &SqlSession, table: Option<&str>) -> Result<Outcome> {
+    let writer = session.engine.writer().await;
+    let (catalog, _) = session.engine.latest(&writer);
+    let names: Vec<String> = match table {
+        Some(name) => vec![catalog.table(name)?.def.name.clone()],
+        None => catalog.tables.keys().cloned().collect(),
+    };
+    for name in &names {
+        refresh(&session.write(&writer), name).await?;
+    }
+    Ok(Outcome::done("ANALYZE"))
+}

@@ -1,0 +1,48 @@
+//! State of one session, as its statements use it.
+
+use std::sync::Arc;
+
+use keyaki_exec::Stats;
+use parking_lot::Mutex;
+
+use super::state::Planning;
+use crate::base::options::SessionOptions;
+use crate::base::progress::{NoProgress, Progress};
+use crate::engine::{Engine, Writer};
+use crate::write::WriteStatement;
+
+/// An engine, and everything that belongs to one session.
+#[derive(Debug)]
+pub(crate) struct SqlSession {
+    pub engine: Arc<Engine>,
+    pub options: Mutex<SessionOptions>,
+    pub progress: Mutex<Arc<dyn Progress>>,
+    /// Statistics of the index pipelines and scans that the last query started, with a name for each.
+    pub last_stats: Arc<Mutex<Vec<(String, Stats)>>>,
+    /// DataFusion's own settings that were changed with SET, in that order.
+    pub overrides: Mutex<Vec<(String, String)>>,
+    /// Built for the current options and overrides; none after a change.
+    pub planning: Mutex<Option<Planning>>,
+}
+
+impl SqlSession {
+    pub fn new(engine: Arc<Engine>) -> Self {
+        SqlSession {
+            engine,
+            options: Mutex::default(),
+            progress: Mutex::new(Arc::new(NoProgress)),
+            last_stats: Arc::default(),
+            overrides: Mutex::default(),
+            planning: Mutex::default(),
+        }
+    }
+
+    pub fn options(&self) -> SessionOptions {
+        self.options.lock().clone()
+    }
+
+    /// The statement that holds `writer`, for the layer below.
+    pub fn write(&self, writer: &Writer) -> WriteStatement {
+        WriteStatement { engine: self.engine.clone(), writer: writer.clone(), progress: self.progress.lock().clone() }
+    }
+}

@@ -1,0 +1,47 @@
+//! New indexes: their entries come from the rows that the table has.
+
+use std::sync::Arc;
+
+use keyaki_store::{Direction, KeyRange, TreeView, WriteBatch, block_on};
+
+use super::{WriteStatement, bulk};
+use crate::catalog::{Catalog, IndexMethod, Table};
+use crate::engine::Engine;
+use crate::{Error, Result};
+
+/// Creates an index (`index`: its place in `table.def.indexes` and `table.index_schemas`; `table` is the definition with the
+/// index, which the catalog does not yet show). `batch` creates the tree and stores the definition; `catalog` shows it.
+pub(crate) async fn create_index(
+    statement: &WriteStatement,
+    table: &Arc<Table>,
+    index: usize,
+    batch: WriteBatch,
+    catalog: Catalog,
+) -> Result<()> {
+    let (_, snapshot) = statement.latest();
+    if is_empty(&statement.engine, snapshot.tree(table.def.tree)?).await? {
+        statement.engine.commit_catalog(&statement.writer, batch, catalog).await?;
+    } else {
+        bulk::build_index(statement, table, index, batch, catalog).await?;
+    }
+    if table.def.indexes[index].method == IndexMethod::Vast {
+        // Its figures are there for whoever asks next.
+        let wait = |engine: &Engine| {
+            engine.store.wait_for_locators();
+            Ok(())
+        };
+        statement.blocking(wait).await?;
+    }
+    Ok(())
+}
+
+/// Whether a tree has no rows at all.
+async fn is_empty(engine: &Engine, view: TreeView) -> Result<bool> {
+    let store = engine.store.clone();
+    let task = tokio::task::spawn_blocking(move || {
+        let source = store.blocking();
+        let mut cursor = view.cursor(&source, KeyRange::all(), Direction::Ascending);
+        block_on(cursor.next()).map(|chunk| chunk.is_none())
+    });
+    Ok(task.await.map_err(|e| Error::Invalid(format!("a background task failed: {e}")))??)
+}

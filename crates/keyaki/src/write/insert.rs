@@ -1,0 +1,150 @@
+//! New rows and changed rows of a table, each statement all or nothing.
+
+use std::sync::Arc;
+
+use arrow::array::{Int64Array, RecordBatch};
+use datafusion::execution::SendableRecordBatchStream;
+use keyaki_store::{KeyRange, Snapshot, WriteBatch};
+
+use super::apply::Change;
+use super::origin::{NoOrigin, Origin};
+use super::path::{BatchLimits, RowBuffer, WritePath, choose};
+use super::rows::Rows;
+use super::{WriteStatement, bulk, schema, statistics};
+use crate::Result;
+use crate::catalog::{Catalog, Table};
+use crate::engine::Engine;
+
+/// Adds the rows of a query to the table, or none, and returns their number. For the rows see [`insert`].
+pub(crate) async fn insert_query(
+    statement: &WriteStatement,
+    table: &Arc<Table>,
+    rows: SendableRecordBatchStream,
+) -> Result<u64> {
+    let before = rows_before(statement, table)?;
+    let buffer = RowBuffer::reserved(&statement.engine, "INSERT");
+    insert(statement, table, rows, before, (BatchLimits::of_query(), buffer), Arc::new(NoOrigin)).await
+}
+
+/// Adds rows of files or of a program to the table, or none, and returns their number. For the rows see [`insert`].
+pub(crate) async fn insert_loaded(
+    statement: &WriteStatement,
+    table: &Arc<Table>,
+    rows: SendableRecordBatchStream,
+    origin: Arc<dyn Origin>,
+) -> Result<u64> {
+    let before = rows_before(statement, table)?;
+    insert(statement, table, rows, before, (BatchLimits::of_load(before), RowBuffer::unreserved()), origin).await
+}
+
+/// Adds all rows of `rows` to the table, or none, and returns their number. Rows have the table's columns in table order
+/// with exactly their Arrow types; NOT NULL and lengths have been checked ([`super::assign`]). Primary key and unique
+/// indexes are checked here.
+async fn insert(
+    statement: &WriteStatement,
+    table: &Arc<Table>,
+    rows: SendableRecordBatchStream,
+    before: f64,
+    (limits, buffer): (BatchLimits, RowBuffer),
+    origin: Arc<dyn Origin>,
+) -> Result<u64> {
+    statement.engine.check_writable(table)?;
+    match choose(rows, limits, buffer).await? {
+        WritePath::Bulk(rows) => bulk::load(statement, table, rows, before, origin).await,
+        WritePath::Batch(batches) => {
+            let change = insertion(table, &batches)?;
+            let (_, snapshot) = statement.latest();
+            let inserted = commit(statement, snapshot, change).await;
+            let inserted = inserted.map_err(|error| bulk::locate_duplicate(error, table, &batches, &*origin))?;
+            statistics::after_insert(statement, &table.def.name, before, inserted).await;
+            Ok(inserted)
+        }
+    }
+}
+
+/// Estimated rows of the table before the statement.
+fn rows_before(statement: &WriteStatement, table: &Table) -> Result<f64> {
+    let (_, snapshot) = statement.latest();
+    Ok(snapshot.tree(table.def.tree)?.estimate(&KeyRange::all()).rows)
+}
+
+/// Creates a table and inserts the rows of a query, which have the table's columns as [`insert`] needs them. `catalog` is
+/// the newest one. Either the table exists with all rows, or it does not exist.
+pub(crate) async fn create_table_as(
+    statement: &WriteStatement,
+    catalog: &Catalog,
+    table: Arc<Table>,
+    rows: SendableRecordBatchStream,
+) -> Result<u64> {
+    let buffer = RowBuffer::reserved(&statement.engine, "CREATE TABLE");
+    let mut batch = WriteBatch::new();
+    match choose(rows, BatchLimits::of_query(), buffer).await? {
+        WritePath::Batch(batches) => {
+            let change = insertion(&table, &batches)?;
+            let (_, snapshot) = statement.latest();
+            schema::create_trees(&mut batch, &table)?;
+            let work = move |engine: &Engine| prepare(engine, change, &snapshot, batch);
+            let (batch, rows) = statement.blocking(work).await?;
+            schema::commit_table(statement, catalog, table.clone(), batch).await?;
+            statistics::after_insert(statement, &table.def.name, 0.0, rows).await;
+            Ok(rows)
+        }
+        WritePath::Bulk(rows) => {
+            schema::create_trees(&mut batch, &table)?;
+            schema::commit_table(statement, catalog, table.clone(), batch).await?;
+            let loaded = bulk::load(statement, &table, rows, 0.0, Arc::new(NoOrigin)).await;
+            if loaded.is_err() {
+                schema::remove_table(statement, &table).await?;
+            }
+            loaded
+        }
+    }
+}
+
+/// The change that inserts rows of the table's columns.
+pub(crate) fn insertion(table: &Arc<Table>, batches: &[RecordBatch]) -> Result<Change> {
+    let rows = batches.iter().map(|batch| Rows {
+        len: batch.num_rows(),
+        columns: batch.columns().iter().cloned().map(Some).collect(),
+        rowid: None,
+    });
+    let new = Rows::concat(&rows.collect::<Vec<_>>())?;
+    Ok(Change { table: table.clone(), old: Rows::default(), new, old_repeats: false, assigned: None })
+}
+
+/// Checks a change and commits it. Returns the number of rows changed.
+pub(crate) async fn commit(statement: &WriteStatement, snapshot: Snapshot, change: Change) -> Result<u64> {
+    let work = move |engine: &Engine| {
+        engine.check_writable(&change.table)?;
+        let in_memory = change.table.def.indexes.iter().any(|index| index.method.is_in_memory());
+        let grows = change.new.len > 0;
+        let (batch, rows) = prepare(engine, change, &snapshot, WriteBatch::new())?;
+        if in_memory && grows {
+            engine.check_memory(0)?;
+        }
+        if !batch.is_empty() {
+            engine.store.commit(batch)?;
+        }
+        if in_memory {
+            engine.store.share_memory();
+        }
+        Ok(rows)
+    };
+    statement.blocking(work).await
+}
+
+/// Checks a change and adds it to `batch`. Blocks.
+fn prepare(
+    engine: &Engine,
+    mut change: Change,
+    snapshot: &Snapshot,
+    mut batch: WriteBatch,
+) -> Result<(WriteBatch, u64)> {
+    let rows = change.new.len;
+    if change.table.def.hidden_rowid && change.new.rowid.is_none() && rows > 0 {
+        let first = engine.reserve_rowids(&change.table, rows as u64)?;
+        change.new.rowid = Some(Arc::new(Int64Array::from_iter_values(first..first + rows as i64)));
+    }
+    let rows = change.apply(&engine.store, snapshot, &mut batch)?;
+    Ok((batch, rows))
+}

@@ -1,0 +1,41 @@
+//! New tables: their trees, their definition, and taking both back.
+
+use std::sync::Arc;
+
+use keyaki_store::WriteBatch;
+
+use super::WriteStatement;
+use crate::Result;
+use crate::catalog::{Catalog, Kind, Table, put, remove};
+
+/// Commits `batch`, which creates the table, and shows it.
+pub(crate) async fn commit_table(
+    statement: &WriteStatement,
+    catalog: &Catalog,
+    table: Arc<Table>,
+    batch: WriteBatch,
+) -> Result<()> {
+    let mut changed = catalog.clone();
+    changed.tables.insert(table.def.name.clone(), table);
+    statement.engine.commit_catalog(&statement.writer, batch, changed).await
+}
+
+/// Adds a new table's trees and definition to `batch`.
+pub(crate) fn create_trees(batch: &mut WriteBatch, table: &Table) -> Result<()> {
+    batch.create_tree(table.def.tree, &table.schema);
+    for (index, schema) in table.def.indexes.iter().zip(&table.index_schemas) {
+        batch.create_tree(index.tree, schema);
+    }
+    put(batch, Kind::Table, &table.def.name, &table.def)
+}
+
+/// Takes back a table that was just created.
+pub(crate) async fn remove_table(statement: &WriteStatement, table: &Table) -> Result<()> {
+    let (catalog, _) = statement.latest();
+    let mut changed = Catalog::clone(&catalog);
+    changed.tables.remove(&table.def.name);
+    let mut batch = WriteBatch::new();
+    remove(&mut batch, Kind::Table, &table.def.name)?;
+    batch.drop_tree(table.def.tree);
+    statement.engine.commit_removal(&statement.writer, batch, changed).await
+}
