@@ -11,54 +11,41 @@ use std::task::{Context, Poll, ready};
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::stats::Precision;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{ColumnStatistics, Statistics};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions, SchedulingType};
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
-use datafusion::physical_plan::statistics::StatisticsArgs;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, EmptyRecordBatchStream, ExecutionPlan, Partitioning, PlanProperties,
-};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder};
+use datafusion::physical_plan::{DisplayFormatType, EmptyRecordBatchStream, Partitioning, PlanProperties};
 use futures::{Stream, StreamExt};
 use keyaki_exec::{Driver, Filter, Join, KeyPart, Pipeline, Rows, Stats, Step};
 
 use super::node::{AccessSpec, KeyValue, Milliseconds, PipelineSpec};
-use crate::table::ExprFilter;
-use crate::table::PlanContext;
+use crate::table::{ExprFilter, LeafExec, LeafOperator, PlanContext};
 
 /// Bytes that a value takes on average, for DataFusion's choice of a hash join's side.
 const VALUE_BYTES: f64 = 16.0;
 
+pub(super) type IndexPipelineExec = LeafExec<IndexPipelineOperator>;
+
 #[derive(Debug, Clone)]
-pub(crate) struct IndexPipelineExec {
+pub(super) struct IndexPipelineOperator {
     spec: Arc<PipelineSpec>,
     /// Parallel to the specification's accesses.
     filters: Vec<Option<Arc<dyn PhysicalExpr>>>,
     context: PlanContext,
     /// Rows wanted at the most.
     fetch: Option<usize>,
-    properties: Arc<PlanProperties>,
-    metrics: ExecutionPlanMetricsSet,
 }
 
-impl IndexPipelineExec {
+impl IndexPipelineOperator {
     pub(super) fn new(
         spec: Arc<PipelineSpec>,
         filters: Vec<Option<Arc<dyn PhysicalExpr>>>,
         context: PlanContext,
     ) -> Self {
-        let properties = PlanProperties::new(
-            EquivalenceProperties::new(spec.schema.inner().clone()),
-            Partitioning::UnknownPartitioning(1),
-            EmissionType::Incremental,
-            Boundedness::Bounded,
-        )
-        .with_scheduling_type(SchedulingType::Cooperative);
-        let metrics = ExecutionPlanMetricsSet::new();
-        IndexPipelineExec { spec, filters, context, fetch: None, properties: Arc::new(properties), metrics }
+        IndexPipelineOperator { spec, filters, context, fetch: None }
     }
 
     /// For the executor.
@@ -107,8 +94,20 @@ fn step(access: &AccessSpec, filter: Option<Arc<dyn Filter>>) -> Result<Step> {
     })
 }
 
-impl DisplayAs for IndexPipelineExec {
-    fn fmt_as(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
+impl LeafOperator for IndexPipelineOperator {
+    const NAME: &'static str = "IndexPipelineExec";
+
+    fn properties(&self) -> PlanProperties {
+        PlanProperties::new(
+            EquivalenceProperties::new(self.spec.schema.inner().clone()),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        )
+        .with_scheduling_type(SchedulingType::Cooperative)
+    }
+
+    fn describe(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
         let mode = self.context.options.execution;
         let filters = self.filters.iter().flatten().map(|filter| filter.to_string());
         let filters: Vec<String> = filters.collect();
@@ -130,41 +129,14 @@ impl DisplayAs for IndexPipelineExec {
             None => Ok(()),
         }
     }
-}
 
-impl ExecutionPlan for IndexPipelineExec {
-    fn name(&self) -> &str {
-        "IndexPipelineExec"
-    }
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
-    }
-    fn replace_children(
-        self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-    fn apply_expressions(
+    fn execute(
         &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        let mut recursion = TreeNodeRecursion::Continue;
-        for expr in self.filters.iter().flatten() {
-            recursion = recursion.visit_sibling(|| f(expr))?;
-        }
-        Ok(recursion)
-    }
-
-    fn execute(&self, _partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let schema = self.properties.eq_properties.schema().clone();
+        _partition: usize,
+        context: &TaskContext,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> Result<SendableRecordBatchStream> {
+        let schema = self.spec.schema.inner().clone();
         if self.spec.accesses[0].ranges.is_empty() || self.fetch == Some(0) {
             return Ok(Box::pin(EmptyRecordBatchStream::new(schema)));
         }
@@ -174,37 +146,40 @@ impl ExecutionPlan for IndexPipelineExec {
             rows: None,
             remaining: self.fetch,
             recorded: false,
-            baseline: BaselineMetrics::new(&self.metrics, 0),
+            baseline: BaselineMetrics::new(metrics, 0),
+            metrics: metrics.clone(),
             plan: self.clone(),
         }))
     }
 
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
-    }
-
-    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
+    fn statistics(&self, _: Option<usize>) -> Arc<Statistics> {
         let rows = self.fetch.map_or(self.spec.rows, |fetch| self.spec.rows.min(fetch as f64)).max(0.0);
         let columns = self.spec.output.len();
-        Ok(Arc::new(Statistics {
+        Arc::new(Statistics {
             num_rows: Precision::Inexact(rows as usize),
             total_byte_size: Precision::Inexact((rows * VALUE_BYTES * columns as f64) as usize),
             column_statistics: vec![ColumnStatistics::new_unknown(); columns],
-        }))
+        })
     }
 
-    fn with_fetch(&self, fetch: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
-        Some(Arc::new(IndexPipelineExec { fetch, metrics: ExecutionPlanMetricsSet::new(), ..self.clone() }))
+    fn expressions(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        self.filters.iter().flatten().collect()
     }
+
     fn fetch(&self) -> Option<usize> {
         self.fetch
+    }
+
+    fn with_fetch(&self, fetch: Option<usize>) -> Option<Self> {
+        Some(IndexPipelineOperator { fetch, ..self.clone() })
     }
 }
 
 /// The rows of a pipeline.
 #[derive(Debug)]
 struct PipelineStream {
-    plan: IndexPipelineExec,
+    plan: IndexPipelineOperator,
+    metrics: ExecutionPlanMetricsSet,
     schema: SchemaRef,
     batch_rows: usize,
     /// Once started.
@@ -255,7 +230,7 @@ impl PipelineStream {
             && !self.recorded
         {
             self.recorded = true;
-            record(rows.stats(), &self.plan.metrics);
+            record(rows.stats(), &self.metrics);
         }
         self.baseline.done();
     }

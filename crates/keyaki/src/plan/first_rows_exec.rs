@@ -5,42 +5,27 @@ use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::common::stats::Precision;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{ColumnStatistics, Statistics};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions};
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
-use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_expr::EquivalenceProperties;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use datafusion::physical_plan::{DisplayFormatType, Partitioning, PlanProperties};
 use futures::{StreamExt, TryStreamExt};
 use keyaki_exec::{Driver, Pipeline, Rows, Scan};
 use keyaki_store::KeyRange;
 
 use super::first_rows::FirstRowsSpec;
-use crate::table::PlanContext;
-use crate::table::record;
+use crate::table::{LeafExec, LeafOperator, PlanContext, record};
+
+pub(super) type FirstRowsExec = LeafExec<FirstRowsOperator>;
 
 #[derive(Debug)]
-pub(crate) struct FirstRowsExec {
-    spec: Arc<FirstRowsSpec>,
-    context: PlanContext,
-    properties: Arc<PlanProperties>,
-    metrics: ExecutionPlanMetricsSet,
-}
-
-impl FirstRowsExec {
-    pub(super) fn new(spec: Arc<FirstRowsSpec>, context: PlanContext) -> Self {
-        let properties = PlanProperties::new(
-            EquivalenceProperties::new(spec.schema.inner().clone()),
-            Partitioning::UnknownPartitioning(1),
-            EmissionType::Incremental,
-            Boundedness::Bounded,
-        );
-        FirstRowsExec { spec, context, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
-    }
+pub(super) struct FirstRowsOperator {
+    pub spec: Arc<FirstRowsSpec>,
+    pub context: PlanContext,
 }
 
 fn watch(context: &PlanContext, what: &str, rows: &Rows) {
@@ -95,8 +80,19 @@ fn rows(spec: &FirstRowsSpec, context: &PlanContext, batch_rows: usize, keys: Ve
     rows
 }
 
-impl DisplayAs for FirstRowsExec {
-    fn fmt_as(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
+impl LeafOperator for FirstRowsOperator {
+    const NAME: &'static str = "FirstRowsExec";
+
+    fn properties(&self) -> PlanProperties {
+        PlanProperties::new(
+            EquivalenceProperties::new(self.spec.schema.inner().clone()),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        )
+    }
+
+    fn describe(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
         match format {
             DisplayFormatType::TreeRender => write!(f, "{}", self.spec),
             _ => {
@@ -107,38 +103,15 @@ impl DisplayAs for FirstRowsExec {
             }
         }
     }
-}
 
-impl ExecutionPlan for FirstRowsExec {
-    fn name(&self) -> &str {
-        "FirstRowsExec"
-    }
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
-    }
-    fn replace_children(
-        self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-    fn apply_expressions(
+    fn execute(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn execute(&self, _partition: usize, task: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let schema = self.properties.eq_properties.schema().clone();
-        let (spec, context, metrics) = (self.spec.clone(), self.context.clone(), self.metrics.clone());
+        _partition: usize,
+        task: &TaskContext,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> Result<SendableRecordBatchStream> {
+        let schema = self.spec.schema.inner().clone();
+        let (spec, context, metrics) = (self.spec.clone(), self.context.clone(), metrics.clone());
         let (output, batch_rows) = (schema.clone(), task.session_config().batch_size());
         let found = async move {
             let keys = keys(&spec, &context, batch_rows, &metrics).await?;
@@ -160,15 +133,11 @@ impl ExecutionPlan for FirstRowsExec {
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
-    }
-
-    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        Ok(Arc::new(Statistics {
+    fn statistics(&self, _: Option<usize>) -> Arc<Statistics> {
+        Arc::new(Statistics {
             num_rows: Precision::Inexact(self.spec.rows),
             total_byte_size: Precision::Absent,
             column_statistics: vec![ColumnStatistics::new_unknown(); self.spec.columns.len()],
-        }))
+        })
     }
 }

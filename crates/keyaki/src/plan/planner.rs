@@ -11,13 +11,13 @@ use datafusion::logical_expr::{LogicalPlan, UserDefinedLogicalNode};
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 
-use super::exec::IndexPipelineExec;
+use super::exec::{IndexPipelineExec, IndexPipelineOperator};
 use super::first_rows::FirstRowsNode;
-use super::first_rows_exec::FirstRowsExec;
+use super::first_rows_exec::{FirstRowsExec, FirstRowsOperator};
 use super::node::PipelineNode;
 use super::rewrite::Rewriter;
 use super::summary::SummaryNode;
-use super::summary_exec::SummaryExec;
+use super::summary_exec::{SummaryExec, SummaryOperator};
 use crate::table::PlanContext;
 
 #[derive(Debug)]
@@ -65,10 +65,16 @@ impl ExtensionPlanner for PipelinePlanner {
         planning: &PhysicalPlanningContext,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         if let Some(node) = node.as_any().downcast_ref::<SummaryNode>() {
-            return Ok(Some(Arc::new(SummaryExec::new(node.spec.0.clone(), self.context.clone()))));
+            return Ok(Some(Arc::new(SummaryExec::new(SummaryOperator {
+                spec: node.spec.0.clone(),
+                context: self.context.clone(),
+            }))));
         }
         if let Some(node) = node.as_any().downcast_ref::<FirstRowsNode>() {
-            return Ok(Some(Arc::new(FirstRowsExec::new(node.spec.0.clone(), self.context.clone()))));
+            return Ok(Some(Arc::new(FirstRowsExec::new(FirstRowsOperator {
+                spec: node.spec.0.clone(),
+                context: self.context.clone(),
+            }))));
         }
         let Some(node) = node.as_any().downcast_ref::<PipelineNode>() else { return Ok(None) };
         let spec = &node.spec;
@@ -79,6 +85,10 @@ impl ExtensionPlanner for PipelinePlanner {
                 None => None,
             });
         }
-        Ok(Some(Arc::new(IndexPipelineExec::new(spec.0.clone(), filters, self.context.clone()))))
+        Ok(Some(Arc::new(IndexPipelineExec::new(IndexPipelineOperator::new(
+            spec.0.clone(),
+            filters,
+            self.context.clone(),
+        )))))
     }
 }

@@ -5,24 +5,21 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use datafusion::common::stats::Precision;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions};
-use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
-use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_expr::EquivalenceProperties;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use datafusion::physical_plan::{DisplayFormatType, Partitioning, PlanProperties};
 use futures::StreamExt;
 use futures::future::try_join_all;
 use keyaki_exec::Scan;
 use keyaki_store::{Direction, KeyRange};
 
 use super::summary::{SummaryItem, SummarySpec, Wanted};
-use crate::table::PlanContext;
-use crate::table::record;
+use crate::table::{LeafExec, LeafOperator, PlanContext, record};
 
 /// Rows that a scan may count before it says so.
 const COUNT_ROWS: usize = 1 << 40;
@@ -30,24 +27,12 @@ const COUNT_ROWS: usize = 1 << 40;
 const PARTS: usize = 32;
 const PAGES_TO_SPLIT: f64 = 256.0;
 
-#[derive(Debug)]
-pub(crate) struct SummaryExec {
-    spec: Arc<SummarySpec>,
-    context: PlanContext,
-    properties: Arc<PlanProperties>,
-    metrics: ExecutionPlanMetricsSet,
-}
+pub(super) type SummaryExec = LeafExec<SummaryOperator>;
 
-impl SummaryExec {
-    pub(super) fn new(spec: Arc<SummarySpec>, context: PlanContext) -> Self {
-        let properties = PlanProperties::new(
-            EquivalenceProperties::new(spec.schema.inner().clone()),
-            Partitioning::UnknownPartitioning(1),
-            EmissionType::Final,
-            Boundedness::Bounded,
-        );
-        SummaryExec { spec, context, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
-    }
+#[derive(Debug)]
+pub(super) struct SummaryOperator {
+    pub spec: Arc<SummarySpec>,
+    pub context: PlanContext,
 }
 
 /// The value of an aggregate, as an array of one.
@@ -107,8 +92,19 @@ async fn part(
     Ok((count, first.map_or_else(none, Ok)?))
 }
 
-impl DisplayAs for SummaryExec {
-    fn fmt_as(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
+impl LeafOperator for SummaryOperator {
+    const NAME: &'static str = "SummaryExec";
+
+    fn properties(&self) -> PlanProperties {
+        PlanProperties::new(
+            EquivalenceProperties::new(self.spec.schema.inner().clone()),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Final,
+            Boundedness::Bounded,
+        )
+    }
+
+    fn describe(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
         match format {
             DisplayFormatType::TreeRender => write!(f, "{}", self.spec),
             _ => {
@@ -117,38 +113,15 @@ impl DisplayAs for SummaryExec {
             }
         }
     }
-}
 
-impl ExecutionPlan for SummaryExec {
-    fn name(&self) -> &str {
-        "SummaryExec"
-    }
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
-    }
-    fn replace_children(
-        self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-    fn apply_expressions(
+    fn execute(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn execute(&self, _partition: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let schema = self.properties.eq_properties.schema().clone();
-        let (spec, context, metrics) = (self.spec.clone(), self.context.clone(), self.metrics.clone());
+        _partition: usize,
+        _: &TaskContext,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> Result<SendableRecordBatchStream> {
+        let schema = self.spec.schema.inner().clone();
+        let (spec, context, metrics) = (self.spec.clone(), self.context.clone(), metrics.clone());
         let output = schema.clone();
         let row = async move {
             let values = spec.items.iter().map(|item| value(item, &context, &metrics));
@@ -157,15 +130,11 @@ impl ExecutionPlan for SummaryExec {
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::once(row))))
     }
 
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
-    }
-
-    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        Ok(Arc::new(Statistics {
+    fn statistics(&self, _: Option<usize>) -> Arc<Statistics> {
+        Arc::new(Statistics {
             num_rows: Precision::Exact(1),
             total_byte_size: Precision::Absent,
             column_statistics: vec![ColumnStatistics::new_unknown(); self.spec.items.len()],
-        }))
+        })
     }
 }

@@ -9,11 +9,13 @@ mod context;
 pub(crate) mod cost;
 mod estimate;
 mod filter;
+mod leaf;
 mod provider;
 pub(crate) mod ranges;
 mod scan;
 
 pub(crate) use context::PlanContext;
 pub(crate) use filter::ExprFilter;
+pub(crate) use leaf::{LeafExec, LeafOperator};
 pub(crate) use provider::{Answer, KeyakiTable};
 pub(crate) use scan::record;

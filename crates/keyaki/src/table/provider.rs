@@ -15,7 +15,7 @@ use keyaki_store::{Direction, KeyRange, RangeEstimate, Snapshot, TreeView, is_me
 
 use super::estimate;
 use super::filter::{is_row_filter, remap};
-use super::scan::{ScanExec, ScanPlan};
+use super::scan::{ScanExec, ScanOperator, ScanPlan};
 use crate::catalog::{HIDDEN_ROWID, Table};
 use crate::table::PlanContext;
 use crate::table::cost::Readable;
@@ -257,7 +257,7 @@ impl TableProvider for KeyakiTable {
             statistics: Arc::new(estimate::of_scan(&self.table, &output, &chosen.estimate, &remaining, limit)),
             view: chosen.view,
         };
-        Ok(Arc::new(ScanExec::new(plan, schema, self.context.clone())))
+        Ok(Arc::new(ScanExec::new(ScanOperator::new(plan, schema, self.context.clone()))))
     }
 }
 

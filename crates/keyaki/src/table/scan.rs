@@ -13,30 +13,22 @@ use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Statistics;
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::utils::conjunction_opt;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::coop::make_cooperative;
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions, SchedulingType};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
 use datafusion::physical_plan::expressions::Column;
-use datafusion::physical_plan::filter_pushdown::{
-    ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation, PushedDown,
-};
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
-use datafusion::physical_plan::statistics::StatisticsArgs;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, EmptyRecordBatchStream, ExecutionPlan, Partitioning, PlanProperties,
-    SortOrderPushdownResult,
-};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder};
+use datafusion::physical_plan::{DisplayFormatType, EmptyRecordBatchStream, Partitioning, PlanProperties};
 use futures::{Stream, StreamExt};
 use keyaki_exec::{Rows, Scan, Stats};
 use keyaki_llc::WorkClass;
 use keyaki_store::{Direction, KeyRange, RangeEstimate, TreeView};
 
 use super::filter::{ExprFilter, compact, remap};
+use super::leaf::{LeafExec, LeafOperator};
 use crate::table::PlanContext;
 
 /// A condition and the tree's columns that it is over.
@@ -65,40 +57,25 @@ pub(crate) struct ScanPlan {
     pub statistics: Arc<Statistics>,
 }
 
+pub(crate) type ScanExec = LeafExec<ScanOperator>;
+
 #[derive(Debug, Clone)]
-pub(crate) struct ScanExec {
+pub(crate) struct ScanOperator {
     plan: Arc<ScanPlan>,
     schema: SchemaRef,
     context: PlanContext,
     /// Conditions that operators above handed down, over the output columns; may change while the query runs.
     pushed: Vec<Arc<dyn PhysicalExpr>>,
-    properties: Arc<PlanProperties>,
-    metrics: ExecutionPlanMetricsSet,
 }
 
-impl ScanExec {
+impl ScanOperator {
     /// `schema`: of the output; parallel to `plan.columns`.
     pub fn new(plan: ScanPlan, schema: SchemaRef, context: PlanContext) -> Self {
-        let properties = PlanProperties::new(
-            equivalences(&plan, &schema),
-            Partitioning::UnknownPartitioning(plan.partitions.len()),
-            EmissionType::Incremental,
-            Boundedness::Bounded,
-        )
-        .with_scheduling_type(SchedulingType::Cooperative);
-        ScanExec {
-            plan: Arc::new(plan),
-            schema,
-            context,
-            pushed: Vec::new(),
-            properties: Arc::new(properties),
-            metrics: ExecutionPlanMetricsSet::new(),
-        }
+        ScanOperator { plan: Arc::new(plan), schema, context, pushed: Vec::new() }
     }
 
     fn with_plan(&self, plan: ScanPlan) -> Self {
-        let scan = ScanExec::new(plan, self.schema.clone(), self.context.clone());
-        ScanExec { pushed: self.pushed.clone(), ..scan }
+        ScanOperator { plan: Arc::new(plan), ..self.clone() }
     }
 
     /// The table's filter and those handed down, over the columns they use.
@@ -164,8 +141,20 @@ fn equivalences(plan: &ScanPlan, schema: &SchemaRef) -> EquivalenceProperties {
     EquivalenceProperties::new_with_orderings(schema.clone(), orders)
 }
 
-impl DisplayAs for ScanExec {
-    fn fmt_as(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
+impl LeafOperator for ScanOperator {
+    const NAME: &'static str = "ScanExec";
+
+    fn properties(&self) -> PlanProperties {
+        PlanProperties::new(
+            equivalences(&self.plan, &self.schema),
+            Partitioning::UnknownPartitioning(self.plan.partitions.len()),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        )
+        .with_scheduling_type(SchedulingType::Cooperative)
+    }
+
+    fn describe(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
         let plan = &self.plan;
         let separator = match format {
             DisplayFormatType::TreeRender => "\n",
@@ -201,40 +190,13 @@ impl DisplayAs for ScanExec {
         }
         Ok(())
     }
-}
 
-impl ExecutionPlan for ScanExec {
-    fn name(&self) -> &str {
-        "ScanExec"
-    }
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
-    }
-    fn replace_children(
-        self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-    fn apply_expressions(
+    fn execute(
         &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        let mut recursion = TreeNodeRecursion::Continue;
-        for expr in self.plan.filter.iter().chain(&self.pushed) {
-            recursion = recursion.visit_sibling(|| f(expr))?;
-        }
-        Ok(recursion)
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        partition: usize,
+        task: &TaskContext,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> Result<SendableRecordBatchStream> {
         if self.plan.partitions[partition].is_empty() || self.plan.limit == Some(0) {
             return Ok(Box::pin(EmptyRecordBatchStream::new(self.schema.clone())));
         }
@@ -242,77 +204,62 @@ impl ExecutionPlan for ScanExec {
         Ok(make_cooperative(Box::pin(ScanStream {
             scan: self.clone(),
             partition,
-            batch_rows: context.session_config().batch_size(),
+            batch_rows: task.session_config().batch_size(),
             rows: None,
             class: None,
-            baseline: BaselineMetrics::new(&self.metrics, partition),
+            metrics: metrics.clone(),
+            baseline: BaselineMetrics::new(metrics, partition),
         })))
     }
 
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
-    }
-
-    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        Ok(match args.partition() {
+    fn statistics(&self, partition: Option<usize>) -> Arc<Statistics> {
+        match partition {
             None => self.plan.statistics.clone(),
             Some(_) => Arc::new(super::estimate::share(&self.plan.statistics, self.plan.partitions.len())),
-        })
+        }
     }
 
-    fn supports_limit_pushdown(&self) -> bool {
-        false
+    fn expressions(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        self.plan.filter.iter().chain(&self.pushed).collect()
     }
-    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
-        Some(Arc::new(self.with_plan(ScanPlan { limit, ..self.plan.as_ref().clone() })))
-    }
+
     fn fetch(&self) -> Option<usize> {
         self.plan.limit
     }
 
-    /// An order that is the reverse of the key's is had by scanning backwards.
-    fn try_pushdown_sort(&self, order: &[PhysicalSortExpr]) -> Result<SortOrderPushdownResult<Arc<dyn ExecutionPlan>>> {
-        if self.plan.limit.is_some() || self.plan.direction == Direction::Descending {
-            return Ok(SortOrderPushdownResult::Unsupported);
-        }
-        let reversed = self.with_plan(ScanPlan { direction: Direction::Descending, ..self.plan.as_ref().clone() });
-        match reversed.properties.eq_properties.ordering_satisfy(order.to_vec())? {
-            true => Ok(SortOrderPushdownResult::Exact { inner: Arc::new(reversed) }),
-            false => Ok(SortOrderPushdownResult::Unsupported),
-        }
+    fn with_fetch(&self, limit: Option<usize>) -> Option<Self> {
+        Some(self.with_plan(ScanPlan { limit, ..self.plan.as_ref().clone() }))
     }
 
-    fn handle_child_pushdown_result(
-        &self,
-        _: FilterPushdownPhase,
-        filters: ChildPushdownResult,
-        _: &ConfigOptions,
-    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
-        let pushed: Vec<Arc<dyn PhysicalExpr>> = filters.parent_filters.into_iter().map(|f| f.filter).collect();
-        // A limit counts rows after the filters that are here already: another one below it would change the result.
-        let accept = self.plan.limit.is_none();
-        let verdict = if accept { PushedDown::Yes } else { PushedDown::No };
-        let mut found: FilterPushdownPropagation<Arc<dyn ExecutionPlan>> =
-            FilterPushdownPropagation::with_parent_pushdown_result(vec![verdict; pushed.len()]);
-        if accept && !pushed.is_empty() {
-            let mut scan = self.clone();
-            scan.metrics = ExecutionPlanMetricsSet::new();
-            scan.pushed.extend(pushed);
-            found.updated_node = Some(Arc::new(scan));
+    /// An order that is the reverse of the key's is had by scanning backwards.
+    fn reversed(&self) -> Option<Self> {
+        if self.plan.limit.is_some() || self.plan.direction == Direction::Descending {
+            return None;
         }
-        Ok(found)
+        Some(self.with_plan(ScanPlan { direction: Direction::Descending, ..self.plan.as_ref().clone() }))
+    }
+
+    /// A limit counts rows after the filters that are here already: another one below it would change the result.
+    fn with_filters(&self, filters: &[Arc<dyn PhysicalExpr>]) -> Option<Self> {
+        if self.plan.limit.is_some() {
+            return None;
+        }
+        let mut scan = self.clone();
+        scan.pushed.extend(filters.iter().cloned());
+        Some(scan)
     }
 }
 
 /// The rows of one partition.
 #[derive(Debug)]
 struct ScanStream {
-    scan: ScanExec,
+    scan: ScanOperator,
     partition: usize,
     batch_rows: usize,
     /// Once started.
     rows: Option<Rows>,
     class: Option<WorkClass>,
+    metrics: ExecutionPlanMetricsSet,
     baseline: BaselineMetrics,
 }
 
@@ -354,7 +301,7 @@ impl ScanStream {
     /// Puts what the executor counted among the operator's metrics.
     fn finish(&mut self) {
         if let Some(rows) = &self.rows {
-            record(rows.stats(), &self.scan.metrics, self.partition);
+            record(rows.stats(), &self.metrics, self.partition);
         }
         self.baseline.done();
     }
