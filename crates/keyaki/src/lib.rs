@@ -28,8 +28,8 @@ mod write;
 
 pub use base::options::{CacheGovernor, ExecutionMode, JoinMode, Options, SessionOptions};
 pub use base::{Error, Result, progress};
-pub use catalog::{IndexMethod, VastGoal, VastOptions};
+pub use catalog::{IndexMethod, VastOptions};
 pub use engine::cache;
-pub use keyaki_store::Durability;
+pub use keyaki_store::{Durability, Goal};
 pub use session::{Database, Session};
 pub use sql::{IndexInfo, Outcome, TableInfo};

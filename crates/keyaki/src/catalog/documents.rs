@@ -2,7 +2,7 @@
 //!
 //! | key | document |
 //! |---|---|
-//! | `meta/format` | [`Format`]: the version of these documents |
+//! | `meta/format` | [`FormatDocument`]: the version of these documents |
 //! | `table/NAME` | [`TableDef`], with its indexes |
 //! | `view/NAME` | [`ViewDef`] |
 //! | `statistics/NAME` | [`TableStatistics`] of the table |
@@ -10,17 +10,14 @@
 //! A change of the catalog is part of the write batch that makes it true, so catalog and trees always agree.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray, RecordBatch};
-use keyaki_store::{
-    ColumnType, Direction, Goal, KeyRange, LocatorOptions, Schema, Snapshot, Store, TreeId, WriteBatch, block_on,
-};
+use keyaki_store::{Direction, KeyRange, LocatorOptions, Schema, Snapshot, Store, TreeId, WriteBatch, block_on};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::definitions::{IndexMethod, TableDef, ViewDef};
 use crate::catalog::Table;
 use crate::catalog::TableStatistics;
 use crate::{Error, Result};
@@ -34,151 +31,27 @@ pub(crate) const SYSTEM_PREFIX: &str = "keyaki_";
 /// Version of the documents.
 const FORMAT: u32 = 1;
 
-/// A table. Its tree's schema is: the primary key's columns in key order, then the other columns in table order.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TableDef {
-    pub name: String,
-    pub tree: u32,
-    /// In the order of CREATE TABLE.
-    pub columns: Vec<ColumnDef>,
-    /// Indices into `columns`. A table without PRIMARY KEY has a hidden last column `rowid` (Int64) as its key.
-    pub primary_key: Vec<usize>,
-    pub hidden_rowid: bool,
-    pub indexes: Vec<IndexDef>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ColumnDef {
-    pub name: String,
-    pub ty: SqlType,
-    pub nullable: bool,
-    /// SQL text of the DEFAULT expression.
-    pub default: Option<String>,
-}
-
-/// A column's type with what SQL knows beyond the store: the length of VARCHAR(n).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SqlType {
-    #[serde(with = "crate::catalog::types::column_type_text")]
-    pub column: ColumnType,
-    /// Characters at the most, for VARCHAR(n) and CHAR(n).
-    pub max_chars: Option<u32>,
-}
-
-/// What an index is made of, and where it lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum IndexMethod {
-    /// On the device.
-    #[default]
-    Betree,
-    /// In memory; built anew from the table when the database is opened.
-    Masstree,
-    /// On the device, with a compressed tree in memory that leads to its pages; these too are in memory if they may.
-    Vast,
-}
-
-impl IndexMethod {
-    pub fn is_in_memory(self) -> bool {
-        match self {
-            IndexMethod::Betree | IndexMethod::Vast => false,
-            IndexMethod::Masstree => true,
-        }
-    }
-}
-
-impl fmt::Display for IndexMethod {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            IndexMethod::Betree => "betree",
-            IndexMethod::Masstree => "masstree",
-            IndexMethod::Vast => "vast",
-        })
-    }
-}
-
-impl FromStr for IndexMethod {
-    /// The names that would have been possible.
-    type Err = &'static str;
-    fn from_str(name: &str) -> std::result::Result<Self, Self::Err> {
-        match name.to_ascii_lowercase().as_str() {
-            "betree" => Ok(IndexMethod::Betree),
-            "masstree" => Ok(IndexMethod::Masstree),
-            "vast" => Ok(IndexMethod::Vast),
-            _ => Err("betree, masstree, vast"),
-        }
-    }
-}
-
-/// What a [`IndexMethod::Vast`] index is to be like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct VastOptions {
-    pub goal: VastGoal,
-    /// Bytes of memory that it may take.
-    pub memory_bytes: Option<u64>,
-}
-
-/// What the tree in memory is to be good at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum VastGoal {
-    #[default]
-    Small,
-    Fast,
-}
-
-impl VastOptions {
-    fn is_default(&self) -> bool {
-        *self == VastOptions::default()
-    }
-}
-
-/// A secondary index. Its tree's schema is: the indexed columns, then those primary-key columns that are not among them
-/// (these together are the key), then the included columns. A unique index has the same shape; uniqueness is checked
-/// before writing.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct IndexDef {
-    pub name: String,
-    /// Of an index in memory: valid until the database is closed.
-    pub tree: u32,
-    #[serde(default)]
-    pub method: IndexMethod,
-    #[serde(default, skip_serializing_if = "VastOptions::is_default")]
-    pub vast: VastOptions,
-    /// Indices into the table's columns.
-    pub columns: Vec<usize>,
-    pub include: Vec<usize>,
-    pub unique: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ViewDef {
-    pub name: String,
-    /// The SELECT.
-    pub sql: String,
-}
-
 #[derive(Debug, Serialize, Deserialize)]
-struct Format {
+struct FormatDocument {
     version: u32,
 }
 
 /// What a document describes; part of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum DocumentKind {
     Meta,
     Table,
     View,
     Statistics,
 }
 
-impl Kind {
+impl DocumentKind {
     fn key(self, name: &str) -> String {
         let kind = match self {
-            Kind::Meta => "meta",
-            Kind::Table => "table",
-            Kind::View => "view",
-            Kind::Statistics => "statistics",
+            DocumentKind::Meta => "meta",
+            DocumentKind::Table => "table",
+            DocumentKind::View => "view",
+            DocumentKind::Statistics => "statistics",
         };
         format!("{kind}/{name}")
     }
@@ -213,13 +86,9 @@ impl Catalog {
     /// Trees whose pages are to be located in memory.
     pub fn locators(&self) -> BTreeMap<TreeId, LocatorOptions> {
         let indexes = self.tables.values().flat_map(|table| &table.def.indexes);
-        let located = indexes.filter(|index| index.method == IndexMethod::Vast).map(|index| {
-            let goal = match index.vast.goal {
-                VastGoal::Small => Goal::Smallest,
-                VastGoal::Fast => Goal::Fastest,
-            };
-            (index.tree, LocatorOptions { goal, memory_bytes: index.vast.memory_bytes })
-        });
+        let located = indexes
+            .filter(|index| index.method == IndexMethod::Vast)
+            .map(|index| (index.tree, LocatorOptions { goal: index.vast.goal, memory_bytes: index.vast.memory_bytes }));
         located.collect()
     }
 
@@ -266,11 +135,11 @@ impl Catalog {
 
     /// `memory_tree` gives ids to the trees of indexes in memory, which are still to be built.
     fn decode(documents: &BTreeMap<String, Vec<u8>>, memory_tree: impl Fn() -> TreeId) -> Result<Catalog> {
-        let format: Option<Format> =
-            documents.get(&Kind::Meta.key("format")).map(|d| parse("meta/format", d)).transpose()?;
+        let format: Option<FormatDocument> =
+            documents.get(&DocumentKind::Meta.key("format")).map(|d| parse("meta/format", d)).transpose()?;
         match format {
-            Some(Format { version: FORMAT }) => {}
-            Some(Format { version }) => {
+            Some(FormatDocument { version: FORMAT }) => {}
+            Some(FormatDocument { version }) => {
                 return Err(Error::Invalid(format!(
                     "the catalog has format version {version}; this program reads version {FORMAT}"
                 )));
@@ -284,7 +153,7 @@ impl Catalog {
                 for index in def.indexes.iter_mut().filter(|index| index.method.is_in_memory()) {
                     index.tree = memory_tree();
                 }
-                let statistics = documents.get(&Kind::Statistics.key(&def.name));
+                let statistics = documents.get(&DocumentKind::Statistics.key(&def.name));
                 let statistics: Option<TableStatistics> = statistics.map(|d| parse("statistics", d)).transpose()?;
                 catalog.tables.insert(def.name.clone(), Arc::new(Table::new(def, statistics.map(Arc::new))?));
             } else if key.starts_with("view/") {
@@ -308,11 +177,11 @@ fn parse<T: DeserializeOwned>(key: &str, document: &[u8]) -> Result<T> {
 /// Adds the creation of an empty catalog to `batch`.
 pub(crate) fn bootstrap(batch: &mut WriteBatch) -> Result<()> {
     batch.create_tree(CATALOG_TREE, &Schema::key_value());
-    put(batch, Kind::Meta, "format", &Format { version: FORMAT })
+    put(batch, DocumentKind::Meta, "format", &FormatDocument { version: FORMAT })
 }
 
 /// Adds writing a document to `batch`.
-pub(crate) fn put(batch: &mut WriteBatch, kind: Kind, name: &str, document: &impl Serialize) -> Result<()> {
+pub(crate) fn put(batch: &mut WriteBatch, kind: DocumentKind, name: &str, document: &impl Serialize) -> Result<()> {
     let document = serde_json::to_vec(document)
         .map_err(|e| Error::Invalid(format!("the definition of \"{name}\" cannot be written: {e}")))?;
     let schema = Schema::key_value();
@@ -321,7 +190,7 @@ pub(crate) fn put(batch: &mut WriteBatch, kind: Kind, name: &str, document: &imp
 }
 
 /// Adds removing a document to `batch`; it need not exist.
-pub(crate) fn remove(batch: &mut WriteBatch, kind: Kind, name: &str) -> Result<()> {
+pub(crate) fn remove(batch: &mut WriteBatch, kind: DocumentKind, name: &str) -> Result<()> {
     let schema = Schema::key_value();
     let rows = record(&schema, &[kind.key(name).as_bytes(), b""])?;
     Ok(batch.delete(CATALOG_TREE, &schema, &rows)?)

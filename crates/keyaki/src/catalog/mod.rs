@@ -2,21 +2,23 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`documents`] | the definitions, and the catalog tree that stores them as JSON documents |
+//! | [`definitions`] | [`TableDef`], [`IndexDef`], [`ViewDef`] and their parts |
+//! | [`documents`] | [`Catalog`]; the catalog tree, which stores definitions as JSON documents |
 //! | [`types`] | SQL types: their names, column types and Arrow types |
 //! | [`table`] | [`Table`]: the tree schemas and column mappings derived from a [`TableDef`] |
 //! | [`statistics`] | [`TableStatistics`], which the cost model reads |
 //!
 //! A [`Catalog`] is immutable. DDL replaces it as a whole.
 
+mod definitions;
 mod documents;
 pub(crate) mod statistics;
 mod table;
 pub(crate) mod types;
 
-pub use documents::{
-    CATALOG_TREE, ColumnDef, IndexDef, IndexMethod, SqlType, TableDef, VastGoal, VastOptions, ViewDef,
-};
-pub(crate) use documents::{Catalog, Kind, bootstrap, put, remove};
+pub use definitions::{ColumnDef, IndexDef, IndexMethod, SqlType, TableDef, VastOptions, ViewDef};
+pub(crate) use definitions::{goal_name, goal_of_name};
+pub use documents::CATALOG_TREE;
+pub(crate) use documents::{Catalog, DocumentKind, bootstrap, put, remove};
 pub(crate) use statistics::TableStatistics;
 pub(crate) use table::{HIDDEN_ROWID, Table};

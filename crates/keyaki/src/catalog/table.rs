@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Field, SchemaRef};
 use keyaki_store::{Column, ColumnType, Schema};
 
-use super::documents::{IndexDef, IndexMethod, TableDef};
+use super::definitions::{IndexDef, IndexMethod, TableDef};
 use crate::catalog::TableStatistics;
 use crate::{Error, Result};
 

@@ -208,13 +208,13 @@ pub fn from_arrow(ty: &arrow::datatypes::DataType) -> Result<ColumnType> {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
     use datafusion::sql::sqlparser::parser::Parser;
 
     use super::*;
-    use crate::sql::split::DIALECT;
 
     fn parsed(sql: &str) -> Result<SqlType> {
-        let ty = Parser::new(&DIALECT).try_with_sql(sql).unwrap().parse_data_type().unwrap();
+        let ty = Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).unwrap().parse_data_type().unwrap();
         from_sql(&ty)
     }
 

@@ -15,7 +15,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::utils::conjunction;
 
-use super::facts::{Facts, Tree, local_filters};
+use super::facts::{Facts, TreeFacts, local_filters};
 use super::graph::{ColumnId, Graph, Set, bit};
 use super::node::{AccessSpec, KeyValue, PipelineSpec};
 use super::search::{Access, KeySource, Node, Plan, is_implied};
@@ -25,7 +25,7 @@ type Columns = BTreeSet<ColumnId>;
 /// One access while it is put together.
 struct Stage<'a> {
     relation: usize,
-    tree: &'a Tree,
+    tree: &'a TreeFacts,
     /// Empty for the driver.
     key: Vec<KeySource>,
     outer: bool,

@@ -35,7 +35,7 @@ pub(super) struct RelationFacts {
     /// With its own filters.
     pub filtered: f64,
     /// The first is the table itself; none for other plans.
-    pub trees: Vec<Tree>,
+    pub trees: Vec<TreeFacts>,
     /// Its own filters, as indices into [`Graph::predicates`] (or, for an outer relation, into its ON).
     pub locals: Vec<usize>,
     distinct: Vec<f64>,
@@ -45,7 +45,7 @@ pub(super) struct RelationFacts {
 
 /// A table's tree or that of one of its indexes.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct TreeFacts {
     /// `orders`, `orders.orders_custkey`.
     pub name: String,
     pub view: TreeView,
@@ -65,7 +65,7 @@ pub(super) struct Tree {
     pub passing: f64,
 }
 
-impl Tree {
+impl TreeFacts {
     pub fn page_bytes(&self) -> f64 {
         if self.total.pages > 0.0 { self.total.bytes / self.total.pages } else { 8192.0 }
     }
@@ -109,7 +109,7 @@ impl Facts {
     }
 
     /// The rows of a tree of `relation` that one lookup by these leading key columns finds.
-    pub fn matches(&self, relation: usize, tree: &Tree, prefix: usize) -> f64 {
+    pub fn matches(&self, relation: usize, tree: &TreeFacts, prefix: usize) -> f64 {
         let facts = &self.relations[relation];
         if prefix >= tree.unique {
             return 1.0;
@@ -239,7 +239,7 @@ impl RelationFacts {
             let (key_columns, total) = (view.schema().key_columns(), view.estimate(&KeyRange::all()));
             let unique = unique.unwrap_or(key_columns);
             let (cached, range, passing) = (view.cached_share(), total, 1.0);
-            trees.push(Tree {
+            trees.push(TreeFacts {
                 name,
                 view,
                 in_memory,
@@ -326,7 +326,7 @@ impl RelationFacts {
 }
 
 /// Rows in a tree's ranges, given what statistics say; and whether the tree itself told it.
-fn range_rows(tree: &Tree, by_statistics: f64) -> (f64, bool) {
+fn range_rows(tree: &TreeFacts, by_statistics: f64) -> (f64, bool) {
     let ranges = &tree.ranges.ranges;
     if ranges.is_empty() {
         return (0.0, true);
@@ -370,8 +370,8 @@ fn classes(graph: &Graph) -> Vec<Vec<ColumnId>> {
 /// A rough idea of how many rows an opaque relation has.
 fn rows_of(relation: &Relation) -> f64 {
     match &relation.source {
-        super::graph::Source::Plan(plan) => plan_rows(plan),
-        super::graph::Source::Table { .. } => OPAQUE_ROWS,
+        super::graph::RelationSource::Plan(plan) => plan_rows(plan),
+        super::graph::RelationSource::Table { .. } => OPAQUE_ROWS,
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) struct ColumnId {
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Source {
+pub(super) enum RelationSource {
     /// A table; its columns are those of the provider's schema, and the hidden rowid. The scan has neither filters nor
     /// projection.
     Table {
@@ -70,7 +70,7 @@ pub(super) struct RelationColumn {
 pub(super) struct Relation {
     /// Qualifier of its canonical columns.
     pub name: String,
-    pub source: Source,
+    pub source: RelationSource,
     pub columns: Vec<RelationColumn>,
     /// The null-supplied side of a left join: the conjuncts of ON (its own filters among them).
     pub outer: Option<Vec<Expr>>,
@@ -79,8 +79,8 @@ pub(super) struct Relation {
 impl Relation {
     pub fn table(&self) -> Option<&KeyakiTable> {
         match &self.source {
-            Source::Table { provider, .. } => provider.downcast_ref::<KeyakiTable>(),
-            Source::Plan(_) => None,
+            RelationSource::Table { provider, .. } => provider.downcast_ref::<KeyakiTable>(),
+            RelationSource::Plan(_) => None,
         }
     }
 
@@ -277,7 +277,7 @@ impl Graph {
         self.fetch = self.fetch.or(scan.fetch);
         let bare = TableScanBuilder::new(scan.table_name.clone(), scan.source.clone()).build()?;
         let all = bare.projected_schema.clone();
-        let source = Source::Table { scan: bare, provider };
+        let source = RelationSource::Table { scan: bare, provider };
         let mut whole = self.relation(name.unwrap_or(scan.table_name.table()), source, columns);
         whole.truncate(visible);
         for filter in scan.filters.iter().flat_map(split_conjunction) {
@@ -299,11 +299,11 @@ impl Graph {
             columns.push(RelationColumn { name, data_type: field.data_type().clone(), nullable: field.is_nullable() });
         }
         let name = name.unwrap_or("input");
-        Ok(self.relation(name, Source::Plan(plan.clone()), columns))
+        Ok(self.relation(name, RelationSource::Plan(plan.clone()), columns))
     }
 
     /// Adds a relation; returns its columns.
-    fn relation(&mut self, name: &str, source: Source, columns: Vec<RelationColumn>) -> Vec<Expr> {
+    fn relation(&mut self, name: &str, source: RelationSource, columns: Vec<RelationColumn>) -> Vec<Expr> {
         let mut unique = name.to_owned();
         let mut number = 1;
         while self.relations.iter().any(|relation| relation.name == unique) {

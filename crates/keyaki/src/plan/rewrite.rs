@@ -21,7 +21,7 @@ use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{Optimizer, OptimizerContext};
 
 use super::facts::{Facts, local_filters};
-use super::graph::{Graph, Set, Source, is_member, is_simple};
+use super::graph::{Graph, RelationSource, Set, is_member, is_simple};
 use super::node::{PipelineNode, Same};
 use super::search::{Found, Node, Search};
 use super::summary::SummaryNode;
@@ -187,7 +187,7 @@ impl Builder<'_> {
         let definition = &self.graph.relations[relation];
         let name = TableReference::bare(definition.name.clone());
         let plan = match &definition.source {
-            Source::Table { scan, .. } => {
+            RelationSource::Table { scan, .. } => {
                 let named = scan.table_name == name;
                 let scan = LogicalPlan::TableScan(scan.clone());
                 match named {
@@ -195,7 +195,7 @@ impl Builder<'_> {
                     false => LogicalPlan::SubqueryAlias(SubqueryAlias::try_new(Arc::new(scan), name)?),
                 }
             }
-            Source::Plan(plan) => {
+            RelationSource::Plan(plan) => {
                 let columns = plan.schema().columns().into_iter().zip(&definition.columns);
                 let columns = columns.map(|(column, canonical)| {
                     Expr::Column(column).alias_qualified(Some(name.clone()), canonical.name.clone())

@@ -12,7 +12,7 @@ use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::Expr;
 use keyaki_store::ColumnType;
 
-use super::facts::{Facts, Tree, local_filters};
+use super::facts::{Facts, TreeFacts, local_filters};
 use super::graph::{ColumnId, Graph, Set, bit, members};
 use crate::JoinMode;
 use crate::table::cost::{Cost, Lookups, Machine, Readable};
@@ -166,7 +166,7 @@ impl<'a> Search<'a> {
             _ => 1.0,
         };
         // What the table provider would choose.
-        let covering: Vec<&Tree> = facts.trees.iter().filter(|tree| needed.iter().all(|&c| tree.has(c))).collect();
+        let covering: Vec<&TreeFacts> = facts.trees.iter().filter(|tree| needed.iter().all(|&c| tree.has(c))).collect();
         let readable: Vec<Readable> = covering.iter().map(|tree| tree.readable(1.0)).collect();
         let columns = needed.len() as f64;
         let (cost, scan_penalty) = match self.machine.best_scan(&readable, columns) {
@@ -216,7 +216,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn driver_cost(&self, relation: usize, tree: &Tree, covers: bool, part: f64) -> Cost {
+    fn driver_cost(&self, relation: usize, tree: &TreeFacts, covers: bool, part: f64) -> Cost {
         let facts = &self.facts.relations[relation];
         let range = tree.range;
         let columns = self.needed[relation].iter().filter(|&&c| tree.has(c)).count() as f64;
@@ -382,7 +382,7 @@ impl<'a> Search<'a> {
     }
 
     /// A left join through an index and then the table must know at the index whether a row matches.
-    fn outer_is_decided_by(&self, relation: usize, tree: &Tree, key: &[KeySource]) -> bool {
+    fn outer_is_decided_by(&self, relation: usize, tree: &TreeFacts, key: &[KeySource]) -> bool {
         let Some(on) = &self.graph.relations[relation].outer else { return true };
         on.iter().all(|expr| {
             let own = self.graph.columns_of(expr).into_iter().filter(|c| c.relation == relation);
@@ -394,7 +394,7 @@ impl<'a> Search<'a> {
         &self,
         input: &Plan,
         relation: usize,
-        tree: &Tree,
+        tree: &TreeFacts,
         key: &[KeySource],
         then_table: bool,
         rows: f64,
@@ -432,7 +432,7 @@ impl<'a> Search<'a> {
     }
 }
 
-fn lookups_into(tree: &Tree, count: f64, distinct: f64, matches: f64, columns: f64) -> Lookups {
+fn lookups_into(tree: &TreeFacts, count: f64, distinct: f64, matches: f64, columns: f64) -> Lookups {
     Lookups {
         count,
         distinct,
@@ -463,7 +463,7 @@ fn needed(graph: &Graph) -> Vec<Vec<usize>> {
 
 /// Values for leading key columns of a tree: columns of `set` that are equal to them, and constants. None unless at least
 /// one is a column.
-fn key_of(graph: &Graph, facts: &Facts, relation: usize, tree: &Tree, set: Set) -> Option<Vec<KeySource>> {
+fn key_of(graph: &Graph, facts: &Facts, relation: usize, tree: &TreeFacts, set: Set) -> Option<Vec<KeySource>> {
     let mut key = Vec::new();
     for (place, &column) in tree.key().iter().enumerate() {
         let ty = tree.view.schema().columns()[place].ty;
@@ -518,7 +518,7 @@ fn constant(graph: &Graph, id: ColumnId, ty: ColumnType) -> Option<ScalarValue> 
 }
 
 /// Whether a condition is an equality that a lookup by `key` guarantees.
-pub(super) fn is_implied(graph: &Graph, relation: usize, tree: &Tree, key: &[KeySource], expr: &Expr) -> bool {
+pub(super) fn is_implied(graph: &Graph, relation: usize, tree: &TreeFacts, key: &[KeySource], expr: &Expr) -> bool {
     let Some((a, b)) = graph.equality(expr) else { return false };
     key.iter().zip(tree.key()).any(|(source, &column)| {
         let own = ColumnId { relation, column };

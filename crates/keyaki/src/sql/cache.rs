@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 
 use super::{relation_name, syntax};
 use crate::engine::Engine;
-use crate::engine::cache::{CacheStatus, Kind, Target, Warmed};
+use crate::engine::cache::{CacheStatus, CacheTarget, CacheTargetKind, Warmed};
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::{Error, Result};
@@ -28,7 +28,7 @@ pub(super) enum Action {
 #[derive(Debug)]
 pub(super) struct CacheStatement {
     action: Action,
-    kind: Kind,
+    kind: CacheTargetKind,
     name: String,
 }
 
@@ -36,8 +36,8 @@ pub(super) struct CacheStatement {
 pub(super) fn parse(action: Action, parser: &mut Parser<'_>) -> Result<CacheStatement> {
     parser.next_token();
     let kind = match parser.expect_one_of_keywords(&[Keyword::TABLE, Keyword::INDEX]).map_err(syntax)? {
-        Keyword::TABLE => Kind::Table,
-        _ => Kind::Index,
+        Keyword::TABLE => CacheTargetKind::Table,
+        _ => CacheTargetKind::Index,
     };
     Ok(CacheStatement { action, kind, name: relation_name(&parser.parse_object_name(false).map_err(syntax)?)? })
 }
@@ -69,15 +69,15 @@ pub(super) async fn run(session: &SqlSession, statement: CacheStatement) -> Resu
     }
 }
 
-fn resolve(session: &SqlSession, kind: Kind, name: &str) -> Result<Target> {
+fn resolve(session: &SqlSession, kind: CacheTargetKind, name: &str) -> Result<CacheTarget> {
     let engine = &session.engine;
     let (catalog, snapshot) = engine.moment();
     let tree = match kind {
-        Kind::Table if catalog.views.contains_key(name) => {
+        CacheTargetKind::Table if catalog.views.contains_key(name) => {
             return Err(Error::Invalid(format!("\"{name}\" is a view: it has no nodes")));
         }
-        Kind::Table => catalog.table(name)?.def.tree,
-        Kind::Index => {
+        CacheTargetKind::Table => catalog.table(name)?.def.tree,
+        CacheTargetKind::Index => {
             let unknown = || Error::NotFound { kind: "index", name: name.into() };
             let (table, place) = catalog.index(name).ok_or_else(unknown)?;
             table.def.indexes[place].tree
@@ -86,7 +86,7 @@ fn resolve(session: &SqlSession, kind: Kind, name: &str) -> Result<Target> {
     if let Some(cause) = engine.unusable.get(&tree) {
         return Err(Error::Invalid(format!("the index \"{name}\" could not be built in memory: {cause}")));
     }
-    Ok(Target { kind, name: name.into(), view: snapshot.tree(tree)? })
+    Ok(CacheTarget { kind, name: name.into(), view: snapshot.tree(tree)? })
 }
 
 /// Runs blocking work on a thread that may wait; it is told to stop when this is dropped.

@@ -12,7 +12,7 @@ use super::names::{new_name, new_relation_name, plain_ident, relation_name};
 use super::state::StatementState;
 use crate::catalog::types;
 use crate::catalog::{Catalog, Table};
-use crate::catalog::{ColumnDef, IndexDef, IndexMethod, Kind, TableDef, VastOptions, put, remove};
+use crate::catalog::{ColumnDef, DocumentKind, IndexDef, IndexMethod, TableDef, VastOptions, put, remove};
 use crate::engine::Writer;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
@@ -290,8 +290,8 @@ pub(crate) async fn drop_table(session: &SqlSession, names: &[ObjectName], if_ex
         let name = relation_name(name)?;
         match changed.tables.remove(&name) {
             Some(table) => {
-                remove(&mut batch, Kind::Table, &name)?;
-                remove(&mut batch, Kind::Statistics, &name)?;
+                remove(&mut batch, DocumentKind::Table, &name)?;
+                remove(&mut batch, DocumentKind::Statistics, &name)?;
                 batch.drop_tree(table.def.tree);
                 table.def.indexes.iter().for_each(|index| batch.drop_tree(index.tree));
             }
@@ -323,7 +323,7 @@ pub(crate) async fn drop_index(session: &SqlSession, names: &[ObjectName], if_ex
                 let mut def = table.def.clone();
                 let index = def.indexes.remove(place);
                 batch.drop_tree(index.tree);
-                put(&mut batch, Kind::Table, &def.name, &def)?;
+                put(&mut batch, DocumentKind::Table, &def.name, &def)?;
                 let table = Table::new(def, table.statistics.clone())?;
                 changed.tables.insert(table.def.name.clone(), Arc::new(table));
             }

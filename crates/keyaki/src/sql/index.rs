@@ -8,7 +8,7 @@ use keyaki_store::WriteBatch;
 use super::ddl::{check_distinct, free_index_name, index_places, place};
 use super::names::{new_relation_name, relation_name};
 use crate::catalog::{Catalog, Table};
-use crate::catalog::{IndexDef, IndexMethod, Kind, put};
+use crate::catalog::{DocumentKind, IndexDef, IndexMethod, put};
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::write;
@@ -46,7 +46,7 @@ pub(crate) async fn create(session: &SqlSession, create: CreateIndex) -> Result<
     let table = Arc::new(Table::new(def, table.statistics.clone())?);
     let mut batch = WriteBatch::new();
     batch.create_tree(tree, &table.index_schemas[place]);
-    put(&mut batch, Kind::Table, &table.def.name, &table.def)?;
+    put(&mut batch, DocumentKind::Table, &table.def.name, &table.def)?;
     let mut changed = Catalog::clone(&catalog);
     changed.tables.insert(table.def.name.clone(), table.clone());
     write::create_index(&session.write(&writer), &table, place, batch, changed).await?;

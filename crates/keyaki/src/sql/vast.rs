@@ -1,10 +1,10 @@
 //! Options of CREATE INDEX … USING vast.
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, CreateIndex, Expr};
-use keyaki_store::ColumnType;
+use keyaki_store::{ColumnType, Goal};
 
 use super::settings::value_text;
-use crate::catalog::{ColumnDef, IndexMethod, VastGoal, VastOptions};
+use crate::catalog::{ColumnDef, IndexMethod, VastOptions, goal_name, goal_of_name};
 use crate::{Error, Result};
 
 /// Reads WITH (goal = …, memory = …).
@@ -41,12 +41,9 @@ fn name_and_value(option: &Expr) -> Result<(String, String)> {
     Err(Error::Syntax(format!("\"{option}\" in WITH; expected name = value")))
 }
 
-fn goal(value: &str) -> Result<VastGoal> {
-    match value.to_lowercase().as_str() {
-        "small" => Ok(VastGoal::Small),
-        "fast" => Ok(VastGoal::Fast),
-        _ => Err(Error::Invalid(format!("\"{value}\" is no goal of an index (there are: small, fast)"))),
-    }
+fn goal(value: &str) -> Result<Goal> {
+    goal_of_name(&value.to_lowercase())
+        .ok_or_else(|| Error::Invalid(format!("\"{value}\" is no goal of an index (there are: small, fast)")))
 }
 
 fn memory(value: &str, bytes_max: usize) -> Result<u64> {
@@ -77,10 +74,8 @@ pub(super) fn check_column(column: &ColumnDef) -> Result<()> {
 
 /// WITH (…) as it would be written; nothing for what is so by default.
 pub(super) fn with(options: &VastOptions) -> String {
-    let goal = match options.goal {
-        VastGoal::Small => None,
-        VastGoal::Fast => Some("goal = 'fast'".to_string()),
-    };
+    let goal = goal_name(options.goal).filter(|_| options.goal != VastOptions::default().goal);
+    let goal = goal.map(|name| format!("goal = '{name}'"));
     let amount = |bytes: u64| match bytes % (1 << 20) {
         0 => format!("{} MiB", bytes >> 20),
         _ => format!("{bytes} B"),

@@ -9,7 +9,7 @@ use keyaki_store::WriteBatch;
 use super::names::{new_name, new_relation_name, quoted, relation_name};
 use super::state::StatementState;
 use crate::catalog::Catalog;
-use crate::catalog::{Kind, ViewDef, put, remove};
+use crate::catalog::{DocumentKind, ViewDef, put, remove};
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::{Error, Result};
@@ -33,7 +33,7 @@ pub(crate) async fn create(session: &SqlSession, create: CreateView) -> Result<O
     check_columns(&name, plan.schema().inner())?;
     let view = ViewDef { name: name.clone(), sql };
     let mut batch = WriteBatch::new();
-    put(&mut batch, Kind::View, &name, &view)?;
+    put(&mut batch, DocumentKind::View, &name, &view)?;
     let mut changed = Catalog::clone(&catalog);
     changed.views.insert(name, Arc::new(view));
     engine.commit_catalog(&writer, batch, changed).await?;
@@ -139,7 +139,7 @@ pub(crate) async fn drop(
     for name in names {
         let name = relation_name(name)?;
         match changed.views.remove(&name) {
-            Some(_) => remove(&mut batch, Kind::View, &name)?,
+            Some(_) => remove(&mut batch, DocumentKind::View, &name)?,
             None if changed.tables.contains_key(&name) => {
                 return Err(Error::Invalid(format!("\"{name}\" is a table; use DROP TABLE")));
             }

@@ -14,7 +14,7 @@ use arrow::array::{Array, ArrayRef, UInt32Array};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use keyaki_store::{Direction, KeyRange, Schema, Snapshot, Store, TreeView, WriteBatch, block_on, successor};
 
-use super::rows::{Keys, Rows, Values, arrow_error};
+use super::rows::{Keys, TableRows, Values, arrow_error};
 use crate::catalog::IndexDef;
 use crate::catalog::Table;
 use crate::{Error, Result};
@@ -22,10 +22,10 @@ use crate::{Error, Result};
 /// What a statement does to a table. `old` and `new` are parallel in an UPDATE; `old` is empty in an INSERT, `new` in a
 /// DELETE.
 #[derive(Debug)]
-pub(crate) struct Change {
+pub(crate) struct TableChange {
     pub table: Arc<Table>,
-    pub old: Rows,
-    pub new: Rows,
+    pub old: TableRows,
+    pub new: TableRows,
     /// An old row may be there several times (the statement joins); the first one counts.
     pub old_repeats: bool,
     /// Columns that may differ between `old` and `new`; none: all.
@@ -33,7 +33,7 @@ pub(crate) struct Change {
 }
 
 /// One of a table's trees.
-struct Tree<'a> {
+struct ChangedTree<'a> {
     id: u32,
     schema: &'a Schema,
     /// Which table column each column of the tree is.
@@ -42,7 +42,7 @@ struct Tree<'a> {
     unique: Option<(usize, String)>,
 }
 
-impl Change {
+impl TableChange {
     /// Checks the change against `snapshot` and adds it to `batch`. Returns the number of rows changed. Blocks.
     pub fn apply(mut self, store: &Store, snapshot: &Snapshot, batch: &mut WriteBatch) -> Result<u64> {
         if self.old_repeats && self.old.len > 0 {
@@ -51,7 +51,8 @@ impl Change {
         let table = self.table.clone();
         let main = main_tree(&table);
         let indexes = table.def.indexes.iter().enumerate().map(|(i, index)| index_tree(&table, i, index));
-        let trees: Vec<Tree<'_>> = [main].into_iter().chain(indexes).filter(|tree| self.concerns(tree)).collect();
+        let trees: Vec<ChangedTree<'_>> =
+            [main].into_iter().chain(indexes).filter(|tree| self.concerns(tree)).collect();
         for tree in &trees {
             self.check_unique(tree, store, snapshot)?;
         }
@@ -82,11 +83,11 @@ impl Change {
     }
 
     /// Whether any column of the tree may change. (The table's own tree has all columns.)
-    fn concerns(&self, tree: &Tree<'_>) -> bool {
+    fn concerns(&self, tree: &ChangedTree<'_>) -> bool {
         self.assigned.as_ref().is_none_or(|assigned| tree.columns.iter().flatten().any(|c| assigned.contains(c)))
     }
 
-    fn check_unique(&self, tree: &Tree<'_>, store: &Store, snapshot: &Snapshot) -> Result<()> {
+    fn check_unique(&self, tree: &ChangedTree<'_>, store: &Store, snapshot: &Snapshot) -> Result<()> {
         let Some((unique, constraint)) = &tree.unique else { return Ok(()) };
         if self.new.len == 0 {
             return Ok(());
@@ -116,7 +117,7 @@ impl Change {
         })
     }
 
-    fn write(&self, tree: &Tree<'_>, batch: &mut WriteBatch) -> Result<()> {
+    fn write(&self, tree: &ChangedTree<'_>, batch: &mut WriteBatch) -> Result<()> {
         let key_columns = tree.schema.key_columns();
         let only_key = key_columns == tree.columns.len();
         let old = match self.old.len {
@@ -141,9 +142,9 @@ impl Change {
     }
 }
 
-fn main_tree(table: &Table) -> Tree<'_> {
+fn main_tree(table: &Table) -> ChangedTree<'_> {
     let constraint = format!("{}_pkey", table.def.name);
-    Tree {
+    ChangedTree {
         id: table.def.tree,
         schema: &table.schema,
         columns: table.table_columns(),
@@ -151,8 +152,8 @@ fn main_tree(table: &Table) -> Tree<'_> {
     }
 }
 
-fn index_tree<'a>(table: &'a Table, place: usize, index: &IndexDef) -> Tree<'a> {
-    Tree {
+fn index_tree<'a>(table: &'a Table, place: usize, index: &IndexDef) -> ChangedTree<'a> {
+    ChangedTree {
         id: index.tree,
         schema: &table.index_schemas[place],
         columns: table.index_columns(place),

@@ -40,11 +40,11 @@ pub(crate) type Defaults = [Option<Arc<dyn PhysicalExpr>>];
 pub(crate) struct Conform {
     table: Arc<Table>,
     /// By table column: where it comes from.
-    sources: Vec<Source>,
+    sources: Vec<ColumnSource>,
 }
 
 #[derive(Debug, Clone)]
-enum Source {
+enum ColumnSource {
     Column(usize),
     /// Evaluated for each row.
     Default(Arc<dyn PhysicalExpr>),
@@ -74,9 +74,9 @@ impl Conform {
             Given::Placed(_) => targets.iter().enumerate().for_each(|(place, &target)| places[target] = Some(place)),
         }
         let source = |(i, place): (usize, Option<usize>)| match (place, &defaults[i], &table.def.columns[i]) {
-            (Some(place), ..) => Ok(Source::Column(place)),
-            (None, Some(default), _) => Ok(Source::Default(default.clone())),
-            (None, None, column) if column.nullable => Ok(Source::Null),
+            (Some(place), ..) => Ok(ColumnSource::Column(place)),
+            (None, Some(default), _) => Ok(ColumnSource::Default(default.clone())),
+            (None, None, column) if column.nullable => Ok(ColumnSource::Null),
             (None, None, column) => Err(Error::Invalid(format!(
                 "column \"{}\" is not given, has no default, and must not be null",
                 column.name
@@ -113,9 +113,9 @@ impl Conform {
     ) -> std::result::Result<RecordBatch, BadCell> {
         let table = &self.table;
         let columns = self.sources.iter().zip(&table.def.columns).map(|(source, column)| match source {
-            Source::Column(place) => values(*place, column),
-            Source::Null => Ok(new_null_array(&column.ty.column.arrow(), rows)),
-            Source::Default(default) => evaluate(default, rows)
+            ColumnSource::Column(place) => values(*place, column),
+            ColumnSource::Null => Ok(new_null_array(&column.ty.column.arrow(), rows)),
+            ColumnSource::Default(default) => evaluate(default, rows)
                 .and_then(|values| assign(&values, &table.def.name, column))
                 .map_err(|error| BadCell { row: None, column: column.name.clone(), message: error.to_string() }),
         });

@@ -6,10 +6,10 @@ use arrow::array::{Int64Array, RecordBatch};
 use datafusion::execution::SendableRecordBatchStream;
 use keyaki_store::{KeyRange, Snapshot, WriteBatch};
 
-use super::apply::Change;
+use super::apply::TableChange;
 use super::origin::{NoOrigin, Origin};
 use super::path::{BatchLimits, RowBuffer, WritePath, choose};
-use super::rows::Rows;
+use super::rows::TableRows;
 use super::{WriteStatement, bulk, schema, statistics};
 use crate::Result;
 use crate::catalog::{Catalog, Table};
@@ -102,18 +102,18 @@ pub(crate) async fn create_table_as(
 }
 
 /// The change that inserts rows of the table's columns.
-pub(crate) fn insertion(table: &Arc<Table>, batches: &[RecordBatch]) -> Result<Change> {
-    let rows = batches.iter().map(|batch| Rows {
+pub(crate) fn insertion(table: &Arc<Table>, batches: &[RecordBatch]) -> Result<TableChange> {
+    let rows = batches.iter().map(|batch| TableRows {
         len: batch.num_rows(),
         columns: batch.columns().iter().cloned().map(Some).collect(),
         rowid: None,
     });
-    let new = Rows::concat(&rows.collect::<Vec<_>>())?;
-    Ok(Change { table: table.clone(), old: Rows::default(), new, old_repeats: false, assigned: None })
+    let new = TableRows::concat(&rows.collect::<Vec<_>>())?;
+    Ok(TableChange { table: table.clone(), old: TableRows::default(), new, old_repeats: false, assigned: None })
 }
 
 /// Checks a change and commits it. Returns the number of rows changed.
-pub(crate) async fn commit(statement: &WriteStatement, snapshot: Snapshot, change: Change) -> Result<u64> {
+pub(crate) async fn commit(statement: &WriteStatement, snapshot: Snapshot, change: TableChange) -> Result<u64> {
     let work = move |engine: &Engine| {
         engine.check_writable(&change.table)?;
         let in_memory = change.table.def.indexes.iter().any(|index| index.method.is_in_memory());
@@ -136,7 +136,7 @@ pub(crate) async fn commit(statement: &WriteStatement, snapshot: Snapshot, chang
 /// Checks a change and adds it to `batch`. Blocks.
 fn prepare(
     engine: &Engine,
-    mut change: Change,
+    mut change: TableChange,
     snapshot: &Snapshot,
     mut batch: WriteBatch,
 ) -> Result<(WriteBatch, u64)> {

@@ -9,7 +9,7 @@ use crate::{Error, Result};
 
 /// Rows with those columns that a change needs.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Rows {
+pub(crate) struct TableRows {
     pub len: usize,
     /// By table column; none where the column is not needed.
     pub columns: Vec<Option<ArrayRef>>,
@@ -17,19 +17,19 @@ pub(crate) struct Rows {
     pub rowid: Option<ArrayRef>,
 }
 
-impl Rows {
+impl TableRows {
     /// All parts, one after another; they have the same columns.
-    pub fn concat(parts: &[Rows]) -> Result<Rows> {
+    pub fn concat(parts: &[TableRows]) -> Result<TableRows> {
         if let [rows] = parts {
             return Ok(rows.clone());
         }
-        let Some(first) = parts.first() else { return Ok(Rows::default()) };
-        let join = |column: &dyn Fn(&Rows) -> Option<&ArrayRef>| -> Result<Option<ArrayRef>> {
+        let Some(first) = parts.first() else { return Ok(TableRows::default()) };
+        let join = |column: &dyn Fn(&TableRows) -> Option<&ArrayRef>| -> Result<Option<ArrayRef>> {
             let arrays: Vec<&dyn Array> = parts.iter().filter_map(|p| column(p).map(AsRef::as_ref)).collect();
             if arrays.is_empty() { Ok(None) } else { concat(&arrays).map(Some).map_err(arrow_error) }
         };
         let columns = (0..first.columns.len()).map(|i| join(&|rows| rows.columns[i].as_ref()));
-        Ok(Rows {
+        Ok(TableRows {
             len: parts.iter().map(|p| p.len).sum(),
             columns: columns.collect::<Result<_>>()?,
             rowid: join(&|rows| rows.rowid.as_ref())?,
@@ -37,11 +37,11 @@ impl Rows {
     }
 
     /// The given rows, in this order.
-    pub fn select(&self, rows: &UInt32Array) -> Result<Rows> {
+    pub fn select(&self, rows: &UInt32Array) -> Result<TableRows> {
         let pick = |array: &Option<ArrayRef>| -> Result<Option<ArrayRef>> {
             array.as_ref().map(|array| take(array, rows, None).map_err(arrow_error)).transpose()
         };
-        Ok(Rows {
+        Ok(TableRows {
             len: rows.len(),
             columns: self.columns.iter().map(pick).collect::<Result<_>>()?,
             rowid: pick(&self.rowid)?,

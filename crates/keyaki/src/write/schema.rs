@@ -6,7 +6,7 @@ use keyaki_store::WriteBatch;
 
 use super::WriteStatement;
 use crate::Result;
-use crate::catalog::{Catalog, Kind, Table, put, remove};
+use crate::catalog::{Catalog, DocumentKind, Table, put, remove};
 
 /// Commits `batch`, which creates the table, and shows it.
 pub(crate) async fn commit_table(
@@ -26,7 +26,7 @@ pub(crate) fn create_trees(batch: &mut WriteBatch, table: &Table) -> Result<()> 
     for (index, schema) in table.def.indexes.iter().zip(&table.index_schemas) {
         batch.create_tree(index.tree, schema);
     }
-    put(batch, Kind::Table, &table.def.name, &table.def)
+    put(batch, DocumentKind::Table, &table.def.name, &table.def)
 }
 
 /// Takes back a table that was just created.
@@ -35,7 +35,7 @@ pub(crate) async fn remove_table(statement: &WriteStatement, table: &Table) -> R
     let mut changed = Catalog::clone(&catalog);
     changed.tables.remove(&table.def.name);
     let mut batch = WriteBatch::new();
-    remove(&mut batch, Kind::Table, &table.def.name)?;
+    remove(&mut batch, DocumentKind::Table, &table.def.name)?;
     batch.drop_tree(table.def.tree);
     statement.engine.commit_removal(&statement.writer, batch, changed).await
 }

@@ -22,7 +22,7 @@ use keyaki_llc::{Governor, GovernorOptions, WeakGovernor, WorkClass};
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use pins::{Kind, Pins, Target, warm};
+pub(crate) use pins::{CacheTarget, CacheTargetKind, Pins, warm};
 pub use pins::{PinInfo, Warmed};
 
 use crate::base::options::CacheGovernor;

@@ -22,15 +22,15 @@ const PINNED_EIGHTHS: u64 = 6;
 const AGAIN_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CacheTargetKind {
     Table,
     Index,
 }
 
 /// What a statement names.
 #[derive(Debug, Clone)]
-pub(crate) struct Target {
-    pub kind: Kind,
+pub(crate) struct CacheTarget {
+    pub kind: CacheTargetKind,
     pub name: String,
     pub view: TreeView,
 }
@@ -63,7 +63,7 @@ pub struct PinInfo {
 
 #[derive(Debug)]
 struct Pinned {
-    kind: Kind,
+    kind: CacheTargetKind,
     name: String,
     tree: TreeId,
     bytes: u64,
@@ -98,7 +98,7 @@ impl Pins {
         executor: &Executor,
         governor: &Governor,
         cache_bytes: u64,
-        target: &Target,
+        target: &CacheTarget,
         go_on: impl Fn() -> bool + Copy,
     ) -> Result<Warmed> {
         let start = Instant::now();
@@ -131,7 +131,7 @@ impl Pins {
     }
 
     /// False if it is not pinned.
-    pub fn unpin(&self, store: &Store, kind: Kind, name: &str) -> bool {
+    pub fn unpin(&self, store: &Store, kind: CacheTargetKind, name: &str) -> bool {
         take_out(&mut self.all.lock(), store, |pinned| pinned.kind == kind && pinned.name == name)
     }
 
@@ -145,13 +145,13 @@ impl Pins {
     }
 
     /// Bytes of all other pins.
-    fn bytes_without(&self, target: &Target) -> u64 {
+    fn bytes_without(&self, target: &CacheTarget) -> u64 {
         self.all.lock().iter().filter(|pinned| !pinned.is(target)).map(|pinned| pinned.bytes).sum()
     }
 }
 
 impl Pinned {
-    fn is(&self, target: &Target) -> bool {
+    fn is(&self, target: &CacheTarget) -> bool {
         self.kind == target.kind && self.name == target.name
     }
 }
@@ -170,7 +170,7 @@ fn take_out(all: &mut Vec<Pinned>, store: &Store, which: impl Fn(&Pinned) -> boo
 
 /// # Errors
 /// If it does not fit beside the others.
-fn check_room(target: &Target, bytes: u64, room: u64) -> Result<()> {
+fn check_room(target: &CacheTarget, bytes: u64, room: u64) -> Result<()> {
     if bytes <= room {
         return Ok(());
     }
@@ -204,7 +204,7 @@ fn note_of_pin(governor: &Governor, pages: usize, kept: usize) -> String {
     }
 }
 
-fn warmed(target: &Target, store: &Store, touched: &Touched, start: Instant, note: String) -> Warmed {
+fn warmed(target: &CacheTarget, store: &Store, touched: &Touched, start: Instant, note: String) -> Warmed {
     let stats = store.memory_tree_stats(target.view.tree());
     Warmed {
         name: target.name.clone(),
@@ -222,7 +222,7 @@ pub(crate) fn warm(
     store: &Store,
     executor: &Executor,
     cache_bytes: u64,
-    target: &Target,
+    target: &CacheTarget,
     go_on: impl Fn() -> bool + Copy,
 ) -> Result<Warmed> {
     let start = Instant::now();

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::{Sender, channel};
 
 use super::files::expand;
-use super::options::{Dialect, Format, Options};
-use super::read::{DelimitedReader, JsonReader, ParquetReader, Rows};
+use super::options::{CopyOptions, Dialect, Format};
+use super::read::{DelimitedReader, FileRows, JsonReader, ParquetReader};
 use super::statement::{Copy, What};
 use crate::catalog::Table;
 use crate::sql::SqlSession;
@@ -57,7 +57,7 @@ struct Import {
     /// The columns to fill.
     targets: Vec<usize>,
     defaults: Arc<Defaults>,
-    options: Options,
+    options: CopyOptions,
     origin: Arc<FileOrigin>,
 }
 
@@ -194,8 +194,8 @@ impl Open<'_> {
         let before = self.rows;
         self.rows += rows.len() as u64;
         let conformed = match &rows {
-            Rows::Typed(batch) => self.conform.typed(batch),
-            Rows::Text(columns) => self.conform.texts(columns, rows.len()),
+            FileRows::Typed(batch) => self.conform.typed(batch),
+            FileRows::Text(columns) => self.conform.texts(columns, rows.len()),
         };
         conformed.map(Some).map_err(|BadCell { row, column, message }| Error::Import {
             path: self.path.to_path_buf(),

@@ -46,7 +46,7 @@ pub(crate) enum Compression {
 
 /// As given in the statement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct CopyOptions {
     pub format: Option<Format>,
     pub header: Option<bool>,
     pub delimiter: Option<u8>,
@@ -70,7 +70,7 @@ pub(crate) struct Dialect {
     pub trailing_delimiter: bool,
 }
 
-impl Options {
+impl CopyOptions {
     /// Sets option `name` (in capitals).
     pub fn set(&mut self, name: &str, value: Option<String>) -> Result<()> {
         fn once<T>(option: &mut Option<T>, name: &str, value: T) -> Result<()> {
@@ -203,7 +203,8 @@ mod tests {
 
     #[test]
     fn formats_are_told_from_names() {
-        let resolve = |name: &str| Options::default().resolve(Path::new(name), false).map(|(f, d)| (f, d.delimiter));
+        let resolve =
+            |name: &str| CopyOptions::default().resolve(Path::new(name), false).map(|(f, d)| (f, d.delimiter));
         assert_eq!(resolve("a/b.PARQUET").expect("parquet").0, Format::Parquet);
         assert_eq!(resolve("b.tsv").expect("tsv"), (Format::Csv, b'\t'));
         assert_eq!(resolve("lineitem.tbl.12").expect("tbl"), (Format::Tbl, b'|'));
@@ -213,7 +214,7 @@ mod tests {
     #[test]
     fn options_must_fit_the_format() {
         let check = |format: &str, name: &str, value: &str| {
-            let mut options = Options::default();
+            let mut options = CopyOptions::default();
             options.set("FORMAT", Some(format.into())).expect("format");
             options.set(name, Some(value.into())).and_then(|()| options.resolve(Path::new("f"), false)).is_ok()
         };

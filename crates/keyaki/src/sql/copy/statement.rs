@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::options::Options;
+use super::options::CopyOptions;
 use crate::{Error, Result};
 
 /// A parsed COPY statement.
@@ -21,7 +21,7 @@ pub(crate) struct Copy {
     pub what: What,
     pub to: bool,
     pub path: String,
-    pub options: Options,
+    pub options: CopyOptions,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -77,9 +77,9 @@ fn path(parser: &mut Parser<'_>) -> Result<String> {
     }
 }
 
-fn options(parser: &mut Parser<'_>) -> Result<Options> {
+fn options(parser: &mut Parser<'_>) -> Result<CopyOptions> {
     let with = parser.parse_keyword(Keyword::WITH);
-    let mut options = Options::default();
+    let mut options = CopyOptions::default();
     if parser.consume_token(&Token::LParen) {
         loop {
             let Some(name) = word(parser, &[]) else { return Err(unexpected(parser, "the name of an option")) };
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn postgres_and_duckdb_spellings() {
         let copy = good("COPY lineitem FROM 'a b.parquet'");
-        assert!(!copy.to && copy.path == "a b.parquet" && copy.options == Options::default());
+        assert!(!copy.to && copy.path == "a b.parquet" && copy.options == CopyOptions::default());
         let copy = good(
             "copy public.t (a, \"B\") from E'x\\ty.csv' with (format csv, header true, delimiter ';', null 'NULL')",
         );

@@ -22,7 +22,7 @@ const BATCHES_AHEAD: usize = 4;
 
 pub(super) async fn run(session: &SqlSession, copy: Copy) -> Result<u64> {
     let path = PathBuf::from(&copy.path);
-    let target = Target::new(&path)?;
+    let target = OutputFile::new(&path)?;
     copy.options.resolve(&path, true)?;
     let mut rows = query(session, copy.what).await?;
     let (sender, receiver) = channel(BATCHES_AHEAD);
@@ -73,7 +73,7 @@ async fn query(session: &SqlSession, what: What) -> Result<SendableRecordBatchSt
 }
 
 /// Writes batches until the end mark. A queue that closes without one means that the statement failed.
-fn write(target: Target, mut sink: Box<dyn Sink>, mut batches: Receiver<Option<RecordBatch>>) -> Result<u64> {
+fn write(target: OutputFile, mut sink: Box<dyn Sink>, mut batches: Receiver<Option<RecordBatch>>) -> Result<u64> {
     let mut rows = 0;
     loop {
         match batches.blocking_recv() {
@@ -92,13 +92,13 @@ fn write(target: Target, mut sink: Box<dyn Sink>, mut batches: Receiver<Option<R
 }
 
 /// A file that appears when it is complete.
-struct Target {
+struct OutputFile {
     path: PathBuf,
     temporary: PathBuf,
     renamed: bool,
 }
 
-impl Target {
+impl OutputFile {
     fn new(path: &Path) -> Result<Self> {
         let failed = |message: &str| Err(output_error(path, message));
         match std::fs::metadata(path) {
@@ -110,7 +110,7 @@ impl Target {
         let mut temporary = std::ffi::OsString::from(".");
         temporary.push(name);
         temporary.push(format!(".{}.tmp", std::process::id()));
-        Ok(Target { path: path.to_path_buf(), temporary: path.with_file_name(temporary), renamed: false })
+        Ok(OutputFile { path: path.to_path_buf(), temporary: path.with_file_name(temporary), renamed: false })
     }
 
     fn create(&self) -> Result<File> {
@@ -128,7 +128,7 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for OutputFile {
     fn drop(&mut self) {
         if !self.renamed {
             // It may not exist yet.

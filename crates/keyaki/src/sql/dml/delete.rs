@@ -2,14 +2,14 @@
 
 use datafusion::sql::sqlparser::ast::{Delete, FromTable};
 
-use super::Target;
+use super::TargetTable;
 use crate::catalog::Table;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::sql::state::StatementState;
 use crate::write::RowBuffer;
-use crate::write::apply::Change;
-use crate::write::rows::Rows;
+use crate::write::apply::TableChange;
+use crate::write::rows::TableRows;
 use crate::{Error, Result};
 
 pub(crate) async fn run(session: &SqlSession, delete: Delete) -> Result<Outcome> {
@@ -38,7 +38,7 @@ pub(crate) async fn run(session: &SqlSession, delete: Delete) -> Result<Outcome>
     let writer = session.engine.writer().await;
     let (catalog, snapshot) = session.engine.latest(&writer);
     let state = StatementState::new(session, catalog, snapshot)?;
-    let target = Target::new(&state, relation)?;
+    let target = TargetTable::new(&state, relation)?;
     let table = target.table.clone();
     let needed = needed(&table);
     let mut expressions: Vec<_> = needed.iter().map(|&c| target.column(&table.def.columns[c].name)).collect();
@@ -50,10 +50,10 @@ pub(crate) async fn run(session: &SqlSession, delete: Delete) -> Result<Outcome>
     let parts = gathered.batches.iter().map(|batch| {
         let mut columns = vec![None; table.def.columns.len()];
         needed.iter().zip(batch.columns()).for_each(|(&c, array)| columns[c] = Some(array.clone()));
-        Rows { len: batch.num_rows(), columns, rowid: batch.columns().get(needed.len()).cloned() }
+        TableRows { len: batch.num_rows(), columns, rowid: batch.columns().get(needed.len()).cloned() }
     });
-    let old = Rows::concat(&parts.collect::<Vec<_>>())?;
-    let change = Change { table, old, new: Rows::default(), old_repeats, assigned: None };
+    let old = TableRows::concat(&parts.collect::<Vec<_>>())?;
+    let change = TableChange { table, old, new: TableRows::default(), old_repeats, assigned: None };
     let rows = crate::write::commit(&session.write(&writer), state.snapshot.clone(), change).await?;
     Ok(Outcome::rows("DELETE", rows))
 }

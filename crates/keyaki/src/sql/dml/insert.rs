@@ -43,7 +43,7 @@ pub(crate) async fn run(session: &SqlSession, insert: Insert) -> Result<Outcome>
     let state = StatementState::new(session, catalog, snapshot)?;
     let source = match insert.source {
         Some(query) => plan_source(&state, &table, columns, *query).await?,
-        None => Source { plan: LogicalPlanBuilder::empty(true).build()?, columns: Vec::new() },
+        None => InsertSource { plan: LogicalPlanBuilder::empty(true).build()?, columns: Vec::new() },
     };
     let source = source.with_defaults(&state, &table)?;
     let rows = rows_of(&state, &table, source).await?;
@@ -52,15 +52,15 @@ pub(crate) async fn run(session: &SqlSession, insert: Insert) -> Result<Outcome>
 }
 
 /// Rows for some columns of a table.
-struct Source {
+struct InsertSource {
     plan: LogicalPlan,
     /// The table's columns that the plan's columns are for.
     columns: Vec<usize>,
 }
 
-impl Source {
+impl InsertSource {
     /// Adds the defaults of columns that are not among the source's.
-    fn with_defaults(self, state: &StatementState, table: &Table) -> Result<Source> {
+    fn with_defaults(self, state: &StatementState, table: &Table) -> Result<InsertSource> {
         let missing = (0..table.def.columns.len())
             .filter(|column| !self.columns.contains(column) && table.def.columns[*column].default.is_some());
         let missing: Vec<usize> = missing.collect();
@@ -75,7 +75,7 @@ impl Source {
             expressions.push(default.alias(format!("__default_{column}")));
         }
         let plan = LogicalPlanBuilder::from(self.plan).project(expressions)?.build()?;
-        Ok(Source { plan, columns: [self.columns, missing].concat() })
+        Ok(InsertSource { plan, columns: [self.columns, missing].concat() })
     }
 }
 
@@ -146,7 +146,7 @@ async fn plan_source(
     table: &Table,
     columns: Option<Vec<usize>>,
     mut query: Query,
-) -> Result<Source> {
+) -> Result<InsertSource> {
     let listed = columns.is_some();
     let columns = columns.unwrap_or_else(|| (0..table.def.columns.len()).collect());
     if let SetExpr::Values(values) = query.body.as_mut() {
@@ -163,11 +163,15 @@ async fn plan_source(
     if given > columns.len() || (listed && given < columns.len()) {
         return Err(Error::Invalid(format!("INSERT has {given} values for {} columns", columns.len())));
     }
-    Ok(Source { plan, columns: columns[..given].to_vec() })
+    Ok(InsertSource { plan, columns: columns[..given].to_vec() })
 }
 
 /// The rows of the source as rows of the table: all columns, in order, converted and checked.
-async fn rows_of(state: &StatementState, table: &Arc<Table>, source: Source) -> Result<SendableRecordBatchStream> {
+async fn rows_of(
+    state: &StatementState,
+    table: &Arc<Table>,
+    source: InsertSource,
+) -> Result<SendableRecordBatchStream> {
     let rows = state.run(&source.plan).await?;
     let (into, schema) = (table.clone(), table.arrow.clone());
     let rows = rows.map(move |batch| Ok(complete(&into, &source.columns, &batch?)?));
@@ -183,7 +187,7 @@ pub(crate) async fn create_as(
     plan: LogicalPlan,
 ) -> Result<u64> {
     let table = Arc::new(Table::new(def, None)?);
-    let source = Source { plan, columns: (0..table.def.columns.len()).collect() };
+    let source = InsertSource { plan, columns: (0..table.def.columns.len()).collect() };
     let rows = rows_of(state, &table, source).await?;
     write::create_table_as(&session.write(writer), &state.catalog, table, rows).await
 }

@@ -27,7 +27,7 @@ use crate::{Error, Result};
 pub(crate) const TARGET_PREFIX: &str = "__target_";
 
 /// The table of an UPDATE or DELETE.
-pub(super) struct Target {
+pub(super) struct TargetTable {
     pub table: Arc<Table>,
     /// How expressions name it: its alias or its name.
     alias: Ident,
@@ -35,9 +35,9 @@ pub(super) struct Target {
     relation: TableWithJoins,
 }
 
-impl Target {
+impl TargetTable {
     /// Makes the target known to the statement, with its hidden rowid.
-    pub fn new(state: &StatementState, relation: &TableWithJoins) -> Result<Target> {
+    pub fn new(state: &StatementState, relation: &TableWithJoins) -> Result<TargetTable> {
         let TableFactor::Table { name, alias, .. } = &relation.relation else {
             return Err(Error::Unsupported(format!("{relation} as the table to change")));
         };
@@ -57,7 +57,7 @@ impl Target {
             *name = ObjectName::from(vec![Ident::with_quote('"', own_name)]);
             *table_alias = Some(TableAlias { explicit: true, name: alias.clone(), columns: Vec::new(), at: None });
         }
-        Ok(Target { table, alias, relation })
+        Ok(TargetTable { table, alias, relation })
     }
 
     /// A column of the target as an expression.

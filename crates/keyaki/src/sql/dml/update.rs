@@ -3,15 +3,15 @@
 use arrow::array::RecordBatch;
 use datafusion::sql::sqlparser::ast::{Assignment, AssignmentTarget, Expr, Update, UpdateTableFromKind};
 
-use super::{Target, assigned_column, defaults};
+use super::{TargetTable, assigned_column, defaults};
 use crate::catalog::Table;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::sql::state::StatementState;
 use crate::write::RowBuffer;
-use crate::write::apply::Change;
+use crate::write::apply::TableChange;
 use crate::write::assign::assign;
-use crate::write::rows::Rows;
+use crate::write::rows::TableRows;
 use crate::{Error, Result};
 
 pub(crate) async fn run(session: &SqlSession, update: Update) -> Result<Outcome> {
@@ -44,7 +44,7 @@ pub(crate) async fn run(session: &SqlSession, update: Update) -> Result<Outcome>
     let writer = session.engine.writer().await;
     let (catalog, snapshot) = session.engine.latest(&writer);
     let state = StatementState::new(session, catalog, snapshot)?;
-    let target = Target::new(&state, &relation)?;
+    let target = TargetTable::new(&state, &relation)?;
     let table = target.table.clone();
     let (assigned, values) = assignments_of(&table, assignments)?;
     let mut expressions: Vec<Expr> = table.def.columns.iter().map(|c| target.column(&c.name)).collect();
@@ -55,9 +55,14 @@ pub(crate) async fn run(session: &SqlSession, update: Update) -> Result<Outcome>
     let gathered = RowBuffer::reserved(&session.engine, "UPDATE").collect(state.run(&plan).await?).await?;
 
     let parts = gathered.batches.iter().map(|batch| old_and_new(&table, &assigned, batch));
-    let (old, new): (Vec<Rows>, Vec<Rows>) = parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
-    let change =
-        Change { table, old: Rows::concat(&old)?, new: Rows::concat(&new)?, old_repeats, assigned: Some(assigned) };
+    let (old, new): (Vec<TableRows>, Vec<TableRows>) = parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+    let change = TableChange {
+        table,
+        old: TableRows::concat(&old)?,
+        new: TableRows::concat(&new)?,
+        old_repeats,
+        assigned: Some(assigned),
+    };
     let rows = crate::write::commit(&session.write(&writer), state.snapshot.clone(), change).await?;
     Ok(Outcome::rows("UPDATE", rows))
 }
@@ -96,12 +101,15 @@ fn assignments_of(table: &Table, assignments: Vec<Assignment>) -> Result<(Vec<us
 }
 
 /// The rows before and after; a batch has the old columns, the rowid if there is one, and the assigned values.
-fn old_and_new(table: &Table, assigned: &[usize], batch: &RecordBatch) -> Result<(Rows, Rows)> {
+fn old_and_new(table: &Table, assigned: &[usize], batch: &RecordBatch) -> Result<(TableRows, TableRows)> {
     let columns = table.def.columns.len();
     let rowid = table.def.hidden_rowid.then(|| batch.column(columns).clone());
     let values = columns + usize::from(table.def.hidden_rowid);
-    let old =
-        Rows { len: batch.num_rows(), columns: batch.columns()[..columns].iter().cloned().map(Some).collect(), rowid };
+    let old = TableRows {
+        len: batch.num_rows(),
+        columns: batch.columns()[..columns].iter().cloned().map(Some).collect(),
+        rowid,
+    };
     let mut new = old.clone();
     for (i, &column) in assigned.iter().enumerate() {
         let value = assign(batch.column(values + i), &table.def.name, &table.def.columns[column])?;

@@ -45,7 +45,7 @@ impl Input<'_> {
 }
 
 #[derive(Debug)]
-pub(super) struct Merge<'s> {
+pub(super) struct RunMerge<'s> {
     schema: SchemaRef,
     key: SortKey,
     batch_rows: usize,
@@ -62,19 +62,19 @@ struct Stream<'s> {
     input: Input<'s>,
     keys: Option<Rows>,
     row: usize,
-    /// Place of the current batch in `Merge::batches`.
+    /// Place of the current batch in `RunMerge::batches`.
     batch: usize,
     /// The first bytes of the head's key; `None` at the end of the stream.
     head: Option<u128>,
 }
 
-impl<'s> Merge<'s> {
+impl<'s> RunMerge<'s> {
     /// `batch_rows`: rows of an output batch.
     pub fn new(schema: SchemaRef, key: SortKey, inputs: Vec<Input<'s>>, batch_rows: usize) -> Result<Self> {
         let streams: Vec<Stream<'s>> =
             inputs.into_iter().map(|input| Stream { input, keys: None, row: 0, batch: 0, head: None }).collect();
         let tree = vec![usize::MAX; streams.len().max(1)];
-        let mut merge = Merge { schema, key, batch_rows, streams, tree, batches: Vec::new(), picked: Vec::new() };
+        let mut merge = RunMerge { schema, key, batch_rows, streams, tree, batches: Vec::new(), picked: Vec::new() };
         for stream in 0..merge.streams.len() {
             merge.refill(stream)?;
         }

@@ -31,7 +31,7 @@ use futures::StreamExt;
 use self::job::{Job, Workers};
 use super::origin::Origin;
 use super::{WriteStatement, statistics};
-use crate::catalog::{Catalog, Kind, Table, TableStatistics, put};
+use crate::catalog::{Catalog, DocumentKind, Table, TableStatistics, put};
 use crate::{Error, Result};
 
 pub(super) use index::build_index;
@@ -94,7 +94,7 @@ async fn install(
     let mut changed = None;
     let rows = written.rows as f64;
     if let Some(statistics) = new_statistics(table, written.statistics, rows_before) {
-        put(&mut batch, Kind::Statistics, &table.def.name, &statistics)?;
+        put(&mut batch, DocumentKind::Statistics, &table.def.name, &statistics)?;
         let mut catalog = Catalog::clone(&catalog);
         let with = Arc::new(Table::new(table.def.clone(), Some(Arc::new(statistics)))?);
         catalog.tables.insert(table.def.name.clone(), with);

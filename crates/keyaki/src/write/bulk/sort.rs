@@ -15,8 +15,8 @@ use arrow::row::{RowConverter, Rows, SortField};
 use crate::Result;
 use crate::base::arrow_error;
 use crate::write::bulk::memory::{batch_bytes, compact};
-use crate::write::bulk::merge::{Input, Merge};
-use crate::write::bulk::spill::{Run, RunWriter, SpillDir};
+use crate::write::bulk::merge::{Input, RunMerge};
+use crate::write::bulk::spill::{RunWriter, SpillDir, SpilledRun};
 
 /// Rows of an output batch.
 pub(super) const BATCH_ROWS: usize = 8192;
@@ -65,7 +65,7 @@ pub(super) struct Sorter {
     buffered: Vec<RecordBatch>,
     buffered_bytes: usize,
     /// By level.
-    runs: Vec<Vec<Run>>,
+    runs: Vec<Vec<SpilledRun>>,
 }
 
 impl Sorter {
@@ -87,7 +87,7 @@ impl Sorter {
     }
 
     /// The rows in order, together with those of `others`, which are in order already.
-    pub fn finish<'s>(mut self, others: Vec<Input<'s>>) -> Result<Merge<'s>> {
+    pub fn finish<'s>(mut self, others: Vec<Input<'s>>) -> Result<RunMerge<'s>> {
         let mut last = self.sort_buffered()?;
         last.reverse();
         let runs = self.runs.into_iter().rev().flatten().collect();
@@ -95,7 +95,7 @@ impl Sorter {
         let mut inputs = others;
         inputs.extend(open(runs)?);
         inputs.push(Input::Memory(last));
-        Merge::new(self.schema, self.key, inputs, BATCH_ROWS)
+        RunMerge::new(self.schema, self.key, inputs, BATCH_ROWS)
     }
 
     /// Rows of a batch in a run: few enough for a batch of each run that is merged.
@@ -117,7 +117,7 @@ impl Sorter {
         self.add_run(0, run.finish()?)
     }
 
-    fn add_run(&mut self, level: usize, run: Run) -> Result<()> {
+    fn add_run(&mut self, level: usize, run: SpilledRun) -> Result<()> {
         if self.runs.len() <= level {
             self.runs.push(Vec::new());
         }
@@ -129,7 +129,7 @@ impl Sorter {
         tracing::debug!(level, runs = runs.len(), rows = runs.iter().map(|run| run.rows).sum::<u64>(), "merging runs");
         let mut merged = RunWriter::new(&self.dir, &self.schema)?;
         let batch_rows = BATCH_ROWS.min(64.max(self.budget_bytes / (FAN_IN * 64)));
-        let mut merge = Merge::new(self.schema.clone(), self.key.clone(), open(runs)?, batch_rows)?;
+        let mut merge = RunMerge::new(self.schema.clone(), self.key.clone(), open(runs)?, batch_rows)?;
         while let Some(batch) = merge.next()? {
             merged.push(&batch)?;
         }
@@ -164,7 +164,7 @@ impl Sorter {
     }
 }
 
-fn open<'s>(runs: Vec<Run>) -> Result<Vec<Input<'s>>> {
+fn open<'s>(runs: Vec<SpilledRun>) -> Result<Vec<Input<'s>>> {
     runs.into_iter().map(|run| Ok(Input::Run(run.read()?))).collect()
 }
 

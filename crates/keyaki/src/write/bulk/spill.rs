@@ -42,7 +42,7 @@ pub(super) struct RunWriter {
 
 /// A finished run.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct SpilledRun {
     file: File,
     pub rows: u64,
 }
@@ -62,14 +62,14 @@ impl RunWriter {
         self.writer.write(batch).map_err(arrow_error)
     }
 
-    pub fn finish(self) -> Result<Run> {
+    pub fn finish(self) -> Result<SpilledRun> {
         let file = self.writer.into_inner().map_err(arrow_error)?;
         let file = file.into_inner().map_err(|error| spill_error(error.error()))?;
-        Ok(Run { file, rows: self.rows })
+        Ok(SpilledRun { file, rows: self.rows })
     }
 }
 
-impl Run {
+impl SpilledRun {
     pub fn read(mut self) -> Result<RunReader> {
         self.file.seek(SeekFrom::Start(0)).map_err(|error| spill_error(&error))?;
         let file = BufReader::with_capacity(BUFFER_BYTES, self.file);

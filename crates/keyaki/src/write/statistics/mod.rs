@@ -17,7 +17,7 @@ use super::WriteStatement;
 use crate::base::progress::Progress;
 use crate::catalog::TableStatistics;
 use crate::catalog::{Catalog, Table};
-use crate::catalog::{Kind, put};
+use crate::catalog::{DocumentKind, put};
 use crate::engine::Engine;
 use crate::{Error, Result};
 
@@ -51,7 +51,7 @@ pub(crate) async fn refresh(statement: &WriteStatement, name: &str) -> Result<()
     let statistics = collect(&statement.engine, table, snapshot.tree(table.def.tree)?, &**progress, &SAMPLING).await?;
     progress.finish();
     let mut batch = WriteBatch::new();
-    put(&mut batch, Kind::Statistics, name, &statistics)?;
+    put(&mut batch, DocumentKind::Statistics, name, &statistics)?;
     let mut changed = Catalog::clone(&catalog);
     changed.tables.insert(name.into(), Arc::new(Table::new(table.def.clone(), Some(Arc::new(statistics)))?));
     statement.engine.commit_catalog(&statement.writer, batch, changed).await

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use arrow::array::{StringViewArray, StringViewBuilder};
 use arrow::buffer::Buffer;
 
-use super::{Rows, bad};
+use super::{FileRows, bad};
 use crate::Result;
 use crate::sql::copy::options::Dialect;
 
@@ -115,7 +115,7 @@ impl DelimitedReader {
     }
 
     /// The next records, which must have `width` fields.
-    pub fn next(&mut self, width: usize) -> Result<Option<Rows>> {
+    pub fn next(&mut self, width: usize) -> Result<Option<FileRows>> {
         self.fields.clear();
         if self.rest.len() < BLOCK_BYTES {
             self.fill(BLOCK_BYTES)?;
@@ -135,7 +135,7 @@ impl DelimitedReader {
         let columns = self.columns(Buffer::from_vec(block), &fields, width)?;
         self.fields = fields;
         self.records += count as u64;
-        Ok(Some(Rows::Text(columns)))
+        Ok(Some(FileRows::Text(columns)))
     }
 
     /// Scans the record at `start`, the block's `count`-th. Returns where the next one begins; none at the end of the file.
@@ -348,7 +348,7 @@ mod tests {
         let mut reader = DelimitedReader::open(file.path(), dialect).map_err(|error| error.to_string())?;
         let mut records = Vec::new();
         while let Some(rows) = reader.next(width).map_err(|error| error.to_string())? {
-            let Rows::Text(columns) = rows else { panic!("text") };
+            let FileRows::Text(columns) = rows else { panic!("text") };
             assert_eq!(columns.len(), width);
             for row in 0..columns[0].iter().len() {
                 let value = |column: &StringViewArray| column.iter().nth(row).flatten().map(str::to_string);

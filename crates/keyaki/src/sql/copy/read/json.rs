@@ -15,7 +15,7 @@ use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
 use arrow::json::reader::Decoder;
 
-use super::{Rows, bad};
+use super::{FileRows, bad};
 use crate::Result;
 
 const BLOCK_BYTES: usize = 1 << 20;
@@ -70,7 +70,7 @@ impl JsonReader {
     }
 
     /// The next objects, a column of text for each name.
-    pub fn next(&mut self) -> Result<Option<Rows>> {
+    pub fn next(&mut self) -> Result<Option<FileRows>> {
         loop {
             if self.at == self.block.len() && !self.at_end {
                 self.fill()?;
@@ -162,8 +162,8 @@ fn describe(path: &Path, row: Option<u64>, error: &ArrowError) -> crate::Error {
     bad(path, row, None, message)
 }
 
-fn texts(batch: &RecordBatch) -> Rows {
-    Rows::Text(batch.columns().iter().map(|column| column.as_string_view().clone()).collect())
+fn texts(batch: &RecordBatch) -> FileRows {
+    FileRows::Text(batch.columns().iter().map(|column| column.as_string_view().clone()).collect())
 }
 
 /// The columns' names as the first object spells them.
@@ -277,7 +277,7 @@ mod tests {
         let mut reader = JsonReader::open(file.path(), &columns).map_err(|error| error.to_string())?;
         let mut records = Vec::new();
         while let Some(rows) = reader.next().map_err(|error| error.to_string())? {
-            let Rows::Text(columns) = rows else { panic!("text") };
+            let FileRows::Text(columns) = rows else { panic!("text") };
             for row in 0..columns[0].iter().len() {
                 records.push(columns.iter().map(|c| c.iter().nth(row).flatten().map(str::to_string)).collect());
             }

@@ -16,18 +16,18 @@ use crate::Error;
 
 /// Rows of a file, before they are given the types of a table.
 #[derive(Debug)]
-pub(super) enum Rows {
+pub(super) enum FileRows {
     /// Values with types of their own.
     Typed(RecordBatch),
     /// Text, a column each; all of one length.
     Text(Vec<StringViewArray>),
 }
 
-impl Rows {
+impl FileRows {
     pub fn len(&self) -> usize {
         match self {
-            Rows::Typed(batch) => batch.num_rows(),
-            Rows::Text(columns) => columns.first().map_or(0, arrow::array::Array::len),
+            FileRows::Typed(batch) => batch.num_rows(),
+            FileRows::Text(columns) => columns.first().map_or(0, arrow::array::Array::len),
         }
     }
 }

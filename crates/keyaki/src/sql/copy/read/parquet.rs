@@ -10,7 +10,7 @@ use datafusion::parquet::arrow::arrow_reader::{
 };
 use datafusion::parquet::errors::ParquetError;
 
-use super::{Rows, bad};
+use super::{FileRows, bad};
 use crate::Result;
 
 const BATCH_ROWS: usize = 8192;
@@ -47,7 +47,7 @@ impl ParquetReader {
         &self.schema
     }
 
-    pub fn next(&mut self) -> Result<Option<Rows>> {
+    pub fn next(&mut self) -> Result<Option<FileRows>> {
         match self.reader.next() {
             None if self.records != self.rows => {
                 let message = format!("the file has {} rows, not {} as it says", self.records, self.rows);
@@ -56,7 +56,7 @@ impl ParquetReader {
             None => Ok(None),
             Some(Ok(batch)) => {
                 self.records += batch.num_rows() as u64;
-                Ok(Some(Rows::Typed(batch)))
+                Ok(Some(FileRows::Typed(batch)))
             }
             Some(Err(error)) => {
                 let message = format!("after {} rows: {error}", self.records);

@@ -10,7 +10,7 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 
-use super::options::{Format, Options};
+use super::options::{CopyOptions, Format};
 use crate::{Error, Result};
 
 /// A file being written.
@@ -21,7 +21,7 @@ pub(super) trait Sink {
 }
 
 /// `path`: what the file will be called, which tells the format.
-pub(super) fn open(path: &Path, file: File, options: &Options, schema: &SchemaRef) -> Result<Box<dyn Sink>> {
+pub(super) fn open(path: &Path, file: File, options: &CopyOptions, schema: &SchemaRef) -> Result<Box<dyn Sink>> {
     let (format, dialect) = options.resolve(path, true)?;
     Ok(match format {
         Format::Parquet => Box::new(parquet::ParquetSink::new(file, options, schema)?),

@@ -11,7 +11,7 @@ use datafusion::parquet::errors::ParquetError;
 use datafusion::parquet::file::properties::WriterProperties;
 
 use super::{Sink, column_type, convert};
-use crate::sql::copy::options::{Compression, Options};
+use crate::sql::copy::options::{Compression, CopyOptions};
 use crate::{Error, Result};
 
 /// A row group is written out at this size, to bound memory.
@@ -23,7 +23,7 @@ pub(super) struct ParquetSink {
 }
 
 impl ParquetSink {
-    pub fn new(file: File, options: &Options, schema: &SchemaRef) -> Result<Self> {
+    pub fn new(file: File, options: &CopyOptions, schema: &SchemaRef) -> Result<Self> {
         let codec = match options.compression.unwrap_or(Compression::Zstd) {
             Compression::None => Codec::UNCOMPRESSED,
             Compression::Snappy => Codec::SNAPPY,
