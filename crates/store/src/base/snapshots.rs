@@ -57,11 +57,10 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let mut live = self.snapshots.live.lock();
-        if let Some(count) = live.get_mut(&self.sequence) {
-            *count -= 1;
-            if *count == 0 {
-                live.remove(&self.sequence);
-            }
+        let Some(count) = live.get_mut(&self.sequence) else { unreachable!("a live snapshot is registered") };
+        *count -= 1;
+        if *count == 0 {
+            live.remove(&self.sequence);
         }
     }
 }

@@ -56,6 +56,14 @@ struct Header {
     kind: u32,
 }
 
+const _: () = {
+    assert!(
+        size_of::<Header>() == 32 && align_of::<Header>() as u64 > KIND_MASK,
+        "a pointer has none of the kind bits"
+    );
+    assert!(SEQUENCE_END << 2 >> 2 == 0, "a sequence number and a kind fill a word");
+};
+
 impl Header {
     fn layout(len: u32) -> Layout {
         let bytes = size_of::<Header>() + len as usize;
@@ -109,7 +117,8 @@ impl Versions {
         let alone = VersionsRef { word: self.0, lifetime: PhantomData };
         match alone.header() {
             Some(header) => {
-                header.older.store(older.into_word(), Ordering::Release);
+                let below = header.older.swap(older.into_word(), Ordering::Release);
+                assert_eq!(below, 0, "the message has older ones already");
                 self
             }
             None => Versions::new(alone.sequence(), &alone.message(), Some(older)),

@@ -81,6 +81,7 @@ impl RootBuffer {
             },
             &guard,
         );
+        assert!(old.is_none_or(|old| old.sequence() <= sequence), "messages of a key come in the order of commits");
         if old.is_none() && message == MessageBytes::Delete {
             return;
         }

@@ -64,7 +64,8 @@ impl RootBuffer {
             bytes = Versions::bytes_of(&message, old.is_some());
             Some(Versions::new(sequence, &message, old.map(VersionsRef::to_owned)))
         };
-        map.insert_with(key, add, &guard);
+        let old = map.insert_with(key, add, &guard);
+        assert!(old.is_none_or(|old| old.sequence() <= sequence), "messages of a key come in the order of commits");
         self.add(1, bytes, key.len() + message.len());
     }
 
@@ -80,9 +81,13 @@ impl RootBuffer {
 
     /// Takes note of messages that were taken out of the map.
     pub fn subtract(&self, messages: usize, behind_bytes: usize, content_bytes: usize) {
-        self.behind_bytes.fetch_sub(behind_bytes, Ordering::Relaxed);
-        self.content_bytes.fetch_sub(content_bytes, Ordering::Relaxed);
+        let behind = self.behind_bytes.fetch_sub(behind_bytes, Ordering::Relaxed);
+        let content = self.content_bytes.fetch_sub(content_bytes, Ordering::Relaxed);
         let before = self.messages.fetch_sub(messages, Ordering::Release);
+        assert!(
+            behind_bytes <= behind && content_bytes <= content && messages <= before,
+            "{messages} messages of {before}, {behind_bytes} bytes of {behind}, {content_bytes} of {content} taken out"
+        );
         if before / MESSAGES_PER_LOOK != (before - messages) / MESSAGES_PER_LOOK {
             self.look();
         }

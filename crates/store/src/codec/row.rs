@@ -153,7 +153,7 @@ impl RowCodec {
     /// may then have a row more than others.
     ///
     /// # Panics
-    /// If one of the columns is a key column.
+    /// If one of the columns is a key column, or its builder is of another type.
     pub fn append_columns(&self, value: &[u8], columns: &[usize], builders: &mut [ColumnBuilder]) -> Result<()> {
         let invalid = || Error::InvalidRow { len: value.len() };
         if value.len() < self.fixed_end || (self.variable == 0 && value.len() > self.fixed_end) {
@@ -161,9 +161,11 @@ impl RowCodec {
         }
         for (&column, builder) in columns.iter().zip(builders) {
             assert!(column >= self.key_columns, "column {column} is part of the key");
+            let (ty, found) = (self.columns[column].ty, builder.column_type());
+            assert!(found == ty, "builder of {found:?} for a column of {ty:?}");
             let place = &self.places[column - self.key_columns];
-            let scalar = self.scalar(value, self.columns[column].ty, place).ok_or_else(invalid)?;
-            // SAFETY: `scalar` checks that text is valid UTF-8.
+            let scalar = self.scalar(value, ty, place).ok_or_else(invalid)?;
+            // SAFETY: `scalar` checks that text is valid UTF-8, and the builder is of text only if the column is.
             unsafe { builder.push(scalar) };
         }
         Ok(())

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use keyaki_device::Buffer;
 
 use crate::base::{Durability, Error, MEMORY, Result, TreeId, is_memory};
-use crate::engine::{Checkpointed, Loaded, LoadedRows, Shared, Store, apply, node_table};
+use crate::engine::{Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store, apply, node_table};
 use crate::log::LogPosition;
 use crate::message::WriteBatch;
 use crate::pages::{META_BYTES_MAX, Superblock};
@@ -174,8 +174,8 @@ impl Shared {
         result
     }
 
-    /// Puts fresh buffers in the place of those that have messages. The caller holds the commit lock.
-    fn freeze(&self) -> Arc<State> {
+    /// Puts fresh buffers in the place of those that have messages.
+    fn freeze(&self, _commit: &CommitToken) -> Arc<State> {
         let mut current = self.state.write();
         let mut state = State::clone(&current);
         let trees = state.trees.range_mut(..MEMORY).map(|(_, version)| version);
@@ -194,8 +194,8 @@ impl Shared {
     }
 
     /// Flushes the frozen buffers of `frozen` and publishes the new trees; returns them, without any buffers (and without memory
-    /// trees). The caller holds the maintenance lock.
-    fn flush(&self, frozen: &State) -> Result<State> {
+    /// trees). `_checkpointed` is what the maintenance lock guards.
+    fn flush(&self, _checkpointed: &Checkpointed, frozen: &State) -> Result<State> {
         if self.durability.lock().durability != Durability::Off {
             // Runs are visible to every snapshot: what is in them must be acknowledged, or about to be.
             self.log.sync()?;
@@ -236,13 +236,13 @@ impl Shared {
 
     fn flush_buffers(&self) -> Result<()> {
         self.maintain(|| {
-            let _maintenance = self.maintenance.lock();
+            let checkpointed = self.maintenance.lock();
             self.check_poison()?;
             let frozen = {
-                let _commit = self.commit.lock();
-                self.freeze()
+                let commit = self.commit.lock();
+                self.freeze(&commit)
             };
-            self.flush(&frozen).map(drop)
+            self.flush(&checkpointed, &frozen).map(drop)
         })
     }
 
@@ -254,14 +254,14 @@ impl Shared {
         let mut checkpointed = self.maintenance.lock();
         self.check_poison()?;
         let (frozen, sequence, position) = {
-            let _commit = self.commit.lock();
+            let commit = self.commit.lock();
             let sequence = self.inserted.load(Ordering::Relaxed);
             if sequence == checkpointed.sequence {
                 return Ok(());
             }
-            (self.freeze(), sequence, self.log.cut()?)
+            (self.freeze(&commit), sequence, self.log.cut()?)
         };
-        let state = self.flush(&frozen)?;
+        let state = self.flush(&checkpointed, &frozen)?;
         self.write_checkpoint(&mut checkpointed, state, sequence, position)
     }
 
@@ -273,6 +273,7 @@ impl Shared {
         sequence: u64,
         log: LogPosition,
     ) -> Result<()> {
+        assert!(sequence > checkpointed.sequence, "checkpoint of {sequence} after {}", checkpointed.sequence);
         let files = &self.files;
         let bytes = node_table::encode(&state, self.next_tree.load(Ordering::Relaxed));
         if bytes.len() as u64 > META_BYTES_MAX {
@@ -325,12 +326,12 @@ impl Shared {
         self.check_poison()?;
         // Most of what is buffered is flushed while commits go on; what comes in meanwhile, while they wait.
         let frozen = {
-            let _commit = self.commit.lock();
-            self.freeze()
+            let commit = self.commit.lock();
+            self.freeze(&commit)
         };
-        self.flush(&frozen)?;
-        let _commit = self.commit.lock();
-        let mut next = Cow::Owned(self.flush(&self.freeze())?);
+        self.flush(&checkpointed, &frozen)?;
+        let commit = self.commit.lock();
+        let mut next = Cow::Owned(self.flush(&checkpointed, &self.freeze(&commit))?);
         let current = self.state.read().clone();
         self.check_batch(&current, batch)?;
         let sequence = self.inserted.load(Ordering::Relaxed) + 1;
@@ -363,11 +364,11 @@ impl Shared {
         }
         let mut state = self.state.write();
         if durable.is_ok() {
-            next.trees.extend(self.install_built(&current, sequence, batch, built)?.trees);
+            next.trees.extend(self.install_built(&commit, &current, sequence, batch, built)?.trees);
             *state = Arc::new(next);
             self.leaves_changed();
         }
-        self.inserted.store(sequence, Ordering::Release);
+        self.set_inserted(&commit, sequence);
         if durable.is_ok() {
             // The checkpoint has everything, whatever the log still has to write.
             self.raise_floor(sequence);

@@ -18,7 +18,7 @@ use keyaki_masstree::pin;
 use crate::base::{Error, KeyRange, MEMORY, Result, Schema, TreeId, is_memory};
 use crate::buffer::{Gathered, RootBuffer, Versions};
 use crate::codec::Codecs;
-use crate::engine::{Loaded, LoadedRows, OTHER_SCHEMA, OTHER_TREE, Shared, Store, check_new};
+use crate::engine::{CommitToken, Loaded, LoadedRows, OTHER_SCHEMA, OTHER_TREE, Shared, Store, check_new};
 use crate::message::{KEY_LIMIT, MessageBytes, Operation, VALUE_LIMIT, WriteBatch, decode};
 use crate::tree::{State, Version};
 
@@ -219,8 +219,13 @@ impl Shared {
     }
 
     /// Applies the part of a batch that is about memory trees, which has been checked, to their buffers, and to the set of trees.
-    /// The caller holds the commit lock.
-    pub fn apply_in_memory(&self, state: &mut Cow<'_, State>, sequence: u64, batch: &WriteBatch) -> Result<()> {
+    pub fn apply_in_memory(
+        &self,
+        _commit: &CommitToken,
+        state: &mut Cow<'_, State>,
+        sequence: u64,
+        batch: &WriteBatch,
+    ) -> Result<()> {
         if batch.in_memory.is_empty() {
             return Ok(());
         }
@@ -306,12 +311,18 @@ impl Shared {
         built.into_iter().map(check).collect()
     }
 
-    /// The memory trees of `state` after `batch`, with `built` (newer than that) put into them. All of it was checked. The caller
-    /// holds the commit lock.
-    pub fn install_built(&self, state: &State, sequence: u64, batch: &WriteBatch, built: Built) -> Result<State> {
+    /// The memory trees of `state` after `batch`, with `built` (newer than that) put into them. All of it was checked.
+    pub fn install_built(
+        &self,
+        commit: &CommitToken,
+        state: &State,
+        sequence: u64,
+        batch: &WriteBatch,
+        built: Built,
+    ) -> Result<State> {
         let trees = Self::memory_trees(state).map(|(&tree, version)| (tree, version.clone()));
         let mut installed = Cow::Owned(State { trees: trees.collect() });
-        self.apply_in_memory(&mut installed, sequence, batch)?;
+        self.apply_in_memory(commit, &mut installed, sequence, batch)?;
         let mut installed = installed.into_owned();
         for (tree, buffer) in built {
             let version = installed.trees.get_mut(&tree).ok_or(Error::TreeNotFound(tree))?;

@@ -32,6 +32,11 @@ const DEPTH_LIMIT: usize = 64;
 /// Bytes of the shortest extent, node and part.
 const EXTENT_MIN: usize = 44;
 const PART_MIN: usize = 21;
+const _: () = {
+    assert!(EXTENT_MIN == 8 + 8 + 4 + 4 + 4 + 8 + 4 + 4);
+    assert!(PART_MIN == 4 + 1 + 8 + 8);
+};
+
 /// No extent is longer, so that no sum over the parts of runs overflows.
 const EXTENT_BYTES_MAX: u64 = 1 << 33;
 

@@ -8,7 +8,7 @@ use keyaki_device::{BLOCK, Buffer, Device, File, Lock, OpenMode};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::base::{Error, MEMORY, Malformed, Options, Result, TreeId};
-use crate::engine::{Checkpointed, LocatorThread, Replay, Shared, Visibility, node_table};
+use crate::engine::{Checkpointed, CommitToken, LocatorThread, Replay, Shared, Visibility, node_table};
 use crate::locator::Locators;
 use crate::log::{Log, LogPosition};
 use crate::pages::{Cache, Files, RESERVED_BYTES, Space, Superblock};
@@ -158,7 +158,7 @@ pub(crate) fn recover(
         files,
         log,
         state: RwLock::new(Arc::new(replay.state)),
-        commit: Mutex::new(()),
+        commit: CommitToken::new_lock(),
         inserted: AtomicU64::new(replay.inserted),
         durability: Mutex::new(Visibility { durability: options.durability, floor: replay.inserted }),
         next_tree: AtomicU32::new(replay.next_tree),

@@ -119,6 +119,7 @@ impl Replay {
     /// # Errors
     /// Those of [`check`]: nothing has changed then.
     pub fn apply(&mut self, sequence: u64, payload: &[u8]) -> Result<()> {
+        assert!(sequence > self.inserted, "record {sequence} is replayed after record {}", self.inserted);
         check(&self.state, payload, Place::Disk, None)?;
         decode(payload, |operation| {
             match operation {
@@ -137,7 +138,9 @@ impl Replay {
                 Operation::DropTree { tree } => {
                     self.state.trees.remove(&tree);
                     if let Some(gathered) = self.gathered.remove(&tree) {
-                        self.gathered_bytes -= gathered.work_bytes();
+                        let bytes = gathered.work_bytes();
+                        assert!(bytes <= self.gathered_bytes, "{bytes} of {} bytes gathered", self.gathered_bytes);
+                        self.gathered_bytes -= bytes;
                     }
                 }
             }

@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     pub files: Arc<Files>,
     pub log: Log,
     pub state: RwLock<Arc<State>>,
-    pub commit: Mutex<()>,
+    pub commit: Mutex<CommitToken>,
     /// Newest sequence number whose messages are all in the buffers. Stored with `state` locked if trees are created or
     /// dropped with it, so that a snapshot has both or neither.
     pub inserted: AtomicU64,
@@ -57,6 +57,17 @@ pub(crate) struct Shared {
     pub bytes_flushed: AtomicU64,
     pub checkpoints: AtomicU64,
     pub lock: Mutex<Option<Box<dyn Lock>>>,
+}
+
+/// Only the commit lock has one: a function that takes a reference runs with the lock held.
+#[derive(Debug)]
+pub(crate) struct CommitToken(());
+
+impl CommitToken {
+    /// The token of a new store's commit lock.
+    pub fn new_lock() -> Mutex<CommitToken> {
+        Mutex::new(CommitToken(()))
+    }
 }
 
 /// What readers may see.
@@ -316,6 +327,12 @@ impl Shared {
         }
     }
 
+    /// The messages of commit `sequence` are in the buffers.
+    pub fn set_inserted(&self, _commit: &CommitToken, sequence: u64) {
+        let before = self.inserted.swap(sequence, Ordering::Release);
+        assert_eq!(before + 1, sequence, "sequence numbers of commits are consecutive");
+    }
+
     /// Everything up to `sequence` is to be seen from now on.
     pub fn raise_floor(&self, sequence: u64) {
         let mut visibility = self.durability.lock();
@@ -368,7 +385,7 @@ impl Shared {
         // What a dropped tree leaves behind is freed when others may commit again.
         let state;
         let (sequence, logged) = {
-            let _commit = self.commit.lock();
+            let commit = self.commit.lock();
             state = self.state.read().clone();
             let changes_trees = self.check_batch(&state, batch)?;
             let sequence = self.inserted.load(Ordering::Relaxed) + 1;
@@ -385,14 +402,14 @@ impl Shared {
                 let mut current = self.state.write();
                 let mut changed = Cow::Borrowed(&**current);
                 apply(&mut changed, sequence, &batch.bytes)?;
-                self.apply_in_memory(&mut changed, sequence, batch)?;
+                self.apply_in_memory(&commit, &mut changed, sequence, batch)?;
                 *current = Arc::new(changed.into_owned());
-                self.inserted.store(sequence, Ordering::Release);
+                self.set_inserted(&commit, sequence);
             } else {
                 let mut state = Cow::Borrowed(&*state);
                 apply(&mut state, sequence, &batch.bytes)?;
-                self.apply_in_memory(&mut state, sequence, batch)?;
-                self.inserted.store(sequence, Ordering::Release);
+                self.apply_in_memory(&commit, &mut state, sequence, batch)?;
+                self.set_inserted(&commit, sequence);
             }
             (sequence, logged)
         };

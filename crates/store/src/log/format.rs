@@ -16,10 +16,17 @@ pub(super) const RECORD_HEADER_BYTES: usize = 12;
 /// Largest payload of one record.
 pub(super) const MAX_RECORD_BYTES: usize = 1 << 31;
 /// Largest group: a record of the largest size alone (or many small ones, of which far less is put into a group).
-const MAX_BODY_BYTES: u64 = (MAX_RECORD_BYTES + RECORD_HEADER_BYTES) as u64;
+pub(super) const MAX_BODY_BYTES: u64 = (MAX_RECORD_BYTES + RECORD_HEADER_BYTES) as u64;
 
 const MAGIC: [u8; 8] = *b"KEYAKLOG";
 const NAME_PREFIX: &str = "log-";
+
+const _: () = {
+    assert!(HEADER_BYTES == 68 + 4 && HEADER_BYTES <= BLOCK);
+    assert!(RECORD_HEADER_BYTES == 4 + 8);
+    // Lengths of records are stored in four bytes.
+    assert!(MAX_RECORD_BYTES <= u32::MAX as usize);
+};
 
 /// The file name of a segment.
 pub(super) fn segment_name(segment: u64) -> String {
@@ -75,6 +82,12 @@ impl GroupHeader {
     /// Sequence number expected after this group.
     pub(super) fn next_sequence(&self) -> Option<u64> {
         self.first_sequence.checked_add(u64::from(self.count))
+    }
+
+    /// Checks what is about to be written: recovery must not refuse it.
+    pub(super) fn assert_sound(&self) {
+        assert!(self.synced_through < self.first_sequence && self.next_sequence().is_some(), "{self:?}");
+        assert!(self.offset.is_multiple_of(BLOCK as u64) && self.body_len <= MAX_BODY_BYTES, "{self:?}");
     }
 
     /// Writes the header into the first [`HEADER_BYTES`] of `out`.

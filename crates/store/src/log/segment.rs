@@ -17,6 +17,11 @@ pub(super) const SEGMENT_BYTES: u64 = if cfg!(test) { 128 << 10 } else { 64 << 2
 /// … and when it nearly has not.
 const SMALL_SEGMENT_BYTES: u64 = SEGMENT_BYTES / 16;
 
+const _: () = {
+    assert!(SEGMENT_BYTES.is_multiple_of(BLOCK as u64) && SMALL_SEGMENT_BYTES.is_multiple_of(BLOCK as u64));
+    assert!(SMALL_SEGMENT_BYTES >= 2 * BLOCK as u64, "an opening group and another one");
+};
+
 /// The directory with the segments.
 #[derive(Debug)]
 pub(super) struct Segments {
@@ -40,6 +45,7 @@ impl Segments {
     /// Creates segment `number`, whose first record will be `next_sequence`, with room for a group of `needed` bytes. It is
     /// durable on return.
     pub(super) fn create(&self, number: u64, next_sequence: u64, synced_through: u64, needed: u64) -> Result<Tail> {
+        assert!(needed.is_multiple_of(BLOCK as u64), "groups are made of whole blocks, not of {needed} bytes");
         let path = self.path(number);
         // Left over from an attempt for which the disk had no space: nothing was ever acknowledged in it.
         if self.device.exists(&path)? {
@@ -131,6 +137,7 @@ pub(super) fn empty_group(log_id: u64, segment: u64, offset: u64, next_sequence:
         body_crc: crc32c::crc32c(&[]),
     };
     let mut block = Buffer::zeroed(BLOCK);
+    header.assert_sound();
     header.encode(&mut block[..HEADER_BYTES]);
     block
 }

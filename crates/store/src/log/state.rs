@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use keyaki_device::{BLOCK, Buffer, File};
 
-use super::format::{GroupHeader, HEADER_BYTES, RECORD_HEADER_BYTES, encode_record, round_up};
+use super::format::{GroupHeader, HEADER_BYTES, MAX_BODY_BYTES, RECORD_HEADER_BYTES, encode_record, round_up};
 use crate::base::Durability;
 
 /// A group is closed when it has this many bytes (a larger record is a group by itself).
@@ -22,6 +22,11 @@ pub(super) const GROUP_BYTES: usize = if cfg!(test) { 16 << 10 } else { 1 << 20 
 const ZERO_BYTES: usize = if cfg!(test) { 32 << 10 } else { 256 << 10 };
 /// Group buffers kept for reuse.
 const POOLED_BUFFERS: usize = 4;
+
+const _: () = {
+    assert!(GROUP_BYTES.is_multiple_of(BLOCK) && GROUP_BYTES > HEADER_BYTES + RECORD_HEADER_BYTES);
+    assert!(ZERO_BYTES.is_multiple_of(BLOCK));
+};
 
 /// The segment that is being filled.
 #[derive(Debug)]
@@ -46,7 +51,7 @@ pub(super) struct Group {
     count: u32,
     /// Bytes of `buffer` in use, header included.
     used: usize,
-    /// Bytes of `buffer` that may be used (the segment may end before the buffer does).
+    /// Bytes of `buffer` that may be used: the segment may end before the buffer does, and a body has a largest length.
     limit: usize,
     buffer: Buffer,
 }
@@ -79,6 +84,7 @@ impl Group {
             body_len: (self.used - HEADER_BYTES) as u64,
             body_crc: crc32c::crc32c(&self.buffer[HEADER_BYTES..self.used]),
         };
+        header.assert_sound();
         header.encode(&mut self.buffer);
         let span = self.span();
         if span == self.buffer.len() {
@@ -170,7 +176,7 @@ impl State {
             self.close_group();
             let Some(mut group) = self.begin_group(sequence, payload.len()) else { return false };
             let pushed = group.push(sequence, payload);
-            debug_assert!(pushed, "a new group has room for its first record");
+            assert!(pushed, "a new group has room for its first record");
             self.open = Some(group);
         }
         let bytes = RECORD_HEADER_BYTES + payload.len();
@@ -199,7 +205,7 @@ impl State {
             first_sequence,
             count: 0,
             used: HEADER_BYTES,
-            limit: buffer.len().min(room),
+            limit: buffer.len().min(room).min(HEADER_BYTES + MAX_BODY_BYTES as usize),
             buffer,
         })
     }
@@ -207,7 +213,9 @@ impl State {
     /// Ends the group being filled: its place and length are fixed now.
     fn close_group(&mut self) {
         if let (Some(group), Some(tail)) = (self.open.take(), self.tail.as_mut()) {
+            assert_eq!(group.offset, tail.offset, "groups of a segment follow each other");
             tail.offset += group.span() as u64;
+            assert!(tail.offset <= tail.capacity, "a group ends at {}, the segment at {}", tail.offset, tail.capacity);
             self.sealed.push(group);
         }
     }
@@ -251,6 +259,7 @@ impl State {
     /// Ends the current segment. What is pending for it stays pending.
     pub(super) fn replace_tail(&mut self, tail: Tail) {
         self.close_group();
+        assert!(self.tail.as_ref().is_none_or(|old| old.number < tail.number), "segment numbers ascend");
         self.tail = Some(tail);
     }
 

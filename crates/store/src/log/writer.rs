@@ -164,10 +164,12 @@ impl Writer {
         let result =
             MutexGuard::unlocked(state, || self.write(&mut groups, zeros, &mut unsynced, synced_through, goal));
         state.leading = false;
+        assert!(bytes <= state.pending_bytes, "{bytes} bytes written, {} were pending", state.pending_bytes);
         state.pending_bytes -= bytes;
         state.recycle(groups);
         match result {
             Ok(()) => {
+                assert!(state.durable <= state.written && state.written <= through, "records are written in order");
                 state.written = through;
                 if goal == Goal::Synced {
                     state.durable = through;
@@ -298,7 +300,9 @@ impl Writer {
 
     pub(super) fn remove_before(&self, position: LogPosition) -> Result<()> {
         // Whether the files can be removed or not: their records are not needed any more.
-        self.bytes.fetch_sub(self.bytes_at_cut.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        let removed = self.bytes_at_cut.swap(0, Ordering::Relaxed);
+        let before = self.bytes.fetch_sub(removed, Ordering::Relaxed);
+        assert!(removed <= before, "{removed} bytes of {before} removed from the log");
         // Pending groups of the segments to be removed must not be written to removed files.
         self.reach_appended(Goal::Synced)?;
         self.segments.remove_before(position.segment)

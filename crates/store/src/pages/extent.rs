@@ -12,7 +12,7 @@ use crate::base::{Error, Result, TreeId};
 use crate::codec::{
     Codecs, IndexEntry, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, seal, set_checksum,
 };
-use crate::pages::Files;
+use crate::pages::{Files, RESERVED_BYTES};
 
 /// Where an extent is and what is in it: all that a checkpoint stores of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,11 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
+    /// The range is allocated, and belongs to nothing else.
     pub fn new(meta: ExtentMeta, files: Arc<Files>) -> Self {
+        let aligned = |bytes: u64| bytes.is_multiple_of(BLOCK as u64);
+        assert!(aligned(meta.offset) && aligned(meta.len) && aligned(meta.index_len.into()), "{meta:?}");
+        assert!(meta.offset >= RESERVED_BYTES && u64::from(meta.index_len) < meta.len, "{meta:?}");
         Extent { meta, files }
     }
 
@@ -233,7 +237,6 @@ impl ExtentWriter {
         let at = offset as usize;
         buffer[at..at + index_len].copy_from_slice(&index);
         extent.meta.index_checksum = seal(&mut buffer[at..at + index_len], extent.index()).checksum;
-        debug_assert!(buffer.len().is_multiple_of(BLOCK));
         self.files.write_at(base, &buffer)?;
         self.done.push(Arc::new(extent));
         self.pending.clear();

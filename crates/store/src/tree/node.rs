@@ -104,7 +104,6 @@ impl Part {
 
 impl Inner {
     pub fn new(pivots: Vec<Key>, children: Vec<Arc<Node>>, runs: Vec<Run>) -> Self {
-        assert_eq!(pivots.len() + 1, children.len(), "an inner node has one pivot fewer than children");
         let mut inner = Inner { pivots, children, runs, rows: 0, pages: 0 };
         inner.recount();
         inner
@@ -117,6 +116,7 @@ impl Inner {
 
     /// Sums over the children again, after they changed.
     pub fn recount(&mut self) {
+        assert_eq!(self.pivots.len() + 1, self.children.len(), "an inner node has one pivot fewer than children");
         self.rows = self.children.iter().map(|child| child.rows()).sum();
         self.pages = self.children.iter().map(|child| child.pages()).sum();
     }

@@ -11,8 +11,12 @@ impl Column {
     /// Appends `rows` (of `count` that the column has) to `builder`, which is of the type that the column was parsed as.
     ///
     /// # Panics
-    /// If the builder is of another type.
-    pub(crate) fn append(&self, bytes: &[u8], count: usize, rows: Range<usize>, builder: &mut ColumnBuilder) {
+    /// If the builder cannot hold the column's values.
+    ///
+    /// # Safety
+    /// The column was parsed from `bytes`, with `count` rows and as the builder's type. (A builder of text takes over bytes
+    /// that were checked to be UTF-8 when the column was parsed.)
+    pub(crate) unsafe fn append(&self, bytes: &[u8], count: usize, rows: Range<usize>, builder: &mut ColumnBuilder) {
         let appended = rows.len();
         let nulls = match self.nulls {
             Nulls::All => return builder.append_nulls(appended),
@@ -68,7 +72,10 @@ impl Column {
     }
 
     /// Appends the given rows (of `count` that the column has) to `builder`, as [`append`](Self::append).
-    pub(crate) fn append_selected(&self, bytes: &[u8], count: usize, rows: &[u32], builder: &mut ColumnBuilder) {
+    ///
+    /// # Safety
+    /// As [`append`](Self::append).
+    pub(crate) unsafe fn append_selected(&self, bytes: &[u8], count: usize, rows: &[u32], builder: &mut ColumnBuilder) {
         let ty = builder.column_type();
         if self.nulls == Nulls::None {
             let rows = rows.iter().map(|&row| row as usize);

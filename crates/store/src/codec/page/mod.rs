@@ -50,6 +50,14 @@ const BLOCK: usize = 4096;
 /// Longest page in bytes.
 pub(crate) const PAGE_BYTES_MAX: usize = 1 << 30;
 
+const _: () = {
+    assert!(BLOCK == keyaki_device::BLOCK, "pages are made of device blocks");
+    assert!(HEADER_LEN == MAGIC.len() + 4 + 8 + 4 + 4 + 1 + 1 + 2 + 4);
+    // Lengths and directory offsets are stored in four bytes.
+    assert!(PAGE_BYTES_MAX.is_multiple_of(BLOCK) && PAGE_BYTES_MAX <= u32::MAX as usize);
+    assert!(BLOCK.is_multiple_of(filter::BLOCK_BYTES), "filters start at aligned addresses of the page");
+};
+
 /// Where a page is: enough to read it and to check that the right one came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PageRef {
@@ -237,7 +245,8 @@ impl Page {
         match &self.body {
             Body::Rows { schema, columns, .. } => {
                 check_builder(schema, column, builder);
-                columns[column].append(&self.bytes, self.rows, rows, builder);
+                // SAFETY: the page was opened with these bytes, rows and schema, whose type the builder has.
+                unsafe { columns[column].append(&self.bytes, self.rows, rows, builder) };
             }
             Body::Index(_) => builder.append_nulls(rows.len()),
         }
@@ -253,7 +262,8 @@ impl Page {
         match &self.body {
             Body::Rows { schema, columns, .. } => {
                 check_builder(schema, column, builder);
-                columns[column].append_selected(&self.bytes, all, rows, builder);
+                // SAFETY: the page was opened with these bytes, rows and schema, whose type the builder has.
+                unsafe { columns[column].append_selected(&self.bytes, all, rows, builder) };
             }
             Body::Index(_) => builder.append_nulls(rows.len()),
         }

@@ -95,6 +95,12 @@ pub(super) struct Shard<V> {
     evicted_set: HashSet<u64, BuildHasherDefault<OffsetHasher>>,
 }
 
+/// Takes `bytes` from a sum that they were added to.
+fn subtract(sum: &mut usize, bytes: usize) {
+    assert!(bytes <= *sum, "{bytes} bytes taken from a sum of {sum}");
+    *sum -= bytes;
+}
+
 impl<V: Clone> Shard<V> {
     pub(super) fn new(budget: usize) -> Self {
         let queue = Queue { head: NONE, tail: NONE };
@@ -157,6 +163,7 @@ impl<V: Clone> Shard<V> {
         {
             displaced.push(evicted);
         }
+        assert!(self.bytes + bytes <= self.budget, "{} + {bytes} bytes exceed {}", self.bytes, self.budget);
         let seen = self.evicted_set.remove(&offset);
         let (chances, chances_max) = match priority {
             Priority::Index => (12, 16),
@@ -176,12 +183,12 @@ impl<V: Clone> Shard<V> {
     pub(super) fn remove(&mut self, offset: u64) -> Option<V> {
         let index = self.table.remove(&offset)?;
         if self.slots[index as usize].pinned {
-            self.pinned_bytes -= self.slots[index as usize].bytes;
+            subtract(&mut self.pinned_bytes, self.slots[index as usize].bytes);
         } else {
             self.unlink(index);
         }
         let slot = &mut self.slots[index as usize];
-        self.bytes -= slot.bytes;
+        subtract(&mut self.bytes, slot.bytes);
         slot.after = self.free;
         self.free = index;
         slot.value.take()
@@ -209,7 +216,7 @@ impl<V: Clone> Shard<V> {
             return false;
         }
         (slot.pinned, slot.in_scan) = (false, false);
-        self.pinned_bytes -= slot.bytes;
+        subtract(&mut self.pinned_bytes, slot.bytes);
         self.push_tail(index);
         true
     }
@@ -257,8 +264,9 @@ impl<V: Clone> Shard<V> {
 
     fn place(&mut self, slot: Slot<V>) -> u32 {
         if self.free == NONE {
-            self.slots.push(slot);
             // A shard's budget divided by the overhead of a page is far below 2^32.
+            assert!(self.slots.len() < NONE as usize, "{} pages in one shard", self.slots.len());
+            self.slots.push(slot);
             return (self.slots.len() - 1) as u32;
         }
         let index = self.free;
@@ -288,7 +296,7 @@ impl<V: Clone> Shard<V> {
         let (before, after, bytes, in_scan) = (slot.before, slot.after, slot.bytes, slot.in_scan);
         let queue = if in_scan { &mut self.scan } else { &mut self.main };
         if in_scan {
-            self.scan_bytes -= bytes;
+            subtract(&mut self.scan_bytes, bytes);
         }
         if before == NONE {
             queue.head = after;

@@ -4,7 +4,7 @@
 //! best fit with the lowest offset. All operations but growth are O(log n) in the number of free ranges.
 //!
 //! Invariants: free ranges are block-aligned, not empty, disjoint, not adjacent, and lie between the superblock slots and
-//! the end of the file. A range that is given back wrongly (twice, or never handed out) is reported and stays unused.
+//! the end of the file. A range that is given back wrongly (twice, or never handed out) is a bug and panics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -88,13 +88,13 @@ impl Space {
         Ok(offset)
     }
 
-    /// Takes a range back. One that was not handed out is left alone.
+    /// Takes a range back.
+    ///
+    /// # Panics
+    /// If the range, or part of it, is free already or outside the file.
     pub fn free(&self, offset: u64, len: u64) {
         let sound = self.free.lock().give_back(offset, len);
-        debug_assert!(sound, "freed twice or never allocated: {len} bytes at {offset}");
-        if !sound {
-            tracing::error!(offset, len, "space freed twice or never allocated; it stays unused");
-        }
+        assert!(sound, "{len} bytes at {offset} were freed twice or never allocated");
     }
 
     /// Gives free space at the end of the file back to the file system, keeping one growth step.
@@ -198,14 +198,16 @@ impl Free {
     }
 
     fn insert(&mut self, offset: u64, len: u64) {
-        self.by_offset.insert(offset, len);
-        self.by_len.insert((len, offset));
+        assert!(len > 0 && is_aligned(offset) && is_aligned(len), "{len} bytes at {offset} are not whole blocks");
+        let before = self.by_offset.insert(offset, len);
+        assert!(before.is_none() && self.by_len.insert((len, offset)), "two free ranges at {offset}");
         self.free_bytes += len;
     }
 
     fn remove(&mut self, offset: u64, len: u64) {
-        self.by_offset.remove(&offset);
-        self.by_len.remove(&(len, offset));
+        let found = self.by_offset.remove(&offset);
+        assert!(found == Some(len) && self.by_len.remove(&(len, offset)), "no free range of {len} bytes at {offset}");
+        assert!(len <= self.free_bytes, "{len} bytes taken from {} free ones", self.free_bytes);
         self.free_bytes -= len;
     }
 

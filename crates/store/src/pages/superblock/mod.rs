@@ -34,6 +34,17 @@ const MAGIC: [u8; 8] = *b"KEYAKI\0\0";
 const SLOT_OFFSETS: [u64; 2] = [0, 32 << 10];
 const CRC_AT: usize = BLOCK - 4;
 
+/// Bytes of the fields; zeros follow up to the checksum.
+const FIELDS_END: usize = 16 + 7 * 8;
+
+const _: () = {
+    assert!(BLOCK == 4096 && FIELDS_END == 72 && FIELDS_END <= CRC_AT);
+    // A torn write of a slot must not touch the other one.
+    assert!(SLOT_OFFSETS[0].is_multiple_of(BLOCK as u64) && SLOT_OFFSETS[1].is_multiple_of(BLOCK as u64));
+    assert!(SLOT_OFFSETS[0] + BLOCK as u64 <= SLOT_OFFSETS[1]);
+    assert!(SLOT_OFFSETS[1] + BLOCK as u64 <= RESERVED_BYTES && RESERVED_BYTES.is_multiple_of(BLOCK as u64));
+};
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Superblock {
     /// Counts checkpoints.
@@ -91,7 +102,15 @@ impl Superblock {
 
     /// Writes the slot of this generation and syncs, then the other slot, and syncs. (Everything it names must be synced
     /// before.)
+    ///
+    /// # Errors
+    /// [`Error::TooMany`] if there were more checkpoints or commits than a superblock can count; device errors.
     pub fn write(&self, file: &dyn File) -> Result<()> {
+        for (what, count) in [("checkpoints", self.generation), ("commits", self.sequence)] {
+            if count > COUNT_MAX {
+                return Err(Error::TooMany { what, limit: COUNT_MAX });
+            }
+        }
         let block = self.encode();
         let slot = (self.generation & 1) as usize;
         for offset in [SLOT_OFFSETS[slot], SLOT_OFFSETS[slot ^ 1]] {
@@ -125,6 +144,10 @@ impl Superblock {
     }
 
     fn encode(&self) -> Buffer {
+        // What `decode` would refuse must never be written.
+        assert!(self.meta_offset >= RESERVED_BYTES && self.meta_offset.is_multiple_of(BLOCK as u64), "{self:?}");
+        assert!((META_BYTES_MIN..=META_BYTES_MAX).contains(&self.meta_len), "{self:?}");
+        assert!(self.log.offset.is_multiple_of(BLOCK as u64), "{self:?}");
         let mut block = Buffer::zeroed(BLOCK);
         block[0..8].copy_from_slice(&MAGIC);
         block[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
