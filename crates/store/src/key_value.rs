@@ -58,10 +58,18 @@ impl KeyValue {
         Ok(KeyValue { store: store.clone(), tree })
     }
 
+    /// The value of a key; `None` if there is none.
+    ///
+    /// # Errors
+    /// Device errors, [`Error::Corrupt`], those of upsert functions.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.snapshot()?.get(key)
     }
 
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// Those of [`Store::commit`].
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<()> {
         let mut batch = KeyValueBatch::default();
         batch.insert(self, key, value);
@@ -93,24 +101,35 @@ impl KeyValue {
         Ok(self.snapshot()?.range(range, direction))
     }
 
+    /// The tree as of now.
+    ///
+    /// # Errors
+    /// [`Error::TreeNotFound`] if the tree was dropped.
     pub fn snapshot(&self) -> Result<KeyValueSnapshot> {
         Ok(KeyValueSnapshot { view: self.store.snapshot().tree(self.tree)?, pages: self.store.blocking() })
     }
 }
 
 impl KeyValueBatch {
+    /// Sets the value of a key.
     pub fn insert(&mut self, map: &KeyValue, key: &[u8], value: &[u8]) {
         self.batch.insert_raw(map.tree, &encode_key(key), value);
     }
+    /// Removes a key; a missing one is no error.
     pub fn delete(&mut self, map: &KeyValue, key: &[u8]) {
         self.batch.delete_raw(map.tree, &encode_key(key));
     }
+    /// Applies an upsert function to the value, without reading it.
     pub fn upsert(&mut self, map: &KeyValue, key: &[u8], function: u32, operand: &[u8]) {
         self.batch.upsert_raw(map.tree, &encode_key(key), function, operand);
     }
 }
 
 impl KeyValueSnapshot {
+    /// The value of a key; `None` if there is none.
+    ///
+    /// # Errors
+    /// Device errors, [`Error::Corrupt`], those of upsert functions.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let range = KeyRange::point(encode_key(key));
         let mut cursor = self.view.cursor(&self.pages, range, Direction::Ascending);

@@ -10,6 +10,9 @@
 //! The modules are layers, lowest first; each uses itself and those before it:
 //! `base < codec < message < buffer < log < pages < locator < tree < engine < key_value`.
 
+#![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
 mod base;
 mod buffer;
 mod codec;

@@ -17,10 +17,12 @@ pub enum Durability {
     Off,
 }
 
+/// How a store is opened. The defaults suit a database of some gigabytes on flash.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Create the database if it does not exist.
     pub create: bool,
+    /// When commits are acknowledged.
     pub durability: Durability,
     /// Bytes of pages kept in memory.
     pub cache_bytes: usize,
@@ -39,6 +41,7 @@ pub struct Options {
     pub node_buffer_bytes: usize,
     /// Runs in a node above which they are merged into one.
     pub runs_per_node: usize,
+    /// The upsert functions that batches may name.
     pub upserts: Arc<UpsertFunctions>,
 }
 

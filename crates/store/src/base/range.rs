@@ -6,8 +6,10 @@ use std::sync::Arc;
 /// Which way a scan runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Direction {
+    /// From the smallest key to the largest.
     #[default]
     Ascending,
+    /// From the largest key to the smallest.
     Descending,
 }
 
@@ -16,11 +18,14 @@ pub enum Direction {
 /// excluded start lie inside the range (exclude [`successor`] instead).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRange {
+    /// The smallest key of the range, included or not; unbounded: the first key of the tree.
     pub start: Bound<Vec<u8>>,
+    /// The largest key of the range, included or not; unbounded: the last key of the tree.
     pub end: Bound<Vec<u8>>,
 }
 
 impl KeyRange {
+    /// Every key.
     pub fn all() -> Self {
         KeyRange { start: Bound::Unbounded, end: Bound::Unbounded }
     }
@@ -39,6 +44,7 @@ impl KeyRange {
         KeyRange { start: Bound::Included(key.clone()), end: Bound::Included(key) }
     }
 
+    /// Whether `key` lies in the range, compared bytewise.
     pub fn contains(&self, key: &[u8]) -> bool {
         let above = match &self.start {
             Bound::Included(start) => key >= start.as_slice(),
@@ -117,7 +123,10 @@ pub(crate) type Key = Arc<[u8]>;
 /// What the nodes in memory tell about a range, almost without I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RangeEstimate {
+    /// Rows.
     pub rows: f64,
+    /// Data pages of leaves that a scan of the range reads.
     pub pages: f64,
+    /// Bytes of these pages; of keys and values, for a tree in memory.
     pub bytes: f64,
 }

@@ -10,16 +10,25 @@ use super::{Error, Result};
 /// A column's type and the Arrow type it is read as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ColumnType {
+    /// One bit, read as `Boolean`.
     Boolean,
+    /// Signed 8-bit integer.
     Int8,
+    /// Signed 16-bit integer.
     Int16,
+    /// Signed 32-bit integer.
     Int32,
+    /// Signed 64-bit integer.
     Int64,
+    /// IEEE 754 single precision.
     Float32,
+    /// IEEE 754 double precision.
     Float64,
     /// `Decimal128(precision, scale)`.
     Decimal {
+        /// Decimal digits in all, 1 to 38.
         precision: u8,
+        /// Digits behind the decimal point, from -38 to the precision.
         scale: i8,
     },
     /// UTF-8, read as `Utf8View`.
@@ -30,11 +39,13 @@ pub enum ColumnType {
     Date,
     /// Microseconds since 1970-01-01; `utc`: with time zone `+00:00`.
     Timestamp {
+        /// The values are points in time (UTC), not local times of day.
         utc: bool,
     },
 }
 
 impl ColumnType {
+    /// The Arrow type of arrays with values of this type.
     pub fn arrow(&self) -> DataType {
         match *self {
             ColumnType::Boolean => DataType::Boolean,
@@ -54,10 +65,14 @@ impl ColumnType {
     }
 }
 
+/// A column of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
+    /// The name in the Arrow schema and in errors; it has no other meaning to the store.
     pub name: String,
+    /// The type of its values.
     pub ty: ColumnType,
+    /// Whether values may be null.
     pub nullable: bool,
 }
 
@@ -130,12 +145,15 @@ impl Schema {
         self.columns[..count].iter().zip(arrays).try_for_each(|(column, array)| column.check(array))
     }
 
+    /// All columns, those of the key first.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
+    /// How many of the columns form the key; at least 1.
     pub fn key_columns(&self) -> usize {
         self.key_columns
     }
+    /// The same as an Arrow schema.
     pub fn arrow(&self) -> &SchemaRef {
         &self.arrow
     }

@@ -17,6 +17,7 @@ pub struct UpsertFunctions {
 }
 
 impl UpsertFunctions {
+    /// Adds a function under an id that no other one has; one that has it is replaced.
     pub fn with(
         mut self,
         id: u32,
@@ -26,6 +27,7 @@ impl UpsertFunctions {
         self
     }
 
+    /// Whether there is a function with this id.
     pub fn contains(&self, id: u32) -> bool {
         self.functions.contains_key(&id)
     }

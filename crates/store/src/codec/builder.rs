@@ -43,6 +43,7 @@ pub(super) enum Values {
 }
 
 impl ColumnBuilder {
+    /// An empty column with room for `capacity` values.
     pub fn new(ty: ColumnType, capacity: usize) -> Self {
         let values = match ty {
             ColumnType::Boolean => Values::Boolean(BooleanBufferBuilder::new(capacity)),
@@ -58,14 +59,17 @@ impl ColumnBuilder {
         ColumnBuilder { ty, len: 0, validity: None, values }
     }
 
+    /// The type that the builder was made for.
     pub fn column_type(&self) -> ColumnType {
         self.ty
     }
 
+    /// Values so far, nulls included.
     pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Whether there is no value yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -86,6 +90,7 @@ impl ColumnBuilder {
         values + self.validity.as_ref().map_or(0, |v| v.capacity() / 8)
     }
 
+    /// Appends `count` nulls.
     pub fn append_nulls(&mut self, count: usize) {
         match &mut self.values {
             Values::Boolean(values) => values.append_n(count, false),

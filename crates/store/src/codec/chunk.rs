@@ -18,10 +18,22 @@ pub struct Chunk {
 /// Rows from one place.
 #[derive(Debug, Clone)]
 pub enum Segment {
-    /// Consecutive rows of a page; `reversed`: last one first.
-    Page { page: Arc<Page>, rows: Range<u32>, reversed: bool },
+    /// Consecutive rows of a page.
+    Page {
+        /// A page of a leaf.
+        page: Arc<Page>,
+        /// Numbers of the rows in the page.
+        rows: Range<u32>,
+        /// The last row comes first.
+        reversed: bool,
+    },
     /// A row that is not (only) in a leaf: encoded key and value.
-    Row { key: Arc<[u8]>, value: Arc<[u8]> },
+    Row {
+        /// The key, encoded by [`crate::KeyCodec`].
+        key: Arc<[u8]>,
+        /// The other columns, encoded by [`crate::RowCodec`].
+        value: Arc<[u8]>,
+    },
     /// Rows that are in memory only.
     Rows(Arc<RowBatch>),
 }
@@ -60,10 +72,12 @@ impl RowBatch {
         self.places.reserve(rows);
     }
 
+    /// Rows in the batch.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
@@ -120,14 +134,17 @@ impl Segment {
 }
 
 impl Chunk {
+    /// The schema of the tree that the rows are from.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.codecs.schema
     }
 
+    /// Rows in all segments.
     pub fn rows(&self) -> usize {
         self.segments.iter().map(Segment::rows).sum()
     }
 
+    /// The rows by where they are, in the direction of the cursor.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }

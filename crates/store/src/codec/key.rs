@@ -32,6 +32,7 @@ pub struct KeyCodec {
 }
 
 impl KeyCodec {
+    /// The codec for the key columns of `schema`.
     pub fn new(schema: &Schema) -> Self {
         KeyCodec { columns: schema.columns()[..schema.key_columns()].into() }
     }

@@ -43,6 +43,7 @@ struct Place {
 }
 
 impl RowCodec {
+    /// The codec for the columns of `schema` behind the key.
     pub fn new(schema: &Schema) -> Self {
         let (columns, key_columns) = (schema.columns(), schema.key_columns());
         let bitmap_len = columns[key_columns..].iter().filter(|c| c.nullable).count().div_ceil(8);

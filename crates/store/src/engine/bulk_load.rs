@@ -83,6 +83,7 @@ impl BulkWriter {
         Ok(last.unwrap_or_default())
     }
 
+    /// Rows added so far.
     pub fn rows(&self) -> u64 {
         self.rows
     }
@@ -148,6 +149,7 @@ impl Loaded {
         }
     }
 
+    /// Rows loaded.
     pub fn rows(&self) -> u64 {
         match &self.rows {
             LoadedRows::Extents(extents) => extents.iter().map(|extent| extent.meta.rows).sum(),

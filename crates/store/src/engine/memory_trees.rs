@@ -40,8 +40,11 @@ pub struct MemoryTreeStats {
     pub depth: u32,
     /// B+-trees in the trie.
     pub layers: u64,
+    /// Most layers below one another; a layer covers 8 bytes of keys.
     pub layers_deepest: u32,
+    /// Leaf nodes of all B+-trees.
     pub border_nodes: u64,
+    /// Inner nodes of all B+-trees.
     pub interior_nodes: u64,
 }
 
@@ -98,6 +101,7 @@ impl MemoryBuilder {
         Ok(())
     }
 
+    /// Rows added so far.
     pub fn rows(&self) -> u64 {
         self.rows.len() as u64
     }

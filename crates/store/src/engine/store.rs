@@ -120,18 +120,29 @@ impl Drop for Closer {
 /// Counters since opening; bytes and calls.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StoreStats {
+    /// Pages read from the data file and verified.
     pub pages_read: u64,
+    /// Lookups in the page cache that found the page.
     pub cache_hits: u64,
+    /// Lookups in the page cache that did not.
     pub cache_misses: u64,
+    /// Bytes of pages in the cache now.
     pub cache_bytes: u64,
+    /// Bytes in the root buffers of trees on disk now.
     pub buffer_bytes: u64,
+    /// Bytes of trees in memory now.
     pub memory_tree_bytes: u64,
+    /// Bytes of locators now, without pages.
     pub locator_bytes: u64,
     /// Of pages that locators keep in memory.
     pub held_bytes: u64,
+    /// Bytes of the data file in use.
     pub data_bytes_used: u64,
+    /// Length of the data file.
     pub data_file_bytes: u64,
+    /// Bytes of root buffers written to disk.
     pub bytes_flushed: u64,
+    /// Checkpoints made.
     pub checkpoints: u64,
 }
 
@@ -214,10 +225,12 @@ impl Store {
         }
     }
 
+    /// The durability of later commits.
     pub fn durability(&self) -> Durability {
         self.shared.durability.lock().durability
     }
 
+    /// Counters and sizes of now.
     pub fn stats(&self) -> StoreStats {
         let files = &self.shared.files;
         let (used, length) = files.space.usage();
@@ -254,10 +267,12 @@ impl Store {
         bytes
     }
 
+    /// The options that the store was opened with; the page length is that of the database.
     pub fn options(&self) -> &Options {
         &self.shared.options
     }
 
+    /// The device that the store was opened on.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.shared.files.device
     }
@@ -267,6 +282,7 @@ impl Store {
         &self.shared.files.data
     }
 
+    /// The page cache.
     pub fn cache(&self) -> &Cache {
         &self.shared.files.cache
     }

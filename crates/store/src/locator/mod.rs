@@ -52,7 +52,9 @@ pub struct LocatorOptions {
 pub struct LocatorStats {
     /// Of the leaves that it describes.
     pub leaves: u64,
+    /// Data pages of these leaves.
     pub pages: u64,
+    /// Rows of these leaves.
     pub rows: u64,
     /// Pages of the tree's current leaves that it does not describe.
     pub pages_missing: u64,
@@ -62,9 +64,11 @@ pub struct LocatorStats {
     pub tree_bytes: u64,
     /// Pages kept in memory, and their bytes.
     pub pages_held: u64,
+    /// Bytes of the pages kept in memory.
     pub bytes_held: u64,
     /// How many pages the answer is from where the traversal of its tree ends.
     pub displacement: Displacement,
+    /// How long it took to build; `None` without a locator.
     pub build_time: Option<Duration>,
     /// Why there is none (the tree is read without), or no page is kept in memory.
     pub problem: Option<String>,

@@ -47,6 +47,7 @@ pub(crate) enum Operation<'a> {
 }
 
 impl WriteBatch {
+    /// An empty batch.
     pub fn new() -> Self {
         Self::default()
     }
@@ -62,6 +63,7 @@ impl WriteBatch {
         self.put(CREATE_TREE, tree, &[encoded.len() as u32], &[&encoded]);
     }
 
+    /// Drops a tree with all its rows.
     pub fn drop_tree(&mut self, tree: TreeId) {
         self.put(DROP_TREE, tree, &[], &[]);
     }
@@ -129,6 +131,7 @@ impl WriteBatch {
         self.refused = self.refused.take().or(other.refused);
     }
 
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.in_memory.is_empty()
     }

@@ -73,6 +73,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// The newest commit that the snapshot sees.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -101,10 +102,12 @@ pub struct TreeView {
 }
 
 impl TreeView {
+    /// Columns and key of the tree.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.version.codecs.schema
     }
 
+    /// The id of the tree.
     pub fn tree(&self) -> TreeId {
         self.tree
     }

@@ -65,11 +65,13 @@ pub struct PageRef {
     pub offset: u64,
     /// Length in bytes, a multiple of 4096.
     pub len: u32,
+    /// The tree that the page belongs to.
     pub tree: u32,
     /// As it stands in the page. A page of an earlier time that is still there, because a write was lost, has another.
     pub checksum: u32,
 }
 
+/// What a page holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageKind {
     /// Rows of a leaf (or a run of inserts only).
@@ -127,6 +129,7 @@ struct Messages {
 }
 
 impl Page {
+    /// What the page holds.
     pub fn kind(&self) -> PageKind {
         match &self.body {
             Body::Rows { messages: None, .. } => PageKind::Leaf,

@@ -83,6 +83,14 @@ proptest! {
     }
 }
 
+/// Bytes that were not checked to be UTF-8 must never get into a column of text.
+#[test]
+#[should_panic(expected = "builder of Text for a column of Bytes")]
+fn a_builder_of_text_takes_no_bytes() {
+    let mut builder = ColumnBuilder::new(ColumnType::Text, 1);
+    let _ = RowCodec::new(&Schema::key_value()).append_to(b"\xff", 1, &mut builder);
+}
+
 /// The order that keys must have.
 fn compare(ty: ColumnType, a: Scalar<'_>, b: Scalar<'_>) -> Ordering {
     match (a, b) {

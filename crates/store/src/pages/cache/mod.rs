@@ -39,10 +39,12 @@ pub enum Priority {
 }
 
 impl Cache {
+    /// An empty cache with a budget in bytes.
     pub fn new(budget_bytes: usize) -> Self {
         Cache { pages: Shards::new(budget_bytes) }
     }
 
+    /// The page at `offset` of the data file, if it is cached; counts as a use.
     pub fn get(&self, offset: u64) -> Option<Arc<Page>> {
         self.pages.get(offset)
     }
@@ -76,10 +78,12 @@ impl Cache {
         self.pages.line(offset).shard.lock().unpin(offset)
     }
 
+    /// Whether the page at `offset` is cached and pinned.
     pub fn is_pinned(&self, offset: u64) -> bool {
         self.pages.line(offset).shard.lock().is_pinned(offset)
     }
 
+    /// Drops every page, pinned ones too.
     pub fn clear(&self) {
         self.pages.clear();
     }

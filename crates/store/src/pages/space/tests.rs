@@ -36,6 +36,15 @@ fn best_fit_with_the_lowest_offset() {
 }
 
 #[test]
+#[should_panic(expected = "freed twice or never allocated")]
+fn a_double_free_panics() {
+    let space = new_space(&device(0), RESERVED_BYTES + 10 * PAGE, vec![]).unwrap();
+    let offset = space.allocate(PAGE).unwrap();
+    space.free(offset, PAGE);
+    space.free(offset, PAGE);
+}
+
+#[test]
 fn grows_in_steps_and_smaller_ones_when_the_disk_is_nearly_full() {
     let medium = device(0);
     let space = new_space(&medium, RESERVED_BYTES, vec![]).unwrap();
