@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use keyaki::Progress;
 use keyaki::Session;
-use keyaki::progress::Progress;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
-use keyaki::cache::{CacheCalibration, calibrate_caches};
-use keyaki::{Database, Options};
+use keyaki::{CacheCalibration, Database, Options, calibrate_caches};
 use keyaki_llc::Quartiles;
 
 use crate::bars::Bars;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use arrow::array::AsArray;
 use arrow::datatypes::{Float64Type, Int64Type};
 use arrow::util::pretty::pretty_format_batches;
-use keyaki::cache::CacheCalibration;
+use keyaki::CacheCalibration;
 use keyaki::{CacheGovernor, Database, Error, Options, Session};
 use keyaki_llc::calibrate::{CacheProfile, Latency};
 use keyaki_llc::sim::trace::TraceReader;

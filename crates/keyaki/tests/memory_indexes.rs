@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use futures::StreamExt;
-use keyaki::progress::Progress;
+use keyaki::Progress;
 use keyaki::{Database, Error, IndexInfo, IndexMethod, Options, Outcome, Session};
 
 fn options() -> Options {

@@ -2,7 +2,7 @@
 //! of scans.
 
 use arrow::util::pretty::pretty_format_batches;
-use keyaki::{Database, Goal, IndexMethod, Options, Session, VastOptions};
+use keyaki::{Database, IndexMethod, Options, Session};
 
 async fn text(session: &Session, sql: &str) -> String {
     let rows = session.query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}")).collect().await;
@@ -75,7 +75,6 @@ async fn what_is_seen_of_them() {
 
     let database = Database::open(dir.path().join("db"), options()).unwrap();
     check(&database);
-    assert_eq!(VastOptions::default().goal, Goal::Smallest);
     let session = database.session();
     session.execute("DROP INDEX t_b").await.unwrap();
     assert!(database.store().stats().locator_bytes < taken);

@@ -19,8 +19,10 @@ use source::Sources;
 
 /// Crate folder and the order of its top-level modules, lowest step first. Modules of one step, separated by commas, must
 /// not use each other.
-const LAYERS: &[(&str, &str)] =
-    &[("crates/store", "base < codec < message < buffer < log < pages < locator < tree < engine < key_value")];
+const LAYERS: &[(&str, &str)] = &[
+    ("crates/store", "base < codec < message < buffer < log < pages < locator < tree < engine < key_value"),
+    ("crates/keyaki", "base < catalog < engine < table < plan < write < sql < session"),
+];
 
 /// Checks every crate of [`LAYERS`].
 pub fn check(root: &Path) -> Result<()> {

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use keyaki::progress::Progress;
+use keyaki::Progress;
 use keyaki::{Database, Options, Session};
 use serde::{Deserialize, Serialize};
 

@@ -8,7 +8,7 @@ use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::parquet::basic::Compression;
 use datafusion::parquet::file::properties::WriterProperties;
 use keyaki::Database;
-use keyaki::progress::Progress;
+use keyaki::Progress;
 
 use super::Table;
 use super::generate::Rows;

@@ -4,8 +4,8 @@
 //! buffers and queries.
 
 mod error;
-pub mod options;
-pub mod progress;
+pub(crate) mod options;
+pub(crate) mod progress;
 
 pub use error::{Error, Result};
 pub(crate) use error::{arrow_error, recover};

@@ -160,3 +160,21 @@ pub struct ViewDef {
     /// The SELECT.
     pub sql: String,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_of_vast_indexes_have_names() {
+        assert_eq!(VastOptions::default().goal, Goal::Smallest);
+        for (goal, name) in [(Goal::Smallest, "small"), (Goal::Fastest, "fast")] {
+            let options = VastOptions { goal, memory_bytes: None };
+            let stored = serde_json::to_string(&options).unwrap();
+            assert_eq!(stored, format!("{{\"goal\":\"{name}\",\"memory_bytes\":null}}"));
+            assert_eq!(serde_json::from_str::<VastOptions>(&stored).unwrap(), options);
+        }
+        assert!(serde_json::from_str::<VastOptions>("{\"goal\":\"bounded\",\"memory_bytes\":null}").is_err());
+        assert!(serde_json::to_string(&VastOptions { goal: Goal::Bounded { rows: 1 }, memory_bytes: None }).is_err());
+    }
+}

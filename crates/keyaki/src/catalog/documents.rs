@@ -23,7 +23,7 @@ use crate::catalog::TableStatistics;
 use crate::{Error, Result};
 
 /// The tree that holds the catalog: a key-value tree.
-pub const CATALOG_TREE: u32 = 1;
+pub(crate) const CATALOG_TREE: u32 = 1;
 
 /// Names of system views begin so.
 pub(crate) const SYSTEM_PREFIX: &str = "keyaki_";

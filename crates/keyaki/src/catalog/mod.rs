@@ -18,7 +18,6 @@ pub(crate) mod types;
 
 pub use definitions::{ColumnDef, IndexDef, IndexMethod, SqlType, TableDef, VastOptions, ViewDef};
 pub(crate) use definitions::{goal_name, goal_of_name};
-pub use documents::CATALOG_TREE;
 pub(crate) use documents::{Catalog, DocumentKind, bootstrap, put, remove};
 pub(crate) use statistics::TableStatistics;
 pub(crate) use table::{HIDDEN_ROWID, Table};

@@ -8,7 +8,7 @@
 //! visible catalog names exists.
 
 mod base_state;
-pub mod cache;
+pub(crate) mod cache;
 mod memory_index;
 
 use std::collections::HashMap;
