@@ -47,8 +47,10 @@ const LOCATE_AT_ONCE_BYTES: u64 = 1 << 30;
 /// Where queries spill, in the database directory; emptied when the database is opened.
 const SPILL_DIR: &str = "tmp";
 
+/// An open database. Sessions share it through an [`Arc`].
 #[derive(Debug)]
 pub(crate) struct Engine {
+    /// The database directory.
     pub path: PathBuf,
     pub store: Store,
     pub executor: Executor,

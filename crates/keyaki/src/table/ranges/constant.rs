@@ -16,7 +16,7 @@ use super::interval::Value;
 
 /// Where a constant lies among the values of a column, null apart.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Place {
+pub(super) enum ValuePosition {
     At(Value),
     /// Above this value and below the next one.
     After(Value),
@@ -91,7 +91,7 @@ impl Domain {
     }
 
     /// Places a constant of the type that the column is compared as.
-    pub fn place(&self, constant: &ScalarValue) -> Option<Place> {
+    pub fn place(&self, constant: &ScalarValue) -> Option<ValuePosition> {
         if constant.is_null() {
             return None;
         }
@@ -99,17 +99,17 @@ impl Domain {
             return self.place(inner);
         }
         match self.ty {
-            ColumnType::Boolean => self.scalar(constant).map(Place::At),
+            ColumnType::Boolean => self.scalar(constant).map(ValuePosition::At),
             ColumnType::Float32 | ColumnType::Float64 => self.place_float(constant),
             ColumnType::Text => {
                 let text = constant.try_as_str()??;
-                self.scalar(&ScalarValue::Utf8View(Some(text.to_owned()))).map(Place::At)
+                self.scalar(&ScalarValue::Utf8View(Some(text.to_owned()))).map(ValuePosition::At)
             }
             ColumnType::Bytes => match constant {
                 ScalarValue::Binary(Some(bytes))
                 | ScalarValue::LargeBinary(Some(bytes))
                 | ScalarValue::BinaryView(Some(bytes)) => {
-                    self.scalar(&ScalarValue::BinaryView(Some(bytes.clone()))).map(Place::At)
+                    self.scalar(&ScalarValue::BinaryView(Some(bytes.clone()))).map(ValuePosition::At)
                 }
                 _ => None,
             },
@@ -117,27 +117,27 @@ impl Domain {
         }
     }
 
-    fn place_float(&self, constant: &ScalarValue) -> Option<Place> {
+    fn place_float(&self, constant: &ScalarValue) -> Option<ValuePosition> {
         let usable = match constant {
             ScalarValue::Float32(Some(value)) => !value.is_nan(),
             ScalarValue::Float64(Some(value)) => !value.is_nan(),
             _ => false,
         };
-        if usable { self.scalar(constant).map(Place::At) } else { None }
+        if usable { self.scalar(constant).map(ValuePosition::At) } else { None }
     }
 
-    fn place_number(&self, number: Number) -> Option<Place> {
+    fn place_number(&self, number: Number) -> Option<ValuePosition> {
         let unit = Kind::of_column(self.ty)?;
         let (floor, exact) = number.in_units_of(unit)?;
         let (min, max) = self.limits()?;
         Some(if floor < min {
-            Place::Below
+            ValuePosition::Below
         } else if floor > max || (floor == max && !exact) {
-            Place::Above
+            ValuePosition::Above
         } else if exact {
-            Place::At(self.scalar(&self.number(floor)?)?)
+            ValuePosition::At(self.scalar(&self.number(floor)?)?)
         } else {
-            Place::After(self.scalar(&self.number(floor)?)?)
+            ValuePosition::After(self.scalar(&self.number(floor)?)?)
         })
     }
 

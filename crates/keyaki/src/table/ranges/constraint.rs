@@ -6,7 +6,7 @@ use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::expr::{BinaryExpr, InList, Like};
 use datafusion::logical_expr::{Between, Expr, Operator};
 
-use super::constant::{Domain, Place};
+use super::constant::{Domain, ValuePosition};
 use super::interval::{Set, Value};
 
 /// Every row that passes the filter has a value of `set` in the column; if `exact`, the rows that pass are those.
@@ -87,7 +87,7 @@ fn boolean(filter: &Expr, domain: &Domain, is_column: &dyn Fn(&Column) -> bool) 
     };
     match column {
         Expr::Column(name) if is_column(name) => match domain.place(&ScalarValue::Boolean(Some(value)))? {
-            Place::At(value) => Some(Constraint::exact(Set::point(value))),
+            ValuePosition::At(value) => Some(Constraint::exact(Set::point(value))),
             _ => None,
         },
         _ => None,
@@ -155,35 +155,37 @@ fn compare(subject: Subject, op: Operator, constant: &ScalarValue, domain: &Doma
     Some(Constraint::exact(set))
 }
 
-fn equal(place: &Place) -> Set {
+fn equal(place: &ValuePosition) -> Set {
     match place {
-        Place::At(value) => Set::point(value.clone()),
-        Place::After(_) | Place::Below | Place::Above => Set::empty(),
+        ValuePosition::At(value) => Set::point(value.clone()),
+        ValuePosition::After(_) | ValuePosition::Below | ValuePosition::Above => Set::empty(),
     }
 }
 
-fn below(place: &Place, or_equal: bool, domain: &Domain) -> Set {
+fn below(place: &ValuePosition, or_equal: bool, domain: &Domain) -> Set {
     let null = || Bound::Excluded(domain.null());
     match place {
-        Place::At(value) if or_equal => Set::interval(null(), Bound::Included(value.clone())),
-        Place::At(value) => Set::interval(null(), Bound::Excluded(value.clone())),
-        Place::After(value) => Set::interval(null(), Bound::Included(value.clone())),
-        Place::Below => Set::empty(),
-        Place::Above => Set::interval(null(), Bound::Unbounded),
+        ValuePosition::At(value) if or_equal => Set::interval(null(), Bound::Included(value.clone())),
+        ValuePosition::At(value) => Set::interval(null(), Bound::Excluded(value.clone())),
+        ValuePosition::After(value) => Set::interval(null(), Bound::Included(value.clone())),
+        ValuePosition::Below => Set::empty(),
+        ValuePosition::Above => Set::interval(null(), Bound::Unbounded),
     }
 }
 
-fn above(place: &Place, or_equal: bool, domain: &Domain) -> Set {
+fn above(place: &ValuePosition, or_equal: bool, domain: &Domain) -> Set {
     match place {
-        Place::At(value) if or_equal => Set::interval(Bound::Included(value.clone()), Bound::Unbounded),
-        Place::At(value) | Place::After(value) => Set::interval(Bound::Excluded(value.clone()), Bound::Unbounded),
-        Place::Below => Set::interval(Bound::Excluded(domain.null()), Bound::Unbounded),
-        Place::Above => Set::empty(),
+        ValuePosition::At(value) if or_equal => Set::interval(Bound::Included(value.clone()), Bound::Unbounded),
+        ValuePosition::At(value) | ValuePosition::After(value) => {
+            Set::interval(Bound::Excluded(value.clone()), Bound::Unbounded)
+        }
+        ValuePosition::Below => Set::interval(Bound::Excluded(domain.null()), Bound::Unbounded),
+        ValuePosition::Above => Set::empty(),
     }
 }
 
 /// Adds both zeros if the constant is a zero.
-fn with_both_zeros(set: Set, place: &Place, domain: &Domain) -> Set {
+fn with_both_zeros(set: Set, place: &ValuePosition, domain: &Domain) -> Set {
     let zeros: Vec<Value> = [-0.0f64, 0.0]
         .iter()
         .filter_map(|&zero| {
@@ -192,13 +194,13 @@ fn with_both_zeros(set: Set, place: &Place, domain: &Domain) -> Set {
                 _ => ScalarValue::Float64(Some(zero)),
             };
             match domain.place(&scalar) {
-                Some(Place::At(value)) => Some(value),
+                Some(ValuePosition::At(value)) => Some(value),
                 _ => None,
             }
         })
         .collect();
     match place {
-        Place::At(value) if zeros.contains(value) => {
+        ValuePosition::At(value) if zeros.contains(value) => {
             Set::union(zeros.into_iter().map(Set::point).chain(std::iter::once(set)))
         }
         _ => set,
@@ -238,7 +240,7 @@ fn prefix(like: &Like, _subject: Subject, domain: &Domain) -> Option<Constraint>
     let end = pattern.find(['%', '_', '\\']).unwrap_or(pattern.len());
     let (text, rest) = pattern.split_at(end);
     let place = |text: &str| match domain.place(&ScalarValue::Utf8View(Some(text.to_owned())))? {
-        Place::At(value) => Some(value),
+        ValuePosition::At(value) => Some(value),
         _ => None,
     };
     if rest.is_empty() {
