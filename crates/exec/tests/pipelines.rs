@@ -1,4 +1,4 @@
-//! Pipelines against nested loops over the same rows, under all kinds of limits.
+//! Model test: pipelines return the same rows as nested loops, under random limits of memory, credits and queue depth.
 
 mod common;
 
@@ -10,7 +10,7 @@ use keyaki_exec::{Driver, ExecutionMode, Executor, ExecutorOptions, Filter, Join
 use keyaki_store::{KeyRange, Options};
 use proptest::prelude::*;
 
-/// A step in plain terms; column numbers are taken modulo what there is.
+/// A random step; column numbers are taken modulo the number of columns.
 #[derive(Debug, Clone)]
 struct StepSpec {
     table: usize,
@@ -42,7 +42,7 @@ struct Spec {
 fn table() -> impl Strategy<Value = Table> {
     let number = || prop_oneof![1 => Just(None), 6 => (0i64..7).prop_map(Some)];
     let few = proptest::collection::vec((number(), number()), 0..40);
-    // One key for nearly all rows: lookups of many rows, over several pages.
+    // One key for nine rows of ten: lookups with many matches, over several pages.
     let skewed = proptest::collection::vec((prop_oneof![9 => Just(Some(3)), 1 => number()], number()), 300..900);
     prop_oneof![6 => few, 1 => skewed].prop_map(|rows| Table { rows })
 }
@@ -97,7 +97,7 @@ fn spec() -> impl Strategy<Value = Spec> {
         )
 }
 
-/// Whether a column of the driver, or of the pipeline so far, holds numbers.
+/// The indices of the columns that hold numbers; `types` has true for these.
 fn numbers(types: &[bool]) -> Vec<usize> {
     (0..types.len()).filter(|&column| types[column]).collect()
 }
@@ -111,7 +111,7 @@ fn filter(spec: &Option<(usize, usize, i64)>, types: &[bool]) -> Option<SumFilte
 
 const IS_NUMBER: [bool; COLUMNS] = [true, true, true, false];
 
-/// The pipeline, and the rows that it should give.
+/// The pipeline, and the rows expected of it.
 fn build(spec: &Spec, database: &Database, mode: ExecutionMode) -> (Pipeline, Vec<Row>) {
     let mut types = IS_NUMBER.to_vec();
     let driver_filter = filter(&spec.driver_filter, &types);
@@ -200,7 +200,7 @@ fn naive_step(
     }
 }
 
-/// Results that would take too long to build row by row.
+/// True if the nested loops would take too long.
 fn is_too_large(spec: &Spec) -> bool {
     let mut rows = spec.tables[0].rows.len();
     for step in &spec.steps {
@@ -223,7 +223,7 @@ fn check(spec: &Spec) {
         assert_eq!(*counted.last().unwrap(), found.len() as u64);
         assert!(multiset(found) == multiset(expected), "{mode:?}");
     }
-    common::eventually("all tasks end", || executor.task_count() == 0);
+    common::eventually("all fibers end", || executor.fiber_count() == 0);
 }
 
 proptest! {

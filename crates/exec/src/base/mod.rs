@@ -1,6 +1,15 @@
-//! Definitions that every other folder uses: errors, options, the description of a query, and helpers for Arrow columns.
+//! Definitions that every other folder uses: errors, options, the description of scans and pipelines, and helpers for
+//! Arrow columns. Nothing here reads pages or starts threads.
 
-pub(crate) mod columns;
-pub(crate) mod error;
-pub(crate) mod mode;
-pub(crate) mod pipeline;
+mod columns;
+mod error;
+mod mode;
+mod options;
+mod pipeline;
+
+pub(crate) use columns::{batch, builders, compact, evaluate, memory_bytes, project};
+pub(crate) use error::panicked;
+pub use error::{Error, PlanError, Result};
+pub use mode::ExecutionMode;
+pub use options::ExecutorOptions;
+pub use pipeline::{Driver, Filter, Join, KeyPart, Pipeline, Scan, Step};

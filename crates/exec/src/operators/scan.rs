@@ -1,13 +1,14 @@
 //! Scans of one tree, in key order.
 //!
-//! The cursor runs, and decodes, where the stream is polled; only reads go through the workers, which keep the pages
-//! ahead of the cursor coming. So a scan of cached pages involves no other thread, and one that reads is woken about once
-//! per coalesced read. In-order scans run on a thread of their own, which may block.
+//! The cursor runs, and decodes, on the thread that polls the stream; only reads go through the workers, which keep pages
+//! coming ahead of the cursor. So a scan of cached pages involves no other thread, and one that reads is woken about once
+//! per coalesced read. In-order scans run on a thread of their own, which blocks on reads.
 //!
-//! With a filter, its columns are decoded first for a group of chunks; the other columns only for the rows that pass.
-//! The first groups and batches are small, so that the first rows come early; they grow to the full size quickly.
+//! Chunks are collected into groups. With a filter, its columns are decoded first for a whole group; the other columns
+//! only for the rows that pass. The first groups and batches are small, so that the first rows come early, and each
+//! further batch is four times as large, up to the full size.
 //!
-//! A scan of no columns counts rows: what lies between the ends of its ranges is not read.
+//! A scan of no columns counts rows: pages between the ends of its ranges are not read.
 
 use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
@@ -23,63 +24,64 @@ use keyaki_llc::software::ScanMethod;
 use keyaki_store::{Chunk, ColumnBuilder, PageSource};
 use parking_lot::Mutex;
 
-use crate::base::columns::{batch, builders, evaluate, project};
-use crate::base::error::panicked;
-use crate::query::Query;
-use crate::query::cache_use::{announce_next, leave_behind};
-use crate::query::in_order::InOrder;
+use crate::base::{Filter, Result, Scan, batch, builders, evaluate, panicked, project};
+use crate::query::{CacheUse, InOrderQuery, Query, evict_behind, prefetch_next};
 use crate::source::TaskPages;
-use crate::{CacheUse, Filter, Result, Scan};
 
 /// Rows of the first batch.
 const FIRST_ROWS: usize = 256;
-/// Groups of chunks worked off in one poll, at the most.
+/// Growth of a batch over the one before.
+const BATCH_GROWTH: usize = 4;
+/// Groups of chunks processed in one poll, at most.
 const GROUPS_PER_POLL: usize = 8;
 
-/// A scan, checked.
+/// A scan, checked against its tree.
 #[derive(Debug)]
 pub(crate) struct ScanPlan {
     scan: Scan,
     schema: SchemaRef,
-    /// What the filter sees.
+    /// The columns that the filter sees.
     filter_schema: SchemaRef,
-    /// Of each output column: its place among the filter's columns, if it is one of them.
+    /// For each output column, its index among the columns of the filter, if it is one of them.
     reused: Vec<Option<usize>>,
 }
 
-/// Where a scan puts its batches.
-pub(crate) trait Target: Sync {
+/// Receives the batches of a scan.
+pub(crate) trait BatchSink: Sync {
     fn emit(&self, rows: RecordBatch) -> impl Future<Output = Result<()>> + Send;
-    /// Called once per group of chunks: a chance to let others run.
+    /// Called once per group of chunks: yields to other work, and fails if the query is stopped.
     fn pause(&self) -> impl Future<Output = Result<()>> + Send;
 }
 
 impl ScanPlan {
     /// # Errors
-    /// If there are no such columns.
+    /// [`PlanError::ColumnOutOfRange`](crate::base::PlanError::ColumnOutOfRange).
     pub fn new(scan: Scan) -> Result<ScanPlan> {
-        let schema = Arc::new(project(&scan.view, &scan.columns)?);
+        let tree_schema = scan.view.schema().arrow();
+        let schema = Arc::new(project(tree_schema, &scan.columns, None)?);
         let filter_columns = scan.filter.as_ref().map_or(&[][..], |(columns, _)| columns);
-        let filter_schema = Arc::new(project(&scan.view, filter_columns)?);
-        let place = |column: &usize| filter_columns.iter().position(|other| other == column);
-        let reused = scan.columns.iter().map(place).collect();
+        let filter_schema = Arc::new(project(tree_schema, filter_columns, None)?);
+        let index = |column: &usize| filter_columns.iter().position(|other| other == column);
+        let reused = scan.columns.iter().map(index).collect();
         Ok(ScanPlan { schema, filter_schema, reused, scan })
     }
 
+    /// The schema of the output.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
+    /// Rows per batch, at most and at least 1.
     pub fn batch_rows(&self) -> usize {
         self.scan.batch_rows.max(1)
     }
 
-    /// Reads, filters and decodes everything.
-    pub async fn run<P: PageSource, T: Target>(&self, query: &Query, source: &P, target: &T) -> Result<()> {
+    /// Runs the scan to its end or limit.
+    pub async fn run<P: PageSource, S: BatchSink>(&self, query: &Query, source: &P, sink: &S) -> Result<()> {
         if self.scan.columns.is_empty() && self.scan.filter.is_none() {
-            return self.count(query, source, target).await;
+            return self.count(query, source, sink).await;
         }
-        let mut state = Progress::new(self, query);
+        let mut state = ScanState::new(self, query);
         for range in &self.scan.ranges {
             let mut cursor = self.scan.view.cursor(source, range.clone(), self.scan.direction);
             while !state.is_satisfied()
@@ -88,72 +90,73 @@ impl ScanPlan {
                 state.group_rows += chunk.rows();
                 state.group.push(chunk);
                 if state.group_rows >= state.target_rows {
-                    state.work_off()?;
-                    target.pause().await?;
+                    state.process_group()?;
+                    sink.pause().await?;
                     if state.found >= state.target_rows {
-                        target.emit(state.finish()?).await?;
+                        sink.emit(state.finish_batch()?).await?;
                     }
                 }
             }
         }
-        state.work_off()?;
+        state.process_group()?;
         if state.found > 0 {
-            target.emit(state.finish()?).await?;
+            sink.emit(state.finish_batch()?).await?;
         }
         Ok(())
     }
 
-    /// Rows without columns: no more of them is looked at than it takes to count them.
-    async fn count<P: PageSource, T: Target>(&self, query: &Query, source: &P, target: &T) -> Result<()> {
-        let mut left = self.scan.limit.unwrap_or(u64::MAX);
+    /// Emits batches without columns, from counts of rows.
+    async fn count<P: PageSource, S: BatchSink>(&self, query: &Query, source: &P, sink: &S) -> Result<()> {
+        let mut remaining = self.scan.limit.unwrap_or(u64::MAX);
         let mut found = 0;
         for range in &self.scan.ranges {
             let mut counter = self.scan.view.counter(source, range.clone());
-            while left > 0
+            while remaining > 0
                 && let Some(rows) = counter.next().await?
             {
-                found += rows.min(left);
-                left -= rows.min(left);
+                found += rows.min(remaining);
+                remaining -= rows.min(remaining);
                 while found >= self.batch_rows() as u64 {
-                    self.emit_counted(self.batch_rows(), query, target).await?;
+                    self.emit_counted(self.batch_rows(), query, sink).await?;
                     found -= self.batch_rows() as u64;
                 }
-                target.pause().await?;
+                sink.pause().await?;
             }
         }
         if found > 0 {
-            self.emit_counted(found as usize, query, target).await?;
+            self.emit_counted(found as usize, query, sink).await?;
         }
         Ok(())
     }
 
-    async fn emit_counted<T: Target>(&self, rows: usize, query: &Query, target: &T) -> Result<()> {
+    async fn emit_counted<S: BatchSink>(&self, rows: usize, query: &Query, sink: &S) -> Result<()> {
         query.stats.rows(0, rows);
-        target.emit(batch(&self.schema, Vec::new(), rows)?).await
+        sink.emit(batch(&self.schema, Vec::new(), rows)?).await
     }
 }
 
-/// What a running scan has in hand.
-struct Progress<'a> {
+/// The state of a running scan.
+struct ScanState<'a> {
     plan: &'a ScanPlan,
     query: &'a Query,
-    /// Chunks not yet filtered.
+    /// Chunks not yet filtered and decoded.
     group: Vec<Chunk>,
     group_rows: usize,
-    /// Rows of a group, and of a batch; grows to `batch_rows`.
+    /// Rows of a group and of a batch; grows to `batch_rows`.
     target_rows: usize,
-    /// Decoded rows that passed; one builder per output column.
+    /// One builder per output column, with `found` rows.
     builders: Vec<ColumnBuilder>,
+    /// Rows that passed the filter, not yet emitted.
     found: usize,
-    /// Rows that the limit still allows.
-    left: u64,
+    /// Rows that the limit still admits.
+    remaining: u64,
 }
 
-impl<'a> Progress<'a> {
+impl<'a> ScanState<'a> {
     fn new(plan: &'a ScanPlan, query: &'a Query) -> Self {
-        let left = plan.scan.limit.unwrap_or(u64::MAX);
-        let first = left.clamp(1, FIRST_ROWS as u64) as usize;
-        Progress {
+        let remaining = plan.scan.limit.unwrap_or(u64::MAX);
+        let first = remaining.clamp(1, FIRST_ROWS as u64) as usize;
+        ScanState {
             plan,
             query,
             group: Vec::new(),
@@ -161,16 +164,16 @@ impl<'a> Progress<'a> {
             target_rows: first.min(plan.batch_rows()),
             builders: builders(&plan.scan.view, &plan.scan.columns),
             found: 0,
-            left,
+            remaining,
         }
     }
 
     fn is_satisfied(&self) -> bool {
-        self.left == 0
+        self.remaining == 0
     }
 
     /// Filters and decodes the group.
-    fn work_off(&mut self) -> Result<()> {
+    fn process_group(&mut self) -> Result<()> {
         let group = std::mem::take(&mut self.group);
         self.group_rows = 0;
         let scan = &self.plan.scan;
@@ -179,57 +182,61 @@ impl<'a> Progress<'a> {
             Some((columns, filter)) if !group.is_empty() => self.filter(&group, columns, &**filter, method)?,
             _ => {
                 for (number, chunk) in group.iter().enumerate() {
-                    announce_next(method, &group, number, &scan.columns);
-                    self.query.decoded(chunk, &scan.columns);
+                    prefetch_next(method, &group, number, &scan.columns);
+                    self.query.record_columns(chunk, &scan.columns);
                     self.append(chunk)?;
                 }
             }
         }
         let filtered = scan.filter.as_ref().map_or(&[][..], |(columns, _)| columns);
         let others = scan.columns.iter().filter(|column| !filtered.contains(column));
-        self.query.stats.pages_spared(leave_behind(method, &group, others.chain(filtered).copied()));
+        self.query.stats.pages_spared(evict_behind(method, &group, others.chain(filtered).copied()));
         Ok(())
     }
 
+    /// Decodes the rows of a chunk, up to the limit.
     fn append(&mut self, chunk: &Chunk) -> Result<()> {
         let columns = &self.plan.scan.columns;
         let rows = chunk.rows();
-        if (rows as u64) <= self.left {
+        if (rows as u64) <= self.remaining {
             chunk.append_to(columns, &mut self.builders)?;
             self.count(rows);
-        } else if self.left > 0 {
-            let rows: Vec<u32> = (0..self.left as u32).collect();
+        } else if self.remaining > 0 {
+            let rows: Vec<u32> = (0..self.remaining as u32).collect();
             chunk.append_selected(columns, &rows, &mut self.builders)?;
             self.count(rows.len());
         }
         Ok(())
     }
 
+    /// Counts rows appended to the builders.
     fn count(&mut self, rows: usize) {
+        assert!(rows as u64 <= self.remaining, "{rows} rows found, the limit admits {}", self.remaining);
         self.found += rows;
-        self.left -= rows as u64;
+        self.remaining -= rows as u64;
     }
 
     fn filter(&mut self, group: &[Chunk], columns: &[usize], filter: &dyn Filter, method: ScanMethod) -> Result<()> {
         let rows = group.iter().map(Chunk::rows).sum();
         let mut decoded = builders(&self.plan.scan.view, columns);
         for (number, chunk) in group.iter().enumerate() {
-            announce_next(method, group, number, columns);
-            self.query.decoded(chunk, columns);
+            prefetch_next(method, group, number, columns);
+            self.query.record_columns(chunk, columns);
             chunk.append_to(columns, &mut decoded)?;
         }
         let decoded: Vec<ArrayRef> = decoded.iter_mut().map(ColumnBuilder::finish).collect();
-        let seen = batch(&self.plan.filter_schema, decoded.clone(), rows)?;
-        let mask = evaluate(filter, &seen)?;
-        let passed: Vec<usize> = mask.values().set_indices().take(self.left.min(rows as u64) as usize).collect();
+        let filter_batch = batch(&self.plan.filter_schema, decoded.clone(), rows)?;
+        let mask = evaluate(filter, &filter_batch)?;
+        let limit = self.remaining.min(rows as u64) as usize;
+        let passed: Vec<usize> = mask.values().set_indices().take(limit).collect();
         if passed.is_empty() {
             return Ok(());
         }
         let predicate = FilterBuilder::new(&mask).optimize().build();
         for (output, reused) in self.plan.reused.iter().enumerate() {
             match reused {
-                Some(place) => {
-                    let kept = predicate.filter(&decoded[*place])?;
+                Some(index) => {
+                    let kept = predicate.filter(&decoded[*index])?;
                     self.builders[output].append_array(&kept, 0..passed.len().min(kept.len()));
                 }
                 None => self.decode(group, output, &passed)?,
@@ -239,7 +246,7 @@ impl<'a> Progress<'a> {
         Ok(())
     }
 
-    /// Decodes the rows `passed` (numbered over the group) of one output column.
+    /// Decodes rows of one output column; `passed` has their numbers in the group, ascending.
     fn decode(&mut self, group: &[Chunk], output: usize, passed: &[usize]) -> Result<()> {
         let column = [self.plan.scan.columns[output]];
         let (mut rest, mut base) = (passed, 0);
@@ -247,50 +254,54 @@ impl<'a> Progress<'a> {
             let end = base + chunk.rows();
             let (here, later) = rest.split_at(rest.partition_point(|&row| row < end));
             if !here.is_empty() {
-                self.query.decoded(chunk, &column);
+                self.query.record_columns(chunk, &column);
                 let rows: Vec<u32> = here.iter().map(|&row| (row - base) as u32).collect();
                 chunk.append_selected(&column, &rows, &mut self.builders[output..=output])?;
             }
             (rest, base) = (later, end);
         }
+        assert!(rest.is_empty(), "rows beyond the end of the group passed the filter");
         Ok(())
     }
 
     /// The batch of the rows found so far.
-    fn finish(&mut self) -> Result<RecordBatch> {
+    fn finish_batch(&mut self) -> Result<RecordBatch> {
         let rows = std::mem::take(&mut self.found);
-        self.target_rows = (self.target_rows * 4).min(self.plan.batch_rows());
+        self.target_rows = (self.target_rows * BATCH_GROWTH).min(self.plan.batch_rows());
         self.query.stats.rows(0, rows);
         let columns = self.builders.iter_mut().map(ColumnBuilder::finish).collect();
         batch(&self.plan.schema, columns, rows)
     }
 }
 
-/// A scan that runs where it is polled.
+/// A scan that runs on the thread that polls it.
 pub(crate) struct PolledScan {
+    /// `None` once the scan has ended.
     run: Option<Pin<Box<dyn Future<Output = Result<()>> + Send>>>,
     query: Arc<Query>,
-    slot: Arc<Slot>,
+    slot: Arc<BatchSlot>,
 }
 
-/// Passes batches from the scan's future to whoever polls it.
+/// Passes batches from the future of a scan to the caller that polls it.
 #[derive(Debug, Default)]
-struct Slot {
+struct BatchSlot {
     rows: Mutex<Option<RecordBatch>>,
+    /// Groups of chunks processed.
     groups: AtomicUsize,
 }
 
 impl PolledScan {
     pub fn new(plan: ScanPlan, query: Arc<Query>, source: TaskPages) -> Self {
-        let slot = Arc::<Slot>::default();
+        let slot = Arc::<BatchSlot>::default();
         let (run_query, run_slot) = (query.clone(), slot.clone());
         let run = async move { plan.run(&run_query, &source, &*run_slot).await };
         PolledScan { run: Some(Box::pin(run)), query, slot }
     }
 
+    /// The next batch; a panic of the scan is returned as an error.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
         let Some(run) = &mut self.run else { return Poll::Ready(None) };
-        let _announced = self.query.cache.as_ref().map(|cache| cache.governor.enter(cache.class));
+        let _entered = self.query.cache.as_ref().map(|cache| cache.governor.enter(cache.class));
         let polled = std::panic::catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(context)));
         let polled = polled.unwrap_or_else(|payload| Poll::Ready(Err(panicked(payload))));
         if let Some(rows) = self.slot.rows.lock().take() {
@@ -301,16 +312,18 @@ impl PolledScan {
         Poll::Ready(result.err().map(Err))
     }
 
+    /// Ends the scan.
     pub fn stop(&mut self) {
         self.query.stop();
         self.run = None;
     }
 }
 
-impl Target for Slot {
+impl BatchSink for BatchSlot {
     async fn emit(&self, rows: RecordBatch) -> Result<()> {
-        *self.rows.lock() = Some(rows);
-        // Pending until the batch has been taken: whoever polled takes it at once, and polls again for the next one.
+        let replaced = self.rows.lock().replace(rows);
+        assert!(replaced.is_none(), "a batch was emitted before the last one was taken");
+        // Pending until the batch is taken. The caller takes it at the end of this poll, and polls again for the next one.
         poll_fn(|_| if self.rows.lock().is_none() { Poll::Ready(Ok(())) } else { Poll::Pending }).await
     }
 
@@ -331,9 +344,9 @@ impl Target for Slot {
     }
 }
 
-impl Target for InOrder {
+impl BatchSink for InOrderQuery {
     async fn emit(&self, rows: RecordBatch) -> Result<()> {
-        InOrder::emit(self, rows)
+        InOrderQuery::emit(self, rows)
     }
 
     async fn pause(&self) -> Result<()> {

@@ -1,30 +1,34 @@
-//! What scans and pipelines are to the CPU's caches, and how scans spare them.
+//! The class of a query for the governor of the CPU caches, and scans that spare these caches.
 //!
-//! Whoever runs work of a query announces the query's class to the governor: workers before they poll a task (without a lock, while
-//! the class stays the same) until they go to sleep, others for as long as they poll a scan. Where masks of the hardware do not keep
-//! streaming work apart, its pages are walked as the governor's tuning says: the columns of the next page are announced by
-//! non-temporal prefetches while one is decoded, or those of a group of pages are thrown out of the caches when it has been decoded.
+//! Threads announce the class of the query they work for to the governor. A worker announces it before it polls a task
+//! (without a lock while the class stays the same), and stays announced until it sleeps; other threads are announced while
+//! they poll a scan. Where the hardware cannot confine streaming work to a part of the cache, the governor selects one of
+//! two software methods: non-temporal prefetches of the next chunk's columns while a chunk is decoded, or eviction of the
+//! columns of a group of chunks after the group is decoded.
 
 use keyaki_llc::software::{ScanMethod, flush, prefetch_non_temporal};
 use keyaki_llc::{Governor, WorkClass};
 use keyaki_store::{Chunk, Page, Segment};
 
-/// A class of work, and whom to tell.
+/// A class of work, and the governor to which it is announced.
 #[derive(Debug, Clone)]
 pub struct CacheUse {
+    /// The governor of the process.
     pub governor: Governor,
+    /// Streaming, adaptive or sensitive.
     pub class: WorkClass,
 }
 
 impl CacheUse {
-    /// How to walk over pages now.
+    /// The method that a scan of this class uses now.
     pub(crate) fn scan_method(&self) -> ScanMethod {
         self.governor.scan_method(self.class)
     }
 }
 
-/// Before a chunk of a group is decoded: announces what will be read of the next one, and of the first one itself.
-pub(crate) fn announce_next(method: ScanMethod, group: &[Chunk], number: usize, columns: &[usize]) {
+/// Before chunk `number` of a group is decoded: prefetches the columns of the chunk after it. Before the first chunk, its
+/// own columns as well.
+pub(crate) fn prefetch_next(method: ScanMethod, group: &[Chunk], number: usize, columns: &[usize]) {
     if let ScanMethod::NonTemporal { .. } = method {
         let first = if number == 0 { group.first() } else { None };
         for chunk in first.into_iter().chain(group.get(number + 1)) {
@@ -33,8 +37,9 @@ pub(crate) fn announce_next(method: ScanMethod, group: &[Chunk], number: usize, 
     }
 }
 
-/// After a group has been decoded: throws out what was read of it. Gives the number of pages that were spared, in whatever way.
-pub(crate) fn leave_behind(method: ScanMethod, group: &[Chunk], columns: impl Iterator<Item = usize> + Clone) -> u64 {
+/// After a group is decoded: evicts the columns read, if the method demands it. Returns the number of pages that either
+/// software method kept out of the CPU caches.
+pub(crate) fn evict_behind(method: ScanMethod, group: &[Chunk], columns: impl Iterator<Item = usize> + Clone) -> u64 {
     if method == ScanMethod::Plain {
         return 0;
     }
@@ -42,7 +47,7 @@ pub(crate) fn leave_behind(method: ScanMethod, group: &[Chunk], columns: impl It
         let columns: Vec<usize> = columns.collect();
         for chunk in group {
             for_each_range(chunk, &columns, |range| _ = flush(range));
-            // What was learnt of a page when it was opened lies beside its bytes.
+            // The parsed header of a page is an object of its own.
             pages(chunk).for_each(|page| _ = flush(std::slice::from_ref(page)));
         }
     }

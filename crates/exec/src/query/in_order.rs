@@ -1,4 +1,4 @@
-//! In-order execution: the query runs on a thread of its own, which may block on reads and on a slow consumer.
+//! In-order execution: the query runs on a thread of its own, which blocks on reads and on a slow consumer.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -7,43 +7,41 @@ use std::task::{Context, Poll, ready};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
-use crate::base::error::panicked;
-use crate::query::Query;
-use crate::query::flow::Flow;
-use crate::query::output::Output;
-use crate::{Error, Result};
+use super::Query;
+use super::flow::Flow;
+use super::output::Output;
+use crate::base::{Error, Result, panicked};
 
-/// What the thread of a query shares with its consumer.
+/// The state that the thread of a query shares with its consumer.
 #[derive(Debug)]
-pub(crate) struct InOrder {
+pub(crate) struct InOrderQuery {
     pub query: Arc<Query>,
     pub flow: Arc<Flow>,
-    /// The output's level in `flow`.
-    level: usize,
     output: Output,
 }
 
-impl InOrder {
-    /// `flow` ends with the level of the output.
+impl InOrderQuery {
+    /// The last level of `flow` is that of the output.
     pub fn new(query: Arc<Query>, schema: &SchemaRef, batch_rows: usize, flow: Flow) -> Self {
-        let level = flow.last();
-        InOrder { query, flow: Arc::new(flow), level, output: Output::new(schema.clone(), batch_rows) }
+        let flow = Arc::new(flow);
+        InOrderQuery { query, output: Output::new(schema.clone(), batch_rows, &flow), flow }
     }
 
-    /// Does the work of the query on the calling thread.
+    /// Does the work of the query on the calling thread, and ends the output with its result or panic.
     pub fn run(&self, work: impl FnOnce() -> Result<()>) {
-        let _announced = self.query.cache.as_ref().map(|cache| cache.governor.enter(cache.class));
+        let _entered = self.query.cache.as_ref().map(|cache| cache.governor.enter(cache.class));
         let result = std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| Err(panicked(payload)));
         self.output.end(result);
         self.query.stats.end();
     }
 
-    /// Hands rows to the consumer; blocks while too many wait for it.
+    /// Passes rows to the consumer, and blocks until the output has room again.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`] once the query is stopped.
     pub fn emit(&self, rows: RecordBatch) -> Result<()> {
-        let bytes = rows.get_array_memory_size();
-        self.flow.add(self.level, bytes);
-        self.output.push(rows, bytes);
-        self.output.wait_until(|| self.flow.has_room(self.level));
+        self.output.push(rows);
+        self.output.wait_for_room();
         self.check()
     }
 
@@ -53,16 +51,14 @@ impl InOrder {
         if self.query.is_stopped() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
+    /// The next batch, for the consumer.
     pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
         let taken = ready!(self.output.poll_take(context));
-        Poll::Ready(taken.map(|taken| {
-            let (rows, bytes) = taken?;
-            self.flow.subtract(self.level, bytes);
-            self.output.notify();
-            Ok(rows)
-        }))
+        self.output.notify();
+        Poll::Ready(taken.map(|taken| taken.map(|taken| taken.batch)))
     }
 
+    /// Stops the query; its thread ends at its next check.
     pub fn stop(&self, reason: Error) {
         self.query.stop();
         self.output.end(Err(reason));

@@ -1,28 +1,42 @@
-//! What all parts of one running query share, whatever kind of query it is.
+//! One running query: the state that all its parts share, whichever operator it runs.
+//!
+//! - [`Stats`] counts pages, reads, tasks and rows.
+//! - [`Flow`] bounds the bytes that each level of the query holds; [`Output`] passes batches to the consumer.
+//! - [`InOrderQuery`] is a query on a thread of its own, for in-order execution.
+//! - [`CacheUse`] is the class of the query for the governor of the CPU caches; [`MemoryTrace`] records its accesses.
 
-pub(crate) mod cache_use;
-pub(crate) mod flow;
-pub(crate) mod in_order;
-pub(crate) mod output;
-pub(crate) mod stats;
-pub(crate) mod trace;
+mod cache_use;
+mod flow;
+mod in_order;
+mod output;
+mod stats;
+mod trace;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use keyaki_llc::WorkClass;
 use keyaki_store::{Chunk, Page, TreeView};
 
-use crate::{CacheUse, MemoryTrace, Stats};
+pub use cache_use::CacheUse;
+pub(crate) use cache_use::{evict_behind, prefetch_next};
+pub(crate) use flow::{Charge, Flow};
+pub(crate) use in_order::InOrderQuery;
+pub(crate) use output::Output;
+pub use stats::{Sample, Stats, StatsSnapshot};
+pub use trace::MemoryTrace;
 
-/// Every page read in flight holds the query that asked for it first, and so its views: what they see is not freed, let
-/// alone written anew, before the read has come back and its page is in the cache. (Otherwise a later reader of a reused
-/// offset could join a read of the old contents.)
+/// The state shared by all tasks of one query.
+///
+/// Every page read in flight holds the query that requested it first, and so the query's views: the store does not reuse
+/// the extents that these snapshots see before the read has completed and its page is cached. Otherwise a later reader of
+/// a reused offset could join a read of the old contents.
 #[derive(Debug)]
 pub(crate) struct Query {
     pub stats: Stats,
-    /// What it is to the CPU's caches, if anybody cares.
+    /// The query's class for the governor of the CPU caches; `None` if it is not governed.
     pub cache: Option<CacheUse>,
-    /// Where its accesses to memory are recorded, if they are.
+    /// Receives the query's memory accesses, if they are traced.
     pub trace: Option<Arc<MemoryTrace>>,
     stopped: AtomicBool,
     _views: Vec<TreeView>,
@@ -33,32 +47,37 @@ impl Query {
         Query { stats, cache, trace: None, stopped: AtomicBool::new(false), _views: views }
     }
 
+    /// The same query, traced.
     pub fn traced(self, trace: Option<Arc<MemoryTrace>>) -> Self {
         Query { trace, ..self }
     }
 
-    /// A page was given to a task.
+    fn class(&self) -> Option<WorkClass> {
+        self.cache.as_ref().map(|cache| cache.class)
+    }
+
+    /// Records that a task has received a page.
     #[inline]
-    pub fn page_given(&self, page: &Page) {
+    pub fn record_page(&self, page: &Page) {
         if let Some(trace) = &self.trace {
-            trace.given(self, page);
+            trace.record_page(self.class(), page);
         }
     }
 
-    /// Columns of rows were decoded, or will be.
+    /// Records that columns of a chunk are decoded.
     #[inline]
-    pub fn decoded(&self, chunk: &Chunk, columns: &[usize]) {
+    pub fn record_columns(&self, chunk: &Chunk, columns: &[usize]) {
         if let Some(trace) = &self.trace {
-            trace.decoded(self, chunk, columns);
+            trace.record_columns(self.class(), chunk, columns);
         }
     }
 
-    /// Cancelled, failed or satisfied: nothing further is of use.
+    /// The query was cancelled, has failed or has returned all rows: further work for it is useless.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// True for the first caller.
+    /// Stops the query. True for the first caller.
     pub fn stop(&self) -> bool {
         let first = !self.stopped.swap(true, Ordering::SeqCst);
         self.stats.end();

@@ -1,112 +1,140 @@
 //! The channel from a running query to its consumer.
 //!
-//! Pushing never blocks: producers look at the level of the queue (see [`crate::operators::join`]) before they start anything that
-//! leads to more output. Small batches that have piled up are put together when they are taken out, so a consumer that
-//! keeps up gets rows early, and one that does not gets them in large batches.
+//! Out of order, pushing never blocks: producers check the channel's level of the [`Flow`] before they start a task that
+//! leads to more output. In order, the producing thread waits for room after each push. The consumer takes several small
+//! batches at once, concatenated, so a fast consumer receives its first rows early and a slow one receives large batches.
+//!
+//! Invariant: each queued batch carries its [`Charge`], so batches that are discarded return their bytes, too.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use arrow_select::concat::concat_batches;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::{Error, Result};
+use super::flow::{Charge, Flow};
+use crate::base::{Error, Result};
 
 #[derive(Debug)]
 pub(crate) struct Output {
     schema: SchemaRef,
     batch_rows: usize,
-    state: Mutex<State>,
-    /// Signals a producer thread that something was taken out, or that the query was stopped.
-    taken: Condvar,
+    flow: Arc<Flow>,
+    /// The last level of `flow`.
+    level: usize,
+    queue: Mutex<OutputQueue>,
+    /// Signals a producing thread that there is room, or that the channel has ended.
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    batches: VecDeque<(RecordBatch, usize)>,
+struct OutputQueue {
+    batches: VecDeque<(RecordBatch, Charge)>,
     end: Option<Result<()>>,
     consumer: Option<Waker>,
 }
 
+/// Rows taken by the consumer.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub batch: RecordBatch,
+    /// The output was full before, so tasks may be waiting for room.
+    pub was_full: bool,
+}
+
 impl Output {
-    pub fn new(schema: SchemaRef, batch_rows: usize) -> Self {
-        Output { schema, batch_rows: batch_rows.max(1), state: Mutex::default(), taken: Condvar::new() }
-    }
-
-    /// Adds a batch; `bytes` is what [`Output::poll_take`] will report for it.
-    pub fn push(&self, batch: RecordBatch, bytes: usize) {
-        let mut state = self.state.lock();
-        if state.end.is_none() {
-            state.batches.push_back((batch, bytes));
-            wake(state);
+    /// An empty channel on the last level of `flow`. The consumer takes up to `batch_rows` rows at once, or one batch.
+    pub fn new(schema: SchemaRef, batch_rows: usize, flow: &Arc<Flow>) -> Self {
+        Output {
+            schema,
+            batch_rows: batch_rows.max(1),
+            flow: flow.clone(),
+            level: flow.last(),
+            queue: Mutex::default(),
+            changed: Condvar::new(),
         }
     }
 
-    /// Ends the channel; the first end counts. After an error the consumer gets no more batches.
+    /// Adds a batch, unless the channel has ended.
+    pub fn push(&self, batch: RecordBatch) {
+        let mut charge = Charge::new(&self.flow, self.level);
+        charge.set(batch.get_array_memory_size());
+        let mut queue = self.queue.lock();
+        if queue.end.is_none() {
+            queue.batches.push_back((batch, charge));
+            wake(queue);
+        }
+    }
+
+    /// Ends the channel; only the first end counts. After an error the consumer gets no more batches.
     pub fn end(&self, end: Result<()>) {
-        let mut state = self.state.lock();
-        if state.end.is_none() {
+        let mut queue = self.queue.lock();
+        if queue.end.is_none() {
             if end.is_err() {
-                state.batches.clear();
+                queue.batches.clear();
             }
-            state.end = Some(end);
-            wake(state);
+            queue.end = Some(end);
+            wake(queue);
         }
-        self.taken.notify_all();
+        self.changed.notify_all();
     }
 
-    /// The next batch with the bytes it had; the end. (Call [`Output::notify`] once the bytes are accounted for.)
-    pub fn poll_take(&self, context: &mut Context<'_>) -> Poll<Option<Result<(RecordBatch, usize)>>> {
-        let mut state = self.state.lock();
-        let Some((first, mut bytes)) = state.batches.pop_front() else {
-            return match &mut state.end {
+    /// The next rows; `None` at the end. Threads in [`Output::wait_for_room`] are not notified.
+    pub fn poll_take(&self, context: &mut Context<'_>) -> Poll<Option<Result<Taken>>> {
+        let mut queue = self.queue.lock();
+        let Some(first) = queue.batches.pop_front() else {
+            return match &mut queue.end {
                 Some(Ok(())) => Poll::Ready(None),
                 Some(end) => Poll::Ready(std::mem::replace(end, Ok(())).err().map(Err)),
                 None => {
-                    state.consumer = Some(context.waker().clone());
+                    queue.consumer = Some(context.waker().clone());
                     Poll::Pending
                 }
             };
         };
-        let mut rows = first.num_rows();
-        let mut batches = vec![first];
-        while let Some((next, _)) = state.batches.front()
+        let mut rows = first.0.num_rows();
+        let (mut batches, mut charges) = (vec![first.0], vec![first.1]);
+        while let Some((next, _)) = queue.batches.front()
             && rows + next.num_rows() <= self.batch_rows
         {
             rows += next.num_rows();
-            if let Some((next, next_bytes)) = state.batches.pop_front() {
+            if let Some((next, charge)) = queue.batches.pop_front() {
                 batches.push(next);
-                bytes += next_bytes;
+                charges.push(charge);
             }
         }
-        drop(state);
+        drop(queue);
         let batch = match batches.pop() {
             Some(only) if batches.is_empty() => Ok(only),
             last => concat_batches(&self.schema, batches.iter().chain(&last)).map_err(Error::from),
         };
-        Poll::Ready(Some(batch.map(|batch| (batch, bytes))))
+        let was_full = charges.into_iter().fold(false, |was_full, charge| charge.release() | was_full);
+        Poll::Ready(Some(batch.map(|batch| Taken { batch, was_full })))
     }
 
-    /// Blocks the calling thread until `ready` or the end of the channel.
-    pub fn wait_until(&self, ready: impl Fn() -> bool) {
-        let mut state = self.state.lock();
-        while state.end.is_none() && !ready() {
-            self.taken.wait(&mut state);
+    /// Blocks the calling thread until the output has room or has ended.
+    pub fn wait_for_room(&self) {
+        let mut queue = self.queue.lock();
+        while queue.end.is_none() && !self.flow.has_room(self.level) {
+            self.changed.wait(&mut queue);
         }
     }
 
-    /// Has threads in [`Output::wait_until`] look again.
+    /// Makes threads in [`Output::wait_for_room`] check for room.
     pub fn notify(&self) {
-        drop(self.state.lock());
-        self.taken.notify_all();
+        // A thread between its check and its wait holds the lock.
+        drop(self.queue.lock());
+        self.changed.notify_all();
     }
 }
 
-fn wake(mut state: parking_lot::MutexGuard<'_, State>) {
-    let consumer = state.consumer.take();
-    drop(state);
+/// Wakes the consumer after `queue` is unlocked.
+fn wake(mut queue: MutexGuard<'_, OutputQueue>) {
+    let consumer = queue.consumer.take();
+    drop(queue);
     if let Some(consumer) = consumer {
         consumer.wake();
     }

@@ -1,7 +1,10 @@
-//! What an execution did: for EXPLAIN ANALYZE, timelines and benchmarks.
+//! Counters of one query and a timeline of its reads, for EXPLAIN ANALYZE, plots and benchmarks.
 //!
-//! Counters are relaxed atomics: a snapshot taken while the query runs may be a little inconsistent, one taken after its
-//! end is exact. Time is the device's clock, which is virtual on a simulated device.
+//! Counters are relaxed atomics. A snapshot taken while the query runs may combine counts of different moments; one taken
+//! after its end is exact. Time is the device's clock, which is virtual on a simulated device.
+//!
+//! The timeline takes a sample when a read completes and [`SAMPLE_INTERVAL_NS`] have passed since the last one. When it
+//! has [`SAMPLES_MAX`] samples, every other one is dropped and the interval doubles, so its memory is bounded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,12 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use keyaki_device::Device;
 use parking_lot::Mutex;
 
-/// Time between samples of the timeline at first; doubled whenever the timeline is full.
+/// Initial time between two samples of the timeline.
 const SAMPLE_INTERVAL_NS: u64 = 1_000_000;
-/// Samples kept at the most.
+/// Samples kept, at most.
 const SAMPLES_MAX: usize = 2_000;
 
-/// Live counters of one scan or pipeline. `Clone` shares them.
+/// Live counters of one scan or pipeline. Clones share the counters.
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
     counters: Arc<Counters>,
@@ -24,7 +27,7 @@ pub struct Stats {
 struct Counters {
     clock: Option<Arc<dyn Device>>,
     started_ns: u64,
-    /// 0 while running, else the end's time since the start, plus one.
+    /// 0 while running, else the nanoseconds from start to end, plus one.
     ended_ns: AtomicU64,
 
     pages_cached: AtomicU64,
@@ -50,48 +53,53 @@ struct Timeline {
     samples: Vec<Sample>,
 }
 
+/// The counters of a query at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct StatsSnapshot {
-    /// Pages asked for by tasks.
+    /// Pages that tasks requested: cached, shared and missed ones.
     pub pages_requested: u64,
-    /// … found in the cache.
+    /// Requested pages found in the page cache, or already read ahead.
     pub pages_cached: u64,
-    /// … that joined a read already in flight.
+    /// Requested pages that joined a read in flight.
     pub pages_shared: u64,
-    /// Pages that were decoded so that they did not stay in the CPU's caches.
+    /// Pages decoded with a method that keeps them out of the CPU caches.
     pub pages_spared: u64,
-    /// Pages read from the device (including read-ahead).
+    /// Pages read from the device, including read-ahead.
     pub pages_read: u64,
-    /// Read requests to the device (coalesced pages count once).
+    /// Reads handed to the device; pages read together count once.
     pub reads: u64,
+    /// Bytes of these reads, including the gaps between coalesced pages.
     pub bytes_read: u64,
-    /// Most reads in flight at one time, over all workers.
+    /// Highest number of reads in flight at one time, over all workers.
     pub in_flight_max: u64,
+    /// Tasks of a pipeline: driver ranges and lookups.
     pub tasks: u64,
-    /// Rows that came out of the driver, and out of each step, after filters.
+    /// Rows per level after its filter: those of the driver (or scan), then those of each step.
     pub rows: Vec<u64>,
-    /// Device-clock nanoseconds from start to end (or now).
+    /// Nanoseconds of the device's clock from start to end, or until now.
     pub elapsed_ns: u64,
+    /// Samples in ascending order of time.
     pub timeline: Vec<Sample>,
 }
 
 /// One point of the timeline.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sample {
-    /// Since the start, device clock.
+    /// Nanoseconds of the device's clock since the start.
     pub at_ns: u64,
+    /// Reads in flight.
     pub in_flight: u32,
     /// Reads completed since the start.
     pub reads: u64,
 }
 
 impl Stats {
-    /// Counters of a query with `stages` counts of rows, starting now.
-    pub(crate) fn start(clock: &Arc<dyn Device>, stages: usize) -> Self {
+    /// Counters of a query with `levels` levels of rows, starting now.
+    pub(crate) fn start(clock: &Arc<dyn Device>, levels: usize) -> Self {
         let counters = Counters {
             clock: Some(clock.clone()),
             started_ns: clock.now_ns(),
-            rows: (0..stages).map(|_| AtomicU64::new(0)).collect(),
+            rows: (0..levels).map(|_| AtomicU64::new(0)).collect(),
             next_sample_ns: AtomicU64::new(SAMPLE_INTERVAL_NS),
             timeline: Mutex::new(Timeline { interval_ns: SAMPLE_INTERVAL_NS, samples: Vec::new() }),
             ..Counters::default()
@@ -99,6 +107,7 @@ impl Stats {
         Stats { counters: Arc::new(counters) }
     }
 
+    /// The current values.
     pub fn snapshot(&self) -> StatsSnapshot {
         let c = &*self.counters;
         let (cached, shared) = (c.pages_cached.load(Relaxed), c.pages_shared.load(Relaxed));
@@ -138,15 +147,16 @@ impl Stats {
             self.counters.pages_spared.fetch_add(count, Relaxed);
         }
     }
+
     pub(crate) fn tasks(&self, count: u64) {
         self.counters.tasks.fetch_add(count, Relaxed);
     }
 
-    pub(crate) fn rows(&self, stage: usize, count: usize) {
-        self.counters.rows[stage].fetch_add(count as u64, Relaxed);
+    pub(crate) fn rows(&self, level: usize, count: usize) {
+        self.counters.rows[level].fetch_add(count as u64, Relaxed);
     }
 
-    /// A read of `bytes` was handed to the device.
+    /// Counts a read of `bytes` bytes as handed to the device.
     pub(crate) fn read_started(&self, bytes: u64) {
         let c = &*self.counters;
         c.bytes_read.fetch_add(bytes, Relaxed);
@@ -154,12 +164,12 @@ impl Stats {
         c.in_flight_max.fetch_max(started.saturating_sub(c.reads_completed.load(Relaxed)), Relaxed);
     }
 
-    /// Pages of this query were part of a read.
+    /// Counts pages first requested by this query that are part of a read.
     pub(crate) fn pages_read(&self, count: u64) {
         self.counters.pages_read.fetch_add(count, Relaxed);
     }
 
-    /// A read came back at `now_ns` (device clock); takes a sample of the timeline when one is due.
+    /// Counts a read as completed at `now_ns` of the device's clock, and takes a sample of the timeline if one is due.
     pub(crate) fn read_completed(&self, now_ns: u64) {
         let c = &*self.counters;
         let completed = c.reads_completed.fetch_add(1, Relaxed) + 1;
@@ -170,7 +180,7 @@ impl Stats {
         let in_flight = c.reads_started.load(Relaxed).saturating_sub(completed);
         let mut timeline = c.timeline.lock();
         if at_ns < c.next_sample_ns.load(Relaxed) {
-            return; // another worker was first
+            return; // Another worker took the sample.
         }
         if timeline.samples.len() >= SAMPLES_MAX {
             let mut index = 0;
@@ -184,12 +194,12 @@ impl Stats {
         c.next_sample_ns.store(at_ns + timeline.interval_ns, Relaxed);
     }
 
-    /// Stops the clock; only the first call counts.
+    /// Stops the clock, unless it is stopped.
     pub(crate) fn end(&self) {
         let c = &*self.counters;
         if let Some(clock) = &c.clock {
             let elapsed = clock.now_ns().saturating_sub(c.started_ns) + 1;
-            // A later end must not move the first one.
+            // Only the first end counts.
             let _ = c.ended_ns.compare_exchange(0, elapsed, Relaxed, Relaxed);
         }
     }

@@ -1,8 +1,9 @@
-//! Recording which memory queries touch, for the simulator of caches (`keyaki_llc::sim`).
+//! Traces of the memory that queries access, for the cache simulator (`keyaki_llc::sim`).
 //!
-//! Recorded are the lines of pages: of columns that are decoded, the part in which the rows lie; of a search in a page, as many lines
-//! as it compares, halving the page (which half it goes to is not observed). Nodes of trees in memory, rows between operators, and
-//! what operators keep for themselves are not recorded.
+//! A trace has the cache lines of pages. For a decoded column it has the part in which the decoded rows lie, assuming
+//! values of equal length. For a search in a page it has as many lines as a binary search compares; the direction of each
+//! comparison is not observed, and varies pseudo-randomly. Nodes of trees in memory, rows between operators and the
+//! operators' own memory are not traced.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -12,22 +13,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use keyaki_llc::WorkClass;
 use keyaki_llc::sim::Access;
 use keyaki_llc::sim::trace::{TraceHeader, TraceWriter};
+use keyaki_primitives::CACHE_LINE_BYTES;
 use keyaki_store::{Chunk, Page, PageKind, Segment, TreeId};
 use parking_lot::Mutex;
 
-use crate::query::Query;
-
-const LINE: usize = 64;
-/// The class of work that nobody classified.
+/// Number of the class of work without a class; the governor's classes have lower numbers.
 const UNCLASSIFIED: u8 = WorkClass::ALL.len() as u8;
 
 type Writer = TraceWriter<Box<dyn Write + Send>>;
 
-/// A trace that is being written.
+/// A trace being written. All queries of an executor record into it (see
+/// [`Executor::set_memory_trace`](crate::Executor::set_memory_trace)) until [`MemoryTrace::finish`].
 pub struct MemoryTrace {
+    /// Numbers of the trees in the header; 0 is that of all other trees.
     objects: HashMap<TreeId, u16>,
+    /// `None` once the trace is finished. The first error ends recording.
     writer: Mutex<Option<io::Result<Writer>>>,
-    /// Varies the halves that searches go to.
+    /// Searches so far; seeds the directions of the next one.
     searches: AtomicU64,
     accesses: AtomicU64,
 }
@@ -39,10 +41,10 @@ impl std::fmt::Debug for MemoryTrace {
 }
 
 impl MemoryTrace {
-    /// A trace of these trees, under these names; what belongs to others counts as the first of them.
+    /// A trace of the given trees under the given names. Accesses to other trees count as those of an object `other`.
     ///
     /// # Errors
-    /// If the header cannot be written, or there are too many trees.
+    /// If the header cannot be written, or the trees exceed the limit of the format.
     pub fn new(out: Box<dyn Write + Send>, trees: &[(TreeId, String)]) -> io::Result<Self> {
         let classes = WorkClass::ALL.iter().map(|class| class.name()).chain(["unclassified"]).map(String::from);
         let objects = std::iter::once("other".to_string()).chain(trees.iter().map(|(_, name)| name.clone()));
@@ -56,64 +58,66 @@ impl MemoryTrace {
         })
     }
 
-    /// Ends the trace. Gives the number of accesses.
+    /// Ends the trace and returns its number of accesses.
     ///
     /// # Errors
-    /// If writing failed, now or before.
+    /// If writing has failed, or the trace is already finished.
     pub fn finish(&self) -> io::Result<u64> {
         match self.writer.lock().take() {
             Some(writer) => writer.and_then(TraceWriter::finish).map(drop)?,
-            None => return Err(io::Error::other("the trace has ended already")),
+            None => return Err(io::Error::other("memory trace is already finished")),
         }
         Ok(self.accesses.load(Ordering::Relaxed))
     }
 
-    /// Rows of a chunk were decoded: these columns of them.
-    pub(crate) fn decoded(&self, query: &Query, chunk: &Chunk, columns: &[usize]) {
+    /// Records the decoding of columns of a chunk, as work of a class.
+    pub(crate) fn record_columns(&self, class: Option<WorkClass>, chunk: &Chunk, columns: &[usize]) {
         for segment in chunk.segments() {
             let Segment::Page { page, rows, .. } = segment else { continue };
             let all = page.rows().max(1);
             if rows.len() < all {
-                // The columns of the key come first.
-                self.search(query, page, page.column_memory(0)[0]);
+                // Part of a page was selected by a search over its keys; the key columns come first.
+                self.search(class, page, page.column_memory(0)[0]);
             }
             for &column in columns {
                 for part in page.column_memory(column) {
-                    // Values are about as long as one another.
+                    // Assumes values of equal length.
                     let at = |row: u32| part.len() * (row as usize).min(all) / all;
-                    self.lines(query, page, part, at(rows.start)..at(rows.end).max(at(rows.start) + 1));
+                    self.lines(class, page, part, at(rows.start)..at(rows.end).max(at(rows.start) + 1));
                 }
             }
         }
     }
 
-    /// A page was given to a task: its header is read, and an index page is searched.
-    pub(crate) fn given(&self, query: &Query, page: &Page) {
+    /// Records the access of a task to a page, as work of a class: it reads the header, and searches an index page.
+    pub(crate) fn record_page(&self, class: Option<WorkClass>, page: &Page) {
         let memory = page.memory();
-        self.lines(query, page, memory, 0..LINE);
+        self.lines(class, page, memory, 0..CACHE_LINE_BYTES);
         if page.kind() == PageKind::Index {
-            self.search(query, page, memory);
+            self.search(class, page, memory);
         }
     }
 
-    fn search(&self, query: &Query, page: &Page, searched: &[u8]) {
+    /// Records a binary search.
+    fn search(&self, class: Option<WorkClass>, page: &Page, searched: &[u8]) {
         let (mut low, mut high) = (0, searched.len());
-        let mut turns = self.searches.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        while high - low > LINE {
+        let mut directions = self.searches.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        while high - low > CACHE_LINE_BYTES {
             let middle = (low + high) / 2;
-            self.lines(query, page, searched, middle..middle + 1);
-            if turns & 1 == 0 {
+            self.lines(class, page, searched, middle..middle + 1);
+            if directions & 1 == 0 {
                 low = middle
             } else {
                 high = middle
             }
-            turns = turns.rotate_right(1);
+            directions = directions.rotate_right(1);
         }
     }
 
-    fn lines(&self, query: &Query, page: &Page, memory: &[u8], part: Range<usize>) {
+    /// Records one access to each line of a part of `memory`, as far as it exists.
+    fn lines(&self, class: Option<WorkClass>, page: &Page, memory: &[u8], part: Range<usize>) {
         let object = self.objects.get(&page.tree()).copied().unwrap_or(0);
-        let class = query.cache.as_ref().map_or(UNCLASSIFIED, |cache| class_number(cache.class));
+        let class = class.map_or(UNCLASSIFIED, class_number);
         let (start, end) = (part.start.min(memory.len()), part.end.min(memory.len()));
         if start == end {
             return;
@@ -121,9 +125,9 @@ impl MemoryTrace {
         let mut writer = self.writer.lock();
         let first = memory.as_ptr().addr() + start;
         let last = memory.as_ptr().addr() + end - 1;
-        for line in first / LINE..=last / LINE {
+        for line in first / CACHE_LINE_BYTES..=last / CACHE_LINE_BYTES {
             let Some(Ok(open)) = &mut *writer else { return };
-            if let Err(error) = open.push(Access::load((line * LINE) as u64).of(class, object)) {
+            if let Err(error) = open.push(Access::load((line * CACHE_LINE_BYTES) as u64).of(class, object)) {
                 *writer = Some(Err(error));
                 return;
             }
@@ -132,7 +136,7 @@ impl MemoryTrace {
     }
 }
 
-/// As in the trace's header.
+/// The number of a class in the header of a trace.
 fn class_number(class: WorkClass) -> u8 {
-    WorkClass::ALL.iter().position(|other| *other == class).map_or(UNCLASSIFIED, |place| place as u8)
+    WorkClass::ALL.iter().position(|other| *other == class).map_or(UNCLASSIFIED, |position| position as u8)
 }

@@ -1,92 +1,103 @@
-//! Page reads under way, by offset: tasks that need one page share one read, on whatever workers they run.
+//! The in-flight table: page reads under way, by offset. Tasks that need the same page share one read, whichever workers
+//! run them.
 //!
-//! A read is *registered* here from the moment somebody asks for it until its page is in the cache. The order at the end
-//! is: page into the cache, out of the table, waiters woken. So whoever finds a page neither in the cache nor in the
-//! table may start a read; at worst (both looked up just around the end of another read) a page is read twice.
+//! A read is registered from its first request until its page is cached. It ends in this order: the page enters the
+//! cache, the read leaves the table, its waiters wake. So a task that finds a page neither in the cache nor in the table
+//! may start a read. At worst, if it looked up both around the end of another read, a page is read twice.
+//!
+//! Invariants:
+//! - At most one read per offset is registered.
+//! - A read is registered once. The thread that removes it from the table completes it, so it is completed once.
+//! - A completed read has no waiters, and gets no new ones.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use keyaki_store::{Error, Page, PageRef, Priority, Result, Schema};
+use keyaki_store::{Error, Page, PageRef, Priority, Result, Schema, Store};
 use parking_lot::Mutex;
 
 use crate::query::Query;
 
 const SHARDS: usize = 64;
 
-/// One page that is being read, or about to be.
+/// One page that is being read, or waits to be.
 #[derive(Debug)]
 pub(crate) struct PageRead {
     pub page: PageRef,
     pub schema: Arc<Schema>,
     pub priority: Priority,
-    /// Who asked first; pins the views (see [`Query`]).
+    /// The query that requested the page first; pins the views (see [`Query`]).
     pub owner: Arc<Query>,
-    state: Mutex<State>,
+    state: Mutex<ReadState>,
 }
 
 #[derive(Debug)]
-enum State {
-    Waiting(Vec<Waker>),
+enum ReadState {
+    /// With the wakers of the waiters.
+    Pending(Vec<Waker>),
     Done(Result<Arc<Page>>),
-    /// Dropped before it reached the device, because its owner was stopped. Waiters of other queries ask again.
+    /// Dropped before it reached the device, because its owner was stopped. Waiters of other queries request it again.
     Abandoned,
 }
 
-/// How a read ended, for a waiter.
+/// The result of waiting for a read.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum ReadOutcome {
+    /// The read completed or failed.
     Page(Result<Arc<Page>>),
-    AskAgain,
+    /// The read never started; the waiter requests the page again.
+    Retry,
 }
 
 impl PageRead {
     pub fn is_done(&self) -> bool {
-        !matches!(*self.state.lock(), State::Waiting(_))
+        !matches!(*self.state.lock(), ReadState::Pending(_))
     }
 
-    /// Resolves when the read has ended. The waiter's own query is not looked at.
-    pub fn wait(self: &Arc<Self>) -> Waiter {
-        Waiter { read: self.clone(), slot: None }
+    /// Resolves when the read has ended, even if the waiter's query is stopped.
+    pub fn wait(self: &Arc<Self>) -> ReadWaiter {
+        ReadWaiter { read: self.clone(), waker_index: None }
     }
 
-    fn end(&self, state: State) {
+    /// Called once, by the thread that removed the read from the table.
+    fn complete(&self, state: ReadState) {
         let before = std::mem::replace(&mut *self.state.lock(), state);
-        if let State::Waiting(wakers) = before {
-            for waker in wakers {
-                waker.wake();
-            }
+        let ReadState::Pending(wakers) = before else {
+            panic!("the read at offset {} completed twice", self.page.offset);
+        };
+        for waker in wakers {
+            waker.wake();
         }
     }
 }
 
-/// A waiter's place among the wakers of a read.
+/// The future of a read's end.
 #[derive(Debug)]
-pub(crate) struct Waiter {
+pub(crate) struct ReadWaiter {
     read: Arc<PageRead>,
-    slot: Option<usize>,
+    /// Index of this waiter's waker among those of the read.
+    waker_index: Option<usize>,
 }
 
-impl Future for Waiter {
-    type Output = Outcome;
+impl Future for ReadWaiter {
+    type Output = ReadOutcome;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<ReadOutcome> {
         let this = self.get_mut();
         match &mut *this.read.state.lock() {
-            State::Done(result) => Poll::Ready(Outcome::Page(result.clone())),
-            State::Abandoned => Poll::Ready(Outcome::AskAgain),
-            State::Waiting(wakers) => {
-                match this.slot {
-                    // Wakers are only ever added while the state is `Waiting`, so the slot is still this waiter's.
-                    Some(slot) => wakers[slot].clone_from(context.waker()),
+            ReadState::Done(result) => Poll::Ready(ReadOutcome::Page(result.clone())),
+            ReadState::Abandoned => Poll::Ready(ReadOutcome::Retry),
+            ReadState::Pending(wakers) => {
+                match this.waker_index {
+                    // While a read is pending, wakers are only added, so the index stays valid.
+                    Some(index) => wakers[index].clone_from(context.waker()),
                     None => {
-                        this.slot = Some(wakers.len());
+                        this.waker_index = Some(wakers.len());
                         wakers.push(context.waker().clone());
                     }
                 }
@@ -96,7 +107,7 @@ impl Future for Waiter {
     }
 }
 
-/// Offsets are multiples of 4096: one multiplication spreads them well enough.
+/// A hasher for offsets. They are multiples of 4096: one multiplication spreads them well enough.
 #[derive(Debug, Default)]
 pub(crate) struct OffsetHasher(u64);
 
@@ -118,26 +129,20 @@ impl Hasher for OffsetHasher {
     }
 }
 
+/// A map keyed by offset.
 pub(crate) type OffsetMap<K, V> = HashMap<K, V, BuildHasherDefault<OffsetHasher>>;
 
 type Shard = Mutex<OffsetMap<u64, Arc<PageRead>>>;
 
-/// The error for a page reference that cannot be right: what it was read from is damaged.
-pub(crate) fn corrupt_reference(path: &Path, page: PageRef, detail: String) -> Error {
-    Error::Corrupt { path: path.to_path_buf(), what: "page reference", offset: Some(page.offset), detail }
-}
-
 /// All reads under way of one executor.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct InFlightTable {
     shards: Box<[Shard]>,
-    /// The data file, for errors.
-    path: PathBuf,
 }
 
-impl Table {
-    pub fn new(path: &Path) -> Self {
-        Table { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), path: path.to_path_buf() }
+impl InFlightTable {
+    pub fn new() -> Self {
+        InFlightTable { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
     }
 
     fn shard(&self, offset: u64) -> &Shard {
@@ -146,12 +151,13 @@ impl Table {
         &self.shards[(hasher.finish() >> 16) as usize % SHARDS]
     }
 
-    /// The read of `page` under way, or a new one that the caller has to start (`true`).
+    /// The read of `page` under way, or a new one (`true`), which the caller passes to `Runtime::request`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if another page is being read at the same offset: one of the two references is wrong.
+    /// [`Error::Corrupt`] if another page is being read at the same offset: one of the two references is damaged.
     pub fn join(
         &self,
+        store: &Store,
         page: PageRef,
         schema: &Arc<Schema>,
         priority: Priority,
@@ -160,8 +166,12 @@ impl Table {
         match self.shard(page.offset).lock().entry(page.offset) {
             Entry::Occupied(entry) if entry.get().page == page => Ok((entry.get().clone(), false)),
             Entry::Occupied(entry) => {
-                let detail = format!("{page:?} is requested while {:?} is being read", entry.get().page);
-                Err(corrupt_reference(&self.path, page, detail))
+                let other = entry.get().page;
+                let detail = format!(
+                    "length {} and checksum {:#010x} contradict length {} and checksum {:#010x} of a read in flight",
+                    page.len, page.checksum, other.len, other.checksum
+                );
+                Err(corrupt_reference(store, page, detail))
             }
             Entry::Vacant(entry) => {
                 let read = PageRead {
@@ -169,32 +179,55 @@ impl Table {
                     schema: schema.clone(),
                     priority,
                     owner: owner.clone(),
-                    state: Mutex::new(State::Waiting(Vec::new())),
+                    state: Mutex::new(ReadState::Pending(Vec::new())),
                 };
                 Ok((entry.insert(Arc::new(read)).clone(), true))
             }
         }
     }
 
-    /// Ends a read, after its page (if any) was put into the cache.
-    pub fn finish(&self, read: &PageRead, result: Result<Arc<Page>>) {
-        self.shard(read.page.offset).lock().remove(&read.page.offset);
-        read.end(State::Done(result));
+    /// Ends a read, after its page (if any) has entered the cache.
+    pub fn finish(&self, read: &Arc<PageRead>, result: Result<Arc<Page>>) {
+        if self.remove(read) {
+            read.complete(ReadState::Done(result));
+        }
     }
 
     /// Drops a read that has not been handed to the device.
-    pub fn abandon(&self, read: &PageRead) {
-        self.shard(read.page.offset).lock().remove(&read.page.offset);
-        read.end(State::Abandoned);
+    pub fn abandon(&self, read: &Arc<PageRead>) {
+        if self.remove(read) {
+            read.complete(ReadState::Abandoned);
+        }
     }
 
-    /// Ends every read with `error`.
+    /// Takes a read out of the table. False if [`InFlightTable::fail_all`] took it before.
+    fn remove(&self, read: &Arc<PageRead>) -> bool {
+        match self.shard(read.page.offset).lock().entry(read.page.offset) {
+            Entry::Occupied(entry) if Arc::ptr_eq(entry.get(), read) => {
+                entry.remove();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends every registered read with `error`, in flight or not: the executor has stopped.
     pub fn fail_all(&self, error: &Error) {
         for shard in &self.shards {
             let reads: Vec<_> = shard.lock().drain().map(|(_, read)| read).collect();
             for read in reads {
-                read.end(State::Done(Err(error.clone())));
+                read.complete(ReadState::Done(Err(error.clone())));
             }
         }
+    }
+}
+
+/// The error for a page reference that cannot be right.
+pub(crate) fn corrupt_reference(store: &Store, page: PageRef, detail: String) -> Error {
+    Error::Corrupt {
+        path: store.data_file().path().to_path_buf(),
+        what: "page reference",
+        offset: Some(page.offset),
+        detail,
     }
 }

@@ -1,23 +1,28 @@
-//! The runtime: pinned worker threads that run tasks and keep the device busy.
+//! The runtime: pinned worker threads that poll fibers and keep the device busy.
+//!
+//! A *fiber* is a future that runs the tasks of one pipeline, one after another, and is suspended while a page is read.
 //!
 //! ```text
-//!            spawn, wake                page requests of tasks
-//!   task  ───────────────▶  task queue ──────────────────────▶ backlog ──▶ device queue
-//!    ▲                      (one a worker;                     (one a worker, ordered      │
+//!            spawn, wake                  page requests
+//!   fiber ───────────────▶  ready queue ─────────────────────▶ backlog ──▶ device queue
+//!    ▲                      (one per worker;                   (one per worker, ordered    │
 //!    │                       idle workers steal)                by offset, coalesced)      │
-//!    └──────────── woken by ◀── page into the cache, out of the table ◀────────────────────┘
+//!    └──────────── woken by ◀── page into the cache, read out of the in-flight table ◀─────┘
 //! ```
 //!
-//! A worker works in *turns*: some task polls, then one exchange with the device (hand over the pages asked for, take
-//! what has come back, without waiting), and so on. When no task is ready it flushes the rows its pipelines hold back,
-//! then steals, then sleeps in the device queue, where completions and other threads wake it.
+//! A worker works in *turns*: it polls a bounded number of fibers, then exchanges with the device (submits the requested
+//! pages and takes completions, without waiting). When no fiber is ready, it flushes the rows that pipelines hold back on
+//! this worker, then steals fibers, then sleeps in the device queue, where completions and other threads wake it.
 //!
-//! No wake-up is lost: whoever makes work available elsewhere than in a running worker's own queue does so first and looks
-//! for a sleeper second; a worker announces its sleep first and looks for work second (all sequentially consistent); and
-//! a wake-up of a device queue that is not yet waiting makes its next wait return at once.
+//! No wake-up is lost. A thread that makes work available outside a running worker's own queue does so first, and looks
+//! for a sleeper second. A worker announces its sleep first, and looks for work second. Both use sequentially consistent
+//! operations, and a wake-up of a device queue that is not waiting makes its next wait return immediately.
 //!
-//! Workers end when the last handle of the executor is dropped, after all tasks have ended (their queries are stopped by
-//! then) and all reads have come back.
+//! Workers end when the last handle of the executor is dropped, after all fibers have ended (their queries are stopped by
+//! then) and all reads have completed.
+//!
+//! Invariants: `sleepers` is at least the number of [`SleepState`]s that are asleep; `fibers` counts live fibers;
+//! `request_count` is the length of `requests`. All three are asserted at each decrement.
 
 mod in_flight;
 mod reads;
@@ -38,96 +43,106 @@ use keyaki_llc::{Governor, WorkClass};
 use keyaki_store::Store;
 use parking_lot::Mutex;
 
-use crate::query::Query;
-use crate::{CacheUse, Error, ExecutorOptions, MemoryTrace, Result};
+use crate::base::{Error, ExecutorOptions, Result};
+use crate::query::{CacheUse, MemoryTrace, Query};
 
-pub(crate) use in_flight::{OffsetMap, Outcome, PageRead, Table, corrupt_reference};
+pub(crate) use in_flight::{InFlightTable, OffsetMap, PageRead, ReadOutcome, corrupt_reference};
 
-/// Rows that a pipeline holds back on a worker in order to work on many at a time.
-pub(crate) trait Buffered: Send + Sync {
-    /// Works on rows held back for `worker`, unless it is better to wait for more. Returns whether some are left.
+/// A pipeline that buffers rows per worker, in order to process many at a time.
+pub(crate) trait BuffersRows: Send + Sync {
+    /// Processes the rows buffered on `worker`, unless it is better to wait for more. Returns true if rows remain.
     fn flush(self: Arc<Self>, worker: usize, urgency: Urgency) -> bool;
 }
 
-/// Why a worker flushes.
+/// The state of a worker that flushes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// Nothing else to do, though the device has as much to do as it can: rows may as well wait.
+    /// No fiber is ready, and the device is busy up to its queue depth: rows may wait.
     Saturated,
-    /// Nothing else to do, and the device could do more.
+    /// No fiber is ready, and the device could do more.
     Idle,
-    /// Nothing in flight at all, or rows have been held back long enough.
+    /// No read is in flight, or rows have been buffered for long enough.
     Starved,
 }
 
-/// A query that can be told that the executor has failed.
+/// A query that ends with an error when the executor stops.
 pub(crate) trait Fallible: Send + Sync {
     fn fail(&self, error: Error);
 }
 
+/// The state shared by the workers of one executor.
 pub(crate) struct Runtime {
     pub store: Store,
+    /// `workers` and `queue_depth` are at least 1.
     pub options: ExecutorOptions,
-    pub table: Table,
+    pub in_flight: InFlightTable,
+    /// Ready fibers scheduled by threads that are no workers.
     injector: Injector<Runnable>,
+    /// Ready queues, by worker.
     stealers: Vec<Stealer<Runnable>>,
-    /// Reads asked for by threads that are no workers.
+    /// Reads requested by threads that are no workers.
     requests: Mutex<Vec<Arc<PageRead>>>,
     request_count: AtomicUsize,
-    beds: Vec<Bed>,
+    /// By worker.
+    sleep_states: Vec<SleepState>,
     sleepers: AtomicUsize,
-    tasks: AtomicUsize,
+    fibers: AtomicUsize,
     closing: AtomicBool,
-    /// A worker has panicked outside of any task.
-    broken: AtomicBool,
+    /// A worker has panicked outside of any fiber.
+    stopped: AtomicBool,
     queries: Mutex<Vec<Weak<dyn Fallible>>>,
-    /// Where accesses to memory are recorded, while …
+    /// Receives the memory accesses of new queries.
     trace: Mutex<Option<Arc<MemoryTrace>>>,
-    /// … they are.
-    tracing: AtomicBool,
+    /// `trace` is set; saves queries the lock.
+    is_tracing: AtomicBool,
 }
 
-/// Where a worker sleeps.
-struct Bed {
+/// The sleep of one worker, and the means to end it.
+struct SleepState {
     asleep: AtomicBool,
     waker: Arc<dyn keyaki_device::Waker>,
 }
 
-/// What a worker thread keeps at hand for the tasks it runs.
-struct Local {
+/// The state of a worker thread that fibers reach through [`CONTEXT`].
+struct WorkerContext {
+    /// Identifies the runtime; never dereferenced.
     runtime: *const Runtime,
     worker: usize,
-    tasks: crossbeam_deque::Worker<Runnable>,
+    /// Fibers ready to be polled.
+    ready: crossbeam_deque::Worker<Runnable>,
     requests: RefCell<Vec<Arc<PageRead>>>,
-    /// Pipelines with rows held back on this worker.
-    buffered: RefCell<Vec<Arc<dyn Buffered>>>,
-    announced: RefCell<Announced>,
+    /// Pipelines with rows buffered on this worker.
+    buffered: RefCell<Vec<Arc<dyn BuffersRows>>>,
+    announced: RefCell<AnnouncedClass>,
 }
 
-/// What a worker has told a governor.
+/// The class of work that a worker has announced to a governor.
 #[derive(Default)]
-struct Announced {
-    to: Option<(Governor, keyaki_llc::Worker)>,
+struct AnnouncedClass {
+    registered: Option<(Governor, keyaki_llc::Worker)>,
     class: Option<WorkClass>,
 }
 
-impl Announced {
-    /// Cheap if nothing changes. What is of no class does not end the class of the work before: it may be part of it.
-    fn tell(&mut self, cache: &CacheUse) {
-        if !self.to.as_ref().is_some_and(|(governor, _)| governor.is(&cache.governor)) {
-            (self.to, self.class) = (Some((cache.governor.clone(), cache.governor.register())), None);
+impl AnnouncedClass {
+    /// Announces a class; cheap while it stays the same. Work without a class does not end the class of the work before
+    /// it, because it may be part of that work.
+    fn announce(&mut self, cache: &CacheUse) {
+        if !self.registered.as_ref().is_some_and(|(governor, _)| governor.is(&cache.governor)) {
+            self.registered = Some((cache.governor.clone(), cache.governor.register()));
+            self.class = None;
         }
         if self.class != Some(cache.class)
-            && let Some((_, worker)) = &self.to
+            && let Some((_, worker)) = &self.registered
         {
             worker.switch(Some(cache.class));
             self.class = Some(cache.class);
         }
     }
 
-    fn idle(&mut self) {
+    /// Announces that the worker sleeps.
+    fn withdraw(&mut self) {
         if self.class.take().is_some()
-            && let Some((_, worker)) = &self.to
+            && let Some((_, worker)) = &self.registered
         {
             worker.switch(None);
         }
@@ -135,14 +150,15 @@ impl Announced {
 }
 
 thread_local! {
-    static LOCAL: OnceCell<Rc<Local>> = const { OnceCell::new() };
+    /// Set on worker threads.
+    static CONTEXT: OnceCell<Rc<WorkerContext>> = const { OnceCell::new() };
 }
 
 impl std::fmt::Debug for Runtime {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Runtime")
             .field("options", &self.options)
-            .field("tasks", &self.tasks)
+            .field("fibers", &self.fibers)
             .field("sleepers", &self.sleepers)
             .finish_non_exhaustive()
     }
@@ -150,39 +166,43 @@ impl std::fmt::Debug for Runtime {
 
 /// Starts the workers.
 pub(crate) fn start(store: Store, options: ExecutorOptions) -> Result<(Arc<Runtime>, Vec<JoinHandle<()>>)> {
+    assert!(options.workers > 0 && options.queue_depth > 0, "an executor has workers and a queue depth");
     let deques: Vec<_> = (0..options.workers).map(|_| crossbeam_deque::Worker::new_fifo()).collect();
     let mut queues = Vec::with_capacity(options.workers);
     for _ in 0..options.workers {
         queues.push(store.device().queue(options.queue_depth)?);
     }
     let runtime = Arc::new(Runtime {
-        table: Table::new(store.data_file().path()),
         store,
+        in_flight: InFlightTable::new(),
         injector: Injector::new(),
         stealers: deques.iter().map(|deque| deque.stealer()).collect(),
         requests: Mutex::default(),
         request_count: AtomicUsize::new(0),
-        beds: queues.iter().map(|queue| Bed { asleep: AtomicBool::new(false), waker: queue.waker() }).collect(),
+        sleep_states: queues
+            .iter()
+            .map(|queue| SleepState { asleep: AtomicBool::new(false), waker: queue.waker() })
+            .collect(),
         sleepers: AtomicUsize::new(0),
-        tasks: AtomicUsize::new(0),
+        fibers: AtomicUsize::new(0),
         closing: AtomicBool::new(false),
-        broken: AtomicBool::new(false),
+        stopped: AtomicBool::new(false),
         queries: Mutex::default(),
         trace: Mutex::default(),
-        tracing: AtomicBool::new(false),
+        is_tracing: AtomicBool::new(false),
         options,
     });
     let mut threads = Vec::with_capacity(queues.len());
     for (index, (deque, queue)) in deques.into_iter().zip(queues).enumerate() {
-        let worker_runtime = runtime.clone();
+        let (worker_runtime, name) = (runtime.clone(), format!("keyaki-worker-{index}"));
         let thread = std::thread::Builder::new()
-            .name(format!("keyaki-worker-{index}"))
+            .name(name.clone())
             .spawn(move || worker::main(worker_runtime, index, deque, queue));
         match thread {
             Ok(thread) => threads.push(thread),
             Err(error) => {
                 runtime.close(threads);
-                return Err(no_thread("keyaki-worker", error));
+                return Err(Error::start_thread(&name, error));
             }
         }
     }
@@ -190,29 +210,29 @@ pub(crate) fn start(store: Store, options: ExecutorOptions) -> Result<(Arc<Runti
 }
 
 impl Runtime {
-    /// Runs `future` on the workers. It must not panic: whoever spawns it catches panics and tells its query.
-    pub fn spawn(self: &Arc<Self>, future: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.fetch_add(1, Ordering::SeqCst);
-        let (live, runtime) = (LiveTask(self.clone()), self.clone());
-        let task = async move {
+    /// Runs a fiber on the workers. It catches the panics of its tasks and passes them to its query.
+    pub fn spawn(self: &Arc<Self>, fiber: impl Future<Output = ()> + Send + 'static) {
+        self.fibers.fetch_add(1, Ordering::SeqCst);
+        let (live, runtime) = (LiveFiber(self.clone()), self.clone());
+        let counted = async move {
             let _live = live;
-            if AssertUnwindSafe(future).catch_unwind().await.is_err() {
-                tracing::error!("a task panicked and its query was not told");
+            if AssertUnwindSafe(fiber).catch_unwind().await.is_err() {
+                tracing::error!("a fiber panicked without notifying its query");
             }
         };
-        let (runnable, handle) = async_task::spawn(task, move |runnable| runtime.schedule(runnable));
+        let (runnable, handle) = async_task::spawn(counted, move |runnable| runtime.schedule(runnable));
         handle.detach();
         runnable.schedule();
     }
 
     fn schedule(&self, runnable: Runnable) {
-        if self.broken.load(Ordering::SeqCst) {
-            return; // dropping it ends the task
+        if self.is_stopped() {
+            return; // Dropping the runnable ends the fiber.
         }
         let mut runnable = Some(runnable);
-        let _ = self.with_local(|local| {
+        let _ = self.with_context(|context| {
             if let Some(runnable) = runnable.take() {
-                local.tasks.push(runnable);
+                context.ready.push(runnable);
             }
         });
         if let Some(runnable) = runnable {
@@ -221,76 +241,93 @@ impl Runtime {
         }
     }
 
-    /// Asks a worker to read pages (those that [`Table::join`] told the caller to start).
+    /// Requests reads that [`InFlightTable::join`] has registered for the caller.
     pub fn request(&self, reads: impl IntoIterator<Item = Arc<PageRead>>) {
         let mut reads = reads.into_iter().peekable();
-        let _ = self.with_local(|local| local.requests.borrow_mut().extend(reads.by_ref()));
+        let _ = self.with_context(|context| context.requests.borrow_mut().extend(reads.by_ref()));
         if reads.peek().is_some() {
             let mut requests = self.requests.lock();
             let before = requests.len();
             requests.extend(reads);
             self.request_count.fetch_add(requests.len() - before, Ordering::SeqCst);
             drop(requests);
-            if self.broken.load(Ordering::SeqCst) {
-                self.table.fail_all(&broken_error());
+            if self.is_stopped() {
+                self.in_flight.fail_all(&Error::ExecutorStopped.into_store_error());
             }
             self.wake_one();
         }
     }
 
-    /// The number of the worker that runs the caller, if one of this runtime does.
-    pub fn worker(&self) -> Option<usize> {
-        self.with_local(|local| local.worker)
+    /// Takes the requests of threads that are no workers.
+    fn take_requests(&self) -> Vec<Arc<PageRead>> {
+        if self.request_count.load(Ordering::SeqCst) == 0 {
+            return Vec::new();
+        }
+        let mut requests = self.requests.lock();
+        let before = self.request_count.fetch_sub(requests.len(), Ordering::SeqCst);
+        // The count changes under the lock only.
+        assert_eq!(before, requests.len(), "count of requests");
+        std::mem::take(&mut *requests)
     }
 
-    /// Records accesses to memory from now on, or no longer.
+    /// The number of the worker that runs the caller; `None` on other threads, including workers of other executors.
+    pub fn worker(&self) -> Option<usize> {
+        self.with_context(|context| context.worker)
+    }
+
+    /// Sets or ends the trace of new queries.
     pub fn set_trace(&self, trace: Option<Arc<MemoryTrace>>) {
-        self.tracing.store(trace.is_some(), Ordering::SeqCst);
+        self.is_tracing.store(trace.is_some(), Ordering::SeqCst);
         *self.trace.lock() = trace;
     }
 
-    /// Where accesses to memory are recorded now.
+    /// The trace of new queries.
     #[inline]
     pub fn trace(&self) -> Option<Arc<MemoryTrace>> {
-        if self.tracing.load(Ordering::Relaxed) { self.trace.lock().clone() } else { None }
+        if self.is_tracing.load(Ordering::Relaxed) { self.trace.lock().clone() } else { None }
     }
 
-    /// The current worker works for this query now.
+    /// Announces that the current worker works for this query from now on.
     pub fn announce(&self, query: &Query) {
         if let Some(cache) = &query.cache {
-            let _ = self.with_local(|local| local.announced.borrow_mut().tell(cache));
+            let _ = self.with_context(|context| context.announced.borrow_mut().announce(cache));
         }
     }
 
-    /// Has the current worker flush `pipeline` when it finds time.
-    pub fn hold_back(&self, pipeline: Arc<dyn Buffered>) {
-        let _ = self.with_local(|local| {
-            let mut buffered = local.buffered.borrow_mut();
+    /// Makes the current worker flush `pipeline` when no fiber is ready.
+    pub fn flush_later(&self, pipeline: Arc<dyn BuffersRows>) {
+        let _ = self.with_context(|context| {
+            let mut buffered = context.buffered.borrow_mut();
             if !buffered.last().is_some_and(|last| Arc::ptr_eq(last, &pipeline)) {
                 buffered.push(pipeline);
             }
         });
     }
 
-    /// Registers a query that waits for tasks. Fails it at once if the workers are gone.
+    /// Registers a query to be failed when the executor stops. Fails it immediately if the executor has stopped.
     pub fn register(&self, query: Weak<dyn Fallible>) {
         let mut queries = self.queries.lock();
         queries.retain(|query| query.strong_count() > 0);
         queries.push(query.clone());
         drop(queries);
-        if let (true, Some(query)) = (self.broken.load(Ordering::SeqCst), query.upgrade()) {
-            query.fail(Error::WorkerGone);
+        if let (true, Some(query)) = (self.is_stopped(), query.upgrade()) {
+            query.fail(Error::ExecutorStopped);
         }
     }
 
-    /// Tasks that have not ended.
-    pub fn task_count(&self) -> usize {
-        self.tasks.load(Ordering::SeqCst)
+    /// Fibers that have not ended.
+    pub fn fiber_count(&self) -> usize {
+        self.fibers.load(Ordering::SeqCst)
     }
 
-    fn with_local<T>(&self, f: impl FnOnce(&Local) -> T) -> Option<T> {
-        LOCAL
-            .try_with(|local| local.get().filter(|local| std::ptr::eq(local.runtime, self)).map(|local| f(local)))
+    /// A worker has panicked outside of any fiber: no worker runs any more.
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    fn with_context<T>(&self, f: impl FnOnce(&WorkerContext) -> T) -> Option<T> {
+        CONTEXT
+            .try_with(|context| context.get().filter(|context| std::ptr::eq(context.runtime, self)).map(|own| f(own)))
             .ok()?
     }
 
@@ -299,23 +336,33 @@ impl Runtime {
         if self.sleepers.load(Ordering::SeqCst) == 0 {
             return;
         }
-        for bed in &self.beds {
-            if bed.asleep.swap(false, Ordering::SeqCst) {
-                self.sleepers.fetch_sub(1, Ordering::SeqCst);
-                bed.waker.wake();
+        for state in &self.sleep_states {
+            if self.end_sleep(state) {
+                state.waker.wake();
                 return;
             }
         }
     }
 
+    /// Marks a worker as awake. True if it was asleep.
+    fn end_sleep(&self, state: &SleepState) -> bool {
+        let was_asleep = state.asleep.swap(false, Ordering::SeqCst);
+        if was_asleep {
+            let before = self.sleepers.fetch_sub(1, Ordering::SeqCst);
+            assert!(before > 0, "a worker was asleep that is not counted");
+        }
+        was_asleep
+    }
+
     fn wake_all(&self) {
-        for bed in &self.beds {
-            bed.waker.wake();
+        for state in &self.sleep_states {
+            state.waker.wake();
         }
     }
 
+    /// Workers end as soon as they have no reads.
     fn may_end(&self) -> bool {
-        self.broken.load(Ordering::SeqCst) || self.closing.load(Ordering::SeqCst) && self.task_count() == 0
+        self.is_stopped() || self.closing.load(Ordering::SeqCst) && self.fiber_count() == 0
     }
 
     /// Ends the workers and waits for them.
@@ -323,42 +370,34 @@ impl Runtime {
         self.closing.store(true, Ordering::SeqCst);
         self.wake_all();
         for thread in threads {
-            // The last handle may be dropped by a task; its worker cannot wait for itself.
+            // A fiber may drop the last handle; its worker cannot join itself.
             if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
-                tracing::error!("a worker of the executor panicked");
+                tracing::error!("worker thread of the executor panicked");
             }
         }
     }
 
-    /// A worker has panicked: everything that relies on workers fails.
-    fn break_down(&self) {
-        self.broken.store(true, Ordering::SeqCst);
-        self.table.fail_all(&broken_error());
+    /// Fails all reads, queries and fibers after a worker has panicked.
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.in_flight.fail_all(&Error::ExecutorStopped.into_store_error());
         let queries = std::mem::take(&mut *self.queries.lock());
         for query in queries.iter().filter_map(Weak::upgrade) {
-            query.fail(Error::WorkerGone);
+            query.fail(Error::ExecutorStopped);
         }
         while !matches!(self.injector.steal(), crossbeam_deque::Steal::Empty) {}
         self.wake_all();
     }
 }
 
-/// The error for a thread that the operating system did not start.
-pub(crate) fn no_thread(thread: &'static str, error: std::io::Error) -> Error {
-    Error::Store(keyaki_store::Error::StartThread { thread, source: Arc::new(error) })
-}
+/// Counts a fiber as long as it lives.
+struct LiveFiber(Arc<Runtime>);
 
-fn broken_error() -> keyaki_store::Error {
-    Error::WorkerGone.of_page_source()
-}
-
-/// Counts a task for as long as it lives.
-struct LiveTask(Arc<Runtime>);
-
-impl Drop for LiveTask {
+impl Drop for LiveFiber {
     fn drop(&mut self) {
-        let last = self.0.tasks.fetch_sub(1, Ordering::SeqCst) == 1;
-        if last && self.0.closing.load(Ordering::SeqCst) {
+        let before = self.0.fibers.fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "a fiber ended that is not counted");
+        if before == 1 && self.0.closing.load(Ordering::SeqCst) {
             self.0.wake_all();
         }
     }

@@ -1,13 +1,17 @@
-//! One worker's reads: from the page requests of its tasks to the device and back.
+//! The reads of one worker: from the page requests of its tasks to the device and back.
 //!
-//! Requests wait in a backlog ordered by offset. Whenever the device has room, reads are made of it in a sweep of
-//! ascending offsets (wrapping around), and neighbouring pages become one read. So the longer the backlog, the more
-//! sequential the access: with many requests random reads turn into long ones by themselves.
+//! Requests wait in a backlog ordered by offset. Whenever the device has fewer reads in flight than the queue depth, a
+//! sweep over the backlog in ascending offsets (wrapping around) starts more, and neighbouring pages become one read. The
+//! longer the backlog, the more sequential the access.
 //!
 //! A read of several pages that fails is repeated page by page, so that an unreadable page fails only its own waiters.
+//!
+//! Invariants: each page is in exactly one of the backlog, the retries and the reads in flight; at most `queue_depth` reads
+//! are in flight; the pages of one read are in ascending order and do not overlap.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use keyaki_device::{Buffer, Completion, Op, Queue, Request, Wait};
 use keyaki_store::Error;
@@ -15,59 +19,68 @@ use keyaki_store::Error;
 use super::Runtime;
 use super::in_flight::{OffsetMap, PageRead};
 
-pub(super) struct Reads {
+/// Pause after the device queue has failed: the failure is unlikely to clear immediately.
+const QUEUE_FAILURE_PAUSE: Duration = Duration::from_millis(10);
+
+pub(super) struct WorkerReads {
     runtime: Arc<Runtime>,
     queue: Box<dyn Queue>,
+    /// Requested pages by offset.
     backlog: BTreeMap<u64, Arc<PageRead>>,
-    /// Where the sweep over the backlog goes on.
+    /// Offset at which the sweep over the backlog continues.
     sweep: u64,
-    /// Pages to be read on their own, before the backlog.
-    singles: VecDeque<Arc<PageRead>>,
-    /// Handed to the device, by tag.
-    flights: OffsetMap<u64, Flight>,
+    /// Pages of failed reads, to be read one by one before the backlog.
+    retries: VecDeque<Arc<PageRead>>,
+    /// Reads handed to the device, by tag.
+    in_flight: OffsetMap<u64, DeviceRead>,
     next_tag: u64,
     completions: Vec<Completion>,
 }
 
-/// A read handed to the device: pages in ascending order, possibly with gaps between.
-struct Flight {
+/// A read handed to the device: pages in ascending order of offsets, possibly with gaps between them.
+struct DeviceRead {
     offset: u64,
     len: usize,
     pages: Vec<Arc<PageRead>>,
 }
 
-impl Reads {
+impl WorkerReads {
     pub fn new(runtime: Arc<Runtime>, queue: Box<dyn Queue>) -> Self {
-        Reads {
+        WorkerReads {
             runtime,
             queue,
             backlog: BTreeMap::new(),
             sweep: 0,
-            singles: VecDeque::new(),
-            flights: OffsetMap::default(),
+            retries: VecDeque::new(),
+            in_flight: OffsetMap::default(),
             next_tag: 0,
             completions: Vec::new(),
         }
     }
 
-    /// Adds requests to the backlog.
+    /// Adds registered reads to the backlog.
     pub fn request(&mut self, reads: impl Iterator<Item = Arc<PageRead>>) {
-        self.backlog.extend(reads.map(|read| (read.page.offset, read)));
+        for read in reads {
+            let offset = read.page.offset;
+            let replaced = self.backlog.insert(offset, read);
+            // The in-flight table holds one read per offset, until it is cleared because the executor has stopped.
+            assert!(replaced.is_none() || self.runtime.is_stopped(), "two reads at offset {offset} in the backlog");
+        }
     }
 
-    /// Nothing is in flight or waiting to be.
+    /// No read is in flight or waiting.
     pub fn is_empty(&self) -> bool {
-        self.flights.is_empty() && self.backlog.is_empty() && self.singles.is_empty()
+        self.in_flight.is_empty() && self.backlog.is_empty() && self.retries.is_empty()
     }
 
-    /// The device has as many reads as it may.
+    /// The device has, or is about to have, as many reads in flight as the queue depth allows.
     pub fn is_saturated(&self) -> bool {
-        self.flights.len() + self.backlog.len() >= self.runtime.options.queue_depth
+        self.in_flight.len() + self.backlog.len() >= self.runtime.options.queue_depth
     }
 
-    /// Submits what was dispatched, and works off what has come back; waits if nothing has and `wait` says so.
+    /// Submits the reads started, and processes completions. If there are none, it waits for one as `wait` demands.
     pub fn exchange(&mut self, wait: Wait) {
-        if self.flights.is_empty() && wait == Wait::No {
+        if self.in_flight.is_empty() && wait == Wait::No {
             return;
         }
         let mut completions = std::mem::take(&mut self.completions);
@@ -75,24 +88,23 @@ impl Reads {
         if !completions.is_empty() {
             let now_ns = self.runtime.store.device().now_ns();
             for completion in completions.drain(..) {
-                self.land(completion, now_ns);
+                self.complete_read(completion, now_ns);
             }
             self.dispatch();
         }
         self.completions = completions;
         if let Err(error) = outcome {
-            tracing::error!(%error, "the device queue of a worker failed");
-            self.fail_all(Error::Device(error));
-            // Whatever is the matter is not over at once; do not spin meanwhile.
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            tracing::error!(%error, "device queue of a worker failed");
+            self.fail_all(Error::from(error));
+            std::thread::sleep(QUEUE_FAILURE_PAUSE);
         }
     }
 
-    /// Makes reads of the backlog, as many as the device has room for. Requests of stopped queries are dropped, which
-    /// wakes whoever else waits for them.
+    /// Starts reads from the backlog, up to the queue depth. Requests of stopped queries are dropped; waiters of other
+    /// queries are woken to request the page again.
     pub fn dispatch(&mut self) {
-        while self.flights.len() < self.runtime.options.queue_depth {
-            let pages = match self.singles.pop_front() {
+        while self.in_flight.len() < self.runtime.options.queue_depth {
+            let pages = match self.retries.pop_front() {
                 Some(read) => vec![read],
                 None => match self.next_run() {
                     Some(pages) => pages,
@@ -112,7 +124,7 @@ impl Reads {
             if !read.owner.is_stopped() {
                 break read;
             }
-            self.runtime.table.abandon(&read);
+            self.runtime.in_flight.abandon(&read);
         };
         let start = first.page.offset;
         let mut end = start + u64::from(first.page.len);
@@ -140,56 +152,59 @@ impl Reads {
         let buffer = self.queue.buffer(len);
         let tag = self.next_tag;
         self.next_tag += 1;
-        self.flights.insert(tag, Flight { offset, len, pages });
+        let replaced = self.in_flight.insert(tag, DeviceRead { offset, len, pages });
+        assert!(replaced.is_none(), "tag {tag} is used twice");
+        assert!(self.in_flight.len() <= self.runtime.options.queue_depth, "more reads in flight than the queue depth");
         let file = self.runtime.store.data_file().clone();
         self.queue.push(Request { file, offset, op: Op::Read(buffer), tag });
     }
 
-    fn land(&mut self, completion: Completion, now_ns: u64) {
-        // Unknown tags: reads given up after the queue had failed.
-        let Some(flight) = self.flights.remove(&completion.tag) else { return };
-        if let Some(first) = flight.pages.first() {
+    fn complete_read(&mut self, completion: Completion, now_ns: u64) {
+        // Reads given up after a failure of the queue have no entry.
+        let Some(read) = self.in_flight.remove(&completion.tag) else { return };
+        if let Some(first) = read.pages.first() {
             first.owner.stats.read_completed(now_ns);
         }
         match (completion.result, completion.buffer) {
-            (Ok(()), Some(buffer)) if buffer.len() >= flight.len => self.admit(&flight, &buffer),
+            (Ok(()), Some(buffer)) if buffer.len() >= read.len => self.admit(&read, &buffer),
             (Ok(()), _) => {
                 let path = self.runtime.store.data_file().path();
-                let short = std::io::ErrorKind::UnexpectedEof.into();
-                let error = keyaki_device::Error::new("read", path, flight.offset, flight.len as u64, short);
-                self.fail(&flight, &Error::Device(error));
+                let source = std::io::ErrorKind::UnexpectedEof.into();
+                let error = keyaki_device::Error::new("read", path, read.offset, read.len as u64, source);
+                self.fail(&read, &Error::from(error));
             }
-            (Err(_), _) if flight.pages.len() > 1 => self.singles.extend(flight.pages),
-            (Err(error), _) => self.fail(&flight, &Error::Device(error)),
+            (Err(_), _) if read.pages.len() > 1 => self.retries.extend(read.pages),
+            (Err(error), _) => self.fail(&read, &Error::from(error)),
         }
     }
 
-    fn admit(&self, flight: &Flight, buffer: &Buffer) {
-        if let Some(first) = flight.pages.first() {
+    /// Checks the pages of a read, puts them into the cache and wakes their waiters.
+    fn admit(&self, read: &DeviceRead, buffer: &Buffer) {
+        if let Some(first) = read.pages.first() {
             self.runtime.announce(&first.owner);
         }
-        for read in &flight.pages {
-            let start = (read.page.offset - flight.offset) as usize;
-            let bytes = &buffer[start..start + read.page.len as usize];
-            let page = self.runtime.store.admit(bytes, read.page, &read.schema, read.priority);
-            self.runtime.table.finish(read, page);
+        for page_read in &read.pages {
+            let start = (page_read.page.offset - read.offset) as usize;
+            let bytes = &buffer[start..start + page_read.page.len as usize];
+            let page = self.runtime.store.admit(bytes, page_read.page, &page_read.schema, page_read.priority);
+            self.runtime.in_flight.finish(page_read, page);
         }
     }
 
-    fn fail(&self, flight: &Flight, error: &Error) {
-        for read in &flight.pages {
-            self.runtime.table.finish(read, Err(error.clone()));
+    fn fail(&self, read: &DeviceRead, error: &Error) {
+        for page_read in &read.pages {
+            self.runtime.in_flight.finish(page_read, Err(error.clone()));
         }
     }
 
     /// Ends everything in flight and in the backlog with an error.
-    pub fn fail_all(&mut self, error: Error) {
-        for (_, flight) in std::mem::take(&mut self.flights) {
-            self.fail(&flight, &error);
+    fn fail_all(&mut self, error: Error) {
+        for (_, read) in std::mem::take(&mut self.in_flight) {
+            self.fail(&read, &error);
         }
-        let waiting = std::mem::take(&mut self.backlog).into_values().chain(self.singles.drain(..));
-        for read in waiting {
-            self.runtime.table.finish(&read, Err(error.clone()));
+        let waiting = std::mem::take(&mut self.backlog).into_values().chain(self.retries.drain(..));
+        for page_read in waiting {
+            self.runtime.in_flight.finish(&page_read, Err(error.clone()));
         }
     }
 }

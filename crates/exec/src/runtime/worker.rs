@@ -1,4 +1,4 @@
-//! A worker thread: turns of task polls and device exchanges.
+//! A worker thread: turns of fiber polls and exchanges with the device.
 
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
@@ -9,50 +9,49 @@ use async_task::Runnable;
 use crossbeam_deque::Steal;
 use keyaki_device::{Queue, Wait};
 
-use super::reads::Reads;
-use super::{LOCAL, Local, Runtime, Urgency};
+use super::reads::WorkerReads;
+use super::{CONTEXT, Runtime, Urgency, WorkerContext};
 
-/// Task polls between two exchanges with the device.
+/// Fiber polls between two exchanges with the device.
 const POLLS_PER_TURN: usize = 64;
-/// A worker with so many tasks left after its turn wakes a sleeping one to steal some.
-const TASKS_WORTH_SHARING: usize = 2;
-/// Turns after which rows held back are flushed even if the worker is never idle.
+/// A worker with this many ready fibers after its turn wakes a sleeping worker, which steals from it.
+const FIBERS_WORTH_SHARING: usize = 2;
+/// Turns after which buffered rows are flushed even if the worker is never idle.
 const TURNS_PER_FLUSH: u32 = 64;
 
 struct Worker {
     runtime: Arc<Runtime>,
-    local: Rc<Local>,
-    reads: Reads,
+    context: Rc<WorkerContext>,
+    reads: WorkerReads,
 }
 
-/// The worker's thread.
+/// The body of the thread of worker `index`.
 pub(super) fn main(
     runtime: Arc<Runtime>,
     index: usize,
-    tasks: crossbeam_deque::Worker<Runnable>,
+    ready: crossbeam_deque::Worker<Runnable>,
     queue: Box<dyn Queue>,
 ) {
+    assert!(index < runtime.sleep_states.len(), "worker {index} of {}", runtime.sleep_states.len());
     pin(index);
-    let local = Rc::new(Local {
+    let context = Rc::new(WorkerContext {
         runtime: Arc::as_ptr(&runtime),
         worker: index,
-        tasks,
+        ready,
         requests: Default::default(),
         buffered: Default::default(),
         announced: Default::default(),
     });
-    LOCAL.with(|cell| {
-        // The thread is new, so the cell is empty.
-        let _ = cell.set(local.clone());
-    });
-    let mut worker = Worker { reads: Reads::new(runtime.clone(), queue), runtime: runtime.clone(), local };
+    let is_first = CONTEXT.with(|cell| cell.set(context.clone()).is_ok());
+    assert!(is_first, "a worker has a thread of its own");
+    let mut worker = Worker { reads: WorkerReads::new(runtime.clone(), queue), runtime: runtime.clone(), context };
     if std::panic::catch_unwind(AssertUnwindSafe(|| worker.run())).is_err() {
-        runtime.break_down();
+        runtime.stop();
     }
-    while worker.local.tasks.pop().is_some() {}
+    while worker.context.ready.pop().is_some() {}
 }
 
-/// Binds the thread to the `index`-th processor that it may use. It works unbound too, so errors are ignored.
+/// Binds the thread to the `index`-th processor available to it. Errors are ignored: an unbound worker works, too.
 #[cfg(target_os = "linux")]
 fn pin(index: usize) {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -71,14 +70,14 @@ fn pin(_index: usize) {}
 impl Worker {
     fn run(&mut self) {
         let mut turns = 0u32;
-        while !self.runtime.broken.load(Ordering::SeqCst) {
-            self.run_tasks();
+        while !self.runtime.is_stopped() {
+            self.poll_fibers();
             self.take_requests();
-            // First of all, because it may wake tasks, and may find that nothing is left to read.
+            // Dropping requests of stopped queries may wake fibers, and may leave nothing to read.
             self.reads.dispatch();
-            if !self.local.tasks.is_empty() {
+            if !self.context.ready.is_empty() {
                 self.reads.exchange(Wait::No);
-                if self.local.tasks.len() >= TASKS_WORTH_SHARING {
+                if self.context.ready.len() >= FIBERS_WORTH_SHARING {
                     self.runtime.wake_one();
                 }
                 turns = turns.wrapping_add(1);
@@ -94,22 +93,22 @@ impl Worker {
         }
     }
 
-    fn run_tasks(&mut self) {
-        // Once a turn, so that tasks from outside get their share of a busy worker.
+    fn poll_fibers(&mut self) {
+        // Once a turn, so that fibers scheduled by other threads get a share of a busy worker.
         self.take_injected();
         for _ in 0..POLLS_PER_TURN {
-            let Some(runnable) = self.local.tasks.pop() else { return };
-            // Tasks catch their panics themselves, except those of destructors.
+            let Some(runnable) = self.context.ready.pop() else { return };
+            // Fibers catch panics, except those of destructors.
             if std::panic::catch_unwind(AssertUnwindSafe(|| runnable.run())).is_err() {
-                tracing::error!("a task panicked while it was dropped");
+                tracing::error!("a fiber panicked while it was dropped");
             }
         }
     }
 
-    /// Moves tasks from the injector into the worker's queue. Returns whether there was one.
+    /// Moves fibers from the injector into the worker's ready queue. Returns true if there was one.
     fn take_injected(&self) -> bool {
         loop {
-            match self.runtime.injector.steal_batch(&self.local.tasks) {
+            match self.runtime.injector.steal_batch(&self.context.ready) {
                 Steal::Success(()) => return true,
                 Steal::Empty => return false,
                 Steal::Retry => {}
@@ -118,17 +117,10 @@ impl Worker {
     }
 
     fn take_requests(&mut self) {
-        let mut requests = self.local.requests.borrow_mut();
+        let mut requests = self.context.requests.borrow_mut();
         self.reads.request(requests.drain(..));
         drop(requests);
-        if self.runtime.request_count.load(Ordering::SeqCst) > 0 {
-            let requests = {
-                let mut requests = self.runtime.requests.lock();
-                self.runtime.request_count.fetch_sub(requests.len(), Ordering::SeqCst);
-                std::mem::take(&mut *requests)
-            };
-            self.reads.request(requests.into_iter());
-        }
+        self.reads.request(self.runtime.take_requests().into_iter());
     }
 
     fn urgency(&self) -> Urgency {
@@ -141,23 +133,23 @@ impl Worker {
         }
     }
 
-    /// Flushes the pipelines with rows held back here. Returns whether that made work for this worker.
+    /// Flushes the pipelines with rows buffered on this worker. Returns true if that made work for this worker.
     fn flush(&self, urgency: Urgency) -> bool {
-        let buffered = std::mem::take(&mut *self.local.buffered.borrow_mut());
+        let buffered = std::mem::take(&mut *self.context.buffered.borrow_mut());
         for pipeline in buffered {
-            if pipeline.clone().flush(self.local.worker, urgency) {
-                self.local.buffered.borrow_mut().push(pipeline);
+            if pipeline.clone().flush(self.context.worker, urgency) {
+                self.context.buffered.borrow_mut().push(pipeline);
             }
         }
-        !self.local.tasks.is_empty() || !self.local.requests.borrow().is_empty()
+        !self.context.ready.is_empty() || !self.context.requests.borrow().is_empty()
     }
 
     fn steal(&self) -> bool {
         let others = self.runtime.stealers.len();
         for step in 1..others {
-            let victim = &self.runtime.stealers[(self.local.worker + step) % others];
+            let victim = &self.runtime.stealers[(self.context.worker + step) % others];
             loop {
-                match victim.steal_batch(&self.local.tasks) {
+                match victim.steal_batch(&self.context.ready) {
                     Steal::Success(()) => return true,
                     Steal::Empty => break,
                     Steal::Retry => {}
@@ -167,23 +159,24 @@ impl Worker {
         false
     }
 
-    /// Hands over the reads asked for and sleeps until one comes back or another thread has work, in one call; does not
-    /// sleep if there is work already.
+    /// Submits the started reads and sleeps until one completes or another thread has work, in one call. Does not sleep
+    /// if there is work already.
     fn sleep(&mut self) {
-        let bed = &self.runtime.beds[self.local.worker];
-        bed.asleep.store(true, Ordering::SeqCst);
-        self.runtime.sleepers.fetch_add(1, Ordering::SeqCst);
+        let runtime = &*self.runtime;
+        let state = &runtime.sleep_states[self.context.worker];
+        // Counted before it is announced: a waker that sees the announcement decrements the count.
+        runtime.sleepers.fetch_add(1, Ordering::SeqCst);
+        let was_asleep = state.asleep.swap(true, Ordering::SeqCst);
+        assert!(!was_asleep, "worker {} sleeps twice", self.context.worker);
         fence(Ordering::SeqCst);
-        let work = !self.runtime.injector.is_empty()
-            || self.runtime.request_count.load(Ordering::SeqCst) > 0
-            || self.runtime.stealers.iter().any(|stealer| !stealer.is_empty())
-            || self.runtime.may_end() && self.reads.is_empty();
-        if !work {
-            self.local.announced.borrow_mut().idle();
+        let has_work = !runtime.injector.is_empty()
+            || runtime.request_count.load(Ordering::SeqCst) > 0
+            || runtime.stealers.iter().any(|stealer| !stealer.is_empty())
+            || runtime.may_end() && self.reads.is_empty();
+        if !has_work {
+            self.context.announced.borrow_mut().withdraw();
             self.reads.exchange(Wait::Until(None));
         }
-        if self.runtime.beds[self.local.worker].asleep.swap(false, Ordering::SeqCst) {
-            self.runtime.sleepers.fetch_sub(1, Ordering::SeqCst);
-        }
+        runtime.end_sleep(state);
     }
 }

@@ -1,83 +1,93 @@
-//! Touching every node of a tree: pages come into the page cache, and their lines into the CPU's caches.
+//! Touching every node of a tree: its pages enter the page cache, and their lines the CPU caches.
 //!
-//! The walk is an ordinary cursor over all rows, whose page source remembers what it gave: so index pages, pages of leaves and pages of
-//! runs are all met, reads go through the workers, and coalesce. Nodes of trees in memory are met by the same walk.
+//! The walk is an ordinary cursor over all rows, on a page source that records the pages it returns. It meets index pages,
+//! pages of leaves and pages of runs; reads go through the workers and are coalesced. Nodes in memory are met by the same
+//! walk.
 
 use std::sync::Arc;
 
+use keyaki_primitives::CACHE_LINE_BYTES;
 use keyaki_store::{Direction, KeyRange, Page, PageKind, PageRef, PageSource, Priority, Schema, Segment, TreeView};
 use parking_lot::Mutex;
 
-use crate::query::Query;
-use crate::runtime::OffsetMap;
-use crate::source::TaskPages;
-use crate::{Error, Executor, Result, Stats};
+use super::task_pages::TaskPages;
+use crate::base::{Error, Result};
+use crate::query::{Query, Stats};
+use crate::runtime::{OffsetMap, Runtime};
 
-const LINE: usize = 64;
-
-/// What was met.
+/// The result of touching a tree.
 #[derive(Debug, Default)]
 pub struct Touched {
+    /// Rows of the tree.
     pub rows: u64,
+    /// Index pages met.
     pub index_pages: u64,
+    /// Pages of leaves and runs met.
     pub data_pages: u64,
-    /// Of pages, and of rows that are in memory only.
+    /// Bytes of these pages, and of rows that are only in memory.
     pub bytes: u64,
-    /// The pages, by their offset, as long as they are not more bytes than were asked for.
+    /// Pages with their offsets, in the order met, as long as `bytes` did not exceed the requested limit.
     pub kept: Vec<(u64, Arc<Page>)>,
 }
 
-struct Touching {
+/// A page source that touches and records the pages it returns.
+struct TouchingPages {
     pages: TaskPages,
     keep_bytes: u64,
-    touched: Mutex<(Touched, OffsetMap<u64, ()>)>,
+    progress: Mutex<Progress>,
 }
 
-impl Executor {
-    /// Reads and touches every page and row of a tree; keeps hold of the first `keep_bytes` bytes of pages. `go_on` is asked now and then.
-    ///
-    /// # Errors
-    /// What reading gives; [`Error::Cancelled`] if `go_on` says no.
-    pub async fn touch(&self, view: &TreeView, keep_bytes: u64, go_on: impl Fn() -> bool) -> Result<Touched> {
-        let (runtime, query) = self.internal_query(view);
-        let read_ahead = runtime.options.read_ahead_bytes;
-        let pages = TaskPages::new(runtime, query, read_ahead).with_priority(Priority::Lookup);
-        let source = Touching { pages, keep_bytes, touched: Mutex::default() };
-        let mut cursor = view.cursor(&source, KeyRange::all(), Direction::Ascending);
-        while let Some(chunk) = cursor.next().await? {
-            if !go_on() {
-                return Err(Error::Cancelled);
-            }
-            let mut touched = source.touched.lock();
-            touched.0.rows += chunk.rows() as u64;
-            for segment in chunk.segments() {
-                touched.0.bytes += match segment {
-                    Segment::Page { page, .. } => {
-                        page.check_all_columns()?;
-                        0
-                    }
-                    Segment::Row { key, value } => (touch_lines(key) + touch_lines(value)) as u64,
-                    Segment::Rows(rows) => rows.bytes() as u64,
-                };
-            }
+#[derive(Default)]
+struct Progress {
+    touched: Touched,
+    /// Offsets of the pages met.
+    seen: OffsetMap<u64, ()>,
+}
+
+/// Reads and touches all pages and rows of a tree, and keeps pages up to `keep_bytes` bytes. Ends early when `go_on`,
+/// called once per chunk of rows, returns false.
+///
+/// # Errors
+/// Those of reading; [`Error::Cancelled`] if `go_on` returns false.
+pub(crate) async fn touch_tree(
+    runtime: &Arc<Runtime>,
+    view: &TreeView,
+    keep_bytes: u64,
+    go_on: impl Fn() -> bool,
+) -> Result<Touched> {
+    let stats = Stats::start(runtime.store.device(), 1);
+    let query = Arc::new(Query::new(stats, vec![view.clone()], None));
+    let read_ahead_bytes = runtime.options.read_ahead_bytes;
+    let pages = TaskPages::new(runtime.clone(), query, read_ahead_bytes).with_priority(Priority::Lookup);
+    let source = TouchingPages { pages, keep_bytes, progress: Mutex::default() };
+    let mut cursor = view.cursor(&source, KeyRange::all(), Direction::Ascending);
+    while let Some(chunk) = cursor.next().await? {
+        if !go_on() {
+            return Err(Error::Cancelled);
         }
-        drop(cursor);
-        Ok(source.touched.into_inner().0)
+        let mut progress = source.progress.lock();
+        progress.touched.rows += chunk.rows() as u64;
+        for segment in chunk.segments() {
+            progress.touched.bytes += match segment {
+                Segment::Page { page, .. } => {
+                    page.check_all_columns()?;
+                    0
+                }
+                Segment::Row { key, value } => (touch_lines(key) + touch_lines(value)) as u64,
+                Segment::Rows(rows) => rows.bytes() as u64,
+            };
+        }
     }
-
-    fn internal_query(&self, view: &TreeView) -> (Arc<crate::runtime::Runtime>, Arc<Query>) {
-        let runtime = self.runtime();
-        let stats = Stats::start(runtime.store.device(), 1);
-        (runtime.clone(), Arc::new(Query::new(stats, vec![view.clone()], None)))
-    }
+    drop(cursor);
+    Ok(source.progress.into_inner().touched)
 }
 
-impl PageSource for Touching {
+impl PageSource for TouchingPages {
     async fn page(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> keyaki_store::Result<Arc<Page>> {
         let found = self.pages.page(page, schema, priority).await?;
         touch_page(&found);
-        let mut touched = self.touched.lock();
-        let (touched, seen) = &mut *touched;
+        let mut progress = self.progress.lock();
+        let Progress { touched, seen } = &mut *progress;
         if seen.insert(page.offset, ()).is_none() {
             touched.bytes += u64::from(page.len);
             match found.kind() {
@@ -100,19 +110,20 @@ impl PageSource for Touching {
     }
 }
 
-/// Reads a byte of every line of a page, and of what was decompressed of it.
+/// Reads a byte of every cache line of a page, and of the columns decompressed from it.
 pub fn touch_page(page: &Page) {
     touch_lines(page.memory());
-    page_columns(page).for_each(|plain| _ = touch_lines(plain));
+    decompressed_columns(page).for_each(|column| _ = touch_lines(column));
 }
 
-/// What was decompressed of a page, column by column.
-pub(crate) fn page_columns(page: &Page) -> impl Iterator<Item = &[u8]> {
-    (0..page.columns()).map(|column| page.column_memory(column)[1]).filter(|plain| !plain.is_empty())
+/// The columns that were decompressed from a page.
+fn decompressed_columns(page: &Page) -> impl Iterator<Item = &[u8]> {
+    (0..page.columns()).map(|column| page.column_memory(column)[1]).filter(|column| !column.is_empty())
 }
 
+/// Reads a byte of every cache line, and returns the number of bytes.
 fn touch_lines(bytes: &[u8]) -> usize {
-    let lines = bytes.iter().step_by(LINE).chain(bytes.last());
+    let lines = bytes.iter().step_by(CACHE_LINE_BYTES).chain(bytes.last());
     std::hint::black_box(lines.fold(0_u8, |sum, byte| sum.wrapping_add(*byte)));
     bytes.len()
 }

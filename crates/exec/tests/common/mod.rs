@@ -1,4 +1,4 @@
-//! Small stores on a simulated device, and plain values to compare results with.
+//! Small stores on a simulated device, and plain values for the expected results.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub fn int(value: Option<i64>) -> Value {
     value.map_or(Value::Null, Value::Int)
 }
 
-/// A table (k, id, v, t) with key (k, id): k and v may be null, id is the number of the row, t a text made of v.
+/// A table (k, id, v, t) with key (k, id). k and v may be null, id is the number of the row, t is a text made from v.
 #[derive(Debug, Clone)]
 pub struct Table {
     pub rows: Vec<(Option<i64>, Option<i64>)>,
@@ -84,7 +84,7 @@ pub fn options() -> Options {
 }
 
 impl Database {
-    /// Trees with these rows: those for which `buffered` holds stay in memory, the others are bulk-loaded.
+    /// One tree per table. Rows for which `buffered` returns true stay in memory; the others are bulk-loaded.
     pub fn new(tables: &[Table], options: Options, buffered: impl Fn(usize) -> bool) -> Database {
         let device = Simulated::new(SimulatedOptions::default());
         let store = Store::open(device.device(), Path::new("/db"), options).unwrap();
@@ -109,7 +109,7 @@ impl Database {
     }
 }
 
-/// True where (the sum of some columns) mod `modulus` is not `remainder`; null where one of them is null.
+/// True where the sum of `columns` modulo `modulus` is not `remainder`; null where one of the columns is null.
 #[derive(Debug, Clone)]
 pub struct SumFilter {
     pub columns: Vec<usize>,
@@ -148,6 +148,18 @@ impl Filter for SumFilter {
     }
 }
 
+/// The error of a [`FailingFilter`].
+#[derive(Debug, PartialEq, Eq)]
+pub struct FilterFailed;
+
+impl std::fmt::Display for FilterFailed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("filter failed")
+    }
+}
+
+impl std::error::Error for FilterFailed {}
+
 /// Fails, or panics, at its n-th evaluation.
 #[derive(Debug)]
 pub struct FailingFilter {
@@ -158,8 +170,8 @@ pub struct FailingFilter {
 impl Filter for FailingFilter {
     fn evaluate(&self, rows: &RecordBatch) -> Result<BooleanArray> {
         if self.calls_left.fetch_sub(1, Ordering::SeqCst) == 1 {
-            assert!(!self.panics, "the filter's own panic");
-            return Err(Error::Filter("the filter's own error".into()));
+            assert!(!self.panics, "panic of the filter");
+            return Err(Error::filter(FilterFailed));
         }
         Ok(BooleanArray::from(vec![true; rows.num_rows()]))
     }
@@ -175,7 +187,7 @@ pub fn values(batch: &RecordBatch) -> Vec<Row> {
     (0..batch.num_rows()).map(|row| batch.columns().iter().map(|column| value(column, row)).collect()).collect()
 }
 
-/// All rows in the order in which they come.
+/// All rows, in the order of the stream.
 pub fn collect(mut rows: Rows) -> Result<Vec<Row>> {
     futures::executor::block_on(async {
         let mut all = Vec::new();
@@ -189,7 +201,7 @@ pub fn collect(mut rows: Rows) -> Result<Vec<Row>> {
     })
 }
 
-/// How often each row occurs.
+/// The number of occurrences of each row.
 pub fn multiset(rows: Vec<Row>) -> BTreeMap<Row, usize> {
     let mut counts = BTreeMap::new();
     for row in rows {
@@ -198,7 +210,7 @@ pub fn multiset(rows: Vec<Row>) -> BTreeMap<Row, usize> {
     counts
 }
 
-/// Waits until `done`; fails after a time that only a hang exceeds.
+/// Waits until `done` returns true. Fails after 30 seconds.
 pub fn eventually(what: &str, done: impl Fn() -> bool) {
     for _ in 0..6000 {
         if done() {
@@ -206,5 +218,5 @@ pub fn eventually(what: &str, done: impl Fn() -> bool) {
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    panic!("waited in vain: {what}");
+    panic!("timed out: {what}");
 }

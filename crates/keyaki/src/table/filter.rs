@@ -25,12 +25,13 @@ impl ExprFilter {
 
 impl Filter for ExprFilter {
     fn evaluate(&self, rows: &RecordBatch) -> Result<BooleanArray> {
-        let failed = |e: datafusion::error::DataFusionError| Error::Filter(e.strip_backtrace());
+        let failed = |error: datafusion::error::DataFusionError| Error::filter(crate::Error::from(error));
         let value = self.expr.evaluate(rows).map_err(failed)?;
         let array = value.into_array(rows.num_rows()).map_err(failed)?;
-        let mask = array
-            .as_boolean_opt()
-            .ok_or_else(|| Error::Filter(format!("the condition {} is of type {}", self.expr, array.data_type())))?;
+        let mask = array.as_boolean_opt().ok_or_else(|| {
+            let problem = format!("the condition {} is of type {}", self.expr, array.data_type());
+            Error::filter(crate::Error::Invalid(problem))
+        })?;
         Ok(if mask.null_count() == 0 { mask.clone() } else { prep_null_mask_filter(mask) })
     }
 }

@@ -1,4 +1,4 @@
-//! Fibers: tasks that run one job after the other.
+//! Fibers: futures that run one task of a pipeline after another.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -7,23 +7,22 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::execution::Execution;
-use super::jobs::Job;
-use crate::Result;
-use crate::base::error::panicked;
+use super::out_of_order::PipelineExecution;
+use super::task_queue::Task;
+use crate::base::{Result, panicked};
 
-/// Jobs begun, and chunks of rows worked on, in one poll of a fiber.
+/// Tasks started, and chunks of rows processed, in one poll of a fiber.
 const WORK_PER_POLL: u32 = 8;
 
 thread_local! {
-    /// What is left of the poll that the current thread is in.
+    /// Work that the poll under way on this thread may still do.
     static WORK_LEFT: Cell<u32> = const { Cell::new(0) };
-    /// The task has stepped aside of its own accord, and woken itself.
-    static STEPPED_ASIDE: Cell<bool> = const { Cell::new(false) };
+    /// The task has yielded of its own accord, and woken itself.
+    static HAS_YIELDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Steps aside if the current poll has done its share.
-pub(super) async fn share_the_worker() {
+/// Counts one piece of work, and yields if the poll under way has done its share.
+pub(super) async fn yield_if_due() {
     if WORK_LEFT.get() > 0 {
         WORK_LEFT.set(WORK_LEFT.get() - 1);
         return;
@@ -34,44 +33,44 @@ pub(super) async fn share_the_worker() {
             return Poll::Ready(());
         }
         polled = true;
-        STEPPED_ASIDE.set(true);
+        HAS_YIELDED.set(true);
         context.waker().wake_by_ref();
         Poll::Pending
     })
     .await;
 }
 
-type Running = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+type RunningTask = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
 pub(super) struct Fiber {
-    execution: Arc<Execution>,
-    running: Option<Running>,
-    /// Counted in [`super::jobs::Jobs::runnable`].
+    execution: Arc<PipelineExecution>,
+    task: Option<RunningTask>,
+    /// Counted as runnable in [`TaskQueue`](super::task_queue::TaskQueue).
     runnable: bool,
 }
 
 impl Fiber {
-    /// A fiber that has been counted as existing and runnable.
-    pub fn new(execution: Arc<Execution>) -> Self {
-        Fiber { execution, running: None, runnable: true }
+    /// A fiber that the task queue has counted as runnable.
+    pub fn new(execution: Arc<PipelineExecution>) -> Self {
+        Fiber { execution, task: None, runnable: true }
     }
 
-    /// Polls the current job. `None`: there are no more.
-    fn poll_job(&mut self, context: &mut Context<'_>) -> Option<Poll<Result<()>>> {
-        let running = match &mut self.running {
-            Some(running) => running,
+    /// Polls the current task or the next one. `None` if the fiber is to end.
+    fn poll_task(&mut self, context: &mut Context<'_>) -> Option<Poll<Result<()>>> {
+        let task = match &mut self.task {
+            Some(task) => task,
             None => {
-                let (job, read_ahead_bytes) = self.execution.next_job()?;
-                self.running.insert(Box::pin(run(self.execution.clone(), job, read_ahead_bytes)))
+                let (task, read_ahead_bytes) = self.execution.next_task()?;
+                self.task.insert(Box::pin(run(self.execution.clone(), task, read_ahead_bytes)))
             }
         };
-        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(context)));
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(context)));
         Some(polled.unwrap_or_else(|payload| Poll::Ready(Err(panicked(payload)))))
     }
 }
 
-async fn run(execution: Arc<Execution>, job: Job, read_ahead_bytes: usize) -> Result<()> {
-    execution.run(job, read_ahead_bytes).await
+async fn run(execution: Arc<PipelineExecution>, task: Task, read_ahead_bytes: usize) -> Result<()> {
+    execution.run(task, read_ahead_bytes).await
 }
 
 impl Future for Fiber {
@@ -85,16 +84,16 @@ impl Future for Fiber {
         }
         this.execution.announce();
         WORK_LEFT.set(WORK_PER_POLL);
-        STEPPED_ASIDE.set(false);
+        HAS_YIELDED.set(false);
         while WORK_LEFT.get() > 0 {
-            match this.poll_job(context) {
+            match this.poll_task(context) {
                 None => return Poll::Ready(()),
                 Some(Poll::Ready(result)) => {
                     WORK_LEFT.set(WORK_LEFT.get().saturating_sub(1));
-                    this.running = None;
-                    this.execution.job_ends(result);
+                    this.task = None;
+                    this.execution.task_ended(result);
                 }
-                Some(Poll::Pending) if STEPPED_ASIDE.get() => return Poll::Pending,
+                Some(Poll::Pending) if HAS_YIELDED.get() => return Poll::Pending,
                 Some(Poll::Pending) => {
                     this.runnable = false;
                     this.execution.fiber_waits();

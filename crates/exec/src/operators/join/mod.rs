@@ -1,33 +1,33 @@
-//! Index nested-loop joins, taken apart into tasks while they run.
+//! Index nested-loop joins, divided into tasks while they run (OoODE paper, section 2).
 //!
-//! A pipeline's work is a set of *jobs*: ranges of the driver to read, and lookups of its steps. A job that finds rows
-//! puts them into a buffer of the worker that runs it; a buffer that is full, or whose worker has nothing else to do, is
-//! flushed: columns are gathered, the filter is evaluated, and the rows that pass become the jobs of the next step, or
-//! output.
+//! The *tasks* of a pipeline are driver ranges to read, and lookups of its steps. A task appends the rows it finds to a
+//! buffer of the worker that runs it. A buffer is flushed when it is full, or when its worker has nothing else to do: the
+//! columns of all its rows are built, the filter is evaluated, and the rows that pass become the lookups of the next step,
+//! or output.
 //!
 //! ```text
-//!  jobs:   ranges ─▶ lookups of step 0 ─▶ lookups of step 1 ─▶ …
+//!  tasks:  ranges ─▶ lookups of step 0 ─▶ lookups of step 1 ─▶ …
 //!             │          ▲    │                ▲    │
 //!             ▼  flush   │    ▼     flush      │    ▼  flush
 //!  rows:   level 0 ──────┘  level 1 ───────────┘  level 2 … ─▶ output
 //! ```
 //!
-//! Jobs are run by *fibers*, tasks of the runtime, each working on one job after the other, deepest step first. There is
-//! one runnable fiber per worker; whenever a fiber waits for a page, another one takes its place, up to the pipeline's
-//! credits. So a pipeline whose pages are cached costs no task switches, and one that reads has as many reads in flight
-//! as it has jobs, credits and queue depth.
+//! Out of order, *fibers* run the tasks, each one task after another, deepest step first. There is one runnable fiber per
+//! worker. Whenever a fiber waits for a page, another one takes its place, up to the credits of the pipeline. So a pipeline
+//! whose pages are cached switches no fibers, and one that reads has as many reads in flight as tasks, credits and queue
+//! depth allow. In order, one thread runs the same tasks one at a time, depth first, with blocking reads.
 //!
-//! The pipeline is done when no *unit* of work is left: units are jobs (waiting or running) and non-empty buffers.
+//! An out-of-order pipeline is done when no *unit* of work is pending. Units are unfinished tasks and non-empty buffers.
 
-mod buffer;
-mod execution;
 mod fiber;
-mod jobs;
-mod lookup;
-mod outer;
+mod in_order;
+mod out_of_order;
+mod outer_batch;
 mod plan;
-mod sequential;
+mod row_buffer;
+mod task_queue;
+mod tasks;
 
-pub(crate) use execution::Execution;
-pub(crate) use plan::Plan;
-pub(crate) use sequential::run_in_order;
+pub(crate) use in_order::run_in_order;
+pub(crate) use out_of_order::PipelineExecution;
+pub(crate) use plan::PipelinePlan;

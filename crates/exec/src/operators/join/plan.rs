@@ -1,28 +1,31 @@
-//! A pipeline, checked and prepared: which columns exist at which level, and of what type.
+//! The checked form of a pipeline: the columns of each level with their types, and the keys of each step.
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_array::{Array, ArrayRef, UInt32Array};
+use arrow_schema::{Field, Schema, SchemaRef};
+use arrow_select::take::take;
 use keyaki_store::{KeyCodec, KeyRange, TreeView};
 
-use crate::base::columns::project;
-use crate::{Error, Filter, Join, KeyPart, Pipeline, Result};
+use crate::base::{Filter, Join, KeyPart, Pipeline, PlanError, Result, project};
 
-/// Rows gathered before a filter is evaluated and their lookups are started.
+/// Rows buffered on a level before they are filtered and their lookups start. The last level buffers whole output batches.
 const FLUSH_ROWS: usize = 1024;
 
+/// A pipeline whose columns, types and keys fit its trees.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct PipelinePlan {
+    /// Key ranges of the driver.
     pub ranges: Vec<KeyRange>,
-    /// What each level (see [`crate::query::flow`]) is made of; level 0 is the driver's.
+    /// By level; level 0 is the driver's (see [`Flow`](crate::query::Flow)).
     pub levels: Vec<LevelPlan>,
     /// Step s leads from level s to level s + 1.
     pub steps: Vec<StepPlan>,
+    /// Rows per output batch, at least 1.
     pub batch_rows: usize,
 }
 
-/// How the rows of a level are made: columns of the level before ("outer"), followed by columns of a tree ("inner").
+/// The rows of a level: columns of the level before ("outer"), followed by columns of a tree ("inner").
 #[derive(Debug)]
 pub(crate) struct LevelPlan {
     pub view: TreeView,
@@ -33,16 +36,17 @@ pub(crate) struct LevelPlan {
     /// The driver counts as `Inner`.
     pub join: Join,
     pub filter: Option<Arc<dyn Filter>>,
-    /// Outer and inner columns: what the filter sees.
+    /// Outer and inner columns, which the filter sees.
     pub all: SchemaRef,
-    /// Which of them the level keeps, in order; `None`: all.
+    /// The columns that the level keeps, in order; `None` keeps all.
     pub keep: Option<Vec<usize>>,
-    /// The schema of the level.
+    /// The columns kept.
     pub schema: SchemaRef,
+    /// A buffer is flushed when it has this many rows.
     pub flush_rows: usize,
 }
 
-/// How the lookups of a step are made from the rows of the level before it.
+/// The lookup keys of a step, made from rows of the level before it.
 #[derive(Debug)]
 pub(crate) struct StepPlan {
     pub codec: KeyCodec,
@@ -50,46 +54,45 @@ pub(crate) struct StepPlan {
 }
 
 impl LevelPlan {
-    /// Whether outer rows are kept until it is known that no match passes the filter.
+    /// True if an outer row may continue without a match only after the filter has rejected all its matches.
     pub fn must_track_matches(&self) -> bool {
         self.join == Join::LeftOuter && self.filter.is_some()
     }
 }
 
-impl Plan {
+impl PipelinePlan {
     /// # Errors
-    /// [`Error::Plan`] for columns, types or keys that do not fit.
-    pub fn new(pipeline: &Pipeline) -> Result<Plan> {
+    /// A [`PlanError`] for columns, types or keys that do not fit.
+    pub fn new(pipeline: &Pipeline) -> Result<PipelinePlan> {
         let driver = &pipeline.driver;
         let last = pipeline.steps.len();
         let batch_rows = pipeline.batch_rows.max(1);
         let flush_rows = |level| if level == last { batch_rows } else { batch_rows.min(FLUSH_ROWS) };
-        let first = project(&driver.view, &driver.columns)?;
+        let first = Arc::new(project(driver.view.schema().arrow(), &driver.columns, None)?);
         let mut levels = vec![LevelPlan {
             view: driver.view.clone(),
             outer_columns: 0,
             inner_columns: driver.columns.clone(),
             join: Join::Inner,
             filter: driver.filter.clone(),
-            all: Arc::new(first.clone()),
+            all: first.clone(),
             keep: None,
-            schema: Arc::new(first),
+            schema: first,
             flush_rows: flush_rows(0),
         }];
         let mut steps = Vec::with_capacity(last);
         for (number, step) in pipeline.steps.iter().enumerate() {
             let before = levels[number].schema.clone();
-            check_key(&step.key, &step.view, &before)
-                .map_err(|problem| Error::Plan(format!("step {number}: {problem}")))?;
-            let inner = project(&step.view, &step.columns)?;
-            let outer_join = step.join == Join::LeftOuter;
-            let inner = inner.fields().iter().map(|field| match outer_join {
+            check_key(number, &step.key, &step.view, &before)?;
+            let inner = project(step.view.schema().arrow(), &step.columns, Some(number))?;
+            let is_outer = step.join == Join::LeftOuter;
+            let inner = inner.fields().iter().map(|field| match is_outer {
                 true => Arc::new(Field::clone(field).with_nullable(true)),
                 false => field.clone(),
             });
             let all = Arc::new(Schema::new(before.fields().iter().cloned().chain(inner).collect::<Vec<_>>()));
             let schema = match &step.keep {
-                Some(keep) => Arc::new(all.project(keep)?),
+                Some(keep) => Arc::new(project(&all, keep, Some(number))?),
                 None => all.clone(),
             };
             levels.push(LevelPlan {
@@ -106,7 +109,8 @@ impl Plan {
             let codec = KeyCodec::new(step.view.schema());
             steps.push(StepPlan { codec, key: step.key.clone() });
         }
-        Ok(Plan { ranges: driver.ranges.clone(), levels, steps, batch_rows })
+        assert_eq!(levels.len(), steps.len() + 1, "each step adds a level");
+        Ok(PipelinePlan { ranges: driver.ranges.clone(), levels, steps, batch_rows })
     }
 
     /// The last level, whose rows are the output.
@@ -114,44 +118,49 @@ impl Plan {
         self.steps.len()
     }
 
+    /// The schema of the output.
     pub fn schema(&self) -> &SchemaRef {
         &self.levels[self.last()].schema
     }
 
+    /// The views of all trees.
     pub fn views(&self) -> Vec<TreeView> {
         self.levels.iter().map(|level| level.view.clone()).collect()
     }
 }
 
-fn check_key(key: &[KeyPart], view: &TreeView, before: &SchemaRef) -> Result<(), String> {
+/// Checks the key values of a step against the key columns of its tree and the columns of the rows before it.
+fn check_key(step: usize, key: &[KeyPart], view: &TreeView, before: &SchemaRef) -> Result<(), PlanError> {
     let schema = view.schema();
     if key.len() > schema.key_columns() {
-        return Err(format!("{} key parts for a key of {} columns", key.len(), schema.key_columns()));
+        return Err(PlanError::TooManyKeyParts { step, parts: key.len(), key_columns: schema.key_columns() });
     }
-    for (number, part) in key.iter().enumerate() {
-        let wanted = schema.columns()[number].ty.arrow();
-        let found = match part {
+    for (part, value) in key.iter().enumerate() {
+        let expected = schema.columns()[part].ty.arrow();
+        let found = match value {
             KeyPart::Column(column) if *column < before.fields().len() => before.field(*column).data_type(),
-            KeyPart::Column(column) => return Err(format!("there is no column {column}")),
+            &KeyPart::Column(column) => {
+                return Err(PlanError::KeyColumnOutOfRange { step, part, column, columns: before.fields().len() });
+            }
             KeyPart::Constant(constant) if constant.len() == 1 => constant.data_type(),
-            KeyPart::Constant(constant) => return Err(format!("a constant of {} values", constant.len())),
+            KeyPart::Constant(constant) => {
+                return Err(PlanError::ConstantLength { step, part, values: constant.len() });
+            }
         };
-        same_type(number, found, &wanted)?;
+        if *found != expected {
+            return Err(PlanError::KeyType { step, part, expected, found: found.clone() });
+        }
     }
     Ok(())
 }
 
-fn same_type(number: usize, found: &DataType, wanted: &DataType) -> Result<(), String> {
-    if found == wanted { Ok(()) } else { Err(format!("key column {number} is of type {wanted}, its value of {found}")) }
-}
-
 impl StepPlan {
-    /// The key columns for a batch of outer rows: constants are repeated.
+    /// The key columns for a batch of outer rows; constants are repeated.
     pub fn key_columns(&self, columns: &[ArrayRef], rows: usize) -> Result<Vec<ArrayRef>> {
-        let repeat = arrow_array::UInt32Array::from_value(0, rows);
+        let repeat = UInt32Array::from_value(0, rows);
         let column = |part: &KeyPart| match part {
             KeyPart::Column(column) => Ok(columns[*column].clone()),
-            KeyPart::Constant(constant) => Ok(arrow_select::take::take(constant, &repeat, None)?),
+            KeyPart::Constant(constant) => Ok(take(constant, &repeat, None)?),
         };
         self.key.iter().map(column).collect()
     }

@@ -1,0 +1,174 @@
+//! Pages for one task of an out-of-order query, which is suspended while a page is read.
+//!
+//! Pages advised by `prefetch` are read ahead in the order of the advice, within a budget of bytes. They are held until
+//! they are requested, so that a small or busy cache cannot evict them before. A page counts against the budget from the
+//! registration of its read until its request.
+//!
+//! Invariant: `bytes` is the sum of the lengths of `reads`. It exceeds the budget only by a single page.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use keyaki_store::{Page, PageRef, PageSource, Priority, Result, Schema};
+use parking_lot::Mutex;
+
+use super::check;
+use crate::base::Error;
+use crate::query::Query;
+use crate::runtime::{OffsetMap, PageRead, ReadOutcome, Runtime};
+
+#[derive(Debug)]
+pub(crate) struct TaskPages {
+    runtime: Arc<Runtime>,
+    query: Arc<Query>,
+    /// Budget of the read-ahead.
+    read_ahead_bytes: usize,
+    /// Cache priority of pages read ahead.
+    priority: Priority,
+    ahead: Mutex<ReadAhead>,
+}
+
+#[derive(Debug, Default)]
+struct ReadAhead {
+    /// Reads in flight or done, not yet requested.
+    reads: OffsetMap<u64, Arc<PageRead>>,
+    /// Sum of the page lengths of `reads`.
+    bytes: usize,
+    /// Pages advised beyond the budget. Those without an entry in `waiting` have been requested since.
+    advised: VecDeque<(PageRef, Arc<Schema>)>,
+    waiting: OffsetMap<u64, ()>,
+}
+
+impl ReadAhead {
+    fn insert(&mut self, read: Arc<PageRead>) {
+        let bytes = read.page.len as usize;
+        match self.reads.insert(read.page.offset, read) {
+            None => self.bytes += bytes,
+            Some(replaced) => self.bytes = self.bytes + bytes - replaced.page.len as usize,
+        }
+    }
+
+    fn remove(&mut self, offset: u64) -> Option<Arc<PageRead>> {
+        let read = self.reads.remove(&offset)?;
+        let bytes = read.page.len as usize;
+        assert!(self.bytes >= bytes, "read-ahead holds {} bytes, {bytes} are returned", self.bytes);
+        self.bytes -= bytes;
+        Some(read)
+    }
+}
+
+impl TaskPages {
+    /// Pages for a task of `query`, reading ahead at most `read_ahead_bytes` bytes or one page; 0 disables read-ahead.
+    pub fn new(runtime: Arc<Runtime>, query: Arc<Query>, read_ahead_bytes: usize) -> Self {
+        TaskPages { runtime, query, read_ahead_bytes, priority: Priority::Scan, ahead: Mutex::default() }
+    }
+
+    /// The same source, which caches pages read ahead with this priority instead of that of a scan.
+    pub fn with_priority(self, priority: Priority) -> Self {
+        TaskPages { priority, ..self }
+    }
+
+    /// Takes the read ahead of a requested page, if there is one, and starts further reads within the budget.
+    fn take_ahead(&self, page: PageRef) -> Option<Arc<PageRead>> {
+        let mut ahead = self.ahead.lock();
+        let read = ahead.remove(page.offset);
+        if read.is_none() {
+            // This page's advice came too late. Other advice stays: pages of a leaf and of its messages alternate.
+            ahead.waiting.remove(&page.offset);
+        }
+        // Refills by half of the budget, so that neighbouring pages are requested together and become one read.
+        if ahead.bytes <= self.read_ahead_bytes / 2 {
+            self.fill(&mut ahead);
+        }
+        read.filter(|read| read.page == page)
+    }
+
+    /// Starts reads of advised pages within the budget.
+    fn fill(&self, ahead: &mut ReadAhead) {
+        let store = &self.runtime.store;
+        let mut requests = Vec::new();
+        while let Some((page, schema)) = ahead.advised.front() {
+            let page = *page;
+            let is_wanted = ahead.waiting.contains_key(&page.offset);
+            if is_wanted && store.cache().get(page.offset).is_none() && check(store, page).is_ok() {
+                // A single page may exceed the budget.
+                if ahead.bytes > 0 && ahead.bytes + page.len as usize > self.read_ahead_bytes {
+                    break;
+                }
+                // Errors are left to the request of the page.
+                if let Ok((read, is_new)) = self.runtime.in_flight.join(store, page, schema, self.priority, &self.query)
+                {
+                    if is_new {
+                        requests.push(read.clone());
+                    }
+                    ahead.insert(read);
+                }
+            }
+            ahead.waiting.remove(&page.offset);
+            ahead.advised.pop_front();
+        }
+        self.runtime.request(requests);
+    }
+
+    async fn find(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
+        let stats = &self.query.stats;
+        if let Some(read) = self.take_ahead(page) {
+            if read.is_done() {
+                stats.page_cached();
+            } else {
+                stats.page_shared();
+            }
+            // A failed read-ahead is not final: the page is requested again below.
+            if let ReadOutcome::Page(Ok(page)) = read.wait().await {
+                return Ok(page);
+            }
+        }
+        let store = &self.runtime.store;
+        check(store, page)?;
+        loop {
+            if self.query.is_stopped() {
+                return Err(Error::Cancelled.into_store_error());
+            }
+            if let Some(page) = store.cache().get(page.offset) {
+                stats.page_cached();
+                return Ok(page);
+            }
+            let (read, is_new) = self.runtime.in_flight.join(store, page, schema, priority, &self.query)?;
+            if is_new {
+                self.runtime.request([read.clone()]);
+                stats.page_missed();
+            } else {
+                stats.page_shared();
+            }
+            if let ReadOutcome::Page(result) = read.wait().await {
+                return result;
+            }
+        }
+    }
+}
+
+impl PageSource for TaskPages {
+    async fn page(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
+        let found = self.find(page, schema, priority).await?;
+        self.query.record_page(&found);
+        Ok(found)
+    }
+
+    fn prefetch(&self, pages: &[PageRef], schema: &Arc<Schema>) {
+        if self.read_ahead_bytes == 0 || self.query.is_stopped() {
+            return;
+        }
+        let mut ahead = self.ahead.lock();
+        for &page in pages {
+            // The same page may be advised twice: for a leaf ahead, and when that leaf is entered.
+            if !ahead.reads.contains_key(&page.offset) && ahead.waiting.insert(page.offset, ()).is_none() {
+                ahead.advised.push_back((page, schema.clone()));
+            }
+        }
+        self.fill(&mut ahead);
+    }
+
+    fn read_ahead_bytes(&self) -> usize {
+        self.read_ahead_bytes
+    }
+}
