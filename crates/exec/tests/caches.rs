@@ -1,4 +1,4 @@
-//! What scans and pipelines tell the governor of the CPU's caches, and how they spare them; touching whole trees; traces.
+//! Classes announced to the governor of the CPU caches, scans that spare these caches, touching of trees, and traces.
 
 mod common;
 
@@ -35,7 +35,7 @@ fn scan(view: &TreeView, filter: Option<(Vec<usize>, Arc<dyn Filter>)>) -> Scan 
     Scan { view: view.clone(), ranges, direction, columns: vec![0, 2, 3], filter, limit: None, batch_rows: 500 }
 }
 
-/// Tells how many workers of each class there are while it is evaluated.
+/// A filter that records the number of workers of each class at each evaluation.
 #[derive(Debug)]
 struct Watch {
     governor: Governor,
@@ -72,7 +72,7 @@ fn classes_are_announced_while_work_runs() {
         let filtered = scan(&database.views[0], Some((vec![0], watch.clone())));
         assert_eq!(collect(executor.scan_as(filtered, mode, Some(cache))).unwrap().len(), ROWS as usize);
         let most = watch.most();
-        // Workers that put pages into the cache count as well.
+        // Workers that admit pages to the cache are announced as well.
         assert!(most[1] >= 1 && most[0] == 0 && most[2] == 0, "{mode:?}: {most:?}");
 
         let watch = Watch::new(&governor);
@@ -97,7 +97,7 @@ fn classes_are_announced_while_work_runs() {
 }
 
 #[test]
-fn streams_spare_pages_while_something_is_to_be_kept() {
+fn streams_spare_pages_while_a_structure_is_protected() {
     let database = database();
     let executor = Executor::new(database.store.clone(), ExecutorOptions { workers: 1, ..Default::default() }).unwrap();
     let expected = collect(executor.scan(scan(&database.views[0], None), ExecutionMode::OutOfOrder)).unwrap();
@@ -112,13 +112,13 @@ fn streams_spare_pages_while_something_is_to_be_kept() {
             let stats = stats.snapshot();
             (stats.pages_spared, stats.pages_requested)
         };
-        assert_eq!(run(WorkClass::Streaming, false, ExecutionMode::OutOfOrder).0, 0, "nothing is to be kept");
+        assert_eq!(run(WorkClass::Streaming, false, ExecutionMode::OutOfOrder).0, 0, "nothing is protected");
         let _pin = governor.protect("something", &[&[0; 64]]);
         assert_eq!(run(WorkClass::Adaptive, false, ExecutionMode::OutOfOrder).0, 0);
         for filtered in [false, true] {
             for mode in [ExecutionMode::OutOfOrder, ExecutionMode::InOrder] {
                 let (spared, requested) = run(WorkClass::Streaming, filtered, mode);
-                // All but index pages; pages with messages come in pieces.
+                // All but index pages. Pages with messages are divided among several chunks.
                 assert!(spared >= requested * 8 / 10, "{spared} of {requested}");
             }
         }
@@ -126,7 +126,7 @@ fn streams_spare_pages_while_something_is_to_be_kept() {
 }
 
 #[test]
-fn touching_meets_everything() {
+fn touching_meets_all_pages_and_rows() {
     let database = database();
     let executor = Executor::new(database.store.clone(), ExecutorOptions { workers: 2, ..Default::default() }).unwrap();
     database.store.drop_caches();
@@ -143,7 +143,7 @@ fn touching_meets_everything() {
     assert!(matches!(cancelled, Err(keyaki_exec::Error::Cancelled)));
 }
 
-/// A file that is kept in memory.
+/// A file in memory.
 #[derive(Debug, Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -157,7 +157,7 @@ impl std::io::Write for Shared {
     }
 }
 
-/// A disk that is full.
+/// A full disk.
 struct Full;
 
 impl std::io::Write for Full {
@@ -188,10 +188,10 @@ fn traces_have_the_lines_of_the_columns_that_are_read() {
     assert_eq!(reader.header().objects, ["other", "rows"]);
     let recorded: Vec<_> = reader.collect::<Result<_, _>>().unwrap();
     assert_eq!(recorded.len() as u64, accesses);
-    assert!(recorded.iter().all(|access| access.class == 3 && access.address % 64 == 0), "nobody classified them");
+    assert!(recorded.iter().all(|access| access.class == 3 && access.address % 64 == 0), "the queries have no class");
     let of = |object: u16| recorded.iter().filter(|access| access.object == object).count();
     assert!(of(1) > 10 * of(0) && of(0) > 0, "{} {}", of(1), of(0));
-    // A full disk is told in the end, and does no harm before.
+    // A full disk is reported at the end of the trace; queries are not affected.
     let trace = Arc::new(MemoryTrace::new(Box::new(Full), &trees).unwrap());
     executor.set_memory_trace(Some(trace.clone()));
     for _ in 0..30 {

@@ -1,4 +1,4 @@
-//! Scans against the same rows in memory: ranges, directions, filters, limits, both modes.
+//! Model test: scans return the same rows as a sorted vector, for ranges, directions, filters, limits and both modes.
 
 mod common;
 
@@ -105,8 +105,8 @@ proptest! {
         for mode in [ExecutionMode::OutOfOrder, ExecutionMode::InOrder] {
             let filter = spec.filter.as_ref().map(|(columns, modulus)| {
                 // The filter sees its own columns only.
-                let places = (0..columns.len()).collect();
-                let filter = SumFilter { columns: places, modulus: *modulus, remainder: 1 };
+                let indices = (0..columns.len()).collect();
+                let filter = SumFilter { columns: indices, modulus: *modulus, remainder: 1 };
                 (columns.clone(), Arc::new(filter) as Arc<dyn Filter>)
             });
             let scan = Scan {
@@ -124,7 +124,7 @@ proptest! {
     }
 }
 
-/// A scan with little read-ahead, whatever the cache loses, reads each page once, and almost every one ahead.
+/// With a small read-ahead and a small cache, a scan reads each page once, and at least 90 % of them ahead.
 fn check_read_ahead(database: &Database, view: &TreeView, rows: usize, pages: u64) {
     let options = ExecutorOptions { workers: 1, read_ahead_bytes: 64 << 10, ..ExecutorOptions::default() };
     let executor = Executor::new(database.store.clone(), options).unwrap();
@@ -146,25 +146,25 @@ fn check_read_ahead(database: &Database, view: &TreeView, rows: usize, pages: u6
     assert!(on_demand * 10 < pages, "{on_demand} of {pages} pages were not read ahead");
 }
 
-fn little_cache() -> Options {
+fn small_cache() -> Options {
     Options { cache_bytes: 1 << 16, leaf_bytes: 128 << 10, ..common::options() }
 }
 
-/// Advice that comes twice (for the leaves ahead, then for the leaf that is entered) leads to one read, and does not take
-/// the room of what is behind it.
+/// A page advised twice (for a leaf ahead, then when that leaf is entered) is read once, and counts once against the
+/// budget.
 #[test]
 fn pages_ahead_are_read_once() {
     let table = Table { rows: (0..300_000).map(|i| (Some(i), Some(i * 7919 % 100_003))).collect() };
-    let database = Database::new(&[table], little_cache(), |_| false);
+    let database = Database::new(&[table], small_cache(), |_| false);
     let view = &database.views[0];
     check_read_ahead(&database, view, 300_000, view.estimate(&KeyRange::all()).pages as u64);
 }
 
-/// Pages of messages, which come between those of leaves, do not end the read-ahead.
+/// Requests for pages of messages, between those of leaves, do not end the read-ahead.
 #[test]
-fn messages_between_leave_the_read_ahead_alone() {
+fn pages_of_messages_do_not_end_the_read_ahead() {
     let table = Table { rows: (0..300_000).map(|i| (Some(i), Some(i * 7919 % 100_003))).collect() };
-    let database = Database::new(&[table], little_cache(), |id| id % 50 == 0);
+    let database = Database::new(&[table], small_cache(), |id| id % 50 == 0);
     database.store.checkpoint().unwrap();
     let snapshot = database.store.snapshot();
     let view = snapshot.tree(database.views[0].tree()).unwrap();
