@@ -1,6 +1,6 @@
-//! The query of the OoODE paper (customers of a range ⋈ orders ⋈ lineitems) on a simulated array of 40 SSDs, in order
-//! and out of order. Time is the simulated device's: computing costs nothing, so this shows what the schedulers ask of the
-//! device, not what a processor makes of it.
+//! The query of the OoODE paper (customers of a range ⋈ orders ⋈ lineitems) on a simulated array of 40 SSDs, in order and
+//! out of order. Time is that of the simulated device: computing takes none, so the figures show the reads of the two
+//! modes, not the speed of a processor.
 //!
 //! `cargo run --release -p keyaki-exec --example ssd_array`
 
@@ -20,13 +20,13 @@ const CUSTOMERS: u64 = 40_000;
 const ORDERS_PER_CUSTOMER: u64 = 10;
 const LINES_PER_ORDER: u64 = 4;
 
-/// A fixed pseudo-random permutation step: spreads numbers over all of u64.
+/// A fixed pseudo-random permutation of the 64-bit numbers.
 fn scatter(number: u64) -> u64 {
     let mixed = (number ^ (number >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed ^ (mixed >> 32)
 }
 
-/// A table of two key columns and a number, with `padding` bytes that do not compress.
+/// Loads a table of two key columns, a number, and `padding` incompressible bytes.
 fn load(store: &Store, mut rows: Vec<[i64; 3]>, padding: usize) -> Result<TreeId, Box<dyn Error>> {
     let column = |name: &str, ty| Column { name: name.into(), ty, nullable: false };
     let schema = Arc::new(Schema::new(
@@ -68,7 +68,7 @@ fn step(view: &TreeView, column: usize, columns: &[usize], keep: &[usize]) -> St
     }
 }
 
-/// Counts and sums up; returns with what the execution did.
+/// Runs the query. Returns the number of rows, the sum of their numbers, and the counters of the execution.
 fn run(
     executor: &Executor,
     views: &[TreeView],
@@ -102,8 +102,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = Options { page_bytes: 4096, cache_bytes: 64 << 20, ..Options::default() };
     let store = Store::open(device.device(), Path::new("/db"), options)?;
 
-    // Customers by balance (a permutation of their numbers), orders by customer, lineitems by order. Orders have been
-    // placed in the order of their numbers, by customers at random.
+    // Keys: balance (a permutation of the customers' numbers), customer, order. The customer of each order is random.
     let customers = (0..CUSTOMERS).map(|c| [(c * 17_393 % CUSTOMERS) as i64, c as i64, 0]).collect();
     let order_count = CUSTOMERS * ORDERS_PER_CUSTOMER;
     let orders = (0..order_count).map(|o| [(scatter(o) % CUSTOMERS) as i64, o as i64, 0]).collect();
@@ -127,7 +126,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for mode in [ExecutionMode::InOrder, ExecutionMode::OutOfOrder] {
             store.drop_caches();
             let (count, sum, stats) = run(&executor, &views, share, mode)?;
-            assert!(answer.is_none_or(|other| other == (count, sum)), "both modes give the same answer");
+            assert!(answer.is_none_or(|other| other == (count, sum)), "both modes return the same rows");
             answer = Some((count, sum));
             let seconds = stats.elapsed_ns as f64 / 1e9;
             let ratio = match mode {
