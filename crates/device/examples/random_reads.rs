@@ -1,6 +1,6 @@
-//! Random reads from a file, as fast as one worker can: `random_reads FILE [REQUEST_BYTES [DEPTH [SECONDS]]]`.
+//! Reads at random from a file at the maximum rate of one worker: `random_reads FILE [REQUEST_BYTES [DEPTH [SECONDS]]]`.
 //!
-//! A file that does not exist is made (1 GiB) and stays. `KEYAKI_IO=threads` shows the difference to io_uring.
+//! A missing file is created with 1 GiB and kept. Run it with `KEYAKI_IO=threads` to compare the thread pool with io_uring.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keyaki_device::{BLOCK, Buffer, Device, File, Op, OpenMode, Request, Wait, open_default};
+use keyaki_primitives::Random;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -20,24 +21,21 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let device = open_default()?;
     let file = open_or_create(device.as_ref(), &path)?;
-    let places = file.len()? / request_bytes as u64;
-    if places == 0 {
+    let slots = file.len()? / request_bytes as u64;
+    if slots == 0 {
         return Err("the file is shorter than one request".into());
     }
 
     let mut queue = device.queue(depth)?;
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = Random::new(1);
     let mut completed = Vec::with_capacity(depth);
     let (cpu_before, start) = (cpu_time(), Instant::now());
     let duration = Duration::from_secs(seconds);
     let (mut reads, mut calls) = (0_u64, 0_u64);
     while start.elapsed() < duration {
-        // Top up, then hand over the new requests and wait for completions in one system call.
+        // Fill the queue, then submit the new requests and wait for completions in one system call.
         while queue.in_flight() < depth {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            let offset = state % places * request_bytes as u64;
+            let offset = random.below(slots) * request_bytes as u64;
             let op = Op::Read(queue.buffer(request_bytes));
             queue.push(Request { file: file.clone(), offset, op, tag: reads });
         }
@@ -83,10 +81,10 @@ fn open_or_create(device: &dyn Device, path: &std::path::Path) -> Result<Arc<dyn
     Ok(file)
 }
 
-/// User and system CPU time of this process in ticks of 10 ms, where Linux tells.
+/// User and system CPU time of this process in ticks of 10 ms; `None` on systems other than Linux.
 fn cpu_time() -> Option<(u64, u64)> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The fields after the program's name, which may hold spaces but ends with the last parenthesis.
+    // The fields after the program's name, which may contain spaces and ends with the last parenthesis.
     let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().skip(11);
     Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
 }

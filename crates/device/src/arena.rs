@@ -1,74 +1,105 @@
-//! Memory for requests: one mapping, cut into segments, cut into slots.
+//! Memory for I/O buffers: an arena is one block of huge pages, divided into segments, divided into slots.
 //!
-//! Each queue has an arena, and the process has one for large buffers made without a queue. Huge pages are the point: a
-//! request into contiguous memory is one segment for the device where one into 4 KiB pages is hundreds, which can halve
-//! the data rate; and memory that is used again need not be cleared by the kernel page by page.
+//! Every queue has an arena, and the process has one for large buffers that are made without a queue. A request into
+//! contiguous memory is one segment for the device; a request into 4 KiB pages is up to hundreds, which can halve the data
+//! rate. Reused memory also saves the kernel from clearing pages.
 //!
 //! ```text
-//! arena    | segment 0: slots of 16 KiB | segment 1: slots of 256 KiB | segment 2: not used yet | …
+//! arena    | segment 0: slots of 16 KiB | segment 1: slots of 256 KiB | segment 2: unused | …
 //! segment  2 MiB, aligned to 2 MiB (one huge page, one buffer registered with the kernel)
-//! slot     a power of two from 4 KiB to 2 MiB; one bit in the segment's map: set = free
+//! slot     a power of two from 4 KiB to 2 MiB; one bit in the segment's free map: set = free
 //! ```
 //!
-//! The mapping is reserved at the first allocation, and the kernel gives it memory segment by segment as they are used.
-//! A segment serves one slot size at a time and takes on another when all its slots are free, so the arena adapts to
-//! what is read. Only the owner of the [`Arena`] takes slots; any thread may give one back, by setting its bit.
+//! The address space is reserved at the first allocation. The kernel adds memory segment by segment on first use. A segment
+//! has one slot size at a time; when all its slots are free it can take another, so the arena adapts to the request sizes.
+//! Only the owner of the [`Arena`] takes slots. Any thread may free a slot by setting its bit.
 //!
-//! Invariant: a slot whose bit is clear belongs to exactly one [`Slot`]; only the owner clears bits.
+//! Invariants: a slot whose bit is clear belongs to exactly one [`Slot`]. Only the owner clears bits.
 
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use keyaki_primitives::AlignedMemory;
+use keyaki_primitives::{AlignedMemory, HUGE_PAGE_BYTES};
 use parking_lot::Mutex;
 
 use crate::{BLOCK, Buffer};
 
 /// Bytes of a segment.
-pub(crate) const SEGMENT: usize = 2 << 20;
-const SLOT_MAX: usize = SEGMENT;
-const WORDS: usize = SEGMENT / BLOCK / 64;
+pub(crate) const SEGMENT_BYTES: usize = HUGE_PAGE_BYTES;
+const SLOT_BYTES_MAX: usize = SEGMENT_BYTES;
+/// Words of a segment's free map, at one bit per smallest slot.
+const MAP_WORDS: usize = SEGMENT_BYTES / BLOCK / 64;
 /// Segments of the largest arena.
 pub(crate) const SEGMENTS_MAX: usize = 32;
-/// Bytes per request in flight that a queue's arena has room for.
+/// Arena bytes of a queue per request in flight.
 const BYTES_PER_REQUEST: usize = 1 << 20;
-/// Segments of the arena that queues' strangers share.
+/// Segments of the arena that the process shares.
 const SEGMENTS_SHARED: usize = 16;
-/// Buffers of this length and more come from the shared arena if they have no other.
-const SHARED_FROM: usize = 64 << 10;
+/// Buffers of this length and more come from the shared arena if they have no arena of their own.
+const SHARED_BYTES_MIN: usize = 64 << 10;
 
-/// The owner's side: takes slots.
+// Segment numbers and slot numbers fit into `u16`, and whole segments into whole words.
+const _: () = assert!(SEGMENTS_MAX <= 1 << 16 && SEGMENTS_SHARED <= SEGMENTS_MAX);
+const _: () = assert!(SEGMENT_BYTES.is_multiple_of(64 * BLOCK) && SEGMENT_BYTES / BLOCK <= 1 << 16);
+
+/// The side of the owner, which takes slots.
 #[derive(Debug)]
 pub(crate) struct Arena {
     shared: Option<Arc<Shared>>,
     segments: usize,
-    /// Log2 of each segment's slot size; `None`: never used.
+    /// Base-2 logarithm of each segment's slot size; `None` before its first use.
     slot_bits: Vec<Option<u32>>,
-    /// The system refused the mapping.
+    /// The system refused the memory; all buffers come from elsewhere.
     refused: bool,
 }
 
 static SHARED: Mutex<Arena> = Mutex::new(Arena::with_segments(SEGMENTS_SHARED));
 
-/// A large buffer with unspecified contents from the process's own arena; none for short ones, or if it is exhausted.
+/// A buffer with unspecified contents from the shared arena; `None` if `len` is below 64 KiB or the arena is full.
 pub(crate) fn shared_buffer(len: usize) -> Option<Buffer> {
-    if len < SHARED_FROM { None } else { SHARED.lock().buffer(len) }
+    if len < SHARED_BYTES_MIN { None } else { SHARED.lock().buffer(len) }
 }
 
-/// What owner and slots share.
+/// The memory and free maps, shared by the owner and all slots.
 struct Shared {
     memory: AlignedMemory,
-    maps: Box<[Map]>,
+    /// One per segment.
+    maps: Box<[FreeMap]>,
 }
 
-/// Free slots of a segment, one bit each. On its own cache line, because several threads may free slots.
+/// Free slots of a segment, one bit each. Aligned to a cache line, because several threads may free slots.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Map([AtomicU64; WORDS]);
+struct FreeMap([AtomicU64; MAP_WORDS]);
 
-/// A taken slot; dropping it frees it.
+const _: () = assert!(align_of::<FreeMap>() == keyaki_primitives::CACHE_LINE_BYTES);
+
+/// A segment of an arena: its number and first byte. Holding one proves that [`SEGMENT_BYTES`] bytes from `start` on are
+/// the arena's memory.
+#[derive(Debug, Clone, Copy)]
+#[cfg(target_os = "linux")]
+pub(crate) struct Segment<'a> {
+    number: u16,
+    start: NonNull<u8>,
+    arena: std::marker::PhantomData<&'a Arena>,
+}
+
+#[cfg(target_os = "linux")]
+impl Segment<'_> {
+    /// The segment's number within its arena, below [`SEGMENTS_MAX`].
+    pub(crate) fn number(self) -> u16 {
+        self.number
+    }
+
+    /// The segment's first byte.
+    pub(crate) fn start(self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+/// A slot in use; dropping it frees the slot.
 #[derive(Debug)]
 pub(crate) struct Slot {
     shared: Arc<Shared>,
@@ -77,55 +108,60 @@ pub(crate) struct Slot {
 }
 
 impl Arena {
-    /// An arena for `depth` requests in flight: at most 64 MiB (of address space: memory is taken by the segment, as it
-    /// is needed).
+    /// An arena for `depth` requests in flight: at most 64 MiB of address space, with memory added by the segment on first
+    /// use.
     pub(crate) fn new(depth: usize) -> Self {
-        Arena::with_segments((depth.saturating_mul(BYTES_PER_REQUEST) / SEGMENT + 2).min(SEGMENTS_MAX))
+        Arena::with_segments((depth.saturating_mul(BYTES_PER_REQUEST) / SEGMENT_BYTES + 2).min(SEGMENTS_MAX))
     }
 
     const fn with_segments(segments: usize) -> Self {
         Arena { shared: None, segments, slot_bits: Vec::new(), refused: false }
     }
 
-    /// A buffer of `len` bytes with unspecified contents, if there is a slot to spare that it fits into.
+    /// A buffer of `len` bytes with unspecified contents; `None` if no free slot can hold it.
     ///
     /// # Panics
     /// If `len` is not a multiple of [`BLOCK`].
     pub(crate) fn buffer(&mut self, len: usize) -> Option<Buffer> {
         assert!(len.is_multiple_of(BLOCK), "buffer of {len} bytes is not block-aligned");
-        if len == 0 || len > SLOT_MAX || self.refused {
+        if len == 0 || len > SLOT_BYTES_MAX || self.refused {
             return None;
         }
         let bits = len.next_power_of_two().trailing_zeros();
         if self.shared.is_none() {
-            self.map();
+            self.reserve();
         }
         let slot = take(self.shared.as_ref()?, &mut self.slot_bits, bits)?;
-        // SAFETY: `take` gives a slot of 2^bits >= len bytes that nobody else has; mapped memory is initialised.
+        // SAFETY: `take` returns a slot of 2^bits >= len bytes that nobody else has; the arena's memory is initialised.
         Some(unsafe { Buffer::in_slot(slot.start(bits), len, slot) })
     }
 
-    fn map(&mut self) {
-        match Shared::map(self.segments) {
+    fn reserve(&mut self) {
+        match Shared::new(self.segments) {
             Ok(shared) => {
                 self.shared = Some(Arc::new(shared));
                 self.slot_bits = vec![None; self.segments];
             }
             Err(error) => {
-                tracing::warn!(%error, "no memory for an I/O arena; buffers come from the heap");
+                tracing::warn!(%error, "could not reserve memory for I/O buffers; using the heap");
                 self.refused = true;
             }
         }
     }
 
-    /// The index and address of the segment `slot` lies in, if it is a slot of this arena.
+    /// The segment that contains `slot`; `None` if the slot belongs to another arena.
     #[cfg(target_os = "linux")]
-    pub(crate) fn segment_of(&self, slot: &Slot) -> Option<(u16, NonNull<u8>)> {
+    pub(crate) fn segment_of(&self, slot: &Slot) -> Option<Segment<'_>> {
         let shared = self.shared.as_ref()?;
-        Arc::ptr_eq(shared, &slot.shared).then(|| (slot.segment, shared.segment(slot.segment)))
+        Arc::ptr_eq(shared, &slot.shared).then(|| Segment {
+            number: slot.segment,
+            start: shared.segment(slot.segment),
+            arena: std::marker::PhantomData,
+        })
     }
 }
 
+/// Takes a slot of 2^`bits` bytes: from a segment of that slot size, else from a segment without slots in use.
 fn take(shared: &Arc<Shared>, slot_bits: &mut [Option<u32>], bits: u32) -> Option<Slot> {
     for (segment, map) in shared.maps.iter().enumerate() {
         if slot_bits[segment] == Some(bits)
@@ -134,24 +170,28 @@ fn take(shared: &Arc<Shared>, slot_bits: &mut [Option<u32>], bits: u32) -> Optio
             return Some(Slot { shared: shared.clone(), segment: segment as u16, index });
         }
     }
-    let segment = vacant(shared, slot_bits)?;
+    let segment = unused_segment(shared, slot_bits)?;
     slot_bits[segment] = Some(bits);
     let map = &shared.maps[segment];
-    map.fill(SEGMENT >> bits);
+    map.reset(SEGMENT_BYTES >> bits);
     let index = map.take()?;
     Some(Slot { shared: shared.clone(), segment: segment as u16, index })
 }
 
-/// A segment without taken slots: one that has memory already, if possible.
-fn vacant(shared: &Shared, slot_bits: &[Option<u32>]) -> Option<usize> {
-    let idle = |&segment: &usize| slot_bits[segment].is_some_and(|bits| shared.maps[segment].is_full(SEGMENT >> bits));
+/// A segment without slots in use, preferably one that already has memory.
+fn unused_segment(shared: &Shared, slot_bits: &[Option<u32>]) -> Option<usize> {
+    let idle = |&segment: &usize| {
+        slot_bits[segment].is_some_and(|bits| shared.maps[segment].is_all_free(SEGMENT_BYTES >> bits))
+    };
     (0..slot_bits.len()).find(idle).or_else(|| slot_bits.iter().position(Option::is_none))
 }
 
 impl Slot {
     fn start(&self, bits: u32) -> NonNull<u8> {
-        // SAFETY: `index` < SEGMENT >> bits, so the slot lies within its segment.
-        unsafe { self.shared.segment(self.segment).add(usize::from(self.index) << bits) }
+        let offset = usize::from(self.index) << bits;
+        assert!(offset + (1 << bits) <= SEGMENT_BYTES);
+        // SAFETY: the slot lies within its segment.
+        unsafe { self.shared.segment(self.segment).add(offset) }
     }
 }
 
@@ -161,19 +201,20 @@ impl Drop for Slot {
     }
 }
 
-impl Map {
-    /// Marks the first `slots` free, the rest as not there.
-    fn fill(&self, slots: usize) {
+impl FreeMap {
+    /// Marks the first `slots` slots as free and the rest as absent. No slot is in use.
+    fn reset(&self, slots: usize) {
         for (word, bits) in self.0.iter().enumerate() {
             bits.store(full_word(slots, word), Ordering::Relaxed);
         }
     }
 
-    /// Whether all of `slots` are free. Acquire: what their users did to the memory has happened.
-    fn is_full(&self, slots: usize) -> bool {
+    /// True if all of the `slots` slots are free. Acquire: the accesses of their last users happened before.
+    fn is_all_free(&self, slots: usize) -> bool {
         self.0.iter().enumerate().all(|(word, bits)| bits.load(Ordering::Acquire) == full_word(slots, word))
     }
 
+    /// Takes a free slot; `None` if all are in use. Only the arena's owner calls this.
     fn take(&self) -> Option<u16> {
         self.0.iter().enumerate().find_map(|(word, bits)| {
             let free = bits.load(Ordering::Acquire);
@@ -181,18 +222,22 @@ impl Map {
                 return None;
             }
             let bit = free.trailing_zeros();
-            // Only the owner clears bits, so the bit seen set is still set. AcqRel: as `is_full`, and the release
-            // sequence of other slots' frees in this word goes on.
-            bits.fetch_and(!(1 << bit), Ordering::AcqRel);
+            // AcqRel: acquire as in `is_all_free`; release continues the release sequence of other frees in this word.
+            let before = bits.fetch_and(!(1 << bit), Ordering::AcqRel);
+            // Only the owner clears bits, so the bit seen set was still set.
+            assert!(before & (1 << bit) != 0, "an I/O buffer slot was taken twice");
             Some((word * 64) as u16 + bit as u16)
         })
     }
 
     fn free(&self, index: u16) {
-        self.0[usize::from(index / 64)].fetch_or(1 << (index % 64), Ordering::Release);
+        let bit = 1 << (index % 64);
+        let before = self.0[usize::from(index / 64)].fetch_or(bit, Ordering::Release);
+        assert!(before & bit == 0, "an I/O buffer slot was freed twice");
     }
 }
 
+/// The word number `word` of a free map whose first `slots` bits are set.
 fn full_word(slots: usize, word: usize) -> u64 {
     match slots.saturating_sub(word * 64) {
         0 => 0,
@@ -202,15 +247,18 @@ fn full_word(slots: usize, word: usize) -> u64 {
 }
 
 impl Shared {
-    fn map(segments: usize) -> std::io::Result<Self> {
-        let memory = AlignedMemory::huge(segments * SEGMENT)?;
-        Ok(Shared { memory, maps: (0..segments).map(|_| Map::default()).collect() })
+    fn new(segments: usize) -> std::io::Result<Self> {
+        assert!(segments <= SEGMENTS_MAX);
+        let memory = AlignedMemory::huge(segments * SEGMENT_BYTES)?;
+        assert!(memory.start().as_ptr().addr().is_multiple_of(SEGMENT_BYTES));
+        Ok(Shared { memory, maps: (0..segments).map(|_| FreeMap::default()).collect() })
     }
 
+    /// The first byte of a segment.
     fn segment(&self, segment: u16) -> NonNull<u8> {
         assert!(usize::from(segment) < self.maps.len());
         // SAFETY: the memory holds `maps.len()` segments.
-        unsafe { self.memory.start().add(usize::from(segment) * SEGMENT) }
+        unsafe { self.memory.start().add(usize::from(segment) * SEGMENT_BYTES) }
     }
 }
 
@@ -246,17 +294,17 @@ mod tests {
     }
 
     #[test]
-    fn exhaustion_is_noticed_and_segments_change_size() {
+    fn a_full_arena_gives_none_and_segments_change_slot_size() {
         let mut arena = Arena::new(1);
-        let capacity = arena.segments * SEGMENT;
+        let capacity = arena.segments * SEGMENT_BYTES;
         let small: Vec<_> = (0..capacity / BLOCK).map(|_| arena.buffer(BLOCK).unwrap()).collect();
         assert!(arena.buffer(BLOCK).is_none(), "the arena is full");
-        assert!(arena.buffer(SLOT_MAX).is_none());
+        assert!(arena.buffer(SLOT_BYTES_MAX).is_none());
         drop(small);
-        let large: Vec<_> = (0..capacity / SLOT_MAX).map(|_| arena.buffer(SLOT_MAX).unwrap()).collect();
+        let large: Vec<_> = (0..capacity / SLOT_BYTES_MAX).map(|_| arena.buffer(SLOT_BYTES_MAX).unwrap()).collect();
         assert!(arena.buffer(BLOCK).is_none());
         drop(large);
-        assert!(arena.buffer(SLOT_MAX + BLOCK).is_none() && arena.buffer(0).is_none());
+        assert!(arena.buffer(SLOT_BYTES_MAX + BLOCK).is_none() && arena.buffer(0).is_none());
     }
 
     #[test]
@@ -292,7 +340,7 @@ mod tests {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         let shared = arena.shared.clone().unwrap();
         for (map, bits) in shared.maps.iter().zip(&arena.slot_bits) {
-            assert!(bits.is_none_or(|bits| map.is_full(SEGMENT >> bits)));
+            assert!(bits.is_none_or(|bits| map.is_all_free(SEGMENT_BYTES >> bits)));
         }
     }
 }

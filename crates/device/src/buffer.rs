@@ -1,20 +1,22 @@
 //! Owned, block-aligned memory for direct I/O.
 //!
-//! A buffer's bytes live on the heap, or in a slot of an [arena](crate::arena): that of the queue that gave it out, or for
-//! large buffers the one that the process shares. A slot goes back to its arena when the buffer is dropped, on whichever
-//! thread, and keeps the arena alive until then.
+//! The bytes of a buffer live on the heap or in a slot of an [arena](crate::arena): the arena of the queue that made the
+//! buffer, or the arena that the whole process shares for large buffers. Dropping a buffer, on any thread, returns its
+//! slot. A slot keeps its arena alive.
 //!
-//! Invariants: address and length are multiples of [`BLOCK`]; the bytes are initialised (a recycled slot holds what its
-//! last user left); the address never changes while the buffer lives, so a request in
-//! flight may be moved about in memory.
+//! Invariants: address and length are multiples of [`BLOCK`]. The bytes are initialised; a reused slot holds the bytes of
+//! its last user. The address never changes while the buffer lives, so the `Buffer` value of a request in flight may be
+//! moved in memory.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use crate::BLOCK;
 use crate::arena::{Arena, Slot, shared_buffer};
+
+/// Alignment of offsets, lengths and buffer addresses, in bytes.
+pub const BLOCK: usize = 4096;
 
 /// Bytes whose address and length are multiples of [`BLOCK`].
 pub struct Buffer {
@@ -28,9 +30,9 @@ enum Home {
     Arena(Slot),
 }
 
-// SAFETY: a buffer owns its bytes exclusively, wherever they live; `Slot` returns itself from any thread.
+// SAFETY: a buffer owns its bytes exclusively, and a `Slot` may be dropped on any thread.
 unsafe impl Send for Buffer {}
-// SAFETY: shared access only reads the bytes.
+// SAFETY: a shared reference gives read access only.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
@@ -48,7 +50,8 @@ impl Buffer {
         }
     }
 
-    /// `len` bytes with unspecified contents, from `arena` if possible.
+    /// `len` bytes with unspecified contents: from `arena` if it has a free slot, else from the
+    /// shared arena or the heap.
     pub(crate) fn from_arena(arena: &mut Arena, len: usize) -> Self {
         arena.buffer(len).or_else(|| shared_buffer(len)).unwrap_or_else(|| Buffer::on_heap(len))
     }
@@ -68,9 +71,13 @@ impl Buffer {
     /// The first `len` bytes of an arena's slot.
     ///
     /// # Safety
-    /// `start` is the address of the slot: block-aligned, with at least `len` initialised bytes that belong to nobody
-    /// else until `slot` is dropped. `len` is a multiple of [`BLOCK`].
+    /// `start` is the address of the slot, which has at least `len` initialised bytes that nobody else accesses until
+    /// `slot` is dropped.
+    ///
+    /// # Panics
+    /// If `start` or `len` is not a multiple of [`BLOCK`].
     pub(crate) unsafe fn in_slot(start: NonNull<u8>, len: usize, slot: Slot) -> Self {
+        assert!(start.as_ptr().addr().is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK));
         Buffer { start, len, home: Home::Arena(slot) }
     }
 
@@ -85,7 +92,7 @@ impl Buffer {
 
 fn layout(len: usize) -> Layout {
     assert!(len.is_multiple_of(BLOCK), "buffer of {len} bytes is not block-aligned");
-    Layout::from_size_align(len, BLOCK).unwrap_or_else(|_| panic!("buffer of {len} bytes is longer than memory"))
+    Layout::from_size_align(len, BLOCK).unwrap_or_else(|_| panic!("buffer of {len} bytes exceeds the address space"))
 }
 
 impl Drop for Buffer {
@@ -107,7 +114,7 @@ impl Deref for Buffer {
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above; the borrow is exclusive.
+        // SAFETY: as in `deref`; the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -125,7 +132,7 @@ mod tests {
 
     #[test]
     fn buffers_are_aligned_and_zero() {
-        // Some twice: the second is the first one's memory, maybe.
+        // Repeated lengths, because the second buffer may reuse the memory of the first.
         for blocks in [0, 1, 3, 64, 64, 256, 512, 512, 513, 2000] {
             let mut buffer = Buffer::zeroed(blocks * BLOCK);
             assert_eq!(buffer.len(), blocks * BLOCK);
@@ -138,7 +145,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not block-aligned")]
-    fn odd_lengths_are_refused() {
+    fn unaligned_lengths_panic() {
         Buffer::zeroed(100);
     }
 }

@@ -1,39 +1,61 @@
-//! What every kind of queue needs to know about requests.
+//! Helpers for requests that all queues share.
 
 use std::path::Path;
 
-use crate::{BLOCK, Completion, Error, Op, Request, Result};
+use crate::{BLOCK, Completion, Error, ErrorKind, Op, Operation, Request, Result};
 
 impl Op {
-    /// The operation's name in errors, and its length in bytes.
-    pub(crate) fn describe(&self) -> (&'static str, usize) {
+    /// The operation for errors, and its length in bytes.
+    pub(crate) fn describe(&self) -> (Operation, usize) {
         match self {
-            Op::Read(buffer) => ("read", buffer.len()),
-            Op::Write(buffer) => ("write", buffer.len()),
-            Op::Sync => ("sync", 0),
+            Op::Read(buffer) => (Operation::Read, buffer.len()),
+            Op::Write(buffer) => (Operation::Write, buffer.len()),
+            Op::Sync => (Operation::Sync, 0),
+        }
+    }
+
+    /// The operation's buffer; none for a sync.
+    pub(crate) fn into_buffer(self) -> Option<crate::Buffer> {
+        match self {
+            Op::Read(buffer) | Op::Write(buffer) => Some(buffer),
+            Op::Sync => None,
         }
     }
 }
 
 impl Request {
-    /// Ends the request: its buffer goes back with the result.
+    /// The error for this request: a read or write names its range, a sync only its file.
+    pub(crate) fn error(&self, kind: impl Into<ErrorKind>) -> Error {
+        let path = self.file.path();
+        match self.op.describe() {
+            (Operation::Sync, _) => Error::new(Operation::Sync, path, kind),
+            (operation, len) => Error::in_range(operation, path, self.offset, len as u64, kind),
+        }
+    }
+
+    /// Completes the request: its buffer goes back with the result.
     pub(crate) fn into_completion(self, result: Result<()>) -> Completion {
-        let buffer = match self.op {
-            Op::Read(buffer) | Op::Write(buffer) => Some(buffer),
-            Op::Sync => None,
-        };
-        Completion { tag: self.tag, buffer, result }
+        Completion { tag: self.tag, buffer: self.op.into_buffer(), result }
     }
 }
 
-/// Offsets must be block-aligned, and ends representable as a file offset.
-pub(crate) fn check_range(path: &Path, operation: &'static str, offset: u64, len: usize) -> Result<()> {
-    let why = if !offset.is_multiple_of(BLOCK as u64) {
-        "the offset is not block-aligned"
-    } else if offset.checked_add(len as u64).is_none_or(|end| end > i64::MAX as u64) {
-        "the range ends beyond the largest file offset"
+/// Checks that the offset is block-aligned and the end is representable as a file offset.
+pub(crate) fn check_range(path: &Path, operation: Operation, offset: u64, len: u64) -> Result<()> {
+    let kind = if !offset.is_multiple_of(BLOCK as u64) {
+        ErrorKind::UnalignedOffset
+    } else if offset.checked_add(len).is_none_or(|end| end > i64::MAX as u64) {
+        ErrorKind::OutOfRange
     } else {
         return Ok(());
     };
-    Err(Error::invalid(operation, path, offset, len as u64, why))
+    Err(Error::in_range(operation, path, offset, len, kind))
+}
+
+/// As [`check_range`], for calls whose length must be block-aligned too.
+pub(crate) fn check_aligned_range(path: &Path, operation: Operation, offset: u64, len: u64) -> Result<()> {
+    check_range(path, operation, offset, len)?;
+    if !len.is_multiple_of(BLOCK as u64) {
+        return Err(Error::in_range(operation, path, offset, len, ErrorKind::UnalignedLength));
+    }
+    Ok(())
 }

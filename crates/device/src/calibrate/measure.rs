@@ -1,4 +1,6 @@
-//! The measurements behind a [`Calibration`].
+//! The measurements of a [`Calibration`]: random reads by size and depth, sequential writes, syncs.
+//!
+//! Time is the device's own clock, so that a simulated device is measured in virtual time.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
@@ -6,36 +8,41 @@ use std::time::Duration;
 
 use keyaki_primitives::Random;
 
-use super::{Calibration, ReadRate, WriteRate, tidy};
-use crate::{BLOCK, Buffer, Completion, Device, Error, File, Op, OpenMode, Queue, Request, Result, Wait};
+use super::{Calibration, CalibrationError, ReadRate, WriteRate, rounded};
+use crate::{BLOCK, Buffer, Completion, Device, Error, File, Op, OpenMode, Operation, Queue, Request, Result, Wait};
 
-/// Name of the scratch file in the directory measured.
+/// Name of the scratch file in the measured directory.
 const SCRATCH: &str = "keyaki-calibration.scratch";
-/// Bytes and number in flight of sequential writes.
+/// Bytes of a sequential write.
 const WRITE_BYTES: usize = 1 << 20;
+/// Sequential writes in flight.
 const WRITE_DEPTH: usize = 4;
-/// Reads of one measurement at the least and at the most, whatever the time.
+/// Minimum number of reads of a measurement, even if they take longer than its duration.
 const READS_MIN: u64 = 16;
+/// Maximum number of reads of a measurement, even if they take less than its duration.
 const READS_MAX: u64 = 1_000_000;
+/// Maximum number of syncs of a measurement.
+const SYNCS_MAX: u64 = 10_000;
 
-/// What [`calibrate`] tries.
+/// Options of [`calibrate`].
 #[derive(Debug, Clone)]
 pub struct CalibrateOptions {
-    /// Size of the scratch file; larger than the drive's own cache, if possible.
+    /// Bytes of the scratch file. It should exceed the drive's own cache.
     pub scratch_bytes: u64,
-    /// Request sizes: multiples of [`BLOCK`].
+    /// Request sizes in bytes: positive multiples of [`BLOCK`].
     pub request_bytes: Vec<usize>,
+    /// Queue depths: at least 1 each.
     pub depths: Vec<usize>,
-    /// Time per measurement (of the device's clock).
+    /// Time per measurement, by the device's clock.
     pub duration: Duration,
-    /// Worker threads; 0: one per core.
+    /// Worker threads of the measurements with several workers; 0: one per core.
     pub workers: usize,
-    /// From this depth on also measured with all workers at once.
+    /// Depths from this one on are also measured with several workers.
     pub workers_from_depth: usize,
 }
 
 impl Default for CalibrateOptions {
-    /// About 25 seconds: 4 KiB to 1 MiB, depth 1 to 256.
+    /// 4 KiB to 1 MiB, depth 1 to 256; takes about 25 seconds.
     fn default() -> Self {
         CalibrateOptions {
             scratch_bytes: 1 << 30,
@@ -48,20 +55,23 @@ impl Default for CalibrateOptions {
     }
 }
 
-/// How far a calibration has come.
+/// Progress of a calibration.
 #[derive(Debug, Clone)]
 pub struct Progress {
+    /// Measurements of reads that are done.
     pub done: usize,
+    /// All measurements of reads.
     pub total: usize,
-    /// What comes next, in words.
+    /// Description of the next measurement, such as `"reads of 4 KiB, 8 in flight"`.
     pub next: String,
 }
 
-/// Measures the device at `path`: a directory (a scratch file is made there, and removed in the end), or a large file
-/// (which is only read, so that there are no figures for writes).
+/// Measures the device at `path`: a directory, where a scratch file is created and finally removed, or a large file, which is
+/// only read (so that writes are not measured). Calls `progress` before each measurement and at the end.
 ///
 /// # Errors
-/// If an option is zero or no multiple of [`BLOCK`], the file is shorter than the largest request, or the device fails.
+/// If a request size is not a positive multiple of [`BLOCK`], a depth is 0, the file is shorter than the largest request, or
+/// the device fails.
 pub fn calibrate(
     device: &Arc<dyn Device>,
     path: &Path,
@@ -86,17 +96,17 @@ pub fn calibrate(
 
 fn check(path: &Path, options: &CalibrateOptions) -> Result<()> {
     let sizes_fit = options.request_bytes.iter().all(|&bytes| bytes > 0 && bytes.is_multiple_of(BLOCK));
-    let why = if options.request_bytes.is_empty() || !sizes_fit {
-        "request sizes must be multiples of the block size"
+    let error = if options.request_bytes.is_empty() || !sizes_fit {
+        CalibrationError::RequestSizes
     } else if options.depths.is_empty() || options.depths.contains(&0) {
-        "depths must be at least 1"
+        CalibrationError::Depths
     } else {
         return Ok(());
     };
-    Err(Error::invalid("calibrate", path, 0, 0, why))
+    Err(Error::new(Operation::Calibrate, path, error))
 }
 
-/// Removes the scratch file, whatever happens.
+/// Removes the scratch file when dropped, also after an error.
 struct Scratch<'a> {
     device: &'a dyn Device,
     path: PathBuf,
@@ -107,7 +117,7 @@ impl Drop for Scratch<'_> {
         if let Err(error) = self.device.remove(&self.path)
             && !error.is_not_found()
         {
-            tracing::warn!(%error, "a calibration's scratch file stays behind");
+            tracing::warn!(%error, "could not remove the scratch file of a calibration");
         }
     }
 }
@@ -122,7 +132,8 @@ fn measure_all(
     let len = file.len()?;
     let largest = options.request_bytes.iter().copied().max().unwrap_or(BLOCK);
     if len < largest as u64 {
-        return Err(Error::invalid("calibrate", file.path(), 0, len, "the file is shorter than the largest request"));
+        let error = CalibrationError::FileTooShort { file_bytes: len, request_bytes: largest as u64 };
+        return Err(Error::new(Operation::Calibrate, file.path(), error));
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = if options.workers == 0 { cores } else { options.workers };
@@ -132,7 +143,7 @@ fn measure_all(
         for &depth in &options.depths {
             let next = format!("reads of {} KiB, {depth} in flight", request_bytes >> 10);
             progress(&Progress { done: rates.len(), total, next });
-            let load = Load { file, places: len / request_bytes as u64, request_bytes, duration: options.duration };
+            let load = Load { file, slots: len / request_bytes as u64, request_bytes, duration: options.duration };
             let mut best = (measure_reads(device.as_ref(), &load, depth, 1)?, 1);
             if workers > 1 && depth >= options.workers_from_depth.max(workers) {
                 let iops = measure_reads(device.as_ref(), &load, depth, workers)?;
@@ -140,18 +151,19 @@ fn measure_all(
                     best = (iops, workers);
                 }
             }
-            let (iops, workers) = (tidy(best.0), best.1 as u32);
+            let (iops, workers) = (rounded(best.0), best.1 as u32);
             rates.push(ReadRate { request_bytes: request_bytes as u64, depth: depth as u32, iops, workers });
         }
     }
     progress(&Progress { done: total, total, next: "nothing".into() });
-    Calibration::new(device.name(), rates, writes).map_err(|error| Error::on_path("calibrate", file.path(), error))
+    Calibration::new(device.name(), rates, writes).map_err(|error| Error::new(Operation::Calibrate, file.path(), error))
 }
 
-/// Reads of one size from random places.
+/// Reads of one size from random positions of a file.
 struct Load<'a> {
     file: &'a Arc<dyn File>,
-    places: u64,
+    /// Positions: multiples of the request size.
+    slots: u64,
     request_bytes: usize,
     duration: Duration,
 }
@@ -170,13 +182,12 @@ fn measure_reads(device: &dyn Device, load: &Load<'_>, depth: usize, workers: us
                 scope.spawn(move || read_for_a_while(device, load, share, worker as u64 + 1, barrier))
             })
             .collect();
-        // A thread that panics would be a bug in a device: pass it on.
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).sum()
     })
 }
 
 fn read_for_a_while(device: &dyn Device, load: &Load<'_>, depth: usize, seed: u64, barrier: &Barrier) -> Result<f64> {
-    // Everybody must come to the barrier, whatever goes wrong before.
+    // Every thread must reach the barrier, also after an error.
     let prepared = Reader::prepare(device, load, depth, seed);
     barrier.wait();
     prepared?.run(device)
@@ -188,12 +199,12 @@ struct Reader<'a> {
     random: Random,
     depth: usize,
     completed: Vec<Completion>,
-    /// Buffers to use again, so that nothing but the device is measured.
+    /// Buffers for reuse, so that the measurement excludes allocations.
     spare: Vec<Buffer>,
 }
 
 impl<'a> Reader<'a> {
-    /// Makes a queue and warms it (and its buffers) up.
+    /// Creates a queue and warms it and its buffers up.
     fn prepare(device: &dyn Device, load: &'a Load<'a>, depth: usize, seed: u64) -> Result<Self> {
         let (queue, random) = (device.queue(depth)?, Random::new(seed));
         let mut reader = Reader { load, queue, random, depth, completed: Vec::with_capacity(depth), spare: Vec::new() };
@@ -201,10 +212,10 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
-    /// Tops the queue up and collects what has completed; how many.
+    /// Fills the queue to its depth and collects completions. Returns their number.
     fn step(&mut self) -> Result<u64> {
         while self.queue.in_flight() < self.depth {
-            let offset = self.random.below(self.load.places) * self.load.request_bytes as u64;
+            let offset = self.random.below(self.load.slots) * self.load.request_bytes as u64;
             let buffer = self.spare.pop().unwrap_or_else(|| self.queue.buffer(self.load.request_bytes));
             self.queue.push(Request { file: self.load.file.clone(), offset, op: Op::Read(buffer), tag: 0 });
         }
@@ -214,6 +225,7 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
+    /// Reads for the load's duration; reads per second.
     fn run(mut self, device: &dyn Device) -> Result<f64> {
         let duration_ns = self.load.duration.as_nanos() as u64;
         let start_ns = device.now_ns();
@@ -234,7 +246,7 @@ fn measure_writes(device: &dyn Device, file: &Arc<dyn File>, options: &Calibrate
     let steps = options.scratch_bytes.max(largest as u64).div_ceil(WRITE_BYTES as u64);
     let mut random = Random::new(0);
     let mut queue = device.queue(WRITE_DEPTH)?;
-    // Bytes that no drive can compress away.
+    // Random bytes, which no drive can compress.
     let mut buffers: Vec<_> = (0..WRITE_DEPTH).map(|_| queue.buffer(WRITE_BYTES)).collect();
     for word in buffers.iter_mut().flat_map(|buffer| buffer.as_chunks_mut::<8>().0) {
         *word = random.next_u64().to_le_bytes();
@@ -257,10 +269,11 @@ fn measure_writes(device: &dyn Device, file: &Arc<dyn File>, options: &Calibrate
     }
     file.sync_data()?;
     let elapsed_ns = (device.now_ns() - start_ns).max(1);
-    let bytes_per_second = tidy((steps << 20) as f64 * 1e9 / elapsed_ns as f64);
-    Ok(WriteRate { bytes_per_second, sync_ns: tidy(measure_syncs(device, file, options.duration)?) })
+    let bytes_per_second = rounded((steps << 20) as f64 * 1e9 / elapsed_ns as f64);
+    Ok(WriteRate { bytes_per_second, sync_ns: rounded(measure_syncs(device, file, options.duration)?) })
 }
 
+/// Moves the buffers of completions to `buffers`; fails if a request failed.
 fn take_back(completed: &mut Vec<Completion>, buffers: &mut Vec<Buffer>) -> Result<()> {
     for completion in completed.drain(..) {
         completion.result?;
@@ -269,6 +282,7 @@ fn take_back(completed: &mut Vec<Completion>, buffers: &mut Vec<Buffer>) -> Resu
     Ok(())
 }
 
+/// Nanoseconds for a write of one block and its sync.
 fn measure_syncs(device: &dyn Device, file: &Arc<dyn File>, duration: Duration) -> Result<f64> {
     let block = Buffer::zeroed(BLOCK);
     let start_ns = device.now_ns();
@@ -278,7 +292,7 @@ fn measure_syncs(device: &dyn Device, file: &Arc<dyn File>, duration: Duration) 
         file.sync_data()?;
         syncs += 1;
         let elapsed_ns = device.now_ns() - start_ns;
-        if elapsed_ns >= duration.as_nanos() as u64 || syncs >= 10_000 {
+        if elapsed_ns >= duration.as_nanos() as u64 || syncs >= SYNCS_MAX {
             return Ok((elapsed_ns.max(1) as f64) / syncs as f64);
         }
     }
@@ -301,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_simulated_device_is_measured_as_it_is() {
+    fn measurements_match_the_simulated_device() {
         let simulated = Simulated::new(SimulatedOptions { model: Model::nvme(), ..Default::default() });
         let mut steps = 0;
         let calibration =
@@ -321,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_only_read() {
+    fn existing_files_are_only_read() {
         let simulated = Simulated::new(SimulatedOptions { model: Model::cloud_volume(), ..Default::default() });
         simulated.insert(Path::new("big"), &vec![1; 4 << 20][..]).unwrap();
         simulated.insert(Path::new("small"), &[1; 4096][..]).unwrap();
@@ -334,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_leave_nothing_behind() {
+    fn failures_leave_no_scratch_file() {
         let simulated = Simulated::new(SimulatedOptions { capacity_bytes: Some(4 << 20), ..Default::default() });
         let device = simulated.device();
         assert!(calibrate(&device, Path::new("/"), &options(), &mut |_| ()).unwrap_err().is_no_space());

@@ -1,13 +1,12 @@
-//! How fast a device is: measured once, kept in a file, asked by the planner.
+//! The speed of a device: measured once, saved in a file, used by the planner's cost model.
 //!
-//! [`calibrate`] reads at random from a file with every combination of request size and queue depth, and times writes
-//! and syncs. The result is a table; between its entries [`Calibration`] interpolates the logarithm of the rate over the
-//! logarithms of size and depth, beyond them it assumes the nearest depth and an unchanging data rate. More requests in
-//! flight never count as slower: a table's entry is at least that of any smaller depth.
+//! [`calibrate`] reads at random from a file with every combination of request size and queue depth, and times writes and
+//! syncs. The result is a table. Between its entries, [`Calibration`] interpolates the logarithm of the rate linearly over
+//! the logarithms of size and depth. Beyond them it uses the nearest depth and assumes a constant data rate. A greater depth
+//! never counts as slower: an entry is raised to the maximum of all smaller depths.
 //!
-//! Invariant: every row has an entry, and all sizes, depths and rates are positive and finite, also after [`load`].
-//!
-//! [`load`]: Calibration::load
+//! Invariants: the table is not empty and is sorted by size, then depth. All sizes, depths and rates are positive and
+//! finite. [`Calibration::load`] checks this.
 
 mod measure;
 
@@ -18,18 +17,55 @@ use serde::{Deserialize, Serialize};
 
 pub use measure::{CalibrateOptions, Progress, calibrate};
 
-use crate::{Error, Result};
+use crate::{BLOCK, Error, ErrorKind, Operation, Result};
 
-/// Version of the JSON form.
+/// Version of the JSON format.
 const VERSION: u32 = 1;
 
-/// The performance of a device, as measured or assumed.
+/// Unusable measurements, or unusable options of a measurement.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CalibrationError {
+    /// The file has another format version.
+    #[error("calibration has format version {found}, expected {expected}")]
+    Version {
+        /// Version in the file.
+        found: u32,
+        /// Version that this program reads and writes.
+        expected: u32,
+    },
+    /// There is no measurement of reads.
+    #[error("calibration has no measurements")]
+    Empty,
+    /// A rate is not a positive finite number, or a size or depth is 0.
+    #[error("calibration has a size, depth or rate that is not positive")]
+    NotPositive,
+    /// The measurements are not sorted.
+    #[error("calibration is not sorted by request size and depth")]
+    Unsorted,
+    /// The options have no request sizes, or an invalid one.
+    #[error("request sizes must be positive multiples of {BLOCK}")]
+    RequestSizes,
+    /// The options have no depths, or a depth of 0.
+    #[error("depths must be at least 1")]
+    Depths,
+    /// The file to be measured is too short.
+    #[error("the file has {file_bytes} bytes, the largest request needs {request_bytes}")]
+    FileTooShort {
+        /// Length of the file.
+        file_bytes: u64,
+        /// Length of the largest request.
+        request_bytes: u64,
+    },
+}
+
+/// The performance of a device, measured or assumed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     version: u32,
     /// The device's name, or `"assumed"`.
     device: String,
-    /// By request size, then depth.
+    /// Sorted by request size, then depth.
     reads: Vec<ReadRate>,
     writes: Option<WriteRate>,
 }
@@ -37,26 +73,27 @@ pub struct Calibration {
 /// Random reads of one size at one depth.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ReadRate {
+    /// Bytes of each read.
     pub request_bytes: u64,
     /// Requests in flight, over all workers.
     pub depth: u32,
-    /// Requests per second: the better of one worker and several.
+    /// Reads per second: the better of one worker and several.
     pub iops: f64,
-    /// How many workers achieved that.
+    /// Number of workers that achieved this rate.
     pub workers: u32,
 }
 
-/// Writes and syncs.
+/// Performance of writes and syncs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct WriteRate {
-    /// Of sequential writes of 1 MiB, a few in flight, with the sync at their end.
+    /// Data rate of sequential writes of 1 MiB, four in flight, including the sync at the end.
     pub bytes_per_second: f64,
-    /// A write of one block and its sync.
+    /// Nanoseconds for a write of one block and its sync.
     pub sync_ns: f64,
 }
 
 impl Calibration {
-    /// A modest flash drive, for when nothing was measured: 150 µs, 50,000 reads/s, 500 MB/s.
+    /// A modest flash drive, for use without measurements: 150 µs, 50,000 reads/s, 500 MB/s.
     pub fn assumed() -> Self {
         const LATENCY_S: f64 = 150e-6;
         const IOPS_MAX: f64 = 50_000.0;
@@ -67,54 +104,54 @@ impl Calibration {
                 let transfer_s = request_bytes as f64 / BYTES_PER_SECOND;
                 let alone = f64::from(1 << bits) / (LATENCY_S + transfer_s);
                 let iops = alone.min(IOPS_MAX).min(1.0 / transfer_s);
-                ReadRate { request_bytes, depth: 1 << bits, iops: tidy(iops), workers: 1 }
+                ReadRate { request_bytes, depth: 1 << bits, iops: rounded(iops), workers: 1 }
             })
         });
         let writes = WriteRate { bytes_per_second: BYTES_PER_SECOND / 2.0, sync_ns: 1e6 };
         Calibration { version: VERSION, device: "assumed".into(), reads: reads.collect(), writes: Some(writes) }
     }
 
-    fn new(device: &str, mut reads: Vec<ReadRate>, writes: Option<WriteRate>) -> io::Result<Self> {
+    fn new(device: &str, mut reads: Vec<ReadRate>, writes: Option<WriteRate>) -> Result<Self, CalibrationError> {
         reads.sort_unstable_by_key(|rate| (rate.request_bytes, rate.depth));
         let calibration = Calibration { version: VERSION, device: device.into(), reads, writes };
         calibration.check()?;
         Ok(calibration)
     }
 
-    fn check(&self) -> io::Result<()> {
+    fn check(&self) -> Result<(), CalibrationError> {
         let positive = |rate: f64| rate.is_finite() && rate > 0.0;
-        let why = if self.version != VERSION {
-            "calibration of another version"
+        let reads_positive =
+            self.reads.iter().all(|rate| rate.request_bytes > 0 && rate.depth > 0 && positive(rate.iops));
+        let writes_positive = self.writes.is_none_or(|rate| positive(rate.bytes_per_second) && positive(rate.sync_ns));
+        if self.version != VERSION {
+            Err(CalibrationError::Version { found: self.version, expected: VERSION })
         } else if self.reads.is_empty() {
-            "calibration without measurements"
-        } else if !self.reads.iter().all(|rate| rate.request_bytes > 0 && rate.depth > 0 && positive(rate.iops)) {
-            "calibration with a rate that is not positive"
+            Err(CalibrationError::Empty)
+        } else if !reads_positive || !writes_positive {
+            Err(CalibrationError::NotPositive)
         } else if !self.reads.is_sorted_by_key(|rate| (rate.request_bytes, rate.depth)) {
-            "calibration out of order"
-        } else if self.writes.is_some_and(|rate| !positive(rate.bytes_per_second) || !positive(rate.sync_ns)) {
-            "calibration with a write rate that is not positive"
+            Err(CalibrationError::Unsorted)
         } else {
-            return Ok(());
-        };
-        Err(io::Error::new(io::ErrorKind::InvalidData, why))
+            Ok(())
+        }
     }
 
-    /// Whether this was measured (and not [assumed](Calibration::assumed)).
+    /// True if this was measured, not [assumed](Calibration::assumed).
     pub fn is_measured(&self) -> bool {
         self.device != "assumed"
     }
 
-    /// The name of the device measured, or `"assumed"`.
+    /// The name of the measured device, or `"assumed"`.
     pub fn device(&self) -> &str {
         &self.device
     }
 
-    /// All measurements of random reads, by request size, then depth.
+    /// All measurements of random reads, sorted by request size, then depth.
     pub fn reads(&self) -> &[ReadRate] {
         &self.reads
     }
 
-    /// Absent if the file measured was not to be written to.
+    /// Performance of writes; `None` if an existing file was measured, which is only read.
     pub fn writes(&self) -> Option<WriteRate> {
         self.writes
     }
@@ -131,12 +168,12 @@ impl Calibration {
                 Some(below) => return interpolate(below, here, size),
             }
         }
-        // Longer than anything measured: the data rate stays.
+        // Longer than the largest measured request: the data rate is constant.
         below.map_or(1.0, |(largest, iops)| iops * largest / size)
     }
 
-    /// Device time that one random read of `request_bytes` takes up when `depth` of them are in flight, in nanoseconds:
-    /// the reciprocal of [`Calibration::iops`]. (Each read takes about `depth` times as long from its own point of view.)
+    /// Device time of one random read of `request_bytes` with `depth` of them in flight, in nanoseconds: the reciprocal of
+    /// [`Calibration::iops`]. (The latency of each read is about `depth` times as long.)
     pub fn service_ns(&self, request_bytes: u64, depth: usize) -> f64 {
         1e9 / self.iops(request_bytes, depth)
     }
@@ -146,7 +183,10 @@ impl Calibration {
         self.reads.iter().map(|rate| rate.iops * rate.request_bytes as f64).fold(1.0, f64::max)
     }
 
-    /// Writes the JSON form to a file of the operating system, replacing what is there.
+    /// Writes the calibration as JSON to a file of the operating system, atomically replacing an existing file.
+    ///
+    /// # Errors
+    /// If the file cannot be written or `path` has no file name.
     pub fn save(&self, path: &Path) -> Result<()> {
         let save = || {
             let mut json = serde_json::to_vec_pretty(self)?;
@@ -157,24 +197,24 @@ impl Calibration {
             std::fs::write(&new, json)?;
             std::fs::rename(&new, path)
         };
-        save().map_err(|error: io::Error| Error::on_path("save", path, error))
+        save().map_err(|error: io::Error| Error::new(Operation::SaveCalibration, path, error))
     }
 
-    /// Reads what [`Calibration::save`] wrote.
+    /// Reads a file that [`Calibration::save`] wrote.
     ///
     /// # Errors
-    /// Also if the contents are not a calibration, or one of another version.
+    /// If the file cannot be read, is not a calibration, or has another format version.
     pub fn load(path: &Path) -> Result<Self> {
         let load = || {
-            let calibration: Calibration = serde_json::from_slice(&std::fs::read(path)?)?;
+            let calibration: Calibration = serde_json::from_slice(&std::fs::read(path)?).map_err(io::Error::from)?;
             calibration.check()?;
             Ok(calibration)
         };
-        load().map_err(|error: io::Error| Error::on_path("load", path, error))
+        load().map_err(|kind: ErrorKind| Error::new(Operation::LoadCalibration, path, kind))
     }
 }
 
-/// The rate of one request size (`row`, by depth) at `depth`.
+/// The rate at `depth` of one request size; `row` has its measurements, sorted by depth.
 fn row_iops(row: &[ReadRate], depth: usize) -> f64 {
     let depth = depth.max(1) as f64;
     let mut below: Option<(f64, f64)> = None;
@@ -190,13 +230,14 @@ fn row_iops(row: &[ReadRate], depth: usize) -> f64 {
     below.map_or(1.0, |(_, iops)| iops)
 }
 
-/// Two decimals are more than was measured, and survive JSON exactly.
-fn tidy(rate: f64) -> f64 {
+/// Rounds to two decimals, which exceeds the precision of the measurement and survives JSON exactly.
+fn rounded(rate: f64) -> f64 {
     ((rate * 100.0).round() / 100.0).max(0.01)
 }
 
-/// The value at `x` on the line through `(x, y)` points `a` and `b` in double-logarithmic scale; `a.0 < x <= b.0`.
+/// The value at `x` on the line through the `(x, y)` points `a` and `b` in a double-logarithmic plot; `a.0 < x <= b.0`.
 fn interpolate(a: (f64, f64), b: (f64, f64), x: f64) -> f64 {
+    assert!(a.0 < x && x <= b.0);
     let part = (x / a.0).ln() / (b.0 / a.0).ln();
     a.1 * (b.1 / a.1).powf(part)
 }
@@ -236,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn assumptions_are_sane() {
+    fn the_assumed_drive_is_plausible() {
         let assumed = Calibration::assumed();
         assumed.check().unwrap();
         assert!(!assumed.is_measured());
@@ -249,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn files_round_trip_and_damage_is_found() {
+    fn files_round_trip_and_damage_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("calibration.json");
         table().save(&path).unwrap();

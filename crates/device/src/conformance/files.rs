@@ -1,41 +1,41 @@
-//! Files, directories and locks: the blocking calls.
+//! Tests of files, directories and locks: the blocking calls.
 
-use super::{Place, assert_blocks};
-use crate::{BLOCK, Buffer, OpenMode};
+use super::{Fixture, assert_blocks};
+use crate::{BLOCK, Buffer, ByteRange, ErrorKind, OpenMode, Operation};
 
-pub(crate) fn names_and_directories(place: &Place) {
-    let device = &place.device;
-    assert!(device.list(&place.dir).unwrap().is_empty());
+pub(crate) fn names_and_directories(fixture: &Fixture) {
+    let device = &fixture.device;
+    assert!(device.list(&fixture.dir).unwrap().is_empty());
     for name in ["b", "a", "c"] {
-        device.open(&place.path(name), OpenMode::CreateNew).unwrap();
+        device.open(&fixture.path(name), OpenMode::CreateNew).unwrap();
     }
-    device.create_dir(&place.path("dir")).unwrap();
-    assert!(device.create_dir(&place.path("dir")).unwrap_err().is_exists());
-    assert!(device.create_dir(&place.path("no/where")).unwrap_err().is_not_found());
-    assert_eq!(device.list(&place.dir).unwrap(), ["a", "b", "c", "dir"]);
-    device.rename(&place.path("a"), &place.path("dir/z")).unwrap();
-    device.rename(&place.path("b"), &place.path("c")).unwrap();
-    assert_eq!(device.list(&place.dir).unwrap(), ["c", "dir"]);
-    assert_eq!(device.list(&place.path("dir")).unwrap(), ["z"]);
-    assert!(device.exists(&place.path("dir/z")).unwrap());
-    assert!(device.exists(&place.path("dir")).unwrap());
-    assert!(!device.exists(&place.path("a")).unwrap());
-    assert!(device.remove(&place.path("dir")).is_err(), "it is not empty");
-    device.remove(&place.path("dir/z")).unwrap();
-    device.remove(&place.path("dir")).unwrap();
-    assert!(device.remove(&place.path("dir")).unwrap_err().is_not_found());
-    assert!(device.rename(&place.path("a"), &place.path("b")).unwrap_err().is_not_found());
-    assert!(device.list(&place.path("dir")).unwrap_err().is_not_found());
-    device.sync_dir(&place.dir).unwrap();
-    assert!(device.sync_dir(&place.path("dir")).unwrap_err().is_not_found());
+    device.create_dir(&fixture.path("dir")).unwrap();
+    assert!(device.create_dir(&fixture.path("dir")).unwrap_err().is_exists());
+    assert!(device.create_dir(&fixture.path("no/where")).unwrap_err().is_not_found());
+    assert_eq!(device.list(&fixture.dir).unwrap(), ["a", "b", "c", "dir"]);
+    device.rename(&fixture.path("a"), &fixture.path("dir/z")).unwrap();
+    device.rename(&fixture.path("b"), &fixture.path("c")).unwrap();
+    assert_eq!(device.list(&fixture.dir).unwrap(), ["c", "dir"]);
+    assert_eq!(device.list(&fixture.path("dir")).unwrap(), ["z"]);
+    assert!(device.exists(&fixture.path("dir/z")).unwrap());
+    assert!(device.exists(&fixture.path("dir")).unwrap());
+    assert!(!device.exists(&fixture.path("a")).unwrap());
+    assert!(device.remove(&fixture.path("dir")).is_err(), "the directory is not empty");
+    device.remove(&fixture.path("dir/z")).unwrap();
+    device.remove(&fixture.path("dir")).unwrap();
+    assert!(device.remove(&fixture.path("dir")).unwrap_err().is_not_found());
+    assert!(device.rename(&fixture.path("a"), &fixture.path("b")).unwrap_err().is_not_found());
+    assert!(device.list(&fixture.path("dir")).unwrap_err().is_not_found());
+    device.sync_dir(&fixture.dir).unwrap();
+    assert!(device.sync_dir(&fixture.path("dir")).unwrap_err().is_not_found());
 }
 
-pub(crate) fn open_modes(place: &Place) {
-    let device = &place.device;
-    let path = place.path("file");
+pub(crate) fn open_modes(fixture: &Fixture) {
+    let device = &fixture.device;
+    let path = fixture.path("file");
     assert!(device.open(&path, OpenMode::Read).unwrap_err().is_not_found());
     assert!(device.open(&path, OpenMode::ReadWrite).unwrap_err().is_not_found());
-    let file = place.file("file", 2);
+    let file = fixture.file("file", 2);
     assert_eq!(file.path(), path);
     assert!(device.open(&path, OpenMode::CreateNew).unwrap_err().is_exists());
     let mut buffer = Buffer::zeroed(BLOCK);
@@ -48,15 +48,15 @@ pub(crate) fn open_modes(place: &Place) {
     writer.write_at(0, &buffer).unwrap();
     file.read_at(0, &mut buffer).unwrap();
     assert_blocks(1, &buffer);
-    assert!(device.open(&place.dir, OpenMode::Read).is_err(), "a directory is no file");
+    assert!(device.open(&fixture.dir, OpenMode::Read).is_err(), "a directory is not a file");
     // An open file outlives its name.
     device.remove(&path).unwrap();
     reader.read_at(0, &mut buffer).unwrap();
     assert_blocks(1, &buffer);
 }
 
-pub(crate) fn lengths(place: &Place) {
-    let file = place.file("file", 0);
+pub(crate) fn lengths(fixture: &Fixture) {
+    let file = fixture.file("file", 0);
     assert!(file.is_empty().unwrap());
     file.allocate(0, 10 * BLOCK as u64).unwrap();
     assert_eq!(file.len().unwrap(), 10 * BLOCK as u64);
@@ -68,29 +68,29 @@ pub(crate) fn lengths(place: &Place) {
     file.write_at(20 * BLOCK as u64, &buffer).unwrap();
     assert_eq!(file.len().unwrap(), 22 * BLOCK as u64);
     file.allocate(0, 4 * BLOCK as u64).unwrap();
-    assert_eq!(file.len().unwrap(), 22 * BLOCK as u64, "allocating inside changes nothing");
+    assert_eq!(file.len().unwrap(), 22 * BLOCK as u64, "allocating inside the file keeps its length");
     file.truncate(21 * BLOCK as u64).unwrap();
     file.truncate(22 * BLOCK as u64).unwrap();
     file.read_at(20 * BLOCK as u64, &mut buffer).unwrap();
     assert!(buffer[..BLOCK].iter().all(|&byte| byte == 9));
-    assert!(buffer[BLOCK..].iter().all(|&byte| byte == 0), "what was cut off does not come back");
+    assert!(buffer[BLOCK..].iter().all(|&byte| byte == 0), "truncated bytes read as zero");
     file.sync_data().unwrap();
 }
 
-pub(crate) fn locks(place: &Place) {
-    let path = place.path("lock");
-    let lock = place.device.lock(&path).unwrap();
-    assert!(place.device.lock(&path).unwrap_err().is_locked());
-    assert!(place.device.exists(&path).unwrap());
-    let other = place.device.lock(&place.path("other")).unwrap();
+pub(crate) fn locks(fixture: &Fixture) {
+    let path = fixture.path("lock");
+    let lock = fixture.device.lock(&path).unwrap();
+    assert!(fixture.device.lock(&path).unwrap_err().is_locked());
+    assert!(fixture.device.exists(&path).unwrap());
+    let other = fixture.device.lock(&fixture.path("other")).unwrap();
     drop(lock);
-    let _lock = place.device.lock(&path).unwrap();
+    let _lock = fixture.device.lock(&path).unwrap();
     drop(other);
-    assert!(place.device.lock(&place.path("no/where")).unwrap_err().is_not_found());
+    assert!(fixture.device.lock(&fixture.path("no/where")).unwrap_err().is_not_found());
 }
 
-pub(crate) fn read_back(place: &Place) {
-    let file = place.file("file", 600);
+pub(crate) fn read_back(fixture: &Fixture) {
+    let file = fixture.file("file", 600);
     for (first, blocks) in [(0, 1), (599, 1), (0, 600), (17, 300)] {
         let mut buffer = Buffer::zeroed(blocks * BLOCK);
         file.read_at(first * BLOCK as u64, &mut buffer).unwrap();
@@ -98,15 +98,19 @@ pub(crate) fn read_back(place: &Place) {
     }
 }
 
-pub(crate) fn errors(place: &Place) {
-    let file = place.file("file", 3);
+pub(crate) fn errors(fixture: &Fixture) {
+    let file = fixture.file("file", 3);
     let mut buffer = Buffer::zeroed(2 * BLOCK);
     let error = file.read_at(2 * BLOCK as u64, &mut buffer).unwrap_err();
-    assert!(error.is_short(), "{error}");
-    assert_eq!((error.operation, error.offset, error.len), ("read", 8192, 8192));
-    assert!(file.read_at(100 * BLOCK as u64, &mut buffer).unwrap_err().is_short());
-    assert!(file.read_at(512, &mut buffer).is_err());
-    assert!(file.write_at(1, &buffer).is_err());
-    assert!(file.read_at(u64::MAX - BLOCK as u64 + 1, &mut buffer).is_err());
-    assert!(file.allocate(0, 100).is_err());
+    assert!(error.is_end_of_file(), "{error}");
+    assert_eq!(error.operation, Operation::Read);
+    assert_eq!(error.path.as_deref(), Some(file.path()));
+    assert_eq!(error.range, Some(ByteRange { offset: 8192, len: 8192 }));
+    assert!(file.read_at(100 * BLOCK as u64, &mut buffer).unwrap_err().is_end_of_file());
+    let kind = |result: crate::Result<()>| result.unwrap_err().kind;
+    assert!(matches!(kind(file.read_at(512, &mut buffer)), ErrorKind::UnalignedOffset));
+    assert!(matches!(kind(file.write_at(1, &buffer)), ErrorKind::UnalignedOffset));
+    let last = u64::MAX - BLOCK as u64 + 1;
+    assert!(matches!(kind(file.read_at(last, &mut buffer)), ErrorKind::OutOfRange));
+    assert!(matches!(kind(file.allocate(0, 100)), ErrorKind::UnalignedLength));
 }

@@ -1,4 +1,4 @@
-//! What every device must do: one suite of tests, run over each of them.
+//! The conformance suite: tests that every device must pass, run against each of them.
 
 mod files;
 mod queues;
@@ -10,21 +10,21 @@ use crate::{BLOCK, Buffer, Device, File, OpenMode};
 pub(crate) use files::*;
 pub(crate) use queues::*;
 
-/// A device and a directory of it to work in.
-pub(crate) struct Place {
+/// A device, and a directory on it for a test.
+pub(crate) struct Fixture {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) dir: PathBuf,
-    /// Removes `dir` at the end, where that is needed.
+    /// Removes `dir` when dropped, for devices of the operating system.
     pub(crate) _guard: Option<tempfile::TempDir>,
 }
 
-/// Instantiates the suite for the places that `$place` (a function) makes.
+/// Instantiates the suite for the fixtures that the function `$fixture` creates.
 macro_rules! conformance {
-    ($place:path: $($test:ident),* $(,)?) => {
-        $(#[test] fn $test() { $crate::conformance::$test(&$place()); })*
+    ($fixture:path: $($test:ident),* $(,)?) => {
+        $(#[test] fn $test() { $crate::conformance::$test(&$fixture()); })*
     };
-    ($place:path) => {
-        $crate::conformance::conformance!($place:
+    ($fixture:path) => {
+        $crate::conformance::conformance!($fixture:
             names_and_directories, open_modes, lengths, locks, read_back, errors, queue_round_trip, short_reads,
             backlog, invalid_requests, buffers, wakers, wake_storm, time_outs, drop_in_flight, sync_requests,
             many_requests, deep_queue, many_wakers, moved_queue, independent_queues);
@@ -32,7 +32,7 @@ macro_rules! conformance {
 }
 pub(crate) use conformance;
 
-impl Place {
+impl Fixture {
     fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
@@ -54,7 +54,7 @@ impl Place {
     }
 }
 
-/// Fills a block with bytes that tell its number.
+/// Fills a block with bytes derived from its number.
 fn pattern(block: u64, bytes: &mut [u8]) {
     for (i, word) in bytes.chunks_exact_mut(8).enumerate() {
         word.copy_from_slice(&(block * 1_000_003 + i as u64).to_le_bytes());
@@ -65,81 +65,81 @@ fn assert_blocks(first: u64, bytes: &[u8]) {
     let mut expected = [0; BLOCK];
     for (i, block) in bytes.chunks_exact(BLOCK).enumerate() {
         pattern(first + i as u64, &mut expected);
-        assert!(block == expected, "block {} has other contents", first + i as u64);
+        assert!(block == expected, "block {} has wrong contents", first + i as u64);
     }
 }
 
 #[cfg(unix)]
 mod os {
-    use super::Place;
+    use super::Fixture;
 
-    fn place(device: std::sync::Arc<dyn crate::Device>) -> Place {
+    fn fixture(device: std::sync::Arc<dyn crate::Device>) -> Fixture {
         let guard = tempfile::tempdir().unwrap();
-        Place { device, dir: guard.path().to_path_buf(), _guard: Some(guard) }
+        Fixture { device, dir: guard.path().to_path_buf(), _guard: Some(guard) }
     }
 
     mod threads {
-        fn place() -> super::Place {
-            super::place(crate::threads().unwrap())
+        fn fixture() -> super::Fixture {
+            super::fixture(crate::threads().unwrap())
         }
-        crate::conformance::conformance!(place);
+        crate::conformance::conformance!(fixture);
     }
 
     #[cfg(target_os = "linux")]
     mod uring {
-        fn place() -> super::Place {
-            super::place(crate::uring().unwrap())
+        fn fixture() -> super::Fixture {
+            super::fixture(crate::uring().unwrap())
         }
-        crate::conformance::conformance!(place);
+        crate::conformance::conformance!(fixture);
     }
 
-    /// As on older kernels.
+    /// The set-up of kernels from Linux 5.19 to 6.0.
     #[cfg(target_os = "linux")]
     mod uring_cooperative {
-        fn place() -> super::Place {
-            super::uring_place(crate::uring::Setup::Cooperative)
+        fn fixture() -> super::Fixture {
+            super::uring_fixture(crate::uring::Setup::Cooperative)
         }
-        crate::conformance::conformance!(place);
+        crate::conformance::conformance!(fixture);
     }
 
     #[cfg(target_os = "linux")]
     mod uring_plain {
-        fn place() -> super::Place {
-            super::uring_place(crate::uring::Setup::Plain)
+        fn fixture() -> super::Fixture {
+            super::uring_fixture(crate::uring::Setup::Plain)
         }
-        crate::conformance::conformance!(place);
+        crate::conformance::conformance!(fixture);
     }
 
-    /// On a file system in memory, which may refuse direct I/O.
+    /// A fixture on a file system in memory, which may refuse direct I/O.
     #[cfg(target_os = "linux")]
-    fn uring_place(setup: crate::uring::Setup) -> Place {
+    fn uring_fixture(setup: crate::uring::Setup) -> Fixture {
         let device = std::sync::Arc::new(crate::os::OsDevice::new(crate::os::Backend::Uring(setup)));
         let guard = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        Place { device, dir: guard.path().to_path_buf(), _guard: Some(guard) }
+        Fixture { device, dir: guard.path().to_path_buf(), _guard: Some(guard) }
     }
 }
 
 mod simulated {
-    use super::Place;
+    use super::Fixture;
     use crate::simulated::{Model, Simulated, SimulatedOptions};
 
-    fn place(model: Model) -> Place {
+    fn fixture(model: Model) -> Fixture {
         let device = Simulated::new(SimulatedOptions { seed: 1, model, capacity_bytes: None }).device();
         device.create_dir("/db".as_ref()).unwrap();
-        Place { device, dir: "/db".into(), _guard: None }
+        Fixture { device, dir: "/db".into(), _guard: None }
     }
 
     mod instant {
-        fn place() -> super::Place {
-            super::place(super::Model::instant())
+        fn fixture() -> super::Fixture {
+            super::fixture(super::Model::instant())
         }
-        crate::conformance::conformance!(place);
+        crate::conformance::conformance!(fixture);
     }
 
     mod array {
-        fn place() -> super::Place {
-            super::place(super::Model::ssd_array_40())
+        fn fixture() -> super::Fixture {
+            super::fixture(super::Model::ssd_array_40())
         }
-        crate::conformance::conformance!(place);
+        crate::conformance::conformance!(fixture);
     }
 }

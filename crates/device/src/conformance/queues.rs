@@ -1,11 +1,11 @@
-//! Queues and wakers.
+//! Tests of queues and wakers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Place, assert_blocks, pattern};
+use super::{Fixture, assert_blocks, pattern};
 use crate::{BLOCK, Buffer, Completion, File, Op, Queue, Request, Wait};
 
 fn read(file: &Arc<dyn File>, queue: &mut dyn Queue, block: u64, blocks: usize, tag: u64) -> Request {
@@ -22,9 +22,9 @@ fn collect(queue: &mut dyn Queue, count: usize) -> HashMap<u64, Completion> {
     completed.into_iter().map(|completion| (completion.tag, completion)).collect()
 }
 
-pub(crate) fn queue_round_trip(place: &Place) {
-    let file = place.file("file", 0);
-    let mut queue = place.device.queue(8).unwrap();
+pub(crate) fn queue_round_trip(fixture: &Fixture) {
+    let file = fixture.file("file", 0);
+    let mut queue = fixture.device.queue(8).unwrap();
     for i in 0..8_u64 {
         let mut buffer = queue.buffer(2 * BLOCK);
         for (j, block) in buffer.chunks_exact_mut(BLOCK).enumerate() {
@@ -47,25 +47,25 @@ pub(crate) fn queue_round_trip(place: &Place) {
     }
 }
 
-pub(crate) fn short_reads(place: &Place) {
-    let file = place.file("file", 3);
-    let mut queue = place.device.queue(4).unwrap();
+pub(crate) fn short_reads(fixture: &Fixture) {
+    let file = fixture.file("file", 3);
+    let mut queue = fixture.device.queue(4).unwrap();
     for (tag, (block, blocks)) in [(2, 2), (3, 1), (50, 4), (0, 3)].into_iter().enumerate() {
         let request = read(&file, queue.as_mut(), block, blocks, tag as u64);
         queue.push(request);
     }
     let completed = collect(queue.as_mut(), 4);
     for tag in 0..3 {
-        assert!(completed[&tag].result.as_ref().unwrap_err().is_short());
+        assert!(completed[&tag].result.as_ref().unwrap_err().is_end_of_file());
         assert!(completed[&tag].buffer.is_some());
     }
     assert!(completed[&3].result.is_ok());
 }
 
-pub(crate) fn backlog(place: &Place) {
-    let file = place.file("file", 64);
+pub(crate) fn backlog(fixture: &Fixture) {
+    let file = fixture.file("file", 64);
     for depth in [1, 3] {
-        let mut queue = place.device.queue(depth).unwrap();
+        let mut queue = fixture.device.queue(depth).unwrap();
         for i in 0..1000 {
             let request = read(&file, queue.as_mut(), i % 64, 1, i);
             queue.push(request);
@@ -78,9 +78,9 @@ pub(crate) fn backlog(place: &Place) {
     }
 }
 
-pub(crate) fn invalid_requests(place: &Place) {
-    let file = place.file("file", 4);
-    let mut queue = place.device.queue(4).unwrap();
+pub(crate) fn invalid_requests(fixture: &Fixture) {
+    let file = fixture.file("file", 4);
+    let mut queue = fixture.device.queue(4).unwrap();
     let mut push = |offset, blocks: usize, tag| {
         let op = Op::Read(Buffer::zeroed(blocks * BLOCK));
         queue.push(Request { file: file.clone(), offset, op, tag });
@@ -91,17 +91,17 @@ pub(crate) fn invalid_requests(place: &Place) {
     push(BLOCK as u64, 1, 3);
     let completed = collect(queue.as_mut(), 4);
     assert!(completed[&0].result.is_err());
-    assert!(completed[&1].result.is_ok(), "nothing to read is no error");
+    assert!(completed[&1].result.is_ok(), "an empty read succeeds");
     assert!(completed[&2].result.is_err());
     assert_blocks(1, completed[&3].buffer.as_ref().unwrap());
 }
 
-pub(crate) fn buffers(place: &Place) {
-    let file = place.file("file", 300);
-    let mut queue = place.device.queue(16).unwrap();
-    let mut other = place.device.queue(16).unwrap();
+pub(crate) fn buffers(fixture: &Fixture) {
+    let file = fixture.file("file", 300);
+    let mut queue = fixture.device.queue(16).unwrap();
+    let mut other = fixture.device.queue(16).unwrap();
     for blocks in [1, 2, 3, 4, 16, 64, 256, 300] {
-        // From this queue, from another one, and from the heap.
+        // Buffers of this queue, of another queue, and of no queue.
         let sources = [queue.buffer(blocks * BLOCK), other.buffer(blocks * BLOCK), Buffer::zeroed(blocks * BLOCK)];
         for (tag, buffer) in sources.into_iter().enumerate() {
             assert_eq!(buffer.len(), blocks * BLOCK);
@@ -118,15 +118,15 @@ pub(crate) fn buffers(place: &Place) {
     assert_blocks(7, &survivor);
 }
 
-pub(crate) fn wakers(place: &Place) {
-    let mut queue = place.device.queue(2).unwrap();
+pub(crate) fn wakers(fixture: &Fixture) {
+    let mut queue = fixture.device.queue(2).unwrap();
     let mut completed = Vec::new();
-    // A wake-up before the wait ends it at once, and only once however often it was given.
+    // Wake-ups before a wait end it at once. Several count as one.
     queue.waker().wake();
     queue.waker().wake();
     assert_eq!(queue.complete(Wait::Until(None), &mut completed).unwrap(), 0);
     assert_eq!(queue.complete(Wait::Until(Some(Duration::from_millis(1))), &mut completed).unwrap(), 0);
-    // Not waiting does not use a wake-up up.
+    // A call that does not wait keeps the wake-up pending.
     queue.waker().wake();
     assert_eq!(queue.complete(Wait::No, &mut completed).unwrap(), 0);
     assert_eq!(queue.complete(Wait::Until(None), &mut completed).unwrap(), 0);
@@ -136,12 +136,12 @@ pub(crate) fn wakers(place: &Place) {
     waker.wake();
 }
 
-/// Two threads hand a token to and fro; a lost wake-up would hang.
-pub(crate) fn wake_storm(place: &Place) {
+/// Two threads pass a token back and forth. A lost wake-up would hang the test.
+pub(crate) fn wake_storm(fixture: &Fixture) {
     const ROUNDS: u64 = 2000;
-    let file = place.file("file", 16);
+    let file = fixture.file("file", 16);
     let token = Arc::new(AtomicU64::new(0));
-    let queues: Vec<_> = (0..2).map(|_| place.device.queue(4).unwrap()).collect();
+    let queues: Vec<_> = (0..2).map(|_| fixture.device.queue(4).unwrap()).collect();
     let wakers: Vec<_> = queues.iter().map(|queue| queue.waker()).collect();
     std::thread::scope(|scope| {
         for (me, mut queue) in queues.into_iter().enumerate() {
@@ -171,21 +171,21 @@ pub(crate) fn wake_storm(place: &Place) {
     });
 }
 
-pub(crate) fn time_outs(place: &Place) {
-    let mut queue = place.device.queue(2).unwrap();
+pub(crate) fn time_outs(fixture: &Fixture) {
+    let mut queue = fixture.device.queue(2).unwrap();
     let mut completed = Vec::new();
     for timeout in [Duration::ZERO, Duration::from_micros(10), Duration::from_millis(3)] {
-        let before = place.device.now_ns();
+        let before = fixture.device.now_ns();
         assert_eq!(queue.complete(Wait::Until(Some(timeout)), &mut completed).unwrap(), 0);
-        assert!(place.device.now_ns() - before >= timeout.as_nanos() as u64);
+        assert!(fixture.device.now_ns() - before >= timeout.as_nanos() as u64);
     }
     assert_eq!(queue.complete(Wait::No, &mut completed).unwrap(), 0);
 }
 
-pub(crate) fn drop_in_flight(place: &Place) {
-    let file = place.file("file", 1024);
+pub(crate) fn drop_in_flight(fixture: &Fixture) {
+    let file = fixture.file("file", 1024);
     for round in 0..20 {
-        let mut queue = place.device.queue(32).unwrap();
+        let mut queue = fixture.device.queue(32).unwrap();
         for i in 0..64 {
             let request = read(&file, queue.as_mut(), (i * 16) % 1024, 16, i);
             queue.push(request);
@@ -197,26 +197,26 @@ pub(crate) fn drop_in_flight(place: &Place) {
         }
         drop(queue);
     }
-    // The memory that comes free is not written to by anybody else.
+    // No request writes to the memory of its queue after the queue was dropped.
     let zeros: Vec<_> = (0..64).map(|_| Buffer::zeroed(16 * BLOCK)).collect();
     assert!(zeros.iter().all(|buffer| buffer.iter().all(|&byte| byte == 0)));
 }
 
-pub(crate) fn sync_requests(place: &Place) {
-    let file = place.file("file", 4);
-    let mut queue = place.device.queue(2).unwrap();
+pub(crate) fn sync_requests(fixture: &Fixture) {
+    let file = fixture.file("file", 4);
+    let mut queue = fixture.device.queue(2).unwrap();
     queue.push(Request { file, offset: 0, op: Op::Sync, tag: 5 });
     let completed = collect(queue.as_mut(), 1);
     assert!(completed[&5].result.is_ok());
     assert!(completed[&5].buffer.is_none());
 }
 
-/// Thousands of random reads and writes in flight, against a model of the file.
-pub(crate) fn many_requests(place: &Place) {
+/// Thousands of random reads and writes in flight agree with a model of the file.
+pub(crate) fn many_requests(fixture: &Fixture) {
     const BLOCKS: u64 = 512;
-    let file = place.file("file", BLOCKS);
+    let file = fixture.file("file", BLOCKS);
     let mut contents: Vec<u64> = (0..BLOCKS).collect();
-    let mut queue = place.device.queue(128).unwrap();
+    let mut queue = fixture.device.queue(128).unwrap();
     let mut random = keyaki_primitives::Random::new(7);
     let mut busy = vec![false; BLOCKS as usize];
     let mut expected = HashMap::new();
@@ -252,9 +252,9 @@ pub(crate) fn many_requests(place: &Place) {
 }
 
 /// Thousands of requests in flight at once.
-pub(crate) fn deep_queue(place: &Place) {
-    let file = place.file("file", 256);
-    let mut queue = place.device.queue(4096).unwrap();
+pub(crate) fn deep_queue(fixture: &Fixture) {
+    let file = fixture.file("file", 256);
+    let mut queue = fixture.device.queue(4096).unwrap();
     for tag in 0..6000 {
         let request = read(&file, queue.as_mut(), tag * 7 % 256, 1, tag);
         queue.push(request);
@@ -266,12 +266,12 @@ pub(crate) fn deep_queue(place: &Place) {
     }
 }
 
-/// Many threads leave messages and wake one worker, which has reads in flight at times; none may be overlooked.
-pub(crate) fn many_wakers(place: &Place) {
+/// Many threads leave messages and wake one worker, which sometimes has reads in flight. No message may be missed.
+pub(crate) fn many_wakers(fixture: &Fixture) {
     const MESSAGES: u64 = 500;
-    let file = place.file("file", 16);
+    let file = fixture.file("file", 16);
     let sent = Arc::new(AtomicU64::new(0));
-    let mut queue = place.device.queue(4).unwrap();
+    let mut queue = fixture.device.queue(4).unwrap();
     let senders: Vec<_> = (0..4)
         .map(|_| {
             let (sent, waker) = (sent.clone(), queue.waker());
@@ -301,12 +301,12 @@ pub(crate) fn many_wakers(place: &Place) {
     senders.into_iter().for_each(|sender| sender.join().unwrap());
 }
 
-pub(crate) fn moved_queue(place: &Place) {
-    let file = place.file("file", 8);
-    let mut queue = place.device.queue(4).unwrap();
+pub(crate) fn moved_queue(fixture: &Fixture) {
+    let file = fixture.file("file", 8);
+    let mut queue = fixture.device.queue(4).unwrap();
     let request = read(&file, queue.as_mut(), 1, 1, 1);
     queue.push(request);
-    let use_it = |mut queue: Box<dyn Queue>, file: &Arc<dyn File>, tags: u64| {
+    let use_queue = |mut queue: Box<dyn Queue>, file: &Arc<dyn File>, tags: u64| {
         let request = read(file, queue.as_mut(), tags, 1, tags);
         queue.push(request);
         let count = queue.in_flight();
@@ -316,22 +316,22 @@ pub(crate) fn moved_queue(place: &Place) {
         queue
     };
     let waker = queue.waker();
-    // With a request pushed before the move; then back again, idle.
-    queue = std::thread::scope(|scope| scope.spawn(|| use_it(queue, &file, 2)).join().unwrap());
+    // Moved with a request pushed but not submitted, then back again while idle.
+    queue = std::thread::scope(|scope| scope.spawn(|| use_queue(queue, &file, 2)).join().unwrap());
     waker.wake();
     queue.complete(Wait::Until(None), &mut Vec::new()).unwrap();
-    queue = use_it(queue, &file, 3);
-    // Dropped on another thread, idle.
+    queue = use_queue(queue, &file, 3);
+    // Dropped on another thread while idle.
     std::thread::spawn(move || drop(queue)).join().unwrap();
 }
 
-pub(crate) fn independent_queues(place: &Place) {
-    let file = place.file("file", 256);
+pub(crate) fn independent_queues(fixture: &Fixture) {
+    let file = fixture.file("file", 256);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for worker in 0..4 {
             let (file, stop) = (&file, &stop);
-            let mut queue = place.device.queue(16).unwrap();
+            let mut queue = fixture.device.queue(16).unwrap();
             scope.spawn(move || {
                 for round in 0..20 {
                     for i in 0..24 {

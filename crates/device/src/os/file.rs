@@ -1,8 +1,9 @@
 //! Files of the operating system, opened for direct I/O where the file system allows it.
 //!
-//! Direct I/O (`O_DIRECT`) moves bytes between the device and our buffers without a copy in the page cache. Where it is
-//! refused the file is read and written through the page cache, without read-ahead, and what a sync has made clean is
-//! dropped from it. Positioned calls need no shared file offset, so any number of threads may use one file.
+//! Direct I/O (`O_DIRECT`) moves bytes between the device and buffers without a copy in the page cache. Where the file
+//! system refuses it, the file is read and written through the page cache without read-ahead, and each sync drops the
+//! file's clean pages from the cache. Positioned calls use no shared file offset, so any number of threads may use one
+//! file.
 
 use std::any::Any;
 use std::fs;
@@ -13,13 +14,15 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::request::check_range;
-use crate::{BLOCK, Buffer, Error, File, OpenMode, Result};
+use crate::request::{check_aligned_range, check_range};
+use crate::{BLOCK, Buffer, Error, ErrorKind, File, OpenMode, Operation, Result};
 
+/// An open file.
 #[derive(Debug)]
 pub(crate) struct OsFile {
     file: fs::File,
     path: PathBuf,
+    /// Opened for direct I/O.
     direct: bool,
 }
 
@@ -36,49 +39,50 @@ impl OsFile {
     fn open_buffered(path: &Path, mode: OpenMode) -> Result<Self> {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(mode != OpenMode::Read).create_new(mode == OpenMode::CreateNew);
-        let file = options.open(path).map_err(|error| Error::on_path("open", path, error))?;
+        let file = options.open(path).map_err(|error| Error::new(Operation::Open, path, error))?;
         if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
-            return Err(Error::on_path("open", path, io::Error::from(io::ErrorKind::IsADirectory)));
+            return Err(Error::new(Operation::Open, path, io::ErrorKind::IsADirectory));
         }
         Ok(OsFile { file, path: path.to_path_buf(), direct: false })
     }
 
-    /// The descriptor, open as long as `self` lives.
+    /// The descriptor; it is open as long as `self` lives.
     #[cfg(target_os = "linux")]
     pub(crate) fn raw_fd(&self) -> std::os::fd::RawFd {
         self.file.as_raw_fd()
     }
 
-    fn error(&self, operation: &'static str, offset: u64, len: usize, source: io::Error) -> Error {
-        Error::new(operation, &self.path, offset, len as u64, source)
+    fn error(&self, operation: Operation, kind: impl Into<ErrorKind>) -> Error {
+        Error::new(operation, &self.path, kind)
     }
 
-    /// Calls `call(done)`, which moves bytes from position `done` on, until `len` bytes are moved.
-    fn transfer(
-        &self,
-        len: usize,
-        short: io::ErrorKind,
-        mut call: impl FnMut(usize) -> io::Result<usize>,
-    ) -> io::Result<()> {
-        let mut done = 0;
-        while done < len {
-            match call(done) {
-                // Whole blocks only: direct I/O cannot go on from inside a block, and only the end of the file or of
-                // the space makes it stop there.
-                Ok(moved) => match moved / BLOCK * BLOCK {
-                    0 => return Err(short.into()),
+    fn range_error(&self, operation: Operation, offset: u64, len: u64, kind: impl Into<ErrorKind>) -> Error {
+        Error::in_range(operation, &self.path, offset, len, kind)
+    }
+}
+
+/// Transfers `len` bytes by repeating `call(done)`, which transfers bytes from position `done` on and returns their
+/// number. `short` is the error for a call that transfers less than a block.
+fn transfer(len: usize, short: ErrorKind, mut call: impl FnMut(usize) -> io::Result<usize>) -> Result<(), ErrorKind> {
+    assert!(len.is_multiple_of(BLOCK));
+    let mut done = 0;
+    while done < len {
+        match call(done) {
+            // Whole blocks only: direct I/O cannot continue from inside a block, and stops there only at the end of the
+            // file or of the space.
+            Ok(moved) => {
+                assert!(moved <= len - done, "the kernel transferred more bytes than requested");
+                match moved / BLOCK * BLOCK {
+                    0 => return Err(short),
                     blocks => done += blocks,
-                },
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                }
             }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
         }
-        Ok(())
     }
-
-    fn check_range(&self, operation: &'static str, offset: u64, len: usize) -> Result<()> {
-        check_range(&self.path, operation, offset, len)
-    }
+    assert_eq!(done, len);
+    Ok(())
 }
 
 impl File for OsFile {
@@ -87,27 +91,27 @@ impl File for OsFile {
     }
 
     fn len(&self) -> Result<u64> {
-        Ok(self.file.metadata().map_err(|error| self.error("length", 0, 0, error))?.len())
+        Ok(self.file.metadata().map_err(|error| self.error(Operation::Length, error))?.len())
     }
 
     fn read_at(&self, offset: u64, buffer: &mut Buffer) -> Result<()> {
-        let len = buffer.len();
-        self.check_range("read", offset, len)?;
-        self.transfer(len, io::ErrorKind::UnexpectedEof, |done| {
-            self.file.read_at(&mut buffer[done..], offset + done as u64)
-        })
-        .map_err(|error| self.error("read", offset, len, error))
+        let len = buffer.len() as u64;
+        check_range(&self.path, Operation::Read, offset, len)?;
+        let read = |done| self.file.read_at(&mut buffer[done..], offset + done as u64);
+        transfer(len as usize, ErrorKind::EndOfFile, read)
+            .map_err(|error| self.range_error(Operation::Read, offset, len, error))
     }
 
     fn write_at(&self, offset: u64, buffer: &Buffer) -> Result<()> {
-        let len = buffer.len();
-        self.check_range("write", offset, len)?;
-        self.transfer(len, io::ErrorKind::StorageFull, |done| self.file.write_at(&buffer[done..], offset + done as u64))
-            .map_err(|error| self.error("write", offset, len, error))
+        let len = buffer.len() as u64;
+        check_range(&self.path, Operation::Write, offset, len)?;
+        let write = |done| self.file.write_at(&buffer[done..], offset + done as u64);
+        transfer(buffer.len(), ErrorKind::NoSpace, write)
+            .map_err(|error| self.range_error(Operation::Write, offset, len, error))
     }
 
     fn sync_data(&self) -> Result<()> {
-        retry(|| Ok(rustix::fs::fdatasync(&self.file)?)).map_err(|error| self.error("sync", 0, 0, error))?;
+        retry(|| Ok(rustix::fs::fdatasync(&self.file)?)).map_err(|error| self.error(Operation::Sync, error))?;
         if !self.direct {
             cache::drop_clean(&self.file);
         }
@@ -115,23 +119,20 @@ impl File for OsFile {
     }
 
     fn truncate(&self, len: u64) -> Result<()> {
-        retry(|| self.file.set_len(len)).map_err(|error| self.error("truncate", len, 0, error))
+        retry(|| self.file.set_len(len)).map_err(|error| self.range_error(Operation::Truncate, len, 0, error))
     }
 
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
         if len == 0 {
             return Ok(());
         }
-        self.check_range("allocate", offset, usize::try_from(len).unwrap_or(usize::MAX))?;
-        if !len.is_multiple_of(BLOCK as u64) {
-            return Err(Error::invalid("allocate", &self.path, offset, len, "the length is not block-aligned"));
-        }
+        check_aligned_range(&self.path, Operation::Allocate, offset, len)?;
         let flags = rustix::fs::FallocateFlags::empty();
         match retry(|| Ok(rustix::fs::fallocate(&self.file, flags, offset, len)?)) {
             Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => {
                 self.extend_with_zeros(offset + len)
             }
-            result => result.map_err(|error| Error::new("allocate", &self.path, offset, len, error)),
+            result => result.map_err(|error| self.range_error(Operation::Allocate, offset, len, error)),
         }
     }
 
@@ -141,17 +142,16 @@ impl File for OsFile {
 }
 
 impl OsFile {
-    /// Where the file system cannot reserve space: writes zeros from the end of the file to `end`.
+    /// Writes zeros from the end of the file to `end`, for file systems that cannot reserve space.
     fn extend_with_zeros(&self, end: u64) -> Result<()> {
         let zeros = Buffer::zeroed(1 << 20);
         let mut at = self.len()?.next_multiple_of(BLOCK as u64);
         self.truncate(at)?;
         while at < end {
             let step = (end - at).min(zeros.len() as u64);
-            self.transfer(step as usize, io::ErrorKind::StorageFull, |done| {
-                self.file.write_at(&zeros[done..step as usize], at + done as u64)
-            })
-            .map_err(|error| Error::new("allocate", &self.path, at, step, error))?;
+            let write = |done| self.file.write_at(&zeros[done..step as usize], at + done as u64);
+            transfer(step as usize, ErrorKind::NoSpace, write)
+                .map_err(|error| self.range_error(Operation::Allocate, at, step, error))?;
             at += step;
         }
         Ok(())
@@ -176,7 +176,7 @@ mod cache {
 
     use crate::BLOCK;
 
-    /// Switches direct I/O on; false if the file system refuses it or wants a coarser alignment than ours.
+    /// Enables direct I/O; false if the file system refuses it or requires a coarser alignment than [`BLOCK`].
     pub(super) fn bypass(file: &fs::File) -> bool {
         if let Ok(stat) = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
             && stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0
@@ -187,15 +187,16 @@ mod cache {
                 return false;
             }
         }
-        // After opening: `open` with O_DIRECT may leave a new file behind when it fails.
+        // Set after opening: a failed `open` with O_DIRECT may leave a new file behind.
         rustix::fs::fcntl_getfl(file).is_ok_and(|flags| rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT).is_ok())
     }
 
+    /// Disables read-ahead. Only advice: a refusal by the kernel is harmless.
     pub(super) fn no_read_ahead(file: &fs::File) {
-        // Advice only: nothing is lost if the kernel declines.
         let _ = rustix::fs::fadvise(file, 0, None, Advice::Random);
     }
 
+    /// Drops the file's clean pages from the page cache. Only advice.
     pub(super) fn drop_clean(file: &fs::File) {
         let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
     }
@@ -216,9 +217,9 @@ mod cache {
 mod tests {
     use super::*;
 
-    /// As on a file system that refuses direct I/O and reservations.
+    /// The path for file systems that refuse direct I/O and reservations.
     #[test]
-    fn buffered_files_work_too() {
+    fn files_work_without_direct_io() {
         let dir = tempfile::tempdir().unwrap();
         let file = OsFile::open_buffered(&dir.path().join("file"), OpenMode::CreateNew).unwrap();
         let mut buffer = Buffer::zeroed(3 * BLOCK);
@@ -236,11 +237,11 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_read_directly() {
+    fn direct_io_bypasses_the_page_cache() {
         let dir = tempfile::tempdir().unwrap();
         let file = OsFile::open(&dir.path().join("file"), OpenMode::CreateNew).unwrap();
         if !file.direct {
-            // A temporary directory in memory: nothing to see.
+            // A temporary directory in memory refuses direct I/O.
             return;
         }
         let mut unaligned = [0; 100];

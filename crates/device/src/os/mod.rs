@@ -1,6 +1,6 @@
-//! Files of the operating system, under either way of keeping requests in flight.
+//! The device of the operating system's file systems.
 //!
-//! [`OsDevice`] does everything that blocks (paths, directories, locks, [`OsFile`]); its [`Backend`] makes the queues.
+//! [`OsDevice`] implements the blocking calls (paths, directories, locks, [`OsFile`]). Its [`Backend`] creates the queues.
 
 mod file;
 mod paths;
@@ -14,7 +14,7 @@ pub(crate) use file::OsFile;
 use crate::threads::{Pool, ThreadsQueue};
 #[cfg(target_os = "linux")]
 use crate::uring::{Setup, UringQueue};
-use crate::{Device, Error, File, Lock, OpenMode, Queue, Result};
+use crate::{Device, Error, File, Lock, OpenMode, Operation, Queue, Result};
 
 /// The operating system's file systems.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct OsDevice {
     started: Instant,
 }
 
-/// Who keeps a queue's requests in flight.
+/// The implementation of queues.
 #[derive(Debug)]
 pub(crate) enum Backend {
     #[cfg(target_os = "linux")]
@@ -59,31 +59,31 @@ impl Device for OsDevice {
     }
 
     fn create_dir(&self, path: &Path) -> Result<()> {
-        std::fs::create_dir(path).map_err(|error| Error::on_path("create_dir", path, error))
+        std::fs::create_dir(path).map_err(|error| Error::new(Operation::CreateDir, path, error))
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<String>> {
-        paths::list(dir).map_err(|error| Error::on_path("list", dir, error))
+        paths::list(dir).map_err(|error| Error::new(Operation::List, dir, error))
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
-        path.try_exists().map_err(|error| Error::on_path("exists", path, error))
+        path.try_exists().map_err(|error| Error::new(Operation::Exists, path, error))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        paths::remove(path).map_err(|error| Error::on_path("remove", path, error))
+        paths::remove(path).map_err(|error| Error::new(Operation::Remove, path, error))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        std::fs::rename(from, to).map_err(|error| Error::on_path("rename", from, error))
+        std::fs::rename(from, to).map_err(|error| Error::new(Operation::Rename, from, error))
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
-        paths::sync_dir(dir).map_err(|error| Error::on_path("sync_dir", dir, error))
+        paths::sync_dir(dir).map_err(|error| Error::new(Operation::SyncDir, dir, error))
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        let lock = paths::OsLock::take(path).map_err(|error| Error::on_path("lock", path, error))?;
+        let lock = paths::OsLock::take(path).map_err(|kind| Error::new(Operation::Lock, path, kind))?;
         Ok(Box::new(lock))
     }
 

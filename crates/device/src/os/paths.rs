@@ -5,8 +5,9 @@ use std::io;
 use std::path::Path;
 
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
-use crate::Lock;
+use crate::{ErrorKind, Lock};
 
 /// Sorted names of the entries of `dir`.
 pub(super) fn list(dir: &Path) -> io::Result<Vec<String>> {
@@ -18,32 +19,34 @@ pub(super) fn list(dir: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Removes a file or an empty directory.
+/// Removes a file or an empty directory; a symbolic link is removed itself.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     if fs::symlink_metadata(path)?.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) }
 }
 
+/// Makes changes of the entries of `dir` durable.
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
-    // An open directory is a `File` like any other; the empty path means the current directory, as in `Path::parent`.
+    // `Path::parent` gives the empty path for the current directory.
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     fs::File::open(dir)?.sync_all()
 }
 
-/// An exclusive `flock`. It belongs to this open file description, so another opener in the same process conflicts too;
-/// it ends with the descriptor, thus with the process at the latest.
+/// An exclusive `flock`. It belongs to the open file description, so another opener in the same process conflicts too. It
+/// ends when the descriptor is closed, at the latest when the process ends.
 #[derive(Debug)]
 pub(super) struct OsLock {
     _file: fs::File,
 }
 
 impl OsLock {
-    /// `WouldBlock` if somebody has it.
-    pub(super) fn take(path: &Path) -> io::Result<Self> {
+    /// Takes the lock; [`ErrorKind::Locked`] if another opener holds it.
+    pub(super) fn take(path: &Path) -> Result<Self, ErrorKind> {
         let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         loop {
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(OsLock { _file: file }),
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) => return Err(ErrorKind::Locked),
                 Err(error) => return Err(error.into()),
             }
         }

@@ -1,8 +1,10 @@
-//! Sets of blocks as sorted, disjoint ranges.
+//! Sets of block numbers as sorted, disjoint ranges.
+//!
+//! Invariant: ranges are not empty, do not overlap, and do not touch each other.
 
 use std::collections::BTreeMap;
 
-/// Start of each range → its end.
+/// The end of each range, by its start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Extents(BTreeMap<u64, u64>);
 
@@ -12,19 +14,22 @@ impl Extents {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// How many blocks of `start..end` are not in the set.
+    /// Number of blocks of `start..end` that are not in the set.
     pub(super) fn missing(&self, start: u64, end: u64) -> u64 {
         let before = self.0.range(..start).next_back();
         let overlap = |(&from, &to): (&u64, &u64)| to.min(end).saturating_sub(from.max(start));
+        assert!(start <= end);
         let present: u64 = before.into_iter().chain(self.0.range(start..end)).map(overlap).sum();
+        assert!(present <= end - start);
         (end - start) - present
     }
 
+    /// Adds the blocks of `start..end`.
     pub(super) fn insert(&mut self, mut start: u64, mut end: u64) {
         if start >= end {
             return;
         }
-        // Swallow every range that touches the new one.
+        // Merge with every range that overlaps or touches the new one.
         while let Some((&from, &to)) = self.0.range(..=end).next_back()
             && to >= start
         {

@@ -1,30 +1,39 @@
-//! What is to go wrong on a simulated device, and when.
+//! Planned faults of a simulated device.
+//!
+//! Faults are planned by the number of successful calls before them, so that a test can interrupt every call in turn.
 
-/// What happens to a write.
+/// A fault of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
-    /// It fails with an I/O error and changes nothing.
+    /// The write fails with an I/O error and changes nothing.
     Eio,
-    /// It fails for lack of space and changes nothing.
+    /// The write fails for lack of space and changes nothing.
     NoSpace,
-    /// The power fails while it is under way: the write, and every call after it, fails until
-    /// [`Simulated::crash`](super::Simulated::crash); then the write has survived, is lost, or is torn.
+    /// The power fails during the write. The write and all later calls fail until
+    /// [`Simulated::crash`](super::Simulated::crash), after which the write has survived, is lost, or is torn.
     Crash,
-    /// It reports success and changes nothing.
+    /// The write reports success and changes nothing.
     Lose,
-    /// It reports success, and has written so many blocks away (not before the start of the file).
-    Misdirect { blocks: i64 },
+    /// The write reports success and goes to another offset of the file.
+    Misdirect {
+        /// Distance in blocks; the offset does not go below 0.
+        blocks: i64,
+    },
 }
 
-/// Faults to come, and the counters that they go by.
+/// Planned faults, and the counters that trigger them.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     writes: u64,
     operations: u64,
     syncs: u64,
+    /// Number of the write, and its fault.
     at_write: Vec<(u64, FaultKind)>,
+    /// Numbers of the syncs that fail.
     at_sync: Vec<u64>,
+    /// Number of the operation during which the power fails.
     crash_at_operation: Option<u64>,
+    /// Syncs report success and make nothing durable.
     pub(super) lying_syncs: bool,
 }
 
@@ -37,34 +46,34 @@ impl Faults {
         self.operations
     }
 
-    /// After `successes` more writes one meets `kind`.
+    /// Plans a fault for the write after `successes` more writes.
     pub(super) fn plan_write(&mut self, successes: u64, kind: FaultKind) {
         self.at_write.push((self.writes + successes, kind));
     }
 
-    /// After `successes` more syncs one fails.
+    /// Plans a failure of the sync after `successes` more syncs.
     pub(super) fn plan_sync(&mut self, successes: u64) {
         self.at_sync.push(self.syncs + successes);
     }
 
-    /// After `successes` more operations of any kind the power fails during one.
+    /// Plans a power failure during the operation after `successes` more operations of any kind.
     pub(super) fn plan_crash(&mut self, successes: u64) {
         self.crash_at_operation = Some(self.operations + successes);
     }
 
-    /// Forgets what has not happened yet. The counters go on.
+    /// Clears all planned faults. The counters continue.
     pub(super) fn clear(&mut self) {
         *self = Faults { writes: self.writes, operations: self.operations, syncs: self.syncs, ..Faults::default() };
     }
 
-    /// Counts an operation; true: the power fails during it.
+    /// Counts an operation. True: the power fails during it.
     pub(super) fn operation(&mut self) -> bool {
         let index = self.operations;
         self.operations += 1;
         self.crash_at_operation.take_if(|at| *at == index).is_some()
     }
 
-    /// Counts a write, which is an operation; its fault, if it has one.
+    /// Counts a write, which is also an operation. Returns its fault, if one was planned.
     pub(super) fn write(&mut self) -> Option<FaultKind> {
         let crash = self.operation();
         let fault = take(&mut self.at_write, |(at, _)| *at == self.writes).map(|(_, kind)| kind);
@@ -72,7 +81,7 @@ impl Faults {
         if crash { Some(FaultKind::Crash) } else { fault }
     }
 
-    /// Counts a sync (which the caller has counted as an operation); true: it fails.
+    /// Counts a sync, which the caller has counted as an operation. True: it fails.
     pub(super) fn sync_fails(&mut self) -> bool {
         let fails = take(&mut self.at_sync, |at| *at == self.syncs).is_some();
         self.syncs += 1;
@@ -80,6 +89,7 @@ impl Faults {
     }
 }
 
+/// Removes the first plan that is due.
 fn take<T>(plans: &mut Vec<T>, is_due: impl Fn(&T) -> bool) -> Option<T> {
     plans.iter().position(is_due).map(|index| plans.remove(index))
 }

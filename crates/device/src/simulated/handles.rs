@@ -1,16 +1,18 @@
 //! Open files and locks of a simulated device.
+//!
+//! A handle belongs to the generation of the machine in which it was opened: after a restart all its calls fail.
 
 use std::any::Any;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Shared;
 use super::namespace::InodeRef;
-use super::world::{World, is_down};
-use crate::request::check_range;
-use crate::{BLOCK, Buffer, Error, File, Lock, Result};
+use super::world::World;
+use crate::request::{check_aligned_range, check_range};
+use crate::{Buffer, ByteRange, Error, ErrorKind, File, Lock, Operation, Result};
 
+/// An open file.
 #[derive(Debug)]
 pub(super) struct SimulatedFile {
     pub(super) shared: Arc<Shared>,
@@ -21,30 +23,30 @@ pub(super) struct SimulatedFile {
 }
 
 impl SimulatedFile {
-    /// Runs `call` on the world if this handle is still good.
+    /// Runs `call` on the world if this handle is still valid. Errors name `range`.
     fn with_world<T>(
         &self,
-        operation: &'static str,
-        offset: u64,
-        len: u64,
-        call: impl FnOnce(&mut World) -> io::Result<T>,
+        operation: Operation,
+        range: Option<ByteRange>,
+        call: impl FnOnce(&mut World) -> Result<T, ErrorKind>,
     ) -> Result<T> {
         let mut world = self.shared.world.lock();
         let result = world.check(self.generation).and_then(|()| call(&mut world));
         drop(world);
-        // The clock may have moved: others may have something to collect.
+        // The clock may have moved, which may end the wait of a queue.
         self.shared.changed.notify_all();
-        result.map_err(|error| Error::new(operation, &self.path, offset, len, error))
+        result.map_err(|kind| Error { range, ..Error::new(operation, &self.path, kind) })
     }
 
-    pub(super) fn check_writable(&self) -> io::Result<()> {
-        if self.writable { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    fn check_writable(&self) -> Result<(), ErrorKind> {
+        if self.writable { Ok(()) } else { Err(std::io::ErrorKind::PermissionDenied.into()) }
     }
 
-    pub(super) fn check_request(&self, operation: &'static str, offset: u64, len: usize) -> Result<()> {
+    /// Checks the range of a read or write, and that the file may be written to.
+    pub(super) fn check_request(&self, operation: Operation, offset: u64, len: u64) -> Result<()> {
         check_range(&self.path, operation, offset, len)?;
-        if operation == "write" {
-            self.check_writable().map_err(|error| Error::new(operation, &self.path, offset, len as u64, error))?;
+        if operation == Operation::Write {
+            self.check_writable().map_err(|kind| Error::in_range(operation, &self.path, offset, len, kind))?;
         }
         Ok(())
     }
@@ -56,30 +58,30 @@ impl File for SimulatedFile {
     }
 
     fn len(&self) -> Result<u64> {
-        self.with_world("length", 0, 0, |_| Ok(self.inode.lock().len()))
+        self.with_world(Operation::Length, None, |_| Ok(self.inode.lock().len()))
     }
 
     fn read_at(&self, offset: u64, buffer: &mut Buffer) -> Result<()> {
-        let len = buffer.len();
-        self.check_request("read", offset, len)?;
-        self.with_world("read", offset, len as u64, |world| {
-            world.spend(&self.inode, offset, len as u64);
+        let len = buffer.len() as u64;
+        self.check_request(Operation::Read, offset, len)?;
+        self.with_world(Operation::Read, Some(ByteRange { offset, len }), |world| {
+            world.spend(&self.inode, offset, len);
             self.inode.lock().read(offset, buffer)
         })
     }
 
     fn write_at(&self, offset: u64, buffer: &Buffer) -> Result<()> {
-        let len = buffer.len();
-        self.check_request("write", offset, len)?;
-        self.with_world("write", offset, len as u64, |world| {
-            world.spend(&self.inode, offset, len as u64);
+        let len = buffer.len() as u64;
+        self.check_request(Operation::Write, offset, len)?;
+        self.with_world(Operation::Write, Some(ByteRange { offset, len }), |world| {
+            world.spend(&self.inode, offset, len);
             world.check(self.generation)?;
             world.write(&self.inode, offset, buffer)
         })
     }
 
     fn sync_data(&self) -> Result<()> {
-        self.with_world("sync", 0, 0, |world| {
+        self.with_world(Operation::Sync, None, |world| {
             let covers = self.inode.lock().last_change();
             world.spend(&self.inode, 0, 0);
             world.check(self.generation)?;
@@ -88,24 +90,21 @@ impl File for SimulatedFile {
     }
 
     fn truncate(&self, len: u64) -> Result<()> {
-        self.with_world("truncate", len, 0, |world| {
+        self.with_world(Operation::Truncate, Some(ByteRange { offset: len, len: 0 }), |world| {
             self.check_writable()?;
             let crashes = world.operation_crashes();
             self.inode.lock().truncate(len);
-            if crashes { Err(is_down()) } else { Ok(()) }
+            if crashes { Err(ErrorKind::PowerLost) } else { Ok(()) }
         })
     }
 
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.check_request("allocate", offset, usize::try_from(len).unwrap_or(usize::MAX))?;
-        if !len.is_multiple_of(BLOCK as u64) {
-            return Err(Error::invalid("allocate", &self.path, offset, len, "the length is not block-aligned"));
-        }
-        self.with_world("allocate", offset, len, |world| {
+        check_aligned_range(&self.path, Operation::Allocate, offset, len)?;
+        self.with_world(Operation::Allocate, Some(ByteRange { offset, len }), |world| {
             self.check_writable()?;
             let crashes = world.operation_crashes();
             self.inode.lock().allocate(offset, len)?;
-            if crashes { Err(is_down()) } else { Ok(()) }
+            if crashes { Err(ErrorKind::PowerLost) } else { Ok(()) }
         })
     }
 
@@ -114,6 +113,7 @@ impl File for SimulatedFile {
     }
 }
 
+/// A lock; dropping it releases the lock if the machine was not restarted since.
 #[derive(Debug)]
 pub(super) struct SimulatedLock {
     pub(super) shared: Arc<Shared>,

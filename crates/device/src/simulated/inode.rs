@@ -1,15 +1,16 @@
-//! The contents of a simulated file: what readers see, what is durable, and the changes in between.
+//! The contents of a simulated file: the current image, the durable image, and the changes between them.
 //!
 //! ```text
 //! base ──(journal: change, change, change …)──> current
 //! ```
 //!
-//! A change goes to the current image and to the journal's end. A sync marks the changes it covers; marked changes at the
-//! journal's front move into the base. A crash starts over from the base and replays the journal: marked changes surely,
-//! of the others each survives, is lost, or is torn, as the dice fall. Changes that a failed sync covered are never
-//! marked again: the system may have forgotten them.
+//! A change is applied to the current image and appended to the journal. A sync marks the changes it covers as durable;
+//! durable changes at the front of the journal move into the base. A crash restarts from the base and replays the journal:
+//! durable changes always, each other change survives, is lost, or is torn at random. Changes that a failed sync covered
+//! never become durable: the system may have dropped them.
 //!
-//! Invariant: `current` = `base` + all of `journal`.
+//! Invariants: `current` = `base` + all of `journal`. Sequence numbers in the journal increase. The used blocks of the space
+//! are the sum of the current extents of all files.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -20,11 +21,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use keyaki_primitives::Random;
 
 use super::extents::Extents;
-use crate::BLOCK;
+use crate::{BLOCK, ErrorKind};
 
 type Block = [u8; BLOCK];
 
-/// The device's room for data, shared by its files.
+/// The space of the device, shared by its files.
 #[derive(Debug)]
 pub(super) struct Space {
     capacity_blocks: AtomicU64,
@@ -47,30 +48,35 @@ impl Space {
         self.used_blocks.load(Ordering::Relaxed) * BLOCK as u64
     }
 
-    fn take(&self, blocks: u64) -> io::Result<()> {
-        let used = self.used_blocks.load(Ordering::Relaxed) + blocks;
-        if blocks > 0 && used > self.capacity_blocks.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::StorageFull.into());
+    /// Takes `blocks`; fails without effect if they exceed the capacity.
+    fn take(&self, blocks: u64) -> Result<(), ErrorKind> {
+        let capacity = self.capacity_blocks.load(Ordering::Relaxed);
+        let take = |used: u64| Some(used + blocks).filter(|after| blocks == 0 || *after <= capacity);
+        // Not a load and a store: a file that is dropped on another thread may give space back at the same time.
+        match self.used_blocks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(ErrorKind::NoSpace),
         }
-        self.used_blocks.store(used, Ordering::Relaxed);
-        Ok(())
     }
 
     fn give_back(&self, blocks: u64) {
-        self.used_blocks.fetch_sub(blocks, Ordering::Relaxed);
+        let used = self.used_blocks.fetch_sub(blocks, Ordering::Relaxed);
+        assert!(used >= blocks, "more space given back than taken");
     }
 }
 
 /// One state of a file. Cloning shares the blocks.
 #[derive(Debug, Clone, Default)]
 struct Image {
-    /// Absent blocks are zero.
+    /// Written blocks by number. Absent blocks are zero.
     blocks: BTreeMap<u64, Arc<Block>>,
+    /// Length in bytes.
     len: u64,
-    /// Blocks with room on the device: written or reserved.
+    /// Blocks with space on the device: written or reserved.
     extents: Extents,
 }
 
+/// A change of a file's contents.
 #[derive(Debug, Clone)]
 enum Effect {
     Write { block: u64, data: Vec<Arc<Block>> },
@@ -78,39 +84,46 @@ enum Effect {
     Allocate { offset: u64, len: u64 },
 }
 
+/// An entry of the journal.
 #[derive(Debug)]
 struct Change {
     sequence: u64,
     effect: Effect,
-    fate: Fate,
+    state: SyncState,
 }
 
+/// The durability of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    /// The next sync makes it durable.
+enum SyncState {
+    /// The next sync makes the change durable.
     Unsynced,
+    /// A sync has covered the change.
     Durable,
-    /// A sync failed: no later one will make it durable.
+    /// A failed sync has covered the change: no later sync makes it durable.
     Abandoned,
 }
 
-/// How a crash treats what is not durable.
+/// The treatment of changes that are not durable in a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mood {
+pub(super) enum CrashPolicy {
+    /// All survive.
     KeepAll,
+    /// None survives.
     LoseAll,
+    /// A random decision for each.
     PerChange,
 }
 
 /// A simulated file.
 #[derive(Debug)]
 pub(super) struct Inode {
-    /// Tells files apart (for the service model).
+    /// The file's number, which separates files on the simulated medium.
     pub(super) number: u64,
     current: Image,
     base: Image,
     journal: VecDeque<Change>,
     next_sequence: u64,
+    /// Byte ranges in which reads fail.
     unreadable: Vec<Range<u64>>,
     space: Arc<Space>,
 }
@@ -129,7 +142,7 @@ impl Inode {
     }
 
     /// A file with durable contents.
-    pub(super) fn with_contents(number: u64, space: Arc<Space>, mut bytes: impl io::Read) -> io::Result<Self> {
+    pub(super) fn with_contents(number: u64, space: Arc<Space>, mut bytes: impl io::Read) -> Result<Self, ErrorKind> {
         let mut inode = Inode::new(number, space);
         loop {
             let mut block = [0; BLOCK];
@@ -158,16 +171,18 @@ impl Inode {
         self.current.len
     }
 
-    pub(super) fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+    /// Reads whole blocks.
+    pub(super) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), ErrorKind> {
         let end = offset + bytes.len() as u64;
         if self.unreadable.iter().any(|bad| bad.start < end && offset < bad.end) {
-            return Err(io::Error::other("simulated read error"));
+            return Err(ErrorKind::Injected);
         }
         self.current.read(offset, bytes)
     }
 
     /// Writes whole blocks.
-    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), ErrorKind> {
+        assert!(offset.is_multiple_of(BLOCK as u64) && bytes.len().is_multiple_of(BLOCK));
         let block = offset / BLOCK as u64;
         let data: Vec<_> = bytes.as_chunks::<BLOCK>().0.iter().map(|block| Arc::new(*block)).collect();
         self.space.take(self.current.extents.missing(block, block + data.len() as u64))?;
@@ -181,57 +196,60 @@ impl Inode {
         self.space.give_back(before - self.current.extents.total());
     }
 
-    pub(super) fn allocate(&mut self, offset: u64, len: u64) -> io::Result<()> {
+    pub(super) fn allocate(&mut self, offset: u64, len: u64) -> Result<(), ErrorKind> {
         let (start, end) = (offset / BLOCK as u64, (offset + len).div_ceil(BLOCK as u64));
         self.space.take(self.current.extents.missing(start, end))?;
         self.change(Effect::Allocate { offset, len });
         Ok(())
     }
 
+    /// Applies a change and appends it to the journal.
     fn change(&mut self, effect: Effect) {
         self.current.apply(&effect);
         self.next_sequence += 1;
-        self.journal.push_back(Change { sequence: self.next_sequence, effect, fate: Fate::Unsynced });
+        self.journal.push_back(Change { sequence: self.next_sequence, effect, state: SyncState::Unsynced });
     }
 
-    /// The last change made: a sync that starts now covers it and all before.
+    /// The sequence number of the last change. A sync that starts now covers the changes up to it.
     pub(super) fn last_change(&self) -> u64 {
         self.next_sequence
     }
 
-    /// Makes the changes up to `last` durable, but for abandoned ones.
+    /// Makes the changes up to `last` durable, except abandoned ones.
     pub(super) fn sync(&mut self, last: u64) {
-        self.settle(last, Fate::Durable);
-        while let Some(change) = self.journal.pop_front_if(|change| change.fate == Fate::Durable) {
+        self.settle(last, SyncState::Durable);
+        while let Some(change) = self.journal.pop_front_if(|change| change.state == SyncState::Durable) {
             self.base.apply(&change.effect);
         }
     }
 
-    /// A sync failed: its changes may be lost, whatever later syncs say.
+    /// Abandons the changes up to `last`, because a sync of them failed.
     pub(super) fn abandon(&mut self, last: u64) {
-        self.settle(last, Fate::Abandoned);
+        self.settle(last, SyncState::Abandoned);
     }
 
-    fn settle(&mut self, last: u64, fate: Fate) {
-        for change in self.journal.iter_mut().filter(|change| change.sequence <= last && change.fate == Fate::Unsynced)
+    /// Sets the state of the unsynced changes up to `last`.
+    fn settle(&mut self, last: u64, state: SyncState) {
+        for change in
+            self.journal.iter_mut().filter(|change| change.sequence <= last && change.state == SyncState::Unsynced)
         {
-            change.fate = fate;
+            change.state = state;
         }
     }
 
-    /// The state after a loss of power.
-    pub(super) fn crash(&mut self, mood: Mood, random: &mut Random) {
+    /// Replaces the contents by those after a power failure.
+    pub(super) fn crash(&mut self, policy: CrashPolicy, random: &mut Random) {
         let before = self.current.extents.total();
         for change in std::mem::take(&mut self.journal) {
-            if change.fate == Fate::Durable {
+            if change.state == SyncState::Durable {
                 self.base.apply(&change.effect);
-            } else if let Some(effect) = survivor(change.effect, mood, random) {
+            } else if let Some(effect) = survivor(change.effect, policy, random) {
                 self.base.apply_partly(&effect);
             }
         }
         self.current = self.base.clone();
         let after = self.current.extents.total();
-        // A lost truncation takes its space back, even above the capacity: it was never free.
+        // A lost truncation takes its space again, even above the capacity: the space was never free.
         self.space.give_back(before);
         self.space.used_blocks.fetch_add(after, Ordering::Relaxed);
     }
@@ -241,14 +259,15 @@ impl Inode {
         self.unreadable.push(range);
     }
 
+    /// Makes all ranges readable again.
     pub(super) fn heal(&mut self) {
         self.unreadable.clear();
     }
 
-    /// Turns one bit over, in what is read now and in what is durable.
-    pub(super) fn flip_bit(&mut self, byte: u64, bit: u8) -> io::Result<()> {
+    /// Flips a bit in the current image, the durable image and all changes in between.
+    pub(super) fn flip_bit(&mut self, byte: u64, bit: u8) -> Result<(), ErrorKind> {
         if byte >= self.current.len || bit > 7 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+            return Err(ErrorKind::EndOfFile);
         }
         let (block, at) = (byte / BLOCK as u64, (byte % BLOCK as u64) as usize);
         let flip = |contents: &mut Arc<Block>| Arc::make_mut(contents)[at] ^= 1 << bit;
@@ -274,9 +293,9 @@ impl Drop for Inode {
 }
 
 impl Image {
-    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), ErrorKind> {
         if offset + bytes.len() as u64 > self.len {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+            return Err(ErrorKind::EndOfFile);
         }
         for (i, bytes) in bytes.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
             match self.blocks.get(&(offset / BLOCK as u64 + i as u64)) {
@@ -308,7 +327,7 @@ impl Image {
             let kept = len.div_ceil(BLOCK as u64);
             self.blocks.split_off(&kept);
             self.extents.cut(kept);
-            // What lies behind the end in the last block must not come back when the file grows.
+            // Bytes behind the end in the last block must read as zero when the file grows again.
             let inside = (len % BLOCK as u64) as usize;
             if inside > 0
                 && let Some(block) = self.blocks.get_mut(&(kept - 1))
@@ -319,7 +338,7 @@ impl Image {
         self.len = len;
     }
 
-    /// Applies what survives of a change, given as (maybe several) partial writes.
+    /// Applies the surviving part of a change.
     fn apply_partly(&mut self, effect: &Survivor) {
         match effect {
             Survivor::Whole(effect) => self.apply(effect),
@@ -346,10 +365,10 @@ impl Image {
     }
 }
 
-/// What is left of a change after a crash.
+/// The part of a change that survives a crash.
 enum Survivor {
     Whole(Effect),
-    /// Those units (512 or 4096 bytes) of a write that reached the medium.
+    /// A torn write: the units of 512 or 4096 bytes with `kept` set reached the medium.
     Units {
         block: u64,
         data: Vec<Arc<Block>>,
@@ -358,11 +377,12 @@ enum Survivor {
     },
 }
 
-fn survivor(effect: Effect, mood: Mood, random: &mut Random) -> Option<Survivor> {
-    let choice = match mood {
-        Mood::KeepAll => 0,
-        Mood::LoseAll => 1,
-        Mood::PerChange => random.below(4),
+/// Decides which part of a change survives; `None`: nothing.
+fn survivor(effect: Effect, policy: CrashPolicy, random: &mut Random) -> Option<Survivor> {
+    let choice = match policy {
+        CrashPolicy::KeepAll => 0,
+        CrashPolicy::LoseAll => 1,
+        CrashPolicy::PerChange => random.below(4),
     };
     match (choice, effect) {
         (0, effect) => Some(Survivor::Whole(effect)),
@@ -396,14 +416,14 @@ mod tests {
     }
 
     #[test]
-    fn synced_changes_survive_and_others_may_not() {
+    fn synced_changes_survive_crashes() {
         let (mut lost, mut kept, mut torn) = (0, 0, 0);
         for seed in 0..200 {
             let mut inode = inode(None);
             inode.write(0, &[1; 2 * BLOCK]).unwrap();
             inode.sync(inode.last_change());
             inode.write(0, &[2; BLOCK]).unwrap();
-            inode.crash(Mood::PerChange, &mut Random::new(seed));
+            inode.crash(CrashPolicy::PerChange, &mut Random::new(seed));
             assert_eq!(read(&inode, 1), [1; BLOCK]);
             let block = read(&inode, 0);
             match block.iter().filter(|&&byte| byte == 2).count() {
@@ -419,70 +439,70 @@ mod tests {
     }
 
     #[test]
-    fn moods() {
-        for (mood, expected) in [(Mood::KeepAll, 2), (Mood::LoseAll, 1)] {
+    fn crash_policies_keep_or_lose_everything() {
+        for (policy, expected) in [(CrashPolicy::KeepAll, 2), (CrashPolicy::LoseAll, 1)] {
             let mut inode = inode(None);
             inode.write(0, &[1; BLOCK]).unwrap();
             inode.sync(inode.last_change());
             inode.write(0, &[2; BLOCK]).unwrap();
-            inode.crash(mood, &mut Random::new(0));
+            inode.crash(policy, &mut Random::new(0));
             assert_eq!(read(&inode, 0), [expected; BLOCK]);
         }
     }
 
     #[test]
-    fn a_sync_covers_only_what_was_there_when_it_began() {
+    fn a_sync_covers_only_earlier_changes() {
         let mut inode = inode(None);
         inode.write(0, &[1; BLOCK]).unwrap();
         let covered = inode.last_change();
         inode.write(0, &[2; BLOCK]).unwrap();
         inode.sync(covered);
         assert_eq!(read(&inode, 0), [2; BLOCK]);
-        inode.crash(Mood::LoseAll, &mut Random::new(0));
+        inode.crash(CrashPolicy::LoseAll, &mut Random::new(0));
         assert_eq!(read(&inode, 0), [1; BLOCK]);
     }
 
     #[test]
-    fn a_failed_sync_is_not_made_good_by_the_next() {
+    fn later_syncs_do_not_repair_a_failed_one() {
         let mut inode = inode(None);
         inode.write(0, &[1; BLOCK]).unwrap();
         inode.abandon(inode.last_change());
         inode.write(BLOCK as u64, &[2; BLOCK]).unwrap();
         inode.sync(inode.last_change());
         assert_eq!(read(&inode, 0), [1; BLOCK]);
-        inode.crash(Mood::LoseAll, &mut Random::new(0));
+        inode.crash(CrashPolicy::LoseAll, &mut Random::new(0));
         assert_eq!(read(&inode, 0), [0; BLOCK]);
         assert_eq!(read(&inode, 1), [2; BLOCK]);
     }
 
     #[test]
-    fn space_is_counted() {
+    fn used_space_is_accounted_for() {
         let mut inode = inode(Some(4));
         inode.allocate(0, 3 * BLOCK as u64).unwrap();
         inode.write(0, &[1; 3 * BLOCK]).unwrap();
-        assert_eq!(inode.write(2 * BLOCK as u64, &[1; 3 * BLOCK]).unwrap_err().kind(), io::ErrorKind::StorageFull);
-        assert_eq!(inode.len(), 3 * BLOCK as u64, "a refused write changes nothing");
+        assert!(matches!(inode.write(2 * BLOCK as u64, &[1; 3 * BLOCK]), Err(ErrorKind::NoSpace)));
+        assert_eq!(inode.len(), 3 * BLOCK as u64, "a failed write changes nothing");
         inode.write(3 * BLOCK as u64, &[1; BLOCK]).unwrap();
         assert!(inode.allocate(0, 5 * BLOCK as u64).is_err());
         inode.truncate(BLOCK as u64);
         inode.write(BLOCK as u64, &[1; 3 * BLOCK]).unwrap();
         let space = inode.space.clone();
         assert_eq!(space.used_bytes(), 4 * BLOCK as u64);
-        inode.crash(Mood::LoseAll, &mut Random::new(0));
+        inode.crash(CrashPolicy::LoseAll, &mut Random::new(0));
         assert_eq!(space.used_bytes(), 0);
         drop(inode);
         assert_eq!(space.used_bytes(), 0);
     }
 
     #[test]
-    fn bits_flip_in_every_version() {
+    fn bits_flip_in_every_image() {
         let mut inode = inode(None);
         inode.write(0, &[0; BLOCK]).unwrap();
         inode.sync(inode.last_change());
         inode.write(0, &[0xff; BLOCK]).unwrap();
         inode.flip_bit(7, 3).unwrap();
         assert_eq!(read(&inode, 0)[7], 0xff ^ 8);
-        inode.crash(Mood::LoseAll, &mut Random::new(0));
+        inode.crash(CrashPolicy::LoseAll, &mut Random::new(0));
         assert_eq!(read(&inode, 0)[7], 8);
         assert!(inode.flip_bit(BLOCK as u64, 0).is_err());
     }

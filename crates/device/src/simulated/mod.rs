@@ -1,9 +1,9 @@
-//! A device in memory, for tests and experiments: deterministic, in virtual time, with crashes and faults.
+//! A device in memory for tests and experiments: deterministic, in virtual time, with crashes and faults.
 //!
-//! [`Simulated`] keeps files and directories with what is durable and what is not ([`Simulated::crash`] decides, from the
-//! seed, what of the rest has survived), takes as long as its [`Model`] says (without making anybody wait: the clock
-//! jumps), and does what its faults say. Used from one thread, a run depends on nothing but the seed and the calls made;
-//! used from several, it is as random as they are, but the clock still waits for all of them.
+//! [`Simulated`] keeps files and directories in a current and a durable state; [`Simulated::crash`] decides from the seed
+//! which unsynced changes survive. Calls take the virtual time of its [`Model`]: the clock jumps, nobody waits in real time.
+//! Faults are planned by the caller. If one thread uses the device, a run depends only on the seed and the calls. With
+//! several threads the order of their calls is as random as their scheduling, but the clock waits for all of them.
 //!
 //! ```
 //! use keyaki_device::simulated::{Simulated, SimulatedOptions};
@@ -16,7 +16,7 @@
 //! file.write_at(0, &Buffer::zeroed(BLOCK))?;
 //! file.sync_data()?;
 //! device.crash();
-//! assert!(file.len().is_err(), "handles die with the power");
+//! assert!(file.len().is_err(), "a power failure invalidates handles");
 //! assert_eq!(device.open(Path::new("f"), OpenMode::Read)?.len()?, BLOCK as u64);
 //! # Ok::<(), keyaki_device::Error>(())
 //! ```
@@ -43,19 +43,20 @@ use parking_lot::{Condvar, Mutex};
 pub use faults::FaultKind;
 pub use model::Model;
 
-use crate::{Device, Error, File, Lock, OpenMode, Queue, Result};
+use crate::{Device, Error, ErrorKind, File, Lock, OpenMode, Operation, Queue, Result};
 use handles::{SimulatedFile, SimulatedLock};
 use namespace::Node;
 use queue::SimulatedQueue;
-use world::{World, is_down};
+use world::World;
 
-/// What a simulated device is like.
+/// Options of a simulated device.
 #[derive(Debug, Clone, Copy)]
 pub struct SimulatedOptions {
-    /// Decides everything that is left to chance.
+    /// Seed of all random decisions: latencies, and the outcome of crashes.
     pub seed: u64,
+    /// The device's performance.
     pub model: Model,
-    /// Room for file contents; `None`: no limit.
+    /// Space for file contents, in bytes; `None`: no limit.
     pub capacity_bytes: Option<u64>,
 }
 
@@ -66,7 +67,7 @@ impl Default for SimulatedOptions {
     }
 }
 
-/// A simulated device. Clones are handles to the same one.
+/// A simulated device. Clones are handles to the same device.
 #[derive(Debug, Clone)]
 pub struct Simulated {
     shared: Arc<Shared>,
@@ -75,99 +76,106 @@ pub struct Simulated {
 #[derive(Debug)]
 struct Shared {
     world: Mutex<World>,
-    /// Rung when something has happened that a waiting queue may be interested in.
+    /// Notified after every change that may end the wait of a queue.
     changed: Condvar,
 }
 
 impl Simulated {
+    /// An empty device at virtual time 0.
     pub fn new(options: SimulatedOptions) -> Self {
         Simulated { shared: Arc::new(Shared { world: Mutex::new(World::new(&options)), changed: Condvar::new() }) }
     }
 
-    /// This device as others want it.
+    /// A handle of this device for code that takes any device.
     pub fn device(&self) -> Arc<dyn Device> {
         Arc::new(self.clone())
     }
 
-    /// Cuts the power and starts the machine again. Every write, truncation and allocation that is not synced, and every
-    /// creation, removal and rename whose directory is not, has survived or is lost (a write may also be torn, into
-    /// sectors of 512 bytes or blocks of 4096). All open handles, locks and requests fail from now on, planned
-    /// faults are forgotten (unreadable ranges and flipped bits stay); new handles work.
+    /// Cuts the power and restarts the machine. Every unsynced write, truncation and allocation, and every creation, removal
+    /// and rename in an unsynced directory, survives or is lost. A write may also be torn into sectors of 512 bytes or blocks
+    /// of 4096. Open handles, locks and requests fail from now on; new handles work. Planned faults are cleared; unreadable
+    /// ranges and flipped bits remain.
     pub fn crash(&self) {
         self.change(World::crash);
     }
 
-    /// Whether a planned fault has cut the power: everything fails until [`Simulated::crash`].
+    /// True if a planned fault has cut the power: every call fails until [`Simulated::crash`].
     pub fn is_down(&self) -> bool {
         self.shared.world.lock().is_down()
     }
 
-    /// Data writes since the device was made (failed ones too).
+    /// Data writes since the device was created, including failed ones.
     pub fn writes(&self) -> u64 {
         self.shared.world.lock().faults.writes()
     }
 
-    /// Calls since the device was made that change or sync anything: data writes, syncs, truncations, allocations, and
-    /// all that happens to directories.
+    /// Calls since the device was created that change or sync anything: data writes, syncs, truncations, allocations, and
+    /// changes and syncs of directories.
     pub fn operations(&self) -> u64 {
         self.shared.world.lock().faults.operations()
     }
 
-    /// After `successes` more data writes, one meets `kind`. Any number of faults may be planned.
+    /// Plans a fault for the data write after `successes` more data writes. Any number of faults may be planned.
     pub fn fail_after(&self, successes: u64, kind: FaultKind) {
         self.change(|world| world.faults.plan_write(successes, kind));
     }
 
-    /// After `successes` more [operations](Simulated::operations) the power fails during the next one.
+    /// Plans a power failure during the [operation](Simulated::operations) after `successes` more operations.
     pub fn crash_after_operations(&self, successes: u64) {
         self.change(|world| world.faults.plan_crash(successes));
     }
 
-    /// After `successes` more syncs of files, one fails; what it should have made durable may be lost in a crash,
-    /// whatever later syncs say.
+    /// Plans a failure of the file sync after `successes` more file syncs. The changes that it covers may be lost in a crash,
+    /// even if later syncs succeed.
     pub fn fail_sync(&self, successes: u64) {
         self.change(|world| world.faults.plan_sync(successes));
     }
 
-    /// From now on syncs of files report success and make nothing durable (or no longer).
+    /// Switches lying syncs on or off: file syncs that report success and make nothing durable.
     pub fn set_lying_syncs(&self, lying: bool) {
         self.change(|world| world.faults.lying_syncs = lying);
     }
 
-    /// Makes reads that touch this range of a file fail, until [`Simulated::clear_faults`].
+    /// Makes reads that overlap this byte range of a file fail, until [`Simulated::clear_faults`].
+    ///
+    /// # Errors
+    /// If there is no file at `path`.
     pub fn fail_reads(&self, path: &Path, range: Range<u64>) -> Result<()> {
+        let len = range.end.saturating_sub(range.start);
         let result = self.change(|world| world.namespace.file(path).map(|inode| inode.lock().spoil(range.clone())));
-        result
-            .map_err(|error| Error::new("fail_reads", path, range.start, range.end.saturating_sub(range.start), error))
+        result.map_err(|kind| Error::in_range(Operation::FailReads, path, range.start, len, kind))
     }
 
-    /// Turns over bit `bit` (0 to 7) of byte `byte` of a file, also in what is durable.
+    /// Flips bit `bit` (0 to 7) of byte `byte` of a file, in the current and the durable state.
+    ///
+    /// # Errors
+    /// If there is no file at `path`, it ends before that byte, or `bit` is above 7.
     pub fn flip_bit(&self, path: &Path, byte: u64, bit: u8) -> Result<()> {
         let result = self.change(|world| world.namespace.file(path)?.lock().flip_bit(byte, bit));
-        result.map_err(|error| Error::new("flip_bit", path, byte, 1, error))
+        result.map_err(|kind| Error::in_range(Operation::FlipBit, path, byte, 1, kind))
     }
 
-    /// Forgets all planned faults and unreadable ranges.
+    /// Clears all planned faults and unreadable ranges, and switches lying syncs off.
     pub fn clear_faults(&self) {
         self.change(World::heal);
     }
 
-    /// Changes the room for file contents. Less than is used is allowed: then nothing more fits in.
+    /// Changes the space for file contents. If it is less than the used space, nothing more can be written.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.change(|world| world.space.set_capacity(bytes));
     }
 
-    /// Room taken by file contents and reservations.
+    /// Space used by file contents and reservations, in bytes.
     pub fn used_bytes(&self) -> u64 {
         self.shared.world.lock().space.used_bytes()
     }
 
-    /// Changes how long requests take that start from now on.
+    /// Changes the performance for requests that start from now on.
     pub fn set_model(&self, model: Model) {
         self.change(|world| world.set_model(model));
     }
 
-    /// Lets time pass, for example for computations that should count.
+    /// Advances the clock, for example by the time of a computation.
     pub fn advance(&self, duration: Duration) {
         self.change(|world| {
             let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -175,40 +183,56 @@ impl Simulated {
         });
     }
 
-    /// Puts the bytes of a file of the operating system at `path`, durably, with the directories above it. A file
-    /// that was there is replaced.
+    /// Copies a file of the operating system to `path`, durably, and creates the directories above it. An existing file is
+    /// replaced.
+    ///
+    /// # Errors
+    /// If `from` cannot be read, or the device is full.
     pub fn import(&self, path: &Path, from: &Path) -> Result<()> {
-        let file = std::fs::File::open(from).map_err(|error| Error::on_path("import", from, error))?;
+        let file = std::fs::File::open(from).map_err(|error| Error::new(Operation::Import, from, error))?;
         self.insert(path, io::BufReader::with_capacity(1 << 20, file))
     }
 
-    /// Puts a file with these bytes at `path`, as [`Simulated::import`].
+    /// Creates a file with these bytes at `path`, as [`Simulated::import`] does.
+    ///
+    /// # Errors
+    /// If `bytes` cannot be read, or the device is full.
     pub fn insert(&self, path: &Path, bytes: impl io::Read) -> Result<()> {
-        self.change(|world| world.import(path, bytes)).map_err(|error| Error::on_path("import", path, error))
+        self.change(|world| world.import(path, bytes)).map_err(|kind| Error::new(Operation::Import, path, kind))
     }
 
-    /// Runs `call` on the world and tells everybody.
+    /// Runs `call` on the world and notifies waiting queues.
     fn change<T>(&self, call: impl FnOnce(&mut World) -> T) -> T {
         let result = call(&mut self.shared.world.lock());
         self.shared.changed.notify_all();
         result
     }
 
-    /// A call on a path.
-    fn call<T>(&self, name: &'static str, path: &Path, call: impl FnOnce(&mut World) -> io::Result<T>) -> Result<T> {
+    /// Runs a call on a path, if the power is on.
+    fn call<T>(
+        &self,
+        operation: Operation,
+        path: &Path,
+        call: impl FnOnce(&mut World) -> Result<T, ErrorKind>,
+    ) -> Result<T> {
         self.change(|world| {
             world.check(world.generation)?;
             call(world)
         })
-        .map_err(|error| Error::on_path(name, path, error))
+        .map_err(|kind| Error::new(operation, path, kind))
     }
 
-    /// A call on a path that changes directories: it may be the one during which the power fails.
-    fn alter(&self, name: &'static str, path: &Path, call: impl FnOnce(&mut World) -> io::Result<()>) -> Result<()> {
-        self.call(name, path, |world| {
+    /// Runs a call that changes directories, which a planned power failure may interrupt.
+    fn alter(
+        &self,
+        operation: Operation,
+        path: &Path,
+        call: impl FnOnce(&mut World) -> Result<(), ErrorKind>,
+    ) -> Result<()> {
+        self.call(operation, path, |world| {
             let crashes = world.operation_crashes();
             call(world)?;
-            if crashes { Err(is_down()) } else { Ok(()) }
+            if crashes { Err(ErrorKind::PowerLost) } else { Ok(()) }
         })
     }
 }
@@ -220,13 +244,13 @@ impl Device for Simulated {
 
     fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
         if mode == OpenMode::CreateNew {
-            self.alter("open", path, |world| {
+            self.alter(Operation::Open, path, |world| {
                 let inode = world.new_inode();
                 world.namespace.create(path, Node::File(inode))
             })?;
         }
         let (inode, generation) =
-            self.call("open", path, |world| Ok((world.namespace.file(path)?, world.generation)))?;
+            self.call(Operation::Open, path, |world| Ok((world.namespace.file(path)?, world.generation)))?;
         let writable = mode != OpenMode::Read;
         Ok(Arc::new(SimulatedFile { shared: self.shared.clone(), inode, path: path.into(), writable, generation }))
     }
@@ -236,33 +260,33 @@ impl Device for Simulated {
     }
 
     fn create_dir(&self, path: &Path) -> Result<()> {
-        self.alter("create_dir", path, |world| world.namespace.create(path, Node::Dir))
+        self.alter(Operation::CreateDir, path, |world| world.namespace.create(path, Node::Dir))
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<String>> {
-        self.call("list", dir, |world| world.namespace.list(dir))
+        self.call(Operation::List, dir, |world| world.namespace.list(dir))
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
-        self.call("exists", path, |world| Ok(world.namespace.get(path).is_some()))
+        self.call(Operation::Exists, path, |world| Ok(world.namespace.get(path).is_some()))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        self.alter("remove", path, |world| world.namespace.remove(path))
+        self.alter(Operation::Remove, path, |world| world.namespace.remove(path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.alter("rename", from, |world| world.namespace.rename(from, to))
+        self.alter(Operation::Rename, from, |world| world.namespace.rename(from, to))
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
-        self.call("sync_dir", dir, |world| {
-            if world.operation_crashes() { Err(is_down()) } else { world.namespace.sync_dir(dir) }
+        self.call(Operation::SyncDir, dir, |world| {
+            if world.operation_crashes() { Err(ErrorKind::PowerLost) } else { world.namespace.sync_dir(dir) }
         })
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        let number = self.call("lock", path, |world| world.lock(path))?;
+        let number = self.call(Operation::Lock, path, |world| world.lock(path))?;
         Ok(Box::new(SimulatedLock { shared: self.shared.clone(), number }))
     }
 

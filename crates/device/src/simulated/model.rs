@@ -1,37 +1,38 @@
-//! How long a simulated device takes.
+//! The service times of a simulated device.
 //!
-//! A device has a number of channels that each serve one request at a time, and one link that all bytes go over:
+//! A device has a number of channels, each of which serves one request at a time, and one link that transfers all bytes:
 //!
 //! ```text
 //! request ──> waits for its channel ──> latency ──> its bytes over the link ──> completion
 //! ```
 //!
-//! So one request in flight gets `1 / latency` requests per second, and no depth gets more than `channels / latency`,
-//! or more bytes than the link carries.
+//! One request in flight therefore achieves `1 / latency` requests per second. No depth achieves more than
+//! `channels / latency`, or more bytes than the link's data rate.
 
 use keyaki_primitives::Random;
 
 /// The performance of a simulated device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Model {
-    /// Time that a request of no length takes.
+    /// Service time of a request without its transfer.
     pub latency_ns: u64,
-    /// Requests served at the same time at the most. 0: any number.
+    /// Maximum number of requests served at the same time. 0: no limit.
     pub channels: u32,
-    /// Data rate of the link that all channels share. 0: no limit.
+    /// Data rate of the link, which all channels share. 0: no limit.
     pub bytes_per_second: u64,
-    /// Each latency is drawn from `latency_ns * (1 ± jitter)`; from 0 to 1.
+    /// Each latency is uniform in `latency_ns * (1 ± jitter)`. From 0 to 1.
     pub jitter: f64,
-    /// A request's place decides its channel (an array of drives), instead of the first channel that is free (a single
-    /// drive). Then some channels idle while others have a queue, and only great depth keeps all of them busy.
+    /// The offset of a request determines its channel, as in an array of drives. Otherwise a request takes the channel that
+    /// is free first, as in a single drive. With striping, channels idle while others have a queue, so only a great depth
+    /// keeps all of them busy.
     pub striped: bool,
 }
 
-/// Bytes that lie on one channel together, if striped.
-const STRIPE: u64 = 16 << 10;
+/// Consecutive bytes on one channel, if striped.
+const STRIPE_BYTES: u64 = 16 << 10;
 
 impl Model {
-    /// Nothing takes any time.
+    /// No call takes any time.
     pub const fn instant() -> Self {
         Model { latency_ns: 0, channels: 0, bytes_per_second: 0, jitter: 0.0, striped: false }
     }
@@ -57,13 +58,14 @@ impl Model {
     }
 }
 
-/// The state of a device's channels and link.
+/// The state of the channels and the link.
 #[derive(Debug)]
 pub(super) struct Service {
     model: Model,
     random: Random,
-    /// When each channel is free again (empty if there is no limit).
+    /// Time at which each channel becomes free; empty if their number is unlimited.
     channels_free_ns: Vec<u64>,
+    /// Time at which the link becomes free.
     link_free_ns: u64,
 }
 
@@ -73,31 +75,31 @@ impl Service {
         Service { model, random: Random::new(seed), channels_free_ns, link_free_ns: 0 }
     }
 
-    /// When a request that arrives now completes. `place` tells requests for different parts of the device apart.
-    pub(super) fn completion_ns(&mut self, now_ns: u64, place: u64, bytes: u64) -> u64 {
-        let channel = self.channel(place);
+    /// The completion time, not before `now_ns`, of a request that arrives now. `address` is its position on the medium.
+    pub(super) fn completion_ns(&mut self, now_ns: u64, address: u64, bytes: u64) -> u64 {
+        let channel = self.channel(address);
         let start = channel.map_or(now_ns, |channel| self.channels_free_ns[channel].max(now_ns));
         let transfer = match self.model.bytes_per_second {
             0 => 0,
-            rate => (u128::from(bytes) * 1_000_000_000 / u128::from(rate)) as u64,
+            rate => u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(rate)).unwrap_or(u64::MAX),
         };
-        let served = start + self.latency_ns();
-        let end = served.max(self.link_free_ns) + transfer;
-        // The link is taken in order of arrival; what it does before `served` is not ours to delay.
-        self.link_free_ns = self.link_free_ns.max(now_ns) + transfer;
+        let served = start.saturating_add(self.latency_ns());
+        let end = served.max(self.link_free_ns).saturating_add(transfer);
+        // Requests reserve the link in order of arrival, so transfers before `served` are not delayed.
+        self.link_free_ns = self.link_free_ns.max(now_ns).saturating_add(transfer);
         if let Some(channel) = channel {
             self.channels_free_ns[channel] = end;
         }
         end
     }
 
-    fn channel(&mut self, place: u64) -> Option<usize> {
+    fn channel(&mut self, address: u64) -> Option<usize> {
         if self.channels_free_ns.is_empty() {
             None
         } else if self.model.striped {
-            Some((Random::new(place / STRIPE).below(self.channels_free_ns.len() as u64)) as usize)
+            Some((Random::new(address / STRIPE_BYTES).below(self.channels_free_ns.len() as u64)) as usize)
         } else {
-            // The first of those that are free soonest.
+            // The channel that becomes free first; ties: the lowest number.
             (0..self.channels_free_ns.len()).min_by_key(|&channel| self.channels_free_ns[channel])
         }
     }
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_array_performs_as_published() {
+    fn the_array_matches_the_published_figures() {
         assert_about(iops(Model::ssd_array_40(), 1, 4096), 2_920.0);
         assert_about(iops(Model::ssd_array_40(), 2_560, 4096), 454_000.0);
         assert!(iops(Model::ssd_array_40(), 256, 4096) < 350_000.0, "saturates late");

@@ -1,9 +1,9 @@
-//! The directories of a simulated device: the tree that callers see, the durable tree, and the operations in between.
+//! The directories of a simulated device: the current tree, the durable tree, and the operations between them.
 //!
-//! Creations, removals and renames change the current tree at once and are noted; [`Namespace::sync_dir`] applies those
-//! of one directory to the durable tree. A rename between directories is one operation and counts with both, so syncing
-//! one of the two syncs the other. A crash starts over from the durable tree and replays the noted operations in order,
-//! each of them or not, as the dice fall; one that has lost its ground (its directory is not there) has no effect.
+//! Creations, removals and renames change the current tree at once and are recorded. [`Namespace::sync_dir`] applies the
+//! recorded operations of one directory to the durable tree. A rename between directories is one operation of both, so
+//! syncing one of the two syncs the other. A crash restarts from the durable tree and replays each recorded operation, in
+//! order, or drops it at random. An operation whose directory does not exist any more has no effect.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,32 +13,37 @@ use std::sync::Arc;
 use keyaki_primitives::Random;
 use parking_lot::Mutex;
 
-use super::inode::{Inode, Mood};
+use super::inode::{CrashPolicy, Inode};
+use crate::ErrorKind;
 
 pub(super) type InodeRef = Arc<Mutex<Inode>>;
 
+/// An entry of a directory.
 #[derive(Debug, Clone)]
 pub(super) enum Node {
     Dir,
     File(InodeRef),
 }
 
-/// Normalised paths → what is there. The root (`/`, and the empty path) is always there and not listed.
+/// Entries by normalised path. The root (`/` and the empty path) always exists and is not an entry.
 #[derive(Debug, Clone, Default)]
 struct Tree(BTreeMap<PathBuf, Node>);
 
+/// A change of directories.
 #[derive(Debug, Clone)]
-enum Operation {
+enum Change {
     Create(PathBuf, Node),
     Remove(PathBuf),
     Rename(PathBuf, PathBuf),
 }
 
+/// All directories and files.
 #[derive(Debug, Default)]
 pub(super) struct Namespace {
     current: Tree,
     durable: Tree,
-    unsynced: Vec<Operation>,
+    /// Changes of `current` that are not in `durable`, in order.
+    unsynced: Vec<Change>,
 }
 
 impl Namespace {
@@ -47,33 +52,33 @@ impl Namespace {
     }
 
     /// The file at `path`.
-    pub(super) fn file(&self, path: &Path) -> io::Result<InodeRef> {
+    pub(super) fn file(&self, path: &Path) -> Result<InodeRef, ErrorKind> {
         match self.get(path) {
             Some(Node::File(inode)) => Ok(inode),
             Some(Node::Dir) => Err(io::ErrorKind::IsADirectory.into()),
-            None => Err(io::ErrorKind::NotFound.into()),
+            None => Err(ErrorKind::NotFound),
         }
     }
 
-    pub(super) fn create(&mut self, path: &Path, node: Node) -> io::Result<()> {
-        self.perform(Operation::Create(normal(path), node))
+    pub(super) fn create(&mut self, path: &Path, node: Node) -> Result<(), ErrorKind> {
+        self.perform(Change::Create(normal(path), node))
     }
 
-    pub(super) fn remove(&mut self, path: &Path) -> io::Result<()> {
-        self.perform(Operation::Remove(normal(path)))
+    pub(super) fn remove(&mut self, path: &Path) -> Result<(), ErrorKind> {
+        self.perform(Change::Remove(normal(path)))
     }
 
-    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        self.perform(Operation::Rename(normal(from), normal(to)))
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> Result<(), ErrorKind> {
+        self.perform(Change::Rename(normal(from), normal(to)))
     }
 
-    fn perform(&mut self, operation: Operation) -> io::Result<()> {
-        self.current.apply(&operation)?;
-        self.unsynced.push(operation);
+    fn perform(&mut self, change: Change) -> Result<(), ErrorKind> {
+        self.current.apply(&change)?;
+        self.unsynced.push(change);
         Ok(())
     }
 
-    /// Puts a file with durable contents at `path`, with its directories, all of it durable.
+    /// Puts an entry at `path`, with the directories above it, into both trees.
     pub(super) fn insert_durable(&mut self, path: &Path, node: Node) {
         let path = normal(path);
         for tree in [&mut self.current, &mut self.durable] {
@@ -84,7 +89,7 @@ impl Namespace {
         }
     }
 
-    pub(super) fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+    pub(super) fn list(&self, dir: &Path) -> Result<Vec<String>, ErrorKind> {
         let dir = normal(dir);
         self.current.require_dir(&dir)?;
         let mut names: Vec<_> = self.current.children(&dir).map(|path| name(path)).collect();
@@ -92,55 +97,55 @@ impl Namespace {
         Ok(names)
     }
 
-    pub(super) fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
+    pub(super) fn sync_dir(&mut self, dir: &Path) -> Result<(), ErrorKind> {
         let dir = normal(dir);
         self.current.require_dir(&dir)?;
         let mut dirs = vec![dir];
-        // Renames tie directories together; repeat until no more are drawn in.
+        // A rename connects two directories. Repeat until no directory is added.
         let mut known = 0;
         while known < dirs.len() {
             known = dirs.len();
-            for operation in &self.unsynced {
-                let touched = operation.dirs();
+            for change in &self.unsynced {
+                let touched = change.dirs();
                 if touched.iter().any(|dir| dirs.contains(dir)) {
                     dirs.extend(touched.into_iter().filter(|dir| !dirs.contains(dir)).collect::<Vec<_>>());
                 }
             }
         }
         let durable = &mut self.durable;
-        self.unsynced.retain(|operation| {
-            let synced = operation.dirs().iter().any(|dir| dirs.contains(dir));
+        self.unsynced.retain(|change| {
+            let synced = change.dirs().iter().any(|dir| dirs.contains(dir));
             if synced {
-                // Without ground if an enclosing directory is not durable itself: then the entry is not either.
-                let _ = durable.apply(operation);
+                // Fails if an enclosing directory is not durable; then the entry is not durable either.
+                let _ = durable.apply(change);
             }
             !synced
         });
         Ok(())
     }
 
-    /// The state after a loss of power.
-    pub(super) fn crash(&mut self, mood: Mood, random: &mut Random) {
-        for operation in std::mem::take(&mut self.unsynced) {
-            let survives = match mood {
-                Mood::KeepAll => true,
-                Mood::LoseAll => false,
-                Mood::PerChange => random.below(2) == 0,
+    /// Replaces the trees by those after a power failure.
+    pub(super) fn crash(&mut self, policy: CrashPolicy, random: &mut Random) {
+        for change in std::mem::take(&mut self.unsynced) {
+            let survives = match policy {
+                CrashPolicy::KeepAll => true,
+                CrashPolicy::LoseAll => false,
+                CrashPolicy::PerChange => random.below(2) == 0,
             };
             if survives {
-                let _ = self.durable.apply(&operation);
+                let _ = self.durable.apply(&change);
             }
         }
         self.current = self.durable.clone();
     }
 }
 
-impl Operation {
-    /// The directories whose entries it changes.
+impl Change {
+    /// The directories whose entries change.
     fn dirs(&self) -> Vec<PathBuf> {
         match self {
-            Operation::Create(path, _) | Operation::Remove(path) => vec![parent(path)],
-            Operation::Rename(from, to) => vec![parent(from), parent(to)],
+            Change::Create(path, _) | Change::Remove(path) => vec![parent(path)],
+            Change::Rename(from, to) => vec![parent(from), parent(to)],
         }
     }
 }
@@ -150,16 +155,16 @@ impl Tree {
         if is_root(path) { Some(Node::Dir) } else { self.0.get(path).cloned() }
     }
 
-    fn require_dir(&self, path: &Path) -> io::Result<()> {
+    fn require_dir(&self, path: &Path) -> Result<(), ErrorKind> {
         match self.get(path) {
             Some(Node::Dir) => Ok(()),
             Some(Node::File(_)) => Err(io::ErrorKind::NotADirectory.into()),
-            None => Err(io::ErrorKind::NotFound.into()),
+            None => Err(ErrorKind::NotFound),
         }
     }
 
     fn children(&self, dir: &Path) -> impl Iterator<Item = &PathBuf> {
-        // Paths are ordered by components, so what lies below a directory follows it.
+        // Paths are ordered by components, so the entries below a directory follow it.
         self.0
             .range(dir.to_path_buf()..)
             .map(|(path, _)| path)
@@ -167,29 +172,29 @@ impl Tree {
             .filter(move |path| path.parent() == Some(dir))
     }
 
-    fn apply(&mut self, operation: &Operation) -> io::Result<()> {
-        match operation {
-            Operation::Create(path, node) => {
+    fn apply(&mut self, change: &Change) -> Result<(), ErrorKind> {
+        match change {
+            Change::Create(path, node) => {
                 self.require_dir(&parent(path))?;
                 if self.get(path).is_some() {
-                    return Err(io::ErrorKind::AlreadyExists.into());
+                    return Err(ErrorKind::Exists);
                 }
                 self.0.insert(path.clone(), node.clone());
             }
-            Operation::Remove(path) => {
-                let node = self.0.get(path).ok_or(io::ErrorKind::NotFound)?;
+            Change::Remove(path) => {
+                let node = self.0.get(path).ok_or(ErrorKind::NotFound)?;
                 if matches!(node, Node::Dir) && self.children(path).next().is_some() {
                     return Err(io::ErrorKind::DirectoryNotEmpty.into());
                 }
                 self.0.remove(path);
             }
-            Operation::Rename(from, to) => self.rename(from, to)?,
+            Change::Rename(from, to) => self.rename(from, to)?,
         }
         Ok(())
     }
 
-    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        let node = self.0.get(from).cloned().ok_or(io::ErrorKind::NotFound)?;
+    fn rename(&mut self, from: &Path, to: &Path) -> Result<(), ErrorKind> {
+        let node = self.0.get(from).cloned().ok_or(ErrorKind::NotFound)?;
         self.require_dir(&parent(to))?;
         if from == to {
             return Ok(());
@@ -215,7 +220,7 @@ impl Tree {
     }
 }
 
-/// The path without `.`, `..` and a leading `/`.
+/// The path without `.`, `..` and a leading `/`; relative to the root.
 pub(super) fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for component in path.components() {
@@ -256,7 +261,7 @@ mod tests {
     }
 
     fn lose_all(namespace: &mut Namespace) {
-        namespace.crash(Mood::LoseAll, &mut Random::new(0));
+        namespace.crash(CrashPolicy::LoseAll, &mut Random::new(0));
     }
 
     #[test]
@@ -288,7 +293,7 @@ mod tests {
             namespace.create(Path::new("b"), node(2)).unwrap();
             namespace.sync_dir(Path::new("")).unwrap();
             namespace.rename(Path::new("b"), Path::new("a")).unwrap();
-            namespace.crash(Mood::PerChange, &mut Random::new(seed));
+            namespace.crash(CrashPolicy::PerChange, &mut Random::new(seed));
             match (number(&namespace, "a"), number(&namespace, "b")) {
                 (Some(1), Some(2)) => before += 1,
                 (Some(2), None) => after += 1,

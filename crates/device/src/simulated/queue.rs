@@ -1,4 +1,9 @@
 //! A worker's queue on a simulated device: requests in flight in virtual time.
+//!
+//! Requests are applied by the [world](super::world) when the clock reaches their completion time. A wait moves the clock
+//! itself, or sleeps until another thread does.
+//!
+//! Invariant: `started` requests are in the world's events or among the queue's completions, and `started <= depth`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,16 +12,21 @@ use parking_lot::MutexGuard;
 
 use super::Shared;
 use super::handles::SimulatedFile;
-use super::world::{Activity, GRACE, World, is_down};
-use crate::{Buffer, Completion, Error, Op, Queue, Request, Result, Wait, Waker};
+use super::world::{Activity, GRACE, World};
+use crate::{Buffer, Completion, Error, ErrorKind, Op, Operation, Queue, Request, Result, Wait, Waker};
 
+/// A queue of a simulated device.
 #[derive(Debug)]
 pub(super) struct SimulatedQueue {
     shared: Arc<Shared>,
+    /// The queue's number in the world.
     number: u64,
+    /// The generation of the machine in which the queue was created.
     generation: u64,
     depth: usize,
+    /// Pushed and not started.
     pending: VecDeque<Request>,
+    /// Started and not collected.
     started: usize,
 }
 
@@ -52,7 +62,7 @@ impl SimulatedQueue {
             && let Some(request) = self.pending.pop_front()
         {
             self.started += 1;
-            if let Err(completion) = start_one(world, self.number, self.generation, &self.shared, request)
+            if let Some(completion) = start_one(world, self.number, self.generation, &self.shared, request)
                 && let Some(queue) = world.queues.get_mut(&self.number)
             {
                 queue.completed.push_back(completion);
@@ -60,7 +70,7 @@ impl SimulatedQueue {
         }
     }
 
-    /// Notes that the calling thread is at work on this queue.
+    /// Records the activity of the calling thread, which uses this queue.
     fn set_activity(&self, world: &mut World, activity: Activity) {
         if let Some(queue) = world.queues.get_mut(&self.number) {
             queue.activity = activity;
@@ -89,13 +99,13 @@ impl SimulatedQueue {
                 world.advance(next_ns);
                 self.shared.changed.notify_all();
             } else {
-                // Nothing will ever happen here unless somebody else makes it.
+                // No event is due: only another thread can end this wait.
                 self.shared.changed.wait(world);
             }
         }
     }
 
-    /// Gives running threads some real time to come to their next call; those that do not are no longer waited for.
+    /// Gives running threads [`GRACE`] of real time to make their next call, and marks the others as absent.
     fn wait_for_others(&self, world: &mut MutexGuard<'_, World>) {
         if self.shared.changed.wait_for(world, GRACE).timed_out() {
             for queue in world.queues.values_mut().filter(|queue| queue.activity == Activity::Running) {
@@ -103,48 +113,41 @@ impl SimulatedQueue {
             }
         }
     }
-
-    fn after_crash(&self, operation: &'static str) -> Error {
-        Error::on_path(operation, std::path::Path::new("simulated queue"), is_down())
-    }
 }
 
-/// Whether another thread is computing.
+/// True if another thread that uses a queue computes.
 fn others_run(world: &World) -> bool {
     let me = std::thread::current().id();
     world.queues.values().any(|queue| queue.activity == Activity::Running && queue.thread != Some(me))
 }
 
+/// Starts a request; an invalid one comes back as completed.
 fn start_one(
     world: &mut World,
     queue: u64,
     generation: u64,
     shared: &Arc<Shared>,
     request: Request,
-) -> std::result::Result<(), Completion> {
-    let (operation, len) = request.op.describe();
+) -> Option<Completion> {
     let check = || {
-        let path = request.file.path();
         let file = request.file.as_any().downcast_ref::<SimulatedFile>();
         let Some(file) = file.filter(|file| Arc::ptr_eq(&file.shared, shared)) else {
-            let why = "the file belongs to another device";
-            return Err(Error::invalid(operation, path, request.offset, len as u64, why));
+            return Err(request.error(ErrorKind::ForeignFile));
         };
         if !matches!(request.op, Op::Sync) {
-            file.check_request(operation, request.offset, len)?;
+            let (operation, len) = request.op.describe();
+            file.check_request(operation, request.offset, len as u64)?;
         }
-        world
-            .check(file.generation)
-            .and_then(|()| world.check(generation))
-            .map_err(|error| Error::new(operation, path, request.offset, len as u64, error))?;
+        let checked = world.check(file.generation).and_then(|()| world.check(generation));
+        checked.map_err(|kind| request.error(kind))?;
         Ok(file.inode.clone())
     };
     match check() {
         Ok(inode) => {
             world.start(queue, request, inode);
-            Ok(())
+            None
         }
-        Err(error) => Err(request.into_completion(Err(error))),
+        Err(error) => Some(request.into_completion(Err(error))),
     }
 }
 
@@ -169,7 +172,7 @@ impl Queue for SimulatedQueue {
         let shared = self.shared.clone();
         let mut world = shared.world.lock();
         self.start(&mut world);
-        // What takes no time is there at once.
+        // Apply the requests that take no time.
         let now_ns = world.now_ns;
         world.advance(now_ns);
         if let Wait::Until(timeout) = wait {
@@ -184,9 +187,10 @@ impl Queue for SimulatedQueue {
             out.extend(queue.completed.drain(..));
         }
         let count = out.len() - before;
+        assert!(count <= self.started, "more completions than requests in flight");
         self.started -= count;
         if count == 0 && world.check(self.generation).is_err() {
-            return Err(self.after_crash("complete"));
+            return Err(Error::without_path(Operation::Complete, ErrorKind::PowerLost));
         }
         self.start(&mut world);
         Ok(count)
@@ -202,7 +206,7 @@ impl Queue for SimulatedQueue {
 }
 
 impl Drop for SimulatedQueue {
-    /// Waits (in virtual time) for what was started, as the real devices do.
+    /// Waits in virtual time for the started requests, as the real devices do.
     fn drop(&mut self) {
         let mut world = self.shared.world.lock();
         world.remove_queue(self.number);

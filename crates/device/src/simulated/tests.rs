@@ -1,11 +1,10 @@
-//! What only a simulated device can do: virtual time, crashes, faults.
+//! Tests of the features that only a simulated device has: virtual time, crashes, faults.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use keyaki_primitives::Random;
-
 use proptest::prelude::*;
 
 use super::*;
@@ -51,7 +50,7 @@ fn drain(queue: &mut dyn Queue) -> Vec<Completion> {
     completed
 }
 
-/// Runs random reads for a while; the order and times of their completions.
+/// Runs 500 random reads. Returns tags and times of the completions, in order.
 fn trace(seed: u64) -> Vec<(u64, u64)> {
     let device = device(seed, Model::nvme());
     let file = create(&device, "f");
@@ -71,13 +70,13 @@ fn trace(seed: u64) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn the_seed_decides_everything() {
+fn the_seed_determines_the_run() {
     let first = trace(1);
     assert!(first.len() > 300);
     assert_eq!(first, trace(1));
     assert_ne!(first, trace(2));
-    assert!(first.windows(2).all(|pair| pair[0].1 <= pair[1].1), "time does not run backwards");
-    assert!(first.windows(2).any(|pair| pair[0].0 > pair[1].0), "completions come out of order");
+    assert!(first.windows(2).all(|pair| pair[0].1 <= pair[1].1), "time never runs backwards");
+    assert!(first.windows(2).any(|pair| pair[0].0 > pair[1].0), "completions arrive out of order");
 }
 
 #[test]
@@ -113,7 +112,7 @@ fn threads_overlap_in_virtual_time() {
     let file = create(&device, "f");
     file.allocate(0, 100 * B).unwrap();
     let before = device.now_ns();
-    // Both queues are in use before either waits, so neither runs ahead.
+    // Both queues are in use before one waits, so the clock waits for both.
     let barrier = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -129,7 +128,7 @@ fn threads_overlap_in_virtual_time() {
         }
     });
     let elapsed = device.now_ns() - before;
-    // 100 reads each, side by side: 10 ms. (A descheduled thread may cost some overlap.)
+    // 100 concurrent reads per thread: 10 ms, or up to 20 ms if a thread was descheduled.
     assert!((10_000_000..=20_000_000).contains(&elapsed), "{elapsed} ns");
 }
 
@@ -170,8 +169,8 @@ fn crashes_reach_requests_in_flight() {
         device.crash();
         let completed = drain(queue.as_mut());
         assert!(completed.iter().all(|completion| completion.result.is_err()));
-        assert!(completed.iter().any(|completion| completion.buffer.is_some()), "buffers come back");
-        assert!(queue.complete(Wait::Until(None), &mut Vec::new()).is_err(), "a dead queue says so");
+        assert!(completed.iter().any(|completion| completion.buffer.is_some()), "buffers are returned");
+        assert!(queue.complete(Wait::Until(None), &mut Vec::new()).is_err(), "a queue fails after a power failure");
         push(queue.as_mut(), &file, 0, Op::Sync, 3);
         assert!(drain(queue.as_mut())[0].result.is_err());
         match block(&device, "f", 0).unwrap().iter().filter(|&&byte| byte == 7).count() {
@@ -203,7 +202,7 @@ fn a_crash_ends_waiting() {
     assert!(file.is_empty().is_err());
 }
 
-/// The usual test of a store: the same work, the power cut at every operation in turn.
+/// The usual test of a store: the same work, with a power failure at every operation in turn.
 #[test]
 fn power_may_fail_at_every_operation() {
     let work = |device: &Simulated| -> Result<u64> {
@@ -238,7 +237,7 @@ fn power_may_fail_at_every_operation() {
             assert!(device.list(path("/")).is_err());
             device.crash();
             let name = if device.exists(path("log")).unwrap() { "log" } else { "renamed" };
-            // Each completed sync came two operations after the one before (the rename and its sync aside).
+            // Numbers of the syncs: two operations per write, and two for the rename and its sync.
             let synced = [4, 6, 8, 12].iter().filter(|&&sync| sync < at).count() as u64;
             for i in 0..synced {
                 assert_eq!(block(&device, name, i).unwrap()[100], i as u8 + 1, "operation {at}, seed {seed}");
@@ -248,7 +247,7 @@ fn power_may_fail_at_every_operation() {
 }
 
 #[test]
-fn writes_meet_their_faults() {
+fn planned_faults_hit_their_writes() {
     let device = device(0, Model::instant());
     let file = create(&device, "f");
     file.allocate(0, 8 * B).unwrap();
@@ -332,7 +331,7 @@ fn ranges_go_bad_and_bits_flip() {
 }
 
 #[test]
-fn capacity_is_a_limit() {
+fn capacity_limits_the_used_space() {
     let device = Simulated::new(SimulatedOptions { capacity_bytes: Some(10 * B), ..Default::default() });
     let file = create(&device, "f");
     file.allocate(0, 6 * B).unwrap();
@@ -362,7 +361,7 @@ fn files_are_imported() {
     assert_eq!(block(&device, "/a/b/f", 0).unwrap()[..], [5; BLOCK]);
     let file = device.open(path("a/b/f"), OpenMode::ReadWrite).unwrap();
     assert_eq!(file.len().unwrap(), B + 100);
-    assert!(block(&device, "a/b/f", 1).unwrap_err().is_short());
+    assert!(block(&device, "a/b/f", 1).unwrap_err().is_end_of_file());
     assert!(device.import(path("x"), path("/no/such/file")).unwrap_err().is_not_found());
     device.insert(path("x"), &[1; BLOCK][..]).unwrap();
     assert_eq!(block(&device, "x", 0).unwrap()[..], [1; BLOCK]);
@@ -375,7 +374,10 @@ fn locks_end_with_the_power() {
     device.crash();
     let second = device.lock(path("lock")).unwrap();
     drop(lock);
-    assert!(device.lock(path("lock")).unwrap_err().is_locked(), "the old guard does not release the new lock");
+    assert!(
+        device.lock(path("lock")).unwrap_err().is_locked(),
+        "a guard from before the crash does not release the new lock"
+    );
     drop(second);
     device.lock(path("lock")).unwrap();
 }
@@ -400,15 +402,15 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Between crashes a file behaves as an array of bytes; after a crash, every sector holds something that was written
-    /// there since (or was there at) the last sync.
+    /// Between crashes a file behaves like an array of bytes. After a crash, every sector has the contents that it had at, or
+    /// after, the last sync.
     #[test]
     fn files_agree_with_a_model(seed: u64, steps in prop::collection::vec(step(), 1..60)) {
         let device = device(seed, Model::instant());
         create(&device, "f");
         let mut file = device.open(path("f"), OpenMode::ReadWrite).unwrap();
         let mut model: Vec<u8> = Vec::new();
-        // The images of the file since the last sync, that one included.
+        // The images of the file at the last sync and after each step since.
         let mut history: Vec<Vec<u8>> = vec![Vec::new()];
         for (i, step) in steps.into_iter().enumerate() {
             match step {
@@ -435,11 +437,11 @@ proptest! {
                     file = device.open(path("f"), OpenMode::ReadWrite).unwrap();
                     let found = contents(&file);
                     for (at, sector) in found.chunks(512).enumerate() {
-                        // Zero may also come from a truncation or growth that survived alone.
+                        // Zeros may also come from a truncation or growth that survived alone.
                         let known = sector.iter().all(|&byte| byte == 0) || history.iter().any(|image| {
                             image.get(at * 512..).is_some_and(|rest| rest.iter().zip(sector).all(|(a, b)| a == b || *b == 0))
                         });
-                        prop_assert!(known, "sector {} was never written so", at);
+                        prop_assert!(known, "sector {} has contents that were never written", at);
                     }
                     model = found;
                     history.clear();
@@ -452,7 +454,7 @@ proptest! {
     }
 }
 
-/// All bytes, the last partial block too (read by growing the file, which is undone).
+/// All bytes of the file. Grows it temporarily to read the last partial block.
 fn contents(file: &Arc<dyn File>) -> Vec<u8> {
     let len = file.len().unwrap();
     let padded = len.next_multiple_of(B);

@@ -1,12 +1,14 @@
-//! Everything a simulated device knows, behind one lock: clock, files, requests in flight, faults.
+//! The state of a simulated device, behind one lock: clock, files, requests in flight, faults.
 //!
-//! Time is virtual. A blocking call moves the clock to its own end; waiting on a queue moves it to the next completion or
-//! deadline of any queue. Whenever the clock moves, the requests that complete on the way take effect, in order of their
-//! completion times (ties: of their submission), and go to their queues.
+//! Time is virtual. A blocking call moves the clock to its own end. Waiting on a queue moves it to the next completion or
+//! deadline of any queue. When the clock moves, the requests that complete on the way take effect in order of their
+//! completion times (ties: in order of submission), and their completions go to their queues.
 //!
-//! With several threads the clock must not run ahead of those that are computing, so it only jumps when every other
-//! thread that uses a queue is waiting too. A thread that stays away longer than [`GRACE`] of real time (it may be waiting
-//! for something else) is no longer waited for until it uses its queue again.
+//! With several threads the clock must not run ahead of threads that compute. It therefore only jumps when every other
+//! thread that uses a queue waits too. A thread that makes no call for [`GRACE`] of real time, because it may wait for
+//! something else, counts as absent until it uses its queue again.
+//!
+//! Invariants: the clock never runs backwards. No event and no deadline of a waiting queue lies before the clock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -19,17 +21,18 @@ use keyaki_primitives::Random;
 use parking_lot::Mutex;
 
 use super::faults::{FaultKind, Faults};
-use super::inode::{Inode, Mood, Space};
+use super::inode::{CrashPolicy, Inode, Space};
 use super::model::Service;
 use super::namespace::{InodeRef, Namespace, Node, normal};
 use super::{Model, SimulatedOptions};
-use crate::{BLOCK, Completion, Op, Request};
+use crate::{BLOCK, Completion, ErrorKind, Op, Request};
 
-/// Real time that a jump of the clock waits for threads that are neither waiting nor calling.
+/// Real time that a jump of the clock waits for threads that neither wait nor call.
 pub(super) const GRACE: Duration = Duration::from_millis(2);
 
 #[derive(Debug)]
 pub(super) struct World {
+    /// The virtual clock.
     pub(super) now_ns: u64,
     service: Service,
     pub(super) namespace: Namespace,
@@ -37,53 +40,52 @@ pub(super) struct World {
     inodes_made: u64,
     pub(super) space: Arc<Space>,
     pub(super) faults: Faults,
-    /// Locked paths → the lock's number.
+    /// Locked paths, with the number of each lock.
     locks: BTreeMap<PathBuf, u64>,
     locks_made: u64,
-    /// Restarts so far: handles of earlier generations are dead.
+    /// Number of restarts. Handles of earlier generations are invalid.
     pub(super) generation: u64,
+    /// The power is off.
     down: bool,
     crash_random: Random,
-    /// (completion time, submission number) → request.
+    /// Requests in flight, by completion time and submission number.
     events: BTreeMap<(u64, u64), Event>,
     submissions: u64,
     pub(super) queues: BTreeMap<u64, QueueState>,
     queues_made: u64,
 }
 
+/// A request in flight.
 #[derive(Debug)]
 struct Event {
     queue: u64,
     request: Request,
     inode: InodeRef,
-    /// For a sync: the last change it covers.
+    /// The last change that a sync covers; 0 for reads and writes.
     covers: u64,
 }
 
-/// What the world knows about a queue.
+/// The shared part of a queue.
 #[derive(Debug, Default)]
 pub(super) struct QueueState {
     pub(super) completed: VecDeque<Completion>,
+    /// A wake-up is pending.
     pub(super) notified: bool,
     pub(super) activity: Activity,
-    /// The thread that used it last.
+    /// The thread that used the queue last.
     pub(super) thread: Option<ThreadId>,
 }
 
-/// What a queue's thread is doing.
+/// The activity of a queue's thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Activity {
-    /// Computing: the clock waits for it.
+    /// The thread computes: the clock waits for it.
     Running,
-    /// In [`crate::Queue::complete`], until this time at the latest.
+    /// The thread is in [`crate::Queue::complete`], until this time at the latest.
     Waiting { deadline_ns: Option<u64> },
-    /// Not seen for long (or never): the clock does not wait for it.
+    /// The thread has made no call for [`GRACE`], or never: the clock does not wait for it.
     #[default]
     Absent,
-}
-
-pub(super) fn is_down() -> io::Error {
-    io::Error::other("the simulated machine has lost power")
 }
 
 impl World {
@@ -113,12 +115,12 @@ impl World {
         self.service = Service::new(model, self.crash_random.next_u64());
     }
 
-    /// Fails if the power is off, or was since the handle of that generation was made.
-    pub(super) fn check(&self, generation: u64) -> io::Result<()> {
-        if self.down || generation != self.generation { Err(is_down()) } else { Ok(()) }
+    /// Fails if the power is off, or the machine was restarted since the given generation.
+    pub(super) fn check(&self, generation: u64) -> Result<(), ErrorKind> {
+        if self.down || generation != self.generation { Err(ErrorKind::PowerLost) } else { Ok(()) }
     }
 
-    /// Counts an operation; true: the power fails during it (and is off already).
+    /// Counts an operation. True: the power fails during it, and is off now.
     pub(super) fn operation_crashes(&mut self) -> bool {
         let crashes = self.faults.operation();
         self.down |= crashes;
@@ -130,7 +132,8 @@ impl World {
         self.adopt(inode)
     }
 
-    pub(super) fn import(&mut self, path: &Path, bytes: impl io::Read) -> io::Result<()> {
+    /// Creates a durable file with these contents, replacing an existing one.
+    pub(super) fn import(&mut self, path: &Path, bytes: impl io::Read) -> Result<(), ErrorKind> {
         let inode = Inode::with_contents(self.inodes_made, self.space.clone(), bytes)?;
         let inode = self.adopt(inode);
         self.namespace.insert_durable(path, Node::File(inode));
@@ -144,20 +147,19 @@ impl World {
         inode
     }
 
-    /// Lets a blocking call of `bytes` at `offset` take its time.
+    /// Advances the clock by the time of a blocking call of `bytes` at `offset`.
     pub(super) fn spend(&mut self, inode: &InodeRef, offset: u64, bytes: u64) {
-        let place = place(inode, offset);
-        let end_ns = self.service.completion_ns(self.now_ns, place, bytes);
+        let end_ns = self.service.completion_ns(self.now_ns, device_address(inode, offset), bytes);
         self.advance(end_ns);
     }
 
-    /// A write takes effect, or meets its fault.
-    pub(super) fn write(&mut self, inode: &InodeRef, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    /// Applies a write, or its planned fault.
+    pub(super) fn write(&mut self, inode: &InodeRef, offset: u64, bytes: &[u8]) -> Result<(), ErrorKind> {
         let mut inode = inode.lock();
         match self.faults.write() {
             None => inode.write(offset, bytes),
-            Some(FaultKind::Eio) => Err(io::Error::other("simulated write error")),
-            Some(FaultKind::NoSpace) => Err(io::ErrorKind::StorageFull.into()),
+            Some(FaultKind::Eio) => Err(ErrorKind::Injected),
+            Some(FaultKind::NoSpace) => Err(ErrorKind::NoSpace),
             Some(FaultKind::Lose) => Ok(()),
             Some(FaultKind::Misdirect { blocks }) => {
                 let elsewhere = offset.saturating_add_signed(blocks.saturating_mul(BLOCK as i64));
@@ -165,21 +167,21 @@ impl World {
             }
             Some(FaultKind::Crash) => {
                 self.down = true;
-                // On its way: the crash decides how much of it arrives.
+                // The write is unsynced: the crash decides how much of it survives.
                 inode.write(offset, bytes)?;
-                Err(is_down())
+                Err(ErrorKind::PowerLost)
             }
         }
     }
 
-    /// A sync that began when `covers` was the last change ends.
-    pub(super) fn sync(&mut self, inode: &InodeRef, covers: u64) -> io::Result<()> {
+    /// Completes a sync that began when `covers` was the last change.
+    pub(super) fn sync(&mut self, inode: &InodeRef, covers: u64) -> Result<(), ErrorKind> {
         if self.operation_crashes() {
-            return Err(is_down());
+            return Err(ErrorKind::PowerLost);
         }
         if self.faults.sync_fails() {
             inode.lock().abandon(covers);
-            return Err(io::Error::other("simulated sync error"));
+            return Err(ErrorKind::Injected);
         }
         if !self.faults.lying_syncs {
             inode.lock().sync(covers);
@@ -187,27 +189,30 @@ impl World {
         Ok(())
     }
 
-    /// Starts a queue's request now.
+    /// Starts a request of a queue now.
     pub(super) fn start(&mut self, queue: u64, request: Request, inode: InodeRef) {
         let (bytes, covers) = match &request.op {
             Op::Read(buffer) | Op::Write(buffer) => (buffer.len() as u64, 0),
             Op::Sync => (0, inode.lock().last_change()),
         };
-        let end_ns = self.service.completion_ns(self.now_ns, place(&inode, request.offset), bytes);
+        let end_ns = self.service.completion_ns(self.now_ns, device_address(&inode, request.offset), bytes);
+        assert!(end_ns >= self.now_ns, "a request completes before it starts");
         self.submissions += 1;
         self.events.insert((end_ns, self.submissions), Event { queue, request, inode, covers });
     }
 
-    /// Moves the clock on to `to_ns`; what completes until then takes effect.
+    /// Moves the clock forward to `to_ns`. Requests that complete until then take effect.
     pub(super) fn advance(&mut self, to_ns: u64) {
+        assert!(to_ns >= self.now_ns, "virtual time runs backwards");
         while let Some(entry) = self.events.first_entry()
             && entry.key().0 <= to_ns
         {
             let ((at_ns, _), event) = entry.remove_entry();
-            self.now_ns = self.now_ns.max(at_ns);
+            assert!(at_ns >= self.now_ns, "an event lies in the past");
+            self.now_ns = at_ns;
             self.finish(event);
         }
-        self.now_ns = self.now_ns.max(to_ns);
+        self.now_ns = to_ns;
         for queue in self.queues.values_mut() {
             if let Activity::Waiting { deadline_ns: Some(deadline_ns) } = queue.activity
                 && deadline_ns <= self.now_ns
@@ -217,50 +222,31 @@ impl World {
         }
     }
 
+    /// Applies a request and delivers its completion.
     fn finish(&mut self, event: Event) {
-        let Event { queue, request, inode, covers } = event;
-        let Request { file, offset, op, tag } = request;
-        let fail = |operation, len: usize, error| crate::Error::new(operation, file.path(), offset, len as u64, error);
-        let (buffer, result) = match op {
-            _ if self.down => {
-                // The power failed while this was under way.
-                let result = Err(fail("complete", 0, is_down()));
-                (self.abort(op, &inode, offset), result)
+        let Event { queue, mut request, inode, covers } = event;
+        let offset = request.offset;
+        let result = match &mut request.op {
+            // The power failed during the request. A write may leave traces; without space it leaves none.
+            Op::Write(buffer) if self.down => {
+                let _ = inode.lock().write(offset, buffer);
+                Err(ErrorKind::PowerLost)
             }
-            Op::Read(mut buffer) => {
-                let result = inode.lock().read(offset, &mut buffer);
-                let len = buffer.len();
-                (Some(buffer), result.map_err(|error| fail("read", len, error)))
-            }
-            Op::Write(buffer) => {
-                let result = self.write(&inode, offset, &buffer);
-                let len = buffer.len();
-                (Some(buffer), result.map_err(|error| fail("write", len, error)))
-            }
-            Op::Sync => (None, self.sync(&inode, covers).map_err(|error| fail("sync", 0, error))),
+            _ if self.down => Err(ErrorKind::PowerLost),
+            Op::Read(buffer) => inode.lock().read(offset, buffer),
+            Op::Write(buffer) => self.write(&inode, offset, buffer),
+            Op::Sync => self.sync(&inode, covers),
         };
+        let result = result.map_err(|kind| request.error(kind));
         if let Some(queue) = self.queues.get_mut(&queue) {
-            queue.completed.push_back(Completion { tag, buffer, result });
+            queue.completed.push_back(request.into_completion(result));
             if matches!(queue.activity, Activity::Waiting { .. }) {
                 queue.activity = Activity::Running;
             }
         }
     }
 
-    /// A request that the power failure interrupts: a write may still leave traces.
-    fn abort(&mut self, op: Op, inode: &InodeRef, offset: u64) -> Option<crate::Buffer> {
-        match op {
-            Op::Read(buffer) => Some(buffer),
-            Op::Write(buffer) => {
-                // Without room nothing arrives, which is one of the outcomes anyway.
-                let _ = inode.lock().write(offset, &buffer);
-                Some(buffer)
-            }
-            Op::Sync => None,
-        }
-    }
-
-    /// When the next thing happens that a waiting queue is interested in.
+    /// The time of the next completion or deadline; `None` if there is neither.
     pub(super) fn next_event_ns(&self) -> Option<u64> {
         let completion = self.events.first_key_value().map(|(key, _)| key.0);
         let deadline = self.queues.values().filter_map(|queue| match queue.activity {
@@ -270,13 +256,14 @@ impl World {
         completion.into_iter().chain(deadline).min()
     }
 
+    /// Registers a queue; its number.
     pub(super) fn add_queue(&mut self) -> u64 {
         self.queues_made += 1;
         self.queues.insert(self.queues_made, QueueState::default());
         self.queues_made
     }
 
-    /// Forgets a queue after its last request has completed.
+    /// Removes a queue after advancing the clock to the completion of its last request.
     pub(super) fn remove_queue(&mut self, number: u64) {
         let last_ns = self.events.iter().filter(|(_, event)| event.queue == number).map(|(key, _)| key.0).max();
         self.advance(last_ns.unwrap_or(self.now_ns));
@@ -287,10 +274,10 @@ impl World {
         self.down
     }
 
-    /// Takes the lock of `path`; its number.
-    pub(super) fn lock(&mut self, path: &Path) -> io::Result<u64> {
+    /// Takes the lock of `path`, creating the file if missing. Returns the lock's number.
+    pub(super) fn lock(&mut self, path: &Path) -> Result<u64, ErrorKind> {
         match self.namespace.file(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(ErrorKind::NotFound) => {
                 let inode = self.new_inode();
                 self.namespace.create(path, Node::File(inode))?;
             }
@@ -298,33 +285,34 @@ impl World {
         }
         let path = normal(path);
         if self.locks.contains_key(&path) {
-            return Err(io::ErrorKind::WouldBlock.into());
+            return Err(ErrorKind::Locked);
         }
         self.locks_made += 1;
         self.locks.insert(path, self.locks_made);
         Ok(self.locks_made)
     }
 
+    /// Releases a lock, unless a restart has released it before.
     pub(super) fn unlock(&mut self, number: u64) {
         self.locks.retain(|_, held| *held != number);
     }
 
-    /// Loses power (unless it is off already), decides what has survived, and starts again.
+    /// Cuts the power if it is on, decides which unsynced changes survive, and restarts.
     pub(super) fn crash(&mut self) {
         self.down = true;
         for (_, event) in std::mem::take(&mut self.events) {
             self.finish(event);
         }
         let random = &mut self.crash_random;
-        let mood = match random.below(8) {
-            0 => Mood::KeepAll,
-            1 => Mood::LoseAll,
-            _ => Mood::PerChange,
+        let policy = match random.below(8) {
+            0 => CrashPolicy::KeepAll,
+            1 => CrashPolicy::LoseAll,
+            _ => CrashPolicy::PerChange,
         };
-        self.namespace.crash(mood, random);
+        self.namespace.crash(policy, random);
         self.inodes.retain(|inode| match inode.upgrade() {
             Some(inode) => {
-                inode.lock().crash(mood, random);
+                inode.lock().crash(policy, random);
                 true
             }
             None => false,
@@ -335,13 +323,14 @@ impl World {
         self.down = false;
     }
 
+    /// Clears planned faults and unreadable ranges.
     pub(super) fn heal(&mut self) {
         self.faults.clear();
         self.inodes.iter().filter_map(Weak::upgrade).for_each(|inode| inode.lock().heal());
     }
 }
 
-fn place(inode: &InodeRef, offset: u64) -> u64 {
-    // Files lie far apart.
+/// The position of a byte on the simulated medium: files are 2^44 bytes apart.
+fn device_address(inode: &InodeRef, offset: u64) -> u64 {
     (inode.lock().number << 44).wrapping_add(offset)
 }

@@ -1,7 +1,9 @@
-//! Requests carried out by a pool of threads with blocking calls: works everywhere.
+//! The portable device: a pool of threads carries out requests as blocking calls.
 //!
 //! One pool serves all queues of a device. It starts a thread whenever jobs outnumber idle threads, up to
-//! [`THREADS_MAX`]; the threads end when the device and its queues are gone.
+//! [`THREADS_MAX`]. The threads end after the device and all its queues have been dropped.
+//!
+//! Invariant: every job's completion reaches its queue's inbox, also when no thread can be started.
 
 mod queue;
 
@@ -15,27 +17,30 @@ pub(crate) use queue::ThreadsQueue;
 
 use crate::{Completion, Op, Request};
 
-/// Blocking calls at the same time at the most.
+/// Maximum number of threads, so of concurrent blocking calls.
 const THREADS_MAX: usize = 64;
 
-/// One request and where its completion goes.
+/// A request and the inbox for its completion.
 #[derive(Debug)]
 pub(crate) struct Job {
     request: Request,
     inbox: Arc<Inbox>,
 }
 
+/// The threads of a device and their job queue.
 #[derive(Debug)]
 pub(crate) struct Pool {
     jobs: Sender<Job>,
-    /// Kept for starting threads (and so that sending never fails).
+    /// Cloned for each new thread. While it exists, sending never fails.
     receiver: Receiver<Job>,
     counts: Arc<Counts>,
 }
 
 #[derive(Debug, Default)]
 struct Counts {
+    /// Threads that run or are being started.
     threads: AtomicUsize,
+    /// Threads that wait for a job.
     idle: AtomicUsize,
 }
 
@@ -48,7 +53,7 @@ impl Pool {
     /// Queues a job; never blocks.
     fn start(&self, job: Job) {
         if let Err(returned) = self.jobs.send(job) {
-            // The pool holds a receiver itself; should that change, doing the job here is still right.
+            // Unreachable, because the pool holds a receiver. Running the job here would be correct too.
             run(returned.into_inner());
             return;
         }
@@ -63,21 +68,22 @@ impl Pool {
             self.counts.threads.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        // No sender goes along: the channel closes with the pool, and that ends the thread.
+        // The thread gets no sender: dropping the pool closes the channel, which ends the thread.
         let receiver = self.receiver.clone();
         let counts = self.counts.clone();
         let thread = std::thread::Builder::new().name("keyaki-io".into()).stack_size(128 << 10);
         if let Err(error) = thread.spawn(move || serve(&receiver, &counts)) {
             let left = self.counts.threads.fetch_sub(1, Ordering::Relaxed) - 1;
-            tracing::warn!(%error, threads = left, "cannot start another I/O thread");
+            tracing::warn!(%error, threads = left, "could not start an I/O thread");
             if left == 0 {
-                // Nobody would ever do the jobs: do them here.
+                // No thread would ever run the jobs.
                 self.receiver.try_iter().for_each(run);
             }
         }
     }
 }
 
+/// Runs jobs until the pool has been dropped.
 fn serve(jobs: &Receiver<Job>, counts: &Counts) {
     loop {
         counts.idle.fetch_add(1, Ordering::Relaxed);
@@ -104,7 +110,7 @@ fn run(job: Job) {
         }
         Op::Sync => (None, file.sync_data()),
     };
-    // The file is let go before its completion is seen, so that whoever waits for that can close it.
+    // Drop the file before the completion is visible: its receiver may then hold the last reference.
     drop(file);
     inbox.put(Completion { tag, buffer, result });
 }

@@ -1,7 +1,9 @@
 //! A worker's queue over the [pool](super::Pool).
 //!
-//! Up to `depth` requests are with the pool; the rest waits here. The pool's threads put completions into the queue's
-//! [`Inbox`], which is also what the worker sleeps on and what its [`Waker`] rings.
+//! At most `depth` requests are with the pool; further ones wait in the queue's backlog. The pool's threads put completions
+//! into the queue's [`Inbox`]. The worker sleeps on the inbox, and its [`Waker`] is the inbox.
+//!
+//! Invariant: `started` requests are with the pool or in the inbox, and `started <= depth`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,10 +15,12 @@ use super::{Job, Pool};
 use crate::arena::Arena;
 use crate::{Buffer, Completion, Queue, Request, Result, Wait, Waker};
 
+/// A queue of the thread pool.
 #[derive(Debug)]
 pub(crate) struct ThreadsQueue {
     pool: Arc<Pool>,
     inbox: Arc<Inbox>,
+    /// Pushed and not started.
     backlog: VecDeque<Request>,
     /// Requests with the pool, or completed and not yet collected.
     started: usize,
@@ -24,34 +28,38 @@ pub(crate) struct ThreadsQueue {
     arena: Arena,
 }
 
-/// What has completed, and whether somebody wants the worker to wake up.
+/// Completions and wake-ups for a worker.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
-    state: Mutex<State>,
+    state: Mutex<InboxState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct InboxState {
     completed: Vec<Completion>,
+    /// A wake-up is pending.
     notified: bool,
+    /// The worker sleeps, or is about to.
     waiting: bool,
 }
 
 impl Inbox {
+    /// Delivers a completion.
     pub(super) fn put(&self, completion: Completion) {
         let mut state = self.state.lock();
         state.completed.push(completion);
-        self.ring(&state);
+        self.notify(&state);
     }
 
-    fn ring(&self, state: &State) {
+    /// Wakes the worker if it sleeps.
+    fn notify(&self, state: &InboxState) {
         if state.waiting {
             self.changed.notify_one();
         }
     }
 
-    /// Moves what has completed to `out`, waiting as `wait` says; returns how many.
+    /// Moves completions to `out`, waiting as `wait` says. Returns their number.
     fn take(&self, wait: Wait, out: &mut Vec<Completion>) -> usize {
         let mut state = self.state.lock();
         if let Wait::Until(timeout) = wait {
@@ -81,7 +89,7 @@ impl Waker for Inbox {
     fn wake(&self) {
         let mut state = self.state.lock();
         state.notified = true;
-        self.ring(&state);
+        self.notify(&state);
     }
 }
 
@@ -97,6 +105,7 @@ impl ThreadsQueue {
         }
     }
 
+    /// Starts requests of the backlog as far as the depth allows.
     fn start(&mut self) {
         while self.started < self.depth
             && let Some(request) = self.backlog.pop_front()
@@ -104,6 +113,16 @@ impl ThreadsQueue {
             self.started += 1;
             self.pool.start(Job { request, inbox: self.inbox.clone() });
         }
+    }
+}
+
+impl ThreadsQueue {
+    /// Moves completions from the inbox to `out`. Returns their number.
+    fn collect(&mut self, wait: Wait, out: &mut Vec<Completion>) -> usize {
+        let count = self.inbox.take(wait, out);
+        assert!(count <= self.started, "more completions than requests in flight");
+        self.started -= count;
+        count
     }
 }
 
@@ -123,8 +142,7 @@ impl Queue for ThreadsQueue {
 
     fn complete(&mut self, wait: Wait, out: &mut Vec<Completion>) -> Result<usize> {
         self.start();
-        let count = self.inbox.take(wait, out);
-        self.started -= count;
+        let count = self.collect(wait, out);
         self.start();
         Ok(count)
     }
@@ -139,12 +157,12 @@ impl Queue for ThreadsQueue {
 }
 
 impl Drop for ThreadsQueue {
-    /// Waits for what has been started, so that no request runs on behind the owner's back.
+    /// Waits for the started requests, so that none touches a file after the queue is gone.
     fn drop(&mut self) {
         self.backlog.clear();
         let mut completed = Vec::new();
         while self.started > 0 {
-            self.started -= self.inbox.take(Wait::Until(None), &mut completed);
+            self.collect(Wait::Until(None), &mut completed);
         }
     }
 }

@@ -1,23 +1,24 @@
-//! Requests kept in flight by Linux io_uring.
+//! Queues over Linux io_uring.
 //!
-//! Each [`UringQueue`] has a ring of its own, so workers share nothing:
+//! Each [`UringQueue`] has its own ring, so workers share nothing:
 //!
 //! ```text
 //! push ──> pending ──> in flight ──> SQ ═╗ io_uring_enter: submits all and waits, in one system call
 //!                      │ slots │         ║
-//! out  <── completion ─┴───────┴──── CQ ═╝ also: one multishot poll on the waker's eventfd
+//! out  <── completion ─┴───────┴──── CQ ═╝ also holds one multishot poll on the waker's eventfd
 //! ```
 //!
-//! Never more than `depth` requests are in flight, and the rings have room for all of them and the poll, so neither
-//! ever overflows. A slot keeps the request (file and buffer) alive until its completion arrives; its index is the
-//! completion's user data.
+//! At most `depth` requests are in flight, and both rings have room for all of them and the poll, so neither ever
+//! overflows. A slot keeps its request (file and buffer) alive until the completion arrives. The user data of the entry are
+//! the slot's index and generation.
 //!
-//! Where the kernel has them, the ring is SINGLE_ISSUER and DEFER_TASKRUN ([`Setup::Deferred`]): completions are processed
-//! when the worker asks, not by interrupting it. Such a ring belongs to the thread that first uses it: it is made disabled and enabled at
-//! the first submission. A queue that moves on while idle gets a new ring; while busy, using it is an error.
+//! If the kernel supports them, the ring is SINGLE_ISSUER and DEFER_TASKRUN ([`Setup::Deferred`]): the worker processes
+//! completions in its own system calls instead of being interrupted. Such a ring belongs to the thread that first uses it:
+//! it is created disabled, and enabled by the first submission. An idle queue that is used on another thread gets a new
+//! ring. Using a queue on another thread while it is busy is an error.
 //!
-//! Invariant: memory that the kernel may still touch is never freed. Dropping a queue waits for its requests; where that
-//! is impossible (the wrong thread), their memory is leaked.
+//! Invariant: memory that the kernel may still access is never freed. Dropping a queue waits for its requests; if that is
+//! impossible, because another thread owns the ring, their memory is leaked.
 
 mod inflight;
 mod queue;

@@ -1,8 +1,13 @@
-//! A worker's queue over a ring of its own.
+//! A worker's queue with its own ring.
+//!
+//! Requests move from `pending` into slots as the depth allows, and from there into the ring. Requests that complete
+//! without the kernel (invalid or empty ones) wait in `ready`.
+//!
+//! Invariant: the ring is replaced or dropped only while the kernel works on none of the requests; otherwise the slots are
+//! leaked.
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,17 +15,18 @@ use super::inflight::InFlight;
 use super::ring::{Block, Ring, Setup, depth_granted};
 use super::waker::UringWaker;
 use crate::arena::Arena;
-use crate::{Buffer, Completion, Error, Queue, Request, Result, Wait, Waker};
+use crate::{Buffer, Completion, Error, ErrorKind, Operation, Queue, Request, Result, Wait, Waker};
 
-/// User data of the poll on the waker's eventfd; requests have their slot's index.
+/// User data of the poll on the waker's eventfd. Requests never have this value.
 const WAKE: u64 = u64::MAX;
 
+/// A queue of io_uring.
 pub(crate) struct UringQueue {
     ring: Ring,
     inflight: InFlight,
     /// Pushed and not yet in a slot.
     pending: VecDeque<Request>,
-    /// Completed without the kernel.
+    /// Completed without the kernel, and not yet collected.
     ready: Vec<Completion>,
     arena: Arena,
     waker: Arc<UringWaker>,
@@ -41,65 +47,74 @@ impl UringQueue {
                 armed: false,
             })
         };
-        new().map_err(|error| failed("queue", error))
+        new().map_err(|error: io::Error| Error::without_path(Operation::CreateQueue, error))
     }
 
-    /// Makes the ring the calling thread's.
-    fn claim(&mut self) -> io::Result<()> {
+    /// Makes the calling thread the owner of the ring.
+    fn claim(&mut self) -> Result<(), ErrorKind> {
         if self.ring.claim()? {
             return Ok(());
         }
         if self.in_kernel() > 0 {
-            return Err(io::Error::other("the queue was moved to another thread with requests in flight"));
+            return Err(ErrorKind::QueueMoved);
         }
-        // Unsubmitted entries die with the old ring: their requests need new ones.
+        // Entries that were not submitted are lost with the old ring: their requests need new ones.
         self.ring = self.ring.renewed(self.inflight.capacity())?;
-        self.inflight.forget_entries();
+        // SAFETY: the kernel had none of the requests, and the old ring with its completions is gone.
+        unsafe { self.inflight.forget_entries() };
         self.armed = false;
-        self.ring.claim().map(drop)
+        let claimed = self.ring.claim()?;
+        assert!(claimed, "a new ring belongs to its first claimer");
+        Ok(())
     }
 
     /// Requests that the kernel may be working on.
     fn in_kernel(&mut self) -> usize {
-        self.inflight.len() - self.inflight.waiting_for_retry() - self.ring.queued_requests()
+        let outside = self.inflight.unqueued() + self.ring.queued_requests();
+        assert!(outside <= self.inflight.len(), "more entries than requests in flight");
+        self.inflight.len() - outside
     }
 
-    /// Gives the ring as much as it may have.
+    /// Moves pending requests into free slots, and the entries of all slots into the ring, as far as there is room.
     fn feed(&mut self) {
         while self.inflight.has_room()
             && let Some(request) = self.pending.pop_front()
         {
-            if let Err(completion) = self.inflight.start(request) {
+            if let Some(completion) = self.inflight.start(request) {
                 self.ready.push(completion);
             }
         }
-        self.inflight.feed(&mut self.ring, &self.arena);
+        // SAFETY: `reap` passes the completions of the ring to `finish`, and `drop` waits for them or leaks the slots. When
+        // `claim` replaces the ring it calls `forget_entries`.
+        unsafe { self.inflight.feed(&mut self.ring, &self.arena) };
     }
 
+    /// Ensures that the ring polls the waker's eventfd.
     fn arm(&mut self) {
         if !self.armed {
             self.armed = self.ring.push_poll(self.waker.event_fd(), WAKE);
         }
     }
 
-    /// Moves what has completed to `out`. Fails only if the waker cannot be polled (after moving everything).
+    /// Moves completions to `out`. Fails only if the kernel cannot poll the waker, after moving all completions.
     fn reap(&mut self, out: &mut Vec<Completion>) -> io::Result<()> {
         let mut result = Ok(());
         out.append(&mut self.ready);
-        for answer in self.ring.completions() {
-            if answer.user_data() != WAKE {
-                out.extend(self.inflight.finish(&answer));
+        for entry in self.ring.completions() {
+            if entry.user_data() != WAKE {
+                // SAFETY: the entry is from the ring that `feed` pushes to, and `completions` yields it once.
+                out.extend(unsafe { self.inflight.finish(&entry) });
                 continue;
             }
-            self.armed = io_uring::cqueue::more(answer.flags());
-            if answer.result() < 0 {
-                result = Err(io::Error::from_raw_os_error(-answer.result()));
+            self.armed = io_uring::cqueue::more(entry.flags());
+            if entry.result() < 0 {
+                result = Err(io::Error::from_raw_os_error(entry.result().saturating_neg()));
             }
         }
         result
     }
 
-    /// Blocks until there is something for `out`, a wake-up, or the deadline has passed.
+    /// Blocks until a completion was moved to `out`, a wake-up arrived, or the deadline has passed.
     fn wait(&mut self, deadline: Option<Instant>, out: &mut Vec<Completion>) -> io::Result<()> {
         let before = out.len();
         loop {
@@ -119,7 +134,8 @@ impl UringQueue {
         }
     }
 
-    fn complete_or_fail(&mut self, wait: Wait, out: &mut Vec<Completion>) -> io::Result<()> {
+    /// [`Queue::complete`] without the count. On error, completions may have been moved too.
+    fn try_complete(&mut self, wait: Wait, out: &mut Vec<Completion>) -> Result<(), ErrorKind> {
         self.claim()?;
         let before = out.len();
         self.reap(out)?;
@@ -130,21 +146,21 @@ impl UringQueue {
             let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
             let result = self.wait(deadline, out);
             self.waker.end_wait(out.len() > before);
-            return result;
+            return Ok(result?);
         }
         self.feed();
         if self.ring.has_work() {
             self.ring.enter(Block::No)?;
         }
-        self.reap(out)
+        Ok(self.reap(out)?)
     }
 
-    /// Waits until the kernel has let go of all requests; those it has not seen yet are not started.
-    fn drain(&mut self) -> io::Result<()> {
+    /// Waits until the kernel works on none of the requests. Requests that it has not taken are not started.
+    fn drain(&mut self) -> Result<(), ErrorKind> {
         let mut completed = Vec::new();
         while self.in_kernel() > 0 {
             if !self.ring.claim()? {
-                return Err(io::Error::other("dropped on another thread than the one that used it"));
+                return Err(ErrorKind::QueueMoved);
             }
             self.ring.wait_only()?;
             self.reap(&mut completed)?;
@@ -166,16 +182,19 @@ impl Queue for UringQueue {
         let mut submit = || {
             self.claim()?;
             self.feed();
-            if self.ring.queued() > 0 { self.ring.enter(Block::No) } else { Ok(()) }
+            if self.ring.queued() > 0 {
+                self.ring.enter(Block::No)?;
+            }
+            Ok(())
         };
-        submit().map_err(|error| failed("submit", error))
+        submit().map_err(|kind: ErrorKind| Error::without_path(Operation::Submit, kind))
     }
 
     fn complete(&mut self, wait: Wait, out: &mut Vec<Completion>) -> Result<usize> {
         let before = out.len();
-        match self.complete_or_fail(wait, out) {
-            // What has completed is handed over in any case; a lasting error will be seen by the next call.
-            Err(error) if out.len() == before => Err(failed("complete", error)),
+        match self.try_complete(wait, out) {
+            // Completions are delivered in any case. A persistent error returns from the next call.
+            Err(kind) if out.len() == before => Err(Error::without_path(Operation::Complete, kind)),
             _ => Ok(out.len() - before),
         }
     }
@@ -192,14 +211,10 @@ impl Queue for UringQueue {
 impl Drop for UringQueue {
     fn drop(&mut self) {
         if let Err(error) = self.drain() {
-            tracing::error!(%error, "an I/O queue was dropped with requests in flight; their memory is leaked");
+            tracing::error!(%error, "an I/O queue was dropped with requests in flight, leaking their memory");
             std::mem::forget(std::mem::replace(&mut self.inflight, InFlight::new(0)));
         }
     }
-}
-
-fn failed(operation: &'static str, error: io::Error) -> Error {
-    Error::on_path(operation, Path::new("io_uring"), error)
 }
 
 #[cfg(test)]
@@ -223,15 +238,16 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_queue_does_not_change_threads() {
+    fn a_busy_queue_cannot_change_threads() {
         let (_dir, mut queue) = busy();
         let mut completed = Vec::new();
-        let error = std::thread::scope(|scope| {
-            let stranger = scope.spawn(|| queue.complete(Wait::Until(None), &mut Vec::new()));
-            stranger.join().unwrap()
+        let result = std::thread::scope(|scope| {
+            let other = scope.spawn(|| queue.complete(Wait::Until(None), &mut Vec::new()));
+            other.join().unwrap()
         });
-        assert!(error.unwrap_err().to_string().contains("another thread"));
-        // Nothing is lost for its owner.
+        let error = result.unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::QueueMoved) && error.path.is_none(), "{error}");
+        // The owner loses nothing.
         while completed.len() < 16 {
             queue.complete(Wait::Until(None), &mut completed).unwrap();
         }
@@ -241,14 +257,14 @@ mod tests {
     #[test]
     fn a_busy_queue_may_be_dropped_anywhere() {
         let (_dir, queue) = busy();
-        // Its memory is leaked, because this thread cannot learn when the kernel is done with it.
+        // Its memory is leaked, because this thread cannot find out when the kernel is done with it.
         std::thread::spawn(move || drop(queue)).join().unwrap();
         let (_dir, queue) = busy();
         drop(queue);
     }
 
     #[test]
-    fn great_depths_are_granted_in_part() {
+    fn excessive_depths_are_limited() {
         let device = uring().unwrap();
         let mut queue = device.queue(100_000).unwrap();
         assert_eq!(queue.complete(Wait::No, &mut Vec::new()).unwrap(), 0);

@@ -1,7 +1,13 @@
-//! Making a ring with the best set-up that the kernel offers, and entering it.
+//! One io_uring instance: its set-up, its registered buffers, and the system call that submits and waits.
+//!
+//! [`probe`] finds the best set-up that the kernel supports. A [`Setup::Deferred`] ring is created disabled; the first
+//! thread that claims it enables it and is its only user from then on.
+//!
+//! Invariant: `pushed` counts all entries ever pushed. The kernel takes entries in order, so the entries still queued are
+//! the last ones pushed.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -11,23 +17,28 @@ use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring};
 use rustix::io::Errno;
 
-use crate::arena::{SEGMENT, SEGMENTS_MAX};
+use crate::ErrorKind;
+use crate::arena::{SEGMENT_BYTES, SEGMENTS_MAX, Segment};
 
-/// Submissions that one ring can hold at the most (the kernel's limit).
+/// Maximum entries of a submission queue (the kernel's limit).
 const ENTRIES_MAX: usize = 32768;
 
+// `Ring::registered` has a bit for each segment.
+const _: () = assert!(SEGMENTS_MAX <= u32::BITS as usize);
+
+/// An io_uring instance.
 pub(super) struct Ring {
     uring: IoUring,
     setup: Setup,
-    /// If deferred: the thread that enabled the ring, the only one that may use it.
+    /// The thread that enabled the ring, for [`Setup::Deferred`]: the only one that may use it.
     owner: Option<ThreadId>,
     /// Arena segments registered with this ring, one bit each.
     registered: u32,
-    /// The kernel takes (more) registered buffers.
+    /// The kernel has not yet refused to register a buffer.
     registering: bool,
     /// Entries pushed since the ring was made.
     pushed: u64,
-    /// Position among them of the last one that was not for a request (see [`Ring::push_poll`]).
+    /// The value of `pushed` after the last [`Ring::push_poll`], whose entry is not a request.
     poll_at: Option<u64>,
 }
 
@@ -39,40 +50,40 @@ pub(super) enum Block {
     AtMost(Duration),
 }
 
-/// How a ring is set up, best first.
+/// The set-up of a ring, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Setup {
-    /// SINGLE_ISSUER and DEFER_TASKRUN (Linux 6.1): completions are processed when their owner asks.
+    /// SINGLE_ISSUER and DEFER_TASKRUN (Linux 6.1): completions are processed when the owner enters the ring.
     Deferred,
     /// COOP_TASKRUN (Linux 5.19): completions are processed at the owner's next system call.
     Cooperative,
-    /// Completions interrupt their owner.
+    /// Completions interrupt the owner.
     Plain,
 }
 
-/// The best set-up that this kernel offers.
+/// The best set-up that the kernel supports.
 ///
 /// # Errors
-/// If io_uring is not permitted, or older than Linux 5.13.
-pub(crate) fn probe() -> io::Result<Setup> {
+/// If the kernel does not permit io_uring, or is older than Linux 5.13.
+pub(crate) fn probe() -> Result<Setup, ErrorKind> {
     for setup in [Setup::Deferred, Setup::Cooperative, Setup::Plain] {
         match Ring::new(1, setup) {
             Ok(ring) if ring.is_new_enough() => return Ok(setup),
             Ok(_) => break,
             Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
-    Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring of this kernel is too old (Linux 5.13 is needed)"))
+    Err(ErrorKind::KernelTooOld)
 }
 
-/// Requests in flight that a ring for `depth` has room for.
+/// The depth that a ring grants when `depth` is requested.
 pub(super) fn depth_granted(depth: usize) -> usize {
     depth.clamp(1, ENTRIES_MAX - 1)
 }
 
 impl Ring {
-    /// A ring with room for `depth` requests and the waker's poll.
+    /// A ring with room for the granted depth and the waker's poll.
     pub(super) fn new(depth: usize, setup: Setup) -> io::Result<Self> {
         let mut builder = IoUring::builder();
         builder.dontfork();
@@ -97,12 +108,12 @@ impl Ring {
         parameters.is_feature_ext_arg() && parameters.is_feature_nodrop() && parameters.is_feature_resource_tagging()
     }
 
-    /// An unused ring like this one.
+    /// A new ring with the same set-up.
     pub(super) fn renewed(&self, depth: usize) -> io::Result<Self> {
         Ring::new(depth, self.setup)
     }
 
-    /// Whether the calling thread may use this ring; the first to ask becomes its owner.
+    /// True if the calling thread may use the ring. The first caller becomes its owner.
     pub(super) fn claim(&mut self) -> io::Result<bool> {
         if self.setup != Setup::Deferred {
             return Ok(true);
@@ -115,27 +126,27 @@ impl Ring {
         Ok(self.owner == Some(caller))
     }
 
-    /// Registers the arena segment at `start`; true if requests may use it as a fixed buffer.
-    pub(super) fn register(&mut self, segment: u16, start: *const u8) -> bool {
-        let bit = 1 << segment;
+    /// Registers an arena segment, under its number; true if requests may use it as a fixed buffer.
+    pub(super) fn register(&mut self, segment: Segment<'_>) -> bool {
+        let bit = 1_u32 << segment.number();
         if self.registered & bit != 0 {
             return true;
         }
         if !self.registering {
             return false;
         }
-        let iovec = Iovec { start, len: SEGMENT };
-        // SAFETY: `Iovec` has the layout of `struct iovec`. The kernel pins the segment's pages, so they stay valid as
-        // long as the registration, whatever becomes of the mapping.
+        let iovec = Iovec { start: segment.start().as_ptr(), len: SEGMENT_BYTES };
+        // SAFETY: `Iovec` has the layout of `struct iovec`, and `segment` proves that the range is memory. The kernel pins
+        // its pages, so the registration stays valid even after the mapping is gone.
         let result = unsafe {
             let iovecs = std::slice::from_raw_parts((&raw const iovec).cast(), 1);
-            self.uring.submitter().register_buffers_update(u32::from(segment), iovecs, None)
+            self.uring.submitter().register_buffers_update(u32::from(segment.number()), iovecs, None)
         };
         match result {
             Ok(()) => self.registered |= bit,
             Err(error) => {
-                // Commonly RLIMIT_MEMLOCK. Ordinary buffers do as well, at some more CPU time per request.
-                tracing::debug!(%error, "cannot register I/O buffers");
+                // Usually RLIMIT_MEMLOCK. Unregistered buffers work too, with more CPU time per request.
+                tracing::debug!(%error, "could not register I/O buffers");
                 self.registering = false;
             }
         }
@@ -145,7 +156,7 @@ impl Ring {
     /// Adds a request's entry for the next [`Ring::enter`]; false if there is no room.
     ///
     /// # Safety
-    /// What the entry refers to (memory, descriptor) stays valid until its completion is taken from the ring.
+    /// The memory and the descriptor that the entry names stay valid until its completion is taken from the ring.
     pub(super) unsafe fn push(&mut self, entry: &Entry) -> bool {
         // SAFETY: the caller's promise.
         let pushed = unsafe { self.uring.submission().push(entry) }.is_ok();
@@ -154,11 +165,11 @@ impl Ring {
     }
 
     /// Adds a multishot poll for input on `fd`; false if there is no room.
-    pub(super) fn push_poll(&mut self, fd: RawFd, user_data: u64) -> bool {
+    pub(super) fn push_poll(&mut self, fd: BorrowedFd<'_>, user_data: u64) -> bool {
         const READABLE: u32 = 1;
-        let poll = PollAdd::new(Fd(fd), READABLE).multi(true).build().user_data(user_data);
-        // SAFETY: a poll refers to no memory, and the kernel itself holds the file once it has the entry; a descriptor
-        // closed before gives an error.
+        let poll = PollAdd::new(Fd(fd.as_raw_fd()), READABLE).multi(true).build().user_data(user_data);
+        // SAFETY: a poll names no memory. The kernel holds the file once it has taken the entry; a descriptor that is closed
+        // before gives an error.
         let pushed = unsafe { self.push(&poll) };
         if pushed {
             self.poll_at = Some(self.pushed);
@@ -171,21 +182,22 @@ impl Ring {
         self.uring.submission().len()
     }
 
-    /// Those of [`Ring::queued`] that are requests. (The kernel takes entries in order.)
+    /// Entries of requests not yet taken by the kernel.
     pub(super) fn queued_requests(&mut self) -> usize {
         let queued = self.queued();
+        assert!(queued as u64 <= self.pushed);
         let taken = self.pushed - queued as u64;
         queued - usize::from(self.poll_at.is_some_and(|at| at > taken))
     }
 
-    /// Whether an enter without blocking would do anything.
+    /// True if entering without blocking would submit or process something.
     pub(super) fn has_work(&mut self) -> bool {
         let submission = self.uring.submission();
         !submission.is_empty() || submission.taskrun() || submission.cq_overflow()
     }
 
-    /// Submits everything queued and waits as told. Interruptions, time-outs and transient shortages are not errors:
-    /// the caller looks at what has completed and decides.
+    /// Submits all queued entries and waits as `block` says. Interruptions, time-outs and transient shortages are not
+    /// errors: the caller checks for completions and decides.
     pub(super) fn enter(&mut self, block: Block) -> io::Result<()> {
         let queued = self.queued();
         self.call(queued, block)
@@ -220,12 +232,13 @@ impl Ring {
         }
     }
 
+    /// The completions that have arrived. Each is yielded once.
     pub(super) fn completions(&mut self) -> io_uring::CompletionQueue<'_> {
         self.uring.completion()
     }
 }
 
-/// `struct iovec`, as io_uring's register call wants it.
+/// `struct iovec` of the C library, which the register call takes.
 #[repr(C)]
 struct Iovec {
     start: *const u8,

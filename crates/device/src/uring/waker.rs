@@ -1,11 +1,12 @@
-//! Waking a worker that sleeps in `io_uring_enter`, at the price of one atomic exchange when it does not sleep.
+//! Wakes a worker that sleeps in `io_uring_enter`. If the worker does not sleep, a wake-up costs one atomic exchange.
 //!
-//! The state goes IDLE → WAITING (worker, before it blocks) → IDLE (worker, after), and to NOTIFIED by [`Waker::wake`];
-//! only who finds WAITING there writes to the eventfd. The ring polls the eventfd (multishot: one submission serves for
-//! ever, and each write gives a completion), so nobody ever reads it. A completion of the poll alone means nothing: the
-//! worker was woken if the state is NOTIFIED, which it takes back to IDLE when that is why it returns.
+//! The worker moves the state from IDLE to WAITING before it blocks, and back to IDLE afterwards. [`Waker::wake`] sets it to
+//! NOTIFIED; only a caller that replaces WAITING writes to the eventfd. The ring polls the eventfd with a multishot poll: one
+//! submission serves all wake-ups, each write gives a completion, and the eventfd is never read. A completion of the poll
+//! alone is not a wake-up. The worker was woken if the state is NOTIFIED; it resets the state to IDLE when it returns for
+//! that reason.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::event::EventfdFlags;
@@ -16,6 +17,7 @@ const IDLE: u8 = 0;
 const WAITING: u8 = 1;
 const NOTIFIED: u8 = 2;
 
+/// The waker of one queue.
 #[derive(Debug)]
 pub(super) struct UringWaker {
     state: AtomicU8,
@@ -28,29 +30,31 @@ impl UringWaker {
         Ok(UringWaker { state: AtomicU8::new(IDLE), event })
     }
 
-    pub(super) fn event_fd(&self) -> RawFd {
-        self.event.as_raw_fd()
+    /// The eventfd, for the ring's poll.
+    pub(super) fn event_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
     }
 
-    /// Before blocking. False: there is a notification (now taken), do not block.
+    /// Called by the worker before it blocks. False: a wake-up was pending, which this call consumes; do not block.
     pub(super) fn begin_wait(&self) -> bool {
         if self.state.compare_exchange(IDLE, WAITING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             return true;
         }
-        // NOTIFIED, as only the worker itself sets WAITING, and it always ends its wait.
-        self.state.swap(IDLE, Ordering::AcqRel);
+        let before = self.state.swap(IDLE, Ordering::AcqRel);
+        assert_eq!(before, NOTIFIED, "only the worker sets WAITING, and it ends each wait");
         false
     }
 
-    /// While blocking: has somebody called?
+    /// True if a wake-up arrived during the wait.
     pub(super) fn is_notified(&self) -> bool {
         self.state.load(Ordering::Acquire) == NOTIFIED
     }
 
-    /// After blocking. A notification is kept for the next wait if this one has something else to show.
+    /// Called by the worker after blocking. `keep_notification`: a wake-up stays pending for the next wait, because this
+    /// wait returns completions.
     pub(super) fn end_wait(&self, keep_notification: bool) {
         if keep_notification {
-            // Fails if NOTIFIED, which is what to keep.
+            // Fails if the state is NOTIFIED, which is kept.
             let _ = self.state.compare_exchange(WAITING, IDLE, Ordering::AcqRel, Ordering::Acquire);
         } else {
             self.state.swap(IDLE, Ordering::AcqRel);
@@ -67,8 +71,8 @@ impl Waker for UringWaker {
             match rustix::io::write(&self.event, &1_u64.to_ne_bytes()) {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {
-                    // Only a counter at its maximum (2^64 - 2 wake-ups) could refuse.
-                    tracing::error!(%error, "cannot wake an I/O worker");
+                    // Fails only if the counter is at its maximum, after 2^64 - 2 wake-ups.
+                    tracing::error!(%error, "could not wake an I/O worker");
                     return;
                 }
                 Ok(_) => return,

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyaki_device::{Buffer, Completion, Op, Queue, Request, Wait};
+use keyaki_device::{Buffer, Completion, ErrorKind, Op, Operation, Queue, Request, Wait};
 use keyaki_store::Error;
 
 use super::Runtime;
@@ -169,8 +169,8 @@ impl WorkerReads {
             (Ok(()), Some(buffer)) if buffer.len() >= read.len => self.admit(&read, &buffer),
             (Ok(()), _) => {
                 let path = self.runtime.store.data_file().path();
-                let source = std::io::ErrorKind::UnexpectedEof.into();
-                let error = keyaki_device::Error::new("read", path, read.offset, read.len as u64, source);
+                let (operation, len) = (Operation::Read, read.len as u64);
+                let error = keyaki_device::Error::in_range(operation, path, read.offset, len, ErrorKind::EndOfFile);
                 self.fail(&read, &Error::from(error));
             }
             (Err(_), _) if read.pages.len() > 1 => self.retries.extend(read.pages),

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow_schema::{ArrowError, DataType};
+use keyaki_device::{ByteRange, ErrorKind};
 
 use crate::base::{Malformed, TreeId};
 
@@ -27,7 +28,7 @@ pub enum Error {
     DiskFull {
         /// The file that could not grow.
         path: PathBuf,
-        /// The device operation: `"allocate"`, `"write"` …
+        /// The device operation: `"allocate space in"`, `"write"` …
         operation: &'static str,
         /// Start of the range, in bytes.
         offset: u64,
@@ -273,10 +274,12 @@ impl From<Malformed> for Error {
 
 impl From<keyaki_device::Error> for Error {
     fn from(error: keyaki_device::Error) -> Self {
-        if error.is_no_space() {
-            let keyaki_device::Error { operation, path, offset, len: bytes, .. } = error;
-            return Error::DiskFull { path, operation, offset, bytes };
+        let range = error.range.unwrap_or(ByteRange { offset: 0, len: 0 });
+        match error {
+            keyaki_device::Error { operation, path: Some(path), kind: ErrorKind::NoSpace, .. } => {
+                Error::DiskFull { path, operation: operation.verb(), offset: range.offset, bytes: range.len }
+            }
+            error => Error::Device(error),
         }
-        Error::Device(error)
     }
 }

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use keyaki_device::BLOCK;
 use keyaki_device::simulated::{FaultKind, Simulated};
+use keyaki_device::{BLOCK, Operation};
 use keyaki_store::{Direction, Error, KeyValue, KeyValueBatch, Result, Store};
 
 use fields::Field;
@@ -50,7 +50,7 @@ fn expected() -> BTreeMap<u32, Vec<String>> {
 fn is_clear(error: &Error) -> bool {
     match error {
         Error::Corrupt { .. } | Error::NotADatabase { .. } | Error::FormatVersion { .. } => true,
-        Error::Device(error) => error.operation == "read" || error.operation == "open",
+        Error::Device(error) => matches!(error.operation, Operation::Read | Operation::Open),
         // A page length that may be, but does not fit the options.
         Error::InvalidArgument { argument: "leaf_bytes", detail } => detail.contains("\"/db/data\" has pages of"),
         _ => false,
