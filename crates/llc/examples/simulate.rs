@@ -1,5 +1,6 @@
-//! Simulates an index of 6 MiB beside a scan of 100 MiB on the machine of the published experiments, with and without masks, and
-//! tells how fast the simulation is; or, given a file, replays the trace in it. `cargo run --release -p keyaki-llc --example simulate`
+//! Simulates probes of an index of 6 MiB beside a scan of 100 MiB on the machine of the published experiments, with and without masks, and
+//! prints the speed of the simulator. With a file as argument, replays the trace in the file.
+//! `cargo run --release -p keyaki-llc --example simulate [FILE]`
 
 use std::fs::File;
 use std::io::BufReader;
@@ -17,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     generated().map_err(Into::into)
 }
 
-/// What each object of a recorded trace met.
+/// Prints the misses of each object of a recorded trace.
 fn replay(path: &str) -> Result<(), Box<dyn std::error::Error>> {
     let mut trace = TraceReader::new(BufReader::new(File::open(path)?))?;
     let objects = trace.header().objects.clone();
@@ -32,10 +33,11 @@ fn replay(path: &str) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// Simulates generated accesses.
 fn generated() -> Result<(), InvalidMachine> {
     let index = BTree::new(0, 450_000, 11, 4096);
     let table = Table::new(1 << 40, 100 << 20);
-    println!("an index of {} bytes, {} levels; a scan of {} bytes", index.bytes(), index.levels(), table.bytes);
+    println!("index of {} bytes in {} levels, scan of {} bytes", index.bytes(), index.levels(), table.bytes);
     for mask in [u32::MAX, 0b11] {
         let mut simulator = Simulator::new(&Machine { cores: 2, ..Machine::paper() })?;
         simulator.set_last_level_mask(1, CapacityMask(mask));
@@ -48,7 +50,7 @@ fn generated() -> Result<(), InvalidMachine> {
         let seconds = start.elapsed().as_secs_f64();
         let report = simulator.report();
         println!(
-            "mask of the scan {:5x}: the index misses {:.1} %, the scan {:.1} %; {:.0} million accesses/s",
+            "scan mask {:5x}: index misses {:.1} %, scan misses {:.1} %; {:.0} million accesses/s",
             mask & 0xf_ffff,
             100.0 * report.object(0).last_level_miss_ratio(),
             100.0 * report.object(1).last_level_miss_ratio(),
@@ -56,7 +58,7 @@ fn generated() -> Result<(), InvalidMachine> {
         );
     }
     for (name, bytes) in
-        [("within L1", 16 << 10), ("within L2", 128 << 10), ("within L3", 8 << 20), ("beyond", 64 << 20)]
+        [("within L1", 16 << 10), ("within L2", 128 << 10), ("within L3", 8 << 20), ("beyond L3", 64 << 20)]
     {
         let mut simulator = Simulator::new(&Machine::paper())?;
         let table = Table::new(0, bytes);

@@ -1,5 +1,5 @@
-//! Measures which way of scanning memory leaves the caches alone on this machine, and prints it, or with `--json` what may be stored.
-//! With `--l2` it is L2 that shall be left alone, and more distances are tried. `cargo run --release -p keyaki-llc --example tune`
+//! Measures which scan method best protects the cache on this machine, and prints the figures. `--json` prints the tuning as JSON, for storing.
+//! `--l2` protects L2 instead of the last level, and compares more distances. `cargo run --release -p keyaki-llc --example tune [--l2] [--json]`
 
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ fn main() -> std::io::Result<()> {
         return Ok(());
     }
     println!(
-        "{}, {} KiB protected; warm: {} ns a probe",
+        "{}, {} KiB protected; warm: {} ns per load",
         tuning.processor,
         tuning.protected_bytes >> 10,
         tuning.warm_ns
@@ -32,7 +32,7 @@ fn main() -> std::io::Result<()> {
     for figure in &tuning.figures {
         let (method, kept) = (figure.method.to_string(), 100.0 * figure.kept);
         println!(
-            "{method:32} {:22} ns, {kept:4.0} % kept; scan at {} GB/s",
+            "{method:32} {:22} ns, {kept:4.0} % of the harm avoided; scan at {} GB/s",
             figure.probe_ns.to_string(),
             figure.gigabytes_per_second
         );

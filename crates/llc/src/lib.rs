@@ -1,16 +1,20 @@
-//! Keeping what matters in the CPU's caches while big scans stream past.
+//! Keeps index nodes and other hot data in the CPU's last-level cache while large scans stream past.
 //!
-//! - [`Governor`]: classes of work, announced by the threads that run it; masks follow what runs; memory can be warmed and pinned. It
-//!   takes the hardware path where there is one, else the software path, and tells why.
-//! - [`resctrl`]: hardware partitioning on Linux (Intel CAT, AMD QoS): classes of service, capacity masks, monitoring.
-//! - [`software`]: scans that leave the caches alone, on every machine; measured, not guessed.
-//! - [`calibrate`], [`Caches`]: what the machine's caches are said to be, and what they show.
-//! - [`sim`]: a simulator of caches whose ways are divided among classes; the test bed for policies.
+//! - [`Governor`]: threads announce the class of their work (sensitive, adaptive, streaming). The governor adjusts capacity bit masks
+//!   to the classes that run, and warms and pins memory. It uses hardware partitioning where the machine has it, else scans that
+//!   bypass the cache, and reports the reason.
+//! - [`resctrl`]: hardware partitioning on Linux (Intel CAT, AMD QoS): classes of service, capacity bit masks, monitoring.
+//! - [`software`]: scans that bypass the cache, on every machine, with a method chosen by measurement.
+//! - [`Caches`], [`calibrate`]: the caches as the system describes them, and as measured.
+//! - [`sim`]: a simulator of caches whose ways are divided among classes of service. It tests policies.
 //!
-//! The modules can be used one by one; only the governor knows the others.
+//! Each module can be used alone. Only the governor uses the others.
 //!
-//! What holds: the operating system's state is left as it was found (groups are removed when dropped, at exit, and after a crash by the
-//! next start), nothing foreign is touched, and no policy changes what a program computes.
+//! Invariants: the operating system's state is restored. Groups are removed when they are dropped, at exit, and after a crash by the
+//! next process that starts. Groups of others are never touched. No policy changes the results of a program.
+
+#![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod calibrate;
 pub mod governor;

@@ -1,7 +1,7 @@
-//! The machine's caches: sizes, ways and who shares them.
+//! The machine's caches: sizes, ways, and the processors that share them.
 //!
-//! Linux tells in `/sys/devices/system/cpu/cpu*/cache`; where that is missing, the CPUID instruction of x86 does. On a virtual
-//! machine both may promise more than is there: the last level is often shared with strangers.
+//! Linux describes them in `/sys/devices/system/cpu/cpu*/cache`. If that is missing, x86 processors describe them by CPUID. On a virtual
+//! machine both may report more than is available, because the last level is often shared with other virtual machines.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,43 +9,51 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+/// The contents of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CacheKind {
+    /// Data only.
     Data,
+    /// Instructions only.
     Instruction,
+    /// Data and instructions.
     Unified,
 }
 
-/// One cache: an instance that some processors share.
+/// One instance of a cache, shared by a set of logical processors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cache {
+    /// 1 for L1, and so on.
     pub level: u32,
+    /// The contents.
     pub kind: CacheKind,
+    /// Capacity.
     pub bytes: u64,
-    /// 0 if unknown, as are `ways`.
+    /// Bytes of a cache line; 0 if unknown.
     pub line_bytes: u32,
+    /// Associativity; 0 if unknown.
     pub ways: u32,
-    /// The number by which resctrl calls the cache's domain.
+    /// The number of the cache's domain in resctrl.
     pub id: u32,
-    /// Processors that use it; empty if unknown.
+    /// Logical processors that use the cache; empty if unknown.
     pub processors: Vec<u32>,
 }
 
 /// All caches of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Caches {
-    /// By level, kind and id.
+    /// Sorted by level, kind and id.
     pub all: Vec<Cache>,
 }
 
 impl Caches {
-    /// What the operating system or the processor tells; empty if neither does.
+    /// The caches as described by the operating system, else by the processor; empty if neither describes them.
     pub fn detect() -> Self {
         let from_system = Self::from_sysfs(Path::new("/sys/devices/system/cpu"));
         if from_system.all.is_empty() { Self::from_processor() } else { from_system }
     }
 
-    /// Reads a directory with the layout of `/sys/devices/system/cpu`. What cannot be read is left out.
+    /// Reads a directory with the layout of `/sys/devices/system/cpu`. Unreadable caches are omitted.
     pub fn from_sysfs(directory: &Path) -> Self {
         let mut all: Vec<Cache> = Vec::new();
         for cpu in entries(directory, "cpu") {
@@ -67,7 +75,7 @@ impl Caches {
         Caches { all }
     }
 
-    /// One cache of each level and kind, as CPUID describes those of the processor it runs on.
+    /// One cache of each level and kind, as CPUID describes those of the current processor.
     #[cfg(target_arch = "x86_64")]
     fn from_processor() -> Self {
         use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -98,17 +106,17 @@ impl Caches {
         Caches::default()
     }
 
-    /// The first cache for data of a level.
+    /// The first cache of a level that holds data.
     pub fn data(&self, level: u32) -> Option<&Cache> {
         self.all.iter().find(|cache| cache.level == level && cache.kind != CacheKind::Instruction)
     }
 
-    /// The first cache for data of the highest level there is.
+    /// The first cache of the highest level that holds data.
     pub fn last_level(&self) -> Option<&Cache> {
         self.all.iter().map(|cache| cache.level).max().and_then(|level| self.data(level))
     }
 
-    /// Bytes of a level's cache for data, or an assumption.
+    /// Bytes of the first data cache of a level; if unknown, an assumed 32 KiB, 512 KiB or 8 MiB for levels 1 to 3.
     pub fn bytes(&self, level: u32) -> u64 {
         const ASSUMED: [u64; 3] = [32 << 10, 512 << 10, 8 << 20];
         let assumed = ASSUMED[(level.clamp(1, 3) - 1) as usize];
@@ -116,7 +124,7 @@ impl Caches {
     }
 }
 
-/// The numbers after `prefix` of a directory's entries, sorted.
+/// The numbers after `prefix` in the names of a directory's entries, sorted.
 fn entries(directory: &Path, prefix: &str) -> BTreeSet<u32> {
     let names = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.file_name());
     names.filter_map(|name| name.to_str()?.strip_prefix(prefix)?.parse().ok()).collect()
@@ -142,7 +150,7 @@ fn read_cache(directory: &Path, cpu: u32) -> Option<Cache> {
     })
 }
 
-/// `32768K`, `4M` or bytes.
+/// A size such as `32768K`, `4M` or `1000` (bytes).
 fn parse_size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let shift = match &text[digits.len()..] {
@@ -215,9 +223,9 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_and_no_machine() {
+    fn the_caches_of_this_machine_are_printed() {
         assert_eq!(Caches::from_sysfs(Path::new("/nowhere")), Caches::default());
         println!("{:#?}", Caches::detect());
-        println!("by the processor itself: {:#?}", Caches::from_processor());
+        println!("by CPUID: {:#?}", Caches::from_processor());
     }
 }

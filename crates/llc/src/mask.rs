@@ -1,4 +1,4 @@
-//! Capacity bit masks: which parts of a cache (ways, or groups of ways) a class of service may allocate in.
+//! Capacity bit masks: the parts of a cache (ways, or groups of ways) in which a class of service may allocate.
 
 use std::fmt;
 use std::ops::{BitAnd, BitOr, Not};
@@ -6,11 +6,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// One bit for each part of a cache; written in hexadecimal, as the kernel does.
+/// A capacity bit mask: one bit for each part of a cache. Displayed in hexadecimal, as the kernel does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct CapacityMask(pub u32);
 
 impl CapacityMask {
+    /// No part.
     pub const EMPTY: CapacityMask = CapacityMask(0);
 
     /// The lowest `bits` bits (at most 32).
@@ -18,33 +19,37 @@ impl CapacityMask {
         CapacityMask(if bits >= u32::BITS { u32::MAX } else { (1 << bits) - 1 })
     }
 
-    /// `bits` bits from bit `first` on; what does not fit into 32 bits is cut off.
+    /// `bits` bits from bit `first` on; bits above bit 31 are dropped.
     pub fn run(first: u32, bits: u32) -> Self {
         CapacityMask(Self::low(bits).0.checked_shl(first).unwrap_or(0))
     }
 
+    /// Number of set bits.
     pub fn count(self) -> u32 {
         self.0.count_ones()
     }
 
+    /// True if no bit is set.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether all bits that are set are neighbours. (The empty mask is contiguous.)
+    /// True if the set bits are one run. The empty mask is contiguous.
     pub fn is_contiguous(self) -> bool {
         self.0 == 0 || (self.0 >> self.0.trailing_zeros()).wrapping_add(1).is_power_of_two() || self.0 == u32::MAX
     }
 
+    /// True if all bits of `other` are set.
     pub fn contains(self, other: CapacityMask) -> bool {
         other.0 & !self.0 == 0
     }
 
+    /// The bits that are not set in `other`.
     pub fn without(self, other: CapacityMask) -> Self {
         CapacityMask(self.0 & !other.0)
     }
 
-    /// Its longest run of neighbouring bits; the lowest of several.
+    /// The longest run of set bits; the lowest of several.
     pub fn longest_run(self) -> Self {
         let (mut best, mut rest) = (CapacityMask::EMPTY, self.0);
         while rest != 0 {
@@ -92,7 +97,7 @@ impl fmt::Debug for CapacityMask {
     }
 }
 
-/// Hexadecimal digits, with or without `0x`.
+/// Parses hexadecimal digits, with or without `0x`.
 impl FromStr for CapacityMask {
     type Err = std::num::ParseIntError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -106,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_and_their_neighbours() {
+    fn runs_are_made_and_found() {
         assert_eq!(CapacityMask::low(32), CapacityMask(u32::MAX));
         assert_eq!(CapacityMask::low(0), CapacityMask::EMPTY);
         assert_eq!(CapacityMask::run(4, 3), CapacityMask(0x70));
@@ -121,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn hexadecimal_both_ways() {
+    fn masks_are_hexadecimal() {
         assert_eq!("ff0".parse(), Ok(CapacityMask(0xff0)));
         assert_eq!(" 0xF\n".parse(), Ok(CapacityMask(15)));
         assert!("".parse::<CapacityMask>().is_err() && "1ffffffff".parse::<CapacityMask>().is_err());

@@ -21,6 +21,7 @@ use source::Sources;
 /// not use each other.
 const LAYERS: &[(&str, &str)] = &[
     ("crates/store", "base < codec < message < buffer < log < pages < locator < tree < engine < key_value"),
+    ("crates/exec", "base < query < runtime < source < operators < executor"),
     ("crates/keyaki", "base < catalog < engine < table < plan < write < sql < session"),
 ];
 

@@ -1,26 +1,32 @@
-//! Dependent loads: each line holds the place of the next one, in one random cycle through all of them, so that neither prefetchers
-//! nor overlap hide what a load takes.
+//! Pointer chasing: measures the latency of dependent loads.
+//!
+//! Each cache line holds the index of the next one, in one random cycle through all lines. Neither prefetchers nor overlapping loads can
+//! then hide the latency.
+//!
+//! Invariant: every index in the memory is below its number of words.
 
 use std::io;
 use std::time::Instant;
 
 use keyaki_primitives::{AlignedMemory, CACHE_LINE_BYTES, Random};
 
+/// Words of a cache line.
 const WORDS_PER_LINE: usize = CACHE_LINE_BYTES / 8;
 
-/// A working set to walk through.
+/// A working set for pointer chasing.
 #[derive(Debug)]
 pub struct Chase {
     memory: AlignedMemory,
     lines: usize,
+    /// Index of the current word.
     at: u64,
 }
 
 impl Chase {
-    /// A working set of `bytes` bytes (at least two lines).
+    /// A working set of `bytes` bytes, at least two lines. The seed determines the cycle.
     ///
     /// # Errors
-    /// If there is no memory for it.
+    /// If the system has not enough memory.
     pub fn new(bytes: usize, seed: u64) -> io::Result<Self> {
         let lines = (bytes / CACHE_LINE_BYTES).max(2);
         let mut memory = AlignedMemory::huge(lines * CACHE_LINE_BYTES)?;
@@ -37,25 +43,27 @@ impl Chase {
         Ok(Chase { memory, lines, at: 0 })
     }
 
+    /// Bytes of the working set.
     pub fn bytes(&self) -> u64 {
         (self.lines * CACHE_LINE_BYTES) as u64
     }
 
+    /// Cache lines of the working set.
     pub fn lines(&self) -> usize {
         self.lines
     }
 
-    /// The memory that is walked.
+    /// The memory of the working set.
     pub fn words(&self) -> &[u64] {
         self.memory.words()
     }
 
-    /// Share of it in huge pages, if the system tells.
+    /// Share of the working set in huge pages, from 0 to 1; `None` if the system does not report it.
     pub fn huge_share(&self) -> Option<f64> {
         self.memory.huge_page_bytes().map(|bytes| (bytes as f64 / self.bytes() as f64).min(1.0))
     }
 
-    /// Touches every line, twice.
+    /// Reads every line, twice.
     pub fn warm(&self) {
         for _ in 0..2 {
             let lines = self.memory.words().iter().step_by(WORDS_PER_LINE);
@@ -63,7 +71,7 @@ impl Chase {
         }
     }
 
-    /// Walks on by `steps` lines; gives nanoseconds per step.
+    /// Makes `steps` dependent loads (at least one). Returns nanoseconds per load.
     pub fn run(&mut self, steps: usize) -> f64 {
         let words = self.memory.words();
         let mut at = self.at;
@@ -76,7 +84,7 @@ impl Chase {
         elapsed.as_nanos() as f64 / steps.max(1) as f64
     }
 
-    /// Walks on by one line, without a clock; gives where it is now.
+    /// Makes one dependent load, untimed. Returns the index of the next line's first word.
     #[inline]
     pub fn step(&mut self) -> u64 {
         self.at = self.memory.words()[self.at as usize];

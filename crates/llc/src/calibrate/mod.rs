@@ -1,5 +1,5 @@
-//! What the machine's caches can show: sizes as told, latency by working set as measured, and how much of a warm working set is
-//! still there after a pause (on a virtual machine strangers use the last level, too).
+//! Measurements of the machine's caches: load latency by working set, and the share of a warm working set that stays in the cache
+//! during a pause. (On a virtual machine other virtual machines use the last level too.)
 
 mod chase;
 
@@ -11,20 +11,21 @@ pub use chase::Chase;
 
 use crate::{Caches, Quartiles};
 
+/// Options of [`CacheProfile::measure`].
 #[derive(Debug, Clone)]
 pub struct CalibrateOptions {
-    /// Working sets whose latency is measured.
+    /// Working sets for the latency, in bytes.
     pub working_sets: Vec<usize>,
-    /// Working sets and pauses for which it is measured what is left.
+    /// Working sets in bytes, and pauses, for the retention.
     pub pauses: Vec<(usize, Duration)>,
-    /// Rounds over all of them.
+    /// Rounds over all measurements.
     pub rounds: usize,
-    /// Loads of one measurement.
+    /// Loads per measurement.
     pub probes: usize,
 }
 
 impl Default for CalibrateOptions {
-    /// 16 KiB to 64 MiB; pauses of 1 to 100 ms over 4 and 8 MiB. A few seconds.
+    /// Working sets of 16 KiB to 64 MiB, pauses of 1 to 100 ms over 4 and 8 MiB. Takes a few seconds.
     fn default() -> Self {
         let quarters = |bits: u32| [1 << bits, 3 << (bits - 1)];
         let pauses = [1, 14, 100].map(Duration::from_millis);
@@ -37,37 +38,46 @@ impl Default for CalibrateOptions {
     }
 }
 
+/// Load latency of a working set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
+    /// Size of the working set.
     pub working_set_bytes: u64,
     /// Nanoseconds of a dependent load.
     pub load_ns: Quartiles,
 }
 
+/// Load latency of a working set before and after a pause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Retention {
+    /// Size of the working set.
     pub working_set_bytes: u64,
+    /// Length of the pause.
     pub pause_ms: f64,
-    /// Right after warming, and after the pause.
+    /// Nanoseconds of a dependent load right after warming.
     pub before_ns: Quartiles,
+    /// Nanoseconds of a dependent load after the pause.
     pub after_ns: Quartiles,
 }
 
-/// What was told and what was measured.
+/// The machine's caches as described and as measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CacheProfile {
+    /// The caches as the system describes them.
     pub caches: Caches,
-    /// Share of the measured memory that was in huge pages; `None`: unknown.
+    /// Share of the largest working set that was in huge pages; `None` if unknown.
     pub huge_pages: Option<f64>,
+    /// Latency of each working set, in the order of the options.
     pub latencies: Vec<Latency>,
+    /// Retention of each working set and pause, in the order of the options.
     pub retentions: Vec<Retention>,
 }
 
 impl CacheProfile {
-    /// Measures; everything once in each round, so that all figures see the same neighbours.
+    /// Runs all measurements once per round, so that other load on the machine affects all of them alike.
     ///
     /// # Errors
-    /// If there is no memory for that.
+    /// If the system has not enough memory.
     pub fn measure(options: &CalibrateOptions) -> std::io::Result<Self> {
         let mut chases = Vec::new();
         for bytes in &options.working_sets {
@@ -86,7 +96,7 @@ impl CacheProfile {
                 chase.warm();
                 before.push(chase.run(options.probes));
                 std::thread::sleep(*pause);
-                // Few loads: each brings back what it finds missing.
+                // Few loads, because each load brings a missing line back.
                 after.push(chase.run(options.probes.min(chase.lines() / 8)));
             }
         }
@@ -108,8 +118,8 @@ impl CacheProfile {
         })
     }
 
-    /// The largest working set that is served well below the latency of the largest one measured (half of it, or less): what the
-    /// caches hold in practice. 0 if none is.
+    /// Bytes that the caches hold in practice: the largest working set with at most half the latency of the largest measured one. 0 if
+    /// there is none.
     pub fn effective_bytes(&self) -> u64 {
         let Some(memory) = self.latencies.iter().max_by_key(|latency| latency.working_set_bytes) else { return 0 };
         let served = self.latencies.iter().filter(|latency| latency.load_ns.median <= memory.load_ns.median / 2.0);
@@ -138,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_caches_hold() {
+    fn the_effective_size_is_found() {
         let latency = |bits: u32, ns: f64| Latency { working_set_bytes: 1 << bits, load_ns: Quartiles::of(&[ns]) };
         let latencies =
             vec![latency(15, 1.5), latency(20, 8.0), latency(23, 13.0), latency(25, 120.0), latency(26, 150.0)];

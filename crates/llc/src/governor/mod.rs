@@ -1,11 +1,11 @@
-//! The governor: what runs is announced, and it sees to it that streaming work leaves the cache to those who need it.
+//! The governor: threads announce the class of their work, and streaming work leaves the cache to the other classes.
 //!
 //! ```no_run
 //! use keyaki_llc::{Governor, GovernorOptions, WorkClass};
 //! use keyaki_llc::software::sum;
 //!
 //! let governor = Governor::new(GovernorOptions::default());
-//! println!("{}", governor.status()); // which path, and why
+//! println!("{}", governor.status()); // the active path, and the reason
 //!
 //! // A worker thread:
 //! let worker = governor.register();
@@ -15,17 +15,21 @@
 //!     assert_eq!(sum(&column, governor.scan_method(WorkClass::Streaming)), 100_000);
 //! }
 //!
-//! // An index that shall stay:
+//! // Keep an index in the cache:
 //! let nodes = vec![7_u8; 1 << 20];
 //! let pin = governor.protect("orders_pk", &[&nodes]);
-//! // … until it is dropped:
+//! // … until the pin is dropped:
 //! drop(pin);
 //! ```
 //!
-//! Two paths. *Hardware*: each class of work has a class of service; workers' threads are moved between them, and masks follow what
-//! runs ([`policy`]). *Software*: scans use the method that helps on this processor ([`crate::software`]) while there is something to
-//! be kept. Which of them it is, is decided at the start, and again when hardware fails later (somebody removes our groups):
-//! [`Governor::status`] tells, with the reason. A governor never fails to start, and no call of it fails: what cannot be done is left out.
+//! There are two paths. *Hardware*: each class of work has a class of service, workers' threads are moved between them, and the capacity
+//! bit masks follow the classes that run ([`policy`]). *Software*: while there is data to protect, scans use the method that was measured
+//! to be best on this processor ([`crate::software`]). The path is chosen at the start, and again if the hardware path fails later, for
+//! example because an administrator removes its groups. [`Governor::status`] reports the path and the reason.
+//!
+//! Starting a governor never fails, and neither does any of its calls: an action that the machine does not support is skipped.
+//!
+//! Invariant: `mix` counts, for each class, the threads whose last announcement is of that class.
 
 mod pin;
 pub mod policy;
@@ -49,40 +53,47 @@ pub use worker::{Entered, Running, Worker};
 use crate::Caches;
 use crate::resctrl::{self, ClassMasks, Control, DetectOptions, Group, Unavailable};
 use crate::software::{ScanMethod, Tuning, TuningOptions};
-use policy::{Input, Mix, Parts, PolicyState, Sample, decide};
+use policy::{AdaptiveSample, Mix, Parts, PolicyInput, PolicyState, decide};
 
-/// Where hardware partitioning comes from.
+/// The source of hardware partitioning.
 #[derive(Debug, Clone)]
 pub enum Hardware {
-    /// Used if the machine has it.
+    /// Detected on this machine.
     Detect(DetectOptions),
-    /// Already opened, or not available for this reason.
+    /// Opened by the caller, or unavailable for this reason.
     Given(Result<Control, Unavailable>),
+    /// Not used.
     Off,
 }
 
-/// Where the method for scans comes from.
+/// The source of the scan method.
 #[derive(Debug, Clone)]
 pub enum Software {
-    /// Measured at the start, if there is no hardware path (half a second).
+    /// Measured at the start if there is no hardware path; takes half a second.
     Measure,
-    /// Measured before, on this machine.
+    /// Measured earlier on this machine.
     Given(Tuning),
-    /// Plain until [`Governor::set_tuning`] says something else.
+    /// Plain loads until [`Governor::set_tuning`] is called.
     Later,
+    /// Plain loads.
     Off,
 }
 
+/// Options of [`Governor::new`].
 #[derive(Debug, Clone)]
 pub struct GovernorOptions {
+    /// The source of hardware partitioning.
     pub hardware: Hardware,
+    /// The source of the scan method.
     pub software: Software,
+    /// The policy of the hardware path.
     pub policy: PolicyOptions,
-    /// `None`: asked of the machine.
+    /// The machine's caches; `None`: detected.
     pub caches: Option<Caches>,
 }
 
 impl Default for GovernorOptions {
+    /// Everything is detected and measured.
     fn default() -> Self {
         GovernorOptions {
             hardware: Hardware::Detect(DetectOptions::default()),
@@ -93,65 +104,69 @@ impl Default for GovernorOptions {
     }
 }
 
-/// Governs the caches for one process. Cheap to clone; what was changed is undone when the last clone, worker and pin is dropped.
+/// The governor of one process's cache use. Cheap to clone. Dropping the last clone, worker and pin removes its groups.
 #[derive(Debug, Clone)]
 pub struct Governor {
-    inner: Arc<Inner>,
+    core: Arc<GovernorCore>,
 }
 
-/// A governor that this does not keep alive.
+/// A reference to a governor that does not keep it alive.
 #[derive(Debug, Clone)]
 pub struct WeakGovernor {
-    inner: Weak<Inner>,
+    core: Weak<GovernorCore>,
 }
 
 impl WeakGovernor {
+    /// The governor, if it still exists.
     pub fn upgrade(&self) -> Option<Governor> {
-        self.inner.upgrade().map(|inner| Governor { inner })
+        self.core.upgrade().map(|core| Governor { core })
     }
 }
 
 #[derive(Debug)]
-struct Inner {
-    /// Different for each governor of the process.
+struct GovernorCore {
+    /// Unique among the governors of the process.
     id: u64,
     caches: Caches,
     policy: PolicyOptions,
     tuning: RwLock<Arc<Tuning>>,
-    /// Nothing was measured so far, and something will be.
+    /// The tuning was postponed and has not been set yet.
     untuned: AtomicBool,
+    /// Zero of the policy's clock.
     start: Instant,
-    state: Mutex<State>,
-    /// Held while something is warmed: there is one class for that.
+    state: Mutex<GovernorState>,
+    /// Held while memory is warmed, because there is one class of service for warming.
     pinning: Mutex<()>,
-    /// For [`Governor::scan_method`], which is asked often.
+    /// There is data to protect. Atomic, because every scan reads it.
     protecting: AtomicBool,
+    /// `state.classes` is `Ok`. Atomic, because every scan reads it.
     on_hardware: AtomicBool,
 }
 
 #[derive(Debug)]
-struct State {
-    /// The classes of service, or why there are none.
+struct GovernorState {
+    /// The classes of service, or the reason why there are none.
     classes: Result<Classes, String>,
     mix: Mix,
     policy: PolicyState,
     allocation: Allocation,
     pins: Vec<PinStatus>,
     next_pin: u64,
-    /// Traffic counter of adaptive work, and when it was read.
+    /// Memory traffic of adaptive work in bytes, and the time in milliseconds when it was read.
     traffic: Option<(u64, u64)>,
-    /// Threads that have announced something, or will.
-    threads: BTreeMap<u32, Thread>,
+    /// Registered threads and threads that have announced work, by kernel thread id.
+    threads: BTreeMap<u32, ThreadState>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Thread {
-    /// What it runs now; none: nothing that was announced.
+struct ThreadState {
+    /// The class of its current work; `None`: idle.
     runs: Option<WorkClass>,
-    /// The class of service that it is in: it stays there when it has ended what it ran.
+    /// Its class of service. An idle thread stays in the class of its last work.
     group: Option<WorkClass>,
 }
 
+/// The classes of service of the hardware path.
 #[derive(Debug)]
 struct Classes {
     groups: BTreeMap<WorkClass, Group>,
@@ -160,7 +175,7 @@ struct Classes {
 }
 
 impl Governor {
-    /// Looks what the machine offers and takes the best of it.
+    /// Starts a governor with the best path that the options and the machine allow.
     pub fn new(options: GovernorOptions) -> Self {
         let caches = options.caches.unwrap_or_else(Caches::detect);
         let control = match options.hardware {
@@ -174,20 +189,22 @@ impl Governor {
         let untuned = matches!(options.software, Software::Later) && classes.is_err();
         let tuning = match options.software {
             Software::Given(tuning) => tuning,
-            Software::Off => Tuning::plain("methods for scans are switched off"),
-            Software::Later if untuned => Tuning::plain("what helps has not been measured yet"),
+            Software::Off => Tuning::plain("scan methods are disabled"),
+            Software::Later if untuned => Tuning::plain("not measured yet"),
             Software::Measure | Software::Later if classes.is_ok() => {
-                Tuning::plain("not measured: the hardware partitions the cache")
+                Tuning::plain("not measured, because the hardware partitions the cache")
             }
             Software::Measure | Software::Later => Tuning::measure(&TuningOptions::for_caches(&caches))
-                .unwrap_or_else(|error| Tuning::plain(&format!("measuring failed: {error}"))),
+                .unwrap_or_else(|error| Tuning::plain(&format!("measurement failed: {error}"))),
         };
         match &classes {
-            Ok(_) => tracing::info!("the last-level cache is partitioned by the hardware"),
-            Err(reason) => tracing::info!(reason, scans = tuning.reason, "no hardware partitioning of caches"),
+            Ok(_) => tracing::info!("using hardware partitioning of the last-level cache"),
+            Err(reason) => {
+                tracing::info!(reason, scans = tuning.reason, "hardware partitioning of caches is not available")
+            }
         }
         let on_hardware = AtomicBool::new(classes.is_ok());
-        let state = State {
+        let state = GovernorState {
             classes,
             mix: Mix::default(),
             policy: PolicyState::default(),
@@ -198,7 +215,7 @@ impl Governor {
             threads: BTreeMap::new(),
         };
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let inner = Inner {
+        let core = GovernorCore {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             caches,
             policy: options.policy,
@@ -210,14 +227,14 @@ impl Governor {
             protecting: AtomicBool::new(false),
             on_hardware,
         };
-        let governor = Governor { inner: Arc::new(inner) };
+        let governor = Governor { core: Arc::new(core) };
         governor.tick();
         governor
     }
 
-    /// The class of work that touches so many bytes: `reuses` if each of them is likely to be touched again soon, `None` if unknown.
+    /// The class of work that touches `bytes` bytes. `reuses`: the work is likely to touch each of them again soon; `None` if unknown.
     pub fn classify(&self, bytes: u64, reuses: Option<bool>) -> WorkClass {
-        let last_level = self.inner.caches.last_level().map_or_else(|| self.inner.caches.bytes(3), |cache| cache.bytes);
+        let last_level = self.core.caches.last_level().map_or_else(|| self.core.caches.bytes(3), |cache| cache.bytes);
         match reuses {
             _ if bytes <= last_level / 4 => WorkClass::Sensitive,
             Some(false) => WorkClass::Streaming,
@@ -227,71 +244,70 @@ impl Governor {
         }
     }
 
-    /// How work of this class should scan memory now: plainly, unless it streams, there is something to be kept, and the hardware does
-    /// not see to that.
+    /// The method with which work of this class should scan memory now: plain loads, unless the work streams, there is data to protect,
+    /// and the hardware does not partition the cache.
     pub fn scan_method(&self, class: WorkClass) -> ScanMethod {
-        let inner = &self.inner;
+        let core = &self.core;
         let wanted = class == WorkClass::Streaming
-            && inner.protecting.load(Ordering::Relaxed)
-            && !inner.on_hardware.load(Ordering::Relaxed);
-        if wanted { inner.tuning.read().method } else { ScanMethod::Plain }
+            && core.protecting.load(Ordering::Relaxed)
+            && !core.on_hardware.load(Ordering::Relaxed);
+        if wanted { core.tuning.read().method } else { ScanMethod::Plain }
     }
 
-    /// How scans are made on this machine, as measured.
+    /// The current tuning of scans.
     pub fn tuning(&self) -> Arc<Tuning> {
-        self.inner.tuning.read().clone()
+        self.core.tuning.read().clone()
     }
 
-    /// From now on scans are made in this way, where the hardware does not keep them apart.
+    /// Replaces the tuning of scans. It has no effect while the hardware path is active.
     pub fn set_tuning(&self, tuning: Tuning) {
-        *self.inner.tuning.write() = Arc::new(tuning);
-        self.inner.untuned.store(false, Ordering::Relaxed);
+        *self.core.tuning.write() = Arc::new(tuning);
+        self.core.untuned.store(false, Ordering::Relaxed);
     }
 
-    /// True for one caller after the other until a tuning is there, if it was put off ([`Software::Later`]) and would be of use
-    /// now: something streams while something is to be kept.
+    /// True if the tuning was postponed ([`Software::Later`]), is not set yet, and would be used now: work of this class streams, and
+    /// there is data to protect. Stays true for all callers until [`Governor::set_tuning`].
     pub fn wants_tuning(&self, class: WorkClass) -> bool {
         class == WorkClass::Streaming
-            && self.inner.untuned.load(Ordering::Relaxed)
-            && self.inner.protecting.load(Ordering::Relaxed)
+            && self.core.untuned.load(Ordering::Relaxed)
+            && self.core.protecting.load(Ordering::Relaxed)
     }
 
-    /// Whether masks of the hardware are at work, which [`Governor::tick`] adjusts.
+    /// True if the hardware path is active. [`Governor::tick`] then adjusts the capacity bit masks.
     pub fn is_on_hardware(&self) -> bool {
-        self.inner.on_hardware.load(Ordering::Relaxed)
+        self.core.on_hardware.load(Ordering::Relaxed)
     }
 
-    /// Whether two handles are of one governor.
+    /// True if both handles refer to the same governor.
     pub fn is(&self, other: &Governor) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
+        Arc::ptr_eq(&self.core, &other.core)
     }
 
+    /// A reference that does not keep the governor alive.
     pub fn downgrade(&self) -> WeakGovernor {
-        WeakGovernor { inner: Arc::downgrade(&self.inner) }
+        WeakGovernor { core: Arc::downgrade(&self.core) }
     }
 
+    /// The machine's caches.
     pub fn caches(&self) -> &Caches {
-        &self.inner.caches
+        &self.core.caches
     }
 
-    /// Reads the counters where there are any, and adjusts the masks. To be called now and then (every 100 ms or so).
+    /// Reads the monitoring counters, if there are any, and adjusts the capacity bit masks. Call it about every 100 ms.
     pub fn tick(&self) {
-        self.inner.tick_at(self.inner.start.elapsed().as_millis() as u64);
+        self.core.tick_at(self.core.start.elapsed().as_millis() as u64);
     }
 
-    /// What there is, what is done, and why.
+    /// The active path with the reason, the classes of work, and the pins.
     pub fn status(&self) -> Status {
-        self.inner.status()
+        self.core.status()
     }
 }
 
 impl Classes {
     fn new(control: Control, caches: &Caches) -> resctrl::Result<Self> {
         let Some(resource) = control.capabilities().last_level() else {
-            // Not reached: control without a resource is refused when it is opened.
-            let status = "no cache can be partitioned".into();
-            let (path, kind) = (String::new(), std::io::ErrorKind::Unsupported);
-            return Err(resctrl::Error { operation: "find a cache", path, kind, message: String::new(), status });
+            unreachable!("`Capabilities::read` fails without a data cache");
         };
         let cache_bytes = caches.bytes(resource.kind.level());
         let parts = Parts {
@@ -300,22 +316,23 @@ impl Classes {
             part_bytes: resource.part_bytes(cache_bytes),
         };
         let mut groups = BTreeMap::from([(WorkClass::Streaming, control.create(WorkClass::Streaming.name())?)]);
-        // The others share a class of service, or use the default one, if there are too few.
+        // If there are too few classes of service, the other classes of work share one or use the default class.
         for class in [WorkClass::Sensitive, WorkClass::Adaptive] {
             match control.create(class.name()) {
                 Ok(group) => _ = groups.insert(class, group),
-                Err(error) => tracing::info!(%error, class = class.name(), "no class of service of its own"),
+                Err(error) => tracing::info!(%error, class = class.name(), "no separate class of service"),
             }
         }
         Ok(Classes { groups, control, parts })
     }
 
-    /// The group for a class; `None`: the default class of service.
+    /// The group of a class of work; `None`: the default class of service.
     fn group(&self, class: WorkClass) -> Option<&Group> {
         let instead = if class == WorkClass::Adaptive { WorkClass::Sensitive } else { class };
         self.groups.get(&class).or_else(|| self.groups.get(&instead))
     }
 
+    /// Moves a thread to the class of service of a class of work.
     fn assign(&self, class: WorkClass, thread: u32) -> resctrl::Result<()> {
         match self.group(class) {
             Some(group) => group.assign(thread),
@@ -323,13 +340,14 @@ impl Classes {
         }
     }
 
-    /// Masks for the classes; `first` and `parts` from the shared end.
+    /// The masks of `parts` parts from `first` on, counted from the shared end.
     fn masks(&self, first: u32, parts: u32) -> ClassMasks {
         let span = Some((first, parts));
         let level = self.control.capabilities().last_level().map_or(3, |resource| resource.kind.level());
         if level == 3 { ClassMasks { l3: span, l2: None } } else { ClassMasks { l3: None, l2: span } }
     }
 
+    /// Sets the masks of all groups.
     fn apply(&self, allocation: &Allocation) -> resctrl::Result<()> {
         for (class, group) in &self.groups {
             group.set(&self.masks(0, allocation.of(*class)))?;
@@ -338,7 +356,7 @@ impl Classes {
     }
 }
 
-impl Inner {
+impl GovernorCore {
     fn tick_at(&self, now_ms: u64) {
         let mut state = self.state.lock();
         let sample = state.sample(now_ms);
@@ -349,12 +367,12 @@ impl Inner {
         self.start.elapsed().as_millis() as u64
     }
 
-    /// Decides anew and applies what has changed.
-    fn decide(&self, state: &mut State, now_ms: u64, adaptive: Option<Sample>) {
+    /// Runs the policy and applies a changed allocation.
+    fn decide(&self, state: &mut GovernorState, now_ms: u64, adaptive: Option<AdaptiveSample>) {
         let parts =
             state.classes.as_ref().map_or(Parts { usable: 2, fewest: 1, part_bytes: 1 }, |classes| classes.parts);
         let pinned_bytes = state.pins.iter().map(|pin| pin.bytes).sum();
-        let input = Input { now_ms, parts, mix: state.mix, pinned_bytes, adaptive };
+        let input = PolicyInput { now_ms, parts, mix: state.mix, pinned_bytes, adaptive };
         let (next, allocation) = decide(&self.policy, state.policy, &input);
         self.protecting.store(next.protects(&self.policy, &input), Ordering::Relaxed);
         state.policy = next;
@@ -368,24 +386,24 @@ impl Inner {
         }
     }
 
-    /// After a command failed: new groups if ours have vanished, else the software path.
-    fn recover(&self, state: &mut State, error: &resctrl::Error) {
+    /// Handles a failed command: recreates groups that have vanished, else leaves the hardware path.
+    fn recover(&self, state: &mut GovernorState, error: &resctrl::Error) {
         let reason = match &state.classes {
             Ok(classes) if error.is_vanished() => {
                 let control = classes.control.clone();
-                // The old groups have to go first: the new ones have their names.
+                // Drop the old groups first, because the new ones have the same names.
                 state.classes = Err(String::new());
                 let again = Classes::new(control, &self.caches).and_then(|classes| {
                     classes.apply(&state.allocation)?;
                     for (id, thread) in &mut state.threads {
-                        // It may have ended meanwhile.
+                        // Fails if the thread has ended.
                         thread.group = thread.runs.filter(|class| classes.assign(*class, *id).is_ok());
                     }
                     Ok(classes)
                 });
                 match again {
                     Ok(classes) => {
-                        tracing::warn!(%error, "our resctrl groups had vanished; they were made again");
+                        tracing::warn!(%error, "recreated resctrl groups that had been removed");
                         state.classes = Ok(classes);
                         return;
                     }
@@ -394,21 +412,21 @@ impl Inner {
             }
             _ => error.to_string(),
         };
-        tracing::warn!(reason, "hardware partitioning of caches ends");
+        tracing::warn!(reason, "hardware partitioning of caches has failed");
         self.on_hardware.store(false, Ordering::Relaxed);
         state.classes = Err(reason);
     }
 }
 
-impl State {
-    /// The adaptive class's occupancy, and its traffic since the last time.
-    fn sample(&mut self, now_ms: u64) -> Option<Sample> {
+impl GovernorState {
+    /// The occupancy of the adaptive class, and its memory traffic since the last call; `None` without monitoring.
+    fn sample(&mut self, now_ms: u64) -> Option<AdaptiveSample> {
         let classes = self.classes.as_ref().ok()?;
         let usage = classes.groups.get(&WorkClass::Adaptive)?.usage().ok()?;
         let total = usage.total_bytes?;
         let (before, then) = self.traffic.replace((total, now_ms))?;
         let seconds = now_ms.checked_sub(then).filter(|elapsed| *elapsed > 0)? as f64 / 1e3;
         let bytes_per_second = total.saturating_sub(before) as f64 / seconds;
-        Some(Sample { occupancy_bytes: usage.occupancy_bytes.unwrap_or(0), bytes_per_second })
+        Some(AdaptiveSample { occupancy_bytes: usage.occupancy_bytes.unwrap_or(0), bytes_per_second })
     }
 }

@@ -1,67 +1,80 @@
-//! What the governor does, for people and for tables.
+//! The governor's status, as a text for terminals and as data for system views.
 
 use std::fmt;
 
 use serde::Serialize;
 
 use super::policy::{Allocation, WorkClass};
-use super::{Inner, State};
+use super::{GovernorCore, GovernorState};
 use crate::Caches;
 use crate::software::{ScanMethod, Tuning};
 
-/// How the cache is kept.
+/// The way in which hot data are kept in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum CachePath {
-    /// Masks of the hardware.
+    /// Hardware partitioning by capacity bit masks.
     Hardware,
-    /// Scans that spare the cache.
+    /// Scans that bypass the cache.
     Software,
-    /// Not at all: there is no hardware for it, and no method of scanning helps.
+    /// Not at all: there is no hardware partitioning, and no scan method helps.
     None,
 }
 
+/// Status of a class of work.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClassStatus {
+    /// The class.
     pub class: WorkClass,
+    /// Workers that run work of the class.
     pub workers: u32,
-    /// Its line in `schemata`, or how it scans.
+    /// The lines of its `schemata` file, or its scan method.
     pub masks: String,
+    /// Bytes of the last level that the class occupies; `None` without monitoring.
     pub occupancy_bytes: Option<u64>,
-    /// From and to memory since the start.
+    /// Bytes from and to memory since the start; `None` without monitoring.
     pub memory_bytes: Option<u64>,
 }
 
+/// Status of a pin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PinStatus {
+    /// The name given to [`Governor::protect`](super::Governor::protect).
     pub name: String,
+    /// Bytes of the protected memory.
     pub bytes: u64,
     #[serde(skip)]
     pub(super) id: u64,
 }
 
+/// Status of a governor.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Status {
+    /// The active path.
     pub path: CachePath,
-    /// Why this path.
+    /// The reason for the path.
     pub reason: String,
-    /// Why scans are made as they are.
+    /// The reason for the scan method.
     pub scan_reason: String,
+    /// The machine's caches.
     pub caches: Caches,
+    /// Parts by class; `None` without hardware partitioning.
     pub allocation: Option<Allocation>,
+    /// Status by class, in the order of [`WorkClass::ALL`].
     pub classes: Vec<ClassStatus>,
+    /// All pins, oldest first.
     pub pins: Vec<PinStatus>,
 }
 
-impl Inner {
+impl GovernorCore {
     pub(super) fn status(&self) -> Status {
         let tuning = self.tuning.read().clone();
         let mut state = self.state.lock();
         let (path, reason) = match &state.classes {
             Ok(classes) => {
-                let where_ = classes.control.location().display().to_string();
+                let location = classes.control.location().display().to_string();
                 let monitored =
-                    if classes.control.capabilities().monitoring.is_some() { "" } else { ", not monitored" };
-                (CachePath::Hardware, format!("{} parts by resctrl at {where_}{monitored}", classes.parts.usable))
+                    if classes.control.capabilities().monitoring.is_some() { "" } else { ", without monitoring" };
+                (CachePath::Hardware, format!("resctrl at {location}, {} parts{monitored}", classes.parts.usable))
             }
             Err(reason) if tuning.method == ScanMethod::Plain => (CachePath::None, reason.clone()),
             Err(reason) => (CachePath::Software, reason.clone()),
@@ -77,7 +90,7 @@ impl Inner {
         }
     }
 
-    fn class_status(&self, state: &mut State, tuning: &Tuning, class: WorkClass) -> ClassStatus {
+    fn class_status(&self, state: &mut GovernorState, tuning: &Tuning, class: WorkClass) -> ClassStatus {
         let workers = *state.mix.of(class);
         let Ok(classes) = &state.classes else {
             let method = if class == WorkClass::Streaming { tuning.method } else { ScanMethod::Plain };
@@ -108,7 +121,7 @@ impl fmt::Display for CachePath {
     }
 }
 
-/// A few lines for a terminal.
+/// Several lines for a terminal.
 impl fmt::Display for Status {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for cache in self.caches.all.iter().filter(|cache| cache.id == 0) {

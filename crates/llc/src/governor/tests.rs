@@ -1,4 +1,4 @@
-//! The governor on the fake tree, and without any.
+//! Tests of the governor on the fake resctrl tree, and without hardware.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::CapacityMask;
 use crate::resctrl::{FakeOptions, FakeTree, open};
 
-/// A governor of the fake machine. Its threads are this process's, so the fake one must know them.
+/// A governor on a fake tree that knows this process's threads.
 fn governed(options: FakeOptions) -> (Arc<FakeTree>, Governor) {
     let tree = Arc::new(FakeTree::new(options));
     tree.be(worker::thread_id(), 5_000);
@@ -20,7 +20,7 @@ fn governed(options: FakeOptions) -> (Arc<FakeTree>, Governor) {
 }
 
 fn mask(governor: &Governor, class: WorkClass) -> CapacityMask {
-    let state = governor.inner.state.lock();
+    let state = governor.core.state.lock();
     let classes = state.classes.as_ref().unwrap();
     classes.group(class).unwrap().schemata().unwrap().masks("L3")[0].1
 }
@@ -31,7 +31,7 @@ fn my_group(tree: &FakeTree) -> String {
 }
 
 #[test]
-fn masks_and_threads_follow_what_runs() {
+fn masks_and_threads_follow_the_announcements() {
     let (tree, governor) = governed(FakeOptions::default());
     assert_eq!(governor.status().path, CachePath::Hardware);
     assert_eq!(mask(&governor, WorkClass::Streaming), CapacityMask(0xfffff));
@@ -46,8 +46,8 @@ fn masks_and_threads_follow_what_runs() {
         }
         assert_eq!(my_group(&tree), "sensitive");
     }
-    assert_eq!(mask(&governor, WorkClass::Streaming), CapacityMask(0xc0000), "not at once");
-    governor.inner.tick_at(1_000_000);
+    assert_eq!(mask(&governor, WorkClass::Streaming), CapacityMask(0xc0000), "masks widen slowly");
+    governor.core.tick_at(1_000_000);
     assert_eq!(mask(&governor, WorkClass::Streaming), CapacityMask(0xfffff));
     drop(worker);
     assert_eq!(my_group(&tree), "");
@@ -56,7 +56,7 @@ fn masks_and_threads_follow_what_runs() {
 }
 
 #[test]
-fn pins_take_parts_from_everybody() {
+fn pins_take_parts_from_all_classes() {
     let (tree, governor) = governed(FakeOptions::default());
     let index = vec![1_u8; 1 << 20];
     let before = mask(&governor, WorkClass::Sensitive);
@@ -64,8 +64,11 @@ fn pins_take_parts_from_everybody() {
     let narrowed = mask(&governor, WorkClass::Sensitive);
     assert!(before.contains(narrowed) && narrowed.count() < before.count());
     assert!(narrowed.contains(mask(&governor, WorkClass::Streaming)));
-    assert!(!tree.groups().iter().any(|group| group.ends_with("pinning")), "used for warming only");
-    assert_eq!(my_group(&tree), "", "this thread announces nothing, and was in no class when it warmed");
+    assert!(
+        !tree.groups().iter().any(|group| group.ends_with("pinning")),
+        "the class for pinning exists only during warming"
+    );
+    assert_eq!(my_group(&tree), "", "this thread has announced nothing, so it is back in the default class");
     let status = governor.status();
     assert_eq!(status.pins[0].name, "orders_pk");
     assert!(status.to_string().contains("pinned: orders_pk (1024 KiB)"), "{status}");
@@ -77,7 +80,7 @@ fn pins_take_parts_from_everybody() {
 }
 
 #[test]
-fn few_classes_are_enough() {
+fn two_classes_of_service_are_enough() {
     let (tree, governor) = governed(FakeOptions { num_closids: 2, ..FakeOptions::default() });
     let worker = governor.register();
     let _running = worker.announce(WorkClass::Adaptive);
@@ -89,7 +92,7 @@ fn few_classes_are_enough() {
 }
 
 #[test]
-fn vanished_groups_are_made_again_and_lost_hardware_is_survived() {
+fn vanished_groups_are_recreated_and_lost_hardware_is_survived() {
     let (tree, governor) = governed(FakeOptions::default());
     let worker = governor.register();
     let streaming = worker.announce(WorkClass::Streaming);
@@ -99,7 +102,7 @@ fn vanished_groups_are_made_again_and_lost_hardware_is_survived() {
     let _sensitive = worker.announce(WorkClass::Sensitive);
     assert_eq!(governor.status().path, CachePath::Hardware);
     assert_eq!((my_group(&tree).as_str(), tree.groups()), ("sensitive", groups.clone()));
-    // Now somebody else takes all classes as well.
+    // Now other groups take all classes of service as well.
     groups.iter().for_each(|group| tree.vanish(group));
     (0..15).for_each(|other| tree.add_foreign(&format!("other{other}"), "shareable", 1, &[]));
     let _streaming = worker.announce(WorkClass::Streaming);
@@ -115,19 +118,19 @@ fn adaptive_work_is_measured() {
     let _sensitive = worker.announce(WorkClass::Adaptive);
     let group = tree.groups().into_iter().find(|group| group.ends_with("adaptive")).unwrap();
     let narrow = |governor: &Governor| mask(governor, WorkClass::Adaptive).count() <= 2;
-    // It moves twice as much when it is narrow.
+    // The work moves twice as many bytes with a narrow mask.
     let mut total = 0;
     for turn in 1..30 {
         total += if narrow(&governor) { 2_000 } else { 1_000 };
         tree.set_usage(&group, 1 << 40, total);
-        governor.inner.tick_at(100_000 + turn * 100);
+        governor.core.tick_at(100_000 + turn * 100);
     }
-    assert_eq!(mask(&governor, WorkClass::Adaptive).count(), 20, "it uses things again");
-    // Later it moves the same, narrow or not.
+    assert_eq!(mask(&governor, WorkClass::Adaptive).count(), 20, "the work reuses data");
+    // Later the traffic does not depend on the mask.
     for turn in 1..100 {
         total += 1_000;
         tree.set_usage(&group, 1 << 40, total);
-        governor.inner.tick_at(200_000 + turn * 100);
+        governor.core.tick_at(200_000 + turn * 100);
         if turn == 20 {
             assert!(narrow(&governor));
         }
@@ -135,7 +138,7 @@ fn adaptive_work_is_measured() {
 }
 
 #[test]
-fn without_hardware_scans_spare_the_cache_while_there_is_something_to_spare() {
+fn without_hardware_scans_bypass_the_cache_while_there_is_data_to_protect() {
     let mut tuning = Tuning::plain("measured elsewhere");
     tuning.method = ScanMethod::NonTemporal { ahead_bytes: 4096 };
     let options = GovernorOptions {
@@ -147,7 +150,7 @@ fn without_hardware_scans_spare_the_cache_while_there_is_something_to_spare() {
     let status = governor.status();
     assert_eq!(status.path, CachePath::Software);
     assert!(status.to_string().contains("path: software (resctrl is not mounted"), "{status}");
-    assert_eq!(governor.scan_method(WorkClass::Streaming), ScanMethod::Plain, "there is nothing to spare");
+    assert_eq!(governor.scan_method(WorkClass::Streaming), ScanMethod::Plain, "there is no data to protect");
     let pin = governor.protect("x", &[&[1; 1000]]);
     assert_eq!(governor.scan_method(WorkClass::Streaming), tuning.method);
     assert_eq!(governor.scan_method(WorkClass::Sensitive), ScanMethod::Plain);
@@ -156,9 +159,9 @@ fn without_hardware_scans_spare_the_cache_while_there_is_something_to_spare() {
     let running = worker.announce(WorkClass::Sensitive);
     assert_eq!(governor.scan_method(WorkClass::Streaming), tuning.method);
     drop(running);
-    governor.inner.tick_at(1_000_000);
+    governor.core.tick_at(1_000_000);
     assert_eq!(governor.scan_method(WorkClass::Streaming), ScanMethod::Plain);
-    // From many threads.
+    // The same from many threads.
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
@@ -171,7 +174,7 @@ fn without_hardware_scans_spare_the_cache_while_there_is_something_to_spare() {
             });
         }
     });
-    let state = governor.inner.state.lock();
+    let state = governor.core.state.lock();
     assert_eq!((state.mix, state.pins.len(), state.threads.len()), (Mix::default(), 0, 1));
 }
 
@@ -186,7 +189,7 @@ fn classes_by_size() {
     assert_eq!(governor.classify(middle, Some(false)), WorkClass::Streaming);
     assert_eq!(governor.classify(middle, None), WorkClass::Adaptive);
     assert_eq!(governor.classify(big, None), WorkClass::Streaming);
-    assert_eq!(governor.classify(big, Some(true)), WorkClass::Streaming, "it cannot stay");
+    assert_eq!(governor.classify(big, Some(true)), WorkClass::Streaming, "it exceeds the cache");
 }
 
 #[test]
@@ -202,17 +205,17 @@ fn threads_of_a_pool_enter_classes_and_stay_in_their_group() {
         assert_eq!(my_group(&tree), "streaming");
     }
     assert_eq!(governor.status().classes[0].workers, 0);
-    assert_eq!(my_group(&tree), "streaming", "what it does next is most likely the same");
+    assert_eq!(my_group(&tree), "streaming", "an idle thread stays in its group");
     let worker = governor.register();
     worker.switch(Some(WorkClass::Sensitive));
     assert_eq!((my_group(&tree).as_str(), governor.status().classes[2].workers), ("sensitive", 1));
     worker.switch(None);
     assert_eq!(governor.status().classes[2].workers, 0);
-    // Pinning moves threads that run nothing; they come back when they run something.
+    // Pinning moves idle threads. They return with their next announcement.
     let _pin = governor.protect_by("an index", 1 << 20, || assert_eq!(my_group(&tree), "pinning"));
     worker.switch(Some(WorkClass::Streaming));
     assert_eq!(my_group(&tree), "streaming");
-    // A foreign hand has moved the thread, and another governor is spoken to in between: the group is told anew.
+    // The groups vanish, and an announcement to another governor comes in between: the thread is assigned again.
     let other = Governor::new(GovernorOptions {
         hardware: Hardware::Off,
         software: Software::Off,
@@ -225,11 +228,11 @@ fn threads_of_a_pool_enter_classes_and_stay_in_their_group() {
 }
 
 #[test]
-fn tuning_may_come_later() {
+fn tuning_may_be_postponed() {
     let options = |hardware| GovernorOptions { hardware, software: Software::Later, ..GovernorOptions::default() };
     let governor = Governor::new(options(Hardware::Off));
     let weak = governor.downgrade();
-    assert!(!governor.wants_tuning(WorkClass::Streaming), "there is nothing to be kept");
+    assert!(!governor.wants_tuning(WorkClass::Streaming), "there is no data to protect");
     let _hot = governor.enter(WorkClass::Sensitive);
     assert!(governor.wants_tuning(WorkClass::Streaming) && !governor.wants_tuning(WorkClass::Sensitive));
     assert_eq!(governor.scan_method(WorkClass::Streaming), ScanMethod::Plain);

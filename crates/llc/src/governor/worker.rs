@@ -1,20 +1,23 @@
-//! Threads that tell what they run.
+//! Workers: threads that announce the class of their work.
+//!
+//! An announcement changes the mix, and moves the thread to another class of service if its class changes. An idle thread stays in the
+//! class of its last work, because its next work is most likely of the same class.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::{Governor, Inner, WorkClass};
+use super::{Governor, GovernorCore, WorkClass};
 
-/// A registered thread. Belongs to the thread that registered it.
+/// A registered thread. Not `Send`: it belongs to the thread that registered it.
 #[derive(Debug)]
 pub struct Worker {
-    inner: Arc<Inner>,
+    core: Arc<GovernorCore>,
     thread: u32,
     _not_send: PhantomData<*const ()>,
 }
 
-/// While it lives, the worker runs work of a class; then again what it ran before.
+/// An announcement. When it is dropped, the worker runs its previous work again.
 #[derive(Debug)]
 pub struct Running<'w> {
     worker: &'w Worker,
@@ -23,30 +26,30 @@ pub struct Running<'w> {
 }
 
 impl Governor {
-    /// Registers the thread that calls this. It counts as idle until it announces something.
+    /// Registers the calling thread, which counts as idle until its first announcement.
     pub fn register(&self) -> Worker {
         let thread = thread_id();
-        self.inner.state.lock().threads.entry(thread).or_default();
-        Worker { inner: self.inner.clone(), thread, _not_send: PhantomData }
+        self.core.state.lock().threads.entry(thread).or_default();
+        Worker { core: self.core.clone(), thread, _not_send: PhantomData }
     }
 }
 
 impl Worker {
-    /// From now on this thread runs work of this class. Announcements may be nested; the innermost one counts.
+    /// Announces that this thread runs work of a class until the result is dropped. Announcements may be nested; the innermost counts.
     pub fn announce(&self, class: WorkClass) -> Running<'_> {
-        let before = self.inner.switch(self.thread, Some(class));
+        let before = self.core.switch(self.thread, Some(class));
         Running { worker: self, class, before }
     }
-}
 
-impl Worker {
-    /// Announces for good: until the next call, or the end of the worker. `None`: idle. For workers that run many small pieces of work.
+    /// Announces that this thread runs work of a class (`None`: is idle) until the next announcement or the end of the worker. For workers
+    /// that run many small pieces of work.
     pub fn switch(&self, class: Option<WorkClass>) {
-        self.inner.switch(self.thread, class);
+        self.core.switch(self.thread, class);
     }
 }
 
 impl Running<'_> {
+    /// The announced class.
     pub fn class(&self) -> WorkClass {
         self.class
     }
@@ -54,57 +57,58 @@ impl Running<'_> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.worker.inner.switch(self.worker.thread, self.before);
+        self.worker.core.switch(self.worker.thread, self.before);
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.inner.switch(self.thread, None);
-        let mut state = self.inner.state.lock();
+        self.core.switch(self.thread, None);
+        let mut state = self.core.state.lock();
         state.threads.remove(&self.thread);
         if let Ok(classes) = &state.classes {
-            // What the thread runs next is none of our business.
+            // Fails if the thread has been moved to a foreign group, which then keeps it.
             let _ = classes.control.release(self.thread);
         }
     }
 }
 
-/// While it lives, the thread that made it runs work of a class.
+/// An announcement of an unregistered thread, made by [`Governor::enter`]. When it is dropped, the thread runs its previous work again.
 #[derive(Debug)]
 pub struct Entered {
-    inner: Arc<Inner>,
+    core: Arc<GovernorCore>,
     thread: u32,
     before: Option<WorkClass>,
     _not_send: PhantomData<*const ()>,
 }
 
 impl Governor {
-    /// As [`Worker::announce`], for threads that are not registered: those of somebody else's pool, which run a piece of work now and
-    /// then. Without a change of class it costs a lock, no system call.
+    /// As [`Worker::announce`], for unregistered threads, such as those of a foreign pool that occasionally run a piece of work. Without a
+    /// change of class it takes a lock but makes no system call.
     pub fn enter(&self, class: WorkClass) -> Entered {
         let thread = thread_id();
-        let before = self.inner.switch(thread, Some(class));
-        Entered { inner: self.inner.clone(), thread, before, _not_send: PhantomData }
+        let before = self.core.switch(thread, Some(class));
+        Entered { core: self.core.clone(), thread, before, _not_send: PhantomData }
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.inner.switch(self.thread, self.before);
+        self.core.switch(self.thread, self.before);
     }
 }
 
 thread_local! {
-    /// The governor to which this thread has announced something last.
+    /// Id of the governor to which this thread made its last announcement.
     static ANNOUNCED_TO: Cell<u64> = const { Cell::new(0) };
+    /// Kernel id of this thread; 0 if not known yet.
     static THREAD: Cell<u32> = const { Cell::new(0) };
 }
 
-impl Inner {
-    /// Counts a thread, the calling one, among another class, moves it there, and adjusts the masks. Gives the class that it was in.
+impl GovernorCore {
+    /// Changes the class of the calling thread's work, adjusts the masks, and moves the thread. Returns the previous class.
     fn switch(&self, thread: u32, class: Option<WorkClass>) -> Option<WorkClass> {
-        // A new thread may have the number of one that has ended.
+        // A new thread may have the id of one that has ended.
         let is_new = ANNOUNCED_TO.replace(self.id) != self.id;
         let mut state = self.state.lock();
         let known = state.threads.entry(thread).or_default();
@@ -118,12 +122,13 @@ impl Inner {
         }
         if let Some(before) = before {
             let count = state.mix.of(before);
-            *count = count.saturating_sub(1);
+            assert!(*count > 0, "a thread ends {before} work that it has not announced");
+            *count -= 1;
         }
         if let Some(class) = class {
             *state.mix.of(class) += 1;
         }
-        // First the narrower masks, then the work.
+        // Narrow the masks before the work starts.
         self.decide(&mut state, self.now_ms(), None);
         if let (Ok(classes), Some(class), true) = (&state.classes, class, moves) {
             match classes.assign(class, thread) {
@@ -135,20 +140,20 @@ impl Inner {
     }
 }
 
-/// The thread's number, as the kernel has it.
+/// The kernel's id of the calling thread.
 pub(super) fn thread_id() -> u32 {
     if THREAD.get() == 0 {
-        THREAD.set(ask_thread_id());
+        THREAD.set(query_thread_id());
     }
     THREAD.get()
 }
 
 #[cfg(target_os = "linux")]
-fn ask_thread_id() -> u32 {
+fn query_thread_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
 }
 
 #[cfg(not(target_os = "linux"))]
-fn ask_thread_id() -> u32 {
+fn query_thread_id() -> u32 {
     0
 }

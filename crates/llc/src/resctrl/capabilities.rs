@@ -1,26 +1,33 @@
-//! What the hardware offers, from `info/`, and what of it may be used: within the default class's masks, and off what groups
-//! in exclusive mode own.
+//! The capabilities of the hardware, from `info/`, and the usable parts of each cache: the parts in the default class's mask that no
+//! group in exclusive mode owns.
 
 use serde::Serialize;
 
 use super::{Schemata, Tree, Unavailable};
 use crate::CapacityMask;
 
-/// A cache that is partitioned. With code and data prioritisation (CDP) each level has two.
+/// A resource of resctrl: a cache level. With code and data prioritisation (CDP) a level has two resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum ResourceKind {
+    /// L3 without CDP.
     L3,
+    /// Code in L3.
     L3Code,
+    /// Data in L3.
     L3Data,
+    /// L2 without CDP.
     L2,
+    /// Code in L2.
     L2Code,
+    /// Data in L2.
     L2Data,
 }
 
 impl ResourceKind {
+    /// All kinds.
     pub const ALL: [ResourceKind; 6] = [Self::L3, Self::L3Code, Self::L3Data, Self::L2, Self::L2Code, Self::L2Data];
 
-    /// As in `info/` and in `schemata`.
+    /// The name in `info/` and in `schemata`.
     pub fn name(self) -> &'static str {
         match self {
             Self::L3 => "L3",
@@ -32,11 +39,12 @@ impl ResourceKind {
         }
     }
 
+    /// The cache level: 2 or 3.
     pub fn level(self) -> u32 {
         if matches!(self, Self::L3 | Self::L3Code | Self::L3Data) { 3 } else { 2 }
     }
 
-    /// Whether data are allocated by this mask.
+    /// True if masks of this resource govern the allocation of data.
     pub fn holds_data(self) -> bool {
         !matches!(self, Self::L3Code | Self::L2Code)
     }
@@ -45,60 +53,70 @@ impl ResourceKind {
 /// An instance of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Domain {
+    /// The domain's number in `schemata`.
     pub id: u32,
-    /// What our groups may use: one run of bits, unless the machine allows others.
+    /// The parts that Keyaki's groups may use: one run of bits, unless the machine allows sparse masks.
     pub usable: CapacityMask,
 }
 
+/// A partitioned cache level, with the values of its directory in `info/`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Resource {
+    /// The cache level.
     pub kind: ResourceKind,
-    /// All bits.
+    /// All parts.
     pub cbm_mask: CapacityMask,
+    /// Minimum number of bits of a mask; 0 if empty masks are allowed.
     pub min_cbm_bits: u32,
-    /// Parts that other hardware (graphics, devices) uses too: the first choice for work that streams.
+    /// Parts that other hardware (graphics, devices) also uses: the first choice for streaming work.
     pub shareable_bits: CapacityMask,
+    /// Number of classes of service, including the default class.
     pub num_closids: u32,
-    /// Whether masks need not be contiguous.
+    /// True if masks need not be contiguous.
     pub sparse_masks: bool,
+    /// The instances of the cache.
     pub domains: Vec<Domain>,
 }
 
+/// Monitoring capabilities.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Monitoring {
+    /// Number of monitoring ids.
     pub num_rmids: u32,
-    /// `llc_occupancy`, `mbm_total_bytes`, `mbm_local_bytes`.
+    /// Names of counters: `llc_occupancy`, `mbm_total_bytes`, `mbm_local_bytes`.
     pub features: Vec<String>,
 }
 
+/// The capabilities of the machine. At least one resource holds data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
+    /// The partitioned cache levels.
     pub resources: Vec<Resource>,
-    /// Classes of service, the default one included.
+    /// Number of classes of service that all resources have, including the default class.
     pub classes: u32,
-    /// Absent if the hardware cannot monitor.
+    /// `None` if the hardware cannot monitor.
     pub monitoring: Option<Monitoring>,
 }
 
 impl Resource {
-    /// The fewest bits that a mask may have (one, if the machine allows none at all).
+    /// Minimum number of bits of a mask that Keyaki writes: at least one, even if the machine allows empty masks.
     pub fn bits_min(&self) -> u32 {
         self.min_cbm_bits.max(1)
     }
 
-    /// The bits that every domain has.
+    /// Number of usable parts that every domain has.
     pub fn bits_usable(&self) -> u32 {
         self.domains.iter().map(|domain| domain.usable.count()).min().unwrap_or(0)
     }
 
-    /// The mask of `bits` neighbours of a domain's usable bits, counted from position `first`. Position 0 is at the end where
-    /// the parts shared with other hardware are. More bits than there are give fewer; fewer than the minimum, the minimum.
+    /// The mask of `bits` consecutive usable parts of a domain from position `first` on. Position 0 is at the end with the parts that are
+    /// shared with other hardware. `bits` is limited to the range from the minimum to all usable parts, and `first` so that they fit.
     pub fn place(&self, domain: &Domain, first: u32, bits: u32) -> CapacityMask {
         let count = domain.usable.count();
         let bits = bits.clamp(self.bits_min().min(count), count);
         let first = first.min(count - bits);
         let from_low = if self.shared_end_is_low(domain) { first } else { count - bits - first };
-        // With sparse masks the usable bits need not be neighbours: the n-th of them, then.
+        // With sparse masks the usable bits need not be consecutive: positions count usable bits only.
         let mut rest = domain.usable.0;
         let mut mask = 0;
         for position in 0..count {
@@ -111,6 +129,7 @@ impl Resource {
         CapacityMask(mask)
     }
 
+    /// True if the parts shared with other hardware are nearer to the low end of the usable parts than to the high end.
     fn shared_end_is_low(&self, domain: &Domain) -> bool {
         let shared = (self.shareable_bits & domain.usable).0;
         let usable = domain.usable.0;
@@ -121,10 +140,10 @@ impl Resource {
 }
 
 impl Capabilities {
-    /// Reads `info/`, the default class's masks and the modes of foreign groups.
+    /// Reads `info/`, the masks of the default class, and the masks of exclusive groups.
     ///
     /// # Errors
-    /// If nothing can be partitioned, or the files are not as they should be.
+    /// If no data cache can be partitioned, too few parts are usable, or a file has unexpected contents.
     pub fn read(tree: &dyn Tree) -> Result<Self, Unavailable> {
         let unexpected =
             |what: &str, error: &dyn std::fmt::Display| Unavailable::Unexpected(format!("{what}: {error}"));
@@ -135,12 +154,12 @@ impl Capabilities {
         for kind in ResourceKind::ALL.into_iter().filter(|kind| info.iter().any(|name| name == kind.name())) {
             resources.push(read_resource(tree, kind, &schemata)?);
         }
-        if resources.is_empty() {
+        if !resources.iter().any(|resource| resource.kind.holds_data()) {
             return Err(Unavailable::NoAllocation);
         }
-        let (owned, _) = owned_by_others(tree);
+        let owned = owned_by_others(tree);
         for resource in &mut resources {
-            resource.keep_off(&owned);
+            resource.exclude(&owned);
             let usable = resource.bits_usable();
             let needed = 2 * resource.bits_min();
             if usable < needed {
@@ -153,25 +172,27 @@ impl Capabilities {
         Ok(Capabilities { resources, classes, monitoring })
     }
 
-    /// The resource by which data of a level are partitioned.
+    /// The resource that governs data of a level.
     pub fn data(&self, level: u32) -> Option<&Resource> {
         self.resources.iter().find(|resource| resource.kind.level() == level && resource.kind.holds_data())
     }
 
-    /// The partitioned level that matters most: the last.
+    /// The resource that governs data of the highest partitioned level.
     pub fn last_level(&self) -> Option<&Resource> {
         self.data(3).or_else(|| self.data(2))
     }
 
+    /// True if the hardware has the counter `feature`.
     pub fn monitors(&self, feature: &str) -> bool {
         self.monitoring.as_ref().is_some_and(|monitoring| monitoring.features.iter().any(|name| name == feature))
     }
 }
 
 impl Resource {
-    fn keep_off(&mut self, owned: &[(ResourceKind, u32, CapacityMask)]) {
+    /// Removes the parts that other groups own from the usable parts.
+    fn exclude(&mut self, owned: &[(ResourceKind, u32, CapacityMask)]) {
         for domain in &mut self.domains {
-            // Code and data of a level share its parts.
+            // Code and data of a level share the same parts.
             let level = self.kind.level();
             let taken = owned.iter().filter(|(kind, id, _)| kind.level() == level && *id == domain.id);
             domain.usable = taken.fold(domain.usable, |usable, (_, _, mask)| usable.without(*mask));
@@ -191,14 +212,14 @@ fn read_resource(tree: &dyn Tree, kind: ResourceKind, default: &Schemata) -> Res
     let cbm_mask = mask("cbm_mask")?;
     let masks = default.masks(kind.name());
     if masks.is_empty() || cbm_mask.is_empty() {
-        return Err(Unavailable::Unexpected(format!("schemata and {} do not agree", at("cbm_mask"))));
+        return Err(Unavailable::Unexpected(format!("schemata does not match {}", at("cbm_mask"))));
     }
     let domains = masks.into_iter().map(|(id, mask)| Domain { id, usable: mask & cbm_mask });
     Ok(Resource {
         kind,
         cbm_mask,
         min_cbm_bits: number(tree, &at("min_cbm_bits"))?,
-        // Older kernels do not tell.
+        // Missing in older kernels.
         shareable_bits: mask("shareable_bits").unwrap_or_default(),
         num_closids: number(tree, &at("num_closids"))?,
         sparse_masks: number(tree, &at("sparse_masks")).unwrap_or(0) == 1,
@@ -206,6 +227,7 @@ fn read_resource(tree: &dyn Tree, kind: ResourceKind, default: &Schemata) -> Res
     })
 }
 
+/// The number in a file.
 fn number(tree: &dyn Tree, path: &str) -> Result<u32, Unavailable> {
     let text = tree.read(path).map_err(|error| Unavailable::Unexpected(format!("{path}: {error}")))?;
     text.trim().parse().map_err(|_| Unavailable::Unexpected(format!("{path}: {:?}", text.trim())))
@@ -219,11 +241,10 @@ fn read_monitoring(tree: &dyn Tree) -> Monitoring {
     }
 }
 
-/// Masks of groups in exclusive mode or with a pseudo-locked region, and how many groups there are.
-fn owned_by_others(tree: &dyn Tree) -> (Vec<(ResourceKind, u32, CapacityMask)>, usize) {
-    let groups = groups(tree);
+/// Resource, domain and mask of groups in exclusive mode or with a pseudo-locked region.
+fn owned_by_others(tree: &dyn Tree) -> Vec<(ResourceKind, u32, CapacityMask)> {
     let mut owned = Vec::new();
-    for group in &groups {
+    for group in groups(tree) {
         let mode = tree.read(&format!("{group}/mode")).unwrap_or_default();
         if !matches!(mode.trim(), "exclusive" | "pseudo-locksetup" | "pseudo-locked") {
             continue;
@@ -234,10 +255,10 @@ fn owned_by_others(tree: &dyn Tree) -> (Vec<(ResourceKind, u32, CapacityMask)>, 
             owned.extend(schemata.masks(kind.name()).into_iter().map(|(domain, mask)| (kind, domain, mask)));
         }
     }
-    (owned, groups.len())
+    owned
 }
 
-/// All classes of service but the default one.
+/// The names of all classes of service except the default class.
 pub(super) fn groups(tree: &dyn Tree) -> Vec<String> {
     let names = tree.directories("").unwrap_or_default();
     names.into_iter().filter(|name| !matches!(name.as_str(), "info" | "mon_groups" | "mon_data")).collect()

@@ -1,4 +1,6 @@
-//! Is there hardware, a kernel that knows it, a mount, and permission? The first that is missing is the reason given.
+//! Detection of hardware partitioning: hardware, kernel support, mount, permission, a free class of service.
+//!
+//! The checks run in this order, and the first missing condition is the reason returned.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,22 +11,27 @@ use std::sync::Arc;
 use super::capabilities::groups;
 use super::{Capabilities, Control, OsTree, Processes, SystemProcesses, Tree, Unavailable};
 
-/// What to do if resctrl is not mounted.
+/// Treatment of a machine where resctrl is not mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mount {
-    /// Leave that to the administrator.
+    /// Mounting is left to the administrator.
     #[default]
     Respect,
-    /// Mount it, with code and data prioritisation or without, and unmount it in the end unless somebody else made groups.
-    IfAbsent { cdp: bool },
+    /// Mounts resctrl, and unmounts it at the end unless there are groups of others.
+    IfAbsent {
+        /// Enables code and data prioritisation.
+        cdp: bool,
+    },
 }
 
+/// Options of [`detect`].
 #[derive(Debug, Clone)]
 pub struct DetectOptions {
+    /// Treatment of a missing mount.
     pub mount: Mount,
-    /// Where the process file system is.
+    /// Root of the process file system.
     pub proc: PathBuf,
-    /// Where to mount.
+    /// Mount point for [`Mount::IfAbsent`].
     pub mount_point: PathBuf,
 }
 
@@ -34,10 +41,10 @@ impl Default for DetectOptions {
     }
 }
 
-/// Control of the machine's caches, if there is any.
+/// Opens control of the machine's caches.
 ///
 /// # Errors
-/// The reason why not.
+/// The reason why caches cannot be partitioned.
 pub fn detect(options: &DetectOptions) -> Result<Control, Unavailable> {
     if !cfg!(target_os = "linux") {
         return Err(Unavailable::NotLinux);
@@ -52,7 +59,7 @@ pub fn detect(options: &DetectOptions) -> Result<Control, Unavailable> {
     }
     let filesystems = fs::read_to_string(options.proc.join("filesystems")).unwrap_or_default();
     if !filesystems.lines().any(|line| line.split_whitespace().last() == Some("resctrl")) {
-        // The kernel lists it only where the hardware has something to control or to monitor.
+        // The kernel lists resctrl only if the hardware can control or monitor a resource.
         return Err(if processor_partitions() { Unavailable::NoKernelSupport } else { Unavailable::NoHardware });
     }
     match options.mount {
@@ -66,10 +73,10 @@ pub fn detect(options: &DetectOptions) -> Result<Control, Unavailable> {
     }
 }
 
-/// Control through a tree: removes groups of dead processes, reads what there is, and tries whether groups can be made.
+/// Opens control through a tree: removes groups of dead processes, reads the capabilities, and creates a group as a probe.
 ///
 /// # Errors
-/// The reason why there is no control.
+/// The reason why caches cannot be partitioned.
 pub fn open(tree: Arc<dyn Tree>, processes: Arc<dyn Processes>) -> Result<Control, Unavailable> {
     super::control::remove_stale(tree.as_ref(), processes.as_ref());
     let capabilities = Capabilities::read(tree.as_ref())?;
@@ -94,7 +101,7 @@ pub fn open(tree: Arc<dyn Tree>, processes: Arc<dyn Processes>) -> Result<Contro
     }
 }
 
-/// The mount point and whether it is read-only, from the text of `/proc/self/mounts`.
+/// The mount point of resctrl, and true if it is read-only, from the text of `/proc/self/mounts`.
 fn find_mount(mounts: &str) -> Option<(PathBuf, bool)> {
     let mut found = None;
     for line in mounts.lines() {
@@ -106,7 +113,7 @@ fn find_mount(mounts: &str) -> Option<(PathBuf, bool)> {
         };
         if kind == "resctrl" {
             let read_only = options.split(',').any(|option| option == "ro");
-            // One that may be written to is better; of several such, the last one hides the others.
+            // Prefer a writable mount. Of several such, the last one hides the others.
             if found.as_ref().is_none_or(|(_, other_read_only)| *other_read_only || !read_only) {
                 found = Some((PathBuf::from(unescape(path)), read_only));
             }
@@ -115,7 +122,7 @@ fn find_mount(mounts: &str) -> Option<(PathBuf, bool)> {
     found
 }
 
-/// `\040` and the like.
+/// Replaces octal escapes such as `\040`.
 fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -128,7 +135,7 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Whether CPUID tells of cache allocation (leaf 7: the feature; leaf 16: for which levels).
+/// True if CPUID reports cache allocation (leaf 7: the feature; leaf 16: its levels).
 #[cfg(target_arch = "x86_64")]
 fn processor_partitions() -> bool {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -141,7 +148,7 @@ fn processor_partitions() -> bool {
     false
 }
 
-/// By the system's own program: this happens only where it was asked for, and by administrators.
+/// Mounts resctrl by the `mount` program.
 #[cfg(target_os = "linux")]
 fn mount(at: &Path, cdp: bool) -> Result<(), Unavailable> {
     let options = if cdp { "nosuid,nodev,noexec,cdp" } else { "nosuid,nodev,noexec" };
@@ -159,7 +166,7 @@ fn mount(_: &Path, _: bool) -> Result<(), Unavailable> {
     Err(Unavailable::NotLinux)
 }
 
-/// A mount of our own: goes when it is dropped, unless there are groups of others by then.
+/// A mount made by this process. Dropping it unmounts, unless there are groups of others.
 #[derive(Debug)]
 pub(super) struct Unmount(PathBuf);
 
@@ -188,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_in_order() {
+    fn the_first_missing_condition_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let options = DetectOptions { proc: directory.path().into(), ..DetectOptions::default() };
         let write = |file: &str, text: &str| {
@@ -208,13 +215,13 @@ mod tests {
         assert!(matches!(reason(), Unavailable::Unexpected(_)));
     }
 
-    /// Where there is a real mount, it is used: a group is made, narrowed, given a thread, and removed.
+    /// Uses a real mount, if the machine has one: creates a group, narrows its masks, and removes it.
     #[test]
     fn a_real_mount_if_there_is_one() {
         match detect(&DetectOptions::default()) {
-            Err(reason) => println!("no real resctrl here, only the fake one is tested: {reason}"),
+            Err(reason) => println!("no real resctrl on this machine, only the fake tree is tested: {reason}"),
             Ok(control) => {
-                println!("a real resctrl: {:#?}", control.capabilities());
+                println!("real resctrl: {:#?}", control.capabilities());
                 let group = control.create("test").unwrap();
                 group.set(&super::super::ClassMasks { l3: Some((0, 1)), l2: Some((0, 1)) }).unwrap();
                 println!("{:?} {:?}", group.schemata().unwrap(), group.usage());

@@ -1,76 +1,140 @@
-//! Why hardware partitioning is not to be had, and why a command failed.
+//! Reasons for missing hardware partitioning, and errors of resctrl commands.
 
 use std::io;
 use std::path::PathBuf;
 
+/// The result of a resctrl command.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why caches cannot be partitioned here. Each is a line that tells the user what to do, if anything can be done.
+/// The reason why caches cannot be partitioned. Each message is one line with a remedy, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    #[error("cache partitioning needs Linux")]
+    /// Another operating system.
+    #[error("cache partitioning requires Linux")]
     NotLinux,
-    #[error("this processor does not offer cache partitioning (or the virtual machine hides it)")]
+    /// CPUID reports no cache allocation.
+    #[error("the processor does not support cache partitioning (or the virtual machine hides it)")]
     NoHardware,
-    #[error("the processor offers cache partitioning, but the kernel was built or started without resctrl")]
+    /// The kernel does not list resctrl among its file systems.
+    #[error("the processor supports cache partitioning, but the kernel was built or started without resctrl")]
     NoKernelSupport,
-    #[error("resctrl is not mounted; an administrator can do so: mount -t resctrl resctrl /sys/fs/resctrl")]
+    /// There is no mount, and none was requested.
+    #[error("resctrl is not mounted (mount it with: mount -t resctrl resctrl /sys/fs/resctrl)")]
     NotMounted,
-    #[error("mounting resctrl at {path} failed: {why}")]
-    MountFailed { path: PathBuf, why: String },
-    #[error("resctrl at {0} is mounted read-only")]
+    /// A requested mount failed.
+    #[error("could not mount resctrl at \"{path}\": {why}")]
+    MountFailed {
+        /// The mount point.
+        path: PathBuf,
+        /// The output of `mount`.
+        why: String,
+    },
+    /// The mount at this path is read-only.
+    #[error("resctrl at \"{0}\" is mounted read-only")]
     ReadOnly(PathBuf),
-    #[error(
-        "no permission to make groups in resctrl at {0}; an administrator can grant it by the directory's owner and mode"
-    )]
+    /// The user may not create groups in the tree at this path.
+    #[error("no permission to create groups in resctrl at \"{0}\" (change the directory's owner or mode to grant it)")]
     NoPermission(PathBuf),
+    /// No data cache can be partitioned.
     #[error("the hardware can monitor caches but not partition them")]
     NoAllocation,
+    /// Too much of the cache is reserved by others.
     #[error(
-        "only {usable} of the cache's {total} parts may be used (the default group's mask less what others own); {needed} are needed"
+        "only {usable} of {total} parts of the cache are usable, {needed} are required (others own them, or the default group's mask excludes them)"
     )]
-    TooFewWays { usable: u32, total: u32, needed: u32 },
-    #[error("all {0} classes of service are taken by others")]
+    TooFewWays {
+        /// Parts that Keyaki may use.
+        usable: u32,
+        /// Parts of the cache.
+        total: u32,
+        /// Minimum number of parts.
+        needed: u32,
+    },
+    /// All of this number of classes of service are in use.
+    #[error("all {0} classes of service are in use")]
     NoClass(u32),
-    #[error("somebody has put this process into the group `{0}`, which stays as it is")]
+    /// Another program has put this process into the named group.
+    #[error("this process belongs to resctrl group \"{0}\", which another program manages")]
     ForeignGroup(String),
-    #[error("resctrl says something unexpected: {0}")]
+    /// The tree is not as the kernel documents it.
+    #[error("unexpected contents of resctrl: {0}")]
     Unexpected(String),
-    #[error("cache partitioning is switched off")]
+    /// The caller disabled partitioning.
+    #[error("cache partitioning is disabled")]
     SwitchedOff,
 }
 
-/// A failed command: what was to be done, and what the kernel said.
+/// A resctrl command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Creating a group.
+    CreateGroup,
+    /// Writing the masks of a group.
+    SetMasks,
+    /// Reading the masks of a group.
+    ReadMasks,
+    /// Moving a thread to a group.
+    AssignThread,
+    /// Moving a thread to the default group.
+    ReleaseThread,
+    /// Listing the threads of a group.
+    ReadThreads,
+    /// Reading monitoring counters.
+    ReadCounters,
+}
+
+impl Operation {
+    /// The verb phrase of "could not …", before the path.
+    fn verb(self) -> &'static str {
+        match self {
+            Operation::CreateGroup => "create group",
+            Operation::SetMasks => "write masks to",
+            Operation::ReadMasks => "read masks from",
+            Operation::AssignThread => "assign a thread to",
+            Operation::ReleaseThread => "release a thread to",
+            Operation::ReadThreads => "read threads from",
+            Operation::ReadCounters => "read counters from",
+        }
+    }
+}
+
+/// A failed command, with the kernel's explanation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// In words: `"make group"`, `"set masks"` …
-    pub operation: &'static str,
-    /// In the resctrl tree.
+    /// The command.
+    pub operation: Operation,
+    /// The file or directory, relative to the root of the resctrl tree.
     pub path: String,
+    /// The kind of the operating system's error.
     pub kind: io::ErrorKind,
-    /// The operating system's error, in words.
+    /// The number of the operating system's error; `None` if a file has unexpected contents.
+    pub code: Option<i32>,
+    /// The text of the operating system's error.
     pub message: String,
-    /// From `info/last_cmd_status`; empty if it said nothing.
+    /// The text of `info/last_cmd_status`; empty if it has none.
     pub status: String,
 }
 
 impl Error {
-    pub(super) fn new(operation: &'static str, path: &str, source: &io::Error, status: String) -> Self {
-        Error { operation, path: path.into(), kind: source.kind(), message: source.to_string(), status }
+    pub(super) fn new(operation: Operation, path: &str, source: &io::Error, status: String) -> Self {
+        let (kind, code, message) = (source.kind(), source.raw_os_error(), source.to_string());
+        Error { operation, path: path.into(), kind, code, message, status }
     }
 
-    pub(super) fn unexpected(operation: &'static str, path: &str, text: &str) -> Self {
-        let message = format!("not understood: {:?}", text.chars().take(80).collect::<String>());
-        Error { operation, path: path.into(), kind: io::ErrorKind::InvalidData, message, status: String::new() }
+    pub(super) fn unexpected(operation: Operation, path: &str, text: &str) -> Self {
+        let message = format!("unexpected contents {:?}", text.chars().take(80).collect::<String>());
+        let (kind, status) = (io::ErrorKind::InvalidData, String::new());
+        Error { operation, path: path.into(), kind, code: None, message, status }
     }
 
-    /// Whether the group is no longer there: somebody removed it.
+    /// True if the group no longer exists, because another program removed it.
     pub fn is_vanished(&self) -> bool {
-        // ENOENT from a path that is gone, ENODEV from a file that was open.
-        self.kind == io::ErrorKind::NotFound || self.message.contains("No such device")
+        const ENODEV: i32 = 19;
+        // ENOENT: the path is gone. ENODEV: the file was open when its group was removed.
+        self.kind == io::ErrorKind::NotFound || self.code == Some(ENODEV)
     }
 
-    /// Whether no class of service (or monitoring id) is left.
+    /// True if no class of service, or no monitoring id, is free.
     pub fn is_exhausted(&self) -> bool {
         self.kind == io::ErrorKind::StorageFull
     }
@@ -78,7 +142,7 @@ impl Error {
 
 impl std::fmt::Display for Error {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "resctrl: {} `{}`: {}", self.operation, self.path, self.message)?;
+        write!(out, "resctrl: could not {} \"{}\": {}", self.operation.verb(), self.path, self.message)?;
         if self.status.is_empty() { Ok(()) } else { write!(out, " ({})", self.status) }
     }
 }

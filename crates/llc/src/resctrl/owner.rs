@@ -1,7 +1,7 @@
-//! Names of our own for groups: whose they are, and whether that process is still alive.
+//! Group names, which identify the owning process.
 //!
-//! `keyaki-<PID namespace>-<process id>-<its start time>-<class>`: process ids are used again, start times tell them apart; and a
-//! process of another PID namespace (a container) cannot be seen from here, so nothing is said about it.
+//! A name is `keyaki-<PID namespace>-<process id>-<start time>-<class>`. Process ids are reused; start times distinguish the processes. A
+//! process of another PID namespace (a container) is not visible, so its groups never count as groups of a dead process.
 
 use std::fmt;
 use std::fmt::Debug;
@@ -9,23 +9,24 @@ use std::fs;
 
 const PREFIX: &str = "keyaki";
 
-/// A process, for good: no later one is equal to it.
+/// A process, distinct from all later processes with the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// Inode number of the PID namespace.
     pub namespace: u64,
+    /// Process id in that namespace.
     pub process: u32,
     /// Clock ticks from boot to its start.
     pub start: u64,
 }
 
-/// Who is alive. A trait, so that tests can let processes die.
+/// The processes of the machine. A trait, so that tests can end processes.
 pub trait Processes: Send + Sync + Debug {
     /// This process.
     fn me(&self) -> Owner;
-    /// The threads of this process.
+    /// Ids of the threads of this process.
     fn my_threads(&self) -> Vec<u32>;
-    /// The start time of a process in this PID namespace; `None`: there is none.
+    /// The start time of a process in this PID namespace; `None` if there is no such process.
     fn start_of(&self, process: u32) -> Option<u64>;
 }
 
@@ -51,7 +52,7 @@ impl Processes for SystemProcesses {
     }
 }
 
-/// The 22nd field of `/proc/…/stat`. The second one is a name in parentheses, which may hold anything.
+/// The 22nd field of `/proc/…/stat`. The second field is a name in parentheses, which may contain any character.
 fn parse_start(stat: &str) -> Option<u64> {
     let after_name = &stat[stat.rfind(')')? + 1..];
     after_name.split_whitespace().nth(19)?.parse().ok()
@@ -63,7 +64,7 @@ impl Owner {
         format!("{self}-{class}")
     }
 
-    /// Whose group this is; `None` if it is a foreign one.
+    /// The owner of a group; `None` if the group is foreign.
     pub fn of_group(name: &str) -> Option<Owner> {
         let mut parts = name.splitn(5, '-');
         if parts.next()? != PREFIX {
@@ -71,12 +72,12 @@ impl Owner {
         }
         let mut number = || parts.next()?.parse::<u64>().ok();
         let owner = Owner { namespace: number()?, process: u32::try_from(number()?).ok()?, start: number()? };
-        // Only what this would have written.
+        // Exactly the format of `group`.
         (parts.next()?.chars().all(|letter| letter.is_ascii_alphanumeric()) && name.starts_with(&owner.to_string()))
             .then_some(owner)
     }
 
-    /// Whether this process is certainly dead.
+    /// True if the process is known to be dead.
     pub fn is_dead(&self, processes: &dyn Processes) -> bool {
         self.namespace == processes.me().namespace && processes.start_of(self.process) != Some(self.start)
     }
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_owners() {
+    fn names_identify_owners() {
         let owner = Owner { namespace: 4_026_531_836, process: 812, start: 90_211 };
         assert_eq!(owner.group("streaming"), "keyaki-4026531836-812-90211-streaming");
         assert_eq!(Owner::of_group("keyaki-4026531836-812-90211-streaming"), Some(owner));
@@ -119,15 +120,15 @@ mod tests {
         assert_eq!(me.process, std::process::id());
         assert!(SystemProcesses.my_threads().contains(&me.process));
         assert!(me.namespace != 0 && me.start != 0 && !me.is_dead(&SystemProcesses));
-        assert!(Owner { start: me.start + 1, ..me }.is_dead(&SystemProcesses), "another process had this id before");
+        assert!(Owner { start: me.start + 1, ..me }.is_dead(&SystemProcesses), "the id now belongs to another process");
         assert!(
             !Owner { namespace: 1, start: 1, ..me }.is_dead(&SystemProcesses),
-            "nothing is known of other namespaces"
+            "processes of other namespaces are not visible"
         );
     }
 
     #[test]
-    fn names_of_programs_may_hold_anything() {
+    fn program_names_may_contain_any_character() {
         let fields: String = (4..=52).map(|field| format!(" {field}")).collect();
         assert_eq!(parse_start(&format!("7 (a) b) S{fields}")), Some(22));
         assert_eq!(parse_start("7 (a"), None);

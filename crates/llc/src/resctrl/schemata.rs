@@ -1,8 +1,8 @@
 //! The grammar of `schemata` files.
 //!
 //! ```text
-//!     L3:0=fffff;1=ff         a resource, then the value for each domain: masks in hexadecimal
-//!     MB:0=100;1=100          other resources have other values, which are kept as they are
+//!     L3:0=fffff;1=ff         a resource, and the value for each domain: masks in hexadecimal
+//!     MB:0=100;1=100          other resources (here memory bandwidth) have other values, which are kept as text
 //! L2DATA:uninitialized        a group that is being set up for pseudo-locking
 //! ```
 
@@ -13,26 +13,31 @@ use crate::CapacityMask;
 /// The lines of a `schemata` file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Schemata {
+    /// The lines, in order.
     pub lines: Vec<SchemataLine>,
 }
 
+/// A line of a `schemata` file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchemataLine {
+    /// Name of the resource.
     pub resource: String,
-    /// Domain and value.
+    /// Domain and value; empty for `uninitialized`.
     pub domains: Vec<(u32, String)>,
 }
 
 impl Schemata {
+    /// Parses the text of a `schemata` file.
+    ///
     /// # Errors
-    /// The line that is not understood.
+    /// The first invalid line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let lines = text.lines().filter(|line| !line.trim().is_empty());
         let lines = lines.map(|line| SchemataLine::parse(line).ok_or_else(|| line.to_string()));
         Ok(Schemata { lines: lines.collect::<Result<_, _>>()? })
     }
 
-    /// The masks of a resource by domain; none if it has no line, or one without masks.
+    /// Domains and masks of a resource; empty if the resource has no line, or a line without masks.
     pub fn masks(&self, resource: &str) -> Vec<(u32, CapacityMask)> {
         let line = self.lines.iter().find(|line| line.resource == resource);
         let domains = line.map_or(&[][..], |line| &line.domains);
@@ -66,7 +71,7 @@ impl SchemataLine {
     }
 }
 
-/// As the kernel takes it: every line ends with a newline.
+/// The format that the kernel accepts: every line ends with a newline.
 impl fmt::Display for Schemata {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for line in &self.lines {

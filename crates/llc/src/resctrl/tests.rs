@@ -1,4 +1,4 @@
-//! The control path on the fake tree.
+//! Tests of control on the fake tree.
 
 use std::io;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ fn control(tree: &Arc<FakeTree>) -> Result<Control, Unavailable> {
     open(tree.clone(), tree.clone())
 }
 
-/// What a group's mask for a resource is in the tree.
+/// Domains and masks of a group for a resource, as in the tree.
 fn mask_of(group: &Group, resource: &str) -> Vec<(u32, CapacityMask)> {
     group.schemata().unwrap().masks(resource)
 }
 
 #[test]
-fn a_life() {
+fn groups_are_created_used_and_removed() {
     let tree = fake(FakeOptions { domains: vec![0, 1], bandwidth: true, ..FakeOptions::default() });
     let control = control(&tree).unwrap();
-    assert!(tree.groups().is_empty(), "the probe is gone");
+    assert!(tree.groups().is_empty(), "the probe has been removed");
     let streaming = control.create("streaming").unwrap();
     assert_eq!(tree.groups(), ["keyaki-7-100-1000-streaming"]);
     let (full, two) = (CapacityMask(0xfffff), CapacityMask(0xc0000));
     assert_eq!(mask_of(&streaming, "L3"), [(0, full), (1, full)]);
     streaming.set(&ClassMasks { l3: Some((0, 2)), l2: None }).unwrap();
-    assert_eq!(mask_of(&streaming, "L3"), [(0, two), (1, two)], "where devices write too");
+    assert_eq!(mask_of(&streaming, "L3"), [(0, two), (1, two)], "the end that devices share");
     streaming.assign(103).unwrap();
     assert_eq!(streaming.threads().unwrap(), [103]);
     tree.set_usage(streaming.path(), 4096, 1 << 20);
@@ -46,21 +46,21 @@ fn a_life() {
 }
 
 #[test]
-fn errors_carry_the_kernel_s_words() {
+fn errors_contain_the_kernel_status() {
     let tree = fake(FakeOptions::default());
     let control = control(&tree).unwrap();
     let group = control.create("a").unwrap();
     let error = group.assign(5_000).unwrap_err();
     assert_eq!(error.status, "No task 5000");
-    assert!(error.to_string().contains("assign thread `keyaki-7-100-1000-a/tasks`"), "{error}");
+    assert!(error.to_string().contains("could not assign a thread to \"keyaki-7-100-1000-a/tasks\": "), "{error}");
     assert!(!error.is_vanished() && !error.is_exhausted());
-    // The same class twice.
+    // A second group of the same class.
     assert_eq!(control.create("a").unwrap_err().kind, io::ErrorKind::AlreadyExists);
-    assert_eq!(tree.groups().len(), 1, "the first one is still there");
+    assert_eq!(tree.groups().len(), 1, "the first group still exists");
 }
 
 #[test]
-fn classes_and_monitoring_ids_run_out() {
+fn exhausted_classes_and_monitoring_ids_are_reported() {
     let tree = fake(FakeOptions { num_closids: 2, num_rmids: 3, ..FakeOptions::default() });
     let first = control(&tree).unwrap();
     let group = first.create("a").unwrap();
@@ -68,9 +68,9 @@ fn classes_and_monitoring_ids_run_out() {
     assert!(error.is_exhausted() && error.status == "Out of CLOSIDs", "{error}");
     let monitor = first.monitor("m").unwrap();
     monitor.assign(101).unwrap();
-    assert_eq!(tree.group_of(101).as_deref(), Some(""), "monitoring changes no class");
+    assert_eq!(tree.group_of(101).as_deref(), Some(""), "monitoring does not change the class");
     assert_eq!(first.monitor("n").unwrap_err().status, "Out of RMIDs");
-    // Another process finds nothing left.
+    // Another process finds no free class.
     tree.be(200, 2_000);
     assert_eq!(control(&tree).unwrap_err(), Unavailable::NoClass(2));
     drop(monitor);
@@ -79,7 +79,7 @@ fn classes_and_monitoring_ids_run_out() {
 }
 
 #[test]
-fn reasons() {
+fn reasons_are_reported() {
     let reason = |options: FakeOptions| control(&fake(options)).unwrap_err();
     let default = FakeOptions::default();
     let at = || std::path::PathBuf::from("/fake/resctrl");
@@ -89,11 +89,11 @@ fn reasons() {
     assert_eq!(reason(FakeOptions { num_closids: 1, ..default.clone() }), Unavailable::NoClass(1));
     let few = Unavailable::TooFewWays { usable: 3, total: 3, needed: 4 };
     assert_eq!(reason(FakeOptions { cbm_bits: 3, min_cbm_bits: 2, ..default }), few);
-    assert!(few.to_string().contains("3 of the cache's 3 parts"));
+    assert!(few.to_string().contains("only 3 of 3 parts"));
 }
 
 #[test]
-fn foreign_groups_stay_as_they_are() {
+fn foreign_groups_are_not_touched() {
     let tree = fake(FakeOptions::default());
     tree.add_foreign("pod1", "shareable", 0xff, &[]);
     tree.add_foreign("realtime", "exclusive", 0x000f0, &[]);
@@ -102,7 +102,7 @@ fn foreign_groups_stay_as_they_are() {
     let before = tree.groups();
     let control = control(&tree).unwrap();
     let usable = control.capabilities().last_level().unwrap().domains[0].usable;
-    assert_eq!(usable, CapacityMask(0xfff00), "the longer of the two runs beside what is owned");
+    assert_eq!(usable, CapacityMask(0xfff00), "the longer of the two runs that are not owned");
     let group = control.create("a").unwrap();
     assert_eq!(mask_of(&group, "L3"), [(0, usable)]);
     drop((group, control));
@@ -118,7 +118,7 @@ fn a_process_in_a_foreign_group_stays_there() {
 }
 
 #[test]
-fn code_and_data_apart_and_two_levels() {
+fn code_and_data_and_two_levels_have_separate_masks() {
     let tree = fake(FakeOptions {
         levels: vec!["L3", "L2"],
         cdp: true,
@@ -132,13 +132,17 @@ fn code_and_data_apart_and_two_levels() {
     assert_eq!(kinds, ["L3CODE", "L3DATA", "L2CODE", "L2DATA"]);
     let group = control.create("a").unwrap();
     group.set(&ClassMasks { l3: Some((0, 2)), l2: Some((2, 4)) }).unwrap();
-    assert_eq!(mask_of(&group, "L3DATA"), [(0, CapacityMask(0x3)), (3, CapacityMask(0x3))], "the shared end is below");
+    assert_eq!(
+        mask_of(&group, "L3DATA"),
+        [(0, CapacityMask(0x3)), (3, CapacityMask(0x3))],
+        "the shared end is the low one"
+    );
     assert_eq!(mask_of(&group, "L2DATA")[1], (3, CapacityMask(0x3c)));
     assert_eq!(mask_of(&group, "L3CODE")[0], (0, CapacityMask(0x7ff)));
 }
 
 #[test]
-fn groups_that_vanish_are_noticed() {
+fn vanished_groups_are_detected() {
     let tree = fake(FakeOptions::default());
     let control = control(&tree).unwrap();
     let group = control.create("a").unwrap();
@@ -149,13 +153,13 @@ fn groups_that_vanish_are_noticed() {
     assert!(group.usage().is_err() && group.threads().is_err());
     let again = control.create("a").unwrap();
     drop(group);
-    assert!(again.threads().is_ok(), "it has the same name, but is another one");
+    assert!(again.threads().is_ok(), "a group with the same name, but a later generation");
     drop(again);
     assert!(tree.groups().is_empty());
 }
 
 #[test]
-fn only_groups_of_the_dead_are_removed() {
+fn only_groups_of_dead_processes_are_removed() {
     let tree = fake(FakeOptions::default());
     let first = control(&tree).unwrap();
     std::mem::forget((first.create("a").unwrap(), first.monitor("m").unwrap()));
@@ -166,17 +170,17 @@ fn only_groups_of_the_dead_are_removed() {
     tree.kill(100);
     tree.be(300, 3_000);
     control(&tree).unwrap();
-    assert_eq!(tree.groups(), [alive.path()], "200 is alive, though it sleeps");
-    // The number is used again by another process.
+    assert_eq!(tree.groups(), [alive.path()], "process 200 is alive");
+    // Another process reuses the id.
     tree.kill(200);
     tree.be(200, 9_000);
     control(&tree).unwrap();
     assert!(tree.groups().is_empty());
 }
 
-/// The process dies between any two steps; the next one cleans up and can do everything.
+/// The process dies after each step in turn. The next process removes its groups and can create its own.
 #[test]
-fn a_crash_anywhere_leaves_nothing_for_long() {
+fn groups_of_a_crashed_process_are_removed() {
     let run = |tree: &Arc<FakeTree>| -> Result<(), Box<dyn std::error::Error>> {
         let control = control(tree)?;
         let streaming = control.create("streaming")?;
@@ -199,7 +203,7 @@ fn a_crash_anywhere_leaves_nothing_for_long() {
     for crash in 0..steps {
         let tree = fake(FakeOptions { num_closids: 3, ..FakeOptions::default() });
         tree.stop_after(Some(crash));
-        let _ = run(&tree); // removals at the end fail silently
+        let _ = run(&tree); // the final removals fail silently
         tree.stop_after(None);
         tree.kill(100);
         tree.be(200, 2_000);
@@ -224,7 +228,7 @@ fn schemata_grammar() {
 }
 
 #[test]
-fn the_fake_refuses_as_the_kernel_does() {
+fn the_fake_tree_rejects_what_the_kernel_rejects() {
     let tree = FakeTree::new(FakeOptions { min_cbm_bits: 2, ..FakeOptions::default() });
     tree.add_foreign("x", "exclusive", 0x30, &[]);
     for (text, status) in [
@@ -251,7 +255,7 @@ fn the_fake_refuses_as_the_kernel_does() {
 }
 
 proptest! {
-    /// Whatever the machine is like, every mask is one that the kernel takes, and keeps off what others own.
+    /// On every machine, the kernel accepts every mask, and no mask overlaps parts that other groups own.
     #[test]
     fn masks_fit_any_machine(
         cbm_bits in 2_u32..=32,
@@ -274,7 +278,7 @@ proptest! {
         match control(&tree) {
             Ok(control) => {
                 let group = control.create("a").unwrap();
-                // With sparse masks the kernel wants the minimum in the first run, which narrowed masks may not have.
+                // With sparse masks the kernel requires the minimum in the first run, which narrowed masks may not have.
                 let set = group.set(&ClassMasks { l3: Some((first, bits)), l2: None });
                 prop_assert!(set.is_ok() || sparse && min_cbm_bits > 1, "{set:?}");
                 let mask = mask_of(&group, "L3")[0].1;
@@ -292,7 +296,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_parsed_or_refused(text in "[L23MBCODEAT:;=0-9a-f \n]{0,60}") {
+    fn any_text_is_parsed_or_rejected(text in "[L23MBCODEAT:;=0-9a-f \n]{0,60}") {
         if let Ok(schemata) = Schemata::parse(&text) {
             prop_assert_eq!(Schemata::parse(&schemata.to_string()).unwrap_or_default().lines.len(), schemata.lines.iter().filter(|line| !line.domains.is_empty()).count());
         }

@@ -1,4 +1,4 @@
-//! The resctrl file system as a directory tree: few operations, so that a fake can stand in for it.
+//! The resctrl file system as a directory tree with few operations, so that a fake tree can replace it in tests.
 
 use std::fmt::Debug;
 use std::fs::{self, OpenOptions};
@@ -6,32 +6,52 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// A directory tree. Paths are relative to its root, with `/` between names; the root itself is `""`.
+///
+/// Every operation fails with the error of the operating system.
 pub trait Tree: Send + Sync + Debug {
-    /// The whole text of a file.
+    /// Reads the whole text of a file.
+    ///
+    /// # Errors
+    /// If the file does not exist or is not UTF-8.
     fn read(&self, path: &str) -> io::Result<String>;
-    /// Writes to a file that exists, in one system call.
+    /// Writes to an existing file in one system call.
+    ///
+    /// # Errors
+    /// If the file does not exist, or the kernel rejects the text.
     fn write(&self, path: &str, text: &str) -> io::Result<()>;
-    /// The names of the directories in a directory, sorted.
+    /// Names of the directories in a directory, sorted.
+    ///
+    /// # Errors
+    /// If the directory does not exist.
     fn directories(&self, path: &str) -> io::Result<Vec<String>>;
+    /// Creates a directory.
+    ///
+    /// # Errors
+    /// If it exists, or the kernel refuses.
     fn create_dir(&self, path: &str) -> io::Result<()>;
+    /// Removes a directory with its kernel-made contents.
+    ///
+    /// # Errors
+    /// If it does not exist, or the kernel refuses.
     fn remove_dir(&self, path: &str) -> io::Result<()>;
-    /// Where the root is, for messages.
+    /// The path of the root, for messages.
     fn location(&self) -> PathBuf;
 }
 
-/// The operating system's tree, under a directory.
+/// A directory of the operating system.
 #[derive(Debug, Clone)]
 pub struct OsTree {
     root: PathBuf,
 }
 
 impl OsTree {
+    /// The tree with this root.
     pub fn new(root: &Path) -> Self {
         OsTree { root: root.to_path_buf() }
     }
 }
 
-/// More than any file of resctrl has; a `tasks` file may list every thread of the machine.
+/// Maximum bytes of a file. A `tasks` file may list every thread of the machine.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
 
 impl Tree for OsTree {

@@ -1,51 +1,58 @@
-//! One set-associative cache whose ways are given out by masks.
+//! One set-associative cache in which masks restrict allocation to ways.
 //!
-//! A set is an array of tags, by way, and an array of words beside it, both as long as a whole number of vector registers, so
-//! that searching a set and choosing a victim are a few instructions without branches. What a word is depends on the policy:
+//! A set has an array of tags, by way, and an array of words. Both are as long as a whole number of vector registers, so that searching a set
+//! and choosing a victim take few instructions without branches. The meaning of a word depends on the replacement policy:
 //!
-//! - LRU: the set's clock when the way was last used, then the way's number. The victim is the least word that the mask allows.
-//! - Tree-PLRU: the first word is the tree; bit n belongs to node n and is set if the victim is to its right.
-//! - SRRIP: the re-reference prediction of the way.
+//! - LRU: the set's clock at the last use of the way, then the way's number. The victim is the smallest word that the mask allows.
+//! - Tree-PLRU: the first word is the tree. Bit n belongs to node n and is set if the victim is to its right.
+//! - SRRIP: the re-reference prediction value (RRPV) of the way.
 //!
-//! Invariants: a tag is in one way at most; words of lanes beyond the ways are never chosen, because no mask allows them.
+//! Invariants: a tag is in at most one way. Words of lanes beyond the ways are never chosen, because no mask allows them.
 
-use super::{CacheOptions, Placement, Replacement};
+use super::{CacheOptions, Placement, Replacement, WAYS_MAX};
 
-/// Tag of a way without a line. No line has it: placed lines are below 2^38, which with 128 sets leaves 31 bits for tags; with 64 sets
-/// (of contiguous memory only) they are below 2^38 - 2^24.
+/// Tag of an empty way. No line has it: physical line numbers are below 2^38, which with 128 sets leaves 31 bits for tags; with 64 sets
+/// (contiguous memory only) they are below 2^38 - 2^24.
 const NO_LINE: u32 = u32::MAX;
 /// Lanes of a vector.
 const LANES: usize = 8;
-/// Bits of an LRU word that tell the way.
+/// Bits of an LRU word for the way.
 const WAY_BITS: u32 = 5;
+/// Maximum of a set's clock.
 const CLOCK_MAX: u32 = (1 << (32 - WAY_BITS)) - 2;
-/// The prediction of a line nobody has asked for again, and of one that was just brought in.
+/// Prediction of the victim.
 const RRPV_MAX: u32 = 3;
+/// Prediction of a line that was just inserted.
 const RRPV_INSERT: u32 = 2;
 
+/// A cache.
 #[derive(Debug)]
 pub(super) struct Cache {
     ways: usize,
+    /// Length of the arrays of a set: the ways, rounded up to whole vectors.
     lanes: usize,
     set_mask: u32,
     set_bits: u32,
     placement: Placement,
     replacement: Replacement,
+    /// Tags of all sets, by slot.
     tags: Vec<u32>,
+    /// Words of all sets, by slot.
     words: Vec<u32>,
-    /// One for each set: LRU only.
+    /// Clock of each set; empty unless the policy is LRU.
     clocks: Vec<u32>,
 }
 
-/// Where a line went, and which one left.
+/// The outcome of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Inserted {
-    /// Set times lanes plus way: an index for what is known about lines.
+    /// The line's slot: set times lanes plus way.
     pub slot: usize,
+    /// The evicted line, if the way was not empty.
     pub evicted: Option<u64>,
 }
 
-/// Carries out an expression with the number of lanes as a constant.
+/// Evaluates an expression with the number of lanes as a constant.
 macro_rules! with_lanes {
     ($cache:ident, $lanes:ident => $body:expr) => {
         match $cache.lanes {
@@ -70,9 +77,10 @@ macro_rules! with_lanes {
 }
 
 impl Cache {
-    /// The options have been checked.
+    /// An empty cache. The options are valid (see `CacheOptions::check`).
     pub(super) fn new(options: &CacheOptions) -> Self {
         let (sets, ways) = (options.sets() as usize, options.ways as usize);
+        assert!(sets.is_power_of_two() && (1..=WAYS_MAX as usize).contains(&ways));
         let lanes = ways.next_multiple_of(LANES);
         let word = |lane: usize| match options.replacement {
             Replacement::Lru => lane as u32,
@@ -92,19 +100,20 @@ impl Cache {
         }
     }
 
-    /// The set, and what tells the line from all others of the set.
+    /// The set of a line, and its tag.
     #[inline(always)]
-    fn place(&self, line: u64) -> (usize, u32) {
-        let placed = self.placement.place(line);
-        ((placed as u32 & self.set_mask) as usize, (placed >> self.set_bits) as u32)
+    fn locate(&self, line: u64) -> (usize, u32) {
+        let physical = self.placement.physical(line);
+        ((physical as u32 & self.set_mask) as usize, (physical >> self.set_bits) as u32)
     }
 
+    /// The line with a tag in a set.
     #[inline(always)]
     fn line(&self, set: usize, tag: u32) -> u64 {
         self.placement.line(u64::from(tag) << self.set_bits | set as u64)
     }
 
-    /// The way of a tag, if it is there.
+    /// The way of a tag in the set whose first slot is `first`.
     #[inline(always)]
     fn find<const N: usize>(&self, first: usize, tag: u32) -> Option<usize> {
         let tags: &[u32; N] = self.tags[first..].first_chunk()?;
@@ -112,17 +121,17 @@ impl Cache {
         if found == 0 { None } else { Some(found.trailing_zeros() as usize) }
     }
 
-    /// Whether the line is there; if so, it was used now. Gives its slot.
+    /// Looks a line up, and records its use. Returns its slot, if the cache contains it.
     #[inline(always)]
     pub(super) fn hit(&mut self, line: u64) -> Option<usize> {
-        let (set, tag) = self.place(line);
+        let (set, tag) = self.locate(line);
         let first = set * self.lanes;
         let way = with_lanes!(self, N => self.find::<N>(first, tag))?;
         self.used(set, way, 0);
         Some(first + way)
     }
 
-    /// A way was hit, or filled (then `rrpv` is not 0).
+    /// Records the use of a way. `rrpv`: 0 for a hit, [`RRPV_INSERT`] for an insertion.
     #[inline(always)]
     fn used(&mut self, set: usize, way: usize, rrpv: u32) {
         let first = set * self.lanes;
@@ -140,6 +149,7 @@ impl Cache {
         }
     }
 
+    /// Renumbers the LRU words of a set from 1, in the same order.
     #[cold]
     fn restart_clock(&mut self, set: usize) {
         let words = &mut self.words[set * self.lanes..][..self.lanes];
@@ -151,10 +161,10 @@ impl Cache {
         self.clocks[set] = self.lanes as u32;
     }
 
-    /// Puts a line that is not there into one of the ways of `mask`. `None`: the mask has no way of this cache.
+    /// Inserts a line, which the cache does not contain, into one of the ways of `mask`. `None` if the mask has no way of this cache.
     #[inline(always)]
     pub(super) fn insert(&mut self, line: u64, mask: u32) -> Option<Inserted> {
-        let (set, tag) = self.place(line);
+        let (set, tag) = self.locate(line);
         let first = set * self.lanes;
         let mask = (u64::from(mask) & ((1 << self.ways) - 1)) as u32;
         if mask == 0 {
@@ -173,7 +183,7 @@ impl Cache {
         Some(Inserted { slot: first + way, evicted: (old != NO_LINE).then(|| self.line(set, old)) })
     }
 
-    /// The way with the least word of those that the mask, which is not empty, allows.
+    /// The way with the smallest word among those of `mask`, which is not empty.
     #[inline(always)]
     fn oldest<const N: usize>(&self, first: usize, mask: u32) -> usize {
         let words: &[u32; N] = self.words[first..].first_chunk().unwrap_or(&[0; N]);
@@ -184,14 +194,15 @@ impl Cache {
         (least & ((1 << WAY_BITS) - 1)) as usize
     }
 
+    /// The first empty way of `mask`.
     fn free(&self, first: usize, mask: u32) -> Option<usize> {
         (0..self.ways).find(|way| mask >> way & 1 == 1 && self.tags[first + way] == NO_LINE)
     }
 
-    /// Takes a line out; gives the slot it was in.
+    /// Removes a line. Returns its former slot, if the cache contained it.
     #[inline(always)]
     pub(super) fn remove(&mut self, line: u64) -> Option<usize> {
-        let (set, tag) = self.place(line);
+        let (set, tag) = self.locate(line);
         let first = set * self.lanes;
         let way = with_lanes!(self, N => self.find::<N>(first, tag))?;
         self.tags[first + way] = NO_LINE;
@@ -203,19 +214,20 @@ impl Cache {
         Some(first + way)
     }
 
+    /// Number of slots.
     pub(super) fn slots(&self) -> usize {
         self.tags.len()
     }
 }
 
-/// A bit for each lane that is equal to `tag`.
+/// One bit for each lane, set if the lane equals `tag`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn equal_lanes<const N: usize>(tags: &[u32; N], tag: u32) -> u32 {
     use std::arch::x86_64::{_mm_castsi128_ps, _mm_cmpeq_epi32, _mm_loadu_si128, _mm_movemask_ps, _mm_set1_epi32};
     let mut found = 0;
     for (quarter, lanes) in tags.as_chunks::<4>().0.iter().enumerate() {
-        // SAFETY: every x86-64 processor has SSE2; `lanes` are 16 bytes that may be read, and the load wants no alignment.
+        // SAFETY: every x86-64 processor has SSE2. `lanes` are 16 readable bytes, and the load requires no alignment.
         let equal = unsafe {
             let lanes = _mm_loadu_si128(lanes.as_ptr().cast());
             _mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(lanes, _mm_set1_epi32(tag as i32))))
@@ -230,7 +242,7 @@ fn equal_lanes<const N: usize>(tags: &[u32; N], tag: u32) -> u32 {
     tags.iter().enumerate().fold(0, |found, (lane, other)| found | u32::from(*other == tag) << lane)
 }
 
-/// The tree's word after a use of `way`: on the way to it all nodes point to the other side.
+/// The tree after a use of `way`: all nodes on the path to it point to the other side.
 fn point_away(mut word: u32, way: usize, ways: usize) -> u32 {
     let (mut node, mut low, mut high) = (0, 0, ways.next_power_of_two());
     while high - low > 1 {
@@ -246,7 +258,7 @@ fn point_away(mut word: u32, way: usize, ways: usize) -> u32 {
     word
 }
 
-/// The way that the tree points to; where the mask (which is not empty) has nothing on that side, the other side.
+/// The way that the tree points to. Where `mask`, which is not empty, has no way on that side, the other side is taken.
 fn follow(word: u32, mask: u32, ways: usize) -> usize {
     let mask = u64::from(mask);
     let within = |low: usize, high: usize| mask & ((1_u64 << high) - (1_u64 << low)) != 0;
@@ -259,7 +271,7 @@ fn follow(word: u32, mask: u32, ways: usize) -> usize {
     low
 }
 
-/// The first way of the mask (which is not empty) with the largest prediction; predictions grow until that is the maximum.
+/// The first way of `mask`, which is not empty, with the largest prediction. All predictions of the mask grow until that is the maximum.
 fn most_distant(predictions: &mut [u32], mask: u32) -> usize {
     let (mut best, mut most) = (mask.trailing_zeros() as usize, 0);
     for (way, &prediction) in predictions.iter().enumerate() {
@@ -285,12 +297,12 @@ mod tests {
         Cache::new(&CacheOptions { bytes, ways, replacement, placement: Placement::Identity })
     }
 
-    /// The line is used: found or brought in.
+    /// Looks a line up, and inserts it if it is missing. True: it was found, or the mask allows no insertion.
     fn touch(cache: &mut Cache, line: u64, mask: u32) -> bool {
         cache.hit(line).is_some() || cache.insert(line, mask).is_none()
     }
 
-    /// A cache that could not be simpler: a list of (line, way) by last use.
+    /// A simple model of an LRU cache: a list of (line, way), sorted by last use.
     struct Model(Vec<(u64, u32)>);
     impl Model {
         fn touch(&mut self, line: u64, mask: u32, ways: u32) -> bool {
@@ -312,14 +324,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lru_is_a_list_by_last_use(ways in 1_u32..=20, accesses in prop::collection::vec((0_u64..40, any::<u32>()), 1..300)) {
+        fn lru_agrees_with_a_list_by_last_use(ways in 1_u32..=20, accesses in prop::collection::vec((0_u64..40, any::<u32>()), 1..300)) {
             let (mut cache, mut model) = (cache(ways, 1, Replacement::Lru), Model(Vec::new()));
             for (line, mask) in accesses {
                 prop_assert_eq!(touch(&mut cache, line, mask), model.touch(line, mask & ((1 << ways) - 1), ways));
             }
         }
 
-        /// Whatever the policy: what is in ways outside the mask stays.
+        /// Under every policy, lines in ways outside the mask stay.
         #[test]
         fn masks_protect(
             which in 0_usize..3,
@@ -339,7 +351,7 @@ mod tests {
         }
 
         #[test]
-        fn every_line_is_once_and_removable(which in 0_usize..3, lines in prop::collection::vec(0_u64..64, 1..200)) {
+        fn lines_are_unique_and_removable(which in 0_usize..3, lines in prop::collection::vec(0_u64..64, 1..200)) {
             let policy = [Replacement::Lru, Replacement::TreePlru, Replacement::Srrip][which];
             let mut cache = cache(5, 2, policy);
             for line in lines {
@@ -358,27 +370,27 @@ mod tests {
     }
 
     #[test]
-    fn tree_plru_turns_away_from_what_was_used() {
+    fn tree_plru_points_away_from_used_ways() {
         let mut cache = cache(4, 1, Replacement::TreePlru);
         (0..4).for_each(|line| _ = touch(&mut cache, line, 15));
         touch(&mut cache, 0, 15);
-        // Last used 0 and 3: the root points right (2, 3), the node there to 2.
+        // Lines 0 and 3 were used last: the root points right (2, 3), and the node there to 2.
         assert_eq!(cache.insert(9, 15).unwrap().evicted, Some(2));
     }
 
     #[test]
-    fn srrip_keeps_what_was_used_again() {
+    fn srrip_keeps_reused_lines() {
         let mut cache = cache(4, 1, Replacement::Srrip);
         (0..4).for_each(|line| _ = touch(&mut cache, line, 15));
         touch(&mut cache, 1, 15);
         for line in 10..13 {
             touch(&mut cache, line, 15);
         }
-        assert!(cache.hit(1).is_some(), "a short scan goes past it");
+        assert!(cache.hit(1).is_some(), "a short scan does not evict it");
     }
 
     #[test]
-    fn clocks_start_again_in_the_same_order() {
+    fn restarted_clocks_keep_the_order() {
         let mut cache = cache(4, 1, Replacement::Lru);
         (0..4).for_each(|line| _ = touch(&mut cache, line, 15));
         touch(&mut cache, 0, 15);

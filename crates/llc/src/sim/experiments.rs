@@ -1,12 +1,12 @@
-//! The published experiments with SQLite on a Xeon with 10 MiB of L3, simulated: who runs what after whom, with and without
-//! partitioning. [`paper`] runs them all, its figures beside the simulated ones.
+//! Simulations of the published experiments with SQLite on a Xeon with 10 MiB of L3, with and without partitioning (Shimizu and Yamada: a CPU
+//! cache partitioning method based on memory objects of a DBMS). [`paper`] runs all of them and lists the published beside the simulated figures.
 //!
-//! - *Query order* (its tables 4 and 5): A reads a table of 7.4 MB, B one of 15 MB; each a hundred times by itself, or in turn.
-//! - *Join* (table 9): a thousand probes of an index of 5 MB, a scan of 15 MB between any two runs.
-//! - *Two queries* (tables 10, 11): TPC-H's Q14 and Q18 in shape, on 12 MB, after Q14 has run and a sweep has gone over the cache.
+//! - *Query order* (tables 4 and 5): query A reads a table of 7.4 MB, query B a table of 15 MB. Each runs repeatedly alone, or in alternation.
+//! - *Join* (table 9): a thousand probes of an index of 5 MB, with a scan of 15 MB between any two runs.
+//! - *Two queries* (tables 10 and 11): queries in the shape of TPC-H Q14 and Q18 on 12 MB, after a run of Q14 and a sweep over the cache.
 //!
-//! Partitioned means, as published: what is to be kept is brought in under a mask of all ways, everything after that runs under
-//! a mask of the fewest; or, for the query order, B alone runs under that mask.
+//! Partitioned means, as in the publication: the data to protect are loaded under a mask of all ways, and all later work runs under a mask of the
+//! fewest ways. In the query-order experiment only B runs under that mask.
 
 use serde::Serialize;
 
@@ -14,73 +14,85 @@ use super::generate::{BTree, Table};
 use super::{Access, Counts, Machine, Op, Simulator, TimeModel};
 use crate::CapacityMask;
 
-/// What keeps the protected side's data in the cache.
+/// The protection of the data of query A in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Protection {
+    /// No protection.
     None,
-    /// The other side may allocate in this many ways of the last level.
+    /// The other side may allocate only in this many ways of the last level.
     Ways(u32),
-    /// The other side announces its loads by non-temporal prefetches.
+    /// The other side loads by non-temporal prefetches.
     NonTemporal,
-    /// The other side flushes each line, this many bytes behind where it reads.
+    /// The other side flushes each line this many bytes behind its loads.
     FlushBehind(u64),
 }
 
-/// One row: what was measured by the authors, and what the simulation gives.
+/// One row: the published and the simulated figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     /// The number of the published table.
     pub table: u32,
+    /// The experiment.
     pub what: &'static str,
+    /// With partitioning.
     pub partitioned: bool,
+    /// Published miss ratio of the last level; NaN if there is none.
     pub paper_miss_ratio: f64,
+    /// Published time per run; NaN if there is none.
     pub paper_ms: f64,
+    /// Simulated miss ratio of the last level.
     pub miss_ratio: f64,
+    /// Simulated time per run.
     pub ms: f64,
 }
 
 const MB: u64 = 1_000_000;
+/// The class of the other side.
 const CLASS: u8 = 1;
-/// Ways of the smallest class: a tenth.
+/// Ways of the smallest class: a tenth of the cache.
 const FEWEST: u32 = 2;
-/// Addresses of the objects.
+/// First addresses of the objects.
 const A: u64 = 1 << 36;
 const B: u64 = 2 << 36;
 const C: u64 = 3 << 36;
 const D: u64 = 4 << 36;
-/// Bytes of a row of 16 with what the table needs besides.
+/// Bytes of a row with 16 bytes of data, including the overhead of the table.
 const ROW_BYTES: u64 = 23;
 
-/// Costs that fit the published times: a row takes 100 ns, a line from memory 67 ns more than one from the last level.
+/// Costs fitted to the published times: a row takes 100 ns, and a line from memory 67 ns more than one from the last level.
 pub const PAPER_TIMES: TimeModel = TimeModel { work_ns: 100.0, l2_ns: 3.0, l3_ns: 10.0, memory_ns: 77.0 };
-/// The same for accesses within nodes.
+/// As [`PAPER_TIMES`], for accesses within B-tree nodes.
 const PROBE_TIMES: TimeModel = TimeModel { work_ns: 12.0, ..PAPER_TIMES };
 
-/// What both queries met, in the two orders.
+/// Counts of both queries in both orders.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct QueryOrder {
+    /// A in alternation with B.
     pub a_alternated: Counts,
+    /// B in alternation with A.
     pub b_alternated: Counts,
+    /// A after A.
     pub a_alone: Counts,
+    /// B after B.
     pub b_alone: Counts,
 }
 
 impl QueryOrder {
-    /// How much longer A takes when B runs in between: 0.23 is 23 %.
+    /// Relative increase of the time of A by alternation with B: 0.23 is 23 %.
     pub fn slowdown(&self, times: &TimeModel) -> f64 {
         times.nanoseconds(&self.a_alternated) / times.nanoseconds(&self.a_alone) - 1.0
     }
 
-    /// How much longer B takes by itself than `other`'s B did: the price of protecting A.
+    /// Relative increase of the time of B in alternation over that in `other`: the cost of protecting A.
     pub fn price(&self, other: &QueryOrder, times: &TimeModel) -> f64 {
         times.nanoseconds(&self.b_alternated) / times.nanoseconds(&other.b_alternated) - 1.0
     }
 }
 
-/// Runs A and B, `repetitions` times each, in both orders; the first run of each is not counted.
+/// Runs A and B in both orders, `repetitions` times each. The first run of each is not counted.
 ///
 /// # Errors
-/// If the machine is impossible.
+/// If the machine is invalid.
 pub fn query_order(
     machine: &Machine,
     (a_bytes, b_bytes): (u64, u64),
@@ -106,7 +118,7 @@ pub fn query_order(
             }
             let first = std::mem::replace(if is_a { &mut first_a } else { &mut first_b }, false);
             if !first {
-                add(&mut measured[usize::from(!is_a) + 2 * usize::from(!alternated)], simulator.report().total());
+                measured[usize::from(!is_a) + 2 * usize::from(!alternated)].add(&simulator.report().total());
             }
         }
     }
@@ -114,36 +126,31 @@ pub fn query_order(
     Ok(QueryOrder { a_alternated, b_alternated, a_alone, b_alone })
 }
 
-fn add(sum: &mut Counts, more: Counts) {
-    sum.l1 += more.l1;
-    sum.l2 += more.l2;
-    sum.l3 += more.l3;
-    sum.memory += more.memory;
-}
-
+/// Sets the mask of the other side.
 fn protect(simulator: &mut Simulator, protection: Protection) {
     if let Protection::Ways(ways) = protection {
         simulator.set_last_level_mask(CLASS, CapacityMask::low(ways));
     }
 }
 
+/// Runs query B under a protection.
 fn other_side(simulator: &mut Simulator, table: Table, protection: Protection) {
     let op = if protection == Protection::NonTemporal { Op::NonTemporal } else { Op::Load };
     for address in table.rows(ROW_BYTES) {
         simulator.access(Access::load(address).of(CLASS, 1).by(op));
         if let Protection::FlushBehind(distance) = protection
             && address >= table.base + distance
-            && address % super::LINE < ROW_BYTES
+            && address % super::LINE_BYTES < ROW_BYTES
         {
             simulator.access(Access::load(address - distance).by(Op::Flush));
         }
     }
 }
 
-/// The join by an index, with a scan between any two runs: what the join met.
+/// Counts of the index join, with a scan between any two runs.
 ///
 /// # Errors
-/// If the machine is impossible.
+/// If the machine is invalid.
 pub fn join(machine: &Machine, partitioned: bool, repetitions: u32) -> Result<Counts, super::InvalidMachine> {
     let index = BTree::new(A, 400_000, 11, 4096);
     let (outer, scanned) = (Table::new(B, 1_000 * ROW_BYTES), Table::new(C, 15 * MB));
@@ -158,23 +165,23 @@ pub fn join(machine: &Machine, partitioned: bool, repetitions: u32) -> Result<Co
         let mut probes = index.probes(1_000, u64::from(run) / 2);
         for row in outer.rows(ROW_BYTES) {
             simulator.access(Access::load(row).of(class, 1));
-            // A probe's accesses come one after another; which of them belong to which row does not matter.
+            // 60 accesses per row, regardless of the boundaries between probes.
             simulator.run(probes.by_ref().take(60).map(|address| Access::load(address).of(class, 0)));
         }
-        add(&mut sum, simulator.report().total());
+        sum.add(&simulator.report().total());
     }
     Ok(sum)
 }
 
-/// Q14 (first) and Q18 in shape: each after Q14 has run and a sweep over twice the cache has followed.
+/// Counts of queries in the shape of Q14 (first) and Q18, each after a run of Q14 and a sweep over twice the cache.
 ///
 /// # Errors
-/// If the machine is impossible.
+/// If the machine is invalid.
 pub fn two_queries(machine: &Machine, partitioned: bool) -> Result<[Counts; 2], super::InvalidMachine> {
     let (lineitem, part) = (Table::new(A, 7_600_000), BTree::new(B, 2_000, 150, 4096));
     let (orders, groups) = (BTree::new(C, 15_000, 110, 4096), BTree::new(D, 15_000, 24, 4096));
     let sweep = Table::new(5 << 36, 2 * machine.l3.bytes);
-    // Every row is read; one in eighty is of the month, and its part is looked up.
+    // Reads every row. One row in eighty is of the month, and its part is looked up.
     let q14 = |simulator: &mut Simulator, class: u8| {
         for (row, address) in lineitem.rows(125).enumerate() {
             simulator.access(Access::load(address).of(class, 0));
@@ -184,7 +191,7 @@ pub fn two_queries(machine: &Machine, partitioned: bool) -> Result<[Counts; 2], 
             }
         }
     };
-    // Every row is read and added to its order's group; a few orders are looked up in the end.
+    // Reads every row and adds it to the group of its order. Ten orders are looked up at the end.
     let q18 = |simulator: &mut Simulator, class: u8| {
         let mut touched = Vec::new();
         for (row, address) in lineitem.rows(125).enumerate() {
@@ -209,10 +216,10 @@ pub fn two_queries(machine: &Machine, partitioned: bool) -> Result<[Counts; 2], 
     Ok([measure(&q14)?, measure(&q18)?])
 }
 
-/// All the published tables, each row with its figures and ours.
+/// All published tables, with published and simulated figures.
 ///
 /// # Errors
-/// If the machine is impossible.
+/// If the machine is invalid.
 pub fn paper(machine: &Machine, repetitions: u32) -> Result<Vec<Row>, super::InvalidMachine> {
     let sizes = (320_000 * ROW_BYTES, 640_000 * ROW_BYTES);
     let order = query_order(machine, sizes, repetitions, Protection::None)?;
@@ -225,16 +232,16 @@ pub fn paper(machine: &Machine, repetitions: u32) -> Result<Vec<Row>, super::Inv
         };
     let (scan, unknown) = ((PAPER_TIMES, runs), (f64::NAN, f64::NAN));
     let mut rows = vec![
-        row(4, "A, B in between", false, (0.983, 41.3), order.a_alternated, scan),
-        row(4, "A by itself", false, (0.010, 33.5), order.a_alone, scan),
-        row(4, "A, B in between", true, unknown, protected.a_alternated, scan),
-        row(5, "B, A in between", false, (0.99, 83.2), order.b_alternated, scan),
-        row(5, "B by itself", false, (0.85, 81.0), order.b_alone, scan),
-        row(5, "B, A in between", true, unknown, protected.b_alternated, scan),
+        row(4, "A after B", false, (0.983, 41.3), order.a_alternated, scan),
+        row(4, "A after A", false, (0.010, 33.5), order.a_alone, scan),
+        row(4, "A after B", true, unknown, protected.a_alternated, scan),
+        row(5, "B after A", false, (0.99, 83.2), order.b_alternated, scan),
+        row(5, "B after B", false, (0.85, 81.0), order.b_alone, scan),
+        row(5, "B after A", true, unknown, protected.b_alternated, scan),
     ];
     for (partitioned, figures) in [(false, (0.77, 1.16)), (true, (0.25, 0.84))] {
         let counts = join(machine, partitioned, repetitions)?;
-        rows.push(row(9, "join by an index", partitioned, figures, counts, (PROBE_TIMES, f64::from(repetitions))));
+        rows.push(row(9, "index join", partitioned, figures, counts, (PROBE_TIMES, f64::from(repetitions))));
     }
     for (partitioned, q14, q18) in [(false, (0.94, 19.4), (0.98, 17.5)), (true, (0.18, 13.5), (0.33, 13.1))] {
         let [first, second] = two_queries(machine, partitioned)?;
@@ -251,11 +258,11 @@ mod tests {
     use crate::sim::{CacheOptions, LastLevel, Replacement};
 
     #[test]
-    fn the_published_tables_in_shape() {
+    fn simulated_figures_resemble_the_published_ones() {
         for row in paper(&Machine::paper(), 3).unwrap() {
             println!("{row:?}");
             match (row.table, row.what, row.partitioned) {
-                (4, "A by itself", _) | (4, _, true) => assert!(row.miss_ratio < 0.15, "{row:?}"),
+                (4, "A after A", _) | (4, _, true) => assert!(row.miss_ratio < 0.15, "{row:?}"),
                 (4 | 5, ..) => assert!(row.miss_ratio > 0.8, "{row:?}"),
                 (_, _, false) => assert!(row.miss_ratio > 0.7, "{row:?}"),
                 (_, _, true) => assert!(row.miss_ratio < 0.35, "{row:?}"),
@@ -263,14 +270,14 @@ mod tests {
         }
     }
 
-    /// The paper's machine, and its tables, at an eighth.
+    /// The machine of the publication at an eighth of its size.
     fn small(replacement: Replacement, last_level: LastLevel) -> Machine {
         let l3 = CacheOptions { replacement, ..CacheOptions::new(1280 << 10, 20) };
         Machine { l2: CacheOptions::new(32 << 10, 8), l3, last_level, ..Machine::paper() }
     }
 
     #[test]
-    fn every_policy_and_both_kinds_of_last_level() {
+    fn protection_works_with_every_policy_and_last_level() {
         let sizes = (40_000 * ROW_BYTES, 80_000 * ROW_BYTES);
         for replacement in [Replacement::Lru, Replacement::TreePlru, Replacement::Srrip] {
             let run =

@@ -1,60 +1,66 @@
-//! Accesses as database operators make them: scans, probes of B-trees, building and probing hash tables.
+//! Generated accesses of database operators: scans, B-tree probes, builds and probes of hash tables.
 //!
-//! All are iterators of addresses; [`Access::load`](super::Access::load) makes accesses of them. What is random is so from a seed.
+//! All generators are iterators of addresses. [`Access::load`](super::Access::load) turns addresses into accesses. Random choices depend only
+//! on a seed.
 
 use keyaki_primitives::Random;
 
-/// Memory from `base` on.
+/// A contiguous range of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Table {
+    /// First address.
     pub base: u64,
+    /// Length.
     pub bytes: u64,
 }
 
 impl Table {
+    /// The range of `bytes` bytes from `base` on.
     pub fn new(base: u64, bytes: u64) -> Self {
         Table { base, bytes }
     }
 
-    /// Every line once, in order.
+    /// The address of each line, in order.
     pub fn scan(self) -> impl Iterator<Item = u64> + Clone {
-        self.rows(super::LINE)
+        self.rows(super::LINE_BYTES)
     }
 
-    /// Every row once, in order: one access at each multiple of `row_bytes`.
+    /// The address of each row of `row_bytes`, in order.
     pub fn rows(self, row_bytes: u64) -> impl Iterator<Item = u64> + Clone {
         (0..self.bytes / row_bytes.max(1)).map(move |row| self.base + row * row_bytes)
     }
 
-    /// `count` words anywhere.
+    /// Addresses of `count` random words.
     pub fn random(self, count: u64, seed: u64) -> impl Iterator<Item = u64> + Clone {
         let mut random = Random::new(seed);
         (0..count).map(move |_| self.base + random.below((self.bytes / 8).max(1)) * 8)
     }
 }
 
-/// A B-tree in pages: cells that grow from the page's end, pointers to them behind its header.
+/// A B-tree in the layout of SQLite: each page has a header, then pointers to cells, and the cells at its end.
 #[derive(Debug, Clone)]
 pub struct BTree {
     base: u64,
     page_bytes: u64,
     entry_bytes: u64,
     keys: u64,
-    /// From the root down: the number of the first page, and how many pages.
+    /// From the root down: the number of the first page of the level, and the number of its pages.
     levels: Vec<(u64, u64)>,
 }
 
+/// Bytes of a page header.
 const HEADER_BYTES: u64 = 12;
+/// Bytes of a cell pointer.
 const POINTER_BYTES: u64 = 2;
 
 impl BTree {
-    /// A full tree over `keys` keys of `entry_bytes` each, in pages of `page_bytes`.
+    /// A full tree over `keys` keys with entries of `entry_bytes`, in pages of `page_bytes`.
     ///
     /// # Panics
-    /// If a page has not room for two entries.
+    /// If a page cannot hold two entries.
     pub fn new(base: u64, keys: u64, entry_bytes: u64, page_bytes: u64) -> Self {
         let per_page = Self::entries_in(page_bytes, entry_bytes);
-        assert!(per_page >= 2, "pages of {page_bytes} bytes are too small for entries of {entry_bytes}");
+        assert!(per_page >= 2, "pages of {page_bytes} bytes are too small for entries of {entry_bytes} bytes");
         let mut counts = vec![keys.max(1).div_ceil(per_page)];
         while counts[counts.len() - 1] > 1 {
             counts.push(counts[counts.len() - 1].div_ceil(per_page));
@@ -67,29 +73,32 @@ impl BTree {
         BTree { base, page_bytes, entry_bytes, keys: keys.max(1), levels: levels.collect() }
     }
 
+    /// Entries per page.
     fn entries_in(page_bytes: u64, entry_bytes: u64) -> u64 {
         page_bytes.saturating_sub(HEADER_BYTES) / (entry_bytes + POINTER_BYTES)
     }
 
+    /// Bytes of all pages.
     pub fn bytes(&self) -> u64 {
         self.levels.iter().map(|(_, count)| count * self.page_bytes).sum()
     }
 
+    /// Number of levels, from root to leaves.
     pub fn levels(&self) -> usize {
         self.levels.len()
     }
 
-    /// Every line of every node.
+    /// The address of each line of the tree.
     pub fn walk(&self) -> impl Iterator<Item = u64> + Clone {
         Table::new(self.base, self.bytes()).scan()
     }
 
-    /// Appends what finding the key of this rank touches: in each node the header, and by binary search pointers and cells.
+    /// Appends the addresses that a lookup of the key with this rank touches: in each node the header, and pointers and cells by binary search.
     pub fn probe(&self, rank: u64, out: &mut Vec<u64>) {
         let per_page = Self::entries_in(self.page_bytes, self.entry_bytes);
         let rank = rank % self.keys;
         for (depth, (first, _)) in self.levels.iter().enumerate() {
-            // Entries of this level below which one entry is: all keys under it.
+            // Number of keys under one entry of this level.
             let span = per_page.pow((self.levels.len() - 1 - depth) as u32);
             let entry = rank / span;
             let page = self.base + (first + entry / per_page) * self.page_bytes;
@@ -107,7 +116,7 @@ impl BTree {
         }
     }
 
-    /// `count` probes of random keys.
+    /// The addresses of `count` lookups of random keys.
     pub fn probes(&self, count: u64, seed: u64) -> impl Iterator<Item = u64> {
         let mut random = Random::new(seed);
         let mut addresses = Vec::new();
@@ -126,32 +135,38 @@ impl BTree {
     }
 }
 
-/// A hash join: the build side is read and its rows put into buckets; the probe side is read, a bucket looked up for each row.
+/// A hash join: each row of the build side is written to a bucket, and each row of the probe side reads a bucket.
 #[derive(Debug, Clone, Copy)]
 pub struct HashJoin {
+    /// The build side.
     pub build: Table,
+    /// The probe side.
     pub probe: Table,
+    /// Bytes of a row of both sides.
     pub row_bytes: u64,
     /// The hash table.
     pub buckets: Table,
 }
 
 impl HashJoin {
+    /// The addresses of the build phase; the seed determines the buckets.
     pub fn build(self, seed: u64) -> impl Iterator<Item = u64> + Clone {
         Self::side(self.build, self.buckets, self.row_bytes, seed)
     }
 
+    /// The addresses of the probe phase; the seed determines the buckets.
     pub fn probe(self, seed: u64) -> impl Iterator<Item = u64> + Clone {
         Self::side(self.probe, self.buckets, self.row_bytes, seed)
     }
 
+    /// A row and its bucket, for each row of `input`.
     fn side(input: Table, buckets: Table, row_bytes: u64, seed: u64) -> impl Iterator<Item = u64> + Clone {
         let rows = input.bytes / row_bytes.max(1);
         input.rows(row_bytes).zip(buckets.random(rows, seed)).flat_map(|(row, bucket)| [row, bucket])
     }
 }
 
-/// Two streams side by side, as on two cores: `quantum` accesses of each in turn, until both have ended.
+/// Interleaves two streams, as on two cores: `quantum` accesses of each in turn, until both have ended.
 pub fn interleave<A: Iterator>(
     first: A,
     second: impl Iterator<Item = A::Item>,
@@ -184,16 +199,16 @@ mod tests {
             touched.iter().map(|address| address / 4096).collect::<BTreeSet<_>>()
         };
         assert_eq!(pages(0).len(), 3);
-        assert_eq!(pages(0), pages(1), "neighbours");
+        assert_eq!(pages(0), pages(1), "adjacent keys");
         assert_ne!(pages(0), pages(399_999));
         let leaves: BTreeSet<_> = (0..400_000).step_by(50).flat_map(pages).collect();
-        assert_eq!(leaves.len() as u64, tree.bytes() / 4096, "every page is on the way to some key");
+        assert_eq!(leaves.len() as u64, tree.bytes() / 4096, "every page is on the path to a key");
         assert_eq!(tree.probes(10, 7).count(), tree.probes(10, 7).count());
         assert_eq!(BTree::new(0, 1, 8, 4096).levels(), 1);
     }
 
     #[test]
-    fn streams() {
+    fn streams_have_the_expected_addresses() {
         let table = Table::new(100, 1024);
         assert_eq!(table.scan().count(), 16);
         assert_eq!(table.rows(100).last(), Some(1000));

@@ -1,21 +1,24 @@
-//! The caches together: private L1 and L2, a last level that all share and that is partitioned.
+//! The cache hierarchy: private L1 and L2, and a shared, partitioned last level.
+//!
+//! Invariant: `lines_of_class` counts the lines in the last level by the class in `class_of` of their slots.
 
 use super::cache::Cache;
 use super::regions::Regions;
 use super::report::{Counts, Report};
-use super::{Access, CLASSES_MAX, InvalidMachine, LINE, LastLevel, Machine, OBJECTS_MAX, Op};
+use super::{Access, CLASSES_MAX, InvalidMachine, LINE_BYTES, LastLevel, Machine, OBJECTS_MAX, Op};
 use crate::CapacityMask;
 
-/// A machine's caches, and what was counted.
+/// The caches of a machine, with counters.
 #[derive(Debug)]
 pub struct Simulator {
     machine: Machine,
     regions: Regions,
+    /// L1 and L2 of each core.
     cores: Vec<(Cache, Cache)>,
     l3: Cache,
-    /// For each slot of the last level: whose class brought the line in.
+    /// For each slot of the last level: the class that loaded the line.
     class_of: Vec<u8>,
-    /// For each slot of an inclusive last level: the cores that may have the line too, one bit each.
+    /// For each slot of an inclusive last level: the cores that may contain the line, one bit each.
     cores_of: Vec<u8>,
     l2_masks: [u32; CLASSES_MAX],
     l3_masks: [u32; CLASSES_MAX],
@@ -23,7 +26,7 @@ pub struct Simulator {
     report: Report,
 }
 
-/// Where an access was served.
+/// The level that served an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Served {
     L1,
@@ -33,10 +36,10 @@ enum Served {
 }
 
 impl Simulator {
-    /// Empty caches; every class may use all ways.
+    /// A simulator with empty caches, in which every class may allocate in all ways.
     ///
     /// # Errors
-    /// If a size or a number of ways is impossible.
+    /// If the machine is invalid.
     pub fn new(machine: &Machine) -> Result<Self, InvalidMachine> {
         machine.check()?;
         let l3 = Cache::new(&machine.l3);
@@ -55,44 +58,46 @@ impl Simulator {
         })
     }
 
+    /// The simulated machine.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// Where a class may allocate in the last level from now on. A mask without a way of the cache: nowhere.
+    /// Sets the ways of the last level in which a class may allocate. With a mask that has no way of the cache it allocates nowhere.
     ///
     /// # Panics
-    /// If there is no such class.
+    /// If the class is out of range.
     pub fn set_last_level_mask(&mut self, class: u8, mask: CapacityMask) {
         self.l3_masks[usize::from(class)] = mask.0;
     }
 
-    /// The same for L2.
+    /// Sets the ways of L2 in which a class may allocate.
     ///
     /// # Panics
-    /// If there is no such class.
+    /// If the class is out of range.
     pub fn set_l2_mask(&mut self, class: u8, mask: CapacityMask) {
         self.l2_masks[usize::from(class)] = mask.0;
     }
 
-    /// Bytes of the last level that a class has brought in.
+    /// Bytes of the last level that a class has loaded.
     ///
     /// # Panics
-    /// If there is no such class.
+    /// If the class is out of range.
     pub fn occupancy_bytes(&self, class: u8) -> u64 {
-        self.lines_of_class[usize::from(class)] * LINE
+        self.lines_of_class[usize::from(class)] * LINE_BYTES
     }
 
-    /// Forgets what was counted; the caches stay as they are.
+    /// Resets the counters. The caches keep their contents.
     pub fn forget(&mut self) {
         self.report = Report::default();
     }
 
+    /// The counters.
     pub fn report(&self) -> &Report {
         &self.report
     }
 
-    /// Carries out accesses.
+    /// Simulates accesses.
     ///
     /// # Panics
     /// If a class, object or core is out of range.
@@ -103,7 +108,7 @@ impl Simulator {
             && std::arch::is_x86_feature_detected!("bmi2")
             && std::arch::is_x86_feature_detected!("lzcnt")
         {
-            // SAFETY: the processor has all features that the function is compiled for.
+            // SAFETY: the processor has all features for which the function is compiled.
             return unsafe { self.run_avx2(accesses) };
         }
         for access in accesses {
@@ -120,7 +125,7 @@ impl Simulator {
         }
     }
 
-    /// Carries out one access.
+    /// Simulates one access.
     ///
     /// # Panics
     /// As [`Simulator::run`].
@@ -128,6 +133,7 @@ impl Simulator {
         self.step(access);
     }
 
+    /// Simulates one access and counts it.
     #[inline(always)]
     fn step(&mut self, access: Access) {
         if usize::from(access.class) >= CLASSES_MAX {
@@ -149,13 +155,14 @@ impl Simulator {
         }
     }
 
+    /// Simulates an access that missed L1. Returns the level that served it.
     #[inline(always)]
     fn beyond_l1(&mut self, access: Access, line: u64) -> Served {
         let (core, class) = (usize::from(access.core), usize::from(access.class));
         if usize::from(access.object) >= OBJECTS_MAX {
             out_of_range("object", access.object);
         }
-        // What leaves L1 is dropped: the levels below have it, or it was there by a non-temporal load.
+        // Lines evicted from L1 are dropped: the other levels contain them, or a non-temporal load brought them.
         self.cores[core].0.insert(line, u32::MAX);
         if self.cores[core].1.hit(line).is_some() {
             return Served::L2;
@@ -178,12 +185,12 @@ impl Simulator {
             LastLevel::Victim => {
                 let moved = self.l3.remove(line);
                 if let Some(slot) = moved {
-                    self.lines_of_class[usize::from(self.class_of[slot])] -= 1;
+                    self.count_removal(slot);
                 }
                 if moved.is_some() || access.op != Op::NonTemporal {
                     let inserted = self.cores[core].1.insert(line, self.l2_masks[class]);
                     if let Some(victim) = inserted.and_then(|inserted| inserted.evicted) {
-                        // Another core may have brought it there already.
+                        // Another core may have evicted it to there already.
                         if self.l3.hit(victim).is_none() {
                             self.fill_last_level(victim, class);
                         }
@@ -194,12 +201,12 @@ impl Simulator {
         }
     }
 
-    /// Puts a line into the last level; gives its slot.
+    /// Inserts a line into the last level. Returns its slot; `None` if the class may not allocate.
     #[inline(always)]
     fn fill_last_level(&mut self, line: u64, class: usize) -> Option<usize> {
         let inserted = self.l3.insert(line, self.l3_masks[class])?;
         if let Some(victim) = inserted.evicted {
-            self.lines_of_class[usize::from(self.class_of[inserted.slot])] -= 1;
+            self.count_removal(inserted.slot);
             if self.machine.last_level == LastLevel::Inclusive {
                 let mut cores = self.cores_of[inserted.slot];
                 while cores != 0 {
@@ -215,20 +222,29 @@ impl Simulator {
         Some(inserted.slot)
     }
 
+    /// Evicts a line from all caches.
     fn flush(&mut self, line: u64) {
         for (l1, l2) in &mut self.cores {
             l1.remove(line);
             l2.remove(line);
         }
         if let Some(slot) = self.l3.remove(line) {
-            self.lines_of_class[usize::from(self.class_of[slot])] -= 1;
+            self.count_removal(slot);
         }
+    }
+
+    /// Accounts for a line that left a slot of the last level.
+    #[inline(always)]
+    fn count_removal(&mut self, slot: usize) {
+        let lines = &mut self.lines_of_class[usize::from(self.class_of[slot])];
+        debug_assert!(*lines > 0);
+        *lines -= 1;
     }
 }
 
-/// Not inlined: what is formatted would have to be in memory.
+/// Panics. Not inlined, because formatting would force `step` to keep values in memory.
 #[cold]
 #[inline(never)]
 fn out_of_range(what: &str, number: u16) -> ! {
-    panic!("there is no {what} {number}");
+    panic!("{what} {number} is out of range");
 }

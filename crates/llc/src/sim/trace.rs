@@ -1,4 +1,4 @@
-//! Recorded accesses in files.
+//! Trace files: recorded accesses.
 //!
 //! ```text
 //! file    "LLCTRACE" | version u32 | header length u32 | header (JSON: names of classes and objects) | block … | end
@@ -6,10 +6,11 @@
 //! end     0 u32 | accesses of the whole file u64
 //! access  flags u8 | class u8 if it changes | object varint if it changes | core u8 if it changes | address varint
 //! ```
-//! Numbers are little-endian. The address is the difference to the one before, in zigzag; each block starts from 0, class 0,
-//! object 0 and core 0, so that it can be read alone. A scan takes three bytes for each line, or two.
 //!
-//! [`TraceReader`] checks all that it reads: a file that was cut off, damaged or made up gives an error, never a panic or much memory.
+//! Numbers are little-endian. An address is encoded as the zigzag difference to the previous address. Each block starts from address 0, class 0,
+//! object 0 and core 0, so it can be decoded alone. A scan takes two or three bytes per line.
+//!
+//! [`TraceReader`] checks everything it reads: a truncated, damaged or forged file gives an error, never a panic or a large allocation.
 
 use std::io::{self, Read, Write};
 
@@ -18,41 +19,82 @@ use serde::{Deserialize, Serialize};
 use super::{Access, CLASSES_MAX, CORES_MAX, OBJECTS_MAX, Op};
 
 const MAGIC: &[u8; 8] = b"LLCTRACE";
+/// Format version.
 const VERSION: u32 = 1;
 const HEADER_BYTES_MAX: u32 = 1 << 20;
 const BLOCK_BYTES: usize = 60_000;
 const BLOCK_BYTES_MAX: u32 = 1 << 16;
-/// Flags: two bits of operation, then what changes.
+/// Flags: two bits for the operation, then one bit for each changed field.
 const CLASS: u8 = 4;
 const OBJECT: u8 = 8;
 const CORE: u8 = 16;
 
-/// Names, by number.
+/// The header: names of classes and objects, by number.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TraceHeader {
+    /// Names of the classes.
     pub classes: Vec<String>,
+    /// Names of the objects.
     pub objects: Vec<String>,
 }
 
+/// Why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    #[error("trace: {0}")]
+    /// Reading failed.
+    #[error("could not read trace: {0}")]
     Io(#[from] io::Error),
-    #[error("not a trace")]
+    /// The file does not begin with the magic bytes.
+    #[error("not a trace file")]
     NotATrace,
-    #[error("a trace of version {0}; this program reads version {VERSION}")]
+    /// The file has this other format version.
+    #[error("trace has format version {0}, expected {VERSION}")]
     Version(u32),
-    #[error("a damaged trace: {0}")]
-    Damaged(&'static str),
+    /// The file is damaged.
+    #[error("damaged trace: {0}")]
+    Damaged(Damage),
+}
+
+/// The damage of a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    /// The file ends too early.
+    #[error("unexpected end of file")]
+    Truncated,
+    /// The header's length exceeds 1 MiB.
+    #[error("the header is too long")]
+    HeaderLength,
+    /// The header is not the expected JSON.
+    #[error("the header is invalid")]
+    Header,
+    /// The length or number of accesses of a block is out of range.
+    #[error("a block has an invalid length")]
+    BlockLength,
+    /// The checksum of a block does not match.
+    #[error("checksum mismatch in a block")]
+    Checksum,
+    /// An access cannot be decoded, or is out of range.
+    #[error("a block has an invalid access")]
+    Access,
+    /// A block has bytes after its last access.
+    #[error("a block is longer than its accesses")]
+    BlockEnd,
+    /// The number of accesses at the end does not match the blocks.
+    #[error("the number of accesses does not match")]
+    Count,
 }
 
 /// Writes a trace as a stream.
 #[derive(Debug)]
 pub struct TraceWriter<W: Write> {
     out: W,
+    /// The encoded accesses of the current block.
     block: Vec<u8>,
+    /// Number of accesses in the block.
     in_block: u32,
+    /// Number of accesses in finished blocks.
     total: u64,
+    /// The previous access of the block.
     last: Access,
 }
 
@@ -64,7 +106,8 @@ impl<W: Write> TraceWriter<W> {
     pub fn new(mut out: W, header: &TraceHeader) -> io::Result<Self> {
         let header = serde_json::to_vec(header)?;
         let len = u32::try_from(header.len()).ok().filter(|len| *len <= HEADER_BYTES_MAX);
-        let len = len.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a trace's names are too long"))?;
+        let len =
+            len.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the names of the trace are too long"))?;
         out.write_all(MAGIC)?;
         out.write_all(&VERSION.to_le_bytes())?;
         out.write_all(&len.to_le_bytes())?;
@@ -78,8 +121,10 @@ impl<W: Write> TraceWriter<W> {
         })
     }
 
+    /// Appends an access.
+    ///
     /// # Errors
-    /// If writing fails, or the access's class, object or core is out of range.
+    /// If writing fails, or the class, object or core of the access is out of range.
     pub fn push(&mut self, access: Access) -> io::Result<()> {
         if !in_range(&access) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "class, object or core out of range"));
@@ -108,6 +153,7 @@ impl<W: Write> TraceWriter<W> {
         if self.block.len() >= BLOCK_BYTES { self.end_block() } else { Ok(()) }
     }
 
+    /// Writes the current block, if it has accesses, and starts a new one.
     fn end_block(&mut self) -> io::Result<()> {
         if self.in_block > 0 {
             self.out.write_all(&(self.block.len() as u32).to_le_bytes())?;
@@ -121,7 +167,7 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Writes the end: without it the trace counts as cut off.
+    /// Writes the end marker. Without it the trace counts as truncated.
     ///
     /// # Errors
     /// If writing fails.
@@ -134,15 +180,19 @@ impl<W: Write> TraceWriter<W> {
     }
 }
 
-/// Reads a trace as a stream, a block at a time. An iterator; nothing follows an error.
+/// Reads a trace as a stream, block by block: an iterator that ends after an error.
 #[derive(Debug)]
 pub struct TraceReader<R: Read> {
     input: R,
     header: TraceHeader,
     block: Vec<u8>,
+    /// Position in the block.
     at: usize,
+    /// Accesses of the block that are not decoded yet.
     left_in_block: u32,
+    /// Number of accesses in all blocks read.
     total: u64,
+    /// The previous access of the block.
     last: Access,
     ended: bool,
 }
@@ -151,7 +201,7 @@ impl<R: Read> TraceReader<R> {
     /// Reads the header. `input` should be buffered.
     ///
     /// # Errors
-    /// If it is no trace, or one of another version.
+    /// If the input is not a trace, has another format version, or is damaged.
     pub fn new(mut input: R) -> Result<Self, TraceError> {
         let mut magic = [0; 8];
         input.read_exact(&mut magic).map_err(|_| TraceError::NotATrace)?;
@@ -164,54 +214,57 @@ impl<R: Read> TraceReader<R> {
         }
         let len = u32::from_le_bytes(get(&mut input)?);
         if len > HEADER_BYTES_MAX {
-            return Err(TraceError::Damaged("the header is too long"));
+            return Err(TraceError::Damaged(Damage::HeaderLength));
         }
         let mut header = vec![0; len as usize];
         input.read_exact(&mut header)?;
-        let header =
-            serde_json::from_slice(&header).map_err(|_| TraceError::Damaged("the header is not understood"))?;
+        let header = serde_json::from_slice(&header).map_err(|_| TraceError::Damaged(Damage::Header))?;
         let (block, last) = (Vec::new(), Access::default());
         Ok(TraceReader { input, header, block, at: 0, left_in_block: 0, total: 0, last, ended: false })
     }
 
+    /// The header.
     pub fn header(&self) -> &TraceHeader {
         &self.header
     }
 
+    /// The next access; `None` at the end.
     fn read(&mut self) -> Result<Option<Access>, TraceError> {
         while self.left_in_block == 0 {
             if self.at != self.block.len() {
-                return Err(TraceError::Damaged("a block is longer than its accesses"));
+                return Err(TraceError::Damaged(Damage::BlockEnd));
             }
             let len = u32::from_le_bytes(get(&mut self.input)?);
             if len == 0 {
                 let total = u64::from_le_bytes(get(&mut self.input)?);
-                let why = TraceError::Damaged("the number of accesses is not that of the end");
+                let why = TraceError::Damaged(Damage::Count);
                 return if total == self.total { Ok(None) } else { Err(why) };
             }
             self.read_block(len)?;
         }
         self.left_in_block -= 1;
-        self.decode().map(Some).ok_or(TraceError::Damaged("an access is not understood"))
+        self.decode().map(Some).ok_or(TraceError::Damaged(Damage::Access))
     }
 
+    /// Reads and checks a block of `len` bytes.
     fn read_block(&mut self, len: u32) -> Result<(), TraceError> {
         let accesses = u32::from_le_bytes(get(&mut self.input)?);
         let checksum = u32::from_le_bytes(get(&mut self.input)?);
-        // An access takes two bytes at least.
+        // An access takes at least two bytes.
         if len > BLOCK_BYTES_MAX || accesses == 0 || accesses > len / 2 {
-            return Err(TraceError::Damaged("a block's size is impossible"));
+            return Err(TraceError::Damaged(Damage::BlockLength));
         }
         self.block.resize(len as usize, 0);
         self.input.read_exact(&mut self.block)?;
         if crc32c::crc32c(&self.block) != checksum {
-            return Err(TraceError::Damaged("a block's checksum is wrong"));
+            return Err(TraceError::Damaged(Damage::Checksum));
         }
         (self.at, self.left_in_block, self.last) = (0, accesses, Access::default());
         self.total = self.total.saturating_add(u64::from(accesses));
         Ok(())
     }
 
+    /// Decodes the next access of the block; `None` if it is invalid.
     fn decode(&mut self) -> Option<Access> {
         let mut rest = &self.block[self.at..];
         let before = rest.len();
@@ -257,21 +310,24 @@ impl<R: Read> Iterator for TraceReader<R> {
     }
 }
 
+/// True if class, object and core are below their maxima.
 fn in_range(access: &Access) -> bool {
     usize::from(access.class) < CLASSES_MAX
         && usize::from(access.object) < OBJECTS_MAX
         && usize::from(access.core) < CORES_MAX
 }
 
+/// Reads `N` bytes.
 fn get<const N: usize>(input: &mut impl Read) -> Result<[u8; N], TraceError> {
     let mut bytes = [0; N];
     match input.read_exact(&mut bytes) {
         Ok(()) => Ok(bytes),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(TraceError::Damaged("it is cut off")),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(TraceError::Damaged(Damage::Truncated)),
         Err(error) => Err(error.into()),
     }
 }
 
+/// Appends a number, seven bits per byte, low bits first.
 fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -280,12 +336,14 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// Takes the first byte.
 fn take(rest: &mut &[u8]) -> Option<u8> {
     let (&first, tail) = rest.split_first()?;
     *rest = tail;
     Some(first)
 }
 
+/// Takes a number written by [`put_varint`]; `None` if it is truncated or exceeds 64 bits.
 fn take_varint(rest: &mut &[u8]) -> Option<u64> {
     let mut value = 0_u64;
     for shift in (0..64).step_by(7) {
@@ -326,26 +384,26 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(accesses in prop::collection::vec(any_access(), 0..300)) {
+        fn traces_round_trip(accesses in prop::collection::vec(any_access(), 0..300)) {
             prop_assert_eq!(read(&write(&accesses)).unwrap(), accesses);
         }
 
         #[test]
-        fn damage_is_found(
+        fn damage_is_detected(
             accesses in prop::collection::vec(any_access(), 1..50), at in any::<prop::sample::Index>(), flip in 1_u8..,
         ) {
             let mut bytes = write(&accesses);
             let at = at.index(bytes.len());
-            prop_assert!(read(&bytes[..at]).is_err(), "cut off");
+            prop_assert!(read(&bytes[..at]).is_err(), "truncated");
             bytes[at] ^= flip;
-            // Names in the header are not protected.
+            // The names in the header have no checksum.
             if let Ok(other) = read(&bytes) {
                 prop_assert_eq!(other, accesses);
             }
         }
 
         #[test]
-        fn anything_is_read_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..300), magic in any::<bool>()) {
+        fn any_input_is_read_or_rejected(mut bytes in prop::collection::vec(any::<u8>(), 0..300), magic in any::<bool>()) {
             if magic {
                 bytes.splice(0..0, *b"LLCTRACE\x01\0\0\0\x1d\0\0\0{\"classes\":[],\"objects\":[]}  ");
             }
@@ -354,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn long_scans_are_compact_and_come_in_blocks() {
+    fn long_scans_are_compact() {
         let accesses: Vec<Access> = (0..100_000).map(|line| Access::load(line * 64).of(1, 1)).collect();
         let bytes = write(&accesses);
         assert!(bytes.len() < 301_000, "{}", bytes.len());
@@ -363,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_refused() {
+    fn other_files_are_rejected() {
         assert!(matches!(read(b"SQLite format 3"), Err(TraceError::NotATrace)));
         assert!(matches!(read(b""), Err(TraceError::NotATrace)));
         let mut bytes = write(&[]);

@@ -1,4 +1,6 @@
-//! A few buffers, used again and again.
+//! A pool of scan buffers that stay in the cache because they are reused.
+//!
+//! The pool is a stack: the buffer that was returned last is taken first, because it is most likely still in the cache.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
@@ -9,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// Buffers for a scan: the one that was given back last is given out first, because it is still in the cache. More may be out
-/// than the ring has; those beyond are made anew and dropped when they come back. Of any type: `Vec<u8>`, [`AlignedBytes`], one's own.
+/// A pool of buffers of any type, such as `Vec<u8>` or [`AlignedBytes`]. More buffers than its capacity may be in use; the excess is
+/// dropped when it is returned.
 ///
 /// ```
 /// use keyaki_llc::software::{AlignedBytes, ScanBuffers};
@@ -18,62 +20,65 @@ use parking_lot::Mutex;
 /// let buffers = ScanBuffers::within(1 << 20, 64 << 10, || AlignedBytes::new(64 << 10));
 /// assert_eq!(buffers.capacity(), 8); // half of an L2 of 1 MiB
 /// let mut buffer = buffers.take();
-/// buffer[0] = 1; // read a part of a file, work on it …
-/// drop(buffer); // and here it is again for the next part:
+/// buffer[0] = 1; // read a part of a file, process it …
+/// drop(buffer); // the next part reuses the buffer:
 /// assert_eq!(buffers.take()[0], 1);
 /// ```
 pub struct ScanBuffers<B> {
-    ring: Arc<Ring<B>>,
+    pool: Arc<Pool<B>>,
     make: Box<dyn Fn() -> B + Send + Sync>,
 }
 
-struct Ring<B> {
+struct Pool<B> {
+    /// Buffers not in use; the last one was returned last.
     free: Mutex<Vec<B>>,
     capacity: usize,
-    /// Buffers that there are, in the ring or out.
+    /// Buffers ever made.
     made: AtomicU64,
+    /// Calls of [`ScanBuffers::take`].
     taken: AtomicU64,
 }
 
-/// A buffer that goes back when dropped.
+/// A buffer in use; dropping it returns it to the pool.
 pub struct ScanBuffer<B> {
     buffer: Option<B>,
-    ring: Arc<Ring<B>>,
+    pool: Arc<Pool<B>>,
 }
 
 impl<B> ScanBuffers<B> {
-    /// A ring of `capacity` buffers (at least one), made when they are needed.
+    /// A pool of `capacity` buffers (at least one), made on demand by `make`.
     pub fn new(capacity: usize, make: impl Fn() -> B + Send + Sync + 'static) -> Self {
         let capacity = capacity.max(1);
         let free = Mutex::new(Vec::with_capacity(capacity));
-        let ring = Ring { free, capacity, made: AtomicU64::new(0), taken: AtomicU64::new(0) };
-        ScanBuffers { ring: Arc::new(ring), make: Box::new(make) }
+        let pool = Pool { free, capacity, made: AtomicU64::new(0), taken: AtomicU64::new(0) };
+        ScanBuffers { pool: Arc::new(pool), make: Box::new(make) }
     }
 
-    /// As many buffers of `buffer_bytes` as fit into half of an L2 of `l2_bytes`; the other half is for what is done with them.
+    /// A pool of as many buffers of `buffer_bytes` as fit into half of an L2 of `l2_bytes`. The other half is for their processing.
     pub fn within(l2_bytes: u64, buffer_bytes: usize, make: impl Fn() -> B + Send + Sync + 'static) -> Self {
         let capacity = l2_bytes / 2 / (buffer_bytes.max(1) as u64);
         Self::new(usize::try_from(capacity).unwrap_or(usize::MAX).min(1 << 16), make)
     }
 
-    /// A buffer, with whatever is in it.
+    /// Takes a buffer. Its contents are those of its last use, or of `make`.
     pub fn take(&self) -> ScanBuffer<B> {
-        let free = self.ring.free.lock().pop();
-        self.ring.taken.fetch_add(1, Ordering::Relaxed);
+        let free = self.pool.free.lock().pop();
+        self.pool.taken.fetch_add(1, Ordering::Relaxed);
         let buffer = free.unwrap_or_else(|| {
-            self.ring.made.fetch_add(1, Ordering::Relaxed);
+            self.pool.made.fetch_add(1, Ordering::Relaxed);
             (self.make)()
         });
-        ScanBuffer { buffer: Some(buffer), ring: self.ring.clone() }
+        ScanBuffer { buffer: Some(buffer), pool: self.pool.clone() }
     }
 
+    /// Maximum number of buffers kept.
     pub fn capacity(&self) -> usize {
-        self.ring.capacity
+        self.pool.capacity
     }
 
-    /// How often a buffer was taken, and how often one had to be made for that.
+    /// Number of buffers taken, and number of buffers made for that.
     pub fn counts(&self) -> (u64, u64) {
-        (self.ring.taken.load(Ordering::Relaxed), self.ring.made.load(Ordering::Relaxed))
+        (self.pool.taken.load(Ordering::Relaxed), self.pool.made.load(Ordering::Relaxed))
     }
 }
 
@@ -99,8 +104,8 @@ impl<B> DerefMut for ScanBuffer<B> {
 impl<B> Drop for ScanBuffer<B> {
     fn drop(&mut self) {
         let Some(buffer) = self.buffer.take() else { return };
-        let mut free = self.ring.free.lock();
-        if free.len() < self.ring.capacity {
+        let mut free = self.pool.free.lock();
+        if free.len() < self.pool.capacity {
             free.push(buffer);
         }
     }
@@ -123,25 +128,27 @@ impl<B: fmt::Debug> fmt::Debug for ScanBuffer<B> {
     }
 }
 
-/// Zeroed bytes aligned to 4096, as direct I/O wants them.
+/// Zeroed bytes at a multiple of 4096, as direct I/O requires.
 pub struct AlignedBytes {
     start: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: the memory belongs to this value alone.
+// SAFETY: the value owns its memory.
 unsafe impl Send for AlignedBytes {}
-// SAFETY: through `&self` it is only read.
+// SAFETY: a shared reference gives read access only.
 unsafe impl Sync for AlignedBytes {}
 
 impl AlignedBytes {
     const ALIGNMENT: usize = 4096;
 
+    /// `len` zero bytes (at least one). Without memory the process ends, as it does for the standard collections.
+    ///
     /// # Panics
-    /// If there cannot be so many. (If there are not, the process ends, as for any allocation.)
+    /// If `len` exceeds `isize::MAX`.
     pub fn new(len: usize) -> Self {
         let layout = Layout::from_size_align(len.max(1), Self::ALIGNMENT);
-        let Ok(layout) = layout else { panic!("a buffer of {len} bytes is impossible") };
+        let Ok(layout) = layout else { panic!("buffer of {len} bytes exceeds the address space") };
         // SAFETY: the layout has at least one byte.
         let start = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
@@ -152,21 +159,21 @@ impl AlignedBytes {
 impl Deref for AlignedBytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: so many initialised bytes are ours.
+        // SAFETY: `layout.size()` initialised bytes that this value owns.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
     }
 }
 
 impl DerefMut for AlignedBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above; `&mut self` excludes all others.
+        // SAFETY: as in `deref`; the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
     }
 }
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
+        // SAFETY: allocated with this layout in `new`; nobody borrows it any more.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
@@ -182,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scan_uses_one_buffer_and_readers_ahead_a_few() {
+    fn buffers_are_reused_up_to_the_capacity() {
         let buffers = ScanBuffers::new(2, || AlignedBytes::new(8192));
         for _ in 0..100 {
             assert_eq!(buffers.take().len(), 8192);
@@ -194,12 +201,12 @@ mod tests {
         assert_eq!(buffers.counts(), (105, 5));
         let two = (buffers.take(), buffers.take());
         let third = buffers.take();
-        assert_eq!(buffers.counts(), (108, 6), "two were kept");
+        assert_eq!(buffers.counts(), (108, 6), "the pool kept two");
         drop((two, third));
     }
 
     #[test]
-    fn the_last_one_back_is_the_first_one_out() {
+    fn the_last_returned_buffer_is_taken_first() {
         let next = std::sync::atomic::AtomicU64::new(0);
         let buffers = ScanBuffers::new(4, move || next.fetch_add(1, Ordering::Relaxed));
         let (first, second) = (buffers.take(), buffers.take());

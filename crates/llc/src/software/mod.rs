@@ -1,11 +1,11 @@
-//! Keeping scans out of the caches without help from hardware partitioning.
+//! Scans that bypass the cache, for machines without hardware partitioning.
 //!
-//! - [`ScanBuffers`]: what is read from files goes through a few buffers, used again and again, that fit into L2 together: then the
-//!   data of a scan never reach the last level as lines of their own.
-//! - [`for_each_block`]: a walk over memory that brings lines in by non-temporal prefetches, some way ahead, or throws them out
-//!   (`clflushopt`) some way behind; [`sum`], [`count_between`] and [`count_byte`] are scans made of it.
-//! - [`Tuning`]: what helps differs between processors, and the wrong distance does harm: so it is measured, once, in less than
-//!   half a second, can be stored, and says "plain" where nothing helps.
+//! - [`ScanBuffers`]: a scan of files reads into a few reused buffers that fit into half of L2 together, so its data do not occupy the
+//!   last level.
+//! - [`for_each_block`]: a walk over memory that loads lines by non-temporal prefetches a distance ahead, or flushes them
+//!   (`clflushopt`) a distance behind. [`sum`], [`count_between`] and [`count_byte`] are scans built on it.
+//! - [`Tuning`]: the best method differs between processors, and a wrong distance does harm. The method is therefore measured once, in
+//!   less than half a second, and can be stored. Plain loads are chosen where no method helps.
 
 mod buffers;
 mod scan;

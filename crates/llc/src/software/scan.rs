@@ -1,26 +1,33 @@
-//! Walks over memory that leave the caches as they were.
+//! Walks over memory that bypass the last-level cache.
+//!
+//! A method changes only which lines stay in the caches, never the results of a scan.
 
 use keyaki_primitives::CACHE_LINE_BYTES;
 use serde::{Deserialize, Serialize};
 
-/// How lines are brought in and thrown out.
+/// How a scan loads and evicts cache lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum ScanMethod {
-    /// Ordinary loads; the hardware does what it does.
+    /// Ordinary loads.
     #[default]
     Plain,
-    /// Announced by `prefetchnta` this many bytes ahead. Lines then do not go to the last level when they leave L1 or L2. Too short a
-    /// distance has no effect: the hardware's own prefetcher is there before.
-    NonTemporal { ahead_bytes: u32 },
-    /// Thrown out by `clflushopt` this many bytes behind. Also lines that somebody else had brought in.
-    FlushBehind { behind_bytes: u32 },
+    /// Non-temporal prefetches (`prefetchnta`). The lines do not go to the last level when they leave L1 or L2.
+    NonTemporal {
+        /// Distance ahead of the loads. If it is too short it has no effect, because the hardware prefetcher is earlier.
+        ahead_bytes: u32,
+    },
+    /// Flushes lines by `clflushopt` after they were read, including lines that others had loaded.
+    FlushBehind {
+        /// Distance behind the loads.
+        behind_bytes: u32,
+    },
 }
 
-/// The bytes that are handed over at a time.
+/// Bytes of a block of [`for_each_block`].
 pub const BLOCK_BYTES: usize = 512;
 
 impl ScanMethod {
-    /// Whether this processor can do it. What it cannot do is done plainly.
+    /// True if the processor supports the method. Unsupported methods are replaced by [`ScanMethod::Plain`].
     pub fn is_supported(self) -> bool {
         match self {
             ScanMethod::Plain => true,
@@ -40,7 +47,7 @@ impl std::fmt::Display for ScanMethod {
     }
 }
 
-/// Calls `work` with one block of [`BLOCK_BYTES`] after the other, in order; the last one may be shorter.
+/// Calls `work` with consecutive blocks of [`BLOCK_BYTES`], in order; the last one may be shorter.
 ///
 /// ```
 /// use keyaki_llc::software::{ScanMethod, for_each_block};
@@ -74,11 +81,14 @@ pub fn for_each_block<T: Copy>(data: &[T], method: ScanMethod, mut work: impl Fn
                 work(block);
                 done += size_of_val(block);
                 if done - flushed >= behind + BLOCK_BYTES {
-                    flush_range(bytes, flushed, BLOCK_BYTES);
+                    // SAFETY: the method is supported, so the processor has clflushopt; the range is `data`.
+                    unsafe { flush_range(bytes, flushed, BLOCK_BYTES) };
                     flushed += BLOCK_BYTES;
                 }
             }
-            flush_range(bytes, flushed, bytes.1 - flushed);
+            assert!(flushed <= bytes.1);
+            // SAFETY: as above.
+            unsafe { flush_range(bytes, flushed, bytes.1 - flushed) };
         }
     }
 }
@@ -92,7 +102,7 @@ pub fn sum(data: &[u64], method: ScanMethod) -> u64 {
     sum
 }
 
-/// How many words are within the range, ends included.
+/// Number of words from `low` to `high`, both included.
 pub fn count_between(data: &[u64], low: u64, high: u64, method: ScanMethod) -> u64 {
     let mut count = 0;
     for_each_block(data, method, |block| {
@@ -101,7 +111,7 @@ pub fn count_between(data: &[u64], low: u64, high: u64, method: ScanMethod) -> u
     count
 }
 
-/// How many bytes are `wanted`.
+/// Number of bytes equal to `wanted`.
 pub fn count_byte(data: &[u8], wanted: u8, method: ScanMethod) -> u64 {
     let mut count = 0;
     for_each_block(data, method, |block| {
@@ -110,16 +120,17 @@ pub fn count_byte(data: &[u8], wanted: u8, method: ScanMethod) -> u64 {
     count
 }
 
-/// Throws a range out of all caches, where the processor can (`clflushopt`); gives whether it can.
+/// Flushes a range from all caches. False if the processor has no `clflushopt`; nothing is flushed then.
 pub fn flush<T>(data: &[T]) -> bool {
     let can = has_clflushopt();
     if can {
-        flush_range((data.as_ptr().cast(), size_of_val(data)), 0, size_of_val(data));
+        // SAFETY: the processor has clflushopt, and the range is `data`.
+        unsafe { flush_range((data.as_ptr().cast(), size_of_val(data)), 0, size_of_val(data)) };
     }
     can
 }
 
-/// Announces `len` bytes from `from` on, as far as there are any.
+/// Prefetches the lines of `len` bytes from `from` on, up to the end of the range.
 #[inline(always)]
 fn prefetch((start, total): (*const u8, usize), from: usize, len: usize) {
     let mut at = from;
@@ -129,20 +140,23 @@ fn prefetch((start, total): (*const u8, usize), from: usize, len: usize) {
     }
 }
 
-/// Announces memory that will be read soon, and only once: lines come into L1 alone. (On other processors than x86-64: nothing.)
+/// Prefetches memory that will be read once, into L1 only. Does nothing on processors other than x86-64.
 pub fn prefetch_non_temporal(data: &[u8]) {
     prefetch((data.as_ptr(), data.len()), 0, data.len());
 }
 
-/// Throws out the lines of `len` bytes from `from` on. Only on processors that have the instruction.
+/// Flushes the lines of `len` bytes from `from` on, up to the end of the range.
+///
+/// # Safety
+/// The processor has `clflushopt` ([`has_clflushopt`]), and `total` bytes from `start` on are a borrowed slice.
 #[inline(always)]
-fn flush_range((start, total): (*const u8, usize), from: usize, len: usize) {
+unsafe fn flush_range((start, total): (*const u8, usize), from: usize, len: usize) {
     let end = (from + len).min(total);
     let mut at = from;
     while at < end {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the processor has clflushopt (asked by all callers); the address is within the slice; flushing a line changes
-        // nothing that the program sees.
+        // SAFETY: by the caller's promise the instruction exists and the address is within the slice. Flushing a line changes no
+        // contents.
         unsafe {
             std::arch::asm!("clflushopt [{}]", in(reg) start.wrapping_add(at), options(nostack, preserves_flags));
         }
@@ -152,6 +166,7 @@ fn flush_range((start, total): (*const u8, usize), from: usize, len: usize) {
     }
 }
 
+/// True if the processor has `clflushopt`.
 #[cfg(target_arch = "x86_64")]
 fn has_clflushopt() -> bool {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -180,7 +195,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_method_sees_everything_once(len in 0_usize..5_000, skip in 0_usize..9, method in any_method()) {
+        fn every_method_visits_each_element_once(len in 0_usize..5_000, skip in 0_usize..9, method in any_method()) {
             let words: Vec<u64> = (0..len as u64).map(|word| word.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
             let words = &words[skip.min(len)..];
             prop_assert_eq!(sum(words, method), words.iter().fold(0_u64, |sum, word| sum.wrapping_add(*word)));
@@ -197,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_elements() {
+    fn elements_of_unusual_sizes_are_visited() {
         for method in [ScanMethod::NonTemporal { ahead_bytes: 64 }, ScanMethod::FlushBehind { behind_bytes: 0 }] {
             let mut seen = 0;
             for_each_block(&[[1_u8; 1000]; 7], method, |block| seen += block.len());

@@ -1,9 +1,11 @@
-//! What helps on this processor.
+//! The choice of the scan method for this processor, by measurement.
 //!
-//! A protected range is walked by dependent loads, in random order, right after a scan of memory: plainly, and in each of the ways to
-//! be tried, in turn, several times. A method is chosen if it keeps a good part of what the plain scan destroys, at a bearable price
-//! in the scan's own speed. Where the plain scan destroys nothing, or no method helps, plain it is. Others who use the machine
-//! meanwhile make all figures worse, never better: the better quartile decides, not the median.
+//! Each round warms a protected range, scans other memory by each method in turn, and measures dependent random loads from the protected
+//! range after each scan. The harm of a plain scan is the increase of the load latency. A method is eligible if it avoids at least 30 % of
+//! the harm and the scan takes at most 35 % longer. The eligible method with the largest share avoided, less its cost in scan time, is
+//! chosen. Plain loads are chosen if a plain scan does little harm or no method is eligible.
+//!
+//! Other load on the machine can only worsen the figures, so the better quartile decides, not the median.
 
 use std::time::{Duration, Instant};
 
@@ -12,33 +14,37 @@ use serde::{Deserialize, Serialize};
 
 use super::{ScanMethod, sum};
 use crate::calibrate::Chase;
-use crate::stats::tidy;
+use crate::stats::rounded;
 use crate::{Caches, Quartiles};
 
-/// Version of the JSON form.
+/// Version of the JSON format.
 const VERSION: u32 = 1;
-/// What a method must keep of what the plain scan destroys, and how much longer the scan may take for it.
+/// Minimum share of the plain scan's harm that a method must avoid.
 const KEPT_MIN: f64 = 0.3;
+/// Maximum increase of the scan's time.
 const PRICE_MAX: f64 = 0.35;
-/// How much longer probes must take after a plain scan for there to be anything to keep.
+/// Minimum ratio of the latency after a plain scan to the warm latency: below it, the plain scan counts as harmless.
 const HARM_MIN: f64 = 1.3;
 
+/// Options of [`Tuning::measure`].
 #[derive(Debug, Clone)]
 pub struct TuningOptions {
-    /// What is to be kept: larger than L2, well within the last level.
+    /// Bytes of the protected range: more than L2, less than the last level.
     pub protected_bytes: usize,
-    /// What is scanned: more than the last level holds.
+    /// Bytes of a scan: more than the last level.
     pub scan_bytes: usize,
+    /// Methods to compare with plain loads. Unsupported ones are skipped.
     pub methods: Vec<ScanMethod>,
-    /// Rounds, each with every method.
+    /// Maximum number of rounds.
     pub rounds: usize,
-    /// No further round after this time, except the first three.
+    /// Time after which no further round starts, once three rounds are done.
     pub time: Duration,
+    /// Loads per measurement.
     pub probes: usize,
 }
 
 impl TuningOptions {
-    /// For a machine with these caches, in less than half a second on most.
+    /// Options for a machine with these caches. The measurement takes less than half a second on most machines.
     pub fn for_caches(caches: &Caches) -> Self {
         let (l2, l3) = (caches.bytes(2) as usize, caches.bytes(3) as usize);
         let non_temporal = [4 << 10, 16 << 10].map(|ahead_bytes| ScanMethod::NonTemporal { ahead_bytes });
@@ -54,50 +60,56 @@ impl TuningOptions {
     }
 }
 
-/// What a method did.
+/// The measurements of one method.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
+    /// The method.
     pub method: ScanMethod,
     /// Nanoseconds of a dependent load from the protected range after the scan.
     pub probe_ns: Quartiles,
-    /// Of the scan itself.
+    /// Data rate of the scan.
     pub gigabytes_per_second: Quartiles,
-    /// Share of what the plain scan destroys that was kept.
+    /// Share of the plain scan's harm that was avoided: 1 is all of it, 0 none.
     pub kept: f64,
 }
 
-/// The outcome: which method to scan with, and why.
+/// The chosen scan method, with the reason and the measurements.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tuning {
     version: u32,
-    /// The processor's name: figures of another one are of no use.
+    /// The processor's name, family, model and stepping: the tuning is valid only there.
     pub processor: String,
+    /// The chosen method.
     pub method: ScanMethod,
-    /// A line for people.
+    /// The reason for the choice, in one line.
     pub reason: String,
-    /// Nanoseconds of a load from the protected range when nothing has gone over it.
+    /// Nanoseconds of a dependent load from the protected range right after warming.
     pub warm_ns: Quartiles,
+    /// Bytes of the protected range; 0 if nothing was measured.
     pub protected_bytes: u64,
-    /// The plain scan first.
+    /// Measurements by method, plain loads first; empty if nothing was measured.
     pub figures: Vec<Figure>,
 }
 
 /// A stored tuning that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TuningError {
-    #[error("a stored tuning that is not understood: {0}")]
+    /// The text is not the JSON of a tuning.
+    #[error("invalid scan tuning: {0}")]
     Damaged(#[from] serde_json::Error),
-    #[error("a stored tuning of version {0}; this program has version {VERSION}")]
+    /// Another format version, the stored one.
+    #[error("scan tuning has format version {0}, expected {VERSION}")]
     Version(u32),
-    #[error("a stored tuning of another processor: {0}")]
+    /// Another processor, the stored one.
+    #[error("scan tuning was measured on another processor: {0}")]
     Processor(String),
 }
 
 impl Tuning {
-    /// Measures.
+    /// Measures all methods and chooses one.
     ///
     /// # Errors
-    /// If there is no memory for that.
+    /// If the system has not enough memory.
     pub fn measure(options: &TuningOptions) -> std::io::Result<Self> {
         let mut chase = Chase::new(options.protected_bytes, 1)?;
         let mut scanned = AlignedMemory::huge(options.scan_bytes)?;
@@ -140,7 +152,7 @@ impl Tuning {
         Ok(tuning)
     }
 
-    /// Plain, without measuring, for this reason.
+    /// Plain loads, without a measurement, for the given reason.
     pub fn plain(reason: &str) -> Self {
         Tuning {
             version: VERSION,
@@ -153,16 +165,16 @@ impl Tuning {
         }
     }
 
-    /// Fills in what follows from the measurements.
+    /// Computes `kept` of each figure, and sets method and reason.
     fn choose(&mut self) {
         let Some(plain) = self.figures.first().copied() else { return };
         let (warm, harmed) = (self.warm_ns.low, plain.probe_ns.low);
         for figure in &mut self.figures {
             let kept = if harmed > warm { (harmed - figure.probe_ns.low) / (harmed - warm) } else { 0.0 };
-            figure.kept = tidy(kept);
+            figure.kept = rounded(kept);
         }
         if harmed < HARM_MIN * warm {
-            self.reason = format!("a plain scan does no harm here: {harmed:.0} ns a probe after it, {warm:.0} before");
+            self.reason = format!("plain scans do no harm: {harmed:.0} ns per load after a scan, {warm:.0} ns before");
             return;
         }
         let price = |figure: &Figure| plain.gigabytes_per_second.high / figure.gigabytes_per_second.high - 1.0;
@@ -172,26 +184,29 @@ impl Tuning {
             Some(best) => {
                 self.method = best.method;
                 self.reason = format!(
-                    "{} keeps {:.0} % of what a plain scan destroys ({:.0} ns a probe, not {harmed:.0}; warm {warm:.0}) and takes {:+.0} % time",
+                    "{} avoids {:.0} % of the harm of a plain scan ({:.0} ns per load instead of {harmed:.0}, warm {warm:.0}) for {:+.0} % scan time",
                     best.method,
                     100.0 * best.kept.min(1.0),
                     best.probe_ns.low,
                     100.0 * price(best),
                 );
             }
-            None => self.reason = format!("nothing that was tried helps here: {harmed:.0} ns a probe, warm {warm:.0}"),
+            None => {
+                self.reason = format!("no method helps: {harmed:.0} ns per load after a plain scan, warm {warm:.0}")
+            }
         }
     }
 
+    /// The JSON form, for [`Tuning::from_json`].
     pub fn to_json(&self) -> String {
-        // Numbers, strings and enums: nothing in it can fail to be written.
+        // Numbers, strings and enums: serialization cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    /// What [`Tuning::to_json`] wrote on this processor.
+    /// Parses the text of [`Tuning::to_json`].
     ///
     /// # Errors
-    /// If it is of another version or processor, or not understood.
+    /// If the text is invalid, of another format version, or of another processor.
     pub fn from_json(text: &str) -> Result<Self, TuningError> {
         let tuning: Tuning = serde_json::from_str(text)?;
         if tuning.version != VERSION {
@@ -204,7 +219,7 @@ impl Tuning {
     }
 }
 
-/// The processor's name, family, model and stepping, as far as it tells.
+/// The processor's name, and its signature (family, model and stepping) in hexadecimal.
 fn processor() -> String {
     #[cfg(target_arch = "x86_64")]
     {
@@ -242,11 +257,11 @@ mod tests {
     }
 
     #[test]
-    fn the_choice() {
+    fn the_best_eligible_method_is_chosen() {
         use ScanMethod::{FlushBehind, NonTemporal, Plain};
         let (near, far) = (NonTemporal { ahead_bytes: 64 }, NonTemporal { ahead_bytes: 4096 });
         let flush = FlushBehind { behind_bytes: 8192 };
-        // Figures as on a Zen 5.
+        // The figures of a Zen 5.
         let zen = tuning(13.0, &[(Plain, 138.0, 38.0), (near, 137.0, 38.0), (far, 45.0, 37.0), (flush, 18.0, 32.0)]);
         assert_eq!(zen.method, flush);
         assert!(zen.reason.contains("96 %"), "{}", zen.reason);
@@ -256,14 +271,14 @@ mod tests {
         assert_eq!(slow.method, far);
         let helpless = tuning(13.0, &[(Plain, 138.0, 38.0), (near, 130.0, 38.0)]);
         assert_eq!(helpless.method, Plain);
-        assert!(helpless.reason.contains("nothing that was tried"));
+        assert!(helpless.reason.contains("no method helps"));
         let harmless = tuning(100.0, &[(Plain, 105.0, 38.0), (far, 50.0, 38.0)]);
         assert_eq!(harmless.method, Plain);
-        assert!(harmless.reason.contains("does no harm"));
+        assert!(harmless.reason.contains("do no harm"));
     }
 
     #[test]
-    fn measured_stored_and_read() {
+    fn tunings_round_trip_through_json() {
         let options = TuningOptions {
             protected_bytes: 1 << 20,
             scan_bytes: 4 << 20,

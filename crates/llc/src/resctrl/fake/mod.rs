@@ -1,10 +1,10 @@
-//! A resctrl file system in memory that behaves as the kernel's does: its grammar, its checks in their order, its error numbers
-//! and texts. For tests, also of programs that use this crate.
+//! A resctrl file system in memory that behaves like the kernel's: the same grammar, the same checks in the same order, the same error
+//! numbers and texts. For tests of this crate and of programs that use it.
 //!
-//! Also a population of processes: groups are made by the process that [`FakeTree::be`] names, processes and threads die with
-//! [`FakeTree::kill`], and [`FakeTree::stop_after`] lets everything fail from the n-th change on, as if the process had died there.
+//! It also simulates processes: [`FakeTree::be`] sets the process that makes the following calls, [`FakeTree::kill`] ends a process with its
+//! threads, and [`FakeTree::stop_after`] makes every call fail from the n-th change on, as if the process had died there.
 
-mod state;
+mod kernel;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,33 +13,40 @@ use std::path::PathBuf;
 use parking_lot::Mutex;
 
 use super::{Owner, Processes, Tree};
-use state::errno::{EACCES, EIO, ENOENT, EPERM};
-use state::{State, error};
+use kernel::errno::{EACCES, EIO, ENOENT, EPERM};
+use kernel::{FakeKernel, error};
 
-/// The machine that is imitated.
+/// The simulated machine.
 #[derive(Debug, Clone)]
 pub struct FakeOptions {
-    /// `L3` and `L2`, or those of them that can be partitioned.
+    /// Cache levels that can be partitioned: `L3`, `L2`.
     pub levels: Vec<&'static str>,
-    /// With code and data prioritisation: `L3CODE` and `L3DATA` instead of `L3`.
+    /// Code and data prioritisation: `L3CODE` and `L3DATA` instead of `L3`.
     pub cdp: bool,
+    /// Parts of a cache.
     pub cbm_bits: u32,
+    /// Minimum number of bits of a mask.
     pub min_cbm_bits: u32,
+    /// Parts shared with other hardware.
     pub shareable_bits: u32,
+    /// Masks need not be contiguous.
     pub sparse_masks: bool,
+    /// Numbers of the domains.
     pub domains: Vec<u32>,
+    /// Classes of service, including the default class.
     pub num_closids: usize,
     /// Monitoring ids; 0: no monitoring.
     pub num_rmids: usize,
+    /// The mount is read-only.
     pub read_only: bool,
-    /// Whether this user may make groups.
+    /// The user may create groups.
     pub writable: bool,
-    /// Whether `MB` (memory bandwidth) can be allocated as well.
+    /// Memory bandwidth (`MB`) can be allocated too.
     pub bandwidth: bool,
 }
 
 impl Default for FakeOptions {
-    /// The paper's processor: one socket, an L3 of 20 parts, 16 classes.
+    /// The processor of the published experiments: one socket, an L3 of 20 parts, 16 classes of service.
     fn default() -> Self {
         FakeOptions {
             levels: vec!["L3"],
@@ -58,16 +65,17 @@ impl Default for FakeOptions {
     }
 }
 
+/// The simulated file system and processes.
 #[derive(Debug)]
 pub struct FakeTree {
-    state: Mutex<State>,
+    kernel: Mutex<FakeKernel>,
 }
 
 impl FakeTree {
-    /// A freshly mounted file system; this process is number 100, with threads 100 to 107.
+    /// A newly mounted file system. The current process has the id 100 and the threads 100 to 107.
     pub fn new(options: FakeOptions) -> Self {
         let me = Owner { namespace: 7, process: 100, start: 1_000 };
-        let mut state = State {
+        let mut kernel = FakeKernel {
             options,
             groups: BTreeMap::new(),
             me,
@@ -77,132 +85,132 @@ impl FakeTree {
             changes: 0,
             stop_after: None,
         };
-        let mut default = state.new_group("", false);
-        default.tasks = state.threads.keys().copied().collect();
-        state.groups.insert(String::new(), default);
-        FakeTree { state: Mutex::new(state) }
+        let mut default = kernel.new_group("", false);
+        default.tasks = kernel.threads.keys().copied().collect();
+        kernel.groups.insert(String::new(), default);
+        FakeTree { kernel: Mutex::new(kernel) }
     }
 
-    /// Who runs from now on: process id and start time, with eight threads from its id on.
+    /// Sets the current process by id and start time. It has eight threads with ids from its own on.
     pub fn be(&self, process: u32, start: u64) {
-        let mut state = self.state.lock();
-        state.me = Owner { process, start, ..state.me };
-        state.alive.insert(process, start);
+        let mut kernel = self.kernel.lock();
+        kernel.me = Owner { process, start, ..kernel.me };
+        kernel.alive.insert(process, start);
         for thread in process..process + 8 {
-            if state.threads.insert(thread, process).is_none()
-                && let Some(default) = state.groups.get_mut("")
+            if kernel.threads.insert(thread, process).is_none()
+                && let Some(default) = kernel.groups.get_mut("")
             {
                 default.tasks.insert(thread);
             }
         }
     }
 
-    /// A process ends, with its threads. (Its groups stay.)
+    /// Ends a process with its threads. Its groups remain.
     pub fn kill(&self, process: u32) {
-        let state = &mut *self.state.lock();
-        state.alive.remove(&process);
+        let kernel = &mut *self.kernel.lock();
+        kernel.alive.remove(&process);
         let dead: Vec<u32> =
-            state.threads.iter().filter(|(_, of)| **of == process).map(|(thread, _)| *thread).collect();
+            kernel.threads.iter().filter(|(_, of)| **of == process).map(|(thread, _)| *thread).collect();
         for thread in dead {
-            state.threads.remove(&thread);
-            state.groups.values_mut().for_each(|group| _ = group.tasks.remove(&thread));
+            kernel.threads.remove(&thread);
+            kernel.groups.values_mut().for_each(|group| _ = group.tasks.remove(&thread));
         }
     }
 
-    /// After this many more changes every call fails; `None`: never again.
+    /// Makes every call fail after `changes` more changes; `None`: no call.
     pub fn stop_after(&self, changes: Option<usize>) {
-        let mut state = self.state.lock();
-        state.stop_after = changes.map(|more| state.changes + more);
+        let mut kernel = self.kernel.lock();
+        kernel.stop_after = changes.map(|more| kernel.changes + more);
     }
 
-    /// Changes so far.
+    /// Number of changes so far.
     pub fn changes(&self) -> usize {
-        self.state.lock().changes
+        self.kernel.lock().changes
     }
 
-    /// A group of somebody else, in mode `shareable` or `exclusive`, with one mask for all, holding `tasks`.
+    /// Adds a foreign group in mode `shareable` or `exclusive`, with one mask for all domains, that contains `tasks`.
     pub fn add_foreign(&self, name: &str, mode: &'static str, mask: u32, tasks: &[u32]) {
-        let mut state = self.state.lock();
-        let mut group = state.new_group(name, false);
+        let mut kernel = self.kernel.lock();
+        let mut group = kernel.new_group(name, false);
         group.mode = mode;
         group.masks.values_mut().for_each(|own| *own = mask);
         for task in tasks {
-            state.groups.values_mut().for_each(|other| _ = other.tasks.remove(task));
+            kernel.groups.values_mut().for_each(|other| _ = other.tasks.remove(task));
             group.tasks.insert(*task);
         }
-        state.groups.insert(name.into(), group);
+        kernel.groups.insert(name.into(), group);
     }
 
-    /// The administrator narrows the default class.
+    /// Narrows the mask of the default class, as an administrator would.
     pub fn narrow_default(&self, mask: u32) {
-        if let Some(default) = self.state.lock().groups.get_mut("") {
+        if let Some(default) = self.kernel.lock().groups.get_mut("") {
             default.masks.values_mut().for_each(|own| *own = mask);
         }
     }
 
-    /// The administrator removes a group.
+    /// Removes a group, as an administrator would.
     pub fn vanish(&self, name: &str) {
-        self.state.lock().remove(name);
+        self.kernel.lock().remove(name);
     }
 
-    /// What the counters of a group show.
+    /// Sets the monitoring counters of a group.
     pub fn set_usage(&self, name: &str, occupancy_bytes: u64, total_bytes: u64) {
-        if let Some(group) = self.state.lock().groups.get_mut(name) {
+        if let Some(group) = self.kernel.lock().groups.get_mut(name) {
             (group.occupancy_bytes, group.total_bytes) = (occupancy_bytes, total_bytes);
         }
     }
 
-    /// All groups but the default one.
+    /// Names of all groups except the default group.
     pub fn groups(&self) -> Vec<String> {
-        self.state.lock().groups.keys().filter(|name| !name.is_empty()).cloned().collect()
+        self.kernel.lock().groups.keys().filter(|name| !name.is_empty()).cloned().collect()
     }
 
-    /// The group that a thread is in (`""`: the default one).
+    /// The group of a thread (`""`: the default group).
     pub fn group_of(&self, thread: u32) -> Option<String> {
-        let state = self.state.lock();
-        let mut groups = state.groups.iter().filter(|(_, group)| !group.monitors_only);
+        let kernel = self.kernel.lock();
+        let mut groups = kernel.groups.iter().filter(|(_, group)| !group.monitors_only);
         groups.find(|(_, group)| group.tasks.contains(&thread)).map(|(name, _)| name.clone())
     }
 }
 
 impl Tree for FakeTree {
     fn read(&self, path: &str) -> io::Result<String> {
-        let state = self.state.lock();
-        if state.stop_after.is_some_and(|last| state.changes >= last) {
+        let kernel = self.kernel.lock();
+        if kernel.stop_after.is_some_and(|last| kernel.changes >= last) {
             return error(EIO);
         }
-        state.read(path).map_or_else(|| error(ENOENT), Ok)
+        kernel.read(path).map_or_else(|| error(ENOENT), Ok)
     }
 
     fn write(&self, path: &str, text: &str) -> io::Result<()> {
-        let mut state = self.state.lock();
-        state.change()?;
+        let mut kernel = self.kernel.lock();
+        kernel.change()?;
         let (group, file) = path.rsplit_once('/').unwrap_or(("", path));
-        if !state.groups.contains_key(group) {
+        if !kernel.groups.contains_key(group) {
             return error(ENOENT);
         }
         match file {
-            "tasks" => state.write_tasks(group, text),
-            "schemata" => state.write_schemata(group, text),
+            "tasks" => kernel.write_tasks(group, text),
+            "schemata" => kernel.write_schemata(group, text),
             _ => error(EACCES),
         }
     }
 
     fn directories(&self, path: &str) -> io::Result<Vec<String>> {
-        self.state.lock().directories(path).map_or_else(|| error(ENOENT), Ok)
+        self.kernel.lock().directories(path).map_or_else(|| error(ENOENT), Ok)
     }
 
     fn create_dir(&self, path: &str) -> io::Result<()> {
-        self.state.lock().create_dir(path)
+        self.kernel.lock().create_dir(path)
     }
 
     fn remove_dir(&self, path: &str) -> io::Result<()> {
-        let mut state = self.state.lock();
-        state.change()?;
+        let mut kernel = self.kernel.lock();
+        kernel.change()?;
         if matches!(path, "" | "info" | "mon_groups" | "mon_data") {
             return error(EPERM);
         }
-        if state.remove(path) { Ok(()) } else { error(ENOENT) }
+        if kernel.remove(path) { Ok(()) } else { error(ENOENT) }
     }
 
     fn location(&self) -> PathBuf {
@@ -212,16 +220,16 @@ impl Tree for FakeTree {
 
 impl Processes for FakeTree {
     fn me(&self) -> Owner {
-        self.state.lock().me
+        self.kernel.lock().me
     }
 
     fn my_threads(&self) -> Vec<u32> {
-        let state = self.state.lock();
-        let mine = state.threads.iter().filter(|(_, process)| **process == state.me.process);
+        let kernel = self.kernel.lock();
+        let mine = kernel.threads.iter().filter(|(_, process)| **process == kernel.me.process);
         mine.map(|(thread, _)| *thread).collect()
     }
 
     fn start_of(&self, process: u32) -> Option<u64> {
-        self.state.lock().alive.get(&process).copied()
+        self.kernel.lock().alive.get(&process).copied()
     }
 }

@@ -1,4 +1,4 @@
-//! What the kernel does: the state behind the fake tree, and the commands that change it.
+//! The simulated kernel: the state of the fake tree, and the commands that change it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,25 +19,33 @@ pub(super) mod errno {
 }
 use errno::{EACCES, EEXIST, EINVAL, EIO, ENOSPC, EPERM, EROFS, ESRCH};
 
+/// The state of the simulated kernel.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct FakeKernel {
     pub(super) options: FakeOptions,
-    /// By path; `""` is the default class.
-    pub(super) groups: BTreeMap<String, GroupState>,
+    /// Groups by path; `""` is the default class.
+    pub(super) groups: BTreeMap<String, FakeGroup>,
+    /// The current process.
     pub(super) me: Owner,
+    /// Ids and start times of the living processes.
     pub(super) alive: BTreeMap<u32, u64>,
-    /// Threads and their processes' ids.
+    /// Threads, and the ids of their processes.
     pub(super) threads: BTreeMap<u32, u32>,
+    /// Contents of `info/last_cmd_status`.
     pub(super) status: String,
+    /// Number of changes so far.
     pub(super) changes: usize,
+    /// Number of changes after which every call fails.
     pub(super) stop_after: Option<usize>,
 }
 
+/// A group of the simulated kernel.
 #[derive(Debug, Clone)]
-pub(super) struct GroupState {
+pub(super) struct FakeGroup {
     pub(super) mode: &'static str,
+    /// The group is in `mon_groups`.
     pub(super) monitors_only: bool,
-    /// Resource and domain.
+    /// Masks by resource and domain.
     pub(super) masks: BTreeMap<(String, u32), u32>,
     pub(super) tasks: BTreeSet<u32>,
     pub(super) occupancy_bytes: u64,
@@ -48,7 +56,7 @@ pub(super) fn error<T>(code: i32) -> io::Result<T> {
     Err(io::Error::from_raw_os_error(code))
 }
 
-impl State {
+impl FakeKernel {
     fn resources(&self) -> Vec<String> {
         let kinds: &[&str] = if self.options.cdp { &["CODE", "DATA"] } else { &[""] };
         let levels = self.options.levels.iter();
@@ -59,8 +67,8 @@ impl State {
         crate::CapacityMask::low(self.options.cbm_bits).0
     }
 
-    /// As the kernel makes it: everything that no exclusive group owns.
-    pub(super) fn new_group(&self, _name: &str, monitors_only: bool) -> GroupState {
+    /// A new group as the kernel creates it, with all parts that no exclusive group owns.
+    pub(super) fn new_group(&self, _name: &str, monitors_only: bool) -> FakeGroup {
         let mut masks = BTreeMap::new();
         for resource in self.resources() {
             for domain in &self.options.domains {
@@ -70,10 +78,10 @@ impl State {
             }
         }
         let tasks = BTreeSet::new();
-        GroupState { mode: "shareable", monitors_only, masks, tasks, occupancy_bytes: 0, total_bytes: 0 }
+        FakeGroup { mode: "shareable", monitors_only, masks, tasks, occupancy_bytes: 0, total_bytes: 0 }
     }
 
-    /// A command that changes something: counted, and the end of the process if it is time.
+    /// Counts a change. Fails if the process has stopped, or the tree is not writable.
     pub(super) fn change(&mut self) -> io::Result<()> {
         if self.stop_after.is_some_and(|last| self.changes >= last) {
             return error(EIO);
@@ -202,7 +210,7 @@ impl State {
         if first_run < minimum {
             return self.fail(EINVAL, format!("Need at least {minimum} bits in the mask"));
         }
-        let overlaps = |(name, group): (&String, &GroupState)| {
+        let overlaps = |(name, group): (&String, &FakeGroup)| {
             name != path && group.mode == "exclusive" && group.masks.get(key).is_some_and(|other| other & mask != 0)
         };
         if self.groups.iter().any(overlaps) {
@@ -211,7 +219,7 @@ impl State {
         Ok(mask)
     }
 
-    fn show_schemata(&self, group: &GroupState) -> String {
+    fn show_schemata(&self, group: &FakeGroup) -> String {
         let mut text = String::new();
         let resources = self.resources();
         let width = resources.iter().map(String::len).max().unwrap_or(2);
@@ -265,12 +273,12 @@ impl State {
         if let Some((group, rest)) = path.split_once("mon_data/") {
             let group = self.groups.get(group.trim_end_matches('/'))?;
             let (domain, counter) = rest.split_once('/')?;
-            // Everything is in the first domain.
+            // All usage is in the first domain.
             let first = format!("mon_L3_{:02}", self.options.domains.first()?) == domain;
             return match counter {
                 "llc_occupancy" => Some(format!("{}\n", if first { group.occupancy_bytes } else { 0 })),
                 "mbm_total_bytes" => Some(format!("{}\n", if first { group.total_bytes } else { 0 })),
-                // A counter that is not ready yet.
+                // The text of a counter that is not ready.
                 "mbm_local_bytes" => Some("Unavailable\n".into()),
                 _ => None,
             };
