@@ -1,4 +1,4 @@
-//! Counts the words of a text on several threads: `cargo run --release --example words -- FILE`.
+//! Counts the words of a text with several threads: `cargo run --release --example words -- FILE`.
 
 use std::thread;
 
@@ -26,7 +26,7 @@ fn main() -> Result<(), std::io::Error> {
     });
     let guard = pin();
     let mut frequent: Vec<_> = counts.iter(&guard).collect();
-    // Stable: words of the same count stay in order.
+    // The sort is stable: words with equal counts stay in alphabetical order.
     frequent.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     println!("{} different words; the most frequent:", counts.len());
     for (word, count) in frequent.iter().take(10) {

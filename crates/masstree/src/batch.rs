@@ -1,63 +1,64 @@
-//! Batched lookups: several descents take turns, so that while one waits for its next node the others work.
+//! Batched lookups: several descents advance in turn, so that each works while the others wait for memory.
 //!
-//! A lookup alone spends most of its time waiting for memory. Here each step asks for the node it leads to, and the next step of the
-//! same descent comes after a step of each of the others: by then the node has arrived.
+//! A single lookup spends most of its time waiting for memory. Here each step prefetches the next node of its descent.
+//! The descent's next step follows after one step of each of the others, when the node has arrived.
 
-use crate::descend::{Restart, look};
+use crate::descend::{Restart, lookup};
 use crate::guard::Guard;
 use crate::key::Cursor;
 use crate::map::Masstree;
-use crate::node::{Interior, Lookup, Node, Seen, prefetch_node};
+use crate::node::{Interior, Lookup, Node, VersionSnapshot, prefetch_node};
 use crate::tree::Tree;
 use crate::value::Value;
 
-/// Descents that take turns: more than a memory access has steps' time, fewer than the lines that can be under way.
-const LANES: usize = 12;
+/// Descents that advance in turn. Their steps take longer than a memory access, and their prefetches do not exceed the
+/// cache misses that a core can have outstanding.
+const DESCENTS: usize = 12;
 
-/// A descent.
 #[derive(Clone, Copy)]
-struct Lane<'g, 'k> {
+struct Descent<'g, 'k> {
+    /// Index of the key in the batch.
     index: usize,
     key: Cursor<'k>,
     slice: u64,
-    /// The node to look at, which has been asked for.
+    /// The next node, which has been prefetched.
     word: u64,
-    /// Where it was found.
-    parent: Option<(Interior<'g>, Seen)>,
+    /// The node's parent, with the version under which the node was its child.
+    parent: Option<(Interior<'g>, VersionSnapshot)>,
 }
 
-impl<'g, 'k> Lane<'g, 'k> {
+impl<'g, 'k> Descent<'g, 'k> {
     #[inline]
     fn start(tree: &Tree, index: usize, key: &'k [u8]) -> Self {
         let key = Cursor::new(key);
-        Lane { index, key, slice: key.slice(), word: tree.root_word(), parent: None }
+        Descent { index, key, slice: key.slice(), word: tree.root_word(), parent: None }
     }
 
-    /// One node further. The value's word (or that there is none) at the end.
+    /// Advances by one node. At the end of the descent it returns the word of the key's value, if there is one.
     #[inline]
     fn step(&mut self, _: &'g Guard) -> Result<Option<Option<u64>>, Restart> {
-        // SAFETY: the word is that of a root or a child found under the guard, see `descend`.
+        // SAFETY: the word is that of a root or a child read under the guard, see `descend`.
         let node: Node<'g> = unsafe { Node::from_word(self.word) };
-        let seen = node.version().stable();
+        let observed = node.version().stable();
         match self.parent {
-            Some((parent, parent_seen)) if parent.version().changed(parent_seen) => return Err(Restart),
-            None if !seen.is_root() || seen.is_deleted() => return Err(Restart),
+            Some((parent, parent_observed)) if parent.version().changed(parent_observed) => return Err(Restart),
+            None if !observed.is_root() || observed.is_deleted() => return Err(Restart),
             _ => {}
         }
         let border = match node {
             Node::Border(border) => border,
             Node::Interior(interior) => {
-                let word = interior.child_for(self.slice, seen);
+                let word = interior.child_for(self.slice, observed);
                 if word == 0 {
                     return Err(Restart);
                 }
                 prefetch_node(word);
                 self.word = word;
-                self.parent = Some((interior, seen));
+                self.parent = Some((interior, observed));
                 return Ok(None);
             }
         };
-        match look(border, seen, &self.key, self.slice)?.0 {
+        match lookup(border, observed, &self.key, self.slice)?.0 {
             Lookup::Value { word, .. } => Ok(Some(Some(word))),
             Lookup::Absent | Lookup::Conflict { .. } => Ok(Some(None)),
             Lookup::Layer { word, .. } => {
@@ -73,32 +74,32 @@ impl<'g, 'k> Lane<'g, 'k> {
 }
 
 impl<V: Value> Masstree<V> {
-    /// Looks up many keys at once: `values` gets the value of each, in their order. Several times as fast as single lookups in
-    /// a map that is larger than the caches.
+    /// Looks up many keys at once. Replaces the content of `values` by the value of each key, in the order of the keys.
+    /// In a map larger than the caches this is several times as fast as single lookups.
     pub fn get_many<'g, K: AsRef<[u8]>>(&'g self, keys: &[K], values: &mut Vec<Option<V::Ref<'g>>>, guard: &'g Guard) {
         values.clear();
         values.resize_with(keys.len(), || None);
-        let start = |index: usize| Lane::start(&self.tree, index, keys[index].as_ref());
-        let mut next = keys.len().min(LANES);
-        let mut lanes: Vec<Lane<'_, '_>> = (0..next).map(start).collect();
-        while !lanes.is_empty() {
+        let start = |index: usize| Descent::start(&self.tree, index, keys[index].as_ref());
+        let mut next = keys.len().min(DESCENTS);
+        let mut descents: Vec<Descent<'_, '_>> = (0..next).map(start).collect();
+        while !descents.is_empty() {
             let mut at = 0;
-            while at < lanes.len() {
-                match lanes[at].step(guard) {
+            while at < descents.len() {
+                match descents[at].step(guard) {
                     Ok(None) => at += 1,
                     Err(Restart) => {
-                        lanes[at] = start(lanes[at].index);
+                        descents[at] = start(descents[at].index);
                         at += 1;
                     }
                     Ok(Some(found)) => {
                         // SAFETY: found in the map under the guard.
-                        values[lanes[at].index] = found.map(|word| unsafe { V::borrow(word) });
+                        values[descents[at].index] = found.map(|word| unsafe { V::borrow(word) });
                         if next < keys.len() {
-                            lanes[at] = start(next);
+                            descents[at] = start(next);
                             next += 1;
                             at += 1;
                         } else {
-                            lanes.swap_remove(at);
+                            descents.swap_remove(at);
                         }
                     }
                 }

@@ -1,139 +1,149 @@
-//! Descents without locks: from a layer's root to the border node for a slice, and from the first layer to a key's.
+//! Descents without locks: from a layer's root to the border node for a slice, and from the first layer to a key's
+//! layer.
 //!
-//! Each step takes a child's version before it checks that the parent is still what it was when the child was chosen, so
-//! that the child's version is one under which it was responsible for the slice. A split on the way, or a root that has
-//! been replaced, starts the whole search again: that is rare, and simple.
+//! Each step is hand over hand: it takes a stable version of the child before it checks that the parent has not changed
+//! since the child was chosen. Under that version the child is responsible for the slice. If a node on the way was
+//! split, or a root was replaced, the search restarts from the top, which is rare.
 
 use crate::guard::Guard;
 use crate::key::Cursor;
-use crate::node::{Border, Interior, Lookup, Node, Permutation, Seen, prefetch_node};
+use crate::node::{Border, Interior, Lookup, Node, Permutation, VersionSnapshot, prefetch_node};
 use crate::tree::Tree;
 
-/// What was read is out of date: begin again at the top.
+/// A concurrent change invalidated what was read: the caller restarts from the top.
 #[derive(Debug)]
 pub(crate) struct Restart;
 
 /// The border node responsible for a slice, and the version under which it is.
 #[inline]
-pub(crate) fn descend<'g>(root: Node<'g>, slice: u64) -> Result<(Border<'g>, Seen), Restart> {
-    descend_by(root, slice).map(|(border, seen, _)| (border, seen))
+pub(crate) fn descend<'g>(root: Node<'g>, slice: u64) -> Result<(Border<'g>, VersionSnapshot), Restart> {
+    descend_with_ancestors(root, slice).map(|(border, observed, _)| (border, observed))
 }
 
-/// The interior nodes above a border node: its parent, and the parent's.
+/// The parent of a border node, and the parent's parent.
 pub(crate) type Ancestors<'g> = [Option<Interior<'g>>; 2];
 
 /// As [`descend`], with the border node's ancestors.
 #[inline]
-pub(crate) fn descend_by<'g>(root: Node<'g>, slice: u64) -> Result<(Border<'g>, Seen, Ancestors<'g>), Restart> {
+pub(crate) fn descend_with_ancestors<'g>(
+    root: Node<'g>,
+    slice: u64,
+) -> Result<(Border<'g>, VersionSnapshot, Ancestors<'g>), Restart> {
     let mut node = root;
     let mut ancestors = [None; 2];
-    let mut seen = node.version().stable();
-    if !seen.is_root() || seen.is_deleted() {
+    let mut observed = node.version().stable();
+    if !observed.is_root() || observed.is_deleted() {
         return Err(Restart);
     }
     loop {
         let interior = match node {
-            Node::Border(border) => return Ok((border, seen, ancestors)),
+            Node::Border(border) => return Ok((border, observed, ancestors)),
             Node::Interior(interior) => interior,
         };
-        let word = interior.child_for(slice, seen);
+        let word = interior.child_for(slice, observed);
         if word != 0 {
             prefetch_node(word);
-            // SAFETY: a word at or below the count in `seen` is of a node that was a child since then: the guard behind 'g
-            // keeps it allocated (see the module about interior nodes).
+            // SAFETY: a child word at a position up to the count in `observed` is that of a node that has been a child
+            // since then. The guard behind 'g keeps it allocated, see the module about interior nodes.
             let child = unsafe { Node::from_word(word) };
-            let child_seen = child.version().stable();
-            if !interior.version().changed(seen) {
+            let child_observed = child.version().stable();
+            if !interior.version().changed(observed) {
                 node = child;
-                seen = child_seen;
+                observed = child_observed;
                 ancestors = [Some(interior), ancestors[0]];
                 continue;
             }
         }
         let now = interior.version().stable();
-        if seen.moved_on(now) || now.is_root() != seen.is_root() {
+        if observed.keys_left(now) || now.is_root() != observed.is_root() {
             return Err(Restart);
         }
-        seen = now;
+        observed = now;
     }
 }
 
-/// What a border node says about a key, of one moment.
+/// Looks up a key in a border node, consistently. Returns the permutation and the version that the result belongs to.
 #[inline]
-pub(crate) fn look<'g>(
+pub(crate) fn lookup<'g>(
     border: Border<'g>,
-    mut seen: Seen,
+    mut observed: VersionSnapshot,
     key: &Cursor<'_>,
     slice: u64,
-) -> Result<(Lookup, Permutation, Seen), Restart> {
+) -> Result<(Lookup, Permutation, VersionSnapshot), Restart> {
     loop {
         let permutation = border.permutation();
         let found = border.lookup(key, slice, permutation);
-        if seen.is_deleted() {
+        if observed.is_deleted() {
             return Err(Restart);
         }
-        if !border.version().changed(seen) {
-            return Ok((found, permutation, seen));
+        if !border.version().changed(observed) {
+            return Ok((found, permutation, observed));
         }
         let now = border.stable();
-        if seen.moved_on(now) {
+        if observed.keys_left(now) {
             return Err(Restart);
         }
-        seen = now;
+        observed = now;
     }
 }
 
-/// Where a key is, or would be: the last layer on its way.
+/// The location of a key, present or not: the border node responsible for it in the last layer on its way.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'g, 'k> {
+pub(crate) struct KeyLocation<'g, 'k> {
+    /// The key, in the layer of the node.
     pub key: Cursor<'k>,
     pub slice: u64,
     pub border: Border<'g>,
-    pub seen: Seen,
-    /// What the node had when it was looked at.
+    /// The node's version when the key was looked up.
+    pub observed: VersionSnapshot,
+    /// The node's permutation when the key was looked up.
     pub permutation: Permutation,
     pub found: Lookup,
 }
 
 impl Tree {
-    /// Finds the place of a key.
+    /// Locates a key.
     #[inline]
-    pub fn find<'g, 'k>(&self, key: &'k [u8], guard: &'g Guard) -> Place<'g, 'k> {
+    pub fn locate<'g, 'k>(&self, key: &'k [u8], guard: &'g Guard) -> KeyLocation<'g, 'k> {
         loop {
-            if let Ok(place) = self.try_find(key, usize::MAX, guard) {
-                return place;
+            if let Ok(location) = self.try_locate(key, usize::MAX, guard) {
+                return location;
             }
         }
     }
 
-    /// Finds the entry, in a layer above a key's last, that leads to the next layer on its way. `None` if there is none any
-    /// more.
-    pub fn find_layer<'g, 'k>(&self, key: &'k [u8], layer: usize, guard: &'g Guard) -> Option<Place<'g, 'k>> {
+    /// Locates the entry of a layer that leads to the next layer on a key's way; `None` if there is none any more.
+    pub fn locate_link<'g, 'k>(&self, key: &'k [u8], layer: usize, guard: &'g Guard) -> Option<KeyLocation<'g, 'k>> {
         loop {
-            if let Ok(place) = self.try_find(key, layer, guard) {
-                let leads_on = matches!(place.found, Lookup::Layer { .. }) && place.key.layer() == layer;
-                return leads_on.then_some(place);
+            if let Ok(location) = self.try_locate(key, layer, guard) {
+                let is_link = matches!(location.found, Lookup::Layer { .. }) && location.key.layer() == layer;
+                return is_link.then_some(location);
             }
         }
     }
 
     #[inline]
-    fn try_find<'g, 'k>(&self, key: &'k [u8], last: usize, guard: &'g Guard) -> Result<Place<'g, 'k>, Restart> {
+    fn try_locate<'g, 'k>(
+        &self,
+        key: &'k [u8],
+        last_layer: usize,
+        guard: &'g Guard,
+    ) -> Result<KeyLocation<'g, 'k>, Restart> {
         let mut key = Cursor::new(key);
         let mut root = self.root(guard);
         loop {
             let slice = key.slice();
-            let (border, seen) = descend(root, slice)?;
-            let (found, permutation, seen) = look(border, seen, &key, slice)?;
+            let (border, observed) = descend(root, slice)?;
+            let (found, permutation, observed) = lookup(border, observed, &key, slice)?;
             match found {
-                Lookup::Layer { word, .. } if key.layer() < last => {
+                Lookup::Layer { word, .. } if key.layer() < last_layer => {
                     prefetch_node(word);
-                    // SAFETY: the word was the root of a layer in a state of the node that was current when looked at; the
-                    // guard keeps it allocated.
+                    // SAFETY: the word was the root of a layer when the node was read consistently. The guard keeps it
+                    // allocated.
                     root = unsafe { Node::from_word(word) };
                     key.advance();
                 }
-                _ => return Ok(Place { key, slice, border, seen, permutation, found }),
+                _ => return Ok(KeyLocation { key, slice, border, observed, permutation, found }),
             }
         }
     }
@@ -141,7 +151,7 @@ impl Tree {
     /// The word of a key's value.
     #[inline]
     pub fn get(&self, key: &[u8], guard: &Guard) -> Option<u64> {
-        match self.find(key, guard).found {
+        match self.locate(key, guard).found {
             Lookup::Value { word, .. } => Some(word),
             _ => None,
         }

@@ -1,12 +1,13 @@
-//! Epoch guards: while a thread holds one, nothing it could have seen in a map is freed.
+//! Epoch guards: while a thread holds one, no node or value that it may have seen in a map is freed.
 
 use std::fmt;
 
 use crate::value::Value;
 
-/// Keeps what a thread sees in any map from being freed. Made by [`pin`]; cheap (about ten nanoseconds), and cheaper still if
-/// kept for several operations. A guard kept for long holds back all memory retired meanwhile: call
-/// [`refresh`](Guard::refresh) now and then, or make a new one.
+/// Keeps the nodes and values that a thread sees in any map from being freed.
+///
+/// [`pin`] makes a guard in about ten nanoseconds. One guard can serve several operations. A guard that is held for
+/// long holds back all memory retired meanwhile: call [`refresh`](Guard::refresh) from time to time, or make a new one.
 pub struct Guard(crossbeam_epoch::Guard);
 
 /// Pins the calling thread.
@@ -16,21 +17,25 @@ pub fn pin() -> Guard {
 }
 
 impl Guard {
-    /// Lets go of everything seen so far; references made with this guard end here.
+    /// Releases everything seen so far. References made with this guard end here.
     pub fn refresh(&mut self) {
         self.0.repin();
     }
 
-    /// Hands what this thread has retired to whoever collects next, and collects a little.
+    /// Passes the memory that this thread has retired to the global collector, and frees some of what no guard
+    /// protects.
     pub fn flush(&self) {
         self.0.flush();
     }
 
-    /// Drops a value when no guard is left that is held now: whoever saw it, or something in it, goes on seeing it.
+    /// Drops a value when all guards that exist now are gone. Threads that see the value, or parts of it, can use it
+    /// until then.
     pub fn retire<V: Value>(&self, value: V) {
         self.0.defer(move || drop(value));
     }
 
+    /// Runs `action` when all guards that exist now are gone.
+    ///
     /// # Safety
     /// As for `crossbeam_epoch::Guard::defer_unchecked`: the closure may run on any thread, at any later time.
     pub(crate) unsafe fn defer(&self, action: impl FnOnce()) {

@@ -1,11 +1,13 @@
-//! Keys: what can be a key, and how a descent looks at one, slice by slice.
+//! Keys: the types that can be keys, and the cursor by which a descent reads a key slice by slice.
 
-/// Longest key. A longer one is a programming error: operations on single keys panic, bulk ones fail.
+/// Length of the longest key in bytes. Operations on single keys panic for a longer key; bulk operations return an
+/// error.
 pub const KEY_BYTES_MAX: usize = 64 << 20;
 
-/// What can be used as a key: byte strings as they are; integers and tuples of integers as bytes that sort as they do.
+/// A type that can be used as a key: byte strings as they are, integers and tuples of integers in an encoding of the
+/// same order.
 ///
-/// Nothing is allocated: integers are encoded on the stack. `decode` of [`FixedKey`] gets them back.
+/// Encoding allocates nothing. [`FixedKey::decode`] reverses it.
 pub trait AsKey {
     /// Calls `use_key` with the key's bytes.
     fn with_key<R>(&self, use_key: impl FnOnce(&[u8]) -> R) -> R;
@@ -31,15 +33,18 @@ impl<K: AsKey + ?Sized> AsKey for &K {
     }
 }
 
-/// A type with an encoding of fixed length that sorts as the values do.
+/// A type with an order-preserving encoding of fixed length.
 pub trait FixedKey: Sized {
     /// Bytes of the encoding.
     const BYTES: usize;
 
-    /// Writes the encoding into `bytes`, which has that length.
+    /// Writes the encoding into `bytes`.
+    ///
+    /// # Panics
+    /// If `bytes` does not have [`BYTES`](Self::BYTES) bytes.
     fn encode(&self, bytes: &mut [u8]);
 
-    /// The value of an encoding; `None` if it has another length.
+    /// The value of an encoding; `None` if `bytes` has another length.
     fn decode(bytes: &[u8]) -> Option<Self>;
 }
 
@@ -50,7 +55,7 @@ macro_rules! integers {
 
             #[inline]
             fn encode(&self, bytes: &mut [u8]) {
-                // The highest bit of signed numbers is flipped: negative ones come first.
+                // The sign bit is flipped, so that negative numbers come first.
                 bytes.copy_from_slice(&(self ^ $flip).to_be_bytes());
             }
 
@@ -74,7 +79,7 @@ integers! {
     i8, i8::MIN; i16, i16::MIN; i32, i32::MIN; i64, i64::MIN; i128, i128::MIN;
 }
 
-/// Longest encoding of a tuple: four numbers of 16 bytes.
+/// Length of the longest encoding of a tuple, four numbers of 16 bytes.
 const TUPLE_BYTES: usize = 64;
 
 macro_rules! tuples {
@@ -88,7 +93,7 @@ macro_rules! tuples {
                     self.$index.encode(&mut bytes[at..at + $name::BYTES]);
                     at += $name::BYTES;
                 )*
-                debug_assert_eq!(at, bytes.len());
+                assert_eq!(at, bytes.len(), "the length of the encoding");
             }
 
             fn decode(bytes: &[u8]) -> Option<Self> {
@@ -120,11 +125,11 @@ macro_rules! tuples {
 
 tuples!((A 0), (A 0, B 1), (A 0, B 1, C 2), (A 0, B 1, C 2, D 3));
 
-/// A key as a descent sees it: the slice of the present layer and what follows.
+/// A key in one layer: the layer's slice of the key, and its continuation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor<'k> {
     bytes: &'k [u8],
-    /// Of the present layer's slice: a multiple of 8, at most the key's length.
+    /// Offset of the layer's slice in the key: a multiple of 8, at most the key's length.
     offset: usize,
 }
 
@@ -134,7 +139,7 @@ impl<'k> Cursor<'k> {
         Cursor { bytes, offset: 0 }
     }
 
-    /// In a given layer; the key is at least as long as the slices above it.
+    /// The key in a given layer. The key is at least as long as the slices of the layers above.
     pub fn at_layer(bytes: &'k [u8], layer: usize) -> Self {
         debug_assert!(8 * layer <= bytes.len());
         Cursor { bytes, offset: 8 * layer }
@@ -148,31 +153,31 @@ impl<'k> Cursor<'k> {
         self.offset / 8
     }
 
-    /// The eight bytes of this layer as a number that sorts as they do, zeros after the end of the key.
+    /// The key's eight bytes in this layer as a number of the same order, padded with zeros after the key's end.
     #[inline]
     pub fn slice(&self) -> u64 {
         slice_at(self.bytes, self.offset)
     }
 
-    /// Bytes of the key from this layer on.
+    /// Number of bytes of the key from this layer on.
     #[inline]
     pub fn remaining(&self) -> usize {
         self.bytes.len() - self.offset
     }
 
-    /// 0 … 8 if the key ends in this layer, 9 if it goes on.
+    /// The number of the key's bytes in this layer, 0 to 8, if it ends in the layer; 9 if it continues.
     #[inline]
     pub fn rank(&self) -> u8 {
         self.remaining().min(9) as u8
     }
 
-    /// What follows the slice. Only for keys that go on.
+    /// The bytes after the slice of a key that continues.
     #[inline]
     pub fn suffix(&self) -> &'k [u8] {
         &self.bytes[self.offset + 8..]
     }
 
-    /// To the next layer. Only for keys that go on.
+    /// Moves to the next layer of a key that continues.
     #[inline]
     pub fn advance(&mut self) {
         debug_assert!(self.remaining() > 8);
@@ -180,7 +185,17 @@ impl<'k> Cursor<'k> {
     }
 }
 
-/// Up to eight bytes from `offset` (at most the length) on, as a number that sorts as they do.
+/// The number of slices that two keys share and after which both continue: the layers that they run through together.
+#[inline]
+pub(crate) fn shared_layers(one: &[u8], other: &[u8]) -> usize {
+    let limit = one.len().min(other.len()).saturating_sub(1) / 8;
+    if limit == 0 || one.first_chunk::<8>() != other.first_chunk::<8>() {
+        return 0;
+    }
+    1 + (1..limit).take_while(|layer| one[8 * layer..][..8] == other[8 * layer..][..8]).count()
+}
+
+/// Up to eight bytes from `offset` (at most the length) on, as a number of the same order, padded with zeros.
 #[inline]
 pub(crate) fn slice_at(bytes: &[u8], offset: usize) -> u64 {
     let rest = &bytes[offset..];

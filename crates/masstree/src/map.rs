@@ -1,4 +1,7 @@
-//! The map as users see it: words become values.
+//! The public map: converts between values and the words of the tree.
+//!
+//! Invariant: every word in the tree comes from `V::into_word`, and is dropped once, after the guards of readers that
+//! may have seen it are gone.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,7 +15,7 @@ use crate::tree::Tree;
 use crate::value::Value;
 use crate::write::Change;
 
-/// A concurrent ordered map from byte strings to values. See the crate's documentation.
+/// A concurrent ordered map from byte strings to values. See the [crate documentation](crate).
 pub struct Masstree<V: Value> {
     pub(crate) tree: Tree,
     values: PhantomData<V>,
@@ -30,19 +33,22 @@ impl<V: Value> fmt::Debug for Masstree<V> {
     }
 }
 
+/// # Safety
+/// The word comes from a value of this type and is not used afterwards.
 unsafe fn drop_word<V: Value>(word: u64) {
-    // SAFETY: the caller gives up a word that came from a value of this type.
+    // SAFETY: the caller's promise.
     drop(unsafe { V::from_word(word) });
 }
 
 impl<V: Value> Masstree<V> {
-    /// An empty map.
+    /// Makes an empty map.
     pub fn new() -> Self {
         Self::build(None)
     }
 
-    /// An empty map that tells `charge` of every change of the bytes it has from the system, for instance to keep them within a
-    /// budget that several maps share. (Bytes change by chunks, and values behind pointers are not among them.)
+    /// Makes an empty map that calls `charge` with every change of the bytes it has from the system, positive or
+    /// negative. A budget that several maps share can be kept this way. The bytes change by whole chunks and do not
+    /// include values behind pointers.
     pub fn with_charge(charge: impl Fn(isize) + Send + Sync + 'static) -> Self {
         Self::build(Some(Arc::new(charge)))
     }
@@ -53,21 +59,21 @@ impl<V: Value> Masstree<V> {
     }
 
     /// # Safety
-    /// The word was in the map (or is) during `'g`, while a guard was held that lasts as long.
+    /// The word was in the map at some moment of `'g`, while a guard existed that lasts for `'g`.
     unsafe fn reference<'g>(word: u64) -> V::Ref<'g> {
-        // SAFETY: the word came from a value; it is dropped only when no guard of its time is left.
+        // SAFETY: the word comes from a value, which is dropped only after all guards of that moment.
         unsafe { V::borrow(word) }
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     #[inline]
     pub fn get<'g, K: AsKey + ?Sized>(&'g self, key: &K, guard: &'g Guard) -> Option<V::Ref<'g>> {
         let word = key.with_key(|key| self.tree.get(key, guard));
-        // SAFETY: it was found in the map under the guard.
+        // SAFETY: found in the map under the guard.
         word.map(|word| unsafe { Self::reference(word) })
     }
 
-    /// Whether the map has a key.
+    /// Returns whether the map contains a key.
     pub fn contains<K: AsKey + ?Sized>(&self, key: &K) -> bool {
         let guard = pin();
         key.with_key(|key| self.tree.get(key, &guard)).is_some()
@@ -80,21 +86,21 @@ impl<V: Value> Masstree<V> {
         decide: impl FnOnce(Option<u64>) -> Change,
     ) -> Option<V::Ref<'g>> {
         let old = self.tree.modify(key, guard, decide);
-        // SAFETY: it was found in the map under the guard.
+        // SAFETY: found in the map under the guard.
         old.map(|word| unsafe { Self::reference(word) })
     }
 
-    /// Sets the value of a key; returns the one it had.
+    /// Sets the value of a key. Returns its previous value.
     #[inline]
     pub fn insert<'g, K: AsKey + ?Sized>(&'g self, key: &K, value: V, guard: &'g Guard) -> Option<V::Ref<'g>> {
         let word = value.into_word();
         key.with_key(|key| self.modify(key, guard, |_| Change::Set(word)))
     }
 
-    /// Sets the value of a key that has none.
+    /// Inserts a key that is not in the map.
     ///
     /// # Errors
-    /// The key has a value: it is kept, and returned with the one given.
+    /// If the key is in the map: its value stays, and is returned together with the rejected one.
     pub fn try_insert<'g, K: AsKey + ?Sized>(
         &'g self,
         key: &K,
@@ -106,14 +112,14 @@ impl<V: Value> Masstree<V> {
         match key.with_key(|key| self.modify(key, guard, decide)) {
             None => Ok(()),
             Some(current) => {
-                // SAFETY: the word was made above and not put into the map.
+                // SAFETY: the word was made above and has not been put into the map.
                 Err(Occupied { current, rejected: unsafe { V::from_word(word) } })
             }
         }
     }
 
-    /// The value of a key, which is made if there is none. `make` runs without locks held; what it made is dropped if another
-    /// thread was quicker.
+    /// Returns the value of a key, and inserts one made by `make` if there is none. `make` runs without locks held. Its
+    /// result is dropped if another thread has inserted the key meanwhile.
     pub fn get_or_insert_with<'g, K: AsKey + ?Sized>(
         &'g self,
         key: &K,
@@ -127,24 +133,27 @@ impl<V: Value> Masstree<V> {
         let decide = |old: Option<u64>| old.map_or(Change::Set(word), |_| Change::Keep);
         match key.with_key(|key| self.modify(key, guard, decide)) {
             None => {
-                // SAFETY: the word is in the map since the guard was made.
+                // SAFETY: the word has just been put into the map, under the guard.
                 unsafe { Self::reference(word) }
             }
             Some(current) => {
-                // SAFETY: the word was not put into the map.
+                // SAFETY: the word has not been put into the map.
                 drop(unsafe { V::from_word(word) });
                 current
             }
         }
     }
 
-    /// Removes a key; returns its value.
+    /// Removes a key. Returns its value.
     pub fn remove<'g, K: AsKey + ?Sized>(&'g self, key: &K, guard: &'g Guard) -> Option<V::Ref<'g>> {
         key.with_key(|key| self.modify(key, guard, |_| Change::Remove))
     }
 
-    /// Sets the value of a key to what `make` makes of the present one, unless that is nothing; returns what the key had before.
-    /// One descent, and `make` runs once, but with the key's node locked: it must be quick, and must not use the map.
+    /// Sets the value of a key to the one that `make` computes from its current value. If `make` returns `None`,
+    /// nothing changes. Returns the previous value.
+    ///
+    /// This takes one descent, and `make` runs once. It runs with the key's node locked: it must be short and must not
+    /// use the map.
     pub fn insert_with<'g, K: AsKey + ?Sized>(
         &'g self,
         key: &K,
@@ -159,8 +168,8 @@ impl<V: Value> Masstree<V> {
         key.with_key(|key| self.modify(key, guard, decide))
     }
 
-    /// Replaces the value of a key by what `update` makes of it: `None` removes the key (or leaves it out). Returns what the key
-    /// had before. `update` runs without locks held, and again if another thread changed the key meanwhile.
+    /// Replaces the value of a key by the result of `update`; `None` removes the key. Returns the previous value.
+    /// `update` runs without locks held, and runs again if another thread has changed the key meanwhile.
     pub fn update_with<'g, K: AsKey + ?Sized>(
         &'g self,
         key: &K,
@@ -176,7 +185,7 @@ impl<V: Value> Masstree<V> {
                     // SAFETY: found in the map under the guard.
                     Ok(()) => return seen.map(|word| unsafe { Self::reference(word) }),
                     Err(current) => {
-                        // SAFETY: the word was not put into the map.
+                        // SAFETY: the word has not been put into the map.
                         drop(new.map(|word| unsafe { V::from_word(word) }));
                         seen = current;
                     }
@@ -185,10 +194,11 @@ impl<V: Value> Masstree<V> {
         })
     }
 
-    /// Sets the value of a key (removes it, for `None`) if `accept` says so of the present one. Returns what the key had.
+    /// Sets the value of a key to `new`, or removes the key for `None`, if `accept` returns true for its current value.
+    /// Returns the previous value.
     ///
     /// # Errors
-    /// `accept` refused the value that the key has, which is returned with the new one.
+    /// If `accept` returns false: the current value stays, and is returned together with the rejected one.
     pub fn compare_exchange<'g, K: AsKey + ?Sized>(
         &'g self,
         key: &K,
@@ -203,7 +213,7 @@ impl<V: Value> Masstree<V> {
                 // SAFETY: found in the map under the guard.
                 let current = seen.map(|word| unsafe { Self::reference(word) });
                 if !accept(current.as_ref()) {
-                    // SAFETY: the word was not put into the map.
+                    // SAFETY: the word has not been put into the map.
                     return Err(Refused { current, rejected: new.map(|word| unsafe { V::from_word(word) }) });
                 }
                 match self.exchange(key, seen, new, guard) {
@@ -214,8 +224,8 @@ impl<V: Value> Masstree<V> {
         })
     }
 
-    /// Exchanges the word of a key if it is still the expected one. (While the guard is held, an owned value's word is not used
-    /// for another value.)
+    /// Exchanges the word of a key if it is still the expected one; otherwise returns the current word. While the guard
+    /// is held, the word of an owned value is not reused for another value.
     fn exchange(&self, key: &[u8], expected: Option<u64>, new: Option<u64>, guard: &Guard) -> Result<(), Option<u64>> {
         let change = new.map_or(Change::Remove, Change::Set);
         let decide = |old: Option<u64>| if old == expected { change } else { Change::Keep };
@@ -223,12 +233,13 @@ impl<V: Value> Masstree<V> {
         if current == expected { Ok(()) } else { Err(current) }
     }
 
-    /// Keys in the map: exact if nobody is writing; otherwise off by no more than what is being written.
+    /// The number of keys. It is exact if no other thread is writing, and otherwise off by the changes in progress at
+    /// most.
     pub fn len(&self) -> usize {
         self.tree.len()
     }
 
-    /// Counts the keys by visiting them all.
+    /// Counts the keys by a scan of the map.
     pub fn count(&self) -> usize {
         let guard = pin();
         let mut entries = self.iter(&guard);
@@ -239,7 +250,7 @@ impl<V: Value> Masstree<V> {
         count
     }
 
-    /// Whether the map has no keys. Unlike [`len`](Self::len), this searches the tree for a first entry.
+    /// Returns whether the map has no keys. Unlike [`len`](Self::len), this searches the tree for an entry.
     pub fn is_empty(&self) -> bool {
         self.first(&pin()).is_none()
     }
@@ -254,28 +265,28 @@ impl<V: Value> Masstree<V> {
         self.iter_rev(guard).next()
     }
 
-    /// All entries, in order.
+    /// All entries, in ascending order.
     pub fn iter<'g>(&'g self, guard: &'g Guard) -> Range<'g, V> {
         self.range::<&[u8]>(.., guard)
     }
 
-    /// All entries, from the highest key down.
+    /// All entries, in descending order.
     pub fn iter_rev<'g>(&'g self, guard: &'g Guard) -> RangeRev<'g, V> {
         self.range_rev::<&[u8]>(.., guard)
     }
 
-    /// The entries within bounds, in order. See [`Range`] for what holds while others write.
+    /// The entries within bounds, in ascending order. See [`Range`] about concurrent writers.
     pub fn range<'g, K: AsKey>(&'g self, bounds: impl RangeBounds<K>, guard: &'g Guard) -> Range<'g, V> {
         Range::new(&self.tree, bounds.start_bound(), bounds.end_bound(), guard)
     }
 
-    /// The entries within bounds, from the highest key down.
+    /// The entries within bounds, in descending order.
     pub fn range_rev<'g, K: AsKey>(&'g self, bounds: impl RangeBounds<K>, guard: &'g Guard) -> RangeRev<'g, V> {
         RangeRev::new(&self.tree, bounds.start_bound(), bounds.end_bound(), guard)
     }
 
-    /// Hands memory that waits for readers to the collector, and collects a little. Needed only to see memory go down at
-    /// once.
+    /// Passes retired memory to the collector, and frees some of what no guard protects. Call this to reduce memory at
+    /// once; otherwise it happens in batches.
     pub fn flush(&self) {
         self.tree.flush(&pin());
     }

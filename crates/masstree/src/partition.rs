@@ -1,8 +1,8 @@
-//! Keys that divide a range into parts of about equal size: taken from the upper levels, without walking.
+//! Split keys: keys that divide a range into parts of about equal size, found in the upper levels without a scan.
 //!
-//! The map is taken apart from the top: what has more keys than a piece may have is replaced by its children, until all
-//! pieces are small. Sizes are guessed: the nodes of a layer's level share what the layer has. The keys that separate the
-//! pieces are where the range may be cut.
+//! The map is divided from the root down. A piece with more keys than the limit is replaced by its children, until all
+//! pieces are small enough. Sizes are estimates: the nodes of one level of a layer are assumed to have equally many
+//! keys. The range may be cut at the first key of every piece.
 
 use std::collections::HashMap;
 use std::ops::{Bound, RangeBounds};
@@ -15,34 +15,32 @@ use crate::node::{BorderView, InteriorView, LAYER, Node, View};
 use crate::tree::Tree;
 use crate::value::Value;
 
-/// Pieces for each part that is wanted.
+/// Number of pieces per requested part.
 const PIECES: f64 = 16.0;
 
 /// A part of the key space.
 struct Piece {
-    /// Keys in it, about.
+    /// Estimated number of keys; NaN until it is known.
     size: f64,
-    /// Where it begins: all keys in it are at least that.
+    /// Lower bound of its keys.
     start: Vec<u8>,
-    below: Below,
+    subtree: Subtree,
 }
 
-enum Below {
-    /// A root or a child, the bytes above its layer that its keys have in common, and the word of its layer's root.
-    Node {
-        word: u64,
-        prefix: Vec<u8>,
-        layer: u64,
-    },
-    Entry,
+enum Subtree {
+    /// A root or a child, the common prefix of its keys up to its layer, and the word of the layer's root.
+    Node { word: u64, prefix: Vec<u8>, layer: u64 },
+    /// A single key.
+    Key,
 }
 
 impl<V: Value> Masstree<V> {
-    /// Up to `count` keys, ascending and strictly within the bounds, that divide a range into parts of about the same number
-    /// of keys (in a map of random keys, the largest part has about twice as many as the smallest). The map need not
-    /// have these keys. They are fewer if the range has not many entries.
+    /// Up to `count` keys, ascending and strictly within the bounds, that divide a range into parts of about equally
+    /// many keys. In a map of random keys, the largest part has about twice as many keys as the smallest. The split
+    /// keys need not be in the map. There are fewer of them if the range has few entries.
     ///
-    /// A few nodes are looked at for each part. While others write, the keys are still ascending and within the bounds.
+    /// A few nodes are read for each part. While other threads write, the split keys are still ascending and within the
+    /// bounds.
     pub fn split_keys<K: AsKey>(&self, count: usize, bounds: impl RangeBounds<K>, guard: &Guard) -> Vec<Vec<u8>> {
         let own = |bound: Bound<&K>| bound.map(|key| key.with_key(<[u8]>::to_vec));
         let (low, high) = (own(bounds.start_bound()), own(bounds.end_bound()));
@@ -52,25 +50,25 @@ impl<V: Value> Masstree<V> {
 }
 
 impl Tree {
-    /// The range in pieces, in order.
+    /// Divides the range into pieces, in order.
     fn pieces(&self, count: usize, low: &Bound<Vec<u8>>, high: &Bound<Vec<u8>>, guard: &Guard) -> Vec<Piece> {
         let root = self.root_word();
-        let below = Below::Node { word: root, prefix: Vec::new(), layer: root };
-        let mut pieces = vec![Piece { size: self.len() as f64, start: Vec::new(), below }];
+        let subtree = Subtree::Node { word: root, prefix: Vec::new(), layer: root };
+        let mut pieces = vec![Piece { size: self.len() as f64, start: Vec::new(), subtree }];
         loop {
             let all: f64 = pieces.iter().map(|piece| piece.size).sum();
             let limit = (all / (PIECES * (count as f64 + 1.0))).max(1.0);
             let mut smaller = Vec::with_capacity(2 * pieces.len());
             let mut opened = false;
-            // Of each layer the keys, and the nodes of the level that is reached, as far as they are within the range.
+            // For each layer: the number of keys, and of nodes on the level that is reached, within the range.
             let mut levels: HashMap<u64, (f64, usize)> = HashMap::new();
             for piece in pieces {
-                match piece.below {
-                    Below::Node { word, prefix, layer } if piece.size > limit => {
+                match piece.subtree {
+                    Subtree::Node { word, prefix, layer } if piece.size > limit => {
                         opened = true;
-                        // SAFETY: the word is of the root, or was found in a node of the tree, under the guard.
+                        // SAFETY: the word is that of the root, or was read in a node of the tree, under the guard.
                         match (unsafe { Node::from_word(word) }).view() {
-                            // It has left the tree meanwhile.
+                            // The node has left the tree.
                             None => {}
                             Some(View::Border(node)) => open_border(&node, prefix, &mut smaller, guard),
                             Some(View::Interior(node)) => {
@@ -84,7 +82,7 @@ impl Tree {
                 }
             }
             for piece in &mut smaller {
-                if let (Below::Node { layer, .. }, true) = (&piece.below, piece.size.is_nan())
+                if let (Subtree::Node { layer, .. }, true) = (&piece.subtree, piece.size.is_nan())
                     && let Some((size, nodes)) = levels.get(layer)
                 {
                     piece.size = size / *nodes as f64;
@@ -98,18 +96,19 @@ impl Tree {
     }
 }
 
-/// The children of a node become pieces, whose size is to be told.
+/// Adds the children of a node as pieces of unknown size.
 fn open_interior(node: &InteriorView, prefix: Vec<u8>, start: Vec<u8>, layer: u64, pieces: &mut Vec<Piece>) {
-    let below = |child: usize| Below::Node { word: node.children[child], prefix: prefix.clone(), layer };
-    pieces.push(Piece { size: f64::NAN, start, below: below(0) });
+    let subtree = |child: usize| Subtree::Node { word: node.children[child], prefix: prefix.clone(), layer };
+    pieces.push(Piece { size: f64::NAN, start, subtree: subtree(0) });
     for (child, slice) in (1..).zip(&node.slices[..node.count]) {
-        // Zeros at the end may be those of a shorter key.
+        // Trailing zeros may be the padding of a shorter key.
         let bytes = 8 - slice.trailing_zeros() as usize / 8;
         let start = [prefix.as_slice(), &slice.to_be_bytes()[..bytes]].concat();
-        pieces.push(Piece { size: f64::NAN, start, below: below(child) });
+        pieces.push(Piece { size: f64::NAN, start, subtree: subtree(child) });
     }
 }
 
+/// Adds the entries of a node as pieces.
 fn open_border(node: &BorderView, prefix: Vec<u8>, pieces: &mut Vec<Piece>, guard: &Guard) {
     for entry in 0..node.count {
         let slice = node.slices[entry].to_be_bytes();
@@ -119,14 +118,14 @@ fn open_border(node: &BorderView, prefix: Vec<u8>, pieces: &mut Vec<Piece>, guar
             LAYER => Piece {
                 size: keys_below(&[word], guard),
                 start: start.clone(),
-                below: Below::Node { word, prefix: start, layer: word },
+                subtree: Subtree::Node { word, prefix: start, layer: word },
             },
-            _ => Piece { size: 1.0, start, below: Below::Entry },
+            _ => Piece { size: 1.0, start, subtree: Subtree::Key },
         });
     }
 }
 
-/// Leaves out what has no key within the bounds.
+/// Removes pieces without keys within the bounds.
 fn keep_within(mut pieces: Vec<Piece>, low: &Bound<Vec<u8>>, high: &Bound<Vec<u8>>) -> Vec<Piece> {
     if let Bound::Included(high) | Bound::Excluded(high) = high {
         pieces.truncate(pieces.partition_point(|piece| piece.start <= *high));
@@ -138,7 +137,7 @@ fn keep_within(mut pieces: Vec<Piece>, low: &Bound<Vec<u8>>, high: &Bound<Vec<u8
     pieces
 }
 
-/// The starts of pieces that come nearest to parts of equal size.
+/// Chooses the starts of pieces that come nearest to parts of equal size.
 fn choose(count: usize, pieces: &[Piece], low: &Bound<Vec<u8>>, high: &Bound<Vec<u8>>) -> Vec<Vec<u8>> {
     let all: f64 = pieces.iter().map(|piece| piece.size).sum();
     let part = all / (count as f64 + 1.0);

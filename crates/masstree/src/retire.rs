@@ -1,8 +1,11 @@
-//! What has been taken out of a map waits here until no reader can still see it.
+//! Epoch reclamation: blocks and values that were unlinked from a map are freed when no reader can see them any more.
 //!
-//! Retired blocks and values are collected per stripe and handed to the epoch collector in batches of at most
-//! [`BATCH`] things or [`BATCH_BYTES`] bytes, so that what waits for a batch to fill is bounded, and a batch costs one closure.
-//! A batch frees its blocks into the arena if the map still exists; otherwise they went with it.
+//! Each stripe collects retired blocks and values into a batch. A batch of [`BATCH_ITEMS`] items or [`BATCH_BYTES`]
+//! bytes goes to the epoch collector as one deferred closure, so that the memory in batches that are not full is
+//! bounded. The collector runs the closure when all guards that existed at that moment are gone. It then frees the
+//! blocks into the arena, unless the map has been dropped, and the arena with it.
+//!
+//! Invariant: an item is retired once, after the last link to it in the map has been removed.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -15,7 +18,7 @@ use crate::arena::Arena;
 use crate::guard::Guard;
 use crate::sync::{STRIPES, stripe};
 
-const BATCH: usize = 64;
+const BATCH_ITEMS: usize = 64;
 const BATCH_BYTES: usize = 64 << 10;
 
 /// Drops a value word.
@@ -28,7 +31,7 @@ struct Batch {
     words: Vec<u64>,
 }
 
-// SAFETY: blocks are memory that only the batch still refers to, and words are of values that are Send.
+// SAFETY: only the batch still refers to its blocks, and its words are those of values that are Send.
 unsafe impl Send for Batch {}
 
 pub(crate) struct Retired {
@@ -46,7 +49,8 @@ impl Retired {
     /// Retires a block of the arena.
     ///
     /// # Safety
-    /// Nothing in the map refers to the block any more, and it is retired once.
+    /// Nothing in the map refers to the block any more, it is retired once, and it has so many bytes of the arena. The
+    /// caller uses the block only while it holds the guard.
     pub unsafe fn block(&self, block: NonNull<u8>, bytes: usize, guard: &Guard) {
         self.add(guard, |batch| {
             batch.blocks.push((block, bytes));
@@ -67,7 +71,9 @@ impl Retired {
     fn add(&self, guard: &Guard, push: impl FnOnce(&mut Batch)) {
         let mut batch = self.stripes[stripe()].lock();
         push(&mut batch);
-        if batch.blocks.len() + batch.words.len() >= BATCH || batch.bytes >= BATCH_BYTES {
+        let items = batch.blocks.len() + batch.words.len();
+        assert!(items <= BATCH_ITEMS, "{items} items in a batch");
+        if items >= BATCH_ITEMS || batch.bytes >= BATCH_BYTES {
             let full = std::mem::take(&mut *batch);
             drop(batch);
             self.defer(full, guard);
@@ -76,12 +82,12 @@ impl Retired {
 
     fn defer(&self, batch: Batch, guard: &Guard) {
         let (arena, drop_word) = (self.arena.clone(), self.drop_word);
-        // SAFETY: everything in the batch was unlinked before; whoever could still see it is pinned, and the closure runs
-        // only after they are not. What it needs is its own.
+        // SAFETY: everything in the batch has been unlinked. Threads that may still see it are pinned, and the closure
+        // runs only after they have dropped their guards. The closure owns everything it uses.
         unsafe { guard.defer(move || batch.release(&arena, drop_word)) };
     }
 
-    /// Hands over what still waits.
+    /// Hands all batches to the collector, full or not.
     pub fn flush(&self, guard: &Guard) {
         for stripe in &self.stripes {
             let batch = std::mem::take(&mut *stripe.lock());
@@ -96,13 +102,13 @@ impl Batch {
     fn release(self, arena: &Weak<Arena>, drop_word: Option<DropWord>) {
         if let Some(drop_word) = drop_word {
             for word in self.words {
-                // SAFETY: the value was retired once and nobody sees it any more.
+                // SAFETY: the value was retired once and no thread can see it any more.
                 unsafe { drop_word(word) };
             }
         }
         if let Some(arena) = arena.upgrade() {
             for (block, bytes) in self.blocks {
-                // SAFETY: the block was retired once and nobody sees it any more.
+                // SAFETY: the block was retired once and no thread can see it any more.
                 unsafe { arena.free(block, bytes) };
             }
         }
@@ -110,7 +116,8 @@ impl Batch {
 }
 
 impl Drop for Retired {
-    /// The map is dropped: nobody reads it, so that what waits can go at once. (Its blocks go with the arena.)
+    /// The map is dropped and has no readers, so that values in batches are dropped at once. Blocks are freed with the
+    /// arena.
     fn drop(&mut self) {
         for stripe in &mut self.stripes {
             std::mem::take(stripe.get_mut()).release(&Weak::new(), self.drop_word);

@@ -1,4 +1,4 @@
-//! What a map is made of.
+//! Statistics: memory, and the shape of the trie and its trees.
 
 use crate::guard::pin;
 use crate::map::Masstree;
@@ -6,62 +6,62 @@ use crate::node::{LAYER, Node, View, WIDTH};
 use crate::tree::Tree;
 use crate::value::Value;
 
-/// Bytes of a map. Values behind pointers are not among them.
+/// Memory of a map in bytes, without the values behind pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// In nodes and suffixes, with those that wait for readers to let go of them.
+    /// Bytes of nodes and suffixes, including retired ones that readers may still see.
     pub used_bytes: usize,
-    /// Taken from the system.
+    /// Bytes taken from the system.
     pub reserved_bytes: usize,
 }
 
-/// The shape of a map, or of one of its layers. See [`Masstree::shape`] for what holds while others write.
+/// The shape of a map, or of one of its layers. See [`Masstree::shape`] about concurrent writers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shape {
     /// Keys, that is entries of border nodes that hold values.
     pub keys: usize,
-    /// B+-trees: one for each slice that several keys share and go on after, and the first.
+    /// B+-trees: the first layer's, and one for each slice that several keys share and after which they continue.
     pub layers: usize,
     /// Layers of the trie from the first to the deepest; 1 in a layer's own shape.
     pub layers_deepest: usize,
-    /// Levels of the first layer's tree; of a layer, of its deepest tree.
+    /// Levels of the first layer's tree; in a layer's own shape, of its deepest tree.
     pub depth: usize,
     /// Border nodes, which hold entries.
     pub border_nodes: usize,
     /// Interior nodes, which hold separator slices and children.
     pub interior_nodes: usize,
-    /// Entries of border nodes that lead to layers.
+    /// Entries of border nodes that lead to the next layer.
     pub links: usize,
-    /// Entries that the border nodes have room for.
+    /// Entries that the border nodes can hold.
     pub slots: usize,
     /// Children of the interior nodes.
     pub children: usize,
 }
 
 impl Shape {
-    /// Share of the border nodes' room that is in use.
+    /// Fraction of the border nodes' slots that are in use.
     pub fn border_fill(&self) -> f64 {
         (self.keys + self.links) as f64 / self.slots.max(1) as f64
     }
 
-    /// Share of the interior nodes' room that is in use.
+    /// Fraction of the interior nodes' child slots that are in use.
     pub fn interior_fill(&self) -> f64 {
         self.children as f64 / (self.interior_nodes * (WIDTH + 1)).max(1) as f64
     }
 }
 
 impl<V: Value> Masstree<V> {
-    /// Bytes in use and reserved.
+    /// Memory in use and reserved.
     pub fn memory(&self) -> Memory {
         let (used_bytes, reserved_bytes) = self.tree.arena.bytes();
         Memory { used_bytes, reserved_bytes }
     }
 
-    /// Walks through all nodes, with the calling thread pinned.
+    /// Counts nodes and entries by visiting all nodes, with the calling thread pinned.
     ///
-    /// While others write: each node is counted at most once, as of one moment. Counted are all nodes that are in the map
-    /// from beginning to end and whose ancestors are not split meanwhile; what is split off, made or unlinked meanwhile is
-    /// counted or not. If nobody writes, all numbers are exact.
+    /// If no other thread writes, all numbers are exact. Otherwise each node is counted at most once, as of one moment.
+    /// Nodes that are in the map all the time and whose ancestors are not split are counted. Nodes that are made, split
+    /// off or unlinked meanwhile may be counted or not.
     pub fn shape(&self) -> Shape {
         let layers = self.shape_by_layer();
         let mut shape = Shape { layers_deepest: layers.len(), depth: layers[0].depth, ..Shape::default() };
@@ -77,8 +77,8 @@ impl<V: Value> Masstree<V> {
         shape
     }
 
-    /// As [`shape`](Self::shape), for each layer of the trie: first the tree of the keys' first eight bytes, then all trees of
-    /// their second eight bytes, and so on. There is at least the first.
+    /// As [`shape`](Self::shape), for each layer of the trie: first the tree of the keys' bytes 0 to 7, then all trees
+    /// of their bytes 8 to 15, and so on. There is at least the first layer.
     pub fn shape_by_layer(&self) -> Vec<Shape> {
         self.tree.shape_by_layer()
     }
@@ -88,10 +88,10 @@ impl Tree {
     fn shape_by_layer(&self) -> Vec<Shape> {
         let _guard = pin();
         let mut shapes = vec![Shape { layers: 1, layers_deepest: 1, ..Shape::default() }];
-        // Words, layers, levels.
+        // Word, layer and level of each node still to be visited.
         let mut pending = vec![(self.root_word(), 0, 1)];
         while let Some((word, layer, level)) = pending.pop() {
-            // SAFETY: the word was that of a root or a child when its parent was looked at, and the thread is pinned.
+            // SAFETY: the word was that of a root or a child when its parent was read, and the thread is pinned.
             let Some(view) = (unsafe { Node::from_word(word) }).view() else { continue };
             let shape = &mut shapes[layer];
             shape.depth = shape.depth.max(level);

@@ -1,5 +1,5 @@
-//! The atomics that nodes are made of, behind a façade: with the feature `shuttle` every access is a scheduling point first,
-//! so that the tests drive the real code through many interleavings. Layouts are the same either way.
+//! Atomics and back-off. With the feature `shuttle`, every access to an atomic of a node is a scheduling point, so that
+//! tests drive the real code through many interleavings. Layouts are the same with and without the feature.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicUsize;
@@ -13,7 +13,8 @@ pub(crate) use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 #[cfg(feature = "shuttle")]
 pub(crate) use scheduled::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
-/// Spins a little, then lets other threads run: the thread that is waited for may not be on a core.
+/// Waits for another thread: spins at first, and yields the core from the 64th wait on, since that thread may not be
+/// running.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     spins: u32,
@@ -33,7 +34,7 @@ impl Backoff {
     }
 }
 
-/// Counters and free lists are split into this many stripes, so that threads rarely share one.
+/// Number of stripes into which counters, free lists and retired memory are split, so that threads rarely share one.
 pub(crate) const STRIPES: usize = 16;
 
 /// The stripe of this thread.
@@ -55,15 +56,15 @@ pub(crate) fn stripe() -> usize {
 mod scheduled {
     use std::sync::atomic::Ordering;
 
-    /// Lets shuttle's scheduler choose who goes on; outside of a shuttle run it does nothing.
+    /// A scheduling point: shuttle chooses the thread that continues. Outside of a shuttle run it does nothing.
     pub fn point() {
         if shuttle::current::get_current_task().is_some() {
-            // Any access of shuttle's own is such a point, and unlike a yield it does not change priorities.
+            // An access to an atomic of shuttle's is a scheduling point. Unlike a yield, it does not change priorities.
             shuttle::sync::atomic::AtomicBool::new(false).load(Ordering::SeqCst);
         }
     }
 
-    /// Somebody else has to go on first.
+    /// Another thread must run first.
     pub fn wait() {
         if shuttle::current::get_current_task().is_some() {
             shuttle::thread::yield_now();

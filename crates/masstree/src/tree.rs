@@ -1,23 +1,32 @@
-//! The trie of B+-trees, holding words: everything that does not depend on the type of values.
+//! The trie of B+-trees over words: the part of the map that does not depend on the type of its values.
+//!
+//! Values are opaque words here. [`crate::Masstree`] guarantees that each is the word of a value of its type, and that
+//! `drop_word` drops such values.
 
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
+use keyaki_primitives::CACHE_LINE_BYTES;
 
 use crate::arena::{Arena, Charge};
 use crate::guard::Guard;
-use crate::node::{Bag, Border, Entries, Interior, Node, ROOT, Shape};
+use crate::node::{
+    Bag, Border, BorderLayout, Continuation, Entries, Exclusive, Interior, LAYER, Node, Permutation, ROOT,
+};
 use crate::retire::{DropWord, Retired};
 use crate::sync::{Acquire, AtomicU64, Relaxed, Release, STRIPES, stripe};
 
+/// Room for suffixes in the first node of a map, whose keys are not known yet, in bytes.
+const FIRST_SUFFIX_BYTES: usize = 4;
+
 pub(crate) struct Tree {
-    /// Word of the root of the first layer. Changed by the holder of the old root's lock.
+    /// Word of the root of the first layer. It is changed by the thread that holds the old root's lock.
     root: AtomicU64,
     retired: Retired,
     drop_word: Option<DropWord>,
-    /// Keys, each stripe's part modulo 2^64.
+    /// Numbers of keys inserted less those removed, by the stripe of the thread, modulo 2^64.
     counts: [CachePadded<std::sync::atomic::AtomicU64>; STRIPES],
-    // Last: blocks that wait in `retired` lie in it.
+    /// Dropped after `retired`, which holds blocks of it.
     pub arena: Arc<Arena>,
 }
 
@@ -32,15 +41,14 @@ impl Tree {
             counts: std::array::from_fn(|_| CachePadded::default()),
             arena,
         };
-        // The first node does not know its keys yet: a word of tail.
-        let root = tree.new_border(ROOT, Shape::wide(4));
-        tree.set_root(root.word());
+        let root = tree.new_border(ROOT, BorderLayout::wide(FIRST_SUFFIX_BYTES));
+        tree.root.store(root.word(), Release);
         tree
     }
 
     #[inline]
     pub fn root<'g>(&self, _: &'g Guard) -> Node<'g> {
-        // SAFETY: a root is retired after it has been replaced here, and the guard keeps it from being freed.
+        // SAFETY: a root is retired after it has been replaced here, and the guard keeps it allocated.
         unsafe { Node::from_word(self.root_word()) }
     }
 
@@ -49,23 +57,28 @@ impl Tree {
         self.root.load(Acquire)
     }
 
-    /// The caller holds the old root's lock, or the tree is not shared yet.
-    pub fn set_root(&self, word: u64) {
-        self.root.store(word, Release);
+    /// Replaces the root of the first layer, which is locked.
+    pub fn set_root(&self, old: &Exclusive<Node<'_>>, new: Node<'_>) {
+        assert_eq!(self.root_word(), old.word(), "the locked node is the root");
+        self.root.store(new.word(), Release);
     }
 
-    /// Puts a built tree in the place of the empty root of a tree that is not shared yet.
-    pub fn exchange_root(&self, word: u64) {
-        // SAFETY: the old root is ours, and nobody else has seen it.
+    /// Replaces the empty root of a new tree by the root of a bulk build.
+    ///
+    /// # Safety
+    /// The word is that of a root built for this tree. The tree has been empty since it was made.
+    pub unsafe fn set_built_root(&mut self, word: u64) {
+        // SAFETY: `&mut self` excludes other threads.
         let old = unsafe { Node::from_word(self.root_word()) };
-        self.set_root(word);
+        self.root.store(word, Release);
         if let Node::Border(border) = old {
-            // SAFETY: as above; it has no bag.
-            unsafe { self.arena.free(border.memory(), border.shape().bytes()) };
+            assert_eq!(border.permutation().count(), 0, "the tree is empty");
+            // SAFETY: nothing refers to the old root any more; it has no bag.
+            unsafe { self.arena.free(border.memory(), border.layout().bytes()) };
         }
     }
 
-    /// Keys, exactly if nobody is writing.
+    /// Number of keys, exact if no other thread is writing.
     pub fn len(&self) -> usize {
         self.counts.iter().fold(0u64, |sum, count| sum.wrapping_add(count.load(Relaxed))) as usize
     }
@@ -75,48 +88,72 @@ impl Tree {
         self.counts[stripe()].fetch_add(change as u64, Relaxed);
     }
 
+    /// Hands all retired memory to the collector and lets it run.
     pub fn flush(&self, guard: &Guard) {
         self.retired.flush(guard);
         guard.flush();
     }
 
-    pub fn new_border<'g>(&self, flags: u64, shape: Shape) -> Border<'g> {
-        let memory = self.arena.allocate(shape.bytes());
-        // SAFETY: fresh memory of that size; it is freed only after having been unlinked and retired.
-        unsafe { Border::create(memory, flags, shape) }
+    /// Makes an empty border node, which is not published.
+    pub fn new_border(&self, flags: u64, layout: BorderLayout) -> Exclusive<Border<'_>> {
+        let memory = self.arena.allocate(layout.bytes());
+        // SAFETY: fresh memory of that size. It is freed only after the node has been unlinked and retired.
+        unsafe { Exclusive::unpublished(Border::create(memory, flags, layout)) }
     }
 
-    pub fn new_interior<'g>(&self, flags: u64, entries: &Entries) -> Interior<'g> {
+    /// Makes an interior node, which is not published.
+    pub fn new_interior(&self, flags: u64, entries: &Entries) -> Exclusive<Interior<'_>> {
         let memory = self.arena.allocate(Interior::BYTES);
         // SAFETY: as for border nodes.
-        unsafe { Interior::create(memory, flags, entries) }
+        unsafe { Exclusive::unpublished(Interior::create(memory, flags, entries)) }
     }
 
-    /// An empty bag with room for `bytes` bytes of suffixes and their lengths.
-    pub fn new_bag<'g>(&self, bytes: usize) -> Bag<'g> {
-        let total = (Bag::EMPTY_BYTES + bytes).next_multiple_of(64);
+    /// Makes an empty bag with room for `bytes` bytes of suffixes and their lengths.
+    pub fn new_bag(&self, bytes: usize) -> Bag<'_> {
+        let total = (Bag::EMPTY_BYTES + bytes).next_multiple_of(CACHE_LINE_BYTES);
         let memory = self.arena.allocate(total);
-        // SAFETY: fresh memory of that size; it is freed only after having been replaced and retired.
+        // SAFETY: fresh memory of that size. It is freed only after the bag has been replaced and retired.
         unsafe { Bag::create(memory, total) }
     }
 
-    pub fn retire_bag(&self, bag: Bag<'_>, guard: &Guard) {
-        // SAFETY: the caller has replaced the bag in its node, or retires the node.
+    /// Makes layers of one entry each above the root of a layer, for the first `layers` slices of a key. Returns the
+    /// topmost root; nothing is published.
+    pub fn wrap<'t>(&'t self, key: &[u8], layers: usize, root: Node<'t>) -> Node<'t> {
+        (0..layers).rev().fold(root, |below, layer| {
+            let mut border = self.new_border(ROOT, BorderLayout::for_layer(1, 0));
+            let slice = crate::key::slice_at(key, 8 * layer);
+            // SAFETY: the node below becomes part of the tree together with this one.
+            unsafe { border.fill(0, slice, Continuation::Layer, below.word()) };
+            border.set_permutation(Permutation::sorted(1));
+            Node::Border(border.node())
+        })
+    }
+
+    /// Retires a bag.
+    ///
+    /// # Safety
+    /// The bag has been replaced in its node, or its node has been unlinked. It is retired once.
+    pub unsafe fn retire_bag(&self, bag: Bag<'_>, guard: &Guard) {
+        // SAFETY: the caller's promise.
         unsafe { self.retired.block(bag.memory(), bag.bytes(), guard) };
     }
 
-    /// Retires a node that has been unlinked, with its bag. The values are moved or retired by the caller.
-    pub fn retire_node(&self, node: Node<'_>, guard: &Guard) {
+    /// Retires a node with its bag, but not its values.
+    ///
+    /// # Safety
+    /// The node has been unlinked: nothing in the tree refers to it any more. It is retired once.
+    pub unsafe fn retire_node(&self, node: Node<'_>, guard: &Guard) {
         let (memory, bytes) = match node {
             Node::Interior(interior) => (interior.memory(), Interior::BYTES),
             Node::Border(border) => {
                 if let Some(bag) = border.bag() {
-                    self.retire_bag(bag, guard);
+                    // SAFETY: the node has been unlinked.
+                    unsafe { self.retire_bag(bag, guard) };
                 }
-                (border.memory(), border.shape().bytes())
+                (border.memory(), border.layout().bytes())
             }
         };
-        // SAFETY: nothing leads to the node any more, says the caller.
+        // SAFETY: the caller's promise.
         unsafe { self.retired.block(memory, bytes, guard) };
     }
 
@@ -130,11 +167,11 @@ impl Tree {
         unsafe { self.retired.word(word, guard) };
     }
 
-    /// Calls `visit` with every node; nobody writes meanwhile.
-    pub fn visit_nodes(&self, mut visit: impl FnMut(Node<'_>)) {
+    /// Calls `visit` with every node.
+    fn visit_nodes(&mut self, mut visit: impl FnMut(Node<'_>)) {
         let mut pending = vec![self.root_word()];
         while let Some(word) = pending.pop() {
-            // SAFETY: nobody writes, says the caller: every word in the tree is that of a node.
+            // SAFETY: `&mut self` excludes writers: every word in the tree is that of a node.
             let node = unsafe { Node::from_word(word) };
             visit(node);
             match node {
@@ -143,8 +180,8 @@ impl Tree {
                     pending.extend((0..=count).rev().map(|position| interior.child(position)));
                 }
                 Node::Border(border) => {
-                    let layers = border.permutation().slots().filter(|&slot| border.code(slot) == crate::node::LAYER);
-                    pending.extend(layers.map(|slot| border.value(slot).load(Acquire)));
+                    let layers = border.permutation().slots().filter(|&slot| border.code(slot) == LAYER);
+                    pending.extend(layers.map(|slot| border.value(slot)));
                 }
             }
         }
@@ -158,9 +195,9 @@ impl Drop for Tree {
         };
         self.visit_nodes(|node| {
             if let Node::Border(border) = node {
-                for slot in border.permutation().slots().filter(|&slot| border.code(slot) != crate::node::LAYER) {
-                    // SAFETY: the tree owns the values it holds, and nobody else can see it any more.
-                    unsafe { drop_word(border.value(slot).load(Relaxed)) };
+                for slot in border.permutation().slots().filter(|&slot| border.code(slot) != LAYER) {
+                    // SAFETY: the tree owns its values, and no other thread can see it any more.
+                    unsafe { drop_word(border.value(slot)) };
                 }
             }
         });

@@ -1,19 +1,19 @@
-//! Removal: an entry leaves by one store of the permutation; an emptied border node leaves its list and its parent, an emptied
-//! layer leaves the entry that led to it, and so on upwards.
+//! Removal: an entry is removed by one store of the permutation. An emptied border node is unlinked from its list and
+//! its parent. An emptied layer is unlinked from the entry that led to it, and so on upwards.
 //!
-//! Nodes are not merged: a node is kept until its last entry goes. Interior nodes may have no key and one child.
+//! Nodes are not merged: a node stays until its last entry is removed. Interior nodes may have no key and one child.
 
 use crate::guard::Guard;
 use crate::key::Cursor;
-use crate::node::{Border, INSERTING, Interior, Node, Permutation};
+use crate::node::{Border, Exclusive, INSERTING, Interior, Node};
 use crate::tree::Tree;
 
 impl Tree {
-    /// Removes the entry of a slot of a locked node, which is unlocked.
-    pub fn remove(&self, key: &Cursor<'_>, border: Border<'_>, permutation: Permutation, slot: usize, guard: &Guard) {
+    /// Removes the entry of a slot of a locked node, which it unlocks.
+    pub fn remove(&self, key: &Cursor<'_>, border: Exclusive<Border<'_>>, slot: usize, guard: &Guard) {
         let mut key = *key;
-        let mut emptied = take_out(border, permutation, slot).then_some(border);
-        // Upwards as long as layers vanish.
+        let mut emptied = remove_entry(border, slot);
+        // Continue upwards as long as layers are emptied.
         while let Some(border) = emptied {
             emptied = self.unlink(&key, border, guard);
             if emptied.is_some() {
@@ -22,117 +22,126 @@ impl Tree {
         }
     }
 
-    /// Unlinks an empty, locked node. If its layer goes with it and that empties the node above, returns that one, locked.
+    /// Unlinks an empty, locked node. If this removes its layer and empties the node above, returns that node, locked.
     #[cold]
-    fn unlink<'g>(&self, key: &Cursor<'_>, border: Border<'_>, guard: &'g Guard) -> Option<Border<'g>> {
-        if border.version().own().is_root() {
-            return self.unlink_layer(key, border, &[], guard);
+    fn unlink<'g>(
+        &self,
+        key: &Cursor<'_>,
+        border: Exclusive<Border<'_>>,
+        guard: &'g Guard,
+    ) -> Option<Exclusive<Border<'g>>> {
+        assert_eq!(border.permutation().count(), 0, "only an empty node is unlinked");
+        if border.locked_version().is_root() {
+            return self.unlink_layer(key, border, Vec::new(), guard);
         }
-        let left = lock_previous(border);
-        // Ancestors that have no other child, then one that has.
-        let mut chain: Vec<Interior<'_>> = Vec::new();
-        let mut child = Node::Border(border);
+        let left = lock_previous(&border);
+        // Ancestors without another child, up to the first ancestor that has one.
+        let mut chain: Vec<Exclusive<Interior<'_>>> = Vec::new();
         loop {
-            let Some(parent) = self.lock_parent(key, child, guard) else {
-                // The layer holds nothing else: there are no neighbours.
-                debug_assert!(left.is_none() && border.next() == 0);
-                return self.unlink_layer(key, border, &chain, guard);
+            let parent = match chain.last() {
+                None => self.lock_parent(key, &border, guard),
+                Some(child) => self.lock_parent(key, child, guard),
             };
-            let seen = parent.version().own();
-            if seen.count() == 0 {
+            let Some(mut parent) = parent else {
+                // All ancestors up to the root have one child, so that the node has no neighbours.
+                assert!(left.is_none() && border.next().is_none(), "the only border node of its layer");
+                return self.unlink_layer(key, border, chain, guard);
+            };
+            let count = parent.locked_version().count();
+            if count == 0 {
                 chain.push(parent);
-                child = Node::Interior(parent);
                 continue;
             }
-            parent.version().mark(INSERTING);
-            parent.remove(parent.position(key.slice(), seen.count()));
-            break self.leave_list(border, left, &chain, parent, guard);
+            parent.mark(INSERTING);
+            let position = parent.position(key.slice(), count);
+            parent.remove(position);
+            self.leave_list(border, left, chain, guard);
+            parent.unlock();
+            return None;
         }
-        None
     }
 
-    /// Takes a node out of the list of its layer's border nodes; it has left its locked parent already. Unlocks and retires.
+    /// Removes a node from the list of its layer's border nodes. It has already been removed from its parent, which is
+    /// locked. Unlocks and retires the node and its ancestors in `chain`.
     fn leave_list(
         &self,
-        border: Border<'_>,
-        left: Option<Border<'_>>,
-        chain: &[Interior<'_>],
-        parent: Interior<'_>,
+        border: Exclusive<Border<'_>>,
+        left: Option<Exclusive<Border<'_>>>,
+        chain: Vec<Exclusive<Interior<'_>>>,
         guard: &Guard,
     ) {
         let next = border.next();
-        if next != 0 {
-            // SAFETY: the next node cannot be unlinked while this one, its left neighbour, is locked.
-            if let Node::Border(next) = unsafe { Node::from_word(next) } {
-                next.set_previous(left.map_or(0, Border::word));
-            }
+        if let Some(next) = next {
+            // The next node cannot be unlinked while this one, its left neighbour, is locked.
+            next.set_previous(left.as_ref().map(Exclusive::node), &border);
         }
-        if let Some(left) = left {
+        if let Some(mut left) = left {
             left.set_next(next);
-            left.version().unlock();
+            left.unlock();
         }
-        self.delete(border, chain, guard);
-        parent.version().unlock();
+        // SAFETY: parent and neighbours do not refer to the node any more, and only the chain refers to the chain.
+        unsafe { self.delete(border, chain, guard) };
     }
 
-    /// Removes a layer whose only nodes are an empty border node and the interior nodes above it, all locked. Returns the
-    /// node above, locked, if that empties it. The first layer stays.
+    /// Removes a layer that consists of an empty border node and the interior nodes above it, all locked. Returns the
+    /// node above the layer, locked, if this empties it. The first layer stays.
     fn unlink_layer<'g>(
         &self,
         key: &Cursor<'_>,
-        border: Border<'_>,
-        chain: &[Interior<'_>],
+        border: Exclusive<Border<'_>>,
+        chain: Vec<Exclusive<Interior<'_>>>,
         guard: &'g Guard,
-    ) -> Option<Border<'g>> {
+    ) -> Option<Exclusive<Border<'g>>> {
         if key.layer() == 0 {
-            border.version().unlock();
-            for interior in chain {
-                interior.version().unlock();
-            }
+            border.unlock();
+            chain.into_iter().for_each(Exclusive::unlock);
             return None;
         }
-        let root = chain.last().map_or(Node::Border(border), |&top| Node::Interior(top));
-        let (above, slot) = self.lock_link(key, root, guard);
-        let emptied = take_out(above, above.permutation(), slot);
-        self.delete(border, chain, guard);
-        emptied.then_some(above)
+        let (above, slot) = match chain.last() {
+            None => self.lock_link(key, &border, guard),
+            Some(root) => self.lock_link(key, root, guard),
+        };
+        let emptied = remove_entry(above, slot);
+        // SAFETY: the entry that led to the layer has been removed.
+        unsafe { self.delete(border, chain, guard) };
+        emptied
     }
 
     /// Marks unlinked nodes as deleted, unlocks and retires them.
-    fn delete(&self, border: Border<'_>, chain: &[Interior<'_>], guard: &Guard) {
-        border.version().unlock_deleted();
-        self.retire_node(Node::Border(border), guard);
-        for &interior in chain {
-            interior.version().unlock_deleted();
-            self.retire_node(Node::Interior(interior), guard);
+    ///
+    /// # Safety
+    /// Only these nodes refer to each other: they have been unlinked.
+    unsafe fn delete(&self, border: Exclusive<Border<'_>>, chain: Vec<Exclusive<Interior<'_>>>, guard: &Guard) {
+        let nodes = std::iter::once(border.into_node()).chain(chain.into_iter().map(|interior| interior.into_node()));
+        for node in nodes {
+            let node: Node<'_> = node.unlock_deleted();
+            // SAFETY: the caller's promise; a node is marked as deleted once.
+            unsafe { self.retire_node(node, guard) };
         }
     }
 }
 
-/// Takes an entry out of a locked node. If that leaves it empty it stays locked, and true is returned.
-fn take_out(border: Border<'_>, permutation: Permutation, slot: usize) -> bool {
+/// Removes an entry of a locked node. Unlocks the node and returns `None`, unless this empties the node.
+fn remove_entry<'g>(mut border: Exclusive<Border<'g>>, slot: usize) -> Option<Exclusive<Border<'g>>> {
+    let permutation = border.permutation();
     let permutation = permutation.remove(permutation.position(slot));
     border.set_stale(slot);
     border.set_permutation(permutation);
-    if permutation.count() > 0 {
-        border.version().unlock();
+    if permutation.count() == 0 {
+        return Some(border);
     }
-    permutation.count() == 0
+    border.unlock();
+    None
 }
 
 /// Locks the left neighbour of a locked node.
-fn lock_previous<'g>(border: Border<'g>) -> Option<Border<'g>> {
+fn lock_previous<'g>(border: &Exclusive<Border<'g>>) -> Option<Exclusive<Border<'g>>> {
+    border.locked_version();
     loop {
-        let word = border.previous();
-        if word == 0 {
-            return None;
-        }
-        // SAFETY: a node that was the left neighbour of a node in the tree while this thread is pinned stays allocated.
-        let Node::Border(left) = (unsafe { Node::from_word(word) }) else { unreachable!("border nodes' neighbours") };
-        let seen = left.version().lock();
-        if !seen.is_deleted() && left.next() == border.word() {
+        let left = Exclusive::lock(border.previous()?);
+        if !left.locked_version().is_deleted() && left.next() == Some(border.node()) {
             return Some(left);
         }
-        left.version().unlock();
+        left.unlock();
     }
 }

@@ -1,25 +1,25 @@
-//! What a map can hold: values of one machine word, which readers and writers exchange atomically.
+//! Values: one machine word each, which readers and writers exchange atomically.
 //!
-//! Numbers live in the node itself. Anything else is held by pointer: `Box<T>` or `Arc<T>`.
+//! Numbers are stored in the node itself. Other values are stored by pointer, as `Box<T>` or `Arc<T>`.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A type whose values fit into a word.
+/// A type whose values can be stored as one word.
 ///
 /// # Safety
-/// `from_word` and `borrow` must be sound for words made by `into_word`, `borrow` from any number of threads at once; and a
-/// word for which `OWNED` is false must not need `from_word` ever.
+/// `from_word` and `borrow` must be sound for words made by `into_word`, and `borrow` for any number of threads at
+/// once. If `OWNED` is false, dropping a word without `from_word` must leak nothing.
 pub unsafe trait Value: Send + Sync + 'static {
-    /// What readers get: the value itself, or a reference that lasts as long as the guard.
+    /// The type that readers get: the value itself, or a reference that lasts as long as the guard.
     type Ref<'g>: 'g;
 
-    /// Whether a word owns something that must be dropped.
+    /// True if a word owns memory or other resources that must be dropped.
     const OWNED: bool;
 
-    /// Converts the value into a word, which takes over ownership of what the value owns.
+    /// Converts the value into a word, which takes over the ownership of its resources.
     fn into_word(self) -> u64;
 
     /// Converts a word back into the value it was made from.
@@ -37,7 +37,7 @@ pub unsafe trait Value: Send + Sync + 'static {
 
 macro_rules! inline {
     ($($value:ty: $into:expr, $from:expr;)*) => {$(
-        // SAFETY: nothing is owned, and the two functions are each other's inverse.
+        // SAFETY: the word owns nothing, and the two functions are each other's inverse.
         unsafe impl Value for $value {
             type Ref<'g> = $value;
             const OWNED: bool = false;
@@ -80,7 +80,7 @@ inline! {
     (): |()| 0, |_| ();
 }
 
-// SAFETY: the word is the box's pointer; a shared reference to its content may be had from any thread since T is Sync.
+// SAFETY: the word is the box's pointer. Any thread may have a shared reference to its content, since T is Sync.
 unsafe impl<T: Send + Sync + 'static> Value for Box<T> {
     type Ref<'g> = &'g T;
     const OWNED: bool = true;
@@ -96,12 +96,12 @@ unsafe impl<T: Send + Sync + 'static> Value for Box<T> {
 
     #[inline]
     unsafe fn borrow<'g>(word: u64) -> Self::Ref<'g> {
-        // SAFETY: the box lives during 'g, says the caller.
+        // SAFETY: the box lives during 'g by the caller's promise.
         unsafe { &*std::ptr::with_exposed_provenance(word as usize) }
     }
 }
 
-// SAFETY: as for boxes; the content is shared with the Arc's other owners.
+// SAFETY: as for boxes; the content is shared with the other owners of the `Arc`.
 unsafe impl<T: Send + Sync + 'static> Value for Arc<T> {
     type Ref<'g> = ArcRef<'g, T>;
     const OWNED: bool = true;
@@ -121,17 +121,17 @@ unsafe impl<T: Send + Sync + 'static> Value for Arc<T> {
     }
 }
 
-/// A borrowed `Arc`: dereferences to its content, and [`to_arc`](ArcRef::to_arc) shares ownership.
+/// A borrowed `Arc`. It dereferences to the content; [`to_arc`](ArcRef::to_arc) makes a further owner.
 pub struct ArcRef<'g, T> {
-    /// From `Arc::into_raw`, of an `Arc` that lives during `'g`.
+    /// Pointer from `Arc::into_raw` of an `Arc` that lives during `'g`.
     pointer: *const T,
     lifetime: PhantomData<&'g T>,
 }
 
 impl<T> ArcRef<'_, T> {
-    /// One more owner.
+    /// A further owner of the content.
     pub fn to_arc(&self) -> Arc<T> {
-        // SAFETY: the pointer comes from `Arc::into_raw`, and its `Arc` is alive (see the field).
+        // SAFETY: the pointer comes from `Arc::into_raw` of an `Arc` that is alive (see the field).
         unsafe {
             Arc::increment_strong_count(self.pointer);
             Arc::from_raw(self.pointer)
@@ -143,7 +143,7 @@ impl<T> Deref for ArcRef<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the Arc that the pointer comes from is alive (see the field).
+        // SAFETY: the `Arc` of the pointer is alive (see the field).
         unsafe { &*self.pointer }
     }
 }

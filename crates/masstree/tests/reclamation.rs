@@ -1,12 +1,14 @@
-//! Owned values are dropped exactly once, not before the last guard that could see them; memory comes back and is counted.
-//! (In a process of their own: guards held by other tests would hold everything back.)
+//! Owned values are dropped exactly once, after the last guard that could see them. Memory is returned and accounted
+//! for.
+//!
+//! These tests have a process of their own, because guards held by other tests would delay the reclamation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 use keyaki_masstree::{Masstree, pin};
 
-/// Counts those alive.
+/// A value that counts the live values of its kind.
 struct Counted(Arc<AtomicUsize>, u64);
 
 impl Counted {
@@ -22,7 +24,7 @@ impl Drop for Counted {
     }
 }
 
-/// Lets the collector run until `done`, or for many rounds.
+/// Runs the collector until `done` returns true, for a bounded number of rounds.
 fn collect(done: impl Fn() -> bool) {
     for _ in 0..100_000 {
         if done() {
@@ -96,7 +98,7 @@ fn memory_comes_back() {
         assert_eq!((map.len(), map.count()), (0, 0));
         map.flush();
         collect(|| map.memory().used_bytes <= 2 * empty);
-        // The first layer's root, and interior nodes above it.
+        // The first layer's last border node and the interior nodes above it stay.
         assert!(map.memory().used_bytes <= 10 * empty, "{:?}", map.memory());
     }
     assert_eq!(charged.load(Ordering::Relaxed) as usize, map.memory().reserved_bytes);

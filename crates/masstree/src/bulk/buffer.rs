@@ -1,24 +1,33 @@
-//! Memory for records: large and short-lived, so from huge pages.
+//! Memory for the records of a sort: large, short-lived and therefore in huge pages.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::AtomicU64;
+
+use keyaki_primitives::AlignedMemory;
 
 use super::sort::Record;
-use crate::arena::Chunk;
 
+/// Zeroed records.
 pub(crate) struct Buffer<R> {
-    chunk: Chunk,
+    memory: AlignedMemory,
     count: usize,
     records: PhantomData<R>,
 }
 
-// SAFETY: a buffer owns its chunk, whose content only it hands out; records are plain numbers.
-unsafe impl<R: Record> Sync for Buffer<R> {}
-
 impl<R: Record> Buffer<R> {
-    /// So many zeros.
+    /// `count` records of zeros.
     pub fn new(count: usize) -> Self {
-        Buffer { chunk: Chunk::new((count * size_of::<R>()).max(1)), count, records: PhantomData }
+        let memory = AlignedMemory::zeroed(count * size_of::<R>());
+        assert!(memory.start().cast::<R>().is_aligned(), "cache lines are aligned for records");
+        Buffer { memory, count, records: PhantomData }
+    }
+
+    /// The words of all records, to be written by several threads.
+    pub fn words(&mut self) -> &[AtomicU64] {
+        let words = std::ptr::from_mut(self.memory.words_mut()) as *const [AtomicU64];
+        // SAFETY: an `AtomicU64` has the layout of a `u64`, and the exclusive borrow excludes other accesses.
+        unsafe { &*words }
     }
 }
 
@@ -27,15 +36,15 @@ impl<R: Record> Deref for Buffer<R> {
 
     #[inline]
     fn deref(&self) -> &[R] {
-        // SAFETY: the chunk has room for so many records, is aligned for them, and is zeroed: records are numbers, of
-        // which all bit patterns are values.
-        unsafe { std::slice::from_raw_parts(self.chunk.start.cast().as_ptr(), self.count) }
+        // SAFETY: the memory has room for so many records, is aligned for them and initialised. Records are integers,
+        // so that every bit pattern is one.
+        unsafe { std::slice::from_raw_parts(self.memory.start().cast().as_ptr(), self.count) }
     }
 }
 
 impl<R: Record> DerefMut for Buffer<R> {
     fn deref_mut(&mut self) -> &mut [R] {
-        // SAFETY: as above; the access is exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.chunk.start.cast().as_ptr(), self.count) }
+        // SAFETY: as in `deref`; `&mut self` excludes all other borrows.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.start().cast().as_ptr(), self.count) }
     }
 }

@@ -1,57 +1,64 @@
-//! From sorted keys to a tree, by ranges side by side.
+//! Building the tree from sorted keys, several key ranges in parallel.
 //!
-//! The slices that all keys share are peeled off first: they become layers of one entry. In the first layer in which keys
-//! differ, the keys are cut into ranges between different slices. Each range becomes a run of border nodes with the layers
-//! below them; the runs are linked, and interior levels built above all. A slice with so many keys that a range of its own
-//! would keep one thread busy while the others wait is built first, by all threads, in the same way.
+//! Slices that all keys share become layers of one entry. The first layer in which keys differ is cut into parts, at
+//! boundaries between different slices. Each part becomes a run of border nodes with the layers below them. The runs
+//! are linked, and the interior levels are built above all of them. A slice with so many keys that its part would keep
+//! one thread busy while the others wait is built first, by all threads in the same way.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::layer::{Borders, Builder, Fill, interior_levels, link, shared_layers, wrap};
+use keyaki_primitives::prefetch;
+
+use super::layer::{Borders, FillFactor, LayerBuilder, interior_levels, link};
 use super::parallel::{Workers, part};
 use super::sort::{Record, Run};
 use super::{Duplicates, Resolve};
-use crate::key::Cursor;
-use crate::node::prefetch;
+use crate::key::{Cursor, shared_layers};
+use crate::node::Node;
 use crate::tree::Tree;
 
-/// Keys in order, and their values' words.
+/// Keys in ascending order, and the words of their values.
 pub(crate) trait Source: Sync {
     fn len(&self) -> usize;
 
-    /// A reader that starts at a key.
+    /// A reader that starts at the key with this index.
     fn reader(&self, start: usize) -> impl Reader + '_;
 }
 
-/// Reads keys one after another.
+/// Reads keys in ascending order.
 pub(crate) trait Reader {
-    /// The next key, written into `key`; its position among those given, and its value's word. It is within the source.
+    /// Writes the next key into `key`. Returns its position among the keys given by the user, and its value's word. The
+    /// caller does not read beyond the end of the source.
     fn next(&mut self, key: &mut Vec<u8>) -> (usize, u64);
 }
 
-/// What a build needs to know.
-pub(crate) struct Plan<'a, S> {
+/// A bulk build.
+pub(crate) struct BulkBuild<'a, S> {
+    /// The tree, which is not published.
     pub tree: &'a Tree,
     pub source: &'a S,
-    pub fill: Fill,
+    pub fill: FillFactor,
     pub workers: Workers,
     pub duplicates: &'a Duplicates,
-    /// Position of the first key (in order) found to be a duplicate where there must be none.
+    /// Lowest position of a duplicate that was refused; `usize::MAX` if there is none.
     pub duplicate: AtomicUsize,
 }
 
-/// Part of a layer: keys of different slices, or a slice with very many keys that go on, built already.
+/// A part of a layer.
 enum Part {
+    /// Keys of any slices.
     Keys(Range<usize>),
-    Slice { keys: Range<usize>, root: u64 },
+    /// A slice with very many keys that continue after it. Their layer has been built; `keys` are those that end in the
+    /// slice.
+    Slice { keys: Range<usize>, root: u64, entries: usize },
 }
 
-impl<S: Source> Plan<'_, S> {
-    /// Builds the tree; there is at least one key. Returns the root's word.
+impl<S: Source> BulkBuild<'_, S> {
+    /// Builds the tree from at least one key. Returns the root's word.
     pub fn build(&self) -> u64 {
-        let all = 0..self.source.len();
-        let (root, _) = self.build_layers(all, 0);
+        let (root, entries) = self.build_layers(0..self.source.len(), 0);
+        assert_eq!(entries, self.tree.len(), "the parts count their entries");
         root
     }
 
@@ -61,19 +68,17 @@ impl<S: Source> Plan<'_, S> {
         key
     }
 
-    /// Builds the layer for keys that share the slices above it.
+    /// Builds the layer for keys that share the slices above it. Returns the root's word and the number of entries.
     fn build_layers(&self, keys: Range<usize>, layer: usize) -> (u64, usize) {
         let (first, last) = (self.key(keys.start), self.key(keys.end - 1));
-        let differ = shared_layers(&first, &last).max(layer);
-        let (root, entries) = self.build_layer(keys, differ);
-        let mut top = root;
-        if differ > layer {
-            top = wrap_from(self.tree, &first, layer, differ, root);
-        }
-        (top, entries)
+        let differing = shared_layers(&first, &last).max(layer);
+        let (root, entries) = self.build_layer(keys, differing);
+        // SAFETY: the root has just been built for this tree, which lives as long as `self`.
+        let root = unsafe { Node::from_word(root) };
+        (self.tree.wrap(&first[8 * layer..], differing - layer, root).word(), entries)
     }
 
-    /// Builds a layer in which keys differ.
+    /// Builds a layer in which keys differ. Returns the root's word and the number of entries.
     fn build_layer(&self, keys: Range<usize>, layer: usize) -> (u64, usize) {
         let parts = self.cut(keys, layer);
         if let [Part::Keys(keys)] = parts.as_slice() {
@@ -86,19 +91,23 @@ impl<S: Source> Plan<'_, S> {
             self.tree.count(entries as i64);
             (builder.finish(), entries)
         });
+        assert_eq!(built.len(), parts.len(), "every part is built once");
         let mut borders: Borders = Vec::with_capacity(built.iter().map(|(part, _)| part.len()).sum());
         let mut entries = 0;
         for (part, count) in built {
             if let (Some(&(_, left)), Some(&(_, right))) = (borders.last(), part.first()) {
-                link(left, right);
+                // SAFETY: border nodes of neighbouring parts; their builders have finished.
+                unsafe { link(left, right) };
             }
             borders.extend(part);
             entries += count;
         }
-        (interior_levels(self.tree, self.fill, &borders), entries)
+        let below: usize =
+            parts.iter().map(|part| if let Part::Slice { entries, .. } = part { *entries } else { 0 }).sum();
+        (interior_levels(self.tree, self.fill, &borders), entries + below)
     }
 
-    /// Cuts the keys of a layer into parts, and builds slices of very many keys.
+    /// Cuts the keys of a layer into parts, and builds the layers below slices of very many keys.
     fn cut(&self, keys: Range<usize>, layer: usize) -> Vec<Part> {
         const SMALL: usize = 4096;
         let workers = self.workers.count();
@@ -115,7 +124,7 @@ impl<S: Source> Plan<'_, S> {
                 parts.push(Part::Keys(start..keys.end));
                 break;
             }
-            // The keys with the target's slice.
+            // The range of the keys with the target's slice.
             let slice = self.slice(target, layer);
             let from = search(start..target, |i| self.slice(i, layer) < slice);
             let to = search(target..keys.end, |i| self.slice(i, layer) <= slice);
@@ -125,12 +134,13 @@ impl<S: Source> Plan<'_, S> {
                 if from > start {
                     parts.push(Part::Keys(start..from));
                 }
-                // Those that end with the slice come first.
-                let on = search(from..to, |i| self.key(i).len() <= 8 * (layer + 1));
-                let root = if to - on > SMALL { self.build_layers(on..to, layer + 1).0 } else { 0 };
-                parts.push(if root == 0 { Part::Keys(from..to) } else { Part::Slice { keys: from..on, root } });
-                if root != 0 {
-                    self.check_neighbours(on, layer);
+                // Keys that end in the slice come before those that continue.
+                let continuing = search(from..to, |i| self.key(i).len() <= 8 * (layer + 1));
+                if to - continuing > SMALL {
+                    let (root, entries) = self.build_layers(continuing..to, layer + 1);
+                    parts.push(Part::Slice { keys: from..continuing, root, entries });
+                } else {
+                    parts.push(Part::Keys(from..to));
                 }
             }
             start = to;
@@ -138,24 +148,18 @@ impl<S: Source> Plan<'_, S> {
         parts
     }
 
-    fn check_neighbours(&self, on: usize, layer: usize) {
-        debug_assert!(
-            on == 0 || self.key(on - 1).len() <= 8 * (layer + 1) || self.slice(on - 1, layer) < self.slice(on, layer)
-        );
-    }
-
     fn slice(&self, i: usize, layer: usize) -> u64 {
         Cursor::at_layer(&self.key(i), layer).slice()
     }
 
-    /// Builds border nodes for a part, with the layers below.
-    fn build_part(&self, part: &Part, layer: usize) -> (Builder<'_>, usize) {
-        let mut builder = Builder::new(self.tree, self.fill, layer);
+    /// Adds a part's keys to a new builder. Returns it and the number of keys, without those of layers built before.
+    fn build_part(&self, part: &Part, layer: usize) -> (LayerBuilder<'_>, usize) {
+        let mut builder = LayerBuilder::new(self.tree, self.fill, layer);
         match part {
             Part::Keys(keys) => self.add_keys(&mut builder, keys.clone(), layer),
-            Part::Slice { keys, root } => {
+            Part::Slice { keys, root, .. } => {
                 self.add_keys(&mut builder, keys.clone(), layer);
-                // SAFETY of the slice: the layer's keys are those right after `keys`.
+                // The keys of the layer come right after `keys`.
                 builder.add_layer(self.slice(keys.end, layer), *root);
             }
         }
@@ -163,7 +167,7 @@ impl<S: Source> Plan<'_, S> {
         (builder, entries)
     }
 
-    fn add_keys(&self, builder: &mut Builder<'_>, keys: Range<usize>, layer: usize) {
+    fn add_keys(&self, builder: &mut LayerBuilder<'_>, keys: Range<usize>, layer: usize) {
         if keys.is_empty() {
             return;
         }
@@ -185,7 +189,7 @@ impl<S: Source> Plan<'_, S> {
         builder.add(&key, word, before, layer);
     }
 
-    /// Of two values of the same key, what becomes of them.
+    /// Applies the policy for duplicates to two values of one key. Returns the word that stays.
     #[cold]
     fn resolve(&self, earlier: u64, later: u64, position: usize, later_position: usize) -> u64 {
         match self.duplicates.resolve(earlier, later) {
@@ -199,12 +203,7 @@ impl<S: Source> Plan<'_, S> {
     }
 }
 
-/// Layers of one entry each for the slices of a key from one layer up to another's root.
-fn wrap_from(tree: &Tree, key: &[u8], from: usize, to: usize, root: u64) -> u64 {
-    wrap(tree, &key[8 * from..], to - from, root)
-}
-
-/// The first of a range for which `before` is false.
+/// The first index of a range for which `before` is false.
 fn search(range: Range<usize>, before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (range.start, range.end);
     while low < high {
@@ -214,7 +213,7 @@ fn search(range: Range<usize>, before: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// Keys that are in order already.
+/// Keys given in ascending order.
 pub(crate) struct InOrder<'a, K> {
     pub keys: &'a [K],
     pub words: &'a [u64],
@@ -246,7 +245,7 @@ impl<K: AsRef<[u8]>> Reader for InOrderReader<'_, K> {
     }
 }
 
-/// Keys in the order that a sort has found.
+/// Keys in the order found by a sort.
 pub(crate) struct ByRun<'a, K, R> {
     pub keys: &'a [K],
     pub run: &'a Run<R>,
@@ -261,7 +260,7 @@ impl<K: AsRef<[u8]> + Sync, R: Record> Source for ByRun<'_, K, R> {
     fn reader(&self, start: usize) -> impl Reader + '_ {
         let bucket = self.run.bucket(start);
         let bucket_end = self.run.bucket_end(bucket);
-        ByRunReader { source: self, at: start, bucket, bucket_end, exact: self.run.digest.exact_length.is_some() }
+        ByRunReader { source: self, at: start, bucket, bucket_end, exact: self.run.codec.exact_length.is_some() }
     }
 }
 
@@ -270,10 +269,11 @@ struct ByRunReader<'a, K, R> {
     at: usize,
     bucket: usize,
     bucket_end: usize,
+    /// True if keys are decoded from the records.
     exact: bool,
 }
 
-/// How far ahead keys and values are requested: enough for the memory's latency at some ten nanoseconds a key.
+/// Number of keys by which keys and values are prefetched ahead: the latency of memory at about ten nanoseconds a key.
 const AHEAD: usize = 24;
 
 impl<K: AsRef<[u8]> + Sync, R: Record> Reader for ByRunReader<'_, K, R> {
@@ -296,35 +296,32 @@ impl<K: AsRef<[u8]> + Sync, R: Record> Reader for ByRunReader<'_, K, R> {
             self.bucket += 1;
             self.bucket_end = run.bucket_end(self.bucket);
         }
-        run.digest.key_of(run.number(at, self.bucket), key);
+        run.codec.decode(run.number(at, self.bucket), key);
         (position, word)
     }
 }
 
 impl<K: AsRef<[u8]> + Sync, R: Record> ByRunReader<'_, K, R> {
-    /// Asks for keys and values to come: they are anywhere.
+    /// Prefetches following keys and values, which are in no particular order in memory.
     #[inline]
     fn prefetch(&self, at: usize) {
         let (source, run) = (self.source, self.source.run);
         if at + AHEAD < run.records.len() {
             let ahead = run.position(at + AHEAD);
-            prefetch(&raw const source.words[ahead] as u64);
+            prefetch(&raw const source.words[ahead]);
             if !self.exact {
-                prefetch(&raw const source.keys[ahead] as u64);
-                prefetch(source.keys[run.position(at + AHEAD / 2)].as_ref().as_ptr() as u64);
+                prefetch(&raw const source.keys[ahead]);
+                prefetch(source.keys[run.position(at + AHEAD / 2)].as_ref().as_ptr());
             }
         }
     }
 }
 
-/// Whether keys are in order; if not, the first position that is lower than its predecessor.
+/// The first position of a key that is lower than its predecessor; `None` if the keys are in ascending order.
 pub(crate) fn check_order<K: AsRef<[u8]> + Sync>(workers: Workers, keys: &[K]) -> Option<usize> {
     let found = workers.run(|worker| {
-        {
-            let part = part(keys.len(), worker, workers.count());
-            part.start.max(1)..part.end
-        }
-        .find(|&i| keys[i].as_ref() < keys[i - 1].as_ref())
+        let part = part(keys.len(), worker, workers.count());
+        (part.start.max(1)..part.end).find(|&i| keys[i].as_ref() < keys[i - 1].as_ref())
     });
     found.into_iter().flatten().min()
 }

@@ -1,29 +1,29 @@
-//! Adding many keys to a map that has some.
+//! Adding many keys to an existing map.
 //!
-//! The batch is sorted and cut into ranges, one for each thread; each merges its keys in order, all that go into one border
-//! node under one lock and after one descent (see `merge`). Nodes that only grow at their end stay full. Others may read and write
-//! meanwhile.
+//! The batch is sorted and cut into ranges, one for each thread. Each thread inserts its keys in ascending order, so
+//! that all keys that go into one border node share a descent and a lock (see `ascending`). Other threads may read and
+//! write the map meanwhile.
 
 use super::build::{ByRun, Reader, Source};
 use super::parallel::{Workers, part};
 use super::sort::{Sorted, sort};
 use super::{Bulk, BulkError, Policy};
+use crate::ascending::AscendingWriter;
 use crate::guard::pin;
 use crate::map::Masstree;
-use crate::merge::Merge;
 use crate::value::Value;
 use crate::write::Change;
 
-/// Insertions under one guard.
+/// Keys inserted under one guard.
 const PER_GUARD: usize = 256;
 
 impl<V: Value> Bulk<V> {
-    /// Adds keys, in any order, and their values to a map. The policy for duplicates also holds between what the map has
-    /// (earlier) and what is added (later).
+    /// Adds keys, in any order, and their values to a map. The policy for duplicates also applies between a value in
+    /// the map, the earlier one, and an added value.
     ///
     /// # Errors
-    /// If there are not as many values as keys, or a key is too long: nothing is added. If a key occurs twice, or is in the map already, and that was
-    /// not allowed: all other keys are added.
+    /// If the numbers of keys and values differ, or a key is too long: nothing is added. If a key occurs twice or is in
+    /// the map and duplicates are refused: all other keys are added.
     pub fn extend<K: AsRef<[u8]> + Sync>(
         &self,
         map: &Masstree<V>,
@@ -39,13 +39,14 @@ impl<V: Value> Bulk<V> {
         duplicate.map_or(Ok(()), |position| Err(BulkError::Duplicate { position }))
     }
 
-    /// Returns the lowest position of a key that was refused.
+    /// Returns the lowest position of a refused duplicate.
     fn insert_all(&self, map: &Masstree<V>, source: &impl Source) -> Option<usize> {
         let workers = Workers::new(self.threads);
-        // Values for the same key stay in one range: their order matters.
+        // Values of one key stay in one range, because their order matters.
         let cuts: Vec<usize> = (0..=workers.count())
             .map(|worker| first_of_key(source, part(source.len(), worker, workers.count()).start))
             .collect();
+        assert!(cuts.is_sorted() && cuts[0] == 0 && cuts[workers.count()] == source.len(), "ranges cover the batch");
         let refused = workers.run(|worker| {
             let mut range = cuts[worker]..cuts[worker + 1];
             let mut reader = source.reader(range.start.min(source.len()));
@@ -53,10 +54,10 @@ impl<V: Value> Bulk<V> {
             let mut refused = None;
             while !range.is_empty() {
                 let guard = pin();
-                let mut merge = Merge::new(&map.tree, &guard);
+                let mut writer = AscendingWriter::new(&map.tree, &guard);
                 for _ in range.by_ref().take(PER_GUARD) {
                     let (position, word) = reader.next(&mut key);
-                    if !self.insert_one(&mut merge, &key, word) {
+                    if !self.insert_one(&mut writer, &key, word) {
                         refused = Some(refused.map_or(position, |refused: usize| refused.min(position)));
                     }
                 }
@@ -66,25 +67,25 @@ impl<V: Value> Bulk<V> {
         refused.into_iter().flatten().min()
     }
 
-    /// False if the key was refused.
-    fn insert_one(&self, map: &mut Merge<'_>, key: &[u8], word: u64) -> bool {
-        // SAFETY: the word is of a value given to be added, and is used once.
+    /// Inserts a key, or merges its value. Returns false if it was refused.
+    fn insert_one(&self, writer: &mut AscendingWriter<'_>, key: &[u8], word: u64) -> bool {
+        // SAFETY: the word is that of a value in the batch, and is used once.
         let value = || unsafe { V::from_word(word) };
         match &self.policy {
             Policy::Last => {
-                map.modify(key, |_| Change::Set(word));
+                writer.modify(key, |_| Change::Set(word));
                 true
             }
             Policy::Refuse | Policy::First => {
-                let old = map.modify(key, |old| old.map_or(Change::Set(word), |_| Change::Keep));
+                let old = writer.modify(key, |old| old.map_or(Change::Set(word), |_| Change::Keep));
                 if old.is_some() {
                     drop(value());
                 }
                 old.is_none() || matches!(self.policy, Policy::First)
             }
             Policy::Merge(merge) => {
-                map.modify(key, |old| {
-                    // SAFETY: the old value is in the map, whose node is locked.
+                writer.modify(key, |old| {
+                    // SAFETY: the old value is in the map, in a node that is locked.
                     let merged = old.map(|old| merge(unsafe { V::borrow(old) }, value()));
                     Change::Set(merged.map_or(word, V::into_word))
                 });
@@ -94,7 +95,7 @@ impl<V: Value> Bulk<V> {
     }
 }
 
-/// The first position, from one on, whose key is not that of the one before.
+/// The first index from `at` on whose key differs from its predecessor.
 fn first_of_key(source: &impl Source, at: usize) -> usize {
     if at == 0 || at >= source.len() {
         return at.min(source.len());

@@ -1,55 +1,51 @@
-//! Building layers from keys in order: border nodes are filled one after another, left to right; what is above them is made when
-//! a layer is complete. There are no descents, no splits, and nothing is moved.
+//! Building layers from keys in ascending order. Border nodes are filled one after another from left to right. The
+//! interior nodes above them are made when a layer is complete. There are no descents and no splits, and no entry is
+//! moved.
 //!
-//! A key's entry is in the layer in which it differs from both its neighbours, so that only neighbours are compared. The
-//! layers that the present key runs through are open; when the next key leaves some of them, they are completed, and their
-//! roots become entries of the layers above.
+//! A key's entry is in the first layer in which the key differs from both its neighbours, so that only neighbours are
+//! compared. The layers that the current key runs through are *open*. When the next key leaves some of them, these are
+//! completed, and their roots become entries of the layers above.
+//!
+//! Invariant: the tree is not published, so that this thread has exclusive access to the nodes that it makes.
 
 use crate::key::Cursor;
-use crate::node::{Border, Entries, LAYER, Node, Permutation, ROOT, Rest, Shape, WIDTH};
-use crate::sync::{Relaxed, Release};
+use crate::node::{Border, BorderLayout, Continuation, Entries, Exclusive, LAYER, Node, Permutation, ROOT, WIDTH};
 use crate::tree::Tree;
 
-/// How full nodes are made.
+/// Number of entries and children that bulk construction puts into a node.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Fill {
+pub(crate) struct FillFactor {
     /// Entries of a border node.
     pub entries: usize,
     /// Children of an interior node.
     pub children: usize,
 }
 
-/// Border nodes of a layer, or of a part of it, in order, linked: the first slice of each and its word.
+/// The linked border nodes of a layer, or of a part of it, in order: the first slice and the word of each.
 pub(crate) type Borders = Vec<(u64, u64)>;
 
-/// The layers in which two keys in order run together: slices that are equal, after which both go on.
-#[inline]
-pub(crate) fn shared_layers(one: &[u8], other: &[u8]) -> usize {
-    let limit = one.len().min(other.len()).saturating_sub(1) / 8;
-    if limit == 0 || one.first_chunk::<8>() != other.first_chunk::<8>() {
-        return 0;
-    }
-    1 + (1..limit).take_while(|layer| one[8 * layer..][..8] == other[8 * layer..][..8]).count()
-}
+/// Code of an entry whose suffix is in [`OpenLayer::suffixes`].
+const SUFFIX: u8 = 9;
 
-/// An open layer: entries that wait for their node, and the nodes that are complete.
-struct Open {
+/// An open layer: entries that are not in a node yet, and the nodes that are complete.
+struct OpenLayer {
     count: usize,
     slices: [u64; WIDTH],
     words: [u64; WIDTH],
     codes: [u8; WIDTH],
-    /// Where each entry's suffix ends.
+    /// End of each entry's suffix in `suffixes`.
     ends: [u32; WIDTH],
     suffixes: Vec<u8>,
+    /// Length of the longest suffix.
     longest: usize,
     borders: Borders,
-    /// Which of the entries that wait is not in the layer yet: the slice of the open layer below.
+    /// Slice of the entry for the open layer below, which is added when that layer is complete.
     below: u64,
 }
 
-impl Open {
+impl OpenLayer {
     fn new() -> Self {
-        Open {
+        OpenLayer {
             count: 0,
             slices: [0; WIDTH],
             words: [0; WIDTH],
@@ -63,17 +59,17 @@ impl Open {
     }
 
     #[inline]
-    fn push(&mut self, slice: u64, rest: Rest<'_>, word: u64) {
+    fn push(&mut self, slice: u64, continuation: Continuation<'_>, word: u64) {
         let at = self.count;
         self.slices[at] = slice;
         self.words[at] = word;
-        self.codes[at] = match rest {
-            Rest::Ends(length) => length,
-            Rest::Layer => LAYER,
-            Rest::Suffix(suffix) => {
+        self.codes[at] = match continuation {
+            Continuation::Ends(length) => length,
+            Continuation::Layer => LAYER,
+            Continuation::Suffix(suffix) => {
                 self.suffixes.extend_from_slice(suffix);
                 self.longest = self.longest.max(suffix.len());
-                9
+                SUFFIX
             }
         };
         self.ends[at] = self.suffixes.len() as u32;
@@ -85,34 +81,35 @@ impl Open {
         &self.suffixes[start as usize..self.ends[entry] as usize]
     }
 
-    fn rest(&self, entry: usize) -> Rest<'_> {
+    fn continuation(&self, entry: usize) -> Continuation<'_> {
         match self.codes[entry] {
-            LAYER => Rest::Layer,
-            9 => Rest::Suffix(self.suffix(entry)),
-            length => Rest::Ends(length),
+            LAYER => Continuation::Layer,
+            SUFFIX => Continuation::Suffix(self.suffix(entry)),
+            length => Continuation::Ends(length),
         }
     }
 }
 
-/// Builds a layer, and those below it, from keys in order.
-pub(crate) struct Builder<'t> {
+/// Builds a layer, and the layers below it, from keys in ascending order.
+pub(crate) struct LayerBuilder<'t> {
     tree: &'t Tree,
-    fill: Fill,
-    /// The layer that is built.
+    fill: FillFactor,
+    /// The topmost layer that is built.
     first: usize,
-    open: Vec<Open>,
-    /// Layers in use.
+    /// The open layers, the topmost first, and unused ones.
+    open: Vec<OpenLayer>,
+    /// Number of open layers.
     depth: usize,
-    /// Entries put into nodes, layers apart.
+    /// Number of keys added.
     pub entries: usize,
 }
 
-impl<'t> Builder<'t> {
-    pub fn new(tree: &'t Tree, fill: Fill, first: usize) -> Self {
-        Builder { tree, fill, first, open: vec![Open::new()], depth: 1, entries: 0 }
+impl<'t> LayerBuilder<'t> {
+    pub fn new(tree: &'t Tree, fill: FillFactor, first: usize) -> Self {
+        LayerBuilder { tree, fill, first, open: vec![OpenLayer::new()], depth: 1, entries: 0 }
     }
 
-    /// Adds a key. `before` and `after` tell in how many layers it runs together with its neighbours.
+    /// Adds a key. `before` and `after` are the numbers of layers that it shares with the previous and the next key.
     #[inline]
     pub fn add(&mut self, key: &[u8], word: u64, before: usize, after: usize) {
         let layer = before.max(after);
@@ -120,30 +117,30 @@ impl<'t> Builder<'t> {
             let above = &mut self.open[self.depth - 1];
             above.below = Cursor::at_layer(key, self.first + self.depth - 1).slice();
             if self.open.len() == self.depth {
-                self.open.push(Open::new());
+                self.open.push(OpenLayer::new());
             }
             self.depth += 1;
         }
         let cursor = Cursor::at_layer(key, layer);
-        self.push(layer - self.first, cursor.slice(), Rest::of(&cursor), word);
+        self.push(layer - self.first, cursor.slice(), Continuation::of(&cursor), word);
         self.entries += 1;
         while self.first + self.depth > after + 1 && self.depth > 1 {
             self.close_layer();
         }
     }
 
-    /// Adds a layer that is there already.
+    /// Adds an entry for a layer that has been built before, with a root of this word.
     pub fn add_layer(&mut self, slice: u64, root: u64) {
-        self.push(0, slice, Rest::Layer, root);
+        self.push(0, slice, Continuation::Layer, root);
     }
 
     #[inline]
-    fn push(&mut self, depth: usize, slice: u64, rest: Rest<'_>, word: u64) {
+    fn push(&mut self, depth: usize, slice: u64, continuation: Continuation<'_>, word: u64) {
         let open = &mut self.open[depth];
         if open.count >= self.fill.entries && (open.slices[open.count - 1] != slice || open.count == WIDTH) {
             self.flush(depth, slice);
         }
-        self.open[depth].push(slice, rest, word);
+        self.open[depth].push(slice, continuation, word);
     }
 
     /// Completes the deepest layer, which becomes an entry of the one above.
@@ -151,36 +148,38 @@ impl<'t> Builder<'t> {
         let root = self.finish_layer(self.depth - 1);
         self.depth -= 1;
         let slice = self.open[self.depth - 1].below;
-        self.push(self.depth - 1, slice, Rest::Layer, root);
+        self.push(self.depth - 1, slice, Continuation::Layer, root);
     }
 
-    /// Makes a node of the entries that wait, less those of the slice to come: a slice's entries stay together.
+    /// Makes a node of the pending entries, except those with the next key's slice: entries of one slice stay together.
     fn flush(&mut self, depth: usize, next_slice: u64) {
         let open = &mut self.open[depth];
-        let kept = open.slices[..open.count].iter().take_while(|&&slice| slice != next_slice).count();
-        let longest = (0..kept).map(|entry| open.suffix(entry).len()).max().unwrap_or(0);
-        make_border(self.tree, open, kept, Shape::wide(longest), 0);
-        // What is left moves to the front.
-        let suffixes = if kept == 0 { 0 } else { open.ends[kept - 1] };
-        for entry in kept..open.count {
-            open.slices[entry - kept] = open.slices[entry];
-            open.words[entry - kept] = open.words[entry];
-            open.codes[entry - kept] = open.codes[entry];
-            open.ends[entry - kept] = open.ends[entry] - suffixes;
+        let flushed = open.slices[..open.count].iter().take_while(|&&slice| slice != next_slice).count();
+        assert!(flushed > 0, "a slice has at most ten entries");
+        let longest = (0..flushed).map(|entry| open.suffix(entry).len()).max().unwrap_or(0);
+        make_border(self.tree, open, flushed, BorderLayout::wide(longest), 0);
+        // The others move to the front. They have no suffixes: of a slice's entries, only the last one can.
+        assert_eq!(open.ends[open.count - 1], open.ends[flushed - 1], "suffixes before the last entry of a slice");
+        for entry in flushed..open.count {
+            open.slices[entry - flushed] = open.slices[entry];
+            open.words[entry - flushed] = open.words[entry];
+            open.codes[entry - flushed] = open.codes[entry];
+            open.ends[entry - flushed] = 0;
         }
-        open.suffixes.drain(..suffixes as usize);
-        open.count -= kept;
+        open.suffixes.clear();
+        open.count -= flushed;
         open.longest = 0;
     }
 
-    /// Completes a layer: its last node, and the nodes above. The layer is empty then. Returns the root's word.
+    /// Completes a layer with its last border node and the interior nodes, and empties it for reuse. Returns the root's
+    /// word.
     fn finish_layer(&mut self, depth: usize) -> u64 {
         let open = &mut self.open[depth];
         if open.borders.is_empty() {
-            let shape = Shape::for_layer(open.count, open.longest);
-            make_border(self.tree, open, open.count, shape, ROOT);
+            let layout = BorderLayout::for_layer(open.count, open.longest);
+            make_border(self.tree, open, open.count, layout, ROOT);
         } else if open.count > 0 {
-            make_border(self.tree, open, open.count, Shape::wide(open.longest), 0);
+            make_border(self.tree, open, open.count, BorderLayout::wide(open.longest), 0);
         }
         open.count = 0;
         open.suffixes.clear();
@@ -190,19 +189,19 @@ impl<'t> Builder<'t> {
         root
     }
 
-    /// All border nodes of the layer that is built, none of them a root.
+    /// Completes the builder's part of the topmost layer. Returns its border nodes, none of them a root.
     pub fn finish(mut self) -> Borders {
         while self.depth > 1 {
             self.close_layer();
         }
         let open = &mut self.open[0];
         if open.count > 0 {
-            make_border(self.tree, open, open.count, Shape::wide(open.longest), 0);
+            make_border(self.tree, open, open.count, BorderLayout::wide(open.longest), 0);
         }
         std::mem::take(&mut open.borders)
     }
 
-    /// The root of the layer that is built.
+    /// Completes the topmost layer. Returns its root's word.
     pub fn finish_root(mut self) -> u64 {
         while self.depth > 1 {
             self.close_layer();
@@ -211,68 +210,70 @@ impl<'t> Builder<'t> {
     }
 }
 
-/// Makes a border node of the first entries of an open layer and links it to the one before.
-fn make_border(tree: &Tree, open: &mut Open, count: usize, shape: Shape, flags: u64) {
-    let border: Border<'_> = tree.new_border(flags, shape);
-    if open.longest > shape.tail_bytes() {
-        tree.presize_bag(border, (0..count).map(|entry| open.suffix(entry).len()), count.max(1));
+/// Makes a border node of the first `count` entries of an open layer and links it to the previous one.
+fn make_border(tree: &Tree, open: &mut OpenLayer, count: usize, layout: BorderLayout, flags: u64) {
+    assert!(
+        0 < count && count <= open.count && count <= usize::from(layout.width),
+        "{count} entries of {}",
+        open.count
+    );
+    assert!(open.slices[..count].is_sorted(), "the keys of a bulk build ascend");
+    let mut border = tree.new_border(flags, layout);
+    if open.longest > layout.tail_bytes() {
+        tree.presize_bag(&mut border, (0..count).map(|entry| open.suffix(entry).len()), count);
     }
     for entry in 0..count {
-        border.fill(entry, open.slices[entry], open.rest(entry), open.words[entry]);
+        // SAFETY: the word of an entry that leads to a layer is that of the root of a layer of this tree.
+        unsafe { border.fill(entry, open.slices[entry], open.continuation(entry), open.words[entry]) };
     }
     border.set_permutation(Permutation::sorted(count));
     if let Some(&(_, previous)) = open.borders.last() {
-        link(previous, border.word());
+        // SAFETY: the previous node belongs to this builder's unpublished layer.
+        unsafe { link(previous, border.word()) };
     }
     open.borders.push((open.slices[0], border.word()));
 }
 
 /// Makes two border nodes neighbours.
-pub(crate) fn link(left: u64, right: u64) {
-    // SAFETY: both are words of border nodes of a tree that is being built.
+///
+/// # Safety
+/// The words are those of border nodes of a tree that is being built, and no other thread uses them.
+pub(crate) unsafe fn link(left: u64, right: u64) {
+    // SAFETY: the caller's promise.
     let (left, right) = unsafe { (Node::from_word(left), Node::from_word(right)) };
-    if let (Node::Border(left), Node::Border(right)) = (left, right) {
-        left.set_next(right.word());
-        right.set_previous(left.word());
-    }
+    let (Node::Border(left), Node::Border(right)) = (left, right) else { unreachable!("neighbours are border nodes") };
+    // SAFETY: the caller's promise.
+    let mut left: Exclusive<Border<'_>> = unsafe { Exclusive::unpublished(left) };
+    left.set_next(Some(right));
+    right.set_previous(Some(left.node()), &left);
 }
 
-/// Builds interior nodes above a layer's border nodes, level by level; returns the root's word.
-pub(crate) fn interior_levels(tree: &Tree, fill: Fill, borders: &[(u64, u64)]) -> u64 {
+/// Builds interior nodes above a layer's border nodes, level by level. Returns the root's word.
+pub(crate) fn interior_levels(tree: &Tree, fill: FillFactor, borders: &[(u64, u64)]) -> u64 {
+    assert!(!borders.is_empty() && borders.is_sorted_by(|one, other| one.0 < other.0), "border nodes ascend");
     let mut level: Option<Borders> = None;
     loop {
         let nodes = level.as_deref().unwrap_or(borders);
         if let [(_, word)] = nodes {
             return mark_root(*word);
         }
-        // As few parents as possible, with about as many children each.
+        // As few parents as possible, with about equally many children.
         let parents = nodes.len().div_ceil(fill.children);
         let above = (0..parents).map(|parent| {
             let children = &nodes[super::parallel::part(nodes.len(), parent, parents)];
             let slices: Vec<u64> = children[1..].iter().map(|&(slice, _)| slice).collect();
             let words: Vec<u64> = children.iter().map(|&(_, word)| word).collect();
-            (children[0].0, tree.new_interior(0, &Entries::new(&slices, &words)).word())
+            // SAFETY: the children are nodes of this tree.
+            let entries = unsafe { Entries::new(&slices, &words) };
+            (children[0].0, tree.new_interior(0, &entries).word())
         });
         level = Some(above.collect());
     }
 }
 
-/// The node is the root of its layer.
+/// Marks a node as the root of its layer.
 fn mark_root(word: u64) -> u64 {
-    // SAFETY: a node of a tree that is being built.
-    let node = unsafe { Node::from_word(word) };
-    node.version().make_root();
+    // SAFETY: the word is that of a node of a tree that is being built, which no other thread uses.
+    unsafe { Exclusive::unpublished(Node::from_word(word)) }.make_root();
     word
-}
-
-/// Layers of one entry each above a root: those of the slices that all keys share.
-pub(crate) fn wrap(tree: &Tree, key: &[u8], layers: usize, root: u64) -> u64 {
-    (0..layers).rev().fold(root, |below, layer| {
-        let border: Border<'_> = tree.new_border(ROOT, Shape::for_layer(1, 0));
-        border.slice(0).store(Cursor::at_layer(key, layer).slice(), Relaxed);
-        border.value(0).store(below, Release);
-        border.set_layer(0, below);
-        border.set_permutation(Permutation::sorted(1));
-        border.word()
-    })
 }

@@ -1,8 +1,8 @@
-//! Bulk construction: sorting, then building from the bottom up.
+//! Bulk construction: a parallel sort of the keys, then a build of the tree from the bottom up.
 
-mod bits;
 mod buffer;
 mod build;
+mod codec;
 mod extend;
 mod layer;
 mod parallel;
@@ -13,8 +13,8 @@ use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use self::build::{ByRun, InOrder, Plan, Source, check_order};
-use self::layer::Fill;
+use self::build::{BulkBuild, ByRun, InOrder, Source, check_order};
+use self::layer::FillFactor;
 use self::parallel::Workers;
 use self::sort::{Sorted, sort};
 use crate::key::KEY_BYTES_MAX;
@@ -22,17 +22,17 @@ use crate::map::Masstree;
 use crate::node::WIDTH;
 use crate::value::Value;
 
-type Merge<V> = Arc<dyn for<'r> Fn(<V as Value>::Ref<'r>, V) -> V + Send + Sync>;
+type MergeValues<V> = Arc<dyn for<'r> Fn(<V as Value>::Ref<'r>, V) -> V + Send + Sync>;
 
-/// What a bulk construction makes of values given for the same key.
+/// The policy for several values of one key.
 enum Policy<V: Value> {
     Refuse,
     First,
     Last,
-    Merge(Merge<V>),
+    Merge(MergeValues<V>),
 }
 
-/// Options of bulk construction.
+/// Bulk construction of maps: options and operations.
 ///
 /// ```
 /// use keyaki_masstree::{Bulk, pin};
@@ -44,7 +44,7 @@ enum Policy<V: Value> {
 /// ```
 pub struct Bulk<V: Value> {
     threads: usize,
-    fill: Fill,
+    fill: FillFactor,
     policy: Policy<V>,
     charge: Option<crate::arena::Charge>,
 }
@@ -52,7 +52,7 @@ pub struct Bulk<V: Value> {
 /// Reasons for which a bulk operation fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BulkError {
-    #[error("{keys} keys but {values} values")]
+    #[error("{keys} keys with {values} values")]
     /// The numbers of keys and values differ.
     Lengths {
         /// Keys given.
@@ -60,7 +60,7 @@ pub enum BulkError {
         /// Values given.
         values: usize,
     },
-    #[error("the key at position {position} has {bytes} bytes, more than {KEY_BYTES_MAX}")]
+    #[error("key at position {position} has {bytes} bytes, the maximum is {KEY_BYTES_MAX}")]
     /// A key is longer than [`KEY_BYTES_MAX`].
     TooLong {
         /// Index of the key among those given.
@@ -68,13 +68,13 @@ pub enum BulkError {
         /// Length of the key.
         bytes: usize,
     },
-    #[error("the key at position {position} is lower than the one before it")]
+    #[error("keys are not in ascending order at position {position}")]
     /// The keys given to [`Bulk::from_sorted`] are not in ascending order.
     Unsorted {
         /// Index of the first key that is lower than its predecessor.
         position: usize,
     },
-    #[error("the key at position {position} occurs more than once")]
+    #[error("duplicate key at position {position}")]
     /// A key occurs twice and the policy is to refuse duplicates (the default).
     Duplicate {
         /// Index of a duplicate among the keys given.
@@ -95,62 +95,66 @@ impl<V: Value> fmt::Debug for Bulk<V> {
 }
 
 impl<V: Value> Bulk<V> {
-    /// All processors, full nodes, duplicates refused.
+    /// The defaults: one thread for each processor, full nodes, duplicates refused.
     pub fn new() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let fill = Fill { entries: WIDTH, children: WIDTH + 1 };
+        let fill = FillFactor { entries: WIDTH, children: WIDTH + 1 };
         Bulk { threads, fill, policy: Policy::Refuse, charge: None }
     }
 
-    /// Threads that work on it, the caller's included.
+    /// Sets the number of threads, including the caller's; at least 1.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads.max(1);
         self
     }
 
-    /// How full nodes are made, from 0.5 to 1: below 1, the first insertions afterwards find room.
+    /// Sets how full nodes are made, from 0.5 to 1. Below 1, the first insertions afterwards find room without splits.
     #[must_use]
     pub fn fill(mut self, fill: f64) -> Self {
         let fill = fill.clamp(0.5, 1.0);
         let of = |width: usize| (width as f64 * fill).round() as usize;
-        self.fill = Fill { entries: of(WIDTH), children: of(WIDTH + 1) };
+        self.fill = FillFactor { entries: of(WIDTH), children: of(WIDTH + 1) };
+        assert!((2..=WIDTH).contains(&self.fill.entries) && (2..=WIDTH + 1).contains(&self.fill.children));
         self
     }
 
-    /// Of values for the same key, the one given first stays.
+    /// Keeps the first of several values of one key.
     #[must_use]
     pub fn keep_first(mut self) -> Self {
         self.policy = Policy::First;
         self
     }
 
-    /// Of values for the same key, the one given last stays.
+    /// Keeps the last of several values of one key.
     #[must_use]
     pub fn keep_last(mut self) -> Self {
         self.policy = Policy::Last;
         self
     }
 
-    /// Values for the same key are merged, two at a time: an earlier one, or what was merged so far, and a later one. (In
-    /// [`extend`](Self::extend) part of the map is locked meanwhile: `merge` must not use the map.)
+    /// Merges several values of one key, two at a time: the earlier value, or the result so far, and the next one. In
+    /// [`extend`](Self::extend) a node of the map is locked meanwhile: `merge` must not use the map.
     #[must_use]
     pub fn merge(mut self, merge: impl for<'r> Fn(V::Ref<'r>, V) -> V + Send + Sync + 'static) -> Self {
         self.policy = Policy::Merge(Arc::new(merge));
         self
     }
 
-    /// As for [`Masstree::with_charge`].
+    /// Sets the function that is called with changes of the map's memory, see [`Masstree::with_charge`].
     #[must_use]
     pub fn charge(mut self, charge: impl Fn(isize) + Send + Sync + 'static) -> Self {
         self.charge = Some(Arc::new(charge));
         self
     }
 
-    /// A map of these keys, in any order, and their values.
+    /// Builds a map of keys, in any order, and their values.
+    ///
+    /// `as_ref` of a key must return the same bytes in every call.
     ///
     /// # Errors
-    /// If there are not as many values as keys, if a key is too long, or if a key occurs twice and that was not allowed.
+    /// If the numbers of keys and values differ, if a key is too long, or if a key occurs twice and duplicates are
+    /// refused.
     pub fn from_unsorted<K: AsRef<[u8]> + Sync>(&self, keys: &[K], values: Vec<V>) -> Result<Masstree<V>, BulkError> {
         let words = self.words(keys, values)?;
         let workers = Workers::new(self.threads);
@@ -160,10 +164,11 @@ impl<V: Value> Bulk<V> {
         }
     }
 
-    /// A map of these keys, which are in order, and their values.
+    /// Builds a map of keys in ascending order and their values.
     ///
     /// # Errors
-    /// If there are not as many values as keys, if a key is too long, if the keys are not in order, or if a key occurs twice and that was not allowed.
+    /// If the numbers of keys and values differ, if a key is too long, if the keys are not in order, or if a key occurs
+    /// twice and duplicates are refused.
     pub fn from_sorted<K: AsRef<[u8]> + Sync>(&self, keys: &[K], values: Vec<V>) -> Result<Masstree<V>, BulkError> {
         if let Some(position) = check_order(Workers::new(self.threads), keys) {
             return Err(BulkError::Unsorted { position });
@@ -172,7 +177,7 @@ impl<V: Value> Bulk<V> {
         self.build(&InOrder { keys, words: &words })
     }
 
-    /// The values' words, if all is well with the keys' lengths.
+    /// Converts the values into words after checking the numbers and lengths of keys.
     fn words<K: AsRef<[u8]>>(&self, keys: &[K], values: Vec<V>) -> Result<Vec<u64>, BulkError> {
         if keys.len() != values.len() {
             return Err(BulkError::Lengths { keys: keys.len(), values: values.len() });
@@ -184,11 +189,11 @@ impl<V: Value> Bulk<V> {
     }
 
     fn build(&self, source: &impl Source) -> Result<Masstree<V>, BulkError> {
-        let map = Masstree::build(self.charge.clone());
+        let mut map = Masstree::build(self.charge.clone());
         if source.len() == 0 {
             return Ok(map);
         }
-        let plan = Plan {
+        let build = BulkBuild {
             tree: &map.tree,
             source,
             fill: self.fill,
@@ -196,17 +201,18 @@ impl<V: Value> Bulk<V> {
             duplicates: &self.duplicates(),
             duplicate: AtomicUsize::new(usize::MAX),
         };
-        let root = plan.build();
-        let duplicate = plan.duplicate.load(Ordering::Relaxed);
-        map.tree.exchange_root(root);
-        // A map with a key too many is dropped, with the values that are in it.
+        let root = build.build();
+        let duplicate = build.duplicate.load(Ordering::Relaxed);
+        // SAFETY: the root has been built for this tree, which is empty.
+        unsafe { map.tree.set_built_root(root) };
+        // After a refused duplicate the map is dropped, with the values that are in it.
         if duplicate == usize::MAX { Ok(map) } else { Err(BulkError::Duplicate { position: duplicate }) }
     }
 
-    /// The policy, in terms of words.
+    /// The policy as functions of words.
     fn duplicates(&self) -> Duplicates {
         fn discard<V: Value>(word: u64) {
-            // SAFETY: the word is of a value that is put nowhere.
+            // SAFETY: the word is that of a value that is not put into a map.
             drop(unsafe { V::from_word(word) });
         }
         let resolve: Box<dyn Fn(u64, u64) -> Resolve + Send + Sync> = match &self.policy {
@@ -222,7 +228,7 @@ impl<V: Value> Bulk<V> {
             Policy::Merge(merge) => {
                 let merge = merge.clone();
                 Box::new(move |earlier, later| {
-                    // SAFETY: the words are of values that are put nowhere, or of what was merged of such.
+                    // SAFETY: the words are those of values, or results of merges, that are not in a map.
                     let merged = unsafe { merge(V::borrow(earlier), V::from_word(later)) };
                     discard::<V>(earlier);
                     Resolve::Word(merged.into_word())
@@ -233,13 +239,14 @@ impl<V: Value> Bulk<V> {
     }
 }
 
-/// What becomes of two values of the same key.
+/// Result of applying the policy to two values of one key.
 enum Resolve {
+    /// The word that stays. The other value has been dropped.
     Word(u64),
     Refuse,
 }
 
-/// A policy, in terms of words.
+/// A policy for duplicates as functions of words.
 struct Duplicates {
     resolve: Box<dyn Fn(u64, u64) -> Resolve + Send + Sync>,
     discard: fn(u64),
@@ -255,7 +262,8 @@ impl Duplicates {
     }
 }
 
-/// The positions of keys in the order of the keys (equal ones in the order given): a parallel radix sort.
+/// Sorts keys by a parallel radix sort. Returns their positions in ascending order of the keys; equal keys stay in the
+/// order given.
 pub fn sort_order<K: AsRef<[u8]> + Sync>(keys: &[K], threads: usize) -> Vec<usize> {
     let workers = Workers::new(threads);
     match sort(workers, keys.len(), |i| keys[i].as_ref(), None) {

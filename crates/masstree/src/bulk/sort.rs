@@ -1,36 +1,48 @@
 //! Parallel radix sort of byte-string keys.
 //!
-//! Keys become numbers of their varying bits (see `bits`), each packed with the key's position into a record. One parallel
-//! pass distributes the records by their highest bits into buckets that fit into a cache; each bucket is then sorted on its
-//! own: distributed once more, and what is still together by insertion. Where numbers do not tell everything about the keys,
-//! runs of equal numbers are put in order by what follows (long runs by the same sort again). Equal keys stay in the order
-//! in which they were given, since positions are the lowest bits.
+//! Each key is encoded as a number of its varying bits (see `codec`) and packed into a record together with the key's
+//! position. One parallel pass distributes the records by their highest bits into buckets that fit into a cache. Each
+//! bucket is then sorted on its own: distributed once more by the next bits, with a comparison sort for records that
+//! are still together. If numbers do not determine the keys, runs of equal numbers are sorted by the following bytes,
+//! long runs by the same sort again. Equal keys stay in the order given, because the positions are the lowest bits of
+//! the records.
 
-use super::bits::Digest;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
 use super::buffer::Buffer;
+use super::codec::KeyCodec;
 use super::parallel::{Workers, part};
 
-/// Buckets of the first distribution, at the most: their places and histograms fit into a cache.
+/// Most bits by which records are distributed into buckets: the histograms and write positions of all buckets fit into
+/// a cache.
 const BUCKET_BITS_MAX: u32 = 12;
-/// Records of a bucket, about: as many as fit into the second-level cache with room to spare.
+/// Intended number of records in a bucket: they fit into the second-level cache with room to spare.
 const BUCKET_RECORDS: usize = 4096;
-/// Runs of equal numbers from this length on are radix-sorted again, up to this depth.
+/// Runs of at least this many equal numbers are radix-sorted again, up to `DEPTH_MAX` times.
 const RUN_MIN: usize = 256;
 const DEPTH_MAX: usize = 32;
 
-/// A number, and below it a position and perhaps a value's word.
-pub(crate) trait Record: Copy + Ord + Default + Send + Sync {
+/// A record: a number, and in the bits below it a position and perhaps a value's word.
+///
+/// # Safety
+/// The type is an integer of which every bit pattern is a value.
+pub(crate) unsafe trait Record: Copy + Ord + Default + Send + Sync {
     const BITS: u32;
     fn pack(number: u128, low: u128, low_bits: u32) -> Self;
     fn number(self, low_bits: u32) -> u128;
     fn low(self, low_bits: u32) -> u128;
-    /// `bits` bits from `shift` on, few enough for an index.
+    /// `bits` bits from bit `shift` on, few enough for an index.
     fn digit(self, shift: u32, bits: u32) -> usize;
+    /// Stores the record as the i-th in memory that consists of these words.
+    fn store(self, words: &[AtomicU64], i: usize);
 }
 
 macro_rules! record {
-    ($record:ty) => {
-        impl Record for $record {
+    ($record:ty, |$value:ident| $words:expr) => {
+        // SAFETY: an unsigned integer.
+        unsafe impl Record for $record {
             const BITS: u32 = <$record>::BITS;
 
             #[inline]
@@ -52,39 +64,53 @@ macro_rules! record {
             fn digit(self, shift: u32, bits: u32) -> usize {
                 (self >> shift) as usize & ((1 << bits) - 1)
             }
+
+            #[inline]
+            fn store(self, words: &[AtomicU64], i: usize) {
+                let $value = self;
+                let parts = $words;
+                for (to, part) in words[parts.len() * i..][..parts.len()].iter().zip(parts) {
+                    to.store(part, Ordering::Relaxed);
+                }
+            }
         }
     };
 }
 
-record!(u64);
-record!(u128);
+record!(u64, |record| [record]);
+record!(u128, |record| {
+    let (low, high) = (record as u64, (record >> 64) as u64);
+    if cfg!(target_endian = "little") { [low, high] } else { [high, low] }
+});
 
-/// Keys in order, as records: number (less the bits of its bucket), position, and the value's word where there is room.
+/// Sorted keys, as records of 64 or 128 bits.
 pub(crate) enum Sorted {
     Short(Run<u64>),
     Long(Run<u128>),
 }
 
+/// Records in ascending order of their keys, in buckets. A record has the key's number, less the bits that are the
+/// number of its bucket, the key's position, and the word of its value if there is room.
 pub(crate) struct Run<R> {
     pub records: Buffer<R>,
     format: Format,
-    /// Where each bucket ends.
+    /// Index after the last record of each bucket.
     ends: Vec<usize>,
-    pub digest: Digest,
+    pub codec: KeyCodec,
 }
 
-/// What is where in a record.
+/// The bit fields of a record, from the highest: number, position, word.
 #[derive(Debug, Clone, Copy)]
 struct Format {
-    /// Bits of the numbers; those above them are the bucket.
+    /// Bits of the number in the record. Higher bits of the number are the bucket.
     number_bits: u32,
     position_bits: u32,
-    /// 64 if the records have their values' words, else 0.
+    /// 64 if the records have the words of their values, otherwise 0.
     word_bits: u32,
 }
 
 impl Format {
-    /// Bits below the number.
+    /// Number of bits below the number.
     fn low_bits(self) -> u32 {
         self.position_bits + self.word_bits
     }
@@ -96,13 +122,13 @@ impl Format {
 }
 
 impl<R: Record> Run<R> {
-    /// The position, among the keys given, of the i-th in order.
+    /// The position, among the keys given, of the i-th key in ascending order.
     #[inline]
     pub fn position(&self, i: usize) -> usize {
         self.format.position(self.records[i])
     }
 
-    /// All positions, in order.
+    /// The positions of all keys in ascending order.
     pub fn positions(&self, workers: Workers) -> Vec<usize> {
         let mut positions = vec![0; self.records.len()];
         let part_len = positions.len().div_ceil(workers.count()).max(1);
@@ -120,7 +146,7 @@ impl<R: Record> Run<R> {
         self.format.word_bits > 0
     }
 
-    /// The word of the i-th key's value, if the records have them.
+    /// The word of the i-th key's value, if the records have words.
     #[inline]
     pub fn word(&self, i: usize) -> Option<u64> {
         self.has_words().then(|| self.records[i].low(u64::BITS) as u64)
@@ -135,14 +161,14 @@ impl<R: Record> Run<R> {
         self.ends.get(bucket).copied().unwrap_or(self.records.len())
     }
 
-    /// The number of the i-th key, which is in a bucket.
+    /// The number of the i-th key, which is in this bucket.
     #[inline]
     pub fn number(&self, i: usize, bucket: usize) -> u128 {
         (bucket as u128) << self.format.number_bits | self.records[i].number(self.format.low_bits())
     }
 }
 
-/// Sorts keys. Records carry the words, if there are any and they fit.
+/// Sorts keys. Records include the words if words are given and fit.
 pub(crate) fn sort<'k>(
     workers: Workers,
     count: usize,
@@ -160,22 +186,22 @@ fn sort_at_depth<'k>(
     depth: usize,
 ) -> Sorted {
     let position_bits = usize::BITS - count.saturating_sub(1).leading_zeros();
-    // Buckets of some thousand records; fewer buckets for few records.
+    // At least a thousand records for each bucket.
     let bucket_bits_max = position_bits.saturating_sub(10).min(BUCKET_BITS_MAX);
     let long_bits = u128::BITS - position_bits.max(32);
-    let digest = if count == 0 {
-        Digest::of(Workers::new(1), 0, |_| &[], long_bits)
+    let codec = if count == 0 {
+        KeyCodec::for_keys(Workers::new(1), 0, |_| &[], long_bits)
     } else {
-        Digest::of(workers, count, key, long_bits)
+        KeyCodec::for_keys(workers, count, key, long_bits)
     };
-    let bucket_bits = choose_bucket_bits(count, |i| digest.number(key(i)), digest.bits, bucket_bits_max);
-    let number_bits = digest.bits - bucket_bits;
-    let sorting = Sorting { workers, count, key, bucket_bits, digest: &digest, depth };
-    if digest.bits > u64::BITS || number_bits + position_bits > u64::BITS {
+    let bucket_bits = choose_bucket_bits(count, |i| codec.encode(key(i)), codec.bits, bucket_bits_max);
+    let number_bits = codec.bits - bucket_bits;
+    let sorting = Sorting { workers, count, key, bucket_bits, codec: &codec, depth };
+    if codec.bits > u64::BITS || number_bits + position_bits > u64::BITS {
         let format = Format { number_bits, position_bits, word_bits: 0 };
-        return Sorted::Long(sorting.run(|i| digest.number(key(i)), |i| i as u128, format));
+        return Sorted::Long(sorting.run(|i| codec.encode(key(i)), |i| i as u128, format));
     }
-    let number = |i: usize| u128::from(digest.short_number(key(i)));
+    let number = |i: usize| u128::from(codec.encode_short(key(i)));
     match words {
         None => Sorted::Short(sorting.run(number, |i| i as u128, Format { number_bits, position_bits, word_bits: 0 })),
         Some(words) => {
@@ -185,8 +211,8 @@ fn sort_at_depth<'k>(
     }
 }
 
-/// How many of the highest bits make buckets. Not all combinations of bits occur (of decimal digits, ten of sixteen): as few
-/// as make enough buckets of a sample of the keys.
+/// Chooses the number of highest bits that select the bucket: the smallest that divides a sample of the keys into
+/// enough buckets. Not all combinations of bits occur; decimal digits, for instance, have ten of sixteen.
 fn choose_bucket_bits(count: usize, number: impl Fn(usize) -> u128, bits: u32, bits_max: u32) -> u32 {
     const SAMPLE: usize = 1 << 16;
     let bits_max = bits_max.min(bits);
@@ -201,13 +227,13 @@ fn choose_bucket_bits(count: usize, number: impl Fn(usize) -> u128, bits: u32, b
     (0..bits_max).find(|&kept| enough(kept)).unwrap_or(bits_max)
 }
 
-/// One sort.
+/// The parameters of one sort.
 struct Sorting<'a, F> {
     workers: Workers,
     count: usize,
     key: &'a F,
     bucket_bits: u32,
-    digest: &'a Digest,
+    codec: &'a KeyCodec,
     depth: usize,
 }
 
@@ -218,58 +244,36 @@ impl<'k, F: Fn(usize) -> &'k [u8] + Sync> Sorting<'_, F> {
         low: impl Fn(usize) -> u128 + Sync,
         format: Format,
     ) -> Run<R> {
-        debug_assert!(format.number_bits + format.low_bits() <= R::BITS);
+        assert!(format.number_bits + format.low_bits() <= R::BITS, "{format:?} in {} bits", R::BITS);
         let (mut records, ends) = distribute::<R>(self.workers, self.count, number, low, format, self.bucket_bits);
-        // Without bits that vary, the keys differ in length at most.
-        let depth = if self.digest.bits == 0 { DEPTH_MAX } else { self.depth };
-        let slots = Slots::new(&mut records);
-        self.workers.run_tasks(ends.len(), |scratch, bucket| {
-            let start = if bucket == 0 { 0 } else { ends[bucket - 1] };
-            // SAFETY: buckets are disjoint ranges, and each task has its own.
-            let bucket = unsafe { slots.range(start..ends[bucket]) };
-            sort_bucket(bucket, format, scratch);
-            if self.digest.exact_length.is_none() {
-                resolve(bucket, format, self.key, self.digest.common, depth);
+        // If no bits vary, the keys differ in their lengths at most, and sorting again would find nothing.
+        let depth = if self.codec.bits == 0 { DEPTH_MAX } else { self.depth };
+        let buckets = split_into_buckets(&mut records, &ends);
+        self.workers.run_tasks(buckets.len(), |scratch, bucket| {
+            let mut bucket = buckets[bucket].lock();
+            sort_bucket(&mut bucket, format, scratch);
+            if self.codec.exact_length.is_none() {
+                resolve(&mut bucket, format, self.key, self.codec.common, depth);
             }
         });
-        Run { records, format, ends, digest: self.digest.clone() }
+        drop(buckets);
+        Run { records, format, ends, codec: self.codec.clone() }
     }
 }
 
-/// A slice whose disjoint parts are written by several threads.
-struct Slots<R> {
-    start: *mut R,
-    count: usize,
+/// The records of each bucket, for one task each.
+fn split_into_buckets<'a, R>(records: &'a mut [R], ends: &[usize]) -> Vec<Mutex<&'a mut [R]>> {
+    let (mut rest, mut start) = (records, 0);
+    let split = |&end: &usize| {
+        let (bucket, others) = std::mem::take(&mut rest).split_at_mut(end - start);
+        (rest, start) = (others, end);
+        Mutex::new(bucket)
+    };
+    ends.iter().map(split).collect()
 }
 
-// SAFETY: the parts handed out are disjoint (the callers of `range` and `write` see to that), records are Send.
-unsafe impl<R: Send> Sync for Slots<R> {}
-
-impl<R> Slots<R> {
-    fn new(records: &mut [R]) -> Self {
-        Slots { start: records.as_mut_ptr(), count: records.len() }
-    }
-
-    /// # Safety
-    /// No other part that is in use at the same time overlaps this one, and the records outlive it.
-    #[allow(clippy::mut_from_ref, reason = "parts are disjoint, says the caller")]
-    unsafe fn range(&self, range: std::ops::Range<usize>) -> &mut [R] {
-        assert!(range.start <= range.end && range.end <= self.count);
-        // SAFETY: within the slice; exclusive, says the caller.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
-    }
-
-    /// # Safety
-    /// Nobody else reads or writes this record meanwhile; `i` is below the count.
-    #[inline]
-    unsafe fn write(&self, i: usize, record: R) {
-        debug_assert!(i < self.count);
-        // SAFETY: within the slice; exclusive, says the caller.
-        unsafe { self.start.add(i).write(record) };
-    }
-}
-
-/// Makes records and distributes them into buckets; returns where each bucket ends.
+/// Makes the records and distributes them into buckets. Returns them with the index after the last record of each
+/// bucket.
 fn distribute<R: Record>(
     workers: Workers,
     count: usize,
@@ -287,7 +291,7 @@ fn distribute<R: Record>(
         }
         histogram
     });
-    // Each worker's first place in each bucket.
+    // Index of each worker's first record in each bucket.
     let mut starts: Vec<Vec<usize>> = histograms;
     let (mut ends, mut sum) = (Vec::with_capacity(buckets), 0);
     for bucket in 0..buckets {
@@ -298,24 +302,24 @@ fn distribute<R: Record>(
         }
         ends.push(sum);
     }
-    let mut records = Buffer::new(count);
-    let slots = Slots::new(&mut records);
+    assert_eq!(sum, count, "the histograms count every record once");
+    let mut records: Buffer<R> = Buffer::new(count);
+    let words = records.words();
     let kept = (1u128 << number_bits) - 1;
     workers.run(|worker| {
         let mut next = starts[worker].clone();
         for i in part(count, worker, workers.count()) {
             let number = number(i);
-            let place = &mut next[(number >> number_bits) as usize];
-            // SAFETY: the histograms give each worker its own places in each bucket, as many as it has records for it:
-            // the numbers of keys are the same in both passes.
-            unsafe { slots.write(*place, R::pack(number & kept, low(i), format.low_bits())) };
-            *place += 1;
+            let at = &mut next[(number >> number_bits) as usize];
+            // Workers write different records, as long as the keys are the same in both passes.
+            R::pack(number & kept, low(i), format.low_bits()).store(words, *at);
+            *at += 1;
         }
     });
     (records, ends)
 }
 
-/// Memory that a worker uses again for each bucket.
+/// Memory that a worker reuses for each bucket.
 struct Scratch<R> {
     next: Vec<u32>,
     ordered: Vec<R>,
@@ -327,7 +331,7 @@ impl<R> Default for Scratch<R> {
     }
 }
 
-/// Sorts records that fit into a cache.
+/// Sorts the records of a bucket, which fit into a cache.
 fn sort_bucket<R: Record>(records: &mut [R], format: Format, scratch: &mut Scratch<R>) {
     const SMALL: usize = 64;
     let digit_bits = (usize::BITS - records.len().leading_zeros()).min(13).min(format.number_bits);
@@ -347,11 +351,11 @@ fn sort_bucket<R: Record>(records: &mut [R], format: Format, scratch: &mut Scrat
     }
     ordered.resize(ordered.len().max(records.len()), R::default());
     for &record in records.iter() {
-        let place = &mut next[record.digit(shift, digit_bits)];
-        ordered[*place as usize] = record;
-        *place += 1;
+        let at = &mut next[record.digit(shift, digit_bits)];
+        ordered[*at as usize] = record;
+        *at += 1;
     }
-    // Now `next[d]` is where digit d ends.
+    // Now `next[d]` is the index after the last record of digit d.
     let mut start = 0;
     for &end in &next[..1 << digit_bits] {
         let end = end as usize;
@@ -380,7 +384,7 @@ fn insertion_sort<R: Record>(records: &mut [R]) {
     }
 }
 
-/// Puts runs of equal numbers in the order of their keys, which are the same up to `common`.
+/// Sorts runs of equal numbers by their keys, the first `common` bytes of which are equal.
 fn resolve<'k, R: Record>(
     records: &mut [R],
     format: Format,
@@ -407,10 +411,10 @@ fn resolve<'k, R: Record>(
     }
 }
 
-/// The same sort again, for keys that begin alike: it looks further into them.
+/// Sorts a run of equal numbers by a radix sort of the following bytes.
 fn resolve_long<'k, R: Record>(run: &mut [R], format: Format, key: &impl Fn(usize) -> &'k [u8], depth: usize) {
     let keys: Vec<&[u8]> = run.iter().map(|record| key(format.position(*record))).collect();
-    // By reference: the compiler would make a new copy of the sort for each level.
+    // A trait object, because the compiler would otherwise instantiate the sort for each level.
     let key: &(dyn Fn(usize) -> &'k [u8] + Sync) = &|i| keys[i];
     let order: Vec<usize> = match sort_at_depth(Workers::new(1), keys.len(), &key, None, depth) {
         Sorted::Short(sorted) => (0..keys.len()).map(|i| sorted.position(i)).collect(),
@@ -446,7 +450,7 @@ mod tests {
         check(&numbers(30_000).map(|n| (n % 100).to_be_bytes().to_vec()).collect::<Vec<_>>());
         check(&numbers(20_000).map(|n| n.to_be_bytes()[..n as usize % 9].to_vec()).collect::<Vec<_>>());
         check(&numbers(20_000).map(|n| format!("constant{n:020}{n}").into_bytes()).collect::<Vec<_>>());
-        // Long shared beginnings, with differences far behind and lengths that differ.
+        // Long common prefixes, late differences and different lengths.
         let far = |n: u64| format!("{}{}{:05}", n % 3, "x".repeat(100 + (n % 2) as usize), n % 7000).into_bytes();
         check(&numbers(20_000).map(far).collect::<Vec<_>>());
         check(&numbers(3000).map(|n| vec![0; (n % 300) as usize]).collect::<Vec<_>>());

@@ -6,10 +6,12 @@
 //! 68  suffixes: length (4 bytes), bytes
 //! ```
 //!
-//! Suffixes are appended by the holder of the node's lock, before the slot's offset tells where (release); what has been
-//! written is never overwritten. So a reader who gets an offset (acquire) reads bytes that do not change, even if they are
-//! no longer of the key it thinks of: the node's version tells it later. A bag that is full is replaced by one that holds
-//! what is still in use.
+//! The thread that has write access to the node appends a suffix and then stores its offset in the slot (release).
+//! Bytes that have been written are never overwritten. A reader that loads an offset (acquire) therefore reads bytes
+//! that do not change, even if the slot now belongs to another key; the node's version reveals that later. A full bag
+//! is replaced by a new one that holds the suffixes still in use.
+//!
+//! Invariant: every offset is 0 or that of a complete suffix below `used`.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -24,6 +26,8 @@ struct Header {
     offsets: [AtomicU32; WIDTH],
 }
 
+const _: () = assert!(size_of::<Header>() == 8 + 4 * WIDTH, "a bag's layout");
+
 const LENGTH_BYTES: usize = 4;
 
 #[derive(Clone, Copy)]
@@ -36,7 +40,7 @@ impl<'g> Bag<'g> {
     /// Bytes of a bag without suffixes.
     pub const EMPTY_BYTES: usize = size_of::<Header>();
 
-    /// Bytes that a suffix takes.
+    /// Bytes that a suffix takes in a bag.
     pub fn cost(suffix: usize) -> usize {
         LENGTH_BYTES + suffix
     }
@@ -50,12 +54,12 @@ impl<'g> Bag<'g> {
         Bag { header, lifetime: PhantomData }
     }
 
-    /// An empty bag.
+    /// Makes an empty bag.
     ///
     /// # Safety
-    /// `memory` has `bytes` bytes, aligned to 4, that stay allocated during `'g`, and nobody else has it.
+    /// `memory` has `bytes` bytes, aligned to 4, that stay allocated during `'g`, and no other thread uses it.
     pub unsafe fn create(memory: NonNull<u8>, bytes: usize) -> Self {
-        // Fifteen of the longest keys, and as much to spare, are below 2^31.
+        // Fifteen suffixes of the longest keys, and as many bytes again in reserve, are fewer than 2^31.
         assert!((Self::EMPTY_BYTES..u32::MAX as usize).contains(&bytes), "a bag of {bytes} bytes");
         let header = memory.cast::<Header>();
         let fresh = Header {
@@ -71,7 +75,7 @@ impl<'g> Bag<'g> {
 
     #[inline]
     fn header(self) -> &'g Header {
-        // SAFETY: the bag is allocated during 'g; what changes in the header is atomic.
+        // SAFETY: the bag is allocated during 'g; the fields of the header that change are atomic.
         unsafe { &*self.header.as_ptr() }
     }
 
@@ -87,19 +91,21 @@ impl<'g> Bag<'g> {
         self.header().bytes as usize
     }
 
-    /// Bytes that can still be appended.
+    /// Bytes that are not used yet.
     pub fn free(self) -> usize {
-        self.bytes() - self.header().used.load(Relaxed) as usize
+        let used = self.header().used.load(Relaxed) as usize;
+        assert!(used <= self.bytes(), "{used} bytes used in a bag of {}", self.bytes());
+        self.bytes() - used
     }
 
-    /// The suffix of a slot, if it has one here.
+    /// The suffix of a slot, if the bag has one.
     #[inline]
     pub fn suffix(self, slot: usize) -> Option<&'g [u8]> {
         let offset = self.header().offsets[slot].load(Acquire) as usize;
         if offset == 0 {
             return None;
         }
-        // SAFETY: the offset was stored after length and bytes were written within the block, and they are not written
+        // SAFETY: the offset was stored after length and bytes had been written within the block. They are not written
         // again while the bag is allocated.
         unsafe {
             let at = self.header.cast::<u8>().add(offset);
@@ -108,9 +114,12 @@ impl<'g> Bag<'g> {
         }
     }
 
-    /// Appends the suffix of a slot; the caller holds the node's lock, or nobody else has the bag.
-    pub fn append(self, slot: usize, suffix: &[u8]) {
-        assert!(Self::cost(suffix.len()) <= self.free(), "a bag must have room for what is appended");
+    /// Appends the suffix of a slot. The caller has reserved room.
+    ///
+    /// # Safety
+    /// The caller has exclusive write access to the bag's node, or the bag is in no node yet.
+    pub unsafe fn append(self, slot: usize, suffix: &[u8]) {
+        assert!(Self::cost(suffix.len()) <= self.free(), "no room for {} bytes in a bag", suffix.len());
         let offset = self.header().used.load(Relaxed) as usize;
         // SAFETY: the bytes from `used` on are within the block (asserted), and no reader has an offset to them yet.
         unsafe {

@@ -1,70 +1,82 @@
-//! Border nodes: up to 15 entries, each a key slice with what follows it, and a value or the next layer.
+//! Border nodes: up to 15 entries, each a key slice with the key's continuation, and a value or the root of the next
+//! layer.
 //!
 //! ```text
 //!   0  version, permutation, next, previous, bag
-//!  40  code of each slot: what follows the slice
-//!  56  shape (width, tail words), slots that stale readers may still look at
+//!  40  code of each slot: the continuation of its key
+//!  56  layout (width, tail words), slots that readers with an old permutation may still read
 //!  64  slice × width
-//!      value or layer × width
+//!      value or layer root × width
 //!      tail × width: room for short suffixes, 4 bytes × tail words each
 //! ```
 //!
-//! A node of width 15 takes 304 bytes without tails and 364 with one word of tail: five or six cache lines, all requested at
-//! once. Layers of few keys use narrower nodes (128 bytes for up to four keys).
+//! A node of width 15 takes 304 bytes without tails and 364 with one word of tail: five or six cache lines, all
+//! prefetched at once. Layers of few keys use narrower nodes (128 bytes for up to four keys).
 //!
-//! | code | the entry's key, after its slice |
+//! | code | continuation of the key after its slice |
 //! |---|---|
-//! | 0 … 8 | ends within the slice, which has so many bytes |
-//! | 9 … 24 | goes on for code - 8 bytes, which are in the tail |
-//! | `BAG` | goes on; the rest is in the bag |
-//! | `LAYER` | many keys with this slice go on; the value is the word of the next layer's root |
+//! | 0 … 8 | none: the key ends within the slice, after so many bytes |
+//! | 9 … 24 | a suffix of code - 8 bytes, stored in the tail |
+//! | `BAG` | a suffix stored in the bag |
+//! | `LAYER` | several keys continue after this slice; the value is the word of the next layer's root |
 //!
-//! Entries are sorted by slice, then by rank (code, at most 9); one slice has at most one entry of rank 9. All entries of a
-//! slice are in the same node.
+//! Entries are sorted by slice, then by rank (the code, at most 9). A slice has at most one entry of rank 9. All
+//! entries of a slice are in the same node.
 //!
-//! Every field that changes is atomic, so that racing readers get a value, if perhaps not the one that belongs to the
-//! others; the version then tells. Writers publish an entry by storing the permutation (release), which readers load first
-//! (acquire). A slot that was freed may still be read by someone with an old permutation: when it is used again, the node
-//! is marked as inserting, so that such readers read again.
+//! Every field that changes is atomic. A racing reader therefore reads valid values, though not necessarily ones that
+//! belong together; it detects that by the version. A writer publishes an entry by storing the permutation (release),
+//! which readers load first (acquire). A slot that was freed may still be read by a reader with an old permutation.
+//! Before the slot is reused, the node is marked as inserting, so that such readers read it again.
+//!
+//! Invariants: the permutation holds at most `width` entries, so that all their slots are below `width`; the layout
+//! never changes; all bytes of a node are initialised when it is made.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+use keyaki_primitives::CACHE_LINE_BYTES;
+
 use super::copy::WORDS;
+use super::exclusive::Exclusive;
 use super::permutation::{Permutation, WIDTH};
 use super::search;
-use super::version::{Seen, Version};
-use super::{BORDER_TAG, Bag};
+use super::version::{Version, VersionSnapshot};
+use super::{BORDER_TAG, Bag, Node};
 use crate::key::Cursor;
 use crate::sync::{Acquire, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Relaxed, Release};
 
-/// The suffix is in the bag.
+/// Code of an entry whose suffix is in the bag.
 pub(crate) const BAG: u8 = 30;
-/// The entry leads to the next layer.
+/// Code of an entry that leads to the next layer.
 pub(crate) const LAYER: u8 = 31;
 
-/// Where an entry stands among those of its slice.
+/// Longest suffix that fits into a tail, in bytes.
+pub(crate) const TAIL_BYTES_MAX: usize = 4 * BorderLayout::TAIL_WORDS_MAX as usize;
+
+const _: () = assert!(8 + TAIL_BYTES_MAX < BAG as usize, "codes of suffixes in tails are below those with a meaning");
+
+/// Position of an entry among those of its slice.
 #[inline]
 pub(crate) fn rank(code: u8) -> u8 {
     code.min(9)
 }
 
-/// Width and tail of a node: they never change.
+/// Width and tail length of a border node. They never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct BorderLayout {
     pub width: u8,
     /// Words of four bytes for each slot's suffix.
     pub tail: u8,
 }
 
-impl Shape {
+impl BorderLayout {
     /// Longest tail, in words.
-    pub const TAIL_MAX: u8 = 4;
+    pub const TAIL_WORDS_MAX: u8 = 4;
 
-    /// A full-width node for entries whose longest suffix has the given length: longer than the longest tail, and they
-    /// all go into a bag.
+    /// A full-width node for entries whose longest suffix has the given length. If that is too long for a tail, the
+    /// node has no tails and all suffixes go into the bag.
     pub fn wide(suffix: usize) -> Self {
-        Shape { width: WIDTH as u8, tail: Self::tail_for(suffix) }
+        BorderLayout { width: WIDTH as u8, tail: Self::tail_for(suffix) }
     }
 
     /// The narrowest node for a layer of `count` entries.
@@ -74,22 +86,22 @@ impl Shape {
             5..=8 => 8,
             _ => WIDTH as u8,
         };
-        Shape { width, tail: Self::tail_for(suffix) }
+        BorderLayout { width, tail: Self::tail_for(suffix) }
     }
 
     fn tail_for(suffix: usize) -> u8 {
-        if suffix > 4 * Self::TAIL_MAX as usize { 0 } else { suffix.div_ceil(4) as u8 }
+        if suffix > TAIL_BYTES_MAX { 0 } else { suffix.div_ceil(4) as u8 }
     }
 
-    /// Longest suffix that fits into a tail, in bytes.
+    /// Longest suffix that fits into the tail of such a node, in bytes.
     #[inline]
     pub const fn tail_bytes(self) -> usize {
         4 * self.tail as usize
     }
 
-    /// Bytes of such a node.
+    /// Size of such a node in bytes.
     pub const fn bytes(self) -> usize {
-        (size_of::<Header>() + self.width as usize * (16 + self.tail_bytes())).next_multiple_of(64)
+        (size_of::<Header>() + self.width as usize * (16 + self.tail_bytes())).next_multiple_of(CACHE_LINE_BYTES)
     }
 }
 
@@ -101,25 +113,30 @@ struct Header {
     previous: AtomicU64,
     bag: AtomicU64,
     codes: [AtomicU8; WIDTH + 1],
-    shape: Shape,
+    layout: BorderLayout,
     stale: AtomicU16,
 }
 
-/// What a border node says about a key.
+const _: () = assert!(size_of::<Header>() == CACHE_LINE_BYTES && align_of::<Header>() == CACHE_LINE_BYTES);
+const _: () = assert!(BorderLayout { width: 4, tail: 0 }.bytes() == 2 * CACHE_LINE_BYTES);
+const _: () = assert!(BorderLayout { width: WIDTH as u8, tail: 0 }.bytes() == 5 * CACHE_LINE_BYTES);
+const _: () = assert!(BorderLayout { width: WIDTH as u8, tail: 1 }.bytes() == 6 * CACHE_LINE_BYTES);
+
+/// Result of looking up a key in a border node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lookup {
     Absent,
-    /// The value's word.
+    /// The key has a value, of this word.
     Value {
         slot: usize,
         word: u64,
     },
-    /// Look in the layer of this root.
+    /// The key is in the layer whose root has this word, or absent.
     Layer {
         slot: usize,
         word: u64,
     },
-    /// Another key with the same slice goes on differently: the key is absent, and needs a layer to be inserted.
+    /// The key is absent. Another key with the same slice continues differently: inserting the key makes a layer.
     Conflict {
         slot: usize,
     },
@@ -140,9 +157,11 @@ pub(crate) struct Border<'g> {
 }
 
 impl<'g> Border<'g> {
-    /// Where things are in a node.
+    /// Offset of the next node's word.
     pub const NEXT_AT: usize = std::mem::offset_of!(Header, next);
+    /// Offset of the codes.
     pub const CODES_AT: usize = std::mem::offset_of!(Header, codes);
+    /// Offset of the slices.
     pub const SLICES_AT: usize = size_of::<Header>();
 
     /// # Safety
@@ -154,13 +173,13 @@ impl<'g> Border<'g> {
         Border { header, lifetime: PhantomData }
     }
 
-    /// An empty node.
+    /// Makes an empty node.
     ///
     /// # Safety
-    /// `memory` has `shape.bytes()` initialised bytes, 64-byte aligned, that stay allocated during `'g`, and nobody else
-    /// has it.
+    /// `memory` has `layout.bytes()` initialised bytes, aligned to 64, that stay allocated during `'g`, and no other
+    /// thread uses it.
     #[inline]
-    pub unsafe fn create(memory: NonNull<u8>, flags: u64, shape: Shape) -> Self {
+    pub unsafe fn create(memory: NonNull<u8>, flags: u64, layout: BorderLayout) -> Self {
         let header = memory.cast::<Header>();
         let fresh = Header {
             version: Version::new(flags, 0),
@@ -169,7 +188,7 @@ impl<'g> Border<'g> {
             previous: AtomicU64::new(0),
             bag: AtomicU64::new(0),
             codes: [const { AtomicU8::new(0) }; WIDTH + 1],
-            shape,
+            layout,
             stale: AtomicU16::new(0),
         };
         // SAFETY: the caller gives suitable memory.
@@ -180,7 +199,7 @@ impl<'g> Border<'g> {
 
     #[inline]
     fn header(self) -> &'g Header {
-        // SAFETY: the node is allocated during 'g; what changes in the header is atomic.
+        // SAFETY: the node is allocated during 'g; the fields of the header that change are atomic.
         unsafe { &*self.header.as_ptr() }
     }
 
@@ -198,14 +217,20 @@ impl<'g> Border<'g> {
         &self.header().version
     }
 
+    /// A version without marks; waits for one.
     #[inline]
-    pub fn shape(self) -> Shape {
-        self.header().shape
+    pub fn stable(self) -> VersionSnapshot {
+        self.version().stable()
+    }
+
+    #[inline]
+    pub fn layout(self) -> BorderLayout {
+        self.header().layout
     }
 
     #[inline]
     pub fn width(self) -> usize {
-        self.header().shape.width as usize
+        self.header().layout.width as usize
     }
 
     #[inline]
@@ -213,73 +238,89 @@ impl<'g> Border<'g> {
         Permutation(self.header().permutation.load(Acquire))
     }
 
-    /// Publishes a permutation; the node is locked.
+    /// The right neighbour in the layer's list of border nodes.
     #[inline]
-    pub fn set_permutation(self, permutation: Permutation) {
-        self.header().permutation.store(permutation.0, Release);
+    pub fn next(self) -> Option<Border<'g>> {
+        // SAFETY: the word is loaded during 'g from a node of the tree.
+        unsafe { Self::from_link(self.header().next.load(Acquire)) }
     }
 
-    /// The word of the next node, or zero.
+    /// The left neighbour in the layer's list of border nodes.
     #[inline]
-    pub fn next(self) -> u64 {
-        self.header().next.load(Acquire)
+    pub fn previous(self) -> Option<Border<'g>> {
+        // SAFETY: the word is loaded during 'g from a node of the tree.
+        unsafe { Self::from_link(self.header().previous.load(Acquire)) }
     }
 
-    /// The caller holds the lock of this node.
-    pub fn set_next(self, word: u64) {
-        self.header().next.store(word, Release);
-    }
-
-    /// The word of the previous node, or zero.
+    /// The border node of a link, which is 0 if there is none.
+    ///
+    /// # Safety
+    /// The link is 0, or was loaded during `'g` from a border node that was in the tree during `'g`.
     #[inline]
-    pub fn previous(self) -> u64 {
-        self.header().previous.load(Acquire)
+    pub unsafe fn from_link(word: u64) -> Option<Border<'g>> {
+        // SAFETY: neighbours of border nodes are border nodes. A neighbour is retired after it has been unlinked, so
+        // that the guard behind 'g keeps it allocated.
+        (word != 0).then(|| unsafe { Border::from_address(word & !BORDER_TAG) })
     }
 
-    /// The caller holds the lock of the previous node (of this node, if it is the first).
-    pub fn set_previous(self, word: u64) {
-        self.header().previous.store(word, Release);
+    /// Sets the left neighbour of this node. A node's `previous` is protected by the lock of its left neighbour, old or
+    /// new, which `_owner` proves; the first node's by its own.
+    pub fn set_previous(self, previous: Option<Border<'_>>, _owner: &Exclusive<Border<'_>>) {
+        self.header().previous.store(previous.map_or(0, Border::word), Release);
     }
 
+    /// # Safety
+    /// `offset` is within the node.
     #[inline]
-    fn at(self, offset: usize) -> NonNull<u8> {
-        debug_assert!(offset < self.shape().bytes());
-        // SAFETY: the callers keep to slots below the width, so that the offset is within the node.
+    unsafe fn at(self, offset: usize) -> NonNull<u8> {
+        debug_assert!(offset < self.layout().bytes());
+        // SAFETY: the caller's promise.
         unsafe { self.header.cast::<u8>().add(offset) }
     }
 
+    /// # Safety
+    /// `slot` is below the width.
     #[inline]
-    pub fn slice(self, slot: usize) -> &'g AtomicU64 {
+    unsafe fn slice_at(self, slot: usize) -> &'g AtomicU64 {
         debug_assert!(slot < self.width());
-        // SAFETY: within the node, aligned; initialised and only ever used as an atomic.
-        unsafe { self.at(64 + 8 * slot).cast().as_ref() }
+        // SAFETY: within the node, aligned, initialised, and only ever used as an atomic.
+        unsafe { self.at(Self::SLICES_AT + 8 * slot).cast().as_ref() }
+    }
+
+    /// # Safety
+    /// `layout` is the node's, and `slot` is below its width.
+    #[inline]
+    unsafe fn value_at(self, layout: BorderLayout, slot: usize) -> &'g AtomicU64 {
+        debug_assert!(layout == self.layout() && slot < self.width());
+        // SAFETY: as for slices.
+        unsafe { self.at(Self::SLICES_AT + 8 * (layout.width as usize + slot)).cast().as_ref() }
+    }
+
+    /// A word of a slot's tail.
+    ///
+    /// # Safety
+    /// `layout` is the node's, `slot` is below its width and `index` below its tail words.
+    #[inline]
+    unsafe fn tail_at(self, layout: BorderLayout, slot: usize, index: usize) -> &'g AtomicU32 {
+        debug_assert!(layout == self.layout() && slot < self.width() && index < layout.tail as usize);
+        let offset = Self::SLICES_AT + 16 * layout.width as usize + 4 * (slot * layout.tail as usize + index);
+        // SAFETY: as for slices.
+        unsafe { self.at(offset).cast().as_ref() }
+    }
+
+    #[inline]
+    pub fn slice(self, slot: usize) -> u64 {
+        assert!(slot < self.width(), "slot {slot} of a border node");
+        // SAFETY: the slot is below the width.
+        unsafe { self.slice_at(slot) }.load(Relaxed)
     }
 
     /// The word of a slot's value, or of the layer's root.
     #[inline]
-    pub fn value(self, slot: usize) -> &'g AtomicU64 {
-        self.value_of(self.shape(), slot)
-    }
-
-    /// As [`value`](Self::value), for who has the node's shape at hand: it cannot be read again and again for nothing.
-    #[inline]
-    pub fn value_of(self, shape: Shape, slot: usize) -> &'g AtomicU64 {
-        debug_assert!(shape == self.shape() && slot < self.width());
-        // SAFETY: as for slices.
-        unsafe { self.at(64 + 8 * (shape.width as usize + slot)).cast().as_ref() }
-    }
-
-    #[inline]
-    fn tail(self, slot: usize, index: usize) -> &'g AtomicU32 {
-        self.tail_of(self.shape(), slot, index)
-    }
-
-    /// A word of the tail of a slot, of a node with this shape.
-    #[inline]
-    pub fn tail_of(self, shape: Shape, slot: usize, index: usize) -> &'g AtomicU32 {
-        debug_assert!(shape == self.shape() && slot < self.width() && index < shape.tail as usize);
-        // SAFETY: as for slices.
-        unsafe { self.at(64 + 16 * shape.width as usize + 4 * (slot * shape.tail as usize + index)).cast().as_ref() }
+    pub fn value(self, slot: usize) -> u64 {
+        assert!(slot < self.width(), "slot {slot} of a border node");
+        // SAFETY: the slot is below the width.
+        unsafe { self.value_at(self.layout(), slot) }.load(Acquire)
     }
 
     #[inline]
@@ -289,25 +330,24 @@ impl<'g> Border<'g> {
 
     pub fn bag(self) -> Option<Bag<'g>> {
         let address = self.header().bag.load(Acquire);
-        // SAFETY: a bag is retired after it has been replaced in its node, with the node's readers' epoch.
+        // SAFETY: a bag is retired after it has been replaced in its node, so that the guard behind 'g keeps it
+        // allocated.
         (address != 0).then(|| unsafe { Bag::from_address(address) })
     }
 
-    pub fn set_bag(self, bag: Bag<'_>) {
-        self.header().bag.store(bag.address(), Release);
-    }
-
-    /// A bit for each slot whose slice is the given one, whether or not it holds an entry.
+    /// A bit for each slot whose slice equals the given one, whether or not the slot holds an entry.
     #[inline]
     pub fn matches(self, slice: u64) -> u32 {
         let width = self.width();
         if width == WIDTH {
-            return search::equal(self.words(), slice) & ((1 << WIDTH) - 1);
+            // SAFETY: the node has full width.
+            return search::equal(unsafe { self.words() }, slice) & ((1 << WIDTH) - 1);
         }
-        (0..width).fold(0, |mask, slot| mask | u32::from(self.slice(slot).load(Relaxed) == slice) << slot)
+        // SAFETY: the slots are below the width.
+        (0..width).fold(0, |mask, slot| mask | u32::from(unsafe { self.slice_at(slot) }.load(Relaxed) == slice) << slot)
     }
 
-    /// What the node says about a key. Without the lock, only the version tells whether that was so.
+    /// Looks up a key. Unless the node is locked, the result is valid only if the version has not changed afterwards.
     #[inline]
     pub fn lookup(self, key: &Cursor<'_>, slice: u64, permutation: Permutation) -> Lookup {
         let mut candidates = self.matches(slice);
@@ -319,141 +359,98 @@ impl<'g> Border<'g> {
             if rank(code) != rank_wanted || !permutation.holds(slot) {
                 continue;
             }
-            let word = self.value(slot).load(Acquire);
+            // SAFETY: candidates are slots below the width.
+            let word = unsafe { self.value_at(self.layout(), slot) }.load(Acquire);
             return match code {
                 LAYER => Lookup::Layer { slot, word },
                 0..=8 => Lookup::Value { slot, word },
-                _ if self.suffix_is(slot, code, key.suffix()) => Lookup::Value { slot, word },
+                // SAFETY: candidates are slots below the width.
+                _ if unsafe { self.suffix_is(slot, code, key.suffix()) } => Lookup::Value { slot, word },
                 _ => Lookup::Conflict { slot },
             };
         }
         Lookup::Absent
     }
 
-    /// Whether the slot's suffix is the given one.
+    /// Returns whether the slot's suffix equals the given one.
+    ///
+    /// # Safety
+    /// `slot` is below the width.
     #[inline]
-    fn suffix_is(self, slot: usize, code: u8, suffix: &[u8]) -> bool {
+    unsafe fn suffix_is(self, slot: usize, code: u8, suffix: &[u8]) -> bool {
         if code == BAG {
             return self.bag().and_then(|bag| bag.suffix(slot)) == Some(suffix);
         }
+        let layout = self.layout();
         let length = code as usize - 8;
-        if length != suffix.len() || length > self.shape().tail_bytes() {
+        if length != suffix.len() || length > layout.tail_bytes() {
             return false;
         }
         suffix.chunks(4).enumerate().all(|(index, chunk)| {
-            let word = self.tail(slot, index).load(Relaxed);
+            // SAFETY: the suffix is at most as long as the tail.
+            let word = unsafe { self.tail_at(layout, slot, index) }.load(Relaxed);
             word == tail_word(chunk)
         })
     }
 
-    /// Where an entry stands, or would stand, in a node that the caller has locked.
-    #[inline]
-    pub fn position(self, slice: u64, rank_wanted: u8, permutation: Permutation) -> usize {
-        let at_most = self.at_most(slice);
-        let mut position = permutation.count_of(at_most);
-        // Entries of the same slice that end later.
-        while position > 0 {
-            let slot = permutation.slot(position - 1);
-            if self.slice(slot).load(Relaxed) != slice || rank(self.code(slot)) < rank_wanted {
-                break;
-            }
-            position -= 1;
-        }
-        position
-    }
-
-    /// A bit for each slot whose slice is at most the given one, whether or not it holds an entry.
+    /// A bit for each slot whose slice is at most the given one, whether or not the slot holds an entry.
     #[inline]
     fn at_most(self, slice: u64) -> u32 {
         let width = self.width();
         if width == WIDTH {
-            return search::at_most(self.words(), slice) & ((1 << WIDTH) - 1);
+            // SAFETY: the node has full width.
+            return search::at_most(unsafe { self.words() }, slice) & ((1 << WIDTH) - 1);
         }
-        (0..width).fold(0, |mask, slot| mask | u32::from(self.slice(slot).load(Relaxed) <= slice) << slot)
+        // SAFETY: the slots are below the width.
+        (0..width).fold(0, |mask, slot| mask | u32::from(unsafe { self.slice_at(slot) }.load(Relaxed) <= slice) << slot)
     }
 
-    /// The slices of a wide node, and the first value.
+    /// The slices of a full-width node, and its first value.
+    ///
+    /// # Safety
+    /// The node's width is [`WIDTH`].
     #[inline]
-    fn words(self) -> &'g [AtomicU64; WIDTH + 1] {
+    unsafe fn words(self) -> &'g [AtomicU64; WIDTH + 1] {
         debug_assert_eq!(self.width(), WIDTH);
-        // SAFETY: sixteen words within the node (wide ones have 304 bytes at least), aligned, initialised, and only ever used
-        // as atomics.
-        unsafe { self.at(64).cast().as_ref() }
+        // SAFETY: sixteen words within the node (a full-width one has 304 bytes at least), aligned, initialised, and
+        // only ever used as atomics.
+        unsafe { self.at(Self::SLICES_AT).cast().as_ref() }
     }
 
-    /// Whether someone with an old permutation may still look at the slot.
-    #[inline]
-    pub fn is_stale(self, slot: usize) -> bool {
-        self.header().stale.load(Relaxed) & 1 << slot != 0
-    }
-
-    pub fn set_stale(self, slot: usize) {
-        let stale = self.header().stale.load(Relaxed);
-        self.header().stale.store(stale | 1 << slot, Relaxed);
-    }
-
-    /// The node has been marked: readers with old permutations will read again.
-    pub fn clear_stale(self) {
-        self.header().stale.store(0, Relaxed);
-    }
-
-    /// Whether an entry of this suffix needs the bag.
+    /// Returns whether an entry with this suffix needs the bag.
     #[inline]
     pub fn needs_bag(self, suffix: &[u8]) -> bool {
-        suffix.len() > self.shape().tail_bytes()
+        suffix.len() > self.layout().tail_bytes()
     }
 
-    /// Fills a free slot of a locked (or unpublished) node. If the suffix needs a bag, it has room.
-    #[inline]
-    #[expect(clippy::expect_used, reason = "callers reserve a bag before they fill in a suffix that needs one")]
-    pub fn fill(self, slot: usize, slice: u64, rest: Rest<'_>, word: u64) {
-        self.slice(slot).store(slice, Relaxed);
-        self.value(slot).store(word, Release);
-        let code = match rest {
-            Rest::Ends(length) => length,
-            Rest::Layer => LAYER,
-            Rest::Suffix(suffix) if self.needs_bag(suffix) => {
-                // The bag is made beforehand; without one, the entry would be lost.
-                self.bag().expect("a bag is made before a long suffix is filled in").append(slot, suffix);
-                BAG
-            }
-            Rest::Suffix(suffix) => {
-                for (index, chunk) in suffix.chunks(4).enumerate() {
-                    self.tail(slot, index).store(tail_word(chunk), Relaxed);
-                }
-                8 + suffix.len() as u8
-            }
-        };
-        self.header().codes[slot].store(code, Relaxed);
-    }
-
-    /// Turns the entry of a slot into a layer; the node is locked and marked.
-    pub fn set_layer(self, slot: usize, word: u64) {
-        self.value(slot).store(word, Release);
-        self.header().codes[slot].store(LAYER, Relaxed);
-    }
-
-    /// What follows the slice of a slot, of a node that nobody changes; `tail` has room for a short suffix.
-    pub fn rest<'a>(self, slot: usize, tail: &'a mut [u8; 4 * Shape::TAIL_MAX as usize]) -> Rest<'a>
+    /// The continuation of a slot's key. `tail` receives a short suffix. While other threads may change the node, the
+    /// result is valid only if the version has not changed afterwards.
+    pub fn continuation<'a>(self, slot: usize, tail: &'a mut [u8; TAIL_BYTES_MAX]) -> Continuation<'a>
     where
         'g: 'a,
     {
         match self.code(slot) {
-            LAYER => Rest::Layer,
-            length @ 0..=8 => Rest::Ends(length),
-            BAG => Rest::Suffix(self.bag().and_then(|bag| bag.suffix(slot)).unwrap_or_default()),
+            LAYER => Continuation::Layer,
+            length @ 0..=8 => Continuation::Ends(length),
+            BAG => Continuation::Suffix(self.bag().and_then(|bag| bag.suffix(slot)).unwrap_or_default()),
             code => {
+                let layout = self.layout();
                 let length = code as usize - 8;
+                assert!(
+                    slot < self.width() && length <= layout.tail_bytes(),
+                    "code {code} in slot {slot} of {layout:?}"
+                );
                 for index in 0..length.div_ceil(4) {
-                    let word = self.tail(slot, index).load(Relaxed).to_ne_bytes();
+                    // SAFETY: the slot is below the width, and the suffix is at most as long as the tail.
+                    let word = unsafe { self.tail_at(layout, slot, index) }.load(Relaxed).to_ne_bytes();
                     tail[4 * index..4 * index + 4].copy_from_slice(&word);
                 }
-                Rest::Suffix(&tail[..length])
+                Continuation::Suffix(&tail[..length])
             }
         }
     }
 
-    /// Length of the suffix of a slot of a node that nobody changes; zero if it has none.
+    /// Length in bytes of a slot's suffix, in a node that no other thread changes; zero if it has none.
     pub fn suffix_bytes(self, slot: usize) -> usize {
         match self.code(slot) {
             0..=8 | LAYER => 0,
@@ -462,83 +459,182 @@ impl<'g> Border<'g> {
         }
     }
 
-    /// Copies the node's lines, while others may be writing.
+    /// Copies the node's cache lines, while other threads may write to them.
     #[inline]
     pub fn copy_lines(self, to: &mut [u64; WORDS]) {
         #[cfg(all(target_arch = "x86_64", not(miri), not(feature = "shuttle")))]
-        // SAFETY: a node is so many whole lines; the largest has `WORDS` words.
-        if unsafe { search::copy_lines(self.header.as_ptr().cast(), to.as_mut_ptr(), self.shape().bytes()) } {
+        // SAFETY: a node consists of whole cache lines, and the largest has at most `WORDS` words.
+        if unsafe { search::copy_lines(self.header.as_ptr().cast(), to.as_mut_ptr(), self.layout().bytes()) } {
             return;
         }
         self.copy_fields(to);
     }
 
-    /// The same, field by field, as far as copies are looked at.
+    /// As [`copy_lines`](Self::copy_lines), field by field, without the fields that copies do not use.
     fn copy_fields(self, to: &mut [u64; WORDS]) {
-        let shape = self.shape();
-        let width = shape.width as usize;
-        to[Self::NEXT_AT / 8] = self.next();
+        let layout = self.layout();
+        let width = layout.width as usize;
+        to[Self::NEXT_AT / 8] = self.header().next.load(Acquire);
         for (word, codes) in to[Self::CODES_AT / 8..].iter_mut().zip(self.header().codes.chunks_exact(8)) {
             *word = u64::from_ne_bytes(std::array::from_fn(|i| codes[i].load(Relaxed)));
         }
         let slots = Self::SLICES_AT / 8;
         for slot in 0..width {
-            to[slots + slot] = self.slice(slot).load(Relaxed);
-            to[slots + width + slot] = self.value_of(shape, slot).load(Acquire);
+            // SAFETY: the slot is below the width.
+            let (slice, value) = unsafe { (self.slice_at(slot), self.value_at(layout, slot)) };
+            to[slots + slot] = slice.load(Relaxed);
+            to[slots + width + slot] = value.load(Acquire);
         }
         let tails = &mut to[slots + 2 * width..];
         let word = |at: usize| {
-            let tail = shape.tail as usize;
+            let tail = layout.tail as usize;
             if at < width * tail {
-                self.tail_of(shape, at / tail, at % tail).load(Relaxed).to_ne_bytes()
+                // SAFETY: a quotient below the width and a remainder below the tail words.
+                unsafe { self.tail_at(layout, at / tail, at % tail) }.load(Relaxed).to_ne_bytes()
             } else {
                 [0; 4]
             }
         };
-        for (i, to) in tails[..(width * shape.tail as usize).div_ceil(2)].iter_mut().enumerate() {
+        for (i, to) in tails[..(width * layout.tail as usize).div_ceil(2)].iter_mut().enumerate() {
             let (one, other) = (word(2 * i), word(2 * i + 1));
             *to = u64::from_ne_bytes(std::array::from_fn(|byte| if byte < 4 { one[byte] } else { other[byte - 4] }));
         }
     }
+}
 
-    /// Waits for a version without marks.
+impl<'g> Exclusive<Border<'g>> {
+    /// Publishes a permutation. Its entries have been filled in.
     #[inline]
-    pub fn stable(self) -> Seen {
-        self.version().stable()
+    pub fn set_permutation(&mut self, permutation: Permutation) {
+        assert!(permutation.count() <= self.width(), "{permutation:?} in a node of width {}", self.width());
+        self.header().permutation.store(permutation.0, Release);
+    }
+
+    /// Sets the right neighbour, another node of the layer.
+    pub fn set_next(&mut self, next: Option<Border<'_>>) {
+        self.header().next.store(next.map_or(0, Border::word), Release);
+    }
+
+    pub fn set_bag(&mut self, bag: Bag<'_>) {
+        self.header().bag.store(bag.address(), Release);
+    }
+
+    /// Replaces the word of a slot's value.
+    #[inline]
+    pub fn set_value(&mut self, slot: usize, word: u64) {
+        assert!(slot < self.width(), "slot {slot} of a border node");
+        // SAFETY: the slot is below the width.
+        unsafe { self.value_at(self.layout(), slot) }.store(word, Release);
+    }
+
+    /// Lets the entry of a slot lead to a layer. If it held a value before, the node is marked.
+    pub fn set_layer(&mut self, slot: usize, root: Node<'_>) {
+        self.set_value(slot, root.word());
+        self.header().codes[slot].store(LAYER, Relaxed);
+    }
+
+    /// The position at which an entry stands, or would stand.
+    #[inline]
+    pub fn position(&self, slice: u64, rank_wanted: u8) -> usize {
+        let permutation = self.permutation();
+        let mut position = permutation.count_of(self.at_most(slice));
+        // Step back over entries of the same slice and an equal or higher rank.
+        while position > 0 {
+            let slot = permutation.slot(position - 1);
+            if self.slice(slot) != slice || rank(self.code(slot)) < rank_wanted {
+                break;
+            }
+            position -= 1;
+        }
+        position
+    }
+
+    /// Returns whether a reader with an old permutation may still read the slot.
+    #[inline]
+    pub fn is_stale(&self, slot: usize) -> bool {
+        self.header().stale.load(Relaxed) & 1 << slot != 0
+    }
+
+    /// Remembers that the slot's entry has been removed without a mark.
+    pub fn set_stale(&mut self, slot: usize) {
+        let stale = self.header().stale.load(Relaxed);
+        self.header().stale.store(stale | 1 << slot, Relaxed);
+    }
+
+    /// The node has been marked: readers with old permutations will read it again.
+    pub fn clear_stale(&mut self) {
+        self.header().stale.store(0, Relaxed);
+    }
+
+    /// Fills a free slot with an entry. If the suffix needs a bag, the node has one with room for it.
+    ///
+    /// # Safety
+    /// If the entry leads to a layer, `word` is the word of a node that stays in the tree as long as the entry.
+    #[inline]
+    #[expect(clippy::expect_used, reason = "callers reserve a bag before they fill in a suffix that needs one")]
+    pub unsafe fn fill(&mut self, slot: usize, slice: u64, continuation: Continuation<'_>, word: u64) {
+        assert!(slot < self.width(), "slot {slot} of a border node");
+        let layout = self.layout();
+        // SAFETY: the slot is below the width.
+        unsafe { self.slice_at(slot) }.store(slice, Relaxed);
+        // SAFETY: as above.
+        unsafe { self.value_at(layout, slot) }.store(word, Release);
+        let code = match continuation {
+            Continuation::Ends(length) => length,
+            Continuation::Layer => LAYER,
+            Continuation::Suffix(suffix) if self.needs_bag(suffix) => {
+                let bag = self.bag().expect("a bag for a long suffix");
+                // SAFETY: this thread alone changes the node.
+                unsafe { bag.append(slot, suffix) };
+                BAG
+            }
+            Continuation::Suffix(suffix) => {
+                for (index, chunk) in suffix.chunks(4).enumerate() {
+                    // SAFETY: the slot is below the width, and the suffix is at most as long as the tail.
+                    unsafe { self.tail_at(layout, slot, index) }.store(tail_word(chunk), Relaxed);
+                }
+                8 + suffix.len() as u8
+            }
+        };
+        self.header().codes[slot].store(code, Relaxed);
     }
 }
 
-/// What follows an entry's slice.
+/// The continuation of an entry's key after its slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rest<'s> {
+pub(crate) enum Continuation<'s> {
+    /// None: the key ends within the slice, after so many bytes.
     Ends(u8),
+    /// A suffix that only this key has.
     Suffix(&'s [u8]),
+    /// Several keys continue, in the next layer.
     Layer,
 }
 
-impl<'k> Rest<'k> {
+impl<'k> Continuation<'k> {
+    /// The continuation of a key in the cursor's layer.
     #[inline]
     pub fn of(key: &Cursor<'k>) -> Self {
         match key.remaining() {
-            length @ 0..=8 => Rest::Ends(length as u8),
-            _ => Rest::Suffix(key.suffix()),
+            length @ 0..=8 => Continuation::Ends(length as u8),
+            _ => Continuation::Suffix(key.suffix()),
         }
     }
 
     pub fn suffix(self) -> &'k [u8] {
-        if let Rest::Suffix(suffix) = self { suffix } else { &[] }
+        if let Continuation::Suffix(suffix) = self { suffix } else { &[] }
     }
 
     #[inline]
     pub fn rank(self) -> u8 {
-        if let Rest::Ends(length) = self { length } else { 9 }
+        if let Continuation::Ends(length) = self { length } else { 9 }
     }
 }
 
-/// Up to four bytes, zero padded, as they are in memory.
+/// Up to four bytes, zero padded, in memory order.
 #[inline]
 fn tail_word(chunk: &[u8]) -> u32 {
-    // Spelt out: a copy of so few bytes would be a call.
+    // Spelt out, because the compiler turns a copy of so few bytes into a function call.
     u32::from_ne_bytes(match *chunk {
         [a, b, c, d, ..] => [a, b, c, d],
         [a, b, c] => [a, b, c, 0],

@@ -1,43 +1,45 @@
-//! Copies of border nodes: whole cache lines, copied while others may write. Only the node's version tells whether a copy is of
-//! one moment.
+//! Copies of border nodes: whole cache lines, copied while other threads may write to them. A copy is consistent only
+//! if the node's version has not changed meanwhile.
 
-use super::border::{BAG, Border, LAYER, Shape};
+use super::border::{BAG, Border, BorderLayout, LAYER, TAIL_BYTES_MAX};
 use super::permutation::{Permutation, WIDTH};
 
-/// Words of the largest node, and room to read a tail's length from any of its tails on.
-pub(super) const WORDS: usize = Shape { width: WIDTH as u8, tail: Shape::TAIL_MAX }.bytes() / 8 + TAIL_BYTES / 8;
+/// Words of the largest node, and room to read [`TAIL_BYTES_MAX`] bytes from the beginning of any of its tails.
+pub(super) const WORDS: usize = LARGEST.bytes() / 8 + TAIL_BYTES_MAX / 8;
 
-/// Longest tail, in bytes.
-pub(crate) const TAIL_BYTES: usize = 4 * Shape::TAIL_MAX as usize;
+const LARGEST: BorderLayout = BorderLayout { width: WIDTH as u8, tail: BorderLayout::TAIL_WORDS_MAX };
 
-pub(crate) struct Copy<'g> {
+const _: () = assert!(Border::SLICES_AT + 16 * WIDTH + WIDTH * TAIL_BYTES_MAX + TAIL_BYTES_MAX <= 8 * WORDS);
+
+pub(crate) struct BorderCopy<'g> {
     lines: Lines,
     permutation: Permutation,
-    shape: Shape,
-    /// Suffixes of the slots that have them in the bag.
+    layout: BorderLayout,
+    /// Suffixes of the slots whose code is [`BAG`].
     bagged: [&'g [u8]; WIDTH],
 }
 
 #[repr(C, align(64))]
 struct Lines([u64; WORDS]);
 
-impl<'g> Copy<'g> {
+impl<'g> BorderCopy<'g> {
+    /// A copy of no node, without entries.
     pub fn new() -> Self {
-        Copy {
+        BorderCopy {
             lines: Lines([0; WORDS]),
             permutation: Permutation::EMPTY,
-            shape: Shape { width: 0, tail: 0 },
+            layout: BorderLayout { width: 0, tail: 0 },
             bagged: [&[]; WIDTH],
         }
     }
 
-    /// Copies a node, perhaps of several moments.
+    /// Copies a node. The caller checks afterwards that the node's version has not changed.
     #[inline]
     pub fn take(&mut self, border: Border<'g>) {
-        // Entries are published by the permutation: it comes first, and the entries that it has stay as they are unless the
-        // node is marked.
+        // The permutation publishes entries, so it is loaded first. Its entries do not change unless the node is
+        // marked.
         self.permutation = border.permutation();
-        self.shape = border.shape();
+        self.layout = border.layout();
         border.copy_lines(&mut self.lines.0);
         if border.bag().is_some() {
             self.take_bagged(border);
@@ -58,10 +60,11 @@ impl<'g> Copy<'g> {
         self.permutation
     }
 
-    /// The word of the next node, or zero.
+    /// The right neighbour of the node.
     #[inline]
-    pub fn next(&self) -> u64 {
-        self.lines.0[Border::NEXT_AT / 8]
+    pub fn next(&self) -> Option<Border<'g>> {
+        // SAFETY: the word was loaded from a node of the tree during 'g; an unused copy has 0 here.
+        unsafe { Border::from_link(self.lines.0[Border::NEXT_AT / 8]) }
     }
 
     #[inline]
@@ -69,10 +72,10 @@ impl<'g> Copy<'g> {
         self.bytes()[Border::CODES_AT + (slot & WIDTH)]
     }
 
-    /// Whether a slot may lead to a layer.
+    /// Returns whether the code of any slot is [`LAYER`], used or not.
     #[inline]
     pub fn may_have_layers(&self) -> bool {
-        // Whether a byte of the codes is `LAYER`: zero after the exclusive or.
+        // A byte that equals `LAYER` is zero after the exclusive or; the rest is the usual test for a zero byte.
         const LAYERS: u64 = u64::from_ne_bytes([LAYER; 8]);
         const LOW: u64 = u64::from_ne_bytes([1; 8]);
         let zero = |word: u64| (word ^ LAYERS).wrapping_sub(LOW) & !(word ^ LAYERS) & (LOW << 7);
@@ -88,21 +91,20 @@ impl<'g> Copy<'g> {
     /// The word of a slot's value, or of the layer's root.
     #[inline]
     pub fn word(&self, slot: usize) -> u64 {
-        self.lines.0[Border::SLICES_AT / 8 + (self.shape.width as usize & WIDTH) + (slot & WIDTH)]
+        self.lines.0[Border::SLICES_AT / 8 + (self.layout.width as usize & WIDTH) + (slot & WIDTH)]
     }
 
-    /// The bytes after the slice of a slot whose suffix is in the tail, and some more.
+    /// The tail of a slot, followed by bytes without meaning.
     #[inline]
-    pub fn tail(&self, slot: usize) -> &[u8; TAIL_BYTES] {
-        // What is beyond the lines that were copied is left from another copy, and not used.
-        let (width, tail) = (self.shape.width as usize & WIDTH, self.shape.tail_bytes());
+    pub fn tail(&self, slot: usize) -> &[u8; TAIL_BYTES_MAX] {
+        let (width, tail) = (self.layout.width as usize & WIDTH, self.layout.tail_bytes());
         let at = Border::SLICES_AT + 16 * width + (slot & WIDTH) * tail;
-        // SAFETY: shapes have tails of at most four words, so that at most 64 + 16 * 15 + 15 * 16 bytes are before it: the largest
-        // node has as many, and there is room for a tail behind it.
+        // SAFETY: `width` and the slot are at most 15 and layouts have tails of at most `TAIL_BYTES_MAX` bytes, so that
+        // `at` is at most 64 + 16 * 15 + 15 * 16. `WORDS` leaves room for a tail from there on (asserted above).
         unsafe { &*self.bytes().as_ptr().add(at).cast() }
     }
 
-    /// The suffix of a slot that has it in the bag.
+    /// The suffix of a slot whose code is [`BAG`].
     #[inline]
     pub fn bagged(&self, slot: usize) -> &'g [u8] {
         self.bagged[slot]
@@ -110,7 +112,7 @@ impl<'g> Copy<'g> {
 
     #[inline]
     fn bytes(&self) -> &[u8; 8 * WORDS] {
-        // SAFETY: as many bytes, all of them initialised.
+        // SAFETY: the words consist of as many bytes, all of them initialised.
         unsafe { &*self.lines.0.as_ptr().cast() }
     }
 }

@@ -1,13 +1,15 @@
-//! The permutation word of a border node: how many entries it has, and in which slots they are, in key order.
+//! The permutation word of a border node: the number of its entries and their slots in key order.
 //!
 //! ```text
 //! bit 63                                                    4 3      0
 //! | position 14 | position 13 | … | position 1 | position 0 | count |
 //! ```
 //!
-//! Each position is a slot number of four bits. The first `count` positions are the entries in key order; the others are
-//! free slots. A writer fills a free slot, then stores a new word: readers see the entry wholly or not at all. In a node of
-//! width w < 15 the first w positions always hold the slots 0 … w-1, since an entry takes the first free position.
+//! Each position is a slot number of four bits. The first `count` positions are the entries in key order; the others
+//! are free slots. A writer fills a free slot and then stores a new word: readers see the complete entry or none.
+//!
+//! Invariants: the 15 positions hold the slots 0 … 14, each once. In a node of width w < 15 the first w positions hold
+//! the slots 0 … w-1, because a new entry takes the first free position and a removed entry's slot becomes it.
 
 /// Entries of the widest node.
 pub(crate) const WIDTH: usize = 15;
@@ -23,7 +25,7 @@ impl Permutation {
 
     /// The first `count` slots, in order.
     pub fn sorted(count: usize) -> Self {
-        debug_assert!(count <= WIDTH);
+        assert!(count <= WIDTH, "{count} entries in a border node");
         Permutation(Self::EMPTY.0 | count as u64)
     }
 
@@ -38,21 +40,23 @@ impl Permutation {
         (self.0 >> (4 * position + 4) & 15) as usize
     }
 
-    /// Whether the slot holds an entry.
+    /// Returns whether the slot holds an entry.
     #[inline]
     pub fn holds(self, slot: usize) -> bool {
         self.position(slot) < self.count()
     }
 
-    /// Where a slot stands: the lowest zero nibble of the difference (a false positive of the trick can only be above it).
+    /// The position of a slot.
     #[inline]
     pub fn position(self, slot: usize) -> usize {
+        // The lowest zero nibble of the difference. The test for zero nibbles has false positives only above a true
+        // one.
         let difference = (self.0 >> 4) ^ (ONES * slot as u64);
         let zero = difference.wrapping_sub(ONES) & !difference & (ONES << 3);
         zero.trailing_zeros() as usize / 4
     }
 
-    /// How many entries are in slots of this set.
+    /// The number of entries whose slots are in a set, given as a bit mask.
     #[inline]
     pub fn count_of(self, slots: u32) -> usize {
         let mut positions = self.0;
@@ -64,14 +68,14 @@ impl Permutation {
         count as usize
     }
 
-    /// Takes the first free slot as the entry at `position`; returns the new word and the slot.
+    /// Inserts the first free slot as the entry at `position`; returns the new word and the slot.
     pub fn insert(self, position: usize) -> (Self, usize) {
         let count = self.count();
-        debug_assert!(position <= count && count < WIDTH);
+        assert!(position <= count && count < WIDTH, "entry {position} inserted into {self:?}");
         let slot = self.slot(count);
         let shift = 4 * position + 4;
         let below = self.0 & ((1 << shift) - 1);
-        // Positions from `position` to `count` move up by one; the slot's own nibble vanishes.
+        // Positions from `position` to `count` move up by one; the slot's own nibble is dropped.
         let end = 4 * count + 8;
         let moved = self.0 & mask(end) & !mask(shift) & !(15 << (end - 4));
         let above = self.0 & !mask(end);
@@ -82,7 +86,7 @@ impl Permutation {
     /// Removes the entry at `position`: its slot becomes the first free one.
     pub fn remove(self, position: usize) -> Self {
         let count = self.count();
-        debug_assert!(position < count);
+        assert!(position < count, "entry {position} removed from {self:?}");
         let shift = 4 * position + 4;
         let end = 4 * count + 4;
         let slot = self.0 >> shift & 15;
@@ -94,7 +98,7 @@ impl Permutation {
 
     /// Keeps the first `count` entries.
     pub fn truncate(self, count: usize) -> Self {
-        debug_assert!(count <= self.count());
+        assert!(count <= self.count(), "{self:?} cut to {count} entries");
         Permutation(self.0 & !15 | count as u64)
     }
 
@@ -125,12 +129,11 @@ mod tests {
 
     #[test]
     fn behaves_like_a_vector_of_slots() {
-        let mut random = 7u64;
+        let mut random = keyaki_primitives::Random::new(7);
         let (mut word, mut entries, mut free) =
             (Permutation::EMPTY, Vec::<usize>::new(), (0..WIDTH).collect::<Vec<_>>());
         for _ in 0..20_000 {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let choice = (random >> 33) as usize;
+            let choice = random.index(1 << 31);
             if choice.is_multiple_of(2) && entries.len() < WIDTH {
                 let position = choice / 2 % (entries.len() + 1);
                 let (next, slot) = word.insert(position);

@@ -1,21 +1,22 @@
 //! Comparing a slice with all slices of a node at once.
 //!
-//! With AVX-512 that is two instructions for two cache lines, with AVX2 eight; elsewhere it is a loop without branches. What the processor
-//! has is found out once. The vector instructions stand in assembly, since they read words that others may be writing: what
-//! they read is what as many relaxed loads may read (each word whole or torn: readers look at the version before
-//! they use what they found, and words that matter to a reader are not changed without a mark).
+//! AVX-512 needs two comparisons for two cache lines, AVX2 four; other processors use a loop without branches. The
+//! instruction set is detected once. The vector instructions are written in assembly because they read words that other
+//! threads may be writing, which is undefined for ordinary loads. They read what relaxed atomic loads could read, or
+//! torn words. Readers check the node's version before they use the result, and words that matter to a reader do not
+//! change without a mark.
 
 use crate::sync::{AtomicU64, Relaxed};
 
-/// Words that are compared: two cache lines.
+/// Number of words that are compared: two cache lines.
 pub(super) const WORDS: usize = 16;
 
-/// A bit for each of sixteen words, from the lowest on: whether it is at most the slice.
+/// A bit for each of sixteen words, the first one lowest: set if the word is at most the slice.
 #[inline]
 pub(super) fn at_most(words: &[AtomicU64; WORDS], slice: u64) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri), not(feature = "shuttle")))]
     match vector::level() {
-        // SAFETY: the processor has the instructions, and a reference is good for reading.
+        // SAFETY: the processor has the instructions, and a reference points to readable memory.
         vector::AVX512 => return unsafe { vector::at_most_512(words.as_ptr().cast(), slice) },
         // SAFETY: as above.
         vector::AVX2 => return unsafe { vector::at_most_256(words.as_ptr().cast(), slice) },
@@ -24,12 +25,12 @@ pub(super) fn at_most(words: &[AtomicU64; WORDS], slice: u64) -> u32 {
     (0..WORDS).fold(0, |mask, i| mask | u32::from(words[i].load(Relaxed) <= slice) << i)
 }
 
-/// A bit for each of sixteen words, from the lowest on: whether it is the slice.
+/// A bit for each of sixteen words, the first one lowest: set if the word equals the slice.
 #[inline]
 pub(super) fn equal(words: &[AtomicU64; WORDS], slice: u64) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri), not(feature = "shuttle")))]
     match vector::level() {
-        // SAFETY: the processor has the instructions, and a reference is good for reading.
+        // SAFETY: the processor has the instructions, and a reference points to readable memory.
         vector::AVX512 => return unsafe { vector::equal_512(words.as_ptr().cast(), slice) },
         // SAFETY: as above.
         vector::AVX2 => return unsafe { vector::equal_256(words.as_ptr().cast(), slice) },
@@ -38,11 +39,12 @@ pub(super) fn equal(words: &[AtomicU64; WORDS], slice: u64) -> u32 {
     (0..WORDS).fold(0, |mask, i| mask | u32::from(words[i].load(Relaxed) == slice) << i)
 }
 
-/// Copies whole cache lines that others may be writing. False if the processor has no instructions for that.
+/// Copies whole cache lines that other threads may be writing. Returns false, without copying, if the processor lacks
+/// the instructions.
 ///
 /// # Safety
-/// Both pointers are aligned to 64; `bytes` is a multiple of 64 (not zero), as many are readable at `from`, and writable at `to`,
-/// where they are the caller's alone.
+/// Both pointers are aligned to 64. `bytes` is a positive multiple of 64. So many bytes can be read at `from`, and
+/// written at `to`, where no other thread accesses them.
 #[cfg(all(target_arch = "x86_64", not(miri), not(feature = "shuttle")))]
 #[inline]
 pub(super) unsafe fn copy_lines(from: *const u64, to: *mut u64, bytes: usize) -> bool {
@@ -66,17 +68,17 @@ mod vector {
     pub const AVX2: u8 = 2;
     pub const AVX512: u8 = 3;
 
-    /// What the processor has.
+    /// The best instruction set of the processor, once detected.
     static LEVEL: AtomicU8 = AtomicU8::new(UNKNOWN);
 
     #[inline]
     pub fn level() -> u8 {
         let level = LEVEL.load(Relaxed);
-        if level == UNKNOWN { find_out() } else { level }
+        if level == UNKNOWN { detect() } else { level }
     }
 
     #[cold]
-    fn find_out() -> u8 {
+    fn detect() -> u8 {
         let level = if is_x86_feature_detected!("avx512f") {
             AVX512
         } else if is_x86_feature_detected!("avx2") {
@@ -93,8 +95,8 @@ mod vector {
     #[inline(always)]
     pub unsafe fn at_most_512(words: *const u64, slice: u64) -> u32 {
         let (low, high): (u32, u32);
-        // The upper registers: their use costs other code nothing.
-        // SAFETY: it reads what the caller says is readable, and changes nothing but the registers named.
+        // Registers 16 and up need no `vzeroupper` before SSE code.
+        // SAFETY: it reads only memory that the caller promises to be readable, and changes only the named registers.
         unsafe {
             asm!(
                 "vpbroadcastq zmm16, {slice}",
@@ -115,7 +117,7 @@ mod vector {
     #[inline(always)]
     pub unsafe fn equal_512(words: *const u64, slice: u64) -> u32 {
         let (low, high): (u32, u32);
-        // SAFETY: it reads what the caller says is readable, and changes nothing but the registers named.
+        // SAFETY: it reads only memory that the caller promises to be readable, and changes only the named registers.
         unsafe {
             asm!(
                 "vpbroadcastq zmm16, {slice}",
@@ -135,7 +137,7 @@ mod vector {
     /// As for `copy_lines`; the processor has AVX-512F.
     #[inline(always)]
     pub unsafe fn copy_512(from: *const u64, to: *mut u64, bytes: usize) {
-        // SAFETY: it reads and writes what the caller says, and changes nothing else but the registers named.
+        // SAFETY: it reads and writes only memory that the caller promises, and changes only the named registers.
         unsafe {
             asm!(
                 "2:",
@@ -153,7 +155,7 @@ mod vector {
     /// As for `copy_lines`; the processor has AVX2.
     #[inline]
     pub unsafe fn copy_256(from: *const u64, to: *mut u64, bytes: usize) {
-        // SAFETY: it reads and writes what the caller says, and changes nothing else but the registers named.
+        // SAFETY: it reads and writes only memory that the caller promises, and changes only the named registers.
         unsafe {
             asm!(
                 "2:",
@@ -178,8 +180,8 @@ mod vector {
     #[inline]
     pub unsafe fn at_most_256(words: *const u64, slice: u64) -> u32 {
         let (a, b, c, d): (u32, u32, u32, u32);
-        // Signed comparison: highest bits are flipped.
-        // SAFETY: it reads what the caller says is readable, and changes nothing but the registers named.
+        // The comparison is signed, so the highest bits are flipped first.
+        // SAFETY: it reads only memory that the caller promises to be readable, and changes only the named registers.
         unsafe {
             asm!(
                 "vmovq xmm0, {slice}",
@@ -216,7 +218,7 @@ mod vector {
     #[inline]
     pub unsafe fn equal_256(words: *const u64, slice: u64) -> u32 {
         let (a, b, c, d): (u32, u32, u32, u32);
-        // SAFETY: it reads what the caller says is readable, and changes nothing but the registers named.
+        // SAFETY: it reads only memory that the caller promises to be readable, and changes only the named registers.
         unsafe {
             asm!(
                 "vmovq xmm0, {slice}",
@@ -272,12 +274,11 @@ mod tests {
 
     #[test]
     fn all_ways_agree() {
-        let mut random = 1u64;
+        let mut random = keyaki_primitives::Random::new(1);
         for round in 0..5000u64 {
             let words = std::array::from_fn(|_| {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                // Near each other, and near the ends.
-                (random >> 33).rotate_right((round % 64) as u32) & [3, u64::MAX, 1 << 63 | 1][round as usize % 3]
+                // Numbers near each other, and near both ends of the range.
+                random.below(1 << 31).rotate_right((round % 64) as u32) & [3, u64::MAX, 1 << 63 | 1][round as usize % 3]
             });
             for slice in [words[0], words[15], 0, u64::MAX, 1 << 63, words[7] ^ 1] {
                 check(slice, words);

@@ -1,20 +1,27 @@
-//! The version word of a node: a spin lock, and the counters by which readers without locks find out that what they read
-//! was not all of one moment.
+//! The version word of a node: a spin lock, and the marks and counters by which optimistic readers detect concurrent
+//! changes.
 //!
 //! ```text
 //! 63            36 35             10 9     6    4       3         2         1        0
 //! | split counter | insert counter  | count |  root | deleted | splitting | inserting | locked |
 //! ```
 //!
-//! A writer locks the node, marks it *inserting* or *splitting* before it changes what readers of the present state could
-//! misread, and unlocks: that counts the change. A reader takes a version without such marks, reads, and looks whether the
-//! version is still the same, the lock bit aside. If entries were only inserted it reads the node again; if the node was
-//! split or deleted, what it looks for may be elsewhere, and it starts again.
+//! A writer locks the node. Before it changes anything that a reader of the current state could misread, it marks the
+//! node as *inserting* or *splitting*. Unlocking clears the marks and increments the counter of each mark that was set.
 //!
-//! The orderings are those of a sequence lock: marks are followed by a release fence, the reader's second look is
-//! preceded by an acquire fence; whoever read a word stored after the mark therefore sees the mark or a later version.
-//! `count` is the number of keys of an interior node (border nodes have a permutation).
+//! A reader takes a version without marks, reads the node, and loads the version again. If the two are equal apart from
+//! the lock bit, everything it read is of one moment. If only the insert counter differs, it reads the node again. If
+//! the split counter differs or the node is deleted, the key may be in another node, and the reader restarts from the
+//! root.
+//!
+//! The memory orderings are those of a sequence lock: a release fence follows each mark, and an acquire fence precedes
+//! the reader's second load. A reader that saw a store made after a mark therefore sees the mark or a later version.
+//!
+//! `count` is the number of keys of an interior node; border nodes keep theirs in the permutation.
+//!
+//! Invariants: marks are set only while the lock is held, and a deleted node never becomes live again.
 
+use super::permutation::WIDTH;
 use crate::sync::{Acquire, AtomicU64, Backoff, Relaxed, Release, fence};
 
 const LOCKED: u64 = 1;
@@ -29,15 +36,18 @@ const INSERTS: u64 = ((1 << 26) - 1) << 10;
 const ONE_INSERT: u64 = 1 << 10;
 const ONE_SPLIT: u64 = 1 << 36;
 
+const _: () = assert!((WIDTH as u64) << COUNT_SHIFT == COUNT, "the count field holds the keys of a full node");
+const _: () = assert!(INSERTS & COUNT == 0 && INSERTS + ONE_INSERT == ONE_SPLIT, "fields are adjacent and disjoint");
+
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Version(AtomicU64);
 
-/// A version as read.
+/// The value of a version word at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen(u64);
+pub(crate) struct VersionSnapshot(u64);
 
-impl Seen {
+impl VersionSnapshot {
     #[inline]
     pub fn is_root(self) -> bool {
         self.0 & ROOT != 0
@@ -48,122 +58,128 @@ impl Seen {
         self.0 & DELETED != 0
     }
 
-    /// Keys of an interior node.
+    /// Number of keys of an interior node.
     #[inline]
     pub fn count(self) -> usize {
         ((self.0 & COUNT) >> COUNT_SHIFT) as usize
     }
 
-    /// The version whether or not the node was locked.
+    /// The version with the lock bit cleared, for comparisons.
     #[inline]
     pub fn unlocked(self) -> Self {
-        Seen(self.0 & !LOCKED)
+        VersionSnapshot(self.0 & !LOCKED)
     }
 
-    /// Whether, between this version and a later one, keys may have left the node.
+    /// Returns whether keys may have left the node between this version and a later one: it was split or deleted.
     #[inline]
-    pub fn moved_on(self, later: Seen) -> bool {
+    pub fn keys_left(self, later: VersionSnapshot) -> bool {
         self.0 ^ later.0 >= ONE_SPLIT || later.is_deleted()
     }
 }
 
 impl Version {
-    /// For a node that nobody else sees yet.
+    /// The version of a new node, unlocked.
     pub fn new(flags: u64, count: usize) -> Self {
+        assert!(count <= WIDTH, "a node of {count} keys");
         Version(AtomicU64::new(flags | (count as u64) << COUNT_SHIFT))
     }
 
-    /// A version without marks; waits for the writer that has set some.
+    /// A version without marks. Waits until the writer that has set marks unlocks the node.
     #[inline]
-    pub fn stable(&self) -> Seen {
-        let seen = self.0.load(Acquire);
-        if seen & MARKS == 0 { Seen(seen) } else { self.wait() }
+    pub fn stable(&self) -> VersionSnapshot {
+        let observed = self.0.load(Acquire);
+        if observed & MARKS == 0 { VersionSnapshot(observed) } else { self.wait() }
     }
 
     #[cold]
-    fn wait(&self) -> Seen {
+    fn wait(&self) -> VersionSnapshot {
         let mut backoff = Backoff::default();
         loop {
             backoff.wait();
-            let seen = self.0.load(Acquire);
-            if seen & MARKS == 0 {
-                return Seen(seen);
+            let observed = self.0.load(Acquire);
+            if observed & MARKS == 0 {
+                return VersionSnapshot(observed);
             }
         }
     }
 
-    /// Whether anything read since `seen` may be of another moment.
+    /// Returns whether the node may have changed since `observed`. If not, everything read in between is of one moment.
     #[inline]
-    pub fn changed(&self, seen: Seen) -> bool {
+    pub fn changed(&self, observed: VersionSnapshot) -> bool {
         fence(Acquire);
-        (self.0.load(Relaxed) ^ seen.0) & !LOCKED != 0
+        (self.0.load(Relaxed) ^ observed.0) & !LOCKED != 0
     }
 
-    /// Locks the node and returns its version.
+    /// Locks the node.
     #[inline]
-    pub fn lock(&self) -> Seen {
+    pub(super) fn lock(&self) {
         let mut backoff = Backoff::default();
         loop {
-            let seen = self.0.load(Relaxed);
-            if seen & LOCKED == 0 && self.0.compare_exchange_weak(seen, seen | LOCKED, Acquire, Relaxed).is_ok() {
-                return Seen(seen);
+            let observed = self.0.load(Relaxed);
+            if observed & LOCKED == 0
+                && self.0.compare_exchange_weak(observed, observed | LOCKED, Acquire, Relaxed).is_ok()
+            {
+                return;
             }
             backoff.wait();
         }
     }
 
-    /// The version of a node that the caller has locked.
+    /// The version of a node that is locked, by the current thread.
     #[inline]
-    pub fn own(&self) -> Seen {
-        let seen = self.0.load(Relaxed);
-        debug_assert!(seen & LOCKED != 0);
-        Seen(seen)
+    pub(super) fn locked(&self) -> VersionSnapshot {
+        let observed = self.0.load(Relaxed);
+        assert!(observed & LOCKED != 0, "the node is not locked");
+        VersionSnapshot(observed)
     }
 
     /// Marks a locked node before it is changed.
     #[inline]
-    pub fn mark(&self, mark: u64) {
-        let seen = self.own().0;
-        self.0.store(seen | mark, Relaxed);
+    pub(super) fn mark(&self, mark: u64) {
+        let observed = self.locked().0;
+        self.0.store(observed | mark, Relaxed);
         fence(Release);
     }
 
     /// Sets the number of keys of a locked and marked interior node.
-    pub fn set_count(&self, count: usize) {
-        let seen = self.own().0;
-        debug_assert!(seen & MARKS != 0 && count < 16);
-        self.0.store(seen & !COUNT | (count as u64) << COUNT_SHIFT, Relaxed);
+    pub(super) fn set_count(&self, count: usize) {
+        let observed = self.locked().0;
+        assert!(observed & MARKS != 0 && count <= WIDTH, "{count} keys in a node with version {observed:#x}");
+        self.0.store(observed & !COUNT | (count as u64) << COUNT_SHIFT, Relaxed);
     }
 
-    /// A node that nobody else sees yet becomes the root of its layer.
-    pub fn make_root(&self) {
-        self.0.store(self.0.load(Relaxed) | ROOT, Relaxed);
+    /// Makes an unpublished node the root of its layer.
+    pub(super) fn make_root(&self) {
+        let observed = self.0.load(Relaxed);
+        assert!(observed & (LOCKED | MARKS | DELETED) == 0, "a new root with version {observed:#x}");
+        self.0.store(observed | ROOT, Relaxed);
     }
 
     /// A locked and marked node is no longer the root of its layer.
-    pub fn clear_root(&self) {
-        let seen = self.own().0;
-        debug_assert!(seen & MARKS != 0);
-        self.0.store(seen & !ROOT, Relaxed);
+    pub(super) fn clear_root(&self) {
+        let observed = self.locked().0;
+        assert!(observed & MARKS != 0 && observed & ROOT != 0, "an old root with version {observed:#x}");
+        self.0.store(observed & !ROOT, Relaxed);
     }
 
-    /// Counts what the marks announced and unlocks.
+    /// Increments the counters of the marks that are set, clears the marks and unlocks the node.
     #[inline]
-    pub fn unlock(&self) {
-        let mut seen = self.own().0;
-        if seen & INSERTING != 0 {
-            seen = seen & !INSERTS | seen.wrapping_add(ONE_INSERT) & INSERTS;
+    pub(super) fn unlock(&self) {
+        let mut observed = self.locked().0;
+        if observed & INSERTING != 0 {
+            observed = observed & !INSERTS | observed.wrapping_add(ONE_INSERT) & INSERTS;
         }
-        if seen & SPLITTING != 0 {
-            seen = seen.wrapping_add(ONE_SPLIT);
+        if observed & SPLITTING != 0 {
+            observed = observed.wrapping_add(ONE_SPLIT);
         }
-        self.0.store(seen & !(LOCKED | MARKS), Release);
+        self.0.store(observed & !(LOCKED | MARKS), Release);
     }
 
     /// Marks a locked node as no longer part of the tree, and unlocks it.
-    pub fn unlock_deleted(&self) {
-        let seen = self.own().0;
-        self.0.store(seen | SPLITTING | DELETED, Relaxed);
+    pub(super) fn unlock_deleted(&self) {
+        let observed = self.locked().0;
+        assert!(observed & DELETED == 0, "a node is deleted once");
+        self.0.store(observed | SPLITTING | DELETED, Relaxed);
         self.unlock();
     }
 }
@@ -173,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_what_was_marked() {
+    fn unlocking_counts_the_marks() {
         let version = Version::new(ROOT, 3);
         let first = version.stable();
         assert!(first.is_root() && first.count() == 3 && !version.changed(first));
@@ -187,22 +203,28 @@ mod tests {
         version.set_count(4);
         version.unlock();
         let second = version.stable();
-        assert!(version.changed(first) && !first.moved_on(second) && second.count() == 4);
+        assert!(version.changed(first) && !first.keys_left(second) && second.count() == 4);
         version.lock();
         version.mark(SPLITTING);
         version.clear_root();
         version.unlock();
         let third = version.stable();
-        assert!(second.moved_on(third) && !third.is_root() && third.count() == 4);
+        assert!(second.keys_left(third) && !third.is_root() && third.count() == 4);
         version.lock();
         version.unlock_deleted();
-        assert!(third.moved_on(version.stable()));
+        assert!(third.keys_left(version.stable()));
     }
 
     #[test]
-    fn the_insert_counter_does_not_run_into_the_split_counter() {
+    fn the_insert_counter_wraps_without_touching_the_split_counter() {
         let version = Version(AtomicU64::new(INSERTS | LOCKED | INSERTING));
         version.unlock();
-        assert_eq!(version.stable(), Seen(0));
+        assert_eq!(version.stable(), VersionSnapshot(0));
+    }
+
+    #[test]
+    #[should_panic(expected = "not locked")]
+    fn an_unlocked_node_cannot_be_unlocked() {
+        Version::new(0, 0).unlock();
     }
 }

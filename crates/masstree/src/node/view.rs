@@ -1,10 +1,9 @@
-//! Views: what a node holds, as of one moment, for those who look at whole nodes (statistics, estimates) while others write.
+//! Views: consistent copies of all entries of a node, for statistics and estimates, taken while other threads write.
 
 use super::permutation::WIDTH;
 use super::{Border, Interior, Node};
-use crate::sync::{Acquire, Relaxed};
 
-/// What a node holds. Words in it are of nodes that were in the tree when it was looked at.
+/// The entries of a node at one moment. Words of nodes in it belong to nodes that were in the tree at that moment.
 pub(crate) enum View {
     Border(BorderView),
     Interior(InteriorView),
@@ -13,17 +12,17 @@ pub(crate) enum View {
 pub(crate) struct BorderView {
     pub width: usize,
     pub count: usize,
-    /// In key order.
+    /// Slices in key order.
     pub slices: [u64; WIDTH],
     pub codes: [u8; WIDTH],
-    /// Values' words, or layers' roots.
+    /// Words of values or of layers' roots.
     pub words: [u64; WIDTH],
-    /// Where the entries are in the node.
+    /// The slots of the entries.
     pub slots: [u8; WIDTH],
 }
 
 pub(crate) struct InteriorView {
-    /// Keys: one less than children.
+    /// Number of keys; there is one child more.
     pub count: usize,
     pub slices: [u64; WIDTH],
     pub children: [u64; WIDTH + 1],
@@ -37,7 +36,7 @@ impl InteriorView {
 }
 
 impl Node<'_> {
-    /// `None` if the node has left the tree.
+    /// A consistent copy of the entries; `None` if the node has left the tree.
     pub fn view(self) -> Option<View> {
         match self {
             Node::Border(border) => view(self, || View::Border(border.entries())),
@@ -46,22 +45,22 @@ impl Node<'_> {
     }
 }
 
-/// Reads until what was read is of one moment.
+/// Calls `read` until the node has not changed during a call; `None` if the node has left the tree.
 pub(crate) fn view<R>(node: Node<'_>, read: impl Fn() -> R) -> Option<R> {
     loop {
-        let seen = node.version().stable();
-        if seen.is_deleted() {
+        let observed = node.version().stable();
+        if observed.is_deleted() {
             return None;
         }
         let view = read();
-        if !node.version().changed(seen) {
+        if !node.version().changed(observed) {
             return Some(view);
         }
     }
 }
 
 impl Border<'_> {
-    /// What the node holds; only its version tells whether all of that was so at one moment.
+    /// The entries. They are consistent only if the node's version has not changed meanwhile.
     pub fn entries(self) -> BorderView {
         let permutation = self.permutation();
         let count = permutation.count();
@@ -74,9 +73,9 @@ impl Border<'_> {
             slots: [0; WIDTH],
         };
         for (entry, slot) in permutation.slots().enumerate() {
-            view.slices[entry] = self.slice(slot).load(Relaxed);
+            view.slices[entry] = self.slice(slot);
             view.codes[entry] = self.code(slot);
-            view.words[entry] = self.value(slot).load(Acquire);
+            view.words[entry] = self.value(slot);
             view.slots[entry] = slot as u8;
         }
         view

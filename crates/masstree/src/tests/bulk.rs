@@ -1,4 +1,4 @@
-//! Bulk construction gives the same map as insertion, and a sound one.
+//! Bulk construction gives the same map as insertion, with a valid structure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn shapes() -> Vec<Encode> {
         |number| number.to_be_bytes().to_vec(),
         |number| format!("{:010}", number * 7_777_777 % 10_000_000_000).into_bytes(),
         |number| format!("constant{:012}", number * 7919 % 1_000_000).into_bytes(),
-        // One slice has most keys, in its layer one slice again; some keys end where layers begin.
+        // Most keys share one slice, and in its layer most share one slice again. Some keys end where layers begin.
         |number| match number % 10 {
             0 => number.to_be_bytes().to_vec(),
             1 => b"constant"[..(number / 10 % 9) as usize].to_vec(),
@@ -41,7 +41,7 @@ fn the_same_as_insertion() {
             compare(&map, &model);
             let sorted: Vec<&Vec<u8>> = model.keys().collect();
             compare(&bulk.from_sorted(&sorted, model.values().copied().collect()).unwrap(), &model);
-            // It can be written to afterwards.
+            // The map accepts writes afterwards.
             let guard = pin();
             let mut model = model;
             for number in 0..2000 {

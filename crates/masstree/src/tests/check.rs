@@ -1,16 +1,15 @@
-//! What must hold of a tree that nobody is writing to.
+//! Checks of the structural invariants of a tree that no thread is writing to.
 
 use crate::guard::pin;
 use crate::node::{Border, Interior, LAYER, Node, rank};
-use crate::sync::{Acquire, Relaxed};
 use crate::tree::Tree;
 
 impl Tree {
-    /// Checks the whole structure; returns the number of keys.
+    /// Checks the whole structure. Returns the number of keys.
     pub fn check(&self) -> usize {
         let _guard = pin();
         let mut keys = 0;
-        // Roots and their layers; there may be very many layers.
+        // Roots and the numbers of their layers. A stack, because there may be very many layers.
         let mut pending = vec![(self.root_word(), 0)];
         while let Some((root, layer)) = pending.pop() {
             keys += self.check_layer(root, layer, &mut pending);
@@ -20,24 +19,23 @@ impl Tree {
     }
 
     fn check_layer(&self, root: u64, layer: usize, pending: &mut Vec<(u64, usize)>) -> usize {
-        // SAFETY: nobody writes: every word in the tree is that of a node.
+        // SAFETY: no thread writes, so that every word in the tree is that of a node.
         let node = unsafe { Node::from_word(root) };
         assert!(node.version().stable().is_root());
         let mut borders = Vec::new();
         self.check_node(node, None, None, &mut borders);
         assert!(borders.iter().all(|border| border.width() == 15) || borders.len() == 1);
         let mut keys = 0;
-        let mut previous = 0;
+        let mut previous = None;
         for (i, border) in borders.iter().enumerate() {
-            assert_eq!(border.previous(), previous);
-            previous = border.word();
-            let next = borders.get(i + 1).map_or(0, |next| next.word());
-            assert_eq!(border.next(), next);
+            assert!(border.previous() == previous, "the left neighbour");
+            previous = Some(*border);
+            assert!(border.next() == borders.get(i + 1).copied(), "the right neighbour");
             let permutation = border.permutation();
             assert!(permutation.count() > 0 || layer == 0 && borders.len() == 1, "emptied nodes are unlinked");
             for slot in permutation.slots() {
                 match border.code(slot) {
-                    LAYER => pending.push((border.value(slot).load(Acquire), layer + 1)),
+                    LAYER => pending.push((border.value(slot), layer + 1)),
                     0 => {
                         assert_eq!(layer, 0, "only the empty key ends before its first byte");
                         keys += 1;
@@ -53,11 +51,8 @@ impl Tree {
         match node {
             Node::Interior(interior) => self.check_interior(interior, from, to, borders),
             Node::Border(border) => {
-                let order: Vec<_> = border
-                    .permutation()
-                    .slots()
-                    .map(|slot| (border.slice(slot).load(Relaxed), rank(border.code(slot))))
-                    .collect();
+                let order: Vec<_> =
+                    border.permutation().slots().map(|slot| (border.slice(slot), rank(border.code(slot)))).collect();
                 assert!(order.is_sorted_by(|a, b| a < b), "{order:?}");
                 assert!(order.iter().all(|&(slice, _)| from.is_none_or(|from| from <= slice)));
                 assert!(order.iter().all(|&(slice, _)| to.is_none_or(|to| slice < to)));
@@ -79,7 +74,7 @@ impl Tree {
         for i in 0..=count {
             let from = if i == 0 { from } else { Some(slices[i - 1]) };
             let to = if i == count { to } else { Some(slices[i]) };
-            // SAFETY: nobody writes: every word in the tree is that of a node.
+            // SAFETY: no thread writes, so that every word in the tree is that of a node.
             let child = unsafe { Node::from_word(interior.child(i)) };
             assert!(!child.version().stable().is_root());
             self.check_node(child, from, to, borders);

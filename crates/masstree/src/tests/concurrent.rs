@@ -1,7 +1,10 @@
-//! Several threads at once: what each thread can know for certain must hold, and the structure must be sound afterwards.
+//! Several threads at once: each thread checks the results that are determined by its own actions, and the structure
+//! must be valid afterwards.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+
+use keyaki_primitives::Random;
 
 use crate::{Bulk, Masstree, pin};
 
@@ -16,25 +19,14 @@ fn shapes() -> [fn(u64) -> Vec<u8>; 4] {
     ]
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % limit
-    }
-}
-
-/// Every thread owns the keys of its residue class, and knows what they are; all share the nodes.
+/// Each thread owns the keys of one residue class and compares them with a model. All threads share the nodes.
 fn own_keys(encode: fn(u64) -> Vec<u8>, keys: u64, rounds: u64) {
     let map = Masstree::<u64>::new();
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let map = &map;
             scope.spawn(move || {
-                let mut random = Random(thread + 88_172_645_463_325_252);
+                let mut random = Random::new(thread);
                 let mut model = vec![None; keys as usize];
                 for round in 0..rounds {
                     let index = random.below(keys);
@@ -61,15 +53,15 @@ fn own_keys(encode: fn(u64) -> Vec<u8>, keys: u64, rounds: u64) {
 #[test]
 fn threads_keep_their_own_keys() {
     for encode in shapes() {
-        // Many keys: splits. Few: nodes and layers come and go.
+        // Many keys cause splits; with few keys, nodes and layers come and go.
         own_keys(encode, 5000, 40_000);
         own_keys(encode, 8, 20_000);
     }
 }
 
-/// Keys that stay must be met exactly once by every walk, whatever happens around them.
+/// Every scan must return the keys that stay exactly once, whatever other keys are inserted and removed.
 #[test]
-fn walks_meet_what_stays() {
+fn scans_return_the_keys_that_stay() {
     for encode in shapes() {
         let map = Masstree::<u64>::new();
         let mut staying: Vec<Vec<u8>> = (0..300).map(|number| encode(number * 7)).collect();
@@ -83,7 +75,7 @@ fn walks_meet_what_stays() {
             for thread in 1..3 {
                 let (map, stop) = (&map, &stop);
                 scope.spawn(move || {
-                    let mut random = Random(thread);
+                    let mut random = Random::new(thread);
                     while !stop.load(Ordering::Relaxed) {
                         let key = encode(random.below(4000));
                         let guard = pin();
@@ -105,9 +97,9 @@ fn walks_meet_what_stays() {
                     entries
                 };
                 assert!(entries.is_sorted_by(|a, b| a.0 < b.0));
-                let met: Vec<_> =
+                let found: Vec<_> =
                     entries.into_iter().filter(|(_, value)| *value == u64::MAX).map(|(key, _)| key).collect();
-                assert_eq!(met, staying);
+                assert_eq!(found, staying);
             }
             stop.store(true, Ordering::Relaxed);
         });
@@ -115,7 +107,7 @@ fn walks_meet_what_stays() {
     }
 }
 
-/// Increments are not lost, and boxes are not read after they are freed.
+/// No increment is lost, and no box is read after it has been freed.
 #[test]
 fn updates_are_atomic() {
     let map = Masstree::<Box<(u64, u64)>>::new();
@@ -124,7 +116,7 @@ fn updates_are_atomic() {
         for thread in 0..THREADS {
             let (map, done) = (&map, &done);
             scope.spawn(move || {
-                let mut random = Random(thread + 1);
+                let mut random = Random::new(thread + 1);
                 for _ in 0..20_000 {
                     let key = random.below(7) * 3;
                     let guard = pin();
@@ -141,7 +133,7 @@ fn updates_are_atomic() {
     assert_eq!(sum, done.load(Ordering::Relaxed));
 }
 
-/// Batches that overlap, added by several threads beside walks and single changes: nothing is lost.
+/// Several threads add overlapping batches beside scans and single changes: no key is lost.
 #[test]
 fn batches_beside_others() {
     for encode in shapes() {
@@ -162,7 +154,7 @@ fn batches_beside_others() {
                 })
                 .collect();
             scope.spawn(|| {
-                let mut random = Random(5);
+                let mut random = Random::new(5);
                 while !stop.load(Ordering::Relaxed) {
                     let key = encode(2 * random.below(9000) + 1);
                     let guard = pin();

@@ -1,4 +1,4 @@
-//! Conditional changes.
+//! Conditional changes of single keys, and retired values.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn conditional_changes() {
 }
 
 #[test]
-fn changes_made_of_what_is_there() {
+fn values_computed_from_the_current_one() {
     let map = Masstree::new();
     let guard = pin();
     assert_eq!(map.insert_with("k", |old| old.is_some().then_some(1u64), &guard), None);
@@ -30,7 +30,7 @@ fn changes_made_of_what_is_there() {
 }
 
 #[test]
-fn retired_values_stay_while_they_are_seen() {
+fn retired_values_outlive_earlier_guards() {
     let value = Arc::new(());
     let seen = pin();
     pin().retire(value.clone());

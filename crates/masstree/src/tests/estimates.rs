@@ -19,7 +19,7 @@ fn shapes() -> [Encode; 4] {
     ]
 }
 
-/// Built by insertion and in bulk.
+/// The same map built by insertion and in bulk.
 fn maps(encode: Encode, keys: u64) -> [Masstree<u64>; 2] {
     let inserted = Masstree::new();
     for number in 0..keys {
@@ -157,11 +157,11 @@ fn shapes_by_layer() {
     let keys: Vec<Vec<u8>> = (0..10_000).map(encode).collect();
     let map = Bulk::new().from_unsorted(&keys, (0..10_000u64).collect()).unwrap();
     let layers = map.shape_by_layer();
-    // "constant", then eight digits of which the first four are zeros, then four digits.
+    // Slices: "constant", eight digits (zeros, since the keys have at most four digits), four digits.
     assert_eq!((layers[0].layers, layers[0].keys, layers[0].links), (1, 0, 1));
     assert_eq!((layers[1].layers, layers[1].keys, layers[1].links), (1, 0, 1));
     assert_eq!((layers[2].layers, layers[2].keys, layers[2].links), (1, 10_000, 0));
-    // One for each thread's last node.
+    // The last node of each part may not be full.
     assert!((667..700).contains(&layers[2].border_nodes) && layers[2].slots == 15 * layers[2].border_nodes);
     assert_eq!(layers[2].depth, 4);
     assert!(layers[2].border_fill() > 0.95 && layers[2].interior_fill() > 0.8);
@@ -169,7 +169,7 @@ fn shapes_by_layer() {
     assert_eq!((shape.keys, shape.layers, shape.layers_deepest, shape.depth), (10_000, 3, 3, 1));
 }
 
-/// Beside writers: what stays in place is counted; nothing is counted twice.
+/// Beside writers, entries that stay in place are counted and none is counted twice.
 #[test]
 fn shapes_beside_writers() {
     let map = Masstree::new();

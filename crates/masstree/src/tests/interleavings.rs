@@ -1,13 +1,13 @@
-//! The real code under shuttle: every access to an atomic of a node may be where another thread goes on. (Orderings weaker than
-//! sequential consistency are not explored.)
+//! The real code under shuttle: at every access to an atomic of a node another thread may continue. Memory orderings
+//! weaker than sequential consistency are not explored.
 
 use std::sync::Arc;
 
-use crate::merge::Merge;
+use crate::ascending::AscendingWriter;
 use crate::write::Change;
 use crate::{Masstree, pin};
 
-/// Runs two or three threads on a map that `before` has filled; then the structure must be sound.
+/// Runs two or three threads on a map that `before` has filled. Then checks the structure and calls `after`.
 fn explore(before: fn(&Masstree<u64>), threads: &'static [fn(&Masstree<u64>)], after: fn(&Masstree<u64>)) {
     let run = move || {
         let map = Arc::new(Masstree::new());
@@ -27,7 +27,8 @@ fn explore(before: fn(&Masstree<u64>), threads: &'static [fn(&Masstree<u64>)], a
     };
     let seed = std::env::var("KEYAKI_SHUTTLE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_121);
     println!("KEYAKI_SHUTTLE_SEED={seed}");
-    // At random, and with few changes of priority at random places: that finds what needs one thread to rest for long.
+    // Random schedules, and schedules with few changes of priority, which find errors that need one thread to rest for
+    // long.
     let random = shuttle::scheduler::RandomScheduler::new_from_seed(seed, 300);
     shuttle::Runner::new(random, shuttle::Config::new()).run(run);
     let few_changes = shuttle::scheduler::PctScheduler::new_from_seed(seed, 3, 3000);
@@ -62,9 +63,9 @@ fn splits_beside_readers() {
                 }
             },
             |map| {
-                let met = keys(map);
-                assert_eq!(met.iter().filter(|&number| number % 10 == 0).count(), 28);
-                assert!(met.is_sorted());
+                let found = keys(map);
+                assert_eq!(found.iter().filter(|&number| number % 10 == 0).count(), 28);
+                assert!(found.is_sorted());
             },
         ],
         |map| assert_eq!(map.len(), 32),
@@ -72,16 +73,16 @@ fn splits_beside_readers() {
 }
 
 #[test]
-fn nodes_vanish_beside_walks() {
+fn nodes_are_unlinked_beside_scans() {
     explore(
         |map| insert(map, 0..40),
         &[
             |map| remove(map, 8..24),
             |map| {
                 let guard = pin();
-                let met: Vec<u64> = map.iter_rev(&guard).map(|(_, value)| value).collect();
-                assert!(met.is_sorted_by(|a, b| a > b));
-                assert_eq!(met.iter().filter(|number| !(8..24).contains(*number) && **number < 40).count(), 24);
+                let found: Vec<u64> = map.iter_rev(&guard).map(|(_, value)| value).collect();
+                assert!(found.is_sorted_by(|a, b| a > b));
+                assert_eq!(found.iter().filter(|number| !(8..24).contains(*number) && **number < 40).count(), 24);
             },
             |map| insert(map, [100, 101].into_iter()),
         ],
@@ -90,7 +91,7 @@ fn nodes_vanish_beside_walks() {
 }
 
 #[test]
-fn slots_are_used_again() {
+fn slots_are_reused() {
     explore(
         |map| insert(map, 0..5),
         &[
@@ -152,7 +153,7 @@ fn exchanges_are_atomic() {
     explore(|_| (), &[add, add, add], |map| assert_eq!(map.get("counter", &pin()), Some(9)));
 }
 
-/// A batch whose node stays locked between keys, beside splits and removals.
+/// A batch that keeps a node locked between keys, beside splits and removals.
 #[test]
 fn batches_beside_splits() {
     explore(
@@ -160,9 +161,9 @@ fn batches_beside_splits() {
         &[
             |map| {
                 let guard = pin();
-                let mut merge = Merge::new(&map.tree, &guard);
+                let mut writer = AscendingWriter::new(&map.tree, &guard);
                 for number in [5u64, 15, 65, 75, 135, 145] {
-                    assert_eq!(merge.modify(&number.to_be_bytes(), |_| Change::Set(number)), None);
+                    assert_eq!(writer.modify(&number.to_be_bytes(), |_| Change::Set(number)), None);
                 }
             },
             |map| insert(map, [6, 66, 67, 136].into_iter()),

@@ -1,36 +1,39 @@
-//! Recorded concurrent histories must be linearizable: for each key there is an order of the operations on it, consistent with
-//! when they began and ended, in which each gives what it gave. (Operations on different keys are independent, so that
-//! histories may be checked key by key.)
+//! Recorded concurrent histories must be linearizable: for each key there is an order of the operations on it that is
+//! consistent with their beginnings and ends and explains all their results. Operations on different keys are
+//! independent, so that histories are checked key by key.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+
+use keyaki_primitives::Random;
 
 use crate::{Masstree, pin};
 
 #[derive(Debug, Clone, Copy)]
 enum Call {
     Get,
-    /// A walk that begins and ends at the key: forward, backward.
+    /// A forward scan that begins and ends at the key.
     Range,
+    /// A backward scan that begins and ends at the key.
     RangeRev,
     Insert(u64),
     Remove,
-    /// If the value is the first, set the second.
+    /// Replaces the first value by the second.
     Exchange(u64, u64),
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Record {
     call: Call,
-    /// What the key had before.
+    /// The value before the operation.
     result: Option<u64>,
     begun: u64,
     ended: u64,
 }
 
 impl Record {
-    /// The value afterwards, if the operation may happen in this state.
+    /// The value after the operation; `None` if its result contradicts this state.
     fn apply(&self, state: Option<u64>) -> Option<Option<u64>> {
         if self.result != state {
             return None;
@@ -45,7 +48,7 @@ impl Record {
     }
 }
 
-/// Depth first over the orders that time allows; what was tried is not tried again.
+/// Searches depth first over the orders that the times allow, without visiting a state twice.
 fn is_linearizable(records: &[Record]) -> bool {
     assert!(records.len() <= 64);
     let all = if records.len() == 64 { u64::MAX } else { (1 << records.len()) - 1 };
@@ -69,7 +72,7 @@ fn is_linearizable(records: &[Record]) -> bool {
     false
 }
 
-/// Threads work on few keys, while another makes nodes split and vanish around them.
+/// Records threads that work on few keys, while another thread makes nodes split and vanish around them.
 fn record(seed: u64, key: fn(u64) -> Vec<u8>) -> Vec<Vec<Record>> {
     const KEYS: u64 = 4;
     let map = Masstree::<u64>::new();
@@ -77,18 +80,17 @@ fn record(seed: u64, key: fn(u64) -> Vec<u8>) -> Vec<Vec<Record>> {
     let now = || clock.fetch_add(1, Ordering::SeqCst);
     let work = |thread: u64| {
         let mut records = Vec::new();
-        let mut random = seed * 31 + thread;
+        let mut random = Random::new(seed * 31 + thread);
         for step in 0..48u64 {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let number = (random >> 40) % KEYS;
+            let number = random.below(KEYS);
             let value = thread * 1000 + step;
-            let call = match (random >> 50) % 8 {
+            let call = match random.below(8) {
                 0 => Call::Get,
                 1 => Call::Range,
                 2 => Call::RangeRev,
                 3 | 4 => Call::Insert(value),
                 5 | 6 => Call::Remove,
-                _ => Call::Exchange((random >> 33) % 3 * 1000 + step.saturating_sub(1), value),
+                _ => Call::Exchange(random.below(3) * 1000 + step.saturating_sub(1), value),
             };
             let guard = pin();
             let key = key(number * 8);
@@ -108,7 +110,7 @@ fn record(seed: u64, key: fn(u64) -> Vec<u8>) -> Vec<Vec<Record>> {
         }
         records
     };
-    // Keys between the recorded ones.
+    // Inserts and removes keys between the recorded ones.
     let churn = || {
         for round in 0..200u64 {
             let guard = pin();
@@ -146,7 +148,7 @@ fn histories_are_linearizable() {
 }
 
 #[test]
-fn the_checker_finds_fault() {
+fn the_checker_rejects_a_lost_update() {
     let record = |call, result, begun, ended| Record { call, result, begun, ended };
     let lost = [record(Call::Insert(1), None, 0, 1), record(Call::Get, None, 2, 3)];
     assert!(!is_linearizable(&lost));

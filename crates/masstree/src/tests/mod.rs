@@ -1,4 +1,4 @@
-//! Tests of the whole map.
+//! Tests of the whole map against models, under concurrency, and of its structure.
 
 mod bulk;
 mod check;

@@ -1,4 +1,4 @@
-//! Random histories of one thread, compared with `BTreeMap`.
+//! Random histories of operations by one thread, compared with `BTreeMap`.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,7 +17,8 @@ enum Operation {
     Range(Bound<Vec<u8>>, Bound<Vec<u8>>),
 }
 
-/// Few distinct bytes, NULs among them, lengths about multiples of eight: many shared slices, layers, prefixes.
+/// Keys of few distinct bytes, including NUL, with lengths near multiples of eight: they share many slices, layers and
+/// prefixes.
 pub(super) fn key() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![Just(0u8), Just(1), Just(255), Just(b'a')];
     let short = proptest::collection::vec(byte.clone(), 0..=10);
@@ -87,7 +88,7 @@ fn run(operations: Vec<Operation>) {
             }
             Operation::Remove(key) => assert_eq!(map.remove(&key, &guard), model.remove(&key)),
             Operation::Update(key, mask) => {
-                // Odd masks remove.
+                // An odd mask removes the key.
                 let update = |old: Option<u64>| (mask % 2 == 0).then(|| old.unwrap_or(7) ^ mask);
                 let old = map.update_with(&key, update, &guard);
                 assert_eq!(old, model.get(&key).copied());

@@ -1,10 +1,11 @@
-//! Bytes as a history of operations, compared with `BTreeMap`: what the fuzz target calls, and a test with random bytes.
+//! Interprets bytes as a history of operations and compares the map with `BTreeMap`. The fuzz target `masstree` and a
+//! test with random bytes call it.
 
 use std::collections::BTreeMap;
 
 use keyaki_masstree::{Bulk, Masstree, pin};
 
-/// A key of up to 40 bytes: a run of one of few bytes, then some bytes as they come.
+/// Takes a key of up to 33 bytes: a run of one of four bytes, followed by up to three bytes of the input.
 fn take_key(bytes: &mut &[u8]) -> Option<Vec<u8>> {
     let (&shape, rest) = bytes.split_first()?;
     let (own, rest) = rest.split_at(rest.len().min(usize::from(shape & 3)));
@@ -15,7 +16,7 @@ fn take_key(bytes: &mut &[u8]) -> Option<Vec<u8>> {
     Some(key)
 }
 
-/// Runs a history; panics where map and model differ.
+/// Runs a history. Panics if the map differs from the model.
 pub fn run(mut bytes: &[u8]) {
     let mut map = Masstree::<u64>::new();
     let mut model = BTreeMap::new();
@@ -35,7 +36,7 @@ pub fn run(mut bytes: &[u8]) {
                 assert!(below.eq(model.range(..key).rev().map(|(key, value)| (key.clone(), *value))));
             }
             _ => {
-                // Built anew, from the keys in some order.
+                // Rebuild the map in bulk, from the keys in another order.
                 let mut keys: Vec<Vec<u8>> = model.keys().cloned().collect();
                 let middle = keys.len() / 2;
                 keys.rotate_left(middle);
