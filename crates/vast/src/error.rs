@@ -1,22 +1,22 @@
-//! What can go wrong.
+//! The errors of this crate.
 
-/// An error.
+/// Reasons for which building or opening a tree, a column or an index fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Parameters that make no tree.
-    #[error("these parameters make no tree: {0}")]
+    /// A plan or preset that does not describe a valid tree, or a column that is too large.
+    #[error("invalid plan: {0}")]
     Plan(&'static str),
-    /// A goal that cannot be reached.
+    /// No plan meets the goal.
     #[error("{0}")]
     Goal(&'static str),
-    /// Keys that are not in ascending order.
-    #[error("the keys are not in ascending order at row {row}")]
+    /// Keys are not in ascending order.
+    #[error("keys are not in ascending order at row {row}")]
     Order {
-        /// The first row that is below the one before.
+        /// The first row with a key lower than its predecessor's.
         row: usize,
     },
-    /// Columns of different lengths.
+    /// The numbers of keys and values differ.
     #[error("{keys} keys with {values} values")]
     Lengths {
         /// Keys given.
@@ -24,7 +24,7 @@ pub enum Error {
         /// Values given.
         values: usize,
     },
-    /// Bytes that are not, or no longer, what was written.
-    #[error("the serialised form is damaged or of another kind: {0}")]
+    /// Bytes that are no valid serialised form of the requested kind.
+    #[error("invalid serialised form: {0}")]
     Damaged(&'static str),
 }

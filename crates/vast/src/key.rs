@@ -1,7 +1,7 @@
-//! The integers that can be keys, and the unsigned numbers in whose order they are kept.
+//! The integer types of keys, and their mapping to unsigned numbers of the same order.
 //!
-//! Inside the tree everything is unsigned: a signed key's sign bit is flipped, which keeps the order. Dates and timestamps are
-//! the integers they are stored as.
+//! Inside the tree all keys are unsigned: the sign bit of a signed key is flipped, which preserves the order. Dates and
+//! timestamps are keys as the integers in which they are stored.
 
 use std::fmt::Debug;
 
@@ -13,25 +13,25 @@ mod sealed {
     impl Sealed for i64 {}
 }
 
-/// A key: `u32`, `i32`, `u64` or `i64`.
+/// The type of a key: `u32`, `i32`, `u64` or `i64`.
 pub trait Key: sealed::Sealed + Copy + Ord + Debug + Default + Send + Sync + 'static {
-    /// Bytes of a key.
+    /// Size of a key in bytes.
     const BYTES: usize;
-    /// What is flipped to get from a key to the unsigned number of its order.
+    /// The bits to flip between a key and its unsigned number.
     #[doc(hidden)]
     const FLIP: u64;
-    /// Tells the types apart in serialised form.
+    /// Identifies the type in serialised forms.
     #[doc(hidden)]
     const TAG: u8;
     /// The largest unsigned number.
     #[doc(hidden)]
     const LAST: u64;
 
-    /// The unsigned number of the key's order.
+    /// The unsigned number of the key. It has the same order as the key.
     #[doc(hidden)]
     fn ordered(self) -> u64;
 
-    /// The key of an unsigned number of which only the low `BYTES` bytes count.
+    /// The key of an unsigned number. Only the low `BYTES` bytes are used.
     #[doc(hidden)]
     fn from_ordered(bits: u64) -> Self;
 }

@@ -1,28 +1,35 @@
-//! The serialised form: written once, then used where it lies, in memory that was read or mapped.
+//! The serialised form of trees, columns and indexes: written once, then used in place, in memory that was read or
+//! mapped.
 //!
 //! ```text
 //! 0   magic      "KEYAKIVA"
 //! 8   version    u32
-//! 12  kind       u32: what it is (a tree, a column, an index) and of which keys
-//! 16  length     u64: of everything
-//! 24  checksum   u64: XXH3 of everything before and behind
+//! 12  kind       u8: tree, column or index; u8: type of the keys; two zero bytes
+//! 16  length     u64: bytes of the whole form
+//! 24  checksum   u64: XXH3 of bytes 0 to 23 and of the body
 //! 32  body       numbers (u64) and sections (length, zeros to the next multiple of 64, bytes, zeros to a multiple of 8)
 //! ```
 //!
-//! All numbers are little-endian. The sections are what searches work on: opening copies nothing. Checksums find damage, but
-//! nothing relies on them: whoever reads a body checks that every reference in it leads to bytes that are there.
+//! All numbers are little-endian. Searches work on the sections in place: opening copies nothing. The checksum detects
+//! damage, but memory safety does not depend on it: the code that reads a body checks every reference in it.
 
 use bytes::Bytes;
+use keyaki_primitives::CACHE_LINE_BYTES;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::Error;
-use crate::memory::LINE;
 
 const MAGIC: &[u8; 8] = b"KEYAKIVA";
 const VERSION: u32 = 1;
-const HEADER: usize = 32;
+/// Bytes before the body.
+const HEADER_BYTES: usize = 32;
+/// Alignment of sections within the form.
+const SECTION_ALIGN: usize = CACHE_LINE_BYTES;
 
-/// What a serialised form is of.
+const _: () = assert!(SECTION_ALIGN == 64, "the format aligns sections to 64 bytes");
+const _: () = assert!(HEADER_BYTES == MAGIC.len() + 4 + 4 + 8 + 8 && HEADER_BYTES.is_multiple_of(8));
+
+/// The kind of structure in a serialised form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Tree = 1,
@@ -41,17 +48,18 @@ impl Writer {
         let mut bytes = Vec::from(*MAGIC);
         bytes.extend_from_slice(&VERSION.to_le_bytes());
         bytes.extend_from_slice(&[kind as u8, tag, 0, 0]);
-        bytes.resize(HEADER, 0);
+        bytes.resize(HEADER_BYTES, 0);
         Writer { bytes }
     }
 
     pub fn number(&mut self, number: u64) {
+        assert!(self.bytes.len().is_multiple_of(8), "numbers are aligned");
         self.bytes.extend_from_slice(&number.to_le_bytes());
     }
 
     pub fn section(&mut self, section: &[u8]) {
         self.number(section.len() as u64);
-        self.bytes.resize(self.bytes.len().next_multiple_of(LINE), 0);
+        self.bytes.resize(self.bytes.len().next_multiple_of(SECTION_ALIGN), 0);
         self.bytes.extend_from_slice(section);
         self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
     }
@@ -68,14 +76,14 @@ impl Writer {
 fn checksum(bytes: &[u8]) -> u64 {
     let mut hash = Xxh3::new();
     hash.update(&bytes[..24]);
-    hash.update(&bytes[HEADER..]);
+    hash.update(&bytes[HEADER_BYTES..]);
     hash.digest()
 }
 
-/// Makes the checksum of bytes right, whatever they are: for tests of what is behind it.
+/// Corrects the length and the checksum of a serialised form. Tests use it to get forged bytes past the checksum.
 #[doc(hidden)]
 pub fn reseal(bytes: &mut [u8]) {
-    if bytes.len() >= HEADER {
+    if bytes.len() >= HEADER_BYTES {
         let length = bytes.len() as u64;
         bytes[16..24].copy_from_slice(&length.to_le_bytes());
         let checksum = checksum(bytes);
@@ -93,52 +101,48 @@ pub(crate) struct Reader {
 impl Reader {
     /// Checks header and checksum.
     pub fn new(bytes: Bytes, kind: Kind, tag: u8) -> Result<Self, Error> {
-        if bytes.len() < HEADER || bytes[..8] != *MAGIC {
-            return Err(Error::Damaged("it does not begin like one"));
+        if bytes.len() < HEADER_BYTES || bytes[..8] != *MAGIC {
+            return Err(Error::Damaged("bad magic number"));
         }
         if bytes[8..12] != VERSION.to_le_bytes() {
-            return Err(Error::Damaged("it is of another version"));
+            return Err(Error::Damaged("unsupported version"));
         }
         if bytes[12..16] != [kind as u8, tag, 0, 0] {
-            return Err(Error::Damaged("it is of another kind, or of other keys"));
+            return Err(Error::Damaged("another kind of structure or type of keys"));
         }
         if bytes[16..24] != (bytes.len() as u64).to_le_bytes() {
-            return Err(Error::Damaged("it is cut off or has something behind it"));
+            return Err(Error::Damaged("length differs from the one in the header"));
         }
         if bytes[24..32] != checksum(&bytes).to_le_bytes() {
-            return Err(Error::Damaged("its checksum is wrong"));
+            return Err(Error::Damaged("checksum mismatch"));
         }
-        Ok(Reader { bytes, at: HEADER })
+        Ok(Reader { bytes, at: HEADER_BYTES })
     }
 
     pub fn number(&mut self) -> Result<u64, Error> {
         let end = self.at + 8;
-        let bytes = self.bytes.get(self.at..end).ok_or(Error::Damaged("it ends too early"))?;
+        let bytes = self.bytes.get(self.at..end).ok_or(Error::Damaged("unexpected end"))?;
         self.at = end;
         let mut number = [0; 8];
         number.copy_from_slice(bytes);
         Ok(u64::from_le_bytes(number))
     }
 
-    /// A number of something in memory.
+    /// Reads a number of items or bytes in memory.
     pub fn size(&mut self) -> Result<usize, Error> {
-        usize::try_from(self.number()?).map_err(|_| Error::Damaged("it is larger than the address space"))
+        usize::try_from(self.number()?).map_err(|_| Error::Damaged("size exceeds the address space"))
     }
 
     pub fn section(&mut self) -> Result<Bytes, Error> {
         let length = self.size()?;
-        let start = self.at.next_multiple_of(LINE);
+        let start = self.at.next_multiple_of(SECTION_ALIGN);
         let end = start.checked_add(length).filter(|&end| end <= self.bytes.len());
-        let end = end.ok_or(Error::Damaged("a section is longer than the whole"))?;
+        let end = end.ok_or(Error::Damaged("section exceeds the end"))?;
         self.at = end.next_multiple_of(8);
         Ok(self.bytes.slice(start..end))
     }
 
     pub fn finish(self) -> Result<(), Error> {
-        if self.at == self.bytes.len() {
-            Ok(())
-        } else {
-            Err(Error::Damaged("there is more in it than there should be"))
-        }
+        if self.at == self.bytes.len() { Ok(()) } else { Err(Error::Damaged("bytes after the last section")) }
     }
 }

@@ -1,16 +1,17 @@
-//! Serialised forms of version 1 as they were written once: they must open for ever, and give the answers they gave.
+//! Golden files: serialised forms of version 1 must stay readable and give the same answers in every later version.
 //!
-//! The files are made by `cargo test -p keyaki-vast --test golden -- --ignored`, once for each version.
+//! `cargo test -p keyaki-vast --test golden -- --ignored` writes the files, once for each version.
 
 use std::path::PathBuf;
 
-use keyaki_vast::{Goal, Index, IndexBuilder, Instructions, Key, Options, Packed, Preset, Settings, Tree};
+use keyaki_vast::{Goal, Index, IndexBuilder, Instructions, Key, Options, Packed, Parameters, Preset, Tree};
 
 fn path(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests/golden", name].iter().collect()
 }
 
-/// Keys with runs of equal ones, neighbours and gaps of many lengths.
+/// Keys with runs of equal keys, neighbouring keys and gaps of many lengths. The generator's sequence is part of the
+/// golden files.
 fn keys<K: Key>(count: u64) -> Vec<K> {
     let mut random = 7u64;
     let mut at = K::LAST / 3;
@@ -33,7 +34,7 @@ fn values(count: u64) -> Vec<u64> {
 }
 
 fn index_of<K: Key>(packed: bool) -> Index<K> {
-    let mut builder = IndexBuilder::new(Options { settings: Settings::new(Goal::Fastest), packed });
+    let mut builder = IndexBuilder::new(Options { parameters: Parameters::new(Goal::Fastest), packed });
     builder.push(&keys(3000), &values(3000)).unwrap();
     builder.finish().unwrap()
 }
@@ -84,7 +85,7 @@ fn a_column() {
 }
 
 #[test]
-#[ignore = "writes the files anew"]
+#[ignore = "overwrites the golden files"]
 fn write() {
     let plan = Preset::published(4, 6).plan::<i64>(3000).unwrap();
     let tree = Tree::build_with(&keys::<i64>(3000)[..], &plan).unwrap();

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use keyaki_device::BLOCK;
-use keyaki_vast::{Packer, Settings, Tree};
+use keyaki_vast::{Packer, Parameters, Tree};
 use parking_lot::Mutex;
 
 use super::{Held, Index, Leaf, Located, Locator, LocatorOptions, Words, address};
@@ -86,12 +86,12 @@ impl Build<'_> {
             packer.push(values)?;
             packer.finish()
         };
-        let mut settings = Settings::new(self.options.goal);
-        settings.memory = self.options.memory_bytes.map(|bytes| bytes as usize);
+        let mut parameters = Parameters::new(self.options.goal);
+        parameters.memory = self.options.memory_bytes.map(|bytes| bytes as usize);
         let index = Index {
             by_extent: self.leaves.iter().zip(0..).map(|(extent, leaf)| (address(extent), leaf)).collect(),
             leaves,
-            tree: Tree::build(&words[..], &settings).map_err(Error::SearchTree)?,
+            tree: Tree::build(&words[..], &parameters).map_err(Error::SearchTree)?,
             words: packed(&words).map_err(Error::SearchTree)?,
             blocks: packed(&blocks).map_err(Error::SearchTree)?,
             rows: packed(&rows).map_err(Error::SearchTree)?,

@@ -1,21 +1,23 @@
-//! Building an index from a sorted stream: one pass over it, all processors, memory for the result and a little more.
+//! Building an index from a sorted stream in one pass, with all processors and little memory beyond that of the result.
 //!
-//! Keys and values are packed as they come. The tree is made at the end from the keys that are then there: it needs one in
-//! every slot, and those around the boundaries for the displacement.
+//! Keys and values are packed when they are pushed. The tree is built at the end from the stored keys. It reads one key
+//! per slot, and the keys around boundaries for the displacement.
+
+use bytes::Bytes;
+use keyaki_primitives::AlignedMemory;
 
 use super::{Index, Keys};
 use crate::error::Error;
 use crate::key::Key;
-use crate::memory::Buffer;
 use crate::packed::Packer;
-use crate::tree::{Settings, Tree};
+use crate::tree::{Parameters, Sorted, Tree};
 
-/// What an index is to be.
+/// Options of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Options {
-    /// What the tree's parameters are chosen by.
-    pub settings: Settings,
-    /// Whether keys are packed: smaller, and slower to look up.
+    /// The parameters by which the tree's plan is chosen.
+    pub parameters: Parameters,
+    /// True if keys are packed, which makes them smaller and lookups slower.
     pub packed: bool,
 }
 
@@ -25,13 +27,15 @@ pub struct IndexBuilder<K: Key> {
     options: Options,
     rows: usize,
     last: Option<K>,
-    keys: Pending<K>,
-    /// None as long as no values were given.
+    keys: PendingKeys<K>,
+    /// `None` if no values have been given.
     values: Option<Packer<u64>>,
 }
 
+/// The keys pushed so far.
 #[derive(Debug)]
-enum Pending<K: Key> {
+enum PendingKeys<K: Key> {
+    /// Little-endian integers.
     Plain(Vec<u8>),
     Packed(Packer<K>),
 }
@@ -39,11 +43,15 @@ enum Pending<K: Key> {
 impl<K: Key> IndexBuilder<K> {
     /// A builder without rows.
     pub fn new(options: Options) -> Self {
-        let keys = if options.packed { Pending::Packed(Packer::new(false)) } else { Pending::Plain(Vec::new()) };
+        let keys =
+            if options.packed { PendingKeys::Packed(Packer::new(false)) } else { PendingKeys::Plain(Vec::new()) };
         IndexBuilder { options, rows: 0, last: None, keys, values: None }
     }
 
-    /// More rows: keys not below those before, and a value for each (or none for any).
+    /// Appends rows: keys in ascending order, and either a value for each key or, in every call, no values.
+    ///
+    /// # Errors
+    /// If the keys are not in ascending order, also after those pushed before, or if the number of values is wrong.
     pub fn push(&mut self, keys: &[K], values: &[u64]) -> Result<(), Error> {
         let valued = self.values.is_some();
         let matches = if self.rows == 0 {
@@ -60,13 +68,13 @@ impl<K: Key> IndexBuilder<K> {
             return Err(Error::Order { row: self.rows + at });
         }
         match &mut self.keys {
-            Pending::Plain(bytes) => {
+            PendingKeys::Plain(bytes) => {
                 bytes.reserve(keys.len() * K::BYTES);
                 for key in keys {
                     bytes.extend_from_slice(&(key.ordered() ^ K::FLIP).to_le_bytes()[..K::BYTES]);
                 }
             }
-            Pending::Packed(packer) => packer.push(keys)?,
+            PendingKeys::Packed(packer) => packer.push(keys)?,
         }
         if !values.is_empty() {
             self.values.get_or_insert_with(|| Packer::new(true)).push(values)?;
@@ -76,18 +84,23 @@ impl<K: Key> IndexBuilder<K> {
         Ok(())
     }
 
-    /// The index.
+    /// Builds the index.
+    ///
+    /// # Errors
+    /// If no plan meets the goal within the memory limit, or a packed column is too large.
     pub fn finish(self) -> Result<Index<K>, Error> {
         let keys = match self.keys {
-            Pending::Plain(bytes) => {
-                let mut buffer = Buffer::zeroed(bytes.len());
-                buffer.copy_from_slice(&bytes);
-                Keys::Plain(buffer.into())
+            PendingKeys::Plain(bytes) => {
+                let mut memory = AlignedMemory::zeroed(bytes.len());
+                memory.copy_from_slice(&bytes);
+                Keys::Plain(Bytes::from_owner(memory))
             }
-            Pending::Packed(packer) => Keys::Packed(packer.finish()?),
+            PendingKeys::Packed(packer) => Keys::Packed(packer.finish()?),
         };
         let values = self.values.map(Packer::finish).transpose()?;
-        let tree = Tree::build(&keys, &self.options.settings)?;
+        let tree = Tree::build(&keys, &self.options.parameters)?;
+        assert!(keys.len() == self.rows && tree.len() == self.rows, "every row has a key");
+        assert!(values.as_ref().is_none_or(|values| values.len() == self.rows), "every row has a value");
         Ok(Index { tree, keys, values })
     }
 }

@@ -1,4 +1,5 @@
-//! Lookups: over plain keys those of the tree; over packed keys the traversal, then unpacking where it ends.
+//! Lookups: over plain keys the searches of the tree; over packed keys the traversal, followed by a validation that
+//! unpacks keys.
 
 use std::hint::select_unpredictable;
 
@@ -8,29 +9,31 @@ use crate::packed::{BLOCK, Packed};
 use crate::simd::{Simd, dispatch};
 use crate::tree::Tree;
 
-/// Rows that are unpacked and compared; more are first narrowed down.
+/// Number of rows that are unpacked and compared. Larger windows are narrowed down first.
 const UNPACKED: usize = 64;
-/// Lookups whose cache misses overlap.
+/// Number of lookups whose cache misses overlap.
 const BATCH: usize = 64;
 
 impl<K: Key> Index<K> {
-    /// The first row whose key is not below `key` (the number of rows if there is none).
+    /// The first row whose key is at least `key`, or the number of rows if there is none.
     pub fn lower_bound(&self, key: K) -> usize {
         match &self.keys {
             Keys::Plain(bytes) => self.tree.lower_bound_plain(Self::plain(bytes), key),
             Keys::Packed(keys) => {
                 let window = self.tree.window(key);
-                find(&self.tree, keys, &[(window, key)], &mut [0])
+                // SAFETY: the tree has as many rows as there are keys.
+                unsafe { find(&self.tree, keys, &[(window, key)], &mut [0]) }
             }
         }
     }
 
-    /// [`lower_bound`](Index::lower_bound) for many keys, which is several times as fast for each.
+    /// As [`lower_bound`](Index::lower_bound) for many search keys. Each lookup is several times as fast as a single
+    /// one.
     ///
     /// # Panics
-    /// When `rows` has another length than `wanted`.
+    /// If `rows` and `wanted` have different lengths.
     pub fn lower_bound_many(&self, wanted: &[K], rows: &mut [usize]) {
-        assert_eq!(wanted.len(), rows.len(), "a row for each key");
+        assert_eq!(wanted.len(), rows.len(), "one row for each search key");
         match &self.keys {
             Keys::Plain(bytes) => self.tree.lower_bound_many_plain(Self::plain(bytes), wanted, rows),
             Keys::Packed(keys) => {
@@ -38,25 +41,29 @@ impl<K: Key> Index<K> {
                 let mut searches = Vec::with_capacity(BATCH);
                 for (wanted, rows) in wanted.chunks(BATCH).zip(rows.chunks_mut(BATCH)) {
                     self.tree.window_many(wanted, &mut windows);
-                    windows.iter().for_each(|window| keys.ask_header(window.start));
-                    windows.iter().for_each(|window| keys.ask(window.start));
+                    windows.iter().for_each(|window| keys.prefetch_header(window.start));
+                    windows.iter().for_each(|window| keys.prefetch_residual(window.start));
                     searches.clear();
                     searches.extend(windows.drain(..).zip(wanted.iter().copied()));
-                    find(&self.tree, keys, &searches, rows);
+                    // SAFETY: the tree has as many rows as there are keys.
+                    unsafe { find(&self.tree, keys, &searches, rows) };
                 }
             }
         }
     }
 
-    /// The first row with a key. `None` if there is none.
+    /// The first row with this key; `None` if the key is absent.
     pub fn get(&self, key: K) -> Option<usize> {
         let row = self.lower_bound(key);
         (row < self.len() && self.key(row) == key).then_some(row)
     }
 }
 
-/// The answers for keys, each within its window. The last one is returned too.
-fn find<K: Key>(
+/// Finds the answer for each search key within its window. Returns the last one.
+///
+/// # Safety
+/// The windows are those of the tree, which has as many rows as there are keys.
+unsafe fn find<K: Key>(
     tree: &Tree<K>,
     keys: &Packed<K>,
     searches: &[(std::ops::Range<usize>, K)],
@@ -65,7 +72,7 @@ fn find<K: Key>(
     dispatch!(tree.instructions(), S, fn run[K: Key](keys: &Packed<K>, searches: &[(std::ops::Range<usize>, K)], rows: &mut [usize]) -> usize {
         let mut last = 0;
         for ((window, key), row) in searches.iter().zip(rows) {
-            // SAFETY: the processor has `S`; a window ends within the tree's rows, which are as many as the keys.
+            // SAFETY: the processor has `S`, and a window of the tree ends within the keys.
             *row = unsafe { partition::<S, K>(keys, window.start, window.end, key.ordered()) };
             last = *row;
         }
@@ -73,14 +80,15 @@ fn find<K: Key>(
     }, (keys, searches, rows))
 }
 
-/// The first row from `from` to `to` whose key is not below `key`; `to` if there is none.
+/// The first row of `from..to` whose key is at least `key`, or `to` if there is none.
 ///
 /// # Safety
-/// The processor has `S`; `to` is at most the length of the keys.
+/// The processor has `S`, and `to` is at most the number of keys.
 #[inline(always)]
 unsafe fn partition<S: Simd, K: Key>(keys: &Packed<K>, mut from: usize, to: usize, key: u64) -> usize {
     let mut length = to.saturating_sub(from);
-    // A window is mostly a slot and a little more: the little is rarely needed, so the first step is short.
+    // A window is a slot and possible overshoots, which are rare: first test whether the answer is among the first
+    // rows.
     if length > UNPACKED {
         // SAFETY: from + UNPACKED - 1 < to.
         let near = unsafe { keys.ordered(from + UNPACKED - 1) } >= key;
@@ -99,7 +107,7 @@ unsafe fn partition<S: Simd, K: Key>(keys: &Packed<K>, mut from: usize, to: usiz
         let (block, first) = (from / BLOCK, from % BLOCK / 8);
         let start = block * BLOCK + first * 8;
         let groups = (end - start).div_ceil(8).min(BLOCK / 8 - first).min(UNPACKED / 8);
-        // SAFETY: the block has rows below the length; the groups are within it.
+        // SAFETY: the processor has `S`. The block has rows below the number of keys, and the groups are within it.
         unsafe { keys.unpack_groups::<S>(block, first, &mut values[..groups * 8]) };
         let stop = end.min(start + groups * 8);
         let below = values[from - start..stop - start].iter().filter(|&&value| value < key).count();

@@ -1,7 +1,9 @@
-//! The whole: a tree, the sorted keys it leads to, and a row reference (or any other 64-bit value) beside each key.
+//! An index: a tree, the sorted keys below it, and a row reference or another 64-bit value for each key.
 //!
-//! The keys are kept plain or packed, the values always packed. Both are sorted by key, so that a range of keys is a range of
-//! rows, and what is asked of it (how many, their values, the sum of these) is answered from there.
+//! Keys are stored plain or packed, values always packed. Both are in the order of the keys, so that a range of keys is
+//! a range of rows. Counts, values and aggregates of a range of keys are computed from that range of rows.
+//!
+//! Invariant: the tree, the keys and the values, if there are any, have the same number of rows.
 
 mod build;
 mod lookup;
@@ -18,9 +20,9 @@ use crate::memory::read;
 use crate::packed::{Aggregate, BLOCK, Packed};
 use crate::serial::{Kind, Reader, Writer};
 use crate::simd::Instructions;
-use crate::tree::{Plain, Sorted, Tree};
+use crate::tree::{PlainKeys, Sorted, Tree};
 
-/// Sorted keys with values, searched through a [`Tree`]. Cloning it shares its memory.
+/// Sorted keys with values, searched through a [`Tree`]. A clone shares the memory.
 #[derive(Clone, Debug)]
 pub struct Index<K: Key> {
     tree: Tree<K>,
@@ -31,7 +33,7 @@ pub struct Index<K: Key> {
 /// The sorted keys.
 #[derive(Clone, Debug)]
 enum Keys<K: Key> {
-    /// As they are in memory, one after the other.
+    /// Little-endian integers, one after another.
     Plain(Bytes),
     Packed(Packed<K>),
 }
@@ -48,7 +50,7 @@ impl<K: Key> Sorted<K> for Keys<K> {
         match self {
             Keys::Plain(bytes) => {
                 let key = &bytes[row * K::BYTES..(row + 1) * K::BYTES];
-                // SAFETY: as many bytes as a key has.
+                // SAFETY: the slice has the bytes of a key, which is an integer.
                 unsafe { read(key.as_ptr()) }
             }
             Keys::Packed(packed) => packed.get(row),
@@ -57,22 +59,22 @@ impl<K: Key> Sorted<K> for Keys<K> {
 }
 
 impl<K: Key> Index<K> {
-    /// Number of rows.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The tree, with its parameters and figures.
+    /// The tree, with its plan and displacement.
     pub fn tree(&self) -> &Tree<K> {
         &self.tree
     }
 
-    /// Bytes of the sorted keys.
+    /// Size of the keys in bytes.
     pub fn key_bytes(&self) -> usize {
         match &self.keys {
             Keys::Plain(bytes) => bytes.len(),
@@ -80,12 +82,12 @@ impl<K: Key> Index<K> {
         }
     }
 
-    /// Bytes of the values.
+    /// Size of the values in bytes; 0 if there are none.
     pub fn value_bytes(&self) -> usize {
         self.values.as_ref().map_or(0, Packed::bytes)
     }
 
-    /// The same index searched with other instructions.
+    /// Selects the instruction set that searches use.
     pub fn with_instructions(mut self, instructions: Instructions) -> Self {
         self.tree = self.tree.with_instructions(instructions);
         if let Keys::Packed(packed) = self.keys {
@@ -98,31 +100,31 @@ impl<K: Key> Index<K> {
     /// The key of a row.
     ///
     /// # Panics
-    /// When `row` is not below the length.
+    /// If `row` is not below the length.
     pub fn key(&self, row: usize) -> K {
         self.keys.get(row)
     }
 
-    /// The packed values, if any were given.
+    /// The packed values; `None` if the index was built without values.
     pub fn values(&self) -> Option<&Packed<u64>> {
         self.values.as_ref()
     }
 
-    /// The value of a row: its own number where no values were given.
+    /// The value of a row; the row number if the index was built without values.
     ///
     /// # Panics
-    /// When `row` is not below the length.
+    /// If `row` is not below the length.
     pub fn value(&self, row: usize) -> u64 {
         match &self.values {
             Some(values) => values.get(row),
             None => {
-                assert!(row < self.len(), "row {row} of {}", self.len());
+                assert!(row < self.len(), "row {row} is out of range, the index has {} rows", self.len());
                 row as u64
             }
         }
     }
 
-    /// The rows with keys in a range.
+    /// The rows whose keys are in a range.
     pub fn rows(&self, range: impl RangeBounds<K>) -> Range<usize> {
         let above = |key: K| match key.ordered() {
             last if last == K::LAST => self.len(),
@@ -141,12 +143,12 @@ impl<K: Key> Index<K> {
         start..end.max(start)
     }
 
-    /// How many rows have keys in a range.
+    /// The number of rows whose keys are in a range.
     pub fn count(&self, range: impl RangeBounds<K>) -> usize {
         self.rows(range).len()
     }
 
-    /// Count, sum, minimum and maximum of the values of a range of keys, without unpacking more than its ends.
+    /// Count, sum, minimum and maximum of the values of a range of keys. Only the ends of the range are unpacked.
     pub fn aggregate(&self, range: impl RangeBounds<K>) -> Aggregate<u64> {
         let rows = self.rows(range);
         match &self.values {
@@ -174,12 +176,13 @@ impl<K: Key> Index<K> {
         }
     }
 
-    /// Calls `each` with the keys and values of rows, in order, some at a time. Until it says that it has enough.
+    /// Calls `each` with the keys and values of a range of rows in order, up to 128 at a time, until it returns
+    /// `Break`.
     ///
     /// # Panics
-    /// When the rows end beyond the length.
+    /// If the end of the range exceeds the length.
     pub fn scan(&self, rows: Range<usize>, mut each: impl FnMut(&[K], &[u64]) -> std::ops::ControlFlow<()>) {
-        assert!(rows.end <= self.len(), "row {} of {}", rows.end, self.len());
+        assert!(rows.end <= self.len(), "row {} is out of range, the index has {} rows", rows.end, self.len());
         let (mut keys, mut values) = ([K::default(); BLOCK], [0; BLOCK]);
         let mut row = rows.start;
         while row < rows.end {
@@ -212,7 +215,7 @@ impl<K: Key> Index<K> {
         }
     }
 
-    /// The index in serialised form.
+    /// Serialises the index.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut writer = Writer::new(Kind::Index, K::TAG);
         self.tree.write(&mut writer);
@@ -233,19 +236,22 @@ impl<K: Key> Index<K> {
         writer.finish()
     }
 
-    /// The index of a serialised form, which it uses where it lies: `Bytes::from_owner` takes a mapped file.
+    /// Opens a serialised index, which is used in place. `Bytes::from_owner` takes a mapped file.
+    ///
+    /// # Errors
+    /// If the bytes are no valid serialised index over keys of this type.
     pub fn from_bytes(bytes: Bytes) -> Result<Self, Error> {
         let mut reader = Reader::new(bytes, Kind::Index, K::TAG)?;
         let tree = Tree::<K>::read(&mut reader)?;
         let keys = match reader.number()? {
             0 => Keys::Plain(reader.section()?),
             1 => Keys::Packed(Packed::read(&mut reader)?),
-            _ => return Err(Error::Damaged("keys are neither plain nor packed")),
+            _ => return Err(Error::Damaged("unknown encoding of keys")),
         };
         let values = match reader.number()? {
             0 => None,
             1 => Some(Packed::read(&mut reader)?),
-            _ => return Err(Error::Damaged("there are neither values nor none")),
+            _ => return Err(Error::Damaged("unknown encoding of values")),
         };
         reader.finish()?;
         let whole = match &keys {
@@ -253,12 +259,12 @@ impl<K: Key> Index<K> {
             Keys::Packed(_) => true,
         };
         if !whole || keys.len() != tree.len() || values.as_ref().is_some_and(|values| values.len() != keys.len()) {
-            return Err(Error::Damaged("tree, keys and values are of different lengths"));
+            return Err(Error::Damaged("tree, keys and values have different lengths"));
         }
         Ok(Index { tree, keys, values })
     }
 
-    fn plain(bytes: &Bytes) -> Plain<'_, K> {
-        Plain::from_bytes(bytes)
+    fn plain(bytes: &Bytes) -> PlainKeys<'_, K> {
+        PlainKeys::from_bytes(bytes)
     }
 }

@@ -1,25 +1,26 @@
-//! Aggregates over ranges of rows: the summaries in between, and at both ends the values themselves.
+//! Aggregates over ranges of rows: summaries for the groups within the range, and the values themselves at both ends.
 
 use super::{BLOCK, Packed};
 use crate::key::Key;
 use crate::memory::read;
 use crate::simd::dispatch;
 
-/// Values of a summary.
+/// Number of values of a summary.
 pub(crate) const GROUP: usize = 8 * BLOCK;
-/// Bytes of a summary: the sum of all values before, the least and the greatest value.
+/// Bytes of a summary: the sum of all values before the group (16 bytes), the group's minimum and maximum (8 bytes
+/// each).
 pub(crate) const SUMMARY_BYTES: usize = 32;
 
-/// What the values of a range come to.
+/// Count, sum, minimum and maximum of the values of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aggregate<V> {
-    /// How many there are.
+    /// Number of values.
     pub count: usize,
-    /// Their sum.
+    /// Sum of the values.
     pub sum: i128,
-    /// The smallest.
+    /// The smallest value; `None` if there are no values.
     pub min: Option<V>,
-    /// The greatest.
+    /// The greatest value; `None` if there are no values.
     pub max: Option<V>,
 }
 
@@ -30,12 +31,12 @@ impl<V: Key> Aggregate<V> {
     }
 }
 
-/// The number that a value means.
-fn meaning<V: Key>(ordered: u64) -> i128 {
+/// The number that the unsigned form of a value stands for.
+fn signed<V: Key>(ordered: u64) -> i128 {
     ordered as i128 - V::FLIP as i128
 }
 
-/// Summaries of values as they come.
+/// Builds the summaries of a stream of values.
 #[derive(Debug, Default)]
 pub(super) struct Summaries {
     bytes: Vec<u8>,
@@ -46,7 +47,7 @@ pub(super) struct Summaries {
 }
 
 impl Summaries {
-    /// More values.
+    /// Appends values.
     pub fn push<V: Key>(&mut self, values: &[V]) {
         let first = (GROUP - self.count % GROUP) % GROUP;
         let (head, tail) = values.split_at(first.min(values.len()));
@@ -61,7 +62,7 @@ impl Summaries {
         let (mut sum, mut least, mut greatest) = (0i128, self.least, self.greatest);
         for value in values {
             let ordered = value.ordered();
-            sum += meaning::<V>(ordered);
+            sum += signed::<V>(ordered);
             least = least.min(ordered);
             greatest = greatest.max(ordered);
         }
@@ -69,7 +70,7 @@ impl Summaries {
         (self.sum, self.least, self.greatest) = (self.sum + sum, least, greatest);
     }
 
-    /// Closes the group before (if there is one) and begins another.
+    /// Completes the current group, if there is one, and begins the next.
     fn close(&mut self) {
         if let Some(open) = self.bytes.len().checked_sub(16) {
             self.bytes[open..open + 8].copy_from_slice(&self.least.to_le_bytes());
@@ -80,25 +81,27 @@ impl Summaries {
         (self.least, self.greatest) = (u64::MAX, 0);
     }
 
-    /// All summaries, and one behind the last group with the sum of all.
+    /// All summaries, followed by one with the sum of all values.
     pub fn finish(mut self) -> Vec<u8> {
         self.close();
+        let groups = self.count.div_ceil(GROUP);
+        assert_eq!(self.bytes.len(), (groups + 1) * SUMMARY_BYTES, "a summary for each group and one for the end");
         self.bytes
     }
 }
 
 impl<V: Key> Packed<V> {
-    /// Whether there are summaries.
+    /// Returns whether the column has summaries.
     pub fn is_summarised(&self) -> bool {
         !self.summaries.is_empty()
     }
 
-    /// Count, sum, minimum and maximum of the values from row `from` to row `to`.
+    /// Count, sum, minimum and maximum of the values of the rows `from..to`.
     ///
     /// # Panics
-    /// When `to` is above the length.
+    /// If `to` exceeds the length.
     pub fn aggregate(&self, from: usize, to: usize) -> Aggregate<V> {
-        assert!(to <= self.len(), "row {to} of {}", self.len());
+        assert!(to <= self.len(), "row {to} is out of range, the column has {} rows", self.len());
         let mut sum = 0i128;
         let (mut least, mut greatest) = (u64::MAX, 0);
         let count = to.saturating_sub(from);
@@ -118,12 +121,12 @@ impl<V: Key> Packed<V> {
         Aggregate::of(count, sum, least, greatest)
     }
 
-    /// The sum of the values from row `from` to row `to`.
+    /// The sum of the values of the rows `from..to`.
     ///
     /// # Panics
-    /// When `to` is above the length.
+    /// If `to` exceeds the length.
     pub fn sum(&self, from: usize, to: usize) -> i128 {
-        assert!(to <= self.len(), "row {to} of {}", self.len());
+        assert!(to <= self.len(), "row {to} is out of range, the column has {} rows", self.len());
         let (first, last) = (from.div_ceil(GROUP), to / GROUP);
         if self.is_summarised() && first < last {
             let ends = self.sum_of(from, first * GROUP).wrapping_add(self.sum_of(last * GROUP, to));
@@ -132,33 +135,34 @@ impl<V: Key> Packed<V> {
         self.sum_of(from, to)
     }
 
-    /// The same without a look at the summaries: every value is unpacked.
+    /// The sum of the values of the rows `from..to`, by unpacking every value instead of using summaries.
     ///
     /// # Panics
-    /// When `to` is above the length.
+    /// If `to` exceeds the length.
     pub fn sum_by_scan(&self, from: usize, to: usize) -> i128 {
-        assert!(to <= self.len(), "row {to} of {}", self.len());
         self.sum_of(from, to)
     }
 
-    /// The sum of values, of which only the eights they are in are unpacked. The rows are below the length.
+    /// Sums the values of rows. Only the groups of eight that contain them are unpacked.
     fn sum_of(&self, from: usize, to: usize) -> i128 {
+        assert!(to <= self.len(), "row {to} is out of range, the column has {} rows", self.len());
         dispatch!(self.instructions, S, fn run[V: Key](column: &Packed<V>, from: usize, to: usize) -> i128 {
             let mut values = [0; BLOCK];
             let (mut sum, mut row) = (0i128, from);
             while row < to {
                 let (block, group) = (row / BLOCK, row % BLOCK / 8);
                 let (start, end) = (block * BLOCK + group * 8, to.min((block + 1) * BLOCK));
-                // SAFETY: the processor has `S`; the block has rows below the length; it has sixteen groups of eight.
+                // SAFETY: the processor has `S`. The block has rows below the length, and it has sixteen groups of
+                // eight.
                 unsafe { column.unpack_groups::<S>(block, group, &mut values[..(end - start).next_multiple_of(8)]) };
-                // Halves of 32 bits: sums of 128 of them stay far below 64 bits.
+                // The halves of 32 bits are summed separately: 128 of them do not overflow 64 bits.
                 let (mut low, mut high) = (0u64, 0u64);
                 for &value in &values[row - start..end - start] {
                     low += value & u32::MAX as u64;
                     high += value >> 32;
                 }
                 let part = low as i128 + ((high as i128) << 32) - V::FLIP as i128 * (end - row) as i128;
-                // It cannot overflow; but a summary in bytes that were forged can be anything.
+                // Valid columns do not overflow here, but the summaries of forged bytes may.
                 sum = sum.wrapping_add(part);
                 row = end;
             }
@@ -174,7 +178,7 @@ impl<V: Key> Packed<V> {
             self.unpack(block, &mut values);
             let end = to.min((block + 1) * BLOCK);
             let values = &values[row - block * BLOCK..end - block * BLOCK];
-            // Halves of 32 bits: sums of 128 of them stay far below 64 bits.
+            // The halves of 32 bits are summed separately: 128 of them do not overflow 64 bits.
             let (mut low, mut high, mut min, mut max) = (0u64, 0u64, u64::MAX, 0u64);
             for &value in values {
                 low += value & u32::MAX as u64;
@@ -183,7 +187,7 @@ impl<V: Key> Packed<V> {
                 max = max.max(value);
             }
             let part = low as i128 + ((high as i128) << 32) - V::FLIP as i128 * values.len() as i128;
-            // It cannot overflow; but a summary in bytes that were forged can be anything.
+            // Valid columns do not overflow here, but the summaries of forged bytes may.
             *sum = sum.wrapping_add(part);
             (*least, *greatest) = ((*least).min(min), (*greatest).max(max));
             row = end;

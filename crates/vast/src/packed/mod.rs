@@ -1,16 +1,19 @@
-//! A compressed column of integers with random access: the sorted keys, or the row reference beside each.
+//! A compressed column of integers with random access: the sorted keys, or the row reference of each key.
 //!
-//! Values are in blocks of 128. Of each block a straight line is kept (with slope 0 it is a frame of reference) and, bit-packed
-//! in as few bits as the largest needs, by how much each value is above it.
+//! Values are in blocks of 128. A block stores a straight line (with slope 0 it is a frame of reference) and the
+//! residual of each value above the line, bit-packed in as few bits as the largest residual needs.
 //!
 //! ```text
 //! header   [base: 4 or 8 bytes][offset of the residuals / 16: u32][slope: i16][exponent: i8][width: u8]
 //! value    base + (slope * i  <<exponent, or >>-exponent) + residual i        (modulo the size of a value)
 //! ```
 //!
-//! A block's residuals of `width` bits take 16 · `width` bytes, and eight of them a whole number of bytes: so the same shuffle
-//! of bytes unpacks every eight of a block. Residuals of more than 56 bits are kept as whole values of 64. Where aggregates are
-//! wanted, a summary stands for every 1024 values: the sum of all before, the smallest and the greatest.
+//! A block's residuals of `width` bits take 16 · `width` bytes. Eight of them take a whole number of bytes, so that the
+//! same shuffle of bytes unpacks every group of eight. Residuals of more than 56 bits are stored as whole values of 64.
+//! If aggregates are wanted, there is a summary for every 1024 values: the sum of all values before them, and their
+//! minimum and maximum.
+//!
+//! Invariant: each header's residuals are within the column, followed by [`PADDING`] readable bytes.
 
 mod aggregate;
 mod fit;
@@ -20,27 +23,31 @@ pub use aggregate::Aggregate;
 pub(crate) use fit::pack;
 
 use bytes::Bytes;
+use keyaki_primitives::{AlignedMemory, prefetch};
 
 use crate::error::Error;
 use crate::key::Key;
-use crate::memory::{Buffer, prefetch, read};
+use crate::memory::read;
 use crate::simd::{Instructions, Simd, dispatch};
 use crate::tree::Sorted;
 
-/// Values of a block.
+/// Number of values of a block.
 pub(crate) const BLOCK: usize = 128;
-/// Bytes behind the residuals that can be read and mean nothing.
+/// Readable bytes without meaning after the residuals.
 pub(crate) const PADDING: usize = 64;
-/// The longest residuals; longer ones are whole values.
+/// Bits of the longest packed residuals. Longer ones are stored as whole values.
 pub(crate) const WIDTH_MAX: u32 = 56;
 
-/// A compressed column. Cloning it shares its memory.
+const _: () = assert!(BLOCK.is_multiple_of(8) && aggregate::GROUP.is_multiple_of(BLOCK));
+const _: () = assert!(WIDTH_MAX + 7 < u64::BITS, "a residual is within the eight bytes from its first byte on");
+
+/// A compressed column. A clone shares the memory.
 #[derive(Clone, Debug)]
 pub struct Packed<V: Key> {
     length: usize,
     headers: Bytes,
     residuals: Bytes,
-    /// Empty, or one for each 1024 values and one for the end.
+    /// Empty, or one summary for each 1024 values and one for the end.
     summaries: Bytes,
     instructions: Instructions,
     _values: std::marker::PhantomData<V>,
@@ -62,7 +69,7 @@ impl Header {
     }
 
     /// # Safety
-    /// As many bytes can be read.
+    /// [`bytes`](Self::bytes) bytes can be read at `at`.
     #[inline(always)]
     unsafe fn read<V: Key>(at: *const u8) -> Self {
         // SAFETY: the caller's promise.
@@ -84,7 +91,7 @@ impl Header {
         bytes.extend_from_slice(&[self.exponent as u8, self.width]);
     }
 
-    /// What the line is at a value's place, less the base.
+    /// The height of the line at a value's index in the block, without the base.
     #[inline(always)]
     pub fn line(&self, index: usize) -> u64 {
         let rise = self.slope as i64 * index as i64;
@@ -94,51 +101,56 @@ impl Header {
 }
 
 impl<V: Key> Packed<V> {
-    /// Compresses values. With `summaries` aggregates over ranges do not have to look at every value.
+    /// Compresses values. With `summaries`, aggregates over ranges read only a part of the values.
+    ///
+    /// # Errors
+    /// If the residuals exceed 64 GiB.
     pub fn new(values: &[V], summaries: bool) -> Result<Self, Error> {
         let mut packer = Packer::new(summaries);
         packer.push(values)?;
         packer.finish()
     }
 
-    /// Number of values.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Bytes in memory.
+    /// Size of the column in bytes.
     pub fn bytes(&self) -> usize {
         self.headers.len() + self.residuals.len() + self.summaries.len()
     }
 
-    /// The same column unpacked with other instructions.
+    /// Selects the instruction set that unpacks values.
     pub fn with_instructions(mut self, instructions: Instructions) -> Self {
         self.instructions = instructions;
         self
     }
 
-    /// A value.
+    /// The value of a row.
     ///
     /// # Panics
-    /// When `row` is not below the length.
+    /// If `row` is not below the length.
     #[inline]
     pub fn get(&self, row: usize) -> V {
-        assert!(row < self.length, "row {row} of {}", self.length);
+        assert!(row < self.length, "row {row} is out of range, the column has {} rows", self.length);
         // SAFETY: the row is below the length.
         V::from_ordered(unsafe { self.ordered(row) })
     }
 
+    /// The value of a row as an unsigned number.
+    ///
     /// # Safety
     /// `row` is below the length.
     #[inline(always)]
     pub(crate) unsafe fn ordered(&self, row: usize) -> u64 {
-        // SAFETY: there is a header for every value, and headers were checked to refer to residuals that are there, with
-        // padding behind them.
+        // SAFETY: every value has a header, and the residuals of every header are within the column, followed by
+        // padding.
         unsafe {
             let header = self.header(row / BLOCK);
             let index = row % BLOCK;
@@ -151,49 +163,50 @@ impl<V: Key> Packed<V> {
     }
 
     /// # Safety
-    /// There is such a block.
+    /// The column has this block.
     #[inline(always)]
     unsafe fn header(&self, block: usize) -> Header {
         // SAFETY: the caller's promise.
         unsafe { Header::read::<V>(self.headers.as_ptr().add(block * Header::bytes::<V>())) }
     }
 
-    /// Asks for a block's header.
+    /// Prefetches the header of a row's block.
     #[inline(always)]
-    pub(crate) fn ask_header(&self, row: usize) {
+    pub(crate) fn prefetch_header(&self, row: usize) {
         prefetch(self.headers.as_ptr().wrapping_add(row / BLOCK * Header::bytes::<V>()));
     }
 
-    /// Asks for a row's residual, by its header.
+    /// Prefetches a row's residual, whose address is in the header.
     #[inline(always)]
-    pub(crate) fn ask(&self, row: usize) {
+    pub(crate) fn prefetch_residual(&self, row: usize) {
         if row < self.length {
-            // SAFETY: there is a header for every value.
+            // SAFETY: every value has a header.
             let header = unsafe { self.header(row / BLOCK) };
             let at = header.offset as usize * 16 + row % BLOCK * header.width as usize / 8;
             prefetch(self.residuals.as_ptr().wrapping_add(at));
         }
     }
 
-    /// Unpacks a block, as numbers in order as unsigned. What is behind the last value means nothing.
+    /// Unpacks a block as unsigned numbers. Elements after the column's last value have no meaning.
     ///
     /// # Panics
-    /// When there is no such block.
+    /// If the column does not have this block.
     pub(crate) fn unpack(&self, block: usize, values: &mut [u64; BLOCK]) {
-        assert!(block < self.length.div_ceil(BLOCK));
+        assert!(block < self.length.div_ceil(BLOCK), "block {block} of a column with {} rows", self.length);
         dispatch!(self.instructions, S, fn run[V: Key](column: &Packed<V>, block: usize, values: &mut [u64; BLOCK]) {
-            // SAFETY: the processor has `S`; there is such a block.
+            // SAFETY: the processor has `S`, and the column has the block.
             unsafe { column.unpack_groups::<S>(block, 0, values) }
         }, (self, block, values))
     }
 
-    /// Unpacks groups of eight values of a block.
+    /// Unpacks groups of eight values of a block, from group `first` on.
     ///
     /// # Safety
-    /// The processor has `S`; there is such a block, and it has groups from `first` on for as many values.
+    /// The processor has `S`. The column has the block. `values` has a multiple of eight elements, and the block has so
+    /// many from group `first` on.
     #[inline(always)]
     pub(crate) unsafe fn unpack_groups<S: Simd>(&self, block: usize, first: usize, values: &mut [u64]) {
-        // SAFETY: headers were checked to refer to residuals that are there, with padding behind them.
+        // SAFETY: the residuals of every header are within the column, followed by padding.
         unsafe {
             let header = self.header(block);
             let start = self.residuals.as_ptr().add(header.offset as usize * 16);
@@ -206,12 +219,12 @@ impl<V: Key> Packed<V> {
         }
     }
 
-    /// Calls `each` with values in order, some at a time, from row `from` to row `to`.
+    /// Calls `each` with the values of the rows `from..to` in order, up to 128 at a time.
     ///
     /// # Panics
-    /// When `to` is above the length.
+    /// If `to` exceeds the length.
     pub fn scan(&self, from: usize, to: usize, mut each: impl FnMut(&[V])) {
-        assert!(to <= self.length, "row {to} of {}", self.length);
+        assert!(to <= self.length, "row {to} is out of range, the column has {} rows", self.length);
         let mut ordered = [0; BLOCK];
         let mut values = [V::default(); BLOCK];
         let mut row = from;
@@ -238,28 +251,31 @@ impl<V: Key> Sorted<V> for Packed<V> {
     }
 }
 
-/// Compresses values as they come, with all processors; what it needs beside the result is bounded.
+/// Compresses a stream of values with all processors. The memory that it needs in addition to the result is bounded.
 #[derive(Debug)]
 pub struct Packer<V: Key> {
     length: usize,
-    /// Values that are not yet a whole chunk.
+    /// Values of a chunk that is not complete.
     open: Vec<V>,
     headers: Vec<u8>,
     residuals: Vec<u8>,
     summaries: Option<aggregate::Summaries>,
 }
 
-/// Values compressed at a time, by all processors together.
+/// Number of values that all processors together compress at a time.
 const CHUNK: usize = 1 << 18;
 
 impl<V: Key> Packer<V> {
-    /// With `summaries` aggregates over ranges do not have to look at every value.
+    /// A packer without values. With `summaries`, aggregates over ranges read only a part of the values.
     pub fn new(summaries: bool) -> Self {
         let summaries = summaries.then(aggregate::Summaries::default);
         Packer { length: 0, open: Vec::new(), headers: Vec::new(), residuals: Vec::new(), summaries }
     }
 
-    /// More values.
+    /// Appends values.
+    ///
+    /// # Errors
+    /// If the residuals exceed 64 GiB.
     pub fn push(&mut self, mut values: &[V]) -> Result<(), Error> {
         while self.open.len() + values.len() >= CHUNK {
             let (now, later) = values.split_at(CHUNK - self.open.len());
@@ -283,14 +299,16 @@ impl<V: Key> Packer<V> {
         if let Some(summaries) = &mut self.summaries {
             summaries.push(values);
         }
-        // Some blocks for each processor's turn; their residuals are put one behind the other afterwards.
+        // Each task packs 64 blocks. Their residuals are concatenated afterwards.
         let parts: Vec<(Vec<Header>, Vec<u8>)> = values.par_chunks(64 * BLOCK).map(pack).collect();
         for (headers, residuals) in parts {
             let offset = u32::try_from(self.residuals.len() / 16)
-                .map_err(|_| Error::Plan("a packed column has more than 64 GiB"))?;
+                .map_err(|_| Error::Plan("the residuals of a packed column exceed 64 GiB"))?;
             for mut header in headers {
-                header.offset =
-                    header.offset.checked_add(offset).ok_or(Error::Plan("a packed column has more than 64 GiB"))?;
+                header.offset = header
+                    .offset
+                    .checked_add(offset)
+                    .ok_or(Error::Plan("the residuals of a packed column exceed 64 GiB"))?;
                 header.write::<V>(&mut self.headers);
             }
             self.residuals.extend_from_slice(&residuals);
@@ -299,14 +317,19 @@ impl<V: Key> Packer<V> {
         Ok(())
     }
 
-    /// The column.
+    /// Completes the column.
+    ///
+    /// # Errors
+    /// If the residuals exceed 64 GiB.
     pub fn finish(mut self) -> Result<Packed<V>, Error> {
         let rest = std::mem::take(&mut self.open);
         self.pack(&rest)?;
+        assert_eq!(self.headers.len(), self.length.div_ceil(BLOCK) * Header::bytes::<V>(), "one header for each block");
+        assert!(self.residuals.len().is_multiple_of(16), "the residuals of a block are a multiple of 16 bytes");
         let bytes = |from: Vec<u8>, padding: usize| {
-            let mut buffer = Buffer::zeroed(from.len() + padding);
-            buffer[..from.len()].copy_from_slice(&from);
-            Bytes::from(buffer)
+            let mut memory = AlignedMemory::zeroed(from.len() + padding);
+            memory[..from.len()].copy_from_slice(&from);
+            Bytes::from_owner(memory)
         };
         Ok(Packed {
             length: self.length,

@@ -1,4 +1,4 @@
-//! A column's serialised form: its length, and headers, residuals and summaries as they are.
+//! The serialised form of a column: its length, and its headers, residuals and summaries as sections.
 
 use bytes::Bytes;
 
@@ -10,14 +10,17 @@ use crate::serial::{Kind, Reader, Writer};
 use crate::simd::Instructions;
 
 impl<V: Key> Packed<V> {
-    /// The column in serialised form.
+    /// Serialises the column.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut writer = Writer::new(Kind::Packed, V::TAG);
         self.write(&mut writer);
         writer.finish()
     }
 
-    /// The column of a serialised form, which it uses where it lies.
+    /// Opens a serialised column, which is used in place.
+    ///
+    /// # Errors
+    /// If the bytes are no valid serialised column of this type.
     pub fn from_bytes(bytes: Bytes) -> Result<Self, Error> {
         let mut reader = Reader::new(bytes, Kind::Packed, V::TAG)?;
         let column = Self::read(&mut reader)?;
@@ -36,23 +39,23 @@ impl<V: Key> Packed<V> {
         let length = reader.size()?;
         let (headers, residuals, summaries) = (reader.section()?, reader.section()?, reader.section()?);
         if Some(headers.len()) != length.div_ceil(BLOCK).checked_mul(Header::bytes::<V>()) {
-            return Err(Error::Damaged("a column has not as many headers as blocks"));
+            return Err(Error::Damaged("number of headers differs from that of blocks"));
         }
-        let room = residuals.len().checked_sub(PADDING).ok_or(Error::Damaged("a column has no room for residuals"))?;
+        let room = residuals.len().checked_sub(PADDING).ok_or(Error::Damaged("residuals without padding"))?;
         let summarised = (length.div_ceil(GROUP) + 1).checked_mul(SUMMARY_BYTES);
         if !summaries.is_empty() && Some(summaries.len()) != summarised {
-            return Err(Error::Damaged("a column has not as many summaries as it should"));
+            return Err(Error::Damaged("wrong number of summaries"));
         }
         for header in headers.chunks_exact(Header::bytes::<V>()) {
-            // SAFETY: as many bytes.
+            // SAFETY: the slice has the bytes of a header.
             let header = unsafe { Header::read::<V>(header.as_ptr()) };
             let width = header.width as u32;
             let end = header.offset as u64 * 16 + 16 * width as u64;
             if width > WIDTH_MAX && width != 64 || end > room as u64 {
-                return Err(Error::Damaged("a block's residuals are not in the column"));
+                return Err(Error::Damaged("residuals of a block exceed the column"));
             }
             if !(-63..=63).contains(&header.exponent) {
-                return Err(Error::Damaged("a block's line is too steep"));
+                return Err(Error::Damaged("exponent of a block's line is out of range"));
             }
         }
         Ok(Packed {

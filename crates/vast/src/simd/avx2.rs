@@ -1,5 +1,5 @@
-//! AVX2: a cache line is two registers. It compares signed lanes only, so that unsigned ones have their sign bits flipped
-//! first, or, where they are short, are compared by a saturating subtraction.
+//! AVX2: a cache line is two registers. The comparisons are signed. Unsigned lanes of 4 and 8 bytes get their sign bits
+//! flipped first; shorter ones are compared by a saturating subtraction.
 
 use std::arch::x86_64::*;
 
@@ -9,7 +9,7 @@ use crate::key::Key;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Avx2;
 
-/// Masks, a bit per byte, of the lanes of 32 bytes below `code` and equal to it.
+/// Bits, one per byte, of the lanes of 32 bytes that are below `code`, and of those equal to it.
 ///
 /// # Safety
 /// The processor has AVX2; 32 bytes can be read.

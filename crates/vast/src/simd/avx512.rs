@@ -1,4 +1,4 @@
-//! AVX-512: a cache line is one register, and comparing gives a bit per lane at once.
+//! AVX-512: a cache line is one register, and a comparison gives one bit per lane.
 
 use std::arch::x86_64::*;
 
@@ -9,7 +9,7 @@ use crate::packed::Header;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Avx512;
 
-/// Products of lanes below 2^31.
+/// The products of 64-bit lanes.
 ///
 /// # Safety
 /// The processor has AVX-512.
@@ -98,16 +98,16 @@ impl Simd for Avx512 {
     unsafe fn unpack(header: &Header, residuals: *const u8, first: usize, values: &mut [u64]) {
         let width = header.width as usize;
         let mask = if width == 0 { 0 } else { u64::MAX >> (64 - width) };
-        // SAFETY: the caller promises the instructions, and that 64 bytes can be read from the beginning of any eight residuals
-        // of the block; values are written in whole eights.
+        // SAFETY: the caller promises the instructions, and that 64 bytes can be read from the beginning of any group
+        // of eight residuals of the block. Values are written in groups of eight.
         unsafe {
-            // Eight residuals begin on a byte: which bytes have the parts of each, and how far they are shifted, is the same for
-            // all eights.
+            // A group of eight residuals begins on a byte, so that the byte positions and shifts are the same for all
+            // groups.
             let index = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
             let bit = multiply(index, _mm512_set1_epi64(width as i64));
             let first_byte = _mm512_srli_epi64::<3>(bit);
             let spread = _mm512_set1_epi64(0x0101_0101_0101_0101);
-            // No product of the first byte (at most 56) with the ones carries over.
+            // The first byte is at most 56, so that its product with the ones does not carry between bytes.
             let bytes = _mm512_add_epi8(multiply(first_byte, spread), _mm512_set1_epi64(0x0706_0504_0302_0100));
             let shift = _mm512_and_si512(bit, _mm512_set1_epi64(7));
             let mask = _mm512_set1_epi64(mask as i64);

@@ -1,8 +1,11 @@
-//! Comparing many lanes with one number at once, on whatever instructions the processor has.
+//! SIMD primitives: comparing all lanes of a block with one number, on the best instruction set of the processor.
 //!
-//! All searches are written once, generic over [`Simd`]; each instruction set gives two primitives. A block is 16, 32 or 64
-//! bytes of unsigned lanes; comparing gives a bit string with one bit per lane (AVX-512) or per byte (the others), from which
-//! the position in the block follows by counting. Which set is used is found out once per process.
+//! All searches are written once, generic over [`Simd`]. Each instruction set implements its primitives. A block has
+//! 16, 32 or 64 bytes of unsigned lanes. A comparison gives a bit string with one bit per lane (AVX-512, portable) or
+//! per byte (the others). The position in the block is the number of its set bits. The instruction set is detected once
+//! per process.
+//!
+//! Invariant: a value of [`Instructions`] exists only if the processor has the instructions.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -30,11 +33,12 @@ use crate::key::Key;
 use crate::memory::read;
 use crate::packed::Header;
 
-/// A set of instructions that this processor has.
+/// An instruction set that this processor has. Only [`Instructions::available`] and [`Instructions::best`] return
+/// values, so that a value proves that the processor has the instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Instructions(pub(crate) Kind);
+pub struct Instructions(Kind);
 
-/// What [`Instructions`] can be. Made by [`Instructions::available`] only: that a value exists proves that the processor has them.
+/// The instruction sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Portable,
@@ -49,15 +53,21 @@ pub(crate) enum Kind {
 }
 
 impl Instructions {
-    /// The best that this processor has.
+    /// The best instruction set of this processor.
     pub fn best() -> Self {
         static BEST: OnceLock<Instructions> = OnceLock::new();
         *BEST.get_or_init(|| *Self::available().last().unwrap_or(&Instructions(Kind::Portable)))
     }
 
-    /// All that this processor has, from none in particular to the best.
+    /// The instruction set as an enumeration.
+    #[inline(always)]
+    pub(crate) fn kind(self) -> Kind {
+        self.0
+    }
+
+    /// All instruction sets of this processor, from the portable code to the best.
     pub fn available() -> Vec<Self> {
-        #[allow(unused_mut, reason = "some targets have but one")]
+        #[allow(unused_mut, reason = "some targets have only the portable code")]
         let mut all = vec![Instructions(Kind::Portable)];
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
@@ -79,7 +89,7 @@ impl Instructions {
         all
     }
 
-    /// `portable`, `sse4.2`, `avx2`, `avx512` or `neon`.
+    /// The name: `portable`, `sse4.2`, `avx2`, `avx512` or `neon`.
     pub fn name(self) -> &'static str {
         match self.0 {
             Kind::Portable => "portable",
@@ -97,22 +107,23 @@ impl Instructions {
 
 /// The primitives of an instruction set.
 pub(crate) trait Simd: Copy {
-    /// Whether `compare` gives a bit per lane; else per byte.
+    /// True if `compare` gives a bit per lane; otherwise it gives one per byte.
     const LANE_BITS: bool;
 
-    /// Compares the unsigned `WIDTH`-byte lanes of a block of `BLOCK` bytes: the lanes below `code`, and those equal to it.
+    /// Compares the unsigned `WIDTH`-byte lanes of a block of `BLOCK` bytes with `code`. Returns the bits of the lanes
+    /// below it and of those equal to it.
     ///
     /// # Safety
     /// The processor has the instructions; `BLOCK` bytes can be read.
     unsafe fn compare<const WIDTH: usize, const BLOCK: usize>(block: *const u8, code: u64) -> (u64, u64);
 
-    /// How many keys of a cache line are less than `key`.
+    /// The number of keys of a cache line that are less than `key`.
     ///
     /// # Safety
     /// The processor has the instructions; 64 bytes can be read.
     #[inline(always)]
     unsafe fn line_below<K: Key>(line: *const u8, key: K) -> usize {
-        // SAFETY: the caller's promise. Unsigned keys are lanes as they are.
+        // SAFETY: the caller's promise. Unsigned keys are lanes without conversion.
         unsafe {
             if K::FLIP == 0 {
                 if K::BYTES == 4 {
@@ -126,37 +137,37 @@ pub(crate) trait Simd: Copy {
         }
     }
 
-    /// The same for signed keys.
+    /// As [`line_below`](Self::line_below), for signed keys.
     ///
     /// # Safety
-    /// As above.
+    /// As for `line_below`.
     unsafe fn signed_line_below<K: Key>(line: *const u8, key: K) -> usize;
 
-    /// Unpacks values of a block of a packed column, eight at a time, from the `first` eight on.
+    /// Unpacks values of a block of a packed column, in groups of eight, from group `first` on.
     ///
     /// # Safety
-    /// The processor has the instructions; the block's residuals and 64 bytes behind them can be read; it has as many values,
-    /// in whole eights.
+    /// The processor has the instructions. The block's residuals and 64 bytes after them can be read. `values` has a
+    /// multiple of eight elements, and the block has so many values from group `first` on.
     #[inline(always)]
     unsafe fn unpack(header: &Header, residuals: *const u8, first: usize, values: &mut [u64]) {
         let width = header.width as usize;
         let mask = if width == 0 { 0 } else { u64::MAX >> (64 - width) };
         for (index, value) in (first * 8..).zip(values) {
             let bit = index * width;
-            // SAFETY: a residual begins within the block's, and there are 64 bytes behind them.
+            // SAFETY: the residual begins within the block's residuals, which 64 readable bytes follow.
             let residual = unsafe { read::<u64>(residuals.add(bit / 8)) } >> (bit % 8) & mask;
             *value = header.base.wrapping_add(header.line(index)).wrapping_add(residual);
         }
     }
 
-    /// The lanes in a bit string of `compare`.
+    /// The number of lanes whose bits are set in a bit string of `compare`.
     #[inline(always)]
     fn count<const WIDTH: usize>(bits: u64) -> usize {
         let bits = bits.count_ones() as usize;
         if Self::LANE_BITS { bits } else { bits / WIDTH }
     }
 
-    /// A bit string with the first `lanes` lanes taken out.
+    /// A bit string of `compare` with the bits of the first `lanes` lanes cleared.
     #[inline(always)]
     fn skip<const WIDTH: usize>(bits: u64, lanes: u32) -> u64 {
         let step = if Self::LANE_BITS { 1 } else { WIDTH as u32 };
@@ -164,7 +175,7 @@ pub(crate) trait Simd: Copy {
     }
 }
 
-/// Runs `$body` with `$simd` as the type of the given instructions, compiled for them.
+/// Runs `$body`, compiled for the given instructions, with `$simd` as their [`Simd`] type.
 ///
 /// The body calls an `#[inline(always)]` function that is generic over [`Simd`].
 macro_rules! dispatch {
@@ -196,16 +207,16 @@ macro_rules! dispatch {
             type $simd = $crate::simd::Neon;
             $body
         }
-        // A value of `Kind` other than portable exists only if the processor was found to have the instructions.
-        match $instructions.0 {
+        // A value of `Instructions` exists only if the processor has them.
+        match $instructions.kind() {
             $crate::simd::Kind::Portable => portable($($value),*),
-            // SAFETY: the processor has them, see above.
+            // SAFETY: the processor has the instructions.
             #[cfg(target_arch = "x86_64")]
             $crate::simd::Kind::Sse => unsafe { sse($($value),*) },
-            // SAFETY: the processor has them, see above.
+            // SAFETY: the processor has the instructions.
             #[cfg(target_arch = "x86_64")]
             $crate::simd::Kind::Avx2 => unsafe { avx2($($value),*) },
-            // SAFETY: the processor has them, see above.
+            // SAFETY: the processor has the instructions.
             #[cfg(target_arch = "x86_64")]
             $crate::simd::Kind::Avx512 => unsafe { avx512($($value),*) },
             #[cfg(target_arch = "aarch64")]

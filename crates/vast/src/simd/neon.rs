@@ -1,5 +1,5 @@
-//! NEON: a cache line is four registers. There is no instruction that gathers a bit of each lane; pairwise additions of
-//! one-bit bytes do it.
+//! NEON: a cache line is four registers. No instruction extracts one bit of each lane; pairwise additions of bytes with
+//! one bit each do this.
 
 use std::arch::aarch64::*;
 
@@ -9,7 +9,7 @@ use crate::key::Key;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Neon;
 
-/// All-ones bytes in the lanes of 16 bytes below `code` and equal to it.
+/// Byte masks, all ones, of the lanes of 16 bytes that are below `code`, and of those equal to it.
 ///
 /// # Safety
 /// 16 bytes can be read.
@@ -39,7 +39,7 @@ unsafe fn compare_16<const WIDTH: usize>(block: *const u8, code: u64) -> (uint8x
     }
 }
 
-/// A bit per byte of four registers of all-ones and zero bytes.
+/// One bit per byte of four registers whose bytes are all ones or zero.
 #[inline(always)]
 fn bits(masks: [uint8x16_t; 4]) -> u64 {
     const BIT: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128];
@@ -58,7 +58,8 @@ impl Simd for Neon {
 
     #[inline(always)]
     unsafe fn compare<const WIDTH: usize, const BLOCK: usize>(block: *const u8, code: u64) -> (u64, u64) {
-        // SAFETY: every AArch64 processor has NEON; parts are within the block that the caller lets us read.
+        // SAFETY: every AArch64 processor has NEON; the parts are within the block, which the caller promises to be
+        // readable.
         unsafe {
             let mut masks = [(vdupq_n_u8(0), vdupq_n_u8(0)); 4];
             for (part, mask) in masks.iter_mut().take(BLOCK / 16).enumerate() {

@@ -1,4 +1,4 @@
-//! Lane by lane, for any processor and for Miri. (Compilers make vector instructions of it where they can.)
+//! Portable code, lane by lane, for any processor and for Miri. Compilers vectorise it where they can.
 
 use super::Simd;
 use crate::key::Key;
@@ -14,7 +14,7 @@ impl Simd for Portable {
     unsafe fn compare<const WIDTH: usize, const BLOCK: usize>(block: *const u8, code: u64) -> (u64, u64) {
         let (mut below, mut equal) = (0, 0);
         for lane in 0..BLOCK / WIDTH {
-            // SAFETY: within the block, which the caller lets us read.
+            // SAFETY: within the block, which the caller promises to be readable.
             let value = unsafe {
                 let at = block.add(lane * WIDTH);
                 match WIDTH {
@@ -34,7 +34,7 @@ impl Simd for Portable {
     unsafe fn signed_line_below<K: Key>(line: *const u8, key: K) -> usize {
         let mut below = 0;
         for lane in 0..64 / K::BYTES {
-            // SAFETY: within the line, which the caller lets us read.
+            // SAFETY: within the line, which the caller promises to be readable.
             below += (unsafe { read::<K>(line.add(lane * K::BYTES)) } < key) as usize;
         }
         below

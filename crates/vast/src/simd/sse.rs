@@ -1,4 +1,4 @@
-//! SSE4.2, the registers of the published tree: a cache line is four of them.
+//! SSE4.2, the instruction set of the published tree: a cache line is four registers.
 
 use std::arch::x86_64::*;
 
@@ -8,7 +8,7 @@ use crate::key::Key;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sse;
 
-/// Masks, a bit per byte, of the lanes of 16 bytes below `code` and equal to it.
+/// Bits, one per byte, of the lanes of 16 bytes that are below `code`, and of those equal to it.
 ///
 /// # Safety
 /// The processor has SSE4.2; 16 bytes can be read.

@@ -1,9 +1,10 @@
-//! Packed columns against the values.
+//! Packed columns compared with plain values.
 
 use bytes::Bytes;
+use keyaki_primitives::Random;
 use proptest::prelude::*;
 
-use super::samples::{KINDS, Random, sorted};
+use super::samples::{KINDS, sorted};
 use crate::packed::BLOCK;
 use crate::{Instructions, Key, Packed, Packer};
 
@@ -13,7 +14,7 @@ fn number<V: Key>(value: V) -> i128 {
 
 fn check<V: Key>(values: &[V], what: &str) {
     for summaries in [false, true] {
-        // In pieces, as a stream would.
+        // Pushed in pieces, like a stream.
         let mut packer = Packer::new(summaries);
         values.chunks(777).for_each(|chunk| packer.push(chunk).unwrap());
         let packed = packer.finish().unwrap();
@@ -28,7 +29,7 @@ fn check_column<V: Key>(packed: &Packed<V>, values: &[V], what: &str) {
     for (row, &value) in values.iter().enumerate() {
         assert_eq!(packed.get(row), value, "{what}: row {row}");
     }
-    let mut random = Random(values.len() as u64);
+    let mut random = Random::new(values.len() as u64);
     for instructions in Instructions::available() {
         let packed = packed.clone().with_instructions(instructions);
         let mut all = Vec::new();
@@ -58,7 +59,7 @@ fn all_kinds<V: Key>() {
             check(&values, &format!("{kind}, {count}"));
             values.reverse();
             check(&values, &format!("{kind}, {count}, falling"));
-            let mut random = Random(3);
+            let mut random = Random::new(3);
             for row in 0..count {
                 values.swap(row, random.below(count as u64) as usize);
             }
@@ -103,7 +104,7 @@ fn even_steps_take_headers_only() {
 
 #[test]
 fn timestamps_take_a_quarter() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let mut at = 1u64 << 40;
     let values: Vec<u64> = (0..100_000)
         .map(|_| {

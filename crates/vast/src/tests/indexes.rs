@@ -1,12 +1,13 @@
-//! Indexes: plain and packed keys, values, ranges, serialised form.
+//! Indexes: plain and packed keys, values, ranges, serialised forms.
 
 use bytes::Bytes;
+use keyaki_primitives::Random;
 
-use super::samples::{KINDS, Random, sorted, wanted};
-use crate::{Error, Goal, Index, IndexBuilder, Instructions, Key, Options, Settings, Tree, reseal};
+use super::samples::{KINDS, sorted, wanted};
+use crate::{Error, Goal, Index, IndexBuilder, Instructions, Key, Options, Parameters, Tree, reseal};
 
 fn build<K: Key>(keys: &[K], values: &[u64], goal: Goal, packed: bool) -> Index<K> {
-    let mut builder = IndexBuilder::new(Options { settings: Settings::new(goal), packed });
+    let mut builder = IndexBuilder::new(Options { parameters: Parameters::new(goal), packed });
     for (at, keys) in keys.chunks(999).enumerate() {
         let values = if values.is_empty() { values } else { &values[at * 999..][..keys.len()] };
         builder.push(keys, values).unwrap();
@@ -54,11 +55,11 @@ fn check<K: Key>(index: &Index<K>, keys: &[K], values: &[u64], what: &str) {
 }
 
 fn all_kinds<K: Key>() {
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     for kind in KINDS {
         for count in [0, 1, 127, 128, 129, 5000] {
             let keys = sorted::<K>(kind, count, 5);
-            let values: Vec<u64> = (0..count).map(|_| random.next() >> random.below(64)).collect();
+            let values: Vec<u64> = (0..count).map(|_| random.next_u64() >> random.below(64)).collect();
             for (goal, packed) in [(Goal::Fastest, false), (Goal::Smallest, true), (Goal::Bounded { rows: 1000 }, true)]
             {
                 let what = format!("{kind}, {count}, {goal:?}");
@@ -83,7 +84,7 @@ fn indexes_i64() {
 }
 
 #[test]
-fn rows_that_do_not_fit() {
+fn rejected_rows() {
     let mut builder = IndexBuilder::<i32>::new(Options::default());
     builder.push(&[1, 2, 2], &[7, 8, 9]).unwrap();
     assert_eq!(builder.push(&[3], &[]), Err(Error::Lengths { keys: 1, values: 0 }));
@@ -98,7 +99,7 @@ fn rows_that_do_not_fit() {
 }
 
 #[test]
-fn a_scan_ends_when_told() {
+fn a_scan_stops_at_break() {
     let keys: Vec<u64> = (0..10_000).collect();
     let index = build(&keys, &[], Goal::Fastest, true);
     let mut calls = 0;
@@ -125,7 +126,7 @@ fn damage_is_found() {
 }
 
 #[test]
-fn resealing_is_sealing() {
+fn resealing_restores_the_checksum() {
     let bytes = build(&[1u32, 2, 3], &[], Goal::Fastest, false).to_bytes();
     let mut again = bytes.clone();
     again[24..32].fill(0);

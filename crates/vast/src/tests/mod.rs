@@ -1,4 +1,4 @@
-//! Everything compared with a sorted slice: all instructions, all shapes, all kinds of keys.
+//! Tests against sorted slices: all instruction sets, all shapes, all kinds of keys.
 
 mod columns;
 mod indexes;

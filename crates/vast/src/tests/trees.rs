@@ -1,14 +1,15 @@
-//! Trees over plain keys.
+//! Trees over plain keys: every plan, preset and instruction set compared with a binary search.
 
+use keyaki_primitives::Random;
 use proptest::prelude::*;
 
-use super::samples::{KINDS, Random, sorted, wanted};
-use crate::tree::Plain;
-use crate::{Goal, Instructions, Key, Plan, Preset, Settings, Shape, Tree};
+use super::samples::{KINDS, sorted, wanted};
+use crate::tree::PlainKeys;
+use crate::{Goal, Instructions, Key, Parameters, Plan, Preset, Shape, Tree};
 
 const COUNTS: [usize; 8] = [0, 1, 2, 16, 17, 65, 1000, 20_000];
 
-/// Every search on every path, against the slice.
+/// Compares every kind of search on every instruction set with a binary search of the slice.
 fn check<K: Key>(tree: &Tree<K>, keys: &[K], what: &str) {
     let wanted = wanted(keys, keys.len() as u64);
     let right: Vec<usize> = wanted.iter().map(|&key| keys.partition_point(|&other| other < key)).collect();
@@ -31,14 +32,15 @@ fn check<K: Key>(tree: &Tree<K>, keys: &[K], what: &str) {
     exact_displacement(tree, keys);
 }
 
-/// The displacement is what searching for everything that can end differently finds.
+/// Compares the displacement with the one found by searching for every key that can give another distance.
 fn exact_displacement<K: Key>(tree: &Tree<K>, keys: &[K]) {
     if keys.len() > 5000 {
         return;
     }
     let (mut max, mut sum) = (0, 0.0);
     for key in keys {
-        // The answer for a row is furthest for the smallest key that has it: the one after the key of the row before.
+        // The distance of a row is greatest for the smallest search key with this answer: the successor of the previous
+        // row's key.
         let next = key.ordered().checked_add(1).filter(|&next| next <= K::LAST).map(K::from_ordered);
         for key in [Some(*key), next].into_iter().flatten() {
             let answer = keys.partition_point(|&other| other < key);
@@ -61,7 +63,7 @@ fn all_kinds<K: Key>(check_one: impl Fn(&[K], &str)) {
 fn chosen<K: Key>() {
     all_kinds::<K>(|keys, what| {
         for goal in [Goal::Smallest, Goal::Fastest, Goal::Bounded { rows: 100 }] {
-            let tree = Tree::build(keys, &Settings::new(goal)).unwrap();
+            let tree = Tree::build(keys, &Parameters::new(goal)).unwrap();
             check(&tree, keys, &format!("{what}, {goal:?}"));
             if let Goal::Bounded { rows } = goal {
                 assert!(tree.displacement().max <= rows);
@@ -114,7 +116,7 @@ fn published_layouts_i64() {
 
 #[test]
 fn published_heights() {
-    // 2^30 keys with H32 = 8 and H16 = 6: four SIMD blocks of H8 below them would leave none for the slots; trimmed to three.
+    // 2^30 keys with H32 = 8 and H16 = 6: H8 has the remaining 16 levels.
     let plan = Preset::published(8, 6).plan::<u32>(1 << 30).unwrap();
     assert_eq!(plan.slot_rows, 1);
     let plan = Preset::published(8, 6).plan::<u32>((1 << 29) + 5).unwrap();
@@ -125,7 +127,7 @@ fn published_heights() {
 }
 
 #[test]
-fn plans_that_make_no_tree() {
+fn invalid_plans() {
     let keys: Vec<u32> = (0..1000).collect();
     let build = |slot_rows, shapes| Tree::build_with(&keys[..], &Plan { slot_rows, shapes });
     assert!(build(0, vec![Shape::line(4)]).is_err());
@@ -141,22 +143,22 @@ fn plans_that_make_no_tree() {
 }
 
 #[test]
-fn memory_is_kept_to() {
+fn trees_stay_within_the_memory_limit() {
     let keys: Vec<u64> = sorted("clusters", 100_000, 3);
     for memory in [200, 1000, 20_000] {
-        let tree = Tree::build(&keys[..], &Settings::new(Goal::Fastest).memory(memory)).unwrap();
+        let tree = Tree::build(&keys[..], &Parameters::new(Goal::Fastest).memory(memory)).unwrap();
         assert!(tree.bytes() <= memory);
         check(&tree, &keys, "memory");
     }
-    assert!(Tree::build(&keys[..], &Settings::new(Goal::Bounded { rows: 16 }).memory(64)).is_err());
+    assert!(Tree::build(&keys[..], &Parameters::new(Goal::Bounded { rows: 16 }).memory(64)).is_err());
 }
 
 #[test]
-fn keys_out_of_order_do_no_harm() {
-    let mut random = Random(5);
-    let keys: Vec<u64> = (0..20_000).map(|_| random.next()).collect();
+fn unsorted_keys_cause_no_panic() {
+    let mut random = Random::new(5);
+    let keys: Vec<u64> = (0..20_000).map(|_| random.next_u64()).collect();
     for plan in [
-        Tree::build(&keys[..], &Settings::default()).unwrap().plan(),
+        Tree::build(&keys[..], &Parameters::default()).unwrap().plan(),
         Preset::published(4, 6).plan::<u64>(keys.len()).unwrap(),
     ] {
         let tree = Tree::build_with(&keys[..], &plan).unwrap();
@@ -172,12 +174,12 @@ fn keys_out_of_order_do_no_harm() {
 #[test]
 fn keys_at_any_address() {
     let keys: Vec<u64> = sorted("gaps", 5000, 1);
-    let tree = Tree::build(&keys[..], &Settings::default()).unwrap();
+    let tree = Tree::build(&keys[..], &Parameters::default()).unwrap();
     let mut bytes = vec![0];
     bytes.extend(keys.iter().flat_map(|key| key.to_le_bytes()));
     for key in wanted(&keys, 2) {
         let right = keys.partition_point(|&other| other < key);
-        assert_eq!(tree.lower_bound_plain(Plain::from_bytes(&bytes[1..]), key), right);
+        assert_eq!(tree.lower_bound_plain(PlainKeys::from_bytes(&bytes[1..]), key), right);
     }
 }
 
@@ -207,7 +209,7 @@ proptest! {
             at = at.saturating_add(gap);
             keys.push(at);
         }
-        // Whatever does not fit below the root stands below levels of whole keys.
+        // If the shapes have too few children for the keys, add uncompressed levels on top.
         for more in 0..4 {
             let mut all = vec![Shape::line(8); more];
             all.extend(&shapes);

@@ -1,43 +1,48 @@
-//! The traversal: from the root to a slot, without a branch that depends on keys.
+//! The traversal phase: from the root to a slot, without branches that depend on keys.
 //!
-//! At each compression block the search key is compressed as the separators were (minimum subtracted, cut to the prefix) and
-//! compared with all lanes of a SIMD block at once; the number of separators below it is the child. A code that equals a
-//! separator's tells nothing about the order of the keys, and the search goes left: so the slot it ends in never begins
-//! behind the answer. If no code was equal on the way, no comparison was wrong, and the answer is in the slot or right behind it;
-//! else the search is *open*.
+//! At each compression block the search key is compressed like the separators: the minimum is subtracted and the
+//! difference is shifted to the prefix position. It is then compared with all lanes of a SIMD block at once. The number
+//! of separators below it is the index of the child. If the code equals a separator's code, the order of the keys is
+//! not known, and the traversal goes left. The slot at its end therefore never begins after the answer. If no code on
+//! the way was equal, every comparison was right, and the answer is in the slot or the row after it. Otherwise the
+//! search is *open*: the answer may be further right.
 //!
-//! Every block number is clamped to those that exist: whatever the bytes say, only the tree's bytes are read.
+//! Invariant: every block number is clamped to those that exist. Whatever the bytes of a tree are, the traversal reads
+//! only these bytes.
 
 use std::hint::select_unpredictable;
 
+use keyaki_primitives::{CACHE_LINE_BYTES, prefetch};
+
 use super::level::Level;
-use crate::memory::{LINE, prefetch, read};
+use crate::memory::read;
 use crate::simd::{Instructions, Simd, dispatch};
 
-/// Descents that advance together.
+/// Number of descents that advance together.
 pub(crate) const BATCH: usize = 128;
 
-/// The levels of a tree over keys of `BYTES` bytes, in memory.
+/// The levels of a tree over keys of `BYTES` bytes, for descents.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Descent<'a, const BYTES: usize> {
     levels: &'a [Level],
-    /// How many levels from the root on are lines of whole keys.
+    /// Number of levels, from the root on, that are cache lines of uncompressed keys.
     whole: usize,
     tree: *const u8,
 }
 
-/// Lines that are asked for as soon as a slot is known.
+/// The cache lines of a slot to prefetch as soon as the slot is known.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
-    /// Where slot 0 is, and how long slots are.
+pub(crate) struct SlotPrefetch {
+    /// Address of slot 0.
     pub start: *const u8,
     pub slot_bytes: usize,
-    /// Where lines begin in the slot.
+    /// Offset of the first line in the slot.
     pub first: usize,
+    /// Number of lines, 1 or 2.
     pub lines: usize,
 }
 
-/// Runs `$body` with constants for a level of the line layout: width, and bytes of a block.
+/// Runs `$body` with constants for a level of the line layout: width of a separator and size of a block in bytes.
 macro_rules! with_line {
     ($level:expr, $width:ident, $block:ident, $body:block) => {{
         macro_rules! shape {
@@ -59,7 +64,8 @@ macro_rules! with_line {
     }};
 }
 
-/// Runs `$body` with constants for a level of the published layout: width, and bytes of a SIMD block.
+/// Runs `$body` with constants for a level of the published layout: width of a separator and size of a SIMD block in
+/// bytes.
 macro_rules! with_published {
     ($level:expr, $width:ident, $block:ident, $body:block) => {{
         macro_rules! shape {
@@ -86,20 +92,22 @@ macro_rules! with_published {
     }};
 }
 
-/// Lanes before the separators of a block in the line layout, and separators.
+/// Number of lanes before the separators of a block in the line layout.
 const fn line_skip(bytes: usize, width: usize) -> usize {
     if width == bytes { 0 } else { bytes / width + 1 }
 }
 
+/// Number of separators of a block in the line layout.
 const fn line_lanes(bytes: usize, width: usize, block: usize) -> usize {
     (block / width).saturating_sub(line_skip(bytes, width))
 }
 
-/// The child that a block leads to, of all of the level's, and whether the key had the code of a separator.
+/// One step of a descent: the child of a block, counted among all children of the level, and whether the key's code
+/// equals that of a separator.
 ///
 /// # Safety
-/// The processor has `S`. `tree` are bytes that hold the level as it was laid out for keys of `BYTES`, and `block` is below its
-/// count.
+/// The processor has `S`. `tree` points to bytes with the level as it was laid out for keys of `BYTES` bytes. `block`
+/// is below the level's count.
 #[inline(always)]
 unsafe fn step<S: Simd, const BYTES: usize, const WIDTH: usize, const BLOCK: usize, const INLINE: bool>(
     level: &Level,
@@ -107,8 +115,9 @@ unsafe fn step<S: Simd, const BYTES: usize, const WIDTH: usize, const BLOCK: usi
     block: usize,
     key: u64,
 ) -> (usize, bool) {
-    // SAFETY: the level's blocks and minima are in the tree's bytes, by the caller's promise; and SIMD blocks within a
-    // block have numbers below `simd_blocks`, as at each depth the number is that of a child, below `fanout^depth`.
+    // SAFETY: the level's blocks and minima are in the tree's bytes by the caller's promise. The numbers of SIMD blocks
+    // within the block are below `simd_blocks`, because at each depth the number is that of a child, below
+    // `fanout^depth`.
     unsafe {
         let start = tree.add(level.blocks_at + block * if INLINE { BLOCK } else { level.block_bytes });
         let code = if WIDTH == BYTES {
@@ -118,7 +127,7 @@ unsafe fn step<S: Simd, const BYTES: usize, const WIDTH: usize, const BLOCK: usi
                 if INLINE { (start, start.add(BYTES)) } else { (tree.add(level.minima_at + block * BYTES), start) };
             let minimum = if BYTES == 4 { read::<u32>(minimum) as u64 } else { read::<u64>(minimum) };
             let code_max = (u64::MAX >> (64 - WIDTH * 8)) - 1;
-            // Compilers would make branches of a minimum and a maximum, which keys at a block's ends mislead.
+            // Compilers turn `min` and `max` into branches, which are mispredicted for keys at a block's ends.
             let above = select_unpredictable(key < minimum, 0, key.wrapping_sub(minimum)) >> (*shift & 63);
             select_unpredictable(above < code_max, above, code_max)
         };
@@ -132,7 +141,7 @@ unsafe fn step<S: Simd, const BYTES: usize, const WIDTH: usize, const BLOCK: usi
         let (mut child, mut tie) = (0, false);
         for depth in 0..level.shape.depth as usize {
             let (below, equal) = S::compare::<WIDTH, BLOCK>(start.add((level.before[depth] + child) * BLOCK), code);
-            // A spare lane at the end of an uncompressed block is all ones: it is never below.
+            // The spare lane at the end of an uncompressed block is all ones: it is never below the key.
             let rank = S::count::<WIDTH>(S::skip::<WIDTH>(below, level.skip));
             tie |= WIDTH != BYTES && S::skip::<WIDTH>(equal, level.skip) != 0;
             child = child * level.fanout + rank.min(level.fanout - 1);
@@ -141,10 +150,10 @@ unsafe fn step<S: Simd, const BYTES: usize, const WIDTH: usize, const BLOCK: usi
     }
 }
 
-/// A step through a level of the published layout.
+/// One step through a level of the published layout.
 ///
 /// # Safety
-/// As `step`.
+/// As for `step`.
 #[inline(always)]
 unsafe fn published<S: Simd, const BYTES: usize>(
     level: &Level,
@@ -160,14 +169,14 @@ unsafe fn published<S: Simd, const BYTES: usize>(
 
 impl<'a, const BYTES: usize> Descent<'a, BYTES> {
     /// # Safety
-    /// `tree` are bytes that hold the levels as they were laid out for keys of `BYTES`, over at least one slot; as long as this
-    /// is used.
+    /// `tree` points to bytes with the levels as they were laid out for keys of `BYTES` bytes, over at least one slot.
+    /// They stay valid as long as the result is used.
     #[inline(always)]
     pub unsafe fn new(levels: &'a [Level], whole: usize, tree: *const u8) -> Self {
         Descent { levels, whole, tree }
     }
 
-    /// The slot for a key, and whether the search is open to the right of it.
+    /// The slot for a key, and whether the search is open.
     ///
     /// # Safety
     /// The processor has `S`.
@@ -176,12 +185,12 @@ impl<'a, const BYTES: usize> Descent<'a, BYTES> {
         let (mut at, mut open) = (0, false);
         let (whole, rest) = self.levels.split_at_checked(self.whole).unwrap_or((&[], self.levels));
         for level in whole {
-            // SAFETY: `at` is 0 for the root and else clamped to the level's count; `new` was promised the rest.
+            // SAFETY: `at` is 0 for the root and clamped to the level's count below it. `new` was promised the rest.
             (at, _) = unsafe {
                 if BYTES == 4 {
-                    step::<S, BYTES, 4, LINE, true>(level, self.tree, at, key)
+                    step::<S, BYTES, 4, CACHE_LINE_BYTES, true>(level, self.tree, at, key)
                 } else {
-                    step::<S, BYTES, 8, LINE, true>(level, self.tree, at, key)
+                    step::<S, BYTES, 8, CACHE_LINE_BYTES, true>(level, self.tree, at, key)
                 }
             };
         }
@@ -201,45 +210,47 @@ impl<'a, const BYTES: usize> Descent<'a, BYTES> {
         (at, open)
     }
 
-    /// The same for up to [`BATCH`] keys at once, level by level; what each needs next is asked for while the others are worked
-    /// on.
+    /// As [`one`](Self::one) for up to [`BATCH`] keys at once, level by level. The next block of each descent is
+    /// prefetched while the others advance.
     ///
     /// # Panics
-    /// When `slot` or `open` are shorter than `keys`.
+    /// If `slot` or `open` is shorter than `keys`.
     pub fn many(
         self,
         instructions: Instructions,
         keys: &[u64],
         slot: &mut [usize],
         open: &mut [bool],
-        ask: Option<Ask>,
+        lines: Option<SlotPrefetch>,
     ) {
         let (slot, open) = (&mut slot[..keys.len()], &mut open[..keys.len()]);
-        dispatch!(instructions, S, fn run[const BYTES: usize](descent: Descent<'_, BYTES>, keys: &[u64], slot: &mut [usize], open: &mut [bool], ask: Option<Ask>) {
+        dispatch!(instructions, S, fn run[const BYTES: usize](descent: Descent<'_, BYTES>, keys: &[u64], slot: &mut [usize], open: &mut [bool], lines: Option<SlotPrefetch>) {
             // SAFETY: the processor has `S`.
-            unsafe { descent.batch::<S>(keys, slot, open, ask) };
-            if let Some(ask) = ask {
-                ask.rest(slot);
+            unsafe { descent.batch::<S>(keys, slot, open, lines) };
+            if let Some(lines) = lines {
+                lines.prefetch_second(slot);
             }
-        }, (self, keys, slot, open, ask))
+        }, (self, keys, slot, open, lines))
     }
 
     /// # Safety
     /// The processor has `S`.
     #[inline(always)]
-    unsafe fn batch<S: Simd>(self, keys: &[u64], slot: &mut [usize], open: &mut [bool], ask: Option<Ask>) {
+    unsafe fn batch<S: Simd>(self, keys: &[u64], slot: &mut [usize], open: &mut [bool], lines: Option<SlotPrefetch>) {
         slot.fill(0);
         open.fill(false);
+        let tree = self.tree;
         for (index, level) in self.levels.iter().enumerate() {
             let (next, next_bytes) = match self.levels.get(index + 1) {
                 Some(below) => (self.tree.wrapping_add(below.blocks_at), below.block_bytes),
-                None => ask.map_or((self.tree, 0), |ask| (ask.start.wrapping_add(ask.first), ask.slot_bytes)),
+                None => lines.map_or((self.tree, 0), |lines| (lines.start.wrapping_add(lines.first), lines.slot_bytes)),
             };
             macro_rules! level {
                 ($line:expr, $WIDTH:expr, $BLOCK:expr) => {
                     for ((&key, at), open) in keys.iter().zip(slot.iter_mut()).zip(open.iter_mut()) {
-                        // SAFETY: `at` is 0 for the root and else clamped to the level's count; `new` was promised the rest.
-                        let (child, more) = unsafe { step::<S, BYTES, $WIDTH, $BLOCK, $line>(level, self.tree, *at, key) };
+                        // SAFETY: `at` is 0 for the root and clamped to the level's count below it. `new` was promised
+                        // the rest.
+                        let (child, more) = unsafe { step::<S, BYTES, $WIDTH, $BLOCK, $line>(level, tree, *at, key) };
                         *at = child;
                         if $WIDTH != BYTES {
                             *open |= more;
@@ -257,13 +268,17 @@ impl<'a, const BYTES: usize> Descent<'a, BYTES> {
     }
 }
 
-impl Ask {
-    /// Asks for all lines but the first, which was asked for before.
+impl SlotPrefetch {
+    /// Prefetches the second line of each slot. The first has been prefetched before.
     #[inline(always)]
-    fn rest(&self, slots: &[usize]) {
+    fn prefetch_second(&self, slots: &[usize]) {
         if self.lines > 1 {
             for slot in slots {
-                prefetch(self.start.wrapping_add(slot.wrapping_mul(self.slot_bytes)).wrapping_add(self.first + LINE));
+                prefetch(
+                    self.start
+                        .wrapping_add(slot.wrapping_mul(self.slot_bytes))
+                        .wrapping_add(self.first + CACHE_LINE_BYTES),
+                );
             }
         }
     }

@@ -1,8 +1,8 @@
-//! A level of compression blocks: its shape, and where in the tree's bytes it lies.
+//! A level of compression blocks: its shape and its place in the tree's bytes.
 //!
-//! A *compression block* is the unit that shares a minimum and a prefix position: a small tree of SIMD blocks, laid out breadth
-//! first. Its separators are what is left of the keys when the minimum has been subtracted and all but `width` bytes, from the
-//! prefix position of the largest one, have been cut off. There are two layouts.
+//! A *compression block* is a small tree of SIMD blocks, laid out breadth first, that share a minimum and a prefix
+//! position. Separators are compressed by subtracting the minimum and keeping `width` bytes of the difference from the
+//! prefix position on, which is chosen for the largest difference. There are two layouts.
 //!
 //! ```text
 //! published  depth SIMD blocks deep; every SIMD block is a register, 2^SH lanes, of which 2^SH - 1 are separators:
@@ -12,60 +12,64 @@
 //!              block:   [min|shift|s s s s s s s s s s s s s s s s s s s s]   (59, 27 or 11 separators of 8 bits for 32-bit keys)
 //! ```
 //!
-//! Where the width is that of the keys, there is no header, and separators are whole keys: the uncompressed region. Unused
-//! lanes at a block's end are all ones, which no compressed code is. The greatest code below that is left to search keys beyond the
-//! block's separators: the shift is such that these stay below.
+//! If the width is that of the keys, blocks have no header and separators are whole keys: this is the uncompressed
+//! region. Unused lanes at a block's end are all ones, which is no code of a separator. The next lower code is reserved
+//! for search keys beyond the block's separators: the prefix position is chosen such that separators stay below it.
+//!
+//! Invariant: `blocks_at + count * block_bytes`, and the end of the minima, are within the tree's bytes, and `last` is
+//! the number of a child that exists.
+
+use keyaki_primitives::CACHE_LINE_BYTES;
 
 use crate::key::Key;
-use crate::memory::LINE;
 
-/// SIMD blocks in the height of a compression block, at most.
+/// Most SIMD blocks in the height of a compression block.
 pub(crate) const DEPTH_MAX: usize = 8;
 
-/// The shape of a level.
+/// The shape of a level's compression blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
-    /// Bytes of a separator: 1, 2, 4 or 8; as many as a key has: not compressed.
+    /// Bytes of a separator: 1, 2, 4 or 8. With the size of a key, separators are not compressed.
     pub width: u8,
     /// Bytes of a SIMD block: 16, 32 or 64.
     pub simd_bytes: u8,
-    /// Height of a compression block in SIMD blocks.
+    /// Height of a compression block in SIMD blocks, from 1 to 8.
     pub depth: u8,
-    /// The line layout: a block is a SIMD block with the header in it.
+    /// True if the layout is the line layout, in which a block is one SIMD block that contains its header.
     pub line: bool,
 }
 
 impl Shape {
-    /// A compression block in a cache line.
+    /// Compression blocks of one cache line.
     pub const fn line(width: u8) -> Self {
-        Shape { width, simd_bytes: LINE as u8, depth: 1, line: true }
+        Shape { width, simd_bytes: CACHE_LINE_BYTES as u8, depth: 1, line: true }
     }
 
-    /// A compression block in a half of a cache line (separators of 1 or 2 bytes) or a quarter (of 1 byte): fewer separators
-    /// share the codes, so that fewer keys share a separator's.
+    /// Compression blocks of half a cache line (for separators of 1 or 2 bytes) or a quarter (1 byte). Fewer separators
+    /// share a minimum and a prefix position, so that fewer keys have the code of a separator.
     pub const fn part(width: u8, simd_bytes: u8) -> Self {
         Shape { width, simd_bytes, depth: 1, line: true }
     }
 
-    /// The published layout.
+    /// Compression blocks of the published layout.
     pub const fn published(width: u8, simd_bytes: u8, depth: u8) -> Self {
         Shape { width, simd_bytes, depth, line: false }
     }
 
-    /// What is wrong with it for keys of `K`.
+    /// Returns the reason if the shape is not valid for keys of `K`.
     pub(crate) fn check<K: Key>(&self) -> Result<(), &'static str> {
         if !matches!(self.width, 1 | 2 | 4 | 8) || self.width as usize > K::BYTES {
-            return Err("the width of separators is neither 1, 2, 4, 8 nor at most a key's");
+            return Err("separators must have 1, 2, 4 or 8 bytes and at most a key's");
         }
         if !matches!(self.simd_bytes, 16 | 32 | 64) {
-            return Err("a SIMD block has neither 16, 32 nor 64 bytes");
+            return Err("a SIMD block must have 16, 32 or 64 bytes");
         }
         if self.depth == 0 || self.depth as usize > DEPTH_MAX {
-            return Err("a compression block is 1 to 8 SIMD blocks high");
+            return Err("a compression block must be 1 to 8 SIMD blocks high");
         }
         let part = matches!((self.simd_bytes, self.width), (64, _) | (32, 1 | 2) | (16, 1));
         if self.line && (self.depth != 1 || !part || self.lanes::<K>() == 0) {
-            return Err("no block in the line layout is like this");
+            return Err("no block of the line layout has this size and width");
         }
         let fanout = self.lanes::<K>() as u64 + 1;
         if fanout.checked_pow(self.depth as u32).is_none_or(|children| children > 1 << 24) {
@@ -74,11 +78,12 @@ impl Shape {
         Ok(())
     }
 
+    /// Returns whether separators are whole keys.
     pub(crate) fn exact<K: Key>(&self) -> bool {
         self.width as usize == K::BYTES
     }
 
-    /// Lanes at the beginning of a SIMD block that are no separators.
+    /// Number of lanes at the beginning of a SIMD block that belong to the header.
     pub(crate) fn skip<K: Key>(&self) -> usize {
         match (self.exact::<K>(), self.line) {
             (true, _) => 0,
@@ -87,28 +92,28 @@ impl Shape {
         }
     }
 
-    /// Separators of a SIMD block.
+    /// Number of separators of a SIMD block.
     pub(crate) fn lanes<K: Key>(&self) -> usize {
         let lanes = self.simd_bytes as usize / self.width as usize;
         if self.exact::<K>() && !self.line { lanes - 1 } else { lanes.saturating_sub(self.skip::<K>()) }
     }
 
-    /// Children of a compression block.
+    /// Number of children of a compression block.
     pub(crate) fn children<K: Key>(&self) -> usize {
         (self.lanes::<K>() + 1).pow(self.depth as u32)
     }
 
-    /// SIMD blocks of a compression block.
+    /// Number of SIMD blocks of a compression block.
     pub(crate) fn simd_blocks<K: Key>(&self) -> usize {
         (0..self.depth as u32).map(|depth| (self.lanes::<K>() + 1).pow(depth)).sum()
     }
 
-    /// Bits of the region's name: H8, H16, H32, H64.
+    /// Bits of a separator, as in the region's name: H8, H16, H32, H64.
     pub(crate) fn bits(&self) -> u32 {
         self.width as u32 * 8
     }
 
-    /// The greatest code that a search key can have; separators stay below.
+    /// The greatest code of a search key. The codes of separators are lower.
     pub(crate) fn code_max(&self) -> u64 {
         (u64::MAX >> (64 - self.bits())) - 1
     }
@@ -118,21 +123,23 @@ impl Shape {
 #[derive(Clone, Debug)]
 pub(crate) struct Level {
     pub shape: Shape,
-    /// Compression blocks.
+    /// Number of compression blocks.
     pub count: usize,
-    /// Where the blocks begin.
+    /// Offset of the first block in the tree's bytes.
     pub blocks_at: usize,
-    /// Where the array of minima begins, if there is one.
+    /// Offset of the array of minima, if there is one.
     pub minima_at: usize,
     /// Bytes of a compression block.
     pub block_bytes: usize,
-    /// Children of a SIMD block and of a compression block.
+    /// Number of children of a SIMD block.
     pub fanout: usize,
+    /// Number of children of a compression block.
     pub children: usize,
-    /// The last of all children there are, which are blocks of the level below or slots.
+    /// Number of the last child of the level: a block of the level below, or a slot.
     pub last: usize,
+    /// Lanes of the header in a SIMD block.
     pub skip: u32,
-    /// SIMD blocks before those of each depth.
+    /// For each depth, the number of SIMD blocks of a compression block at lower depths.
     pub before: [usize; DEPTH_MAX],
 }
 
@@ -158,13 +165,14 @@ impl Level {
         }
     }
 
-    /// Whether minima are in an array beside the blocks.
+    /// Returns whether the minima are in an array beside the blocks.
     pub fn has_minima<K: Key>(&self) -> bool {
         !self.shape.exact::<K>() && !self.shape.line
     }
 
-    /// The place in a compression block of the separator left of a child (counted from 1): SIMD block and lane.
-    pub fn place(&self, child: usize) -> (usize, usize) {
+    /// The SIMD block and the lane, within a compression block, of the separator of a child (counted from 1).
+    pub fn separator_lane(&self, child: usize) -> (usize, usize) {
+        assert!(0 < child && child < self.children, "child {child} of {}", self.children);
         let mut step = self.children;
         for depth in 0..self.shape.depth as usize {
             step /= self.fanout;
@@ -174,12 +182,12 @@ impl Level {
                 return (self.before[depth] + block, self.skip as usize + lane - 1);
             }
         }
-        (0, 0) // not reached: the last step is 1
+        unreachable!("the last step is 1, which divides every number")
     }
 }
 
-/// Levels over so many slots, the root first, with their places; and the bytes they take. An error if the top level would have
-/// more than one block.
+/// Lays out levels over so many slots. Returns the levels, the root first, and the size of the tree in bytes. Fails if
+/// the top level would have more than one block.
 pub(crate) fn lay_out<K: Key>(shapes: &[Shape], slots: usize) -> Result<(Vec<Level>, usize), &'static str> {
     let mut levels = Vec::with_capacity(shapes.len());
     let mut below = slots;
@@ -190,20 +198,21 @@ pub(crate) fn lay_out<K: Key>(shapes: &[Shape], slots: usize) -> Result<(Vec<Lev
         levels.push(level);
     }
     if below > 1 {
-        return Err("there are more slots than the levels lead to");
+        return Err("too few levels for the number of slots");
     }
     levels.reverse();
     let mut end = 0usize;
     for level in &mut levels {
-        let place = |end: &mut usize, bytes: Option<usize>| {
-            let start = end.checked_next_multiple_of(LINE)?;
+        let allocate = |end: &mut usize, bytes: Option<usize>| {
+            let start = end.checked_next_multiple_of(CACHE_LINE_BYTES)?;
             *end = start.checked_add(bytes?)?;
             Some(start)
         };
         let minima = if level.has_minima::<K>() { level.count.checked_mul(K::BYTES) } else { Some(0) };
-        level.minima_at = place(&mut end, minima).ok_or("the tree is larger than the address space")?;
+        level.minima_at = allocate(&mut end, minima).ok_or("the tree exceeds the address space")?;
         let blocks = level.count.checked_mul(level.block_bytes);
-        level.blocks_at = place(&mut end, blocks).ok_or("the tree is larger than the address space")?;
+        level.blocks_at = allocate(&mut end, blocks).ok_or("the tree exceeds the address space")?;
+        assert!(level.last / level.children < level.count, "the last child belongs to a block");
     }
     Ok((levels, end))
 }

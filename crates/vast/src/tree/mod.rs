@@ -1,7 +1,7 @@
-//! The tree: separators of a sorted sequence of integers, compressed, in a layout for SIMD instructions.
+//! The tree: compressed separators of a sorted sequence of integers, in a layout for SIMD instructions.
 //!
-//! A tree does not have the keys. It leads from a key to a *slot*, a group of `slot_rows` neighbouring rows, and the answer is
-//! then found among the keys themselves, wherever they are.
+//! A tree does not contain the keys. It leads from a search key to a *slot*, a group of `slot_rows` consecutive rows.
+//! The answer is then found in the keys themselves, which the caller stores.
 
 mod build;
 mod descend;
@@ -14,52 +14,55 @@ mod validate;
 
 pub use displacement::{Displacement, RegionDisplacement};
 pub use level::Shape;
-pub use plan::{Caches, Goal, Plan, Preset, Settings};
-pub(crate) use validate::Plain;
+pub use plan::{Caches, Goal, Parameters, Plan, Preset};
+pub(crate) use validate::PlainKeys;
 
 use std::marker::PhantomData;
 
 use bytes::Bytes;
+use keyaki_primitives::CACHE_LINE_BYTES;
 
 use crate::key::Key;
 use crate::simd::Instructions;
 use level::Level;
 
-/// A compressed search tree over sorted keys that are somewhere else.
+/// A compressed search tree over sorted keys that are stored elsewhere.
 ///
-/// Cloning it shares its memory.
+/// A clone shares the memory.
 #[derive(Clone, Debug)]
 pub struct Tree<K: Key> {
     levels: Vec<Level>,
     bytes: Bytes,
-    /// Rows below the tree, rows of a slot, slots.
+    /// Number of rows below the tree.
     rows: usize,
+    /// Rows of a slot. The last slot may have fewer.
     slot_rows: usize,
     slots: usize,
-    /// Cache lines that a slot takes at most, if it begins with one.
+    /// Cache lines of a slot that begins at the start of a line.
     window_lines: usize,
-    /// Levels from the root on that are lines of whole keys.
+    /// Number of levels, from the root on, that are cache lines of uncompressed keys.
     whole_levels: usize,
-    /// The answer is at most so many rows behind the beginning of the slot.
+    /// Upper bound of the distance in rows from the beginning of a slot to the answer.
     reach: usize,
     displacement: Displacement,
     instructions: Instructions,
     _keys: PhantomData<K>,
 }
 
-/// Keys in sorted order that are read row by row.
+/// A sorted sequence of keys that can be read by row.
 ///
-/// The order is trusted where a tree is built: other orders give a tree with wrong answers, but nothing worse.
+/// Building a tree does not check the order. Keys in another order give a tree with wrong answers, but no panics and no
+/// undefined behaviour.
 pub trait Sorted<K: Key>: Sync {
-    /// Number of keys.
+    /// The number of keys.
     fn len(&self) -> usize;
 
-    /// Whether there are none.
+    /// Returns whether there are no keys.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The key of a row below the length.
+    /// The key of a row. Callers pass rows below the length.
     fn get(&self, row: usize) -> K;
 }
 
@@ -74,64 +77,64 @@ impl<K: Key> Sorted<K> for [K] {
 }
 
 impl<K: Key> Tree<K> {
-    /// Rows below the tree.
+    /// The number of rows below the tree.
     pub fn len(&self) -> usize {
         self.rows
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
-    /// Bytes of the tree.
+    /// Size of the tree in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Bits of the tree for each row.
+    /// Size of the tree in bits per row; 0 if there are no rows.
     pub fn bits_per_row(&self) -> f64 {
         if self.rows == 0 { 0.0 } else { self.bytes.len() as f64 * 8.0 / self.rows as f64 }
     }
 
-    /// The parameters it was built with.
+    /// The plan that the tree was built with.
     pub fn plan(&self) -> Plan {
         Plan { slot_rows: self.slot_rows, shapes: self.levels.iter().map(|level| level.shape).collect() }
     }
 
-    /// How far answers are from where the traversal ends: exact, found at construction.
+    /// The distances between answers and the slots in which the traversal ends, computed exactly at construction.
     pub fn displacement(&self) -> &Displacement {
         &self.displacement
     }
 
-    /// The instructions that it is searched with.
+    /// The instruction set that searches use.
     pub fn instructions(&self) -> Instructions {
         self.instructions
     }
 
-    /// The same tree searched with other instructions.
+    /// Selects the instruction set that searches use.
     pub fn with_instructions(mut self, instructions: Instructions) -> Self {
         self.instructions = instructions;
         self
     }
 
-    fn assemble(plan: &Plan, rows: usize) -> Result<Assembled, &'static str> {
+    fn lay_out(plan: &Plan, rows: usize) -> Result<Layout, &'static str> {
         if plan.slot_rows == 0 {
-            return Err("a slot has no rows");
+            return Err("a slot must have at least one row");
         }
         let slots = rows.div_ceil(plan.slot_rows);
-        let (levels, length) = level::lay_out::<K>(&plan.shapes, slots)?;
-        let window_lines = plan.slot_rows.div_ceil(crate::memory::LINE / K::BYTES);
+        let (levels, bytes) = level::lay_out::<K>(&plan.shapes, slots)?;
+        let window_lines = plan.slot_rows.div_ceil(CACHE_LINE_BYTES / K::BYTES);
         let whole = Shape::line(K::BYTES as u8);
         let whole_levels = plan.shapes.iter().take_while(|shape| **shape == whole).count();
-        Ok(Assembled { levels, length, slots, window_lines, whole_levels })
+        Ok(Layout { levels, bytes, slots, window_lines, whole_levels })
     }
 }
 
-/// What follows from a plan and a number of rows.
-struct Assembled {
+/// The layout of a tree, which follows from its plan and the number of rows. See [`Tree`] for the fields.
+struct Layout {
     levels: Vec<Level>,
-    length: usize,
+    bytes: usize,
     slots: usize,
     window_lines: usize,
     whole_levels: usize,

@@ -1,12 +1,15 @@
-//! Parameters: the published presets, and those chosen for the keys at hand.
+//! Plans: the layout of a tree, either a published preset or chosen for the keys at hand.
 //!
-//! What is chosen is the slot (how many cache lines of keys are compared in the end) and, from the bottom up, the width of each
-//! level's separators. Narrow separators make small levels with many children, but cannot tell apart keys that are close
-//! together in a block that spans much; the searches that they lead astray read further. Both are weighed with a sample of the
-//! very keys: for blocks all over the array it is counted how many rows lie behind a boundary whose code they share, and how
-//! many more lines that costs. A level of wider separators then stands above each level until one block is left.
+//! A plan consists of the slot size, which is the number of rows that the validation phase compares, and of the shape
+//! of each level. Narrow separators make small levels with many children, but cannot distinguish keys that are close
+//! together in a block with a large range. Searches for such keys overshoot and read further. Both effects are weighed
+//! on a sample of the keys: for blocks all over the array, [`sample`] counts the rows that share the code of a boundary
+//! before them, and the cache lines that this costs. Levels of wider separators are added on top until one block is
+//! left.
 
 use std::sync::OnceLock;
+
+use keyaki_primitives::CACHE_LINE_BYTES;
 
 use super::build::{Grid, fill_block};
 use super::displacement::{code_end, first_of, rows_to};
@@ -14,44 +17,45 @@ use super::level::{Level, Shape, lay_out};
 use super::{Sorted, Tree};
 use crate::error::Error;
 use crate::key::Key;
-use crate::memory::LINE;
 
-/// What a tree should be good at.
+/// The goal of the choice of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// Few bytes, as long as searches take not much longer than they could.
+    /// The smallest tree whose estimated search time is at most 1.5 times that of the fastest small tree.
     Smallest,
-    /// Fast searches.
+    /// The fastest searches.
     Fastest,
-    /// An answer at most so many rows (not 0) behind where the traversal ends: where rows are read from far away, a page of them.
+    /// The smallest tree with a bounded displacement, for rows that are read from a device in pages.
     Bounded {
-        /// The bound.
+        /// Upper bound, at least 1, of the distance in rows between the slot in which the traversal ends and the
+        /// answer.
         rows: usize,
     },
 }
 
-/// What parameters are chosen by.
+/// The parameters of the choice of a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
-    /// What the tree should be good at.
+pub struct Parameters {
+    /// The goal.
     pub goal: Goal,
-    /// Bytes of the tree, at most.
+    /// Upper bound of the tree's size in bytes.
     pub memory: Option<usize>,
-    /// The caches it will be searched with.
+    /// The caches of the processor that will search the tree.
     pub caches: Caches,
 }
 
-impl Settings {
-    /// Settings with a goal, for this machine.
+impl Parameters {
+    /// Parameters with a goal and the caches of this machine.
     pub fn new(goal: Goal) -> Self {
-        Settings { goal, memory: None, caches: Caches::detect() }
+        Parameters { goal, memory: None, caches: Caches::detect() }
     }
 
-    /// The same with a limit to the tree's bytes.
+    /// Limits the tree's size in bytes.
     pub fn memory(self, bytes: usize) -> Self {
-        Settings { memory: Some(bytes), ..self }
+        Parameters { memory: Some(bytes), ..self }
     }
 
+    /// Returns whether the tree meets the goal within the memory limit.
     pub(super) fn met_by<K: Key>(&self, tree: &Tree<K>) -> bool {
         let bounded = match self.goal {
             Goal::Bounded { rows } => tree.reach <= rows,
@@ -61,23 +65,23 @@ impl Settings {
     }
 }
 
-impl Default for Settings {
+impl Default for Parameters {
     fn default() -> Self {
-        Settings::new(Goal::Fastest)
+        Parameters::new(Goal::Fastest)
     }
 }
 
-/// Bytes of the caches that a search can use.
+/// Sizes in bytes of the caches that a search can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caches {
-    /// A processor's own.
+    /// The private second-level cache of a core.
     pub private: usize,
-    /// The one that all share.
+    /// The shared last-level cache.
     pub shared: usize,
 }
 
 impl Caches {
-    /// Those of this machine, or ordinary ones if it does not tell.
+    /// The caches of this machine; 1 MiB and 16 MiB if the system does not report them.
     pub fn detect() -> Self {
         static CACHES: OnceLock<Caches> = OnceLock::new();
         *CACHES.get_or_init(|| {
@@ -91,16 +95,16 @@ impl Caches {
     }
 }
 
-/// Parameters of a tree.
+/// The layout of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Rows of a slot.
     pub slot_rows: usize,
-    /// The levels of compression blocks, from the root.
+    /// The shapes of the levels, the root's first.
     pub shapes: Vec<Shape>,
 }
 
-/// Heights as in the publication, in levels of a binary tree.
+/// A plan given by the heights of its regions, in levels of a binary tree, as in the publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
     /// Bytes of a SIMD register: 16, 32 or 64.
@@ -109,26 +113,30 @@ pub struct Preset {
     pub exact: u32,
     /// Height of the region H32 of 64-bit keys (0 for 32-bit keys).
     pub h32: u32,
-    /// Height of the region H16. H8 gets what is left.
+    /// Height of the region H16. The region H8 has the remaining levels.
     pub h16: u32,
 }
 
 impl Preset {
-    /// The published parameters for 128-bit registers: SIMD blocks of 2, 3 and 4 levels in compression blocks of 4, 6 and 8.
+    /// The published parameters for 128-bit registers: SIMD blocks of 2, 3 and 4 levels in compression blocks of 4, 6
+    /// and 8 levels for the regions H32, H16 and H8.
     pub fn published(exact: u32, h16: u32) -> Self {
         Preset { register: 16, exact, h32: 0, h16 }
     }
 
-    /// The plan for so many rows. What is left at the bottom and would not fill a SIMD block is trimmed.
+    /// The plan for so many rows. Levels at the bottom that would not fill a SIMD block are trimmed.
+    ///
+    /// # Errors
+    /// If the register size is not valid.
     pub fn plan<K: Key>(&self, rows: usize) -> Result<Plan, Error> {
         if !matches!(self.register, 16 | 32 | 64) {
-            return Err(Error::Plan("a SIMD register has 16, 32 or 64 bytes"));
+            return Err(Error::Plan("a SIMD register must have 16, 32 or 64 bytes"));
         }
         let height = usize::BITS - rows.saturating_sub(1).leading_zeros();
         let mut left = height;
         let mut shapes = Vec::new();
         let mut levels = 0;
-        // Compression blocks of 8-bit separators are not higher than 8 levels: there are no more codes than that.
+        // Compression blocks of 8-bit separators have at most 8 levels, because there are 256 codes.
         for (width, wanted, block) in [
             (K::BYTES as u8, self.exact, 4),
             (4, if K::BYTES == 8 { self.h32 } else { 0 }, 4),
@@ -149,7 +157,7 @@ impl Preset {
     }
 }
 
-/// Shapes of the lowest level that are considered.
+/// Candidate shapes of the lowest level.
 const BOTTOMS: [Shape; 7] = [
     Shape::line(1),
     Shape::part(1, 32),
@@ -159,36 +167,36 @@ const BOTTOMS: [Shape; 7] = [
     Shape::line(4),
     Shape::line(8),
 ];
-/// Nanoseconds for a line more, in a search among many.
-const LINE_MORE: f64 = 10.0;
-/// Nanoseconds for a level, in a search among many.
-const LEVEL: f64 = 2.0;
-/// Lines of a slot that are considered.
-const LINES: [usize; 5] = [1, 2, 4, 8, 16];
-/// Blocks that are looked at for each level considered.
+/// Estimated cost in nanoseconds of an additional cache line in a batched search.
+const LINE_COST: f64 = 10.0;
+/// Estimated cost in nanoseconds of a level in a batched search.
+const LEVEL_COST: f64 = 2.0;
+/// Candidate slot sizes in cache lines.
+const SLOT_LINES: [usize; 5] = [1, 2, 4, 8, 16];
+/// Blocks sampled for each candidate level.
 const SAMPLE: usize = 128;
-/// How much longer than the fastest of the small ones the smallest may take, by the estimate.
+/// [`Goal::Smallest`] accepts an estimated cost of this multiple of the lowest one.
 const SLOWER: f64 = 1.5;
-/// Bytes of an uncompressed level that are small in any case, where few bytes are not the goal.
+/// [`Goal::Fastest`] leaves levels uncompressed that take at most this many bytes.
 const WHOLE_BYTES: usize = 16 << 10;
-/// More lines to read for a search, on average, that levels above the lowest may cost.
+/// Additional cache lines per search, on average, that a level above the lowest may cost.
 const UPPER_LINES: f64 = 0.02;
 
-/// A bottom level that is considered.
+/// A candidate for the slot size and the lowest level.
 struct Candidate {
     slot_rows: usize,
     shape: Shape,
     bytes: usize,
-    /// Estimated nanoseconds of a search among many.
+    /// Estimated nanoseconds of a batched search.
     cost: f64,
 }
 
-/// Plans to be tried in this order until one meets the goal.
-pub(super) fn choose<K: Key, T: Sorted<K> + ?Sized>(keys: &T, settings: &Settings) -> Vec<Plan> {
-    let mut candidates = candidates(keys, settings);
-    // Small is less than three quarters of a bit for each key, and fast is not at the price of more than half the bytes of a
-    // B+-tree of whole keys in cache lines; if anything is.
-    let most = match settings.goal {
+/// The plans to try, in this order, until one meets the goal.
+pub(super) fn choose<K: Key, T: Sorted<K> + ?Sized>(keys: &T, parameters: &Parameters) -> Vec<Plan> {
+    let mut candidates = candidates(keys, parameters);
+    // Size limits, unless all candidates exceed them: for small trees three quarters of a bit per key, for fast trees
+    // half the size of a B+-tree of whole keys in cache lines.
+    let most = match parameters.goal {
         Goal::Smallest => keys.len() / 32 * 3,
         Goal::Fastest => keys.len() / 128 * K::BYTES * K::BYTES,
         Goal::Bounded { .. } => usize::MAX,
@@ -205,7 +213,7 @@ pub(super) fn choose<K: Key, T: Sorted<K> + ?Sized>(keys: &T, settings: &Setting
             good(other).cmp(&good(one)).then(if good(one) { by_bytes } else { by_cost })
         });
     };
-    match settings.goal {
+    match parameters.goal {
         Goal::Fastest => order(&mut candidates, 1.02),
         Goal::Smallest => order(&mut candidates, SLOWER),
         Goal::Bounded { rows } => {
@@ -213,14 +221,14 @@ pub(super) fn choose<K: Key, T: Sorted<K> + ?Sized>(keys: &T, settings: &Setting
             candidates.sort_by_key(|candidate| candidate.bytes);
         }
     }
-    let small = if settings.goal == Goal::Fastest { WHOLE_BYTES } else { 0 };
+    let small = if parameters.goal == Goal::Fastest { WHOLE_BYTES } else { 0 };
     let mut plans: Vec<Plan> = Vec::new();
-    if !matches!(settings.goal, Goal::Bounded { .. }) {
-        // The first that has room enough, and if none has, smaller and slower ones.
-        let room = settings.memory.unwrap_or(usize::MAX);
+    if !matches!(parameters.goal, Goal::Bounded { .. }) {
+        // The best candidate within the memory limit, then smaller and slower ones.
+        let room = parameters.memory.unwrap_or(usize::MAX);
         candidates.sort_by_key(|candidate| candidate.bytes > room);
         plans.extend(candidates.first().map(|candidate| finish(keys, candidate, small)));
-        if settings.memory.is_some() {
+        if parameters.memory.is_some() {
             candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.bytes));
             plans.extend(
                 candidates.iter().filter(|candidate| candidate.bytes <= room).map(|other| finish(keys, other, small)),
@@ -228,20 +236,20 @@ pub(super) fn choose<K: Key, T: Sorted<K> + ?Sized>(keys: &T, settings: &Setting
             let lowest = candidates.last().map_or(1, |candidate| candidate.slot_rows);
             plans.extend((1..24).map(|more| uncompressed::<K>(keys.len(), lowest << more)));
         }
-    } else if let Goal::Bounded { rows } = settings.goal {
+    } else if let Goal::Bounded { rows } = parameters.goal {
         plans.extend(candidates.iter().map(|candidate| finish(keys, candidate, small)));
-        // Whole keys lead astray by nothing: this meets any bound.
+        // Uncompressed separators cause no overshoot, so that this plan meets any bound.
         plans.push(uncompressed::<K>(keys.len(), rows.max(1)));
     }
     plans
 }
 
-/// All bottom levels that are considered, with what they would cost.
-fn candidates<K: Key, T: Sorted<K> + ?Sized>(keys: &T, settings: &Settings) -> Vec<Candidate> {
-    let per_line = LINE / K::BYTES;
-    let mut slots: Vec<usize> = LINES.iter().map(|lines| lines * per_line).collect();
-    if let Goal::Bounded { rows } = settings.goal {
-        // Half a bound leaves the other half for the displacement.
+/// All candidates with their estimated sizes and costs.
+fn candidates<K: Key, T: Sorted<K> + ?Sized>(keys: &T, parameters: &Parameters) -> Vec<Candidate> {
+    let per_line = CACHE_LINE_BYTES / K::BYTES;
+    let mut slots: Vec<usize> = SLOT_LINES.iter().map(|lines| lines * per_line).collect();
+    if let Goal::Bounded { rows } = parameters.goal {
+        // A slot of half the bound leaves the other half for overshoots.
         slots.extend([rows, rows / 2, rows / 4].into_iter().filter(|&rows| rows > 16 * per_line));
     }
     let mut candidates = Vec::new();
@@ -251,22 +259,25 @@ fn candidates<K: Key, T: Sorted<K> + ?Sized>(keys: &T, settings: &Settings) -> V
                 continue;
             }
             let blocks = keys.len().div_ceil(slot_rows).div_ceil(shape.children::<K>());
-            // Above them there are levels of 16-bit separators, mostly.
-            let above = (blocks * LINE).div_ceil(Shape::line(2).children::<K>());
+            // The levels above mostly have 16-bit separators.
+            let above = (blocks * CACHE_LINE_BYTES).div_ceil(Shape::line(2).children::<K>());
             let bytes = blocks * shape.simd_bytes as usize + above;
-            let past = sample(keys, shape, slot_rows, 1);
+            let overshoot = sample(keys, shape, slot_rows, 1);
             let lines = slot_rows.div_ceil(per_line) as f64;
             let whole = Shape::line(K::BYTES as u8).children::<K>() as f64;
             let levels = 1.0 + (blocks as f64).log(whole).max(0.0).ceil() + f64::from(!shape.exact::<K>());
-            let cost = access(bytes, &settings.caches) + validation(lines) + LINE_MORE * past + LEVEL * levels;
+            let cost = access_cost(bytes, &parameters.caches)
+                + validation_cost(lines)
+                + LINE_COST * overshoot
+                + LEVEL_COST * levels;
             candidates.push(Candidate { slot_rows, shape, bytes, cost });
         }
     }
     candidates
 }
 
-/// Nanoseconds to get a random line of so many bytes, among many others that are under way.
-fn access(bytes: usize, caches: &Caches) -> f64 {
+/// Estimated nanoseconds to load a random cache line of an array of so many bytes, with many other loads outstanding.
+fn access_cost(bytes: usize, caches: &Caches) -> f64 {
     if bytes <= caches.private / 2 {
         1.0
     } else if bytes <= caches.private {
@@ -280,20 +291,20 @@ fn access(bytes: usize, caches: &Caches) -> f64 {
     }
 }
 
-/// Nanoseconds to get and compare the lines of a slot, which is narrowed down by halving.
-fn validation(lines: f64) -> f64 {
+/// Estimated nanoseconds to load and compare the lines of a slot, which the validation narrows down by halving.
+fn validation_cost(lines: f64) -> f64 {
     10.0 + 7.0 * lines.log2()
 }
 
-/// The levels above a bottom level.
+/// Completes a candidate to a plan by the levels above the lowest.
 fn finish<K: Key, T: Sorted<K> + ?Sized>(keys: &T, candidate: &Candidate, small: usize) -> Plan {
     let mut shapes = vec![candidate.shape];
     let mut span = shapes[0].children::<K>();
     let slots = keys.len().div_ceil(candidate.slot_rows);
     let mut width = candidate.shape.width.max(2);
     while span < slots {
-        // Whole keys are compared soonest: they are taken for levels that are small all the same.
-        let whole = slots.div_ceil(span).div_ceil(Shape::line(K::BYTES as u8).children::<K>()) * LINE;
+        // Uncompressed levels are the fastest, and are chosen where they are small in relation to the tree.
+        let whole = slots.div_ceil(span).div_ceil(Shape::line(K::BYTES as u8).children::<K>()) * CACHE_LINE_BYTES;
         let small = whole <= small.max(candidate.bytes / 64);
         let fits = |width: u8| {
             width as usize == K::BYTES
@@ -310,7 +321,7 @@ fn finish<K: Key, T: Sorted<K> + ?Sized>(keys: &T, candidate: &Candidate, small:
     Plan { slot_rows: candidate.slot_rows, shapes }
 }
 
-/// A tree of whole keys.
+/// The plan of a tree of uncompressed levels.
 fn uncompressed<K: Key>(rows: usize, slot_rows: usize) -> Plan {
     let shape = Shape::line(K::BYTES as u8);
     let mut shapes = Vec::new();
@@ -322,7 +333,8 @@ fn uncompressed<K: Key>(rows: usize, slot_rows: usize) -> Plan {
     Plan { slot_rows, shapes }
 }
 
-/// Lines to read behind the slot for a search, on average, that a level of the given shape costs; from some of its blocks.
+/// The average number of additional cache lines that searches read after their slots because of overshoots at a level
+/// of this shape, estimated from a sample of its blocks.
 fn sample<K: Key, T: Sorted<K> + ?Sized>(keys: &T, shape: Shape, slot_rows: usize, span: usize) -> f64 {
     if shape.exact::<K>() || keys.is_empty() {
         return 0.0;
@@ -338,15 +350,15 @@ fn sample<K: Key, T: Sorted<K> + ?Sized>(keys: &T, shape: Shape, slot_rows: usiz
         fill_block(&level, &grid, keys, block, &mut bytes);
         let present = grid.present(&level, block);
         rows += present * span * slot_rows;
-        // Of separators with equal codes, the first leads all rows astray that have that code.
+        // Among separators with equal codes, the first one misleads all rows that have that code.
         let mut from = 0;
         for child in 1..present {
             let boundary = (block * level.children + child) * span * slot_rows;
             let to = rows_to(keys, code_end::<K>(&level, &bytes, None, child), boundary);
-            // The answer for rows that equal the one at the boundary is not behind it.
+            // The answer for rows with the key at the boundary is not after the boundary.
             let equal = rows_to(keys, keys.get(boundary).ordered(), boundary);
             let first = from.max(equal).min(to);
-            // And of as many equal ones as there may be at the end, the first is the answer for all.
+            // If the last of these rows have equal keys, the first of them is the answer for all.
             let last = if to > first { first_of(keys, keys.get(to - 1).ordered(), first, to) } else { to };
             lines += lines_past::<K>(last - boundary) - lines_past::<K>(first - boundary);
             lines += (lines_past::<K>(last + 1 - boundary) - lines_past::<K>(last - boundary)) * (to - last) as f64;
@@ -356,17 +368,17 @@ fn sample<K: Key, T: Sorted<K> + ?Sized>(keys: &T, shape: Shape, slot_rows: usiz
     lines / rows.max(1) as f64
 }
 
-/// Lines that the first rows behind a boundary cost, all together.
+/// Cache lines that searches for the first `rows` rows after a boundary read after their slots, in total.
 fn lines_past<K: Key>(rows: usize) -> f64 {
-    let per_line = (LINE / K::BYTES) as f64;
+    let per_line = (CACHE_LINE_BYTES / K::BYTES) as f64;
     let rows = rows as f64;
     let far = (rows - per_line).max(0.0);
-    // One more line each, but late, when no other searches are left to wait with; and for those further away a few more, as
-    // many as steps of growing length look at.
+    // One additional line counts threefold, because few other searches overlap its latency. Rows further away cost the
+    // lines that a galloping search reads.
     3.0 * rows.min(per_line) + far * (6.0 + 2.0 * (far / per_line + 1.0).log2())
 }
 
-/// A single level of a shape in the line layout.
+/// A level of this shape with so many children.
 fn level_of<K: Key>(shape: Shape, children: usize) -> Option<Level> {
     let mut shapes = vec![shape];
     let mut span = shape.children::<K>();

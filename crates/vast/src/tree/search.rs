@@ -1,37 +1,37 @@
-//! Searching: traversal and validation together, single or in batches.
+//! Searches: traversal and validation together, single or in batches.
 
 use std::ops::Range;
 
-use super::descend::{Ask, BATCH, Descent};
+use super::descend::{BATCH, Descent, SlotPrefetch};
 use super::validate::Validation;
-use super::{Plain, Tree};
+use super::{PlainKeys, Tree};
 use crate::key::Key;
 use crate::simd::{Simd, dispatch};
 
 impl<K: Key> Tree<K> {
-    /// The first row whose key is not below `key` (the number of rows if there is none). `keys` are those the tree was built
-    /// over; with others the answer is of no use.
+    /// The first row whose key is at least `key`, or the number of rows if there is none. `keys` are the keys that the
+    /// tree was built over; with other keys the answer is meaningless.
     ///
     /// # Panics
-    /// When `keys` are more or fewer than the tree was built over.
+    /// If the number of `keys` differs from the tree's rows.
     #[inline]
     pub fn lower_bound(&self, keys: &[K], key: K) -> usize {
-        assert_eq!(keys.len(), self.rows, "keys of the tree");
-        self.lower_bound_plain(Plain::new(keys), key)
+        assert_eq!(keys.len(), self.rows, "the keys of the tree");
+        self.lower_bound_plain(PlainKeys::new(keys), key)
     }
 
-    /// [`lower_bound`](Tree::lower_bound) for many keys, which is several times as fast for each: descents advance together,
-    /// and what one waits for arrives while the others are worked on.
+    /// As [`lower_bound`](Tree::lower_bound) for many search keys. Each search is several times as fast as a single
+    /// one, because the descents advance together and share the latency of memory.
     ///
     /// # Panics
-    /// When `keys` are more or fewer than the tree was built over, or `rows` has another length than `wanted`.
+    /// If the number of `keys` differs from the tree's rows, or `rows` and `wanted` have different lengths.
     pub fn lower_bound_many(&self, keys: &[K], wanted: &[K], rows: &mut [usize]) {
-        assert_eq!(keys.len(), self.rows, "keys of the tree");
-        self.lower_bound_many_plain(Plain::new(keys), wanted, rows);
+        assert_eq!(keys.len(), self.rows, "the keys of the tree");
+        self.lower_bound_many_plain(PlainKeys::new(keys), wanted, rows);
     }
 
-    /// Rows between which the answer for a key is, without a look at the keys: it is at least the start, and at most the end
-    /// (both are possible).
+    /// The range that contains the answer for a search key, found without reading the keys. Both the start and the end
+    /// are possible answers.
     pub fn window(&self, key: K) -> Range<usize> {
         let (slot, open) = self.slot(key);
         let start = slot * self.slot_rows;
@@ -39,7 +39,8 @@ impl<K: Key> Tree<K> {
         start..(start + reach).min(self.rows)
     }
 
-    /// [`window`](Tree::window) for many keys: `found` gets each key's in the same order, and loses what it had.
+    /// As [`window`](Tree::window) for many search keys. Replaces the content of `found` by their windows, in the same
+    /// order.
     pub fn window_many(&self, wanted: &[K], found: &mut Vec<Range<usize>>) {
         found.clear();
         if self.rows == 0 {
@@ -57,57 +58,47 @@ impl<K: Key> Tree<K> {
         }
     }
 
-    /// The slot of a key, and whether the answer may be behind it.
+    /// The slot of a key, and whether the answer may be after the slot.
     fn slot(&self, key: K) -> (usize, bool) {
         if self.rows == 0 {
             return (0, false);
         }
         dispatch!(self.instructions, S, fn run[K: Key](tree: &Tree<K>, key: K) -> (usize, bool) {
-            // SAFETY: there are rows.
+            // SAFETY: the processor has `S`, and there are rows.
             unsafe { descend::<S, K>(tree, key) }
         }, (self, key))
     }
 
-    /// Slots of up to [`BATCH`] keys. There are rows.
+    /// The slots of up to [`BATCH`] keys, in a tree with rows.
     #[inline]
-    fn slots_many(&self, wanted: &[K], slots: &mut [usize], open: &mut [bool], ask: Option<Ask>) {
+    fn slots_many(&self, wanted: &[K], slots: &mut [usize], open: &mut [bool], lines: Option<SlotPrefetch>) {
+        assert!(self.rows > 0, "a tree with rows");
         let mut keys = [0; BATCH];
         for (ordered, key) in keys.iter_mut().zip(wanted) {
             *ordered = key.ordered();
         }
         let keys = &keys[..wanted.len()];
         let tree = self.bytes.as_ptr();
-        // SAFETY: the tree's bytes are as its levels say, see `assemble`; there are rows, so there are slots.
+        let (levels, whole, instructions) = (&self.levels, self.whole_levels, self.instructions);
+        // SAFETY: the tree's bytes have the layout of its levels, see `lay_out`. There are rows and therefore slots.
         unsafe {
             if K::BYTES == 4 {
-                Descent::<4>::new(&self.levels, self.whole_levels, tree).many(
-                    self.instructions,
-                    keys,
-                    slots,
-                    open,
-                    ask,
-                );
+                Descent::<4>::new(levels, whole, tree).many(instructions, keys, slots, open, lines);
             } else {
-                Descent::<8>::new(&self.levels, self.whole_levels, tree).many(
-                    self.instructions,
-                    keys,
-                    slots,
-                    open,
-                    ask,
-                );
+                Descent::<8>::new(levels, whole, tree).many(instructions, keys, slots, open, lines);
             }
         }
     }
 
     #[inline]
-    pub(crate) fn lower_bound_plain(&self, keys: Plain<'_, K>, key: K) -> usize {
-        assert!(keys.len() == self.rows);
+    pub(crate) fn lower_bound_plain(&self, keys: PlainKeys<'_, K>, key: K) -> usize {
+        assert!(keys.len() == self.rows, "the keys of the tree");
         if self.rows == 0 {
             return 0;
         }
-        dispatch!(self.instructions, S, fn run[K: Key](tree: &Tree<K>, keys: Plain<'_, K>, key: K) -> usize {
+        dispatch!(self.instructions, S, fn run[K: Key](tree: &Tree<K>, keys: PlainKeys<'_, K>, key: K) -> usize {
             let validation = Validation::new(tree, keys);
-            // SAFETY: the processor has `S`; the keys are as many as the rows, of which there are some.
+            // SAFETY: the processor has `S`. The number of keys is that of the rows, which is not zero.
             unsafe {
                 let (slot, open) = descend::<S, K>(tree, key);
                 if validation.is_closed() {
@@ -119,9 +110,9 @@ impl<K: Key> Tree<K> {
         }, (self, keys, key))
     }
 
-    pub(crate) fn lower_bound_many_plain(&self, keys: Plain<'_, K>, wanted: &[K], rows: &mut [usize]) {
-        assert!(keys.len() == self.rows);
-        assert_eq!(wanted.len(), rows.len(), "a row for each key");
+    pub(crate) fn lower_bound_many_plain(&self, keys: PlainKeys<'_, K>, wanted: &[K], rows: &mut [usize]) {
+        assert!(keys.len() == self.rows, "the keys of the tree");
+        assert_eq!(wanted.len(), rows.len(), "one row for each search key");
         if self.rows == 0 {
             rows.fill(0);
             return;
@@ -129,9 +120,9 @@ impl<K: Key> Tree<K> {
         let validation = Validation::new(self, keys);
         let mut open = [false; BATCH];
         for (wanted, rows) in wanted.chunks(BATCH).zip(rows.chunks_mut(BATCH)) {
-            self.slots_many(wanted, rows, &mut open, Some(validation.ask()));
+            self.slots_many(wanted, rows, &mut open, Some(validation.slot_prefetch()));
             dispatch!(self.instructions, S, fn run[K: Key](validation: &Validation<'_, K>, rows: &mut [usize], open: &[bool], wanted: &[K]) {
-                // SAFETY: the processor has `S`; the keys are as many as the rows; these are slots of the tree.
+                // SAFETY: the processor has `S`. The number of keys is that of the rows. These are slots of the tree.
                 unsafe {
                     if validation.is_closed() {
                         validation.many::<S, true>(rows, open, wanted);
@@ -144,12 +135,14 @@ impl<K: Key> Tree<K> {
     }
 }
 
+/// The slot of a key, and whether the search is open.
+///
 /// # Safety
-/// The processor has `S`; there are rows.
+/// The processor has `S`, and the tree has rows.
 #[inline(always)]
 unsafe fn descend<S: Simd, K: Key>(tree: &Tree<K>, key: K) -> (usize, bool) {
     let (start, key) = (tree.bytes.as_ptr(), key.ordered());
-    // SAFETY: the tree's bytes are as its levels say, see `assemble`; there are rows, so there are slots.
+    // SAFETY: the tree's bytes have the layout of its levels, see `lay_out`. There are rows and therefore slots.
     unsafe {
         if K::BYTES == 4 {
             Descent::<4>::new(&tree.levels, tree.whole_levels, start).one::<S>(key)

@@ -1,4 +1,4 @@
-//! A tree's serialised form: its plan and figures, and its bytes as they are.
+//! The serialised form of a tree: its plan, its displacement, and its bytes as one section.
 
 use bytes::Bytes;
 
@@ -8,18 +8,22 @@ use crate::key::Key;
 use crate::serial::{Kind, Reader, Writer};
 use crate::simd::Instructions;
 
-/// Levels and regions, at most: more cannot be, as each level has several times as many blocks as the one above.
+/// Most levels, and most regions, of a tree. A tree has fewer than 64, because each level has several times as many
+/// blocks as the one above.
 const LEVELS_MAX: usize = 64;
 
 impl<K: Key> Tree<K> {
-    /// The tree in serialised form.
+    /// Serialises the tree.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut writer = Writer::new(Kind::Tree, K::TAG);
         self.write(&mut writer);
         writer.finish()
     }
 
-    /// The tree of a serialised form, which it uses where it lies: `Bytes::from_owner` takes a mapped file.
+    /// Opens a serialised tree, which is used in place. `Bytes::from_owner` takes a mapped file.
+    ///
+    /// # Errors
+    /// If the bytes are no valid serialised tree over keys of this type.
     pub fn from_bytes(bytes: Bytes) -> Result<Self, Error> {
         let mut reader = Reader::new(bytes, Kind::Tree, K::TAG)?;
         let tree = Self::read(&mut reader)?;
@@ -51,11 +55,11 @@ impl<K: Key> Tree<K> {
         let (rows, slot_rows) = (reader.size()?, reader.size()?);
         let shapes = (0..count(reader)?).map(|_| Ok(shape(reader.number()?))).collect::<Result<_, Error>>()?;
         let plan = Plan { slot_rows, shapes };
-        let assembled = Self::assemble(&plan, rows).map_err(Error::Damaged)?;
-        // A row past the end cannot be told from one that is there where positions are added up.
-        let last = assembled.slots.checked_mul(slot_rows).and_then(|rows| rows.checked_add(slot_rows));
+        let layout = Self::lay_out(&plan, rows).map_err(Error::Damaged)?;
+        // Searches add up row numbers without overflow checks.
+        let last = layout.slots.checked_mul(slot_rows).and_then(|rows| rows.checked_add(slot_rows));
         if last.is_none_or(|last| last > isize::MAX as usize) {
-            return Err(Error::Damaged("slots end beyond the address space"));
+            return Err(Error::Damaged("rows exceed the address space"));
         }
         let (max, mean) = (reader.size()?.min(rows), f64::from_bits(reader.number()?));
         let regions = (0..count(reader)?).map(|_| {
@@ -70,17 +74,17 @@ impl<K: Key> Tree<K> {
         });
         let regions = regions.collect::<Result<_, Error>>()?;
         let bytes = reader.section()?;
-        if bytes.len() != assembled.length {
-            return Err(Error::Damaged("the tree has not the bytes of its levels"));
+        if bytes.len() != layout.bytes {
+            return Err(Error::Damaged("size of the tree differs from that of its levels"));
         }
         Ok(Tree {
-            levels: assembled.levels,
+            levels: layout.levels,
             bytes,
             rows,
             slot_rows,
-            slots: assembled.slots,
-            window_lines: assembled.window_lines,
-            whole_levels: assembled.whole_levels,
+            slots: layout.slots,
+            window_lines: layout.window_lines,
+            whole_levels: layout.whole_levels,
             reach: max,
             displacement: Displacement { max, mean, regions },
             instructions: Instructions::best(),
@@ -89,11 +93,13 @@ impl<K: Key> Tree<K> {
     }
 }
 
+/// Reads a number of levels or regions.
 fn count(reader: &mut Reader) -> Result<usize, Error> {
     let count = reader.size()?;
-    if count <= LEVELS_MAX { Ok(count) } else { Err(Error::Damaged("a tree has too many levels")) }
+    if count <= LEVELS_MAX { Ok(count) } else { Err(Error::Damaged("too many levels")) }
 }
 
+/// Decodes a shape. It is checked when the tree is laid out.
 fn shape(number: u64) -> Shape {
     let [width, simd_bytes, depth, line, ..] = number.to_le_bytes();
     Shape { width, simd_bytes, depth, line: line != 0 }

@@ -1,8 +1,9 @@
-//! What is called with bytes that somebody may have forged: by a test, and by the fuzz target `vast`.
+//! Opens and uses forged bytes. The test `forged` and the fuzz target `vast` call this.
 
 use keyaki_vast::{Index, Key, Packed, Tree, reseal};
 
-/// Opens bytes as an index, a tree and a column of every kind of keys, with their checksum made right, and uses what opens.
+/// Corrects the checksum of the bytes, opens them as an index, a tree and a column of every type of keys, and uses
+/// those that open.
 pub fn use_index(bytes: &mut Vec<u8>) {
     reseal(bytes);
     let all: bytes::Bytes = std::mem::take(bytes).into();
@@ -25,7 +26,7 @@ fn use_as<K: Key>(bytes: &bytes::Bytes) {
         if !index.is_empty() {
             index.value(index.len() - 1);
         }
-        // Sums that were forged need not be sums: only that nothing else happens is asked.
+        // Forged summaries give wrong sums. The call must only return.
         let _ = index.aggregate(wanted[0]..);
     }
     if let Ok(tree) = Tree::<K>::from_bytes(bytes.clone()) {
