@@ -1,18 +1,22 @@
-//! One map under one workload, in a process of its own so that memory is its own: prints lines `metric <tab> value`.
+//! Measures one map under one workload and prints lines `metric <tab> value`. Each measurement has its own process, so
+//! that its memory is not shared with other maps.
 
 use std::thread;
 use std::time::Instant;
 
+use keyaki_primitives::AlignedMemory;
+
 use crate::keys::{Keys, Zipf, mix};
 use crate::maps::{Lookup, Map};
 
-/// Length of scans.
+/// Entries per scan.
 const SCAN: usize = 100;
 
+/// Parameters of a measurement.
 pub struct Cell {
     pub keys: usize,
     pub threads: usize,
-    /// Load in the map's fastest way rather than by insertion.
+    /// True if the map is loaded in its fastest way instead of by insertion.
     pub bulk: bool,
 }
 
@@ -26,7 +30,7 @@ fn resident_bytes() -> f64 {
     resident.unwrap_or(f64::NAN) * 4096.0
 }
 
-/// Runs `work` on each thread with its part of the operations; returns the seconds and the sum of the results.
+/// Runs `work` on each thread with its part of the operations. Returns the seconds and the sum of the results.
 fn on_threads<T: Sync>(threads: usize, numbers: &[T], work: impl Fn(&[T]) -> usize + Sync) -> (f64, usize) {
     let start = Instant::now();
     let part = numbers.len().div_ceil(threads).max(1);
@@ -37,37 +41,31 @@ fn on_threads<T: Sync>(threads: usize, numbers: &[T], work: impl Fn(&[T]) -> usi
     (start.elapsed().as_secs_f64(), sum)
 }
 
-/// Most memory that is touched beforehand.
-const WARM_MAX: usize = 6 << 30;
+/// Most bytes that are touched beforehand.
+const WARM_BYTES_MAX: usize = 6 << 30;
 
-/// Touches as much memory as the maps will need and gives it back, so that no map pays for what a virtual machine's first use of
-/// a page costs (up to twenty times the second one's).
+/// Touches as much memory as the maps will need and returns it to the system. The first use of a page in a virtual
+/// machine costs up to twenty times as much as the second one, and no map should pay for it.
 fn warm_memory(bytes: usize) {
-    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-    let bytes = bytes.min(WARM_MAX);
-    // SAFETY: a new private mapping touches nothing that exists; only its own bytes are written; it is given back whole.
-    unsafe {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let Ok(start) = mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) else { return };
-        let _ = madvise(start, bytes, Advice::LinuxHugepage);
-        for at in (0..bytes).step_by(4096) {
-            start.cast::<u8>().add(at).write_volatile(1);
-        }
-        let _ = munmap(start, bytes);
+    let Ok(mut memory) = AlignedMemory::huge(bytes.min(WARM_BYTES_MAX)) else { return };
+    for at in (0..memory.len()).step_by(4096) {
+        memory[at] = 1;
     }
+    std::hint::black_box(&memory);
 }
 
 fn make_keys<const N: usize, K: Keys<N>>(count: usize) -> Vec<[u8; N]> {
     (0..count as u64).map(K::key).collect()
 }
 
+/// Loads the map, then measures lookups, batched lookups, scans and memory.
 pub fn run<const N: usize, K: Keys<N>, M: Map<N>>(cell: &Cell) {
     let keys = make_keys::<N, K>(cell.keys);
     let count = cell.keys;
     let in_order: Vec<u32> = (0..count as u32).collect();
-    // Lookups in an order of their own.
+    // Keys are looked up in another random order than that of insertion.
     let chosen: Vec<u32> = (0..count.min(4_000_000) as u64).map(|i| (mix(i + 77) % count as u64) as u32).collect();
-    // Their keys one after another, as they would come in requests: what is measured is the map, not the fetching of keys.
+    // The search keys are contiguous, as in requests, so that loading them from memory is not measured.
     let wanted: Vec<[u8; N]> = chosen.iter().map(|&number| keys[number as usize]).collect();
     let lookups: Vec<Lookup<N>> = wanted.into_iter().zip(chosen).collect();
     let scans = &lookups[..lookups.len().div_ceil(20)];
@@ -106,7 +104,8 @@ pub fn run<const N: usize, K: Keys<N>, M: Map<N>>(cell: &Cell) {
     std::process::exit(0);
 }
 
-/// Half of the keys are there; the others are added one by one, or to another such map at once (where it has a way to).
+/// Inserts the second half of the keys into a map with the first half, one by one and, if the map supports it, as a
+/// batch.
 pub fn extend<const N: usize, K: Keys<N>, M: Map<N>>(cell: &Cell) {
     let keys = make_keys::<N, K>(cell.keys);
     warm_memory(cell.keys * 300 + (64 << 20));
@@ -133,7 +132,7 @@ pub fn extend<const N: usize, K: Keys<N>, M: Map<N>>(cell: &Cell) {
     std::process::exit(0);
 }
 
-/// Reads and writes of Zipf-distributed keys, in these shares of writes.
+/// Mixed reads and writes of Zipf-distributed keys.
 pub fn mixed<const N: usize, K: Keys<N>, M: Map<N>>(cell: &Cell) {
     let keys = make_keys::<N, K>(cell.keys);
     warm_memory(cell.keys * 200 + (64 << 20));
@@ -150,7 +149,7 @@ pub fn mixed<const N: usize, K: Keys<N>, M: Map<N>>(cell: &Cell) {
         .collect();
     for (name, writes) in [("95/5 reads/writes", 5), ("50/50 reads/writes", 50)] {
         let (seconds, _) = on_threads(cell.threads, &chosen, |part| {
-            // Runs of reads and of writes, in the wanted shares.
+            // Alternate runs of writes and reads in the given proportion.
             let mut found = 0;
             for run in part.chunks(100) {
                 let (written, read) = run.split_at(run.len() * writes / 100);
@@ -164,7 +163,7 @@ pub fn mixed<const N: usize, K: Keys<N>, M: Map<N>>(cell: &Cell) {
     std::process::exit(0);
 }
 
-/// Sorting the keys: ours, the standard library's, rayon's.
+/// Sorts the keys with Keyaki's radix sort, the standard library and rayon.
 pub fn sort<const N: usize, K: Keys<N>>(cell: &Cell) {
     use rayon::prelude::ParallelSliceMut;
     let keys = make_keys::<N, K>(cell.keys);

@@ -1,8 +1,10 @@
-//! The workloads' keys: distinct, in random order, the same in every run.
+//! Keys of the workloads: distinct, in random order, the same in every run.
 
-/// A kind of keys: fixed length.
+use keyaki_primitives::Random;
+
+/// A kind of keys of `N` bytes.
 pub trait Keys<const N: usize> {
-    /// The key of a number; different numbers have different keys.
+    /// The key of a number. Different numbers have different keys.
     fn key(number: u64) -> [u8; N];
 }
 
@@ -10,7 +12,7 @@ pub trait Keys<const N: usize> {
 pub struct Integers;
 /// Ten random decimal digits.
 pub struct Decimal;
-/// Twenty bytes: the first eight are equal, the others are random decimal digits.
+/// Twenty bytes: a constant slice of eight bytes and twelve random decimal digits.
 pub struct Skewed;
 
 impl Keys<8> for Integers {
@@ -42,15 +44,13 @@ fn digits<const N: usize>(mut number: u64) -> [u8; N] {
     digits
 }
 
-/// A bijection that looks random (the finaliser of splitmix64).
+/// A bijection of 64-bit numbers that looks random: the first number of a generator with this seed.
 pub fn mix(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ z >> 31
+    Random::new(number).next_u64()
 }
 
-/// A bijection on the numbers below `limit` (at most 2^(2 half)): a Feistel network, walked until it is below.
+/// A bijection of the numbers below `limit`, which is at most 2^(2 half): a Feistel network, applied until the result
+/// is below.
 fn permute(number: u64, half: u32, limit: u64) -> u64 {
     let mask = (1 << half) - 1;
     let mut number = number;
@@ -66,7 +66,7 @@ fn permute(number: u64, half: u32, limit: u64) -> u64 {
     }
 }
 
-/// Zipf-distributed ranks (exponent 0.99), by the method of Gray et al., scattered over the keys.
+/// A generator of Zipf-distributed ranks (exponent 0.99) by the method of Gray et al.
 pub struct Zipf {
     count: u64,
     zeta: f64,
@@ -78,7 +78,7 @@ const THETA: f64 = 0.99;
 
 impl Zipf {
     pub fn new(count: u64) -> Self {
-        // The harmonic sum, the tail by its integral.
+        // The harmonic sum, with its tail approximated by an integral.
         let exact = count.min(1 << 20);
         let head: f64 = (1..=exact).map(|rank| (rank as f64).powf(-THETA)).sum();
         let power = 1.0 - THETA;

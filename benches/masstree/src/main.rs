@@ -1,4 +1,4 @@
-//! Keyaki's Masstree beside other ordered maps. See `cargo xtask bench masstree`.
+//! Compares Keyaki's Masstree with other ordered maps. See `cargo xtask bench masstree`.
 
 mod cell;
 mod keys;
@@ -16,11 +16,11 @@ use crate::keys::{Decimal, Integers, Keys, Skewed};
 use crate::maps::{Congee, Map, PeerMasstree, Standard};
 use crate::report::Figure;
 
-/// Allocates for the peers (and for what Keyaki does not take from the system itself).
+/// The allocator of the peers. Keyaki takes the memory of large maps from the system.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Sorting, construction, lookups, scans, mixed work: side by side with other ordered maps
+/// Compare sorting, construction, lookups, scans and mixed work with other ordered maps
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Keys in a map
@@ -87,9 +87,10 @@ fn run_map<const N: usize, K: Keys<N>, M: Map<N>>(experiment: &str, cell: &Cell)
     }
 }
 
-/// The figures of one cell: metric and value.
+/// The figures of one measurement: metrics and values.
 type Figures = Vec<(String, f64)>;
 
+/// Measures one map in a process of its own.
 fn measure(
     arguments: &Arguments,
     experiment: &str,
@@ -132,7 +133,7 @@ fn compare(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The figures of all maps, printed as they come.
+/// Measures all maps and prints their figures.
 fn run_all(arguments: &Arguments, workload: &str, threads: usize) -> Vec<Figure> {
     let mut all = Vec::new();
     for experiment in &arguments.experiments {
@@ -145,7 +146,7 @@ fn run_all(arguments: &Arguments, workload: &str, threads: usize) -> Vec<Figure>
                         figures.iter().map(|(metric, value)| format!("{metric} {value:.2}")).collect();
                     println!("{workload}, {threads} threads, {experiment}: {map}: {}", line.join(", "));
                     all.extend(figures.into_iter().map(|(metric, value)| {
-                        // Sorts of other libraries come from the same process.
+                        // The experiment `sort` measures all libraries in one process.
                         let (metric, map) = match metric.split_once(", ") {
                             Some((metric, map)) => (metric.to_string(), map.to_string()),
                             None => (metric, map.clone()),

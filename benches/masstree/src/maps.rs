@@ -1,4 +1,4 @@
-//! The maps that are compared, behind one face.
+//! A common interface to the compared maps.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -14,7 +14,7 @@ pub type Lookup<const N: usize> = ([u8; N], u32);
 
 /// A map from keys of `N` bytes to their numbers.
 pub trait Map<const N: usize>: Sync {
-    /// Threads that may insert at once.
+    /// Number of threads that may insert concurrently.
     const WRITERS: usize = usize::MAX;
 
     fn new() -> Self;
@@ -22,26 +22,26 @@ pub trait Map<const N: usize>: Sync {
     /// Inserts keys with these numbers.
     fn insert(&self, keys: &[[u8; N]], numbers: &[u32]);
 
-    /// Sets the numbers of keys that there are.
+    /// Sets the numbers of existing keys.
     fn update(&self, entries: &[Lookup<N>]);
 
-    /// Looks keys up; returns how many were found with their numbers.
+    /// Looks up keys. Returns how many were found with the right numbers.
     fn get(&self, lookups: &[Lookup<N>]) -> usize;
 
-    /// Reads `length` entries from each key on; returns how many there were.
+    /// Reads `length` entries from each key on. Returns how many were read.
     fn scan(&self, starts: &[Lookup<N>], length: usize) -> usize;
 
-    /// Batched lookups, where there are any.
+    /// As [`get`](Self::get) with batched lookups; `None` if the map has none.
     fn get_many(&self, _: &[Lookup<N>]) -> Option<usize> {
         None
     }
 
-    /// Adds many keys with their numbers at once, where there is a way to; false if there is none.
+    /// Adds many keys at once. Returns false if the map has no such operation.
     fn extend(&self, _: &[[u8; N]], _: &[u32], _: usize) -> bool {
         false
     }
 
-    /// The fastest way to load that is not insertion, where there is one.
+    /// Loads keys in the fastest way other than insertion; `None` if the map has none.
     fn load(_: &[[u8; N]], _: usize) -> Option<Self>
     where
         Self: Sized,
@@ -83,19 +83,19 @@ impl<const N: usize> Map<N> for Masstree<u64> {
     }
 
     fn scan(&self, starts: &[Lookup<N>], length: usize) -> usize {
-        let (mut met, mut sum) = (0, 0);
+        let (mut read, mut sum) = (0, 0);
         for (key, _) in starts {
             let guard = pin();
             let mut left = length;
-            self.range::<[u8; N]>(*key.., &guard).visit(|met_key, value| {
-                sum += met_key.len() as u64 + value;
-                met += 1;
+            self.range::<[u8; N]>(*key.., &guard).visit(|key, value| {
+                sum += key.len() as u64 + value;
+                read += 1;
                 left -= 1;
                 if left > 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
         }
         std::hint::black_box(sum);
-        met
+        read
     }
 
     fn get_many(&self, lookups: &[Lookup<N>]) -> Option<usize> {
@@ -125,7 +125,7 @@ impl<const N: usize> Map<N> for Masstree<u64> {
     }
 }
 
-/// One writer; readers share it.
+/// The standard library's map behind a lock.
 pub struct Standard<const N: usize>(RwLock<BTreeMap<[u8; N], u64>>);
 
 impl<const N: usize> Map<N> for Standard<N> {
@@ -136,35 +136,35 @@ impl<const N: usize> Map<N> for Standard<N> {
     }
 
     fn insert(&self, keys: &[[u8; N]], numbers: &[u32]) {
-        let mut map = self.0.write().expect("nobody panics");
+        let mut map = self.0.write().expect("no thread panics");
         for &number in numbers {
             map.insert(keys[number as usize], u64::from(number));
         }
     }
 
     fn update(&self, entries: &[Lookup<N>]) {
-        let mut map = self.0.write().expect("nobody panics");
+        let mut map = self.0.write().expect("no thread panics");
         for (key, number) in entries {
             map.insert(*key, u64::from(*number));
         }
     }
 
     fn get(&self, lookups: &[Lookup<N>]) -> usize {
-        let map = self.0.read().expect("nobody panics");
+        let map = self.0.read().expect("no thread panics");
         lookups.iter().filter(|(key, number)| map.get(key) == Some(&u64::from(*number))).count()
     }
 
     fn scan(&self, starts: &[Lookup<N>], length: usize) -> usize {
-        let map = self.0.read().expect("nobody panics");
-        let (mut met, mut sum) = (0, 0);
+        let map = self.0.read().expect("no thread panics");
+        let (mut read, mut sum) = (0, 0);
         for (key, _) in starts {
             for (key, value) in map.range(*key..).take(length) {
                 sum += key.len() as u64 + value;
-                met += 1;
+                read += 1;
             }
         }
         std::hint::black_box(sum);
-        met
+        read
     }
 
     fn extend(&self, keys: &[[u8; N]], numbers: &[u32], threads: usize) -> bool {
@@ -173,11 +173,11 @@ impl<const N: usize> Map<N> for Standard<N> {
             numbers.iter().map(|&number| (keys[number as usize], u64::from(number))).collect();
         let Ok(pool) = rayon::ThreadPoolBuilder::new().num_threads(threads).build() else { return false };
         pool.install(|| entries.par_sort_unstable());
-        self.0.write().expect("nobody panics").extend(entries);
+        self.0.write().expect("no thread panics").extend(entries);
         true
     }
 
-    /// From a sorted iterator; sorting is part of it.
+    /// Sorts the entries and builds the map from a sorted iterator.
     fn load(keys: &[[u8; N]], threads: usize) -> Option<Self> {
         use rayon::prelude::ParallelSliceMut;
         let mut entries: Vec<([u8; N], u64)> = keys.iter().copied().zip(0..).collect();
@@ -210,15 +210,15 @@ impl<const N: usize> Map<N> for crossbeam_skiplist::SkipMap<[u8; N], u64> {
     }
 
     fn scan(&self, starts: &[Lookup<N>], length: usize) -> usize {
-        let (mut met, mut sum) = (0, 0);
+        let (mut read, mut sum) = (0, 0);
         for (key, _) in starts {
             for entry in self.range(*key..).take(length) {
                 sum += entry.key().len() as u64 + entry.value();
-                met += 1;
+                read += 1;
             }
         }
         std::hint::black_box(sum);
-        met
+        read
     }
 }
 
@@ -258,7 +258,7 @@ impl<const N: usize> Map<N> for PeerMasstree {
     }
 
     fn scan(&self, starts: &[Lookup<N>], length: usize) -> usize {
-        let (mut met, mut sum) = (0, 0);
+        let (mut read, mut sum) = (0, 0);
         for (key, _) in starts {
             let guard = self.guard();
             let mut left = length;
@@ -267,7 +267,7 @@ impl<const N: usize> Map<N> for PeerMasstree {
                 masstree::RangeBound::Unbounded,
                 |key, value| {
                     sum += key.len() as u64 + value;
-                    met += 1;
+                    read += 1;
                     left -= 1;
                     left > 0
                 },
@@ -275,11 +275,11 @@ impl<const N: usize> Map<N> for PeerMasstree {
             );
         }
         std::hint::black_box(sum);
-        met
+        read
     }
 }
 
-/// Keys of eight bytes only.
+/// A concurrent adaptive radix tree, for keys of eight bytes only.
 pub struct Congee(congee::Congee<usize, usize>);
 
 fn number_of<const N: usize>(key: &[u8; N]) -> usize {
@@ -295,7 +295,7 @@ impl<const N: usize> Map<N> for Congee {
         for part in numbers.chunks(PER_GUARD) {
             let guard = self.0.pin();
             for &number in part {
-                self.0.insert(number_of(&keys[number as usize]), number as usize, &guard).expect("there is memory");
+                self.0.insert(number_of(&keys[number as usize]), number as usize, &guard).expect("memory is available");
             }
         }
     }
@@ -303,7 +303,7 @@ impl<const N: usize> Map<N> for Congee {
     fn update(&self, entries: &[Lookup<N>]) {
         let guard = self.0.pin();
         for (key, number) in entries {
-            self.0.insert(number_of(key), *number as usize, &guard).expect("there is memory");
+            self.0.insert(number_of(key), *number as usize, &guard).expect("memory is available");
         }
     }
 
@@ -320,11 +320,11 @@ impl<const N: usize> Map<N> for Congee {
 
     fn scan(&self, starts: &[Lookup<N>], length: usize) -> usize {
         let mut buffer = vec![(0, 0); length];
-        let mut met = 0;
+        let mut read = 0;
         for (key, _) in starts {
             let guard = self.0.pin();
-            met += self.0.range(&number_of(key), &usize::MAX, &mut buffer, &guard);
+            read += self.0.range(&number_of(key), &usize::MAX, &mut buffer, &guard);
         }
-        met
+        read
     }
 }

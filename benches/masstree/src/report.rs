@@ -1,9 +1,9 @@
-//! What came out: a table for each workload and number of threads, with the ratio to each peer, and rows of JSON.
+//! Reports: a table for each workload and number of threads, with the ratio to each peer, and the same as JSON rows.
 
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
-/// A figure of one map: experiment and metric, value.
+/// A figure of one map.
 pub struct Figure {
     pub map: String,
     pub experiment: String,
@@ -11,7 +11,7 @@ pub struct Figure {
     pub value: f64,
 }
 
-/// Figures of the C++ implementation (masstree-beta), taken on a machine of this kind: 10 M keys, 2 threads.
+/// The C++ implementation. Its figures are constants, measured on a machine of this kind with 10 M keys and 2 threads.
 const MASSTREE_BETA: &str = "masstree-beta";
 
 fn masstree_beta(workload: &str, experiment: &str, metric: &str) -> Option<f64> {
@@ -31,7 +31,7 @@ fn masstree_beta(workload: &str, experiment: &str, metric: &str) -> Option<f64> 
     Some(figures[place])
 }
 
-/// How much faster bulk construction was than insertion in the paper.
+/// The speed of bulk construction relative to insertion in the paper.
 fn paper(workload: &str) -> f64 {
     if workload == "skewed20" { 18.0 } else { 2.48 }
 }
@@ -44,18 +44,18 @@ pub fn unit(metric: &str) -> &'static str {
     }
 }
 
-/// One metric of Keyaki's beside one peer's.
+/// A metric of Keyaki beside that of one peer.
 pub struct Compared {
     experiment: String,
     metric: String,
     keyaki: f64,
     peer: f64,
     name: String,
-    /// Above 1 where Keyaki is better.
+    /// Above 1 if Keyaki is better.
     ratio: f64,
 }
 
-/// All comparisons that the figures of one workload and number of threads allow.
+/// All comparisons between Keyaki and peers in the figures of one workload and number of threads.
 pub fn compare(figures: &[Figure], workload: &str, keys: usize, threads: usize) -> Vec<Compared> {
     let mut all = Vec::new();
     let mut add = |experiment: &str, metric: &str, keyaki: f64, peer: f64, name: &str| {
@@ -75,7 +75,8 @@ pub fn compare(figures: &[Figure], workload: &str, keys: usize, threads: usize) 
     }
     for Figure { experiment, metric, value, .. } in figures.iter().filter(|figure| figure.map == "keyaki") {
         for peer in &peers {
-            // Batched lookups beside single ones; bulk loading beside the peer's fastest way.
+            // Batched lookups are compared with the peer's single ones, bulk loading with the peer's fastest way to
+            // load.
             let same = if metric == "get in batches" { "get" } else { metric };
             let mut other = find(peer, experiment, same);
             if metric == "bulk load" {
@@ -97,7 +98,7 @@ pub fn compare(figures: &[Figure], workload: &str, keys: usize, threads: usize) 
     all
 }
 
-/// A row for each metric, a column for each peer: its figure, and how many times better Keyaki's is.
+/// Prints a table with a row for each metric and a column for each peer, with the peer's figure and the ratio.
 pub fn print(rows: &[Compared], title: &str) {
     let mut names: Vec<&str> = Vec::new();
     let mut metrics: Vec<(&str, &str, f64)> = Vec::new();
@@ -122,7 +123,7 @@ pub fn print(rows: &[Compared], title: &str) {
         let label = format!("{} [{}]", label(experiment, metric), unit(metric));
         table.add_row([label, format!("{keyaki:.2}")].into_iter().chain(names.iter().map(cell)));
     }
-    println!("\n{title} (in brackets: how many times better Keyaki is)\n{table}\n");
+    println!("\n{title} (in brackets: ratio, above 1 if Keyaki is better)\n{table}\n");
 }
 
 fn label(experiment: &str, metric: &str) -> String {

@@ -1,4 +1,4 @@
-//! Charts as SVG: bars in groups and points, on logarithmic scales, which is all that is needed.
+//! Charts as SVG: grouped bars and scatter plots on logarithmic scales.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 const COLOURS: [&str; 10] =
     ["#1b6ca8", "#e07b39", "#4b9b5f", "#b5473c", "#7d5ba6", "#8c6d46", "#d36ba6", "#6f6f6f", "#b0a21f", "#3aa6a6"];
 
-/// Draws what the rows have figures for.
+/// Draws the charts for which the rows have figures.
 pub fn draw(directory: &Path, rows: &[Value]) -> std::io::Result<()> {
     std::fs::create_dir_all(directory)?;
     let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_string();
@@ -49,10 +49,10 @@ pub fn draw(directory: &Path, rows: &[Value]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Name, bits of the index for each key, nanoseconds of a single lookup and of one of a batch.
+/// Name, size of the index in bits per key, nanoseconds of a single lookup and of a lookup in a batch.
 type Point = (String, f64, f64, f64);
 
-/// Lookup time against index size. Where there is no index, a point is at the left edge.
+/// Draws lookup time against index size. Peers without an index are at the left edge.
 fn scatter(path: &Path, workload: &str, points: &[Point]) -> std::io::Result<()> {
     let (left, top, width, height) = (60.0, 50.0, 520.0, 320.0);
     let (least_bits, most_bits): (f64, f64) = (0.005, 512.0);
@@ -65,7 +65,7 @@ fn scatter(path: &Path, workload: &str, points: &[Point]) -> std::io::Result<()>
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 760 430\" font-family=\"sans-serif\" font-size=\"11\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"{left}\" y=\"20\" font-size=\"14\">Lookup time (ns) by bits of the index for each key: {workload}</text>\n\
+         <text x=\"{left}\" y=\"20\" font-size=\"14\">Lookup time (ns) by size of the index (bits per key): {workload}</text>\n\
          <text x=\"{left}\" y=\"38\">filled: batched; hollow: single</text>\n"
     );
     for time in [10.0, 100.0, 1000.0, 10_000.0] {
@@ -108,6 +108,7 @@ fn scatter(path: &Path, workload: &str, points: &[Point]) -> std::io::Result<()>
 /// Group, series, figure.
 type Bar = (String, String, Option<f64>);
 
+/// Draws grouped bars.
 fn chart(path: &Path, title: &str, bars: &[Bar]) -> std::io::Result<()> {
     if bars.is_empty() {
         return Ok(());

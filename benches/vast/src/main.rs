@@ -1,4 +1,4 @@
-//! Keyaki's VAST-Tree beside other ways to search sorted integers. See `cargo xtask bench vast`.
+//! Compares Keyaki's VAST-Tree with other ways to search sorted integers. See `cargo xtask bench vast`.
 
 mod figures;
 mod keys;
@@ -9,12 +9,13 @@ mod splus;
 use std::time::Instant;
 
 use clap::Parser;
-use keyaki_vast::{Goal, Index, IndexBuilder, Key, Options, Plan, Preset, Settings, Shape, Tree};
+use keyaki_primitives::{CACHE_LINE_BYTES, Random};
+use keyaki_vast::{Goal, Index, IndexBuilder, Key, Options, Parameters, Plan, Preset, Shape, Tree};
 use serde_json::{Value, json};
 
 use crate::peers::Search;
 
-/// Lookups, ranges, compression, displacement and threads: side by side with other ways to search
+/// Compare lookups, range searches, compression, displacement and scaling with other ways to search
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Numbers of keys, as powers of two
@@ -26,16 +27,17 @@ struct Arguments {
     /// Bits of a key: 32, 64
     #[arg(long, value_delimiter = ',', default_values_t = [32, 64])]
     bits: Vec<u32>,
-    /// search, ranges, compression, displacement, threads; plans (what else could be chosen)
+    /// search, ranges, compression, displacement, threads; plans (a sweep over plans)
     #[arg(long, value_delimiter = ',', default_values_t = EXPERIMENTS.map(String::from))]
     experiments: Vec<String>,
-    /// Only these peers (S+-tree, PGM, Eytzinger, "binary tree", FAST, Elias-Fano, BTreeMap, branchless, partition_point)
+    /// Only these peers (S+-tree, PGM, Eytzinger, "binary tree", FAST, Elias-Fano, BTreeMap, branchless,
+    /// partition_point)
     #[arg(long, value_delimiter = ',')]
     peers: Vec<String>,
-    /// Lookups of a measurement
+    /// Lookups per measurement
     #[arg(long, default_value_t = 1 << 20)]
     lookups: usize,
-    /// Passes over them; of each part of them the shortest time counts
+    /// Passes over the lookups; the shortest time of each part counts
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Write the figures as JSON rows
@@ -46,10 +48,10 @@ struct Arguments {
     svg: Option<std::path::PathBuf>,
 }
 
-/// Those that run if none are named; `plans` is the other one.
+/// The default experiments. `plans` exists, too.
 const EXPERIMENTS: [&str; 5] = ["search", "ranges", "compression", "displacement", "threads"];
 
-/// A key that peers can take.
+/// A key type that all peers support.
 trait BenchKey: Key + TryFrom<u64> + Into<u64> {
     const GREATEST: Self;
 }
@@ -91,7 +93,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What is searched, and what is searched for.
+/// The keys, the search keys and the right answers.
 struct Workload<'a, K> {
     name: String,
     distribution: &'a str,
@@ -109,7 +111,7 @@ fn all<K: BenchKey>(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let made: Vec<K> = keys::sorted(distribution, 1 << log).ok_or_else(|| format!("no distribution {distribution}"))?;
     let lines = splus::lines_of(&made, K::GREATEST);
-    // SAFETY: the buffer is aligned to cache lines and begins with as many keys.
+    // SAFETY: the memory is aligned to cache lines and begins with so many keys.
     let keys = unsafe { std::slice::from_raw_parts(lines.as_ptr().cast::<K>(), made.len()) };
     drop(made);
     let wanted = keys::wanted(keys, arguments.lookups);
@@ -130,11 +132,11 @@ fn all<K: BenchKey>(
     Ok(())
 }
 
-/// Parts of a pass over all lookups. Of each the shortest time of some passes counts, so that what else the machine does
-/// disturbs little.
+/// Parts of a pass over all lookups. For each part the shortest time of several passes counts, which reduces the
+/// influence of other processes.
 const PARTS: usize = 32;
 
-/// A pass: the shorter time of each part is kept. Whether the answers are right.
+/// Runs a pass and updates the shortest time of each part. Returns whether the answers are right.
 fn pass<K: Key>(
     workload: &Workload<'_, K>,
     best: &mut [f64; PARTS],
@@ -160,14 +162,14 @@ fn mean(times: &[f64; PARTS]) -> f64 {
         / times.iter().filter(|time| time.is_finite()).count() as f64
 }
 
-/// Nanoseconds a lookup. The answers are compared.
+/// Nanoseconds per lookup. The answers are checked.
 fn time<K: Key>(workload: &Workload<'_, K>, mut lookups: impl FnMut(&[K], &mut [usize])) -> Result<f64, String> {
     let mut best = [f64::INFINITY; PARTS];
     let right = (0..3).all(|_| pass(workload, &mut best, &mut lookups));
     if right { Ok(mean(&best)) } else { Err("wrong answers".into()) }
 }
 
-/// Single and batched lookups and the bits of the index for each key.
+/// A way to search and its shortest times for single and batched lookups.
 struct Contender<'a, K> {
     name: String,
     remark: String,
@@ -204,12 +206,12 @@ fn search<'k, K: BenchKey>(
     let mut contenders = Vec::new();
     for (goal, name) in [(Goal::Fastest, "VAST fast"), (Goal::Smallest, "VAST small")] {
         let start = Instant::now();
-        let tree = Tree::build(keys, &Settings::new(goal))?;
+        let tree = Tree::build(keys, &Parameters::new(goal))?;
         let seconds = start.elapsed().as_secs_f64();
         let shapes: Vec<String> =
             tree.plan().shapes.iter().map(|shape| format!("{}x{}", shape.width * 8, shape.simd_bytes)).collect();
         let remark = format!(
-            "slots of {}, [{}], displacement max {} mean {:.1}, built in {seconds:.2} s",
+            "slots of {} rows, [{}], displacement max {} mean {:.1}, built in {seconds:.2} s",
             tree.plan().slot_rows,
             shapes.join(" "),
             tree.displacement().max,
@@ -226,7 +228,8 @@ fn search<'k, K: BenchKey>(
             contenders.push(Contender::new(name, String::new(), peer));
         }
     };
-    // Up to so many keys, as powers of two, by what they take.
+    // Peers, with the largest number of keys for which they run by default, as a power of two. Memory and time limit
+    // it.
     add("S+-tree", 40, &|| Some(Box::new(splus::SPlus::new(keys, K::GREATEST))));
     add("PGM", 40, &|| Some(Box::new(peers::Pgm::new(keys))));
     add("Elias-Fano", 27, &|| Some(Box::new(peers::EliasFano::new(keys)?)));
@@ -247,7 +250,7 @@ fn search<'k, K: BenchKey>(
     for _ in 0..arguments.rounds {
         contenders.iter_mut().try_for_each(|contender| contender.run(workload))?;
     }
-    println!("\n{}: nanoseconds a lookup (single, batched); bits of the index for each key", workload.name);
+    println!("\n{}: nanoseconds per lookup (single, batched); size of the index in bits per key", workload.name);
     for contender in &contenders {
         let (single, many, bits) = (mean(&contender.single), mean(&contender.many), contender.bits(workload));
         println!("  {:<16}{single:8.1}{many:8.1}{bits:9.3}   {}", contender.name, contender.remark);
@@ -290,7 +293,7 @@ impl<K: Key> Search<K> for Own<'_, K> {
 }
 
 impl Report {
-    /// A row; the ratio is above 1 where Keyaki is better (all figures are better when smaller).
+    /// Adds a row. All figures are better if smaller, and the ratio is above 1 if Keyaki is better.
     fn add(&mut self, workload: &str, metric: &str, unit: &str, keyaki: f64, peer: f64, name: &str) {
         self.rows.push(json!({
             "bench": "vast", "workload": workload, "metric": metric, "unit": unit,
@@ -301,7 +304,7 @@ impl Report {
 
 /// An index with packed keys and values.
 fn packed<K: BenchKey>(keys: &[K], values: &[u32], goal: Goal) -> Result<Index<K>, keyaki_vast::Error> {
-    let mut builder = IndexBuilder::new(Options { settings: Settings::new(goal), packed: true });
+    let mut builder = IndexBuilder::new(Options { parameters: Parameters::new(goal), packed: true });
     for (keys, values) in keys.chunks(1 << 16).zip(values.chunks(1 << 16)) {
         let values: Vec<u64> = values.iter().map(|&value| value as u64).collect();
         builder.push(keys, &values)?;
@@ -327,7 +330,7 @@ fn compression<K: BenchKey>(workload: &Workload<'_, K>, report: &mut Report) -> 
     Ok(())
 }
 
-/// Δw for the published parameters, and for those chosen.
+/// The displacement (Δw) of published presets and of chosen plans.
 fn displacement<K: BenchKey>(
     workload: &Workload<'_, K>,
     report: &mut Report,
@@ -361,15 +364,15 @@ fn displacement<K: BenchKey>(
             Goal::Smallest => "chosen, goal small",
             Goal::Bounded { .. } => "chosen, at most 512 rows",
         };
-        row(name.into(), Tree::build(workload.keys, &Settings::new(goal))?)?;
+        row(name.into(), Tree::build(workload.keys, &Parameters::new(goal))?)?;
     }
     Ok(())
 }
 
-/// Lookups with plans that could be chosen: by lines of a slot, shape of the lowest level, and of the one above.
+/// Lookups with plans of all slot sizes, shapes of the lowest level and shapes of the level above.
 fn plans<K: BenchKey>(arguments: &Arguments, workload: &Workload<'_, K>) -> Result<(), Box<dyn std::error::Error>> {
     let keys = workload.keys;
-    println!("\n{}: lookups by parameters, beside the S+-tree at the same time", workload.name);
+    println!("\n{}: lookups by plan, interleaved with those of the S+-tree", workload.name);
     let mut peer = Contender::new("S+-tree", String::new(), Box::new(splus::SPlus::new(keys, K::GREATEST)));
     let whole = Shape::line(K::BYTES as u8);
     for lines in [1, 2, 4, 8, 16] {
@@ -378,7 +381,7 @@ fn plans<K: BenchKey>(arguments: &Arguments, workload: &Workload<'_, K>) -> Resu
                 if bottom.width as usize >= K::BYTES && (bottom != whole || above != whole) {
                     continue;
                 }
-                let slot_rows = lines * 64 / K::BYTES;
+                let slot_rows = lines * CACHE_LINE_BYTES / K::BYTES;
                 let tree = (0..10).find_map(|more| {
                     let mut shapes = vec![whole; more];
                     shapes.extend([above, bottom]);
@@ -416,7 +419,7 @@ fn plans<K: BenchKey>(arguments: &Arguments, workload: &Workload<'_, K>) -> Resu
     Ok(())
 }
 
-/// Range searches (0.1 % of the rows, sum of row references) by all threads together, per second.
+/// Range searches per second of all threads together. Each sums the row references of 0.1 % of the rows.
 fn threads<K: BenchKey>(workload: &Workload<'_, K>, report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
     let rows: Vec<u32> = (0..workload.keys.len() as u32).collect();
     let index = packed(workload.keys, &rows, Goal::Fastest)?;
@@ -428,7 +431,7 @@ fn threads<K: BenchKey>(workload: &Workload<'_, K>, report: &mut Report) -> Resu
             let run = |first: usize| {
                 let (index, keys) = (&index, workload.keys);
                 move || {
-                    let mut random = keys::Random(first as u64);
+                    let mut random = Random::new(first as u64);
                     let mut done = 0;
                     while start.elapsed().as_millis() < 500 {
                         let row = random.below((keys.len() - rows) as u64) as usize;

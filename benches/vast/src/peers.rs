@@ -1,14 +1,15 @@
-//! Other ways to search sorted keys. All give the first row whose key is not below the one searched for.
+//! Other ways to search sorted keys. All return the first row whose key is at least the search key.
 
 use std::collections::BTreeMap;
 
-use keyaki_vast::{Buffer, Key};
+use keyaki_primitives::{AlignedMemory, prefetch};
+use keyaki_vast::Key;
 
-use crate::splus::{self, SPlus, prefetch};
+use crate::splus::{self, SPlus};
 
 /// A way to search.
 pub trait Search<K: Copy> {
-    /// Bytes beside the sorted keys. (Where it replaces them, what it takes is counted whole.)
+    /// Size of the index in bytes, without the sorted keys unless it contains them.
     fn bytes(&self) -> usize;
     fn single(&self, key: K) -> usize;
     fn many(&self, wanted: &[K], rows: &mut [usize]) {
@@ -30,7 +31,7 @@ impl<K: Key> Search<K> for Partition<'_, K> {
     }
 }
 
-/// Binary search without branches, the two next probes asked for.
+/// Branchless binary search that prefetches both possible next probes.
 pub struct Branchless<'a, K>(pub &'a [K]);
 
 impl<K: Key> Search<K> for Branchless<'_, K> {
@@ -42,8 +43,8 @@ impl<K: Key> Search<K> for Branchless<'_, K> {
         while length > 1 {
             let half = length / 2;
             let next = (length - half) / 2;
-            prefetch(self.0.as_ptr().wrapping_add(from + next).cast());
-            prefetch(self.0.as_ptr().wrapping_add(from + half + next).cast());
+            prefetch(self.0.as_ptr().wrapping_add(from + next));
+            prefetch(self.0.as_ptr().wrapping_add(from + half + next));
             from = std::hint::select_unpredictable(self.0[from + half - 1] < key, from + half, from);
             length -= half;
         }
@@ -51,14 +52,14 @@ impl<K: Key> Search<K> for Branchless<'_, K> {
     }
 }
 
-/// The binary search tree of the publication: a node with key, value and two children for every key.
+/// The binary search tree of the publication: each node has a key, a value and two children.
 pub struct BinaryTree<K> {
     nodes: Vec<(K, u32, u32, u32)>,
     length: usize,
 }
 
 impl<K: Key> BinaryTree<K> {
-    /// Over keys, each with a value.
+    /// A balanced tree of keys and their values.
     pub fn new(keys: &[K], values: &[u32]) -> Self {
         let mut tree = BinaryTree { nodes: Vec::with_capacity(keys.len()), length: keys.len() };
         tree.add(keys, values, 0, keys.len());
@@ -77,7 +78,7 @@ impl<K: Key> BinaryTree<K> {
         at as u32
     }
 
-    /// The sum of the values with keys in a range, by a walk over the tree.
+    /// The sum of the values with keys in a range, by traversing the tree.
     pub fn sum(&self, from: K, to: K) -> u64 {
         self.walk(0, from, to)
     }
@@ -112,18 +113,18 @@ impl<K: Key> Search<K> for BinaryTree<K> {
     }
 }
 
-/// Keys in the order of a breadth-first walk. The answer's row is found by a second array's rank: here computed from the node.
+/// The keys in breadth-first order of a binary search tree, and a second array with the row of each node.
 pub struct Eytzinger<K> {
-    keys: Buffer,
+    keys: AlignedMemory,
     rows: Vec<u32>,
     _keys: std::marker::PhantomData<K>,
 }
 
 impl<K: Key> Eytzinger<K> {
     pub fn new(keys: &[K]) -> Self {
-        let mut buffer = Buffer::zeroed((keys.len() + 1) * K::BYTES);
+        let mut buffer = AlignedMemory::zeroed((keys.len() + 1) * K::BYTES);
         let mut rows = vec![keys.len() as u32; keys.len() + 1];
-        // SAFETY: the buffer is aligned to cache lines and has as many keys.
+        // SAFETY: the buffer is aligned to cache lines and has room for so many keys.
         let placed = unsafe { std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast::<K>(), keys.len() + 1) };
         fn place<K: Key>(keys: &[K], placed: &mut [K], rows: &mut [u32], at: usize, next: &mut usize) {
             if at < placed.len() {
@@ -144,12 +145,12 @@ impl<K: Key> Search<K> for Eytzinger<K> {
         self.keys.len()
     }
     fn single(&self, key: K) -> usize {
-        // SAFETY: the buffer is aligned to cache lines and has as many keys.
+        // SAFETY: the buffer is aligned to cache lines and has so many keys.
         let keys = unsafe { std::slice::from_raw_parts(self.keys.as_ptr().cast::<K>(), self.rows.len()) };
         let per_line = 64 / K::BYTES;
         let mut at = 1;
         while at < keys.len() {
-            prefetch(keys.as_ptr().wrapping_add(at * per_line).cast());
+            prefetch(keys.as_ptr().wrapping_add(at * per_line));
             at = 2 * at + (keys[at] < key) as usize;
         }
         at >>= at.trailing_ones() + 1;
@@ -157,8 +158,8 @@ impl<K: Key> Search<K> for Eytzinger<K> {
     }
 }
 
-/// Like FAST: uncompressed keys in SIMD blocks within blocks of a cache line within blocks of a page. With lines compared whole the
-/// tree is that of the line layout with whole keys, down to single rows: a separator for each.
+/// A tree like FAST: uncompressed keys in SIMD blocks of one register within blocks of a cache line, with a separator
+/// for each row.
 pub struct Fast<'a, K: Key> {
     tree: keyaki_vast::Tree<K>,
     keys: &'a [K],
@@ -168,7 +169,7 @@ impl<'a, K: Key> Fast<'a, K> {
     pub fn new(keys: &'a [K]) -> Option<Self> {
         let per_register = (16 / K::BYTES as u32).ilog2();
         let height = usize::BITS - keys.len().saturating_sub(1).leading_zeros();
-        // SIMD blocks of 128 bits; lines of 64 bytes: two of them for 32-bit keys.
+        // SIMD blocks of 128 bits. For 32-bit keys a cache line holds two levels of them.
         let depth = 2u32.min(4 / per_register.max(1)).max(1);
         let levels = height.div_ceil(per_register * depth);
         let shape = keyaki_vast::Shape::published(K::BYTES as u8, 16, depth as u8);
@@ -198,6 +199,7 @@ impl<K: Key> Search<K> for SPlus<K> {
     }
 }
 
+/// The standard library's map from keys to rows.
 pub struct Standard<K>(pub BTreeMap<K, u64>, pub usize);
 
 impl<K: Key> Search<K> for Standard<K> {
@@ -209,14 +211,16 @@ impl<K: Key> Search<K> for Standard<K> {
     }
 }
 
-/// A PGM-index: straight lines that miss no key by more than `EPSILON` rows, over levels of such lines over their first keys.
-/// (Lines are found by the shrinking cone: a little more of them than the optimum.)
+/// A PGM-index: line segments that predict the row of each key with an error of at most `EPSILON` rows, under levels of
+/// segments over their first keys. The segments are found by a shrinking cone, which gives slightly more of them than
+/// the optimum.
 pub struct Pgm<'a, K> {
     keys: &'a [K],
-    /// From the lowest: first key of each line, row, slope.
+    /// The levels, the lowest first.
     levels: Vec<Vec<Line>>,
 }
 
+/// A segment: its first key and row, and its slope.
 #[derive(Clone, Copy)]
 struct Line {
     key: u64,
@@ -224,11 +228,13 @@ struct Line {
     slope: f64,
 }
 
+/// Maximum error of the lowest level and of the levels above, in rows and in segments.
 const EPSILON: usize = 64;
 const EPSILON_ABOVE: usize = 4;
-/// Lookups that advance together.
+/// Number of lookups that advance together.
 const LANES: usize = 128;
 
+/// Divides a sequence of keys and rows into segments.
 fn lines(keys: &mut dyn Iterator<Item = (u64, u64)>, epsilon: f64) -> Vec<Line> {
     let mut all: Vec<Line> = Vec::new();
     let (mut least, mut most) = (0.0f64, f64::INFINITY);
@@ -264,25 +270,27 @@ impl<'a, K: Key + Into<u64>> Pgm<'a, K> {
         Pgm { keys, levels }
     }
 
-    /// The line for a key among those around a guess.
+    /// The segment of a key, near a predicted index.
     fn line(level: &[Line], guess: usize, epsilon: usize, key: u64) -> usize {
         let from = guess.saturating_sub(epsilon + 1).min(level.len() - 1);
         let to = (guess + epsilon + 2).min(level.len());
         from + level[from..to].partition_point(|line| line.key <= key).saturating_sub(1)
     }
 
+    /// The row, or the index in the level below, that a segment predicts for a key.
     fn guess(level: &[Line], at: usize, key: u64) -> usize {
         let line = &level[at];
         let guess = line.row + (line.slope * key.saturating_sub(line.key) as f64) as u64;
-        // Not beyond where the next line begins.
+        // The prediction is limited to the beginning of the next segment.
         level.get(at + 1).map_or(guess, |next| guess.min(next.row)) as usize
     }
 
+    /// The answer near a predicted row.
     fn last(&self, guess: usize, key: K) -> usize {
         let from = guess.saturating_sub(EPSILON + 1).min(self.keys.len());
         let to = (guess + EPSILON + 2).min(self.keys.len());
         let found = from + self.keys[from.min(to)..to].partition_point(|&other| other < key);
-        // Runs of equal keys are longer than a line may miss by.
+        // Runs of equal keys may be longer than the error bound.
         let near = (found == from && from > 0) || (found == to && to < self.keys.len());
         if near { self.keys.partition_point(|&other| other < key) } else { found }
     }
@@ -310,13 +318,13 @@ impl<K: Key + Into<u64>> Search<K> for Pgm<'_, K> {
                     let key: u64 = key.into();
                     *row = Self::guess(level, Self::line(level, *row, epsilon, key), key);
                     match number.checked_sub(1).map(|below| &self.levels[below]) {
-                        Some(below) => prefetch(below.as_ptr().wrapping_add(*row).cast()),
+                        Some(below) => prefetch(below.as_ptr().wrapping_add(*row)),
                         None => {
-                            // All lines that the binary search may look at.
+                            // All cache lines that the binary search may read.
                             let per_line = 64 / K::BYTES;
                             for line in 0..=2 * EPSILON / per_line {
                                 let at = row.saturating_sub(EPSILON) + line * per_line;
-                                prefetch(self.keys.as_ptr().wrapping_add(at).cast());
+                                prefetch(self.keys.as_ptr().wrapping_add(at));
                             }
                         }
                     }
@@ -330,7 +338,7 @@ impl<K: Key + Into<u64>> Search<K> for Pgm<'_, K> {
     }
 }
 
-/// Elias-Fano of `sux`, in place of the keys.
+/// The Elias-Fano encoding of `sux`, which replaces the keys: the sequence, its length, and its size in bytes.
 pub struct EliasFano(sux::dict::EfSeqDict<u64>, usize, usize);
 
 impl EliasFano {
@@ -341,7 +349,7 @@ impl EliasFano {
             builder.push(key.into());
         }
         let low = (last as f64 / keys.len() as f64).log2().max(0.0).floor();
-        // Low and high bits, and what selection takes (about a twentieth).
+        // Low and high bits, and about a twentieth more for selection.
         let bytes = (keys.len() as f64 * (low + 2.0) * 1.05 / 8.0) as usize;
         Some(EliasFano(builder.build_with_seq_and_dict(), keys.len(), bytes))
     }
@@ -358,7 +366,7 @@ impl<K: Key + Into<u64>> Search<K> for EliasFano {
     }
 }
 
-/// The sum of values, many lanes at a time.
+/// The sum of values, with AVX-512 where it is available.
 pub fn sum(values: &[u32]) -> u64 {
     if splus::avx512() {
         // SAFETY: the processor has AVX-512.
@@ -376,7 +384,7 @@ fn sum_avx512(values: &[u32]) -> u64 {
     let mut sums = [_mm512_setzero_si512(); 4];
     for chunk in chunks {
         for (sum, eight) in sums.iter_mut().zip(chunk.chunks_exact(8)) {
-            // SAFETY: eight values of four bytes.
+            // SAFETY: the slice has eight values of four bytes.
             let eight = unsafe { _mm256_loadu_si256(eight.as_ptr().cast()) };
             *sum = _mm512_add_epi64(*sum, _mm512_cvtepu32_epi64(eight));
         }

@@ -1,18 +1,18 @@
-//! Sums of row references over ranges of keys.
+//! Range searches: sums of row references over ranges of keys.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use keyaki_primitives::Random;
 use keyaki_vast::Goal;
 use serde_json::json;
 
-use crate::keys::Random;
 use crate::peers::{BinaryTree, sum};
 use crate::splus::SPlus;
 use crate::{Arguments, BenchKey, Report, Workload, packed};
 
-/// Microseconds of the middle one of some searches, whose sums are compared. All searches were run once before: what a peer
-/// finds in the caches does not depend on who came before it.
+/// The median time of the searches in microseconds. Their sums are checked. All searches run once before, so that the
+/// content of the caches does not depend on the peer measured before.
 fn time<K: Copy>(ranges: &[(K, K, u64)], mut search: impl FnMut(K, K) -> u64) -> Result<f64, String> {
     let mut times = Vec::new();
     for &(from, to, _) in ranges {
@@ -23,7 +23,7 @@ fn time<K: Copy>(ranges: &[(K, K, u64)], mut search: impl FnMut(K, K) -> u64) ->
         let found = search(from, to);
         times.push(start.elapsed().as_nanos() as f64 / 1e3);
         if found != right {
-            return Err(format!("a wrong sum: {found} for {right}"));
+            return Err(format!("wrong sum {found}, expected {right}"));
         }
     }
     times.sort_by(f64::total_cmp);
@@ -35,7 +35,7 @@ pub fn run<K: BenchKey>(
     workload: &Workload<'_, K>,
     report: &mut Report,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    // Row references as of a table in the order of the keys, and as of one in any other order.
+    // Row references of a table in the order of the keys, and of one in random order.
     for shuffled in [false, true] {
         references(workload, shuffled, report)?;
     }
@@ -47,7 +47,7 @@ fn reference(row: usize, log: u32, shuffled: bool) -> u32 {
     if !shuffled {
         return row as u32;
     }
-    // Odd factors and shifts to the right permute the numbers of so many bits.
+    // Multiplications by odd factors and xors with right shifts are permutations of the numbers of `log` bits.
     let mask = (1u64 << log) - 1;
     let mut number = row as u64;
     for factor in [0x9e37_79b9_7f4a_7c15u64, 0xbf58_476d_1ce4_e5b9] {
@@ -86,7 +86,7 @@ fn references<K: BenchKey>(
     let bandwidth = bandwidth(&values);
     println!("  plain row references are read at {bandwidth:.1} GB/s, when there are many");
     for rows in [67, keys.len() / 1000, keys.len() / 100, keys.len() / 10] {
-        let mut random = Random(rows as u64);
+        let mut random = Random::new(rows as u64);
         let count = if rows > keys.len() / 200 { 41 } else { 401 };
         let ranges: Vec<(K, K, u64)> = (0..count)
             .map(|_| {
@@ -129,7 +129,7 @@ fn references<K: BenchKey>(
                 time / scan
             );
         }
-        // What has to be read: levels of the tree twice, a summary at both ends, and values up to it; or all values.
+        // Bytes read: the levels of the tree twice, and either summaries and values at both ends, or all values.
         let value = index.value_bytes() as f64 / keys.len() as f64;
         let levels = 2.0 * 64.0 * (index.tree().plan().shapes.len() as f64 + 1.0);
         report.rows.push(json!({
@@ -143,7 +143,7 @@ fn references<K: BenchKey>(
     Ok(())
 }
 
-/// Gigabytes per second at which values are summed up.
+/// The speed of summing plain values in gigabytes per second.
 fn bandwidth(values: &[u32]) -> f64 {
     let mut best = f64::INFINITY;
     for _ in 0..5 {

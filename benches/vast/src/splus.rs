@@ -1,31 +1,34 @@
-//! The S+-tree: a static B+-tree whose nodes are cache lines, compared whole; its lowest level is the array of the keys itself.
+//! The S+-tree: a static B+-tree whose nodes are cache lines that are compared completely. Its lowest level is the
+//! array of the keys.
 //!
-//! Nodes of 16 keys (32 bits) or 8 (64 bits), implicit children, huge pages, AVX-512 where there is any; searches in batches
-//! advance level by level and ask for the next level's lines.
+//! Nodes have 16 keys of 32 bits or 8 of 64 bits and implicit children. They are in huge pages and compared with
+//! AVX-512 where it is available. Batched searches advance level by level and prefetch the next level's lines.
 
-use keyaki_vast::{Buffer, Key};
+use keyaki_primitives::{AlignedMemory, CACHE_LINE_BYTES, prefetch};
+use keyaki_vast::Key;
 
+/// Searches that advance together.
 pub const BATCH: usize = 128;
 
 pub struct SPlus<K> {
-    /// Levels from the root, where each begins (in nodes).
+    /// Number of the first node of each level, the root's first.
     levels: Vec<usize>,
-    nodes: Buffer,
-    /// The keys, filled up to whole lines with the greatest.
-    keys: Buffer,
+    nodes: AlignedMemory,
+    /// The keys, padded to whole lines with the greatest key of the type.
+    keys: AlignedMemory,
     length: usize,
     _keys: std::marker::PhantomData<K>,
 }
 
-const LINE: usize = 64;
+const LINE: usize = CACHE_LINE_BYTES;
 
-/// Copies keys to lines of their own.
-pub fn lines_of<K: Key>(keys: &[K], greatest: K) -> Buffer {
+/// Copies keys into memory aligned to cache lines, padded with `greatest`.
+pub fn lines_of<K: Key>(keys: &[K], greatest: K) -> AlignedMemory {
     let per_line = LINE / K::BYTES;
-    let mut buffer = Buffer::zeroed(keys.len().div_ceil(per_line).max(1) * LINE);
+    let mut buffer = AlignedMemory::zeroed(keys.len().div_ceil(per_line).max(1) * LINE);
     let start = buffer.as_mut_ptr().cast::<K>();
     for at in 0..keys.len().div_ceil(per_line).max(1) * per_line {
-        // SAFETY: the buffer has as many keys and is aligned to lines.
+        // SAFETY: the buffer has room for so many keys and is aligned to cache lines.
         unsafe { start.add(at).write(keys.get(at).copied().unwrap_or(greatest)) };
     }
     buffer
@@ -48,7 +51,7 @@ impl<K: Key> SPlus<K> {
             levels.push(total);
             total += count;
         }
-        let mut nodes = Buffer::zeroed(total.max(1) * LINE);
+        let mut nodes = AlignedMemory::zeroed(total.max(1) * LINE);
         let start = nodes.as_mut_ptr().cast::<K>();
         for (index, (&first, &count)) in levels.iter().zip(&counts).enumerate() {
             let span = fanout.pow((levels.len() - 1 - index) as u32) * per_line;
@@ -56,7 +59,7 @@ impl<K: Key> SPlus<K> {
                 for lane in 0..per_line {
                     let row = (node * fanout + lane + 1).saturating_mul(span);
                     let key = keys.get(row).copied().unwrap_or(greatest);
-                    // SAFETY: within the nodes that were just made room for.
+                    // SAFETY: the node is within the memory allocated above.
                     unsafe { start.add((first + node) * per_line + lane).write(key) };
                 }
             }
@@ -136,22 +139,14 @@ impl<K: Key> SPlus<K> {
     }
 }
 
-pub fn prefetch(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch never faults.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-}
-
 pub fn avx512() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
 }
 
-/// Keys of a line below `key`.
+/// The number of keys of a line below `key`.
 #[inline(always)]
 pub fn count<K: Key>(line: *const u8, key: K) -> usize {
-    // SAFETY: the callers give lines of nodes or keys.
+    // SAFETY: callers pass lines of nodes or keys.
     (0..LINE / K::BYTES).filter(|&lane| unsafe { line.cast::<K>().add(lane).read() } < key).count()
 }
 
@@ -159,7 +154,7 @@ pub fn count<K: Key>(line: *const u8, key: K) -> usize {
 #[inline]
 pub fn count_avx512<K: Key>(line: *const u8, key: K) -> usize {
     use std::arch::x86_64::*;
-    // SAFETY: the callers give lines of nodes or keys, aligned; keys are unsigned numbers of four or eight bytes.
+    // SAFETY: callers pass aligned lines of nodes or keys. Keys are unsigned integers of four or eight bytes.
     unsafe {
         let lanes = _mm512_load_si512(line.cast());
         if K::BYTES == 4 {
