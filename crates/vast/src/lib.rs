@@ -45,12 +45,14 @@ compile_error!("the layouts are little-endian");
 compile_error!("row numbers have 64 bits");
 
 mod error;
+mod header;
 mod index;
 mod key;
 mod memory;
 mod packed;
 mod serial;
 mod simd;
+mod sorted;
 mod tree;
 
 pub use error::Error;
@@ -60,7 +62,8 @@ pub use packed::{Aggregate, Packed, Packer};
 #[doc(hidden)]
 pub use serial::reseal;
 pub use simd::Instructions;
-pub use tree::{Caches, Displacement, Goal, Parameters, Plan, Preset, RegionDisplacement, Shape, Sorted, Tree};
+pub use sorted::Sorted;
+pub use tree::{Caches, Displacement, Goal, Parameters, Plan, Preset, RegionDisplacement, Shape, Tree};
 
 #[cfg(test)]
 mod tests;

@@ -20,6 +20,12 @@ use source::Sources;
 /// Crate folder and the order of its top-level modules, lowest step first. Modules of one step, separated by commas, must
 /// not use each other.
 const LAYERS: &[(&str, &str)] = &[
+    (
+        "crates/masstree",
+        "sync, key, value < guard, arena, node < retire < tree < descend < write < split, unlink, ascending, scan \
+         < range < map < batch, estimate, stats < partition, bulk < tests",
+    ),
+    ("crates/vast", "error, key, memory < header, sorted, serial < simd < tree, packed < index < tests"),
     ("crates/store", "base < codec < message < buffer < log < pages < locator < tree < engine < key_value"),
     ("crates/exec", "base < query < runtime < source < operators < executor"),
     ("crates/keyaki", "base < catalog < engine < table < plan < write < sql < session"),

@@ -10,7 +10,8 @@ use super::{Index, Keys};
 use crate::error::Error;
 use crate::key::Key;
 use crate::packed::Packer;
-use crate::tree::{Parameters, Sorted, Tree};
+use crate::sorted::Sorted;
+use crate::tree::{Parameters, Tree};
 
 /// Options of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]

@@ -20,7 +20,8 @@ use crate::memory::read;
 use crate::packed::{Aggregate, BLOCK, Packed};
 use crate::serial::{Kind, Reader, Writer};
 use crate::simd::Instructions;
-use crate::tree::{PlainKeys, Sorted, Tree};
+use crate::sorted::Sorted;
+use crate::tree::{PlainKeys, Tree};
 
 /// Sorted keys with values, searched through a [`Tree`]. A clone shares the memory.
 #[derive(Clone, Debug)]

@@ -4,7 +4,8 @@
 //! one with the smallest range of residuals is stored. Its slope is rounded to an integer and a power of two, and
 //! residuals are computed with integers, so that decoding is exact on every machine.
 
-use super::{BLOCK, Header, WIDTH_MAX};
+use super::{BLOCK, WIDTH_MAX};
+use crate::header::Header;
 use crate::key::Key;
 
 /// Packs values block by block. Returns the headers, with offsets from the beginning of the residuals, and the

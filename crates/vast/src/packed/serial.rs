@@ -3,8 +3,9 @@
 use bytes::Bytes;
 
 use super::aggregate::{GROUP, SUMMARY_BYTES};
-use super::{BLOCK, Header, PADDING, Packed, WIDTH_MAX};
+use super::{BLOCK, PADDING, Packed, WIDTH_MAX};
 use crate::error::Error;
+use crate::header::Header;
 use crate::key::Key;
 use crate::serial::{Kind, Reader, Writer};
 use crate::simd::Instructions;

@@ -3,8 +3,8 @@
 use std::arch::x86_64::*;
 
 use super::Simd;
+use crate::header::Header;
 use crate::key::Key;
-use crate::packed::Header;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Avx512;

@@ -29,9 +29,9 @@ pub(crate) use sse::Sse;
 
 use std::sync::OnceLock;
 
+use crate::header::Header;
 use crate::key::Key;
 use crate::memory::read;
-use crate::packed::Header;
 
 /// An instruction set that this processor has. Only [`Instructions::available`] and [`Instructions::best`] return
 /// values, so that a value proves that the processor has the instructions.

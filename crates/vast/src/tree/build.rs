@@ -10,10 +10,11 @@ use rayon::prelude::*;
 
 use super::level::Level;
 use super::plan::{Parameters, Plan};
-use super::{Displacement, Sorted, Tree, plan};
+use super::{Displacement, Tree, plan};
 use crate::error::Error;
 use crate::key::Key;
 use crate::simd::Instructions;
+use crate::sorted::Sorted;
 
 /// Blocks that a thread builds in one task.
 const BLOCKS_AT_ONCE: usize = 256;

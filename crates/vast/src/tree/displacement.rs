@@ -13,11 +13,12 @@
 
 use rayon::prelude::*;
 
+use super::Tree;
 use super::build::Grid;
 use super::level::Level;
-use super::{Sorted, Tree};
 use crate::key::Key;
 use crate::memory::read;
+use crate::sorted::Sorted;
 
 /// Bottom blocks that a thread processes in one task.
 const BLOCKS_AT_ONCE: usize = 64;

@@ -49,33 +49,6 @@ pub struct Tree<K: Key> {
     _keys: PhantomData<K>,
 }
 
-/// A sorted sequence of keys that can be read by row.
-///
-/// Building a tree does not check the order. Keys in another order give a tree with wrong answers, but no panics and no
-/// undefined behaviour.
-pub trait Sorted<K: Key>: Sync {
-    /// The number of keys.
-    fn len(&self) -> usize;
-
-    /// Returns whether there are no keys.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The key of a row. Callers pass rows below the length.
-    fn get(&self, row: usize) -> K;
-}
-
-impl<K: Key> Sorted<K> for [K] {
-    fn len(&self) -> usize {
-        <[K]>::len(self)
-    }
-
-    fn get(&self, row: usize) -> K {
-        self[row]
-    }
-}
-
 impl<K: Key> Tree<K> {
     /// The number of rows below the tree.
     pub fn len(&self) -> usize {

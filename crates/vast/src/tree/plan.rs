@@ -11,12 +11,13 @@ use std::sync::OnceLock;
 
 use keyaki_primitives::CACHE_LINE_BYTES;
 
+use super::Tree;
 use super::build::{Grid, fill_block};
 use super::displacement::{code_end, first_of, rows_to};
 use super::level::{Level, Shape, lay_out};
-use super::{Sorted, Tree};
 use crate::error::Error;
 use crate::key::Key;
+use crate::sorted::Sorted;
 
 /// The goal of the choice of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
