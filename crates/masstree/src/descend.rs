@@ -10,7 +10,7 @@ use crate::key::Cursor;
 use crate::node::{Border, Interior, Lookup, Node, Permutation, VersionSnapshot, prefetch_node};
 use crate::tree::Tree;
 
-/// A concurrent change invalidated what was read: the caller restarts from the top.
+/// A concurrent change has invalidated the nodes read so far: the caller restarts from the top.
 #[derive(Debug)]
 pub(crate) struct Restart;
 

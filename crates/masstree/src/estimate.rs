@@ -144,12 +144,14 @@ fn find(border: Border<'_>, key: &Cursor<'_>, slice: u64, equal_is_before: bool)
 
 /// Estimated number of keys to the left of a path.
 fn left_of(path: &[Step], guard: &Guard) -> f64 {
-    path.iter().map(|step| keys_below(&step.subtrees[..step.position], guard)).sum()
+    // SAFETY: the words of a path have been read under the guard.
+    path.iter().map(|step| unsafe { keys_below(&step.subtrees[..step.position], guard) }).sum()
 }
 
 /// Estimated number of keys to the right of a path.
 fn right_of(path: &[Step], guard: &Guard) -> f64 {
-    path.iter().map(|step| keys_below(&step.subtrees[step.beyond..], guard)).sum()
+    // SAFETY: the words of a path have been read under the guard.
+    path.iter().map(|step| unsafe { keys_below(&step.subtrees[step.beyond..], guard) }).sum()
 }
 
 /// Estimated numbers of keys before, between and after two paths.
@@ -162,9 +164,9 @@ fn between(low: &[Step], high: &[Step], guard: &Guard) -> (f64, f64, f64) {
             if a.beyond > b.position || b.position > a.subtrees.len() {
                 0.0
             } else {
-                right_of(&low[common + 1..], guard)
-                    + keys_below(&a.subtrees[a.beyond..b.position], guard)
-                    + left_of(&high[common + 1..], guard)
+                // SAFETY: the words of a path have been read under the guard.
+                let between = unsafe { keys_below(&a.subtrees[a.beyond..b.position], guard) };
+                right_of(&low[common + 1..], guard) + between + left_of(&high[common + 1..], guard)
             }
         }
         (None, _) | (_, None) => 0.0,
@@ -175,7 +177,10 @@ fn between(low: &[Step], high: &[Step], guard: &Guard) -> (f64, f64, f64) {
 }
 
 /// Estimated number of keys in subtrees with roots of these words. A zero is a key.
-pub(crate) fn keys_below(words: &[u64], _: &Guard) -> f64 {
+///
+/// # Safety
+/// The words that are not zero have been read in the tree under the guard.
+pub(crate) unsafe fn keys_below(words: &[u64], _: &Guard) -> f64 {
     let mut nodes: Vec<u64> = words.iter().copied().filter(|&word| word != 0).collect();
     let mut keys = (words.len() - nodes.len()) as f64;
     // Number of nodes that each sampled node stands for.

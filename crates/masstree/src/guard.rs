@@ -22,7 +22,7 @@ impl Guard {
         self.0.repin();
     }
 
-    /// Passes the memory that this thread has retired to the global collector, and frees some of what no guard
+    /// Passes the memory that this thread has retired to the global collector and lets it free memory that no guard
     /// protects.
     pub fn flush(&self) {
         self.0.flush();

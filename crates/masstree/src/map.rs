@@ -285,8 +285,8 @@ impl<V: Value> Masstree<V> {
         RangeRev::new(&self.tree, bounds.start_bound(), bounds.end_bound(), guard)
     }
 
-    /// Passes retired memory to the collector, and frees some of what no guard protects. Call this to reduce memory at
-    /// once; otherwise it happens in batches.
+    /// Passes retired memory to the collector and lets it free memory that no guard protects. Call this to reduce
+    /// memory at once; otherwise it happens in batches.
     pub fn flush(&self) {
         self.tree.flush(&pin());
     }

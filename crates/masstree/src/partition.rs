@@ -116,7 +116,8 @@ fn open_border(node: &BorderView, prefix: Vec<u8>, pieces: &mut Vec<Piece>, guar
         let start = [prefix.as_slice(), &slice[..usize::from(code).min(8)]].concat();
         pieces.push(match code {
             LAYER => Piece {
-                size: keys_below(&[word], guard),
+                // SAFETY: the view of the node has been read under the guard.
+                size: unsafe { keys_below(&[word], guard) },
                 start: start.clone(),
                 subtree: Subtree::Node { word, prefix: start, layer: word },
             },

@@ -104,7 +104,9 @@ impl<S: Source> BulkBuild<'_, S> {
         }
         let below: usize =
             parts.iter().map(|part| if let Part::Slice { entries, .. } = part { *entries } else { 0 }).sum();
-        (interior_levels(self.tree, self.fill, &borders), entries + below)
+        // SAFETY: the border nodes are those of all parts of the layer.
+        let root = unsafe { interior_levels(self.tree, self.fill, &borders) };
+        (root, entries + below)
     }
 
     /// Cuts the keys of a layer into parts, and builds the layers below slices of very many keys.
@@ -160,7 +162,9 @@ impl<S: Source> BulkBuild<'_, S> {
             Part::Slice { keys, root, .. } => {
                 self.add_keys(&mut builder, keys.clone(), layer);
                 // The keys of the layer come right after `keys`.
-                builder.add_layer(self.slice(keys.end, layer), *root);
+                let slice = self.slice(keys.end, layer);
+                // SAFETY: `cut` has built the layer for this tree.
+                unsafe { builder.add_layer(slice, *root) };
             }
         }
         let entries = builder.entries;

@@ -129,8 +129,11 @@ impl<'t> LayerBuilder<'t> {
         }
     }
 
-    /// Adds an entry for a layer that has been built before, with a root of this word.
-    pub fn add_layer(&mut self, slice: u64, root: u64) {
+    /// Adds an entry for a layer that has been built before.
+    ///
+    /// # Safety
+    /// The word is that of the root of a layer built for the same tree.
+    pub unsafe fn add_layer(&mut self, slice: u64, root: u64) {
         self.push(0, slice, Continuation::Layer, root);
     }
 
@@ -184,7 +187,8 @@ impl<'t> LayerBuilder<'t> {
         open.count = 0;
         open.suffixes.clear();
         open.longest = 0;
-        let root = interior_levels(self.tree, self.fill, &open.borders);
+        // SAFETY: the border nodes have been made by this builder.
+        let root = unsafe { interior_levels(self.tree, self.fill, &open.borders) };
         open.borders.clear();
         root
     }
@@ -249,13 +253,18 @@ pub(crate) unsafe fn link(left: u64, right: u64) {
 }
 
 /// Builds interior nodes above a layer's border nodes, level by level. Returns the root's word.
-pub(crate) fn interior_levels(tree: &Tree, fill: FillFactor, borders: &[(u64, u64)]) -> u64 {
+///
+/// # Safety
+/// The words are those of border nodes of the tree, which is not published.
+pub(crate) unsafe fn interior_levels(tree: &Tree, fill: FillFactor, borders: &[(u64, u64)]) -> u64 {
     assert!(!borders.is_empty() && borders.is_sorted_by(|one, other| one.0 < other.0), "border nodes ascend");
     let mut level: Option<Borders> = None;
     loop {
         let nodes = level.as_deref().unwrap_or(borders);
         if let [(_, word)] = nodes {
-            return mark_root(*word);
+            // SAFETY: the word is that of a node of the tree.
+            unsafe { Exclusive::unpublished(Node::from_word(*word)) }.make_root();
+            return *word;
         }
         // As few parents as possible, with about equally many children.
         let parents = nodes.len().div_ceil(fill.children);
@@ -269,11 +278,4 @@ pub(crate) fn interior_levels(tree: &Tree, fill: FillFactor, borders: &[(u64, u6
         });
         level = Some(above.collect());
     }
-}
-
-/// Marks a node as the root of its layer.
-fn mark_root(word: u64) -> u64 {
-    // SAFETY: the word is that of a node of a tree that is being built, which no other thread uses.
-    unsafe { Exclusive::unpublished(Node::from_word(word)) }.make_root();
-    word
 }

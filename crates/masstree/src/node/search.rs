@@ -2,9 +2,9 @@
 //!
 //! AVX-512 needs two comparisons for two cache lines, AVX2 four; other processors use a loop without branches. The
 //! instruction set is detected once. The vector instructions are written in assembly because they read words that other
-//! threads may be writing, which is undefined for ordinary loads. They read what relaxed atomic loads could read, or
-//! torn words. Readers check the node's version before they use the result, and words that matter to a reader do not
-//! change without a mark.
+//! threads may be writing, which is undefined for ordinary loads. They read values that relaxed atomic loads could
+//! read, or torn words. Readers check the node's version before they use the result, and words that matter to a reader
+//! do not change without a mark.
 
 use crate::sync::{AtomicU64, Relaxed};
 

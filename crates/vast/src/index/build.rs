@@ -52,7 +52,7 @@ impl<K: Key> IndexBuilder<K> {
     /// Appends rows: keys in ascending order, and either a value for each key or, in every call, no values.
     ///
     /// # Errors
-    /// If the keys are not in ascending order, also after those pushed before, or if the number of values is wrong.
+    /// If the keys, including those pushed before, are not in ascending order, or if the number of values is wrong.
     pub fn push(&mut self, keys: &[K], values: &[u64]) -> Result<(), Error> {
         let valued = self.values.is_some();
         let matches = if self.rows == 0 {

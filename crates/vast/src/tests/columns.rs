@@ -12,29 +12,29 @@ fn number<V: Key>(value: V) -> i128 {
     value.ordered() as i128 - V::FLIP as i128
 }
 
-fn check<V: Key>(values: &[V], what: &str) {
+fn check<V: Key>(values: &[V], label: &str) {
     for summaries in [false, true] {
         // Pushed in pieces, like a stream.
         let mut packer = Packer::new(summaries);
         values.chunks(777).for_each(|chunk| packer.push(chunk).unwrap());
         let packed = packer.finish().unwrap();
         assert_eq!(packed.to_bytes(), Packed::new(values, summaries).unwrap().to_bytes());
-        check_column(&packed, values, what);
-        check_column(&Packed::from_bytes(packed.to_bytes().into()).unwrap(), values, what);
+        check_column(&packed, values, label);
+        check_column(&Packed::from_bytes(packed.to_bytes().into()).unwrap(), values, label);
     }
 }
 
-fn check_column<V: Key>(packed: &Packed<V>, values: &[V], what: &str) {
+fn check_column<V: Key>(packed: &Packed<V>, values: &[V], label: &str) {
     assert_eq!(packed.len(), values.len());
     for (row, &value) in values.iter().enumerate() {
-        assert_eq!(packed.get(row), value, "{what}: row {row}");
+        assert_eq!(packed.get(row), value, "{label}: row {row}");
     }
     let mut random = Random::new(values.len() as u64);
     for instructions in Instructions::available() {
         let packed = packed.clone().with_instructions(instructions);
         let mut all = Vec::new();
         packed.scan(0, values.len(), |some| all.extend_from_slice(some));
-        assert_eq!(all, values, "{what}, {}", instructions.name());
+        assert_eq!(all, values, "{label}, {}", instructions.name());
         for _ in 0..8 {
             let (one, other) =
                 (random.below(values.len() as u64 + 1) as usize, random.below(values.len() as u64 + 1) as usize);
@@ -42,7 +42,7 @@ fn check_column<V: Key>(packed: &Packed<V>, values: &[V], what: &str) {
             let part = &values[from..to];
             let aggregate = packed.aggregate(from, to);
             assert_eq!(aggregate.count, part.len());
-            assert_eq!(aggregate.sum, part.iter().map(|&value| number(value)).sum::<i128>(), "{what}");
+            assert_eq!(aggregate.sum, part.iter().map(|&value| number(value)).sum::<i128>(), "{label}");
             assert_eq!((aggregate.min, aggregate.max), (part.iter().min().copied(), part.iter().max().copied()));
             assert_eq!((packed.sum(from, to), packed.sum_by_scan(from, to)), (aggregate.sum, aggregate.sum));
             let mut some = Vec::new();

@@ -15,16 +15,16 @@ fn build<K: Key>(keys: &[K], values: &[u64], goal: Goal, packed: bool) -> Index<
     builder.finish().unwrap()
 }
 
-fn check<K: Key>(index: &Index<K>, keys: &[K], values: &[u64], what: &str) {
+fn check<K: Key>(index: &Index<K>, keys: &[K], values: &[u64], label: &str) {
     let wanted = wanted(keys, 7);
     let right: Vec<usize> = wanted.iter().map(|&key| keys.partition_point(|&other| other < key)).collect();
     for instructions in Instructions::available() {
         let index = index.clone().with_instructions(instructions);
         let mut rows = vec![0; wanted.len()];
         index.lower_bound_many(&wanted, &mut rows);
-        assert_eq!(rows, right, "{what}, {}", instructions.name());
+        assert_eq!(rows, right, "{label}, {}", instructions.name());
         for (&key, &row) in wanted.iter().zip(&right) {
-            assert_eq!(index.lower_bound(key), row, "{what}: {key:?}");
+            assert_eq!(index.lower_bound(key), row, "{label}: {key:?}");
             assert_eq!(index.get(key).is_some(), keys.binary_search(&key).is_ok());
         }
     }
@@ -62,12 +62,12 @@ fn all_kinds<K: Key>() {
             let values: Vec<u64> = (0..count).map(|_| random.next_u64() >> random.below(64)).collect();
             for (goal, packed) in [(Goal::Fastest, false), (Goal::Smallest, true), (Goal::Bounded { rows: 1000 }, true)]
             {
-                let what = format!("{kind}, {count}, {goal:?}");
+                let label = format!("{kind}, {count}, {goal:?}");
                 let index = build(&keys, &values, goal, packed);
-                check(&index, &keys, &values, &what);
-                check(&Index::from_bytes(index.to_bytes().into()).unwrap(), &keys, &values, &what);
+                check(&index, &keys, &values, &label);
+                check(&Index::from_bytes(index.to_bytes().into()).unwrap(), &keys, &values, &label);
                 let numbers: Vec<u64> = (0..count as u64).collect();
-                check(&build(&keys, &[], goal, packed), &keys, &numbers, &what);
+                check(&build(&keys, &[], goal, packed), &keys, &numbers, &label);
             }
         }
     }

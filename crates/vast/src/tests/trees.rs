@@ -10,7 +10,7 @@ use crate::{Goal, Instructions, Key, Parameters, Plan, Preset, Shape, Tree};
 const COUNTS: [usize; 8] = [0, 1, 2, 16, 17, 65, 1000, 20_000];
 
 /// Compares every kind of search on every instruction set with a binary search of the slice.
-fn check<K: Key>(tree: &Tree<K>, keys: &[K], what: &str) {
+fn check<K: Key>(tree: &Tree<K>, keys: &[K], label: &str) {
     let wanted = wanted(keys, keys.len() as u64);
     let right: Vec<usize> = wanted.iter().map(|&key| keys.partition_point(|&other| other < key)).collect();
     for instructions in Instructions::available() {
@@ -21,12 +21,12 @@ fn check<K: Key>(tree: &Tree<K>, keys: &[K], what: &str) {
         tree.window_many(&wanted, &mut windows);
         for (at, &key) in wanted.iter().enumerate() {
             let name = instructions.name();
-            assert_eq!(tree.lower_bound(keys, key), right[at], "{what}, {name}: {key:?}, {:?}", tree.plan());
-            assert_eq!(rows[at], right[at], "{what}, {name}, many: {key:?}, {:?}", tree.plan());
+            assert_eq!(tree.lower_bound(keys, key), right[at], "{label}, {name}: {key:?}, {:?}", tree.plan());
+            assert_eq!(rows[at], right[at], "{label}, {name}, many: {key:?}, {:?}", tree.plan());
             let window = tree.window(key);
             assert_eq!(window, windows[at]);
-            assert!(window.start <= right[at] && right[at] <= window.end, "{what}, {name}: {key:?} {window:?}");
-            assert!(right[at] - window.start <= tree.displacement().max, "{what}, {name}: {key:?} {window:?}");
+            assert!(window.start <= right[at] && right[at] <= window.end, "{label}, {name}: {key:?} {window:?}");
+            assert!(right[at] - window.start <= tree.displacement().max, "{label}, {name}: {key:?} {window:?}");
         }
     }
     exact_displacement(tree, keys);
@@ -61,10 +61,10 @@ fn all_kinds<K: Key>(check_one: impl Fn(&[K], &str)) {
 }
 
 fn chosen<K: Key>() {
-    all_kinds::<K>(|keys, what| {
+    all_kinds::<K>(|keys, label| {
         for goal in [Goal::Smallest, Goal::Fastest, Goal::Bounded { rows: 100 }] {
             let tree = Tree::build(keys, &Parameters::new(goal)).unwrap();
-            check(&tree, keys, &format!("{what}, {goal:?}"));
+            check(&tree, keys, &format!("{label}, {goal:?}"));
             if let Goal::Bounded { rows } = goal {
                 assert!(tree.displacement().max <= rows);
             }
@@ -93,12 +93,12 @@ fn chosen_parameters_i64() {
 }
 
 fn presets<K: Key>() {
-    all_kinds::<K>(|keys, what| {
+    all_kinds::<K>(|keys, label| {
         for register in [16, 32, 64] {
             for (exact, h32, h16) in [(4, 0, 6), (8, 4, 0), (0, 0, 0), (64, 0, 0)] {
                 let plan = Preset { register, exact, h32, h16 }.plan::<K>(keys.len()).unwrap();
                 let tree = Tree::build_with(keys, &plan).unwrap();
-                check(&tree, keys, &format!("{what}, {register} bytes, {exact} {h32} {h16}"));
+                check(&tree, keys, &format!("{label}, {register} bytes, {exact} {h32} {h16}"));
             }
         }
     });
