@@ -66,7 +66,11 @@ fn classes_are_announced_while_work_runs() {
     let database = database();
     let executor = Executor::new(database.store.clone(), ExecutorOptions { workers: 2, ..Default::default() }).unwrap();
     let governor = governor(ScanMethod::Plain);
+    let is_idle = || governor.status().classes.iter().all(|class| class.workers == 0);
+    // Workers stay announced until they sleep, which may be after the end of a query.
+    let wait_until_idle = || common::eventually("workers are idle", is_idle);
     for mode in [ExecutionMode::OutOfOrder, ExecutionMode::InOrder] {
+        wait_until_idle();
         let watch = Watch::new(&governor);
         let cache = CacheUse { governor: governor.clone(), class: WorkClass::Adaptive };
         let filtered = scan(&database.views[0], Some((vec![0], watch.clone())));
@@ -75,6 +79,7 @@ fn classes_are_announced_while_work_runs() {
         // Workers that admit pages to the cache are announced as well.
         assert!(most[1] >= 1 && most[0] == 0 && most[2] == 0, "{mode:?}: {most:?}");
 
+        wait_until_idle();
         let watch = Watch::new(&governor);
         let (ranges, columns) = (vec![KeyRange::all()], vec![0]);
         let driver = Driver { view: database.views[1].clone(), ranges, columns, filter: None };
@@ -92,8 +97,7 @@ fn classes_are_announced_while_work_runs() {
         let most = watch.most();
         assert!(most[2] >= 1 && most[0] == 0 && most[1] == 0, "{most:?}");
     }
-    let idle = || governor.status().classes.iter().all(|class| class.workers == 0);
-    common::eventually("workers are idle", idle);
+    wait_until_idle();
 }
 
 #[test]
