@@ -1,5 +1,5 @@
 """What scans do to the caches of those who come after them or run beside them: Keyaki with its governor off and on, SQLite and
-DuckDB, in one run, repetitions interleaved. Started by `cargo xtask bench llc --sql`.
+DuckDB, in one run, repetitions interleaved. Started by `cargo xtask bench llc-sql`.
 
 - Query order: A alone again and again, and in turn with B, which is many times as large as the cache.
 - Join by an index, in turn with a big scan.
@@ -39,7 +39,7 @@ class Keyaki:
     """A process that runs what it is told."""
 
     def __init__(self, database):
-        command = [tpch.KEYAKI, "beside", str(database), "--memory", "2G"]
+        command = [tpch.HARNESS, "session", str(database), "--memory-mib", "2048"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
 
     def ask(self, line):
@@ -214,12 +214,11 @@ def main():
     import duckdb
 
     parser = argparse.ArgumentParser()
-    parser.add_argument("--scale")
     parser.add_argument("--repetitions", type=int, default=25)
     parser.add_argument("--lookups", type=int, default=3000)
     parser.add_argument("--json")
     arguments = parser.parse_args()
-    results = report.Report("caches")
+    results = report.Report("llc-sql")
     directory = tpch.TARGET / "caches"
     create(directory)
     calibration = subprocess.run([tpch.KEYAKI, "calibrate", "--cache", str(directory / "keyaki")], check=True,

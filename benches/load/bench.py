@@ -53,7 +53,7 @@ def main():
     ours_path, peer_path = data / "load.keyaki", data / "load.duckdb"
     shutil.rmtree(ours_path, ignore_errors=True)
     peer_path.unlink(missing_ok=True)
-    ours = measure([tpch.KEYAKI, "tpch", "--load", str(ours_path), "--data", str(data),
+    ours = measure([tpch.HARNESS, "tpch", "--load", str(ours_path), "--data", str(data),
                     "--tables", "lineitem", "--indexes", "two"])
     peer = measure([sys.executable, "-c", DUCKDB, str(file), str(peer_path)])
     workload = f"lineitem scale {arguments.scale:g}, {rows:,} rows, key and 2 indexes"

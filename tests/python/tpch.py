@@ -1,6 +1,7 @@
 """TPC-H for tests and benchmarks: data files, both engines, results as comparable values.
 
-The program under test is $KEYAKI_BIN (default: target/debug/keyaki); data lives in $KEYAKI_TARGET (default: target).
+The program under test is $KEYAKI_BIN (default: target/debug/keyaki), the harness is $KEYAKI_HARNESS (default:
+target/debug/keyaki-harness). Data files are in $KEYAKI_TARGET (default: target).
 """
 
 import datetime
@@ -16,26 +17,27 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = Path(os.environ.get("KEYAKI_TARGET", ROOT / "target"))
 KEYAKI = os.environ.get("KEYAKI_BIN", str(TARGET / "debug" / "keyaki"))
+HARNESS = os.environ.get("KEYAKI_HARNESS", str(TARGET / "debug" / "keyaki-harness"))
 TABLES = ["region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"]
 QUERIES = {int(path.stem[1:]): path.read_text() for path in sorted((ROOT / "benches/tpch/queries").glob("q*.sql"))}
 
 
 def generate(scale):
-    """The directory with a Parquet file for each table."""
+    """Generates a Parquet file for each table, unless it exists. Returns their directory."""
     directory = TARGET / "tpch" / f"sf{scale:g}"
-    subprocess.run([KEYAKI, "tpch", "--generate", directory, "--scale", str(scale)], check=True)
+    subprocess.run([HARNESS, "tpch", "--generate", directory, "--scale", str(scale)], check=True)
     return directory
 
 
 def load(data, database, *options):
-    """A fresh Keyaki database of the files."""
+    """Creates a Keyaki database from the files, replacing an older one."""
     shutil.rmtree(database, ignore_errors=True)
-    command = [KEYAKI, "tpch", "--load", database, "--data", data, *options]
+    command = [HARNESS, "tpch", "--load", database, "--data", data, *options]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def keyaki(database, statements, *options):
-    """Runs statements in one process; a list of (rows, seconds or None) for those that return rows.
+    """Runs statements in one process. Returns (rows, seconds or None) for each statement that returns rows.
 
     A row is a dict. Numbers are ints or Decimals.
     """
@@ -48,7 +50,7 @@ def keyaki(database, statements, *options):
     results, decoder, text = [], json.JSONDecoder(parse_float=Decimal), process.stdout
     at = 0
     while at < len(text):
-        if text[at] != "[":  # what statements without rows say
+        if text[at] != "[":  # the message of a statement without rows
             at = text.index("\n", at) + 1
             continue
         rows, at = decoder.raw_decode(text, at)
@@ -69,7 +71,7 @@ def duckdb_over_files(data, **config):
 
 
 def timed(connection, sql):
-    """Rows and seconds of a query in DuckDB."""
+    """Runs a query in DuckDB. Returns its rows and seconds."""
     start = time.perf_counter()
     rows = connection.execute(sql).fetchall()
     return rows, time.perf_counter() - start

@@ -12,6 +12,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("keyaki-masstree", 1),
     ("keyaki-vast", 1),
     ("keyaki-llc", 1),
+    ("keyaki-tpch", 1),
     ("keyaki-store", 2),
     ("keyaki-exec", 3),
     ("keyaki", 4),

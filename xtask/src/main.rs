@@ -1,4 +1,4 @@
-//! Developer commands, as `cargo xtask <command>`: what the CI does, one can do by hand with the same word.
+//! Developer commands: `cargo xtask COMMAND` runs everything the CI runs.
 
 mod bench;
 mod floors;
@@ -24,6 +24,8 @@ enum Command {
     Test(test::Arguments),
     /// Benchmarks, side by side with other systems (release build)
     Bench(bench::Arguments),
+    /// Print the figures of `bench all --json DIR` as Markdown tables
+    Measurements(bench::MeasurementsArguments),
     /// TPC-H: all 22 queries in every execution mode, compared with DuckDB value by value
     Tpch(test::TpchArguments),
     /// Check that no crate uses a crate of its own or a higher floor
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Test(arguments) => test::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Measurements(arguments) => bench::measurements(&arguments),
         Command::Tpch(arguments) => test::tpch(&arguments),
         Command::Floors => floors::check(&run::root()),
         Command::Layers => layers::check(&run::root()),

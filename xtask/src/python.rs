@@ -1,14 +1,14 @@
-//! A Python environment in the target directory, with the peers that tests and benchmarks compare with.
+//! A Python environment in the target directory, with the packages that tests and benchmarks compare with.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-use crate::run::{Result, root, step, target, works};
+use crate::run::{Programs, Result, root, step, target, works};
 
 const REQUIREMENTS: &str = "tests/python/requirements.txt";
 
-/// The environment's interpreter; made and filled if necessary.
-pub fn interpreter() -> Result<PathBuf> {
+/// The environment's interpreter. Creates the environment and installs the packages if they changed.
+fn interpreter() -> Result<PathBuf> {
     let environment = target().join("venv");
     let python = environment.join("bin/python");
     let requirements = root().join(REQUIREMENTS);
@@ -24,10 +24,18 @@ pub fn interpreter() -> Result<PathBuf> {
     Ok(python)
 }
 
-/// A command that runs `script` (a path in the repository) with the given program under test.
-pub fn script(keyaki: &Path, script: &str) -> Result<Command> {
+/// A command that runs a script of the repository on the given programs.
+pub fn script(programs: &Programs, script: &str) -> Result<Command> {
+    let mut command = command(programs)?;
+    command.arg(root().join(script));
+    Ok(command)
+}
+
+/// A command that runs Python with our modules and the given programs.
+pub fn command(programs: &Programs) -> Result<Command> {
     let mut command = Command::new(interpreter()?);
-    command.current_dir(root()).arg(script).env("KEYAKI_BIN", keyaki).env("KEYAKI_TARGET", target());
+    command.env("KEYAKI_BIN", &programs.keyaki).env("KEYAKI_HARNESS", &programs.harness);
+    command.env("KEYAKI_TARGET", target());
     command.env("PYTHONPATH", root().join("tests/python")).env("PYTHONDONTWRITEBYTECODE", "1");
     Ok(command)
 }

@@ -1,17 +1,17 @@
-//! Running programs, and where things are.
+//! Running programs, and the directories they use.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub type Result<T> = std::result::Result<T, String>;
 
-/// The repository.
+/// The repository's directory.
 pub fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().unwrap_or(manifest).to_path_buf()
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's target directory.
 pub fn target() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(path) => root().join(path),
@@ -19,14 +19,14 @@ pub fn target() -> PathBuf {
     }
 }
 
-/// A cargo command in the repository.
+/// A cargo command that runs in the repository.
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
     command
 }
 
-/// Runs a step; what it prints is seen.
+/// Prints a command, runs it with our standard output, and fails if it fails.
 pub fn step(command: &mut Command) -> Result<()> {
     let line = describe(command);
     eprintln!("\n$ {line}");
@@ -37,7 +37,7 @@ pub fn step(command: &mut Command) -> Result<()> {
     }
 }
 
-/// Whether a program runs at all.
+/// True if a program exists and succeeds. Its output is dropped.
 pub fn works(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
@@ -48,12 +48,39 @@ fn describe(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Builds the `keyaki` program and gives its path.
-pub fn build_keyaki(release: bool) -> Result<PathBuf> {
-    let mut command = cargo(&["build", "--package", "keyaki-cli"]);
-    if release {
-        command.arg("--release");
+/// Paths of the programs that tests and benchmarks run.
+#[derive(Debug)]
+pub struct Programs {
+    /// The shipped program.
+    pub keyaki: PathBuf,
+    /// The programs behind tests and benchmarks (`tests/harness`).
+    pub harness: PathBuf,
+}
+
+impl Programs {
+    /// Builds both.
+    pub fn build(release: bool) -> Result<Self> {
+        let mut command = cargo(&["build", "--package", "keyaki-cli", "--package", "keyaki-harness"]);
+        if release {
+            command.arg("--release");
+        }
+        step(&mut command)?;
+        Ok(Self::paths(if release { "release" } else { "debug" }))
     }
-    step(&mut command)?;
-    Ok(target().join(if release { "release" } else { "debug" }).join("keyaki"))
+
+    /// The programs that `cargo test --workspace` has built. Building them alone would build DataFusion again, with other
+    /// features.
+    pub fn built_by_tests() -> Result<Self> {
+        let programs = Self::paths("debug");
+        let missing = [&programs.keyaki, &programs.harness].into_iter().find(|path| !path.exists());
+        if let Some(missing) = missing {
+            return Err(format!("{} does not exist: the tests should have built it", missing.display()));
+        }
+        Ok(programs)
+    }
+
+    fn paths(profile: &str) -> Self {
+        let folder = target().join(profile);
+        Self { keyaki: folder.join("keyaki"), harness: folder.join("keyaki-harness") }
+    }
 }

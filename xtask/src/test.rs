@@ -5,7 +5,7 @@ use clap::Args;
 use crate::floors;
 use crate::layers;
 use crate::python;
-use crate::run::{Result, build_keyaki, cargo, root, step, target, works};
+use crate::run::{Programs, Result, cargo, root, step, works};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -41,24 +41,18 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         step(&mut cargo(&["deny", "check"]))?;
     }
     step(&mut cargo(&["test", "--workspace"]))?;
-    // The map's real code through many interleavings of its atomic accesses; built for release, it takes seconds.
+    // The map's real code under many interleavings of its atomic accesses: seconds in a release build.
     let interleavings = ["--package", "keyaki-masstree", "--features", "shuttle", "--lib", "interleavings"];
     step(cargo(&["test", "--release"]).args(interleavings))?;
-    // Built for the tests of the program; to build it alone would be to build DataFusion anew, with other features.
-    let keyaki = target().join("debug/keyaki");
-    if !keyaki.exists() {
-        return Err(format!("{} should have been built by the tests", keyaki.display()));
-    }
-    let mut tests = python::script(&keyaki, "-m")?;
-    tests.args(["unittest", "discover", "--verbose", "--start-directory", "tests/python"]);
-    step(tests.env("TPCH_SCALE", arguments.scale.to_string()))
+    let mut tests = python::command(&Programs::built_by_tests()?)?;
+    tests.args(["-m", "unittest", "discover", "--verbose", "--start-directory", "tests/python"]);
+    step(tests.current_dir(root()).env("TPCH_SCALE", arguments.scale.to_string()))
 }
 
 pub fn tpch(arguments: &TpchArguments) -> Result<()> {
     if !arguments.check {
         return Err("nothing to do: give --check to compare with DuckDB, or see `cargo xtask bench tpch`".into());
     }
-    let keyaki = build_keyaki(arguments.release)?;
-    let mut test = python::script(&keyaki, "tests/python/test_tpch.py")?;
+    let mut test = python::script(&Programs::build(arguments.release)?, "tests/python/test_tpch.py")?;
     step(test.arg("--verbose").env("TPCH_SCALE", arguments.scale.to_string()))
 }

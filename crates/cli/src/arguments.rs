@@ -106,15 +106,6 @@ pub enum Command {
     Calibrate(CalibrateArguments),
     /// Record which memory a query touches, or simulate what a cache makes of such a record
     Trace(TraceArguments),
-    /// Generate TPC-H data as Parquet files, or load such files
-    #[command(hide = true)]
-    Tpch(TpchArguments),
-    /// Run and time statements as standard input asks for them (for benchmarks)
-    #[command(hide = true)]
-    Beside(BesideArguments),
-    /// Commit transactions until killed (for the crash test)
-    #[command(hide = true)]
-    CrashWriter(CrashWriterArguments),
 }
 
 #[derive(Debug, Args)]
@@ -198,56 +189,6 @@ pub struct TraceArguments {
     /// The query
     #[arg(last = true)]
     pub sql: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub struct TpchArguments {
-    /// Write the eight tables as DIR/<table>.parquet
-    #[arg(long, value_name = "DIR", required_unless_present = "load")]
-    pub generate: Option<PathBuf>,
-    /// Create the tables with keys and indexes in this database and copy the files of --data into them
-    #[arg(long, value_name = "DB", requires = "data")]
-    pub load: Option<PathBuf>,
-    #[arg(long, value_name = "DIR")]
-    pub data: Option<PathBuf>,
-    #[arg(long, default_value_t = 1.0, value_parser = parse_scale)]
-    pub scale: f64,
-    /// Only these tables
-    #[arg(long, value_delimiter = ',')]
-    pub tables: Vec<String>,
-    /// Which secondary indexes are made
-    #[arg(long, value_enum, default_value_t)]
-    pub indexes: TpchIndexes,
-    #[command(flatten)]
-    pub open: OpenArguments,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum TpchIndexes {
-    /// Foreign keys and dates, some of them covering
-    #[default]
-    All,
-    /// Two on lineitem: (l_partkey, l_suppkey) and (l_shipdate)
-    Two,
-    /// Primary keys only
-    None,
-}
-
-#[derive(Debug, Args)]
-pub struct BesideArguments {
-    pub database: PathBuf,
-    #[command(flatten)]
-    pub open: OpenArguments,
-}
-
-#[derive(Debug, Args)]
-pub struct CrashWriterArguments {
-    pub database: PathBuf,
-    /// Determines the statements
-    pub seed: u64,
-    /// Number of the first statement
-    #[arg(long, default_value_t = 0)]
-    pub from: u64,
 }
 
 /// A number of bytes with an optional unit: `65536`, `512M`, `1.5GiB` (units are powers of 1024).

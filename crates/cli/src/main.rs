@@ -2,10 +2,8 @@
 
 mod arguments;
 mod bars;
-mod beside;
 mod caches;
 mod calibrate;
-mod crash;
 mod demo;
 mod failure;
 mod interrupt;
@@ -17,7 +15,6 @@ mod run;
 mod script;
 mod shell;
 mod terminal;
-mod tpch;
 mod trace;
 
 use std::io::{IsTerminal, stdin};
@@ -64,12 +61,9 @@ fn start(arguments: Arguments) -> Result<()> {
     };
     match arguments.command {
         None => shell(&runtime, arguments.shell, interrupts),
-        Some(Command::Tpch(arguments)) => runtime.block_on(tpch::command::run(&arguments)),
         Some(Command::Demo(arguments)) => runtime.block_on(demo::run(&arguments)),
         Some(Command::Calibrate(arguments)) => calibrate::run(&arguments),
         Some(Command::Trace(arguments)) => runtime.block_on(trace::run(&arguments, interrupts)),
-        Some(Command::Beside(arguments)) => beside::run(&arguments),
-        Some(Command::CrashWriter(arguments)) => runtime.block_on(crash::run(&arguments)),
     }
 }
 

@@ -9,15 +9,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use datafusion::error::DataFusionError;
 use keyaki::Progress;
 use keyaki::{Database, Options, Session};
+use keyaki_tpch::{Rows, Table};
 use serde::{Deserialize, Serialize};
 
 use super::Stage;
 use crate::arguments::{DemoArguments, DemoTables};
 use crate::bars::Bars;
 use crate::failure::{Failure, Result};
-use crate::tpch::{Table, load};
 use crate::{calibrate, places, terminal};
 
 const MARKER: &str = "demo.json";
@@ -128,7 +129,15 @@ async fn fill_table(session: &Session, table: Table, columns: Option<&[&str]>, s
     for (_, index) in INDEXES.iter().filter(|(of, _)| *of == table) {
         session.execute(index).await?;
     }
-    load::generated(session, table, columns, scale).await
+    let schema = table.schema();
+    let indices: Vec<usize> = match columns {
+        None => (0..schema.fields().len()).collect(),
+        Some(names) => names.iter().map(|name| schema.index_of(name)).collect::<std::result::Result<_, _>>()?,
+    };
+    let batches = Rows::new(table, scale).map(move |batch| {
+        batch.and_then(|batch| batch.project(&indices)).map_err(|error| DataFusionError::from(error).into())
+    });
+    Ok(session.load_iter(table.name(), batches).await?)
 }
 
 fn read_marker(directory: &Path) -> Result<Option<Marker>> {

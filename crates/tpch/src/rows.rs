@@ -1,7 +1,8 @@
 //! Rows of TPC-H tables as Arrow batches.
 //!
-//! A table is generated in parts on several threads; the parts are delivered in order, so that the rows come in the order
-//! of the primary key however many threads there are. At most [`WINDOW`] parts per thread wait for their turn.
+//! A table is generated in parts of about [`PART_ROWS`] rows on several threads. [`Rows`] delivers the parts in order, so the
+//! rows are in primary key order for any number of threads. The threads run at most [`WINDOW`] parts each ahead of the
+//! consumer, which bounds memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,20 +19,23 @@ use tpchgen_arrow::{
     CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, PartSuppArrow, RegionArrow, SupplierArrow,
 };
 
-use super::Table;
+use crate::Table;
 
-/// Rows of a part, about.
+/// Approximate number of rows in a part.
 const PART_ROWS: u64 = 100_000;
-/// Parts per thread that may be ahead of the one that is delivered.
+/// Parts per thread that may be generated ahead of the one being delivered.
 const WINDOW: usize = 3;
 const BATCH_ROWS: usize = 8192;
 
 type Batch = Result<RecordBatch, ArrowError>;
 
-/// All rows of a table, in the order of the primary key.
+/// An iterator over all rows of a table, as batches in primary key order.
+///
+/// After a batch that is an error the iterator ends. Dropping it early stops the threads.
+#[derive(Debug)]
 pub struct Rows {
     parts: Receiver<(usize, Vec<Batch>)>,
-    /// Parts that came before their turn.
+    /// Parts that were finished before their turn, by number.
     early: BTreeMap<usize, Vec<Batch>>,
     current: std::vec::IntoIter<Batch>,
     next_part: usize,
@@ -39,7 +43,7 @@ pub struct Rows {
     progress: Arc<Progress>,
 }
 
-/// What the threads know about the consumer.
+/// The state that the generating threads share with the consumer.
 #[derive(Debug, Default)]
 struct Progress {
     state: Mutex<State>,
@@ -52,12 +56,18 @@ struct State {
     begun: usize,
     /// Parts that the consumer has begun to take.
     taken: usize,
-    /// The consumer is gone.
+    /// The consumer was dropped.
     cancelled: bool,
 }
 
 impl Rows {
-    pub fn new(table: Table, scale: f64, threads: usize) -> Rows {
+    /// The rows of `table` at a scale factor, generated on one thread per core.
+    pub fn new(table: Table, scale: f64) -> Rows {
+        Rows::on_threads(table, scale, std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    /// Like [`Rows::new`], on the given number of threads (at least one, at most one per part).
+    pub fn on_threads(table: Table, scale: f64, threads: usize) -> Rows {
         let parts = table.rows(scale).div_ceil(PART_ROWS).clamp(1, 1 << 20) as usize;
         let threads = threads.clamp(1, parts);
         let progress = Arc::new(Progress::default());
@@ -77,7 +87,7 @@ impl Rows {
     }
 }
 
-/// Generates part after part until there are none left.
+/// Generates one part after another until all parts are begun or the consumer is dropped.
 fn generate(
     table: Table,
     scale: f64,
@@ -98,15 +108,15 @@ fn generate(
             state.begun += 1;
             state.begun - 1
         };
-        // An error means that the consumer is gone.
+        // Sending fails only if the consumer was dropped.
         if sender.send((part, batches(table, scale, part, parts).collect())).is_err() {
             return;
         }
     }
 }
 
-/// The batches of one part (from 0) of `parts`.
-pub fn batches(table: Table, scale: f64, part: usize, parts: usize) -> Box<dyn Iterator<Item = Batch>> {
+/// The batches of one part (counted from 0) of `parts`.
+fn batches(table: Table, scale: f64, part: usize, parts: usize) -> Box<dyn Iterator<Item = Batch>> {
     let (part, parts) = (part as i32 + 1, parts as i32);
     match table {
         Table::Region => {
@@ -149,10 +159,10 @@ impl Iterator for Rows {
                 }
                 match self.parts.recv() {
                     Ok((number, part)) => self.early.insert(number, part),
-                    // A generating thread panicked; half a table would be worse than none.
+                    // A generating thread panicked. The error keeps the consumer from taking the rows for the whole table.
                     Err(_) => {
                         self.part_count = self.next_part;
-                        return Some(Err(ArrowError::ComputeError("generating rows failed".into())));
+                        return Some(Err(ArrowError::ComputeError("a thread that generates rows panicked".into())));
                     }
                 };
             };
@@ -179,24 +189,23 @@ mod tests {
     use super::*;
 
     fn keys(rows: impl Iterator<Item = Batch>) -> Vec<i64> {
-        rows.flat_map(|batch| batch.expect("generates").column(0).as_primitive::<Int64Type>().values().to_vec())
-            .collect()
+        rows.flat_map(|batch| batch.unwrap().column(0).as_primitive::<Int64Type>().values().to_vec()).collect()
     }
 
     #[test]
     fn parts_come_in_order_on_any_number_of_threads() {
-        let one = keys(Rows::new(Table::Orders, 0.2, 1));
+        let one = keys(Rows::on_threads(Table::Orders, 0.2, 1));
         assert_eq!(one.len(), 300_000);
         assert!(one.is_sorted());
-        assert_eq!(one, keys(Rows::new(Table::Orders, 0.2, 3)));
-        // Leaving early ends the threads instead of blocking them.
-        drop(Rows::new(Table::Orders, 0.2, 2));
+        assert_eq!(one, keys(Rows::on_threads(Table::Orders, 0.2, 3)));
+        // Dropping the rows early ends the threads.
+        drop(Rows::on_threads(Table::Orders, 0.2, 2));
     }
 
     #[test]
     fn every_table_has_its_rows() {
         for table in Table::ALL {
-            let rows = keys(Rows::new(table, 0.001, 2)).len() as u64;
+            let rows = keys(Rows::on_threads(table, 0.001, 2)).len() as u64;
             if table == Table::LineItem {
                 assert!(rows > 5500 && rows < 6500, "{rows}");
             } else {

@@ -1,28 +1,33 @@
-//! TPC-H: the eight tables, their keys and indexes, and their rows.
-
-pub mod command;
-pub mod generate;
-pub mod load;
+//! The tables' schemas, keys, indexes and DDL.
 
 use arrow::datatypes::SchemaRef;
 use tpchgen_arrow::{
     CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, PartSuppArrow, RegionArrow, SupplierArrow,
 };
 
+/// A table of TPC-H.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Table {
+    /// 5 regions at every scale.
     Region,
+    /// 25 nations at every scale.
     Nation,
+    /// 10,000 suppliers at scale 1.
     Supplier,
+    /// 150,000 customers at scale 1.
     Customer,
+    /// 200,000 parts at scale 1.
     Part,
+    /// 800,000 offers of a part by a supplier at scale 1.
     PartSupp,
+    /// 1,500,000 orders at scale 1.
     Orders,
+    /// About 6,000,000 lines of orders at scale 1.
     LineItem,
 }
 
 impl Table {
-    /// Small ones first.
+    /// All tables, smallest first.
     pub const ALL: [Table; 8] = [
         Table::Region,
         Table::Nation,
@@ -34,6 +39,7 @@ impl Table {
         Table::LineItem,
     ];
 
+    /// The name in lower case, as SQL and file names use it.
     pub fn name(self) -> &'static str {
         match self {
             Table::Region => "region",
@@ -47,10 +53,12 @@ impl Table {
         }
     }
 
+    /// The table with this name (in lower case).
     pub fn find(name: &str) -> Option<Table> {
         Table::ALL.into_iter().find(|table| table.name() == name)
     }
 
+    /// The Arrow schema of the table's batches.
     pub fn schema(self) -> SchemaRef {
         match self {
             Table::Region => RegionArrow::schema_ref(),
@@ -64,6 +72,7 @@ impl Table {
         }
     }
 
+    /// Columns of the primary key, in key order.
     pub fn primary_key(self) -> &'static [&'static str] {
         match self {
             Table::Region => &["r_regionkey"],
@@ -77,8 +86,8 @@ impl Table {
         }
     }
 
-    /// Name, columns and included columns of useful secondary indexes: foreign keys and dates. What queries usually read
-    /// along with a foreign key is included.
+    /// Secondary indexes on foreign keys and dates. An index on a foreign key includes the columns that the TPC-H queries read
+    /// along with it.
     pub fn indexes(self) -> &'static [Index] {
         const fn index(name: &'static str, columns: &'static str, include: &'static str) -> Index {
             Index { name, columns, include }
@@ -115,7 +124,7 @@ impl Table {
         }
     }
 
-    /// The rows at this scale, for tables whose size is exact; about, for lineitem.
+    /// Number of rows at a scale: exact, except for lineitem, whose size is random (within 1 % from scale 0.1).
     pub fn rows(self, scale: f64) -> u64 {
         let per_unit = match self {
             Table::Region => return 5,
@@ -130,7 +139,7 @@ impl Table {
         (per_unit * scale) as u64
     }
 
-    /// CREATE TABLE with the primary key and all columns, or those of `columns`.
+    /// The CREATE TABLE statement with the primary key and all columns, or only the given ones.
     pub fn create(self, columns: Option<&[&str]>) -> String {
         let schema = self.schema();
         let wanted = |name: &str| columns.is_none_or(|columns| columns.contains(&name));
@@ -147,13 +156,16 @@ impl Table {
 /// A secondary index of a TPC-H table.
 #[derive(Debug, Clone, Copy)]
 pub struct Index {
+    /// Name, unique among all tables.
     pub name: &'static str,
+    /// Key columns, separated by commas.
     pub columns: &'static str,
-    /// Empty: none.
+    /// Included columns, separated by commas; may be empty.
     pub include: &'static str,
 }
 
 impl Index {
+    /// The CREATE INDEX statement.
     pub fn create(&self, table: Table) -> String {
         let include = if self.include.is_empty() { String::new() } else { format!(" INCLUDE ({})", self.include) };
         format!("CREATE INDEX {} ON {} ({}){include}", self.name, table.name(), self.columns)

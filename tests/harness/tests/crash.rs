@@ -1,10 +1,7 @@
-//! A process that commits statements under full durability is killed at random moments. Afterwards everything it
-//! acknowledged must be there, nothing may be half done, and the indexes must agree with their tables.
+//! Kills a process that commits statements under full durability at random moments. Afterwards every acknowledged statement
+//! must be in effect, no statement may be half in effect, and the indexes must agree with their tables.
 //!
-//! `KEYAKI_CRASH_ROUNDS` (default 200) and `KEYAKI_CRASH_SEED` (default: random, printed) vary the test.
-
-#[path = "../src/crash/operations.rs"]
-mod operations;
+//! `KEYAKI_CRASH_ROUNDS` sets the number of kills (default 200), `KEYAKI_CRASH_SEED` the seed (default: random, printed).
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -15,25 +12,17 @@ use std::time::{Duration, SystemTime};
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use keyaki::{Database, Options, Session};
-use operations::{AMOUNTS, Model, OWNERS, operation};
+use keyaki_harness::operations::{AMOUNTS, Model, OWNERS, operation};
+use keyaki_primitives::Random;
 
-/// Rounds on one database before a fresh one is begun.
+/// Kills of writers on one database before the test begins a new one.
 const ROUNDS_PER_DATABASE: u64 = 20;
 
-/// Index lookups of a check.
+/// Index lookups per check.
 const LOOKUPS: usize = 3;
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) % bound
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,7 +31,7 @@ async fn killed_writers_lose_nothing() {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
     let seed = variable("KEYAKI_CRASH_SEED").unwrap_or(now % 1_000_000_007);
     eprintln!("KEYAKI_CRASH_SEED={seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut round = 0;
     let mut acknowledged = 0;
     while round < rounds {
@@ -57,7 +46,7 @@ async fn killed_writers_lose_nothing() {
                 acknowledged += 1;
             }
             next = last.map_or(next, |last| last + 1);
-            // The statement that ran when the writer was killed counts as a whole or not at all.
+            // The statement that ran when the writer was killed is in effect as a whole or not at all.
             let mut with_unfinished = model.clone();
             with_unfinished.apply(&operation(seed, next));
             let found = contents(&database, &mut random).await;
@@ -73,9 +62,9 @@ async fn killed_writers_lose_nothing() {
     eprintln!("{rounds} kills, {acknowledged} acknowledged statements");
 }
 
-/// Starts a writer at statement `from`, kills it, and gives the number of the last statement it acknowledged.
+/// Starts a writer at statement `from` and kills it. Returns the number of the last acknowledged statement.
 fn kill_a_writer(database: &Path, seed: u64, from: u64, random: &mut Random) -> Option<u64> {
-    let mut writer = Command::new(env!("CARGO_BIN_EXE_keyaki"))
+    let mut writer = Command::new(env!("CARGO_BIN_EXE_keyaki-harness"))
         .arg("crash-writer")
         .arg(database)
         .args([seed.to_string(), "--from".into(), from.to_string()])
@@ -83,7 +72,7 @@ fn kill_a_writer(database: &Path, seed: u64, from: u64, random: &mut Random) -> 
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines();
-    // Sometimes during opening, mostly somewhere among the statements.
+    // One writer in ten is killed while it opens the database, the others after up to 59 statements.
     let statements = if random.below(10) == 0 { 0 } else { random.below(60) };
     let mut last = None;
     let number = |line: std::io::Result<String>| line.unwrap().parse::<u64>().unwrap();
@@ -92,7 +81,7 @@ fn kill_a_writer(database: &Path, seed: u64, from: u64, random: &mut Random) -> 
     }
     std::thread::sleep(Duration::from_micros(random.below(3000)));
     writer.kill().unwrap();
-    // What it acknowledged before the kill reached it. A line may be cut off.
+    // Statements acknowledged before the kill took effect. The last line may be cut off.
     for line in lines.map_while(Result::ok) {
         last = line.parse().ok().filter(|&line| last.is_none_or(|last| line == last + 1)).or(last);
     }
@@ -100,12 +89,12 @@ fn kill_a_writer(database: &Path, seed: u64, from: u64, random: &mut Random) -> 
     assert_eq!(
         std::os::unix::process::ExitStatusExt::signal(&status),
         Some(9),
-        "the writer failed by itself: {status}"
+        "the writer ended before it was killed: {status}"
     );
     last
 }
 
-/// Everything in the database, after checking that its indexes agree.
+/// The contents of all tables, after checking that the indexes agree with them.
 async fn contents(path: &Path, random: &mut Random) -> Model {
     if !path.exists() {
         return Model::default();
@@ -129,14 +118,14 @@ async fn contents(path: &Path, random: &mut Random) -> Model {
     model
 }
 
-/// Asks for some owners, which is answered with the index, and for all from the index's columns alone.
+/// Compares lookups of owners by index, scans of the index in memory, and sums over the index's columns with the table.
 async fn check_accounts(database: &Database, session: &Session, model: &Model, random: &mut Random) {
     for _ in 0..LOOKUPS {
         let owner = random.below(OWNERS) as i64;
         let by_index = accounts(session, &format!("WHERE owner = {owner}")).await;
         let mut by_table = model.accounts.clone();
         by_table.retain(|_, account| account.0 == owner);
-        assert_eq!(by_index, by_table, "the index does not agree with the table about owner {owner}");
+        assert_eq!(by_index, by_table, "index and table differ for owner {owner}");
     }
     if database.indexes().iter().any(|index| index.name == "account_balance") {
         let mut by_index: Vec<(i64, i64, i64)> = Vec::new();
@@ -153,7 +142,7 @@ async fn check_accounts(database: &Database, session: &Session, model: &Model, r
         let mut by_table: Vec<(i64, i64, i64)> =
             model.accounts.iter().map(|(&id, account)| (account.1, account.0, id)).collect();
         by_table.sort_unstable();
-        assert_eq!(by_index, by_table, "the index in memory does not agree with the table");
+        assert_eq!(by_index, by_table, "the index in memory and the table differ");
     }
     let mut groups = 0;
     for batch in rows(session, "SELECT owner, count(*), sum(balance) FROM account GROUP BY owner").await {
@@ -173,7 +162,7 @@ async fn check_entries(session: &Session, model: &Model, random: &mut Random) {
         let by_index = entries(session, &format!("WHERE amount = {amount}")).await;
         let mut by_table = model.entries.clone();
         by_table.retain(|_, entry| *entry == amount);
-        assert_eq!(by_index, by_table, "the index does not agree with the table about amount {amount}");
+        assert_eq!(by_index, by_table, "index and table differ for amount {amount}");
     }
 }
 
@@ -191,7 +180,7 @@ async fn accounts(session: &Session, condition: &str) -> BTreeMap<i64, (i64, i64
         for row in 0..batch.num_rows() {
             let note = arrow::util::display::array_value_to_string(batch.column(3), row).unwrap();
             let account = (integer(&batch, 1, row), integer(&batch, 2, row), note);
-            assert_eq!(accounts.insert(integer(&batch, 0, row), account), None, "a row is there twice");
+            assert_eq!(accounts.insert(integer(&batch, 0, row), account), None, "duplicate row");
         }
     }
     accounts
@@ -203,7 +192,7 @@ async fn entries(session: &Session, condition: &str) -> BTreeMap<(i64, i64), i64
         for row in 0..batch.num_rows() {
             assert!(batch.columns().iter().all(|column| column.is_valid(row)));
             let key = (integer(&batch, 0, row), integer(&batch, 1, row));
-            assert_eq!(entries.insert(key, integer(&batch, 2, row)), None, "a row is there twice");
+            assert_eq!(entries.insert(key, integer(&batch, 2, row)), None, "duplicate row");
         }
     }
     entries

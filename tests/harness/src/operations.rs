@@ -1,9 +1,13 @@
-//! The statements of the crash test, and what they do to a model. Number and seed determine a statement, so that the writing
-//! and the checking process agree on it without talking.
+//! The statements of the crash test and their effect on a model.
+//!
+//! A seed and a number determine a statement, so the writing process and the checking process agree on it without
+//! communication.
 
 use std::collections::BTreeMap;
 
-/// The statements before all others.
+use keyaki_primitives::Random;
+
+/// The first statements.
 const SCHEMA: [&str; 5] = [
     "CREATE TABLE account (id BIGINT PRIMARY KEY, owner BIGINT NOT NULL, balance BIGINT, note TEXT)",
     "CREATE INDEX account_owner ON account (owner) INCLUDE (balance)",
@@ -11,63 +15,59 @@ const SCHEMA: [&str; 5] = [
     "CREATE INDEX entry_amount ON entry USING vast (amount) WITH (memory = '1 MiB')",
     "CREATE INDEX account_balance ON account USING masstree (balance) INCLUDE (owner)",
 ];
-/// Owners of accounts.
+/// Owners of accounts are below this number.
 pub const OWNERS: u64 = 20;
-/// Amounts of entries are below.
+/// Amounts of entries are below this number.
 pub const AMOUNTS: u64 = 50;
+/// Most rows of one INSERT.
 const ROWS_MAX: u64 = 24;
 
+/// A statement of the crash test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
+    /// CREATE TABLE or CREATE INDEX.
     Schema(&'static str),
-    /// id, owner, balance, note.
+    /// Rows of `account`: id, owner, balance, note.
     InsertAccounts(Vec<(i64, i64, i64, String)>),
-    /// account, number, amount.
+    /// Rows of `entry`: account, number, amount.
     InsertEntries(Vec<(i64, i64, i64)>),
-    /// All accounts of an owner.
+    /// Adds to the balances of all accounts of an owner.
     UpdateBalances {
+        /// The owner.
         owner: i64,
+        /// The amount to add.
         add: i64,
     },
-    /// Moves index entries.
+    /// Gives all accounts of one owner to another, which moves index entries.
     UpdateOwner {
+        /// The old owner.
         from: i64,
+        /// The new owner.
         to: i64,
     },
+    /// Deletes all accounts of an owner.
     DeleteAccounts {
+        /// The owner.
         owner: i64,
     },
+    /// Deletes all entries with an amount.
     DeleteEntries {
+        /// The amount.
         amount: i64,
     },
 }
 
-/// Splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
-
+/// The statement with this number.
 pub fn operation(seed: u64, number: u64) -> Operation {
     if let Some(statement) = SCHEMA.get(number as usize) {
         return Operation::Schema(statement);
     }
-    let mut random = Random(seed.wrapping_mul(0x0001_0000_01b3) ^ number);
+    let mut random = Random::new(seed.wrapping_mul(0x0001_0000_01b3) ^ number);
     let owner = |random: &mut Random| random.below(OWNERS) as i64;
     match random.below(10) {
         0..4 => {
             let rows = 1 + random.below(ROWS_MAX);
-            // Scattered, and new: a key belongs to one operation.
+            // The keys are scattered, and no two operations insert the same key.
             let id = |row: u64| (((number * ROWS_MAX + row) * 7919) % 1_000_003) as i64;
             let row = |row: u64| {
                 let note = "note ".repeat(random.below(8) as usize);
@@ -92,9 +92,8 @@ pub fn operation(seed: u64, number: u64) -> Operation {
     }
 }
 
-// Each of the two processes uses a half of this.
-#[allow(dead_code)]
 impl Operation {
+    /// The statement's text.
     pub fn sql(&self) -> String {
         match self {
             Operation::Schema(statement) => (*statement).to_string(),
@@ -118,19 +117,19 @@ impl Operation {
     }
 }
 
-/// What the tables should contain.
+/// The expected contents of the tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Model {
-    /// Schema statements that took effect.
+    /// Number of schema statements that took effect.
     pub schema: usize,
-    /// By id: owner, balance, note.
+    /// Owner, balance and note by id.
     pub accounts: BTreeMap<i64, (i64, i64, String)>,
-    /// By account and number: amount.
+    /// Amount by account and number.
     pub entries: BTreeMap<(i64, i64), i64>,
 }
 
-#[allow(dead_code)]
 impl Model {
+    /// Does to the model what the statement does to the tables.
     pub fn apply(&mut self, operation: &Operation) {
         match operation {
             Operation::Schema(_) => self.schema += 1,
