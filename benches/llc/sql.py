@@ -149,13 +149,13 @@ def order(results, engines, keyaki, sql, what, repetitions):
     print(f"{'Keyaki, nothing in between':24} after a pause as long {quartiles(paused)}, slower by {100 * pause:.1f} %")
     if slower[off] > 0:
         print(f"with the governor on, {100 * slower[on] / slower[off]:.0f} % of the unprotected slowdown")
-    results.add(what, "slowdown", "share", slower[on], pause, "a pause")
+    results.add(what, "slowdown after B", "share", slower[on], pause, "a pause")
     price = statistics.median(other[on]) / statistics.median(other[off]) - 1
     print(f"B with the governor on takes {100 * price:+.1f} %")
     for name in ENGINES[2:]:
-        results.add(what, "slowdown", "share", slower[on], slower[name], name)
-    results.add(what, "slowdown", "share", slower[on], slower[off], "unprotected")
-    results.add(what, "B", "ms", statistics.median(other[on]), statistics.median(other[off]), "unprotected")
+        results.add(what, "slowdown after B", "share", slower[on], slower[name], name)
+    results.add(what, "slowdown after B", "share", slower[on], slower[off], "unprotected")
+    results.add(what, "time of B", "ms", statistics.median(other[on]), statistics.median(other[off]), "unprotected")
 
 
 def times_of_b(other, repetition):

@@ -28,7 +28,8 @@ class Report:
 
     def add(self, workload, metric, unit, keyaki, peer, peer_name, lower_is_better=True):
         ratio = None
-        if keyaki and peer:
+        # A slowdown can be negative, and then has no ratio.
+        if keyaki and peer and keyaki > 0 and peer > 0:
             ratio = peer / keyaki if lower_is_better else keyaki / peer
         row = {
             "bench": self.bench, "workload": workload, "metric": metric, "unit": unit,

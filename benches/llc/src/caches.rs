@@ -1,10 +1,11 @@
-//! What the machine's caches can show.
+//! Latencies of the machine's caches.
 
+use keyaki_bench_report::Rows;
 use keyaki_llc::calibrate::{CacheProfile, CalibrateOptions};
 
-use crate::report::{Report, table};
+use crate::report::table;
 
-pub fn run(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
+pub fn run(report: &mut Rows) -> Result<(), Box<dyn std::error::Error>> {
     let profile = CacheProfile::measure(&CalibrateOptions::default())?;
     let huge = profile.huge_pages.map_or("unknown".into(), |share| format!("{:.0} %", 100.0 * share));
     let mut latencies = table(
@@ -14,10 +15,13 @@ pub fn run(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
     for latency in &profile.latencies {
         let kib = latency.working_set_bytes >> 10;
         latencies.add_row([format!("{kib} KiB"), latency.load_ns.to_string()]);
-        report.figure(&format!("load, working set of {kib} KiB"), "ns", latency.load_ns.median);
+        report.figure(&format!("working set of {kib} KiB"), "dependent load", "ns", latency.load_ns.median);
     }
     println!("{latencies}");
-    let mut pauses = table("What is left after a pause", &["working set", "pause", "ns before", "ns after"]);
+    let mut pauses = table(
+        "Latency of a warm working set before and after a pause",
+        &["working set", "pause", "ns before", "ns after"],
+    );
     for retention in &profile.retentions {
         let (kib, pause) = (retention.working_set_bytes >> 10, retention.pause_ms);
         pauses.add_row([
@@ -26,9 +30,11 @@ pub fn run(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
             retention.before_ns.to_string(),
             retention.after_ns.to_string(),
         ]);
-        report.figure(&format!("load after {pause} ms, working set of {kib} KiB"), "ns", retention.after_ns.median);
+        let workload = format!("working set of {kib} KiB");
+        let reference = ("before", retention.before_ns.median);
+        let metric = format!("dependent load after a pause of {pause} ms");
+        report.reproduce(&workload, &metric, "ns", retention.after_ns.median, reference);
     }
-    println!("{pauses}\nthe caches hold about {} KiB in practice", profile.effective_bytes() >> 10);
-    report.note("profile", serde_json::to_value(&profile)?);
+    println!("{pauses}\neffective cache size: about {} KiB", profile.effective_bytes() >> 10);
     Ok(())
 }

@@ -8,10 +8,9 @@ mod simulated;
 use std::path::PathBuf;
 
 use clap::Parser;
+use keyaki_bench_report::Rows;
 use keyaki_llc::software::{ScanMethod, Tuning, TuningOptions};
 use keyaki_llc::{Caches, Governor, GovernorOptions};
-
-use crate::report::Report;
 
 /// The caches of this machine; scans beside hot data, with and without the software path; the published experiments, simulated
 #[derive(Debug, Parser)]
@@ -48,7 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("repetitions and sizes must be at least 1".into());
     }
     let wanted = |part: &str| arguments.parts.iter().any(|wanted| wanted == part);
-    let mut report = Report::default();
+    let mut report = Rows::new("llc");
     let caches = Caches::detect();
     let tuning = Tuning::measure(&TuningOptions::for_caches(&caches))?;
     let governor = Governor::new(GovernorOptions {
@@ -56,8 +55,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..GovernorOptions::default()
     });
     println!("{}\n{}", tuning.processor, governor.status());
-    report.note("status", serde_json::to_value(governor.status())?);
-    report.note("tuning", serde_json::to_value(&tuning)?);
     if wanted("caches") {
         caches::run(&mut report)?;
     }
@@ -86,5 +83,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if wanted("simulated") {
         simulated::run(&mut report)?;
     }
-    report.write(arguments.json.as_deref())
+    if let Some(path) = &arguments.json {
+        report.write(path)?;
+    }
+    Ok(())
 }

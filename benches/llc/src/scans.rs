@@ -4,13 +4,13 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use keyaki_bench_report::{Better, Rows};
 use keyaki_llc::Quartiles;
 use keyaki_llc::calibrate::Chase;
 use keyaki_llc::software::{ScanMethod, sum};
 use keyaki_primitives::AlignedMemory;
 
-
-use crate::report::{Report, table};
+use crate::report::table;
 
 #[derive(Debug)]
 pub struct Setting {
@@ -82,7 +82,7 @@ fn carry_out(between: Between, memory: &AlignedMemory, plain_ms: &mut f64) -> f6
 
 /// The micro experiment: probes of hot data (an index) after a scan; and the same where the hot data fit into half of L2 and the scan
 /// is as large as L3 would be to it.
-pub fn micro(setting: &Setting, report: &mut Report) -> Outcome {
+pub fn micro(setting: &Setting, report: &mut Rows) -> Outcome {
     let title = format!(
         "Dependent probes of hot data after a scan ({} interleaved repetitions, median and quartiles)",
         setting.repetitions
@@ -112,7 +112,7 @@ pub fn micro(setting: &Setting, report: &mut Report) -> Outcome {
         let (warm, bytes) = (Quartiles::of(&warm), scan_bytes);
         let name = format!("{} KiB", hot_bytes >> 10);
         rows.add_row([&name, &format!("{} MiB", bytes >> 20), "nothing before", &warm.to_string(), "", "", ""]);
-        report.figure(&format!("probe of {name}, warm"), "ns", warm.median);
+        report.figure(&format!("hot data of {name}"), "probe, warm", "ns", warm.median);
         let plain = (Quartiles::of(&samples[0].0).median, Quartiles::of(&samples[0].1).median);
         for (method, (probe_ns, scan_ms)) in all.iter().zip(&samples) {
             let (probe_ns, scan_ms) = (Quartiles::of(probe_ns), Quartiles::of(scan_ms));
@@ -127,8 +127,8 @@ pub fn micro(setting: &Setting, report: &mut Report) -> Outcome {
                 format!("{:+.1} %", 100.0 * (scan_ms.median / plain.1 - 1.0)),
             ]);
             let workload = format!("probe of {name} after a scan of {} KiB by {method}", bytes >> 10);
-            report.figure(&workload, "ns", probe_ns.median);
-            report.figure(&workload, "scan ms", scan_ms.median);
+            report.compare(&workload, ("probe", "ns", Better::Lower), probe_ns.median, ("plain scan", plain.0));
+            report.compare(&workload, ("scan", "ms", Better::Lower), scan_ms.median, ("plain scan", plain.1));
         }
     }
     println!("{rows}");
@@ -138,12 +138,12 @@ pub fn micro(setting: &Setting, report: &mut Report) -> Outcome {
 /// The query-order experiment, over L3 (what of it is there in practice: 8 MiB) and over L2: A reads a table of 60 % of the cache, in
 /// the order of its index (dependent loads and work on each row); B scans a table many times as large. A in turn with B, against A
 /// after A.
-pub fn query_order(setting: &Setting, report: &mut Report) -> Outcome {
+pub fn query_order(setting: &Setting, report: &mut Rows) -> Outcome {
     order_over((8 << 20) / 10 * 6, setting.longest_scan(), setting, report)?;
     order_over(setting.l2_bytes / 10 * 6, 8 * setting.l2_bytes, setting, report)
 }
 
-fn order_over(a_bytes: usize, b_bytes: usize, setting: &Setting, report: &mut Report) -> Outcome {
+fn order_over(a_bytes: usize, b_bytes: usize, setting: &Setting, report: &mut Rows) -> Outcome {
     let mut a = Chase::new(a_bytes, 9)?;
     let b = scanned(b_bytes)?;
     let lines = a.lines();
@@ -182,7 +182,7 @@ fn order_over(a_bytes: usize, b_bytes: usize, setting: &Setting, report: &mut Re
     let mut rows = table(&title, &["A after", "ms", "slower by", "of the unprotected slowdown"]);
     rows.add_row(["A", &format!("{alone:.2}"), "", ""]);
     let name = format!("query order, A of {} KiB", a_bytes >> 10);
-    report.figure(&format!("{name}: A after A"), "ms", alone.median);
+    report.figure(&name, "A after A", "ms", alone.median);
     let plain = Quartiles::of(&after_b[0]).median - alone.median;
     for (method, samples) in all.iter().zip(&after_b) {
         let after = Quartiles::of(samples);
@@ -193,8 +193,8 @@ fn order_over(a_bytes: usize, b_bytes: usize, setting: &Setting, report: &mut Re
             format!("{:.1} %", 100.0 * slower),
             format!("{:.0} %", 100.0 * (after.median - alone.median) / plain),
         ]);
-        report.figure(&format!("{name}: A after B by {method}"), "ms", after.median);
-        report.figure(&format!("{name}: A after B by {method}"), "slowdown", slower);
+        let workload = format!("{name}, B by {method}");
+        report.compare(&workload, ("A after B", "ms", Better::Lower), after.median, ("A after A", alone.median));
     }
     println!("{rows}");
     Ok(())
@@ -204,7 +204,7 @@ fn order_over(a_bytes: usize, b_bytes: usize, setting: &Setting, report: &mut Re
 const WORK_STEPS: u64 = 8;
 
 /// Point lookups (a few dependent loads from hot data) on one thread, a scan that never ends on another: the lookups' times.
-pub fn lookups(setting: &Setting, report: &mut Report) -> Outcome {
+pub fn lookups(setting: &Setting, report: &mut Rows) -> Outcome {
     const LOADS: usize = 16;
     const LOOKUPS: usize = 20_000;
     let big = scanned(setting.longest_scan())?;
@@ -229,8 +229,7 @@ pub fn lookups(setting: &Setting, report: &mut Report) -> Outcome {
         let (median, p99) = (Quartiles::of(medians), Quartiles::of(p99s));
         let ratio = p99.median / alone;
         rows.add_row([name.clone(), format!("{median:.0}"), format!("{p99:.0}"), format!("{ratio:.2}x")]);
-        report.figure(&format!("lookups beside {name}"), "p99 ns", p99.median);
-        report.figure(&format!("lookups beside {name}"), "p99 against alone", ratio);
+        report.compare(&format!("lookups beside {name}"), ("p99", "ns", Better::Lower), p99.median, ("alone", alone));
     }
     println!("{rows}");
     Ok(())

@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
+use keyaki_bench_report::Rows;
 use keyaki_llc::sim::experiments::{PAPER_TIMES, Protection, paper, query_order};
 use keyaki_llc::sim::generate::{BTree, Table};
 use keyaki_llc::sim::{Access, LastLevel, Machine, Replacement, Simulator};
 
-use crate::report::{Report, table};
+use crate::report::table;
 
-pub fn run(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
+pub fn run(report: &mut Rows) -> Result<(), Box<dyn std::error::Error>> {
     let machine = Machine::paper();
     let mut rows = table(
         "The published experiments, simulated (L3 of 10 MiB, 20 ways): misses of the last level, and time",
@@ -26,8 +27,8 @@ pub fn run(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
             format!("{:.2}", row.ms),
         ]);
         let workload = format!("simulated table {}: {}, partitioned: {}", row.table, row.what, row.partitioned);
-        report.figure(&workload, "miss ratio", row.miss_ratio);
-        report.figure(&workload, "ms", row.ms);
+        report.reproduce(&workload, "miss ratio", "share", row.miss_ratio, ("published", row.paper_miss_ratio));
+        report.reproduce(&workload, "time", "ms", row.ms, ("published", row.paper_ms));
     }
     println!("{rows}");
     orders(report)?;
@@ -35,7 +36,7 @@ pub fn run(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// The query-order experiment with every policy, kind of last level and protection: A 60 % of the last level, B five times A.
-fn orders(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
+fn orders(report: &mut Rows) -> Result<(), Box<dyn std::error::Error>> {
     let mut rows = table(
         "Query order, simulated: A reads 6 MiB, B scans 30 MiB; slowdown of A by B, and what protecting A costs B",
         &["last level", "protection", "A slower by", "B slower by"],
@@ -63,15 +64,15 @@ fn orders(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
                 format!("{:.1} %", 100.0 * price),
             ]);
             let workload = format!("simulated query order: {name}, {protection:?}");
-            report.figure(&workload, "slowdown", slower);
-            report.figure(&workload, "price", price);
+            report.figure(&workload, "slowdown of A by B", "share", slower);
+            report.figure(&workload, "slowdown of B by the protection of A", "share", price);
         }
     }
     println!("{rows}");
     Ok(())
 }
 
-fn speed(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
+fn speed(report: &mut Rows) -> Result<(), Box<dyn std::error::Error>> {
     let mut rows = table("The simulator's speed, one thread", &["accesses", "million/s"]);
     let mut row = |name: &str, accesses: &mut dyn Iterator<Item = Access>| -> Result<(), Box<dyn std::error::Error>> {
         let mut simulator = Simulator::new(&Machine::paper())?;
@@ -83,7 +84,7 @@ fn speed(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
         }
         let rate = (rounds * accesses.len()) as f64 / start.elapsed().as_secs_f64() / 1e6;
         rows.add_row([name.to_string(), format!("{rate:.0}")]);
-        report.figure(&format!("simulator: {name}"), "million/s", rate);
+        report.figure(&format!("simulator: {name}"), "accesses", "million/s", rate);
         Ok(())
     };
     let table = |bytes| Table::new(0, bytes);

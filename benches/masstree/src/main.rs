@@ -9,6 +9,7 @@ use std::process::Command;
 
 use clap::Parser;
 use crossbeam_skiplist::SkipMap;
+use keyaki_bench_report::Rows;
 use keyaki_masstree::Masstree;
 
 use crate::cell::Cell;
@@ -117,18 +118,18 @@ fn measure(
 
 fn compare(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     println!("{} keys; million operations per second; memory in bytes per key (resident)", arguments.keys);
-    let mut rows = Vec::new();
+    let mut rows = Rows::new("masstree");
     for workload in &arguments.workloads {
         for &threads in &arguments.threads {
             let figures = run_all(arguments, workload, threads);
             let compared = report::compare(&figures, workload, arguments.keys, threads);
             let title = format!("{workload}, {} keys, {threads} threads", arguments.keys);
             report::print(&compared, &title);
-            rows.extend(report::json(&compared, &title));
+            report::add(&compared, &title, &mut rows);
         }
     }
     if let Some(path) = &arguments.json {
-        std::fs::write(path, serde_json::to_string_pretty(&rows)?)?;
+        rows.write(path)?;
     }
     Ok(())
 }

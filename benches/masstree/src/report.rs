@@ -1,7 +1,7 @@
 //! Reports: a table for each workload and number of threads, with the ratio to each peer, and the same as JSON rows.
 
 use comfy_table::{Table, presets};
-use serde_json::{Value, json};
+use keyaki_bench_report::{Better, Rows};
 
 /// A figure of one map.
 pub struct Figure {
@@ -12,7 +12,7 @@ pub struct Figure {
 }
 
 /// The C++ implementation. Its figures are constants, measured on a machine of this kind with 10 M keys and 2 threads.
-const MASSTREE_BETA: &str = "masstree-beta";
+const MASSTREE_BETA: &str = "masstree-beta (earlier run)";
 
 fn masstree_beta(workload: &str, experiment: &str, metric: &str) -> Option<f64> {
     let figures = match workload {
@@ -93,7 +93,7 @@ pub fn compare(figures: &[Figure], workload: &str, keys: usize, threads: usize) 
         }
     }
     if let (Some(bulk), Some(insert)) = (find("keyaki", "bulk", "bulk load"), find("keyaki", "insert", "insert")) {
-        add("bulk", "bulk / insertion", bulk / insert, paper(workload), "the paper");
+        add("bulk", "bulk / insertion", bulk / insert, paper(workload), "published");
     }
     all
 }
@@ -135,13 +135,11 @@ fn label(experiment: &str, metric: &str) -> String {
     }
 }
 
-pub fn json(rows: &[Compared], workload: &str) -> Vec<Value> {
-    let row = |row: &Compared| {
-        json!({
-            "bench": "masstree", "workload": workload, "metric": label(&row.experiment, &row.metric),
-            "unit": unit(&row.metric), "keyaki": row.keyaki, "peer": row.peer, "peer_name": row.name,
-            "ratio": row.ratio,
-        })
-    };
-    rows.iter().map(row).collect()
+/// Adds the comparisons to the rows of the JSON file.
+pub fn add(compared: &[Compared], workload: &str, rows: &mut Rows) {
+    for row in compared {
+        let better = if row.metric == "memory" { Better::Lower } else { Better::Higher };
+        let metric = label(&row.experiment, &row.metric);
+        rows.compare(workload, (&metric, unit(&row.metric), better), row.keyaki, (&row.name, row.peer));
+    }
 }

@@ -9,6 +9,7 @@ mod splus;
 use std::time::Instant;
 
 use clap::Parser;
+use keyaki_bench_report::{Better, Rows};
 use keyaki_primitives::{CACHE_LINE_BYTES, Random};
 use keyaki_vast::{Goal, Index, IndexBuilder, Key, Options, Parameters, Plan, Preset, Shape, Tree};
 use serde_json::{Value, json};
@@ -65,14 +66,16 @@ impl BenchKey for u64 {
 }
 
 /// Figures of all experiments.
-#[derive(Default)]
 struct Report {
-    rows: Vec<Value>,
+    /// For the JSON file.
+    rows: Rows,
+    /// For the charts.
+    figures: Vec<Value>,
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = Arguments::parse();
-    let mut report = Report::default();
+    let mut report = Report { rows: Rows::new("vast"), figures: Vec::new() };
     for &log in &arguments.log {
         for distribution in &arguments.distributions {
             for &bits in &arguments.bits {
@@ -85,10 +88,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     if let Some(directory) = &arguments.svg {
-        figures::draw(directory, &report.rows)?;
+        figures::draw(directory, &report.figures)?;
     }
     if let Some(path) = &arguments.json {
-        std::fs::write(path, serde_json::to_string_pretty(&report.rows)?)?;
+        report.rows.write(path)?;
     }
     Ok(())
 }
@@ -254,8 +257,8 @@ fn search<'k, K: BenchKey>(
     for contender in &contenders {
         let (single, many, bits) = (mean(&contender.single), mean(&contender.many), contender.bits(workload));
         println!("  {:<16}{single:8.1}{many:8.1}{bits:9.3}   {}", contender.name, contender.remark);
-        report.rows.push(json!({
-            "bench": "vast", "figure": "lookups", "workload": workload.name, "name": contender.name, "single": single,
+        report.figures.push(json!({
+            "figure": "lookups", "workload": workload.name, "name": contender.name, "single": single,
             "batched": many, "bits": bits,
         }));
     }
@@ -295,10 +298,7 @@ impl<K: Key> Search<K> for Own<'_, K> {
 impl Report {
     /// Adds a row. All figures are better if smaller, and the ratio is above 1 if Keyaki is better.
     fn add(&mut self, workload: &str, metric: &str, unit: &str, keyaki: f64, peer: f64, name: &str) {
-        self.rows.push(json!({
-            "bench": "vast", "workload": workload, "metric": metric, "unit": unit,
-            "keyaki": keyaki, "peer": peer, "peer_name": name, "ratio": peer / keyaki,
-        }));
+        self.rows.compare(workload, (metric, unit, Better::Lower), keyaki, (name, peer));
     }
 }
 
@@ -345,8 +345,12 @@ fn displacement<K: BenchKey>(
             figures.max,
             tree.bits_per_row()
         );
-        report.rows.push(json!({
-            "bench": "vast", "figure": "displacement", "workload": workload.name, "distribution": workload.distribution,
+        let metrics = [("mean displacement", figures.mean), ("maximum displacement", figures.max as f64)];
+        for (metric, value) in metrics {
+            report.rows.figure(&workload.name, &format!("{metric}, {name}"), "rows", value);
+        }
+        report.figures.push(json!({
+            "figure": "displacement", "workload": workload.name, "distribution": workload.distribution,
             "parameters": name, "mean": figures.mean, "max": figures.max, "bits": tree.bits_per_row(), "batched": many,
             "regions": figures.regions.iter().map(|region| json!({
                 "bits": region.bits, "bytes": region.bytes, "max": region.max, "mean": region.mean, "share": region.share,
@@ -446,8 +450,9 @@ fn threads<K: BenchKey>(workload: &Workload<'_, K>, report: &mut Report) -> Resu
         });
         let rate = count as f64 / start.elapsed().as_secs_f64();
         println!("{}: {threads} threads: {:.0} k range searches/s (0.1 % each)", workload.name, rate / 1e3);
-        report.rows.push(json!({
-            "bench": "vast", "figure": "threads", "workload": workload.name, "threads": threads, "per_second": rate,
+        report.rows.figure(&workload.name, &format!("range searches of 0.1 %, {threads} threads"), "1/s", rate);
+        report.figures.push(json!({
+            "figure": "threads", "workload": workload.name, "threads": threads, "per_second": rate,
         }));
     }
     Ok(())

@@ -132,8 +132,8 @@ fn references<K: BenchKey>(
         // Bytes read: the levels of the tree twice, and either summaries and values at both ends, or all values.
         let value = index.value_bytes() as f64 / keys.len() as f64;
         let levels = 2.0 * 64.0 * (index.tree().plan().shapes.len() as f64 + 1.0);
-        report.rows.push(json!({
-            "bench": "vast", "figure": "bytes read", "workload": name, "rows": rows,
+        report.figures.push(json!({
+            "figure": "bytes read", "workload": name, "rows": rows,
             "summaries": levels + (2.0 * 512.0 * value).min(rows as f64 * value) + 64.0,
             "unpacked": levels + rows as f64 * value,
             "plain": levels + rows as f64 * 4.0,
