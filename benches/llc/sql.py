@@ -1,13 +1,13 @@
-"""What scans do to the caches of those who come after them or run beside them: Keyaki with its governor off and on, SQLite and
-DuckDB, in one run, repetitions interleaved. Started by `cargo xtask bench llc-sql`.
+"""Effect of scans on the CPU caches of queries that follow them or run beside them: Keyaki with its governor off and on, SQLite and
+DuckDB, in one run with interleaved repetitions. Run by `cargo xtask bench llc-sql`.
 
-- Query order: A alone again and again, and in turn with B, which is many times as large as the cache.
-- Join by an index, in turn with a big scan.
-- Point lookups on one thread, alone and beside a full scan on another.
-- TPC-H Q14 and Q18 at scale 0.01: misses of a simulated last level, from traces of Keyaki's memory accesses.
+- Query order: A after A, and A after B, whose data is many times as large as the cache.
+- A join by index, after itself and after a large scan.
+- Point lookups on one thread, alone and beside a full scan on another thread.
+- TPC-H Q14 and Q18 at scale 0.01: misses of a simulated last-level cache, from traces of Keyaki's memory accesses.
 
-Medians with quartiles. What the machine cannot show (its last level may be shared with strangers) is seen from the peers' figures, and
-from the quartiles.
+Figures are medians with quartiles. The last-level cache may be shared with other virtual machines. Their influence shows in the
+peers' figures and in the quartiles.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import report
 import tpch
 
 A_ROWS, B_ROWS, PROBES = 800_000, 16_000_000, 1_000
-# The same numbers in every engine, of 50 bits that no encoding finds a rule in: A is 5 MB, B a hundred.
+# The same 50-bit numbers in every engine, which no encoding compresses: A has 5 MB, B 100 MB.
 VALUE = "(value * value * 7919 % 1000000007) * 1000000 + value * value % 999983"
 QUERIES = {
     "scan of A": "SELECT sum(val % 1000) FROM a",
@@ -30,13 +30,13 @@ QUERIES = {
 }
 B = "SELECT sum(val % 1000) FROM b"
 LOOKUP = "SELECT val FROM a WHERE id = ?"
-# As much work as a scan, and hardly any memory: what a busy second core alone does to lookups.
+# As much work as a scan, but 10 MB of memory traffic at most: the effect of a busy second core alone.
 COMPUTE = "SELECT count(*) FROM generate_series(1, 10000000) WHERE value % 7 = 3"
 ENGINES = ["Keyaki, governor off", "Keyaki, governor on", "SQLite", "DuckDB"]
 
 
 class Keyaki:
-    """A process that runs what it is told."""
+    """A process that runs and times statements (`keyaki-harness session`)."""
 
     def __init__(self, database):
         command = [tpch.HARNESS, "session", str(database), "--memory-mib", "2048"]
@@ -72,7 +72,7 @@ class Peer:
 
 
 def create(directory):
-    """All three databases with tables a, b and probes; kept for the next time."""
+    """Creates the tables a, b and probes in all three databases, unless an earlier run did."""
     import duckdb
 
     done = directory / "complete"
@@ -118,7 +118,7 @@ def quartiles(values):
 
 
 def order(results, engines, keyaki, sql, what, repetitions):
-    """A after A, and A after B, in turn for each engine."""
+    """Times A after A, and A after B, in turn for each engine."""
     alone, after, other = ({name: [] for name in ENGINES} for _ in range(3))
     paused = []
     for repetition in range(repetitions + 1):
@@ -131,7 +131,7 @@ def order(results, engines, keyaki, sql, what, repetitions):
             if repetition > 0:
                 for sink, value in zip((alone, other, after), times):
                     sink[name].append(value)
-        # Neither query, for as long as B takes: what strangers do to the cache meanwhile.
+        # A pause as long as B: the effect of other users of the cache.
         keyaki.time(sql)
         end = time.perf_counter() + times_of_b(other, repetition)
         while time.perf_counter() < end:
@@ -159,12 +159,12 @@ def order(results, engines, keyaki, sql, what, repetitions):
 
 
 def times_of_b(other, repetition):
-    """Seconds that Keyaki's B took last."""
+    """Seconds of Keyaki's latest B."""
     return other[ENGINES[0]][-1] / 1e3 if repetition > 0 else 0.05
 
 
 def lookups(results, keyaki, count, repetitions):
-    """The 99th percentile of lookups alone and beside a scan, in turn."""
+    """Median and 99th percentile of lookups alone and beside a scan, in turn."""
     names = ["alone", "beside a computation", "beside a scan, governor off", "beside a scan, governor on"]
     samples = {name: [] for name in names}
     for repetition in range(repetitions + 1):
@@ -192,7 +192,7 @@ def lookups(results, keyaki, count, repetitions):
 
 
 def simulated(results, directory):
-    """Misses of the published machine's last level, by traces of TPC-H queries."""
+    """Misses of the published machine's last-level cache, from traces of TPC-H queries."""
     data = tpch.generate(0.01)
     database = directory / "tpch"
     if not database.exists():

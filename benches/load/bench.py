@@ -1,5 +1,7 @@
-"""Loading lineitem from Parquet with a primary key and two secondary indexes, against DuckDB: rows per second and the peak
-of resident memory. Each load is a process of its own. Started by `cargo xtask bench load`.
+"""Loads lineitem from Parquet into a table with a primary key and two secondary indexes, against DuckDB.
+
+Measures rows per second, peak resident memory and size on disk. Each load runs in a process of its own. Run by
+`cargo xtask bench load`.
 """
 
 import argparse
@@ -26,7 +28,7 @@ connection.execute("CHECKPOINT")
 
 
 def measure(command):
-    """Seconds, peak resident bytes and success of a process."""
+    """Runs a process. Returns its seconds, its peak resident bytes, and True if it succeeded."""
     start = time.perf_counter()
     pid = os.posix_spawn(command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)])
     _, status, usage = os.wait4(pid, 0)
@@ -56,7 +58,7 @@ def main():
     ours = measure([tpch.HARNESS, "tpch", "--load", str(ours_path), "--data", str(data),
                     "--tables", "lineitem", "--indexes", "two"])
     peer = measure([sys.executable, "-c", DUCKDB, str(file), str(peer_path)])
-    workload = f"lineitem scale {arguments.scale:g}, {rows:,} rows, key and 2 indexes"
+    workload = f"lineitem at scale {arguments.scale:g}, {rows:,} rows, primary key and 2 indexes"
     rate = lambda result: rows / result[0] if result[2] else None
     memory = lambda result: result[1] / 2**20 if result[2] else None
     disk = lambda result, path: size(path) / 2**20 if result[2] else None

@@ -1,7 +1,7 @@
-"""The 22 TPC-H queries: cold and warm against DuckDB (its own files, one thread per
-core), and Q1 and Q6 warm against DataFusion over Parquet. Started by `cargo xtask bench tpch`.
+"""The 22 TPC-H queries, cold and warm, against DuckDB on its own files with one thread per core. Q1 and Q6 warm against
+DataFusion over Parquet. Run by `cargo xtask bench tpch`.
 
-Cold means that nothing is cached: Keyaki reads with direct I/O, DuckDB's files are dropped from the page cache.
+Cold means that nothing is cached: Keyaki reads with direct I/O, and DuckDB's files are dropped from the page cache.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import tpch
 
 
 def drop_page_cache(path):
-    """Asks the kernel to forget a file's pages (after writing them out)."""
+    """Writes a file's dirty pages and drops its pages from the kernel's page cache."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -38,7 +38,7 @@ def duckdb_database(data, path):
 
 
 def duckdb_cold(path, sql):
-    """Seconds of a query in a new process over uncached files."""
+    """Seconds of a query on a new connection over uncached files."""
     import duckdb
 
     drop_page_cache(path)
@@ -49,7 +49,7 @@ def duckdb_cold(path, sql):
 
 
 def keyaki_times(database, sql, runs):
-    """(cold, warm) medians; none if the query fails, which is said."""
+    """Median seconds (cold, warm). Prints the error and returns (None, None) if the query fails."""
     try:
         # A new process has an empty cache, and reads bypass the page cache.
         cold = [tpch.keyaki(database, [sql])[0][1] for _ in range(runs)]
@@ -61,7 +61,7 @@ def keyaki_times(database, sql, runs):
 
 
 def datafusion_times(data, numbers, runs):
-    """Warm medians by query."""
+    """Median seconds of warm runs by query number."""
     queries = {str(tpch.ROOT / f"benches/tpch/queries/q{number:02}.sql"): number for number in numbers}
     command = [os.environ["KEYAKI_PEERS"], data, str(runs + 1), *queries]
     times = {}

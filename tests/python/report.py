@@ -1,4 +1,4 @@
-"""Benchmark results: a table for people, JSON rows for programs."""
+"""Benchmark results as a table for people and as JSON rows for programs."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import statistics
 
 
 def machine():
-    """One line about where this runs."""
+    """One line about the machine."""
     model = platform.machine()
     try:
         with open("/proc/cpuinfo") as cpuinfo:
@@ -19,7 +19,7 @@ def machine():
 
 
 class Report:
-    """Rows {bench, workload, metric, unit, keyaki, peer, peer_name, ratio}; a ratio above 1 is in Keyaki's favour."""
+    """Rows {bench, workload, metric, unit, keyaki, peer, peer_name, ratio}. A ratio above 1 means that Keyaki is better."""
 
     def __init__(self, bench):
         self.bench = bench
@@ -44,7 +44,7 @@ class Report:
         ratios = [row["ratio"] for row in self.rows
                   if row["metric"] == metric and row["peer_name"] == peer_name and row["ratio"]]
         if ratios:
-            print(f"{metric} against {peer_name}: geometric mean of the ratios {statistics.geometric_mean(ratios):.2f}")
+            print(f"{metric} against {peer_name}: geometric mean of ratios {statistics.geometric_mean(ratios):.2f}")
 
     def write(self, path):
         if path:

@@ -40,7 +40,7 @@ class Terminal:
         os.write(self.primary, text.encode())
 
     def wait_for(self, text, seconds=60):
-        """Waits until `text` (without escape sequences) appears, and forgets everything up to it."""
+        """Waits until `text` appears in the output without escape sequences. Discards the output up to it."""
         deadline = time.monotonic() + seconds
         while True:
             seen = ESCAPES.sub("", self.raw)
@@ -48,12 +48,12 @@ class Terminal:
                 self.raw = seen.split(text, 1)[1]
                 return seen
             if time.monotonic() > deadline:
-                raise AssertionError(f"{text!r} did not appear; there is {seen!r}")
+                raise AssertionError(f"{text!r} did not appear in {seen!r}")
             if select.select([self.primary], [], [], 0.2)[0]:
                 try:
                     self.raw += os.read(self.primary, 65536).decode(errors="replace")
                 except OSError:
-                    raise AssertionError(f"the shell ended before {text!r}; there is {seen!r}") from None
+                    raise AssertionError(f"the shell ended before {text!r} appeared in {seen!r}") from None
 
     def close(self):
         if self.process.poll() is None:
@@ -71,7 +71,7 @@ class Shell(unittest.TestCase):
         self.terminal.wait_for("keyaki> ")
 
     def run_line(self, line, expected=None):
-        """Types a line; `expected` must not be in it, because it is echoed."""
+        """Types a line and waits for `expected`, which must not be part of the line, because the terminal echoes it."""
         self.terminal.type(line + "\r")
         if expected:
             self.terminal.wait_for(expected)
@@ -90,11 +90,11 @@ class Shell(unittest.TestCase):
     def test_errors_do_not_end_the_shell(self):
         self.run_line("SELECT * FROM nowhere;", "error: ")
         self.run_line("SELECT 'still ' || 'here';", "still here")
-        self.run_line(".nonsense", "no command")
+        self.run_line(".nonsense", "unknown command")
 
     def test_interrupt_at_the_prompt_drops_the_line(self):
         self.terminal.type("SELECT 'dropped")
-        # Each key draws the prompt anew: only the one that follows the whole line is the next.
+        # Each key redraws the prompt. Only the prompt after the whole line is the next one.
         self.terminal.wait_for("'dropped")
         self.terminal.type("\x03")
         self.terminal.wait_for("keyaki> ")

@@ -22,17 +22,17 @@ MODES = [
     ("in_order", "scan"),
 ]
 
-# Columns by which a result is sorted, where that leaves ties: rows with equal keys may come in any order.
+# Sort columns of results with ties: rows with equal sort columns may come in any order.
 SORT_COLUMNS = {3: [1, 2], 5: [1], 10: [2], 11: [1], 18: [4, 3]}
 
 
 def same(expected, got):
-    """Whether a value is DuckDB's: exactly, except for floats, and decimals where DuckDB has a float."""
+    """True if a value equals DuckDB's. Floats, and decimals where DuckDB has a float, are compared with a tolerance."""
     if expected is None or got is None:
         return expected is got
     if isinstance(expected, float):
         got_float = float(got)
-        # DataFusion gives averages and quotients of decimals as decimals: true to their last digit.
+        # DataFusion gives averages and quotients of decimals as decimals, which are exact to their last digit.
         digit = 10.0 ** got.as_tuple().exponent if isinstance(got, Decimal) else 0.0
         return abs(got_float - expected) <= max(1e-9 * abs(expected), digit)
     if isinstance(expected, (int, Decimal)) and not isinstance(expected, bool):
@@ -45,7 +45,7 @@ def same_row(expected, got):
 
 
 def difference(number, expected, got):
-    """What is wrong with a result; None if nothing is."""
+    """A description of the first difference; None if the results are equal."""
     if len(expected) != len(got):
         return f"{len(got)} rows instead of {len(expected)}"
     for position, (wanted, row) in enumerate(zip(expected, got)):
@@ -53,7 +53,7 @@ def difference(number, expected, got):
             continue
         columns = SORT_COLUMNS.get(number, range(len(wanted)))
         if all(same(wanted[c], row[c]) for c in columns):
-            # A tie: the row must be there, somewhere among those with the same key.
+            # A tie: the row must be among the expected rows with the same sort columns.
             if any(same_row(other, row) and all(same(other[c], wanted[c]) for c in columns) for other in expected):
                 continue
         return f"row {position}: {row} instead of {wanted}"
@@ -82,7 +82,6 @@ class Tpch(unittest.TestCase):
                 got = [tuple(row.values()) for row in rows]
                 self.assertIsNone(difference(number, self.expected[number], got))
 
-
     def test_counts(self):
         for table in tpch.TABLES:
             with self.subTest(table=table):
@@ -103,7 +102,7 @@ _add_tests()
 
 
 class Comparison(unittest.TestCase):
-    """The comparison itself."""
+    """Tests of the comparison itself."""
 
     def test_values(self):
         self.assertTrue(same(Decimal("1.50"), Decimal("1.5")))

@@ -1,11 +1,11 @@
-//! The architecture's floors (`docs/architecture.md`): a crate may use only crates on lower floors, and nothing below the
-//! database knows SQL.
+//! The floors of the architecture (`docs/architecture.md`): a crate may use only crates on lower floors, and no crate below the
+//! database may use DataFusion or the SQL parser.
 
 use std::path::Path;
 
 use crate::run::Result;
 
-/// Package and floor, from below.
+/// Package and floor, lowest floor first.
 const FLOORS: &[(&str, u32)] = &[
     ("keyaki-primitives", 0),
     ("keyaki-device", 1),
@@ -22,7 +22,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("keyaki-cluster", 5),
 ];
 
-/// The lowest floor that may know SQL.
+/// The lowest floor that may use DataFusion and the SQL parser.
 const SQL_FLOOR: u32 = 4;
 
 /// Checks every crate in `crates/`.
@@ -45,23 +45,23 @@ fn floor(package: &str) -> Option<u32> {
     FLOORS.iter().find(|(name, _)| *name == package).map(|&(_, floor)| floor)
 }
 
-/// What is wrong with one crate's dependencies. (What tests use counts too: a test that needs a higher floor belongs there.)
+/// The violations of one crate's manifest. Development dependencies count too: a test that needs a higher floor belongs there.
 fn check_manifest(text: &str) -> Vec<String> {
     let (package, dependencies) = parse(text);
     let Some(own) = floor(&package) else {
-        return vec![format!("{package} has no floor: add it to the list in xtask/src/floors.rs")];
+        return vec![format!("{package} has no floor (add it to FLOORS in xtask/src/floors.rs)")];
     };
     let wrong = |dependency: &String| match floor(dependency) {
         Some(other) if other >= own => Some(format!("{package} (floor {own}) uses {dependency} (floor {other})")),
         None if own < SQL_FLOOR && (dependency.starts_with("datafusion") || dependency.starts_with("sqlparser")) => {
-            Some(format!("{package} (floor {own}) uses {dependency}; only floor {SQL_FLOOR} and above know SQL"))
+            Some(format!("{package} (floor {own}) uses {dependency}; only floor {SQL_FLOOR} and above may use SQL"))
         }
         _ => None,
     };
     dependencies.iter().filter_map(wrong).collect()
 }
 
-/// The package's name and the names of everything it depends on in any way.
+/// The package's name, and the names of its dependencies of every kind.
 fn parse(manifest: &str) -> (String, Vec<String>) {
     let (mut package, mut dependencies) = (String::new(), Vec::new());
     let mut table = String::new();

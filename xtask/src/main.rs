@@ -1,5 +1,8 @@
 //! Developer commands: `cargo xtask COMMAND` runs everything the CI runs.
 
+#![warn(clippy::unwrap_used, clippy::expect_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
 mod bench;
 mod floors;
 mod layers;
@@ -20,13 +23,13 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Format check, lints, all tests (Rust, documentation, architecture, Python)
+    /// Check formatting, lints, floors and layers, and run all tests (Rust, documentation, Python)
     Test(test::Arguments),
-    /// Benchmarks, side by side with other systems (release build)
+    /// Run benchmarks beside other systems (release build)
     Bench(bench::Arguments),
     /// Print the figures of `bench all --json DIR` as Markdown tables
     Measurements(bench::MeasurementsArguments),
-    /// TPC-H: all 22 queries in every execution mode, compared with DuckDB value by value
+    /// Compare all 22 TPC-H queries in every execution mode with DuckDB, value by value
     Tpch(test::TpchArguments),
     /// Check that no crate uses a crate of its own or a higher floor
     Floors,

@@ -9,7 +9,7 @@ use crate::run::{Programs, Result, cargo, root, step, works};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Only the Rust tests
+    /// Run only the Rust tests
     #[arg(long)]
     quick: bool,
     /// TPC-H scale factor of the comparison with DuckDB
@@ -19,12 +19,13 @@ pub struct Arguments {
 
 #[derive(Debug, Args)]
 pub struct TpchArguments {
+    /// TPC-H scale factor
     #[arg(long, default_value_t = 0.1)]
     scale: f64,
-    /// Compare with DuckDB (there is nothing else to do yet)
+    /// Compare all answers with DuckDB (required)
     #[arg(long)]
     check: bool,
-    /// With the release build
+    /// Use the release build
     #[arg(long)]
     release: bool,
 }
@@ -51,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 pub fn tpch(arguments: &TpchArguments) -> Result<()> {
     if !arguments.check {
-        return Err("nothing to do: give --check to compare with DuckDB, or see `cargo xtask bench tpch`".into());
+        return Err("--check is missing (to measure, use `cargo xtask bench tpch`)".into());
     }
     let mut test = python::script(&Programs::build(arguments.release)?, "tests/python/test_tpch.py")?;
     step(test.arg("--verbose").env("TPCH_SCALE", arguments.scale.to_string()))

@@ -1,4 +1,4 @@
-//! The command line: what may be given, and what it means.
+//! The command line.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -15,9 +15,9 @@ use crate::output::Mode;
     name = "keyaki",
     version,
     about = "An embedded SQL database for data larger than memory on flash",
-    after_help = "Without a command: a shell on the database FILE (a directory, created if missing).\n\
-                  SQL from standard input is run when that is not a terminal.\n\n\
-                  Exit codes: 0 all statements succeeded, 1 a statement or command failed, 2 wrong usage, 130 cancelled.",
+    after_help = "Without a command, keyaki opens the database FILE (a directory, created if missing) in the interactive shell.\n\
+                  If standard input is not a terminal, keyaki runs the SQL that it reads there and exits.\n\n\
+                  Exit codes: 0 success, 1 a statement or command failed, 2 invalid usage, 130 cancelled.",
     args_conflicts_with_subcommands = true
 )]
 pub struct Arguments {
@@ -29,25 +29,25 @@ pub struct Arguments {
 
 #[derive(Debug, Args)]
 pub struct ShellArguments {
-    /// Database directory; none: a transient database, removed at the end
+    /// Database directory [default: a temporary database, removed on exit]
     pub file: Option<PathBuf>,
-    /// Run this SQL (or dot command) and exit; may be given several times
+    /// Run this SQL or dot command and exit; can be repeated
     #[arg(short = 'c', long = "command", value_name = "SQL")]
     pub commands: Vec<String>,
-    /// How results are written
+    /// Output format of results
     #[arg(long, value_enum, default_value_t = Mode::Table)]
     pub mode: Mode,
-    /// Go on after a statement failed (the exit code is still 1)
+    /// Continue after a failed statement (the exit code is still 1)
     #[arg(long)]
     pub continue_on_error: bool,
-    /// Show the time each statement took (default: only in the interactive shell)
+    /// Print the elapsed time of each statement [default: only in the interactive shell]
     #[arg(long)]
     pub timer: bool,
     #[command(flatten)]
     pub open: OpenArguments,
 }
 
-/// How a database is opened.
+/// Options for opening a database.
 #[derive(Debug, Clone, Default, Args)]
 pub struct OpenArguments {
     /// Memory for cache, buffers and queries together, e.g. 512M or 4G [default: a quarter of the machine's]
@@ -56,7 +56,7 @@ pub struct OpenArguments {
     /// Worker threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// When a commit is acknowledged
+    /// Durability of a commit at its acknowledgement
     #[arg(long, value_enum, default_value_t)]
     pub durability: DurabilityArgument,
     /// Fail if the database does not exist
@@ -79,12 +79,12 @@ impl OpenArguments {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum DurabilityArgument {
-    /// After it is on the medium
+    /// The commit is on stable storage
     #[default]
     Full,
-    /// At once; the log is synced in the background
+    /// The commit is in memory; the log is synced in the background
     Normal,
-    /// At once; the operating system decides when to write
+    /// The commit is in memory; the operating system writes it when it chooses
     Off,
 }
 
@@ -100,35 +100,35 @@ impl From<DurabilityArgument> for Durability {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// In-order against out-of-order execution of one selective query over generated TPC-H data
+    /// Compare in-order and out-of-order execution of a selective query over generated TPC-H data
     Demo(DemoArguments),
-    /// Measure the device under a database (or any directory) and store the result there
+    /// Measure the device under a database or directory and store the result there
     Calibrate(CalibrateArguments),
-    /// Record which memory a query touches, or simulate what a cache makes of such a record
+    /// Record the memory accesses of a query, or replay such a trace in a simulated cache
     Trace(TraceArguments),
 }
 
 #[derive(Debug, Args)]
 pub struct DemoArguments {
-    /// TPC-H scale factor: 1 is about 8.7 million rows
+    /// TPC-H scale factor (1 is about 8.7 million rows)
     #[arg(long, default_value_t = 1.0, value_parser = parse_scale)]
     pub scale: f64,
-    /// Where the database is kept [default: keyaki/demo-sf<SCALE> in the user's cache directory]
+    /// Directory of the database [default: keyaki/demo-sf<SCALE> in the user's cache directory]
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// Also write the figures to this file, as JSON rows
+    /// Also write the figures to this file as JSON rows
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Which columns are loaded
+    /// Columns to load
     #[arg(long, value_enum, default_value_t)]
     pub tables: DemoTables,
-    /// Skip in-order runs that are expected to take longer (they are never skipped unless asked)
+    /// Skip in-order runs that are expected to take longer [default: skip none]
     #[arg(long, value_name = "SECONDS")]
     pub max_seconds: Option<f64>,
-    /// Replay the database on a simulated device, in virtual time
+    /// Run the database on a simulated device in virtual time
     #[arg(long, value_enum, value_name = "DEVICE")]
     pub simulated: Option<SimulatedDevice>,
-    /// Runs of each query; the median is shown
+    /// Runs of each query, of which the median is shown
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=99))]
     pub runs: u16,
     #[command(flatten)]
@@ -150,7 +150,7 @@ pub enum DemoTables {
     /// All columns of customer, orders and lineitem
     #[default]
     All,
-    /// Only the columns that the query reads
+    /// Only the columns that the query reads, and the keys
     Query,
 }
 
@@ -162,31 +162,31 @@ pub enum SimulatedDevice {
 
 #[derive(Debug, Args)]
 pub struct CalibrateArguments {
-    /// A database, or a directory on the device to measure (with --cache: the database in which the result is kept)
+    /// A database, or a directory on the device to measure (with --cache: the database to store the result in)
     #[arg(required_unless_present = "cache")]
     pub path: Option<PathBuf>,
-    /// Measure the CPU's caches instead, and what keeps scans from harming them
+    /// Measure the CPU caches instead, and the ways of scanning that spare them
     #[arg(long, conflicts_with = "quick")]
     pub cache: bool,
-    /// Fewer request sizes and shorter measurements
+    /// Measure fewer request sizes, and each for a shorter time
     #[arg(long)]
     pub quick: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct TraceArguments {
-    /// The database that is asked
+    /// The database to query
     pub database: Option<PathBuf>,
-    /// Record the addresses in this file
+    /// Record the memory accesses of the query in this file
     #[arg(long, value_name = "FILE", requires = "database")]
     pub memory: Option<PathBuf>,
-    /// Simulate the last level's misses of a record, with and without partitioning
+    /// Replay this trace and show the misses of the last-level cache, with and without partitioning
     #[arg(long, value_name = "FILE", conflicts_with = "memory")]
     pub replay: Option<PathBuf>,
-    /// KiB of the simulated last level [default: 10240]
+    /// Size of the simulated last-level cache in KiB [default: 10240]
     #[arg(long, value_name = "KIB", requires = "replay", value_parser = clap::value_parser!(u64).range(64..=1 << 20))]
     pub cache_kib: Option<u64>,
-    /// The query
+    /// The query to trace
     #[arg(last = true)]
     pub sql: Vec<String>,
 }
@@ -199,7 +199,7 @@ impl FromStr for ByteSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("\"{text}\" is not a size; examples: 65536, 512M, 1.5G");
+        let wrong = || format!("invalid size \"{text}\" (examples: 65536, 512M, 1.5G)");
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).trim_end();
         let unit = text[digits.len()..].trim().to_ascii_lowercase();
         let shift = match unit.trim_end_matches('b').trim_end_matches('i') {
@@ -222,7 +222,7 @@ impl FromStr for ByteSize {
 fn parse_scale(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(scale) if scale > 0.0 && scale <= 100_000.0 => Ok(scale),
-        _ => Err("the scale is a number above 0, at most 100000".into()),
+        _ => Err("the scale must be greater than 0 and at most 100000".into()),
     }
 }
 

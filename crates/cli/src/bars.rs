@@ -1,5 +1,7 @@
-//! Progress on standard error, if that is a terminal: a bar for statements that report phases (COPY, CREATE INDEX …), and
-//! for others, once they take long, the time and pages read so far. Nothing stays on the screen.
+//! Progress on standard error, if it is a terminal.
+//!
+//! Statements that report phases (COPY, CREATE INDEX, ANALYZE) show a bar per phase. Other statements show the elapsed time and
+//! the pages read after [`SHOW_AFTER`]. The progress line is erased when the statement ends.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,8 +14,8 @@ use tokio::task::JoinHandle;
 
 use crate::terminal;
 
-/// Statements that take longer show that they are alive.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Statements without phases show progress after this time.
+const SHOW_AFTER: Duration = Duration::from_secs(2);
 const REFRESH: Duration = Duration::from_millis(250);
 
 const WITH_TOTAL: &str =
@@ -21,14 +23,14 @@ const WITH_TOTAL: &str =
 const WITHOUT_TOTAL: &str = "{spinner:.cyan} {msg}  {human_pos} rows, {per_sec}, {elapsed}";
 const PLAIN: &str = "{spinner:.cyan} {msg}";
 
-/// What is shown at the moment.
+/// The bars on the terminal. At most one is visible.
 #[derive(Debug, Default)]
 struct Shown {
     phase: Option<ProgressBar>,
     status: Option<ProgressBar>,
 }
 
-/// The one line of progress on the terminal.
+/// The progress line of the terminal.
 #[derive(Debug, Default)]
 pub struct Bars {
     shown: Mutex<Shown>,
@@ -39,7 +41,7 @@ impl Bars {
         Arc::default()
     }
 
-    /// A line without rows, as "calibrating …"; replaces the one before.
+    /// Shows a message without a row count, such as "calibrating", in place of the one before. A phase's bar takes precedence.
     pub fn status(&self, message: String) {
         let mut shown = self.shown.lock();
         if shown.phase.is_none() {
@@ -49,7 +51,7 @@ impl Bars {
         }
     }
 
-    /// Removes whatever is shown.
+    /// Erases the progress line.
     pub fn clear(&self) {
         let shown = std::mem::take(&mut *self.shown.lock());
         for bar in [shown.phase, shown.status].into_iter().flatten() {
@@ -57,12 +59,12 @@ impl Bars {
         }
     }
 
-    /// Shows elapsed time and pages read of the statement that `session` starts now, once it takes long; until the result
-    /// is dropped.
+    /// Shows the elapsed time and the pages read of the statement that `session` is about to start, from [`SHOW_AFTER`] until
+    /// the result is dropped.
     pub fn watch(self: &Arc<Self>, session: &Arc<Session>) -> Watch {
         let (bars, session, start) = (self.clone(), session.clone(), Instant::now());
         let task = tokio::spawn(async move {
-            tokio::time::sleep(PATIENCE).await;
+            tokio::time::sleep(SHOW_AFTER).await;
             loop {
                 let (mut pages, mut reading) = (0, 0);
                 for (_, stats) in session.last_stats() {
@@ -72,7 +74,9 @@ impl Bars {
                 }
                 let elapsed = start.elapsed().as_secs_f64();
                 let pages = terminal::thousands(pages);
-                bars.status(format!("{elapsed:.1} s, {pages} pages read, {reading} reads in flight (Ctrl-C cancels)"));
+                bars.status(format!(
+                    "{elapsed:.1} s, {pages} pages read, {reading} reads in flight (Ctrl-C to cancel)"
+                ));
                 tokio::time::sleep(REFRESH).await;
             }
         });
@@ -106,7 +110,7 @@ impl Progress for Bars {
     }
 }
 
-/// Shows a statement's time until dropped.
+/// Shows the progress of one statement until dropped.
 #[derive(Debug)]
 pub struct Watch {
     task: JoinHandle<()>,

@@ -1,4 +1,4 @@
-//! `.cache`, and `keyaki calibrate --cache`: the CPU's caches, and what is done about them.
+//! `.cache` and `keyaki calibrate --cache`: status and measurement of the CPU caches.
 
 use std::path::Path;
 
@@ -16,12 +16,15 @@ pub fn show(runner: &mut Runner) -> Result<()> {
     let status = runner.session.database().cache_status();
     let mut text = match &status.governor {
         Some(governor) => governor.to_string(),
-        None => "the cache governor is off (SET keyaki.cache_governor = on)\n".into(),
+        None => "the cache governor is off (turn it on with SET keyaki.cache_governor = on)\n".into(),
     };
     if status.governor.is_some() {
-        let source =
-            if status.measured { "measured" } else { "as the machine tells; measured by keyaki calibrate --cache" };
-        text.push_str(&format!("the last level holds {} ({source})\n", bytes(status.cache_bytes)));
+        let source = if status.measured {
+            "measured"
+        } else {
+            "reported by the machine; run keyaki calibrate --cache to measure it"
+        };
+        text.push_str(&format!("last-level cache: {} ({source})\n", bytes(status.cache_bytes)));
     }
     for pin in &status.pins {
         let kept = match pin.in_memory {
@@ -35,11 +38,11 @@ pub fn show(runner: &mut Runner) -> Result<()> {
 
 /// `keyaki calibrate --cache [PATH]`
 pub fn calibrate(database: Option<&Path>) -> Result<()> {
-    // Opened before the measurement: an error would come too late after it.
+    // Opened before the measurement, which takes long, to report errors at once.
     let options = Options { must_exist: true, ..Default::default() };
     let database = database.map(|path| Database::open(path, options)).transpose()?;
     let bars = Bars::new();
-    bars.status("measuring the CPU's caches".into());
+    bars.status("measuring the CPU caches".into());
     let measured = calibrate_caches();
     bars.clear();
     let measured = measured?;
@@ -58,28 +61,28 @@ fn print(measured: &CacheCalibration) {
         println!("L{} {:?}: {}, {} ways", cache.level, cache.kind, bytes(cache.bytes), cache.ways);
     }
     let huge = profile.huge_pages.map_or("unknown".into(), |share| format!("{:.0} %", 100.0 * share));
-    println!("\ndependent loads by working set (median, quartiles; in huge pages: {huge})");
+    println!("\nlatency of dependent loads by working set (median and quartiles; huge pages: {huge})");
     let mut loads = table(["working set", "ns"]);
     for latency in &profile.latencies {
         loads.add_row([bytes(latency.working_set_bytes), latency.load_ns.to_string()]);
     }
-    println!("{}\n\nwhat is left of a warm working set after a pause", right(loads));
+    println!("{}\n\nlatency of a warm working set before and after a pause", right(loads));
     let mut pauses = table(["working set", "pause ms", "ns before", "ns after"]);
     for retention in &profile.retentions {
         let ns = |quartiles: &Quartiles| quartiles.to_string();
         let (before, after) = (ns(&retention.before_ns), ns(&retention.after_ns));
         pauses.add_row([bytes(retention.working_set_bytes), format!("{}", retention.pause_ms), before, after]);
     }
-    println!("{}\n\nprobes of {} after a scan", right(pauses), bytes(tuning.protected_bytes));
-    let mut methods = table(["scan by", "ns a probe", "kept", "scan GB/s"]);
+    println!("{}\n\nlatency of probes of {} after a scan", right(pauses), bytes(tuning.protected_bytes));
+    let mut methods = table(["scan method", "ns per probe", "kept", "scan GB/s"]);
     methods.add_row(["no scan", &tuning.warm_ns.to_string(), "", ""]);
     for figure in &tuning.figures {
         let (method, kept) = (figure.method.to_string(), format!("{:.0} %", 100.0 * figure.kept));
         methods.add_row([method, figure.probe_ns.to_string(), kept, figure.gigabytes_per_second.to_string()]);
     }
     println!("{}\n", right(methods));
-    println!("the caches hold about {} in practice", bytes(profile.effective_bytes()));
-    println!("scans that stream: {}", tuning.reason);
+    println!("effective cache size: about {}", bytes(profile.effective_bytes()));
+    println!("scan method for large scans: {}", tuning.reason);
 }
 
 fn table<const N: usize>(header: [&str; N]) -> Table {
@@ -88,7 +91,7 @@ fn table<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
-/// All columns but the first to the right.
+/// The table as text, with all columns but the first aligned to the right.
 fn right(mut table: Table) -> String {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);

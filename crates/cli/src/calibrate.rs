@@ -1,4 +1,4 @@
-//! `keyaki calibrate`: measures the device under a database or directory, and keeps the result there for the planner.
+//! `keyaki calibrate`: measures the device under a database or directory and stores the result there for the planner.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,17 +39,18 @@ pub fn run(arguments: &CalibrateArguments) -> Result<()> {
     if let Some(writes) = calibration.writes() {
         let sync = Duration::from_nanos(writes.sync_ns as u64);
         let rate = bytes(writes.bytes_per_second as u64);
-        println!("sequential writes {rate}/s; a small write and its sync {}", seconds(sync));
+        println!("sequential writes: {rate}/s; small write with sync: {}", seconds(sync));
     }
     println!("stored in {}", path.join(FILE).display());
     Ok(())
 }
 
-/// A database directory has these files; whether they are sound is seen when it is opened.
+/// True if the directory has the files of a database. Opening it checks their contents.
 fn is_database(path: &Path) -> bool {
     path.join("LOCK").exists() && path.join("data").exists()
 }
 
+/// Options of a full or a quick measurement.
 pub fn options(quick: bool) -> CalibrateOptions {
     if !quick {
         return CalibrateOptions::default();
@@ -63,17 +64,17 @@ pub fn options(quick: bool) -> CalibrateOptions {
     }
 }
 
-/// Measures with progress on the terminal.
+/// Measures a device, with progress on the terminal.
 pub fn measure(device: &Arc<dyn Device>, path: &Path, options: &CalibrateOptions) -> Result<Calibration> {
     let bars = Bars::new();
     let result = calibrate(device, path, options, &mut |progress| {
-        bars.status(format!("calibrating, {} of {}: {}", progress.done, progress.total, progress.next));
+        bars.status(format!("calibrating, step {} of {}: {}", progress.done, progress.total, progress.next));
     });
     bars.clear();
     Ok(result?)
 }
 
-/// Request size × depth: requests and bytes per second.
+/// Requests and bytes per second by request size (rows) and queue depth (columns).
 fn table(calibration: &Calibration) -> Table {
     let reads = calibration.reads();
     let mut depths: Vec<u32> = reads.iter().map(|rate| rate.depth).collect();

@@ -1,4 +1,4 @@
-//! What ends a run of the program early, and with which exit code.
+//! The program's errors and their exit codes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub enum Failure {
     Parquet(#[from] datafusion::parquet::errors::ParquetError),
     #[error("{}: {source}", .path.display())]
     File { path: PathBuf, source: io::Error },
-    /// Standard output (or the pager) does not take any more.
+    /// Writing to standard output or the pager failed.
     #[error("output: {0}")]
     Output(io::Error),
     #[error("{0}")]
@@ -26,12 +26,13 @@ pub enum Failure {
     Usage(String),
     #[error("cancelled")]
     Cancelled,
-    /// The error has been shown already.
+    /// A statement failed, and its error is on standard error already.
     #[error("")]
     Reported,
 }
 
 impl Failure {
+    /// Adds the path to an I/O error.
     pub fn file(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Failure {
         move |source| Failure::File { path: path.as_ref().to_path_buf(), source }
     }
@@ -48,7 +49,7 @@ impl Failure {
         }
     }
 
-    /// The reader of our output went away; nobody wants to hear about it.
+    /// True if the reader of standard output closed it early, as `head` does. This is not reported as an error.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }

@@ -1,8 +1,8 @@
-//! Ctrl-C: cancels what runs, not the program.
+//! Ctrl-C cancels the running statement, not the program.
 //!
-//! One task listens for the signal. While a piece of work is [`Active`] the first presses are handed to it (it drops its
-//! query); a third press ends the program, for work that does not react. Without active work the program ends at once. The
-//! prompt of the shell is not concerned: there the terminal hands Ctrl-C over as a key.
+//! One task listens for the signal. While work is [`Active`], a press cancels the work, which drops its query. The
+//! [`PRESSES_MAX`]th press ends the program, in case the work does not react. Without active work the first press ends the
+//! program. At the shell's prompt the terminal is in raw mode, and the line editor reads Ctrl-C as a key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::watch;
 
 pub const EXIT_CODE: u8 = 130;
-/// Presses after which the program ends although something is active.
-const PATIENCE: usize = 3;
+/// Number of presses that end the program although work is active.
+const PRESSES_MAX: usize = 3;
 
 #[derive(Debug)]
 pub struct Interrupts {
@@ -33,15 +33,15 @@ impl Interrupts {
     }
 
     fn press(&self) {
-        // Looked at before the work is told: it may end at once, and would not count as active any more.
+        // Read before the work is notified, because the work may end immediately.
         let idle = self.active.load(Ordering::SeqCst) == 0;
         self.presses.send_modify(|presses| *presses += 1);
-        if idle || *self.presses.borrow() >= PATIENCE {
+        if idle || *self.presses.borrow() >= PRESSES_MAX {
             std::process::exit(EXIT_CODE.into());
         }
     }
 
-    /// Until the result is dropped, Ctrl-C is its business.
+    /// Registers work that Ctrl-C cancels, until the result is dropped.
     pub fn activate(&self) -> Active<'_> {
         self.active.fetch_add(1, Ordering::SeqCst);
         self.presses.send_modify(|presses| *presses = 0);
@@ -49,6 +49,7 @@ impl Interrupts {
     }
 }
 
+/// A registration of cancellable work.
 #[derive(Debug)]
 pub struct Active<'a> {
     interrupts: &'a Interrupts,
@@ -56,15 +57,15 @@ pub struct Active<'a> {
 }
 
 impl Active<'_> {
-    /// Waits for Ctrl-C. May be dropped and called again without missing one.
+    /// Waits for Ctrl-C. The future can be dropped and created again without missing a press.
     pub async fn pressed(&mut self) {
         if self.presses.wait_for(|&presses| presses > 0).await.is_err() {
-            // The sender lives in `interrupts`, which is borrowed; without it there would be nothing to wait for.
+            // Unreachable: the borrowed `interrupts` owns the sender.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Runs `work` unless Ctrl-C is pressed first, which drops it and gives none.
+    /// Runs `work`. Ctrl-C drops it, and the result is none.
     pub async fn unless_pressed<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;

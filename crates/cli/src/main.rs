@@ -1,18 +1,23 @@
-//! The `keyaki` program: a shell for databases, the demonstration, and calibration.
+//! The `keyaki` program: the SQL shell, the demonstration, calibration and memory traces.
+//!
+//! Modules are layered (`cargo xtask layers`): terminal and output helpers at the bottom, then the command line and the runner
+//! of statements, then one module per command.
+
+#![warn(clippy::unwrap_used, clippy::expect_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 mod arguments;
 mod bars;
 mod caches;
 mod calibrate;
 mod demo;
+mod directories;
 mod failure;
 mod interrupt;
 mod output;
 mod pager;
-mod places;
 mod plot;
 mod run;
-mod script;
 mod shell;
 mod terminal;
 mod trace;
@@ -28,8 +33,8 @@ use failure::{Failure, Result};
 use interrupt::Interrupts;
 use keyaki::Database;
 use run::Runner;
-use script::OnError;
 use shell::report;
+use shell::script::{self, OnError};
 use tokio::runtime::Runtime;
 
 #[global_allocator]
@@ -71,7 +76,7 @@ fn start(arguments: Arguments) -> Result<()> {
 fn shell(runtime: &Runtime, arguments: ShellArguments, interrupts: Arc<Interrupts>) -> Result<()> {
     let transient = if arguments.file.is_none() { Some(Transient::new()?) } else { None };
     let path = arguments.file.as_ref().or(transient.as_ref().map(|transient| &transient.0));
-    let path = path.ok_or_else(|| Failure::Usage("no database".into()))?;
+    let path = path.ok_or_else(|| Failure::Usage("a database is missing".into()))?;
     let _runtime = runtime.enter();
     let database = Database::open(path, arguments.open.options())?;
     let mut runner = Runner::new(&database, arguments.mode, interrupts);
@@ -102,7 +107,7 @@ async fn commands(runner: &mut Runner, commands: &[String], on_error: OnError) -
     result
 }
 
-/// A directory for a database that nobody named; removed with what is in it.
+/// The directory of a database without a name. Removed with its contents on drop.
 struct Transient(PathBuf);
 
 impl Transient {
@@ -115,7 +120,7 @@ impl Transient {
 
 impl Drop for Transient {
     fn drop(&mut self) {
-        // What remains is in the system's directory for temporary files.
+        // An error leaves the directory to the system's cleanup of temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

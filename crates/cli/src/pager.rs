@@ -1,12 +1,12 @@
-//! Results for people: straight to the terminal while they fit on it, else through the user's pager.
+//! Output of results to a terminal: directly if they fit on the screen, else through the user's pager.
 
 use std::io::{self, Stdout, Write, stdout};
 use std::process::{Child, Command, Stdio};
 
-/// Does not wrap, keeps colours, ends by itself if all fits, leaves the text on the screen.
+/// Does not wrap lines (-S), keeps colours (-R), exits if the text fits on the screen (-F) and does not clear it (-X).
 const DEFAULT: &str = "less -SRFX";
 
-/// A writer that holds text back until it is known whether it exceeds the screen.
+/// A writer that holds text back until it exceeds the screen or ends.
 #[derive(Debug)]
 pub struct Pager {
     screen_lines: usize,
@@ -21,12 +21,12 @@ enum State {
 }
 
 impl Pager {
-    /// `screen_lines`: the number of lines up to which no pager is needed.
+    /// Texts of up to `screen_lines` lines are printed without a pager.
     pub fn new(screen_lines: usize) -> Pager {
         Pager { screen_lines, state: State::Holding { text: Vec::new(), lines: 0 } }
     }
 
-    /// Text that is longer than the screen: starts the pager, or goes on without if there is none.
+    /// Starts the pager and writes the held text to it; without a pager, to standard output.
     fn start(held: &[u8]) -> io::Result<State> {
         let command = std::env::var("PAGER").unwrap_or_else(|_| DEFAULT.into());
         let child = match command.trim() {
@@ -38,7 +38,7 @@ impl Pager {
         Ok(state)
     }
 
-    /// Shows what is still held, and waits until the user leaves the pager.
+    /// Writes the held text, and waits until the user leaves the pager.
     pub fn finish(mut self) -> io::Result<()> {
         match std::mem::replace(&mut self.state, State::Plain(stdout())) {
             State::Holding { text, .. } => {
@@ -92,11 +92,11 @@ impl Write for Pager {
 }
 
 impl Drop for Pager {
-    /// An early end (a failed query): the pager still shows what came before.
+    /// After an error, the pager still shows the text before it.
     fn drop(&mut self) {
         if let State::Paging(child) = &mut self.state {
             drop(child.stdin.take());
-            // Nobody is left to be told.
+            // The error that caused the drop is reported instead.
             let _ = child.wait();
         }
     }

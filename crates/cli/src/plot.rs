@@ -4,11 +4,10 @@ use keyaki_exec::Sample;
 
 use crate::terminal::significant;
 
-/// Eighths of a character cell, from below.
+/// Bars of 0 to 8 eighths of a character cell.
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Mean reads in flight in each of `width` equal parts of `[0, elapsed_ns)`. Between two samples the number is that of the
-/// first.
+/// Mean reads in flight in each of `width` equal parts of `[0, elapsed_ns)`. A sample holds until the next one.
 fn bins(timeline: &[Sample], elapsed_ns: u64, width: usize) -> Vec<f64> {
     let mut sums = vec![0.0; width];
     let bin_ns = elapsed_ns as f64 / width as f64;
@@ -22,25 +21,25 @@ fn bins(timeline: &[Sample], elapsed_ns: u64, width: usize) -> Vec<f64> {
             let bin = ((from_ns / bin_ns) as usize).min(width - 1);
             let to_ns = if bin + 1 == width { end_ns } else { end_ns.min((bin + 1) as f64 * bin_ns) };
             sums[bin] += f64::from(sample.in_flight) * (to_ns - from_ns) / bin_ns;
-            // Rounding must not keep the loop in one place.
+            // Ensures progress if rounding gives an empty interval.
             from_ns = if to_ns > from_ns { to_ns } else { end_ns };
         }
     }
     sums
 }
 
-/// The highest mean in a plot of this width, for a scale common to several plots.
+/// The highest mean in a plot of this width. Several plots share a scale by their common maximum.
 pub fn peak(timeline: &[Sample], elapsed_ns: u64, width: usize) -> f64 {
     bins(timeline, elapsed_ns, width).into_iter().fold(0.0, f64::max)
 }
 
-/// One line of `width` characters; a full block is `peak`.
+/// One line of `width` characters in which a full block stands for `peak`.
 pub fn sparkline(timeline: &[Sample], elapsed_ns: u64, width: usize, peak: f64) -> String {
     let eighths = |value: f64| if peak > 0.0 { (value / peak * 8.0).ceil().clamp(0.0, 8.0) as usize } else { 0 };
     bins(timeline, elapsed_ns, width).into_iter().map(|value| BLOCKS[eighths(value)]).collect()
 }
 
-/// A plot with axes, `width` × `height` characters without them.
+/// A plot of `width` × `height` characters, plus axes.
 pub fn plot(timeline: &[Sample], elapsed_ns: u64, width: usize, height: usize) -> String {
     let values = bins(timeline, elapsed_ns, width);
     let peak = values.iter().copied().fold(0.0, f64::max);
@@ -80,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_have_the_width_asked_for() {
+    fn lines_have_the_given_width() {
         let timeline = samples(&[(0, 10), (70, 5), (90, 1)]);
         assert_eq!(sparkline(&timeline, 100, 10, 10.0), "███████▄▄▁");
         assert_eq!(sparkline(&timeline, 100, 3, 0.0), "   ");

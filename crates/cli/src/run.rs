@@ -1,6 +1,6 @@
-//! Running statements and showing their results: what the shell and scripts share.
+//! Runs statements and writes their results, for the shell and for scripts.
 //!
-//! Rows are streamed: each batch is formatted and written before the next one is asked for. Ctrl-C drops the stream, which
+//! Rows are streamed: each batch is formatted and written before the next one is requested. Ctrl-C drops the stream, which
 //! cancels the query.
 
 use std::fs::File;
@@ -18,7 +18,7 @@ use crate::output::Mode;
 use crate::pager::Pager;
 use crate::terminal;
 
-/// Where results go.
+/// Destination of results.
 #[derive(Debug, Default)]
 pub enum Target {
     #[default]
@@ -26,14 +26,14 @@ pub enum Target {
     File(BufWriter<File>),
 }
 
-/// A session, and how its results are shown.
+/// A session and the output settings of its results.
 pub struct Runner {
     pub session: Arc<Session>,
     pub mode: Mode,
     pub target: Target,
-    /// Show how long statements take.
+    /// Print the elapsed time of each statement.
     pub timer: bool,
-    /// A person is typing: say what was done, page long results.
+    /// Interactive use: confirm each statement, and page long results.
     pub interactive: bool,
     bars: Arc<Bars>,
     interrupts: Arc<Interrupts>,
@@ -47,16 +47,16 @@ impl Runner {
         Runner { session, mode, target: Target::Stdout, timer: false, interactive: false, bars, interrupts }
     }
 
-    /// Continues on another database, with the same manners.
+    /// Continues on another database with the same output settings.
     pub fn switch(&mut self, database: &Database) {
         self.session = Arc::new(database.session());
         self.session.set_progress(self.bars.clone());
     }
 
-    /// Runs one statement and shows its result.
+    /// Runs one statement and writes its result.
     ///
     /// # Errors
-    /// [`Failure::Cancelled`] by Ctrl-C; what the statement or the output failed with.
+    /// [`Failure::Cancelled`] after Ctrl-C; errors of the statement and of the output.
     pub async fn statement(&mut self, sql: &str) -> Result<()> {
         let start = Instant::now();
         let interrupts = self.interrupts.clone();
@@ -91,13 +91,13 @@ impl Runner {
                 return out.closed_early(error);
             }
         }
-        // Whoever reads the result should not be counted.
+        // The time that the user spends in the pager does not count.
         let elapsed = start.elapsed();
         let ended = format.end(&mut out).and_then(|()| {
             let text = format!("({}{})", terminal::rows(rows), time_suffix(timer, elapsed));
             match (footer, mode.has_footer()) {
                 (true, true) => writeln!(out, "{text}")?,
-                // It would be read as data.
+                // On standard error, because formats for programs have no footer.
                 (true, false) => eprintln!("{text}"),
                 (false, _) => {}
             }
@@ -127,12 +127,12 @@ impl Runner {
         Ok(())
     }
 
-    /// Writes a line to where results go.
+    /// Writes a line to the destination of results.
     pub fn say(&mut self, line: &str) -> Result<()> {
         self.show(&format!("{line}\n"))
     }
 
-    /// Writes text to where results go, through the pager if it is long and somebody is looking.
+    /// Writes text to the destination of results; in interactive use, long text through the pager.
     pub fn show(&mut self, text: &str) -> Result<()> {
         let to_terminal = matches!(self.target, Target::Stdout).then(terminal::size).flatten();
         let mut out = Out { writer: self.writer(to_terminal), watch: None };
@@ -153,7 +153,7 @@ enum Writer<'a> {
     File(&'a mut BufWriter<File>),
 }
 
-/// The place a result is written to. The progress line disappears before the first byte.
+/// The writer of one result. Erases the progress line before the first byte.
 struct Out<'a> {
     writer: Writer<'a>,
     watch: Option<Watch>,
@@ -167,10 +167,10 @@ impl Out<'_> {
         }
     }
 
-    /// A user who left the pager has seen enough; anything else is an error.
+    /// Handles a failed write. A broken pipe to the pager is no error: the user left the pager.
     fn closed_early(self, error: io::Error) -> Result<()> {
         let pager = matches!(self.writer, Writer::Pager(_));
-        // The buffer's content has nowhere to go.
+        // Dropping the buffer would try to write it again.
         if let Writer::Stdout(writer) = self.writer {
             let _ = writer.into_parts();
         }

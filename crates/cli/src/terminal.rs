@@ -1,9 +1,9 @@
-//! What standard output is connected to, and how numbers are written for people.
+//! Properties of the terminal, and number formats for people.
 
 use std::io::{IsTerminal, stderr, stdout};
 use std::time::Duration;
 
-/// Columns and rows of the terminal that standard output shows on; none if it is not a terminal.
+/// Columns and rows of the terminal on standard output; none if standard output is not a terminal.
 pub fn size() -> Option<(usize, usize)> {
     if !stdout().is_terminal() {
         return None;
@@ -12,12 +12,12 @@ pub fn size() -> Option<(usize, usize)> {
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col.into(), size.ws_row.into()))
 }
 
-/// Whether to colour what goes to standard output (<https://no-color.org>).
+/// True if output to standard output may have colours (<https://no-color.org>).
 pub fn colours() -> bool {
     stdout().is_terminal() && colours_wanted()
 }
 
-/// Whether to colour what goes to standard error.
+/// True if output to standard error may have colours.
 pub fn error_colours() -> bool {
     stderr().is_terminal() && colours_wanted()
 }
@@ -57,7 +57,7 @@ pub fn rows(count: u64) -> String {
     format!("{} row{}", thousands(count), if count == 1 { "" } else { "s" })
 }
 
-/// Seconds with three or so significant digits: `0.00123 s`, `1.23 s`, `123 s`.
+/// Seconds with at least three significant digits: `0.00123 s`, `1.23 s`, `123 s`.
 pub fn seconds(duration: Duration) -> String {
     format!("{} s", significant(duration.as_secs_f64()))
 }

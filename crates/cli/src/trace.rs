@@ -1,8 +1,8 @@
-//! `keyaki trace`: which memory a query touches, recorded; and what a cache would make of it, simulated.
+//! `keyaki trace`: records the memory accesses of a query, and replays them in a simulated cache.
 //!
-//! The replay does what the published experiment with TPC-H does: the query runs, something else sweeps over twice the cache, and the
-//! query runs again, which is counted. Partitioned, the first run brings its lines into all ways but the fewest (as PIN does), and
-//! everything after it allocates in these few only.
+//! The replay follows the published experiment with TPC-H: the query runs, a sweep reads twice the size of the cache, and the query
+//! runs again. Only the second run is counted. With partitioning, the first run allocates in all ways but [`FEWEST_WAYS`], as PIN
+//! does; the sweep and the second run allocate in these [`FEWEST_WAYS`] only.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -22,11 +22,11 @@ use crate::output::Mode;
 use crate::run::Runner;
 use crate::terminal::thousands;
 
-/// The class of the sweep, and of everything that is not to be kept.
+/// The class of service of the sweep.
 const OTHERS: u8 = CLASSES_MAX as u8 - 1;
-/// Ways that those have: the fewest that usually may be.
+/// Ways of the unprotected part: the minimum of common processors.
 const FEWEST_WAYS: u32 = 2;
-/// The sweep is not among the recorded addresses.
+/// Start address of the sweep, above all recorded addresses.
 const SWEEP_AT: u64 = 1 << 62;
 
 pub async fn run(arguments: &TraceArguments, interrupts: std::sync::Arc<Interrupts>) -> Result<()> {
@@ -35,7 +35,7 @@ pub async fn run(arguments: &TraceArguments, interrupts: std::sync::Arc<Interrup
         (None, Some(_), None) => {}
         _ => {
             return Err(Failure::Usage(
-                "keyaki trace DATABASE --memory FILE -- SQL, or keyaki trace --replay FILE".into(),
+                "usage: keyaki trace DATABASE --memory FILE -- SQL, or keyaki trace --replay FILE".into(),
             ));
         }
     }
@@ -48,7 +48,7 @@ pub async fn run(arguments: &TraceArguments, interrupts: std::sync::Arc<Interrup
 async fn record(file: &Path, database: &Path, sql: &[String], interrupts: std::sync::Arc<Interrupts>) -> Result<()> {
     let sql = sql.join(" ");
     if sql.trim().is_empty() {
-        return Err(Failure::Usage("a query is missing: keyaki trace DATABASE --memory FILE -- SQL".into()));
+        return Err(Failure::Usage("a query is missing (usage: keyaki trace DATABASE --memory FILE -- SQL)".into()));
     }
     let options = keyaki::Options { must_exist: true, ..Default::default() };
     let database = Database::open(database, options)?;
@@ -65,7 +65,7 @@ fn replay(file: &Path, cache_kib: Option<u64>) -> Result<()> {
     let mut machine = Machine::paper();
     if let Some(kib) = cache_kib {
         machine.l3.bytes = kib << 10;
-        // As many sets as a power of two: 20 ways for five times such a number of bytes, else 16.
+        // The number of sets must be a power of two: 16 ways if the size is a power of two, else 20 as in the paper's machine.
         machine.l3.ways = if kib.is_power_of_two() { 16 } else { machine.l3.ways };
     }
     let failed = |error: &dyn std::fmt::Display| Failure::message(format!("{}: {error}", file.display()));
@@ -76,17 +76,17 @@ fn replay(file: &Path, cache_kib: Option<u64>) -> Result<()> {
     let simulate = |partitioned: bool| simulate(&machine, &accesses, partitioned);
     let (open, kept) = (simulate(false)?, simulate(true)?);
     println!(
-        "{} accesses; last level of {} KiB, {} ways; run, sweep, run again (which is counted)\n",
+        "{} accesses; last-level cache of {} KiB, {} ways; counted: the second run, after a sweep\n",
         thousands(accesses.len() as u64),
         machine.l3.bytes >> 10,
         machine.l3.ways
     );
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    table.set_header(["object", "accesses", "reach the last level", "missed", "missed, partitioned"]);
+    table.set_header(["object", "accesses", "at the last level", "missed", "missed, partitioned"]);
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     for (number, name) in names.iter().enumerate() {
-        // As many objects as the trace's numbers can name.
+        // No truncation: object numbers in a trace have 16 bits.
         let (without, with) = (open.object(number as u16), kept.object(number as u16));
         if without.accesses() > 0 {
             let reached = without.l3 + without.memory;
@@ -111,13 +111,13 @@ fn replay(file: &Path, cache_kib: Option<u64>) -> Result<()> {
     Ok(())
 }
 
-/// The second run of the trace, after a sweep.
+/// Counts of the second run of the trace, after a sweep.
 fn simulate(machine: &Machine, accesses: &[Access], partitioned: bool) -> Result<Report> {
     let wrong = |error: keyaki_llc::sim::InvalidMachine| Failure::message(error.to_string());
     let mut simulator = Simulator::new(machine).map_err(wrong)?;
     let sweep = Memory::new(SWEEP_AT, 2 * machine.l3.bytes);
     let noise = || sweep.scan().map(|address| Access::load(address).of(OTHERS, 0));
-    // The cache is full of other things before.
+    // Fills the cache with other data first.
     simulator.run(noise());
     if partitioned {
         let kept = CapacityMask::run(FEWEST_WAYS, machine.l3.ways.saturating_sub(FEWEST_WAYS));

@@ -66,7 +66,7 @@ fn the_first_error_stops_a_script() {
 }
 
 #[test]
-fn syntax_errors_point_at_the_place() {
+fn syntax_errors_show_the_position() {
     let directory = tempfile::tempdir().unwrap();
     let output = keyaki(&["-c", "SELECT 1\nFROM t WHERE (a = 1 ORDER BY 1"], &directory.path().join("db"), "");
     assert_eq!(output.status.code(), Some(1));
@@ -75,7 +75,7 @@ fn syntax_errors_point_at_the_place() {
 }
 
 #[test]
-fn wrong_usage_is_told_apart() {
+fn invalid_usage_has_its_own_exit_code() {
     let directory = tempfile::tempdir().unwrap();
     let database = directory.path().join("db");
     assert_eq!(keyaki(&["--mode", "nonsense"], &database, "").status.code(), Some(2));
@@ -148,7 +148,10 @@ fn caches_and_traces() {
     assert!(output.status.success() && text(&output.stderr).contains("accesses recorded"), "{output:?}");
     let output = run(&["trace", "--replay", file, "--cache-kib", "2048"]);
     let replayed = text(&output.stdout);
-    assert!(replayed.contains("last level of 2048 KiB") && replayed.contains("missed, partitioned"), "{output:?}");
+    assert!(
+        replayed.contains("last-level cache of 2048 KiB") && replayed.contains("missed, partitioned"),
+        "{output:?}"
+    );
     assert!(
         replayed.lines().any(|line| line.trim_start().starts_with("t ") || line.trim_start().starts_with("t.t_a ")),
         "{replayed}"

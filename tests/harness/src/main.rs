@@ -3,6 +3,8 @@
 //! `tpch` writes TPC-H data as Parquet files and loads them into a database. `session` runs and times statements that it reads
 //! from standard input. `crash-writer` commits statements until it is killed. The shipped program has none of these.
 
+#![warn(clippy::unwrap_used, clippy::expect_used)]
+
 mod crash_writer;
 mod session;
 mod tpch;

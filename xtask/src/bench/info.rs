@@ -41,7 +41,7 @@ impl RunInfo {
     }
 }
 
-/// The first words on a program's standard output, run in the repository.
+/// The trimmed standard output of a program that runs in the repository.
 fn output(program: &str, arguments: &[&str]) -> Result<String> {
     let output = Command::new(program).args(arguments).current_dir(root()).output();
     let output = output.map_err(|error| format!("{program}: {error}"))?;
@@ -51,7 +51,7 @@ fn output(program: &str, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_string())
 }
 
-/// One line about the machine; parts that the system does not tell are left out.
+/// One line about the machine, without the parts that the system does not report.
 fn machine() -> String {
     let field = |file: &str, name: &str| {
         let text = std::fs::read_to_string(file).ok()?;

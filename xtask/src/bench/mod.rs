@@ -29,7 +29,7 @@ const RUN_FILE: &str = "run.json";
 struct Bench {
     name: &'static str,
     program: Program,
-    /// Options and values that a run has unless its caller gives the same option.
+    /// Default options with their values. A caller's option of the same name replaces the default.
     defaults: &'static [(&'static str, &'static str)],
 }
 

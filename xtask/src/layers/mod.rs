@@ -29,13 +29,20 @@ const LAYERS: &[(&str, &str)] = &[
     ("crates/store", "base < codec < message < buffer < log < pages < locator < tree < engine < key_value"),
     ("crates/exec", "base < query < runtime < source < operators < executor"),
     ("crates/keyaki", "base < catalog < engine < table < plan < write < sql < session"),
+    (
+        "crates/cli",
+        "directories, failure, interrupt, pager, terminal < bars, output, plot < arguments < run < caches, trace < calibrate \
+         < demo, shell",
+    ),
 ];
 
 /// Checks every crate of [`LAYERS`].
 pub fn check(root: &Path) -> Result<()> {
     let mut violations = Vec::new();
-    for (package, order) in LAYERS {
-        let sources = Sources::read(root, &root.join(package).join("src/lib.rs"))?;
+    for (folder, order) in LAYERS {
+        let sources = root.join(folder).join("src");
+        let [library, program] = ["lib.rs", "main.rs"].map(|name| sources.join(name));
+        let sources = Sources::read(root, if library.exists() { &library } else { &program })?;
         violations.extend(check_sources(&sources, &Order::parse(order)));
     }
     if violations.is_empty() { Ok(()) } else { Err(violations.join("\n")) }

@@ -1,4 +1,4 @@
-//! The query at several selectivities, each cold, in order and out of order.
+//! Runs the query at several selectivities, cold, in order and out of order.
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{Decimal128Type, Int64Type};
@@ -9,17 +9,17 @@ use crate::arguments::DemoArguments;
 use crate::bars::Bars;
 use crate::failure::{Failure, Result};
 
-/// Shares of the customers.
+/// Fractions of the customers.
 const SELECTIVITIES: [f64; 5] = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2];
-/// An in-order run is expected to take so many times as long as that of the workload before, which has a tenth of the
-/// customers.
+/// Expected factor between the in-order times of successive workloads, each of which has ten times the customers of the one
+/// before.
 const STEP: f64 = 10.0;
 
 /// One range of balances.
 #[derive(Debug, Clone)]
 pub struct Workload {
     pub selectivity: f64,
-    /// In cents, both included.
+    /// Bounds in cents, both inclusive.
     low: i128,
     high: i128,
 }
@@ -50,11 +50,11 @@ fn decimal(cents: i128) -> String {
 #[derive(Debug, Clone)]
 pub struct Run {
     answer: (i64, Option<i128>),
-    /// By the device's clock.
+    /// By the device's clock, which is virtual for a simulated device.
     pub seconds: f64,
     pub pages_read: u64,
     pub reads: u64,
-    /// From the first task to the last row of the pipelines and scans.
+    /// Time from the first task to the last row of the longest pipeline or scan.
     pub executor_seconds: f64,
     pub in_flight_max: u64,
     pub timeline: Vec<Sample>,
@@ -65,7 +65,7 @@ impl Run {
     pub fn rows(&self) -> i64 {
         self.answer.0
     }
-    /// Pages per second; a read of neighbouring pages counts each.
+    /// Pages per second. A read of several neighbouring pages counts each page.
     pub fn page_rate(&self) -> f64 {
         if self.executor_seconds > 0.0 { self.pages_read as f64 / self.executor_seconds } else { 0.0 }
     }
@@ -75,7 +75,7 @@ impl Run {
 pub struct Comparison {
     pub workload: Workload,
     pub out_of_order: Run,
-    /// None: skipped, because it was expected to take so many seconds, more than was allowed.
+    /// An error is a skipped run: the seconds it was expected to take exceed `--max-seconds`.
     pub in_order: std::result::Result<Run, f64>,
 }
 
@@ -91,8 +91,8 @@ pub async fn customers(database: &Database) -> Result<u64> {
     Ok(count.unwrap_or(0).unsigned_abs())
 }
 
-/// Ranges that begin at different balances and hold the wanted share of the customers, at least one. The first customer of
-/// each has orders (in TPC-H, those whose key is a multiple of three have none).
+/// Ranges that begin at different balances and hold the given fraction of the customers, at least one customer. The first
+/// customer of each range has orders: in TPC-H, customers whose key is a multiple of three have none.
 pub async fn workloads(database: &Database, customers: u64) -> Result<Vec<Workload>> {
     let session = database.session();
     let mut workloads = Vec::new();
@@ -117,11 +117,11 @@ async fn balance(session: &Session, sql: &str) -> Result<i128> {
     let values = batches.first().and_then(|batch| batch.column(0).as_primitive_opt::<Decimal128Type>());
     match values {
         Some(values) if values.len() == 1 && values.is_valid(0) => Ok(values.value(0)),
-        _ => Err(Failure::message("there are too few customers")),
+        _ => Err(Failure::message("too few customers (raise --scale)")),
     }
 }
 
-/// Runs a workload both ways; `previous` is the one with a tenth of the customers.
+/// Runs a workload in both modes. `previous` is the workload with a tenth of the customers.
 pub async fn run(
     database: &Database,
     workload: Workload,
@@ -129,13 +129,13 @@ pub async fn run(
     arguments: &DemoArguments,
 ) -> Result<Comparison> {
     let bars = Bars::new();
-    bars.status(format!("{} of the customers, out of order", workload.share()));
+    bars.status(format!("{} of customers, out of order", workload.share()));
     let out_of_order = median(database, &workload, "out_of_order", arguments.runs).await?;
     let expected = previous.map_or(0.0, |previous| previous.in_order_seconds() * STEP);
     let in_order = match arguments.max_seconds {
         Some(limit) if expected > limit => Err(expected),
         _ => {
-            bars.status(format!("{} of the customers, in order", workload.share()));
+            bars.status(format!("{} of customers, in order", workload.share()));
             Ok(median(database, &workload, "in_order", arguments.runs).await?)
         }
     };
@@ -144,7 +144,7 @@ pub async fn run(
         && in_order.answer != out_of_order.answer
     {
         return Err(Failure::Message(format!(
-            "in-order and out-of-order execution disagree: {:?} and {:?} for {}",
+            "in-order and out-of-order results differ: {:?} and {:?} for {}",
             in_order.answer,
             out_of_order.answer,
             workload.sql()
@@ -153,7 +153,7 @@ pub async fn run(
     Ok(Comparison { workload, out_of_order, in_order })
 }
 
-/// The run with the median time of several cold ones.
+/// The run with the median time of `runs` cold runs.
 async fn median(database: &Database, workload: &Workload, execution: &str, runs: u16) -> Result<Run> {
     let session = database.session();
     session.execute(&format!("SET keyaki.execution = '{execution}'")).await?;
@@ -163,7 +163,7 @@ async fn median(database: &Database, workload: &Workload, execution: &str, runs:
         database.drop_caches();
         let run = once(&session, &workload.sql()).await?;
         if measured.first().is_some_and(|first| first.answer != run.answer) {
-            return Err(Failure::Message(format!("two runs of the same query disagree: {}", workload.sql())));
+            return Err(Failure::Message(format!("two runs of the same query differ: {}", workload.sql())));
         }
         measured.push(run);
     }

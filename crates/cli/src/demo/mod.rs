@@ -1,8 +1,8 @@
 //! `keyaki demo`: the experiment of the out-of-order execution paper's figure 4 on generated TPC-H data.
 //!
-//! Customers with a balance in a narrow range are picked (they lie at random places), their orders, and the items of these:
-//! index lookups all the way. Each query runs cold, in order (one read at a time) and out of order (thousands in flight);
-//! the answers must agree.
+//! Each query selects the customers with a balance in a narrow range, who are at random places of the table, and joins their
+//! orders and the items of these, all by index lookups. It runs cold, in order (one read at a time) and out of order (thousands
+//! of reads in flight). Both answers must agree.
 
 mod measure;
 mod prepare;
@@ -15,30 +15,30 @@ use keyaki_device::calibrate::Calibration;
 use crate::arguments::DemoArguments;
 use crate::failure::Result;
 
-/// What the queries run on.
-struct Stage {
+/// The database that the queries run on, and its device.
+struct Setup {
     database: Database,
-    /// Of the device that the database is on.
+    /// Calibration of the database's device.
     calibration: Calibration,
-    /// For headings: `"uring, 2 workers"`.
+    /// One line for the heading.
     description: String,
 }
 
 pub async fn run(arguments: &DemoArguments) -> Result<()> {
     let directory = prepare::directory(arguments);
-    let stage = prepare::stage(arguments, &directory).await?;
-    let stage = match arguments.simulated {
-        Some(device) => simulate::stage(stage, device)?,
-        None => stage,
+    let setup = prepare::setup(arguments, &directory).await?;
+    let setup = match arguments.simulated {
+        Some(device) => simulate::setup(setup, device)?,
+        None => setup,
     };
-    println!("{}\n", stage.description);
-    let customers = measure::customers(&stage.database).await?;
+    println!("{}\n", setup.description);
+    let customers = measure::customers(&setup.database).await?;
     let mut results = Vec::new();
-    for workload in measure::workloads(&stage.database, customers).await? {
-        let result = measure::run(&stage.database, workload, results.last(), arguments).await?;
+    for workload in measure::workloads(&setup.database, customers).await? {
+        let result = measure::run(&setup.database, workload, results.last(), arguments).await?;
         results.push(result);
     }
-    let report = report::Report::new(&stage, arguments.scale, &results);
+    let report = report::Report::new(&setup, arguments.scale, &results);
     println!("{}", report.table());
     println!("{}", report.plots());
     if let Some(path) = &arguments.json {

@@ -1,7 +1,7 @@
-//! The demonstration's data: generated, loaded and calibrated once, then reused.
+//! Prepares the demonstration's database: generates, loads and calibrates it once, then reuses it.
 //!
 //! ```text
-//! <directory>/demo.json   what is here, and whether it is complete (written before and after loading)
+//! <directory>/demo.json   marker: scale, columns, complete or not (written before and after loading)
 //! <directory>/database/   the database
 //! ```
 
@@ -15,28 +15,28 @@ use keyaki::{Database, Options, Session};
 use keyaki_tpch::{Rows, Table};
 use serde::{Deserialize, Serialize};
 
-use super::Stage;
+use super::Setup;
 use crate::arguments::{DemoArguments, DemoTables};
 use crate::bars::Bars;
 use crate::failure::{Failure, Result};
-use crate::{calibrate, places, terminal};
+use crate::{calibrate, directories, terminal};
 
 const MARKER: &str = "demo.json";
 const DATABASE: &str = "database";
-/// Of the marker, and of what is loaded.
+/// Version of the marker and of the loaded data. Databases of other versions are loaded again.
 const VERSION: u32 = 1;
 
-/// What the marker says.
+/// The contents of the marker file.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Marker {
     keyaki_demo: u32,
     scale: f64,
-    /// Whether all columns are there.
+    /// True if all columns are loaded, not only those of the query.
     all_columns: bool,
     complete: bool,
 }
 
-/// Columns that the demonstration's query reads, and the keys.
+/// The columns to load: all, or the columns that the query reads and the keys.
 fn columns(table: Table, wanted: DemoTables) -> Option<&'static [&'static str]> {
     match (wanted, table) {
         (DemoTables::All, _) => None,
@@ -51,19 +51,19 @@ const INDEXES: [(Table, &str); 2] = [
     (Table::Orders, "CREATE INDEX orders_customer ON orders (o_custkey)"),
 ];
 
-/// Where the data is kept: as told, in the user's cache directory, or here.
+/// The directory given, else one in the user's cache directory, else one in the current directory.
 pub fn directory(arguments: &DemoArguments) -> PathBuf {
     let columns = if arguments.tables == DemoTables::Query { "-query" } else { "" };
     let name = format!("demo-sf{}{columns}", arguments.scale);
-    match (&arguments.dir, places::cache()) {
+    match (&arguments.dir, directories::cache()) {
         (Some(directory), _) => directory.clone(),
         (None, Some(cache)) => cache.join(name),
         (None, None) => PathBuf::from(format!("keyaki-{name}")),
     }
 }
 
-/// The complete, calibrated database.
-pub async fn stage(arguments: &DemoArguments, directory: &Path) -> Result<Stage> {
+/// Opens or creates the complete, calibrated database.
+pub async fn setup(arguments: &DemoArguments, directory: &Path) -> Result<Setup> {
     let wanted = |complete| Marker {
         keyaki_demo: VERSION,
         scale: arguments.scale,
@@ -91,8 +91,8 @@ pub async fn stage(arguments: &DemoArguments, directory: &Path) -> Result<Stage>
     calibrated(database, &path)
 }
 
-/// Measures the device unless that has been done.
-fn calibrated(database: Database, path: &Path) -> Result<Stage> {
+/// Measures the device unless the database has a calibration.
+fn calibrated(database: Database, path: &Path) -> Result<Setup> {
     if !database.calibration().is_measured() {
         let mut options = calibrate::options(true);
         let page_bytes = database.store().options().page_bytes;
@@ -104,7 +104,7 @@ fn calibrated(database: Database, path: &Path) -> Result<Stage> {
     }
     let calibration = (*database.calibration()).clone();
     let description = format!("Device: {}, direct I/O, cold caches", database.store().device().name());
-    Ok(Stage { database, calibration, description })
+    Ok(Setup { database, calibration, description })
 }
 
 /// Creates and fills the tables.
@@ -149,7 +149,7 @@ fn read_marker(directory: &Path) -> Result<Option<Marker>> {
     }
 }
 
-/// Durably, because its word is trusted.
+/// Writes the marker and syncs it: a later run relies on it.
 fn write_marker(directory: &Path, marker: &Marker) -> Result<()> {
     let path = directory.join(MARKER);
     let write = || {
@@ -163,7 +163,7 @@ fn write_marker(directory: &Path, marker: &Marker) -> Result<()> {
     write().map_err(Failure::file(&path))
 }
 
-/// Makes room for a new database. Removes only what an earlier demonstration left.
+/// Removes an earlier demonstration's database. Fails if the directory has other contents.
 fn clear(directory: &Path) -> Result<()> {
     let ours = directory.join(MARKER).exists();
     let empty = match fs::read_dir(directory) {
@@ -173,7 +173,7 @@ fn clear(directory: &Path) -> Result<()> {
     };
     if !ours && !empty {
         return Err(Failure::Message(format!(
-            "{} is not empty and was not made by the demonstration; give another --dir",
+            "{} is not empty and was not created by the demonstration (choose another --dir)",
             directory.display()
         )));
     }
@@ -189,12 +189,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_own_leftovers_are_removed() {
+    fn only_databases_of_the_demonstration_are_removed() {
         let directory = tempfile::tempdir().expect("temporary directory");
         let path = directory.path();
         assert!(clear(path).is_ok() && clear(&path.join("missing")).is_ok());
         fs::create_dir(path.join(DATABASE)).expect("directory");
-        assert!(clear(path).is_err(), "somebody else's");
+        assert!(clear(path).is_err(), "not created by the demonstration");
         let marker = Marker { keyaki_demo: VERSION, scale: 0.5, all_columns: true, complete: false };
         write_marker(path, &marker).expect("marker");
         assert_eq!(read_marker(path).expect("readable"), Some(marker));

@@ -5,7 +5,7 @@ use std::path::Path;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
-use super::Stage;
+use super::Setup;
 use super::measure::{Comparison, Run};
 use crate::failure::{Failure, Result};
 use crate::plot;
@@ -18,19 +18,19 @@ pub struct Report<'a> {
     scale: f64,
     device: &'a str,
     page_bytes: u64,
-    /// Random reads of one page per second that the device was measured to give at its best depth.
+    /// Measured random reads of one page per second at the best queue depth.
     device_iops: f64,
-    /// The device's random reads of one page per second at depth 256, over those at depth 1.
+    /// Random reads of one page per second at queue depth 256, divided by those at depth 1.
     device_ratio: f64,
 }
 
 impl<'a> Report<'a> {
-    pub fn new(stage: &'a Stage, scale: f64, results: &'a [Comparison]) -> Self {
-        let page_bytes = stage.database.store().options().page_bytes as u64;
-        let depths = stage.calibration.reads().iter().map(|rate| rate.depth as usize);
-        let device_iops = depths.map(|depth| stage.calibration.iops(page_bytes, depth)).fold(0.0, f64::max);
-        let device = stage.database.store().device().name();
-        let iops = |depth| stage.calibration.iops(page_bytes, depth);
+    pub fn new(setup: &'a Setup, scale: f64, results: &'a [Comparison]) -> Self {
+        let page_bytes = setup.database.store().options().page_bytes as u64;
+        let depths = setup.calibration.reads().iter().map(|rate| rate.depth as usize);
+        let device_iops = depths.map(|depth| setup.calibration.iops(page_bytes, depth)).fold(0.0, f64::max);
+        let device = setup.database.store().device().name();
+        let iops = |depth| setup.calibration.iops(page_bytes, depth);
         Report { results, scale, device, page_bytes, device_iops, device_ratio: iops(256) / iops(1).max(1.0) }
     }
 
@@ -38,8 +38,8 @@ impl<'a> Report<'a> {
         if self.device_iops > 0.0 { run.page_rate() / self.device_iops } else { 0.0 }
     }
 
-    /// Pages per second count each page of a read of several neighbours, which is how they can exceed the device's rate of
-    /// single pages.
+    /// The results as a table. Pages per second count each page of a read of several neighbouring pages, so they can exceed the
+    /// device's rate of single-page reads.
     pub fn table(&self) -> String {
         let mut table = Table::new();
         table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
@@ -52,7 +52,7 @@ impl<'a> Report<'a> {
             "out of order, s",
             "reads",
             "pages/s",
-            "of the device",
+            "share of device",
             "in flight",
             "ratio",
         ]);
@@ -89,7 +89,7 @@ impl<'a> Report<'a> {
         let peak_of = |run: &Run| plot::peak(&run.timeline, run.timeline_ns, PLOT_WIDTH);
         let runs = self.results.iter().flat_map(|result| [Some(&result.out_of_order), result.in_order.as_ref().ok()]);
         let peak = runs.flatten().map(peak_of).fold(1.0, f64::max);
-        let mut text = format!("\nReads in flight over the time of each run (a full block is {})\n", significant(peak));
+        let mut text = format!("\nReads in flight during each run (a full block is {})\n", significant(peak));
         for result in self.results {
             let share = result.workload.share();
             let modes = [("in order", result.in_order.as_ref().ok()), ("out of order", Some(&result.out_of_order))];
@@ -104,7 +104,7 @@ impl<'a> Report<'a> {
         text
     }
 
-    /// Rows `{bench, workload, metric, unit, keyaki, peer, peer_name, ratio}`; a ratio above 1 is in Keyaki's favour.
+    /// Rows `{bench, workload, metric, unit, keyaki, peer, peer_name, ratio}`. A ratio above 1 means that Keyaki is better.
     fn json(&self) -> Vec<Value> {
         let mut rows = Vec::new();
         for result in self.results {
@@ -115,7 +115,7 @@ impl<'a> Report<'a> {
             let mut row = |metric: &str, unit: &str, keyaki: f64, peer: Option<f64>, ratio: Option<f64>| {
                 rows.push(json!({
                     "bench": "demo", "workload": workload, "metric": metric, "unit": unit, "keyaki": keyaki,
-                    "peer": peer, "peer_name": "in_order", "ratio": ratio,
+                    "peer": peer, "peer_name": "in-order execution", "ratio": ratio,
                 }));
             };
             row("time", "s", ours.seconds, theirs.map(|run| run.seconds), theirs.map(|run| ratio(run, ours)));

@@ -1,7 +1,7 @@
-//! The demonstration on a simulated device: the same database and program, virtual time.
+//! The demonstration on a simulated device, in virtual time.
 //!
-//! The database's files are copied into the simulated device's memory. One worker keeps as many reads in flight as the
-//! paper's experiment did; computing takes no virtual time, so the figures are the device's alone.
+//! The database's files are copied into the simulated device's memory. One worker keeps [`QUEUE_DEPTH`] reads in flight, as the
+//! paper's experiment did. Computation takes no virtual time, so the figures are those of the device alone.
 
 use std::fs;
 use std::path::Path;
@@ -12,21 +12,21 @@ use keyaki_device::calibrate::{CalibrateOptions, calibrate};
 use keyaki_device::simulated::{Model, Simulated, SimulatedOptions};
 use keyaki_exec::ExecutorOptions;
 
-use super::Stage;
+use super::Setup;
 use crate::arguments::SimulatedDevice;
 use crate::failure::{Failure, Result};
 
 /// Reads in flight, 64 for each of the 40 drives.
 const QUEUE_DEPTH: usize = 2560;
 
-/// Moves the stage's database to a simulated device.
-pub fn stage(stage: Stage, device: SimulatedDevice) -> Result<Stage> {
+/// Moves the setup's database to a simulated device.
+pub fn setup(setup: Setup, device: SimulatedDevice) -> Result<Setup> {
     let SimulatedDevice::SsdArray = device;
-    let path = stage.database.path().to_path_buf();
-    let data_file = stage.database.store().data_file().path().to_path_buf();
-    let page_bytes = stage.database.store().options().page_bytes;
-    // Closed first, so that everything is in its files.
-    drop(stage);
+    let path = setup.database.path().to_path_buf();
+    let data_file = setup.database.store().data_file().path().to_path_buf();
+    let page_bytes = setup.database.store().options().page_bytes;
+    // Closing the database writes everything to its files.
+    drop(setup);
     let simulated = Simulated::new(SimulatedOptions { model: Model::ssd_array_40(), ..Default::default() });
     import(&simulated, &path)?;
     let options = CalibrateOptions {
@@ -54,7 +54,7 @@ pub fn stage(stage: Stage, device: SimulatedDevice) -> Result<Stage> {
     )?;
     let description =
         format!("Device: simulated array of 40 SSDs, {QUEUE_DEPTH} reads in flight, virtual time, cold caches");
-    Ok(Stage { database, calibration, description })
+    Ok(Setup { database, calibration, description })
 }
 
 /// Copies the files of a directory, under the same paths.

@@ -1,5 +1,5 @@
-//! The formats for other programs: CSV (RFC 4180, header; NULL is an empty field, as the empty text) and JSON (an array of objects, one per
-//! line; NULL as `null`, exact decimals).
+//! Formats for other programs. CSV follows RFC 4180 with a header; NULL and the empty text are both an empty field. JSON is an array
+//! of objects, one per line, with NULL as `null` and exact decimals.
 
 use std::io::{self, Write};
 
@@ -34,7 +34,7 @@ impl Format for Csv {
     }
 }
 
-/// Every batch is written by a writer of its own; what stands between rows continues the array of the batches before.
+/// Each batch has a writer of its own, which continues the array of the batches before.
 #[derive(Default)]
 pub struct Json {
     started: bool,
@@ -46,7 +46,7 @@ impl Json {
     }
 }
 
-/// Rows of an array of which some (`CONTINUED`) or none have been written.
+/// Rows of a JSON array. `CONTINUED`: rows of an earlier batch precede them.
 #[derive(Debug, Default)]
 struct Rows<const CONTINUED: bool>;
 

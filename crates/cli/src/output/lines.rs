@@ -1,4 +1,4 @@
-//! Line mode (`column = value`, a blank line between rows, for wide rows) and Markdown tables.
+//! Line mode (a `column = value` line per value, a blank line between rows) and Markdown tables.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use super::{Format, formatters};
 
 pub struct Line {
     schema: SchemaRef,
-    /// Characters of the longest column name: names are right-aligned.
+    /// Length in characters of the longest column name. Names are right-aligned.
     name_width: usize,
     started: bool,
 }
@@ -65,7 +65,7 @@ impl Markdown {
     }
 }
 
-/// A value must neither end its cell nor its row.
+/// Escapes the characters that would end a cell or a row.
 fn escape(text: &str) -> String {
     text.replace('\\', "\\\\").replace('|', "\\|").replace("\r\n", "<br>").replace(['\n', '\r'], "<br>")
 }

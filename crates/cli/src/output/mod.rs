@@ -1,4 +1,4 @@
-//! Result rows as text: [`Mode`] names the format, a [`Format`] writes it batch by batch with bounded memory.
+//! Result rows as text: [`Mode`] names an output format, and its [`Format`] writes batch after batch in bounded memory.
 
 mod delimited;
 mod lines;
@@ -14,14 +14,14 @@ use clap::ValueEnum;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// Boxes; wide values are cut to fit a terminal
+    /// A boxed table; on a terminal, wide values are truncated
     #[default]
     Table,
     /// Comma-separated values with a header
     Csv,
-    /// An array of objects
+    /// An array of JSON objects
     Json,
-    /// One "column = value" per line
+    /// One "column = value" line per value
     Line,
     /// A Markdown table
     Markdown,
@@ -38,7 +38,7 @@ impl Mode {
         }
     }
 
-    /// A writer of results with this schema. `width`: columns of the terminal, none when there is no limit.
+    /// A writer of results with this schema. `width` is the number of columns of the terminal; none means no limit.
     pub fn format(self, schema: SchemaRef, width: Option<usize>) -> Box<dyn Format> {
         match self {
             Mode::Table => Box::new(table::Table::new(schema, width)),
@@ -49,7 +49,7 @@ impl Mode {
         }
     }
 
-    /// Whether "3 rows, 0.01 s" may follow the result.
+    /// True if a footer such as "(3 rows, 0.01 s)" may follow the result.
     pub fn has_footer(self) -> bool {
         matches!(self, Mode::Table | Mode::Line | Mode::Markdown)
     }
@@ -57,19 +57,22 @@ impl Mode {
 
 /// Writes one result: any number of batches, then the end.
 pub trait Format {
+    /// Writes the rows of a batch, or keeps them for later.
+    ///
     /// # Errors
-    /// Of `out`, or of showing a value ([`io::ErrorKind::InvalidData`]).
+    /// Errors of `out`, and [`io::ErrorKind::InvalidData`] if a value cannot be formatted.
     fn batch(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> io::Result<()>;
+    /// Writes the remaining rows and the end of the result.
     fn end(&mut self, out: &mut dyn Write) -> io::Result<()>;
 }
 
-/// Formatters for the columns of a batch; NULL is shown as `null`.
+/// Formatters for the columns of a batch. They write NULL as the text `null`.
 fn formatters<'a>(columns: &'a [ArrayRef], null: &'static str) -> io::Result<Vec<ArrayFormatter<'a>>> {
     let options = FormatOptions::default().with_null(null).with_display_error(true);
     columns.iter().map(|column| ArrayFormatter::try_new(column, &options).map_err(to_io)).collect()
 }
 
-/// The output's own error if there is one inside.
+/// The I/O error inside an Arrow error; other errors become [`io::ErrorKind::InvalidData`].
 fn to_io(error: ArrowError) -> io::Error {
     match error {
         ArrowError::IoError(_, error) => error,

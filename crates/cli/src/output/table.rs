@@ -1,9 +1,9 @@
-//! Boxed tables with bounded memory: the first [`SAMPLE_ROWS`] rows are kept until the columns' widths are known from
-//! them; from then on rows are written as they come, with these widths.
+//! Boxed tables in bounded memory. The first [`SAMPLE_ROWS`] rows determine the widths of the columns. Later rows are written
+//! immediately with these widths.
 //!
-//! On a terminal the widest columns are narrowed until a line fits, and longer values are cut (`…`); numbers never are: a
-//! number that is wider than all before it widens its column from there on. Rows with values of several lines (plans, texts)
-//! are shown whole, on as many lines as they need. Elsewhere nothing is cut.
+//! On a terminal the widest columns are narrowed until a line fits, and longer values are truncated (`…`). Numbers are never
+//! truncated: a number wider than its column widens the column from there on. Rows with values of several lines, such as plans,
+//! are shown in full. If the output is not a terminal, nothing is truncated.
 
 use std::io::{self, Write};
 
@@ -13,13 +13,13 @@ use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Row
 
 use super::{Format, formatters};
 
-/// Rows from which the widths are taken.
+/// Number of rows that determine the widths.
 const SAMPLE_ROWS: usize = 1000;
-/// Bytes of sampled text after which the widths are settled early.
+/// Bytes of text that end the sample early.
 const SAMPLE_BYTES: usize = 4 << 20;
-/// Widest column when nothing else limits it.
+/// Upper bound of a column's width in characters.
 const WIDTH_MAX: u16 = 10_000;
-/// Columns are not narrowed below this.
+/// Lower bound of a narrowed column's width in characters.
 const WIDTH_MIN: u16 = 8;
 /// Left and right borders, header separated, no lines between rows.
 const PRESET: &str = "││──├─┼┤│    ┬┴┌┐└┘";
@@ -29,7 +29,7 @@ pub struct Table {
     terminal_width: Option<usize>,
     sample: Vec<Vec<String>>,
     sample_bytes: usize,
-    /// Set when the header has been written.
+    /// Widths of the columns in characters; set when the header is written.
     widths: Option<Vec<u16>>,
 }
 
@@ -64,7 +64,7 @@ impl Table {
         row
     }
 
-    /// Writes rows (after the header, the first time).
+    /// Writes rows, after the header at the first call.
     fn write(&mut self, rows: Vec<Vec<String>>, out: &mut dyn Write) -> io::Result<()> {
         let first = self.widths.is_none();
         if rows.is_empty() && !first {
@@ -83,7 +83,7 @@ impl Table {
         };
         boxes.set_content_arrangement(ContentArrangement::Dynamic);
         let constraint = |&width: &u16| match self.terminal_width {
-            // Two more for the padding.
+            // Two characters of padding.
             Some(_) => ColumnConstraint::Absolute(Width::Fixed(width.saturating_add(2))),
             None => ColumnConstraint::LowerBoundary(Width::Fixed(width.saturating_add(2))),
         };
@@ -98,7 +98,7 @@ impl Table {
         Ok(())
     }
 
-    /// For each column whether its values must not be cut.
+    /// For each column, true if its values must not be truncated.
     fn rigid(&self) -> Vec<bool> {
         self.schema
             .fields()
@@ -113,7 +113,7 @@ impl Table {
     }
 }
 
-/// Control characters other than line breaks would tear the box.
+/// Replaces control characters other than line breaks, which would break the box.
 fn clean(text: String) -> String {
     if text.chars().any(|c| c.is_control() && c != '\n') {
         text.chars()
@@ -129,8 +129,7 @@ fn clean(text: String) -> String {
     }
 }
 
-/// Narrows the widest columns that are not rigid until all fit, each line being `width + 3` characters per column and one
-/// more.
+/// Narrows the widest columns that are not rigid until a line fits. A line has `width + 3` characters per column and one more.
 fn fit(mut widths: Vec<u16>, rigid: &[bool], terminal_width: Option<usize>) -> Vec<u16> {
     for width in &mut widths {
         *width = (*width).clamp(1, WIDTH_MAX);
@@ -141,7 +140,7 @@ fn fit(mut widths: Vec<u16>, rigid: &[bool], terminal_width: Option<usize>) -> V
         widths.iter().zip(rigid).map(|(&width, &rigid)| if rigid { width } else { width.min(limit) }).collect()
     };
     let total = |widths: &[u16]| widths.iter().map(|&width| usize::from(width)).sum::<usize>();
-    // The greatest limit with which everything fits.
+    // Binary search for the greatest common limit with which a line fits.
     let (mut low, mut high) = (WIDTH_MIN, WIDTH_MAX);
     while low < high {
         let middle = low + (high - low).div_ceil(2);
@@ -152,7 +151,7 @@ fn fit(mut widths: Vec<u16>, rigid: &[bool], terminal_width: Option<usize>) -> V
         }
     }
     let mut fitted = narrowed(low);
-    // What the common limit leaves over goes to the first cut columns.
+    // The remaining characters go to the first truncated columns.
     let mut spare = available.saturating_sub(total(&fitted));
     for (width, wanted) in fitted.iter_mut().zip(&widths) {
         let more = spare.min(usize::from(wanted - *width));
@@ -258,7 +257,7 @@ mod tests {
         assert_eq!(fit(vec![3, 100], &soft, Some(40)), [3, 30]);
         assert_eq!(fit(vec![100, 100], &soft, Some(40)), [17, 16]);
         assert_eq!(fit(vec![20, 100], &[true, false], Some(40)), [20, 13]);
-        // Too narrow for everything: lines are longer than the terminal, columns stay readable.
+        // A terminal too narrow for the minimum widths: lines are longer than the terminal.
         assert_eq!(fit(vec![100; 4], &soft, Some(20)), [8; 4]);
     }
 }

@@ -1,4 +1,4 @@
-//! The shell's own commands, which begin with a dot.
+//! The shell's dot commands.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
@@ -9,15 +9,15 @@ use clap::ValueEnum;
 use keyaki::Database;
 
 use super::complete::quoted;
+use super::script::{self, OnError};
 use super::stats;
 use crate::bars::Bars;
 use crate::failure::{Failure, Result};
 use crate::output::Mode;
 use crate::run::{Runner, Target};
-use crate::script::{self, OnError};
 use crate::terminal;
 
-/// What completes an argument.
+/// The completion of an argument.
 #[derive(Debug, Clone, Copy)]
 pub enum Argument {
     Table,
@@ -26,15 +26,16 @@ pub enum Argument {
     OneOf(&'static [&'static str]),
 }
 
+/// A dot command.
 #[derive(Debug)]
 pub struct Command {
     pub name: &'static str,
     pub arguments: &'static str,
     pub summary: &'static str,
-    /// More than a line, for `.help TOPIC`.
+    /// Further lines of `.help COMMAND`.
     pub details: &'static str,
     pub completes: &'static [Argument],
-    /// Least and most arguments.
+    /// Minimum and maximum number of arguments.
     counts: (usize, usize),
 }
 
@@ -42,53 +43,54 @@ const MODES: &[&str] = &["table", "csv", "json", "line", "markdown"];
 
 #[rustfmt::skip]
 pub const ALL: &[Command] = &[
-    Command { name: ".cache", arguments: "", summary: "The CPU's caches: what there is, what is done about them, what is pinned",
-        details: "Scans larger than the last level stream: they leave the caches to lookups and small tables, by masks of the hardware\n\
-                  (resctrl) or by the way they read. The view keyaki_cache has the same as rows.\n\
-                  WARM TABLE t, WARM INDEX i    touch every node: into memory and into the CPU's cache\n\
-                  PIN INDEX i (or TABLE t)      warm, and keep there as far as this machine can; UNPIN ends it, so does closing\n\
+    Command { name: ".cache", arguments: "", summary: "Show the CPU caches, the cache governor and pinned objects",
+        details: "Keyaki keeps scans larger than the last-level cache out of the CPU caches, by hardware partitioning (resctrl) or by\n\
+                  reads that bypass the cache. The view keyaki_cache shows the same as rows.\n\
+                  WARM TABLE t, WARM INDEX i    read every node into memory and into the CPU cache\n\
+                  PIN TABLE t, PIN INDEX i      warm, and keep there as far as the machine allows, until UNPIN or close\n\
                   SET keyaki.cache_governor = on | off\n\
-                  keyaki calibrate --cache [DATABASE]   measures what the caches hold and what helps", completes: &[], counts: (0, 0) },
-    Command { name: ".databases", arguments: "", summary: "Path and size of the open database", details: "", completes: &[], counts: (0, 0) },
-    Command { name: ".exit", arguments: "", summary: "Leave the shell (also Ctrl-D)", details: "", completes: &[], counts: (0, 0) },
-    Command { name: ".help", arguments: "[TOPIC]", summary: "This list, or more about one command", details: "", completes: &[Argument::Command], counts: (0, 1) },
+                  keyaki calibrate --cache [DATABASE]   measure the caches and the scan methods", completes: &[], counts: (0, 0) },
+    Command { name: ".databases", arguments: "", summary: "Show the path and size of the open database", details: "", completes: &[], counts: (0, 0) },
+    Command { name: ".exit", arguments: "", summary: "Leave the shell (also .quit and Ctrl-D)", details: "", completes: &[], counts: (0, 0) },
+    Command { name: ".help", arguments: "[COMMAND]", summary: "Show this list, or details of one command", details: "", completes: &[Argument::Command], counts: (0, 1) },
     Command { name: ".import", arguments: "FILE TABLE", summary: "Load a CSV, JSON or Parquet file into a table",
-        details: "The same as COPY table FROM 'file'. The format is taken from the file's name; a CSV file has a header.\n\
-                  COPY has options for everything else.", completes: &[Argument::File, Argument::Table], counts: (2, 2) },
-    Command { name: ".indexes", arguments: "[TABLE]", summary: "Indexes with their columns and sizes",
-        details: "A masstree is in memory; a vast index has its tree there, and its entries if they fit. The view\n\
-                  keyaki_indexes tells more: entries, depth, build time, bits of memory for each key.", completes: &[Argument::Table], counts: (0, 1) },
-    Command { name: ".mode", arguments: "table|csv|json|line|markdown", summary: "How results are written",
-        details: "table     boxes; on a terminal, wide values are cut to fit\n\
+        details: "The same as COPY TABLE FROM 'FILE'. The extension of the file selects the format. CSV files must have a header.\n\
+                  For other formats, use COPY with options.", completes: &[Argument::File, Argument::Table], counts: (2, 2) },
+    Command { name: ".indexes", arguments: "[TABLE]", summary: "List indexes with their columns and sizes",
+        details: "A masstree index is in memory. The tree of a vast index is in memory, and its entries too if they fit. The view\n\
+                  keyaki_indexes shows more: entries, depth, build time, bits of memory per key.", completes: &[Argument::Table], counts: (0, 1) },
+    Command { name: ".mode", arguments: "table|csv|json|line|markdown", summary: "Set or show the output format of results",
+        details: "table     a boxed table; on a terminal, wide values are truncated\n\
                   csv       comma-separated values with a header; NULL is an empty field\n\
-                  json      an array of objects\n\
-                  line      one \"column = value\" per line\n\
+                  json      an array of JSON objects\n\
+                  line      one \"column = value\" line per value\n\
                   markdown  a Markdown table", completes: &[Argument::OneOf(MODES)], counts: (0, 1) },
     Command { name: ".open", arguments: "DATABASE", summary: "Close this database and open another",
         details: "The database is created if it does not exist.", completes: &[Argument::File], counts: (1, 1) },
-    Command { name: ".output", arguments: "[FILE]", summary: "Write results to a file; without one, to the terminal again", details: "", completes: &[Argument::File], counts: (0, 1) },
-    Command { name: ".quit", arguments: "", summary: "Leave the shell (also Ctrl-D)", details: "", completes: &[], counts: (0, 0) },
-    Command { name: ".read", arguments: "FILE", summary: "Run the statements in a file; stops at the first error", details: "", completes: &[Argument::File], counts: (1, 1) },
-    Command { name: ".schema", arguments: "[TABLE]", summary: "CREATE statements", details: "", completes: &[Argument::Table], counts: (0, 1) },
-    Command { name: ".stats", arguments: "", summary: "Pages, reads and IOPS of the last query; reads in flight over time",
-        details: "pages     asked for by the query\n\
-                  cached    found in memory\n\
-                  shared    waited for by several tasks that needed the same page\n\
-                  read      fetched from the device, in `requests`: neighbouring pages become one\n\
-                  flight    the most requests that were in flight at one time", completes: &[], counts: (0, 0) },
-    Command { name: ".tables", arguments: "[PATTERN]", summary: "Tables and views with their rows and sizes",
-        details: "In the pattern % stands for any text and _ for any character.", completes: &[Argument::Table], counts: (0, 1) },
-    Command { name: ".timer", arguments: "on|off", summary: "Show how long statements take", details: "", completes: &[Argument::OneOf(&["on", "off"])], counts: (0, 1) },
+    Command { name: ".output", arguments: "[FILE]", summary: "Write results to a file; without FILE, to standard output", details: "", completes: &[Argument::File], counts: (0, 1) },
+    Command { name: ".quit", arguments: "", summary: "Leave the shell (also .exit and Ctrl-D)", details: "", completes: &[], counts: (0, 0) },
+    Command { name: ".read", arguments: "FILE", summary: "Run the statements of a file until the first error", details: "", completes: &[Argument::File], counts: (1, 1) },
+    Command { name: ".schema", arguments: "[TABLE]", summary: "Show CREATE statements", details: "", completes: &[Argument::Table], counts: (0, 1) },
+    Command { name: ".stats", arguments: "", summary: "Show pages, reads and IOPS of the last query, and reads in flight over time",
+        details: "pages     pages that the query requested\n\
+                  cached    pages found in the page cache\n\
+                  shared    pages for which a read by another task was already in flight\n\
+                  read      pages read from the device\n\
+                  requests  reads, each of one or more neighbouring pages\n\
+                  flight    maximum number of requests in flight", completes: &[], counts: (0, 0) },
+    Command { name: ".tables", arguments: "[PATTERN]", summary: "List tables and views with their rows and sizes",
+        details: "In PATTERN, % matches any text and _ any character.", completes: &[Argument::Table], counts: (0, 1) },
+    Command { name: ".timer", arguments: "on|off", summary: "Print the elapsed time of each statement, or not", details: "", completes: &[Argument::OneOf(&["on", "off"])], counts: (0, 1) },
 ];
 
-/// Whether the shell goes on after a command.
+/// The shell's next step after a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     Continue,
     Quit,
 }
 
-/// A command by its name, or by an abbreviation that fits only one.
+/// The command with this name, or the only one that the name abbreviates.
 pub fn find(name: &str) -> Option<&'static Command> {
     let mut fitting = ALL.iter().filter(|command| command.name.starts_with(name));
     match (ALL.iter().find(|command| command.name == name), fitting.next(), fitting.next()) {
@@ -101,8 +103,9 @@ pub fn find(name: &str) -> Option<&'static Command> {
 /// Runs the command in `line`, which begins with a dot.
 pub async fn run(runner: &mut Runner, line: &str) -> Result<Next> {
     let words = split(line)?;
-    let (name, arguments) = words.split_first().ok_or_else(|| Failure::message("no command"))?;
-    let command = find(name).ok_or_else(|| Failure::message(format!("there is no command \"{name}\"; try .help")))?;
+    let (name, arguments) = words.split_first().ok_or_else(|| Failure::message("a command is missing"))?;
+    let command =
+        find(name).ok_or_else(|| Failure::message(format!("unknown command \"{name}\" (.help lists the commands)")))?;
     if arguments.len() < command.counts.0 || arguments.len() > command.counts.1 {
         return Err(Failure::message(format!("usage: {} {}", command.name, command.arguments)));
     }
@@ -125,12 +128,12 @@ pub async fn run(runner: &mut Runner, line: &str) -> Result<Next> {
             return script::run(runner, BufReader::new(file), path, OnError::Stop).await;
         }
         (".open", Some(path)) => open(runner, Path::new(path))?,
-        (other, _) => return Err(Failure::message(format!("\"{other}\" needs an argument"))),
+        (other, _) => return Err(Failure::message(format!("an argument of {other} is missing"))),
     }
     Ok(Next::Continue)
 }
 
-/// Words separated by spaces; quotes (single or double) keep spaces.
+/// Splits a line at spaces. Single or double quotes keep spaces.
 fn split(line: &str) -> Result<Vec<String>> {
     let mut words = Vec::new();
     let mut chars = line.chars().peekable();
@@ -147,13 +150,13 @@ fn split(line: &str) -> Result<Vec<String>> {
             }
         }
         if quote.is_some() {
-            return Err(Failure::message("a quote is not closed"));
+            return Err(Failure::message("unterminated quote"));
         }
         if any {
             words.push(word);
         }
     }
-    // `.tables;` is a habit.
+    // Accepts a semicolon at the end, as in `.tables;`.
     if let Some(last) = words.last_mut().filter(|last| last.len() > 1) {
         last.truncate(last.trim_end_matches(';').len());
     }
@@ -171,7 +174,8 @@ fn help(runner: &mut Runner, topic: Option<&str>) -> Result<()> {
         return runner.show(&text);
     };
     let dotted = format!(".{}", topic.trim_start_matches('.'));
-    let command = find(&dotted).ok_or_else(|| Failure::message(format!("there is no command \"{dotted}\"")))?;
+    let command = find(&dotted)
+        .ok_or_else(|| Failure::message(format!("unknown command \"{dotted}\" (.help lists the commands)")))?;
     runner.say(&format!("{} {}\n  {}", command.name, command.arguments, command.summary))?;
     for line in command.details.lines() {
         runner.say(&format!("  {line}"))?;
@@ -266,7 +270,7 @@ fn databases(runner: &mut Runner) -> Result<()> {
 fn set_mode(runner: &mut Runner, mode: Option<&str>) -> Result<()> {
     let Some(mode) = mode else { return runner.say(runner.mode.name()) };
     runner.mode = Mode::from_str(mode, true)
-        .map_err(|_| Failure::message(format!("there is no mode \"{mode}\"; there are {}", MODES.join(", "))))?;
+        .map_err(|_| Failure::message(format!("unknown mode \"{mode}\" (available: {})", MODES.join(", "))))?;
     Ok(())
 }
 
@@ -297,7 +301,7 @@ async fn import(runner: &mut Runner, file: &str, table: &str) -> Result<()> {
 }
 
 fn open(runner: &mut Runner, path: &Path) -> Result<()> {
-    // The old database stays open if the new one cannot be opened (unless it is the same one).
+    // The old database stays open if the new one cannot be opened.
     let path: PathBuf = path.into();
     let options = keyaki::Options { progress: Some(Arc::new(Bars::default())), ..Default::default() };
     let database = Database::open(&path, options)?;

@@ -1,8 +1,8 @@
-//! What could be typed next: from the text before the cursor and the catalog.
+//! Completion from the text before the cursor and the catalog.
 //!
-//! After FROM, JOIN, INTO … these are tables; after `t.` the columns of `t` (a table or an alias); elsewhere the columns of
-//! the tables that the statement names, functions, keywords and tables. Dot commands complete their arguments, and string
-//! literals after COPY … FROM/TO file names.
+//! The candidates after FROM, JOIN, INTO and the like are tables. After `t.` they are the columns of `t`, a table or an alias.
+//! Elsewhere they are the columns of the tables that the statement names, functions, keywords and tables. Arguments of dot
+//! commands are completed by their kind, and string literals in COPY statements as file names.
 
 use keyaki::Database;
 use rustyline::completion::{FilenameCompleter, Pair};
@@ -11,13 +11,13 @@ use super::commands;
 use super::lexer::{Kind, Token, tokens};
 use super::words::{FUNCTIONS, KEYWORDS, SETTINGS};
 
-/// Keywords after which a table is named.
+/// Keywords that precede a table name.
 const BEFORE_TABLE: [&str; 8] = ["FROM", "JOIN", "INTO", "UPDATE", "TABLE", "ANALYZE", "COPY", "DESCRIBE"];
 
-/// The names in a database, as far as completion needs them.
+/// Names of tables and columns. A trait, so that tests need no database.
 pub trait Names {
     fn tables(&self) -> Vec<String>;
-    /// Empty if there is no such table.
+    /// Column names of a table; empty if the table does not exist.
     fn columns(&self, table: &str) -> Vec<String>;
 }
 
@@ -30,7 +30,7 @@ impl Names for Database {
     }
 }
 
-/// Candidates, and the byte of `line` from which they replace the text up to `position`.
+/// Candidates, and the byte offset in `line` from which they replace the text up to `position`.
 pub fn complete(names: &dyn Names, line: &str, position: usize) -> (usize, Vec<Pair>) {
     let before = &line[..position];
     if before.trim_start().starts_with('.') {
@@ -81,7 +81,7 @@ fn words(names: &dyn Names, context: &[Token], statement: &str, prefix: &str) ->
     }
 }
 
-/// Tables whose names occur in the statement; all, as long as there are none.
+/// Tables whose names occur in the statement; all tables if none does.
 fn mentioned(names: &dyn Names, statement: &str) -> Vec<String> {
     let words = tokens(statement);
     let is_named = |table: &String| words.iter().any(|token| unquoted(token.text).eq_ignore_ascii_case(table));
@@ -89,7 +89,7 @@ fn mentioned(names: &dyn Names, statement: &str) -> Vec<String> {
     if named.is_empty() { others } else { named }
 }
 
-/// The table that `qualifier` stands for: itself, or what it is an alias of (`orders AS o`, `orders o`).
+/// The table of a qualifier: the table of that name, or the one it is an alias of (`orders AS o`, `orders o`).
 fn resolve(names: &dyn Names, qualifier: &str, statement: &str) -> String {
     let qualifier = unquoted(qualifier);
     let tables = names.tables();
@@ -138,7 +138,7 @@ fn is_copy(tokens: &[Token]) -> bool {
     tokens.iter().any(|token| token.text.eq_ignore_ascii_case("copy"))
 }
 
-/// Whether a string literal lacks its closing quote.
+/// True if a string literal lacks its closing quote.
 fn is_open(literal: &str) -> bool {
     literal.matches('\'').count() % 2 == 1
 }
@@ -149,7 +149,7 @@ fn candidates(words: impl Iterator<Item = String>, prefix: &str) -> Vec<Pair> {
     words.filter(|word| bare(word)).map(|word| Pair { display: word.clone(), replacement: word }).collect()
 }
 
-/// A name as it must be written in SQL.
+/// A name as written in SQL, with quotes if necessary.
 pub fn quoted(name: &str) -> String {
     let plain = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
         && !name.starts_with(|c: char| c.is_ascii_digit())

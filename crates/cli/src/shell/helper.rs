@@ -1,4 +1,4 @@
-//! The line editor's helper: completion, colours, hints, and when a statement is complete.
+//! The line editor's helper: completion, colours, hints, and the test for complete input.
 
 use std::borrow::Cow;
 
@@ -30,7 +30,7 @@ impl Completer for ShellHelper {
 impl Hinter for ShellHelper {
     type Hint = String;
 
-    /// The arguments of a dot command, else how the line went on the last time.
+    /// The arguments of a dot command, else the rest of the latest line in the history with this beginning.
     fn hint(&self, line: &str, position: usize, context: &Context<'_>) -> Option<String> {
         if position < line.len() || line.trim().is_empty() {
             return None;
@@ -66,7 +66,7 @@ impl Validator for ShellHelper {
     }
 }
 
-/// Whether Enter runs `text` rather than beginning another line of it.
+/// True if Enter runs `text`; otherwise Enter begins another line of it.
 pub fn is_complete(text: &str) -> bool {
     let nothing =
         lexer::tokens(text).iter().all(|token| matches!(token.kind, lexer::Kind::Space | lexer::Kind::Comment));

@@ -1,4 +1,4 @@
-//! A lexer of SQL text for colours and completion: it never fails, and its tokens cover the whole text.
+//! A lexer of SQL text for colours and completion. It never fails, and its tokens cover the whole text.
 
 use super::words;
 
@@ -6,9 +6,9 @@ use super::words;
 pub enum Kind {
     Keyword,
     Identifier,
-    /// `'text'`, `E'text'`, `$$text$$`; also unfinished.
+    /// `'text'`, `E'text'`, `$$text$$`, also unterminated.
     String,
-    /// `"name"`; also unfinished.
+    /// `"name"`, also unterminated.
     Quoted,
     Number,
     Comment,
@@ -20,7 +20,7 @@ pub enum Kind {
 pub struct Token<'a> {
     pub kind: Kind,
     pub text: &'a str,
-    /// Of the first byte in the whole text.
+    /// Offset of the first byte in the whole text.
     pub offset: usize,
 }
 
@@ -36,7 +36,7 @@ pub fn tokens(text: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// Kind and length of the token at the beginning of `rest`, which is not empty.
+/// Kind and length in bytes of the token at the beginning of `rest`, which is not empty.
 fn token(rest: &str) -> (Kind, usize) {
     let mut chars = rest.chars();
     let first = chars.next().unwrap_or(' ');
@@ -66,7 +66,7 @@ fn run(text: &str, belongs: impl Fn(char) -> bool) -> usize {
     text.find(|c| !belongs(c)).unwrap_or(text.len())
 }
 
-/// Length of a quoted token with doubled quotes (and backslash escapes) inside.
+/// Length in bytes of a quoted token, which may contain doubled quotes and, with `backslash`, escapes.
 fn quoted(text: &str, quote: char, backslash: bool) -> usize {
     let mut chars = text.char_indices().skip(1).peekable();
     while let Some((at, c)) = chars.next() {
@@ -79,7 +79,7 @@ fn quoted(text: &str, quote: char, backslash: bool) -> usize {
     text.len()
 }
 
-/// Block comments nest, as in PostgreSQL.
+/// Length in bytes of a block comment. Block comments nest, as in PostgreSQL.
 fn block_comment(text: &str) -> usize {
     let (mut depth, mut at) = (0, 0);
     while at < text.len() {

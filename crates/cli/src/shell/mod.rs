@@ -1,14 +1,14 @@
 //! The interactive shell.
 //!
-//! One line editor, one session. A line is either a dot command or SQL that ends with a semicolon; Enter on anything
-//! unfinished begins another line of the same input. Ctrl-C at the prompt drops the input, during a query the query; Ctrl-D
-//! leaves.
+//! An input is either a dot command or SQL that ends with a semicolon. Enter on an incomplete input begins another line of it.
+//! Ctrl-C at the prompt discards the input; during a statement it cancels the statement. Ctrl-D leaves the shell.
 
 pub mod commands;
 mod complete;
 mod helper;
 mod lexer;
 pub mod report;
+pub mod script;
 pub mod stats;
 mod words;
 
@@ -24,20 +24,23 @@ use tokio::runtime::Runtime;
 
 use crate::failure::{Failure, Result};
 use crate::run::Runner;
-use crate::{places, terminal};
+use crate::{directories, terminal};
 
 const PROMPT: &str = "keyaki> ";
 const HISTORY_LINES: usize = 10_000;
 
 type Line = Editor<ShellHelper, FileHistory>;
 
-/// Reads and runs until the user leaves.
+/// Reads and runs inputs until the user leaves.
 pub fn run(runtime: &Runtime, runner: &mut Runner) -> Result<()> {
-    println!("Keyaki {}. Statements end with ; and .help lists the shell's commands.", env!("CARGO_PKG_VERSION"));
+    println!(
+        "Keyaki {}. End statements with a semicolon. Type .help for the commands of the shell.",
+        env!("CARGO_PKG_VERSION")
+    );
     let mut editor = editor(runner).map_err(unusable)?;
     let history = history_file();
     if let Some(path) = &history {
-        // The first start has none.
+        // The file does not exist at the first start.
         let _ = editor.load_history(path);
     }
     loop {
@@ -56,7 +59,7 @@ pub fn run(runtime: &Runtime, runner: &mut Runner) -> Result<()> {
 }
 
 fn unusable(error: ReadlineError) -> Failure {
-    Failure::message(format!("the terminal cannot be used: {error}"))
+    Failure::message(format!("cannot use the terminal: {error}"))
 }
 
 fn editor(runner: &Runner) -> rustyline::Result<Line> {
@@ -74,19 +77,19 @@ fn editor(runner: &Runner) -> rustyline::Result<Line> {
     Ok(editor)
 }
 
-/// In the data directory of the user, which is made if it is missing; none if that is impossible.
+/// The history file in the user's data directory, which is created if missing; none if it cannot be created.
 fn history_file() -> Option<PathBuf> {
-    let directory = places::data()?;
+    let directory = directories::data()?;
     std::fs::create_dir_all(&directory).ok()?;
     Some(directory.join("history"))
 }
 
-/// Runs one input. Errors are shown here: a shell goes on.
+/// Runs one input and reports its errors.
 async fn input_line(runner: &mut Runner, editor: &mut Line, input: &str, history: Option<&PathBuf>) -> Next {
     if input.trim().is_empty() {
         return Next::Continue;
     }
-    // A history that cannot be written is no reason to disturb.
+    // Errors of the history are ignored: the shell works without it.
     let _ = editor.add_history_entry(input.trim());
     if let Some(path) = history {
         let _ = editor.append_history(path);
@@ -107,7 +110,7 @@ async fn input_line(runner: &mut Runner, editor: &mut Line, input: &str, history
     Next::Continue
 }
 
-/// Runs the statements of one input until one fails; with the error comes the statement it concerns.
+/// Runs the statements of one input until one fails. The error comes with the failed statement.
 pub async fn statements(runner: &mut Runner, input: &str) -> std::result::Result<(), (Failure, String)> {
     let statements = runner.session.statements(input).map_err(|error| (error.into(), input.to_string()))?;
     for statement in statements {

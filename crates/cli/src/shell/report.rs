@@ -1,9 +1,9 @@
-//! Error messages on standard error: what is wrong and, if known, where.
+//! Error messages on standard error, with the position in the statement if it is known.
 
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Shows `failure` of a statement. `origin`: name of the script and the line on which the statement begins.
+/// Prints the error of a statement. `origin` is the script's name and the line on which the statement begins, from 1.
 pub fn show(failure: &Failure, statement: &str, origin: Option<(&str, usize)>) {
     if matches!(failure, Failure::Reported) {
         return;
@@ -12,7 +12,7 @@ pub fn show(failure: &Failure, statement: &str, origin: Option<(&str, usize)>) {
     eprintln!("{red}error{reset}: {}", describe(&failure.to_string(), statement, origin));
 }
 
-/// The message; before it the place in the script, below it the line concerned with a mark.
+/// The message, preceded by the position in the script and followed by the line of the error with a mark below.
 fn describe(message: &str, statement: &str, origin: Option<(&str, usize)>) -> String {
     let position = position(message);
     let mut text = String::new();
@@ -30,7 +30,7 @@ fn describe(message: &str, statement: &str, origin: Option<(&str, usize)>) -> St
     text
 }
 
-/// `Line: 3, Column: 14` at the end of a parser's message; both count from 1.
+/// Line and column of `Line: 3, Column: 14` at the end of a parser's message, both from 1.
 fn position(message: &str) -> Option<(usize, usize)> {
     let (_, after) = message.rsplit_once("Line: ")?;
     let (line, after) = after.split_once(", Column: ")?;

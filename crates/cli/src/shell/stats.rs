@@ -1,4 +1,4 @@
-//! `.stats`: what the executor did for the last query.
+//! `.stats`: the executor's counters for the last query.
 
 use comfy_table::{CellAlignment, Table, presets};
 use keyaki_exec::StatsSnapshot;
@@ -52,7 +52,7 @@ fn table(stats: &[(String, StatsSnapshot)]) -> Table {
     table
 }
 
-/// Events per second; 0 for no time.
+/// Events per second; 0 if no time has passed.
 pub fn per_second(count: u64, elapsed_ns: u64) -> f64 {
     if elapsed_ns == 0 { 0.0 } else { count as f64 * 1e9 / elapsed_ns as f64 }
 }

@@ -1,5 +1,5 @@
-//! Words that the shell knows: keywords and functions worth completing and colouring. (The parser knows many more keywords,
-//! most of which are more often names of columns.)
+//! Keywords and functions that the shell completes and colours. The parser has many more keywords, but most of those are more
+//! common as column names.
 
 /// Sorted, upper case.
 pub const KEYWORDS: &[&str] = &[
@@ -191,7 +191,7 @@ pub const FUNCTIONS: &[&str] = &[
     "var_pop",
 ];
 
-/// What may stand after `SET`.
+/// Settings that follow `SET`.
 pub const SETTINGS: &[&str] = &["keyaki.execution", "keyaki.join"];
 
 pub fn is_keyword(word: &str) -> bool {

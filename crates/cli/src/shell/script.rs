@@ -1,28 +1,28 @@
-//! SQL from somewhere else than a keyboard: standard input, files, `-c`.
+//! Runs scripts from standard input, files and `-c`.
 //!
-//! Text is read line by line and run as soon as a statement is complete, so that a script may be longer than memory. Lines
-//! that begin with a dot where a statement would begin are commands of the shell.
+//! A script is read line by line, and each statement runs as soon as it is complete, so a script may be larger than memory. A line
+//! that begins with a dot between two statements is a dot command.
 
 use std::io::BufRead;
 
 use keyaki::Session;
 
+use super::commands::{self, Next};
+use super::report;
 use crate::failure::{Failure, Result};
 use crate::run::Runner;
-use crate::shell::commands::{self, Next};
-use crate::shell::report;
 
-/// What a script does after an error.
+/// The action of a script after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
     Stop,
     Continue,
 }
 
-/// Runs everything in `input`.
+/// Runs all statements and dot commands of `input`. `name` is its name in error messages.
 ///
 /// # Errors
-/// [`Failure::Reported`] if a statement failed (shown on standard error already), [`Failure::Cancelled`], output errors.
+/// [`Failure::Reported`] if a statement failed, [`Failure::Cancelled`] after Ctrl-C, and errors of reading and writing.
 pub async fn run(runner: &mut Runner, input: impl BufRead, name: &str, on_error: OnError) -> Result<Next> {
     let mut script = Script { runner, name, on_error, pending: String::new(), pending_line: 1, failed: false };
     for (number, line) in input.lines().enumerate() {
@@ -39,9 +39,9 @@ struct Script<'a> {
     runner: &'a mut Runner,
     name: &'a str,
     on_error: OnError,
-    /// Text that is not a complete statement yet.
+    /// The text of an incomplete statement.
     pending: String,
-    /// The line it begins on, from 1.
+    /// The line on which `pending` begins, from 1.
     pending_line: usize,
     failed: bool,
 }
@@ -84,7 +84,7 @@ impl Script<'_> {
         Ok(())
     }
 
-    /// Shows an error of the statement that begins on `line`; decides whether the script goes on.
+    /// Reports the error of the statement that begins on `line`. None continues the script, an error ends it.
     fn check<T>(&mut self, result: Result<T>, statement: &str, line: usize) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),

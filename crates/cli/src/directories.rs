@@ -1,4 +1,4 @@
-//! Where the program keeps its own files (XDG base directories).
+//! Directories of the program's own files (XDG base directories).
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ pub fn cache() -> Option<PathBuf> {
     base("XDG_CACHE_HOME", ".cache")
 }
 
-/// The specification asks to ignore relative paths.
+/// The directory of an XDG variable. The specification ignores relative paths.
 fn base(variable: &str, below_home: &str) -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(below_home))).map(|base| base.join("keyaki"))
