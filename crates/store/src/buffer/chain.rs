@@ -1,4 +1,5 @@
-//! The messages of one key, newest first, behind one machine word: what a root buffer's map holds for the key.
+//! Message chains: the messages of one key, newest first, behind one machine word. The word is the key's value in the map of
+//! a root buffer.
 //!
 //! ```text
 //!   word ─┬─ delete, or insert without value bytes: sequence number and kind, in the word itself
@@ -6,10 +7,13 @@
 //!                        older ──> word of the next older message, or none
 //! ```
 //!
-//! A message that is put on top of others holds a reference to them, and so does the map to the newest: replacing the word in
-//! the map gives up the map's reference when no reader is left that may have seen it. What lies below a message never
-//! changes for its readers, but what none of them asks for may be cut out: `older` is atomic, and what it led to is retired
-//! like a word of the map.
+//! Messages are reference-counted. The map holds a reference to the newest message of a key, and each message holds one to
+//! the next older message. A word replaced in the map is retired: its reference is released once no guard remains that a
+//! reader held when the word was replaced.
+//!
+//! Value and operand bytes never change. Garbage collection removes messages from the middle or the end of a chain by
+//! storing another word into `older`, which is atomic; the old word is retired like a word of the map. Readers whose snapshot
+//! needs a message always find it (see [`garbage`](super::garbage)).
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
@@ -21,23 +25,23 @@ use keyaki_masstree::{Guard, Value};
 
 use crate::message::MessageBytes;
 
-/// Kinds in the lowest bits of a word; a pointer has none of them.
+/// The lowest bits of a word hold the kind; they are zero in a pointer.
 const KIND_MASK: u64 = 3;
 const INSERT: u64 = 1;
 const DELETE: u64 = 2;
-/// Only behind pointers.
+/// Occurs in headers only, never in a word.
 const UPSERT: u64 = 3;
 
 /// Sequence numbers below this one fit into a word beside the kind.
 const SEQUENCE_END: u64 = 1 << 62;
 
-/// What the allocator adds to a message, about.
+/// Estimated overhead of the allocator for each message, in bytes.
 const ALLOCATOR_BYTES: usize = 8;
 
-/// The messages of a key, newest first: at least one.
+/// The messages of a key, newest first; at least one. Owns a reference to the newest message.
 pub(crate) struct Versions(u64);
 
-/// The same, as readers see them while they hold a guard.
+/// A message chain borrowed by a reader under a guard.
 #[derive(Clone, Copy)]
 pub(crate) struct VersionsRef<'g> {
     word: u64,
@@ -47,7 +51,7 @@ pub(crate) struct VersionsRef<'g> {
 #[repr(C)]
 struct Header {
     references: AtomicU32,
-    /// Bytes of value or operand, which follow.
+    /// Length in bytes of the value or operand, which follows the header.
     len: u32,
     sequence: u64,
     /// Word of the older messages; 0: none.
@@ -59,7 +63,7 @@ struct Header {
 const _: () = {
     assert!(
         size_of::<Header>() == 32 && align_of::<Header>() as u64 > KIND_MASK,
-        "a pointer has none of the kind bits"
+        "the kind bits of a pointer must be zero"
     );
     assert!(SEQUENCE_END << 2 >> 2 == 0, "a sequence number and a kind fill a word");
 };
@@ -80,7 +84,10 @@ fn pointer(word: u64) -> Option<NonNull<Header>> {
 }
 
 impl Versions {
-    /// One message on top of older ones.
+    /// A chain of a new message followed by the older ones.
+    ///
+    /// # Panics
+    /// If the message has 4 GiB or more; batches refuse values and operands above 64 MiB.
     pub fn new(sequence: u64, message: &MessageBytes<'_>, older: Option<Versions>) -> Versions {
         let (kind, function, bytes) = match *message {
             MessageBytes::Insert(value) => (INSERT, 0, value),
@@ -90,8 +97,8 @@ impl Versions {
         if older.is_none() && bytes.is_empty() && kind != UPSERT && sequence < SEQUENCE_END {
             return Versions(sequence << 2 | kind);
         }
-        // Batches refuse values and operands of more than 64 MiB.
-        let len = u32::try_from(bytes.len()).unwrap_or_else(|_| panic!("a message of {} bytes", bytes.len()));
+        let len =
+            u32::try_from(bytes.len()).unwrap_or_else(|_| panic!("message of {} bytes exceeds 4 GiB", bytes.len()));
         let layout = Header::layout(len);
         // SAFETY: the layout has at least a header.
         let memory = unsafe { alloc(layout) };
@@ -112,25 +119,28 @@ impl Versions {
         Versions(memory.as_ptr().expose_provenance() as u64)
     }
 
-    /// The same message, which is alone and which nobody else has, on top of older ones.
+    /// Puts this chain of one message, of which no reader has a reference, on top of older messages.
+    ///
+    /// # Panics
+    /// If the chain has more than one message.
     pub fn put_on(self, older: Versions) -> Versions {
         let alone = VersionsRef { word: self.0, lifetime: PhantomData };
         match alone.header() {
             Some(header) => {
                 let below = header.older.swap(older.into_word(), Ordering::Release);
-                assert_eq!(below, 0, "the message has older ones already");
+                assert_eq!(below, 0, "the message already has older messages");
                 self
             }
             None => Versions::new(alone.sequence(), &alone.message(), Some(older)),
         }
     }
 
-    /// Bytes that the newest message takes beside its word.
+    /// Heap bytes of the newest message; 0 if the message is in the word.
     pub fn behind_bytes(&self) -> usize {
         VersionsRef { word: self.0, lifetime: PhantomData }.bytes()
     }
 
-    /// Bytes that such a message takes beside its word.
+    /// Heap bytes that [`Versions::new`] allocates for a message; `on_top` if the message has older ones.
     pub fn bytes_of(message: &MessageBytes<'_>, on_top: bool) -> usize {
         match message {
             MessageBytes::Delete if !on_top => 0,
@@ -148,16 +158,16 @@ fn allocated(len: usize) -> usize {
 impl Drop for Versions {
     fn drop(&mut self) {
         let mut word = self.0;
-        // Not by recursion: a key may have very many messages.
+        // Iterative: recursion over a long chain would overflow the stack.
         while let Some(header) = pointer(word) {
-            // SAFETY: `self`, or the message above, which is being dropped, has a reference: the header is alive.
+            // SAFETY: the word owns a reference, taken over from `self` or from the message freed last: the header is alive.
             let references = unsafe { &header.as_ref().references };
             if references.fetch_sub(1, Ordering::Release) != 1 {
                 return;
             }
             fence(Ordering::Acquire);
-            // SAFETY: that was the last reference: nobody else uses the header any more. It was allocated with this
-            // layout; its reference to the older messages goes over to `word`.
+            // SAFETY: that was the last reference, so no other thread accesses the header. It was allocated with this
+            // layout. Its reference to the older messages passes to `word`.
             unsafe {
                 word = header.as_ref().older.load(Ordering::Relaxed);
                 let layout = Header::layout(header.as_ref().len);
@@ -173,8 +183,8 @@ impl fmt::Debug for Versions {
     }
 }
 
-// SAFETY: a word is `Versions` without its drop; any number of threads may look at a header, which only its atomic fields
-// change. Words always own something as far as the map is concerned.
+// SAFETY: a word is `Versions` without its destructor. Any number of threads may read a header, because after construction
+// only its atomic fields change. `OWNED` is true, so the map retires every word.
 unsafe impl Value for Versions {
     type Ref<'g> = VersionsRef<'g>;
     const OWNED: bool = true;
@@ -196,20 +206,20 @@ unsafe impl Value for Versions {
 impl<'g> VersionsRef<'g> {
     #[inline]
     fn header(self) -> Option<&'g Header> {
-        // SAFETY: the word was found in the map, or below such a word, under a guard that lasts as long as 'g: it is
-        // retired, not dropped, when it is replaced there.
+        // SAFETY: the word was read from the map, or from `older` below such a word, under a guard that lasts for 'g. A
+        // replaced word is retired, so it is not dropped while the guard exists.
         pointer(self.word).map(|header| unsafe { header.as_ref() })
     }
 
-    /// Asks for the newest message's memory, which will be looked at soon.
+    /// Prefetches the memory of the newest message.
     #[inline]
     pub fn prefetch(self) {
         #[cfg(target_arch = "x86_64")]
         if self.word & KIND_MASK == 0 {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let start = std::ptr::with_exposed_provenance::<i8>(self.word as usize);
-            // SAFETY: prefetching reads nothing that could be seen, and never faults; the header and the first bytes behind it are
-            // in two lines at most.
+            // The first 64 bytes of the message lie in at most two cache lines.
+            // SAFETY: a prefetch has no visible effect and never faults, whatever the address.
             unsafe {
                 _mm_prefetch::<_MM_HINT_T0>(start);
                 _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(63));
@@ -217,7 +227,7 @@ impl<'g> VersionsRef<'g> {
         }
     }
 
-    /// The newest message's number.
+    /// Sequence number of the newest message.
     #[inline]
     pub fn sequence(self) -> u64 {
         self.header().map_or(self.word >> 2, |header| header.sequence)
@@ -229,8 +239,8 @@ impl<'g> VersionsRef<'g> {
         let Some(header) = self.header() else {
             return if self.word & KIND_MASK == DELETE { MessageBytes::Delete } else { MessageBytes::Insert(&[]) };
         };
-        // SAFETY: as many bytes follow the header, in the same allocation (the pointer is made from the word anew), and
-        // never change.
+        // SAFETY: `len` bytes follow the header in the same allocation and never change. The pointer is derived from the word,
+        // so its provenance covers the whole allocation.
         let bytes = unsafe {
             let start = std::ptr::with_exposed_provenance::<Header>(self.word as usize).add(1).cast::<u8>();
             std::slice::from_raw_parts(start, header.len as usize)
@@ -249,7 +259,7 @@ impl<'g> VersionsRef<'g> {
         (word != 0).then_some(VersionsRef { word, lifetime: PhantomData })
     }
 
-    /// From the newest one up to a sequence number on.
+    /// The chain from the newest message with a sequence number of at most `sequence`.
     #[inline]
     pub fn up_to(mut self, sequence: u64) -> Option<VersionsRef<'g>> {
         while self.sequence() > sequence {
@@ -258,31 +268,33 @@ impl<'g> VersionsRef<'g> {
         Some(self)
     }
 
-    /// Bytes that the newest message takes beside its word.
+    /// Heap bytes of the newest message; 0 if the message is in the word.
     pub fn bytes(self) -> usize {
         self.header().map_or(0, |header| allocated(header.len as usize))
     }
 
-    /// Whether it is the same message, in the same place.
+    /// True if both words are equal: the same allocation, or equal messages within the word.
     pub fn is_same(self, other: VersionsRef<'_>) -> bool {
         self.word == other.word
     }
 
-    /// Shares ownership.
+    /// An owned chain with the same messages: takes a reference to the newest message.
     pub fn to_owned(self) -> Versions {
         if let Some(header) = self.header() {
-            // A key has fewer than 2^31 messages, each with a reference or two.
+            // Cannot overflow: each message of the key, live or retired, holds at most one reference, the map and a writer at
+            // work hold two more, and fewer than 2^31 messages fit into memory.
             header.references.fetch_add(1, Ordering::Relaxed);
         }
         Versions(self.word)
     }
 
-    /// Puts other messages in the place of those below the newest one, which are dropped when nobody sees them any more.
-    /// Only one thread at a time may do so in a map. No effect if there are none below.
+    /// Replaces the messages below the newest one; the old ones are retired. No effect if the newest message is the only one.
+    /// The caller holds the commit lock: only one thread may change the chains of a map.
     pub fn replace_older(self, older: Option<Versions>, guard: &Guard) {
         let Some(header) = self.header().filter(|_| self.older().is_some()) else { return };
         let old = header.older.swap(older.map_or(0, Value::into_word), Ordering::AcqRel);
-        // SAFETY: the header owned the word, which was not 0 just before, and nobody else changes it.
+        // SAFETY: the header owned the word. It was not 0 above, and no other thread changes it, because the caller holds the
+        // commit lock.
         guard.retire(unsafe { Versions::from_word(old) });
     }
 }
@@ -328,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_do_not_fit_into_a_word() {
+    fn sequence_numbers_too_large_for_a_word() {
         let versions = Versions::new(SEQUENCE_END, &MessageBytes::Delete, None);
         assert_eq!((seen(&versions).sequence(), seen(&versions).message()), (SEQUENCE_END, MessageBytes::Delete));
         let versions = Versions::new(SEQUENCE_END - 1, &MessageBytes::Delete, None);
@@ -336,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_out_stays_for_its_readers() {
+    fn removed_messages_remain_readable_under_a_guard() {
         let guard = pin();
         let mut versions = Versions::new(0, &MessageBytes::Insert(b"oldest"), None);
         for sequence in 1..200_000 {

@@ -1,7 +1,8 @@
-//! Walking over a root buffer: some keys ahead are copied at a time, so that nothing of the buffer is held meanwhile.
+//! Cursors over a root buffer. A cursor copies a batch of keys with their messages, so that it holds no guard between calls.
 //!
-//! What a cursor gives depends only on its snapshot's sequence number. Messages that come in meanwhile are newer; those that
-//! are taken out meanwhile are nobody's (see `garbage`), and each key is looked at once.
+//! *Invariant.* The result depends only on the snapshot's sequence number: messages inserted between calls are newer than the
+//! snapshot, and messages removed between calls are invisible to every live snapshot (see [`garbage`](super::garbage)). Each key is
+//! read once.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -13,32 +14,34 @@ use crate::buffer::{RootBuffer, VersionsRef};
 use crate::codec::RowBatch;
 use crate::message::{Change, MessageBytes, Resolver};
 
-/// Keys that are looked at at a time: few at first, for short ranges.
+/// Keys in the first batch, which is small for short ranges; each batch has twice the keys of the batch before.
 const KEYS_FIRST: usize = 16;
+/// Maximum number of keys in a batch.
 const KEYS_MAX: usize = 1024;
-/// Bytes copied at a time (the last key may exceed them).
+/// A batch ends with the key that brings it to this number of bytes.
 const BYTES_MAX: usize = 256 << 10;
 
-/// Walks over a buffer's keys in a range that have messages up to a sequence number, in either direction.
+/// A cursor over the keys of a range that have messages up to a sequence number, in either direction.
 #[derive(Debug)]
 pub(crate) struct BufferCursor {
     buffer: Arc<RootBuffer>,
     sequence: u64,
     direction: Direction,
-    /// What is left behind `ahead`; `None`: nothing.
+    /// The range after the batch in `ahead`; `None` at the end.
     rest: Option<KeyRange>,
+    /// Maximum number of keys of the next batch.
     keys_ahead: usize,
     ahead: Ahead,
 }
 
-/// Keys with their messages up to the newest one that says all, newest first.
+/// A batch of keys. Each has its messages, newest first, up to and including the newest insert or delete.
 #[derive(Debug, Default)]
 struct Ahead {
     key_bytes: Vec<u8>,
     bytes: Vec<u8>,
     keys: Vec<AheadKey>,
     messages: Vec<AheadMessage>,
-    /// Keys taken.
+    /// Number of keys consumed.
     taken: usize,
 }
 
@@ -48,7 +51,7 @@ struct AheadKey {
     messages: Range<usize>,
 }
 
-/// A message, its bytes being somewhere else.
+/// A message; ranges refer to [`Ahead::bytes`].
 #[derive(Debug)]
 enum AheadMessage {
     Insert(Range<usize>),
@@ -71,7 +74,7 @@ impl Ahead {
         start..self.bytes.len()
     }
 
-    /// Adds a key whose bytes are there already.
+    /// Adds a key whose bytes are in `key_bytes` already.
     fn push(&mut self, key: Range<usize>, newest: VersionsRef<'_>) {
         let start = self.messages.len();
         let mut next = Some(newest);
@@ -102,8 +105,8 @@ impl Ahead {
     }
 }
 
-/// A key that a walk met, its bytes being somewhere else.
-struct Met<'g> {
+/// A key found by a walk: the range of its bytes in the buffer passed to the walk, and its message chain.
+struct Found<'g> {
     key: Range<usize>,
     versions: VersionsRef<'g>,
 }
@@ -114,7 +117,7 @@ impl BufferCursor {
         BufferCursor { buffer, sequence, direction, rest, keys_ahead: KEYS_FIRST, ahead: Ahead::default() }
     }
 
-    /// The next key.
+    /// The next key; `None` at the end. Does not consume it.
     pub fn key(&mut self) -> Option<Key> {
         while self.ahead.taken == self.ahead.keys.len() && self.rest.is_some() {
             self.fill();
@@ -123,7 +126,7 @@ impl BufferCursor {
         Some(self.ahead.key_bytes[key.bytes.clone()].into())
     }
 
-    /// Takes all messages for `key`, which is the next one; gives the key after it.
+    /// Consumes the next key if it is equal to `key`, adding its messages to `resolver`. Returns the following key.
     pub fn take(&mut self, key: &[u8], resolver: &mut Resolver) -> Option<Key> {
         if let Some(next) = self.ahead.keys.get(self.ahead.taken)
             && self.ahead.key_bytes[next.bytes.clone()] == *key
@@ -136,19 +139,19 @@ impl BufferCursor {
         self.key()
     }
 
-    /// Gets the next keys.
+    /// Copies the next batch.
     fn fill(&mut self) {
         let (guard, buffer, mut ahead) = (pin(), self.buffer.clone(), std::mem::take(&mut self.ahead));
         ahead.clear();
-        let (met, mut is_end) = self.meet(&buffer, &guard, &mut ahead.key_bytes);
+        let (found, mut is_end) = self.find_keys(&buffer, &guard, &mut ahead.key_bytes);
         let mut last = 0..0;
-        for (i, Met { key, versions }) in met.iter().enumerate() {
+        for (i, Found { key, versions }) in found.iter().enumerate() {
             last = key.clone();
             if let Some(newest) = versions.up_to(self.sequence) {
                 ahead.push(key.clone(), newest);
             }
             if ahead.bytes.len() >= BYTES_MAX {
-                is_end &= i + 1 == met.len();
+                is_end &= i + 1 == found.len();
                 break;
             }
         }
@@ -156,19 +159,19 @@ impl BufferCursor {
         self.ahead = ahead;
     }
 
-    /// The next rows, if the buffer's messages are all there are: deletes and upserts are taken into account. None at the end.
-    /// Not to be mixed with the other calls.
+    /// The next rows of a memory tree, whose buffer holds all its messages: deletes and upserts are resolved. `None` at the
+    /// end. A cursor used with this method must not be used with `key` and `take`.
     ///
     /// # Errors
-    /// Those of upsert functions; they come again.
+    /// Errors of upsert functions. The cursor does not advance past an error: the next call returns it again.
     pub fn next_rows(&mut self, functions: &UpsertFunctions) -> Result<Option<RowBatch>> {
         let mut rows = RowBatch::default();
         while rows.is_empty() && self.rest.is_some() {
             let (guard, buffer, mut keys) = (pin(), self.buffer.clone(), Vec::new());
-            let (met, mut is_end) = self.meet(&buffer, &guard, &mut keys);
-            rows.reserve(met.len());
+            let (found, mut is_end) = self.find_keys(&buffer, &guard, &mut keys);
+            rows.reserve(found.len());
             let mut last = 0..0;
-            for (i, Met { key, versions }) in met.iter().enumerate() {
+            for (i, Found { key, versions }) in found.iter().enumerate() {
                 last = key.clone();
                 let newest = versions.up_to(self.sequence);
                 match newest.map(VersionsRef::message) {
@@ -181,7 +184,7 @@ impl BufferCursor {
                     }
                 }
                 if rows.bytes() >= BYTES_MAX {
-                    is_end &= i + 1 == met.len();
+                    is_end &= i + 1 == found.len();
                     break;
                 }
             }
@@ -191,23 +194,23 @@ impl BufferCursor {
         Ok((!rows.is_empty()).then_some(rows))
     }
 
-    /// The next keys, whose bytes go to `keys`, and whether these are all. Their messages, which may be anywhere in memory, are
-    /// asked for, but not yet looked at.
-    fn meet<'g>(&self, buffer: &'g RootBuffer, guard: &'g Guard, keys: &mut Vec<u8>) -> (Vec<Met<'g>>, bool) {
+    /// The next keys, whose bytes are appended to `keys`, and true if they reach the end of the range. Prefetches the newest
+    /// message of each key without reading it.
+    fn find_keys<'g>(&self, buffer: &'g RootBuffer, guard: &'g Guard, keys: &mut Vec<u8>) -> (Vec<Found<'g>>, bool) {
         let Some(range) = &self.rest else { return (Vec::new(), true) };
-        let (mut met, mut is_end) = (Vec::with_capacity(KEYS_FIRST), true);
+        let (mut found, mut is_end) = (Vec::with_capacity(KEYS_FIRST), true);
         buffer.walk(range, self.direction == Direction::Descending, guard, |key, versions| {
             versions.prefetch();
             let start = keys.len();
             keys.extend_from_slice(key);
-            met.push(Met { key: start..keys.len(), versions });
-            is_end = met.len() < self.keys_ahead && keys.len() < BYTES_MAX;
+            found.push(Found { key: start..keys.len(), versions });
+            is_end = found.len() < self.keys_ahead && keys.len() < BYTES_MAX;
             is_end
         });
-        (met, is_end)
+        (found, is_end)
     }
 
-    /// Leaves everything up to `last` behind (everything, if there is none).
+    /// Continues the range after `last`; ends it if `last` is `None`.
     fn advance(&mut self, last: Option<Vec<u8>>) {
         self.keys_ahead = (self.keys_ahead * 2).min(KEYS_MAX);
         let rest = self.rest.take().zip(last).map(|(range, last)| match self.direction {
@@ -218,10 +221,10 @@ impl BufferCursor {
     }
 }
 
-/// What the messages from `newest` down come to, if there is nothing below them.
+/// The value that the chain from `newest` on resolves to, with no row below it; `None` if the key has no row.
 ///
 /// # Errors
-/// Those of upsert functions.
+/// Errors of upsert functions.
 pub(crate) fn resolve(newest: VersionsRef<'_>, functions: &UpsertFunctions) -> Result<Option<Arc<[u8]>>> {
     let mut resolver = Resolver::default();
     let mut next = Some(newest);

@@ -1,24 +1,28 @@
-//! Collecting the messages of memory trees that nobody asks for any more. (Trees on disk get rid of theirs by merging.)
+//! Garbage collection in memory trees: removes messages that no snapshot can see. (Trees on disk drop such messages when
+//! they merge.)
 //!
-//! A key's messages are chained, newest first, and a reader with number s takes the first one that is not above s. So a message
-//! is *needed* if some s, of a live snapshot or one to come, lies between its number (included) and that of the message above
-//! (excluded). Others are cut out of the chain. A delete with nothing below it says nothing, and goes at once, a whole key
-//! with it.
+//! A reader with sequence number s takes the newest message of a key with a number of at most s. A message is therefore
+//! *needed* if a live or future snapshot has a number s with `message <= s < next newer message`, or if the next newer
+//! message is an upsert. All other messages are removed from the chain. A delete at the bottom of a chain has no effect and
+//! is removed at once; if it is the only message, its key leaves the map.
 //!
-//! **Why no reader is misled.** A reader must not find an old row after the delete above it has gone. It looks at a key once: its walk
-//! copies the word of the newest message, and the chain is followed from there. What was cut out below stays in memory,
-//! with its own way down, as long as guards are held that were there before. So a reader finds on its way all messages that
-//! it found needed there: either the word it has copied is the delete's, then it ends there or goes on to older messages that
-//! its own number needs, which are never cut out; or the word was taken out of the map before, and there is no way to anything
-//! older. Neither direction of a walk matters, since messages of one key are nowhere side by side in the map.
+//! **Correctness for concurrent readers.** A reader must not find an old row after the delete above it was removed. A reader
+//! reads the word of a key once and follows the chain from there. Removed messages, with their links, stay in memory until
+//! all guards are released that existed at the removal. There are two cases:
+//! - The reader has read a word from which the delete is reachable. It stops at the delete, or continues to older messages
+//!   that its own number needs; needed messages are never removed.
+//! - The word was removed from the map before the read. The reader then finds no word, or a newer one, and no path to an
+//!   older message.
 //!
-//! **Work.** A key with more than one message is *dirty*, and stands in exactly one of two queues: `fresh`, until what has hidden
-//! its older messages is visible to all snapshots to come; and `held`, if some live snapshot needed one of them nevertheless, until
-//! all snapshots of that time are gone. Each commit looks at a few more keys than it made dirty, and at what lies deeper in those
-//! that it wrote and that were dirty; the background thread looks at the rest. So a key has at most one message for each live
-//! snapshot, and two more.
+//! The direction of a walk does not matter, because each key is one entry of the map.
 //!
-//! All changes happen under the commit lock.
+//! **Work.** A key with more than one message is *dirty* and stands in exactly one of two queues. It is in `fresh` until its
+//! newest message is visible to all future snapshots. It is in `held` if a live snapshot needed one of its older messages,
+//! until all snapshots that were live at the time are gone. Each commit processes slightly more keys than it made dirty, and
+//! prunes the keys that it wrote and that were dirty already. The background thread processes the remaining keys. A key thus
+//! has at most one message for each live snapshot, plus two.
+//!
+//! *Invariant.* All changes happen under the commit lock.
 
 use std::collections::VecDeque;
 
@@ -28,15 +32,17 @@ use crate::base::{Live, UpsertFunctions};
 use crate::buffer::{RootBuffer, Versions, VersionsRef, resolve};
 use crate::message::MessageBytes;
 
-/// The dirty keys of a buffer, with the number that must be visible to all, or asked for by nobody below it.
+/// The dirty keys of a buffer, each with the sequence number at which it becomes due.
 #[derive(Debug, Default)]
 pub(crate) struct Dirty {
+    /// Due when all future snapshots see this number.
     fresh: VecDeque<(u64, Box<[u8]>)>,
+    /// Due when all live snapshots have at least this number.
     held: VecDeque<(u64, Box<[u8]>)>,
 }
 
 impl Dirty {
-    /// The next key that is worth looking at.
+    /// Removes and returns the next due key.
     fn next(&mut self, live: &Live) -> Option<Box<[u8]>> {
         let due = |queue: &mut VecDeque<(u64, Box<[u8]>)>, number| {
             queue.pop_front_if(|(sequence, _)| *sequence <= number).map(|(_, key)| key)
@@ -46,8 +52,9 @@ impl Dirty {
 }
 
 impl RootBuffer {
-    /// Adds a message to a memory tree's buffer; it is newer than those that the key has. Upserts are applied at once, since
-    /// all there is of the tree is here. (One whose function fails stays what it is, and whoever reads it is told.)
+    /// Adds a message, at least as new as the existing messages of the key, to the buffer of a memory tree. An upsert is
+    /// applied at once, because the buffer holds the whole tree. If the upsert function fails, the upsert stays in the chain,
+    /// and reads of the key return its error.
     pub fn insert_in_memory(
         &self,
         key: &[u8],
@@ -75,7 +82,7 @@ impl RootBuffer {
         let old = map.insert_with(
             key,
             |old| match (old, &message) {
-                // There is nothing to delete.
+                // A delete of a missing key has no effect.
                 (None, MessageBytes::Delete) => None,
                 (old, message) => Some(Versions::new(sequence, message, old.map(VersionsRef::to_owned))),
             },
@@ -89,16 +96,17 @@ impl RootBuffer {
         match old {
             None => {}
             Some(old) if old.older().is_none() => self.dirty.lock().fresh.push_back((sequence, key.into())),
-            // The key stays dirty, and is in a queue.
+            // The key is dirty already and stands in a queue.
             Some(old) => self.prune(key, old, live, &guard),
         }
     }
 
-    /// Looks at up to `keys` dirty keys. False if there is nothing more to be done for now.
+    /// Processes up to `keys` due keys. Returns false if no due key remains.
     pub fn collect(&self, keys: usize, live: &Live) -> bool {
         let Some(map) = self.map() else { return false };
         let mut dirty = self.dirty.lock();
-        // What no snapshot holds is an upsert that fails: it is not worth another look before the next commit.
+        // If no snapshot is older than the visible sequence number, only a failing upsert keeps a key dirty. The key is then
+        // not due before the next commit.
         let again = live.visible() + u64::from(live.oldest() == live.visible());
         for _ in 0..keys {
             let Some(key) = dirty.next(live) else { return false };
@@ -111,13 +119,14 @@ impl RootBuffer {
         true
     }
 
-    /// Keys that have messages to be collected some time: those that were not looked at yet, and those that snapshots hold.
+    /// Number of dirty keys: not processed yet, and waiting for the end of snapshots.
     pub fn dirty_keys(&self) -> (usize, usize) {
         let dirty = self.dirty.lock();
         (dirty.fresh.len(), dirty.held.len())
     }
 
-    /// Takes out what nobody asks for of a key. The newest message's number, if the key is still dirty.
+    /// Removes the messages of a key that no snapshot can see. Returns the sequence number of the newest message if the key
+    /// is still dirty.
     fn clean(&self, map: &Masstree<Versions>, key: &[u8], live: &Live) -> Option<u64> {
         let guard = pin();
         let newest = map.get(key, &guard)?;
@@ -125,12 +134,12 @@ impl RootBuffer {
         if newest.older().is_some() {
             return Some(newest.sequence());
         }
-        // Nothing to say; or what fits into the map's word, now that there is nothing below.
+        // A lone delete is removed with its key. A lone insert without value bytes moves from the heap into the word.
         let (message, bytes) = (newest.message(), newest.bytes());
         let gone = message == MessageBytes::Delete;
         if gone || Versions::bytes_of(&message, false) < bytes {
             let alone = (!gone).then(|| Versions::new(newest.sequence(), &message, None));
-            // Nobody else changes the key meanwhile.
+            // Cannot fail: under the commit lock, no other thread changes the key.
             let _ = map.compare_exchange(key, |now| now.is_some_and(|now| now.is_same(newest)), alone, &guard);
             let (gone, content) = if gone { (1, key.len()) } else { (0, 0) };
             self.subtract(gone, bytes, content);
@@ -138,7 +147,7 @@ impl RootBuffer {
         None
     }
 
-    /// Cuts out messages below `top` that nobody asks for.
+    /// Removes the messages below `top` that no snapshot can see.
     fn prune(&self, key: &[u8], top: VersionsRef<'_>, live: &Live, guard: &Guard) {
         let (mut upper, mut count, mut behind, mut content) = (top, 0, 0, 0);
         while let Some(lower) = upper.older() {

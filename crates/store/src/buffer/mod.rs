@@ -8,7 +8,8 @@
 //! garbage   removal of messages that no snapshot can see (memory trees)
 //! ```
 //!
-//! Readers take no locks. Writers of one buffer are serialised by the commit lock.
+//! Readers take no locks. The commit lock serialises the writers of a buffer. Messages of a key enter the buffer in the
+//! order of their sequence numbers.
 
 mod chain;
 mod cursor;

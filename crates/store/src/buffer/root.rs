@@ -1,14 +1,16 @@
-//! Root buffers: the newest messages of a tree, in memory, sorted by (key, newest first).
+//! The root buffer: map, accounting, point lookups and range walks.
 //!
-//! A buffer is a Masstree from keys to their messages, of which the newest leads to the older ones (see `chain`). So a
-//! key that is written again and again is in the map once, a lookup finds all its messages in one descent, and whoever
-//! looks at a key sees all its messages as of one moment. One buffer of a tree is *active* and takes the messages of new
-//! commits; freezing puts a fresh one in its place, and the frozen one stays readable until it has become a run on disk.
-//! Readers take no locks; they see the messages up to their snapshot's sequence number. Messages of a key come in the order
-//! of their sequence numbers (commits are applied under a lock).
+//! A buffer is a Masstree from keys to message chains (see [`chain`](super::chain)). The map has one entry for each key, and
+//! one descent finds all messages of a key. A reader copies the word of a chain once and therefore sees a consistent chain.
+//! One buffer of a tree is *active* and takes the messages of new commits. Freezing replaces it by an empty buffer; the
+//! frozen buffer stays readable until its messages are in a run on disk. Readers take no locks and skip messages above the
+//! sequence number of their snapshot.
 //!
-//! *Bytes* are those of the map's nodes and of the messages behind its words, as the allocator rounds them. The nodes' are
-//! looked up now and then.
+//! *Accounting.* The bytes of a buffer are the bytes of the map's nodes plus the heap bytes of messages, rounded as the
+//! allocator rounds them. The bytes of the nodes are refreshed every [`MESSAGES_PER_REFRESH`] messages.
+//!
+//! *Invariant.* The messages of a key are inserted in the order of their sequence numbers, because commits are applied under
+//! the commit lock.
 
 use std::ops::Bound;
 use std::sync::OnceLock;
@@ -21,32 +23,32 @@ use crate::base::{Key, KeyRange, RangeEstimate};
 use crate::buffer::{Dirty, Versions, VersionsRef};
 use crate::message::MessageBytes;
 
-/// Messages between two looks at how large the map is.
-const MESSAGES_PER_LOOK: usize = 64;
+/// Number of messages between two refreshes of `map_bytes`.
+const MESSAGES_PER_REFRESH: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct RootBuffer {
-    /// Made with the first message: most trees' buffers are empty most of the time, and a map is not small.
+    /// Created with the first message, because most buffers are empty most of the time and an empty map takes memory.
     map: OnceLock<Masstree<Versions>>,
     messages: AtomicUsize,
-    /// Of the map's nodes.
+    /// Bytes of the map's nodes at the last refresh.
     map_bytes: AtomicUsize,
-    /// Of messages behind the map's words.
+    /// Heap bytes of the messages.
     behind_bytes: AtomicUsize,
-    /// Of keys, values and operands.
+    /// Bytes of keys, values and operands, the key counted once for each message.
     content_bytes: AtomicUsize,
-    /// Only of memory trees.
+    /// Keys with garbage; used for memory trees only.
     pub dirty: Mutex<Dirty>,
 }
 
 impl RootBuffer {
-    /// The map, if there ever was a message.
+    /// The map; `None` until the first message.
     #[inline]
     pub fn map(&self) -> Option<&Masstree<Versions>> {
         self.map.get()
     }
 
-    /// Takes over a map that was built. No effect if there is one.
+    /// Installs a bulk-built map. No effect if the buffer already has a map.
     pub fn set_map(&self, map: Masstree<Versions>) {
         let _ = self.map.set(map);
     }
@@ -55,7 +57,7 @@ impl RootBuffer {
         self.map.get_or_init(Masstree::new)
     }
 
-    /// Adds a message, which is newer than those that the key has.
+    /// Adds a message that is at least as new as the existing messages of the key.
     pub fn insert(&self, key: &[u8], sequence: u64, message: MessageBytes<'_>) {
         let guard = pin();
         let map = self.map_or_new();
@@ -65,36 +67,41 @@ impl RootBuffer {
             Some(Versions::new(sequence, &message, old.map(VersionsRef::to_owned)))
         };
         let old = map.insert_with(key, add, &guard);
-        assert!(old.is_none_or(|old| old.sequence() <= sequence), "messages of a key come in the order of commits");
+        assert!(
+            old.is_none_or(|old| old.sequence() <= sequence),
+            "messages of a key must be inserted in sequence order"
+        );
         self.add(1, bytes, key.len() + message.len());
     }
 
-    /// Takes note of messages that were put into the map.
+    /// Accounts for messages inserted into the map.
     pub fn add(&self, messages: usize, behind_bytes: usize, content_bytes: usize) {
         self.behind_bytes.fetch_add(behind_bytes, Ordering::Relaxed);
         self.content_bytes.fetch_add(content_bytes, Ordering::Relaxed);
         let before = self.messages.fetch_add(messages, Ordering::Release);
-        if before / MESSAGES_PER_LOOK != (before + messages) / MESSAGES_PER_LOOK || before < MESSAGES_PER_LOOK / 4 {
-            self.look();
+        if before / MESSAGES_PER_REFRESH != (before + messages) / MESSAGES_PER_REFRESH
+            || before < MESSAGES_PER_REFRESH / 4
+        {
+            self.refresh_map_bytes();
         }
     }
 
-    /// Takes note of messages that were taken out of the map.
+    /// Accounts for messages removed from the map.
     pub fn subtract(&self, messages: usize, behind_bytes: usize, content_bytes: usize) {
         let behind = self.behind_bytes.fetch_sub(behind_bytes, Ordering::Relaxed);
         let content = self.content_bytes.fetch_sub(content_bytes, Ordering::Relaxed);
         let before = self.messages.fetch_sub(messages, Ordering::Release);
         assert!(
             behind_bytes <= behind && content_bytes <= content && messages <= before,
-            "{messages} messages of {before}, {behind_bytes} bytes of {behind}, {content_bytes} of {content} taken out"
+            "removed {messages} of {before} messages, {behind_bytes} of {behind} heap bytes, {content_bytes} of {content} content bytes"
         );
-        if before / MESSAGES_PER_LOOK != (before - messages) / MESSAGES_PER_LOOK {
-            self.look();
+        if before / MESSAGES_PER_REFRESH != (before - messages) / MESSAGES_PER_REFRESH {
+            self.refresh_map_bytes();
         }
     }
 
-    /// Looks up how large the map is.
-    fn look(&self) {
+    /// Reads the map's memory statistics into `map_bytes`.
+    fn refresh_map_bytes(&self) {
         let bytes = self.map().map_or(0, |map| map.memory().used_bytes);
         self.map_bytes.store(bytes, Ordering::Relaxed);
     }
@@ -103,7 +110,7 @@ impl RootBuffer {
         self.len() == 0
     }
 
-    /// Bytes in memory, approximately.
+    /// Bytes in memory; the part of the map's nodes is as of the last refresh.
     pub fn bytes(&self) -> usize {
         self.map_bytes.load(Ordering::Relaxed) + self.behind_bytes.load(Ordering::Relaxed)
     }
@@ -113,17 +120,17 @@ impl RootBuffer {
         self.map_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of keys, values and operands.
+    /// Bytes of keys, values and operands; a key counts once for each of its messages.
     pub fn message_bytes(&self) -> usize {
         self.content_bytes.load(Ordering::Relaxed)
     }
 
-    /// Messages held.
+    /// Number of messages.
     pub fn len(&self) -> usize {
         self.messages.load(Ordering::Acquire)
     }
 
-    /// The first and the last key.
+    /// The first and the last key; `None` if the buffer is empty.
     pub fn ends(&self) -> Option<(Key, Key)> {
         let (guard, map) = (pin(), self.map()?);
         Some((map.first(&guard)?.0.into(), map.last(&guard)?.0.into()))
@@ -141,7 +148,7 @@ impl RootBuffer {
         });
     }
 
-    /// Calls `visit` with the newest message for a key up to `sequence`, and what is below it, if there is one.
+    /// Calls `visit` with the message chain of a key from the newest message up to `sequence`, if there is one.
     pub fn visit_newest(&self, key: &[u8], sequence: u64, visit: impl FnOnce(VersionsRef<'_>)) {
         let Some(map) = self.map() else { return };
         let guard = pin();
@@ -150,7 +157,7 @@ impl RootBuffer {
         }
     }
 
-    /// About how many keys a range has, and their bytes. No pages.
+    /// Estimated number of keys in a range, and their bytes; `pages` is 0.
     pub fn estimate(&self, range: &KeyRange) -> RangeEstimate {
         let keys = match self.map() {
             Some(map) if !range.is_empty() => map.estimate::<&[u8]>(slices(range), &pin()) as f64,
@@ -160,7 +167,7 @@ impl RootBuffer {
         RangeEstimate { rows: keys, pages: 0.0, bytes: keys * bytes }
     }
 
-    /// Up to `count` keys that divide a range into parts of about the same number of keys, ascending and within the bounds.
+    /// Up to `count` ascending keys within a range that divide it into parts of about equal numbers of keys.
     pub fn split_keys(&self, range: &KeyRange, count: usize) -> Vec<Vec<u8>> {
         match self.map() {
             Some(map) if count > 0 && !range.is_empty() => map.split_keys::<&[u8]>(count, slices(range), &pin()),
@@ -168,7 +175,8 @@ impl RootBuffer {
         }
     }
 
-    /// The keys of a range with their messages, ascending or descending, until `visit` returns false.
+    /// Calls `visit` with each key of a range and its message chain, in ascending or descending order, until `visit` returns
+    /// false.
     pub fn walk<'g>(
         &'g self,
         range: &KeyRange,
@@ -255,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn more_messages_than_are_copied_at_a_time() {
+    fn more_messages_than_one_batch_of_a_cursor() {
         let buffer = Arc::new(RootBuffer::default());
         let mut expected = Vec::new();
         for key in 0..10_000_u32 {
@@ -263,7 +271,7 @@ mod tests {
             for index in 0..if key % 300 == 7 { 600 } else { 1 } {
                 buffer.insert(&key.to_be_bytes(), 5, MessageBytes::Insert(&[index as u8]));
             }
-            // Some that are not to be seen yet.
+            // Messages above the snapshot, in existing and in new keys.
             buffer.insert(&key.to_be_bytes(), 6, MessageBytes::Delete);
             buffer.insert(&[&key.to_be_bytes()[..], &[1]].concat(), 6, MessageBytes::Delete);
             expected.push((key.to_be_bytes().to_vec(), value(if key % 300 == 7 { 599_u32 as u8 } else { 0 })));

@@ -1,7 +1,11 @@
-//! Messages gathered to be put into a root buffer all at once: sorted by a parallel radix sort, and built from the bottom up.
+//! Bulk construction of root buffers: messages are collected in commit order, sorted by a parallel radix sort, and built into
+//! the map from the bottom up.
 //!
-//! That is how memory trees are made, and how the log's tail comes back into buffers: many times quicker than one message after
-//! another, and the same in the end, since the sort keeps the order of equal keys.
+//! Used to build memory trees and to replay the log. Several times faster than single inserts, with the same result: the sort
+//! is stable, so the messages of a key keep their order.
+//!
+//! *Invariant.* The keys and values collected have equal numbers; the accounting of the buffer is the same as after single
+//! inserts.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -13,36 +17,36 @@ use crate::buffer::{RootBuffer, Versions};
 use crate::message::MessageBytes;
 use crate::{Error, Result};
 
-/// Bytes of keys that are kept together.
+/// Maximum size of a piece of keys, in bytes, unless a single key is longer.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What sorting and building takes for each message, beside its key: the key's place, the value's word, sort records twice.
+/// Temporary bytes for each message during sorting and building, besides its key: key slice, value word, two sort records.
 const WORK_BYTES: usize = 72;
 
-/// Messages in the order in which they came.
+/// Messages in commit order, to be inserted into a buffer in bulk.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
-    /// Keys, one behind the other, in pieces that never move.
+    /// Keys, concatenated in pieces that never move.
     keys: Vec<Piece>,
     values: Vec<Versions>,
     key_bytes: usize,
-    /// Of messages behind their words.
+    /// Heap bytes of the messages.
     behind_bytes: usize,
-    /// Of values and operands.
+    /// Bytes of values and operands.
     value_bytes: usize,
 }
 
 #[derive(Debug, Default)]
 struct Piece {
     bytes: Vec<u8>,
-    /// Where each key ends.
+    /// End of each key in `bytes`.
     ends: Vec<usize>,
 }
 
 impl Gathered {
     pub fn push(&mut self, key: &[u8], sequence: u64, message: &MessageBytes<'_>) {
         if self.keys.last().is_none_or(|piece| piece.bytes.len() + key.len() > piece.bytes.capacity()) {
-            // The first one is no larger than it must be: there may be many trees with few messages.
+            // The first piece is small, because replay may have many trees with few messages each.
             let capacity = if self.keys.is_empty() { 4 * key.len() } else { 2 * self.key_bytes };
             let bytes = Vec::with_capacity(capacity.min(PIECE_BYTES).max(key.len()));
             self.keys.push(Piece { bytes, ends: Vec::new() });
@@ -55,7 +59,8 @@ impl Gathered {
         self.push_value(sequence, message);
     }
 
-    /// Inserts with these keys (all of them, and where each ends) and values, all of number 0.
+    /// Adds inserts with sequence number 0: keys concatenated in `bytes`, the end of each key, and one value per key.
+    /// `content` is the sum of the values' lengths in bytes.
     pub fn push_rows(
         &mut self,
         bytes: Vec<u8>,
@@ -81,7 +86,7 @@ impl Gathered {
         self.values.push(Versions::new(sequence, message, None));
     }
 
-    /// Adds what another one has, behind its own.
+    /// Appends the messages of `other`.
     pub fn append(&mut self, other: Gathered) {
         self.keys.extend(other.keys);
         self.values.extend(other.values);
@@ -94,17 +99,17 @@ impl Gathered {
         self.values.len()
     }
 
-    /// Bytes held, with what sorting will take.
+    /// Bytes in memory, including the temporary memory of the sort.
     pub fn bytes(&self) -> usize {
         self.work_bytes() + self.behind_bytes
     }
 
-    /// Bytes that are held only until the messages are in a buffer.
+    /// Bytes that are freed once the messages are in a buffer.
     pub fn work_bytes(&self) -> usize {
         self.key_bytes + self.values.len() * WORK_BYTES
     }
 
-    /// Each key, in the order in which they came.
+    /// All keys, in commit order.
     fn keys(pieces: &[Piece], count: usize) -> Vec<&[u8]> {
         let mut keys = Vec::with_capacity(count);
         for piece in pieces {
@@ -114,10 +119,10 @@ impl Gathered {
         keys
     }
 
-    /// A buffer of messages that all have different keys.
+    /// Builds a buffer from messages with distinct keys.
     ///
     /// # Errors
-    /// [`Error::DuplicateKey`], [`Error::TooLarge`].
+    /// [`Error::DuplicateKey`] if two messages have the same key, [`Error::TooLarge`] if a key is too long.
     pub fn into_buffer(self, threads: usize) -> Result<RootBuffer> {
         let count = self.len();
         let keys = Self::keys(&self.keys, count);
@@ -128,17 +133,17 @@ impl Gathered {
         Ok(buffer)
     }
 
-    /// Puts the messages, which are newer than those that `buffer` has, into it. Nobody else writes to it.
+    /// Inserts the messages, which are newer than those in `buffer`. The caller is the only writer of the buffer.
     ///
     /// # Errors
-    /// [`Error::TooLarge`].
+    /// [`Error::TooLarge`] if a key is too long.
     pub fn flow_into(self, buffer: &RootBuffer) -> Result<()> {
         let count = self.len();
         if count == 0 {
             return Ok(());
         }
         let keys = Self::keys(&self.keys, count);
-        // Words that became messages with others below.
+        // Heap bytes of messages that were in a word and moved to the heap, because they now have older messages.
         let more_bytes = Arc::new(AtomicUsize::new(0));
         let bulk = Bulk::new().threads(std::thread::available_parallelism().map_or(1, NonZero::get)).merge({
             let more_bytes = more_bytes.clone();
@@ -159,7 +164,7 @@ impl Gathered {
     }
 }
 
-/// The store's error for one of a bulk load; positions count messages in the order in which they came.
+/// Converts an error of a bulk build; positions count messages in commit order.
 fn bulk_error(error: BulkError) -> Error {
     match error {
         BulkError::Duplicate { position } => Error::DuplicateKey { row: position as u64 },
@@ -178,7 +183,7 @@ mod tests {
     use super::*;
     use crate::base::KeyRange;
 
-    /// What a buffer has, and what it says that it has.
+    /// The messages of a buffer as text, and its counters.
     fn content(buffer: &RootBuffer) -> (Vec<String>, [usize; 3]) {
         let mut lines = Vec::new();
         buffer.walk(&KeyRange::all(), false, &pin(), |key, versions| {
@@ -189,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn as_one_after_another() {
+    fn bulk_inserts_equal_single_inserts() {
         let (one, all) = (RootBuffer::default(), RootBuffer::default());
         let mut gathered = Gathered::default();
         let mut number = 1_u64;

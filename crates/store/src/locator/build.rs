@@ -1,4 +1,11 @@
-//! Making a locator from the index pages of a tree's leaves; of those that the last one knew, from there.
+//! Construction of a locator.
+//!
+//! The entries of a leaf are copied from the previous locator if it describes the leaf, otherwise they come from the leaf's
+//! index page. Index pages that are not cached are read by up to [`READS_AT_ONCE`] threads. The columns are then packed,
+//! and the VAST tree is built over the words.
+//!
+//! *Invariants.* Words ascend over all pages; damaged files give [`Error::Corrupt`]. The finished locator and its pages
+//! take at most `options.memory_bytes`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,35 +20,37 @@ use crate::base::{Error, Result};
 use crate::codec::{Codecs, Page};
 use crate::pages::{Extent, Files};
 
-/// Index pages read at a time.
+/// Maximum number of threads that read index pages.
 const READS_AT_ONCE: usize = 32;
-/// Leaves that a thread takes at a time.
+/// Leaves per unit of work of a reading thread.
 const LEAVES_AT_ONCE: usize = 16;
 /// Name of the threads that read index pages.
 const READER: &str = "keyaki-locate-read";
-/// Pages of one locator, so that they are counted in 32 bits.
+/// Maximum number of pages of a locator: page numbers have 32 bits.
 const PAGES_MAX: usize = u32::MAX as usize;
-/// Bytes for each page at the least: its checksum.
+/// Lower bound on the bytes for each page: its checksum.
 const PAGE_BYTES_MIN: u64 = 4;
 
-/// What a locator is made of, and for whom.
+/// Input of the construction of a locator.
 pub(super) struct Build<'a> {
+    /// All leaves of the tree, in key order.
     pub leaves: &'a [Arc<Extent>],
+    /// The tree's previous locator; its entries and pages are reused.
     pub last: Option<&'a Arc<Locator>>,
     pub codecs: &'a Codecs,
     pub files: &'a Files,
     pub options: LocatorOptions,
-    /// Asked now and then: an error ends it.
-    pub go_on: &'a (dyn Fn() -> Result<()> + Sync),
+    /// Called before each unit of work; an error cancels the construction.
+    pub check_cancelled: &'a (dyn Fn() -> Result<()> + Sync),
 }
 
-/// What is known of a leaf's pages.
+/// The entries of one leaf: in the previous locator, or read from the index page.
 enum Source {
     Located(Located),
     Read(LeafPages),
 }
 
-/// What an index page says that a locator keeps: a value for each page.
+/// The entries of an index page: one value per page in each column.
 struct LeafPages {
     words: Vec<u64>,
     blocks: Vec<u32>,
@@ -49,21 +58,23 @@ struct LeafPages {
     checksums: Vec<u32>,
 }
 
-/// The columns of a locator, as they grow.
+/// The columns of a locator under construction.
 #[derive(Default)]
 struct Columns {
     words: Vec<u64>,
-    /// Before each page, and at the end.
+    /// Blocks before each page, then the total.
     blocks: Vec<u64>,
+    /// Rows before each page, then the total.
     rows: Vec<u64>,
     checksums: Vec<u32>,
 }
 
 impl Build<'_> {
-    /// The locator of the leaves, without pages in memory.
+    /// Builds the locator of the leaves, without pages in memory.
     ///
     /// # Errors
-    /// What reading index pages gives; [`Error::OutOfMemory`], [`Error::TooMany`] if it would be too large; that of `go_on`.
+    /// [`Error::OutOfMemory`] or [`Error::TooMany`] if the locator would be too large; [`Error::SearchTree`]; errors of
+    /// reading index pages; the error of `check_cancelled`.
     pub fn run(&self) -> Result<Locator> {
         let start = Instant::now();
         let pages: u64 = self.leaves.iter().map(|leaf| u64::from(leaf.meta.pages)).sum();
@@ -110,28 +121,29 @@ impl Build<'_> {
         }
     }
 
-    /// The locator with all pages of its leaves in memory; none if these do not fit into it, or into `room`.
+    /// The locator with all pages of its leaves in memory. `None` if the locator and the pages exceed `memory_bytes` or
+    /// `room` bytes, or if no `memory_bytes` is set.
     ///
     /// # Errors
-    /// What reading pages gives; that of `go_on`.
+    /// Errors of reading pages; the error of `check_cancelled`.
     pub fn hold(&self, locator: &Locator, room: u64) -> Result<Option<Locator>> {
         let Some(memory) = self.options.memory_bytes else { return Ok(None) };
         let pages = locator.index.pages();
         let slots = pages * size_of::<OnceLock<Arc<Page>>>();
         let room = room.min(memory).saturating_sub((locator.index.bytes() + slots) as u64);
-        // In memory they are longer, and some much longer.
+        // Lower bound: the length on disk. Pages in memory take more.
         if self.leaves.iter().map(|leaf| leaf.meta.len).sum::<u64>() > room {
             return Ok(None);
         }
         let held = Arc::new(Locator { index: locator.index.clone(), held: Some(Held::new(pages)) });
         for leaf in self.leaves {
-            (self.go_on)()?;
+            (self.check_cancelled)()?;
             self.hold_leaf(&held, leaf)?;
             if held.held_bytes() > room {
                 return Ok(None);
             }
         }
-        // Nobody else has it yet: what was located through it is gone.
+        // This function has the only reference: `hold_leaf` drops each `Located`.
         Ok(Arc::into_inner(held))
     }
 
@@ -152,7 +164,10 @@ impl Build<'_> {
         Ok(())
     }
 
-    /// Each leaf's pages: from the last locator, or the index page, read by many threads if it is not cached.
+    /// The entries of each leaf, from the previous locator or from the index page.
+    ///
+    /// # Errors
+    /// Errors of reading index pages; the error of `check_cancelled`; [`Error::Panicked`].
     fn sources(&self, keys: Words) -> Result<Vec<Source>> {
         let locate = |leaf| self.last.and_then(|last| last.locate(leaf)).map(Source::Located);
         let mut sources: Vec<Option<Source>> = self.leaves.iter().map(locate).collect();
@@ -165,7 +180,7 @@ impl Build<'_> {
                 if these.is_empty() {
                     return Ok(());
                 }
-                (self.go_on)()?;
+                (self.check_cancelled)()?;
                 for &leaf in these {
                     let extent = &self.leaves[leaf];
                     let index = self.files.read_index_once(extent, &self.codecs.schema)?;
@@ -175,7 +190,7 @@ impl Build<'_> {
         };
         let threads = (missing.len() / LEAVES_AT_ONCE).min(READS_AT_ONCE);
         std::thread::scope(|scope| {
-            // If the system gives no more of them, those that are there do it.
+            // If a thread cannot be started, the threads started before it share the work.
             let others: Vec<_> = (1..threads)
                 .map_while(|_| std::thread::Builder::new().name(READER.into()).spawn_scoped(scope, read).ok())
                 .collect();
@@ -188,7 +203,7 @@ impl Build<'_> {
         for (leaf, pages) in found.into_inner() {
             sources[leaf] = Some(Source::Read(pages));
         }
-        // Every one that was missing has been found.
+        // All threads succeeded, so every leaf has its source.
         Ok(sources.into_iter().flatten().collect())
     }
 }
@@ -207,10 +222,10 @@ impl LeafPages {
 }
 
 impl Columns {
-    /// Adds the pages of the next leaf.
+    /// Appends the pages of the next leaf in key order.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if its keys are not above those of the leaves before.
+    /// [`Error::Corrupt`] if the leaf's words are below those of the leaves before it.
     fn add(&mut self, extent: &Extent, source: Source) -> Result<()> {
         match source {
             Source::Located(old) => {

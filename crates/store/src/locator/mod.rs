@@ -1,22 +1,25 @@
-//! Locators: where the pages of a tree's leaves are, known in memory, so that a lookup reads the page that it needs and no other.
+//! Locators: an in-memory index of the leaf pages of a tree, so that a lookup reads one data page and no index page.
 //!
 //! ```text
-//!           a VAST tree over the words: half a bit for each page, or less
-//!  word     first eight bytes of the page's fence   ─┐
-//!  place    in blocks from the first page's         ─┤ compressed columns: a few bytes for each page,
-//!  rows     before the page                         ─┘ and its checksum
+//!           a VAST tree over the words: at most half a bit for each page
+//!  word     first eight bytes of the page's fence key  ─┐
+//!  blocks   blocks before the page, over all leaves    ─┤ compressed columns: a few bytes for each page
+//!  rows     rows before the page, over all leaves      ─┘
+//!  checksum four bytes for each page
 //! ```
 //!
-//! Without one, the index page of a leaf is looked at first, which may have to be read, and takes several times as much
-//! memory while it is cached. A locator is derived from these index pages, and not stored.
+//! Without a locator, a lookup first searches the index page of the leaf. The index page may have to be read, and a cached
+//! index page takes several times the memory of the locator's entries. A locator is derived from the index pages and is
+//! not stored in the database.
 //!
-//! It is static, and describes *extents*, which never change: so it is right for every snapshot as far as it goes. A leaf
-//! that was written after it is looked up by its index page, until the locator is made anew (see [`registry`]). Its tree's newer
-//! messages are where they always are: in root buffers and runs.
+//! A locator is static. It describes *extents*, which never change, so every entry is valid for every snapshot. A leaf
+//! written after the locator is searched through its index page until the locator is rebuilt (see [`registry`]). Newer
+//! messages of the tree are in root buffers and runs, as in a tree without a locator.
 //!
-//! A word is not the whole key. What it cannot tell (the next page has the same word) is left to the index page.
+//! A word is a prefix of the key. A lookup falls back to the index page if the word does not decide between two pages,
+//! that is, if the word of the next page is equal to the word of the search key.
 //!
-//! If there is memory for them, the leaves' pages are kept beside it.
+//! If the memory limits allow it, the locator also keeps the data pages of the leaves in memory.
 
 mod build;
 mod registry;
@@ -37,68 +40,70 @@ use crate::base::KeyRange;
 use crate::codec::{Page, PageRef};
 use crate::pages::Extent;
 
-/// How a locator is to be.
+/// Options of a locator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocatorOptions {
-    /// What its tree is to be good at.
+    /// Optimization goal of the search tree.
     pub goal: Goal,
-    /// Bytes that it may take. If all pages of the leaves fit too, and into [`Store::set_memory_limit`](crate::Store), they are
-    /// kept in memory.
+    /// Maximum size in bytes; `None`: unlimited, and no pages in memory. The pages of the leaves are kept in memory if they
+    /// fit both into this budget and into the store's memory limit.
     pub memory_bytes: Option<u64>,
 }
 
-/// What a locator is made of.
+/// Size and composition of a locator.
 #[derive(Debug, Clone, Default)]
 pub struct LocatorStats {
-    /// Of the leaves that it describes.
+    /// Leaves that the locator describes.
     pub leaves: u64,
     /// Data pages of these leaves.
     pub pages: u64,
     /// Rows of these leaves.
     pub rows: u64,
-    /// Pages of the tree's current leaves that it does not describe.
+    /// Pages of the tree's current leaves that the locator does not describe.
     pub pages_missing: u64,
-    /// Of everything but pages.
+    /// Bytes of the locator in memory, without the pages that it keeps.
     pub bytes: u64,
-    /// Of its search tree.
+    /// Bytes of the search tree; part of `bytes`.
     pub tree_bytes: u64,
-    /// Pages kept in memory, and their bytes.
+    /// Number of pages kept in memory.
     pub pages_held: u64,
     /// Bytes of the pages kept in memory.
     pub bytes_held: u64,
-    /// How many pages the answer is from where the traversal of its tree ends.
+    /// Distribution of the distance, in pages, from the end of a traversal of the search tree to the answer.
     pub displacement: Displacement,
-    /// How long it took to build; `None` without a locator.
+    /// Duration of the build; `None` without a locator.
     pub build_time: Option<Duration>,
-    /// Why there is none (the tree is read without), or no page is kept in memory.
+    /// The reason why the tree has no locator (reads then use index pages), or why no page is kept in memory.
     pub problem: Option<String>,
 }
 
-/// See the module.
+/// A static index of leaf pages (shared), with the pages themselves if they are kept in memory.
 #[derive(Debug)]
 pub(crate) struct Locator {
     index: Arc<Index>,
     held: Option<Held>,
 }
 
-/// What it knows of pages.
+/// Word, position, row count and checksum of each page, in key order.
 #[derive(Debug)]
 struct Index {
     /// In key order.
     leaves: Vec<Leaf>,
-    /// The leaf of an extent, by its address: taken by nobody else as long as a weak reference is held.
+    /// Number of each leaf by the address of its extent. `leaves` holds a weak reference to the extent, so no other extent
+    /// can be allocated at that address.
     by_extent: HashMap<usize, u32>,
     tree: Tree<u64>,
     words: Packed<u64>,
-    /// Blocks and rows before each page; one more for the end.
+    /// Blocks before each page, counted from the first page of the locator; the additional last value is the total.
     blocks: Packed<u64>,
+    /// Rows before each page; the additional last value is the total.
     rows: Packed<u64>,
     checksums: Box<[u32]>,
     keys: Words,
     build_time: Duration,
 }
 
-/// Pages kept in memory.
+/// Pages kept in memory: a slot for each page of the locator.
 #[derive(Debug)]
 struct Held {
     pages: Box<[OnceLock<Arc<Page>>]>,
@@ -108,25 +113,26 @@ struct Held {
 
 #[derive(Debug)]
 struct Leaf {
-    #[expect(dead_code, reason = "held so that no other extent gets its address")]
+    #[expect(dead_code, reason = "the weak reference keeps the extent's address from being reused")]
     extent: Weak<Extent>,
     first_page: u32,
 }
 
-/// Which part of a key is its word.
+/// The function from encoded keys to words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Words {
-    /// The key begins with a marker that says whether a value follows.
+    /// The first key column is nullable: each key starts with a marker byte (0: null, 1: a value follows).
     nullable: bool,
 }
 
 impl Words {
-    /// Never greater for a smaller key, or a prefix of one.
+    /// The word of a key or of a prefix of a key: its first eight bytes after the marker, padded with zeros, as a
+    /// big-endian number. Monotonic: `a <= b` implies `of(a) <= of(b)`.
     fn of(self, key: &[u8]) -> u64 {
         let key = match key.split_first() {
             Some((0, _)) | None if self.nullable => return 0,
             Some((1, rest)) if self.nullable => rest,
-            // Above every value: the end of a range.
+            // An end bound above all keys.
             Some(_) if self.nullable => return u64::MAX,
             _ => key,
         };
@@ -137,17 +143,17 @@ impl Words {
     }
 }
 
-/// A leaf whose pages a locator knows: in place of its index page.
+/// A leaf that a locator describes; used instead of the leaf's index page.
 #[derive(Debug, Clone)]
 pub(crate) struct Located {
     locator: Arc<Locator>,
     extent: Arc<Extent>,
-    /// Of the locator.
+    /// First page and end, as page numbers of the locator.
     pages: (usize, usize),
 }
 
 impl Locator {
-    /// The pages of an extent.
+    /// The entries of an extent; `None` if the locator does not describe the extent.
     pub fn locate(self: &Arc<Self>, extent: &Arc<Extent>) -> Option<Located> {
         let leaf = *self.index.by_extent.get(&address(extent))? as usize;
         let pages = self.index.pages_of(leaf);
@@ -158,13 +164,13 @@ impl Locator {
         self.index.by_extent.contains_key(&address(extent))
     }
 
-    /// Bytes of everything but pages.
+    /// Bytes in memory, without the pages that are kept.
     fn bytes(&self) -> u64 {
         let slots = self.held.as_ref().map_or(0, |held| size_of_val(&*held.pages));
         (self.index.bytes() + slots) as u64
     }
 
-    /// Bytes of the pages that it keeps.
+    /// Bytes of the pages kept in memory.
     fn held_bytes(&self) -> u64 {
         self.held.as_ref().map_or(0, |held| held.bytes.load(Ordering::Relaxed))
     }
@@ -199,7 +205,7 @@ impl Index {
 
     fn bytes(&self) -> usize {
         let columns = self.words.bytes() + self.blocks.bytes() + self.rows.bytes() + size_of_val(&*self.checksums);
-        // An entry of the map takes a control byte, and its share of what is free.
+        // A hash map entry takes a control byte. The factor 2 covers the map's free slots.
         let leaf = size_of::<Leaf>() + 2 * (size_of::<(usize, u32)>() + 1);
         self.tree.bytes() + columns + leaf * self.leaves.len()
     }
@@ -221,7 +227,7 @@ impl Located {
         self.pages.1 - self.pages.0
     }
 
-    /// Where a page is, and how many rows it has; as [`Page::entry`] of the index page.
+    /// Reference to a page, and its number of rows; the same answer as [`Page::entry`] of the index page.
     pub fn entry(&self, page: usize) -> (PageRef, u32) {
         let (index, meta, page) = (&self.locator.index, &self.extent.meta, self.pages.0 + page);
         let (start, end) = (index.blocks.get(page), index.blocks.get(page + 1));
@@ -234,7 +240,8 @@ impl Located {
         (place, (index.rows.get(page + 1) - index.rows.get(page)) as u32)
     }
 
-    /// The pages that may hold keys of a range, if words can tell; then the same as the index page tells.
+    /// The pages that may hold keys of a range, equal to the answer of the index page. `None` if the words do not decide;
+    /// the caller then searches the index page.
     pub fn pages_of(&self, range: &KeyRange) -> Option<Range<usize>> {
         let exact = |key: &Vec<u8>| match self.find(key) {
             (page, true) => Some(page),
@@ -251,12 +258,13 @@ impl Located {
         Some(first..last + 1)
     }
 
-    /// The last page whose fence is not above `key` (0 if there is none), and whether that is certain: else it may be a later one.
+    /// The last page with a fence key of at most `key` (page 0 if no page has one), and true if the words prove it. With
+    /// false, the answer is this page or a later one.
     pub fn find(&self, key: &[u8]) -> (usize, bool) {
         let (first, end) = self.pages;
         let index = &*self.locator.index;
         let word = index.keys.of(key);
-        // The first page's fence is below everything.
+        // The first page is the answer for all keys below the second fence key, so its word is not compared.
         let window = index.tree.window(word);
         let (mut low, mut high) = (window.start.clamp(first + 1, end), window.end.clamp(first + 1, end));
         while low < high {
@@ -270,15 +278,15 @@ impl Located {
         (low - 1 - first, low == end || index.words.get(low) > word)
     }
 
-    /// The page, if it is kept in memory.
+    /// The page `page` of the leaf, if it is kept in memory.
     pub fn held(&self, page: usize) -> Option<&Arc<Page>> {
         self.locator.held.as_ref()?.pages[self.pages.0 + page].get()
     }
 
-    /// Keeps a page in memory, if that is wanted.
+    /// Keeps page `number` of the leaf in memory if the locator keeps pages.
     pub fn hold(&self, number: usize, page: &Arc<Page>) {
         if let Some(held) = &self.locator.held
-            // Whoever was first has set the same.
+            // `set` fails if another thread has stored the same page first.
             && held.pages[self.pages.0 + number].set(page.clone()).is_ok()
         {
             held.count.fetch_add(1, Ordering::Relaxed);
@@ -292,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_ordered_as_keys_are() {
+    fn words_have_the_order_of_keys() {
         for nullable in [false, true] {
             let words = Words { nullable };
             let mut keys: Vec<Vec<u8>> = vec![vec![], vec![0], vec![0, 0, 9], vec![0, 1], vec![1], vec![1, 0, 0, 1]];

@@ -1,7 +1,11 @@
-//! The locators of the trees in a data file: which trees have one, what it may take, and when it is built again.
+//! The registry of locators: options, locator and status of each tree that should have a locator.
 //!
-//! A tree's entry is replaced as a whole under a lock that is held for table lookups only. Builds run without the lock; the
-//! result of a build is dropped if the tree's options have changed meanwhile.
+//! A locator is rebuilt once it misses at least one in [`SHARE_MISSING`] of the tree's pages. After a failed build, the next
+//! attempt follows when the number of pages has changed by the same share.
+//!
+//! *Invariants.* A tree's entry is replaced as a whole, under a lock that is held for table lookups only. Builds run without
+//! the lock; the result of a build is dropped if the tree's options have changed since the start of the build. Locators are
+//! freed after the lock is released.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,8 +19,11 @@ use crate::base::{Error, TreeId};
 use crate::codec::Codecs;
 use crate::pages::{Extent, Files};
 
-/// A locator is built again if it misses more than one in so many of its tree's pages.
+/// A locator is rebuilt if it misses at least one in this number of its tree's pages.
 const SHARE_MISSING: u64 = 64;
+
+/// Status of a locator whose pages were evicted for memory trees.
+const EVICTED: &str = "pages evicted: in-memory indexes need the memory";
 
 /// The locators of the trees in a data file.
 #[derive(Debug)]
@@ -24,9 +31,9 @@ pub(crate) struct Locators {
     /// The data file whose pages are located.
     pub files: Arc<Files>,
     trees: RwLock<HashMap<TreeId, Entry>>,
-    /// Whether there are entries; read for each view, so that views take no lock as long as there are none.
+    /// True once a tree has been registered. Read for each view, so that views of stores without locators take no lock.
     any: AtomicBool,
-    /// Bytes that locators, their pages and memory trees may take together; 0: unlimited.
+    /// Maximum bytes of locators, their pages and memory trees together; 0: unlimited.
     limit: AtomicU64,
 }
 
@@ -34,11 +41,13 @@ pub(crate) struct Locators {
 #[derive(Debug, Clone)]
 struct Entry {
     options: LocatorOptions,
+    /// `None` until the first build has succeeded.
     locator: Option<Arc<Locator>>,
+    /// See [`LocatorStats::problem`].
     problem: Option<String>,
-    /// Pages of the tree when the build of a locator failed.
+    /// Pages of the tree when the last build failed; `None` if the last build succeeded.
     failed_pages: Option<u64>,
-    /// Its pages were evicted and are not loaded again.
+    /// The pages were evicted for memory trees; later builds do not load them.
     released: bool,
 }
 
@@ -53,12 +62,12 @@ impl Locators {
         Locators { files, trees: RwLock::default(), any: AtomicBool::new(false), limit: AtomicU64::new(0) }
     }
 
-    /// Whether a tree has ever been given a locator.
+    /// True if a locator has ever been requested.
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// The locator of a tree, if there is one now.
+    /// The locator of a tree, if one has been built.
     pub fn get(&self, tree: TreeId) -> Option<Arc<Locator>> {
         if !self.any() {
             return None;
@@ -66,7 +75,7 @@ impl Locators {
         self.trees.read().get(&tree)?.locator.clone()
     }
 
-    /// The trees with entries.
+    /// The registered trees, in no particular order.
     pub fn trees(&self) -> Vec<TreeId> {
         self.trees.read().keys().copied().collect()
     }
@@ -75,7 +84,7 @@ impl Locators {
         self.trees.read().contains_key(&tree)
     }
 
-    /// Requests a locator for a tree, which [`Locators::update`] will build. It replaces one of other options.
+    /// Registers a tree; [`Locators::update`] builds its locator. Replaces an existing entry of the tree.
     pub fn request(&self, tree: TreeId, options: LocatorOptions) {
         let entry = Entry { options, locator: None, problem: None, failed_pages: None, released: false };
         let replaced = self.trees.write().insert(tree, entry);
@@ -83,7 +92,7 @@ impl Locators {
         self.any.store(true, Ordering::Relaxed);
     }
 
-    /// Removes the locators of trees that are not in `wanted`, or there with other options.
+    /// Removes the entries of trees that are missing from `wanted` or have other options there.
     pub fn retain(&self, wanted: &BTreeMap<TreeId, LocatorOptions>) {
         let is_as_wanted = |tree: &TreeId, options: &LocatorOptions| wanted.get(tree) == Some(options);
         // Freed after the lock.
@@ -92,12 +101,12 @@ impl Locators {
         drop(removed);
     }
 
-    /// Limits the bytes of locators, their pages and memory trees together.
+    /// Sets the limit of the bytes of locators, their pages and memory trees together. 0 is taken as 1.
     pub fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes.max(1), Ordering::Relaxed);
     }
 
-    /// Bytes of all locators, and of the pages that they keep.
+    /// Bytes of all locators without pages, and bytes of the pages that they keep.
     pub fn bytes(&self) -> (u64, u64) {
         self.bytes_without(None)
     }
@@ -109,7 +118,7 @@ impl Locators {
         locators.fold((0, 0), |(bytes, held), locator| (bytes + locator.bytes(), held + locator.held_bytes()))
     }
 
-    /// Evicts the pages that locators keep if these, the locators and `others` exceed the limit.
+    /// Evicts all pages that locators keep if locators, their pages and `others` (bytes of memory trees) exceed the limit.
     pub fn evict_pages(&self, others: u64) {
         let (limit, (bytes, held)) = (self.limit.load(Ordering::Relaxed), self.bytes());
         if limit == 0 || held == 0 || bytes + held + others <= limit {
@@ -120,14 +129,14 @@ impl Locators {
             if let Some(locator) = entry.locator.take_if(|locator| locator.held.is_some()) {
                 entry.locator = Some(Arc::new(Locator { index: locator.index.clone(), held: None }));
                 entry.released = true;
-                entry.problem = Some("its pages had to make room for trees in memory".into());
+                entry.problem = Some(EVICTED.into());
                 // Freed after the lock.
                 evicted.push(locator);
             }
         }
     }
 
-    /// The composition of a tree's locator; none if the tree should have none. `leaves` gives the tree's leaves now.
+    /// The statistics of a tree's locator; `None` if the tree is not registered. `leaves` returns the tree's current leaves.
     pub fn stats(&self, tree: TreeId, leaves: impl FnOnce() -> Vec<Arc<Extent>>) -> Option<LocatorStats> {
         let entry = self.trees.read().get(&tree).cloned()?;
         let Some(locator) = entry.locator else {
@@ -137,8 +146,9 @@ impl Locators {
         Some(LocatorStats { pages_missing, problem: entry.problem, ..locator.stats() })
     }
 
-    /// Builds a tree's locator again if it misses too many pages, and removes the entry of a tree that was dropped (`None`).
-    /// True if a build has ended, so that memory must be shared anew. `others`: bytes of memory trees.
+    /// Rebuilds the locator of a tree if it misses too many pages (see the module); removes the entry if the tree was dropped
+    /// (`version` is `None`). `others` returns the bytes of memory trees. Returns true if a build has succeeded or failed, so
+    /// that the caller must divide the memory again.
     pub fn update(
         &self,
         tree: TreeId,
@@ -161,7 +171,7 @@ impl Locators {
         if changed.saturating_mul(SHARE_MISSING) < all || changed == 0 {
             return false;
         }
-        let go_on = || match should_stop() || !self.is_wanted(tree, &entry.options) {
+        let check_cancelled = || match should_stop() || !self.is_wanted(tree, &entry.options) {
             true => Err(Error::Closed),
             false => Ok(()),
         };
@@ -171,7 +181,7 @@ impl Locators {
             codecs: &codecs,
             files: &self.files,
             options: entry.options,
-            go_on: &go_on,
+            check_cancelled: &check_cancelled,
         };
         let built = build.run().map(|locator| self.with_pages(tree, &build, locator, entry.released, others()));
         if matches!(built, Err(Error::Closed)) {
@@ -183,7 +193,7 @@ impl Locators {
                     *now = Entry { locator: Some(Arc::new(locator)), problem, failed_pages: None, ..entry };
                 }
                 Err(error) => {
-                    tracing::warn!(%error, tree, "pages cannot be located in memory");
+                    tracing::warn!(%error, tree, "could not build the locator");
                     now.problem = Some(error.to_string());
                     now.failed_pages = Some(all);
                 }
@@ -196,7 +206,8 @@ impl Locators {
         self.trees.read().get(&tree).is_some_and(|entry| entry.options == *options)
     }
 
-    /// The locator with its pages in memory, if they are to be there; and why they are not.
+    /// The locator, with its pages in memory if the limits allow them; otherwise the reason, if it is not the locator's own
+    /// `memory_bytes`.
     fn with_pages(
         &self,
         tree: TreeId,
@@ -206,7 +217,7 @@ impl Locators {
         others: u64,
     ) -> (Locator, Option<String>) {
         if released {
-            return (locator, Some("its pages had to make room for trees in memory".into()));
+            return (locator, Some(EVICTED.into()));
         }
         let (bytes, held) = self.bytes_without(Some(tree));
         let taken = others + bytes + held;
@@ -216,20 +227,20 @@ impl Locators {
         };
         match build.hold(&locator, room) {
             Ok(Some(held)) => (held, None),
-            // Its own limit would allow it, but the memory is taken.
+            // The store's limit, not the locator's own, excludes the pages.
             Ok(None) if build.options.memory_bytes.is_some_and(|memory| room < memory) => {
-                (locator, Some("its pages are not kept in memory: what is in memory already leaves no room".into()))
+                (locator, Some("pages are not kept in memory: the memory limit is reached (raise the limit)".into()))
             }
             Ok(None) => (locator, None),
             Err(error) => {
-                tracing::warn!(%error, tree, "pages are not kept in memory");
-                (locator, Some(format!("its pages are not kept in memory: {error}")))
+                tracing::warn!(%error, tree, "could not load the pages of the locator");
+                (locator, Some(format!("pages are not kept in memory: {error}")))
             }
         }
     }
 }
 
-/// Pages of leaves that a locator does not describe.
+/// Number of pages of the leaves that the locator does not describe.
 fn missing_pages(locator: &Locator, leaves: &[Arc<Extent>]) -> u64 {
     leaves.iter().filter(|leaf| !locator.knows(leaf)).map(|leaf| u64::from(leaf.meta.pages)).sum()
 }
