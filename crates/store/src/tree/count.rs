@@ -1,20 +1,21 @@
-//! Counting rows without looking at them.
+//! Counting the rows of a range.
 //!
-//! Leaves and pages know how many rows they have. So only those pages are read that the ends of the range fall on, and those
-//! that messages fall on.
+//! The row counts of leaves and pages are stored, so a counter reads only the pages at the two ends of the range and the
+//! pages that messages affect.
 
 use crate::base::Result;
 use crate::pages::PageSource;
 use crate::tree::Cursor;
 
-/// Counts the rows of a range, a part at a time. Made by [`TreeView::counter`](crate::TreeView::counter).
+/// Counts the rows of a range incrementally. Created by [`TreeView::counter`](crate::TreeView::counter).
 #[derive(Debug)]
 pub struct Counter<'s, P> {
     pub(crate) cursor: Cursor<'s, P>,
 }
 
 impl<P: PageSource> Counter<'_, P> {
-    /// How many rows come next (maybe none); `None` at the end. A call that is given up changes nothing.
+    /// The number of rows of the next part of the range, possibly 0; `None` at the end. A call whose future is dropped
+    /// changes nothing.
     ///
     /// # Errors
     /// As [`Cursor::next`].

@@ -1,11 +1,12 @@
-//! Cursors: walking a range leaf by leaf, page by page, with the messages of the path laid over.
+//! Cursors: the rows of a range in key order, leaf by leaf and page by page, with newer messages applied.
 //!
-//! For each leaf the cursor merges the messages for its part of the range (root buffers, then the runs of every node on
-//! the path, newest first) to one change a key, and yields each page of the leaf with the changes that fall on it laid
-//! over; if these are many, in several pieces. A page without changes costs nothing but itself. What a cursor holds is
-//! bounded: a page of the leaf and one of each run on the path, and the changes of one piece.
+//! For each leaf, the cursor merges the messages for its part of the range (root buffers, then the runs of every node on the
+//! path, newest first) into one change per key. It returns each page of the leaf with its changes applied, in several chunks
+//! if the changes exceed the limits of a chunk. A page without changes is returned without decoding a row. If a single buffer
+//! holds all rows of a leaf's range, as in memory trees, its rows are returned in batches without a merge.
 //!
-//! Where one buffer is all there is, as in trees that are held in memory only, its rows are given as they are, many at a time.
+//! *Invariants.* A cursor holds one page of the leaf, one page and one index page of each run on the path, and the changes of
+//! one chunk. A call whose future is dropped changes nothing.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -17,34 +18,34 @@ use crate::message::{Change, MessageBytes, Resolver};
 use crate::pages::{Extent, PageSource, Priority};
 use crate::tree::{Inner, LeafIndex, LeafWalk, Merge, Node, Part, TreeView};
 
-/// Walks over a range, a chunk (about a page) at a time.
+/// Returns the rows of a range in chunks of about a page.
 #[derive(Debug)]
 pub struct Cursor<'s, P> {
     view: TreeView,
     source: &'s P,
-    /// What is left of the range; `None`: nothing.
+    /// The range after the current leaf; `None` if the current leaf is the last.
     range: Option<KeyRange>,
     direction: Direction,
-    /// The range is one whole key: filters apply, and there is at most one row.
+    /// The range is a single key: page filters apply, and there is at most one row.
     point: bool,
-    /// Only how many rows there are is asked for.
+    /// The cursor belongs to a counter.
     counts: bool,
     pub(crate) leaf: Option<LeafWalk>,
     read_ahead: ReadAhead,
-    /// Why it cannot go on.
+    /// A permanent error; all further calls return it.
     failed: Option<Error>,
 }
 
-/// How far a long ascending scan has asked for pages ahead of itself.
+/// The read-ahead of an ascending scan.
 #[derive(Debug, Default)]
 struct ReadAhead {
-    /// Leaves entered so far; read-ahead beyond a leaf starts with the second.
+    /// Number of leaves entered; from the second leaf on, pages are read with scan priority.
     leaves: usize,
-    /// Everything below this key has been asked for.
+    /// All pages of leaves below this key have been requested.
     through: Option<Key>,
 }
 
-/// A leaf, the bounds of its keys, and the parts of runs above it that may have messages for the range.
+/// A leaf, its bounds, and the parts of runs on its path that may have messages for the range.
 struct Path {
     extent: Option<Arc<Extent>>,
     low: Option<Key>,
@@ -66,7 +67,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         Cursor { counts: true, ..self }
     }
 
-    /// A cursor over all rows of one leaf, with these messages instead of those of the tree.
+    /// A cursor over all rows of one leaf that applies `messages` instead of the tree's messages.
     pub(crate) fn over_leaf(view: TreeView, source: &'s P, index: Option<Arc<Page>>, messages: Merge) -> Self {
         let mut leaf = LeafWalk::new(KeyRange::all(), messages);
         if let Some(index) = index {
@@ -79,13 +80,13 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         Cursor { view, source, range: None, direction, point: false, counts: false, leaf, read_ahead, failed }
     }
 
-    /// The next rows; `None` at the end. Chunks are in the cursor's direction, and so are the rows in a chunk.
+    /// The next rows; `None` at the end. Chunks, and the rows within a chunk, are in the cursor's direction.
     ///
-    /// A call that is given up (its future dropped), or fails in reading a page, changes nothing: the next one begins
-    /// where it began. Other errors come again.
+    /// A call whose future is dropped, or that fails to read a page, changes nothing and may be repeated. Other errors are
+    /// permanent: further calls return them again.
     ///
     /// # Errors
-    /// What reading and checking pages gives, errors of upsert functions, [`Error::Closed`].
+    /// Errors of the page source, [`Error::Corrupt`], errors of upsert functions, [`Error::Closed`].
     pub async fn next(&mut self) -> Result<Option<Chunk>> {
         self.check()?;
         if self.point && is_memory(self.view.tree) {
@@ -118,13 +119,14 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         }
     }
 
-    /// Whether it can go on.
+    /// # Errors
+    /// [`Error::Closed`]; the permanent error of an earlier call.
     fn check(&self) -> Result<()> {
         self.view.files.check_open()?;
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// As [`Cursor::next`], but only how many rows come next; what need not be looked at is not read.
+    /// Like [`Cursor::next`], but returns the number of the next rows, and reads a page only if its row count is not enough.
     pub(crate) async fn next_count(&mut self) -> Result<Option<u64>> {
         self.check()?;
         if self.point && is_memory(self.view.tree) {
@@ -148,7 +150,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             }
             if walk.page.is_none() && walk.changes.is_empty() {
                 let message = walk.messages.next_key(&walk.range, self.view.schema(), self.source).await?.cloned();
-                // From here on nothing waits.
+                // No await below: the state changes completely or not at all.
                 let rows = walk.count_pages(message.as_deref());
                 if rows > 0 {
                     return Ok(Some(rows));
@@ -162,7 +164,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         }
     }
 
-    /// The row with the cursor's key, of a tree that is a buffer and nothing else.
+    /// The row with the cursor's key in a memory tree.
     fn point_in_memory(&mut self) -> Result<Option<Chunk>> {
         let Some(KeyRange { start: Bound::Included(key), .. }) = self.range.as_ref() else { return Ok(None) };
         let mut value = None;
@@ -182,7 +184,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         Ok(chunk)
     }
 
-    /// Goes to the next leaf of what is left of the range; false if nothing is left.
+    /// Enters the next leaf of the range; false at the end.
     async fn enter_leaf(&mut self) -> Result<bool> {
         let Some(range) = &self.range else { return Ok(false) };
         let path = find_path(&self.view.version.root, range, self.direction);
@@ -195,7 +197,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             if let Bound::Included(key) = &range.start
                 && let Some(change) = self.point_change(key, &path.parts).await?
             {
-                // The messages may tell all there is to know of a single key.
+                // An insert or delete decides the result without the leaf.
                 settled = !matches!(change, Change::Upserts(_));
                 walk.changes.push((key.as_slice().into(), change));
             }
@@ -226,7 +228,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                 walk.set_pages(index, pages);
             }
         }
-        // From here on nothing waits or fails.
+        // No await and no error below: the state changes completely or not at all.
         self.leaf = Some(walk);
         self.read_ahead.leaves += 1;
         self.range = self.range.take().and_then(|range| match self.direction {
@@ -237,7 +239,8 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         Ok(true)
     }
 
-    /// What tells where the pages of a leaf are, and those that may hold rows of the range.
+    /// The index of a leaf, and the pages that may hold rows of the range. A locator is used if its words decide and no
+    /// message has to be assigned to one of several pages.
     async fn leaf_index(&self, extent: &Arc<Extent>, walk: &LeafWalk) -> Result<(LeafIndex, Range<usize>)> {
         let located = self.view.locator.as_ref().and_then(|locator| locator.locate(extent)).map(LeafIndex::Located);
         if let Some(index) = located
@@ -249,12 +252,12 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         let index = self.source.page(extent.index(), self.view.schema(), Priority::Index).await?;
         extent.check_index(&index)?;
         let index = LeafIndex::Page(index);
-        // An index page always tells.
+        // Always `Some` for an index page.
         let pages = index.pages_of(&walk.range).unwrap_or_default();
         Ok((index, pages))
     }
 
-    /// What the messages say of one key. Stops at the newest one that says all.
+    /// The change that the messages of one key resolve to. Reads no run older than the newest insert or delete.
     async fn point_change(&self, key: &[u8], parts: &[Part]) -> Result<Option<Change>> {
         let version = &self.view.version;
         let mut resolver = Resolver::default();
@@ -291,7 +294,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         resolver.finish(&self.view.files.upserts)
     }
 
-    /// The next rows of the leaf with their changes; `None` when the leaf is done.
+    /// The next rows of the leaf with changes applied; `None` at the end of the leaf.
     async fn next_in_leaf(&mut self) -> Result<Option<Chunk>> {
         let priority = if self.read_ahead.leaves > 1 { Priority::Scan } else { Priority::Lookup };
         let Some(walk) = &mut self.leaf else { return Ok(None) };
@@ -307,7 +310,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         }
         let Some(walk) = &mut self.leaf else { return Ok(None) };
         let all = walk.take_changes(&self.view, self.direction, self.source).await?;
-        // From here on nothing waits.
+        // No await below: the state changes completely or not at all.
         let page = walk.leave_page(all, self.direction);
         let mut changes = std::mem::take(&mut walk.changes);
         walk.change_bytes = 0;
@@ -325,7 +328,10 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         merged.map(Some)
     }
 
-    /// Rows `rows` of a page with `changes` (ascending) laid over.
+    /// Rows `rows` of a page with `changes`, in ascending key order, applied.
+    ///
+    /// # Errors
+    /// Errors of upsert functions, [`Error::Corrupt`].
     fn merge(&self, page: Option<Arc<Page>>, rows: Range<usize>, changes: Vec<(Key, Change)>) -> Result<Chunk> {
         let mut segments = Vec::with_capacity(1 + 2 * changes.len());
         let mut next = rows.start;
@@ -369,7 +375,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         }
     }
 
-    /// Asks for the pages of the following leaves (index pages first), as far ahead as the source wants.
+    /// Prefetches the pages of the following leaves, index pages first, up to the read-ahead limit of the source.
     fn read_ahead(&mut self) {
         let mut budget = self.source.read_ahead_bytes() as u64;
         if budget == 0 || self.direction == Direction::Descending || self.counts {
@@ -403,13 +409,13 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         }
     }
 
-    /// As [`Cursor::leaf_index`], from memory.
+    /// Like [`Cursor::leaf_index`], but without I/O; `None` if neither a locator nor a cached index page is usable.
     fn known_index(&self, extent: &Arc<Extent>, range: &KeyRange) -> Option<(LeafIndex, Range<usize>)> {
         let located = self.view.locator.as_ref().and_then(|locator| locator.locate(extent)).map(LeafIndex::Located);
-        let told = located.and_then(|index| index.pages_of(range).map(|pages| (index, pages)));
-        told.or_else(|| {
+        let by_locator = located.and_then(|index| index.pages_of(range).map(|pages| (index, pages)));
+        by_locator.or_else(|| {
             let index = self.view.files.cache.get(extent.index().offset)?;
-            // If it is not sound, whoever gets there will see.
+            // The read that follows reports a damaged index page.
             extent.check_index(&index).ok()?;
             let index = LeafIndex::Page(index);
             let pages = index.pages_of(range)?;
@@ -424,7 +430,8 @@ fn push_rows(segments: &mut Vec<Segment>, page: &Arc<Page>, rows: Range<usize>) 
     }
 }
 
-/// The first leaf of a range (the last, descending), with the run parts on the way that overlap its part of the range.
+/// The first leaf of a range in the given direction, with the run parts on its path that overlap the leaf's part of the
+/// range.
 fn find_path(root: &Inner, range: &KeyRange, direction: Direction) -> Path {
     let mut path = Path { extent: None, low: None, high: None, parts: Vec::new() };
     let mut node = root;

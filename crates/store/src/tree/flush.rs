@@ -1,15 +1,16 @@
-//! Sinking messages: buffers become runs, runs are handed down, leaves are rebuilt (Bε-tree paper, section 1).
+//! Flushes: buffers are written as runs, runs move down, leaves are rebuilt (section 1 of the Bε-tree paper).
 //!
-//! Handing down is by reference: a child gets the parts of its parent's runs that lie in its key range; nothing is
-//! rewritten. Messages are rewritten only when a node holds too many runs (they are merged into one) or when they reach a
-//! leaf (leaf and messages become new leaves). When a node's pending bytes exceed its budget, or its messages are small but
-//! many, the child with the most of them gets its share.
+//! A run moves down by reference: a child receives the parts of its parent's runs that lie in its key range, and no message
+//! is rewritten. Messages are rewritten in two cases: a node with more than `runs_per_node` runs merges them into one, and a
+//! leaf that receives messages is replaced by new leaves. If the pending bytes of a node exceed its budget, or if its messages
+//! are many but small, the child with the most pending bytes receives its messages.
 //!
-//! Loaded extents become leaves as they are where they lie between leaves and no message waits above. A leaf that has
-//! become small is joined with a neighbour, and so are inner nodes with few children.
+//! Bulk-loaded extents become leaves without a rewrite if they lie between existing leaves and no run on the path has messages
+//! for their keys. Other loaded extents become a run of the root. A small leaf is joined with a neighbour, as are inner nodes
+//! with few children.
 //!
-//! All of it streams: what is held at a time is a page of each run that is merged, the pages of one extent, and a batch of
-//! rows between them (4 MiB, or one larger row).
+//! *Invariants.* A flush never changes a published node: it copies the nodes on its path. Memory is bounded by one page of each
+//! merged run, the pages of one extent, and a batch of rows (4 MiB, or one larger row).
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::codec::Codecs;
 use crate::pages::{BlockingPages, Extent, ExtentWriter, Files, Priority, Rows, block_on};
 use crate::tree::{Cursor, Inner, Merge, Node, Part, Run, TreeView, Version};
 
-/// Restructures one tree. Works on copies; the caller publishes the result.
+/// Flushes messages within one tree. Works on copies of nodes; the caller publishes the new root.
 pub(crate) struct Flusher<'a> {
     pub tree: TreeId,
     pub codecs: &'a Arc<Codecs>,
@@ -32,7 +33,10 @@ impl Flusher<'_> {
         ExtentWriter::new(self.tree, self.codecs, self.files, self.options.page_bytes, target_bytes)
     }
 
-    /// The tree `root` with the messages of `buffer`, which are newer than all in it.
+    /// The tree `root` with the messages of `buffer` added, which are newer than all messages of the tree.
+    ///
+    /// # Errors
+    /// Device errors, [`Error::DiskFull`], [`Error::Corrupt`], errors of upsert functions.
     pub fn flush_buffer(&self, root: &Inner, buffer: &Arc<RootBuffer>) -> Result<Inner> {
         if let Some(root) = self.straight_to_leaf(root, buffer)? {
             return Ok(root);
@@ -43,14 +47,14 @@ impl Flusher<'_> {
         self.settle_root(root)
     }
 
-    /// The messages of a buffer.
+    /// A merge of all messages of a buffer.
     fn merge_of(&self, buffer: &Arc<RootBuffer>) -> Merge {
         let mut merge = Merge::new(Direction::Ascending, Priority::Scan);
         merge.add_buffer(buffer, &KeyRange::all(), u64::MAX);
         merge
     }
 
-    /// The messages of `runs` (newest first).
+    /// A merge of the messages of `runs`, newest first.
     fn merge_runs_of<'r>(&self, runs: impl IntoIterator<Item = &'r Run>) -> Merge {
         let mut merge = Merge::new(Direction::Ascending, Priority::Scan);
         let parts = runs.into_iter().flat_map(|run| &run.parts);
@@ -58,7 +62,9 @@ impl Flusher<'_> {
         merge
     }
 
-    /// If all messages are bound for one leaf and no older one waits for it above: rebuilds that leaf with them.
+    /// Applies the messages of the buffer to a leaf directly if all of them belong to one leaf and no run on the path has
+    /// messages for their key range. `None` if that is not the case, or if the messages have less than an eighth of the
+    /// leaf's bytes.
     fn straight_to_leaf(&self, root: &Inner, buffer: &Arc<RootBuffer>) -> Result<Option<Inner>> {
         let Some((first, last)) = buffer.ends() else { return Ok(Some(root.clone())) };
         let (first, last, bytes) = (&first, &last, buffer.message_bytes());
@@ -75,7 +81,7 @@ impl Flusher<'_> {
             match &*node.children[child] {
                 Node::Inner(inner) => node = inner,
                 Node::Leaf(extent) => {
-                    // Small batches wait for company, unless the leaf is small too (or they only add to its end).
+                    // Rebuilding a large leaf for few messages would write too much; they become a run instead.
                     let leaf_bytes = extent.as_ref().map_or(0, |extent| extent.meta.len as usize);
                     if bytes < leaf_bytes / 8 {
                         return Ok(None);
@@ -99,7 +105,10 @@ impl Flusher<'_> {
         Ok(inner)
     }
 
-    /// Adds bulk-loaded extents, newer than everything in the tree.
+    /// The tree with bulk-loaded extents added, which are newer than all messages of the tree.
+    ///
+    /// # Errors
+    /// Those of [`Flusher::flush_buffer`].
     pub fn add_loaded(&self, root: &Inner, extents: Vec<Arc<Extent>>) -> Result<Inner> {
         let mut rest = Vec::new();
         let mut root = self.grow(self.fill_gaps(root, extents, &mut rest)?)?;
@@ -111,8 +120,8 @@ impl Flusher<'_> {
         self.settle_root(root)
     }
 
-    /// The node with those of the extents (ascending) as leaves that lie between its leaves and have no message of the
-    /// path above their keys, which would seem newer. The others go to `rest`.
+    /// Adds extents (ascending) as leaves if they lie between the node's leaves and no run on the path has messages for their
+    /// keys; such messages are older than the extents but would be applied on top of them. The other extents go to `rest`.
     fn fill_gaps(&self, node: &Inner, extents: Vec<Arc<Extent>>, rest: &mut Vec<Arc<Extent>>) -> Result<Inner> {
         let mut fitting: Vec<(usize, Vec<Arc<Extent>>)> = Vec::new();
         for extent in extents {
@@ -129,7 +138,7 @@ impl Flusher<'_> {
             }
         }
         let mut node = node.clone();
-        // The last one first: so the slots before stay what they are.
+        // From the last slot to the first, so that the numbers of the remaining slots stay valid.
         for (slot, extents) in fitting.into_iter().rev() {
             let replacement = match &*node.children[slot] {
                 Node::Leaf(leaf) => between(leaf.as_ref(), extents, rest),
@@ -140,7 +149,7 @@ impl Flusher<'_> {
         Ok(node)
     }
 
-    /// Brings every node within its budget.
+    /// Moves messages down until every changed node is within its budget.
     fn settle_root(&self, root: Inner) -> Result<Inner> {
         let root = self.settle(root)?;
         self.grow(root)
@@ -172,15 +181,15 @@ impl Flusher<'_> {
         }
     }
 
-    /// Whether the messages of a node are many for the rows below, though they take few bytes, as deletes do: rows that are
-    /// gone must not stay for ever.
+    /// True if the messages of a node are many compared with the rows below it but take few bytes, as deletes do. Moving
+    /// them down frees the space of deleted rows, which the byte budget alone would not.
     fn has_many_small(&self, node: &Inner) -> bool {
         let (messages, rows) = (node.pending_rows(), node.rows());
         let row_bytes = node.pages() * self.options.page_bytes as u64 / rows.max(1);
         messages > rows / 4 && node.pending_bytes() < messages.saturating_mul(row_bytes) / 2
     }
 
-    /// Puts `replacement` in the place of child `slot`, and joins it with a neighbour if it is small.
+    /// Replaces child `slot` by `replacement`; a single small replacement is joined with a neighbour.
     fn replace(&self, node: &mut Inner, slot: usize, replacement: Vec<(Key, Arc<Node>)>) -> Result<()> {
         let single = replacement.len() == 1;
         replace_child(node, slot, replacement);
@@ -206,7 +215,8 @@ impl Flusher<'_> {
         Ok(())
     }
 
-    /// One of them is small, and together they are not so large that they will soon be split again.
+    /// True if one leaf has at most a quarter of the target size and both together at most three quarters, which leaves room
+    /// before the next split.
     fn should_join(&self, a: &Extent, b: &Extent) -> bool {
         let data_bytes = |extent: &Extent| extent.meta.len - u64::from(extent.meta.index_len);
         let (a, b, full) = (data_bytes(a), data_bytes(b), self.options.leaf_bytes as u64);
@@ -223,7 +233,7 @@ impl Flusher<'_> {
         Ok(leaves_of(writer.finish()?))
     }
 
-    /// The child with the most pending bytes, and its share of each run.
+    /// The child with the most pending bytes, and the parts of each run in its key range; `None` if no messages are pending.
     fn heaviest_child(&self, node: &Inner) -> Result<Option<(usize, Vec<Run>)>> {
         let mut best: Option<(u64, usize, Vec<Run>)> = None;
         for slot in 0..node.children.len() {
@@ -237,7 +247,7 @@ impl Flusher<'_> {
         Ok(best.map(|(_, slot, share)| (slot, share)))
     }
 
-    /// A node's runs without what is bound for child `slot`.
+    /// The runs of a node without the key range of child `slot`.
     fn remainder(&self, node: &Inner, slot: usize) -> Result<Vec<Run>> {
         let (low, high) = node.bounds(slot);
         let mut below = match low {
@@ -253,7 +263,7 @@ impl Flusher<'_> {
         Ok(below)
     }
 
-    /// Each run cut to `[low, high)`; runs without messages there are left out.
+    /// The runs cut to `[low, high)`, without the runs that become empty.
     fn clip_runs(&self, runs: &[Run], low: Option<&Key>, high: Option<&Key>) -> Result<Vec<Run>> {
         let mut clipped = self.clip_runs_aligned(runs, low, high)?;
         clipped.retain(|run| !run.parts.is_empty());
@@ -313,7 +323,7 @@ impl Flusher<'_> {
         Ok(Run { parts: writer.finish()?.into_iter().map(Part::whole).collect() })
     }
 
-    /// A leaf with about `message_bytes` of messages applied: the leaves that replace it, with their lowest keys.
+    /// Applies about `message_bytes` bytes of messages to a leaf. Returns the leaves that replace it, with their first keys.
     fn rebuild_leaf(
         &self,
         extent: Option<&Arc<Extent>>,
@@ -321,7 +331,7 @@ impl Flusher<'_> {
         message_bytes: usize,
     ) -> Result<Vec<(Key, Arc<Node>)>> {
         let old_bytes = extent.map_or(0, |extent| extent.meta.len as usize);
-        // Leaves of equal length, none above the target. (Encoded rows are shorter than messages; a guess of a half.)
+        // Leaves of equal length, none above the target. Encoded rows are assumed to take half the bytes of messages.
         let total = old_bytes + message_bytes / 2;
         let target = total / total.div_ceil(self.options.leaf_bytes).max(1);
         let mut writer = self.writer(target.max(self.options.page_bytes));
@@ -331,7 +341,7 @@ impl Flusher<'_> {
         Ok(leaves_of(writer.finish()?))
     }
 
-    /// Adds the rows of a leaf, with messages applied, to `rows`, which are written when they are many.
+    /// Adds the rows of a leaf, with messages applied, to `rows`. Full batches of rows go to `writer`.
     fn copy_leaf(
         &self,
         extent: Option<&Arc<Extent>>,
@@ -339,7 +349,7 @@ impl Flusher<'_> {
         rows: &mut Rows<'_>,
         writer: &mut ExtentWriter,
     ) -> Result<()> {
-        // The leaf as a tree of its own, with the changes as its only messages.
+        // A view of a tree that consists of this leaf only.
         let root = Inner::new(Vec::new(), vec![Arc::new(Node::Leaf(extent.cloned()))], Vec::new());
         let version = Arc::new(Version::new(self.codecs.clone(), Arc::new(root)));
         let (tree, files) = (self.tree, self.files.clone());
@@ -362,7 +372,7 @@ impl Flusher<'_> {
         Ok(())
     }
 
-    /// Splits a node with too many children; each part with its lowest key. Nothing is left of an empty one.
+    /// Splits a node with more than twice `fan_out` children; each part has its lower bound. An empty node gives no parts.
     fn divide(&self, node: Inner) -> Result<Vec<(Key, Arc<Node>)>> {
         let most = self.options.fan_out.max(2);
         let count = node.children.len();
@@ -385,7 +395,7 @@ impl Flusher<'_> {
         Ok(divided)
     }
 
-    /// Adds levels above a root with too many children, takes away those with a single one.
+    /// Adds levels above a root with too many children, and removes levels with a single child.
     fn grow(&self, mut root: Inner) -> Result<Inner> {
         if root.is_empty() {
             return Ok(Inner::empty());
@@ -408,7 +418,7 @@ impl Flusher<'_> {
     }
 }
 
-/// An inner node over children with their lowest keys; the first one's does not matter.
+/// An inner node over children with their lower bounds; the bound of the first child is not used.
 fn inner_of(children: Vec<(Key, Arc<Node>)>, runs: Vec<Run>) -> Inner {
     let pivots = children.iter().skip(1).map(|(low, _)| low.clone()).collect();
     Inner::new(pivots, children.into_iter().map(|(_, child)| child).collect(), runs)
@@ -418,7 +428,7 @@ fn leaves_of(extents: Vec<Arc<Extent>>) -> Vec<(Key, Arc<Node>)> {
     extents.into_iter().map(|extent| (extent.meta.first.clone(), Arc::new(Node::Leaf(Some(extent))))).collect()
 }
 
-/// The leaf and those of the extents (ascending) that lie before or behind it; the others go to `rest`.
+/// The leaf and the extents (ascending) that lie completely before or after it; the other extents go to `rest`.
 fn between(
     leaf: Option<&Arc<Extent>>,
     mut extents: Vec<Arc<Extent>>,
@@ -434,21 +444,21 @@ fn between(
     leaves_of(extents)
 }
 
-/// Two neighbours as one node; `pivot` lies between them. Their runs have no keys in common, so that their order does not
-/// matter.
+/// Joins two neighbours into one node; `pivot` lies between them. Their runs share no keys, so the order of the runs does
+/// not matter.
 fn join_inner(left: &Inner, pivot: &Key, right: &Inner) -> Inner {
     let pivots = left.pivots.iter().chain([pivot]).chain(&right.pivots).cloned().collect();
     let children = left.children.iter().chain(&right.children).cloned().collect();
     Inner::new(pivots, children, left.runs.iter().chain(&right.runs).cloned().collect())
 }
 
-/// Puts `replacement` (nodes with their lowest keys) in the place of child `slot`; the first takes over its lower bound.
+/// Replaces child `slot` by `replacement`, nodes with their lower bounds; the first node keeps the lower bound of the slot.
 fn replace_child(node: &mut Inner, slot: usize, replacement: Vec<(Key, Arc<Node>)>) {
     if replacement.is_empty() {
         if node.children.len() == 1 {
             node.children[0] = Arc::new(Node::Leaf(None));
         } else {
-            // The neighbour's range grows over the emptied child's.
+            // The range of a neighbour is extended over the range of the empty child.
             node.children.remove(slot);
             node.pivots.remove(slot.saturating_sub(1));
         }

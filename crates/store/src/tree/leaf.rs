@@ -1,4 +1,10 @@
-//! A leaf in progress: which of its pages are left, and the messages that fall on them.
+//! The state of a cursor within one leaf: the remaining pages, and the messages that change their rows.
+//!
+//! Messages are taken from the merge in chunks and applied to one page at a time. With an index page, the fence keys decide
+//! which page a message belongs to. A locator has no complete fence keys; it is used if there are no messages or if the
+//! range covers at most one page.
+//!
+//! *Invariant.* At most one page, and changes of about [`CHANGE_BYTES_PER_CHUNK`] bytes, are in memory for each leaf.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -11,16 +17,17 @@ use crate::message::Change;
 use crate::pages::{Extent, PageSource, Priority};
 use crate::tree::{Merge, TreeView};
 
-/// Changes that are laid over a page at a time.
+/// Maximum number of changes applied to a page at a time.
 const CHANGES_PER_CHUNK: usize = 1024;
-/// Their bytes (the last one may exceed them).
+/// Maximum bytes of changes applied to a page at a time; the last change may exceed it.
 const CHANGE_BYTES_PER_CHUNK: usize = 1 << 20;
 
-/// What tells where the pages of a leaf are.
+/// The index of a leaf's pages.
 #[derive(Debug)]
 pub(crate) enum LeafIndex {
+    /// The index page of the leaf.
     Page(Arc<Page>),
-    /// Does not know whole fences: only where no messages have to be told apart by them.
+    /// The locator's entries. They have no complete fence keys, so they cannot assign messages to pages.
     Located(Located),
 }
 
@@ -32,7 +39,7 @@ impl LeafIndex {
         }
     }
 
-    /// Where a page is, and how many rows it has.
+    /// Reference to a page, and its number of rows.
     pub fn entry(&self, page: usize) -> (PageRef, u32) {
         match self {
             LeafIndex::Page(index) => index.entry(page),
@@ -40,7 +47,7 @@ impl LeafIndex {
         }
     }
 
-    /// The pages that may hold keys of a range; none if that cannot be told.
+    /// The pages that may hold keys of a range; `None` if a locator's words do not decide.
     pub fn pages_of(&self, range: &KeyRange) -> Option<Range<usize>> {
         match self {
             LeafIndex::Page(index) => Some(index.pages_in(range)),
@@ -48,7 +55,7 @@ impl LeafIndex {
         }
     }
 
-    /// The page that holds the first key `>= key`, or the last one before it; about, if that cannot be told.
+    /// The last page with a fence key of at most `key`, or an earlier page if a locator's words do not decide.
     pub fn find(&self, key: &[u8]) -> usize {
         match self {
             LeafIndex::Page(index) => index.find(key),
@@ -56,7 +63,7 @@ impl LeafIndex {
         }
     }
 
-    /// Some data pages, in the order in which they will be read.
+    /// References to the data pages `pages` that are not kept in memory, in reading order.
     pub fn references(&self, pages: Range<usize>, direction: Direction) -> Vec<PageRef> {
         let is_held = |page: &usize| match self {
             LeafIndex::Page(_) => false,
@@ -69,7 +76,10 @@ impl LeafIndex {
         }
     }
 
-    /// A data page, from memory or from `source`, checked.
+    /// Data page `number`, from memory or from `source`, checked against the index.
+    ///
+    /// # Errors
+    /// Errors of the source; [`crate::Error::Corrupt`].
     pub async fn page<P: PageSource>(
         &self,
         number: usize,
@@ -97,39 +107,42 @@ impl LeafIndex {
     }
 }
 
-/// A leaf in progress.
+/// The state of a cursor within one leaf.
 #[derive(Debug)]
 pub(crate) struct LeafWalk {
-    /// The leaf's key range, cut to the cursor's.
+    /// Intersection of the leaf's key range and the cursor's range.
     pub range: KeyRange,
+    /// `None` if no page of the leaf is needed.
     pub index: Option<LeafIndex>,
-    /// Data pages left to read (numbers in the index).
+    /// Numbers of the data pages still to be read.
     pub pages: Range<usize>,
-    /// The first and the last of all of them.
+    /// The first page of the range.
     first_page: usize,
+    /// The last page of the range.
     last_page: usize,
-    /// Whether the leaf's first and its last row are in the range; else pages at the ends hold rows outside it.
+    /// True for each end of the leaf whose outermost row is in the range. Otherwise the page at that end of `pages` may hold
+    /// rows outside the range.
     pub inside: (bool, bool),
-    /// The page at hand.
+    /// The current page.
     pub page: Option<PageWalk>,
-    /// Rows of a buffer that is all there is, instead of the rest.
+    /// Replaces pages and messages if a single buffer holds all rows of the range.
     pub rows: Option<BufferCursor>,
-    /// Rows of the whole leaf, where no more than their number is asked for.
+    /// Number of rows of the leaf, if it is counted without reading pages.
     pub counted: Option<u64>,
-    /// The messages left.
+    /// Messages not yet taken.
     pub messages: Merge,
-    /// Changes taken from `messages` that fall on the page at hand, in the cursor's direction.
+    /// Changes taken from `messages` for the current page, in the cursor's direction.
     pub changes: Vec<(Key, Change)>,
     /// Bytes of `changes`.
     pub change_bytes: usize,
 }
 
-/// A page in progress.
+/// The state of a cursor within one page.
 #[derive(Debug)]
 pub(crate) struct PageWalk {
     page: Arc<Page>,
     number: usize,
-    /// Rows left.
+    /// Rows not yet returned.
     rows: Range<usize>,
 }
 
@@ -157,7 +170,7 @@ impl LeafWalk {
         self.index = Some(index);
     }
 
-    /// Notes which of the leaf's ends are in the range.
+    /// Sets `inside` for a leaf.
     pub fn set_inside(&mut self, extent: &Extent) {
         let first = match &self.range.start {
             Bound::Included(key) => key.as_slice() <= &*extent.meta.first,
@@ -167,7 +180,7 @@ impl LeafWalk {
         self.inside = (first, !self.range.ends_before(&extent.meta.last));
     }
 
-    /// The number of the next page.
+    /// The number of the next page; `None` at the end.
     pub fn next_page(&self, direction: Direction) -> Option<usize> {
         match direction {
             _ if self.pages.is_empty() => None,
@@ -176,13 +189,13 @@ impl LeafWalk {
         }
     }
 
-    /// Whether all rows of a page are in the range.
+    /// True if all rows of a page are in the range.
     fn is_inside(&self, page: usize) -> bool {
         (self.inside.0 || page != self.first_page) && (self.inside.1 || page != self.last_page)
     }
 
-    /// Steps over pages, ascending, that are in the range as a whole and that no message falls on; tells how many rows they have.
-    /// `message`: the key of the next message.
+    /// Skips the next pages, in ascending order, that lie completely in the range and before the next message, whose key is
+    /// `message`. Returns their number of rows.
     pub fn count_pages(&mut self, message: Option<&[u8]>) -> u64 {
         let mut rows = 0;
         while let Some(page) = self.next_page(Direction::Ascending)
@@ -203,7 +216,7 @@ impl LeafWalk {
         rows
     }
 
-    /// Makes the page that `next_page` tells the one at hand.
+    /// Makes `page`, whose number is that of `next_page`, the current page.
     pub fn enter_page(&mut self, page: Arc<Page>, number: usize, direction: Direction) {
         match direction {
             Direction::Ascending => self.pages.next(),
@@ -213,8 +226,8 @@ impl LeafWalk {
         self.page = Some(PageWalk { page, number, rows });
     }
 
-    /// Takes messages that fall on the page at hand (on the leaf, if there is none) until they are many. False if there
-    /// may be more.
+    /// Takes the messages of the current page (of the leaf, if there is none), up to the limits of a chunk. Returns false if
+    /// a limit was reached, so that messages may remain.
     pub async fn take_changes<P: PageSource>(
         &mut self,
         view: &TreeView,
@@ -225,7 +238,7 @@ impl LeafWalk {
         while self.changes.len() < CHANGES_PER_CHUNK && self.change_bytes < CHANGE_BYTES_PER_CHUNK {
             let Some(key) = self.messages.next_key(&self.range, view.schema(), source).await? else { return Ok(true) };
             if let (Some(at), Some(LeafIndex::Page(index))) = (&self.page, &self.index) {
-                // Where the next page begins, seen in the direction of the walk.
+                // The key belongs to a later page in the cursor's direction.
                 let behind = match direction {
                     Direction::Ascending => at.number < self.last_page && **key >= *index.fence(at.number + 1),
                     Direction::Descending => at.number > self.first_page && **key < *index.fence(at.number),
@@ -241,7 +254,8 @@ impl LeafWalk {
         Ok(false)
     }
 
-    /// Leaves the page at hand with the rows that its changes reach, all of them if these are `all`.
+    /// Returns the current page with the rows to which `changes` apply: all remaining rows if `all`, which also leaves the
+    /// page, otherwise the rows up to the last change.
     pub fn leave_page(&mut self, all: bool, direction: Direction) -> Option<(Arc<Page>, Range<usize>)> {
         let at = self.page.as_mut()?;
         let (page, rows) = (at.page.clone(), at.rows.clone());

@@ -1,17 +1,19 @@
-//! Merging the messages of many sources (root buffers, parts of runs) in key order, either way, a key at a time.
+//! Merging the messages of many sources (root buffers, parts of runs) in key order, ascending or descending, one key at a
+//! time.
 //!
 //! ```text
-//!   buffer   ─ some messages ahead ─┐
-//!   run part ─ index, one page ─────┤ heap of heads ──> all messages of the next key, newest first ──> one change
-//!   run part ─ nothing read yet ────┘
+//!   buffer   ─ batch of messages ───┐
+//!   run part ─ index page, page ────┤ heap of heads ──> all messages of the next key, newest first ──> one change
+//!   run part ─ not opened ──────────┘
 //! ```
 //!
-//! A source's *head* is its next key, or, while that is in a page not yet read, a bound for it: the page is read when the
-//! bound comes to the top. So pages are read in the order of their keys and only when they are needed, parts that lie
-//! behind each other are open one at a time, and memory is bounded by a page (and an index page) for each run, and some
-//! messages for each buffer, however much is merged.
+//! The *head* of a source is its next key. While that key is in a page that has not been read, the head is a bound for it; the
+//! page is read when the bound reaches the top of the heap. Pages are therefore read in key order and only when they are
+//! needed, and consecutive parts of a run are open one at a time. Memory is bounded by one page and one index page for each
+//! run and one batch for each buffer.
 //!
-//! Sources are given newest first. A call that is given up (its future dropped) or fails in reading a page changes nothing.
+//! *Invariants.* Sources are added newest first; heads with equal keys are taken in that order. A call whose future is
+//! dropped, or that fails to read a page, changes nothing.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -34,7 +36,7 @@ pub(crate) struct Merge {
     sources: Vec<Source>,
     heads: BinaryHeap<Head>,
     resolver: Resolver,
-    /// Why it cannot go on.
+    /// A permanent error; all further calls return it.
     failed: Option<Error>,
 }
 
@@ -44,7 +46,7 @@ enum Source {
     Part(PartCursor),
 }
 
-/// The rows of a part that are left.
+/// The remaining rows of a part.
 #[derive(Debug)]
 struct PartCursor {
     part: Part,
@@ -54,16 +56,17 @@ struct PartCursor {
 #[derive(Debug)]
 struct OpenPart {
     index: Arc<Page>,
-    /// The part's, cut to that of the merge.
+    /// Intersection of the part's range and the merge's range.
     range: KeyRange,
-    /// All pages of the range, and those left to read.
+    /// All pages of the range.
     all: Range<usize>,
+    /// Pages still to be read.
     pages: Range<usize>,
-    /// The page at hand and its rows that are left: none only before the first page is read.
+    /// The current page and its remaining rows; `None` before the first page is read.
     page: Option<(Arc<Page>, Range<usize>)>,
 }
 
-/// Where a source stands. The greatest head is the one to go on with.
+/// The position of a source. The greatest head in the heap is the next one to process.
 #[derive(Debug)]
 struct Head {
     key: Key,
@@ -72,14 +75,14 @@ struct Head {
     direction: Direction,
 }
 
-/// In the order in which heads with the same key are taken.
+/// Kinds of heads, in the order in which heads with the same key are processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum HeadState {
-    /// The source's next key, which is in a page to be read, is this one or behind it.
+    /// The next key is in a page not yet read. It is equal to the head's key or comes after it in the merge's direction.
     Bound,
-    /// It is this one.
+    /// The next key is equal to the head's key.
     Key,
-    /// It is behind this one.
+    /// The next key is in a page not yet read and comes after the head's key in the merge's direction.
     Behind,
 }
 
@@ -108,7 +111,7 @@ impl PartialEq for Head {
 impl Eq for Head {}
 
 impl Merge {
-    /// Nothing to merge.
+    /// A merge without sources.
     pub fn new(direction: Direction, priority: Priority) -> Merge {
         Merge {
             direction,
@@ -120,12 +123,12 @@ impl Merge {
         }
     }
 
-    /// Whether there is nothing to merge.
+    /// True if no messages remain; sources whose pages are not read yet count as messages.
     pub fn is_empty(&self) -> bool {
         self.heads.is_empty()
     }
 
-    /// Adds the messages of a buffer in `range` up to a sequence number, which are older than those added so far.
+    /// Adds the messages of a buffer in `range` up to a sequence number. They must be older than all messages added before.
     pub fn add_buffer(&mut self, buffer: &Arc<RootBuffer>, range: &KeyRange, sequence: u64) {
         if buffer.is_empty() {
             return;
@@ -136,7 +139,7 @@ impl Merge {
         }
     }
 
-    /// Adds the messages of a part, which are older than those added so far.
+    /// Adds the messages of a part. They must be older than all messages added before.
     pub fn add_part(&mut self, part: Part) {
         let bound = match self.direction {
             Direction::Ascending => match &part.low {
@@ -153,7 +156,10 @@ impl Merge {
         self.sources.push(source);
     }
 
-    /// The next key of `range` (which must be the same in all calls), if there is one; reads what it takes.
+    /// The next key of `range`, which must be the same in all calls; `None` at the end. Reads pages as needed.
+    ///
+    /// # Errors
+    /// Errors of the page source, after which the call may be repeated; the error of a failed [`Merge::take`].
     pub async fn next_key<P: PageSource>(
         &mut self,
         range: &KeyRange,
@@ -170,10 +176,10 @@ impl Merge {
             }
             let next = match &mut self.sources[source] {
                 Source::Part(part) => part.load(range, schema, self.direction, self.priority, pages).await?,
-                // Its messages are in memory.
+                // Buffers have no unread pages; this arm only refreshes the head.
                 Source::Buffer(cursor) => cursor.key().map(|key| (key, HeadState::Key)),
             };
-            // Nothing has moved the head from the top meanwhile.
+            // The head is still at the top: the heap has not changed since `peek`.
             if let Some(head) = self.heads.peek_mut() {
                 replace(head, next);
             }
@@ -181,10 +187,10 @@ impl Merge {
         Ok(self.heads.peek().map(|head| &head.key))
     }
 
-    /// Takes the key that [`Merge::next_key`] gave, with what all its messages come to. None if it gave none.
+    /// Takes the key returned by [`Merge::next_key`], with the change that its messages resolve to; `None` at the end.
     ///
     /// # Errors
-    /// Those of upsert functions, and [`Error::Corrupt`]; they come again.
+    /// Errors of upsert functions, [`Error::Corrupt`]. They are permanent: all further calls return the same error.
     pub fn take(&mut self, functions: &UpsertFunctions) -> Result<Option<(Key, Change)>> {
         let taken = self.take_next(functions);
         if let Err(error) = &taken {
@@ -213,7 +219,7 @@ impl Merge {
     }
 }
 
-/// Puts a source's next head in the place of its last one.
+/// Replaces the head of a source by its next one, or removes it at the end of the source.
 fn replace(mut head: PeekMut<'_, Head>, next: Option<(Key, HeadState)>) {
     match next {
         Some((key, state)) => (head.key, head.state) = (key, state),
@@ -222,7 +228,7 @@ fn replace(mut head: PeekMut<'_, Head>, next: Option<(Key, HeadState)>) {
 }
 
 impl PartCursor {
-    /// Reads the next page; gives the next head.
+    /// Reads the next page; returns the next head.
     async fn load<P: PageSource>(
         &mut self,
         range: &KeyRange,
@@ -253,13 +259,13 @@ impl PartCursor {
         page.check_all_columns()?;
         let at_end = number == open.all.start || number + 1 == open.all.end;
         let rows = if at_end { page.rows_in(&open.range) } else { 0..page.rows() };
-        // From here on nothing waits or fails.
+        // No await and no error below: the state changes completely or not at all.
         step(&mut open.pages, direction);
         open.page = Some((page, rows));
         Ok(open.head(direction))
     }
 
-    /// Takes the row at hand; gives the next head.
+    /// Consumes the current row; returns the next head.
     fn take(&mut self, resolver: &mut Resolver, direction: Direction) -> Result<Option<(Key, HeadState)>> {
         let Some(open) = &mut self.open else { return Ok(None) };
         if let Some((page, rows)) = &mut open.page
@@ -277,7 +283,7 @@ impl PartCursor {
 }
 
 impl OpenPart {
-    /// The next row's key, or the bound of the next page.
+    /// The key of the next row, or a bound for the keys of the next page; `None` at the end.
     fn head(&self, direction: Direction) -> Option<(Key, HeadState)> {
         if let Some((page, rows)) = &self.page
             && let Some(row) = end_of(rows, direction)
@@ -294,7 +300,7 @@ impl OpenPart {
     }
 }
 
-/// The next of the numbers left.
+/// The next number of a range in the given direction.
 fn end_of(left: &Range<usize>, direction: Direction) -> Option<usize> {
     match direction {
         _ if left.is_empty() => None,
@@ -303,7 +309,7 @@ fn end_of(left: &Range<usize>, direction: Direction) -> Option<usize> {
     }
 }
 
-/// Steps over the number that `end_of` gives.
+/// Removes the number returned by [`end_of`].
 fn step(left: &mut Range<usize>, direction: Direction) {
     match direction {
         Direction::Ascending => left.next(),
@@ -311,7 +317,7 @@ fn step(left: &mut Range<usize>, direction: Direction) {
     };
 }
 
-/// Data pages of an extent, in the order in which they will be read.
+/// References to data pages of an extent, in reading order.
 pub(crate) fn references(index: &Page, pages: Range<usize>, direction: Direction) -> Vec<PageRef> {
     match direction {
         Direction::Ascending => pages.map(|page| index.entry(page).0).collect(),

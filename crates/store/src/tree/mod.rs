@@ -1,16 +1,16 @@
-//! Bε-trees: nodes, versions, views, and the reads and flushes that work on them.
+//! Bε-trees: nodes, versions, views, reads and flushes.
 //!
 //! ```text
 //! node           inner nodes, leaves and runs; immutable, shared between versions
 //! view           snapshots and views of one tree, with estimates
-//! cursor, leaf   rows of a range in key order; one leaf in progress
-//! merge          messages of a range from buffers and runs, by key
-//! count          rows of a range by their number
-//! flush          freezes buffers into runs, moves runs down, rebuilds leaves
+//! cursor, leaf   rows of a range in key order; the state within one leaf
+//! merge          messages of a range from buffers and runs, merged by key
+//! count          number of rows of a range
+//! flush          writes buffers as runs, moves runs down, rebuilds leaves
 //! ```
 //!
-//! Messages in a node are newer than those in the nodes below it. A change copies the nodes on its path, so that readers
-//! of an older version are not disturbed.
+//! *Invariants.* Messages in a node are newer than the messages in the nodes below it. A change copies the nodes on its path,
+//! so that versions in use by readers never change.
 
 mod count;
 mod cursor;

@@ -5,12 +5,12 @@
 //!           / | \        pivots: child i holds keys in [pivot i-1, pivot i)
 //!      inner inner …
 //!      / | \
-//!   leaf leaf …          a leaf is one extent of rows (or nothing yet)
+//!   leaf leaf …          a leaf is one extent of rows, or empty
 //! ```
 //!
-//! Invariants: messages in a node are newer than those in nodes below it; runs of a node that have keys in common are listed
-//! newest first; the parts of a run are disjoint and ascending; keys in a run are unique. A change copies the nodes on its
-//! path.
+//! *Invariants.* Messages in a node are newer than the messages in the nodes below it. Runs of a node that share keys are
+//! listed newest first. The parts of a run are disjoint and ascending. The keys of a run are unique. A change copies the
+//! nodes on its path.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::pages::Extent;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Node {
-    /// `None`: no rows.
+    /// An extent of rows; `None`: no rows.
     Leaf(Option<Arc<Extent>>),
     Inner(Inner),
 }
@@ -39,7 +39,7 @@ impl Node {
             Node::Inner(inner) => inner.pages,
         }
     }
-    /// Levels of nodes from here down.
+    /// Levels of nodes, including this one.
     pub fn depth(&self) -> u64 {
         match self {
             Node::Leaf(_) => 1,
@@ -50,7 +50,7 @@ impl Node {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Inner {
-    /// One fewer than children.
+    /// One fewer than `children`; child i holds the keys in `[pivots[i - 1], pivots[i])`.
     pub pivots: Vec<Key>,
     pub children: Vec<Arc<Node>>,
     /// Newest first.
@@ -59,7 +59,7 @@ pub(crate) struct Inner {
     pages: u64,
 }
 
-/// Messages that were written together: a sorted list of parts.
+/// Messages written together: a sorted list of disjoint parts.
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
     pub parts: Vec<Part>,
@@ -69,12 +69,13 @@ pub(crate) struct Run {
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub extent: Arc<Extent>,
-    /// `None`: the extent's own first or last key bounds it.
+    /// Inclusive lower bound; `None`: the extent's first key.
     pub low: Option<Key>,
+    /// Exclusive upper bound; `None`: the extent ends after its last key.
     pub high: Option<Key>,
-    /// Estimated.
+    /// Estimated bytes of the messages within the bounds.
     pub bytes: u64,
-    /// Estimated.
+    /// Estimated number of messages within the bounds.
     pub rows: u64,
 }
 
@@ -84,7 +85,7 @@ impl Part {
         Part { extent, low: None, high: None, bytes, rows }
     }
 
-    /// The smallest key it may have.
+    /// Lower bound on the keys of the part.
     pub fn first(&self) -> &[u8] {
         match &self.low {
             Some(low) if **low > *self.extent.meta.first => low,
@@ -92,7 +93,7 @@ impl Part {
         }
     }
 
-    /// Whether it may have keys in `[low, high)`.
+    /// True if the part may have keys in `[low, high)`; `None` stands for no bound.
     pub fn overlaps(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> bool {
         let starts_before_high = high.is_none_or(|high| self.first() < high);
         let ends_after_low = low.is_none_or(|low| {
@@ -114,14 +115,14 @@ impl Inner {
         Inner::new(Vec::new(), vec![Arc::new(Node::Leaf(None))], Vec::new())
     }
 
-    /// Sums over the children again, after they changed.
+    /// Recomputes the sums over the children after a change.
     pub fn recount(&mut self) {
         assert_eq!(self.pivots.len() + 1, self.children.len(), "an inner node has one pivot fewer than children");
         self.rows = self.children.iter().map(|child| child.rows()).sum();
         self.pages = self.children.iter().map(|child| child.pages()).sum();
     }
 
-    /// No rows and no messages.
+    /// True if the subtree has neither rows nor messages.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
             && self.children.iter().all(|child| match &**child {
@@ -130,12 +131,12 @@ impl Inner {
             })
     }
 
-    /// The child whose range holds `key`.
+    /// Number of the child whose range holds `key`.
     pub fn child_of(&self, key: &[u8]) -> usize {
         self.pivots.partition_point(|pivot| **pivot <= *key)
     }
 
-    /// The bounds of child `i`, where this node's pivots give them.
+    /// The bounds of child `i`; `None` at the ends, where the bound is that of this node.
     pub fn bounds(&self, i: usize) -> (Option<&Key>, Option<&Key>) {
         (i.checked_sub(1).map(|before| &self.pivots[before]), self.pivots.get(i))
     }
@@ -145,7 +146,7 @@ impl Inner {
         self.runs.iter().flat_map(|run| &run.parts).map(|part| part.bytes).sum()
     }
 
-    /// Estimated messages in this node.
+    /// Estimated number of messages in this node.
     pub fn pending_rows(&self) -> u64 {
         self.runs.iter().flat_map(|run| &run.parts).map(|part| part.rows).sum()
     }
@@ -157,7 +158,7 @@ impl Inner {
     pub fn pages(&self) -> u64 {
         self.pages
     }
-    /// Levels of nodes from here down.
+    /// Levels of nodes, including this one.
     pub fn depth(&self) -> u64 {
         1 + self.children.iter().map(|child| child.depth()).max().unwrap_or(0)
     }
@@ -177,7 +178,7 @@ impl Inner {
         leaves
     }
 
-    /// Calls `visit` for every extent below (each reference once).
+    /// Calls `visit` for every reference to an extent in this subtree, including those of this node's runs.
     pub fn visit_extents(&self, visit: &mut impl FnMut(&Arc<Extent>)) {
         for part in self.runs.iter().flat_map(|run| &run.parts) {
             visit(&part.extent);
@@ -195,7 +196,7 @@ impl Inner {
 impl Run {
     /// The parts that may have keys in `[low, high)`.
     pub fn overlapping<'a>(&'a self, low: Option<&'a [u8]>, high: Option<&'a [u8]>) -> impl Iterator<Item = &'a Part> {
-        // Parts are disjoint and ascending: skip those that end before `low` by binary search.
+        // Parts are disjoint and ascending: a binary search skips the parts that end before `low`.
         let from = match low {
             Some(low) => self.parts.partition_point(|part| !part.overlaps(Some(low), None)),
             None => 0,

@@ -1,4 +1,11 @@
-//! Snapshots and views of trees.
+//! Versions, snapshots and views of trees.
+//!
+//! A version of the store maps tree ids to tree versions. A commit or flush publishes a new version; a snapshot keeps the
+//! version it was taken from, and a view is one tree of a snapshot. Estimates use row and page counts in the nodes, and read
+//! at most two index pages.
+//!
+//! *Invariants.* A published version never changes, except that commits add messages to the active buffer, which snapshots skip by
+//! their sequence number. The version holds references to its extents, so that their space is not reused.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,12 +18,12 @@ use crate::locator::{Located, Locator, Locators};
 use crate::pages::{Extent, Files, PageSource};
 use crate::tree::{Counter, Cursor, Inner, LeafIndex, Node};
 
-/// One version of one tree: its nodes, and the buffers above them.
+/// A version of one tree: its nodes, and the root buffers above them.
 #[derive(Debug, Clone)]
 pub(crate) struct Version {
     pub codecs: Arc<Codecs>,
     pub root: Arc<Inner>,
-    /// Newest first.
+    /// Buffers being flushed, newest first.
     pub frozen: Vec<Arc<RootBuffer>>,
     pub active: Arc<RootBuffer>,
 }
@@ -27,24 +34,24 @@ impl Version {
         Version { codecs, root, frozen: Vec::new(), active: Arc::default() }
     }
 
-    /// Of a tree that is held in memory only.
+    /// The version of a memory tree: one buffer and an empty root.
     pub fn in_memory(codecs: Arc<Codecs>, active: Arc<RootBuffer>) -> Self {
         Version { codecs, root: Arc::new(Inner::empty()), frozen: Vec::new(), active }
     }
 
-    /// Its buffer with messages, if no other has any.
+    /// The only buffer with messages; `None` if no buffer or several have messages.
     pub fn only_buffer(&self) -> Option<&Arc<RootBuffer>> {
         let mut filled = std::iter::once(&self.active).chain(&self.frozen).filter(|buffer| !buffer.is_empty());
         filled.next().filter(|_| filled.next().is_none())
     }
 
-    /// Bytes in its buffers.
+    /// Bytes of the buffers in memory.
     pub fn buffer_bytes(&self) -> usize {
         std::iter::once(&self.active).chain(&self.frozen).map(|buffer| buffer.bytes()).sum()
     }
 }
 
-/// One version of every tree. Replaced as a whole; readers keep the one they started with.
+/// The versions of all trees at one moment. Replaced as a whole; a reader keeps the one that it started with.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct State {
     pub trees: BTreeMap<TreeId, Arc<Version>>,
@@ -58,17 +65,17 @@ impl State {
     }
 }
 
-/// Pages looked at to tell how much of a tree is cached.
+/// Number of pages sampled to estimate the cached share of a tree.
 const CACHED_SAMPLE: u64 = 64;
 
-/// The whole store as of one sequence number. Cheap to take and to clone; blocks nobody; keeps what it sees from being
-/// freed while it lives.
+/// The whole store as of one sequence number. Taking and cloning a snapshot is cheap and takes no lock that blocks writers. The
+/// extents and messages that a snapshot sees are not freed while it exists.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub(crate) sequence: u64,
     pub(crate) state: Arc<State>,
     pub(crate) locators: Arc<Locators>,
-    /// If there are memory trees.
+    /// Present if the store has memory trees.
     pub(crate) registration: Option<Arc<Registration>>,
 }
 
@@ -78,8 +85,10 @@ impl Snapshot {
         self.sequence
     }
 
+    /// A view of a tree.
+    ///
     /// # Errors
-    /// [`Error::TreeNotFound`].
+    /// [`Error::TreeNotFound`] if the tree does not exist in this snapshot.
     pub fn tree(&self, tree: TreeId) -> Result<TreeView> {
         let version = self.state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?.clone();
         let registration = self.registration.clone().filter(|_| is_memory(tree));
@@ -95,9 +104,9 @@ pub struct TreeView {
     pub(crate) sequence: u64,
     pub(crate) version: Arc<Version>,
     pub(crate) files: Arc<Files>,
-    /// Tells where pages are, as far as it goes.
+    /// May lack the leaves written after it.
     pub(crate) locator: Option<Arc<Locator>>,
-    #[expect(dead_code, reason = "held so that what is seen of a memory tree is not collected")]
+    #[expect(dead_code, reason = "keeps messages visible to this view from being garbage-collected")]
     pub(crate) registration: Option<Arc<Registration>>,
 }
 
@@ -112,7 +121,7 @@ impl TreeView {
         self.tree
     }
 
-    /// Encodes keys of this tree.
+    /// The codec for keys of this tree.
     pub fn key_codec(&self) -> &crate::KeyCodec {
         &self.version.codecs.key
     }
@@ -122,14 +131,15 @@ impl TreeView {
         Cursor::new(self.clone(), source, range, direction)
     }
 
-    /// Counts the rows of a range.
+    /// A counter of the rows of a range.
     pub fn counter<'s, P: PageSource>(&self, source: &'s P, range: KeyRange) -> Counter<'s, P> {
         Counter { cursor: self.cursor(source, range, Direction::Ascending).counting() }
     }
 
-    /// Estimated rows, data pages and bytes in a range: leaves inside count whole (by their node's sums), the two at the
-    /// ends by their index pages (read if they are not cached); messages not yet in leaves by their number. Memory trees have
-    /// no pages, and tell from the places of the range's ends.
+    /// Estimated rows, data pages and bytes in a range. Leaves inside the range count whole, by the sums of their nodes. The
+    /// two leaves at the ends are estimated by their index pages, which are read if they are not cached. Messages in the
+    /// root's runs count as rows: all of them for the whole tree, a tenth otherwise. Buffered messages count for the whole
+    /// tree only. Memory trees estimate by the positions of the range's ends in the map; they have no pages.
     pub fn estimate(&self, range: &KeyRange) -> RangeEstimate {
         if is_memory(self.tree) {
             return self.version.active.estimate(range);
@@ -183,19 +193,20 @@ impl TreeView {
         }
     }
 
-    /// What tells where the pages of a leaf are, if it tells them apart at two keys.
+    /// The locator's entries of a leaf, if their words decide at both keys.
     fn certain(&self, extent: &Arc<Extent>, low: Option<&[u8]>, high: Option<&[u8]>) -> Option<Located> {
         let located = self.locator.as_ref()?.locate(extent)?;
         let is_certain = low.into_iter().chain(high).all(|key| located.find(key).1);
         is_certain.then_some(located)
     }
 
-    /// Levels of nodes.
+    /// Number of levels of nodes, including the leaves.
     pub fn depth(&self) -> u64 {
         self.version.root.depth()
     }
 
-    /// The share of the tree's data pages that are in the cache, by a sample spread evenly over them. No I/O.
+    /// The share (0 to 1) of the tree's data pages that are in the cache, estimated by an even sample. No I/O. 1 for memory
+    /// trees.
     pub fn cached_share(&self) -> f64 {
         if is_memory(self.tree) {
             return 1.0;
@@ -206,7 +217,7 @@ impl TreeView {
         cached as f64 / sample.max(1) as f64
     }
 
-    /// Whether the data page of a number, counted through all leaves, is in the cache.
+    /// True if data page `number`, counted over all leaves, is in memory.
     fn is_cached(&self, mut number: u64) -> bool {
         let mut inner = &*self.version.root;
         loop {
@@ -234,7 +245,7 @@ impl TreeView {
         }
     }
 
-    /// Splits a range into at most `parts` consecutive ranges with about as many leaves (or rows, in memory) each.
+    /// Splits a range into at most `parts` consecutive ranges with about equal numbers of leaves (of rows, in memory trees).
     pub fn split(&self, range: &KeyRange, parts: usize) -> Vec<KeyRange> {
         let pivots: Vec<Vec<u8>> = if is_memory(self.tree) {
             self.version.active.split_keys(range, parts.saturating_sub(1))
@@ -262,7 +273,7 @@ fn bound_key(bound: &Bound<Vec<u8>>) -> Option<&[u8]> {
     }
 }
 
-/// The share of an extent's rows, and its pages, between two keys. A page at an end counts half its rows.
+/// Share of a leaf's rows between two keys, and number of its pages. A page at an end counts half its rows.
 fn fraction_of(index: &LeafIndex, low: Option<&[u8]>, high: Option<&[u8]>) -> (f64, f64) {
     let pages = index.pages();
     let from = low.map_or(0, |low| index.find(low));
