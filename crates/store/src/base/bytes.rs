@@ -1,21 +1,24 @@
-//! Reading little-endian numbers and byte strings, with errors instead of panics.
+//! A checked reader of little-endian numbers and byte strings.
+//!
+//! Damaged input gives a [`Malformed`] error with its position, never a panic. No length or count read from the input
+//! is trusted before it was compared with the bytes that remain.
 
-/// Why bytes cannot be decoded, and where. In a write batch it becomes [`Error::InvalidBatch`](crate::Error::InvalidBatch),
+/// A decoding error and its position. In a write batch it becomes [`Error::InvalidBatch`](crate::Error::InvalidBatch),
 /// in a file [`Error::Corrupt`](crate::Error::Corrupt).
 #[derive(Debug)]
 pub(crate) struct Malformed {
-    /// Bytes before the place.
+    /// Offset of the error in the bytes of the outermost [`Reader`].
     pub position: usize,
     pub detail: String,
 }
 
 type Result<T> = std::result::Result<T, Malformed>;
 
-/// A position in bytes that may be damaged.
+/// A read position in bytes that may be damaged. Every read advances it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
-    /// Position of the end of `bytes`.
+    /// Position of the end of `bytes`. For a section it counts from the start of the outermost reader.
     end: usize,
 }
 
@@ -23,11 +26,11 @@ impl<'a> Reader<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
         Reader { bytes, end: bytes.len() }
     }
-    /// Bytes read so far.
+    /// Number of bytes read so far. A section counts from the start of the outermost reader.
     pub fn position(&self) -> usize {
         self.end - self.bytes.len()
     }
-    /// The error for what was read last.
+    /// An error at the current position.
     pub fn malformed(&self, detail: impl Into<String>) -> Malformed {
         Malformed { position: self.position(), detail: detail.into() }
     }
@@ -36,12 +39,13 @@ impl<'a> Reader<'a> {
     }
     pub fn bytes(&mut self, len: usize) -> Result<&'a [u8]> {
         let Some((head, rest)) = self.bytes.split_at_checked(len) else {
-            return Err(self.malformed(format!("{len} bytes expected, {} left", self.bytes.len())));
+            return Err(self.malformed(format!("expected {len} bytes, {} remain", self.bytes.len())));
         };
         self.bytes = rest;
         Ok(head)
     }
-    /// A reader of the next `len` bytes alone, which are skipped here. Its positions go on from this one's.
+    /// Splits off a reader of the next `len` bytes, which this reader skips. Positions in the section continue those of
+    /// this reader.
     pub fn section(&mut self, len: usize) -> Result<Reader<'a>> {
         let bytes = self.bytes(len)?;
         Ok(Reader { bytes, end: self.position() })
@@ -64,16 +68,17 @@ impl<'a> Reader<'a> {
     pub fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.array()?))
     }
-    /// A byte string with its length (u32) before it.
+    /// A byte string that is preceded by its length (u32).
     pub fn string(&mut self) -> Result<&'a [u8]> {
         let len = self.u32()? as usize;
         self.bytes(len)
     }
-    /// A count of things of at least `size` bytes each: never more than can follow, so that memory may be reserved.
+    /// A count (u32) of items of at least `size` bytes each. Counts that the remaining bytes cannot hold are rejected,
+    /// so callers may reserve memory for the items.
     pub fn count(&mut self, size: usize) -> Result<usize> {
         let count = self.u32()? as usize;
         if count > self.bytes.len() / size.max(1) {
-            let detail = format!("{count} items of at least {size} bytes expected, {} bytes left", self.bytes.len());
+            let detail = format!("expected {count} items of at least {size} bytes, {} bytes remain", self.bytes.len());
             return Err(self.malformed(detail));
         }
         Ok(count)

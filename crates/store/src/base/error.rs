@@ -1,7 +1,7 @@
-//! Errors of the store: one variant for each case that a caller may handle in its own way.
+//! Errors of the store, one variant for each case that a caller can handle differently.
 //!
-//! The comment of a variant names the SQLSTATE condition of PostgreSQL that describes it best. The mapping itself is
-//! the business of the SQL layer.
+//! The documentation of each variant names the closest SQLSTATE condition of PostgreSQL. The SQL layer does the
+//! mapping.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use crate::base::{Malformed, TreeId};
 /// The result of a call into the store.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call into the store failed. `Clone`, because one failed read may have many waiters.
+/// An error of the store. It implements `Clone` because several waiters can share one failed read.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     // The machine.
-    /// A device call failed; the error has operation, path, offset and cause. SQLSTATE 58030 `io_error`.
+    /// A device call failed. The source names operation, path, offset and cause. SQLSTATE 58030 `io_error`.
     #[error(transparent)]
     Device(keyaki_device::Error),
-    /// The disk has no room. The failed call changed nothing and may be repeated once there is space.
+    /// No space left on the device. The failed call changed nothing and can be retried once space is free.
     /// SQLSTATE 53100 `disk_full`.
     #[error("could not {operation} \"{}\"{}: no space left on device (free disk space and retry)", .path.display(), range(*.offset, *.bytes))]
     DiskFull {
-        /// The file that could not grow.
+        /// The file that the call writes or extends.
         path: PathBuf,
         /// The device operation: `"allocate space in"`, `"write"` …
         operation: &'static str,
@@ -35,14 +35,14 @@ pub enum Error {
         /// Length of the range, in bytes.
         bytes: u64,
     },
-    /// A structure does not fit into the memory it may take. SQLSTATE 53200 `out_of_memory`.
+    /// A structure exceeds its memory budget. SQLSTATE 53200 `out_of_memory`.
     #[error("{what} needs {requested} bytes of memory, the limit is {budget} bytes (raise the limit)")]
     OutOfMemory {
-        /// The structure.
+        /// Name of the structure, for example `"locator"`.
         what: &'static str,
-        /// Bytes it needs at least.
+        /// Lower bound on the bytes it needs.
         requested: u64,
-        /// Bytes it may take.
+        /// Bytes it may use.
         budget: u64,
     },
     /// The operating system did not start a thread. SQLSTATE 53000 `insufficient_resources`.
@@ -53,7 +53,7 @@ pub enum Error {
         /// The operating system's error.
         source: Arc<std::io::Error>,
     },
-    /// A helper thread panicked; what it computed is lost, the store is not affected. SQLSTATE XX000 `internal_error`.
+    /// A helper thread panicked. Its result is lost, the store is unaffected. SQLSTATE XX000 `internal_error`.
     #[error("thread \"{thread}\" panicked")]
     Panicked {
         /// Name of the thread.
@@ -63,12 +63,12 @@ pub enum Error {
     /// The search tree of a locator could not be built. SQLSTATE XX000 `internal_error`.
     #[error("could not build the search tree of a locator: {0}")]
     SearchTree(keyaki_vast::Error),
-    /// Arrow could not join two batches of rows. SQLSTATE XX000 `internal_error`.
-    #[error("could not join two batches of rows: {0}")]
+    /// Arrow could not concatenate two batches of rows. SQLSTATE XX000 `internal_error`.
+    #[error("could not concatenate two batches of rows: {0}")]
     Arrow(Arc<ArrowError>),
 
     // The database's files.
-    /// The bytes read are not what was written. Nothing of the damaged part is ever returned as data.
+    /// Stored bytes fail verification. The store never returns data from the damaged part.
     /// SQLSTATE XX001 `data_corrupted`.
     #[error("{}: corrupt {what}{}: {detail}", .path.display(), at(*.offset))]
     Corrupt {
@@ -76,12 +76,12 @@ pub enum Error {
         path: PathBuf,
         /// The damaged structure: `"page"`, `"log"`, `"superblock"` …
         what: &'static str,
-        /// Where it begins, in bytes from the start of the file; `None` if the damage has no single place.
+        /// Offset of the structure in the file, in bytes; `None` if the damage has no single position.
         offset: Option<u64>,
-        /// What was expected, and what was found.
+        /// The expected and the found values.
         detail: String,
     },
-    /// There is no database at this path, and none may be created. SQLSTATE 3D000 `invalid_catalog_name`.
+    /// No database exists at this path, and [`crate::Options::create`] is false. SQLSTATE 3D000 `invalid_catalog_name`.
     #[error("database \"{}\" does not exist", .path.display())]
     DatabaseNotFound {
         /// The directory.
@@ -92,7 +92,7 @@ pub enum Error {
     NotADatabase {
         /// The file or directory.
         path: PathBuf,
-        /// How that shows.
+        /// The evidence, for example a missing magic number.
         detail: String,
     },
     /// The database was written by an incompatible version of Keyaki. SQLSTATE 0A000 `feature_not_supported`.
@@ -107,91 +107,92 @@ pub enum Error {
     },
 
     // The state of the store.
-    /// Another store has the database open. SQLSTATE 55006 `object_in_use`.
+    /// Another process, or another handle of this process, has the database open. SQLSTATE 55006 `object_in_use`.
     #[error("database \"{}\" is locked: another process, or another handle of this process, has it open", .path.display())]
     Locked {
         /// The directory of the database.
         path: PathBuf,
     },
-    /// A write or sync failed earlier. What reached the medium is unknown, so this handle writes nothing any more; reads
-    /// go on. SQLSTATE 58030 `io_error`.
+    /// An earlier write or sync failed, so the contents of the medium are unknown. This handle refuses further writes;
+    /// reads continue to work. Reopening the database recovers. SQLSTATE 58030 `io_error`.
     #[error("writes are disabled after an earlier failure (reopen the database to recover): {cause}")]
     Poisoned {
         /// Text of the first failure.
         cause: String,
     },
-    /// The last handle of the store was dropped; its files may belong to another process by now.
+    /// The last handle of the store was dropped. Another process may own the files by now.
     /// SQLSTATE 57P01 `admin_shutdown`.
     #[error("the database is closed")]
     Closed,
 
     // Trees.
-    /// SQLSTATE 42P01 `undefined_table`.
+    /// No tree has this id. SQLSTATE 42P01 `undefined_table`.
     #[error("tree {0} does not exist")]
     TreeNotFound(TreeId),
-    /// SQLSTATE 42P07 `duplicate_table`.
+    /// A tree with this id exists already. SQLSTATE 42P07 `duplicate_table`.
     #[error("tree {0} already exists")]
     TreeExists(TreeId),
-    /// The call is for trees of the other kind: on disk, or in memory. SQLSTATE 42809 `wrong_object_type`.
+    /// The call does not support trees of this kind (on disk, or in memory). SQLSTATE 42809 `wrong_object_type`.
     #[error("tree {tree} is {}", if *.in_memory { "held in memory, not on disk" } else { "on disk, not held in memory" })]
     WrongTreeKind {
         /// The tree.
         tree: TreeId,
-        /// The tree is one in memory, and the call is for trees on disk; or the other way round.
+        /// True if the tree is held in memory and the call needs a tree on disk. False for the reverse.
         in_memory: bool,
     },
-    /// The tree has another schema than the call requires, or rows were loaded for another tree, schema or store than they
-    /// are to go into. SQLSTATE 42804 `datatype_mismatch`.
+    /// The schema of the tree differs from the schema that the call requires, or loaded rows belong to another tree,
+    /// schema or store. SQLSTATE 42804 `datatype_mismatch`.
     #[error("tree {tree}: {reason}")]
     TreeMismatch {
         /// The tree of the call.
         tree: TreeId,
-        /// What differs.
+        /// The difference.
         reason: &'static str,
     },
 
     // Limits.
-    /// SQLSTATE 54000 `program_limit_exceeded`.
+    /// A value exceeds its maximum length. SQLSTATE 54000 `program_limit_exceeded`.
     #[error("{what} of {bytes} bytes exceeds the maximum of {limit} bytes")]
     TooLarge {
         /// `"key"`, `"row"`, `"operand"` …
         what: &'static str,
-        /// Its length.
+        /// Its length in bytes.
         bytes: u64,
-        /// The longest one allowed.
+        /// The maximum length in bytes.
         limit: u64,
     },
-    /// SQLSTATE 54000 `program_limit_exceeded`.
+    /// A count exceeds its maximum. SQLSTATE 54000 `program_limit_exceeded`.
     #[error("too many {what}: the maximum is {limit}")]
     TooMany {
         /// Plural: `"trees"`, `"columns"` …
         what: &'static str,
-        /// The largest number allowed.
+        /// The maximum.
         limit: u64,
     },
 
     // Rows and keys given to the store.
-    /// A bulk writer got a row whose key is below that of the row before. SQLSTATE 22023 `invalid_parameter_value`.
+    /// A row of a bulk load has a smaller key than the row before. SQLSTATE 22023 `invalid_parameter_value`.
     #[error("row {row} is out of order: its key is less than the previous key")]
     OutOfOrder {
-        /// Number of the row, counted over all calls of the writer, from 0.
+        /// Index of the row over all calls of the writer, from 0.
         row: u64,
     },
-    /// A bulk load got two rows with the same key. SQLSTATE 23505 `unique_violation`.
+    /// Two rows of a bulk load have the same key. SQLSTATE 23505 `unique_violation`.
     #[error("row {row} has a duplicate key")]
     DuplicateKey {
-        /// Number of the row, counted over all calls of the writer, from 0.
+        /// Index of the row over all calls of the writer, from 0.
         row: u64,
     },
-    /// SQLSTATE 42601 `syntax_error`; PostgreSQL uses it for lists of the wrong length.
+    /// The number of columns differs from that of the schema. SQLSTATE 42601 `syntax_error`, which PostgreSQL uses for
+    /// lists of the wrong length.
     #[error("{found} columns given, {expected} expected")]
     ColumnCount {
-        /// Columns of the schema, or of its key.
+        /// Number of columns of the schema, or of its key.
         expected: usize,
-        /// Columns given.
+        /// Number of columns given.
         found: usize,
     },
-    /// SQLSTATE 42804 `datatype_mismatch`.
+    /// The values have another Arrow type than the column. SQLSTATE 42804 `datatype_mismatch`.
     #[error("column \"{column}\" is of type {expected}, but the values are of type {found}")]
     ColumnType {
         /// Name of the column.
@@ -201,7 +202,7 @@ pub enum Error {
         /// Arrow type of the values given.
         found: DataType,
     },
-    /// SQLSTATE 23502 `not_null_violation`.
+    /// A column that is not nullable contains a null. SQLSTATE 23502 `not_null_violation`.
     #[error("null value in column \"{column}\" violates not-null constraint")]
     NullValue {
         /// Name of the column.
@@ -222,12 +223,12 @@ pub enum Error {
         /// Length in bytes.
         len: usize,
     },
-    /// A write batch has an operation that cannot be decoded. SQLSTATE 22P03 `invalid_binary_representation`.
+    /// A write batch contains an operation that cannot be decoded. SQLSTATE 22P03 `invalid_binary_representation`.
     #[error("invalid write batch: {detail} at byte {position}")]
     InvalidBatch {
-        /// Bytes of the batch before the place where decoding stopped.
+        /// Offset in the batch at which decoding stopped.
         position: usize,
-        /// What was found there.
+        /// The problem at this position.
         detail: String,
     },
     /// An argument or option that is never valid. SQLSTATE 22023 `invalid_parameter_value`.
@@ -235,29 +236,29 @@ pub enum Error {
     InvalidArgument {
         /// Name of the argument or option.
         argument: &'static str,
-        /// Which values are valid.
+        /// The valid values.
         detail: String,
     },
 
     // Upsert functions and page sources: code outside the store.
-    /// SQLSTATE 42883 `undefined_function`.
+    /// No upsert function is registered under this id. SQLSTATE 42883 `undefined_function`.
     #[error("upsert function {0} does not exist")]
     UnknownUpsert(u32),
-    /// An upsert function refused its arguments, or panicked. SQLSTATE 38000 `external_routine_exception`.
+    /// An upsert function returned an error or panicked. SQLSTATE 38000 `external_routine_exception`.
     #[error("upsert function {function} failed: {message}")]
     Upsert {
         /// Id of the function.
         function: u32,
-        /// The function's own message.
+        /// The error message of the function, or the message of its panic.
         message: String,
     },
-    /// An implementation of [`PageSource`](crate::PageSource) outside this crate failed for a reason of its own
-    /// (the query was cancelled, for instance); the wrapped error has its own SQLSTATE.
+    /// A [`PageSource`](crate::PageSource) outside this crate failed, for example because its query was cancelled. The
+    /// wrapped error has its own SQLSTATE.
     #[error(transparent)]
     PageSource(Arc<dyn std::error::Error + Send + Sync>),
 }
 
-/// A range of a file; nothing for calls that have none.
+/// The text for a byte range of a file, empty if its length is 0.
 fn range(offset: u64, bytes: u64) -> String {
     if bytes == 0 { String::new() } else { format!(" ({bytes} bytes at offset {offset})") }
 }

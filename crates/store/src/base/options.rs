@@ -1,47 +1,47 @@
-//! Options of a store, with the defaults that were measured to be good (see `docs/measurements.md`).
+//! Options of a store. The defaults come from the measurements in `docs/measurements.md`.
 
 use std::sync::Arc;
 
 use crate::base::UpsertFunctions;
 
-/// When a commit is acknowledged.
+/// The point at which a commit is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// After its log record is on the medium. Commits that arrive together share one sync.
+    /// After a sync of its log record. Concurrent commits share one sync.
     #[default]
     Full,
-    /// Once it is in the log's memory; the log is synced in the background. A crash may lose the newest commits, never
-    /// damages the database.
+    /// As soon as its log record is in memory. A background thread syncs the log every 100 ms, or as soon as 1 MiB is
+    /// pending. A crash can lose the newest commits but does not damage the database.
     Normal,
-    /// As `Normal`, without background syncs: the operating system decides.
+    /// As `Normal`, but the background thread only writes. The operating system decides when to sync.
     Off,
 }
 
-/// How a store is opened. The defaults suit a database of some gigabytes on flash.
+/// Parameters of a store. The defaults suit a database of several gigabytes on flash.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Create the database if it does not exist.
     pub create: bool,
     /// When commits are acknowledged.
     pub durability: Durability,
-    /// Bytes of pages kept in memory.
+    /// Budget of the page cache in bytes.
     pub cache_bytes: usize,
-    /// Bytes of unflushed messages in memory (all root buffers together: their nodes, keys and values, as they are allocated; not
-    /// trees that are held in memory only); twice this stalls writers.
+    /// Budget in bytes of the messages in all root buffers together, counted as allocated (nodes, keys and values).
+    /// Memory trees do not count. At twice this size writers stall.
     pub buffer_bytes: usize,
-    /// Bytes of log after which a checkpoint is made by itself.
+    /// Bytes of log since the last checkpoint that trigger the next one.
     pub checkpoint_log_bytes: u64,
-    /// Length of a data page, a multiple of 4096.
+    /// Length of a data page in bytes, a multiple of 4096.
     pub page_bytes: usize,
-    /// Target length of a leaf extent.
+    /// Target length of a leaf extent in bytes.
     pub leaf_bytes: usize,
-    /// Children of an inner node (B^ε of the Bε-tree).
+    /// Maximum number of children of an inner node (B^ε of the Bε-tree).
     pub fan_out: usize,
-    /// Pending bytes in an inner node above which the heaviest child gets its share (B − B^ε).
+    /// Pending message bytes in an inner node above which a flush moves the share of the heaviest child down (B − B^ε).
     pub node_buffer_bytes: usize,
-    /// Runs in a node above which they are merged into one.
+    /// Number of runs in a node above which they are merged into one.
     pub runs_per_node: usize,
-    /// The upsert functions that batches may name.
+    /// The upsert functions that write batches may use.
     pub upserts: Arc<UpsertFunctions>,
 }
 

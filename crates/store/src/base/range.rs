@@ -1,9 +1,9 @@
-//! Ranges of encoded keys.
+//! Ranges of encoded keys, and their estimated size.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Which way a scan runs.
+/// Direction of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Direction {
     /// From the smallest key to the largest.
@@ -13,9 +13,10 @@ pub enum Direction {
     Descending,
 }
 
-/// A range of encoded keys (see [`crate::KeyCodec`]). Because encodings of leading columns are prefixes of whole keys,
-/// bounds may be encodings of a prefix of the key columns; comparison is bytewise all the same: keys that extend an
-/// excluded start lie inside the range (exclude [`successor`] instead).
+/// A range of encoded keys (see [`crate::KeyCodec`]), compared bytewise.
+///
+/// A bound may encode only leading key columns, since such an encoding is a prefix of whole keys. Keys that extend an
+/// excluded start lie inside the range; to exclude them too, start at the included [`successor`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRange {
     /// The smallest key of the range, included or not; unbounded: the first key of the tree.
@@ -39,12 +40,12 @@ impl KeyRange {
         KeyRange { start: Bound::Included(prefix), end }
     }
 
-    /// Just this (whole) key. Lookups of such a range use filters.
+    /// Exactly this whole key. Lookups of a point range use the filters of extents.
     pub fn point(key: Vec<u8>) -> Self {
         KeyRange { start: Bound::Included(key.clone()), end: Bound::Included(key) }
     }
 
-    /// Whether `key` lies in the range, compared bytewise.
+    /// Returns true if `key` lies in the range, compared bytewise.
     pub fn contains(&self, key: &[u8]) -> bool {
         let above = match &self.start {
             Bound::Included(start) => key >= start.as_slice(),
@@ -59,7 +60,7 @@ impl KeyRange {
         above && below
     }
 
-    /// Whether no key can lie in the range.
+    /// Returns true if no key can lie in the range.
     pub(crate) fn is_empty(&self) -> bool {
         match (&self.start, &self.end) {
             (Bound::Included(start), Bound::Included(end)) => start > end,
@@ -70,7 +71,7 @@ impl KeyRange {
         }
     }
 
-    /// Whether all keys from `first` on lie behind the range.
+    /// Returns true if `first` and all greater keys lie behind the range.
     pub(crate) fn ends_before(&self, first: &[u8]) -> bool {
         match &self.end {
             Bound::Included(end) => first > end.as_slice(),
@@ -79,7 +80,7 @@ impl KeyRange {
         }
     }
 
-    /// Whether keys from `first` to `last` may lie in the range.
+    /// Returns true if a key from `first` to `last` can lie in the range.
     pub(crate) fn may_overlap(&self, first: &[u8], last: &[u8]) -> bool {
         let starts_behind = match &self.start {
             Bound::Included(start) => last < start.as_slice(),
@@ -89,7 +90,7 @@ impl KeyRange {
         !starts_behind && !self.ends_before(first)
     }
 
-    /// The range cut to `[low, high)`.
+    /// The intersection with `[low, high)`.
     pub(crate) fn intersect(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> KeyRange {
         let start = match (&self.start, low) {
             (Bound::Included(key) | Bound::Excluded(key), Some(low)) if key.as_slice() < low => {
@@ -109,7 +110,7 @@ impl KeyRange {
     }
 }
 
-/// The smallest byte string above every string that starts with `prefix`; none if there is no such string.
+/// The smallest byte string above every string that starts with `prefix`, or `None` if no such string exists.
 pub fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
     let mut end = prefix[..=last].to_vec();
@@ -117,16 +118,16 @@ pub fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
-/// An encoded key, shared.
+/// An encoded key with shared ownership.
 pub(crate) type Key = Arc<[u8]>;
 
-/// What the nodes in memory tell about a range, almost without I/O.
+/// Estimated size of a key range, computed from the nodes in memory and at most two index pages.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RangeEstimate {
-    /// Rows.
+    /// Number of rows.
     pub rows: f64,
-    /// Data pages of leaves that a scan of the range reads.
+    /// Number of data pages of leaves that a scan of the range reads.
     pub pages: f64,
-    /// Bytes of these pages; of keys and values, for a tree in memory.
+    /// Bytes of these pages; for a memory tree, bytes of keys and values.
     pub bytes: f64,
 }

@@ -1,4 +1,4 @@
-//! What the store knows about values: rows of typed columns, the first of which form the key.
+//! Schemas: rows consist of typed columns, and the leading columns form the key.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use arrow_schema::{DataType, Field, SchemaRef, TimeUnit};
 
 use super::{Error, Result};
 
-/// A column's type and the Arrow type it is read as.
+/// The type of a column and the Arrow type of its decoded values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ColumnType {
     /// One bit, read as `Boolean`.
@@ -28,7 +28,7 @@ pub enum ColumnType {
     Decimal {
         /// Decimal digits in all, 1 to 38.
         precision: u8,
-        /// Digits behind the decimal point, from -38 to the precision.
+        /// Digits after the decimal point, from -38 to the precision.
         scale: i8,
     },
     /// UTF-8, read as `Utf8View`.
@@ -39,7 +39,7 @@ pub enum ColumnType {
     Date,
     /// Microseconds since 1970-01-01; `utc`: with time zone `+00:00`.
     Timestamp {
-        /// The values are points in time (UTC), not local times of day.
+        /// True for instants in UTC, false for local dates and times.
         utc: bool,
     },
 }
@@ -68,16 +68,16 @@ impl ColumnType {
 /// A column of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// The name in the Arrow schema and in errors; it has no other meaning to the store.
+    /// The name in the Arrow schema and in errors. The store does not use it otherwise.
     pub name: String,
     /// The type of its values.
     pub ty: ColumnType,
-    /// Whether values may be null.
+    /// True if values may be null.
     pub nullable: bool,
 }
 
 impl Column {
-    /// Checks that `array` has the column's Arrow type, and no nulls if the column is not nullable.
+    /// Checks that `array` has the Arrow type of the column, and no nulls if the column is not nullable.
     ///
     /// # Errors
     /// [`Error::ColumnType`], [`Error::NullValue`].
@@ -86,7 +86,10 @@ impl Column {
         if self.nullable { Ok(()) } else { self.check_not_null(array) }
     }
 
-    /// Checks that `array` has the column's Arrow type.
+    /// Checks that `array` has the Arrow type of the column.
+    ///
+    /// # Errors
+    /// [`Error::ColumnType`].
     pub(crate) fn check_type(&self, array: &ArrayRef) -> Result<()> {
         let expected = self.ty.arrow();
         if *array.data_type() != expected {
@@ -96,6 +99,9 @@ impl Column {
     }
 
     /// Checks that `array` has no nulls.
+    ///
+    /// # Errors
+    /// [`Error::NullValue`].
     pub(crate) fn check_not_null(&self, array: &ArrayRef) -> Result<()> {
         if array.null_count() > 0 {
             return Err(Error::NullValue { column: self.name.clone() });
@@ -104,8 +110,9 @@ impl Column {
     }
 }
 
-/// The columns of a tree. The first [`key_columns`](Schema::key_columns) of them, in this order, are the key: rows are
-/// unique in it and sorted by it (ascending; null before every value; floats in IEEE total order; text and bytes bytewise).
+/// The columns of a tree. The first [`key_columns`](Schema::key_columns) of them, in this order, form the key. Keys are
+/// unique. Rows are sorted by key: ascending, null before every value, floats in IEEE total order, text and bytes
+/// bytewise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
     columns: Arc<[Column]>,
@@ -116,6 +123,8 @@ pub struct Schema {
 impl Schema {
     /// # Panics
     /// If `key_columns` is 0 or exceeds the number of columns.
+    /// A schema whose first `key_columns` columns form the key.
+    ///
     pub fn new(columns: Vec<Column>, key_columns: usize) -> Self {
         assert!(key_columns >= 1 && key_columns <= columns.len(), "{key_columns} key columns of {}", columns.len());
         let fields: Vec<Field> = columns.iter().map(|c| Field::new(&c.name, c.ty.arrow(), c.nullable)).collect();
@@ -128,13 +137,14 @@ impl Schema {
         Schema::new(vec![bytes("key"), bytes("value")], 1)
     }
 
-    /// Whether rows of one are rows of the other: the same but for names.
+    /// Returns true if both schemas have the same column types, nullability and number of key columns. Names may
+    /// differ.
     pub(crate) fn is_alike(&self, other: &Schema) -> bool {
         let types = |schema: &Schema| schema.columns.iter().map(|c| (c.ty, c.nullable)).collect::<Vec<_>>();
         self.key_columns == other.key_columns && types(self) == types(other)
     }
 
-    /// Checks that the first `count` arrays fit the first `count` columns of the schema; further arrays are ignored.
+    /// Checks that the first `count` arrays fit the first `count` columns of the schema. Further arrays are ignored.
     ///
     /// # Errors
     /// [`Error::ColumnCount`], [`Error::ColumnType`], [`Error::NullValue`].
@@ -149,7 +159,7 @@ impl Schema {
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
-    /// How many of the columns form the key; at least 1.
+    /// Number of columns that form the key, at least 1.
     pub fn key_columns(&self) -> usize {
         self.key_columns
     }

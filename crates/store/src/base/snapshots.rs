@@ -1,38 +1,41 @@
-//! Which snapshots are alive: what they see of trees in memory must stay (trees on disk see to that by references).
+//! Registry of live snapshots, used by the garbage collection of memory trees. (Trees on disk are kept by reference
+//! counts instead.)
 //!
-//! A snapshot enters its sequence number, and leaves with its last clone, view and cursor. The number is read and entered in one
-//! step, and the numbers that snapshots get only grow: so a collector that looks here, and at the number that the next
-//! snapshot would get, knows all that anybody may ever ask for.
+//! A snapshot registers its sequence number; its last clone, view or cursor removes the entry. The number is read and
+//! registered under one lock, and the sequence numbers of new snapshots never decrease. The registry and the sequence
+//! number of the next snapshot, read under the same lock, therefore bound everything that current and future snapshots
+//! can see.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Sequence numbers of live snapshots, and how many have each.
+/// The sequence numbers of live snapshots, with the number of snapshots of each.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshots {
     live: Mutex<BTreeMap<u64, usize>>,
 }
 
-/// A live snapshot's entry; leaves when it is dropped.
+/// The entry of a live snapshot, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Registration {
     snapshots: Arc<Snapshots>,
     sequence: u64,
 }
 
-/// What readers may ask for, now and later.
+/// The sequence numbers that current and future snapshots can have.
 #[derive(Debug, Clone)]
 pub(crate) struct Live {
-    /// Of live snapshots, ascending, none above `visible`.
+    /// Sequence numbers of live snapshots, ascending, all below `visible`.
     sequences: Vec<u64>,
-    /// Later snapshots have this one, or a higher one.
+    /// Lower bound on the sequence number of any future snapshot.
     visible: u64,
 }
 
 impl Snapshots {
-    /// Enters a snapshot with the number that `sequence` gives.
+    /// Registers a snapshot. `sequence` is called under the lock of the registry and returns the sequence number of the
+    /// snapshot.
     pub fn enter(self: &Arc<Self>, sequence: impl FnOnce() -> u64) -> Registration {
         let mut live = self.live.lock();
         let sequence = sequence();
@@ -40,7 +43,8 @@ impl Snapshots {
         Registration { snapshots: self.clone(), sequence }
     }
 
-    /// `visible`: the number that the next snapshot would get.
+    /// The live snapshots. `visible` is called under the lock of the registry and returns the sequence number of the
+    /// next snapshot.
     pub fn live(&self, visible: impl FnOnce() -> u64) -> Live {
         let live = self.live.lock();
         let visible = visible();
@@ -66,17 +70,17 @@ impl Drop for Registration {
 }
 
 impl Live {
-    /// Nobody who comes later asks for less.
+    /// Lower bound on the sequence number of any future snapshot.
     pub fn visible(&self) -> u64 {
         self.visible
     }
 
-    /// Nobody asks for less.
+    /// Lower bound on the sequence number of any live or future snapshot.
     pub fn oldest(&self) -> u64 {
         self.sequences.first().map_or(self.visible, |&first| first.min(self.visible))
     }
 
-    /// Whether somebody may ask for a number from `from` on, below `to`.
+    /// Returns true if a live or future snapshot can have a sequence number in `from..to`.
     pub fn asks_between(&self, from: u64, to: u64) -> bool {
         if to > self.visible {
             return from < to;
@@ -91,16 +95,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_ask_for_what() {
+    fn bounds_follow_live_snapshots() {
         let snapshots = Arc::new(Snapshots::default());
         let (a, b) = (snapshots.enter(|| 3), snapshots.enter(|| 7));
         let again = snapshots.enter(|| 3);
         let live = snapshots.live(|| 9);
         assert_eq!(live.oldest(), 3);
-        let asked: Vec<bool> = [(0, 3), (3, 4), (4, 7), (4, 8), (8, 9), (8, 10), (9, 12), (7, 7)]
+        let visible: Vec<bool> = [(0, 3), (3, 4), (4, 7), (4, 8), (8, 9), (8, 10), (9, 12), (7, 7)]
             .map(|(a, b)| live.asks_between(a, b))
             .into();
-        assert_eq!(asked, [false, true, false, true, false, true, true, false]);
+        assert_eq!(visible, [false, true, false, true, false, true, true, false]);
         drop(a);
         assert_eq!(snapshots.live(|| 9).oldest(), 3);
         drop(again);

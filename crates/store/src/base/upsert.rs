@@ -1,4 +1,7 @@
-//! Upsert functions: updates that are written without reading what they update (Bε-tree paper, section 1.4).
+//! Upsert functions: updates that are written without reading the row they change (Bε-tree paper, section 1.4).
+//!
+//! A message stores the id of the function and its operand. The function runs when a read or a flush resolves the
+//! messages of the key.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -6,18 +9,20 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Computes a row's new value bytes (the encoding of its non-key columns, see [`crate::RowCodec`]) from the old ones
-/// and the operand; `None` stands for no row, on either side.
+/// Computes the new value bytes of a row (the encoding of its non-key columns, see [`crate::RowCodec`]) from the old
+/// value bytes and the operand. `None` means that the row does not exist, as argument and as result. An error or a
+/// panic becomes [`crate::Error::Upsert`].
 pub type UpsertFunction = dyn Fn(Option<&[u8]>, &[u8]) -> Result<Option<Vec<u8>>, String> + Send + Sync;
 
-/// The functions a store knows, by the id that is written into messages: an id must keep its meaning for ever.
+/// The upsert functions of a store by id. Messages in files contain the ids, so an id must denote the same function for
+/// as long as the database exists.
 #[derive(Default, Clone)]
 pub struct UpsertFunctions {
     functions: HashMap<u32, Arc<UpsertFunction>>,
 }
 
 impl UpsertFunctions {
-    /// Adds a function under an id that no other one has; one that has it is replaced.
+    /// Adds a function under `id`. A function with the same id is replaced.
     pub fn with(
         mut self,
         id: u32,
@@ -27,7 +32,7 @@ impl UpsertFunctions {
         self
     }
 
-    /// Whether there is a function with this id.
+    /// Returns true if a function with this id is registered.
     pub fn contains(&self, id: u32) -> bool {
         self.functions.contains_key(&id)
     }
@@ -35,11 +40,12 @@ impl UpsertFunctions {
     /// Applies function `id`.
     ///
     /// # Errors
-    /// [`crate::Error::UnknownUpsert`], or [`crate::Error::Upsert`] with the function's own message (or that of its panic:
-    /// whoever flushes or reads must go on, and others wait for them).
+    /// [`crate::Error::UnknownUpsert`] if no function has this id. [`crate::Error::Upsert`] with the message of the
+    /// function's error or panic. A panic becomes an error because the thread may be a flush or a read that other
+    /// threads wait for.
     pub fn apply(&self, id: u32, old: Option<&[u8]>, operand: &[u8]) -> crate::Result<Option<Vec<u8>>> {
         let function = self.functions.get(&id).ok_or(crate::Error::UnknownUpsert(id))?;
-        // A function sees nothing but its arguments and what it has captured itself.
+        // Unwind-safe: a function reaches only its arguments and its own captured values, no state of the store.
         let outcome = catch_unwind(AssertUnwindSafe(|| function(old, operand)));
         outcome
             .unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_message(&*panic))))
