@@ -6,6 +6,7 @@
 mod bench;
 mod floors;
 mod layers;
+mod lints;
 mod python;
 mod run;
 mod test;

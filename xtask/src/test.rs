@@ -4,6 +4,7 @@ use clap::Args;
 
 use crate::floors;
 use crate::layers;
+use crate::lints;
 use crate::python;
 use crate::run::{Programs, Result, cargo, root, step, works};
 
@@ -36,6 +37,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     floors::check(&root())?;
     layers::check(&root())?;
+    lints::check(&root())?;
     step(&mut cargo(&["fmt", "--all", "--check"]))?;
     step(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
     if works(&mut cargo(&["deny", "--version"])) {

@@ -25,9 +25,11 @@ const LAYERS: &[(&str, &str)] = &[
         "sync, key, value < guard, arena, node < retire < tree < descend < write < split, unlink, ascending, scan \
          < range < map < batch, estimate, stats < partition, bulk < tests",
     ),
+    ("crates/llc", "machine, mask, stats < calibrate, resctrl, sim < software < governor"),
     ("crates/vast", "error, key, memory < header, sorted, serial < simd < tree, packed < index < tests"),
     ("crates/store", "base < codec < message < buffer < log < pages < locator < tree < engine < key_value"),
     ("crates/exec", "base < query < runtime < source < operators < executor"),
+    ("crates/tpch", "table < rows"),
     ("crates/keyaki", "base < catalog < engine < table < plan < write < sql < session"),
     (
         "crates/cli",
