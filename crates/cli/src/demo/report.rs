@@ -52,7 +52,7 @@ impl<'a> Report<'a> {
             "out of order, s",
             "reads",
             "pages/s",
-            "share of device",
+            "device share",
             "in flight",
             "ratio",
         ]);
@@ -77,7 +77,7 @@ impl<'a> Report<'a> {
             column.set_cell_alignment(CellAlignment::Right);
         }
         format!(
-            "{table}\nThe device gives {} random reads of {} per second at the most, {:.1}× as many at depth 256 as one by one.",
+            "{table}\nThe device performs at most {} random reads of {} per second, {:.1}× as many at queue depth 256 as at depth 1.",
             thousands(self.device_iops as u64),
             bytes(self.page_bytes),
             self.device_ratio
