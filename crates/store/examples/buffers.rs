@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use keyaki_store::{
-    Column, ColumnType, Direction, Durability, KeyRange, KeyValue, Options, Schema, Store, TreeView, WriteBatch,
-    block_on,
+    Column, ColumnType, Direction, Durability, KeyRange, KeyValue, Options, Schema, Store, TreeId, TreeView,
+    WriteBatch, block_on,
 };
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-const ROWS: u32 = 1;
-const ENTRIES: u32 = 2;
+const ROWS: TreeId = TreeId::new(1);
+const ENTRIES: TreeId = TreeId::new(2);
 
 /// Nothing is flushed by itself.
 fn open(directory: &Path) -> keyaki_store::Result<Store> {
@@ -68,7 +68,7 @@ fn row_value(i: u64) -> [u8; 100] {
     value
 }
 
-fn add(batch: &mut WriteBatch, tree: u32, i: u64) {
+fn add(batch: &mut WriteBatch, tree: TreeId, i: u64) {
     match tree {
         ROWS => batch.insert_raw(tree, &row_key(i), &row_value(i)),
         _ => batch.insert_raw(tree, &entry_key(i), b""),
@@ -82,7 +82,7 @@ fn resident() -> f64 {
     line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<f64>().ok()).unwrap_or(0.0) * 1024.0
 }
 
-fn write(store: &Store, tree: u32, numbers: std::ops::Range<u64>, batch_rows: u64, threads: u64) {
+fn write(store: &Store, tree: TreeId, numbers: std::ops::Range<u64>, batch_rows: u64, threads: u64) {
     let next = AtomicU64::new(numbers.start);
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -135,7 +135,7 @@ fn commits(directory: &Path) -> Outcome {
     std::process::exit(0);
 }
 
-fn reads(store: &Store, view: &TreeView, tree: u32, rows: u64) -> Outcome {
+fn reads(store: &Store, view: &TreeView, tree: TreeId, rows: u64) -> Outcome {
     let pages = store.blocking();
     let key = |i: u64| if tree == ROWS { row_key(i).to_vec() } else { entry_key(i).to_vec() };
     let lookups = 300_000;

@@ -14,7 +14,9 @@ use arrow_array::{ArrayRef, BinaryViewArray, StringViewArray};
 use arrow_array::{
     BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array, TimestampMicrosecondArray,
 };
-use keyaki_store::{Column, ColumnBuilder, ColumnType, KeyCodec, Page, PageRef, PageWriter, RowCodec, Schema, seal};
+use keyaki_store::{
+    Column, ColumnBuilder, ColumnType, KeyCodec, Page, PageRef, PageWriter, RowCodec, Schema, TreeId, seal,
+};
 
 struct Table {
     name: &'static str,
@@ -48,7 +50,7 @@ fn run(table: &Table, rows: usize, page_bytes: usize) -> Result<(), Box<dyn Erro
     let mut row = 0;
     while row < rows {
         let written = writer.encode(columns, None, row)?;
-        let place = PageRef { offset, len: written.bytes.len() as u32, tree: 1, checksum: 0 };
+        let place = PageRef { offset, len: written.bytes.len() as u32, tree: TreeId::new(1), checksum: 0 };
         offset += u64::from(place.len);
         pages.push(Sealed { bytes: written.bytes, place, first_row: row, rows: written.rows });
         row += written.rows;

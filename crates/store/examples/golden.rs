@@ -66,7 +66,7 @@ fn make_seeds(directory: &Path, samples: &Samples) -> Result<()> {
     let data = &samples.closed.files["data"];
     let extents = fields::metadata(data).extents;
     for (choice, tree) in [sample::MAP, sample::TYPES, sample::LOADED].into_iter().enumerate() {
-        let own: Vec<_> = extents.iter().filter(|extent| extent.tree == tree).collect();
+        let own: Vec<_> = extents.iter().filter(|extent| extent.tree == tree.get()).collect();
         for (name, extent) in [("leaf", own.first()), ("run", own.last())] {
             for (i, (at, len)) in
                 extent.map(|extent| fields::pages(data, extent)).unwrap_or_default().iter().enumerate()

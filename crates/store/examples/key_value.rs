@@ -8,9 +8,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use keyaki_store::{Direction, Durability, KeyValue, KeyValueBatch, Options, Store, UpsertFunctions};
+use keyaki_store::{Direction, Durability, KeyValue, KeyValueBatch, Options, Store, TreeId, UpsertFunctions};
 
-const TREE: u32 = 1;
+const TREE: TreeId = TreeId::new(1);
 const ADD: u32 = 1;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -14,7 +14,7 @@ use std::time::Instant;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
 use keyaki_store::{
     BlockingPages, Column, ColumnType, Direction, Durability, KeyCodec, KeyRange, Options, RowCodec, Schema, Store,
-    TreeView, WriteBatch, block_on,
+    TreeId, TreeView, WriteBatch, block_on,
 };
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -156,7 +156,7 @@ fn measure_map(map: &BTreeMap<Vec<u8>, Vec<u8>>, keys: &[Vec<u8>]) {
 }
 
 /// Rows that are replaced or deleted and inserted again, in commits of 100.
-fn update(store: &Store, tree: u32, workload: &Workload, rows: u64, updates: u64) -> Outcome<f64> {
+fn update(store: &Store, tree: TreeId, workload: &Workload, rows: u64, updates: u64) -> Outcome<f64> {
     let start = Instant::now();
     for i in 0..updates / 100 {
         let first = mix(i) % (rows - 100);

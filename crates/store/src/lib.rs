@@ -26,7 +26,7 @@ mod tree;
 
 pub use base::{
     Column, ColumnType, Direction, Durability, Error, KeyRange, Options, RangeEstimate, Result, Schema, TreeId,
-    UpsertFunction, UpsertFunctions, is_memory, successor,
+    TreeKind, UpsertFunction, UpsertFunctions, successor,
 };
 pub use codec::{
     Chunk, ColumnBuilder, KeyCodec, KeyEncoder, Page, PageKind, PageRef, RowBatch, RowCodec, RowEncoder, Segment,

@@ -12,12 +12,12 @@ use common::{Random, key_value_rows};
 use keyaki_device::Device;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_store::{
-    Direction, Durability, Error, KeyRange, KeyValue, KeyValueBatch, Options, Schema, Store, UpsertFunctions,
+    Direction, Durability, Error, KeyRange, KeyValue, KeyValueBatch, Options, Schema, Store, TreeId, UpsertFunctions,
     WriteBatch, block_on,
 };
 
 /// The last one is in memory only.
-const TREES: [u32; 3] = [1, 2, 1 << 31 | 1];
+const TREES: [TreeId; 3] = [TreeId::new(1), TreeId::new(2), TreeId::new(1 << 31 | 1)];
 const WRITERS: u64 = 3;
 const KEYS: u64 = 40;
 const ROUNDS: u64 = 150;
@@ -58,7 +58,7 @@ fn key(writer: u64, i: u64) -> Vec<u8> {
 }
 
 /// The number that all keys of a writer have in a snapshot, in all trees.
-fn check(store: &Store, trees: &[u32], latest: bool, random: &mut Random) -> [u64; WRITERS as usize] {
+fn check(store: &Store, trees: &[TreeId], latest: bool, random: &mut Random) -> [u64; WRITERS as usize] {
     let snapshot = if latest { store.latest() } else { store.snapshot() };
     let mut numbers: [Option<u64>; WRITERS as usize] = [None; WRITERS as usize];
     for &tree in trees {
@@ -114,23 +114,23 @@ fn come_and_go(store: &Store, done: &AtomicBool, random: &mut Random) {
         generation += 1;
         let value = generation.to_le_bytes();
         let mut batch = WriteBatch::new();
-        batch.create_tree(9, &Schema::key_value());
+        batch.create_tree(TreeId::new(9), &Schema::key_value());
         store.commit(batch).unwrap();
-        let map = KeyValue::open(store, 9).unwrap();
+        let map = KeyValue::open(store, TreeId::new(9)).unwrap();
         for i in 0..random.below(40) {
             map.insert(&i.to_be_bytes(), &value).unwrap();
         }
         if random.below(2) == 0 {
-            let mut writer = store.bulk_writer(9, &Schema::key_value());
+            let mut writer = store.bulk_writer(TreeId::new(9), &Schema::key_value());
             let keys: Vec<_> = (0..random.below(300)).map(u64::to_be_bytes).collect();
             writer.push(&key_value_rows(keys.iter().map(|key| (&key[..], &value[..])))).unwrap();
-            store.install(WriteBatch::new(), vec![(9, writer.finish().unwrap())]).unwrap();
+            store.install(WriteBatch::new(), vec![(TreeId::new(9), writer.finish().unwrap())]).unwrap();
         }
         for row in map.range(.., Direction::Ascending).unwrap() {
             assert_eq!(row.unwrap().1, value, "a row of a tree dropped before");
         }
         let mut batch = WriteBatch::new();
-        batch.drop_tree(9);
+        batch.drop_tree(TreeId::new(9));
         store.commit(batch).unwrap();
     }
 }
@@ -182,7 +182,7 @@ fn run(durability: Durability) {
     drop((maps, store));
     let (store, maps) = open(&device, durability);
     assert_eq!(check(&store, &TREES[..2], false, &mut Random(2)), [ROUNDS; WRITERS as usize]);
-    assert!(matches!(store.snapshot().tree(9), Err(Error::TreeNotFound(9))));
+    assert!(matches!(store.snapshot().tree(TreeId::new(9)), Err(Error::TreeNotFound(tree)) if tree.get() == 9));
     drop(maps);
 }
 

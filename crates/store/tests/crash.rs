@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BinaryViewArray, RecordBatch};
 use keyaki_device::simulated::{FaultKind, Simulated, SimulatedOptions};
-use keyaki_store::{Direction, Error, KeyValue, KeyValueBatch, Options, Result, Schema, Store, WriteBatch};
+use keyaki_store::{Direction, Error, KeyValue, KeyValueBatch, Options, Result, Schema, Store, TreeId, WriteBatch};
 
-const TREES: [u32; 2] = [1, 2];
+const TREES: [TreeId; 2] = [TreeId::new(1), TreeId::new(2)];
 /// In memory only: built anew from the first one after each opening, and written to beside the others.
-const MEMORY_TREE: u32 = 1 << 31 | 1;
+const MEMORY_TREE: TreeId = TreeId::new(1 << 31 | 1);
 const DIR: &str = "/db";
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;

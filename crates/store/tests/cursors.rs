@@ -16,11 +16,11 @@ use common::{Random, key_value_rows};
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_store::{
     BlockingPages, Counter, Cursor, Direction, Error, Goal, KeyRange, KeyValue, KeyValueBatch, LocatorOptions, Options,
-    Page, PageRef, PageSource, Priority, Result, Schema, Store, UpsertFunctions, WriteBatch,
+    Page, PageRef, PageSource, Priority, Result, Schema, Store, TreeId, UpsertFunctions, WriteBatch,
 };
 use parking_lot::Mutex;
 
-const TREE: u32 = 1;
+const TREE: TreeId = TreeId::new(1);
 const APPEND: u32 = 1;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -10,10 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::{Call, Gate, Hooked, key_value_rows};
 use keyaki_device::Device;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
-use keyaki_store::{Direction, Durability, Error, KeyRange, KeyValue, Options, Schema, Store, WriteBatch, block_on};
+use keyaki_store::{
+    Direction, Durability, Error, KeyRange, KeyValue, Options, Schema, Store, TreeId, WriteBatch, block_on,
+};
 use parking_lot::Mutex;
 
-const TREE: u32 = 2;
+const TREE: TreeId = TreeId::new(2);
 const DIR: &str = "/db";
 
 fn simulated() -> Arc<dyn Device> {
@@ -24,7 +26,7 @@ fn open(device: Arc<dyn Device>, options: Options) -> Store {
     Store::open(device, Path::new(DIR), options).unwrap()
 }
 
-fn create(tree: u32) -> WriteBatch {
+fn create(tree: TreeId) -> WriteBatch {
     let mut batch = WriteBatch::new();
     batch.create_tree(tree, &Schema::key_value());
     batch
@@ -44,22 +46,22 @@ fn gated_log(gate: &Arc<Gate>) -> Arc<dyn Device> {
 fn trees_appear_and_vanish_when_that_is_durable() {
     let gate = Arc::new(Gate::default());
     let store = open(gated_log(&gate), Options::default());
-    store.commit(create(7)).unwrap();
-    for (batch, there) in [(create(8), [true, false]), (drop_tree(7), [true, true])] {
+    store.commit(create(TreeId::new(7))).unwrap();
+    for (batch, there) in [(create(TreeId::new(8)), [true, false]), (drop_tree(TreeId::new(7)), [true, true])] {
         gate.close();
         std::thread::scope(|scope| {
             let commit = scope.spawn(|| store.commit(batch).unwrap());
             gate.wait_for_one();
             let snapshot = store.snapshot();
-            assert_eq!([7, 8].map(|tree| snapshot.tree(tree).is_ok()), there, "seen before it is durable");
+            assert_eq!([7, 8].map(|tree| snapshot.tree(TreeId::new(tree)).is_ok()), there, "seen before it is durable");
             gate.open();
             commit.join().unwrap();
         });
     }
-    assert_eq!([7, 8].map(|tree| store.snapshot().tree(tree).is_ok()), [false, true]);
+    assert_eq!([7, 8].map(|tree| store.snapshot().tree(TreeId::new(tree)).is_ok()), [false, true]);
 }
 
-fn drop_tree(tree: u32) -> WriteBatch {
+fn drop_tree(tree: TreeId) -> WriteBatch {
     let mut batch = WriteBatch::new();
     batch.drop_tree(tree);
     batch
@@ -73,8 +75,8 @@ fn a_commit_that_creates_a_tree_is_seen_whole() {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             for tree in 100..400 {
-                let mut batch = create(tree);
-                batch.insert_raw(tree, b"key\0\0", b"value");
+                let mut batch = create(TreeId::new(tree));
+                batch.insert_raw(TreeId::new(tree), b"key\0\0", b"value");
                 store.commit(batch).unwrap();
             }
             done.store(true, Ordering::SeqCst);
@@ -82,7 +84,7 @@ fn a_commit_that_creates_a_tree_is_seen_whole() {
         while !done.load(Ordering::SeqCst) {
             let snapshot = store.snapshot();
             for tree in (100..400).rev() {
-                let Ok(view) = snapshot.tree(tree) else { continue };
+                let Ok(view) = snapshot.tree(TreeId::new(tree)) else { continue };
                 let pages = store.blocking();
                 let mut cursor = view.cursor(&pages, KeyRange::all(), Direction::Ascending);
                 assert!(block_on(cursor.next()).unwrap().is_some(), "tree {tree} without its row");
@@ -232,16 +234,24 @@ fn loaded_rows_go_only_where_they_were_written_for() {
         writer.finish().unwrap()
     };
     let other = Schema::new(schema.columns().to_vec(), 2);
-    let mut batch = create(20);
-    batch.create_tree(21, &other);
+    let mut batch = create(TreeId::new(20));
+    batch.create_tree(TreeId::new(21), &other);
     store.commit(batch).unwrap();
     let install = |tree, loaded| store.install(WriteBatch::new(), vec![(tree, loaded)]);
-    assert!(matches!(install(20, load(21)), Err(Error::TreeMismatch { tree: 20, .. })), "rows of another tree");
-    assert!(matches!(install(21, load(21)), Err(Error::TreeMismatch { tree: 21, .. })), "rows of another schema");
-    assert!(matches!(install(22, load(22)), Err(Error::TreeNotFound(22))));
+    assert!(
+        matches!(install(TreeId::new(20), load(TreeId::new(21))), Err(Error::TreeMismatch { tree, .. }) if tree.get() == 20),
+        "rows of another tree"
+    );
+    assert!(
+        matches!(install(TreeId::new(21), load(TreeId::new(21))), Err(Error::TreeMismatch { tree, .. }) if tree.get() == 21),
+        "rows of another schema"
+    );
+    assert!(
+        matches!(install(TreeId::new(22), load(TreeId::new(22))), Err(Error::TreeNotFound(tree)) if tree.get() == 22)
+    );
     let elsewhere = open(simulated(), Options::default());
-    elsewhere.commit(create(20)).unwrap();
-    let result = elsewhere.install(WriteBatch::new(), vec![(20, load(20))]);
-    assert!(matches!(result, Err(Error::TreeMismatch { tree: 20, .. })), "rows of another store");
-    install(20, load(20)).unwrap();
+    elsewhere.commit(create(TreeId::new(20))).unwrap();
+    let result = elsewhere.install(WriteBatch::new(), vec![(TreeId::new(20), load(TreeId::new(20)))]);
+    assert!(matches!(result, Err(Error::TreeMismatch { tree, .. }) if tree.get() == 20), "rows of another store");
+    install(TreeId::new(20), load(TreeId::new(20))).unwrap();
 }

@@ -13,11 +13,11 @@ use common::{Call, Hooked, Random};
 use keyaki_device::Device;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_store::{
-    Column, ColumnType, Direction, Error, Goal, KeyRange, LocatorOptions, LocatorStats, Options, Schema, Store,
+    Column, ColumnType, Direction, Error, Goal, KeyRange, LocatorOptions, LocatorStats, Options, Schema, Store, TreeId,
     WriteBatch, block_on,
 };
 
-const TREE: u32 = 20;
+const TREE: TreeId = TreeId::new(20);
 const SMALL: LocatorOptions = LocatorOptions { goal: Goal::Smallest, memory_bytes: None };
 
 fn schema(nullable: bool) -> Schema {
@@ -275,15 +275,21 @@ fn leaves_that_are_written_later_are_found_and_located() {
 fn trees_that_have_none() {
     let database = database(&timestamps(10), false);
     assert!(database.store.locator_stats(TREE).is_none());
-    assert!(matches!(database.store.set_locator(1 << 31, SMALL), Err(Error::WrongTreeKind { in_memory: true, .. })));
+    assert!(matches!(
+        database.store.set_locator(TreeId::new(1 << 31), SMALL),
+        Err(Error::WrongTreeKind { in_memory: true, .. })
+    ));
     // One of a dropped tree goes with it.
     database.locate(SMALL);
     let mut drop = WriteBatch::new();
     drop.drop_tree(TREE);
     database.store.commit(drop).unwrap();
-    database.store.set_locator(TREE + 1, SMALL).unwrap();
+    database.store.set_locator(TreeId::new(TREE.get() + 1), SMALL).unwrap();
     database.store.wait_for_locators();
-    assert!(database.store.locator_stats(TREE).is_none() && database.store.locator_stats(TREE + 1).is_none());
+    assert!(
+        database.store.locator_stats(TREE).is_none()
+            && database.store.locator_stats(TreeId::new(TREE.get() + 1)).is_none()
+    );
     // One of an empty tree has nothing.
     let mut create = WriteBatch::new();
     create.create_tree(TREE, &database.schema);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::Random;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
-use keyaki_store::{Direction, Durability, KeyRange, KeyValue, KeyValueBatch, Options, Store, block_on};
+use keyaki_store::{Direction, Durability, KeyRange, KeyValue, KeyValueBatch, Options, Store, TreeId, block_on};
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
@@ -43,7 +43,7 @@ fn peak_of<T>(work: impl FnOnce() -> T) -> (usize, T) {
 }
 
 fn count(store: &Store, direction: Direction) -> usize {
-    let view = store.snapshot().tree(1).unwrap();
+    let view = store.snapshot().tree(TreeId::new(1)).unwrap();
     let pages = store.blocking();
     let mut cursor = view.cursor(&pages, KeyRange::all(), direction);
     let mut rows = 0;
@@ -67,7 +67,7 @@ fn merging_takes_little_memory() {
     };
     let simulated = Simulated::new(SimulatedOptions::default());
     let store = Store::open(simulated.device(), Path::new("/db"), options).unwrap();
-    let map = KeyValue::open(&store, 1).unwrap();
+    let map = KeyValue::open(&store, TreeId::new(1)).unwrap();
     let mut random = Random(1);
     let mut rows = 0;
     for round in 0..6_u64 {

@@ -15,11 +15,16 @@ use keyaki_device::Device;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_store::{
     Column, ColumnType, Direction, Durability, Error, KeyRange, KeyValue, KeyValueBatch, KeyValueSnapshot, Options,
-    Schema, Snapshot, Store, UpsertFunctions, WriteBatch, block_on, is_memory,
+    Schema, Snapshot, Store, TreeId, UpsertFunctions, WriteBatch, block_on,
 };
 
-const DISK: u32 = 20;
-const MEMORY: u32 = 1 << 31 | 3;
+const DISK: TreeId = TreeId::new(20);
+const MEMORY: TreeId = TreeId::new(1 << 31 | 3);
+
+/// The id that is so many behind another one.
+fn offset(tree: TreeId, by: u32) -> TreeId {
+    TreeId::new(tree.get() + by)
+}
 
 fn device() -> Arc<dyn Device> {
     Arc::new(Simulated::new(SimulatedOptions::default()))
@@ -56,7 +61,7 @@ fn batch(numbers: impl Iterator<Item = i64>) -> RecordBatch {
 }
 
 /// All rows as text, in the order of the walk.
-fn texts(store: &Store, snapshot: &Snapshot, tree: u32, direction: Direction) -> Vec<String> {
+fn texts(store: &Store, snapshot: &Snapshot, tree: TreeId, direction: Direction) -> Vec<String> {
     let (view, pages) = (snapshot.tree(tree).unwrap(), store.blocking());
     let mut cursor = view.cursor(&pages, KeyRange::all(), direction);
     let mut texts = Vec::new();
@@ -132,7 +137,7 @@ fn columns_come_as_from_disk() {
 fn built_in_bulk() {
     let store = open(&device(), Durability::Full);
     let (first, second) = (store.new_memory_tree_id(), store.new_memory_tree_id());
-    assert!(is_memory(first) && is_memory(second) && first != second && !is_memory(store.new_tree_id()));
+    assert!(first.is_memory() && second.is_memory() && first != second && !store.new_tree_id().is_memory());
     let build = |tree| {
         let mut all = store.memory_builder(tree, &schema());
         std::thread::scope(|scope| {
@@ -185,7 +190,7 @@ fn built_in_bulk() {
     assert_eq!(texts(&store, &store.snapshot(), first, Direction::Ascending).len(), 4000);
 }
 
-fn texts_of_loaded(store: &Store, loaded: &keyaki_store::Loaded, tree: u32) -> usize {
+fn texts_of_loaded(store: &Store, loaded: &keyaki_store::Loaded, tree: TreeId) -> usize {
     let (view, pages) = (loaded.view(store, tree, &schema()), store.blocking());
     assert!(loaded.bytes() > 0);
     let mut cursor = view.cursor(&pages, loaded.range().unwrap(), Direction::Ascending);
@@ -223,12 +228,18 @@ fn what_does_not_fit_is_refused() {
         store.install(WriteBatch::new(), vec![(tree, built(tree, &schema()))]),
         Err(Error::TreeNotFound(_))
     ));
-    assert!(matches!(store.install_memory(vec![(tree + 1, built(tree, &schema()))]), Err(Error::TreeMismatch { .. })));
+    assert!(matches!(
+        store.install_memory(vec![(offset(tree, 1), built(tree, &schema()))]),
+        Err(Error::TreeMismatch { .. })
+    ));
     store.install_memory(vec![(tree, loaded(builder))]).unwrap();
     assert!(matches!(store.install_memory(vec![(tree, built(tree, &schema()))]), Err(Error::TreeExists(_))));
     let other = built(tree, &Schema::key_value());
     assert!(matches!(store.install(WriteBatch::new(), vec![(tree, other)]), Err(Error::TreeMismatch { .. })));
-    assert!(matches!(store.install_memory(vec![(u32::MAX, built(u32::MAX, &schema()))]), Err(Error::TooMany { .. })));
+    assert!(matches!(
+        store.install_memory(vec![(TreeId::new(u32::MAX), built(TreeId::new(u32::MAX), &schema()))]),
+        Err(Error::TooMany { .. })
+    ));
     let on_disk = store.bulk_writer(tree, &schema()).finish().unwrap();
     assert!(matches!(
         store.install(WriteBatch::new(), vec![(tree, on_disk)]),
@@ -242,7 +253,7 @@ fn what_does_not_fit_is_refused() {
     changes.insert_raw(tree, b"no key", b"");
     assert!(matches!(store.commit(changes), Err(Error::InvalidKey { .. })));
     let mut changes = WriteBatch::new();
-    changes.drop_tree(tree + 9);
+    changes.drop_tree(offset(tree, 9));
     assert!(matches!(store.commit(changes), Err(Error::TreeNotFound(_))));
     let sequence = store.snapshot().sequence();
     let mut changes = WriteBatch::new();
@@ -251,8 +262,8 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(store.snapshot().sequence(), sequence + 1);
     assert!(store.snapshot().tree(tree).is_err() && store.memory_tree_stats(tree).is_none());
     // Ids are not given twice.
-    store.install_memory(vec![(tree + 5, built(tree + 5, &schema()))]).unwrap();
-    assert_eq!(store.new_memory_tree_id(), tree + 6);
+    store.install_memory(vec![(offset(tree, 5), built(offset(tree, 5), &schema()))]).unwrap();
+    assert_eq!(store.new_memory_tree_id(), offset(tree, 6));
 }
 
 /// A commit that is about memory trees only is seen at once, and waits for no sync but those of others.
@@ -423,7 +434,7 @@ fn compare(snapshot: &Snapshot, store: &Store, random: &mut Random) {
     };
     let direction = [Direction::Ascending, Direction::Descending][random.below(2) as usize];
     let pages = store.blocking();
-    let read = |tree: u32| {
+    let read = |tree: TreeId| {
         let view = snapshot.tree(tree).unwrap();
         let mut cursor = view.cursor(&pages, range.clone(), direction);
         let mut rows = Vec::new();

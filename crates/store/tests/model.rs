@@ -12,13 +12,13 @@ use keyaki_device::Device;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_store::{
     Direction, Durability, Error, Goal, KeyValue, KeyValueBatch, KeyValueSnapshot, Loaded, LocatorOptions, Options,
-    Schema, Store, UpsertFunctions, WriteBatch, is_memory,
+    Schema, Store, TreeId, UpsertFunctions, WriteBatch,
 };
 
-const TREE: u32 = 2;
+const TREE: TreeId = TreeId::new(2);
 /// With a locator.
-const LOCATED_TREE: u32 = 3;
-const MEMORY_TREE: u32 = 1 << 31 | 7;
+const LOCATED_TREE: TreeId = TreeId::new(3);
+const MEMORY_TREE: TreeId = TreeId::new(1 << 31 | 7);
 const APPEND: u32 = 1;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -98,14 +98,14 @@ fn compare(snapshot: &KeyValueSnapshot, model: &Model, random: &mut Random, keys
 }
 
 /// Rows anywhere, or in a part of the keys, which may be a gap.
-fn load(store: &Store, tree: u32, model: &mut Model, random: &mut Random, keys: u64) {
+fn load(store: &Store, tree: TreeId, model: &mut Model, random: &mut Random, keys: u64) {
     let prefix = match random.below(2) {
         0 => Vec::new(),
         _ => format!("k{:03}", random.below(1000)).into_bytes(),
     };
     let key = |random: &mut Random| [prefix.clone(), random.key(keys)].concat();
     let rows: Model = (0..random.below(300)).map(|_| (key(random), random.value())).collect();
-    let loaded = match is_memory(tree) {
+    let loaded = match tree.is_memory() {
         true => in_memory(store, tree, &rows, random),
         false => on_disk(store, tree, &rows),
     };
@@ -122,7 +122,7 @@ fn batch<'r>(rows: impl Iterator<Item = (&'r Vec<u8>, &'r Vec<u8>)>) -> RecordBa
     RecordBatch::try_new(Schema::key_value().arrow().clone(), vec![column(keys), column(values)]).unwrap()
 }
 
-fn on_disk(store: &Store, tree: u32, rows: &Model) -> Loaded {
+fn on_disk(store: &Store, tree: TreeId, rows: &Model) -> Loaded {
     let mut writer = store.bulk_writer(tree, &Schema::key_value());
     for part in rows.iter().collect::<Vec<_>>().chunks(70) {
         writer.push(&batch(part.iter().copied())).unwrap();
@@ -131,7 +131,7 @@ fn on_disk(store: &Store, tree: u32, rows: &Model) -> Loaded {
 }
 
 /// In any order, by several builders.
-fn in_memory(store: &Store, tree: u32, rows: &Model, random: &mut Random) -> Loaded {
+fn in_memory(store: &Store, tree: TreeId, rows: &Model, random: &mut Random) -> Loaded {
     let mut shuffled: Vec<_> = rows.iter().collect();
     for i in 1..shuffled.len() {
         shuffled.swap(i, random.below(i as u64 + 1) as usize);
@@ -168,7 +168,7 @@ fn locate(store: &Store, random: &mut Random) {
     }
 }
 
-fn history(seed: u64, steps: u64, tree: u32) {
+fn history(seed: u64, steps: u64, tree: TreeId) {
     let device: Arc<dyn Device> = Arc::new(Simulated::new(SimulatedOptions { seed, ..Default::default() }));
     let dir = Path::new("/db");
     let mut random = Random(seed);
@@ -217,7 +217,7 @@ fn history(seed: u64, steps: u64, tree: u32) {
                 held.clear();
                 drop((map, store));
                 store = Store::open(device.clone(), dir, options(seed)).unwrap();
-                if is_memory(tree) {
+                if tree.is_memory() {
                     assert!(matches!(store.latest().tree(tree), Err(Error::TreeNotFound(_))));
                     let loaded = in_memory(&store, tree, &model, &mut random);
                     store.install_memory(vec![(tree, loaded)]).unwrap();

@@ -11,10 +11,10 @@ use common::{Call, Hooked, Random, eventually, key_value_rows};
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_store::{
     Column, ColumnType, Direction, Durability, Error, KeyRange, KeyValue, KeyValueBatch, Options, Schema, Store,
-    UpsertFunctions, WriteBatch,
+    TreeId, UpsertFunctions, WriteBatch,
 };
 
-const TREE: u32 = 2;
+const TREE: TreeId = TreeId::new(2);
 const ADD: u32 = 1;
 const PANIC: u32 = 2;
 const REFUSE: u32 = 3;
@@ -134,13 +134,13 @@ fn bytes_that_are_no_rows_of_the_tree_are_refused() {
         column(ColumnType::Bytes, false),
     ];
     let mut batch = WriteBatch::new();
-    batch.create_tree(30, &Schema::new(columns, 2));
+    batch.create_tree(TreeId::new(30), &Schema::new(columns, 2));
     store.commit(batch).unwrap();
     let commit = |key: &[u8], value: Option<&[u8]>| {
         let mut batch = WriteBatch::new();
         match value {
-            Some(value) => batch.insert_raw(30, key, value),
-            None => batch.delete_raw(30, key),
+            Some(value) => batch.insert_raw(TreeId::new(30), key, value),
+            None => batch.delete_raw(TreeId::new(30), key),
         }
         store.commit(batch)
     };

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use common::key_value_rows;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_store::{
-    BlockingPages, Direction, KeyRange, KeyValue, Options, Schema, Store, TreeView, WriteBatch, block_on,
+    BlockingPages, Direction, KeyRange, KeyValue, Options, Schema, Store, TreeId, TreeView, WriteBatch, block_on,
 };
 
-const TREE: u32 = 1;
+const TREE: TreeId = TreeId::new(1);
 
 fn read(view: &TreeView, pages: &BlockingPages, range: KeyRange) {
     let mut cursor = view.cursor(pages, range, Direction::Ascending);

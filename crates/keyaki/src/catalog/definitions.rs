@@ -3,14 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
-use keyaki_store::{ColumnType, Goal};
+use keyaki_store::{ColumnType, Goal, TreeId};
 use serde::{Deserialize, Serialize};
 
 /// A table. Its tree's schema is: the primary key's columns in key order, then the other columns in table order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TableDef {
     pub name: String,
-    pub tree: u32,
+    #[serde(with = "crate::catalog::types::tree_number")]
+    pub tree: TreeId,
     /// In the order of CREATE TABLE.
     pub columns: Vec<ColumnDef>,
     /// Indices into `columns`. A table without PRIMARY KEY has a hidden last column `rowid` (Int64) as its key.
@@ -143,7 +144,8 @@ impl VastOptions {
 pub struct IndexDef {
     pub name: String,
     /// Of an index in memory: valid until the database is closed.
-    pub tree: u32,
+    #[serde(with = "crate::catalog::types::tree_number")]
+    pub tree: TreeId,
     #[serde(default)]
     pub method: IndexMethod,
     #[serde(default, skip_serializing_if = "VastOptions::is_default")]

@@ -23,7 +23,7 @@ use crate::catalog::TableStatistics;
 use crate::{Error, Result};
 
 /// The tree that holds the catalog: a key-value tree.
-pub(crate) const CATALOG_TREE: u32 = 1;
+pub(crate) const CATALOG_TREE: TreeId = TreeId::new(1);
 
 /// Names of system views begin so.
 pub(crate) const SYSTEM_PREFIX: &str = "keyaki_";
@@ -212,14 +212,14 @@ mod tests {
 
     fn decode(documents: &[(&str, &str)]) -> Result<Catalog> {
         let documents = documents.iter().map(|(key, text)| (key.to_string(), text.as_bytes().to_vec()));
-        Catalog::decode(&documents.collect(), || 1 << 31)
+        Catalog::decode(&documents.collect(), || TreeId::new(1 << 31))
     }
 
     #[test]
     fn documents_become_a_catalog() {
         let view = r#"{"name":"v","sql":"SELECT 1"}"#;
         let catalog = decode(&[("meta/format", r#"{"version":1}"#), ("table/t", TABLE), ("view/v", view)]).unwrap();
-        assert_eq!(catalog.table("t").unwrap().def.tree, 16);
+        assert_eq!(catalog.table("t").unwrap().def.tree, TreeId::new(16));
         assert_eq!(catalog.index("i").map(|(table, place)| (table.def.name.as_str(), place)), Some(("t", 0)));
         assert!(catalog.table("v").unwrap_err().to_string().contains("is a view"));
         assert!(matches!(catalog.table("x"), Err(Error::NotFound { kind: "table", .. })));
@@ -235,7 +235,7 @@ mod tests {
         let table = TABLE.replace(r#""unique":true"#, r#""unique":true,"method":"masstree""#);
         let catalog = decode(&[("meta/format", r#"{"version":1}"#), ("table/t", &table)]).unwrap();
         let index = &catalog.table("t").unwrap().def.indexes[0];
-        assert_eq!((index.tree, index.method), (1 << 31, IndexMethod::Masstree));
+        assert_eq!((index.tree, index.method), (TreeId::new(1 << 31), IndexMethod::Masstree));
         assert_eq!("MASSTREE".parse(), Ok(IndexMethod::Masstree));
         assert!("hash".parse::<IndexMethod>().is_err());
     }

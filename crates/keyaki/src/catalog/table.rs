@@ -183,12 +183,20 @@ mod tests {
         };
         let columns = ["a", "b", "c", "d"].map(column).to_vec();
         let hidden_rowid = primary_key.is_empty();
-        TableDef { name: "t".into(), tree: 16, columns, primary_key, hidden_rowid, indexes }
+        TableDef { name: "t".into(), tree: keyaki_store::TreeId::new(16), columns, primary_key, hidden_rowid, indexes }
     }
 
     fn index(columns: Vec<usize>, include: Vec<usize>) -> IndexDef {
         let (method, vast) = (IndexMethod::Betree, crate::catalog::VastOptions::default());
-        IndexDef { name: "i".into(), tree: 17, method, vast, columns, include, unique: false }
+        IndexDef {
+            name: "i".into(),
+            tree: keyaki_store::TreeId::new(17),
+            method,
+            vast,
+            columns,
+            include,
+            unique: false,
+        }
     }
 
     fn names(schema: &Schema) -> (Vec<&str>, usize) {

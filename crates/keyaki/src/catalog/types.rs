@@ -34,6 +34,19 @@ pub mod column_type_text {
     }
 }
 
+/// A [`keyaki_store::TreeId`] is written in the catalog as its number.
+pub mod tree_number {
+    use keyaki_store::TreeId;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(tree: &TreeId, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u32(tree.get())
+    }
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TreeId, D::Error> {
+        u32::deserialize(deserializer).map(TreeId::new)
+    }
+}
+
 /// The SQL name of a column type.
 pub fn column_type_name(ty: ColumnType) -> String {
     match ty {

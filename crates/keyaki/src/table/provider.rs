@@ -11,7 +11,7 @@ use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
-use keyaki_store::{Direction, KeyRange, RangeEstimate, Snapshot, TreeView, is_memory};
+use keyaki_store::{Direction, KeyRange, RangeEstimate, Snapshot, TreeId, TreeView};
 
 use super::estimate;
 use super::filter::{is_row_filter, remap};
@@ -106,7 +106,7 @@ impl KeyakiTable {
         let needed: Vec<_> = needed.iter().copied().chain(used).map(|column| self.table_column(column)).collect();
         let chosen = self.choose(&needed, filters)?;
         let machine = self.context.machine();
-        let readable = chosen.readable(is_memory(chosen.view.tree()));
+        let readable = chosen.readable(chosen.view.tree().is_memory());
         Ok(machine.seconds(machine.scan_of(readable, needed.len() as f64)))
     }
 
@@ -121,7 +121,7 @@ impl KeyakiTable {
         (column < self.table.def.columns.len()).then_some(column)
     }
 
-    fn candidate(&self, name: &str, tree: u32, columns: Vec<Option<usize>>, filters: &[Expr]) -> Result<Candidate> {
+    fn candidate(&self, name: &str, tree: TreeId, columns: Vec<Option<usize>>, filters: &[Expr]) -> Result<Candidate> {
         let view = self.snapshot.tree(tree).map_err(crate::Error::from)?;
         let resolve = |column: &Column| {
             let column = self.table_column(self.resolve(column)?);

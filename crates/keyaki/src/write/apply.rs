@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, UInt32Array};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use keyaki_store::{Direction, KeyRange, Schema, Snapshot, Store, TreeView, WriteBatch, block_on, successor};
+use keyaki_store::{Direction, KeyRange, Schema, Snapshot, Store, TreeId, TreeView, WriteBatch, block_on, successor};
 
 use super::rows::{Keys, TableRows, Values, arrow_error};
 use crate::catalog::IndexDef;
@@ -34,7 +34,7 @@ pub(crate) struct TableChange {
 
 /// One of a table's trees.
 struct ChangedTree<'a> {
-    id: u32,
+    id: TreeId,
     schema: &'a Schema,
     /// Which table column each column of the tree is.
     columns: Vec<Option<usize>>,

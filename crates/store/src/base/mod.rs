@@ -20,6 +20,5 @@ pub(crate) use range::Key;
 pub use range::{Direction, KeyRange, RangeEstimate, successor};
 pub use schema::{Column, ColumnType, Schema};
 pub(crate) use snapshots::{Live, Registration, Snapshots};
-pub(crate) use tree_id::{MEMORY, TREES_END};
-pub use tree_id::{TreeId, is_memory};
+pub use tree_id::{TreeId, TreeKind};
 pub use upsert::{UpsertFunction, UpsertFunctions};

@@ -1,15 +1,95 @@
-//! The ids of trees.
+//! The ids of trees, and the kind of tree that an id belongs to.
+//!
+//! An id has 32 bits; the top bit is the kind. Files store the ids of trees on disk; ids of memory trees are in no file.
 
-/// The id of a tree. Ids from [`MEMORY`] on belong to memory trees.
-pub type TreeId = u32;
+use std::fmt;
 
-/// The first id of memory trees. Trees on disk have lower ones.
-pub(crate) const MEMORY: TreeId = 1 << 31;
+/// The id of a tree. Ids are ordered: those of memory trees follow those of trees on disk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TreeId(u32);
 
-/// Trees on disk have ids below this one.
-pub(crate) const TREES_END: TreeId = MEMORY - 1;
+/// Where a tree is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TreeKind {
+    /// In the data file, with the newest messages in memory and in the log.
+    Disk,
+    /// In memory only: neither log nor checkpoints have it, and it does not survive closing.
+    Memory,
+}
 
-/// Returns true for the ids of memory trees.
-pub fn is_memory(tree: TreeId) -> bool {
-    tree >= MEMORY
+impl TreeId {
+    /// The first id of memory trees.
+    pub(crate) const MEMORY_START: TreeId = TreeId(1 << 31);
+    /// Upper bound of the ids of trees on disk. No tree has this id.
+    pub(crate) const DISK_END: TreeId = TreeId((1 << 31) - 1);
+    /// Upper bound of the ids of memory trees. No tree has this id.
+    pub(crate) const MEMORY_END: TreeId = TreeId(u32::MAX);
+
+    /// The id with a number: of a tree on disk if the number is below 2^31, else of a memory tree.
+    pub const fn new(number: u32) -> Self {
+        TreeId(number)
+    }
+
+    /// The number that files store.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The kind of tree that has this id.
+    pub const fn kind(self) -> TreeKind {
+        if self.0 < Self::MEMORY_START.0 { TreeKind::Disk } else { TreeKind::Memory }
+    }
+
+    /// Returns true for the ids of memory trees.
+    pub const fn is_memory(self) -> bool {
+        matches!(self.kind(), TreeKind::Memory)
+    }
+
+    /// The id that follows, if this is the id of a tree.
+    pub(crate) const fn next(self) -> TreeId {
+        TreeId(self.0.saturating_add(1))
+    }
+
+    /// Returns true for the last id of each kind, which no tree can have.
+    pub(crate) fn is_reserved(self) -> bool {
+        self == Self::DISK_END || self == Self::MEMORY_END
+    }
+}
+
+impl From<u32> for TreeId {
+    fn from(number: u32) -> Self {
+        TreeId(number)
+    }
+}
+
+impl From<TreeId> for u32 {
+    fn from(tree: TreeId) -> Self {
+        tree.0
+    }
+}
+
+impl fmt::Display for TreeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for TreeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_top_bit_is_the_kind() {
+        for (number, kind) in [(0, TreeKind::Disk), ((1 << 31) - 1, TreeKind::Disk), (1 << 31, TreeKind::Memory)] {
+            assert_eq!((TreeId::new(number).kind(), TreeId::from(number).get()), (kind, number));
+        }
+        assert!(TreeId::DISK_END < TreeId::MEMORY_START && TreeId::MEMORY_START < TreeId::MEMORY_END);
+        assert!(TreeId::DISK_END.is_reserved() && TreeId::MEMORY_END.is_reserved() && !TreeId::new(7).is_reserved());
+    }
 }

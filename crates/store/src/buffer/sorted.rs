@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use keyaki_masstree::{Bulk, BulkError, KEY_BYTES_MAX};
 
+use crate::base::{Error, Result};
 use crate::buffer::{RootBuffer, Versions};
 use crate::message::MessageBytes;
-use crate::{Error, Result};
 
 /// Maximum size of a piece of keys, in bytes, unless a single key is longer.
 const PIECE_BYTES: usize = 1 << 20;

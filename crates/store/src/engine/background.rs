@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use keyaki_device::Buffer;
 
-use crate::base::{Durability, Error, MEMORY, Result, TreeId, is_memory};
+use crate::base::{Durability, Error, Result, TreeId};
 use crate::engine::{Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store, apply, node_table};
 use crate::log::LogPosition;
 use crate::message::WriteBatch;
@@ -68,7 +68,7 @@ impl Shared {
     /// Bytes in root buffers, active and frozen, of trees on disk.
     pub fn buffer_bytes(&self) -> usize {
         let state = self.state.read().clone();
-        state.trees.range(..MEMORY).map(|(_, version)| version.buffer_bytes()).sum()
+        state.trees.range(..TreeId::MEMORY_START).map(|(_, version)| version.buffer_bytes()).sum()
     }
 
     /// Wakes the background thread if there is enough to do.
@@ -178,7 +178,7 @@ impl Shared {
     fn freeze(&self, _commit: &CommitToken) -> Arc<State> {
         let mut current = self.state.write();
         let mut state = State::clone(&current);
-        let trees = state.trees.range_mut(..MEMORY).map(|(_, version)| version);
+        let trees = state.trees.range_mut(..TreeId::MEMORY_START).map(|(_, version)| version);
         for version in trees.filter(|version| !version.active.is_empty()) {
             let mut frozen = vec![version.active.clone()];
             frozen.extend_from_slice(&version.frozen);
@@ -201,7 +201,7 @@ impl Shared {
             self.log.sync()?;
         }
         let mut flushed = State::default();
-        for (&tree, version) in frozen.trees.range(..MEMORY) {
+        for (&tree, version) in frozen.trees.range(..TreeId::MEMORY_START) {
             let root = if version.frozen.is_empty() {
                 version.root.clone()
             } else {
@@ -275,7 +275,7 @@ impl Shared {
     ) -> Result<()> {
         assert!(sequence > checkpointed.sequence, "checkpoint of {sequence} after {}", checkpointed.sequence);
         let files = &self.files;
-        let bytes = node_table::encode(&state, self.next_tree.load(Ordering::Relaxed));
+        let bytes = node_table::encode(&state, TreeId::new(self.next_tree.load(Ordering::Relaxed)));
         if bytes.len() as u64 > META_BYTES_MAX {
             let (what, bytes, limit) = ("node table", bytes.len() as u64, META_BYTES_MAX);
             return Err(Error::TooLarge { what, bytes, limit });
@@ -343,7 +343,7 @@ impl Shared {
                 *version = Arc::new(Version::new(version.codecs.clone(), Arc::new(root)));
             }
         }
-        let (built, loaded) = loaded.into_iter().partition::<Vec<_>, _>(|(tree, _)| is_memory(*tree));
+        let (built, loaded) = loaded.into_iter().partition::<Vec<_>, _>(|(tree, _)| tree.is_memory());
         let built = self.check_built(&current, batch, built)?;
         for (tree, loaded) in loaded {
             let version = next.trees.get_mut(&tree).ok_or(Error::TreeNotFound(tree))?;

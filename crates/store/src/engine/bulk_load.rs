@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 
-use crate::base::{Error, KeyRange, Result, Schema, TreeId, is_memory};
+use crate::base::{Error, KeyRange, Result, Schema, TreeId};
 use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
 use crate::engine::Store;
@@ -127,7 +127,7 @@ impl Loaded {
     /// [`Error::WrongTreeKind`], [`Error::TreeMismatch`] if they were not.
     pub(crate) fn into_rows(self, tree: TreeId, schema: &Schema, files: &Arc<Files>) -> Result<LoadedRows> {
         let reason = match &self.rows {
-            LoadedRows::Extents(_) if is_memory(tree) => return Err(Error::WrongTreeKind { tree, in_memory: true }),
+            LoadedRows::Extents(_) if tree.is_memory() => return Err(Error::WrongTreeKind { tree, in_memory: true }),
             LoadedRows::Extents(extents) if extents.iter().any(|extent| extent.meta.tree != tree) => OTHER_TREE,
             LoadedRows::Extents(extents) if !extents.iter().all(|extent| extent.is_of(files)) => OTHER_STORE,
             LoadedRows::Memory(of, _) if *of != tree => OTHER_TREE,
@@ -145,7 +145,7 @@ impl Loaded {
         match self.rows {
             LoadedRows::Memory(of, buffer) if of == tree => Ok((self.codecs, buffer)),
             LoadedRows::Memory(..) => Err(Error::TreeMismatch { tree, reason: OTHER_TREE }),
-            LoadedRows::Extents(_) => Err(Error::WrongTreeKind { tree, in_memory: is_memory(tree) }),
+            LoadedRows::Extents(_) => Err(Error::WrongTreeKind { tree, in_memory: tree.is_memory() }),
         }
     }
 
@@ -182,7 +182,7 @@ impl Loaded {
             LoadedRows::Extents(extents) => Version::new(codecs, Arc::new(root_of(extents))),
             LoadedRows::Memory(_, buffer) => Version::in_memory(codecs, buffer.clone()),
         };
-        let registration = is_memory(tree).then(|| Arc::new(store.shared.snapshots.enter(|| 0)));
+        let registration = tree.is_memory().then(|| Arc::new(store.shared.snapshots.enter(|| 0)));
         TreeView {
             tree,
             sequence: 0,

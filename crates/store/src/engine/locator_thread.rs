@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::base::{Error, Result, TreeId, is_memory};
+use crate::base::{Error, Result, TreeId};
 use crate::engine::{Shared, Store};
 use crate::locator::{LocatorOptions, LocatorStats, TreeLeaves};
 
@@ -55,7 +55,7 @@ impl Store {
     /// # Errors
     /// [`Error::WrongTreeKind`] for a tree in memory, [`Error::StartThread`].
     pub fn set_locator(&self, tree: TreeId, options: LocatorOptions) -> Result<()> {
-        if is_memory(tree) {
+        if tree.is_memory() {
             return Err(Error::WrongTreeKind { tree, in_memory: true });
         }
         self.start_locator_thread()?;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use arrow_array::RecordBatch;
 use keyaki_masstree::pin;
 
-use crate::base::{Error, KeyRange, MEMORY, Result, Schema, TreeId, is_memory};
+use crate::base::{Error, KeyRange, Result, Schema, TreeId};
 use crate::buffer::{Gathered, RootBuffer, Versions};
 use crate::codec::Codecs;
 use crate::engine::{CommitToken, Loaded, LoadedRows, OTHER_SCHEMA, OTHER_TREE, Shared, Store, check_new};
@@ -117,7 +117,7 @@ impl MemoryBuilder {
     /// [`Error::DuplicateKey`] if a key occurs twice (the row is one of those, counted as they were added);
     /// [`Error::WrongTreeKind`] if the tree is not one in memory.
     pub fn finish(self, threads: usize) -> Result<Loaded> {
-        if !is_memory(self.tree) {
+        if !self.tree.is_memory() {
             return Err(Error::WrongTreeKind { tree: self.tree, in_memory: false });
         }
         let buffer = self.rows.into_buffer(threads)?;
@@ -135,7 +135,7 @@ fn check_len(what: &'static str, len: usize, limit: usize) -> Result<()> {
 impl Store {
     /// An id that no memory tree has had since the store was opened.
     pub fn new_memory_tree_id(&self) -> TreeId {
-        next_id(&self.shared.next_memory_tree, TreeId::MAX)
+        next_id(&self.shared.next_memory_tree, TreeId::MEMORY_END)
     }
 
     /// A builder of memory tree `tree`, which may not exist yet.
@@ -156,7 +156,7 @@ impl Store {
             let (codecs, buffer) = loaded.into_memory(tree)?;
             check_new(tree, state.trees.contains_key(&tree))?;
             state.trees.insert(tree, Arc::new(Version::in_memory(codecs, buffer)));
-            self.shared.next_memory_tree.fetch_max(tree + 1, Ordering::Relaxed);
+            self.shared.next_memory_tree.fetch_max(tree.next().get(), Ordering::Relaxed);
         }
         *current = Arc::new(state);
         Ok(())
@@ -170,15 +170,15 @@ impl Store {
     /// What a memory tree is made of; none if there is no such tree. Looks at all of its nodes.
     pub fn memory_tree_stats(&self, tree: TreeId) -> Option<MemoryTreeStats> {
         let state = self.shared.state.read().clone();
-        let version = state.trees.get(&tree).filter(|_| is_memory(tree))?;
+        let version = state.trees.get(&tree).filter(|_| tree.is_memory())?;
         Some(version.active.stats())
     }
 }
 
 /// Takes an id; none is given beyond `last`, which no tree can have.
 pub(crate) fn next_id(next: &AtomicU32, last: TreeId) -> TreeId {
-    let taken = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| (id < last).then_some(id + 1));
-    taken.unwrap_or(last)
+    let taken = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| (id < last.get()).then_some(id + 1));
+    taken.map_or(last, TreeId::new)
 }
 
 impl RootBuffer {
@@ -200,7 +200,7 @@ impl RootBuffer {
 impl Shared {
     /// Memory trees of a state.
     fn memory_trees(state: &State) -> impl Iterator<Item = (&TreeId, &Arc<Version>)> {
-        state.trees.range(MEMORY..)
+        state.trees.range(TreeId::MEMORY_START..)
     }
 
     /// Bytes of memory trees.
@@ -248,7 +248,7 @@ impl Shared {
                 Operation::CreateTree { tree, schema } => {
                     let version = Version::in_memory(Arc::new(Codecs::new(schema)), Arc::default());
                     state.to_mut().trees.insert(tree, Arc::new(version));
-                    self.next_memory_tree.fetch_max(tree + 1, Ordering::Relaxed);
+                    self.next_memory_tree.fetch_max(tree.next().get(), Ordering::Relaxed);
                 }
                 Operation::DropTree { tree } => drop(state.to_mut().trees.remove(&tree)),
             }

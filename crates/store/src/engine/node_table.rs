@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use keyaki_device::BLOCK;
 
-use crate::base::{Key, Malformed, Reader, TREES_END};
+use crate::base::{Key, Malformed, Reader, TreeId};
 use crate::codec::{Codecs, ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX, decode_schema, encode_schema};
 use crate::pages::{Extent, ExtentMeta, Files};
 use crate::tree::{Inner, Node, Part, Run, State, Version};
@@ -45,12 +45,12 @@ fn string(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-pub(crate) fn encode(state: &State, next_tree: u32) -> Vec<u8> {
+pub(crate) fn encode(state: &State, next_tree: TreeId) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(&(state.trees.len() as u32).to_le_bytes());
-    out.extend_from_slice(&next_tree.to_le_bytes());
+    out.extend_from_slice(&next_tree.get().to_le_bytes());
     for (tree, version) in &state.trees {
-        out.extend_from_slice(&tree.to_le_bytes());
+        out.extend_from_slice(&tree.get().to_le_bytes());
         encode_schema(&version.codecs.schema, &mut out);
         let mut numbers: HashMap<u64, u32> = HashMap::new();
         let mut extents = Vec::new();
@@ -125,10 +125,10 @@ pub(crate) fn used_space(bytes: &[u8]) -> Result<Vec<(u64, u64)>> {
 fn read_used(reader: &mut Reader<'_>, used: &mut Vec<(u64, u64)>) -> Result<()> {
     let (trees, _) = (reader.u32()?, reader.u32()?);
     for _ in 0..trees {
-        reader.u32()?;
+        let tree = TreeId::new(reader.u32()?);
         decode_schema(reader)?;
         for _ in 0..reader.count(EXTENT_MIN)? {
-            let meta = decode_extent(reader, 0)?;
+            let meta = decode_extent(reader, tree)?;
             used.push((meta.offset, meta.len));
         }
         skip_node(reader, 0)?;
@@ -168,20 +168,20 @@ fn skip_node(reader: &mut Reader<'_>, depth: usize) -> Result<()> {
 ///
 /// # Errors
 /// The bytes are not a node table.
-pub(crate) fn decode(bytes: &[u8], files: &Arc<Files>) -> Result<(State, u32)> {
+pub(crate) fn decode(bytes: &[u8], files: &Arc<Files>) -> Result<(State, TreeId)> {
     let mut reader = Reader::new(bytes);
     read_state(&mut reader, files)
 }
 
-fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(State, u32)> {
-    let (trees, next_tree) = (reader.u32()?, reader.u32()?);
-    if next_tree > TREES_END {
+fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(State, TreeId)> {
+    let (trees, next_tree) = (reader.u32()?, TreeId::new(reader.u32()?));
+    if next_tree > TreeId::DISK_END {
         return Err(reader.malformed(format!("the next tree id, {next_tree}, is above the last id of a tree on disk")));
     }
     let mut state = State::default();
     for _ in 0..trees {
-        let tree = reader.u32()?;
-        if tree >= TREES_END || state.trees.last_key_value().is_some_and(|(&before, _)| before >= tree) {
+        let tree = TreeId::new(reader.u32()?);
+        if tree >= TreeId::DISK_END || state.trees.last_key_value().is_some_and(|(&before, _)| before >= tree) {
             return Err(reader.malformed(format!("the ids of trees do not ascend, or tree {tree} is not one on disk")));
         }
         let codecs = Arc::new(Codecs::new(decode_schema(reader)?));
@@ -202,7 +202,7 @@ fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(State, u32
     Ok((state, next_tree))
 }
 
-fn decode_extent(reader: &mut Reader<'_>, tree: u32) -> Result<ExtentMeta> {
+fn decode_extent(reader: &mut Reader<'_>, tree: TreeId) -> Result<ExtentMeta> {
     let meta = ExtentMeta {
         tree,
         offset: reader.u64()?,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use keyaki_device::{BLOCK, Buffer, Device, File, Lock, OpenMode};
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::base::{Error, MEMORY, Malformed, Options, Result, TreeId};
+use crate::base::{Error, Malformed, Options, Result, TreeId};
 use crate::engine::{Checkpointed, CommitToken, LocatorThread, Replay, Shared, Visibility, node_table};
 use crate::locator::Locators;
 use crate::log::{Log, LogPosition};
@@ -15,7 +15,7 @@ use crate::pages::{Cache, Files, RESERVED_BYTES, Space, Superblock};
 use crate::tree::State;
 
 /// The first tree id that [`Store::new_tree_id`] gives; lower ones are for whoever embeds the store.
-const FIRST_FREE_TREE: TreeId = 16;
+const FIRST_FREE_TREE: TreeId = TreeId::new(16);
 
 /// Longest target length of a leaf.
 const LEAF_BYTES_MAX: usize = 1 << 30;
@@ -161,8 +161,8 @@ pub(crate) fn recover(
         commit: CommitToken::new_lock(),
         inserted: AtomicU64::new(replay.inserted),
         durability: Mutex::new(Visibility { durability: options.durability, floor: replay.inserted }),
-        next_tree: AtomicU32::new(replay.next_tree),
-        next_memory_tree: AtomicU32::new(MEMORY),
+        next_tree: AtomicU32::new(replay.next_tree.get()),
+        next_memory_tree: AtomicU32::new(TreeId::MEMORY_START.get()),
         snapshots: Arc::default(),
         logged: AtomicU64::new(replay.inserted),
         maintenance: Mutex::new(checkpointed),

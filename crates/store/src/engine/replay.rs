@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::base::{Error, Result, TREES_END, TreeId, UpsertFunctions, is_memory};
+use crate::base::{Error, Result, TreeId, UpsertFunctions};
 use crate::buffer::Gathered;
 use crate::codec::Codecs;
 use crate::message::{KEY_LIMIT, MessageBytes, Operation, decode};
@@ -25,7 +25,7 @@ pub(crate) enum Place {
 
 impl Place {
     fn check(self, tree: TreeId) -> Result<()> {
-        match (is_memory(tree), self) {
+        match (tree.is_memory(), self) {
             (false, Place::Disk) | (true, Place::Memory) => Ok(()),
             (in_memory, _) => Err(Error::WrongTreeKind { tree, in_memory }),
         }
@@ -86,8 +86,8 @@ pub(crate) fn check(state: &State, payload: &[u8], place: Place, upserts: Option
 /// # Errors
 /// [`Error::TreeExists`], [`Error::TooMany`].
 pub(crate) fn check_new(tree: TreeId, exists: bool) -> Result<()> {
-    if matches!(tree, TREES_END | TreeId::MAX) {
-        return Err(Error::TooMany { what: "trees", limit: u64::from(TREES_END) });
+    if tree.is_reserved() {
+        return Err(Error::TooMany { what: "trees", limit: u64::from(TreeId::DISK_END.get()) });
     }
     if exists { Err(Error::TreeExists(tree)) } else { Ok(()) }
 }
@@ -133,7 +133,7 @@ impl Replay {
                     let version = Version::new(Arc::new(Codecs::new(schema)), Arc::new(Inner::empty()));
                     self.state.trees.insert(tree, Arc::new(version));
                     // Checked: it is below the last one.
-                    self.next_tree = self.next_tree.max(tree + 1);
+                    self.next_tree = self.next_tree.max(tree.next());
                 }
                 Operation::DropTree { tree } => {
                     self.state.trees.remove(&tree);
@@ -187,12 +187,12 @@ mod tests {
             let (tree, key) = (random(u64::from(TREES)) as u32, key(random(60)));
             match random(20) {
                 0 => {
-                    batch.drop_tree(tree);
-                    batch.create_tree(tree, &Schema::key_value());
+                    batch.drop_tree(TreeId::new(tree));
+                    batch.create_tree(TreeId::new(tree), &Schema::key_value());
                 }
-                1..=5 => batch.delete_raw(tree, &key),
-                6..=8 => batch.upsert_raw(tree, &key, 1, &key[..3]),
-                _ => batch.insert_raw(tree, &key, &key[..random(4) as usize]),
+                1..=5 => batch.delete_raw(TreeId::new(tree), &key),
+                6..=8 => batch.upsert_raw(TreeId::new(tree), &key, 1, &key[..3]),
+                _ => batch.insert_raw(TreeId::new(tree), &key, &key[..random(4) as usize]),
             }
         }
         batch.bytes
@@ -220,11 +220,11 @@ mod tests {
                 number = number.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 (number >> 33) % limit
             };
-            let mut replay = Replay::new(State::default(), 16, 0);
+            let mut replay = Replay::new(State::default(), TreeId::new(16), 0);
             replay.gathered_bytes_max = random(20_000) as usize;
             let mut one_by_one = std::borrow::Cow::Owned(State::default());
             let mut creation = WriteBatch::new();
-            (0..TREES).for_each(|tree| creation.create_tree(tree, &Schema::key_value()));
+            (0..TREES).for_each(|tree| creation.create_tree(TreeId::new(tree), &Schema::key_value()));
             let mut payload = creation.bytes;
             for sequence in 1..200 {
                 crate::engine::apply(&mut one_by_one, sequence, &payload).unwrap();
@@ -242,23 +242,23 @@ mod tests {
         let mut state = State::default();
         let codecs = Arc::new(Codecs::new(Schema::key_value()));
         for tree in [1, 1 << 31] {
-            state.trees.insert(tree, Arc::new(Version::new(codecs.clone(), Arc::new(Inner::empty()))));
+            state.trees.insert(TreeId::new(tree), Arc::new(Version::new(codecs.clone(), Arc::new(Inner::empty()))));
         }
         let refused = |bytes: &[u8], place| check(&state, bytes, place, None).err();
         let mut batch = WriteBatch::new();
-        batch.delete_raw(1, &key(1));
-        batch.delete_raw(1 << 31, &key(1));
+        batch.delete_raw(TreeId::new(1), &key(1));
+        batch.delete_raw(TreeId::new(1 << 31), &key(1));
         assert!(refused(&batch.bytes, Place::Disk).is_none() && refused(&batch.in_memory, Place::Memory).is_none());
         assert!(matches!(refused(&batch.bytes, Place::Memory), Some(Error::WrongTreeKind { in_memory: false, .. })));
         assert!(matches!(refused(&batch.in_memory, Place::Disk), Some(Error::WrongTreeKind { in_memory: true, .. })));
-        for tree in [TREES_END, u32::MAX] {
+        for tree in [TreeId::DISK_END, TreeId::MEMORY_END] {
             let mut batch = WriteBatch::new();
             batch.create_tree(tree, &Schema::key_value());
             let error = refused(&batch.bytes, Place::Disk).or(refused(&batch.in_memory, Place::Memory));
             assert!(matches!(error, Some(Error::TooMany { .. })), "{tree}");
         }
         let mut batch = WriteBatch::new();
-        batch.delete_raw(1, &[&vec![7; KEY_LIMIT][..], &[0, 0]].concat());
+        batch.delete_raw(TreeId::new(1), &[&vec![7; KEY_LIMIT][..], &[0, 0]].concat());
         assert!(matches!(refused(&batch.bytes, Place::Disk), Some(Error::TooLarge { what: "key", .. })));
     }
 }

@@ -15,7 +15,7 @@ use keyaki_device::{Device, File, Lock};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::open;
-use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TREES_END, TreeId, is_memory};
+use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TreeId};
 use crate::codec::{Codecs, Page, PageRef};
 use crate::engine::{LocatorThread, Place, Work, check, next_id};
 use crate::locator::Locators;
@@ -198,7 +198,7 @@ impl Store {
 
     /// An id that no tree has had. (After 2^31 of them an id that no tree can have.)
     pub fn new_tree_id(&self) -> TreeId {
-        next_id(&self.shared.next_tree, TREES_END)
+        next_id(&self.shared.next_tree, TreeId::DISK_END)
     }
 
     /// Forgets cached pages (index pages too).
@@ -359,7 +359,7 @@ impl Shared {
         // While the state is held no fresh buffers can take its place, so that every commit up to the number read here
         // is in these buffers.
         let state = self.state.read();
-        let has_memory_trees = state.trees.last_key_value().is_some_and(|(&tree, _)| is_memory(tree));
+        let has_memory_trees = state.trees.last_key_value().is_some_and(|(&tree, _)| tree.is_memory());
         let registration = has_memory_trees.then(|| Arc::new(self.snapshots.enter(&sequence)));
         let sequence = registration.as_ref().map_or_else(&sequence, |registration| registration.sequence());
         Snapshot { sequence, state: state.clone(), locators: self.locators.clone(), registration }

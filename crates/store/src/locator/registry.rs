@@ -193,7 +193,7 @@ impl Locators {
                     *now = Entry { locator: Some(Arc::new(locator)), problem, failed_pages: None, ..entry };
                 }
                 Err(error) => {
-                    tracing::warn!(%error, tree, "could not build the locator");
+                    tracing::warn!(%error, %tree, "could not build the locator");
                     now.problem = Some(error.to_string());
                     now.failed_pages = Some(all);
                 }
@@ -233,7 +233,7 @@ impl Locators {
             }
             Ok(None) => (locator, None),
             Err(error) => {
-                tracing::warn!(%error, tree, "could not load the pages of the locator");
+                tracing::warn!(%error, %tree, "could not load the pages of the locator");
                 (locator, Some(format!("pages are not kept in memory: {error}")))
             }
         }

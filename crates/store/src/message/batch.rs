@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 
-use crate::base::{Error, Reader, Result, Schema, TreeId, is_memory};
+use crate::base::{Error, Reader, Result, Schema, TreeId};
 use crate::codec::{COLUMNS_MAX, Codecs, decode_schema, encode_schema};
 use crate::message::{KEY_LIMIT, MessageBytes, VALUE_LIMIT};
 
@@ -148,9 +148,9 @@ impl WriteBatch {
     }
 
     fn put(&mut self, operation: u8, tree: TreeId, numbers: &[u32], strings: &[&[u8]]) {
-        let part = if is_memory(tree) { &mut self.in_memory } else { &mut self.bytes };
+        let part = if tree.is_memory() { &mut self.in_memory } else { &mut self.bytes };
         part.push(operation);
-        part.extend_from_slice(&tree.to_le_bytes());
+        part.extend_from_slice(&tree.get().to_le_bytes());
         numbers.iter().for_each(|number| part.extend_from_slice(&number.to_le_bytes()));
         strings.iter().for_each(|string| part.extend_from_slice(string));
     }
@@ -183,7 +183,7 @@ pub(crate) fn decode(bytes: &[u8], mut visit: impl FnMut(Operation<'_>) -> Resul
     let mut reader = Reader::new(bytes);
     while !reader.is_empty() {
         let operation = reader.u8()?;
-        let tree = reader.u32()?;
+        let tree = TreeId::new(reader.u32()?);
         visit(match operation {
             INSERT => {
                 let (key, value) = (reader.u32()? as usize, reader.u32()? as usize);

@@ -11,7 +11,7 @@
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-use crate::base::{Direction, Error, Key, KeyRange, Result, is_memory};
+use crate::base::{Direction, Error, Key, KeyRange, Result};
 use crate::buffer::{BufferCursor, resolve};
 use crate::codec::{Chunk, Page, Segment};
 use crate::message::{Change, MessageBytes, Resolver};
@@ -89,7 +89,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     /// Errors of the page source, [`Error::Corrupt`], errors of upsert functions, [`Error::Closed`].
     pub async fn next(&mut self) -> Result<Option<Chunk>> {
         self.check()?;
-        if self.point && is_memory(self.view.tree) {
+        if self.point && self.view.tree.is_memory() {
             return self.point_in_memory();
         }
         loop {
@@ -129,7 +129,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     /// Like [`Cursor::next`], but returns the number of the next rows, and reads a page only if its row count is not enough.
     pub(crate) async fn next_count(&mut self) -> Result<Option<u64>> {
         self.check()?;
-        if self.point && is_memory(self.view.tree) {
+        if self.point && self.view.tree.is_memory() {
             return Ok(self.point_in_memory()?.map(|chunk| chunk.rows() as u64));
         }
         loop {

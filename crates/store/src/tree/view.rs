@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::base::{Direction, Error, Key, KeyRange, RangeEstimate, Registration, Result, Schema, TreeId, is_memory};
+use crate::base::{Direction, Error, Key, KeyRange, RangeEstimate, Registration, Result, Schema, TreeId};
 use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
 use crate::locator::{Located, Locator, Locators};
@@ -91,7 +91,7 @@ impl Snapshot {
     /// [`Error::TreeNotFound`] if the tree does not exist in this snapshot.
     pub fn tree(&self, tree: TreeId) -> Result<TreeView> {
         let version = self.state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?.clone();
-        let registration = self.registration.clone().filter(|_| is_memory(tree));
+        let registration = self.registration.clone().filter(|_| tree.is_memory());
         let (files, locator) = (self.locators.files.clone(), self.locators.get(tree));
         Ok(TreeView { tree, sequence: self.sequence, version, files, locator, registration })
     }
@@ -141,7 +141,7 @@ impl TreeView {
     /// root's runs count as rows: all of them for the whole tree, a tenth otherwise. Buffered messages count for the whole
     /// tree only. Memory trees estimate by the positions of the range's ends in the map; they have no pages.
     pub fn estimate(&self, range: &KeyRange) -> RangeEstimate {
-        if is_memory(self.tree) {
+        if self.tree.is_memory() {
             return self.version.active.estimate(range);
         }
         let root = &self.version.root;
@@ -208,7 +208,7 @@ impl TreeView {
     /// The share (0 to 1) of the tree's data pages that are in the cache, estimated by an even sample. No I/O. 1 for memory
     /// trees.
     pub fn cached_share(&self) -> f64 {
-        if is_memory(self.tree) {
+        if self.tree.is_memory() {
             return 1.0;
         }
         let pages = self.version.root.pages();
@@ -247,7 +247,7 @@ impl TreeView {
 
     /// Splits a range into at most `parts` consecutive ranges with about equal numbers of leaves (of rows, in memory trees).
     pub fn split(&self, range: &KeyRange, parts: usize) -> Vec<KeyRange> {
-        let pivots: Vec<Vec<u8>> = if is_memory(self.tree) {
+        let pivots: Vec<Vec<u8>> = if self.tree.is_memory() {
             self.version.active.split_keys(range, parts.saturating_sub(1))
         } else {
             let mut pivots: Vec<&Key> = Vec::new();

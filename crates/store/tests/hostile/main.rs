@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 
 use keyaki_device::simulated::{FaultKind, Simulated};
 use keyaki_device::{BLOCK, Operation};
-use keyaki_store::{Direction, Error, KeyValue, KeyValueBatch, Result, Store};
+use keyaki_store::{Direction, Error, KeyValue, KeyValueBatch, Result, Store, TreeId};
 
 use fields::Field;
 use image::Image;
@@ -24,7 +24,7 @@ use sample::{Cell, Samples, TREES, lines, mix, read};
 static SAMPLES: LazyLock<Samples> = LazyLock::new(sample::samples);
 
 /// What a test reads: the rows of each tree, or why not.
-type Contents = BTreeMap<u32, Result<Vec<String>>>;
+type Contents = BTreeMap<TreeId, Result<Vec<String>>>;
 
 fn contents(image: &Image) -> Result<Contents> {
     let device = image.device();
@@ -42,7 +42,7 @@ fn contents(image: &Image) -> Result<Contents> {
     Ok(contents)
 }
 
-fn expected() -> BTreeMap<u32, Vec<String>> {
+fn expected() -> BTreeMap<TreeId, Vec<String>> {
     SAMPLES.model.iter().map(|(&tree, rows)| (tree, lines(rows))).collect()
 }
 
@@ -58,7 +58,7 @@ fn is_clear(error: &Error) -> bool {
 }
 
 /// Checks that an image with damage gives what was written, or errors; gives the trees that can be read, and the errors.
-fn check(image: &Image, what: &str) -> (Vec<u32>, Vec<Error>) {
+fn check(image: &Image, what: &str) -> (Vec<TreeId>, Vec<Error>) {
     let contents = match contents(image) {
         Ok(contents) => contents,
         Err(error) => {
@@ -163,7 +163,7 @@ fn truncated_files() {
 }
 
 /// As [`check`]; where the log of a database that was not closed is cut, its last commits may be missing.
-fn check_cut(image: &Image, name: &str, what: &str) -> (Vec<u32>, Vec<Error>) {
+fn check_cut(image: &Image, name: &str, what: &str) -> (Vec<TreeId>, Vec<Error>) {
     if name == "data" {
         return check(image, what);
     }
@@ -331,7 +331,8 @@ fn a_damaged_tree_leaves_the_others() {
         let mut damaged = SAMPLES.closed.clone();
         damaged.data()[extent.offset..extent.offset + extent.len].fill(0x55);
         let (trees, errors) = check(&damaged, &format!("{extent:?}"));
-        let others: Vec<u32> = SAMPLES.model.keys().copied().filter(|&tree| tree != extent.tree).collect();
+        let others: Vec<TreeId> =
+            SAMPLES.model.keys().copied().filter(|&tree| tree != TreeId::new(extent.tree)).collect();
         assert_eq!(trees, others);
         let place = format!("data: corrupt page at offset {}", extent.offset + extent.len - extent.index_len);
         assert!(errors.iter().all(|error| error.to_string().contains(&place)), "{errors:?}");
@@ -352,7 +353,7 @@ fn lost_writes() {
             let checksum = crc32c::crc32c(&page[8..]);
             page[4..8].copy_from_slice(&checksum.to_le_bytes());
             let (trees, _) = check(&stale, &format!("stale page at {at}"));
-            assert!(!trees.contains(&extent.tree), "a stale page at {at} was read");
+            assert!(!trees.contains(&TreeId::new(extent.tree)), "a stale page at {at} was read");
         }
     }
 }
@@ -489,7 +490,7 @@ fn hostile_fields() {
                 // What an upsert function has made of a row whose columns have other types now.
                 Err(Error::InvalidRow { .. }) => {}
                 Err(error) => assert!(is_clear(&error), "{what}: {tree}: {error}"),
-                Ok(rows) if field.tree.is_some_and(|own| own != tree) => {
+                Ok(rows) if field.tree.is_some_and(|own| own != tree.get()) => {
                     assert!(rows == expected[&tree], "{what}: tree {tree} is another");
                 }
                 Ok(_) => {}

@@ -15,24 +15,24 @@ use arrow_array::{
 };
 use keyaki_device::Device;
 use keyaki_store::{
-    Column, ColumnType, Direction, KeyRange, KeyValue, KeyValueBatch, Options, Result, Schema, Store, UpsertFunctions,
-    WriteBatch, block_on,
+    Column, ColumnType, Direction, KeyRange, KeyValue, KeyValueBatch, Options, Result, Schema, Store, TreeId,
+    UpsertFunctions, WriteBatch, block_on,
 };
 
 use crate::image::{DIR, Image};
 
 /// Keys and values in several levels of nodes, with runs in them.
-pub const MAP: u32 = 1;
+pub const MAP: TreeId = TreeId::new(1);
 /// Columns of all types, with nulls.
-pub const TYPES: u32 = 2;
+pub const TYPES: TreeId = TreeId::new(2);
 /// Loaded in bulk, with compressed text; a few changes.
-pub const LOADED: u32 = 3;
-pub const DROPPED: u32 = 4;
-pub const EMPTY: u32 = 5;
+pub const LOADED: TreeId = TreeId::new(3);
+pub const DROPPED: TreeId = TreeId::new(4);
+pub const EMPTY: TreeId = TreeId::new(5);
 /// Created in the log only.
-pub const NEW: u32 = 6;
+pub const NEW: TreeId = TreeId::new(6);
 /// All that may exist.
-pub const TREES: [u32; 6] = [MAP, TYPES, LOADED, DROPPED, EMPTY, NEW];
+pub const TREES: [TreeId; 6] = [MAP, TYPES, LOADED, DROPPED, EMPTY, NEW];
 
 const APPEND: u32 = 1;
 
@@ -60,7 +60,7 @@ impl std::fmt::Display for Cell {
 type Row = Vec<Cell>;
 
 /// What is in the trees: rows by their keys.
-pub type Model = BTreeMap<u32, BTreeMap<Row, Row>>;
+pub type Model = BTreeMap<TreeId, BTreeMap<Row, Row>>;
 
 /// The lines that [`read`] gives for a tree of the model.
 pub fn lines(rows: &BTreeMap<Row, Row>) -> Vec<String> {
@@ -252,7 +252,7 @@ fn cell(ty: ColumnType, array: &ArrayRef, row: usize) -> Cell {
 }
 
 /// All rows of a tree, one a line.
-pub fn read(store: &Store, tree: u32, direction: Direction) -> Result<Vec<String>> {
+pub fn read(store: &Store, tree: TreeId, direction: Direction) -> Result<Vec<String>> {
     let view = store.snapshot().tree(tree)?;
     let types = view.schema().columns().to_vec();
     let (pages, all) = (store.blocking(), (0..types.len()).collect::<Vec<_>>());
@@ -275,25 +275,25 @@ struct Maker {
 }
 
 impl Maker {
-    fn rows(&mut self, tree: u32) -> &mut BTreeMap<Row, Row> {
+    fn rows(&mut self, tree: TreeId) -> &mut BTreeMap<Row, Row> {
         self.model.entry(tree).or_default()
     }
 
-    fn create(&mut self, tree: u32, schema: &Schema) {
+    fn create(&mut self, tree: TreeId, schema: &Schema) {
         let mut batch = WriteBatch::new();
         batch.create_tree(tree, schema);
         self.store.commit(batch).unwrap();
         self.rows(tree);
     }
 
-    fn drop_tree(&mut self, tree: u32) {
+    fn drop_tree(&mut self, tree: TreeId) {
         let mut batch = WriteBatch::new();
         batch.drop_tree(tree);
         self.store.commit(batch).unwrap();
         self.model.remove(&tree);
     }
 
-    fn insert(&mut self, tree: u32, schema: &Schema, rows: Vec<Row>) {
+    fn insert(&mut self, tree: TreeId, schema: &Schema, rows: Vec<Row>) {
         let mut writes = WriteBatch::new();
         writes.insert(tree, schema, &batch(schema, &rows)).unwrap();
         self.store.commit(writes).unwrap();
@@ -303,7 +303,7 @@ impl Maker {
         }
     }
 
-    fn delete(&mut self, tree: u32, schema: &Schema, rows: Vec<Row>) {
+    fn delete(&mut self, tree: TreeId, schema: &Schema, rows: Vec<Row>) {
         let mut writes = WriteBatch::new();
         writes.delete(tree, schema, &batch(schema, &rows)).unwrap();
         self.store.commit(writes).unwrap();
@@ -313,7 +313,7 @@ impl Maker {
     }
 
     /// One commit of inserts, deletes and upserts of keys and values.
-    fn change_map(&mut self, tree: u32, numbers: impl Iterator<Item = u64>, edition: u64) {
+    fn change_map(&mut self, tree: TreeId, numbers: impl Iterator<Item = u64>, edition: u64) {
         let map = KeyValue::open(&self.store, tree).unwrap();
         let mut batch = KeyValueBatch::default();
         for i in numbers {

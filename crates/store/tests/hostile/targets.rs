@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::Array;
-use keyaki_store::{Column, ColumnBuilder, ColumnType, Direction, KeyCodec, Page, PageKind, PageRef, Schema, seal};
+use keyaki_store::{
+    Column, ColumnBuilder, ColumnType, Direction, KeyCodec, Page, PageKind, PageRef, Schema, TreeId, seal,
+};
 
 use crate::fields;
 use crate::image::Image;
@@ -83,7 +85,7 @@ pub fn page(bytes: &[u8]) {
     let mut bytes = bytes[..bytes.len().min(64 << 10)].to_vec();
     bytes.resize(bytes.len().next_multiple_of(4096).max(4096), 0);
     bytes[..4].copy_from_slice(b"KYPG");
-    let place = PageRef { offset: 1 << 20, len: bytes.len() as u32, tree: 7, checksum: 0 };
+    let place = PageRef { offset: 1 << 20, len: bytes.len() as u32, tree: TreeId::new(7), checksum: 0 };
     let place = seal(&mut bytes, place);
     let Ok(page) = Page::open(&bytes, place, schema, &Path::new("fuzz").into()) else { return };
     let sound = page.check_all_columns().is_ok();

@@ -11,7 +11,7 @@ use futures::executor::block_on;
 use keyaki_exec::{Executor, Touched, touch_page};
 use keyaki_llc::software::ScanMethod;
 use keyaki_llc::{Governor, Pin};
-use keyaki_store::{Page, Store, TreeId, TreeView, is_memory};
+use keyaki_store::{Page, Store, TreeId, TreeView};
 use parking_lot::Mutex;
 
 use crate::{Error, Result};
@@ -86,7 +86,7 @@ impl Pins {
             bytes: pinned.bytes,
             pages: pinned.pages.len(),
             pages_kept: pinned.pages.iter().filter(|&&page| store.cache().is_pinned(page)).count(),
-            in_memory: is_memory(pinned.tree),
+            in_memory: pinned.tree.is_memory(),
         };
         all.iter().map(info).collect()
     }
@@ -116,14 +116,14 @@ impl Pins {
         let offsets = pages.iter().map(|(offset, _)| *offset);
         let kept: Vec<u64> = offsets.filter(|&offset| store.cache().pin(offset)).collect();
         let memory: Vec<&[u8]> = pages.iter().flat_map(|(_, page)| memory_of(page)).collect();
-        let pin = if is_memory(target.view.tree()) {
+        let pin = if target.view.tree().is_memory() {
             // The walk that failed now has gone well before: what is missing is only not in the cache.
             let again = || _ = block_on(executor.touch(&target.view, 0, go_on));
             governor.protect_by(&target.name, expected, again)
         } else {
             governor.protect(&target.name, &memory)
         };
-        let bytes = if is_memory(target.view.tree()) { expected } else { touched.bytes };
+        let bytes = if target.view.tree().is_memory() { expected } else { touched.bytes };
         let note = note_of_pin(governor, pages.len(), kept.len());
         let (tree, name) = (target.view.tree(), target.name.clone());
         all.push(Pinned { kind: target.kind, name, tree, bytes, pages: kept, _pin: pin });

@@ -210,8 +210,14 @@ mod tests {
         let column =
             |name: &str, ty: ColumnType| ColumnDef { name: name.into(), ty: ty.into(), nullable: true, default: None };
         let columns = vec![column("a", ty), column("b", ColumnType::Text)];
-        let def =
-            TableDef { name: "t".into(), tree: 16, columns, primary_key: vec![], hidden_rowid: true, indexes: vec![] };
+        let def = TableDef {
+            name: "t".into(),
+            tree: keyaki_store::TreeId::new(16),
+            columns,
+            primary_key: vec![],
+            hidden_rowid: true,
+            indexes: vec![],
+        };
         Table::new(def, None).unwrap()
     }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
-use keyaki_store::{KeyRange, Schema, TreeView};
+use keyaki_store::{KeyRange, Schema, TreeId, TreeView};
 
 use super::job::Job;
 use super::sort::SortKey;
@@ -54,7 +54,7 @@ impl Unique {
         Self::new(job, index.tree, index.name.clone(), &job.table.index_schemas[place], index.columns.len())
     }
 
-    fn new(job: &Arc<Job>, tree: u32, name: String, schema: &Arc<Schema>, columns: usize) -> Result<Self> {
+    fn new(job: &Arc<Job>, tree: TreeId, name: String, schema: &Arc<Schema>, columns: usize) -> Result<Self> {
         let existing = match job.snapshot.tree(tree) {
             Ok(view) => Some(view).filter(|view| view.estimate(&KeyRange::all()).rows > 0.0),
             // A tree that is created together with what is loaded.

@@ -91,7 +91,7 @@ pub(crate) async fn collect(
     let stretches = sampling.stretches.min(ranges.len());
     progress.start(&phase, Some(stretches as u64 * sampling.stretch_rows));
     let mut collector = Collector::clusters(table.arrow.clone());
-    let mut random = Random::new(u64::from(table.def.tree));
+    let mut random = Random::new(u64::from(table.def.tree.get()));
     for stretch in 0..stretches {
         let (from, to) = (stretch * ranges.len() / stretches, (stretch + 1) * ranges.len() / stretches);
         let picked = from + (random.next() % (to - from).max(1) as u64) as usize;

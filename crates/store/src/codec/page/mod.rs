@@ -40,7 +40,7 @@ use super::column::{BytesColumn, Column, Ints};
 use super::key::put_key;
 use super::row::put_row;
 use super::scalar::Scalar;
-use crate::base::{Error, Result, Schema};
+use crate::base::{Error, Result, Schema, TreeId};
 
 const MAGIC: [u8; 4] = *b"KYPG";
 const PAGE_FORMAT: u8 = 1;
@@ -66,7 +66,7 @@ pub struct PageRef {
     /// Length in bytes, a multiple of 4096.
     pub len: u32,
     /// The tree that the page belongs to.
-    pub tree: u32,
+    pub tree: TreeId,
     /// As it stands in the page. A page of an earlier time that is still there, because a write was lost, has another.
     pub checksum: u32,
 }
@@ -166,7 +166,7 @@ impl Page {
     }
 
     /// The tree that it belongs to.
-    pub fn tree(&self) -> u32 {
+    pub fn tree(&self) -> TreeId {
         self.place.tree
     }
 
@@ -387,7 +387,7 @@ fn check_builder(schema: &Schema, column: usize, builder: &ColumnBuilder) {
 pub fn seal(bytes: &mut [u8], page: PageRef) -> PageRef {
     assert!(bytes.len() == page.len as usize && bytes.len() >= BLOCK, "{} bytes for {page:?}", bytes.len());
     bytes[8..16].copy_from_slice(&page.offset.to_le_bytes());
-    bytes[16..20].copy_from_slice(&page.tree.to_le_bytes());
+    bytes[16..20].copy_from_slice(&page.tree.get().to_le_bytes());
     bytes[20..24].copy_from_slice(&page.len.to_le_bytes());
     let checksum = crc32c::crc32c(&bytes[8..]);
     bytes[4..8].copy_from_slice(&checksum.to_le_bytes());

@@ -13,7 +13,7 @@ use super::{
     BLOCK, Body, BytesColumn, Column, HEADER_LEN, Ints, MAGIC, Messages, PAGE_BYTES_MAX, PAGE_FORMAT, Page, PageRef,
     index,
 };
-use crate::base::{Error, Result, Schema};
+use crate::base::{Error, Result, Schema, TreeId};
 use crate::codec::bits::SLACK;
 use crate::codec::varint::Reader;
 
@@ -65,7 +65,7 @@ fn check_header(bytes: &[u8], page: PageRef) -> std::result::Result<(), String> 
     if bytes[25] != PAGE_FORMAT {
         return Err(format!("page format {}, expected {PAGE_FORMAT}", bytes[25]));
     }
-    let (offset, tree, stored_len) = (u64_at(bytes, 8), u32_at(bytes, 16), u32_at(bytes, 20));
+    let (offset, tree, stored_len) = (u64_at(bytes, 8), TreeId::new(u32_at(bytes, 16)), u32_at(bytes, 20));
     if (offset, tree, stored_len) != (page.offset, page.tree, page.len) {
         return Err(format!("it says that it is the page of {stored_len} bytes of tree {tree} at offset {offset}"));
     }

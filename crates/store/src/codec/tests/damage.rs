@@ -101,13 +101,13 @@ proptest! {
     #[test]
     fn damaged_index_pages_are_errors_or_harmless(count in 1usize..200, damage in damage()) {
         let entry = |i: usize| IndexEntry {
-            page: PageRef { offset: i as u64 * 8192, len: 8192, tree: 7, checksum: i as u32 },
+            page: PageRef { offset: i as u64 * 8192, len: 8192, tree: TreeId::new(7), checksum: i as u32 },
             rows: 100 + i as u32 % 7,
             fence: if i == 0 { Vec::new() } else { format!("{i:03}").repeat(1 + i % 3).into_bytes() },
         };
         let entries: Vec<IndexEntry> = (0..count).map(entry).collect();
         let mut bytes = encode_index(&entries, &[1, 2, u64::MAX]);
-        let place = PageRef { offset: 1 << 30, len: bytes.len() as u32, tree: 7, checksum: 0 };
+        let place = PageRef { offset: 1 << 30, len: bytes.len() as u32, tree: TreeId::new(7), checksum: 0 };
         let place = damage_and_reseal(&mut bytes, place, &damage);
         let schema = Arc::new(Schema::key_value());
         if let Ok(page) = Page::open(&bytes, place, &schema, &test_path()) {
@@ -132,7 +132,7 @@ fn wrong_pages_are_noticed() {
         assert!(matches!(result, Err(Error::Corrupt { .. })), "{result:?}");
     };
     damaged(&bytes, PageRef { offset: place.offset + 4096, ..place }, &schema);
-    damaged(&bytes, PageRef { tree: 8, ..place }, &schema);
+    damaged(&bytes, PageRef { tree: TreeId::new(8), ..place }, &schema);
     damaged(&bytes, PageRef { checksum: checksum ^ 1, ..place }, &schema);
     damaged(&bytes, PageRef { len: 4096, ..place }, &schema);
     damaged(&bytes[..4096], PageRef { len: 4096, ..place }, &schema);

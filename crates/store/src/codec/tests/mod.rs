@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::scalar::{Scalar, scalar_at};
 use super::*;
-use crate::base::{Column, ColumnType, Schema};
+use crate::base::{Column, ColumnType, Schema, TreeId};
 
 mod codecs;
 mod damage;
@@ -169,7 +169,7 @@ fn table(rows_max: usize) -> impl Strategy<Value = Table> {
     })
 }
 
-const PLACE: PageRef = PageRef { offset: 12 * 4096, len: 0, tree: 7, checksum: 0 };
+const PLACE: PageRef = PageRef { offset: 12 * 4096, len: 0, tree: TreeId::new(7), checksum: 0 };
 
 fn test_path() -> Arc<Path> {
     Path::new("test").into()

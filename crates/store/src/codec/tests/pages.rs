@@ -118,7 +118,12 @@ fn index_pages_find_pages_and_rule_out_keys() {
     for count in [1usize, 2, 130] {
         let mut offset = 4096;
         let entry = |i: usize| {
-            let page = PageRef { offset, len: if i == 5 { 3 * 8192 } else { 8192 }, tree: 7, checksum: i as u32 * 77 };
+            let page = PageRef {
+                offset,
+                len: if i == 5 { 3 * 8192 } else { 8192 },
+                tree: TreeId::new(7),
+                checksum: i as u32 * 77,
+            };
             offset += u64::from(page.len);
             let fence = if i == 0 { Vec::new() } else { format!("key {i:05}").into_bytes() };
             IndexEntry { page, rows: 100 + i as u32 % 7, fence }
@@ -129,7 +134,7 @@ fn index_pages_find_pages_and_rule_out_keys() {
         let mut bytes = encode_index(&entries, &hashes);
         // The extent is placed 64 KiB into the file.
         let base = 65536;
-        let place = PageRef { offset: base + offset, len: bytes.len() as u32, tree: 7, checksum: 0 };
+        let place = PageRef { offset: base + offset, len: bytes.len() as u32, tree: TreeId::new(7), checksum: 0 };
         let place = seal(&mut bytes, place);
         let page = Page::open(&bytes, place, &schema, &test_path()).unwrap();
         assert_eq!((page.kind(), page.rows()), (PageKind::Index, count));
