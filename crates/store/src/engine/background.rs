@@ -17,7 +17,7 @@ use crate::engine::{Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store
 use crate::log::LogPosition;
 use crate::message::WriteBatch;
 use crate::pages::{META_BYTES_MAX, Superblock};
-use crate::tree::{Flusher, Inner, State, Version};
+use crate::tree::{Flusher, InnerNode, State, Version};
 
 /// How long the background thread rests after a failure, before it tries again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -206,7 +206,7 @@ impl Shared {
                 version.root.clone()
             } else {
                 let flusher = self.flusher(tree, version);
-                let mut root = Inner::clone(&version.root);
+                let mut root = InnerNode::clone(&version.root);
                 for buffer in version.frozen.iter().rev() {
                     self.bytes_flushed.fetch_add(buffer.bytes() as u64, Ordering::Relaxed);
                     root = flusher.flush_buffer(&root, buffer)?;
@@ -223,7 +223,7 @@ impl Shared {
 
     /// Makes `root`, which has all messages of the version that was frozen, the tree's current one, if it still is that
     /// tree: it may have been dropped meanwhile, and another one created under its id.
-    fn publish(&self, tree: TreeId, frozen: &Version, root: &Arc<Inner>) {
+    fn publish(&self, tree: TreeId, frozen: &Version, root: &Arc<InnerNode>) {
         let mut current = self.state.write();
         let mut state = State::clone(&current);
         let version = state.trees.get_mut(&tree);

@@ -11,7 +11,7 @@ use crate::codec::Codecs;
 use crate::engine::Store;
 use crate::message::KEY_LIMIT;
 use crate::pages::{Extent, ExtentWriter, Files};
-use crate::tree::{Inner, Node, TreeView, Version};
+use crate::tree::{InnerNode, Node, TreeView, Version};
 
 /// Writes sorted rows into full extents, once, past log and buffers. Made by [`Store::bulk_writer`]; what it wrote becomes
 /// part of a tree by [`Store::install`], and is freed if dropped instead.
@@ -195,13 +195,13 @@ impl Loaded {
 }
 
 /// A tree of just these leaves.
-fn root_of(extents: &[Arc<Extent>]) -> Inner {
+fn root_of(extents: &[Arc<Extent>]) -> InnerNode {
     if extents.is_empty() {
-        return Inner::empty();
+        return InnerNode::empty();
     }
     let pivots = extents[1..].iter().map(|extent| extent.meta.first.clone()).collect();
     let leaves = extents.iter().map(|extent| Arc::new(Node::Leaf(Some(extent.clone()))));
-    Inner::new(pivots, leaves.collect(), Vec::new())
+    InnerNode::new(pivots, leaves.collect(), Vec::new())
 }
 
 impl Store {

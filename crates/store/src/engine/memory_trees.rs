@@ -44,7 +44,7 @@ pub struct MemoryTreeStats {
     pub layers_deepest: u32,
     /// Leaf nodes of all B+-trees.
     pub border_nodes: u64,
-    /// Inner nodes of all B+-trees.
+    /// InnerNode nodes of all B+-trees.
     pub interior_nodes: u64,
 }
 

@@ -23,7 +23,7 @@ use keyaki_device::BLOCK;
 use crate::base::{Key, Malformed, Reader, TreeId};
 use crate::codec::{Codecs, ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX, decode_schema, encode_schema};
 use crate::pages::{Extent, ExtentMeta, Files};
-use crate::tree::{Inner, Node, Part, Run, State, Version};
+use crate::tree::{InnerNode, Node, Part, Run, State, Version};
 
 type Result<T> = std::result::Result<T, Malformed>;
 
@@ -80,7 +80,7 @@ fn encode_extent(meta: &ExtentMeta, out: &mut Vec<u8>) {
     string(&meta.last, out);
 }
 
-fn encode_inner(inner: &Inner, numbers: &HashMap<u64, u32>, out: &mut Vec<u8>) {
+fn encode_inner(inner: &InnerNode, numbers: &HashMap<u64, u32>, out: &mut Vec<u8>) {
     out.push(2);
     out.extend_from_slice(&(inner.pivots.len() as u32).to_le_bytes());
     for pivot in &inner.pivots {
@@ -278,7 +278,7 @@ impl Decoder {
         }
     }
 
-    fn inner(&mut self, reader: &mut Reader<'_>, depth: usize, bounds: Bounds<'_>) -> Result<Inner> {
+    fn inner(&mut self, reader: &mut Reader<'_>, depth: usize, bounds: Bounds<'_>) -> Result<InnerNode> {
         let count = reader.count(4)?;
         let mut pivots: Vec<Key> = Vec::with_capacity(count);
         for _ in 0..count {
@@ -296,7 +296,7 @@ impl Decoder {
             children.push(Arc::new(child));
         }
         let runs = (0..reader.count(4)?).map(|_| self.run(reader, bounds)).collect::<Result<_>>()?;
-        Ok(Inner::new(pivots, children, runs))
+        Ok(InnerNode::new(pivots, children, runs))
     }
 
     fn run(&self, reader: &mut Reader<'_>, bounds: Bounds<'_>) -> Result<Run> {

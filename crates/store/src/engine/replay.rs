@@ -12,7 +12,7 @@ use crate::base::{Error, Result, TreeId, UpsertFunctions};
 use crate::buffer::Gathered;
 use crate::codec::Codecs;
 use crate::message::{KEY_LIMIT, MessageBytes, Operation, decode};
-use crate::tree::{Inner, State, Version};
+use crate::tree::{InnerNode, State, Version};
 
 /// What a part of a commit is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,7 +130,7 @@ impl Replay {
                     self.gathered_bytes += gathered.work_bytes() - before;
                 }
                 Operation::CreateTree { tree, schema } => {
-                    let version = Version::new(Arc::new(Codecs::new(schema)), Arc::new(Inner::empty()));
+                    let version = Version::new(Arc::new(Codecs::new(schema)), Arc::new(InnerNode::empty()));
                     self.state.trees.insert(tree, Arc::new(version));
                     // Checked: it is below the last one.
                     self.next_tree = self.next_tree.max(tree.next());
@@ -242,7 +242,7 @@ mod tests {
         let mut state = State::default();
         let codecs = Arc::new(Codecs::new(Schema::key_value()));
         for tree in [1, 1 << 31] {
-            state.trees.insert(TreeId::new(tree), Arc::new(Version::new(codecs.clone(), Arc::new(Inner::empty()))));
+            state.trees.insert(TreeId::new(tree), Arc::new(Version::new(codecs.clone(), Arc::new(InnerNode::empty()))));
         }
         let refused = |bytes: &[u8], place| check(&state, bytes, place, None).err();
         let mut batch = WriteBatch::new();

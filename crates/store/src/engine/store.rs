@@ -22,7 +22,7 @@ use crate::locator::Locators;
 use crate::log::Log;
 use crate::message::{Operation, WriteBatch, decode};
 use crate::pages::{BlockingPages, Cache, Files, Priority};
-use crate::tree::{Inner, Snapshot, State, Version};
+use crate::tree::{InnerNode, Snapshot, State, Version};
 
 /// An open store. `Clone` gives another handle to the same one; the last handle's drop closes it (with a checkpoint, if
 /// nothing failed).
@@ -323,7 +323,7 @@ pub(crate) fn apply(state: &mut Cow<'_, State>, sequence: u64, payload: &[u8]) -
                 version.active.insert(key, sequence, message);
             }
             Operation::CreateTree { tree, schema } => {
-                let version = Version::new(Arc::new(Codecs::new(schema)), Arc::new(Inner::empty()));
+                let version = Version::new(Arc::new(Codecs::new(schema)), Arc::new(InnerNode::empty()));
                 state.to_mut().trees.insert(tree, Arc::new(version));
             }
             Operation::DropTree { tree } => drop(state.to_mut().trees.remove(&tree)),

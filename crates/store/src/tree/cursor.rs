@@ -16,7 +16,7 @@ use crate::buffer::{BufferCursor, resolve};
 use crate::codec::{Chunk, Page, Segment};
 use crate::message::{Change, MessageBytes, Resolver};
 use crate::pages::{Extent, PageSource, Priority};
-use crate::tree::{Inner, LeafIndex, LeafWalk, Merge, Node, Part, TreeView};
+use crate::tree::{InnerNode, LeafIndex, LeafWalk, Merge, Node, Part, TreeView};
 
 /// Returns the rows of a range in chunks of about a page.
 #[derive(Debug)]
@@ -432,10 +432,10 @@ fn push_rows(segments: &mut Vec<Segment>, page: &Arc<Page>, rows: Range<usize>) 
 
 /// The first leaf of a range in the given direction, with the run parts on its path that overlap the leaf's part of the
 /// range.
-fn find_path(root: &Inner, range: &KeyRange, direction: Direction) -> Path {
+fn find_path(root: &InnerNode, range: &KeyRange, direction: Direction) -> Path {
     let mut path = Path { extent: None, low: None, high: None, parts: Vec::new() };
     let mut node = root;
-    let mut levels: Vec<&Inner> = Vec::with_capacity(6);
+    let mut levels: Vec<&InnerNode> = Vec::with_capacity(6);
     loop {
         let child = match (direction, &range.start, &range.end) {
             (Direction::Ascending, Bound::Included(key) | Bound::Excluded(key), _) => node.child_of(key),

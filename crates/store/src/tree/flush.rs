@@ -18,7 +18,7 @@ use crate::base::{Direction, Key, KeyRange, Options, Result, TreeId};
 use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
 use crate::pages::{BlockingPages, Extent, ExtentWriter, Files, Priority, Rows, block_on};
-use crate::tree::{Cursor, Inner, Merge, Node, Part, Run, TreeView, Version};
+use crate::tree::{Cursor, InnerNode, Merge, Node, Part, Run, TreeView, Version};
 
 /// Flushes messages within one tree. Works on copies of nodes; the caller publishes the new root.
 pub(crate) struct Flusher<'a> {
@@ -37,7 +37,7 @@ impl Flusher<'_> {
     ///
     /// # Errors
     /// Device errors, [`Error::DiskFull`], [`Error::Corrupt`], errors of upsert functions.
-    pub fn flush_buffer(&self, root: &Inner, buffer: &Arc<RootBuffer>) -> Result<Inner> {
+    pub fn flush_buffer(&self, root: &InnerNode, buffer: &Arc<RootBuffer>) -> Result<InnerNode> {
         if let Some(root) = self.straight_to_leaf(root, buffer)? {
             return Ok(root);
         }
@@ -65,7 +65,7 @@ impl Flusher<'_> {
     /// Applies the messages of the buffer to a leaf directly if all of them belong to one leaf and no run on the path has
     /// messages for their key range. `None` if that is not the case, or if the messages have less than an eighth of the
     /// leaf's bytes.
-    fn straight_to_leaf(&self, root: &Inner, buffer: &Arc<RootBuffer>) -> Result<Option<Inner>> {
+    fn straight_to_leaf(&self, root: &InnerNode, buffer: &Arc<RootBuffer>) -> Result<Option<InnerNode>> {
         let Some((first, last)) = buffer.ends() else { return Ok(Some(root.clone())) };
         let (first, last, bytes) = (&first, &last, buffer.message_bytes());
         let mut node = root;
@@ -94,7 +94,7 @@ impl Flusher<'_> {
         Ok(Some(self.grow(root)?))
     }
 
-    fn rebuild_path(&self, inner: &Inner, slots: &[usize], buffer: &Arc<RootBuffer>) -> Result<Inner> {
+    fn rebuild_path(&self, inner: &InnerNode, slots: &[usize], buffer: &Arc<RootBuffer>) -> Result<InnerNode> {
         let mut inner = inner.clone();
         let slot = slots[0];
         let replacement = match &*inner.children[slot] {
@@ -109,7 +109,7 @@ impl Flusher<'_> {
     ///
     /// # Errors
     /// Those of [`Flusher::flush_buffer`].
-    pub fn add_loaded(&self, root: &Inner, extents: Vec<Arc<Extent>>) -> Result<Inner> {
+    pub fn add_loaded(&self, root: &InnerNode, extents: Vec<Arc<Extent>>) -> Result<InnerNode> {
         let mut rest = Vec::new();
         let mut root = self.grow(self.fill_gaps(root, extents, &mut rest)?)?;
         if rest.is_empty() {
@@ -122,7 +122,7 @@ impl Flusher<'_> {
 
     /// Adds extents (ascending) as leaves if they lie between the node's leaves and no run on the path has messages for their
     /// keys; such messages are older than the extents but would be applied on top of them. The other extents go to `rest`.
-    fn fill_gaps(&self, node: &Inner, extents: Vec<Arc<Extent>>, rest: &mut Vec<Arc<Extent>>) -> Result<Inner> {
+    fn fill_gaps(&self, node: &InnerNode, extents: Vec<Arc<Extent>>, rest: &mut Vec<Arc<Extent>>) -> Result<InnerNode> {
         let mut fitting: Vec<(usize, Vec<Arc<Extent>>)> = Vec::new();
         for extent in extents {
             let (first, last) = (&extent.meta.first, &extent.meta.last);
@@ -150,12 +150,12 @@ impl Flusher<'_> {
     }
 
     /// Moves messages down until every changed node is within its budget.
-    fn settle_root(&self, root: Inner) -> Result<Inner> {
+    fn settle_root(&self, root: InnerNode) -> Result<InnerNode> {
         let root = self.settle(root)?;
         self.grow(root)
     }
 
-    fn settle(&self, mut node: Inner) -> Result<Inner> {
+    fn settle(&self, mut node: InnerNode) -> Result<InnerNode> {
         loop {
             if node.pending_bytes() <= self.options.node_buffer_bytes as u64 && !self.has_many_small(&node) {
                 if node.runs.len() > self.options.runs_per_node {
@@ -183,14 +183,14 @@ impl Flusher<'_> {
 
     /// True if the messages of a node are many compared with the rows below it but take few bytes, as deletes do. Moving
     /// them down frees the space of deleted rows, which the byte budget alone would not.
-    fn has_many_small(&self, node: &Inner) -> bool {
+    fn has_many_small(&self, node: &InnerNode) -> bool {
         let (messages, rows) = (node.pending_rows(), node.rows());
         let row_bytes = node.pages() * self.options.page_bytes as u64 / rows.max(1);
         messages > rows / 4 && node.pending_bytes() < messages.saturating_mul(row_bytes) / 2
     }
 
     /// Replaces child `slot` by `replacement`; a single small replacement is joined with a neighbour.
-    fn replace(&self, node: &mut Inner, slot: usize, replacement: Vec<(Key, Arc<Node>)>) -> Result<()> {
+    fn replace(&self, node: &mut InnerNode, slot: usize, replacement: Vec<(Key, Arc<Node>)>) -> Result<()> {
         let single = replacement.len() == 1;
         replace_child(node, slot, replacement);
         if !single {
@@ -234,7 +234,7 @@ impl Flusher<'_> {
     }
 
     /// The child with the most pending bytes, and the parts of each run in its key range; `None` if no messages are pending.
-    fn heaviest_child(&self, node: &Inner) -> Result<Option<(usize, Vec<Run>)>> {
+    fn heaviest_child(&self, node: &InnerNode) -> Result<Option<(usize, Vec<Run>)>> {
         let mut best: Option<(u64, usize, Vec<Run>)> = None;
         for slot in 0..node.children.len() {
             let (low, high) = node.bounds(slot);
@@ -248,7 +248,7 @@ impl Flusher<'_> {
     }
 
     /// The runs of a node without the key range of child `slot`.
-    fn remainder(&self, node: &Inner, slot: usize) -> Result<Vec<Run>> {
+    fn remainder(&self, node: &InnerNode, slot: usize) -> Result<Vec<Run>> {
         let (low, high) = node.bounds(slot);
         let mut below = match low {
             Some(low) => self.clip_runs_aligned(&node.runs, None, Some(low))?,
@@ -301,7 +301,7 @@ impl Flusher<'_> {
     }
 
     /// Merges all runs of a node into one.
-    fn merge_runs(&self, node: &mut Inner) -> Result<()> {
+    fn merge_runs(&self, node: &mut InnerNode) -> Result<()> {
         node.runs = vec![self.write_run(self.merge_runs_of(&node.runs))?];
         Ok(())
     }
@@ -350,7 +350,7 @@ impl Flusher<'_> {
         writer: &mut ExtentWriter,
     ) -> Result<()> {
         // A view of a tree that consists of this leaf only.
-        let root = Inner::new(Vec::new(), vec![Arc::new(Node::Leaf(extent.cloned()))], Vec::new());
+        let root = InnerNode::new(Vec::new(), vec![Arc::new(Node::Leaf(extent.cloned()))], Vec::new());
         let version = Arc::new(Version::new(self.codecs.clone(), Arc::new(root)));
         let (tree, files) = (self.tree, self.files.clone());
         let view = TreeView { tree, sequence: u64::MAX, version, files, locator: None, registration: None };
@@ -373,7 +373,7 @@ impl Flusher<'_> {
     }
 
     /// Splits a node with more than twice `fan_out` children; each part has its lower bound. An empty node gives no parts.
-    fn divide(&self, node: Inner) -> Result<Vec<(Key, Arc<Node>)>> {
+    fn divide(&self, node: InnerNode) -> Result<Vec<(Key, Arc<Node>)>> {
         let most = self.options.fan_out.max(2);
         let count = node.children.len();
         let low = Key::default();
@@ -389,22 +389,22 @@ impl Flusher<'_> {
             let (from, to) = (i * count / nodes, (i + 1) * count / nodes);
             let first = from.checked_sub(1).map(|pivot| &node.pivots[pivot]);
             let runs = self.clip_runs(&node.runs, first, node.pivots.get(to - 1))?;
-            let inner = Inner::new(node.pivots[from..to - 1].to_vec(), node.children[from..to].to_vec(), runs);
+            let inner = InnerNode::new(node.pivots[from..to - 1].to_vec(), node.children[from..to].to_vec(), runs);
             divided.push((first.cloned().unwrap_or_else(|| low.clone()), Arc::new(Node::Inner(inner))));
         }
         Ok(divided)
     }
 
     /// Adds levels above a root with too many children, and removes levels with a single child.
-    fn grow(&self, mut root: Inner) -> Result<Inner> {
+    fn grow(&self, mut root: InnerNode) -> Result<InnerNode> {
         if root.is_empty() {
-            return Ok(Inner::empty());
+            return Ok(InnerNode::empty());
         }
         while let [only] = root.children.as_slice()
             && let Node::Inner(child) = &**only
         {
             let runs = root.runs.iter().chain(&child.runs).cloned().collect();
-            root = Inner::new(child.pivots.clone(), child.children.clone(), runs);
+            root = InnerNode::new(child.pivots.clone(), child.children.clone(), runs);
         }
         loop {
             let divided = self.divide(root)?;
@@ -419,9 +419,9 @@ impl Flusher<'_> {
 }
 
 /// An inner node over children with their lower bounds; the bound of the first child is not used.
-fn inner_of(children: Vec<(Key, Arc<Node>)>, runs: Vec<Run>) -> Inner {
+fn inner_of(children: Vec<(Key, Arc<Node>)>, runs: Vec<Run>) -> InnerNode {
     let pivots = children.iter().skip(1).map(|(low, _)| low.clone()).collect();
-    Inner::new(pivots, children.into_iter().map(|(_, child)| child).collect(), runs)
+    InnerNode::new(pivots, children.into_iter().map(|(_, child)| child).collect(), runs)
 }
 
 fn leaves_of(extents: Vec<Arc<Extent>>) -> Vec<(Key, Arc<Node>)> {
@@ -446,14 +446,14 @@ fn between(
 
 /// Joins two neighbours into one node; `pivot` lies between them. Their runs share no keys, so the order of the runs does
 /// not matter.
-fn join_inner(left: &Inner, pivot: &Key, right: &Inner) -> Inner {
+fn join_inner(left: &InnerNode, pivot: &Key, right: &InnerNode) -> InnerNode {
     let pivots = left.pivots.iter().chain([pivot]).chain(&right.pivots).cloned().collect();
     let children = left.children.iter().chain(&right.children).cloned().collect();
-    Inner::new(pivots, children, left.runs.iter().chain(&right.runs).cloned().collect())
+    InnerNode::new(pivots, children, left.runs.iter().chain(&right.runs).cloned().collect())
 }
 
 /// Replaces child `slot` by `replacement`, nodes with their lower bounds; the first node keeps the lower bound of the slot.
-fn replace_child(node: &mut Inner, slot: usize, replacement: Vec<(Key, Arc<Node>)>) {
+fn replace_child(node: &mut InnerNode, slot: usize, replacement: Vec<(Key, Arc<Node>)>) {
     if replacement.is_empty() {
         if node.children.len() == 1 {
             node.children[0] = Arc::new(Node::Leaf(None));
@@ -478,7 +478,7 @@ mod tests {
     fn children_are_replaced_in_place() {
         let key = |text: &str| Key::from(text.as_bytes());
         let leaf = || Arc::new(Node::Leaf(None));
-        let mut node = Inner::new(vec![key("b"), key("c")], vec![leaf(), leaf(), leaf()], Vec::new());
+        let mut node = InnerNode::new(vec![key("b"), key("c")], vec![leaf(), leaf(), leaf()], Vec::new());
         replace_child(&mut node, 1, vec![(key("b"), leaf()), (key("bm"), leaf())]);
         assert_eq!(node.pivots, [key("b"), key("bm"), key("c")]);
         replace_child(&mut node, 0, Vec::new());

@@ -25,6 +25,6 @@ pub use cursor::Cursor;
 pub(crate) use flush::Flusher;
 pub(crate) use leaf::{LeafIndex, LeafWalk};
 pub(crate) use merge::Merge;
-pub(crate) use node::{Inner, Node, Part, Run};
+pub(crate) use node::{InnerNode, Node, Part, Run};
 pub use view::{Snapshot, TreeView};
 pub(crate) use view::{State, Version};

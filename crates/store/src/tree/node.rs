@@ -21,7 +21,7 @@ use crate::pages::Extent;
 pub(crate) enum Node {
     /// An extent of rows; `None`: no rows.
     Leaf(Option<Arc<Extent>>),
-    Inner(Inner),
+    Inner(InnerNode),
 }
 
 impl Node {
@@ -49,7 +49,7 @@ impl Node {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Inner {
+pub(crate) struct InnerNode {
     /// One fewer than `children`; child i holds the keys in `[pivots[i - 1], pivots[i])`.
     pub pivots: Vec<Key>,
     pub children: Vec<Arc<Node>>,
@@ -103,16 +103,16 @@ impl Part {
     }
 }
 
-impl Inner {
+impl InnerNode {
     pub fn new(pivots: Vec<Key>, children: Vec<Arc<Node>>, runs: Vec<Run>) -> Self {
-        let mut inner = Inner { pivots, children, runs, rows: 0, pages: 0 };
+        let mut inner = InnerNode { pivots, children, runs, rows: 0, pages: 0 };
         inner.recount();
         inner
     }
 
     /// A tree without rows: one empty leaf.
     pub fn empty() -> Self {
-        Inner::new(Vec::new(), vec![Arc::new(Node::Leaf(None))], Vec::new())
+        InnerNode::new(Vec::new(), vec![Arc::new(Node::Leaf(None))], Vec::new())
     }
 
     /// Recomputes the sums over the children after a change.
@@ -165,7 +165,7 @@ impl Inner {
 
     /// The extents of the leaves below, in key order.
     pub fn leaves(&self) -> Vec<Arc<Extent>> {
-        fn add(inner: &Inner, leaves: &mut Vec<Arc<Extent>>) {
+        fn add(inner: &InnerNode, leaves: &mut Vec<Arc<Extent>>) {
             for child in &inner.children {
                 match &**child {
                     Node::Leaf(extent) => leaves.extend(extent.clone()),

@@ -16,13 +16,13 @@ use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
 use crate::locator::{Located, Locator, Locators};
 use crate::pages::{Extent, Files, PageSource};
-use crate::tree::{Counter, Cursor, Inner, LeafIndex, Node};
+use crate::tree::{Counter, Cursor, InnerNode, LeafIndex, Node};
 
 /// A version of one tree: its nodes, and the root buffers above them.
 #[derive(Debug, Clone)]
 pub(crate) struct Version {
     pub codecs: Arc<Codecs>,
-    pub root: Arc<Inner>,
+    pub root: Arc<InnerNode>,
     /// Buffers being flushed, newest first.
     pub frozen: Vec<Arc<RootBuffer>>,
     pub active: Arc<RootBuffer>,
@@ -30,13 +30,13 @@ pub(crate) struct Version {
 
 impl Version {
     /// A version without buffered messages.
-    pub fn new(codecs: Arc<Codecs>, root: Arc<Inner>) -> Self {
+    pub fn new(codecs: Arc<Codecs>, root: Arc<InnerNode>) -> Self {
         Version { codecs, root, frozen: Vec::new(), active: Arc::default() }
     }
 
     /// The version of a memory tree: one buffer and an empty root.
     pub fn in_memory(codecs: Arc<Codecs>, active: Arc<RootBuffer>) -> Self {
-        Version { codecs, root: Arc::new(Inner::empty()), frozen: Vec::new(), active }
+        Version { codecs, root: Arc::new(InnerNode::empty()), frozen: Vec::new(), active }
     }
 
     /// The only buffer with messages; `None` if no buffer or several have messages.
@@ -167,7 +167,7 @@ impl TreeView {
         estimate
     }
 
-    fn add_estimate(&self, inner: &Inner, low: Option<&[u8]>, high: Option<&[u8]>, estimate: &mut RangeEstimate) {
+    fn add_estimate(&self, inner: &InnerNode, low: Option<&[u8]>, high: Option<&[u8]>, estimate: &mut RangeEstimate) {
         let from = low.map_or(0, |low| inner.child_of(low));
         let to = high.map_or(inner.children.len() - 1, |high| inner.child_of(high));
         for (i, child) in inner.children.iter().enumerate().take(to + 1).skip(from) {
@@ -293,7 +293,7 @@ fn fraction_of(index: &LeafIndex, low: Option<&[u8]>, high: Option<&[u8]>) -> (f
     (rows.max(1.0) / total.max(1.0), (to.saturating_sub(from) + 1) as f64)
 }
 
-fn collect_pivots<'a>(inner: &'a Inner, range: &KeyRange, pivots: &mut Vec<&'a Key>) {
+fn collect_pivots<'a>(inner: &'a InnerNode, range: &KeyRange, pivots: &mut Vec<&'a Key>) {
     for (i, child) in inner.children.iter().enumerate() {
         let (low, high) = inner.bounds(i);
         let ends_before = high.is_some_and(|high| bound_key(&range.start).is_some_and(|start| **high <= *start));
