@@ -17,7 +17,7 @@ use crate::engine::{Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store
 use crate::log::LogPosition;
 use crate::message::WriteBatch;
 use crate::pages::{META_BYTES_MAX, Superblock};
-use crate::tree::{Flusher, InnerNode, State, Version};
+use crate::tree::{Flusher, InnerNode, StoreVersion, TreeVersion};
 
 /// How long the background thread rests after a failure, before it tries again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -175,32 +175,32 @@ impl Shared {
     }
 
     /// Puts fresh buffers in the place of those that have messages.
-    fn freeze(&self, _commit: &CommitToken) -> Arc<State> {
+    fn freeze(&self, _commit: &CommitToken) -> Arc<StoreVersion> {
         let mut current = self.state.write();
-        let mut state = State::clone(&current);
+        let mut state = StoreVersion::clone(&current);
         let trees = state.trees.range_mut(..TreeId::MEMORY_START).map(|(_, version)| version);
         for version in trees.filter(|version| !version.active.is_empty()) {
             let mut frozen = vec![version.active.clone()];
             frozen.extend_from_slice(&version.frozen);
             let (codecs, root) = (version.codecs.clone(), version.root.clone());
-            *version = Arc::new(Version { codecs, root, frozen, active: Arc::default() });
+            *version = Arc::new(TreeVersion { codecs, root, frozen, active: Arc::default() });
         }
         *current = Arc::new(state);
         current.clone()
     }
 
-    fn flusher<'a>(&'a self, tree: TreeId, version: &'a Version) -> Flusher<'a> {
+    fn flusher<'a>(&'a self, tree: TreeId, version: &'a TreeVersion) -> Flusher<'a> {
         Flusher { tree, codecs: &version.codecs, files: &self.files, options: &self.options }
     }
 
     /// Flushes the frozen buffers of `frozen` and publishes the new trees; returns them, without any buffers (and without memory
     /// trees). `_checkpointed` is what the maintenance lock guards.
-    fn flush(&self, _checkpointed: &Checkpointed, frozen: &State) -> Result<State> {
+    fn flush(&self, _checkpointed: &Checkpointed, frozen: &StoreVersion) -> Result<StoreVersion> {
         if self.durability.lock().durability != Durability::Off {
             // Runs are visible to every snapshot: what is in them must be acknowledged, or about to be.
             self.log.sync()?;
         }
-        let mut flushed = State::default();
+        let mut flushed = StoreVersion::default();
         for (&tree, version) in frozen.trees.range(..TreeId::MEMORY_START) {
             let root = if version.frozen.is_empty() {
                 version.root.clone()
@@ -216,20 +216,20 @@ impl Shared {
                 self.leaves_changed();
                 root
             };
-            flushed.trees.insert(tree, Arc::new(Version::new(version.codecs.clone(), root)));
+            flushed.trees.insert(tree, Arc::new(TreeVersion::new(version.codecs.clone(), root)));
         }
         Ok(flushed)
     }
 
     /// Makes `root`, which has all messages of the version that was frozen, the tree's current one, if it still is that
     /// tree: it may have been dropped meanwhile, and another one created under its id.
-    fn publish(&self, tree: TreeId, frozen: &Version, root: &Arc<InnerNode>) {
+    fn publish(&self, tree: TreeId, frozen: &TreeVersion, root: &Arc<InnerNode>) {
         let mut current = self.state.write();
-        let mut state = State::clone(&current);
+        let mut state = StoreVersion::clone(&current);
         let version = state.trees.get_mut(&tree);
         if let Some(version) = version.filter(|version| Arc::ptr_eq(&version.codecs, &frozen.codecs)) {
             let (codecs, active) = (version.codecs.clone(), version.active.clone());
-            *version = Arc::new(Version { codecs, root: root.clone(), frozen: Vec::new(), active });
+            *version = Arc::new(TreeVersion { codecs, root: root.clone(), frozen: Vec::new(), active });
             *current = Arc::new(state);
         }
     }
@@ -269,7 +269,7 @@ impl Shared {
     fn write_checkpoint(
         &self,
         checkpointed: &mut Checkpointed,
-        state: State,
+        state: StoreVersion,
         sequence: u64,
         log: LogPosition,
     ) -> Result<()> {
@@ -340,7 +340,7 @@ impl Shared {
         for (&tree, version) in &mut next.trees {
             if !version.active.is_empty() {
                 let root = self.flusher(tree, version).flush_buffer(&version.root, &version.active)?;
-                *version = Arc::new(Version::new(version.codecs.clone(), Arc::new(root)));
+                *version = Arc::new(TreeVersion::new(version.codecs.clone(), Arc::new(root)));
             }
         }
         let (built, loaded) = loaded.into_iter().partition::<Vec<_>, _>(|(tree, _)| tree.is_memory());
@@ -349,7 +349,7 @@ impl Shared {
             let version = next.trees.get_mut(&tree).ok_or(Error::TreeNotFound(tree))?;
             if let LoadedRows::Extents(extents) = loaded.into_rows(tree, &version.codecs.schema, &self.files)? {
                 let root = self.flusher(tree, version).add_loaded(&version.root, extents)?;
-                *version = Arc::new(Version::new(version.codecs.clone(), Arc::new(root)));
+                *version = Arc::new(TreeVersion::new(version.codecs.clone(), Arc::new(root)));
             }
         }
         // The log needs a record for the number; it says nothing, so that a crash before the flip leaves no trace.
@@ -360,7 +360,7 @@ impl Shared {
             .and_then(|position| self.write_checkpoint(&mut checkpointed, next.clone(), sequence, position));
         for version in next.trees.values_mut() {
             // The checkpoint's versions must never get messages.
-            *version = Arc::new(Version::new(version.codecs.clone(), version.root.clone()));
+            *version = Arc::new(TreeVersion::new(version.codecs.clone(), version.root.clone()));
         }
         let mut state = self.state.write();
         if durable.is_ok() {

@@ -11,7 +11,7 @@ use crate::codec::Codecs;
 use crate::engine::Store;
 use crate::message::KEY_LIMIT;
 use crate::pages::{Extent, ExtentWriter, Files};
-use crate::tree::{InnerNode, Node, TreeView, Version};
+use crate::tree::{InnerNode, Node, TreeVersion, TreeView};
 
 /// Writes sorted rows into full extents, once, past log and buffers. Made by [`Store::bulk_writer`]; what it wrote becomes
 /// part of a tree by [`Store::install`], and is freed if dropped instead.
@@ -179,8 +179,8 @@ impl Loaded {
     pub fn view(&self, store: &Store, tree: TreeId, schema: &Schema) -> TreeView {
         let codecs = Arc::new(Codecs::new(schema.clone()));
         let version = match &self.rows {
-            LoadedRows::Extents(extents) => Version::new(codecs, Arc::new(root_of(extents))),
-            LoadedRows::Memory(_, buffer) => Version::in_memory(codecs, buffer.clone()),
+            LoadedRows::Extents(extents) => TreeVersion::new(codecs, Arc::new(root_of(extents))),
+            LoadedRows::Memory(_, buffer) => TreeVersion::in_memory(codecs, buffer.clone()),
         };
         let registration = tree.is_memory().then(|| Arc::new(store.shared.snapshots.enter(|| 0)));
         TreeView {

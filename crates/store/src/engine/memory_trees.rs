@@ -20,7 +20,7 @@ use crate::buffer::{Gathered, RootBuffer, Versions};
 use crate::codec::Codecs;
 use crate::engine::{CommitToken, Loaded, LoadedRows, OTHER_SCHEMA, OTHER_TREE, Shared, Store, check_new};
 use crate::message::{KEY_LIMIT, MessageBytes, Operation, VALUE_LIMIT, WriteBatch, decode};
-use crate::tree::{State, Version};
+use crate::tree::{StoreVersion, TreeVersion};
 
 /// Dirty keys that a commit looks at beside those that it makes dirty.
 const KEYS_PER_COMMIT: usize = 16;
@@ -151,11 +151,11 @@ impl Store {
     pub fn install_memory(&self, loaded: Vec<(TreeId, Loaded)>) -> Result<()> {
         let _commit = self.shared.commit.lock();
         let mut current = self.shared.state.write();
-        let mut state = State::clone(&current);
+        let mut state = StoreVersion::clone(&current);
         for (tree, loaded) in loaded {
             let (codecs, buffer) = loaded.into_memory(tree)?;
             check_new(tree, state.trees.contains_key(&tree))?;
-            state.trees.insert(tree, Arc::new(Version::in_memory(codecs, buffer)));
+            state.trees.insert(tree, Arc::new(TreeVersion::in_memory(codecs, buffer)));
             self.shared.next_memory_tree.fetch_max(tree.next().get(), Ordering::Relaxed);
         }
         *current = Arc::new(state);
@@ -199,7 +199,7 @@ impl RootBuffer {
 
 impl Shared {
     /// Memory trees of a state.
-    fn memory_trees(state: &State) -> impl Iterator<Item = (&TreeId, &Arc<Version>)> {
+    fn memory_trees(state: &StoreVersion) -> impl Iterator<Item = (&TreeId, &Arc<TreeVersion>)> {
         state.trees.range(TreeId::MEMORY_START..)
     }
 
@@ -226,7 +226,7 @@ impl Shared {
     pub fn apply_in_memory(
         &self,
         _commit: &CommitToken,
-        state: &mut Cow<'_, State>,
+        state: &mut Cow<'_, StoreVersion>,
         sequence: u64,
         batch: &WriteBatch,
     ) -> Result<()> {
@@ -246,7 +246,7 @@ impl Shared {
                     }
                 }
                 Operation::CreateTree { tree, schema } => {
-                    let version = Version::in_memory(Arc::new(Codecs::new(schema)), Arc::default());
+                    let version = TreeVersion::in_memory(Arc::new(Codecs::new(schema)), Arc::default());
                     state.to_mut().trees.insert(tree, Arc::new(version));
                     self.next_memory_tree.fetch_max(tree.next().get(), Ordering::Relaxed);
                 }
@@ -291,7 +291,7 @@ impl Shared {
     ///
     /// # Errors
     /// [`Error::TreeNotFound`], [`Error::WrongTreeKind`], [`Error::TreeMismatch`].
-    pub fn check_built(&self, state: &State, batch: &WriteBatch, built: Vec<(TreeId, Loaded)>) -> Result<Built> {
+    pub fn check_built(&self, state: &StoreVersion, batch: &WriteBatch, built: Vec<(TreeId, Loaded)>) -> Result<Built> {
         let mut created: HashMap<TreeId, Option<Arc<Schema>>> = HashMap::new();
         decode(&batch.in_memory, |operation| {
             match operation {
@@ -319,20 +319,20 @@ impl Shared {
     pub fn install_built(
         &self,
         commit: &CommitToken,
-        state: &State,
+        state: &StoreVersion,
         sequence: u64,
         batch: &WriteBatch,
         built: Built,
-    ) -> Result<State> {
+    ) -> Result<StoreVersion> {
         let trees = Self::memory_trees(state).map(|(&tree, version)| (tree, version.clone()));
-        let mut installed = Cow::Owned(State { trees: trees.collect() });
+        let mut installed = Cow::Owned(StoreVersion { trees: trees.collect() });
         self.apply_in_memory(commit, &mut installed, sequence, batch)?;
         let mut installed = installed.into_owned();
         for (tree, buffer) in built {
             let version = installed.trees.get_mut(&tree).ok_or(Error::TreeNotFound(tree))?;
             if version.active.is_empty() {
                 // Older snapshots keep the empty one.
-                *version = Arc::new(Version::in_memory(version.codecs.clone(), buffer));
+                *version = Arc::new(TreeVersion::in_memory(version.codecs.clone(), buffer));
                 continue;
             }
             let live = self.snapshots.live(|| self.visible());

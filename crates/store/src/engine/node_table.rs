@@ -23,7 +23,7 @@ use keyaki_device::BLOCK;
 use crate::base::{Key, Malformed, Reader, TreeId};
 use crate::codec::{Codecs, ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX, decode_schema, encode_schema};
 use crate::pages::{Extent, ExtentMeta, Files};
-use crate::tree::{InnerNode, Node, Part, Run, State, Version};
+use crate::tree::{InnerNode, Node, Part, Run, StoreVersion, TreeVersion};
 
 type Result<T> = std::result::Result<T, Malformed>;
 
@@ -45,7 +45,7 @@ fn string(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-pub(crate) fn encode(state: &State, next_tree: TreeId) -> Vec<u8> {
+pub(crate) fn encode(state: &StoreVersion, next_tree: TreeId) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(&(state.trees.len() as u32).to_le_bytes());
     out.extend_from_slice(&next_tree.get().to_le_bytes());
@@ -168,17 +168,17 @@ fn skip_node(reader: &mut Reader<'_>, depth: usize) -> Result<()> {
 ///
 /// # Errors
 /// The bytes are not a node table.
-pub(crate) fn decode(bytes: &[u8], files: &Arc<Files>) -> Result<(State, TreeId)> {
+pub(crate) fn decode(bytes: &[u8], files: &Arc<Files>) -> Result<(StoreVersion, TreeId)> {
     let mut reader = Reader::new(bytes);
     read_state(&mut reader, files)
 }
 
-fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(State, TreeId)> {
+fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(StoreVersion, TreeId)> {
     let (trees, next_tree) = (reader.u32()?, TreeId::new(reader.u32()?));
     if next_tree > TreeId::DISK_END {
         return Err(reader.malformed(format!("the next tree id, {next_tree}, is above the last id of a tree on disk")));
     }
-    let mut state = State::default();
+    let mut state = StoreVersion::default();
     for _ in 0..trees {
         let tree = TreeId::new(reader.u32()?);
         if tree >= TreeId::DISK_END || state.trees.last_key_value().is_some_and(|(&before, _)| before >= tree) {
@@ -194,7 +194,7 @@ fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(State, Tre
         let Node::Inner(root) = decoder.node(reader, 0, (None, None))? else {
             return Err(reader.malformed("the root is a leaf"));
         };
-        state.trees.insert(tree, Arc::new(Version::new(codecs, Arc::new(root))));
+        state.trees.insert(tree, Arc::new(TreeVersion::new(codecs, Arc::new(root))));
     }
     if !reader.is_empty() {
         return Err(reader.malformed("bytes after the last tree"));

@@ -12,7 +12,7 @@ use crate::engine::{Checkpointed, CommitToken, LocatorThread, Replay, Shared, Vi
 use crate::locator::Locators;
 use crate::log::{Log, LogPosition};
 use crate::pages::{Cache, Files, RESERVED_BYTES, Space, Superblock};
-use crate::tree::State;
+use crate::tree::StoreVersion;
 
 /// The first tree id that [`Store::new_tree_id`] gives; lower ones are for whoever embeds the store.
 const FIRST_FREE_TREE: TreeId = TreeId::new(16);
@@ -77,7 +77,7 @@ pub(crate) fn create(device: &dyn Device, dir: &Path, options: &Options) -> Resu
     }
     let file = device.open(&new, OpenMode::CreateNew)?;
     file.allocate(0, RESERVED_BYTES + 4096)?;
-    let meta = node_table::encode(&State::default(), FIRST_FREE_TREE);
+    let meta = node_table::encode(&StoreVersion::default(), FIRST_FREE_TREE);
     let mut buffer = Buffer::zeroed(4096);
     buffer[..meta.len()].copy_from_slice(&meta);
     file.write_at(RESERVED_BYTES, &buffer)?;

@@ -12,7 +12,7 @@ use crate::base::{Error, Result, TreeId, UpsertFunctions};
 use crate::buffer::Gathered;
 use crate::codec::Codecs;
 use crate::message::{KEY_LIMIT, MessageBytes, Operation, decode};
-use crate::tree::{InnerNode, State, Version};
+use crate::tree::{InnerNode, StoreVersion, TreeVersion};
 
 /// What a part of a commit is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,12 @@ impl Place {
 /// # Errors
 /// [`Error::InvalidBatch`], [`Error::InvalidKey`], [`Error::InvalidRow`], [`Error::TooLarge`], [`Error::TooMany`],
 /// [`Error::TreeExists`], [`Error::TreeNotFound`], [`Error::WrongTreeKind`], [`Error::UnknownUpsert`].
-pub(crate) fn check(state: &State, payload: &[u8], place: Place, upserts: Option<&UpsertFunctions>) -> Result<bool> {
+pub(crate) fn check(
+    state: &StoreVersion,
+    payload: &[u8],
+    place: Place,
+    upserts: Option<&UpsertFunctions>,
+) -> Result<bool> {
     // Trees that the commit itself creates, or drops (`None`).
     let mut changed: HashMap<TreeId, Option<Arc<Codecs>>> = HashMap::new();
     decode(payload, |operation| {
@@ -95,9 +100,9 @@ pub(crate) fn check_new(tree: TreeId, exists: bool) -> Result<()> {
 /// Bytes that may be held beside the buffers' while messages are gathered.
 const GATHERED_BYTES: usize = 128 << 20;
 
-/// State being rebuilt from the log.
+/// StoreVersion being rebuilt from the log.
 pub(crate) struct Replay {
-    pub state: State,
+    pub state: StoreVersion,
     pub next_tree: TreeId,
     /// The last record.
     pub inserted: u64,
@@ -109,7 +114,7 @@ pub(crate) struct Replay {
 
 impl Replay {
     /// From a checkpoint on, with this number of its newest commit.
-    pub fn new(state: State, next_tree: TreeId, inserted: u64) -> Replay {
+    pub fn new(state: StoreVersion, next_tree: TreeId, inserted: u64) -> Replay {
         let (gathered, gathered_bytes_max) = (HashMap::new(), GATHERED_BYTES);
         Replay { state, next_tree, inserted, gathered, gathered_bytes: 0, gathered_bytes_max }
     }
@@ -130,7 +135,7 @@ impl Replay {
                     self.gathered_bytes += gathered.work_bytes() - before;
                 }
                 Operation::CreateTree { tree, schema } => {
-                    let version = Version::new(Arc::new(Codecs::new(schema)), Arc::new(InnerNode::empty()));
+                    let version = TreeVersion::new(Arc::new(Codecs::new(schema)), Arc::new(InnerNode::empty()));
                     self.state.trees.insert(tree, Arc::new(version));
                     // Checked: it is below the last one.
                     self.next_tree = self.next_tree.max(tree.next());
@@ -198,7 +203,7 @@ mod tests {
         batch.bytes
     }
 
-    fn content(state: &State) -> String {
+    fn content(state: &StoreVersion) -> String {
         let mut text = String::new();
         for (tree, version) in &state.trees {
             let buffer = &version.active;
@@ -220,9 +225,9 @@ mod tests {
                 number = number.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 (number >> 33) % limit
             };
-            let mut replay = Replay::new(State::default(), TreeId::new(16), 0);
+            let mut replay = Replay::new(StoreVersion::default(), TreeId::new(16), 0);
             replay.gathered_bytes_max = random(20_000) as usize;
-            let mut one_by_one = std::borrow::Cow::Owned(State::default());
+            let mut one_by_one = std::borrow::Cow::Owned(StoreVersion::default());
             let mut creation = WriteBatch::new();
             (0..TREES).for_each(|tree| creation.create_tree(TreeId::new(tree), &Schema::key_value()));
             let mut payload = creation.bytes;
@@ -239,10 +244,12 @@ mod tests {
 
     #[test]
     fn memory_trees_and_long_keys_are_in_no_log() {
-        let mut state = State::default();
+        let mut state = StoreVersion::default();
         let codecs = Arc::new(Codecs::new(Schema::key_value()));
         for tree in [1, 1 << 31] {
-            state.trees.insert(TreeId::new(tree), Arc::new(Version::new(codecs.clone(), Arc::new(InnerNode::empty()))));
+            state
+                .trees
+                .insert(TreeId::new(tree), Arc::new(TreeVersion::new(codecs.clone(), Arc::new(InnerNode::empty()))));
         }
         let refused = |bytes: &[u8], place| check(&state, bytes, place, None).err();
         let mut batch = WriteBatch::new();

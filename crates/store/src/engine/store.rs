@@ -22,7 +22,7 @@ use crate::locator::Locators;
 use crate::log::Log;
 use crate::message::{Operation, WriteBatch, decode};
 use crate::pages::{BlockingPages, Cache, Files, Priority};
-use crate::tree::{InnerNode, Snapshot, State, Version};
+use crate::tree::{InnerNode, Snapshot, StoreVersion, TreeVersion};
 
 /// An open store. `Clone` gives another handle to the same one; the last handle's drop closes it (with a checkpoint, if
 /// nothing failed).
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     pub options: Options,
     pub files: Arc<Files>,
     pub log: Log,
-    pub state: RwLock<Arc<State>>,
+    pub state: RwLock<Arc<StoreVersion>>,
     pub commit: Mutex<CommitToken>,
     /// Newest sequence number whose messages are all in the buffers. Stored with `state` locked if trees are created or
     /// dropped with it, so that a snapshot has both or neither.
@@ -86,10 +86,10 @@ pub(crate) struct Checkpointed {
     pub sequence: u64,
     pub meta: (u64, u64),
     #[expect(dead_code, reason = "held so that the checkpoint's extents are not freed")]
-    pub state: Arc<State>,
+    pub state: Arc<StoreVersion>,
     /// A checkpoint whose superblock may be on the medium or not.
     /// (Held so that its extents are not freed.)
-    pub doubtful: Option<Arc<State>>,
+    pub doubtful: Option<Arc<StoreVersion>>,
 }
 
 /// Closes the store when the last handle goes.
@@ -315,7 +315,7 @@ impl Store {
 
 /// Applies a commit to the active buffers, which versions of a state share, and to the set of trees, for which the state
 /// is copied.
-pub(crate) fn apply(state: &mut Cow<'_, State>, sequence: u64, payload: &[u8]) -> Result<()> {
+pub(crate) fn apply(state: &mut Cow<'_, StoreVersion>, sequence: u64, payload: &[u8]) -> Result<()> {
     decode(payload, |operation| {
         match operation {
             Operation::Message { tree, key, message } => {
@@ -323,7 +323,7 @@ pub(crate) fn apply(state: &mut Cow<'_, State>, sequence: u64, payload: &[u8]) -
                 version.active.insert(key, sequence, message);
             }
             Operation::CreateTree { tree, schema } => {
-                let version = Version::new(Arc::new(Codecs::new(schema)), Arc::new(InnerNode::empty()));
+                let version = TreeVersion::new(Arc::new(Codecs::new(schema)), Arc::new(InnerNode::empty()));
                 state.to_mut().trees.insert(tree, Arc::new(version));
             }
             Operation::DropTree { tree } => drop(state.to_mut().trees.remove(&tree)),
@@ -439,7 +439,7 @@ impl Shared {
     }
 
     /// Checks both parts of a batch; tells whether trees are created or dropped.
-    pub fn check_batch(&self, state: &State, batch: &WriteBatch) -> Result<bool> {
+    pub fn check_batch(&self, state: &StoreVersion, batch: &WriteBatch) -> Result<bool> {
         let upserts = Some(&*self.files.upserts);
         let on_disk = check(state, &batch.bytes, Place::Disk, upserts)?;
         Ok(check(state, &batch.in_memory, Place::Memory, upserts)? || on_disk)

@@ -18,7 +18,7 @@ use crate::base::{Direction, Key, KeyRange, Options, Result, TreeId};
 use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
 use crate::pages::{BlockingPages, Extent, ExtentWriter, Files, Priority, Rows, block_on};
-use crate::tree::{Cursor, InnerNode, Merge, Node, Part, Run, TreeView, Version};
+use crate::tree::{Cursor, InnerNode, Merge, Node, Part, Run, TreeVersion, TreeView};
 
 /// Flushes messages within one tree. Works on copies of nodes; the caller publishes the new root.
 pub(crate) struct Flusher<'a> {
@@ -351,7 +351,7 @@ impl Flusher<'_> {
     ) -> Result<()> {
         // A view of a tree that consists of this leaf only.
         let root = InnerNode::new(Vec::new(), vec![Arc::new(Node::Leaf(extent.cloned()))], Vec::new());
-        let version = Arc::new(Version::new(self.codecs.clone(), Arc::new(root)));
+        let version = Arc::new(TreeVersion::new(self.codecs.clone(), Arc::new(root)));
         let (tree, files) = (self.tree, self.files.clone());
         let view = TreeView { tree, sequence: u64::MAX, version, files, locator: None, registration: None };
         let pages = BlockingPages { files: self.files.clone() };

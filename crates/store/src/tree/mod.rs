@@ -27,4 +27,4 @@ pub(crate) use leaf::{LeafIndex, LeafWalk};
 pub(crate) use merge::Merge;
 pub(crate) use node::{InnerNode, Node, Part, Run};
 pub use view::{Snapshot, TreeView};
-pub(crate) use view::{State, Version};
+pub(crate) use view::{StoreVersion, TreeVersion};

@@ -20,7 +20,7 @@ use crate::tree::{Counter, Cursor, InnerNode, LeafIndex, Node};
 
 /// A version of one tree: its nodes, and the root buffers above them.
 #[derive(Debug, Clone)]
-pub(crate) struct Version {
+pub(crate) struct TreeVersion {
     pub codecs: Arc<Codecs>,
     pub root: Arc<InnerNode>,
     /// Buffers being flushed, newest first.
@@ -28,15 +28,15 @@ pub(crate) struct Version {
     pub active: Arc<RootBuffer>,
 }
 
-impl Version {
+impl TreeVersion {
     /// A version without buffered messages.
     pub fn new(codecs: Arc<Codecs>, root: Arc<InnerNode>) -> Self {
-        Version { codecs, root, frozen: Vec::new(), active: Arc::default() }
+        TreeVersion { codecs, root, frozen: Vec::new(), active: Arc::default() }
     }
 
     /// The version of a memory tree: one buffer and an empty root.
     pub fn in_memory(codecs: Arc<Codecs>, active: Arc<RootBuffer>) -> Self {
-        Version { codecs, root: Arc::new(InnerNode::empty()), frozen: Vec::new(), active }
+        TreeVersion { codecs, root: Arc::new(InnerNode::empty()), frozen: Vec::new(), active }
     }
 
     /// The only buffer with messages; `None` if no buffer or several have messages.
@@ -53,15 +53,15 @@ impl Version {
 
 /// The versions of all trees at one moment. Replaced as a whole; a reader keeps the one that it started with.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct State {
-    pub trees: BTreeMap<TreeId, Arc<Version>>,
+pub(crate) struct StoreVersion {
+    pub trees: BTreeMap<TreeId, Arc<TreeVersion>>,
 }
 
-impl State {
+impl StoreVersion {
     /// The same trees without buffered messages.
-    pub fn without_buffers(&self) -> State {
-        let bare = |version: &Version| Arc::new(Version::new(version.codecs.clone(), version.root.clone()));
-        State { trees: self.trees.iter().map(|(&tree, version)| (tree, bare(version))).collect() }
+    pub fn without_buffers(&self) -> StoreVersion {
+        let bare = |version: &TreeVersion| Arc::new(TreeVersion::new(version.codecs.clone(), version.root.clone()));
+        StoreVersion { trees: self.trees.iter().map(|(&tree, version)| (tree, bare(version))).collect() }
     }
 }
 
@@ -73,7 +73,7 @@ const CACHED_SAMPLE: u64 = 64;
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub(crate) sequence: u64,
-    pub(crate) state: Arc<State>,
+    pub(crate) state: Arc<StoreVersion>,
     pub(crate) locators: Arc<Locators>,
     /// Present if the store has memory trees.
     pub(crate) registration: Option<Arc<Registration>>,
@@ -102,7 +102,7 @@ impl Snapshot {
 pub struct TreeView {
     pub(crate) tree: TreeId,
     pub(crate) sequence: u64,
-    pub(crate) version: Arc<Version>,
+    pub(crate) version: Arc<TreeVersion>,
     pub(crate) files: Arc<Files>,
     /// May lack the leaves written after it.
     pub(crate) locator: Option<Arc<Locator>>,
