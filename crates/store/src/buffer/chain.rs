@@ -39,11 +39,11 @@ const SEQUENCE_END: u64 = 1 << 62;
 const ALLOCATOR_BYTES: usize = 8;
 
 /// The messages of a key, newest first; at least one. Owns a reference to the newest message.
-pub(crate) struct Versions(u64);
+pub(crate) struct MessageChain(u64);
 
 /// A message chain borrowed by a reader under a guard.
 #[derive(Clone, Copy)]
-pub(crate) struct VersionsRef<'g> {
+pub(crate) struct MessageChainRef<'g> {
     word: u64,
     lifetime: PhantomData<&'g Header>,
 }
@@ -83,19 +83,19 @@ fn pointer(word: u64) -> Option<NonNull<Header>> {
     NonNull::new(std::ptr::with_exposed_provenance_mut(word as usize))
 }
 
-impl Versions {
+impl MessageChain {
     /// A chain of a new message followed by the older ones.
     ///
     /// # Panics
     /// If the message has 4 GiB or more; batches refuse values and operands above 64 MiB.
-    pub fn new(sequence: u64, message: &MessageBytes<'_>, older: Option<Versions>) -> Versions {
+    pub fn new(sequence: u64, message: &MessageBytes<'_>, older: Option<MessageChain>) -> MessageChain {
         let (kind, function, bytes) = match *message {
             MessageBytes::Insert(value) => (INSERT, 0, value),
             MessageBytes::Delete => (DELETE, 0, [].as_slice()),
             MessageBytes::Upsert { function, operand } => (UPSERT, function, operand),
         };
         if older.is_none() && bytes.is_empty() && kind != UPSERT && sequence < SEQUENCE_END {
-            return Versions(sequence << 2 | kind);
+            return MessageChain(sequence << 2 | kind);
         }
         let len =
             u32::try_from(bytes.len()).unwrap_or_else(|_| panic!("message of {} bytes exceeds 4 GiB", bytes.len()));
@@ -116,31 +116,31 @@ impl Versions {
             memory.write(header);
             memory.add(1).cast::<u8>().copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
         }
-        Versions(memory.as_ptr().expose_provenance() as u64)
+        MessageChain(memory.as_ptr().expose_provenance() as u64)
     }
 
     /// Puts this chain of one message, of which no reader has a reference, on top of older messages.
     ///
     /// # Panics
     /// If the chain has more than one message.
-    pub fn put_on(self, older: Versions) -> Versions {
-        let alone = VersionsRef { word: self.0, lifetime: PhantomData };
+    pub fn put_on(self, older: MessageChain) -> MessageChain {
+        let alone = MessageChainRef { word: self.0, lifetime: PhantomData };
         match alone.header() {
             Some(header) => {
                 let below = header.older.swap(older.into_word(), Ordering::Release);
                 assert_eq!(below, 0, "the message already has older messages");
                 self
             }
-            None => Versions::new(alone.sequence(), &alone.message(), Some(older)),
+            None => MessageChain::new(alone.sequence(), &alone.message(), Some(older)),
         }
     }
 
     /// Heap bytes of the newest message; 0 if the message is in the word.
     pub fn behind_bytes(&self) -> usize {
-        VersionsRef { word: self.0, lifetime: PhantomData }.bytes()
+        MessageChainRef { word: self.0, lifetime: PhantomData }.bytes()
     }
 
-    /// Heap bytes that [`Versions::new`] allocates for a message; `on_top` if the message has older ones.
+    /// Heap bytes that [`MessageChain::new`] allocates for a message; `on_top` if the message has older ones.
     pub fn bytes_of(message: &MessageBytes<'_>, on_top: bool) -> usize {
         match message {
             MessageBytes::Delete if !on_top => 0,
@@ -155,7 +155,7 @@ fn allocated(len: usize) -> usize {
     (size_of::<Header>() + len + ALLOCATOR_BYTES).next_multiple_of(16)
 }
 
-impl Drop for Versions {
+impl Drop for MessageChain {
     fn drop(&mut self) {
         let mut word = self.0;
         // Iterative: recursion over a long chain would overflow the stack.
@@ -177,16 +177,16 @@ impl Drop for Versions {
     }
 }
 
-impl fmt::Debug for Versions {
+impl fmt::Debug for MessageChain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        VersionsRef { word: self.0, lifetime: PhantomData }.fmt(f)
+        MessageChainRef { word: self.0, lifetime: PhantomData }.fmt(f)
     }
 }
 
-// SAFETY: a word is `Versions` without its destructor. Any number of threads may read a header, because after construction
+// SAFETY: a word is `MessageChain` without its destructor. Any number of threads may read a header, because after construction
 // only its atomic fields change. `OWNED` is true, so the map retires every word.
-unsafe impl Value for Versions {
-    type Ref<'g> = VersionsRef<'g>;
+unsafe impl Value for MessageChain {
+    type Ref<'g> = MessageChainRef<'g>;
     const OWNED: bool = true;
 
     fn into_word(self) -> u64 {
@@ -194,16 +194,16 @@ unsafe impl Value for Versions {
     }
 
     unsafe fn from_word(word: u64) -> Self {
-        Versions(word)
+        MessageChain(word)
     }
 
     #[inline]
-    unsafe fn borrow<'g>(word: u64) -> VersionsRef<'g> {
-        VersionsRef { word, lifetime: PhantomData }
+    unsafe fn borrow<'g>(word: u64) -> MessageChainRef<'g> {
+        MessageChainRef { word, lifetime: PhantomData }
     }
 }
 
-impl<'g> VersionsRef<'g> {
+impl<'g> MessageChainRef<'g> {
     #[inline]
     fn header(self) -> Option<&'g Header> {
         // SAFETY: the word was read from the map, or from `older` below such a word, under a guard that lasts for 'g. A
@@ -254,14 +254,14 @@ impl<'g> VersionsRef<'g> {
 
     /// The messages below the newest one.
     #[inline]
-    pub fn older(self) -> Option<VersionsRef<'g>> {
+    pub fn older(self) -> Option<MessageChainRef<'g>> {
         let word = self.header()?.older.load(Ordering::Acquire);
-        (word != 0).then_some(VersionsRef { word, lifetime: PhantomData })
+        (word != 0).then_some(MessageChainRef { word, lifetime: PhantomData })
     }
 
     /// The chain from the newest message with a sequence number of at most `sequence`.
     #[inline]
-    pub fn up_to(mut self, sequence: u64) -> Option<VersionsRef<'g>> {
+    pub fn up_to(mut self, sequence: u64) -> Option<MessageChainRef<'g>> {
         while self.sequence() > sequence {
             self = self.older()?;
         }
@@ -274,38 +274,38 @@ impl<'g> VersionsRef<'g> {
     }
 
     /// True if both words are equal: the same allocation, or equal messages within the word.
-    pub fn is_same(self, other: VersionsRef<'_>) -> bool {
+    pub fn is_same(self, other: MessageChainRef<'_>) -> bool {
         self.word == other.word
     }
 
     /// An owned chain with the same messages: takes a reference to the newest message.
-    pub fn to_owned(self) -> Versions {
+    pub fn to_owned(self) -> MessageChain {
         if let Some(header) = self.header() {
             // Cannot overflow: each message of the key, live or retired, holds at most one reference, the map and a writer at
             // work hold two more, and fewer than 2^31 messages fit into memory.
             header.references.fetch_add(1, Ordering::Relaxed);
         }
-        Versions(self.word)
+        MessageChain(self.word)
     }
 
     /// Replaces the messages below the newest one; the old ones are retired. No effect if the newest message is the only one.
     /// The caller holds the commit lock: only one thread may change the chains of a map.
-    pub fn replace_older(self, older: Option<Versions>, guard: &Guard) {
+    pub fn replace_older(self, older: Option<MessageChain>, guard: &Guard) {
         let Some(header) = self.header().filter(|_| self.older().is_some()) else { return };
         let old = header.older.swap(older.map_or(0, Value::into_word), Ordering::AcqRel);
         // SAFETY: the header owned the word. It was not 0 above, and no other thread changes it, because the caller holds the
         // commit lock.
-        guard.retire(unsafe { Versions::from_word(old) });
+        guard.retire(unsafe { MessageChain::from_word(old) });
     }
 }
 
-impl fmt::Debug for VersionsRef<'_> {
+impl fmt::Debug for MessageChainRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut list = f.debug_list();
         let mut next = Some(*self);
-        while let Some(versions) = next {
-            list.entry(&(versions.sequence(), versions.message()));
-            next = versions.older();
+        while let Some(chain) = next {
+            list.entry(&(chain.sequence(), chain.message()));
+            next = chain.older();
         }
         list.finish()
     }
@@ -317,19 +317,19 @@ mod tests {
 
     use super::*;
 
-    fn seen(versions: &Versions) -> VersionsRef<'_> {
-        VersionsRef { word: versions.0, lifetime: PhantomData }
+    fn seen(chain: &MessageChain) -> MessageChainRef<'_> {
+        MessageChainRef { word: chain.0, lifetime: PhantomData }
     }
 
     #[test]
     fn messages_newest_first() {
         let upsert = MessageBytes::Upsert { function: 7, operand: b"xyz" };
-        let mut versions = Versions::new(3, &MessageBytes::Insert(b""), None);
-        assert_eq!(seen(&versions).bytes(), 0);
-        versions = Versions::new(5, &upsert, Some(versions));
-        versions = Versions::new(8, &MessageBytes::Delete, Some(versions));
-        versions = Versions::new(8, &MessageBytes::Insert(b"value"), Some(versions));
-        let top = seen(&versions);
+        let mut chain = MessageChain::new(3, &MessageBytes::Insert(b""), None);
+        assert_eq!(seen(&chain).bytes(), 0);
+        chain = MessageChain::new(5, &upsert, Some(chain));
+        chain = MessageChain::new(8, &MessageBytes::Delete, Some(chain));
+        chain = MessageChain::new(8, &MessageBytes::Insert(b"value"), Some(chain));
+        let top = seen(&chain);
         assert_eq!((top.sequence(), top.message()), (8, MessageBytes::Insert(b"value")));
         let below = top.older().unwrap();
         assert_eq!((below.sequence(), below.message()), (8, MessageBytes::Delete));
@@ -341,20 +341,20 @@ mod tests {
 
     #[test]
     fn sequence_numbers_too_large_for_a_word() {
-        let versions = Versions::new(SEQUENCE_END, &MessageBytes::Delete, None);
-        assert_eq!((seen(&versions).sequence(), seen(&versions).message()), (SEQUENCE_END, MessageBytes::Delete));
-        let versions = Versions::new(SEQUENCE_END - 1, &MessageBytes::Delete, None);
-        assert_eq!((seen(&versions).sequence(), seen(&versions).message()), (SEQUENCE_END - 1, MessageBytes::Delete));
+        let chain = MessageChain::new(SEQUENCE_END, &MessageBytes::Delete, None);
+        assert_eq!((seen(&chain).sequence(), seen(&chain).message()), (SEQUENCE_END, MessageBytes::Delete));
+        let chain = MessageChain::new(SEQUENCE_END - 1, &MessageBytes::Delete, None);
+        assert_eq!((seen(&chain).sequence(), seen(&chain).message()), (SEQUENCE_END - 1, MessageBytes::Delete));
     }
 
     #[test]
     fn removed_messages_remain_readable_under_a_guard() {
         let guard = pin();
-        let mut versions = Versions::new(0, &MessageBytes::Insert(b"oldest"), None);
+        let mut chain = MessageChain::new(0, &MessageBytes::Insert(b"oldest"), None);
         for sequence in 1..200_000 {
-            versions = Versions::new(sequence, &MessageBytes::Insert(b"old"), Some(versions));
+            chain = MessageChain::new(sequence, &MessageBytes::Insert(b"old"), Some(chain));
         }
-        let top = seen(&versions);
+        let top = seen(&chain);
         let middle = top.up_to(100_000).unwrap();
         let oldest = top.up_to(0).unwrap();
         top.replace_older(Some(oldest.to_owned()), &guard);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use keyaki_masstree::{Guard, pin};
 
 use crate::base::{Direction, Key, KeyRange, Result, UpsertFunctions};
-use crate::buffer::{RootBuffer, VersionsRef};
+use crate::buffer::{MessageChainRef, RootBuffer};
 use crate::codec::RowBatch;
 use crate::message::{Change, MessageBytes, Resolver};
 
@@ -75,17 +75,17 @@ impl Ahead {
     }
 
     /// Adds a key whose bytes are in `key_bytes` already.
-    fn push(&mut self, key: Range<usize>, newest: VersionsRef<'_>) {
+    fn push(&mut self, key: Range<usize>, newest: MessageChainRef<'_>) {
         let start = self.messages.len();
         let mut next = Some(newest);
-        while let Some(versions) = next {
-            let message = versions.message();
+        while let Some(chain) = next {
+            let message = chain.message();
             next = None;
             let message = match message {
                 MessageBytes::Insert(value) => AheadMessage::Insert(self.copy(value)),
                 MessageBytes::Delete => AheadMessage::Delete,
                 MessageBytes::Upsert { function, operand } => {
-                    next = versions.older();
+                    next = chain.older();
                     AheadMessage::Upsert(function, self.copy(operand))
                 }
             };
@@ -108,7 +108,7 @@ impl Ahead {
 /// A key found by a walk: the range of its bytes in the buffer passed to the walk, and its message chain.
 struct Found<'g> {
     key: Range<usize>,
-    versions: VersionsRef<'g>,
+    chain: MessageChainRef<'g>,
 }
 
 impl BufferCursor {
@@ -145,9 +145,9 @@ impl BufferCursor {
         ahead.clear();
         let (found, mut is_end) = self.find_keys(&buffer, &guard, &mut ahead.key_bytes);
         let mut last = 0..0;
-        for (i, Found { key, versions }) in found.iter().enumerate() {
+        for (i, Found { key, chain }) in found.iter().enumerate() {
             last = key.clone();
-            if let Some(newest) = versions.up_to(self.sequence) {
+            if let Some(newest) = chain.up_to(self.sequence) {
                 ahead.push(key.clone(), newest);
             }
             if ahead.bytes.len() >= BYTES_MAX {
@@ -171,10 +171,10 @@ impl BufferCursor {
             let (found, mut is_end) = self.find_keys(&buffer, &guard, &mut keys);
             rows.reserve(found.len());
             let mut last = 0..0;
-            for (i, Found { key, versions }) in found.iter().enumerate() {
+            for (i, Found { key, chain }) in found.iter().enumerate() {
                 last = key.clone();
-                let newest = versions.up_to(self.sequence);
-                match newest.map(VersionsRef::message) {
+                let newest = chain.up_to(self.sequence);
+                match newest.map(MessageChainRef::message) {
                     Some(MessageBytes::Insert(value)) => rows.push(key.clone(), value),
                     Some(MessageBytes::Delete) | None => {}
                     Some(MessageBytes::Upsert { .. }) => {
@@ -199,11 +199,11 @@ impl BufferCursor {
     fn find_keys<'g>(&self, buffer: &'g RootBuffer, guard: &'g Guard, keys: &mut Vec<u8>) -> (Vec<Found<'g>>, bool) {
         let Some(range) = &self.rest else { return (Vec::new(), true) };
         let (mut found, mut is_end) = (Vec::with_capacity(KEYS_FIRST), true);
-        buffer.walk(range, self.direction == Direction::Descending, guard, |key, versions| {
-            versions.prefetch();
+        buffer.walk(range, self.direction == Direction::Descending, guard, |key, chain| {
+            chain.prefetch();
             let start = keys.len();
             keys.extend_from_slice(key);
-            found.push(Found { key: start..keys.len(), versions });
+            found.push(Found { key: start..keys.len(), chain });
             is_end = found.len() < self.keys_ahead && keys.len() < BYTES_MAX;
             is_end
         });
@@ -225,12 +225,12 @@ impl BufferCursor {
 ///
 /// # Errors
 /// Errors of upsert functions.
-pub(crate) fn resolve(newest: VersionsRef<'_>, functions: &UpsertFunctions) -> Result<Option<Arc<[u8]>>> {
+pub(crate) fn resolve(newest: MessageChainRef<'_>, functions: &UpsertFunctions) -> Result<Option<Arc<[u8]>>> {
     let mut resolver = Resolver::default();
     let mut next = Some(newest);
-    while let Some(versions) = next.filter(|_| !resolver.is_settled()) {
-        resolver.add_message(versions.message());
-        next = versions.older();
+    while let Some(chain) = next.filter(|_| !resolver.is_settled()) {
+        resolver.add_message(chain.message());
+        next = chain.older();
     }
     match resolver.finish(functions)? {
         None => Ok(None),

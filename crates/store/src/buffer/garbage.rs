@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 use keyaki_masstree::{Guard, Masstree, pin};
 
 use crate::base::{Live, UpsertFunctions};
-use crate::buffer::{RootBuffer, Versions, VersionsRef, resolve};
+use crate::buffer::{MessageChain, MessageChainRef, RootBuffer, resolve};
 use crate::message::MessageBytes;
 
 /// The dirty keys of a buffer, each with the sequence number at which it becomes due.
@@ -84,7 +84,7 @@ impl RootBuffer {
             |old| match (old, &message) {
                 // A delete of a missing key has no effect.
                 (None, MessageBytes::Delete) => None,
-                (old, message) => Some(Versions::new(sequence, message, old.map(VersionsRef::to_owned))),
+                (old, message) => Some(MessageChain::new(sequence, message, old.map(MessageChainRef::to_owned))),
             },
             &guard,
         );
@@ -92,7 +92,7 @@ impl RootBuffer {
         if old.is_none() && message == MessageBytes::Delete {
             return;
         }
-        self.add(1, Versions::bytes_of(&message, old.is_some()), key.len() + message.len());
+        self.add(1, MessageChain::bytes_of(&message, old.is_some()), key.len() + message.len());
         match old {
             None => {}
             Some(old) if old.older().is_none() => self.dirty.lock().fresh.push_back((sequence, key.into())),
@@ -127,7 +127,7 @@ impl RootBuffer {
 
     /// Removes the messages of a key that no snapshot can see. Returns the sequence number of the newest message if the key
     /// is still dirty.
-    fn clean(&self, map: &Masstree<Versions>, key: &[u8], live: &Live) -> Option<u64> {
+    fn clean(&self, map: &Masstree<MessageChain>, key: &[u8], live: &Live) -> Option<u64> {
         let guard = pin();
         let newest = map.get(key, &guard)?;
         self.prune(key, newest, live, &guard);
@@ -137,8 +137,8 @@ impl RootBuffer {
         // A lone delete is removed with its key. A lone insert without value bytes moves from the heap into the word.
         let (message, bytes) = (newest.message(), newest.bytes());
         let gone = message == MessageBytes::Delete;
-        if gone || Versions::bytes_of(&message, false) < bytes {
-            let alone = (!gone).then(|| Versions::new(newest.sequence(), &message, None));
+        if gone || MessageChain::bytes_of(&message, false) < bytes {
+            let alone = (!gone).then(|| MessageChain::new(newest.sequence(), &message, None));
             // Cannot fail: under the commit lock, no other thread changes the key.
             let _ = map.compare_exchange(key, |now| now.is_some_and(|now| now.is_same(newest)), alone, &guard);
             let (gone, content) = if gone { (1, key.len()) } else { (0, 0) };
@@ -148,7 +148,7 @@ impl RootBuffer {
     }
 
     /// Removes the messages below `top` that no snapshot can see.
-    fn prune(&self, key: &[u8], top: VersionsRef<'_>, live: &Live, guard: &Guard) {
+    fn prune(&self, key: &[u8], top: MessageChainRef<'_>, live: &Live, guard: &Guard) {
         let (mut upper, mut count, mut behind, mut content) = (top, 0, 0, 0);
         while let Some(lower) = upper.older() {
             let (message, below) = (lower.message(), lower.older());
@@ -158,7 +158,7 @@ impl RootBuffer {
                 count += 1;
                 behind += lower.bytes();
                 content += key.len() + message.len();
-                upper.replace_older(below.map(VersionsRef::to_owned), guard);
+                upper.replace_older(below.map(MessageChainRef::to_owned), guard);
             } else {
                 upper = lower;
             }

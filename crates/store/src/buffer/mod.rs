@@ -17,7 +17,7 @@ mod garbage;
 mod root;
 mod sorted;
 
-pub(crate) use chain::{Versions, VersionsRef};
+pub(crate) use chain::{MessageChain, MessageChainRef};
 pub(crate) use cursor::{BufferCursor, resolve};
 pub(crate) use garbage::Dirty;
 pub(crate) use root::RootBuffer;

@@ -20,7 +20,7 @@ use keyaki_masstree::{Guard, Masstree, pin};
 use parking_lot::Mutex;
 
 use crate::base::{Key, KeyRange, RangeEstimate};
-use crate::buffer::{Dirty, Versions, VersionsRef};
+use crate::buffer::{Dirty, MessageChain, MessageChainRef};
 use crate::message::MessageBytes;
 
 /// Number of messages between two refreshes of `map_bytes`.
@@ -29,7 +29,7 @@ const MESSAGES_PER_REFRESH: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct RootBuffer {
     /// Created with the first message, because most buffers are empty most of the time and an empty map takes memory.
-    map: OnceLock<Masstree<Versions>>,
+    map: OnceLock<Masstree<MessageChain>>,
     messages: AtomicUsize,
     /// Bytes of the map's nodes at the last refresh.
     map_bytes: AtomicUsize,
@@ -44,16 +44,16 @@ pub(crate) struct RootBuffer {
 impl RootBuffer {
     /// The map; `None` until the first message.
     #[inline]
-    pub fn map(&self) -> Option<&Masstree<Versions>> {
+    pub fn map(&self) -> Option<&Masstree<MessageChain>> {
         self.map.get()
     }
 
     /// Installs a bulk-built map. No effect if the buffer already has a map.
-    pub fn set_map(&self, map: Masstree<Versions>) {
+    pub fn set_map(&self, map: Masstree<MessageChain>) {
         let _ = self.map.set(map);
     }
 
-    pub fn map_or_new(&self) -> &Masstree<Versions> {
+    pub fn map_or_new(&self) -> &Masstree<MessageChain> {
         self.map.get_or_init(Masstree::new)
     }
 
@@ -62,9 +62,9 @@ impl RootBuffer {
         let guard = pin();
         let map = self.map_or_new();
         let mut bytes = 0;
-        let add = |old: Option<VersionsRef<'_>>| {
-            bytes = Versions::bytes_of(&message, old.is_some());
-            Some(Versions::new(sequence, &message, old.map(VersionsRef::to_owned)))
+        let add = |old: Option<MessageChainRef<'_>>| {
+            bytes = MessageChain::bytes_of(&message, old.is_some());
+            Some(MessageChain::new(sequence, &message, old.map(MessageChainRef::to_owned)))
         };
         let old = map.insert_with(key, add, &guard);
         assert!(
@@ -140,19 +140,19 @@ impl RootBuffer {
     pub fn visit(&self, key: &[u8], sequence: u64, mut visit: impl FnMut(MessageBytes<'_>) -> bool) {
         self.visit_newest(key, sequence, |newest| {
             let mut next = Some(newest);
-            while let Some(versions) = next
-                && visit(versions.message())
+            while let Some(chain) = next
+                && visit(chain.message())
             {
-                next = versions.older();
+                next = chain.older();
             }
         });
     }
 
     /// Calls `visit` with the message chain of a key from the newest message up to `sequence`, if there is one.
-    pub fn visit_newest(&self, key: &[u8], sequence: u64, visit: impl FnOnce(VersionsRef<'_>)) {
+    pub fn visit_newest(&self, key: &[u8], sequence: u64, visit: impl FnOnce(MessageChainRef<'_>)) {
         let Some(map) = self.map() else { return };
         let guard = pin();
-        if let Some(newest) = map.get(key, &guard).and_then(|versions| versions.up_to(sequence)) {
+        if let Some(newest) = map.get(key, &guard).and_then(|chain| chain.up_to(sequence)) {
             visit(newest);
         }
     }
@@ -182,19 +182,19 @@ impl RootBuffer {
         range: &KeyRange,
         descending: bool,
         guard: &'g Guard,
-        mut visit: impl FnMut(&[u8], VersionsRef<'g>) -> bool,
+        mut visit: impl FnMut(&[u8], MessageChainRef<'g>) -> bool,
     ) {
         let Some(map) = self.map() else { return };
         let bounds = slices(range);
         if descending {
             let mut walk = map.range_rev::<&[u8]>(bounds, guard);
-            while let Some((key, versions)) = walk.next_entry()
-                && visit(key, versions)
+            while let Some((key, chain)) = walk.next_entry()
+                && visit(key, chain)
             {}
         } else {
             let mut walk = map.range::<&[u8]>(bounds, guard);
-            while let Some((key, versions)) = walk.next_entry()
-                && visit(key, versions)
+            while let Some((key, chain)) = walk.next_entry()
+                && visit(key, chain)
             {}
         }
     }

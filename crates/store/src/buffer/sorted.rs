@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use keyaki_masstree::{Bulk, BulkError, KEY_BYTES_MAX};
 
 use crate::base::{Error, Result};
-use crate::buffer::{RootBuffer, Versions};
+use crate::buffer::{MessageChain, RootBuffer};
 use crate::message::MessageBytes;
 
 /// Maximum size of a piece of keys, in bytes, unless a single key is longer.
@@ -28,7 +28,7 @@ const WORK_BYTES: usize = 72;
 pub(crate) struct Gathered {
     /// Keys, concatenated in pieces that never move.
     keys: Vec<Piece>,
-    values: Vec<Versions>,
+    values: Vec<MessageChain>,
     key_bytes: usize,
     /// Heap bytes of the messages.
     behind_bytes: usize,
@@ -65,10 +65,10 @@ impl Gathered {
         &mut self,
         bytes: Vec<u8>,
         ends: Vec<usize>,
-        values: impl Iterator<Item = Versions>,
+        values: impl Iterator<Item = MessageChain>,
         content: usize,
     ) {
-        let behind = |value: Versions, sum: &mut usize| {
+        let behind = |value: MessageChain, sum: &mut usize| {
             *sum += value.behind_bytes();
             value
         };
@@ -81,9 +81,9 @@ impl Gathered {
     }
 
     fn push_value(&mut self, sequence: u64, message: &MessageBytes<'_>) {
-        self.behind_bytes += Versions::bytes_of(message, false);
+        self.behind_bytes += MessageChain::bytes_of(message, false);
         self.value_bytes += message.len();
-        self.values.push(Versions::new(sequence, message, None));
+        self.values.push(MessageChain::new(sequence, message, None));
     }
 
     /// Appends the messages of `other`.
@@ -147,7 +147,7 @@ impl Gathered {
         let more_bytes = Arc::new(AtomicUsize::new(0));
         let bulk = Bulk::new().threads(std::thread::available_parallelism().map_or(1, NonZero::get)).merge({
             let more_bytes = more_bytes.clone();
-            move |older, newer: Versions| {
+            move |older, newer: MessageChain| {
                 let before = newer.behind_bytes();
                 let merged = newer.put_on(older.to_owned());
                 more_bytes.fetch_add(merged.behind_bytes() - before, Ordering::Relaxed);
@@ -186,8 +186,8 @@ mod tests {
     /// The messages of a buffer as text, and its counters.
     fn content(buffer: &RootBuffer) -> (Vec<String>, [usize; 3]) {
         let mut lines = Vec::new();
-        buffer.walk(&KeyRange::all(), false, &pin(), |key, versions| {
-            lines.push(format!("{key:?} {versions:?}"));
+        buffer.walk(&KeyRange::all(), false, &pin(), |key, chain| {
+            lines.push(format!("{key:?} {chain:?}"));
             true
         });
         (lines, [buffer.len(), buffer.message_bytes(), buffer.bytes() - buffer.map_bytes()])

@@ -16,7 +16,7 @@ use arrow_array::RecordBatch;
 use keyaki_masstree::pin;
 
 use crate::base::{Error, KeyRange, Result, Schema, TreeId};
-use crate::buffer::{Gathered, RootBuffer, Versions};
+use crate::buffer::{Gathered, MessageChain, RootBuffer};
 use crate::codec::Codecs;
 use crate::engine::{CommitToken, Loaded, LoadedRows, OTHER_SCHEMA, OTHER_TREE, Shared, Store, check_new};
 use crate::message::{KEY_LIMIT, MessageBytes, Operation, VALUE_LIMIT, WriteBatch, decode};
@@ -80,7 +80,7 @@ impl MemoryBuilder {
             encoder.encode(row, &mut value);
             check_len("row", value.len(), VALUE_LIMIT)?;
             content += value.len();
-            values.push(Versions::new(0, &MessageBytes::Insert(&value), None));
+            values.push(MessageChain::new(0, &MessageBytes::Insert(&value), None));
         }
         self.rows.push_rows(bytes, ends, values.into_iter(), content);
         Ok(())
@@ -336,8 +336,8 @@ impl Shared {
                 continue;
             }
             let live = self.snapshots.live(|| self.visible());
-            buffer.walk(&KeyRange::all(), false, &pin(), |key, versions| {
-                let message = versions.message();
+            buffer.walk(&KeyRange::all(), false, &pin(), |key, chain| {
+                let message = chain.message();
                 version.active.insert_in_memory(key, sequence, message, &live, &self.files.upserts);
                 true
             });

@@ -208,8 +208,8 @@ mod tests {
         for (tree, version) in &state.trees {
             let buffer = &version.active;
             text += &format!("tree {tree} of {} messages, {} bytes\n", buffer.len(), buffer.message_bytes());
-            buffer.walk(&crate::KeyRange::all(), false, &keyaki_masstree::pin(), |key, versions| {
-                text += &format!("{key:?} {versions:?}\n");
+            buffer.walk(&crate::KeyRange::all(), false, &keyaki_masstree::pin(), |key, chain| {
+                text += &format!("{key:?} {chain:?}\n");
                 true
             });
         }

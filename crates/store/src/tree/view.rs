@@ -1,4 +1,4 @@
-//! Versions, snapshots and views of trees.
+//! MessageChain, snapshots and views of trees.
 //!
 //! A version of the store maps tree ids to tree versions. A commit or flush publishes a new version; a snapshot keeps the
 //! version it was taken from, and a view is one tree of a snapshot. Estimates use row and page counts in the nodes, and read
