@@ -33,7 +33,7 @@ use parking_lot::Mutex;
 
 use self::segment::Segments;
 use self::state::State;
-use self::writer::{Goal, Writer};
+use self::writer::{SyncTarget, Writer};
 use crate::base::{Durability, Error, Result};
 
 /// A place in the log: a segment's number and an offset in it.
@@ -105,7 +105,7 @@ impl Log {
 
     /// Writes and syncs everything appended, whatever the durability.
     pub fn sync(&self) -> Result<()> {
-        self.writer.reach_appended(Goal::Synced)
+        self.writer.reach_appended(SyncTarget::Synced)
     }
 
     /// The newest sequence number known to be on the medium.

@@ -25,7 +25,7 @@ const BACKGROUND_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How far a record is to get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Goal {
+pub(super) enum SyncTarget {
     /// Handed to the operating system.
     Written,
     /// On the medium.
@@ -76,7 +76,7 @@ impl Writer {
             if state.rolling {
                 self.rolled.wait(&mut state);
             } else if state.pending_bytes > 0 && state.pending_bytes + payload.len() > PENDING_BYTES_MAX {
-                self.take_turn(&mut state, Goal::Written);
+                self.take_turn(&mut state, SyncTarget::Written);
             } else if state.push(sequence, payload) {
                 break;
             } else {
@@ -102,25 +102,25 @@ impl Writer {
         match state.durability {
             Durability::Full => {
                 state.arrivals += 1;
-                self.reach(&mut state, sequence, Goal::Synced)
+                self.reach(&mut state, sequence, SyncTarget::Synced)
             }
             Durability::Normal | Durability::Off => Ok(()),
         }
     }
 
-    pub(super) fn reach_appended(&self, goal: Goal) -> Result<()> {
+    pub(super) fn reach_appended(&self, goal: SyncTarget) -> Result<()> {
         let mut state = self.state.lock();
         let sequence = state.appended;
         self.reach(&mut state, sequence, goal)
     }
 
     /// Waits until record `sequence` has got as far as `goal`, leading if nobody does.
-    fn reach(&self, state: &mut MutexGuard<'_, State>, sequence: u64, goal: Goal) -> Result<()> {
+    fn reach(&self, state: &mut MutexGuard<'_, State>, sequence: u64, goal: SyncTarget) -> Result<()> {
         loop {
             state.check()?;
             let reached = match goal {
-                Goal::Written => state.written,
-                Goal::Synced => state.durable,
+                SyncTarget::Written => state.written,
+                SyncTarget::Synced => state.durable,
             };
             if reached >= sequence {
                 return Ok(());
@@ -135,7 +135,7 @@ impl Writer {
     }
 
     /// Waits for the turn under way, or leads one.
-    fn take_turn(&self, state: &mut MutexGuard<'_, State>, goal: Goal) {
+    fn take_turn(&self, state: &mut MutexGuard<'_, State>, goal: SyncTarget) {
         if state.leading {
             let turn = state.turn;
             self.turns[(turn & 1) as usize].wait(state);
@@ -145,10 +145,10 @@ impl Writer {
     }
 
     /// Writes everything appended, and syncs it if that is the goal.
-    fn lead(&self, state: &mut MutexGuard<'_, State>, goal: Goal) {
+    fn lead(&self, state: &mut MutexGuard<'_, State>, goal: SyncTarget) {
         state.turn += 1;
         state.leading = true;
-        if goal == Goal::Synced {
+        if goal == SyncTarget::Synced {
             Self::gather(state);
         }
         if state.poison.is_some() {
@@ -158,7 +158,7 @@ impl Writer {
         }
         state.in_flight = state.appended;
         let mut groups = state.take_groups();
-        let zeros = if goal == Goal::Synced { state.take_zeros(&groups) } else { None };
+        let zeros = if goal == SyncTarget::Synced { state.take_zeros(&groups) } else { None };
         let mut unsynced = std::mem::take(&mut state.unsynced);
         let (through, bytes, synced_through) = (state.appended, state.pending_bytes, state.durable);
         let result =
@@ -171,7 +171,7 @@ impl Writer {
             Ok(()) => {
                 assert!(state.durable <= state.written && state.written <= through, "records are written in order");
                 state.written = through;
-                if goal == Goal::Synced {
+                if goal == SyncTarget::Synced {
                     state.durable = through;
                     self.durable.store(through, Ordering::Release);
                 }
@@ -208,7 +208,7 @@ impl Writer {
         zeros: Option<Zeros>,
         unsynced: &mut Vec<Arc<dyn File>>,
         synced_through: u64,
-        goal: Goal,
+        goal: SyncTarget,
     ) -> Result<()> {
         for group in groups {
             let exact = group.seal(self.segments.log_id, synced_through);
@@ -220,7 +220,7 @@ impl Writer {
         if let Some(Zeros { file, offset, len }) = zeros {
             file.write_at(offset, &Buffer::zeroed(len))?;
         }
-        if goal == Goal::Synced {
+        if goal == SyncTarget::Synced {
             for file in unsynced.drain(..) {
                 file.sync_data()?;
             }
@@ -292,7 +292,7 @@ impl Writer {
     /// Writes and syncs all groups there are, also those without records. Nobody appends meanwhile.
     fn finish_turns(&self, state: &mut MutexGuard<'_, State>) -> Result<()> {
         while state.leading || !state.is_synced() {
-            self.take_turn(state, Goal::Synced);
+            self.take_turn(state, SyncTarget::Synced);
             state.check()?;
         }
         Ok(())
@@ -304,7 +304,7 @@ impl Writer {
         let before = self.bytes.fetch_sub(removed, Ordering::Relaxed);
         assert!(removed <= before, "{removed} bytes of {before} removed from the log");
         // Pending groups of the segments to be removed must not be written to removed files.
-        self.reach_appended(Goal::Synced)?;
+        self.reach_appended(SyncTarget::Synced)?;
         self.segments.remove_before(position.segment)
     }
 
@@ -351,8 +351,8 @@ impl Writer {
             }
             let (goal, sequence) = match state.durability {
                 Durability::Full => continue,
-                Durability::Normal => (Goal::Synced, state.appended),
-                Durability::Off => (Goal::Written, state.appended),
+                Durability::Normal => (SyncTarget::Synced, state.appended),
+                Durability::Off => (SyncTarget::Written, state.appended),
             };
             // A failure poisons the log, which ends the loop.
             let _ = self.reach(&mut state, sequence, goal);
@@ -368,8 +368,8 @@ impl Writer {
     /// else uses the log any more.
     pub(super) fn close(&self) -> Result<()> {
         let goal = match self.state.lock().durability {
-            Durability::Full | Durability::Normal => Goal::Synced,
-            Durability::Off => Goal::Written,
+            Durability::Full | Durability::Normal => SyncTarget::Synced,
+            Durability::Off => SyncTarget::Written,
         };
         self.reach_appended(goal)?;
         let mut state = self.state.lock();
@@ -381,7 +381,7 @@ impl Writer {
             offset += BLOCK as u64;
         }
         file.truncate(offset)?;
-        if goal == Goal::Synced { Ok(file.sync_data()?) } else { Ok(()) }
+        if goal == SyncTarget::Synced { Ok(file.sync_data()?) } else { Ok(()) }
     }
 }
 
