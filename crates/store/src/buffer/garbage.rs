@@ -102,7 +102,7 @@ impl RootBuffer {
     }
 
     /// Processes up to `keys` due keys. Returns false if no due key remains.
-    pub fn collect(&self, keys: usize, live: &Live) -> bool {
+    pub fn collect_garbage(&self, keys: usize, live: &Live) -> bool {
         let Some(map) = self.map() else { return false };
         let mut dirty = self.dirty.lock();
         // If no snapshot is older than the visible sequence number, only a failing upsert keeps a key dirty. The key is then

@@ -256,7 +256,7 @@ impl Shared {
         })?;
         for (tree, messages) in written {
             if let Some(version) = state.trees.get(&tree) {
-                version.active.collect(2 * messages + KEYS_PER_COMMIT, &live);
+                version.active.collect_garbage(2 * messages + KEYS_PER_COMMIT, &live);
             }
         }
         Ok(())
@@ -282,7 +282,7 @@ impl Shared {
             while goes_on {
                 let _commit = self.commit.lock();
                 let live = self.snapshots.live(|| self.visible());
-                goes_on = version.active.collect(KEYS_PER_TURN, &live);
+                goes_on = version.active.collect_garbage(KEYS_PER_TURN, &live);
             }
         }
     }

@@ -116,7 +116,7 @@ pub(crate) fn recover(
         }
         other => other,
     })?;
-    let bytes = read_meta(&*data, &data_path, &superblock)?;
+    let bytes = read_node_table(&*data, &data_path, &superblock)?;
     let in_meta = |malformed: Malformed| {
         let Malformed { position, detail } = malformed;
         let offset = Some(superblock.meta_offset + position as u64);
@@ -176,21 +176,21 @@ pub(crate) fn recover(
     })
 }
 
-fn damaged_meta(path: &Path, superblock: &Superblock, detail: &str) -> Error {
+fn corrupt_node_table(path: &Path, superblock: &Superblock, detail: &str) -> Error {
     let (path, detail) = (path.to_path_buf(), detail.to_string());
     Error::Corrupt { path, what: "node table", offset: Some(superblock.meta_offset), detail }
 }
 
-fn read_meta(data: &dyn File, path: &Path, superblock: &Superblock) -> Result<Vec<u8>> {
+fn read_node_table(data: &dyn File, path: &Path, superblock: &Superblock) -> Result<Vec<u8>> {
     let end = superblock.meta_offset.checked_add(superblock.meta_len);
     if end.is_none_or(|end| end > data.len().unwrap_or(0)) {
-        return Err(damaged_meta(path, superblock, "it lies beyond the end of the file"));
+        return Err(corrupt_node_table(path, superblock, "it lies beyond the end of the file"));
     }
     let mut buffer = Buffer::zeroed((superblock.meta_len as usize).next_multiple_of(4096));
     data.read_at(superblock.meta_offset, &mut buffer)?;
     let bytes = &buffer[..superblock.meta_len as usize];
     if xxhash_rust::xxh3::xxh3_64(bytes) != superblock.meta_hash {
-        return Err(damaged_meta(path, superblock, "wrong checksum"));
+        return Err(corrupt_node_table(path, superblock, "wrong checksum"));
     }
     Ok(bytes.to_vec())
 }
