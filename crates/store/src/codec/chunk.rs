@@ -44,12 +44,12 @@ pub struct RowBatch {
     /// Keys, one behind the other, with others between them.
     keys: Vec<u8>,
     values: Vec<u8>,
-    places: Vec<Place>,
+    locations: Vec<RowLocation>,
 }
 
 /// Where a row's key and value are.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct RowLocation {
     key: usize,
     key_end: usize,
     value: usize,
@@ -61,7 +61,12 @@ impl RowBatch {
     pub(crate) fn push(&mut self, key: Range<usize>, value: &[u8]) {
         let start = self.values.len();
         self.values.extend_from_slice(value);
-        self.places.push(Place { key: key.start, key_end: key.end, value: start, value_end: self.values.len() });
+        self.locations.push(RowLocation {
+            key: key.start,
+            key_end: key.end,
+            value: start,
+            value_end: self.values.len(),
+        });
     }
 
     pub(crate) fn set_keys(&mut self, keys: Vec<u8>) {
@@ -69,17 +74,17 @@ impl RowBatch {
     }
 
     pub(crate) fn reserve(&mut self, rows: usize) {
-        self.places.reserve(rows);
+        self.locations.reserve(rows);
     }
 
     /// Rows in the batch.
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.locations.len()
     }
 
     /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.locations.is_empty()
     }
 
     /// Bytes held.
@@ -93,8 +98,8 @@ impl RowBatch {
     /// If there is no such row.
     #[inline]
     pub fn key(&self, row: usize) -> &[u8] {
-        let place = self.places[row];
-        &self.keys[place.key..place.key_end]
+        let location = self.locations[row];
+        &self.keys[location.key..location.key_end]
     }
 
     /// The encoded value of row `row`.
@@ -103,8 +108,8 @@ impl RowBatch {
     /// If there is no such row.
     #[inline]
     pub fn value(&self, row: usize) -> &[u8] {
-        let place = self.places[row];
-        &self.values[place.value..place.value_end]
+        let location = self.locations[row];
+        &self.values[location.value..location.value_end]
     }
 
     /// Appends column `column` of the rows `rows`.
@@ -169,7 +174,7 @@ impl Chunk {
             match segment {
                 Segment::Page { reversed, .. } => *reversed = !*reversed,
                 Segment::Row { .. } => {}
-                Segment::Rows(batch) => Arc::make_mut(batch).places.reverse(),
+                Segment::Rows(batch) => Arc::make_mut(batch).locations.reverse(),
             }
         }
     }

@@ -25,7 +25,7 @@ use crate::base::{Column, ColumnType, Error, Result, Schema};
 pub struct RowCodec {
     columns: Arc<[Column]>,
     /// Of the value columns, in order.
-    places: Arc<[Place]>,
+    layouts: Arc<[ColumnLayout]>,
     key_columns: usize,
     /// Bytes of null bitmap and fixed part.
     fixed_end: usize,
@@ -35,7 +35,7 @@ pub struct RowCodec {
 
 /// Where a column is in the encoding.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct ColumnLayout {
     null_bit: Option<usize>,
     /// Offset of a fixed-length column, number of another among its like.
     at: usize,
@@ -48,15 +48,15 @@ impl RowCodec {
         let (columns, key_columns) = (schema.columns(), schema.key_columns());
         let bitmap_len = columns[key_columns..].iter().filter(|c| c.nullable).count().div_ceil(8);
         let (mut null_bits, mut fixed_end, mut variable) = (0.., bitmap_len, 0);
-        let place = |column: &Column| {
+        let layout = |column: &Column| {
             let fixed_len = fixed_len(column.ty);
             let next = if fixed_len.is_some() { &mut fixed_end } else { &mut variable };
             let at = *next;
             *next += fixed_len.unwrap_or(1);
-            Place { null_bit: if column.nullable { null_bits.next() } else { None }, at, fixed_len }
+            ColumnLayout { null_bit: if column.nullable { null_bits.next() } else { None }, at, fixed_len }
         };
-        let places = columns[key_columns..].iter().map(place).collect();
-        RowCodec { columns: columns.into(), places, key_columns, fixed_end, variable }
+        let layouts = columns[key_columns..].iter().map(layout).collect();
+        RowCodec { columns: columns.into(), layouts, key_columns, fixed_end, variable }
     }
 
     /// Checks that arrays (all columns of the schema) can be encoded: types, and no nulls in columns that are not nullable.
@@ -107,9 +107,9 @@ impl RowCodec {
         }
         let mut rest = &variable[heads.at..];
         let mut left = self.variable;
-        for (column, place) in self.columns[self.key_columns..].iter().zip(&*self.places) {
-            if place.fixed_len.is_some() {
-                self.scalar(value, column.ty, place)?;
+        for (column, layout) in self.columns[self.key_columns..].iter().zip(&*self.layouts) {
+            if layout.fixed_len.is_some() {
+                self.scalar(value, column.ty, layout)?;
                 continue;
             }
             left -= 1;
@@ -164,28 +164,28 @@ impl RowCodec {
             assert!(column >= self.key_columns, "column {column} is part of the key");
             let (ty, found) = (self.columns[column].ty, builder.column_type());
             assert!(found == ty, "builder of {found:?} for a column of {ty:?}");
-            let place = &self.places[column - self.key_columns];
-            let scalar = self.scalar(value, ty, place).ok_or_else(invalid)?;
+            let layout = &self.layouts[column - self.key_columns];
+            let scalar = self.scalar(value, ty, layout).ok_or_else(invalid)?;
             // SAFETY: `scalar` checks that text is valid UTF-8, and the builder is of text only if the column is.
             unsafe { builder.push(scalar) };
         }
         Ok(())
     }
 
-    /// The value at `place`, text being valid UTF-8; `None` if there is none. `row` has at least `fixed_end` bytes.
-    fn scalar<'a>(&self, row: &'a [u8], ty: ColumnType, place: &Place) -> Option<Scalar<'a>> {
-        if let Some(bit) = place.null_bit
+    /// The value of the column with `layout`, text being valid UTF-8; `None` if there is none. `row` has at least `fixed_end` bytes.
+    fn scalar<'a>(&self, row: &'a [u8], ty: ColumnType, layout: &ColumnLayout) -> Option<Scalar<'a>> {
+        if let Some(bit) = layout.null_bit
             && row[bit / 8] >> (bit % 8) & 1 == 1
         {
             return Some(Scalar::Null);
         }
-        let Some(len) = place.fixed_len else {
-            let bytes = self.variable_bytes(row, place.at)?;
+        let Some(len) = layout.fixed_len else {
+            let bytes = self.variable_bytes(row, layout.at)?;
             let sound = ty != ColumnType::Text || std::str::from_utf8(bytes).is_ok();
             return sound.then_some(Scalar::Bytes(bytes, &[]));
         };
         let mut bytes = [0; 16];
-        bytes[..len].copy_from_slice(&row[place.at..place.at + len]);
+        bytes[..len].copy_from_slice(&row[layout.at..layout.at + len]);
         let unsigned = u128::from_le_bytes(bytes);
         match ty {
             ColumnType::Decimal { .. } => Some(Scalar::Wide(unsigned as i128)),

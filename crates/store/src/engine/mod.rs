@@ -29,6 +29,6 @@ pub(crate) use bulk_load::{LoadedRows, OTHER_SCHEMA, OTHER_TREE};
 pub(crate) use locator_thread::LocatorThread;
 pub(crate) use memory_trees::next_id;
 pub use memory_trees::{MemoryBuilder, MemoryTreeStats};
-pub(crate) use replay::{Place, Replay, check, check_new};
+pub(crate) use replay::{Replay, check, check_new};
 pub(crate) use store::{Checkpointed, CommitToken, Shared, Visibility, apply};
 pub use store::{Store, StoreStats};

@@ -3,33 +3,20 @@
 //! Nothing unsound may get into the buffers: there it would be met long after, when it is read or flushed. A record of the
 //! log that fails here was damaged together with its checksum, or made by somebody else.
 //!
-//! Recovery gathers the log's messages and puts them into the buffers in bulk, at the end, and before that whenever they are many.
+//! Recovery collects the log's messages and puts them into the buffers in bulk, at the end, and before that whenever they are many.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::base::{Error, Result, TreeId, UpsertFunctions};
+use crate::base::{Error, Result, TreeId, TreeKind, UpsertFunctions};
 use crate::buffer::Gathered;
 use crate::codec::Codecs;
 use crate::message::{KEY_LIMIT, MessageBytes, Operation, decode};
 use crate::tree::{InnerNode, StoreVersion, TreeVersion};
 
-/// What a part of a commit is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Trees on disk: it is in the log.
-    Disk,
-    /// Memory trees.
-    Memory,
-}
-
-impl Place {
-    fn check(self, tree: TreeId) -> Result<()> {
-        match (tree.is_memory(), self) {
-            (false, Place::Disk) | (true, Place::Memory) => Ok(()),
-            (in_memory, _) => Err(Error::WrongTreeKind { tree, in_memory }),
-        }
-    }
+/// Checks that a tree that a part of a commit touches is of the kind of that part.
+fn check_kind(tree: TreeId, kind: TreeKind) -> Result<()> {
+    if tree.kind() == kind { Ok(()) } else { Err(Error::WrongTreeKind { tree, in_memory: tree.is_memory() }) }
 }
 
 /// Checks that a commit can be applied: trees exist when they are written to and not when they are created, keys and rows
@@ -42,7 +29,7 @@ impl Place {
 pub(crate) fn check(
     state: &StoreVersion,
     payload: &[u8],
-    place: Place,
+    kind: TreeKind,
     upserts: Option<&UpsertFunctions>,
 ) -> Result<bool> {
     // Trees that the commit itself creates, or drops (`None`).
@@ -54,7 +41,7 @@ pub(crate) fn check(
         };
         match operation {
             Operation::Message { tree, key, message } => {
-                place.check(tree)?;
+                check_kind(tree, kind)?;
                 let codecs = codecs(tree).ok_or(Error::TreeNotFound(tree))?;
                 if key.len() > KEY_LIMIT {
                     let (bytes, limit) = (key.len() as u64, KEY_LIMIT as u64);
@@ -70,12 +57,12 @@ pub(crate) fn check(
                 }
             }
             Operation::CreateTree { tree, schema } => {
-                place.check(tree)?;
+                check_kind(tree, kind)?;
                 check_new(tree, codecs(tree).is_some())?;
                 changed.insert(tree, Some(Arc::new(Codecs::new(schema))));
             }
             Operation::DropTree { tree } => {
-                place.check(tree)?;
+                check_kind(tree, kind)?;
                 codecs(tree).ok_or(Error::TreeNotFound(tree))?;
                 changed.insert(tree, None);
             }
@@ -97,8 +84,8 @@ pub(crate) fn check_new(tree: TreeId, exists: bool) -> Result<()> {
     if exists { Err(Error::TreeExists(tree)) } else { Ok(()) }
 }
 
-/// Bytes that may be held beside the buffers' while messages are gathered.
-const GATHERED_BYTES: usize = 128 << 20;
+/// Bytes that may be held beside the buffers' while messages are pending.
+const PENDING_BYTES_MAX: usize = 128 << 20;
 
 /// StoreVersion being rebuilt from the log.
 pub(crate) struct Replay {
@@ -115,7 +102,7 @@ pub(crate) struct Replay {
 impl Replay {
     /// From a checkpoint on, with this number of its newest commit.
     pub fn new(state: StoreVersion, next_tree: TreeId, inserted: u64) -> Replay {
-        let (gathered, gathered_bytes_max) = (HashMap::new(), GATHERED_BYTES);
+        let (gathered, gathered_bytes_max) = (HashMap::new(), PENDING_BYTES_MAX);
         Replay { state, next_tree, inserted, gathered, gathered_bytes: 0, gathered_bytes_max }
     }
 
@@ -125,7 +112,7 @@ impl Replay {
     /// Those of [`check`]: nothing has changed then.
     pub fn apply(&mut self, sequence: u64, payload: &[u8]) -> Result<()> {
         assert!(sequence > self.inserted, "record {sequence} is replayed after record {}", self.inserted);
-        check(&self.state, payload, Place::Disk, None)?;
+        check(&self.state, payload, TreeKind::Disk, None)?;
         decode(payload, |operation| {
             match operation {
                 Operation::Message { tree, key, message } => {
@@ -158,7 +145,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Puts what was gathered into the buffers.
+    /// Puts the pending messages into the buffers.
     ///
     /// # Errors
     /// None: all was checked.
@@ -251,21 +238,26 @@ mod tests {
                 .trees
                 .insert(TreeId::new(tree), Arc::new(TreeVersion::new(codecs.clone(), Arc::new(InnerNode::empty()))));
         }
-        let refused = |bytes: &[u8], place| check(&state, bytes, place, None).err();
+        let refused = |bytes: &[u8], kind| check(&state, bytes, kind, None).err();
         let mut batch = WriteBatch::new();
         batch.delete_raw(TreeId::new(1), &key(1));
         batch.delete_raw(TreeId::new(1 << 31), &key(1));
-        assert!(refused(&batch.bytes, Place::Disk).is_none() && refused(&batch.in_memory, Place::Memory).is_none());
-        assert!(matches!(refused(&batch.bytes, Place::Memory), Some(Error::WrongTreeKind { in_memory: false, .. })));
-        assert!(matches!(refused(&batch.in_memory, Place::Disk), Some(Error::WrongTreeKind { in_memory: true, .. })));
+        assert!(
+            refused(&batch.bytes, TreeKind::Disk).is_none() && refused(&batch.in_memory, TreeKind::Memory).is_none()
+        );
+        assert!(matches!(refused(&batch.bytes, TreeKind::Memory), Some(Error::WrongTreeKind { in_memory: false, .. })));
+        assert!(matches!(
+            refused(&batch.in_memory, TreeKind::Disk),
+            Some(Error::WrongTreeKind { in_memory: true, .. })
+        ));
         for tree in [TreeId::DISK_END, TreeId::MEMORY_END] {
             let mut batch = WriteBatch::new();
             batch.create_tree(tree, &Schema::key_value());
-            let error = refused(&batch.bytes, Place::Disk).or(refused(&batch.in_memory, Place::Memory));
+            let error = refused(&batch.bytes, TreeKind::Disk).or(refused(&batch.in_memory, TreeKind::Memory));
             assert!(matches!(error, Some(Error::TooMany { .. })), "{tree}");
         }
         let mut batch = WriteBatch::new();
         batch.delete_raw(TreeId::new(1), &[&vec![7; KEY_LIMIT][..], &[0, 0]].concat());
-        assert!(matches!(refused(&batch.bytes, Place::Disk), Some(Error::TooLarge { what: "key", .. })));
+        assert!(matches!(refused(&batch.bytes, TreeKind::Disk), Some(Error::TooLarge { what: "key", .. })));
     }
 }

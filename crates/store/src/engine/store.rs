@@ -15,9 +15,9 @@ use keyaki_device::{Device, File, Lock};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::open;
-use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TreeId};
+use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TreeId, TreeKind};
 use crate::codec::{Codecs, Page, PageRef};
-use crate::engine::{LocatorThread, Place, Work, check, next_id};
+use crate::engine::{LocatorThread, Work, check, next_id};
 use crate::locator::Locators;
 use crate::log::Log;
 use crate::message::{Operation, WriteBatch, decode};
@@ -441,7 +441,7 @@ impl Shared {
     /// Checks both parts of a batch; tells whether trees are created or dropped.
     pub fn check_batch(&self, state: &StoreVersion, batch: &WriteBatch) -> Result<bool> {
         let upserts = Some(&*self.files.upserts);
-        let on_disk = check(state, &batch.bytes, Place::Disk, upserts)?;
-        Ok(check(state, &batch.in_memory, Place::Memory, upserts)? || on_disk)
+        let on_disk = check(state, &batch.bytes, TreeKind::Disk, upserts)?;
+        Ok(check(state, &batch.in_memory, TreeKind::Memory, upserts)? || on_disk)
     }
 }

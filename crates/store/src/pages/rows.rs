@@ -1,4 +1,4 @@
-//! Rows or messages on their way into an extent: gathered column by column, written a batch at a time.
+//! Rows or messages on their way into an extent: collected column by column, written a batch at a time.
 
 use arrow_array::ArrayRef;
 
@@ -20,7 +20,7 @@ pub(crate) struct Rows<'a> {
     builders: Vec<ColumnBuilder>,
     /// Only for messages.
     messages: RunColumns,
-    /// Bytes gathered, about.
+    /// Bytes collected, approximately.
     bytes: usize,
 }
 
