@@ -3,7 +3,7 @@
 use std::ops::{Bound, RangeBounds};
 
 use crate::base::{Direction, Error, KeyRange, Result, Schema, TreeId};
-use crate::codec::{Chunk, Segment};
+use crate::codec::{Chunk, ChunkPart};
 use crate::engine::Store;
 use crate::message::WriteBatch;
 use crate::pages::{BlockingPages, block_on};
@@ -135,13 +135,13 @@ impl KeyValueSnapshot {
         let mut cursor = self.view.cursor(&self.pages, range, Direction::Ascending);
         let Some(chunk) = block_on(cursor.next())? else { return Ok(None) };
         let mut value = Vec::new();
-        match &chunk.segments()[0] {
-            Segment::Page { page, rows, .. } => {
+        match &chunk.parts()[0] {
+            ChunkPart::Page { page, rows, .. } => {
                 page.check_all_columns()?;
                 page.value(rows.start as usize, &mut value);
             }
-            Segment::Row { value: found, .. } => value.extend_from_slice(found),
-            Segment::Rows(batch) => value.extend_from_slice(batch.value(0)),
+            ChunkPart::Row { value: found, .. } => value.extend_from_slice(found),
+            ChunkPart::Rows(batch) => value.extend_from_slice(batch.value(0)),
         }
         Ok(Some(value))
     }
@@ -254,17 +254,17 @@ fn decode_key(encoded: &[u8]) -> Vec<u8> {
 /// Calls `visit` with the encoded key and the value of every row.
 fn for_each_row(chunk: &Chunk, mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
     let (mut found_key, mut found_value) = (Vec::new(), Vec::new());
-    for segment in chunk.segments() {
-        let (page, rows, reversed) = match segment {
-            Segment::Row { key, value } => {
+    for part in chunk.parts() {
+        let (page, rows, reversed) = match part {
+            ChunkPart::Row { key, value } => {
                 visit(key, value)?;
                 continue;
             }
-            Segment::Rows(batch) => {
+            ChunkPart::Rows(batch) => {
                 (0..batch.len()).try_for_each(|row| visit(batch.key(row), batch.value(row)))?;
                 continue;
             }
-            Segment::Page { page, rows, reversed } => (page, rows.clone(), *reversed),
+            ChunkPart::Page { page, rows, reversed } => (page, rows.clone(), *reversed),
         };
         page.check_all_columns()?;
         for i in 0..rows.len() as u32 {

@@ -29,7 +29,7 @@ pub use base::{
     TreeKind, UpsertFunction, UpsertFunctions, successor,
 };
 pub use codec::{
-    Chunk, ColumnBuilder, KeyCodec, KeyEncoder, Page, PageKind, PageRef, RowBatch, RowCodec, RowEncoder, Segment,
+    Chunk, ChunkPart, ColumnBuilder, KeyCodec, KeyEncoder, Page, PageKind, PageRef, RowBatch, RowCodec, RowEncoder,
 };
 /// For `examples/codec_bench.rs`, which measures pages without a store.
 #[doc(hidden)]

@@ -8,7 +8,7 @@
 
 use keyaki_llc::software::{ScanMethod, flush, prefetch_non_temporal};
 use keyaki_llc::{Governor, WorkClass};
-use keyaki_store::{Chunk, Page, Segment};
+use keyaki_store::{Chunk, ChunkPart, Page};
 
 /// A class of work, and the governor to which it is announced.
 #[derive(Debug, Clone)]
@@ -55,9 +55,9 @@ pub(crate) fn evict_behind(method: ScanMethod, group: &[Chunk], columns: impl It
 }
 
 fn pages(chunk: &Chunk) -> impl Iterator<Item = &Page> {
-    chunk.segments().iter().filter_map(|segment| match segment {
-        Segment::Page { page, .. } => Some(&**page),
-        Segment::Row { .. } | Segment::Rows(_) => None,
+    chunk.parts().iter().filter_map(|segment| match segment {
+        ChunkPart::Page { page, .. } => Some(&**page),
+        ChunkPart::Row { .. } | ChunkPart::Rows(_) => None,
     })
 }
 

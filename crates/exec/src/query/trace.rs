@@ -14,7 +14,7 @@ use keyaki_llc::WorkClass;
 use keyaki_llc::sim::Access;
 use keyaki_llc::sim::trace::{TraceHeader, TraceWriter};
 use keyaki_primitives::CACHE_LINE_BYTES;
-use keyaki_store::{Chunk, Page, PageKind, Segment, TreeId};
+use keyaki_store::{Chunk, ChunkPart, Page, PageKind, TreeId};
 use parking_lot::Mutex;
 
 /// Number of the class of work without a class; the governor's classes have lower numbers.
@@ -72,8 +72,8 @@ impl MemoryTrace {
 
     /// Records the decoding of columns of a chunk, as work of a class.
     pub(crate) fn record_columns(&self, class: Option<WorkClass>, chunk: &Chunk, columns: &[usize]) {
-        for segment in chunk.segments() {
-            let Segment::Page { page, rows, .. } = segment else { continue };
+        for segment in chunk.parts() {
+            let ChunkPart::Page { page, rows, .. } = segment else { continue };
             let all = page.rows().max(1);
             if rows.len() < all {
                 // Part of a page was selected by a search over its keys; the key columns come first.

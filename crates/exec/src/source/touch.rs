@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use keyaki_primitives::CACHE_LINE_BYTES;
-use keyaki_store::{Direction, KeyRange, Page, PageKind, PageRef, PageSource, Priority, Schema, Segment, TreeView};
+use keyaki_store::{ChunkPart, Direction, KeyRange, Page, PageKind, PageRef, PageSource, Priority, Schema, TreeView};
 use parking_lot::Mutex;
 
 use super::task_pages::TaskPages;
@@ -67,14 +67,14 @@ pub(crate) async fn touch_tree(
         }
         let mut progress = source.progress.lock();
         progress.touched.rows += chunk.rows() as u64;
-        for segment in chunk.segments() {
+        for segment in chunk.parts() {
             progress.touched.bytes += match segment {
-                Segment::Page { page, .. } => {
+                ChunkPart::Page { page, .. } => {
                     page.check_all_columns()?;
                     0
                 }
-                Segment::Row { key, value } => (touch_lines(key) + touch_lines(value)) as u64,
-                Segment::Rows(rows) => rows.bytes() as u64,
+                ChunkPart::Row { key, value } => (touch_lines(key) + touch_lines(value)) as u64,
+                ChunkPart::Rows(rows) => rows.bytes() as u64,
             };
         }
     }

@@ -12,12 +12,12 @@ use crate::codec::{Codecs, ColumnBuilder, Page};
 #[derive(Debug, Clone)]
 pub struct Chunk {
     pub(crate) codecs: Arc<Codecs>,
-    pub(crate) segments: Vec<Segment>,
+    pub(crate) parts: Vec<ChunkPart>,
 }
 
 /// Rows from one place.
 #[derive(Debug, Clone)]
-pub enum Segment {
+pub enum ChunkPart {
     /// Consecutive rows of a page.
     Page {
         /// A page of a leaf.
@@ -128,12 +128,12 @@ impl RowBatch {
     }
 }
 
-impl Segment {
+impl ChunkPart {
     fn rows(&self) -> usize {
         match self {
-            Segment::Page { rows, .. } => rows.len(),
-            Segment::Row { .. } => 1,
-            Segment::Rows(batch) => batch.len(),
+            ChunkPart::Page { rows, .. } => rows.len(),
+            ChunkPart::Row { .. } => 1,
+            ChunkPart::Rows(batch) => batch.len(),
         }
     }
 }
@@ -144,37 +144,37 @@ impl Chunk {
         &self.codecs.schema
     }
 
-    /// Rows in all segments.
+    /// Rows in all parts.
     pub fn rows(&self) -> usize {
-        self.segments.iter().map(Segment::rows).sum()
+        self.parts.iter().map(ChunkPart::rows).sum()
     }
 
     /// The rows by where they are, in the direction of the cursor.
-    pub fn segments(&self) -> &[Segment] {
-        &self.segments
+    pub fn parts(&self) -> &[ChunkPart] {
+        &self.parts
     }
 
     /// The encoded key of the first row.
     pub fn first_key(&self) -> Option<Vec<u8>> {
-        let segment = self.segments.iter().find(|segment| segment.rows() > 0)?;
-        Some(match segment {
-            Segment::Page { page, rows, reversed } => {
+        let part = self.parts.iter().find(|part| part.rows() > 0)?;
+        Some(match part {
+            ChunkPart::Page { page, rows, reversed } => {
                 let (row, mut key) = (if *reversed { rows.end - 1 } else { rows.start }, Vec::new());
                 page.key(row as usize, &mut key);
                 key
             }
-            Segment::Row { key, .. } => key.to_vec(),
-            Segment::Rows(batch) => batch.key(0).to_vec(),
+            ChunkPart::Row { key, .. } => key.to_vec(),
+            ChunkPart::Rows(batch) => batch.key(0).to_vec(),
         })
     }
 
     pub(crate) fn reverse(&mut self) {
-        self.segments.reverse();
-        for segment in &mut self.segments {
-            match segment {
-                Segment::Page { reversed, .. } => *reversed = !*reversed,
-                Segment::Row { .. } => {}
-                Segment::Rows(batch) => Arc::make_mut(batch).locations.reverse(),
+        self.parts.reverse();
+        for part in &mut self.parts {
+            match part {
+                ChunkPart::Page { reversed, .. } => *reversed = !*reversed,
+                ChunkPart::Row { .. } => {}
+                ChunkPart::Rows(batch) => Arc::make_mut(batch).locations.reverse(),
             }
         }
     }
@@ -185,16 +185,16 @@ impl Chunk {
     /// [`crate::Error::InvalidKey`], [`crate::Error::InvalidRow`] if a message does not encode a row of this tree, [`crate::Error::Corrupt`] if a
     /// compressed column cannot be decompressed.
     pub fn append_to(&self, columns: &[usize], builders: &mut [ColumnBuilder]) -> Result<()> {
-        for segment in &self.segments {
-            match segment {
-                Segment::Page { page, rows, reversed: false } => {
+        for part in &self.parts {
+            match part {
+                ChunkPart::Page { page, rows, reversed: false } => {
                     page.check_columns(columns)?;
                     let rows = rows.start as usize..rows.end as usize;
                     for (&column, builder) in columns.iter().zip(&mut *builders) {
                         page.append_to(column, rows.clone(), builder);
                     }
                 }
-                Segment::Page { page, rows, reversed: true } => {
+                ChunkPart::Page { page, rows, reversed: true } => {
                     page.check_columns(columns)?;
                     for (&column, builder) in columns.iter().zip(&mut *builders) {
                         for row in rows.clone().rev() {
@@ -202,8 +202,8 @@ impl Chunk {
                         }
                     }
                 }
-                Segment::Row { key, value } => self.append_row(key, value, columns, builders)?,
-                Segment::Rows(batch) => {
+                ChunkPart::Row { key, value } => self.append_row(key, value, columns, builders)?,
+                ChunkPart::Rows(batch) => {
                     for (&column, builder) in columns.iter().zip(&mut *builders) {
                         batch.append_to(&self.codecs, column, 0..batch.len(), builder)?;
                     }
@@ -232,13 +232,13 @@ impl Chunk {
         let mut rest = rows;
         let mut base = 0;
         let mut in_page = Vec::new();
-        for segment in &self.segments {
-            let end = base + segment.rows() as u32;
+        for part in &self.parts {
+            let end = base + part.rows() as u32;
             let (here, later) = rest.split_at(rest.partition_point(|&row| row < end));
             rest = later;
-            match segment {
+            match part {
                 _ if here.is_empty() => {}
-                Segment::Page { page, rows, reversed: false } => {
+                ChunkPart::Page { page, rows, reversed: false } => {
                     page.check_columns(columns)?;
                     in_page.clear();
                     in_page.extend(here.iter().map(|row| rows.start + row - base));
@@ -246,7 +246,7 @@ impl Chunk {
                         page.append_selected(column, &in_page, builder);
                     }
                 }
-                Segment::Page { page, rows, reversed: true } => {
+                ChunkPart::Page { page, rows, reversed: true } => {
                     page.check_columns(columns)?;
                     for (&column, builder) in columns.iter().zip(&mut *builders) {
                         for row in here {
@@ -255,8 +255,8 @@ impl Chunk {
                         }
                     }
                 }
-                Segment::Row { key, value } => self.append_row(key, value, columns, builders)?,
-                Segment::Rows(batch) => {
+                ChunkPart::Row { key, value } => self.append_row(key, value, columns, builders)?,
+                ChunkPart::Rows(batch) => {
                     for (&column, builder) in columns.iter().zip(&mut *builders) {
                         let rows = here.iter().map(|row| (row - base) as usize);
                         batch.append_to(&self.codecs, column, rows, builder)?;

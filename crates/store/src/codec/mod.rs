@@ -26,7 +26,7 @@ mod varint;
 mod views;
 
 pub use builder::ColumnBuilder;
-pub use chunk::{Chunk, RowBatch, Segment};
+pub use chunk::{Chunk, ChunkPart, RowBatch};
 pub(crate) use codecs::Codecs;
 pub use key::{KeyCodec, KeyEncoder};
 pub(crate) use page::{ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX};

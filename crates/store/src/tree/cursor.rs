@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::base::{Direction, Error, Key, KeyRange, Result};
 use crate::buffer::{BufferCursor, resolve};
-use crate::codec::{Chunk, Page, Segment};
+use crate::codec::{Chunk, ChunkPart, Page};
 use crate::message::{Change, MessageBytes, Resolver};
 use crate::pages::{Extent, PageSource, Priority};
 use crate::tree::{InnerNode, LeafIndex, LeafWalk, Merge, Node, Part, TreeView};
@@ -99,15 +99,15 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             if let Some(rows) = self.leaf.as_mut().and_then(|leaf| leaf.rows.as_mut()) {
                 match rows.next_rows(&self.view.files.upserts)? {
                     Some(rows) => {
-                        let segments = vec![Segment::Rows(Arc::new(rows))];
-                        return Ok(Some(Chunk { codecs: self.view.version.codecs.clone(), segments }));
+                        let parts = vec![ChunkPart::Rows(Arc::new(rows))];
+                        return Ok(Some(Chunk { codecs: self.view.version.codecs.clone(), parts }));
                     }
                     None => self.leaf = None,
                 }
                 continue;
             }
             match self.next_in_leaf().await? {
-                Some(chunk) if chunk.segments.is_empty() => {}
+                Some(chunk) if chunk.parts.is_empty() => {}
                 Some(mut chunk) => {
                     if self.direction == Direction::Descending {
                         chunk.reverse();
@@ -157,7 +157,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                 }
             }
             match self.next_in_leaf().await? {
-                Some(chunk) if chunk.segments.is_empty() => {}
+                Some(chunk) if chunk.parts.is_empty() => {}
                 Some(chunk) => return Ok(Some(chunk.rows() as u64)),
                 None => self.leaf = None,
             }
@@ -178,8 +178,8 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         if let Some(resolved) = upserts {
             value = resolved?;
         }
-        let segments = value.map(|value| vec![Segment::Row { key: key.as_slice().into(), value }]);
-        let chunk = segments.map(|segments| Chunk { codecs: version.codecs.clone(), segments });
+        let parts = value.map(|value| vec![ChunkPart::Row { key: key.as_slice().into(), value }]);
+        let chunk = parts.map(|parts| Chunk { codecs: version.codecs.clone(), parts });
         self.range = None;
         Ok(chunk)
     }
@@ -333,7 +333,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     /// # Errors
     /// Errors of upsert functions, [`Error::Corrupt`].
     fn merge(&self, page: Option<Arc<Page>>, rows: Range<usize>, changes: Vec<(Key, Change)>) -> Result<Chunk> {
-        let mut segments = Vec::with_capacity(1 + 2 * changes.len());
+        let mut parts = Vec::with_capacity(1 + 2 * changes.len());
         let mut next = rows.start;
         let mut scratch = Vec::new();
         let functions = &self.view.files.upserts;
@@ -343,7 +343,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                 && next < rows.end
             {
                 let at = page.lower_bound(&key, false).clamp(next, rows.end);
-                push_rows(&mut segments, page, next..at);
+                push_rows(&mut parts, page, next..at);
                 next = at;
                 if at < rows.end {
                     scratch.clear();
@@ -360,13 +360,13 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                 }
             }
             if let Some(value) = change.apply(old.as_deref(), functions)? {
-                segments.push(Segment::Row { key, value });
+                parts.push(ChunkPart::Row { key, value });
             }
         }
         if let Some(page) = &page {
-            push_rows(&mut segments, page, next..rows.end);
+            push_rows(&mut parts, page, next..rows.end);
         }
-        Ok(Chunk { codecs: self.view.version.codecs.clone(), segments })
+        Ok(Chunk { codecs: self.view.version.codecs.clone(), parts })
     }
 
     fn prefetch_pages(&self, index: &LeafIndex, pages: Range<usize>) {
@@ -424,9 +424,9 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     }
 }
 
-fn push_rows(segments: &mut Vec<Segment>, page: &Arc<Page>, rows: Range<usize>) {
+fn push_rows(parts: &mut Vec<ChunkPart>, page: &Arc<Page>, rows: Range<usize>) {
     if !rows.is_empty() {
-        segments.push(Segment::Page { page: page.clone(), rows: rows.start as u32..rows.end as u32, reversed: false });
+        parts.push(ChunkPart::Page { page: page.clone(), rows: rows.start as u32..rows.end as u32, reversed: false });
     }
 }
 
