@@ -16,7 +16,7 @@ use arrow_array::RecordBatch;
 use keyaki_masstree::pin;
 
 use crate::base::{Error, KeyRange, Result, Schema, TreeId};
-use crate::buffer::{Gathered, MessageChain, RootBuffer};
+use crate::buffer::{BufferBuilder, MessageChain, RootBuffer};
 use crate::codec::Codecs;
 use crate::engine::{CommitToken, Loaded, LoadedRows, OTHER_SCHEMA, OTHER_TREE, Shared, Store, check_new};
 use crate::message::{KEY_LIMIT, MessageBytes, Operation, VALUE_LIMIT, WriteBatch, decode};
@@ -54,12 +54,12 @@ pub struct MemoryTreeStats {
 pub struct MemoryBuilder {
     tree: TreeId,
     codecs: Arc<Codecs>,
-    rows: Gathered,
+    rows: BufferBuilder,
 }
 
 impl MemoryBuilder {
     pub(crate) fn new(tree: TreeId, codecs: Arc<Codecs>) -> MemoryBuilder {
-        MemoryBuilder { tree, codecs, rows: Gathered::default() }
+        MemoryBuilder { tree, codecs, rows: BufferBuilder::default() }
     }
 
     /// Adds rows: all columns, in schema order.
@@ -120,7 +120,7 @@ impl MemoryBuilder {
         if !self.tree.is_memory() {
             return Err(Error::WrongTreeKind { tree: self.tree, in_memory: false });
         }
-        let buffer = self.rows.into_buffer(threads)?;
+        let buffer = self.rows.build(threads)?;
         Ok(Loaded::in_memory(self.tree, self.codecs, Arc::new(buffer)))
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::base::{Error, Result, TreeId, TreeKind, UpsertFunctions};
-use crate::buffer::Gathered;
+use crate::buffer::BufferBuilder;
 use crate::codec::Codecs;
 use crate::message::{KEY_LIMIT, MessageBytes, Operation, decode};
 use crate::tree::{InnerNode, StoreVersion, TreeVersion};
@@ -94,16 +94,16 @@ pub(crate) struct Replay {
     /// The last record.
     pub inserted: u64,
     /// Messages that are not in the trees' buffers yet.
-    gathered: HashMap<TreeId, Gathered>,
-    gathered_bytes: usize,
-    gathered_bytes_max: usize,
+    pending: HashMap<TreeId, BufferBuilder>,
+    pending_bytes: usize,
+    pending_bytes_max: usize,
 }
 
 impl Replay {
     /// From a checkpoint on, with this number of its newest commit.
     pub fn new(state: StoreVersion, next_tree: TreeId, inserted: u64) -> Replay {
-        let (gathered, gathered_bytes_max) = (HashMap::new(), PENDING_BYTES_MAX);
-        Replay { state, next_tree, inserted, gathered, gathered_bytes: 0, gathered_bytes_max }
+        let (pending, pending_bytes_max) = (HashMap::new(), PENDING_BYTES_MAX);
+        Replay { state, next_tree, inserted, pending, pending_bytes: 0, pending_bytes_max }
     }
 
     /// Takes a record into account.
@@ -116,10 +116,10 @@ impl Replay {
         decode(payload, |operation| {
             match operation {
                 Operation::Message { tree, key, message } => {
-                    let gathered = self.gathered.entry(tree).or_default();
-                    let before = gathered.work_bytes();
-                    gathered.push(key, sequence, &message);
-                    self.gathered_bytes += gathered.work_bytes() - before;
+                    let pending = self.pending.entry(tree).or_default();
+                    let before = pending.work_bytes();
+                    pending.push(key, sequence, &message);
+                    self.pending_bytes += pending.work_bytes() - before;
                 }
                 Operation::CreateTree { tree, schema } => {
                     let version = TreeVersion::new(Arc::new(Codecs::new(schema)), Arc::new(InnerNode::empty()));
@@ -129,17 +129,17 @@ impl Replay {
                 }
                 Operation::DropTree { tree } => {
                     self.state.trees.remove(&tree);
-                    if let Some(gathered) = self.gathered.remove(&tree) {
-                        let bytes = gathered.work_bytes();
-                        assert!(bytes <= self.gathered_bytes, "{bytes} of {} bytes gathered", self.gathered_bytes);
-                        self.gathered_bytes -= bytes;
+                    if let Some(pending) = self.pending.remove(&tree) {
+                        let bytes = pending.work_bytes();
+                        assert!(bytes <= self.pending_bytes, "{bytes} of {} bytes gathered", self.pending_bytes);
+                        self.pending_bytes -= bytes;
                     }
                 }
             }
             Ok(())
         })?;
         self.inserted = sequence;
-        if self.gathered_bytes > self.gathered_bytes_max {
+        if self.pending_bytes > self.pending_bytes_max {
             self.finish()?;
         }
         Ok(())
@@ -150,10 +150,10 @@ impl Replay {
     /// # Errors
     /// None: all was checked.
     pub fn finish(&mut self) -> Result<()> {
-        self.gathered_bytes = 0;
-        for (tree, gathered) in self.gathered.drain() {
+        self.pending_bytes = 0;
+        for (tree, pending) in self.pending.drain() {
             let version = self.state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
-            gathered.flow_into(&version.active)?;
+            pending.merge_into(&version.active)?;
         }
         Ok(())
     }
@@ -213,7 +213,7 @@ mod tests {
                 (number >> 33) % limit
             };
             let mut replay = Replay::new(StoreVersion::default(), TreeId::new(16), 0);
-            replay.gathered_bytes_max = random(20_000) as usize;
+            replay.pending_bytes_max = random(20_000) as usize;
             let mut one_by_one = std::borrow::Cow::Owned(StoreVersion::default());
             let mut creation = WriteBatch::new();
             (0..TREES).for_each(|tree| creation.create_tree(TreeId::new(tree), &Schema::key_value()));

@@ -25,7 +25,7 @@ const WORK_BYTES: usize = 72;
 
 /// Messages in commit order, to be inserted into a buffer in bulk.
 #[derive(Debug, Default)]
-pub(crate) struct Gathered {
+pub(crate) struct BufferBuilder {
     /// Keys, concatenated in pieces that never move.
     keys: Vec<Piece>,
     values: Vec<MessageChain>,
@@ -43,7 +43,7 @@ struct Piece {
     ends: Vec<usize>,
 }
 
-impl Gathered {
+impl BufferBuilder {
     pub fn push(&mut self, key: &[u8], sequence: u64, message: &MessageBytes<'_>) {
         if self.keys.last().is_none_or(|piece| piece.bytes.len() + key.len() > piece.bytes.capacity()) {
             // The first piece is small, because replay may have many trees with few messages each.
@@ -87,7 +87,7 @@ impl Gathered {
     }
 
     /// Appends the messages of `other`.
-    pub fn append(&mut self, other: Gathered) {
+    pub fn append(&mut self, other: BufferBuilder) {
         self.keys.extend(other.keys);
         self.values.extend(other.values);
         self.key_bytes += other.key_bytes;
@@ -123,7 +123,7 @@ impl Gathered {
     ///
     /// # Errors
     /// [`Error::DuplicateKey`] if two messages have the same key, [`Error::TooLarge`] if a key is too long.
-    pub fn into_buffer(self, threads: usize) -> Result<RootBuffer> {
+    pub fn build(self, threads: usize) -> Result<RootBuffer> {
         let count = self.len();
         let keys = Self::keys(&self.keys, count);
         let map = Bulk::new().threads(threads).from_unsorted(&keys, self.values).map_err(bulk_error)?;
@@ -137,7 +137,7 @@ impl Gathered {
     ///
     /// # Errors
     /// [`Error::TooLarge`] if a key is too long.
-    pub fn flow_into(self, buffer: &RootBuffer) -> Result<()> {
+    pub fn merge_into(self, buffer: &RootBuffer) -> Result<()> {
         let count = self.len();
         if count == 0 {
             return Ok(());
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn bulk_inserts_equal_single_inserts() {
         let (one, all) = (RootBuffer::default(), RootBuffer::default());
-        let mut gathered = Gathered::default();
+        let mut pending = BufferBuilder::default();
         let mut number = 1_u64;
         for sequence in 1..4000 {
             number = number.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -208,15 +208,15 @@ mod tests {
                 _ => MessageBytes::Insert(&value),
             };
             one.insert(&key, sequence, message);
-            gathered.push(&key, sequence, &message);
+            pending.push(&key, sequence, &message);
             if sequence % 1500 == 0 {
-                assert!(gathered.bytes() >= gathered.work_bytes());
-                std::mem::take(&mut gathered).flow_into(&all).unwrap();
+                assert!(pending.bytes() >= pending.work_bytes());
+                std::mem::take(&mut pending).merge_into(&all).unwrap();
                 assert_eq!(content(&one), content(&all));
             }
         }
-        gathered.flow_into(&all).unwrap();
+        pending.merge_into(&all).unwrap();
         assert_eq!(content(&one), content(&all));
-        assert!(Gathered::default().flow_into(&all).is_ok());
+        assert!(BufferBuilder::default().merge_into(&all).is_ok());
     }
 }
