@@ -4,7 +4,7 @@
 //! superblock   two slots that name the newest checkpoint
 //! space        free ranges of the file
 //! extent       immutable ranges of pages with an index page; freed with the last reference
-//! rows         rows and messages on their way into an extent
+//! row_batcher  rows and messages on their way into an extent
 //! cache        pages in memory, within a budget
 //! files        the open data file with its space and cache, behind a gate that poisoning and closing shut
 //! source       `PageSource`: pages by blocking reads or through an executor
@@ -15,7 +15,7 @@
 mod cache;
 mod extent;
 mod files;
-mod rows;
+mod row_batcher;
 mod source;
 mod space;
 mod superblock;
@@ -23,7 +23,7 @@ mod superblock;
 pub use cache::{Cache, Priority};
 pub(crate) use extent::{Extent, ExtentMeta, ExtentWriter};
 pub(crate) use files::Files;
-pub(crate) use rows::Rows;
+pub(crate) use row_batcher::RowBatcher;
 pub use source::{BlockingPages, PageSource, block_on};
 pub(crate) use space::Space;
 pub(crate) use superblock::{META_BYTES_MAX, RESERVED_BYTES, Superblock};

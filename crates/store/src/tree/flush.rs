@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::base::{Direction, Key, KeyRange, Options, Result, TreeId};
 use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
-use crate::pages::{BlockingPages, Extent, ExtentWriter, Files, Priority, Rows, block_on};
+use crate::pages::{BlockingPages, Extent, ExtentWriter, Files, Priority, RowBatcher, block_on};
 use crate::tree::{Cursor, InnerNode, Merge, Node, Part, Run, TreeVersion, TreeView};
 
 /// Flushes messages within one tree. Works on copies of nodes; the caller publishes the new root.
@@ -225,7 +225,7 @@ impl Flusher<'_> {
 
     fn join_leaves(&self, left: &Arc<Extent>, right: &Arc<Extent>) -> Result<Vec<(Key, Arc<Node>)>> {
         let mut writer = self.writer(self.options.leaf_bytes);
-        let mut rows = Rows::new(self.codecs);
+        let mut rows = RowBatcher::new(self.codecs);
         for leaf in [left, right] {
             self.copy_leaf(Some(leaf), Merge::new(Direction::Ascending, Priority::Scan), &mut rows, &mut writer)?;
         }
@@ -310,7 +310,7 @@ impl Flusher<'_> {
     fn write_run(&self, mut messages: Merge) -> Result<Run> {
         let (all, pages) = (KeyRange::all(), BlockingPages { files: self.files.clone() });
         let mut writer = self.writer(self.options.leaf_bytes);
-        let mut rows = Rows::new(self.codecs);
+        let mut rows = RowBatcher::new(self.codecs);
         while block_on(messages.next_key(&all, &self.codecs.schema, &pages))?.is_some()
             && let Some((key, change)) = messages.take(&self.files.upserts)?
         {
@@ -335,7 +335,7 @@ impl Flusher<'_> {
         let total = old_bytes + message_bytes / 2;
         let target = total / total.div_ceil(self.options.leaf_bytes).max(1);
         let mut writer = self.writer(target.max(self.options.page_bytes));
-        let mut rows = Rows::new(self.codecs);
+        let mut rows = RowBatcher::new(self.codecs);
         self.copy_leaf(extent, messages, &mut rows, &mut writer)?;
         rows.write(&mut writer)?;
         Ok(leaves_of(writer.finish()?))
@@ -346,7 +346,7 @@ impl Flusher<'_> {
         &self,
         extent: Option<&Arc<Extent>>,
         messages: Merge,
-        rows: &mut Rows<'_>,
+        rows: &mut RowBatcher<'_>,
         writer: &mut ExtentWriter,
     ) -> Result<()> {
         // A view of a tree that consists of this leaf only.

@@ -13,7 +13,7 @@ const BATCH_ROWS: usize = 16 << 10;
 const BATCH_BYTES: usize = 4 << 20;
 
 #[derive(Debug)]
-pub(crate) struct Rows<'a> {
+pub(crate) struct RowBatcher<'a> {
     codecs: &'a Codecs,
     /// All columns.
     all: Vec<usize>,
@@ -24,10 +24,10 @@ pub(crate) struct Rows<'a> {
     bytes: usize,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> RowBatcher<'a> {
     pub fn new(codecs: &'a Codecs) -> Self {
         let columns = codecs.schema.columns();
-        Rows {
+        RowBatcher {
             codecs,
             all: (0..columns.len()).collect(),
             builders: columns.iter().map(|column| ColumnBuilder::new(column.ty, 1024)).collect(),
