@@ -26,7 +26,7 @@ A_ROWS, B_ROWS, PROBES = 800_000, 16_000_000, 1_000
 VALUE = "(value * value * 7919 % 1000000007) * 1000000 + value * value % 999983"
 QUERIES = {
     "scan of A": "SELECT sum(val % 1000) FROM a",
-    "join by an index of A": "SELECT count(a.val) FROM probes JOIN a ON a.id = probes.id",
+    "index join with A": "SELECT count(a.val) FROM probes JOIN a ON a.id = probes.id",
 }
 B = "SELECT sum(val % 1000) FROM b"
 LOOKUP = "SELECT val FROM a WHERE id = ?"
@@ -143,15 +143,15 @@ def order(results, engines, keyaki, sql, what, repetitions):
     for name in ENGINES:
         slower[name] = statistics.median(after[name]) / statistics.median(alone[name]) - 1
         print(f"{name:24} after itself {quartiles(alone[name]):24} after B {quartiles(after[name]):24} "
-              f"slower by {100 * slower[name]:5.1f} %   B {quartiles(other[name])}")
+              f"slowdown {100 * slower[name]:5.1f} %   B {quartiles(other[name])}")
     off, on = ENGINES[:2]
     pause = statistics.median(paused) / statistics.median(alone[on]) - 1
-    print(f"{'Keyaki, nothing in between':24} after a pause as long {quartiles(paused)}, slower by {100 * pause:.1f} %")
+    print(f"{'Keyaki, no query between':24} after a pause of equal length {quartiles(paused)}, slowdown {100 * pause:.1f} %")
     if slower[off] > 0:
-        print(f"with the governor on, {100 * slower[on] / slower[off]:.0f} % of the unprotected slowdown")
+        print(f"with the governor on, {100 * slower[on] / slower[off]:.0f} % of the unprotected slowdown remains")
     results.add(what, "slowdown after B", "share", slower[on], pause, "a pause")
     price = statistics.median(other[on]) / statistics.median(other[off]) - 1
-    print(f"B with the governor on takes {100 * price:+.1f} %")
+    print(f"time of B with the governor on: {100 * price:+.1f} %")
     for name in ENGINES[2:]:
         results.add(what, "slowdown after B", "share", slower[on], slower[name], name)
     results.add(what, "slowdown after B", "share", slower[on], slower[off], "unprotected")
@@ -182,7 +182,7 @@ def lookups(results, keyaki, count, repetitions):
     for name, rows in samples.items():
         shown = [quartiles([row[place] for row in rows]) for place in range(2)]
         print(f"{name:30} median {shown[0]:26} p99 {shown[1]:26} {middle(name, 1) / middle('alone', 1):.2f}x; "
-              f"scans a second {middle(name, 2):.2f}")
+              f"scans per second {middle(name, 2):.2f}")
     for name in names[1:]:
         results.add(f"lookups {name}", "p99", "µs", middle(name, 1), middle("alone", 1), "alone")
     off, on = names[2:]
@@ -197,7 +197,7 @@ def simulated(results, directory):
     database = directory / "tpch"
     if not database.exists():
         tpch.load(data, database)
-    print("\nTPC-H at scale 0.01, traced: misses of a simulated last level of 10 MiB when a query runs again after a sweep")
+    print("\nTPC-H at scale 0.01, traced: misses of a simulated last level of 10 MiB when a query is repeated after a sweep")
     for number in (14, 18):
         trace = directory / f"q{number}.trace"
         command = [tpch.KEYAKI, "trace", str(database), "--memory", str(trace), "--", tpch.QUERIES[number]]

@@ -5,6 +5,7 @@ use keyaki_llc::calibrate::{CacheProfile, CalibrateOptions};
 
 use crate::report::table;
 
+/// Measures, prints and reports the cache profile.
 pub fn run(report: &mut Rows) -> Result<(), Box<dyn std::error::Error>> {
     let profile = CacheProfile::measure(&CalibrateOptions::default())?;
     let huge = profile.huge_pages.map_or("unknown".into(), |share| format!("{:.0} %", 100.0 * share));

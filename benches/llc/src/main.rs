@@ -1,4 +1,4 @@
-//! What keeps data in the caches, on this machine and in the simulator. See `cargo xtask bench llc`.
+//! Benchmarks of cache protection, on this machine and in the simulator. Run by `cargo xtask bench llc`.
 
 mod caches;
 mod report;
@@ -12,16 +12,17 @@ use keyaki_bench_report::Rows;
 use keyaki_llc::software::{ScanMethod, Tuning, TuningOptions};
 use keyaki_llc::{Caches, Governor, GovernorOptions};
 
-/// The caches of this machine; scans beside hot data, with and without the software path; the published experiments, simulated
+/// Measures the caches of this machine and scans beside hot data by each scan method, and simulates the published
+/// experiments
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Only these parts: caches, scans, order, lookups, simulated
+    /// Parts to run: caches, scans, order, lookups, simulated
     #[arg(long, value_delimiter = ',', default_values_t = PARTS.map(String::from))]
     parts: Vec<String>,
-    /// Interleaved repetitions of what is measured on the machine
+    /// Interleaved repetitions of the measurements on this machine
     #[arg(long, default_value_t = 31)]
     repetitions: usize,
-    /// MiB of big scans; the last one is used where one is enough
+    /// MiB of large scans; parts that need one size use the last
     #[arg(long, value_delimiter = ',', default_values_t = [64, 512])]
     scan_mib: Vec<usize>,
     /// MiB of hot data
@@ -37,7 +38,7 @@ const PARTS: [&str; 5] = ["caches", "scans", "order", "lookups", "simulated"];
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = Arguments::parse();
     if let Some(unknown) = arguments.parts.iter().find(|part| !PARTS.contains(&part.as_str())) {
-        return Err(format!("no part {unknown}: there are {}", PARTS.join(", ")).into());
+        return Err(format!("part \"{unknown}\" does not exist (parts: {})", PARTS.join(", ")).into());
     }
     if arguments.repetitions == 0
         || arguments.scan_mib.contains(&0)
@@ -58,7 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if wanted("caches") {
         caches::run(&mut report)?;
     }
-    // Every method that is ever chosen, not only the one that was chosen now: neighbours decide that, too.
+    // All methods that a tuning may choose, because the choice also depends on other load on the machine.
     let ahead = [4 << 10, 16 << 10].map(|ahead_bytes| ScanMethod::NonTemporal { ahead_bytes });
     let behind = [1 << 10, 8 << 10].map(|behind_bytes| ScanMethod::FlushBehind { behind_bytes });
     let methods = ahead.into_iter().chain(behind);

@@ -2,6 +2,7 @@
 
 use comfy_table::{Table, presets};
 
+/// Prints a title and returns an empty table.
 pub fn table(title: &str, header: &[&str]) -> Table {
     println!("\n{title}");
     let mut table = Table::new();

@@ -1,4 +1,4 @@
-//! Hot data beside scans on this machine: by each method, in turn, many times.
+//! Hot data beside scans on this machine, with each scan method, in interleaved repetitions.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,49 +12,56 @@ use keyaki_primitives::AlignedMemory;
 
 use crate::report::table;
 
+/// Sizes, methods and repetitions of the measurements.
 #[derive(Debug)]
 pub struct Setting {
+    /// Interleaved repetitions.
     pub repetitions: usize,
-    /// At least one.
+    /// Sizes of scans; at least one.
     pub scan_bytes: Vec<usize>,
+    /// Sizes of hot data.
     pub hot_bytes: Vec<usize>,
+    /// Size of L2.
     pub l2_bytes: usize,
-    /// Plain first.
+    /// Scan methods, plain loads first.
     pub methods: Vec<ScanMethod>,
 }
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-/// Memory to be scanned, each page touched.
+/// Memory for scans, with every page touched.
 fn scanned(bytes: usize) -> std::io::Result<AlignedMemory> {
     let mut memory = AlignedMemory::huge(bytes)?;
     memory.words_mut().iter_mut().step_by(512).for_each(|word| *word = 1);
     Ok(memory)
 }
 
-/// What comes between warming and probing.
+/// The step between warming and probing.
 #[derive(Debug, Clone, Copy)]
 enum Between {
-    /// A pause as long as the plain scan takes: what neighbours do to the cache meanwhile. Nothing that spares it can do better.
+    /// A pause as long as the plain scan. It shows the effect of other load on the machine, which is the lower bound
+    /// for every scan method.
     Pause,
+    /// A scan.
     Scan(ScanMethod),
 }
 
 impl std::fmt::Display for Between {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Between::Pause => write!(out, "no scan, a pause as long"),
+            Between::Pause => write!(out, "no scan, pause of equal length"),
             Between::Scan(method) => write!(out, "{method}"),
         }
     }
 }
 
 impl Setting {
+    /// The last of the scan sizes.
     fn longest_scan(&self) -> usize {
         self.scan_bytes.last().copied().unwrap_or(512 << 20)
     }
 
-    /// The plain scan, the pause, and the other methods.
+    /// The steps: the plain scan, the pause, the other methods.
     fn between(&self) -> Vec<Between> {
         let mut all: Vec<Between> = self.methods.iter().map(|method| Between::Scan(*method)).collect();
         all.insert(1.min(all.len()), Between::Pause);
@@ -62,8 +69,8 @@ impl Setting {
     }
 }
 
-/// Does it; gives milliseconds. `plain_ms` is what the plain scan took last.
-fn carry_out(between: Between, memory: &AlignedMemory, plain_ms: &mut f64) -> f64 {
+/// Runs a step; its milliseconds. `plain_ms`: the time of the last plain scan.
+fn run_step(between: Between, memory: &AlignedMemory, plain_ms: &mut f64) -> f64 {
     let start = Instant::now();
     match between {
         Between::Pause => {
@@ -80,14 +87,14 @@ fn carry_out(between: Between, memory: &AlignedMemory, plain_ms: &mut f64) -> f6
     elapsed
 }
 
-/// The micro experiment: probes of hot data (an index) after a scan; and the same where the hot data fit into half of L2 and the scan
-/// is as large as L3 would be to it.
+/// Probes of hot data (an index) after a scan. The first case is scaled down by one cache level: hot data of half of
+/// L2, and a scan of eight times L2.
 pub fn micro(setting: &Setting, report: &mut Rows) -> Outcome {
     let title = format!(
-        "Dependent probes of hot data after a scan ({} interleaved repetitions, median and quartiles)",
+        "Dependent loads from hot data after a scan ({} interleaved repetitions, median and quartiles)",
         setting.repetitions
     );
-    let header = ["hot data", "scan", "scan by", "ns per probe", "of the harm, kept", "scan GB/s", "scan time"];
+    let header = ["hot data", "scan", "method", "ns per load", "harm avoided", "scan GB/s", "scan time"];
     let mut rows = table(&title, &header);
     let mut cases = vec![(setting.l2_bytes / 2, 8 * setting.l2_bytes)];
     for hot_bytes in &setting.hot_bytes {
@@ -105,13 +112,13 @@ pub fn micro(setting: &Setting, report: &mut Rows) -> Outcome {
             warm.push(hot.run(probes));
             for (between, (probe_ns, scan_ms)) in all.iter().zip(&mut samples) {
                 hot.warm();
-                scan_ms.push(carry_out(*between, memory, &mut last_ms));
+                scan_ms.push(run_step(*between, memory, &mut last_ms));
                 probe_ns.push(hot.run(probes));
             }
         }
         let (warm, bytes) = (Quartiles::of(&warm), scan_bytes);
         let name = format!("{} KiB", hot_bytes >> 10);
-        rows.add_row([&name, &format!("{} MiB", bytes >> 20), "nothing before", &warm.to_string(), "", "", ""]);
+        rows.add_row([&name, &format!("{} MiB", bytes >> 20), "no scan", &warm.to_string(), "", "", ""]);
         report.figure(&format!("hot data of {name}"), "probe, warm", "ns", warm.median);
         let plain = (Quartiles::of(&samples[0].0).median, Quartiles::of(&samples[0].1).median);
         for (method, (probe_ns, scan_ms)) in all.iter().zip(&samples) {
@@ -135,14 +142,15 @@ pub fn micro(setting: &Setting, report: &mut Rows) -> Outcome {
     Ok(())
 }
 
-/// The query-order experiment, over L3 (what of it is there in practice: 8 MiB) and over L2: A reads a table of 60 % of the cache, in
-/// the order of its index (dependent loads and work on each row); B scans a table many times as large. A in turn with B, against A
-/// after A.
+/// The query-order experiment, for L3 (assumed: 8 MiB) and for L2. Query A reads a table of 60 % of the cache in index
+/// order, with dependent loads and work on each row. Query B scans a table many times as large. Compares A after B with
+/// A after A.
 pub fn query_order(setting: &Setting, report: &mut Rows) -> Outcome {
     order_over((8 << 20) / 10 * 6, setting.longest_scan(), setting, report)?;
     order_over(setting.l2_bytes / 10 * 6, 8 * setting.l2_bytes, setting, report)
 }
 
+/// The query-order experiment with tables of these sizes.
 fn order_over(a_bytes: usize, b_bytes: usize, setting: &Setting, report: &mut Rows) -> Outcome {
     let mut a = Chase::new(a_bytes, 9)?;
     let b = scanned(b_bytes)?;
@@ -150,7 +158,7 @@ fn order_over(a_bytes: usize, b_bytes: usize, setting: &Setting, report: &mut Ro
     let mut after_a = Vec::new();
     let (all, mut last_ms) = (setting.between(), 0.0);
     let mut after_b = vec![Vec::new(); all.len()];
-    // What a row costs beside its line: about what an engine spends on it.
+    // Work per row besides its cache line, similar to that of a database engine.
     let query_a = |a: &mut Chase| {
         let start = Instant::now();
         let mut work = 0_u64;
@@ -168,7 +176,7 @@ fn order_over(a_bytes: usize, b_bytes: usize, setting: &Setting, report: &mut Ro
         after_a.push(query_a(&mut a));
         for (between, samples) in all.iter().zip(&mut after_b) {
             query_a(&mut a);
-            carry_out(*between, &b, &mut last_ms);
+            run_step(*between, &b, &mut last_ms);
             samples.push(query_a(&mut a));
         }
     }
@@ -179,7 +187,7 @@ fn order_over(a_bytes: usize, b_bytes: usize, setting: &Setting, report: &mut Ro
         b_bytes >> 20,
         setting.repetitions
     );
-    let mut rows = table(&title, &["A after", "ms", "slower by", "of the unprotected slowdown"]);
+    let mut rows = table(&title, &["A after", "ms", "slowdown", "share of the unprotected slowdown"]);
     rows.add_row(["A", &format!("{alone:.2}"), "", ""]);
     let name = format!("query order, A of {} KiB", a_bytes >> 10);
     report.figure(&name, "A after A", "ms", alone.median);
@@ -188,7 +196,7 @@ fn order_over(a_bytes: usize, b_bytes: usize, setting: &Setting, report: &mut Ro
         let after = Quartiles::of(samples);
         let slower = after.median / alone.median - 1.0;
         rows.add_row([
-            if matches!(method, Between::Pause) { "a pause as long".into() } else { format!("B by {method}") },
+            if matches!(method, Between::Pause) { "a pause of equal length".into() } else { format!("B by {method}") },
             format!("{after:.2}"),
             format!("{:.1} %", 100.0 * slower),
             format!("{:.0} %", 100.0 * (after.median - alone.median) / plain),
@@ -200,17 +208,17 @@ fn order_over(a_bytes: usize, b_bytes: usize, setting: &Setting, report: &mut Ro
     Ok(())
 }
 
-/// Steps of work for each row of A: a few nanoseconds.
+/// Steps of work per row of A; they take a few nanoseconds.
 const WORK_STEPS: u64 = 8;
 
-/// Point lookups (a few dependent loads from hot data) on one thread, a scan that never ends on another: the lookups' times.
+/// Latency of point lookups (dependent loads from hot data) on one thread beside an endless scan on another.
 pub fn lookups(setting: &Setting, report: &mut Rows) -> Outcome {
     const LOADS: usize = 16;
     const LOOKUPS: usize = 20_000;
     let big = scanned(setting.longest_scan())?;
     let hot_bytes = setting.hot_bytes.first().copied().unwrap_or(5 << 20);
     let title = format!("Lookups of {LOADS} dependent loads from {} KiB beside an endless scan", hot_bytes >> 10);
-    let mut rows = table(&title, &["beside", "median ns", "p99 ns", "p99 against alone"]);
+    let mut rows = table(&title, &["beside", "median ns", "p99 ns", "p99 relative to alone"]);
     let mut hot = Chase::new(hot_bytes, 5)?;
     let rounds = (setting.repetitions / 3).max(3);
     let mut samples = vec![(Vec::new(), Vec::new()); setting.methods.len() + 1];
@@ -235,13 +243,13 @@ pub fn lookups(setting: &Setting, report: &mut Rows) -> Outcome {
     Ok(())
 }
 
-/// Sorted times of lookups while another thread scans (or does nothing).
+/// Sorted times of lookups, in nanoseconds, while another thread scans by `method` (`None`: does nothing).
 fn beside(hot: &mut Chase, big: &AlignedMemory, method: Option<ScanMethod>, lookups: usize, loads: usize) -> Vec<f64> {
     let stop = AtomicBool::new(method.is_none());
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                // A part at a time, so that it ends soon.
+                // In parts, so that the thread stops soon.
                 for part in big.words().chunks(4 << 20) {
                     black_box(sum(part, method.unwrap_or_default()));
                     if stop.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! The published experiments in the simulator, and how fast that is.
+//! The published experiments in the simulator, and the speed of the simulator.
 
 use std::time::Instant;
 
@@ -9,11 +9,12 @@ use keyaki_llc::sim::{Access, LastLevel, Machine, Replacement, Simulator};
 
 use crate::report::table;
 
+/// Simulates the published tables, the query order with every policy, and measures the simulator.
 pub fn run(report: &mut Rows) -> Result<(), Box<dyn std::error::Error>> {
     let machine = Machine::paper();
     let mut rows = table(
-        "The published experiments, simulated (L3 of 10 MiB, 20 ways): misses of the last level, and time",
-        &["table", "what", "partitioned", "published", "simulated", "published ms", "simulated ms"],
+        "Published experiments, simulated (L3 of 10 MiB, 20 ways): last-level misses and time",
+        &["table", "experiment", "partitioned", "published", "simulated", "published ms", "simulated ms"],
     );
     for row in paper(&machine, 6)? {
         let shown = |value: f64, text: String| if value.is_nan() { "-".to_string() } else { text };
@@ -35,11 +36,12 @@ pub fn run(report: &mut Rows) -> Result<(), Box<dyn std::error::Error>> {
     speed(report)
 }
 
-/// The query-order experiment with every policy, kind of last level and protection: A 60 % of the last level, B five times A.
+/// The query-order experiment with every replacement policy, last level and protection. A has 60 % of the last level, B
+/// five times A.
 fn orders(report: &mut Rows) -> Result<(), Box<dyn std::error::Error>> {
     let mut rows = table(
-        "Query order, simulated: A reads 6 MiB, B scans 30 MiB; slowdown of A by B, and what protecting A costs B",
-        &["last level", "protection", "A slower by", "B slower by"],
+        "Query order, simulated: A reads 6 MiB, B scans 30 MiB; slowdown of A by B, and of B by the protection of A",
+        &["last level", "protection", "slowdown of A", "slowdown of B"],
     );
     for (last_level, replacement) in [
         (LastLevel::Inclusive, Replacement::Lru),
@@ -72,8 +74,9 @@ fn orders(report: &mut Rows) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// Measures accesses per second of the simulator.
 fn speed(report: &mut Rows) -> Result<(), Box<dyn std::error::Error>> {
-    let mut rows = table("The simulator's speed, one thread", &["accesses", "million/s"]);
+    let mut rows = table("Speed of the simulator, one thread", &["accesses", "million/s"]);
     let mut row = |name: &str, accesses: &mut dyn Iterator<Item = Access>| -> Result<(), Box<dyn std::error::Error>> {
         let mut simulator = Simulator::new(&Machine::paper())?;
         let accesses: Vec<Access> = accesses.collect();

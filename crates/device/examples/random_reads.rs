@@ -1,6 +1,8 @@
-//! Reads at random from a file at the maximum rate of one worker: `random_reads FILE [REQUEST_BYTES [DEPTH [SECONDS]]]`.
+//! Reads at random from a file at the maximum rate of one worker: `random_reads FILE [REQUEST_BYTES [DEPTH
+//! [SECONDS]]]`.
 //!
-//! A missing file is created with 1 GiB and kept. Run it with `KEYAKI_IO=threads` to compare the thread pool with io_uring.
+//! A missing file is created with 1 GiB and kept. Run it with `KEYAKI_IO=threads` to compare the thread pool with
+//! io_uring.
 
 use std::error::Error;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! Memory for I/O buffers: an arena is one block of huge pages, divided into segments, divided into slots.
 //!
 //! Every queue has an arena, and the process has one for large buffers that are made without a queue. A request into
-//! contiguous memory is one segment for the device; a request into 4 KiB pages is up to hundreds, which can halve the data
-//! rate. Reused memory also saves the kernel from clearing pages.
+//! contiguous memory is one segment for the device; a request into 4 KiB pages is up to hundreds, which can halve the
+//! data rate. Reused memory also saves the kernel from clearing pages.
 //!
 //! ```text
 //! arena    | segment 0: slots of 16 KiB | segment 1: slots of 256 KiB | segment 2: unused | …
@@ -10,9 +10,9 @@
 //! slot     a power of two from 4 KiB to 2 MiB; one bit in the segment's free map: set = free
 //! ```
 //!
-//! The address space is reserved at the first allocation. The kernel adds memory segment by segment on first use. A segment
-//! has one slot size at a time; when all its slots are free it can take another, so the arena adapts to the request sizes.
-//! Only the owner of the [`Arena`] takes slots. Any thread may free a slot by setting its bit.
+//! The address space is reserved at the first allocation. The kernel adds memory segment by segment on first use. A
+//! segment has one slot size at a time; when all its slots are free it can take another, so the arena adapts to the
+//! request sizes. Only the owner of the [`Arena`] takes slots. Any thread may free a slot by setting its bit.
 //!
 //! Invariants: a slot whose bit is clear belongs to exactly one [`Slot`]. Only the owner clears bits.
 
@@ -76,8 +76,8 @@ struct FreeMap([AtomicU64; MAP_WORDS]);
 
 const _: () = assert!(align_of::<FreeMap>() == keyaki_primitives::CACHE_LINE_BYTES);
 
-/// A segment of an arena: its number and first byte. Holding one proves that [`SEGMENT_BYTES`] bytes from `start` on are
-/// the arena's memory.
+/// A segment of an arena: its number and first byte. Holding one proves that [`SEGMENT_BYTES`] bytes from `start` on
+/// are the arena's memory.
 #[derive(Debug, Clone, Copy)]
 #[cfg(target_os = "linux")]
 pub(crate) struct Segment<'a> {
@@ -108,8 +108,8 @@ pub(crate) struct Slot {
 }
 
 impl Arena {
-    /// An arena for `depth` requests in flight: at most 64 MiB of address space, with memory added by the segment on first
-    /// use.
+    /// An arena for `depth` requests in flight: at most 64 MiB of address space, with memory added by the segment on
+    /// first use.
     pub(crate) fn new(depth: usize) -> Self {
         Arena::with_segments((depth.saturating_mul(BYTES_PER_REQUEST) / SEGMENT_BYTES + 2).min(SEGMENTS_MAX))
     }

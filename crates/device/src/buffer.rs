@@ -1,12 +1,12 @@
 //! Owned, block-aligned memory for direct I/O.
 //!
-//! The bytes of a buffer live on the heap or in a slot of an [arena](crate::arena): the arena of the queue that made the
-//! buffer, or the arena that the whole process shares for large buffers. Dropping a buffer, on any thread, returns its
-//! slot. A slot keeps its arena alive.
+//! The bytes of a buffer live on the heap or in a slot of an [arena](crate::arena): the arena of the queue that made
+//! the buffer, or the arena that the whole process shares for large buffers. Dropping a buffer, on any thread, returns
+//! its slot. A slot keeps its arena alive.
 //!
-//! Invariants: address and length are multiples of [`BLOCK`]. The bytes are initialised; a reused slot holds the bytes of
-//! its last user. The address never changes while the buffer lives, so the `Buffer` value of a request in flight may be
-//! moved in memory.
+//! Invariants: address and length are multiples of [`BLOCK`]. The bytes are initialised; a reused slot holds the bytes
+//! of its last user. The address never changes while the buffer lives, so the `Buffer` value of a request in flight may
+//! be moved in memory.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;

@@ -137,8 +137,8 @@ pub trait File: Send + Sync + Debug {
     /// If the file is open for reads only, or the file system refuses.
     fn truncate(&self, len: u64) -> Result<()>;
 
-    /// Reserves space, so that writes inside the range cannot fail for lack of space. Extends the file to the end of the
-    /// range; new bytes are zero.
+    /// Reserves space, so that writes inside the range cannot fail for lack of space. Extends the file to the end of
+    /// the range; new bytes are zero.
     ///
     /// # Errors
     /// [`Error::is_no_space`](crate::Error::is_no_space) if the disk is full.

@@ -49,13 +49,13 @@ pub enum Operation {
     Truncate,
     /// Reserving space in a file.
     Allocate,
-    /// Asking for the length of a file.
+    /// Querying the length of a file.
     Length,
     /// Creating a directory.
     CreateDir,
     /// Listing a directory.
     List,
-    /// Asking whether a path exists.
+    /// Testing the existence of a path.
     Exists,
     /// Removing a file or directory.
     Remove,

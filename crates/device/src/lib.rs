@@ -1,8 +1,8 @@
 //! Asynchronous block I/O over files.
 //!
-//! A [`Device`] opens [`File`]s and creates [`Queue`]s. Files offer blocking calls, for the log, flushes and checkpoints. A
-//! queue belongs to one worker thread and keeps many requests in flight: requests are pushed, handed to the operating
-//! system in one batch by [`Queue::submit`], and come back in any order from [`Queue::complete`].
+//! A [`Device`] opens [`File`]s and creates [`Queue`]s. Files offer blocking calls, for the log, flushes and
+//! checkpoints. A queue belongs to one worker thread and keeps many requests in flight: requests are pushed, handed to
+//! the operating system in one batch by [`Queue::submit`], and come back in any order from [`Queue::complete`].
 //!
 //! There are three devices: [`uring`] (Linux io_uring, direct I/O), [`threads`] (a portable pool of blocking calls) and
 //! [`simulated`] (in memory, deterministic, virtual time, injected faults).

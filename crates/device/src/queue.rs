@@ -50,8 +50,8 @@ pub enum Wait {
     /// Not at all.
     No,
     /// Until a completion, a wake-up by the queue's [`Waker`], or the end of the time-out (`None`: no time-out). A
-    /// wake-up is consumed by the wait that it ends without a completion; if there are completions too, it stays pending
-    /// for the next wait.
+    /// wake-up is consumed by the wait that it ends without a completion; if there are completions too, it stays
+    /// pending for the next wait.
     Until(Option<Duration>),
 }
 
@@ -59,8 +59,8 @@ pub enum Wait {
 ///
 /// Dropping a queue waits for the requests that have been started and drops the others.
 pub trait Queue: Send {
-    /// A buffer of `len` bytes with unspecified contents, registered with the kernel if one is free. It may be used with
-    /// any queue, kept, and dropped on any thread.
+    /// A buffer of `len` bytes with unspecified contents, registered with the kernel if one is free. It may be used
+    /// with any queue, kept, and dropped on any thread.
     ///
     /// # Panics
     /// If `len` is not a multiple of [`BLOCK`](crate::BLOCK).
@@ -90,7 +90,7 @@ pub trait Queue: Send {
 
 /// Wakes a worker from [`Queue::complete`].
 pub trait Waker: Send + Sync + Debug {
-    /// Ends the current wait of the queue, or the next one if the worker is not waiting. Repeated calls before that wait
-    /// count as one.
+    /// Ends the current wait of the queue, or the next one if the worker is not waiting. Repeated calls before that
+    /// wait count as one.
     fn wake(&self);
 }

@@ -1,6 +1,6 @@
-//! Simulates probes of an index of 6 MiB beside a scan of 100 MiB on the machine of the published experiments, with and without masks, and
-//! prints the speed of the simulator. With a file as argument, replays the trace in the file.
-//! `cargo run --release -p keyaki-llc --example simulate [FILE]`
+//! Simulates probes of an index of 6 MiB beside a scan of 100 MiB on the machine of the published experiments, with and
+//! without masks, and prints the speed of the simulator. With a file as argument, replays the trace in the file. `cargo
+//! run --release -p keyaki-llc --example simulate [FILE]`
 
 use std::fs::File;
 use std::io::BufReader;

@@ -1,5 +1,6 @@
-//! Measures which scan method best protects the cache on this machine, and prints the figures. `--json` prints the tuning as JSON, for storing.
-//! `--l2` protects L2 instead of the last level, and compares more distances. `cargo run --release -p keyaki-llc --example tune [--l2] [--json]`
+//! Measures which scan method best protects the cache on this machine, and prints the figures. `--json` prints the
+//! tuning as JSON, for storing. `--l2` protects L2 instead of the last level, and compares more distances. `cargo run
+//! --release -p keyaki-llc --example tune [--l2] [--json]`
 
 use std::time::Instant;
 

@@ -1,7 +1,8 @@
 //! The machine's caches: sizes, ways, and the processors that share them.
 //!
-//! Linux describes them in `/sys/devices/system/cpu/cpu*/cache`. If that is missing, x86 processors describe them by CPUID. On a virtual
-//! machine both may report more than is available, because the last level is often shared with other virtual machines.
+//! Linux describes them in `/sys/devices/system/cpu/cpu*/cache`. If that is missing, x86 processors describe them by
+//! CPUID. On a virtual machine both may report more than is available, because the last level is often shared with
+//! other virtual machines.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,8 +1,8 @@
 //! Cache lines: their size, and prefetch instructions.
 //!
 //! A prefetch is a hint without architectural effect. It never faults, whatever the address, so both functions are safe
-//! for every pointer, dangling and null ones included. Under Miri and on processors other than x86-64 and AArch64 they do
-//! nothing.
+//! for every pointer, dangling and null ones included. Under Miri and on processors other than x86-64 and AArch64 they
+//! do nothing.
 
 /// Bytes of a cache line on x86-64 and most AArch64 processors.
 ///

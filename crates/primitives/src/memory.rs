@@ -1,15 +1,17 @@
-//! Owned, zeroed, aligned memory: cache lines from the heap when small, huge pages from the operating system when large.
+//! Owned, zeroed, aligned memory: cache lines from the heap when small, huge pages from the operating system when
+//! large.
 //!
-//! A random access to gigabytes of 4 KiB pages spends most of its time in the page tables, and a device request into 4 KiB
-//! pages consists of hundreds of segments. Large blocks are therefore mapped at a multiple of 2 MiB, with huge pages
-//! requested by `madvise`. If the system grants none, everything works with small pages.
+//! A random access to gigabytes of 4 KiB pages spends most of its time in the page tables, and a device request into 4
+//! KiB pages consists of hundreds of segments. Large blocks are therefore mapped at a multiple of 2 MiB, with huge
+//! pages requested by `madvise`. If the system grants none, everything works with small pages.
 //!
 //! ```text
 //! mapping   | unaligned head | capacity: a multiple of 2 MiB                        | tail |
 //!                            ^ start, a multiple of 2 MiB      ^ start + len
 //! ```
 //!
-//! The kernel zeroes pages of a mapping when they are first touched: a mapping costs address space at first, memory later.
+//! The kernel zeroes pages of a mapping when they are first touched: a mapping costs address space at first, memory
+//! later.
 //!
 //! Invariants: `capacity` bytes from `start` on belong to the value alone and are initialised; `len <= capacity`.
 
@@ -30,8 +32,8 @@ const _: () = assert!(HUGE_PAGE_BYTES.is_multiple_of(CACHE_LINE_BYTES) && HUGE_P
 
 /// Owned memory, zeroed when made, aligned to [`CACHE_LINE_BYTES`] or [`HUGE_PAGE_BYTES`].
 ///
-/// It dereferences to its [`len`](slice::len) bytes. [`start`](Self::start) and [`capacity`](Self::capacity) describe the
-/// whole block for owners that hand out parts of it by pointer.
+/// It dereferences to its [`len`](slice::len) bytes. [`start`](Self::start) and [`capacity`](Self::capacity) describe
+/// the whole block for owners that hand out parts of it by pointer.
 #[derive(Debug)]
 pub struct AlignedMemory {
     start: NonNull<u8>,
@@ -57,8 +59,8 @@ unsafe impl Send for AlignedMemory {}
 unsafe impl Sync for AlignedMemory {}
 
 impl AlignedMemory {
-    /// `len` zero bytes. From 1 MiB on they are in huge pages (see [`huge`](Self::huge)) if the system allows a mapping;
-    /// otherwise they come from the heap, aligned to a cache line.
+    /// `len` zero bytes. From 1 MiB on they are in huge pages (see [`huge`](Self::huge)) if the system allows a
+    /// mapping; otherwise they come from the heap, aligned to a cache line.
     ///
     /// Without memory the process ends, as it does for the standard collections.
     ///
@@ -99,21 +101,22 @@ impl AlignedMemory {
         Some(AlignedMemory { start, len, capacity: layout.size(), origin: Origin::Heap(layout) })
     }
 
-    /// The first byte. The pointer may be used for reads and writes of all [`capacity`](Self::capacity) bytes as long as
-    /// the value lives and no slice of it is borrowed.
+    /// The first byte. The pointer may be used for reads and writes of all [`capacity`](Self::capacity) bytes as long
+    /// as the value lives and no slice of it is borrowed.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Bytes that can be used from [`start`](Self::start) on: the length, rounded up to whole cache lines or huge pages.
+    /// Bytes that can be used from [`start`](Self::start) on: the length, rounded up to whole cache lines or huge
+    /// pages.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
     /// The bytes as 64-bit words in the machine's byte order; up to seven bytes at the end are left out.
     pub fn words(&self) -> &[u64] {
-        // SAFETY: `start` is aligned to a cache line, so to 8; `len` initialised bytes are ours, borrowed with `self`, and
-        // every bit pattern is a `u64`.
+        // SAFETY: `start` is aligned to a cache line, so to 8; `len` initialised bytes are ours, borrowed with `self`,
+        // and every bit pattern is a `u64`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.len / 8) }
     }
 
@@ -155,10 +158,10 @@ impl AsRef<[u8]> for AlignedMemory {
 impl Drop for AlignedMemory {
     fn drop(&mut self) {
         match &self.origin {
-            // SAFETY: allocated with this layout in `from_heap`; nobody borrows it any more.
+            // SAFETY: allocated with this layout in `from_heap`; it is no longer borrowed.
             Origin::Heap(layout) => unsafe { dealloc(self.start.as_ptr(), *layout) },
             #[cfg(all(unix, not(miri)))]
-            // SAFETY: the whole mapping made by `huge`; nobody borrows it any more.
+            // SAFETY: the whole mapping made by `huge`; it is no longer borrowed.
             Origin::Mapping { address, bytes } => unsafe { mapping::unmap(*address, *bytes) },
         }
     }
@@ -217,7 +220,7 @@ mod mapping {
     }
 
     /// # Safety
-    /// `address` and `bytes` are those of a mapping made by [`map`] that nobody uses any more.
+    /// `address` and `bytes` are those of a mapping made by [`map`] that is no longer used.
     pub(super) unsafe fn unmap(address: NonNull<u8>, bytes: usize) {
         // The call fails if it would split a merged mapping of the kernel's and no more mappings are allowed; the pages
         // then stay mapped until the process ends.

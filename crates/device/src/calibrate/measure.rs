@@ -66,12 +66,12 @@ pub struct Progress {
     pub next: String,
 }
 
-/// Measures the device at `path`: a directory, where a scratch file is created and finally removed, or a large file, which is
-/// only read (so that writes are not measured). Calls `progress` before each measurement and at the end.
+/// Measures the device at `path`: a directory, where a scratch file is created and finally removed, or a large file,
+/// which is only read (so that writes are not measured). Calls `progress` before each measurement and at the end.
 ///
 /// # Errors
-/// If a request size is not a positive multiple of [`BLOCK`], a depth is 0, the file is shorter than the largest request, or
-/// the device fails.
+/// If a request size is not a positive multiple of [`BLOCK`], a depth is 0, the file is shorter than the largest
+/// request, or the device fails.
 pub fn calibrate(
     device: &Arc<dyn Device>,
     path: &Path,

@@ -1,9 +1,9 @@
 //! The speed of a device: measured once, saved in a file, used by the planner's cost model.
 //!
-//! [`calibrate`] reads at random from a file with every combination of request size and queue depth, and times writes and
-//! syncs. The result is a table. Between its entries, [`Calibration`] interpolates the logarithm of the rate linearly over
-//! the logarithms of size and depth. Beyond them it uses the nearest depth and assumes a constant data rate. A greater depth
-//! never counts as slower: an entry is raised to the maximum of all smaller depths.
+//! [`calibrate`] reads at random from a file with every combination of request size and queue depth, and times writes
+//! and syncs. The result is a table. Between its entries, [`Calibration`] interpolates the logarithm of the rate
+//! linearly over the logarithms of size and depth. Beyond them it uses the nearest depth and assumes a constant data
+//! rate. A greater depth never counts as slower: an entry is raised to the maximum of all smaller depths.
 //!
 //! Invariants: the table is not empty and is sorted by size, then depth. All sizes, depths and rates are positive and
 //! finite. [`Calibration::load`] checks this.
@@ -172,8 +172,8 @@ impl Calibration {
         below.map_or(1.0, |(largest, iops)| iops * largest / size)
     }
 
-    /// Device time of one random read of `request_bytes` with `depth` of them in flight, in nanoseconds: the reciprocal of
-    /// [`Calibration::iops`]. (The latency of each read is about `depth` times as long.)
+    /// Device time of one random read of `request_bytes` with `depth` of them in flight, in nanoseconds: the reciprocal
+    /// of [`Calibration::iops`]. (The latency of each read is about `depth` times as long.)
     pub fn service_ns(&self, request_bytes: u64, depth: usize) -> f64 {
         1e9 / self.iops(request_bytes, depth)
     }

@@ -1,6 +1,7 @@
 //! The device of the operating system's file systems.
 //!
-//! [`OsDevice`] implements the blocking calls (paths, directories, locks, [`OsFile`]). Its [`Backend`] creates the queues.
+//! [`OsDevice`] implements the blocking calls (paths, directories, locks, [`OsFile`]). Its [`Backend`] creates the
+//! queues.
 
 mod file;
 mod paths;

@@ -31,8 +31,8 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     fs::File::open(dir)?.sync_all()
 }
 
-/// An exclusive `flock`. It belongs to the open file description, so another opener in the same process conflicts too. It
-/// ends when the descriptor is closed, at the latest when the process ends.
+/// An exclusive `flock`. It belongs to the open file description, so another opener in the same process conflicts too.
+/// It ends when the descriptor is closed, at the latest when the process ends.
 #[derive(Debug)]
 pub(super) struct OsLock {
     _file: fs::File,

@@ -5,12 +5,12 @@
 //! ```
 //!
 //! A change is applied to the current image and appended to the journal. A sync marks the changes it covers as durable;
-//! durable changes at the front of the journal move into the base. A crash restarts from the base and replays the journal:
-//! durable changes always, each other change survives, is lost, or is torn at random. Changes that a failed sync covered
-//! never become durable: the system may have dropped them.
+//! durable changes at the front of the journal move into the base. A crash restarts from the base and replays the
+//! journal: durable changes always, each other change survives, is lost, or is torn at random. Changes that a failed
+//! sync covered never become durable: the system may have dropped them.
 //!
-//! Invariants: `current` = `base` + all of `journal`. Sequence numbers in the journal increase. The used blocks of the space
-//! are the sum of the current extents of all files.
+//! Invariants: `current` = `base` + all of `journal`. Sequence numbers in the journal increase. The used blocks of the
+//! space are the sum of the current extents of all files.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

@@ -1,9 +1,10 @@
 //! A device in memory for tests and experiments: deterministic, in virtual time, with crashes and faults.
 //!
-//! [`Simulated`] keeps files and directories in a current and a durable state; [`Simulated::crash`] decides from the seed
-//! which unsynced changes survive. Calls take the virtual time of its [`Model`]: the clock jumps, nobody waits in real time.
-//! Faults are planned by the caller. If one thread uses the device, a run depends only on the seed and the calls. With
-//! several threads the order of their calls is as random as their scheduling, but the clock waits for all of them.
+//! [`Simulated`] keeps files and directories in a current and a durable state; [`Simulated::crash`] decides from the
+//! seed which unsynced changes survive. Calls take the virtual time of its [`Model`]: the clock jumps, nobody waits in
+//! real time. Faults are planned by the caller. If one thread uses the device, a run depends only on the seed and the
+//! calls. With several threads the order of their calls is as random as their scheduling, but the clock waits for all
+//! of them.
 //!
 //! ```
 //! use keyaki_device::simulated::{Simulated, SimulatedOptions};
@@ -91,10 +92,10 @@ impl Simulated {
         Arc::new(self.clone())
     }
 
-    /// Cuts the power and restarts the machine. Every unsynced write, truncation and allocation, and every creation, removal
-    /// and rename in an unsynced directory, survives or is lost. A write may also be torn into sectors of 512 bytes or blocks
-    /// of 4096. Open handles, locks and requests fail from now on; new handles work. Planned faults are cleared; unreadable
-    /// ranges and flipped bits remain.
+    /// Cuts the power and restarts the machine. Every unsynced write, truncation and allocation, and every creation,
+    /// removal and rename in an unsynced directory, survives or is lost. A write may also be torn into sectors of 512
+    /// bytes or blocks of 4096. Open handles, locks and requests fail from now on; new handles work. Planned faults are
+    /// cleared; unreadable ranges and flipped bits remain.
     pub fn crash(&self) {
         self.change(World::crash);
     }
@@ -109,8 +110,8 @@ impl Simulated {
         self.shared.world.lock().faults.writes()
     }
 
-    /// Calls since the device was created that change or sync anything: data writes, syncs, truncations, allocations, and
-    /// changes and syncs of directories.
+    /// Calls since the device was created that change or sync anything: data writes, syncs, truncations, allocations,
+    /// and changes and syncs of directories.
     pub fn operations(&self) -> u64 {
         self.shared.world.lock().faults.operations()
     }
@@ -125,8 +126,8 @@ impl Simulated {
         self.change(|world| world.faults.plan_crash(successes));
     }
 
-    /// Plans a failure of the file sync after `successes` more file syncs. The changes that it covers may be lost in a crash,
-    /// even if later syncs succeed.
+    /// Plans a failure of the file sync after `successes` more file syncs. The changes that it covers may be lost in a
+    /// crash, even if later syncs succeed.
     pub fn fail_sync(&self, successes: u64) {
         self.change(|world| world.faults.plan_sync(successes));
     }
@@ -183,8 +184,8 @@ impl Simulated {
         });
     }
 
-    /// Copies a file of the operating system to `path`, durably, and creates the directories above it. An existing file is
-    /// replaced.
+    /// Copies a file of the operating system to `path`, durably, and creates the directories above it. An existing file
+    /// is replaced.
     ///
     /// # Errors
     /// If `from` cannot be read, or the device is full.

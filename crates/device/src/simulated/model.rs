@@ -1,6 +1,7 @@
 //! The service times of a simulated device.
 //!
-//! A device has a number of channels, each of which serves one request at a time, and one link that transfers all bytes:
+//! A device has a number of channels, each of which serves one request at a time, and one link that transfers all
+//! bytes:
 //!
 //! ```text
 //! request ──> waits for its channel ──> latency ──> its bytes over the link ──> completion
@@ -22,9 +23,9 @@ pub struct Model {
     pub bytes_per_second: u64,
     /// Each latency is uniform in `latency_ns * (1 ± jitter)`. From 0 to 1.
     pub jitter: f64,
-    /// The offset of a request determines its channel, as in an array of drives. Otherwise a request takes the channel that
-    /// is free first, as in a single drive. With striping, channels idle while others have a queue, so only a great depth
-    /// keeps all of them busy.
+    /// The offset of a request determines its channel, as in an array of drives. Otherwise a request takes the channel
+    /// that is free first, as in a single drive. With striping, channels idle while others have a queue, so only a
+    /// great depth keeps all of them busy.
     pub striped: bool,
 }
 
@@ -75,7 +76,8 @@ impl Service {
         Service { model, random: Random::new(seed), channels_free_ns, link_free_ns: 0 }
     }
 
-    /// The completion time, not before `now_ns`, of a request that arrives now. `address` is its position on the medium.
+    /// The completion time, not before `now_ns`, of a request that arrives now. `address` is its position on the
+    /// medium.
     pub(super) fn completion_ns(&mut self, now_ns: u64, address: u64, bytes: u64) -> u64 {
         let channel = self.channel(address);
         let start = channel.map_or(now_ns, |channel| self.channels_free_ns[channel].max(now_ns));

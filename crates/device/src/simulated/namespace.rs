@@ -1,9 +1,9 @@
 //! The directories of a simulated device: the current tree, the durable tree, and the operations between them.
 //!
-//! Creations, removals and renames change the current tree at once and are recorded. [`Namespace::sync_dir`] applies the
-//! recorded operations of one directory to the durable tree. A rename between directories is one operation of both, so
-//! syncing one of the two syncs the other. A crash restarts from the durable tree and replays each recorded operation, in
-//! order, or drops it at random. An operation whose directory does not exist any more has no effect.
+//! Creations, removals and renames change the current tree at once and are recorded. [`Namespace::sync_dir`] applies
+//! the recorded operations of one directory to the durable tree. A rename between directories is one operation of both,
+//! so syncing one of the two syncs the other. A crash restarts from the durable tree and replays each recorded
+//! operation, in order, or drops it at random. An operation whose directory does not exist any more has no effect.
 
 use std::collections::BTreeMap;
 use std::io;

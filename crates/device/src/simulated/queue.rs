@@ -1,7 +1,7 @@
 //! A worker's queue on a simulated device: requests in flight in virtual time.
 //!
-//! Requests are applied by the [world](super::world) when the clock reaches their completion time. A wait moves the clock
-//! itself, or sleeps until another thread does.
+//! Requests are applied by the [world](super::world) when the clock reaches their completion time. A wait moves the
+//! clock itself, or sleeps until another thread does.
 //!
 //! Invariant: `started` requests are in the world's events or among the queue's completions, and `started <= depth`.
 

@@ -402,8 +402,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Between crashes a file behaves like an array of bytes. After a crash, every sector has the contents that it had at, or
-    /// after, the last sync.
+    /// Between crashes a file behaves like an array of bytes. After a crash, every sector has the contents that it had
+    /// at, or after, the last sync.
     #[test]
     fn files_agree_with_a_model(seed: u64, steps in prop::collection::vec(step(), 1..60)) {
         let device = device(seed, Model::instant());

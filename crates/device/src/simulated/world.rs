@@ -1,7 +1,7 @@
 //! The state of a simulated device, behind one lock: clock, files, requests in flight, faults.
 //!
-//! Time is virtual. A blocking call moves the clock to its own end. Waiting on a queue moves it to the next completion or
-//! deadline of any queue. When the clock moves, the requests that complete on the way take effect in order of their
+//! Time is virtual. A blocking call moves the clock to its own end. Waiting on a queue moves it to the next completion
+//! or deadline of any queue. When the clock moves, the requests that complete on the way take effect in order of their
 //! completion times (ties: in order of submission), and their completions go to their queues.
 //!
 //! With several threads the clock must not run ahead of threads that compute. It therefore only jumps when every other

@@ -1,7 +1,7 @@
 //! A worker's queue over the [pool](super::Pool).
 //!
-//! At most `depth` requests are with the pool; further ones wait in the queue's backlog. The pool's threads put completions
-//! into the queue's [`Inbox`]. The worker sleeps on the inbox, and its [`Waker`] is the inbox.
+//! At most `depth` requests are with the pool; further ones wait in the queue's backlog. The pool's threads put
+//! completions into the queue's [`Inbox`]. The worker sleeps on the inbox, and its [`Waker`] is the inbox.
 //!
 //! Invariant: `started` requests are with the pool or in the inbox, and `started <= depth`.
 

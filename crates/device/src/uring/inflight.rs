@@ -3,9 +3,9 @@
 //! A slot is free, waiting for an entry (listed in `unqueued`), or in the ring. A request that moved only a part of its
 //! bytes, or met a transient error, goes back to `unqueued` for the rest.
 //!
-//! Invariants: a slot in the ring has exactly one entry there. The user data of the entry name the slot and its generation,
-//! which grows whenever the slot becomes free, so a stale completion is detected. A request leaves its slot only when the
-//! kernel has completed its entry.
+//! Invariants: a slot in the ring has exactly one entry there. The user data of the entry name the slot and its
+//! generation, which grows whenever the slot becomes free, so a stale completion is detected. A request leaves its slot
+//! only when the kernel has completed its entry.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -131,8 +131,8 @@ impl InFlight {
             let slot = &mut self.slots[index as usize];
             let Some(started) = &mut slot.started else { unreachable!("an unqueued slot is in use") };
             let entry = started.entry(ring, arena).user_data(user_data(index, slot.generation));
-            // SAFETY: the slot owns the buffer and, through the file, the descriptor. It is emptied only by `finish` with
-            // the entry's completion; by the caller's promise it lives until then.
+            // SAFETY: the slot owns the buffer and, through the file, the descriptor. It is emptied only by `finish`
+            // with the entry's completion; by the caller's promise it lives until then.
             if !unsafe { ring.push(&entry) } {
                 return;
             }
@@ -140,7 +140,8 @@ impl InFlight {
         }
     }
 
-    /// Handles the completion of an entry. Returns the request's completion, or `None` if the request needs another entry.
+    /// Handles the completion of an entry. Returns the request's completion, or `None` if the request needs another
+    /// entry.
     ///
     /// # Safety
     /// `entry` was taken from the completion queue of the ring that [`InFlight::feed`] pushes to, and is passed once.
@@ -206,8 +207,8 @@ impl Started {
             Op::Sync => return Progress::Done(Ok(())),
         };
         assert!(moved <= total - self.done, "the kernel transferred more bytes than requested");
-        // Whole blocks only: direct I/O cannot continue from inside a block, and stops there only at the end of the file or
-        // of the space.
+        // Whole blocks only: direct I/O cannot continue from inside a block, and stops there only at the end of the
+        // file or of the space.
         let blocks = moved / BLOCK * BLOCK;
         self.done += blocks;
         self.retries = 0;

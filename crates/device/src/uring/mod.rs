@@ -9,16 +9,16 @@
 //! ```
 //!
 //! At most `depth` requests are in flight, and both rings have room for all of them and the poll, so neither ever
-//! overflows. A slot keeps its request (file and buffer) alive until the completion arrives. The user data of the entry are
-//! the slot's index and generation.
+//! overflows. A slot keeps its request (file and buffer) alive until the completion arrives. The user data of the entry
+//! are the slot's index and generation.
 //!
 //! If the kernel supports them, the ring is SINGLE_ISSUER and DEFER_TASKRUN ([`Setup::Deferred`]): the worker processes
-//! completions in its own system calls instead of being interrupted. Such a ring belongs to the thread that first uses it:
-//! it is created disabled, and enabled by the first submission. An idle queue that is used on another thread gets a new
-//! ring. Using a queue on another thread while it is busy is an error.
+//! completions in its own system calls instead of being interrupted. Such a ring belongs to the thread that first uses
+//! it: it is created disabled, and enabled by the first submission. An idle queue that is used on another thread gets a
+//! new ring. Using a queue on another thread while it is busy is an error.
 //!
-//! Invariant: memory that the kernel may still access is never freed. Dropping a queue waits for its requests; if that is
-//! impossible, because another thread owns the ring, their memory is leaked.
+//! Invariant: memory that the kernel may still access is never freed. Dropping a queue waits for its requests; if that
+//! is impossible, because another thread owns the ring, their memory is leaked.
 
 mod inflight;
 mod queue;

@@ -3,8 +3,8 @@
 //! Requests move from `pending` into slots as the depth allows, and from there into the ring. Requests that complete
 //! without the kernel (invalid or empty ones) wait in `ready`.
 //!
-//! Invariant: the ring is replaced or dropped only while the kernel works on none of the requests; otherwise the slots are
-//! leaked.
+//! Invariant: the ring is replaced or dropped only while the kernel works on none of the requests; otherwise the slots
+//! are leaked.
 
 use std::collections::VecDeque;
 use std::io;
@@ -84,8 +84,8 @@ impl UringQueue {
                 self.ready.push(completion);
             }
         }
-        // SAFETY: `reap` passes the completions of the ring to `finish`, and `drop` waits for them or leaks the slots. When
-        // `claim` replaces the ring it calls `forget_entries`.
+        // SAFETY: `reap` passes the completions of the ring to `finish`, and `drop` waits for them or leaks the slots.
+        // When `claim` replaces the ring it calls `forget_entries`.
         unsafe { self.inflight.feed(&mut self.ring, &self.arena) };
     }
 

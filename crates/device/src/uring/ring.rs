@@ -3,8 +3,8 @@
 //! [`probe`] finds the best set-up that the kernel supports. A [`Setup::Deferred`] ring is created disabled; the first
 //! thread that claims it enables it and is its only user from then on.
 //!
-//! Invariant: `pushed` counts all entries ever pushed. The kernel takes entries in order, so the entries still queued are
-//! the last ones pushed.
+//! Invariant: `pushed` counts all entries ever pushed. The kernel takes entries in order, so the entries still queued
+//! are the last ones pushed.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -136,8 +136,8 @@ impl Ring {
             return false;
         }
         let iovec = Iovec { start: segment.start().as_ptr(), len: SEGMENT_BYTES };
-        // SAFETY: `Iovec` has the layout of `struct iovec`, and `segment` proves that the range is memory. The kernel pins
-        // its pages, so the registration stays valid even after the mapping is gone.
+        // SAFETY: `Iovec` has the layout of `struct iovec`, and `segment` proves that the range is memory. The kernel
+        // pins its pages, so the registration stays valid even after the mapping is gone.
         let result = unsafe {
             let iovecs = std::slice::from_raw_parts((&raw const iovec).cast(), 1);
             self.uring.submitter().register_buffers_update(u32::from(segment.number()), iovecs, None)
@@ -168,8 +168,8 @@ impl Ring {
     pub(super) fn push_poll(&mut self, fd: BorrowedFd<'_>, user_data: u64) -> bool {
         const READABLE: u32 = 1;
         let poll = PollAdd::new(Fd(fd.as_raw_fd()), READABLE).multi(true).build().user_data(user_data);
-        // SAFETY: a poll names no memory. The kernel holds the file once it has taken the entry; a descriptor that is closed
-        // before gives an error.
+        // SAFETY: a poll names no memory. The kernel holds the file once it has taken the entry; a descriptor that is
+        // closed before gives an error.
         let pushed = unsafe { self.push(&poll) };
         if pushed {
             self.poll_at = Some(self.pushed);

@@ -1,10 +1,10 @@
 //! Wakes a worker that sleeps in `io_uring_enter`. If the worker does not sleep, a wake-up costs one atomic exchange.
 //!
-//! The worker moves the state from IDLE to WAITING before it blocks, and back to IDLE afterwards. [`Waker::wake`] sets it to
-//! NOTIFIED; only a caller that replaces WAITING writes to the eventfd. The ring polls the eventfd with a multishot poll: one
-//! submission serves all wake-ups, each write gives a completion, and the eventfd is never read. A completion of the poll
-//! alone is not a wake-up. The worker was woken if the state is NOTIFIED; it resets the state to IDLE when it returns for
-//! that reason.
+//! The worker moves the state from IDLE to WAITING before it blocks, and back to IDLE afterwards. [`Waker::wake`] sets
+//! it to NOTIFIED; only a caller that replaces WAITING writes to the eventfd. The ring polls the eventfd with a
+//! multishot poll: one submission serves all wake-ups, each write gives a completion, and the eventfd is never read. A
+//! completion of the poll alone is not a wake-up. The worker was woken if the state is NOTIFIED; it resets the state to
+//! IDLE when it returns for that reason.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -50,8 +50,8 @@ impl UringWaker {
         self.state.load(Ordering::Acquire) == NOTIFIED
     }
 
-    /// Called by the worker after blocking. `keep_notification`: a wake-up stays pending for the next wait, because this
-    /// wait returns completions.
+    /// Called by the worker after blocking. `keep_notification`: a wake-up stays pending for the next wait, because
+    /// this wait returns completions.
     pub(super) fn end_wait(&self, keep_notification: bool) {
         if keep_notification {
             // Fails if the state is NOTIFIED, which is kept.

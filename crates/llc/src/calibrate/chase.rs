@@ -1,7 +1,7 @@
 //! Pointer chasing: measures the latency of dependent loads.
 //!
-//! Each cache line holds the index of the next one, in one random cycle through all lines. Neither prefetchers nor overlapping loads can
-//! then hide the latency.
+//! Each cache line holds the index of the next one, in one random cycle through all lines. Neither prefetchers nor
+//! overlapping loads can then hide the latency.
 //!
 //! Invariant: every index in the memory is below its number of words.
 

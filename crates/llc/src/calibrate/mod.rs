@@ -1,5 +1,5 @@
-//! Measurements of the machine's caches: load latency by working set, and the share of a warm working set that stays in the cache
-//! during a pause. (On a virtual machine other virtual machines use the last level too.)
+//! Measurements of the machine's caches: load latency by working set, and the share of a warm working set that stays in
+//! the cache during a pause. (On a virtual machine other virtual machines use the last level too.)
 
 mod chase;
 
@@ -118,8 +118,8 @@ impl CacheProfile {
         })
     }
 
-    /// Bytes that the caches hold in practice: the largest working set with at most half the latency of the largest measured one. 0 if
-    /// there is none.
+    /// Bytes that the caches hold in practice: the largest working set with at most half the latency of the largest
+    /// measured one. 0 if there is none.
     pub fn effective_bytes(&self) -> u64 {
         let Some(memory) = self.latencies.iter().max_by_key(|latency| latency.working_set_bytes) else { return 0 };
         let served = self.latencies.iter().filter(|latency| latency.load_ns.median <= memory.load_ns.median / 2.0);

@@ -22,12 +22,14 @@
 //! drop(pin);
 //! ```
 //!
-//! There are two paths. *Hardware*: each class of work has a class of service, workers' threads are moved between them, and the capacity
-//! bit masks follow the classes that run ([`policy`]). *Software*: while there is data to protect, scans use the method that was measured
-//! to be best on this processor ([`crate::software`]). The path is chosen at the start, and again if the hardware path fails later, for
-//! example because an administrator removes its groups. [`Governor::status`] reports the path and the reason.
+//! There are two paths. *Hardware*: each class of work has a class of service, workers' threads are moved between them,
+//! and the capacity bit masks follow the classes that run ([`policy`]). *Software*: while there is data to protect,
+//! scans use the method that was measured to be best on this processor ([`crate::software`]). The path is chosen at the
+//! start, and again if the hardware path fails later, for example because an administrator removes its groups.
+//! [`Governor::status`] reports the path and the reason.
 //!
-//! Starting a governor never fails, and neither does any of its calls: an action that the machine does not support is skipped.
+//! Starting a governor never fails, and neither does any of its calls: an action that the machine does not support is
+//! skipped.
 //!
 //! Invariant: `mix` counts, for each class, the threads whose last announcement is of that class.
 
@@ -232,7 +234,8 @@ impl Governor {
         governor
     }
 
-    /// The class of work that touches `bytes` bytes. `reuses`: the work is likely to touch each of them again soon; `None` if unknown.
+    /// The class of work that touches `bytes` bytes. `reuses`: the work is likely to touch each of them again soon;
+    /// `None` if unknown.
     pub fn classify(&self, bytes: u64, reuses: Option<bool>) -> WorkClass {
         let last_level = self.core.caches.last_level().map_or_else(|| self.core.caches.bytes(3), |cache| cache.bytes);
         match reuses {
@@ -244,8 +247,8 @@ impl Governor {
         }
     }
 
-    /// The method with which work of this class should scan memory now: plain loads, unless the work streams, there is data to protect,
-    /// and the hardware does not partition the cache.
+    /// The method with which work of this class should scan memory now: plain loads, unless the work streams, there is
+    /// data to protect, and the hardware does not partition the cache.
     pub fn scan_method(&self, class: WorkClass) -> ScanMethod {
         let core = &self.core;
         let wanted = class == WorkClass::Streaming
@@ -265,8 +268,8 @@ impl Governor {
         self.core.untuned.store(false, Ordering::Relaxed);
     }
 
-    /// True if the tuning was postponed ([`Software::Later`]), is not set yet, and would be used now: work of this class streams, and
-    /// there is data to protect. Stays true for all callers until [`Governor::set_tuning`].
+    /// True if the tuning was postponed ([`Software::Later`]), is not set yet, and would be used now: work of this
+    /// class streams, and there is data to protect. Stays true for all callers until [`Governor::set_tuning`].
     pub fn wants_tuning(&self, class: WorkClass) -> bool {
         class == WorkClass::Streaming
             && self.core.untuned.load(Ordering::Relaxed)

@@ -1,8 +1,8 @@
 //! Warming and pinning: memory that stays in the cache.
 //!
-//! A capacity bit mask limits where lines are allocated, not where they are found. With hardware, pinned memory is therefore flushed,
-//! then read by a thread whose class of service has only the parts reserved for pins. No other class may allocate in these parts
-//! afterwards, so the lines stay.
+//! A capacity bit mask limits where lines are allocated, not where they are found. With hardware, pinned memory is
+//! therefore flushed, then read by a thread whose class of service has only the parts reserved for pins. No other class
+//! may allocate in these parts afterwards, so the lines stay.
 
 use std::sync::Arc;
 
@@ -21,16 +21,18 @@ pub struct Pin {
 }
 
 impl Governor {
-    /// Reads every line of the ranges, so that they are in the cache as far as they fit. Returns their total length in bytes.
+    /// Reads every line of the ranges, so that they are in the cache as far as they fit. Returns their total length in
+    /// bytes.
     pub fn warm(&self, ranges: &[&[u8]]) -> u64 {
         ranges.iter().map(|range| touch(range)).sum()
     }
 
-    /// Warms the ranges and protects them until the pin is dropped. With hardware they get parts of the cache for themselves: the parts
-    /// are taken from all classes, and the ranges are flushed and read again under a class of service that has only these parts. Without
-    /// hardware, scans bypass the cache while the pin exists.
+    /// Warms the ranges and protects them until the pin is dropped. With hardware they get parts of the cache for
+    /// themselves: the parts are taken from all classes, and the ranges are flushed and read again under a class of
+    /// service that has only these parts. Without hardware, scans bypass the cache while the pin exists.
     ///
-    /// The name appears in [`Governor::status`]. The pin does not borrow the memory: freeing or moving it only makes the pin useless.
+    /// The name appears in [`Governor::status`]. The pin does not borrow the memory: freeing or moving it only makes
+    /// the pin useless.
     pub fn protect(&self, name: &str, ranges: &[&[u8]]) -> Pin {
         let bytes = ranges.iter().map(|range| range.len() as u64).sum();
         let pin = self.pin(name, bytes);
@@ -38,8 +40,8 @@ impl Governor {
         pin
     }
 
-    /// As [`Governor::protect`], for memory whose addresses are not known: `touch` reads all of its `bytes` bytes. With hardware, other
-    /// memory of twice the cache's size is read first, to evict the data.
+    /// As [`Governor::protect`], for memory whose addresses are not known: `touch` reads all of its `bytes` bytes. With
+    /// hardware, other memory of twice the cache's size is read first, to evict the data.
     pub fn protect_by(&self, name: &str, bytes: u64, mut touch: impl FnMut()) -> Pin {
         let pin = self.pin(name, bytes);
         pin.warm_by(&mut touch);
@@ -123,7 +125,8 @@ impl GovernorState {
         }
     }
 
-    /// Moves threads of this process without announced work to the sensitive class, so that they do not evict pinned memory either.
+    /// Moves threads of this process without announced work to the sensitive class, so that they do not evict pinned
+    /// memory either.
     fn adopt_idle_threads(&mut self) {
         let Ok(classes) = &self.classes else { return };
         let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
@@ -155,8 +158,8 @@ mod tests {
     use crate::sim::generate::Table;
     use crate::sim::{Access, Machine, Op, Simulator};
 
-    /// The steps of [`Governor::protect`](super::Governor::protect) in the simulator: pinned lines stay in the cache if they were flushed
-    /// before.
+    /// The steps of [`Governor::protect`](super::Governor::protect) in the simulator: pinned lines stay in the cache if
+    /// they were flushed before.
     #[test]
     fn reserved_parts_keep_pinned_lines() {
         let (index, noise) = (Table::new(0, 4 << 20), Table::new(1 << 40, 64 << 20));

@@ -10,15 +10,18 @@
 //!                                   [pinned]  no class allocates here after it was filled
 //! ```
 //!
-//! The parts of each class include those of the classes before it, so every mask is one run of bits. Masks narrow at once. They widen only
-//! after the reason for narrowing has been gone for a while, so that they do not flap when the mix of classes does.
+//! The parts of each class include those of the classes before it, so every mask is one run of bits. Masks narrow at
+//! once. They widen only after the reason for narrowing has been gone for a while, so that they do not flap when the
+//! mix of classes does.
 //!
-//! *Adaptive* work is put on trial if the hardware can monitor it: first with a wide mask, then, if it occupies more than the few narrow
-//! parts, with a narrow one. If its memory traffic is higher with the narrow mask, it reuses data and is treated as sensitive; otherwise it
-//! is treated as streaming. The trial is repeated periodically, because work changes. (Work that only waits for memory has hardly more
-//! traffic per second when it misses more, so it is taken for streaming. Announce it as sensitive if more is known.)
+//! *Adaptive* work is put on trial if the hardware can monitor it: first with a wide mask, then, if it occupies more
+//! than the few narrow parts, with a narrow one. If its memory traffic is higher with the narrow mask, it reuses data
+//! and is treated as sensitive; otherwise it is treated as streaming. The trial is repeated periodically, because work
+//! changes. (Work that only waits for memory has almost the same traffic per second when it misses more, so it is taken
+//! for streaming. Announce it as sensitive if more is known.)
 //!
-//! Invariants: streaming <= adaptive <= sensitive, and sensitive + pinned = usable. Every class has at least the minimum of parts.
+//! Invariants: streaming <= adaptive <= sensitive, and sensitive + pinned = usable. Every class has at least the
+//! minimum of parts.
 
 use serde::Serialize;
 
@@ -149,7 +152,8 @@ pub struct PolicyOptions {
     pub settle_ms: u64,
     /// Time for which the outcome of a trial is valid.
     pub trial_after_ms: u64,
-    /// Ratio of memory traffic with the narrow mask to that with the wide mask above which the work counts as reusing data.
+    /// Ratio of memory traffic with the narrow mask to that with the wide mask above which the work counts as reusing
+    /// data.
     pub reuse_factor: f64,
 }
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::CapacityMask;
 use crate::resctrl::{FakeOptions, FakeTree, open};
 
-/// A governor on a fake tree that knows this process's threads.
+/// A governor on a fake tree with this process's threads.
 fn governed(options: FakeOptions) -> (Arc<FakeTree>, Governor) {
     let tree = Arc::new(FakeTree::new(options));
     tree.be(worker::thread_id(), 5_000);

@@ -1,7 +1,7 @@
 //! Workers: threads that announce the class of their work.
 //!
-//! An announcement changes the mix, and moves the thread to another class of service if its class changes. An idle thread stays in the
-//! class of its last work, because its next work is most likely of the same class.
+//! An announcement changes the mix, and moves the thread to another class of service if its class changes. An idle
+//! thread stays in the class of its last work, because its next work is most likely of the same class.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -35,14 +35,15 @@ impl Governor {
 }
 
 impl Worker {
-    /// Announces that this thread runs work of a class until the result is dropped. Announcements may be nested; the innermost counts.
+    /// Announces that this thread runs work of a class until the result is dropped. Announcements may be nested; the
+    /// innermost counts.
     pub fn announce(&self, class: WorkClass) -> Running<'_> {
         let before = self.core.switch(self.thread, Some(class));
         Running { worker: self, class, before }
     }
 
-    /// Announces that this thread runs work of a class (`None`: is idle) until the next announcement or the end of the worker. For workers
-    /// that run many small pieces of work.
+    /// Announces that this thread runs work of a class (`None`: is idle) until the next announcement or the end of the
+    /// worker. For workers that run many small pieces of work.
     pub fn switch(&self, class: Option<WorkClass>) {
         self.core.switch(self.thread, class);
     }
@@ -73,7 +74,8 @@ impl Drop for Worker {
     }
 }
 
-/// An announcement of an unregistered thread, made by [`Governor::enter`]. When it is dropped, the thread runs its previous work again.
+/// An announcement of an unregistered thread, made by [`Governor::enter`]. When it is dropped, the thread runs its
+/// previous work again.
 #[derive(Debug)]
 pub struct Entered {
     core: Arc<GovernorCore>,
@@ -83,8 +85,8 @@ pub struct Entered {
 }
 
 impl Governor {
-    /// As [`Worker::announce`], for unregistered threads, such as those of a foreign pool that occasionally run a piece of work. Without a
-    /// change of class it takes a lock but makes no system call.
+    /// As [`Worker::announce`], for unregistered threads, such as those of a foreign pool that occasionally run a piece
+    /// of work. Without a change of class it takes a lock but makes no system call.
     pub fn enter(&self, class: WorkClass) -> Entered {
         let thread = thread_id();
         let before = self.core.switch(thread, Some(class));
@@ -106,7 +108,8 @@ thread_local! {
 }
 
 impl GovernorCore {
-    /// Changes the class of the calling thread's work, adjusts the masks, and moves the thread. Returns the previous class.
+    /// Changes the class of the calling thread's work, adjusts the masks, and moves the thread. Returns the previous
+    /// class.
     fn switch(&self, thread: u32, class: Option<WorkClass>) -> Option<WorkClass> {
         // A new thread may have the id of one that has ended.
         let is_new = ANNOUNCED_TO.replace(self.id) != self.id;

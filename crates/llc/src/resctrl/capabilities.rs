@@ -1,5 +1,5 @@
-//! The capabilities of the hardware, from `info/`, and the usable parts of each cache: the parts in the default class's mask that no
-//! group in exclusive mode owns.
+//! The capabilities of the hardware, from `info/`, and the usable parts of each cache: the parts in the default class's
+//! mask that no group in exclusive mode owns.
 
 use serde::Serialize;
 
@@ -109,8 +109,9 @@ impl Resource {
         self.domains.iter().map(|domain| domain.usable.count()).min().unwrap_or(0)
     }
 
-    /// The mask of `bits` consecutive usable parts of a domain from position `first` on. Position 0 is at the end with the parts that are
-    /// shared with other hardware. `bits` is limited to the range from the minimum to all usable parts, and `first` so that they fit.
+    /// The mask of `bits` consecutive usable parts of a domain from position `first` on. Position 0 is at the end with
+    /// the parts that are shared with other hardware. `bits` is limited to the range from the minimum to all usable
+    /// parts, and `first` so that they fit.
     pub fn place(&self, domain: &Domain, first: u32, bits: u32) -> CapacityMask {
         let count = domain.usable.count();
         let bits = bits.clamp(self.bits_min().min(count), count);

@@ -1,9 +1,10 @@
 //! Creation, configuration and removal of groups.
 //!
-//! Every group that may exist in the tree is listed in `created`, from before its creation until after the decision to remove it. An exit
-//! handler removes the listed groups, because `std::process::exit` drops nothing.
+//! Every group that may exist in the tree is listed in `created`, from before its creation until after the decision to
+//! remove it. An exit handler removes the listed groups, because `std::process::exit` drops nothing.
 //!
-//! Invariant: only the newest group of a path is removed, and only by the process that created it, not by a forked child.
+//! Invariant: only the newest group of a path is removed, and only by the process that created it, not by a forked
+//! child.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,8 +35,8 @@ struct ControlCore {
     _mount: Mutex<Option<Unmount>>,
 }
 
-/// The parts in which a class may allocate, by level: the first position and the number of parts, counted from the end that is shared
-/// with other hardware (see [`Resource::place`]). `None`: all usable parts.
+/// The parts in which a class may allocate, by level: the first position and the number of parts, counted from the end
+/// that is shared with other hardware (see [`Resource::place`]). `None`: all usable parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClassMasks {
     /// Parts of L3.
@@ -44,7 +45,8 @@ pub struct ClassMasks {
     pub l2: Option<(u32, u32)>,
 }
 
-/// A class of service, or a monitoring group, that this process created. Dropping it removes it; its threads return to the default class.
+/// A class of service, or a monitoring group, that this process created. Dropping it removes it; its threads return to
+/// the default class.
 #[derive(Debug)]
 pub struct Group {
     core: Arc<ControlCore>,
@@ -80,7 +82,8 @@ impl Control {
         self.core.tree.location()
     }
 
-    /// Creates a class of service that may allocate in all usable parts. `class`: its name, of ASCII letters and digits.
+    /// Creates a class of service that may allocate in all usable parts. `class`: its name, of ASCII letters and
+    /// digits.
     ///
     /// # Errors
     /// If no class is free ([`Error::is_exhausted`]), or the kernel refuses for another reason. No group remains then.
@@ -310,8 +313,8 @@ mod exit {
             unsafe extern "C" {
                 fn atexit(function: extern "C" fn()) -> std::ffi::c_int;
             }
-            // SAFETY: `atexit` of the C library stores the pointer and calls it without arguments; `undo` never unwinds, because its
-            // calls return errors.
+            // SAFETY: `atexit` of the C library stores the pointer and calls it without arguments; `undo` never
+            // unwinds, because its calls return errors.
             unsafe { atexit(undo) };
         });
         #[cfg(not(unix))]

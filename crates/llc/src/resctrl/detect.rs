@@ -73,7 +73,8 @@ pub fn detect(options: &DetectOptions) -> Result<Control, Unavailable> {
     }
 }
 
-/// Opens control through a tree: removes groups of dead processes, reads the capabilities, and creates a group as a probe.
+/// Opens control through a tree: removes groups of dead processes, reads the capabilities, and creates a group as a
+/// probe.
 ///
 /// # Errors
 /// The reason why caches cannot be partitioned.

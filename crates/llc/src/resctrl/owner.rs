@@ -1,7 +1,8 @@
 //! Group names, which identify the owning process.
 //!
-//! A name is `keyaki-<PID namespace>-<process id>-<start time>-<class>`. Process ids are reused; start times distinguish the processes. A
-//! process of another PID namespace (a container) is not visible, so its groups never count as groups of a dead process.
+//! A name is `keyaki-<PID namespace>-<process id>-<start time>-<class>`. Process ids are reused; start times
+//! distinguish the processes. A process of another PID namespace (a container) is not visible, so its groups never
+//! count as groups of a dead process.
 
 use std::fmt;
 use std::fmt::Debug;

@@ -278,7 +278,8 @@ proptest! {
         match control(&tree) {
             Ok(control) => {
                 let group = control.create("a").unwrap();
-                // With sparse masks the kernel requires the minimum in the first run, which narrowed masks may not have.
+                // With sparse masks the kernel requires the minimum in the first run, which narrowed masks may not
+                // have.
                 let set = group.set(&ClassMasks { l3: Some((first, bits)), l2: None });
                 prop_assert!(set.is_ok() || sparse && min_cbm_bits > 1, "{set:?}");
                 let mask = mask_of(&group, "L3")[0].1;

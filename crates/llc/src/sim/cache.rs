@@ -1,18 +1,21 @@
 //! One set-associative cache in which masks restrict allocation to ways.
 //!
-//! A set has an array of tags, by way, and an array of words. Both are as long as a whole number of vector registers, so that searching a set
-//! and choosing a victim take few instructions without branches. The meaning of a word depends on the replacement policy:
+//! A set has an array of tags, by way, and an array of words. Both are as long as a whole number of vector registers,
+//! so that searching a set and choosing a victim take few instructions without branches. The meaning of a word depends
+//! on the replacement policy:
 //!
-//! - LRU: the set's clock at the last use of the way, then the way's number. The victim is the smallest word that the mask allows.
+//! - LRU: the set's clock at the last use of the way, then the way's number. The victim is the smallest word that the
+//!   mask allows.
 //! - Tree-PLRU: the first word is the tree. Bit n belongs to node n and is set if the victim is to its right.
 //! - SRRIP: the re-reference prediction value (RRPV) of the way.
 //!
-//! Invariants: a tag is in at most one way. Words of lanes beyond the ways are never chosen, because no mask allows them.
+//! Invariants: a tag is in at most one way. Words of lanes beyond the ways are never chosen, because no mask allows
+//! them.
 
 use super::{CacheOptions, Placement, Replacement, WAYS_MAX};
 
-/// Tag of an empty way. No line has it: physical line numbers are below 2^38, which with 128 sets leaves 31 bits for tags; with 64 sets
-/// (contiguous memory only) they are below 2^38 - 2^24.
+/// Tag of an empty way. No line has it: physical line numbers are below 2^38, which with 128 sets leaves 31 bits for
+/// tags; with 64 sets (contiguous memory only) they are below 2^38 - 2^24.
 const NO_LINE: u32 = u32::MAX;
 /// Lanes of a vector.
 const LANES: usize = 8;
@@ -161,7 +164,8 @@ impl Cache {
         self.clocks[set] = self.lanes as u32;
     }
 
-    /// Inserts a line, which the cache does not contain, into one of the ways of `mask`. `None` if the mask has no way of this cache.
+    /// Inserts a line, which the cache does not contain, into one of the ways of `mask`. `None` if the mask has no way
+    /// of this cache.
     #[inline(always)]
     pub(super) fn insert(&mut self, line: u64, mask: u32) -> Option<Inserted> {
         let (set, tag) = self.locate(line);
@@ -271,7 +275,8 @@ fn follow(word: u32, mask: u32, ways: usize) -> usize {
     low
 }
 
-/// The first way of `mask`, which is not empty, with the largest prediction. All predictions of the mask grow until that is the maximum.
+/// The first way of `mask`, which is not empty, with the largest prediction. All predictions of the mask grow until
+/// that is the maximum.
 fn most_distant(predictions: &mut [u32], mask: u32) -> usize {
     let (mut best, mut most) = (mask.trailing_zeros() as usize, 0);
     for (way, &prediction) in predictions.iter().enumerate() {

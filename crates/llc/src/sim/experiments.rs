@@ -1,12 +1,15 @@
-//! Simulations of the published experiments with SQLite on a Xeon with 10 MiB of L3, with and without partitioning (Shimizu and Yamada: a CPU
-//! cache partitioning method based on memory objects of a DBMS). [`paper`] runs all of them and lists the published beside the simulated figures.
+//! Simulations of the published experiments with SQLite on a Xeon with 10 MiB of L3, with and without partitioning
+//! (Shimizu and Yamada: a CPU cache partitioning method based on memory objects of a DBMS). [`paper`] runs all of them
+//! and lists the published beside the simulated figures.
 //!
-//! - *Query order* (tables 4 and 5): query A reads a table of 7.4 MB, query B a table of 15 MB. Each runs repeatedly alone, or in alternation.
+//! - *Query order* (tables 4 and 5): query A reads a table of 7.4 MB, query B a table of 15 MB. Each runs repeatedly
+//!   alone, or in alternation.
 //! - *Join* (table 9): a thousand probes of an index of 5 MB, with a scan of 15 MB between any two runs.
-//! - *Two queries* (tables 10 and 11): queries in the shape of TPC-H Q14 and Q18 on 12 MB, after a run of Q14 and a sweep over the cache.
+//! - *Two queries* (tables 10 and 11): queries in the shape of TPC-H Q14 and Q18 on 12 MB, after a run of Q14 and a
+//!   sweep over the cache.
 //!
-//! Partitioned means, as in the publication: the data to protect are loaded under a mask of all ways, and all later work runs under a mask of the
-//! fewest ways. In the query-order experiment only B runs under that mask.
+//! Partitioned means, as in the publication: the data to protect are loaded under a mask of all ways, and all later
+//! work runs under a mask of the fewest ways. In the query-order experiment only B runs under that mask.
 
 use serde::Serialize;
 
@@ -59,7 +62,8 @@ const D: u64 = 4 << 36;
 /// Bytes of a row with 16 bytes of data, including the overhead of the table.
 const ROW_BYTES: u64 = 23;
 
-/// Costs fitted to the published times: a row takes 100 ns, and a line from memory 67 ns more than one from the last level.
+/// Costs fitted to the published times: a row takes 100 ns, and a line from memory 67 ns more than one from the last
+/// level.
 pub const PAPER_TIMES: TimeModel = TimeModel { work_ns: 100.0, l2_ns: 3.0, l3_ns: 10.0, memory_ns: 77.0 };
 /// As [`PAPER_TIMES`], for accesses within B-tree nodes.
 const PROBE_TIMES: TimeModel = TimeModel { work_ns: 12.0, ..PAPER_TIMES };

@@ -1,7 +1,7 @@
 //! Generated accesses of database operators: scans, B-tree probes, builds and probes of hash tables.
 //!
-//! All generators are iterators of addresses. [`Access::load`](super::Access::load) turns addresses into accesses. Random choices depend only
-//! on a seed.
+//! All generators are iterators of addresses. [`Access::load`](super::Access::load) turns addresses into accesses.
+//! Random choices depend only on a seed.
 
 use keyaki_primitives::Random;
 
@@ -93,7 +93,8 @@ impl BTree {
         Table::new(self.base, self.bytes()).scan()
     }
 
-    /// Appends the addresses that a lookup of the key with this rank touches: in each node the header, and pointers and cells by binary search.
+    /// Appends the addresses that a lookup of the key with this rank touches: in each node the header, and pointers and
+    /// cells by binary search.
     pub fn probe(&self, rank: u64, out: &mut Vec<u64>) {
         let per_page = Self::entries_in(self.page_bytes, self.entry_bytes);
         let rank = rank % self.keys;

@@ -63,7 +63,8 @@ impl Simulator {
         &self.machine
     }
 
-    /// Sets the ways of the last level in which a class may allocate. With a mask that has no way of the cache it allocates nowhere.
+    /// Sets the ways of the last level in which a class may allocate. With a mask that has no way of the cache it
+    /// allocates nowhere.
     ///
     /// # Panics
     /// If the class is out of range.

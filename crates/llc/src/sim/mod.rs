@@ -1,8 +1,9 @@
 //! A simulator of caches whose ways are divided among classes of service.
 //!
-//! Each core has its own L1 and L2; all cores share the last level. Accesses are [generated](generate) (scans, B-tree probes, hash joins),
-//! [recorded](trace), or made by the caller. Each access belongs to a class, whose masks determine the ways in which it may allocate, and to
-//! an object, such as a table, by which the [`Report`] counts hits and misses.
+//! Each core has its own L1 and L2; all cores share the last level. Accesses are [generated](generate) (scans, B-tree
+//! probes, hash joins), [recorded](trace), or made by the caller. Each access belongs to a class, whose masks determine
+//! the ways in which it may allocate, and to an object, such as a table, by which the [`Report`] counts hits and
+//! misses.
 //!
 //! ```
 //! use keyaki_llc::CapacityMask;
@@ -21,9 +22,11 @@
 //! assert!(simulator.report().object(0).last_level_miss_ratio() < 0.05);
 //! ```
 //!
-//! Addresses are virtual addresses of a process, in up to 16,383 different GiB. Addresses of further GiB share line numbers with earlier ones.
+//! Addresses are virtual addresses of a process, in up to 16,383 different GiB. Addresses of further GiB share line
+//! numbers with earlier ones.
 //!
-//! Prefetchers, memory bandwidth and overlapping misses are not simulated. [`TimeModel`] converts counts into time with fixed costs.
+//! Prefetchers, memory bandwidth and overlapping misses are not simulated. [`TimeModel`] converts counts into time with
+//! fixed costs.
 
 mod cache;
 pub mod experiments;
@@ -60,8 +63,8 @@ pub enum Op {
     /// A load or a store: both bring the line in.
     #[default]
     Load,
-    /// A load after a non-temporal prefetch: brings the line into L1 only. (Processors with an inclusive last level also use one way of
-    /// it.)
+    /// A load after a non-temporal prefetch: brings the line into L1 only. (Processors with an inclusive last level
+    /// also use one way of it.)
     NonTemporal,
     /// Evicts the line from all caches (`clflush`). Not counted as an access.
     Flush,
@@ -269,8 +272,9 @@ impl CacheOptions {
 }
 
 impl Machine {
-    /// The processor of the published experiments (Xeon E5-2623 v4): 32 KiB, 256 KiB, and 10 MiB in 20 ways, inclusive. Memory is
-    /// contiguous, because with randomly placed pages every tenth line of 7.4 MB would miss, and the authors measured 1 %.
+    /// The processor of the published experiments (Xeon E5-2623 v4): 32 KiB, 256 KiB, and 10 MiB in 20 ways, inclusive.
+    /// Memory is contiguous, because with randomly placed pages every tenth line of 7.4 MB would miss, and the authors
+    /// measured 1 %.
     pub const fn paper() -> Self {
         Machine {
             l1: CacheOptions::new(32 << 10, 8),

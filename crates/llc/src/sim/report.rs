@@ -87,7 +87,8 @@ impl Report {
     }
 }
 
-/// A time model with fixed costs: each access costs its work, plus the latency of the level that serves it. L1 hits have no latency.
+/// A time model with fixed costs: each access costs its work, plus the latency of the level that serves it. L1 hits
+/// have no latency.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct TimeModel {
     /// Work per access.

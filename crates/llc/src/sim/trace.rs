@@ -7,10 +7,11 @@
 //! access  flags u8 | class u8 if it changes | object varint if it changes | core u8 if it changes | address varint
 //! ```
 //!
-//! Numbers are little-endian. An address is encoded as the zigzag difference to the previous address. Each block starts from address 0, class 0,
-//! object 0 and core 0, so it can be decoded alone. A scan takes two or three bytes per line.
+//! Numbers are little-endian. An address is encoded as the zigzag difference to the previous address. Each block starts
+//! from address 0, class 0, object 0 and core 0, so it can be decoded alone. A scan takes two or three bytes per line.
 //!
-//! [`TraceReader`] checks everything it reads: a truncated, damaged or forged file gives an error, never a panic or a large allocation.
+//! [`TraceReader`] checks everything it reads: a truncated, damaged or forged file gives an error, never a panic or a
+//! large allocation.
 
 use std::io::{self, Read, Write};
 

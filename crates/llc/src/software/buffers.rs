@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// A pool of buffers of any type, such as `Vec<u8>` or [`AlignedBytes`]. More buffers than its capacity may be in use; the excess is
-/// dropped when it is returned.
+/// A pool of buffers of any type, such as `Vec<u8>` or [`AlignedBytes`]. More buffers than its capacity may be in use;
+/// the excess is dropped when it is returned.
 ///
 /// ```
 /// use keyaki_llc::software::{AlignedBytes, ScanBuffers};
@@ -54,7 +54,8 @@ impl<B> ScanBuffers<B> {
         ScanBuffers { pool: Arc::new(pool), make: Box::new(make) }
     }
 
-    /// A pool of as many buffers of `buffer_bytes` as fit into half of an L2 of `l2_bytes`. The other half is for their processing.
+    /// A pool of as many buffers of `buffer_bytes` as fit into half of an L2 of `l2_bytes`. The other half is for their
+    /// processing.
     pub fn within(l2_bytes: u64, buffer_bytes: usize, make: impl Fn() -> B + Send + Sync + 'static) -> Self {
         let capacity = l2_bytes / 2 / (buffer_bytes.max(1) as u64);
         Self::new(usize::try_from(capacity).unwrap_or(usize::MAX).min(1 << 16), make)

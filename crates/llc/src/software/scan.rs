@@ -13,7 +13,8 @@ pub enum ScanMethod {
     Plain,
     /// Non-temporal prefetches (`prefetchnta`). The lines do not go to the last level when they leave L1 or L2.
     NonTemporal {
-        /// Distance ahead of the loads. If it is too short it has no effect, because the hardware prefetcher is earlier.
+        /// Distance ahead of the loads. If it is too short it has no effect, because the hardware prefetcher is
+        /// earlier.
         ahead_bytes: u32,
     },
     /// Flushes lines by `clflushopt` after they were read, including lines that others had loaded.
@@ -155,8 +156,8 @@ unsafe fn flush_range((start, total): (*const u8, usize), from: usize, len: usiz
     let mut at = from;
     while at < end {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: by the caller's promise the instruction exists and the address is within the slice. Flushing a line changes no
-        // contents.
+        // SAFETY: by the caller's promise the instruction exists and the address is within the slice. Flushing a line
+        // changes no contents.
         unsafe {
             std::arch::asm!("clflushopt [{}]", in(reg) start.wrapping_add(at), options(nostack, preserves_flags));
         }

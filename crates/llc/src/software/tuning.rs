@@ -1,9 +1,10 @@
 //! The choice of the scan method for this processor, by measurement.
 //!
-//! Each round warms a protected range, scans other memory by each method in turn, and measures dependent random loads from the protected
-//! range after each scan. The harm of a plain scan is the increase of the load latency. A method is eligible if it avoids at least 30 % of
-//! the harm and the scan takes at most 35 % longer. The eligible method with the largest share avoided, less its cost in scan time, is
-//! chosen. Plain loads are chosen if a plain scan does little harm or no method is eligible.
+//! Each round warms a protected range, scans other memory by each method in turn, and measures dependent random loads
+//! from the protected range after each scan. The harm of a plain scan is the increase of the load latency. A method is
+//! eligible if it avoids at least 30 % of the harm and the scan takes at most 35 % longer. The eligible method with the
+//! largest share avoided, less its cost in scan time, is chosen. Plain loads are chosen if a plain scan does little
+//! harm or no method is eligible.
 //!
 //! Other load on the machine can only worsen the figures, so the better quartile decides, not the median.
 

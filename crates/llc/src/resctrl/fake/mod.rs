@@ -1,8 +1,9 @@
-//! A resctrl file system in memory that behaves like the kernel's: the same grammar, the same checks in the same order, the same error
-//! numbers and texts. For tests of this crate and of programs that use it.
+//! A resctrl file system in memory that behaves like the kernel's: the same grammar, the same checks in the same order,
+//! the same error numbers and texts. For tests of this crate and of programs that use it.
 //!
-//! It also simulates processes: [`FakeTree::be`] sets the process that makes the following calls, [`FakeTree::kill`] ends a process with its
-//! threads, and [`FakeTree::stop_after`] makes every call fail from the n-th change on, as if the process had died there.
+//! It also simulates processes: [`FakeTree::be`] sets the process that makes the following calls, [`FakeTree::kill`]
+//! ends a process with its threads, and [`FakeTree::stop_after`] makes every call fail from the n-th change on, as if
+//! the process had died there.
 
 mod kernel;
 
