@@ -1,4 +1,5 @@
-//! Vocabulary of the crate: errors, options, schemas, key ranges, upsert functions and the sequence numbers of live snapshots.
+//! Vocabulary of the crate: errors, options, schemas, key ranges, upsert functions and the sequence numbers of live
+//! snapshots.
 //!
 //! Nothing here does I/O or depends on an encoding. Every other folder may use this one.
 

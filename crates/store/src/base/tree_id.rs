@@ -1,19 +1,19 @@
-//! The ids of trees, and the kind of tree that an id belongs to.
+//! The ids of trees and the kind that each id implies.
 //!
-//! An id has 32 bits; the top bit is the kind. Files store the ids of trees on disk; ids of memory trees are in no file.
+//! An id has 32 bits, and its top bit is the kind. Files store only ids of trees on disk.
 
 use std::fmt;
 
-/// The id of a tree. Ids are ordered: those of memory trees follow those of trees on disk.
+/// The id of a tree. In id order, all trees on disk come before all memory trees.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TreeId(u32);
 
-/// Where a tree is held.
+/// The storage of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TreeKind {
     /// In the data file, with the newest messages in memory and in the log.
     Disk,
-    /// In memory only: neither log nor checkpoints have it, and it does not survive closing.
+    /// In memory only. Neither the log nor checkpoints contain the tree, and closing the store discards it.
     Memory,
 }
 
@@ -45,7 +45,7 @@ impl TreeId {
         matches!(self.kind(), TreeKind::Memory)
     }
 
-    /// The id that follows, if this is the id of a tree.
+    /// The next id. The largest number, which no tree has, is followed by itself.
     pub(crate) const fn next(self) -> TreeId {
         TreeId(self.0.saturating_add(1))
     }

@@ -1,20 +1,20 @@
-//! Bit packing: unsigned integers of a fixed width, one after another, least significant bit first.
+//! Bit packing: unsigned integers of a fixed width without gaps, least significant bit first.
 //!
 //! Value `i` of width `w` occupies the bits `i * w .. (i + 1) * w` of the packed bytes, where bit `b` is bit `b % 8` of
-//! byte `b / 8`. Every value is reached by one unaligned load; eight values start and end on byte boundaries, so that
-//! ranges are unpacked in blocks of eight whose shifts are constants of the width.
+//! byte `b / 8`. One unaligned load reads any value. Eight consecutive values start and end on byte boundaries, so
+//! ranges are unpacked in blocks of eight, with shifts that are constants of the width.
 //!
-//! Readers may load up to [`SLACK`] bytes behind the packed ones: whoever owns the bytes provides them.
+//! Readers load up to [`SLACK`] bytes behind the packed bytes, which the owner of the bytes must append.
 
-/// Bytes that must follow packed data in memory (their values do not matter).
+/// Number of bytes that must follow packed data in memory. Their values are ignored.
 pub(crate) const SLACK: usize = 16;
 
-/// Bits needed for values up to `max`.
+/// Number of bits needed for values up to `max`.
 pub(crate) fn width_of(max: u64) -> u32 {
     64 - max.leading_zeros()
 }
 
-/// Bytes that `count` values of `width` bits take.
+/// Number of bytes that `count` values of `width` bits occupy.
 pub(crate) fn packed_len(count: usize, width: u32) -> usize {
     (count * width as usize).div_ceil(8)
 }
@@ -36,14 +36,15 @@ pub(crate) fn pack(values: impl Iterator<Item = u64>, width: u32, out: &mut Vec<
         if filled >= 64 {
             out.extend_from_slice(&word.to_le_bytes());
             filled -= 64;
-            // The bits of `value` that did not fit; a shift by 64 (none did) would be undefined.
+            // Carries the remaining bits of `value` over. If none remain, the shift by `width` could be 64, which
+            // overflows.
             word = if filled == 0 { 0 } else { value >> (width - filled) };
         }
     }
     out.extend_from_slice(&word.to_le_bytes()[..filled.div_ceil(8) as usize]);
 }
 
-/// Value `i` of the values of `width` bits packed at `bytes[start..]`. Zero if that is out of bounds.
+/// Returns value `i` of the values of `width` bits packed at `bytes[start..]`, or 0 if it is out of bounds.
 #[inline]
 pub(crate) fn get(bytes: &[u8], start: usize, width: u32, i: usize) -> u64 {
     let bit = i * width as usize;
@@ -58,7 +59,7 @@ pub(crate) fn get(bytes: &[u8], start: usize, width: u32, i: usize) -> u64 {
     }
 }
 
-/// Unpacks the values from number `first` on into `out`, all of it.
+/// Fills `out` with consecutive values, starting with value `first`. Values that are out of bounds keep their content.
 pub(crate) fn unpack(bytes: &[u8], start: usize, width: u32, first: usize, out: &mut [u64]) {
     let head = (first.wrapping_neg() % 8).min(out.len());
     for (k, value) in out[..head].iter_mut().enumerate() {
@@ -81,7 +82,7 @@ fn unpack_eights<const W: usize>(bytes: &[u8], out: &mut [u64]) {
         let Some(block) = bytes.get(at..at + W + SLACK) else { return };
         for (k, value) in eight.iter_mut().enumerate() {
             let (byte, shift) = (k * W / 8, k * W % 8);
-            // `byte + 16 <= W + SLACK`, so neither load can fail, and the compiler sees it.
+            // `byte + 16 <= W + SLACK`, so both loads are in bounds and the compiler drops the checks.
             *value = if W <= 56 {
                 block[byte..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word) >> shift)
             } else {
@@ -114,7 +115,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn unpacking_gives_what_was_packed(
+        fn unpacking_inverts_packing(
             width in 0u32..=64,
             values in prop::collection::vec(any::<u64>(), 0..100),
             first in 0usize..100,

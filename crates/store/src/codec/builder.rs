@@ -1,4 +1,4 @@
-//! Growing Arrow columns, fed from pages, keys and message rows.
+//! Builders of Arrow columns, filled from pages, keys, message rows and other arrays.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use super::scalar::Scalar;
 use super::views::ViewBuilder;
 use crate::base::ColumnType;
 
-/// A growing column of one type; see [`ColumnType::arrow`] for what it becomes.
+/// A builder of arrays of one column type; see [`ColumnType::arrow`].
 #[derive(Debug)]
 pub struct ColumnBuilder {
     ty: ColumnType,
     len: usize,
-    /// Absent as long as there is no null.
+    /// `None` until the first null.
     validity: Option<BooleanBufferBuilder>,
     pub(super) values: Values,
 }
 
-/// Values so far, a default one for every null. `Views` of a text column hold valid UTF-8.
+/// The values so far, with a default value for every null. The views of a text column are valid UTF-8.
 #[derive(Debug)]
 pub(super) enum Values {
     Boolean(BooleanBufferBuilder),
@@ -43,7 +43,7 @@ pub(super) enum Values {
 }
 
 impl ColumnBuilder {
-    /// An empty column with room for `capacity` values.
+    /// An empty builder with capacity for `capacity` values.
     pub fn new(ty: ColumnType, capacity: usize) -> Self {
         let values = match ty {
             ColumnType::Boolean => Values::Boolean(BooleanBufferBuilder::new(capacity)),
@@ -59,22 +59,22 @@ impl ColumnBuilder {
         ColumnBuilder { ty, len: 0, validity: None, values }
     }
 
-    /// The type that the builder was made for.
+    /// The type of the column.
     pub fn column_type(&self) -> ColumnType {
         self.ty
     }
 
-    /// Values so far, nulls included.
+    /// Number of values so far, including nulls.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no value yet.
+    /// Returns true if the builder has no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes held, approximately.
+    /// Approximate memory in bytes.
     pub fn memory_bytes(&self) -> usize {
         let values = match &self.values {
             Values::Boolean(values) => values.capacity() / 8,
@@ -110,7 +110,7 @@ impl ColumnBuilder {
     /// Appends the rows `rows` of `array`.
     ///
     /// # Panics
-    /// If `array` has not this builder's Arrow type, or not these rows.
+    /// If `array` does not have the Arrow type of the builder, or `rows` is out of bounds.
     pub fn append_array(&mut self, array: &ArrayRef, rows: Range<usize>) {
         match (&mut self.values, self.ty) {
             (Values::Boolean(values), _) => {
@@ -141,7 +141,7 @@ impl ColumnBuilder {
         }
     }
 
-    /// The column so far; the builder is empty afterwards and may be used again.
+    /// Returns the values as an array and leaves the builder empty.
     pub fn finish(&mut self) -> ArrayRef {
         self.len = 0;
         let nulls = self.validity.take().map(|mut validity| NullBuffer::new(validity.finish()));
@@ -186,7 +186,7 @@ impl ColumnBuilder {
         })
     }
 
-    /// Takes note of `count` values, none of them null, that were appended to `values`.
+    /// Accounts for `count` values, none of them null, that were appended to `values`.
     pub(super) fn appended(&mut self, count: usize) {
         if let Some(validity) = &mut self.validity {
             validity.append_n(count, true);
@@ -194,20 +194,20 @@ impl ColumnBuilder {
         self.len += count;
     }
 
-    /// Takes note of values that were appended to `values`, with the given bits of `bitmap` as validity.
+    /// Accounts for values that were appended to `values`, with the bits `bits` of `bitmap` as their validity.
     pub(super) fn appended_with_nulls(&mut self, bits: Range<usize>, bitmap: &[u8]) {
         let count = bits.len();
         self.validity().append_packed_range(bits, bitmap);
         self.len += count;
     }
 
-    /// Appends a value of this builder's type.
+    /// Appends a value.
     ///
     /// # Panics
-    /// If it is of another type.
+    /// If the value does not have the type of the builder.
     ///
     /// # Safety
-    /// If this is a text column, the bytes of the value are valid UTF-8.
+    /// If the builder is of text, the bytes of the value must be valid UTF-8.
     #[inline]
     pub(super) unsafe fn push(&mut self, value: Scalar<'_>) {
         match (&mut self.values, value) {

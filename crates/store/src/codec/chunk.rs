@@ -1,4 +1,7 @@
-//! Rows of a tree, found but not yet decoded.
+//! Rows that a read has found and not yet decoded.
+//!
+//! A chunk refers to rows of pages and contains the rows that come from messages. Columns are decoded on demand, for
+//! all rows or for the rows that pass a filter.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,46 +11,46 @@ use arrow_array::ArrayRef;
 use crate::base::{Result, Schema};
 use crate::codec::{Codecs, ColumnBuilder, Page};
 
-/// Some rows of a tree, not yet decoded.
+/// Rows of a tree in the direction of the cursor, not yet decoded.
 #[derive(Debug, Clone)]
 pub struct Chunk {
     pub(crate) codecs: Arc<Codecs>,
     pub(crate) parts: Vec<ChunkPart>,
 }
 
-/// Rows from one place.
+/// Consecutive rows of a chunk with the same origin.
 #[derive(Debug, Clone)]
 pub enum ChunkPart {
     /// Consecutive rows of a page.
     Page {
         /// A page of a leaf.
         page: Arc<Page>,
-        /// Numbers of the rows in the page.
+        /// Indices of the rows in the page.
         rows: Range<u32>,
-        /// The last row comes first.
+        /// True if the rows are in descending order.
         reversed: bool,
     },
-    /// A row that is not (only) in a leaf: encoded key and value.
+    /// A row that comes from messages, possibly applied to a row of a leaf.
     Row {
         /// The key, encoded by [`crate::KeyCodec`].
         key: Arc<[u8]>,
         /// The other columns, encoded by [`crate::RowCodec`].
         value: Arc<[u8]>,
     },
-    /// Rows that are in memory only.
+    /// Rows of a memory tree.
     Rows(Arc<RowBatch>),
 }
 
-/// Encoded rows, side by side.
+/// Encoded rows in shared buffers.
 #[derive(Debug, Clone, Default)]
 pub struct RowBatch {
-    /// Keys, one behind the other, with others between them.
+    /// Concatenated keys. Keys of other rows may lie between them.
     keys: Vec<u8>,
     values: Vec<u8>,
     locations: Vec<RowLocation>,
 }
 
-/// Where a row's key and value are.
+/// The byte ranges of the key and the value of a row.
 #[derive(Debug, Clone, Copy)]
 struct RowLocation {
     key: usize,
@@ -57,7 +60,7 @@ struct RowLocation {
 }
 
 impl RowBatch {
-    /// Adds a row, whose key will be found at `key` in the keys.
+    /// Adds a row whose key occupies the range `key` of the bytes passed to [`set_keys`](Self::set_keys).
     pub(crate) fn push(&mut self, key: Range<usize>, value: &[u8]) {
         let start = self.values.len();
         self.values.extend_from_slice(value);
@@ -77,17 +80,17 @@ impl RowBatch {
         self.locations.reserve(rows);
     }
 
-    /// Rows in the batch.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.locations.len()
     }
 
-    /// Whether there are no rows.
+    /// Returns true if the batch has no rows.
     pub fn is_empty(&self) -> bool {
         self.locations.is_empty()
     }
 
-    /// Bytes held.
+    /// Length in bytes of keys and values together.
     pub fn bytes(&self) -> usize {
         self.keys.len() + self.values.len()
     }
@@ -95,7 +98,7 @@ impl RowBatch {
     /// The encoded key of row `row`.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// If `row` is out of bounds.
     #[inline]
     pub fn key(&self, row: usize) -> &[u8] {
         let location = self.locations[row];
@@ -105,7 +108,7 @@ impl RowBatch {
     /// The encoded value of row `row`.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// If `row` is out of bounds.
     #[inline]
     pub fn value(&self, row: usize) -> &[u8] {
         let location = self.locations[row];
@@ -144,12 +147,12 @@ impl Chunk {
         &self.codecs.schema
     }
 
-    /// Rows in all parts.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.parts.iter().map(ChunkPart::rows).sum()
     }
 
-    /// The rows by where they are, in the direction of the cursor.
+    /// The parts of the chunk, in the direction of the cursor.
     pub fn parts(&self) -> &[ChunkPart] {
         &self.parts
     }
@@ -179,11 +182,11 @@ impl Chunk {
         }
     }
 
-    /// Appends all rows of `columns` (indices into the schema), one builder a column.
+    /// Appends the values of all rows, to one builder for each of `columns` (indices into the schema).
     ///
     /// # Errors
-    /// [`crate::Error::InvalidKey`], [`crate::Error::InvalidRow`] if a message does not encode a row of this tree, [`crate::Error::Corrupt`] if a
-    /// compressed column cannot be decompressed.
+    /// [`crate::Error::InvalidKey`] or [`crate::Error::InvalidRow`] if a message does not encode a row of this tree,
+    /// [`crate::Error::Corrupt`] if a compressed column is damaged.
     pub fn append_to(&self, columns: &[usize], builders: &mut [ColumnBuilder]) -> Result<()> {
         for part in &self.parts {
             match part {
@@ -224,7 +227,7 @@ impl Chunk {
         Ok(())
     }
 
-    /// Appends the given rows (indices into the chunk, ascending).
+    /// As [`Chunk::append_to`], for the rows `rows` (indices into the chunk, ascending).
     ///
     /// # Errors
     /// As [`Chunk::append_to`].
@@ -268,7 +271,7 @@ impl Chunk {
         Ok(())
     }
 
-    /// Decodes all rows of `columns`.
+    /// Decodes the columns `columns` of all rows, into one array for each column.
     ///
     /// # Errors
     /// As [`Chunk::append_to`].

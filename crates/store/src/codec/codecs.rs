@@ -1,11 +1,11 @@
-//! A schema together with its encoders.
+//! A schema together with its key and row codecs.
 
 use std::sync::Arc;
 
 use super::{KeyCodec, RowCodec};
 use crate::base::Schema;
 
-/// A schema with the encoders made from it.
+/// A schema with the codecs derived from it. Made once per tree and shared.
 #[derive(Debug)]
 pub(crate) struct Codecs {
     pub schema: Arc<Schema>,

@@ -11,8 +11,9 @@
 //! | float | big endian IEEE bits; sign bit flipped if it is clear, else all bits flipped (IEEE total order) |
 //! | text, bytes | every `00` as `00 ff`, then `00 00` |
 //!
-//! No encoding of a value is a proper prefix of another value's, so that each column's end is known and the encoding of
-//! leading columns is a prefix of whole keys. Each value has exactly one encoding, and decoding gives it back bit by bit.
+//! No encoding of a value is a proper prefix of the encoding of another value of the column. The end of each column is
+//! therefore known, and the encoding of leading columns is a prefix of whole keys. Each value has exactly one encoding,
+//! and decoding restores it bit by bit.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -24,8 +25,8 @@ use super::ColumnBuilder;
 use super::scalar::{Scalar, Values, fixed_len, scalar_at};
 use crate::base::{Column, ColumnType, Error, Result, Schema};
 
-/// Encodes and decodes the key columns of one schema. The encoding of the first n columns is a prefix of the encoding of
-/// more columns, and no column's encoding is a proper prefix of another value's encoding of that column.
+/// Encodes and decodes the key columns of one schema. Comparing encodings as bytes compares keys. The encoding of the
+/// first n columns is a prefix of the encoding of the whole key.
 #[derive(Debug, Clone)]
 pub struct KeyCodec {
     columns: Arc<[Column]>,
@@ -37,7 +38,7 @@ impl KeyCodec {
         KeyCodec { columns: schema.columns()[..schema.key_columns()].into() }
     }
 
-    /// Checks that arrays can be encoded: types, and no nulls in columns that are not nullable.
+    /// Checks that the arrays have the Arrow types of the key columns, and no nulls in columns that are not nullable.
     ///
     /// # Errors
     /// [`Error::ColumnType`], [`Error::NullValue`].
@@ -45,28 +46,29 @@ impl KeyCodec {
         self.columns.iter().zip(columns).try_for_each(|(column, array)| column.check(array))
     }
 
-    /// Appends the encoding of row `row` of the first `columns.len()` key columns to `out`. The arrays must have the
-    /// key columns' Arrow types, and no nulls where the column is not nullable (see [`KeyCodec::check`]: nothing would be
-    /// appended for those); fewer columns than the key has give a prefix, further ones are ignored.
+    /// Appends the encoding of row `row` of the first `columns.len()` key columns to `out`. Fewer arrays than key
+    /// columns give a prefix of the key, further arrays are ignored. A null in a column that is not nullable appends
+    /// nothing, which makes the key invalid (see [`KeyCodec::check`]).
     ///
     /// # Panics
-    /// If an array has another type.
+    /// If an array does not have the Arrow type of its column.
     pub fn encode(&self, columns: &[ArrayRef], row: usize, out: &mut Vec<u8>) {
         for (column, array) in self.columns.iter().zip(columns) {
             put_key(column, scalar_at(array, column.ty, row), out);
         }
     }
 
-    /// For the keys of many rows of the same arrays; see [`KeyCodec::encode`].
+    /// Returns an encoder for many rows of the same arrays; see [`KeyCodec::encode`].
     ///
     /// # Panics
-    /// If an array has another type.
+    /// If an array does not have the Arrow type of its column.
     pub fn encoder<'a>(&'a self, columns: &'a [ArrayRef]) -> KeyEncoder<'a> {
         let values = |(column, array): (&'a Column, &'a ArrayRef)| (column, Values::new(array, column.ty));
         KeyEncoder { columns: self.columns.iter().zip(columns).map(values).collect() }
     }
 
-    /// Encodes many rows at once: all encodings, one after another, and where each starts (and the last one ends).
+    /// Encodes the rows `rows`. Returns the concatenated encodings and `rows.len() + 1` offsets: the start of each
+    /// encoding, then the end of the last one.
     ///
     /// # Panics
     /// As [`KeyCodec::encode`].
@@ -105,7 +107,7 @@ impl KeyCodec {
     /// Decodes key column `column` of `key` and appends it.
     ///
     /// # Errors
-    /// [`Error::InvalidKey`] if `key` is not an encoding of this key (as far as it was looked at).
+    /// [`Error::InvalidKey`] if `key` is not the encoding of a key. Columns behind the decoded one are not checked.
     pub fn append_to(&self, key: &[u8], column: usize, builder: &mut ColumnBuilder) -> Result<()> {
         self.append_columns(key, &[column], std::slice::from_mut(builder))
     }
@@ -113,7 +115,7 @@ impl KeyCodec {
     /// Decodes key column `column` of each of `keys` and appends it.
     ///
     /// # Errors
-    /// As [`KeyCodec::append_to`]; some of the values may have been appended.
+    /// As [`KeyCodec::append_to`]. The values of earlier keys stay appended.
     pub(crate) fn append_rows<'k>(
         &self,
         keys: impl Iterator<Item = &'k [u8]>,
@@ -121,7 +123,7 @@ impl KeyCodec {
         builder: &mut ColumnBuilder,
     ) -> Result<()> {
         let (before, wanted) = (&self.columns[..column], &self.columns[column]);
-        // Where the column begins, if that is the same in all keys.
+        // The offset of the column, if it is the same in all keys.
         let fixed = |column: &Column| fixed_len(column.ty).filter(|_| !column.nullable);
         let start = before.iter().map(fixed).sum::<Option<usize>>();
         if let (Some(start), Some(len @ 1..=8)) = (start, fixed(wanted)) {
@@ -146,8 +148,11 @@ impl KeyCodec {
     /// Decodes the key columns `columns` (ascending) of `key` and appends each to its builder.
     ///
     /// # Errors
-    /// [`Error::InvalidKey`] if `key` is not an encoding of this key (as far as it was looked at); some of the builders may
-    /// then have a row more than others.
+    /// [`Error::InvalidKey`] if `key` is not the encoding of a key. Columns behind the last decoded one are not
+    /// checked. The lengths of the builders may then differ by one.
+    ///
+    /// # Panics
+    /// If `columns` does not ascend, or contains a column that is not part of the key.
     pub fn append_columns(&self, key: &[u8], columns: &[usize], builders: &mut [ColumnBuilder]) -> Result<()> {
         let mut rest = key;
         let mut decoded = 0;
@@ -167,7 +172,7 @@ impl KeyCodec {
     }
 }
 
-/// Encodes the keys of rows of some arrays; made by [`KeyCodec::encoder`].
+/// Encodes the keys of many rows of the same arrays; made by [`KeyCodec::encoder`].
 #[derive(Debug)]
 pub struct KeyEncoder<'a> {
     columns: Vec<(&'a Column, Values<'a>)>,
@@ -177,7 +182,7 @@ impl KeyEncoder<'_> {
     /// Appends the encoding of row `row` to `out`.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// If `row` is out of bounds.
     pub fn encode(&self, row: usize, out: &mut Vec<u8>) {
         for (column, values) in &self.columns {
             put_key(column, values.get(row), out);
@@ -189,7 +194,8 @@ fn invalid(key: &[u8]) -> Error {
     Error::InvalidKey { len: key.len(), start: key[..key.len().min(64)].to_vec() }
 }
 
-/// Appends the encoding of `value`, which is of the column's type. Null in a column that is not nullable has none.
+/// Appends the encoding of `value`, which must have the type of the column. A null in a column that is not nullable
+/// appends nothing.
 pub(crate) fn put_key(column: &Column, value: Scalar<'_>, out: &mut Vec<u8>) {
     if column.nullable {
         out.push(u8::from(value != Scalar::Null));
@@ -223,7 +229,7 @@ fn put_escaped(mut bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// The word as an unsigned number of the type's width that sorts as its values do.
+/// Maps a word to an unsigned number of the type's width with the same order as the values.
 pub(crate) fn ordered_word(ty: ColumnType, word: i64) -> u64 {
     match ty {
         ColumnType::Boolean => (word & 1) as u64,
@@ -258,7 +264,7 @@ pub(crate) fn word_of_ordered(ty: ColumnType, ordered: u64) -> i64 {
     }
 }
 
-/// The decimal as an unsigned number that sorts as decimals do.
+/// Maps a decimal to an unsigned number with the same order.
 pub(crate) fn ordered_wide(wide: i128) -> u128 {
     wide as u128 ^ 1 << 127
 }
@@ -270,7 +276,7 @@ enum Decoded<'a> {
 }
 
 impl Decoded<'_> {
-    /// False if it is bytes that are not UTF-8.
+    /// Returns false for bytes that are not valid UTF-8.
     fn is_text(&self) -> bool {
         match self {
             Decoded::Scalar(_) => true,
@@ -278,7 +284,8 @@ impl Decoded<'_> {
         }
     }
 
-    /// Appends it; `None` (and nothing appended) if it is text but not valid UTF-8.
+    /// Appends the value. Returns `None` and appends nothing if the builder is of text and the value is not valid
+    /// UTF-8.
     fn append_to(&self, builder: &mut ColumnBuilder) -> Option<()> {
         let value = match self {
             Decoded::Scalar(scalar) => *scalar,
@@ -289,13 +296,13 @@ impl Decoded<'_> {
                 Scalar::Bytes(bytes, &[])
             }
         };
-        // SAFETY: text was checked above.
+        // SAFETY: text is checked above to be valid UTF-8.
         unsafe { builder.push(value) };
         Some(())
     }
 }
 
-/// Takes the encoding of a value of `column` from the front of `rest`; `None` if there is none.
+/// Splits the encoding of a value of `column` off the front of `rest` and decodes it; `None` if it is invalid.
 fn take_key<'a>(column: &Column, rest: &mut &'a [u8]) -> Option<Decoded<'a>> {
     if column.nullable {
         match rest.split_off_first()? {
@@ -316,7 +323,7 @@ fn take_key<'a>(column: &Column, rest: &mut &'a [u8]) -> Option<Decoded<'a>> {
     }
 }
 
-/// Appends the numbers of type `ty` that are at the same place in all keys.
+/// Appends the values of a fixed-length column of type `ty` that has the same byte range in all keys.
 fn append_words<'k>(
     keys: impl Iterator<Item = &'k [u8]>,
     place: Range<usize>,
@@ -332,13 +339,13 @@ fn append_words<'k>(
         if ty == ColumnType::Boolean && ordered > 1 {
             return Err(invalid(key));
         }
-        // SAFETY: it is a number, not text.
+        // SAFETY: the value is a number, not text.
         unsafe { builder.push(Scalar::Word(word_of_ordered(ty, ordered))) };
     }
     Ok(())
 }
 
-/// Skips the encoding of a value of `column` at the front of `rest`; `None` if there is none.
+/// Skips the encoding of a value of `column` at the front of `rest`; `None` if it is invalid.
 fn skip_key(column: &Column, rest: &mut &[u8]) -> Option<()> {
     match fixed_len(column.ty) {
         Some(len) if !column.nullable => rest.split_off(..len).map(drop),
@@ -346,7 +353,8 @@ fn skip_key(column: &Column, rest: &mut &[u8]) -> Option<()> {
     }
 }
 
-/// Takes escaped bytes and their terminator from the front of `rest`.
+/// Splits escaped bytes and their terminator off the front of `rest` and returns them unescaped; `None` if they are
+/// invalid.
 pub(crate) fn take_escaped<'a>(rest: &mut &'a [u8]) -> Option<Cow<'a, [u8]>> {
     let mut plain = Cow::Borrowed(&rest[..0]);
     loop {

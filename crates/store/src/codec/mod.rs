@@ -1,12 +1,12 @@
-//! Encodings: keys that sort as bytes, rows of messages, columns of pages. Pure functions; no I/O.
+//! Encodings: keys that sort as bytes, rows of messages, and pages of columns. Pure functions without I/O.
 //!
 //! ```text
-//! key, row         encoded keys and message rows: what the log, the buffers and the searches work with
-//! page             pages of rows (leaves, runs) and of indexes: headers, checks, search
+//! key, row         encoded keys and message rows, the form used by the log, the root buffers and searches
+//! page             pages of rows (leaves, runs) and of index entries: headers, verification, search
 //! column           columns of a page: integers, floats, decimals, text and bytes
-//! builder, views   Arrow columns under construction, fed from all of these
-//! chunk            rows found by a read, decoded later
-//! scalar           one value of any type
+//! builder, views   builders of Arrow columns, filled from all of these
+//! chunk            rows found by a read and not yet decoded
+//! scalar           a single value of any type
 //! bits, varint     bit packing, variable-length integers
 //! ```
 

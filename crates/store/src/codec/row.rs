@@ -1,14 +1,14 @@
-//! The value part of a message: the non-key columns of one row, as bytes.
+//! The encoding of the value part of a message: the non-key columns of one row.
 //!
 //! ```text
 //! null bitmap    one bit per nullable column, set if null (bit i % 8 of byte i / 8; unused bits are clear)
 //! fixed part     each fixed-length column, little endian in its own width, zero if null
-//! lengths        a varint per text or bytes column but the last one
-//! bytes          text and bytes, one after another; the last one takes what is left
+//! lengths        a varint for each text or bytes column except the last one
+//! bytes          text and bytes, concatenated; the last value takes the remaining bytes
 //! ```
 //!
-//! Columns are in schema order; parts that no column needs take no bytes. So a row of a single non-nullable bytes column
-//! (the plain key-value store) is just those bytes.
+//! Columns are in schema order. A part that no column needs takes no bytes, so a row with a single non-nullable bytes
+//! column (the plain key-value store) consists of exactly these bytes.
 
 use std::sync::Arc;
 
@@ -19,31 +19,31 @@ use super::scalar::{Scalar, Values, fixed_len, scalar_at};
 use super::varint::{Reader, put_varint};
 use crate::base::{Column, ColumnType, Error, Result, Schema};
 
-/// Encodes and decodes the non-key columns of one schema. A row of a single non-nullable bytes column (the plain
-/// key-value store) is just those bytes.
+/// Encodes and decodes the non-key columns of one schema. A row with a single non-nullable bytes column (the plain
+/// key-value store) consists of exactly these bytes.
 #[derive(Debug, Clone)]
 pub struct RowCodec {
     columns: Arc<[Column]>,
-    /// Of the value columns, in order.
+    /// Layouts of the value columns, in schema order.
     layouts: Arc<[ColumnLayout]>,
     key_columns: usize,
-    /// Bytes of null bitmap and fixed part.
+    /// Length in bytes of null bitmap and fixed part together.
     fixed_end: usize,
     /// Number of text and bytes columns.
     variable: usize,
 }
 
-/// Where a column is in the encoding.
+/// The position of a column in the encoding.
 #[derive(Debug, Clone, Copy)]
 struct ColumnLayout {
     null_bit: Option<usize>,
-    /// Offset of a fixed-length column, number of another among its like.
+    /// Offset of a fixed-length column; for text and bytes, the number of the column among the variable-length ones.
     at: usize,
     fixed_len: Option<usize>,
 }
 
 impl RowCodec {
-    /// The codec for the columns of `schema` behind the key.
+    /// The codec for the non-key columns of `schema`.
     pub fn new(schema: &Schema) -> Self {
         let (columns, key_columns) = (schema.columns(), schema.key_columns());
         let bitmap_len = columns[key_columns..].iter().filter(|c| c.nullable).count().div_ceil(8);
@@ -59,7 +59,8 @@ impl RowCodec {
         RowCodec { columns: columns.into(), layouts, key_columns, fixed_end, variable }
     }
 
-    /// Checks that arrays (all columns of the schema) can be encoded: types, and no nulls in columns that are not nullable.
+    /// Checks that there is one array for each column of the schema, with the Arrow type of the column, and without
+    /// nulls if the column is not nullable.
     ///
     /// # Errors
     /// [`Error::ColumnCount`], [`Error::ColumnType`], [`Error::NullValue`].
@@ -70,20 +71,20 @@ impl RowCodec {
         self.columns.iter().zip(columns).try_for_each(|(column, array)| column.check(array))
     }
 
-    /// Appends the encoding of row `row`; `columns` are all columns of the schema (key columns are skipped), without nulls
-    /// where the column is not nullable (see [`RowCodec::check`]: zero or empty values would be appended for those).
+    /// Appends the encoding of row `row` to `out`. `columns` has one array for each column of the schema; key columns
+    /// are skipped. A null in a column that is not nullable is encoded as zero or empty (see [`RowCodec::check`]).
     ///
     /// # Panics
-    /// If an array has another type.
+    /// If an array does not have the Arrow type of its column.
     pub fn encode(&self, columns: &[ArrayRef], row: usize, out: &mut Vec<u8>) {
         let scalar = |i: usize| scalar_at(&columns[i], self.columns[i].ty, row);
         put_row(&self.columns, self.key_columns, scalar, out);
     }
 
-    /// For many rows of the same arrays; see [`RowCodec::encode`].
+    /// Returns an encoder for many rows of the same arrays; see [`RowCodec::encode`].
     ///
     /// # Panics
-    /// If an array has another type.
+    /// If an array does not have the Arrow type of its column.
     pub fn encoder<'a>(&'a self, columns: &'a [ArrayRef]) -> RowEncoder<'a> {
         let values = |(column, array): (&'a Column, &'a ArrayRef)| Values::new(array, column.ty);
         RowEncoder { codec: self, values: self.columns.iter().zip(columns).map(values).collect() }
@@ -98,7 +99,7 @@ impl RowCodec {
         sound.ok_or(Error::InvalidRow { len: value.len() })
     }
 
-    /// `variable`: what follows the fixed part of `value`.
+    /// Checks all columns; `None` if one is invalid. `variable` is the part of `value` behind the fixed part.
     fn check_columns(&self, value: &[u8], variable: &[u8]) -> Option<()> {
         let mut lengths = Reader::new(variable);
         let mut heads = lengths;
@@ -123,18 +124,18 @@ impl RowCodec {
         rest.is_empty().then_some(())
     }
 
-    /// Decodes column `column` (index into the schema; not a key column) of `value` and appends it.
+    /// Decodes column `column` (index into the schema, not a key column) of `value` and appends it.
     ///
     /// # Errors
-    /// [`Error::InvalidRow`] if `value` is not an encoding of such a row (as far as it was looked at).
+    /// [`Error::InvalidRow`] if `value` is not the encoding of a row. Only the bytes that the column needs are checked.
     pub fn append_to(&self, value: &[u8], column: usize, builder: &mut ColumnBuilder) -> Result<()> {
         self.append_columns(value, &[column], std::slice::from_mut(builder))
     }
 
-    /// Decodes column `column` (index into the schema; not a key column) of each of `values` and appends it.
+    /// Decodes column `column` (index into the schema, not a key column) of each of `values` and appends it.
     ///
     /// # Errors
-    /// As [`RowCodec::append_to`]; some of the values may have been appended.
+    /// As [`RowCodec::append_to`]. The columns of earlier values stay appended.
     pub(crate) fn append_rows<'v>(
         &self,
         values: impl Iterator<Item = &'v [u8]>,
@@ -147,14 +148,14 @@ impl RowCodec {
         Ok(())
     }
 
-    /// Decodes the columns `columns` (indices into the schema; no key columns) and appends each to its builder.
+    /// Decodes the columns `columns` (indices into the schema, no key columns) and appends each to its builder.
     ///
     /// # Errors
-    /// [`Error::InvalidRow`] if `value` is not an encoding of such a row (as far as it was looked at); some of the builders
-    /// may then have a row more than others.
+    /// [`Error::InvalidRow`] if `value` is not the encoding of a row. Only the bytes that the columns need are checked.
+    /// The lengths of the builders may then differ by one.
     ///
     /// # Panics
-    /// If one of the columns is a key column, or its builder is of another type.
+    /// If one of the columns is a key column, or its builder has another type.
     pub fn append_columns(&self, value: &[u8], columns: &[usize], builders: &mut [ColumnBuilder]) -> Result<()> {
         let invalid = || Error::InvalidRow { len: value.len() };
         if value.len() < self.fixed_end || (self.variable == 0 && value.len() > self.fixed_end) {
@@ -166,13 +167,15 @@ impl RowCodec {
             assert!(found == ty, "builder of {found:?} for a column of {ty:?}");
             let layout = &self.layouts[column - self.key_columns];
             let scalar = self.scalar(value, ty, layout).ok_or_else(invalid)?;
-            // SAFETY: `scalar` checks that text is valid UTF-8, and the builder is of text only if the column is.
+            // SAFETY: `scalar` checks that text is valid UTF-8, and the builder is of text only if the column is of
+            // text.
             unsafe { builder.push(scalar) };
         }
         Ok(())
     }
 
-    /// The value of the column with `layout`, text being valid UTF-8; `None` if there is none. `row` has at least `fixed_end` bytes.
+    /// Decodes the value of the column with `layout`; `None` if it is invalid or text that is not valid UTF-8. `row`
+    /// must have at least `fixed_end` bytes.
     fn scalar<'a>(&self, row: &'a [u8], ty: ColumnType, layout: &ColumnLayout) -> Option<Scalar<'a>> {
         if let Some(bit) = layout.null_bit
             && row[bit / 8] >> (bit % 8) & 1 == 1
@@ -217,11 +220,11 @@ impl RowCodec {
     }
 }
 
-/// Encodes rows of some arrays; made by [`RowCodec::encoder`].
+/// Encodes many rows of the same arrays; made by [`RowCodec::encoder`].
 #[derive(Debug)]
 pub struct RowEncoder<'a> {
     codec: &'a RowCodec,
-    /// Of all columns of the schema.
+    /// The values of all columns of the schema.
     values: Vec<Values<'a>>,
 }
 
@@ -229,14 +232,14 @@ impl RowEncoder<'_> {
     /// Appends the encoding of row `row` to `out`.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// If `row` is out of bounds.
     pub fn encode(&self, row: usize, out: &mut Vec<u8>) {
         put_row(&self.codec.columns, self.codec.key_columns, |i| self.values[i].get(row), out);
     }
 }
 
-/// Appends the encoding of the columns from `key_columns` on, whose values `scalar` gives. A null in a column that is not
-/// nullable becomes zero or empty.
+/// Appends the encoding of the columns from `key_columns` on. `scalar` returns the value of a column by its index. A
+/// null in a column that is not nullable is encoded as zero or empty.
 pub(crate) fn put_row<'a>(
     columns: &[Column],
     key_columns: usize,
@@ -253,7 +256,7 @@ pub(crate) fn put_row<'a>(
         let len = fixed_len(column.ty);
         variable += usize::from(len.is_none());
         let value = match (len, null_bit) {
-            // Only its null bit is wanted here.
+            // A variable-length column without a null bit has no bytes in this part.
             (None, None) => continue,
             _ => scalar(i),
         };

@@ -1,4 +1,4 @@
-//! One value, and where it comes from: the meeting point of keys, message rows and pages.
+//! A single value of any column type: the form in which keys, message rows, pages and Arrow arrays exchange values.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -14,15 +14,15 @@ use crate::base::ColumnType;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Scalar<'a> {
     Null,
-    /// Booleans (0, 1), integers, dates, timestamps; floats by their bits (sign-extended).
+    /// A boolean (0 or 1), an integer, a date, a timestamp, or the sign-extended bits of a float.
     Word(i64),
-    /// Decimals.
+    /// A decimal.
     Wide(i128),
-    /// Text and bytes, in two parts.
+    /// Text or bytes, the concatenation of two parts.
     Bytes(&'a [u8], &'a [u8]),
 }
 
-/// Bytes of a value of a fixed-length type in keys and message rows.
+/// Length in bytes of a value of type `ty` in keys and message rows; `None` for text and bytes.
 pub(crate) fn fixed_len(ty: ColumnType) -> Option<usize> {
     match ty {
         ColumnType::Boolean | ColumnType::Int8 => Some(1),
@@ -34,7 +34,7 @@ pub(crate) fn fixed_len(ty: ColumnType) -> Option<usize> {
     }
 }
 
-/// An array whose type was looked at once, for access row by row.
+/// An array with its type resolved once, for fast access by row.
 #[derive(Debug)]
 pub(crate) struct Values<'a> {
     nulls: Option<&'a NullBuffer>,
@@ -57,7 +57,7 @@ enum Typed<'a> {
 
 impl<'a> Values<'a> {
     /// # Panics
-    /// If `array` has not the Arrow type of `ty`.
+    /// If `array` does not have the Arrow type of `ty`.
     pub(crate) fn new(array: &'a ArrayRef, ty: ColumnType) -> Self {
         let typed = match ty {
             ColumnType::Boolean => Typed::Boolean(array.as_boolean().values()),
@@ -76,10 +76,10 @@ impl<'a> Values<'a> {
         Values { nulls: array.nulls(), typed }
     }
 
-    /// Row `row`.
+    /// The value of row `row`.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// If `row` is out of bounds.
     #[inline]
     pub(crate) fn get(&self, row: usize) -> Scalar<'a> {
         if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
@@ -100,10 +100,10 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Row `row` of `array`.
+/// The value of row `row` of `array`.
 ///
 /// # Panics
-/// If `array` has not the Arrow type of `ty` or too few rows.
+/// If `array` does not have the Arrow type of `ty`, or `row` is out of bounds.
 pub(crate) fn scalar_at(array: &ArrayRef, ty: ColumnType, row: usize) -> Scalar<'_> {
     Values::new(array, ty).get(row)
 }

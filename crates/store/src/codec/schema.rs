@@ -8,7 +8,7 @@
 
 use crate::base::{Column, ColumnType, Malformed, Reader, Schema};
 
-/// More columns are in no tree: a run page has two more, and counts them in two bytes.
+/// Maximum number of columns of a tree. A run page stores two more columns and counts them all in two bytes.
 pub(crate) const COLUMNS_MAX: usize = u16::MAX as usize - 2;
 
 /// Appends the encoding of a schema.
@@ -40,17 +40,17 @@ pub(crate) fn encode_schema(schema: &Schema, out: &mut Vec<u8>) {
 /// Decodes a schema.
 ///
 /// # Errors
-/// The bytes are not the schema of a tree.
+/// [`Malformed`] if the bytes are not the encoding of a schema.
 pub(crate) fn decode_schema(reader: &mut Reader<'_>) -> Result<Schema, Malformed> {
     let key_columns = usize::from(reader.u16()?);
     let count = usize::from(reader.u16()?);
     if key_columns == 0 || key_columns > count || count > COLUMNS_MAX {
-        return Err(reader.malformed(format!("{key_columns} key columns of {count} columns, of at most {COLUMNS_MAX}")));
+        return Err(reader.malformed(format!("{key_columns} key columns of {count} columns (at most {COLUMNS_MAX})")));
     }
     let mut columns = Vec::with_capacity(count.min(1024));
     for _ in 0..count {
-        let name =
-            String::from_utf8(reader.string()?.to_vec()).map_err(|_| reader.malformed("a column name is not UTF-8"))?;
+        let name = String::from_utf8(reader.string()?.to_vec())
+            .map_err(|_| reader.malformed("column name is not valid UTF-8"))?;
         let ty = match (reader.u8()?, reader.u8()?, reader.u8()? as i8) {
             (1, 0, 0) => ColumnType::Boolean,
             (2, 0, 0) => ColumnType::Int8,
@@ -74,7 +74,7 @@ pub(crate) fn decode_schema(reader: &mut Reader<'_>) -> Result<Schema, Malformed
         let nullable = match reader.u8()? {
             0 => false,
             1 => true,
-            other => return Err(reader.malformed(format!("{other} is not 0 or 1, the values of \"nullable\""))),
+            other => return Err(reader.malformed(format!("invalid nullable flag {other}, expected 0 or 1"))),
         };
         columns.push(Column { name, ty, nullable });
     }

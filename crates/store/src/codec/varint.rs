@@ -9,12 +9,12 @@ pub(crate) fn put_varint(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// Bytes that [`put_varint`] appends.
+/// Number of bytes that [`put_varint`] appends for `value`.
 pub(crate) fn varint_len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros()).div_ceil(7) as usize
 }
 
-/// Maps small magnitudes to small unsigned numbers.
+/// Maps signed numbers of small magnitude to small unsigned numbers.
 pub(crate) fn zigzag(value: i64) -> u64 {
     (value << 1 ^ value >> 63) as u64
 }
@@ -23,7 +23,7 @@ fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// Reads `bytes[at..end]` from the front; every method is `None` where there are too few bytes.
+/// Reads `bytes[at..end]` from front to back. Every method returns `None` if too few bytes remain.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a> {
     pub bytes: &'a [u8],
@@ -36,7 +36,7 @@ impl<'a> Reader<'a> {
         Reader { bytes, at: 0, end: bytes.len() }
     }
 
-    /// The place of the next `len` bytes, which are skipped.
+    /// Skips `len` bytes and returns their offset in `bytes`.
     pub(crate) fn skip(&mut self, len: usize) -> Option<usize> {
         let at = self.at;
         if len > self.end - at {

@@ -1,11 +1,12 @@
-//! Growing the two parts of an Arrow view array: 16-byte views, and the data buffers that long values live in.
+//! A builder of Arrow view arrays: 16-byte views, and data buffers that hold long values.
 //!
-//! Values of up to 12 bytes are in the view itself; longer ones are copied into the current buffer, whose capacity never
-//! changes once it holds data: a full buffer is put aside and a larger one begun.
+//! A view stores values of up to 12 bytes itself. Longer values are copied into the current data buffer, which is never
+//! reallocated while it holds data: a full buffer is set aside and a new one of twice the size (at most 1 MiB, or the
+//! length of the value) is started.
 
 use arrow_buffer::{Buffer, ScalarBuffer};
 
-/// Longest value that needs no data buffer.
+/// Maximum length in bytes of a value that is stored in its view.
 pub(crate) const INLINE_LEN: usize = 12;
 const FIRST_BUFFER_BYTES: usize = 8 << 10;
 const BUFFER_BYTES_MAX: usize = 1 << 20;
@@ -37,17 +38,18 @@ impl ViewBuilder {
         self.views.push(view);
     }
 
-    /// Appends empty values.
+    /// Appends `count` empty values.
     pub(crate) fn push_empty(&mut self, count: usize) {
         self.views.resize(self.views.len() + count, 0);
     }
 
-    /// Appends views that [`store`](Self::store) made since the last [`finish`](Self::finish).
+    /// Appends views returned by [`store`](Self::store) since the last [`finish`](Self::finish).
     pub(crate) fn extend_views(&mut self, views: impl Iterator<Item = u128>) {
         self.views.extend(views);
     }
 
-    /// A view of the value `head` followed by `tail`, which is copied into the buffer if it is long.
+    /// Returns a view of the value `head` followed by `tail`, without appending it. Long values are copied into the
+    /// buffer.
     pub(crate) fn store(&mut self, head: &[u8], tail: &[u8]) -> u128 {
         let len = head.len() + tail.len();
         if len <= INLINE_LEN {
@@ -63,14 +65,15 @@ impl ViewBuilder {
         view(&self.current[offset..], buffer, offset)
     }
 
-    /// Copies `data` into the buffer; gives the buffer's number and the offset in it, for [`ViewBuilder::push_stored`].
+    /// Copies `data` into the buffer. Returns the number of the buffer and the offset of the data in it, for
+    /// [`ViewBuilder::push_stored`].
     pub(crate) fn store_data(&mut self, data: &[u8]) -> (u32, usize) {
         let place = self.reserve_data(data.len());
         self.current.extend_from_slice(data);
         place
     }
 
-    /// Appends the value at `range` of the data last stored at `place`.
+    /// Appends the value `start..end` of the data that the last [`ViewBuilder::store_data`] stored at `place`.
     #[inline]
     pub(crate) fn push_stored(&mut self, place: (u32, usize), start: usize, end: usize) {
         let offset = place.1 + start;
@@ -79,7 +82,7 @@ impl ViewBuilder {
         self.views.push(view);
     }
 
-    /// Makes room for `len` bytes; gives the number of the buffer and the offset at which they will be.
+    /// Reserves `len` bytes. Returns the number of their buffer and their offset in it.
     fn reserve_data(&mut self, len: usize) -> (u32, usize) {
         if self.current.len() + len > self.current.capacity() {
             let grown = (self.current.capacity() * 2).clamp(FIRST_BUFFER_BYTES, BUFFER_BYTES_MAX);
@@ -91,7 +94,7 @@ impl ViewBuilder {
         (self.full.len() as u32, self.current.len())
     }
 
-    /// Views and buffers; nothing is left.
+    /// Returns the views and the buffers, and leaves the builder empty.
     pub(crate) fn finish(&mut self) -> (ScalarBuffer<u128>, Vec<Buffer>) {
         let mut buffers = std::mem::take(&mut self.full);
         if !self.current.is_empty() {
@@ -110,7 +113,7 @@ fn inline(value: &[u8]) -> u128 {
     u128::from_le_bytes(view)
 }
 
-/// The view of a value of more than [`INLINE_LEN`] bytes that is at `offset` of buffer `buffer`.
+/// The view of a value of more than [`INLINE_LEN`] bytes that is stored at `offset` of buffer `buffer`.
 #[inline]
 fn view(value: &[u8], buffer: u32, offset: usize) -> u128 {
     let head = u32::from_le_bytes([value[0], value[1], value[2], value[3]]);

@@ -1,4 +1,4 @@
-//! From encoded columns into Arrow builders.
+//! Decoding of columns into Arrow builders.
 
 use std::ops::Range;
 
@@ -8,14 +8,14 @@ use crate::codec::scalar::Scalar;
 use crate::codec::views::{INLINE_LEN, ViewBuilder};
 
 impl Column {
-    /// Appends `rows` (of `count` that the column has) to `builder`, which is of the type that the column was parsed as.
+    /// Appends the rows `rows` to `builder`. `count` is the number of rows of the column.
     ///
     /// # Panics
     /// If the builder cannot hold the column's values.
     ///
     /// # Safety
-    /// The column was parsed from `bytes`, with `count` rows and as the builder's type. (A builder of text takes over bytes
-    /// that were checked to be UTF-8 when the column was parsed.)
+    /// The column must have been parsed from `bytes`, with `count` rows and as the builder's type. (A builder of text
+    /// relies on the UTF-8 check of the parser.)
     pub(crate) unsafe fn append(&self, bytes: &[u8], count: usize, rows: Range<usize>, builder: &mut ColumnBuilder) {
         let appended = rows.len();
         let nulls = match self.nulls {
@@ -71,7 +71,7 @@ impl Column {
         }
     }
 
-    /// Appends the given rows (of `count` that the column has) to `builder`, as [`append`](Self::append).
+    /// As [`append`](Self::append), for the rows `rows`.
     ///
     /// # Safety
     /// As [`append`](Self::append).
@@ -107,8 +107,8 @@ impl Column {
         }
         for &row in rows {
             let value: Scalar<'_> = self.scalar(bytes, ty, row as usize, count);
-            // SAFETY: a column parsed as text gives out valid UTF-8 (see `BytesColumn`), and the caller gives a builder
-            // of the type that the column was parsed as.
+            // SAFETY: a column parsed as text returns only valid UTF-8 (see `BytesColumn`), and the caller guarantees
+            // that the builder has the type that the column was parsed as.
             unsafe { builder.push(value) };
         }
     }
@@ -128,7 +128,7 @@ fn append_views(column: &BytesColumn, bytes: &[u8], count: usize, rows: Range<us
     let entries = codes.entries as usize;
     let heap = column.heap(bytes, entries);
     if rows.len() < entries {
-        // Few rows: their entries alone.
+        // Fewer rows than entries: stores only the entries of these rows.
         for row in rows {
             let (start, end) = column.entry_range(bytes, heap, codes.get(bytes, row));
             out.push(prefix, &heap[start..end]);
@@ -155,7 +155,7 @@ fn append_plain(column: &BytesColumn, bytes: &[u8], count: usize, rows: Range<us
     let first = column.entry_range(bytes, heap, rows.start).0;
     let stop = column.entry_range(bytes, heap, last).1.max(first);
     if prefix.is_empty() && stop - first > appended * INLINE_LEN {
-        // Mostly long values: one copy of all of them.
+        // The values are on average too long for views: copies all of them at once.
         let place = out.store_data(&heap[first..stop]);
         let len = stop - first;
         column.for_ends(bytes, heap, rows, |start, end| {

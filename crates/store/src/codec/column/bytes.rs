@@ -1,16 +1,17 @@
-//! Text and bytes, each value reachable on its own.
+//! Text and bytes columns, with random access to each value.
 //!
 //! ```text
 //! flags       1: values are codes into a dictionary; 2: the heap is LZ4-compressed
-//! prefix      varint length, bytes: what all values begin with
+//! prefix      varint length, bytes: the common prefix of all values
 //! dictionary  (flag 1) varint number of entries, code width (1 byte), packed codes
-//! ends        integers: where in the heap each entry (each value, if there is no dictionary) ends
-//! heap        varint length, (flag 2) varint stored length, bytes: entries without the prefix, one after another
+//! ends        integers: the end of each entry in the heap (of each value, without a dictionary)
+//! heap        varint length, (flag 2) varint stored length, bytes: entries without the prefix, concatenated
 //! ```
 //!
-//! Accessors clamp codes, so that opening a page need not look at each; ends are looked at. Text is checked to be UTF-8 before any
-//! of it is given out: prefix and raw heaps at opening, compressed ones when they are first needed. A compressed heap that
-//! is damaged although the page's checksum is right counts as empty; [`BytesColumn::decompress`] tells.
+//! Opening a page checks all ends. It does not check the codes, because accessors clamp them. Text is checked to be
+//! valid UTF-8 before it is returned: the prefix and uncompressed heaps when the page is opened, compressed heaps on
+//! first use. A compressed heap that is damaged in a page with a correct checksum counts as empty, and
+//! [`BytesColumn::decompress`] returns false for it.
 
 use std::sync::OnceLock;
 
@@ -25,18 +26,18 @@ use crate::codec::varint::{Reader, put_varint, varint_len};
 const DICTIONARY: u8 = 1;
 const COMPRESSED: u8 = 2;
 
-/// More distinct values than this are never put into a dictionary.
+/// Maximum number of entries of a dictionary.
 const ENTRIES_MAX: usize = 2048;
-/// Shorter heaps are not compressed.
+/// Minimum length in bytes of a heap to be compressed.
 const COMPRESS_BYTES_MIN: usize = 256;
-/// Plans for which compression is not tried, after it did not pay.
+/// Number of plans that skip compression after an attempt that saved too little.
 const UNCOMPRESSED_PLANS: u8 = 30;
-/// Longest heap and prefix together: Arrow's limit for a view.
+/// Maximum length in bytes of heap and prefix together, the limit of Arrow's views.
 const VALUES_BYTES_MAX: usize = i32::MAX as usize;
-/// LZ4 cannot compress better than this.
+/// Upper bound on the compression ratio of LZ4. A heap that claims more is damaged.
 const COMPRESS_RATIO_MAX: usize = 255;
 
-/// Where the parts of a text or bytes column are in a page. Offsets count from the page's start.
+/// The layout of a text or bytes column. Offsets count from the start of the page.
 #[derive(Debug)]
 pub(crate) struct BytesColumn {
     prefix: u32,
@@ -59,13 +60,13 @@ pub(crate) struct Codes {
 struct Compressed {
     len: u32,
     text: bool,
-    /// The heap, once it was needed.
+    /// The decompressed heap, set on first use.
     plain: OnceLock<Box<[u8]>>,
 }
 
 impl BytesColumn {
-    /// Finds and checks the parts of a column of `count` values; `None` if something is not right. `text`: values must be
-    /// UTF-8.
+    /// Parses and checks the layout of a column of `count` values; `None` if it is invalid. If `text` is set, values
+    /// must be valid UTF-8.
     pub(crate) fn parse(reader: &mut Reader<'_>, count: usize, text: bool) -> Option<BytesColumn> {
         let flags = reader.u8().filter(|flags| flags & !(DICTIONARY | COMPRESSED) == 0)?;
         let prefix_len = reader.len()?;
@@ -111,8 +112,8 @@ impl BytesColumn {
         Some(column)
     }
 
-    /// Whether each entry begins where the one before ends, and the last one ends within the heap. (Otherwise those who
-    /// look at one value and those who go through all would not see the same.)
+    /// Returns true if the ends ascend and the last one lies within the heap. Otherwise random access and sequential
+    /// decoding could return different values.
     fn ends_ascend(&self, bytes: &[u8], entries: usize) -> bool {
         let (mut ascend, mut last) = (true, 0);
         self.ends.blocks(bytes, 0..entries, |ends| {
@@ -124,7 +125,7 @@ impl BytesColumn {
         ascend && last <= i64::from(self.heap_len)
     }
 
-    /// Bytes that the column takes in memory beside the page, once it was touched.
+    /// Bytes of memory that the column takes beside the page, including its heap once it is decompressed.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.compressed.as_ref().map_or(0, |c| size_of_val(&**c) + self.heap_len as usize + SLACK)
     }
@@ -139,7 +140,8 @@ impl BytesColumn {
         bytes.get(start..start + self.heap_len as usize).unwrap_or_default()
     }
 
-    /// Entries without their prefix, one after another; `entries` is their number.
+    /// The entries without their prefix, concatenated. Decompresses the heap on first use. `entries` is the number of
+    /// entries.
     pub(crate) fn heap<'a>(&'a self, bytes: &'a [u8], entries: usize) -> &'a [u8] {
         let Some(compressed) = &self.compressed else { return self.raw_heap(bytes) };
         compressed.plain.get_or_init(|| {
@@ -154,23 +156,24 @@ impl BytesColumn {
         })
     }
 
-    /// The decompressed heap, if there is one by now.
+    /// The decompressed heap, empty if it is stored uncompressed or was not used yet.
     pub(crate) fn plain(&self) -> &[u8] {
         self.compressed.as_ref().and_then(|compressed| compressed.plain.get()).map_or(&[], |plain| plain)
     }
 
-    /// Decompresses the heap, unless that was done or it is not compressed; false if it is damaged. `rows`: all of them.
+    /// Decompresses the heap unless it is stored uncompressed or was decompressed before. Returns false if it is
+    /// damaged. `rows` is the number of rows of the page.
     pub(crate) fn decompress(&self, bytes: &[u8], rows: usize) -> bool {
         let entries = self.entries(rows);
         self.compressed.is_none() || self.heap(bytes, entries).len() == self.heap_len as usize
     }
 
-    /// Entries of the heap, given the number of rows.
+    /// Number of entries in the heap of a column with `rows` rows.
     fn entries(&self, rows: usize) -> usize {
         self.codes.map_or(rows, |codes| codes.entries as usize)
     }
 
-    /// Whether every entry of `heap` is UTF-8.
+    /// Returns true if every entry of `heap` is valid UTF-8.
     fn is_text(&self, bytes: &[u8], heap: &[u8], entries: usize) -> bool {
         if heap.is_ascii() {
             return true;
@@ -185,14 +188,14 @@ impl BytesColumn {
         (self.ends.get(bytes, entry).max(0) as usize).min(heap.len())
     }
 
-    /// Where entry `entry` is in `heap`.
+    /// Start and end of entry `entry` in `heap`.
     #[inline]
     pub(crate) fn entry_range(&self, bytes: &[u8], heap: &[u8], entry: usize) -> (usize, usize) {
         let start = if entry == 0 { 0 } else { self.end(bytes, heap, entry - 1) };
         (start, self.end(bytes, heap, entry).max(start))
     }
 
-    /// Gives the ends (ascending, within `heap`) of the entries `first..last`, after that of the one before.
+    /// Calls `take` with start and end of each of `entries` in `heap`. The positions ascend and lie within `heap`.
     pub(crate) fn for_ends(
         &self,
         bytes: &[u8],
@@ -214,7 +217,7 @@ impl BytesColumn {
         self.codes
     }
 
-    /// The value of `row`, of `rows`, without the prefix.
+    /// The value of `row` without the prefix. `rows` is the number of rows of the page.
     #[inline]
     pub(crate) fn suffix<'a>(&'a self, bytes: &'a [u8], row: usize, rows: usize) -> &'a [u8] {
         let (entry, entries) = match self.codes {
@@ -228,7 +231,7 @@ impl BytesColumn {
 }
 
 impl Codes {
-    /// The entry of `row`.
+    /// The number of the entry of `row`.
     #[inline]
     pub(crate) fn get(&self, bytes: &[u8], row: usize) -> usize {
         self.clamp(bits::get(bytes, self.data as usize, self.width.into(), row))
@@ -239,28 +242,29 @@ impl Codes {
         code.min(u64::from(self.entries) - 1) as usize
     }
 
-    /// The codes of the rows from `first` on, not yet clamped.
+    /// Fills `out` with the codes of the rows from `first` on, not clamped.
     pub(crate) fn unpack(&self, bytes: &[u8], first: usize, out: &mut [u64]) {
         bits::unpack(bytes, self.data as usize, self.width.into(), first, out);
     }
 }
 
-/// What is allowed in the encoding of a column.
+/// Properties of a column and the encodings it may use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BytesOptions {
-    /// Values are UTF-8, and so are prefix and heap.
+    /// Values are valid UTF-8. The prefix and the heap are then valid UTF-8 as well.
     pub text: bool,
     pub compress: bool,
-    /// Share a prefix, make a dictionary.
+    /// Allows a common prefix and a dictionary.
     pub share: bool,
 }
 
-/// Chooses how to encode a column of text or bytes, tells how long it will be, and writes it. Keeps its memory.
+/// Encodes columns of text or bytes. [`plan`](Self::plan) chooses an encoding and returns its length,
+/// [`write`](Self::write) writes it. The buffers are reused from column to column.
 #[derive(Default)]
 pub(crate) struct BytesEncoder {
     dictionary: bool,
     prefix: Vec<u8>,
-    /// First row of each entry, code of each row.
+    /// First row of each entry of the dictionary; `codes` has the code of each row.
     entries: Vec<u32>,
     codes: Vec<u16>,
     slots: Vec<u16>,
@@ -268,7 +272,7 @@ pub(crate) struct BytesEncoder {
     heap: Vec<u8>,
     stored: Vec<u8>,
     compressed: bool,
-    /// Plans for which compression, which did not pay, is not tried again.
+    /// Number of further plans that skip compression.
     uncompressed_plans: u8,
     compress_table: CompressTable,
 }
@@ -280,7 +284,7 @@ impl std::fmt::Debug for BytesEncoder {
 }
 
 impl BytesEncoder {
-    /// Chooses the encoding of `count` values (`None` where null); gives its length in bytes.
+    /// Chooses the encoding of `count` values (`None` for nulls) and returns its length in bytes.
     pub(crate) fn plan<'a>(
         &mut self,
         count: usize,
@@ -299,7 +303,7 @@ impl BytesEncoder {
         self.encoded_len()
     }
 
-    /// Fills `entries` and `codes`; false if a dictionary would not pay.
+    /// Fills `entries` and `codes`. Returns false unless the dictionary saves more than a fifth of the bytes.
     fn build_dictionary<'a>(&mut self, count: usize, value: impl Fn(usize) -> Option<&'a [u8]>) -> bool {
         let limit = (count / 2).min(ENTRIES_MAX);
         let slots = (limit * 2).next_power_of_two().max(4);
@@ -318,7 +322,8 @@ impl BytesEncoder {
             let code = loop {
                 match self.slots[slot] {
                     u16::MAX => {
-                        // Full, or hardly a repetition so far.
+                        // The dictionary is full, or more than three quarters of the first values (at least 32) are
+                        // distinct.
                         let many = self.entries.len() * 4 > row * 3 && row >= 32;
                         if self.entries.len() == limit || many {
                             return false;
@@ -354,7 +359,7 @@ impl BytesEncoder {
             });
             let mut shared = shared.unwrap_or_else(|empty| empty);
             if options.text && std::str::from_utf8(shared).is_err() {
-                // The values differ within a character: it stays with them.
+                // The values differ within a character, so the prefix ends before it.
                 let end = shared.iter().rposition(|byte| byte & 0xc0 != 0x80).unwrap_or(0);
                 shared = &shared[..end];
             }
@@ -369,7 +374,7 @@ impl BytesEncoder {
         }
     }
 
-    /// Compresses the heap into `stored`; false if that saves too little.
+    /// Compresses the heap into `stored`. Returns false unless this saves more than 15 percent.
     fn compress(&mut self) -> bool {
         if self.heap.len() < COMPRESS_BYTES_MIN {
             return false;
@@ -397,7 +402,7 @@ impl BytesEncoder {
         len + if self.compressed { varint_len(self.stored.len() as u64) + self.stored.len() } else { self.heap.len() }
     }
 
-    /// Appends the encoding that was planned.
+    /// Appends the planned encoding.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let dictionary = if self.dictionary { DICTIONARY } else { 0 };
         out.push(dictionary | if self.compressed { COMPRESSED } else { 0 });

@@ -1,4 +1,7 @@
-//! From Arrow arrays to encoded columns.
+//! Encoding of Arrow arrays as columns of pages.
+//!
+//! Encoding takes two steps. [`ColumnEncoder::plan`] chooses an encoding and computes its exact length, so that the
+//! page writer can find the number of rows that fill a page. [`ColumnEncoder::write`] writes the last plan.
 
 use std::ops::Range;
 
@@ -15,11 +18,12 @@ use super::ints::IntsEncoder;
 use super::{DECIMAL_NARROW, DECIMAL_WIDE, FLOAT_BITS, NULLS_ALL, NULLS_BITMAP, NULLS_NONE, floats};
 use crate::base::ColumnType;
 
-/// Encodes one column of page after page. Keeps its memory, and what it learnt of the values.
+/// Encodes one column of successive pages. Buffers and properties of the values, such as the exponent of floats, carry
+/// over from page to page.
 #[derive(Debug)]
 pub(crate) struct ColumnEncoder {
     ty: ColumnType,
-    /// Compression of heaps is worth its time: not for keys, which are searched.
+    /// Compress heaps. False for key columns, because a search would have to decompress them.
     compress: bool,
     nulls: Nulls,
     /// The integers; high halves of wide decimals.
@@ -27,7 +31,7 @@ pub(crate) struct ColumnEncoder {
     /// Low halves of wide decimals.
     low: IntsEncoder,
     bytes: BytesEncoder,
-    /// Of floats; also the first to try next time.
+    /// The exponent of floats, also the hint for the next page.
     exponent: u8,
     wide: bool,
     scratch: Vec<i64>,
@@ -55,7 +59,8 @@ impl ColumnEncoder {
         }
     }
 
-    /// Chooses the encoding of `rows` of `array`, which is of the column's type; gives its length in bytes.
+    /// Chooses the encoding of the rows `rows` of `array` and returns its length in bytes. The array must have the
+    /// Arrow type of the column.
     pub(crate) fn plan(&mut self, array: &ArrayRef, rows: Range<usize>) -> usize {
         let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0);
         self.nulls = nulls.map_or(Nulls::None, |nulls| bitmap(nulls, &rows));
@@ -70,21 +75,21 @@ impl ColumnEncoder {
                 ColumnType::Bytes => self.plan_bytes(array.as_binary_view(), rows),
                 ColumnType::Decimal { .. } => self.plan_decimals(array, rows),
                 ColumnType::Float32 => {
-                    self.gather::<Float32Type>(array, rows, |value| (value.to_bits() as i32).into());
+                    self.load::<Float32Type>(array, rows, |value| (value.to_bits() as i32).into());
                     self.plan_floats(true)
                 }
                 ColumnType::Float64 => {
-                    self.gather::<Float64Type>(array, rows, |value| value.to_bits() as i64);
+                    self.load::<Float64Type>(array, rows, |value| value.to_bits() as i64);
                     self.plan_floats(false)
                 }
                 _ => {
-                    self.gather_words(array, rows);
+                    self.load_words(array, rows);
                     self.ints.plan()
                 }
             }
     }
 
-    fn gather_words(&mut self, array: &ArrayRef, rows: Range<usize>) {
+    fn load_words(&mut self, array: &ArrayRef, rows: Range<usize>) {
         match self.ty {
             ColumnType::Boolean => {
                 let bits = array.as_boolean().values().slice(rows.start, rows.len());
@@ -92,22 +97,22 @@ impl ColumnEncoder {
                 self.ints.values.extend(bits.iter().map(i64::from));
                 self.fill_nulls();
             }
-            ColumnType::Int8 => self.gather::<Int8Type>(array, rows, i64::from),
-            ColumnType::Int16 => self.gather::<Int16Type>(array, rows, i64::from),
-            ColumnType::Int32 => self.gather::<Int32Type>(array, rows, i64::from),
-            ColumnType::Date => self.gather::<Date32Type>(array, rows, i64::from),
-            ColumnType::Timestamp { .. } => self.gather::<TimestampMicrosecondType>(array, rows, |value| value),
-            _ => self.gather::<Int64Type>(array, rows, |value| value),
+            ColumnType::Int8 => self.load::<Int8Type>(array, rows, i64::from),
+            ColumnType::Int16 => self.load::<Int16Type>(array, rows, i64::from),
+            ColumnType::Int32 => self.load::<Int32Type>(array, rows, i64::from),
+            ColumnType::Date => self.load::<Date32Type>(array, rows, i64::from),
+            ColumnType::Timestamp { .. } => self.load::<TimestampMicrosecondType>(array, rows, |value| value),
+            _ => self.load::<Int64Type>(array, rows, |value| value),
         }
     }
 
-    fn gather<T: ArrowPrimitiveType>(&mut self, array: &ArrayRef, rows: Range<usize>, word: impl Fn(T::Native) -> i64) {
+    fn load<T: ArrowPrimitiveType>(&mut self, array: &ArrayRef, rows: Range<usize>, word: impl Fn(T::Native) -> i64) {
         self.ints.values.clear();
         self.ints.values.extend(array.as_primitive::<T>().values()[rows].iter().map(|&value| word(value)));
         self.fill_nulls();
     }
 
-    /// Gives null rows the value before them, so that they widen nothing.
+    /// Sets null rows to the value before them, so that they do not widen the encoding.
     fn fill_nulls(&mut self) {
         if let Nulls::Bitmap(bitmap) = &self.nulls {
             fill_nulls(bitmap, &mut self.ints.values);
@@ -154,7 +159,7 @@ impl ColumnEncoder {
         self.bytes.plan(rows.len(), options, value)
     }
 
-    /// Appends the encoding that was planned.
+    /// Appends the planned encoding.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         match &self.nulls {
             Nulls::All => return out.push(NULLS_ALL),
@@ -177,7 +182,7 @@ impl ColumnEncoder {
     }
 }
 
-/// The validity of `rows`, from bit 0 on.
+/// The validity bits of `rows`, starting with bit 0.
 fn bitmap(nulls: &NullBuffer, rows: &Range<usize>) -> Nulls {
     let valid = nulls.inner().slice(rows.start, rows.len());
     match valid.count_set_bits() {
@@ -193,7 +198,8 @@ fn bitmap(nulls: &NullBuffer, rows: &Range<usize>) -> Nulls {
     }
 }
 
-/// Gives rows that `bitmap` says are null the value before them (the first valid one, if there is none before).
+/// Sets the rows that are null in `bitmap` to the valid value before them, or to the first valid value if there is none
+/// before.
 fn fill_nulls(bitmap: &[u8], values: &mut [i64]) {
     let is_valid = |i: usize| bitmap.get(i / 8).is_none_or(|byte| byte >> (i % 8) & 1 == 1);
     let Some(mut last) = (0..values.len()).find(|&i| is_valid(i)).map(|i| values[i]) else { return };

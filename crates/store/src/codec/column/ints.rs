@@ -1,4 +1,4 @@
-//! Sequences of integers, each reachable on its own: the encoding below most columns of a page.
+//! Encodings of integer sequences with random access. Most columns of a page are based on them.
 //!
 //! | scheme | bytes after the scheme's own | value `i` |
 //! |---|---|---|
@@ -7,8 +7,8 @@
 //! | 2 linear | width, shift, base, slope, packed bits | base + (slope · i >> shift) + bits\[i\] |
 //! | 3 dictionary | code width, table width, table length, base, packed table, packed codes | base + table\[codes\[i\]\] |
 //!
-//! Widths and shift are one byte each, base and slope zigzag varints, the table length a varint. All arithmetic wraps at
-//! 64 bits, so that no input needs special care. Codes above the table's end stand for its last entry.
+//! Widths and shift are one byte each, base and slope zigzag varints, the table length a varint. All arithmetic wraps
+//! at 64 bits, so that damaged input cannot overflow. Codes beyond the end of the table denote its last entry.
 
 use std::hint::select_unpredictable;
 use std::ops::Range;
@@ -22,15 +22,15 @@ const PACKED: u8 = 1;
 const LINEAR: u8 = 2;
 const DICTIONARY: u8 = 3;
 
-/// More distinct values than this are never put into a dictionary.
+/// Maximum number of entries of a dictionary.
 const TABLE_MAX: usize = 1024;
-/// Values unpacked at a time.
+/// Number of values unpacked at a time.
 const BLOCK: usize = 128;
-/// So few values are not worth the blocks.
+/// Up to this number, values are decoded one by one instead of in blocks.
 const FEW: usize = 12;
 const SLOPE_SHIFT_MAX: u32 = 20;
 
-/// Where the parts of a sequence are in a page. Offsets count from the page's start.
+/// The layout of a sequence. Offsets count from the start of the page.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ints {
     scheme: Scheme,
@@ -55,7 +55,7 @@ fn line(slope: i64, shift: u8, i: usize) -> i64 {
 impl Ints {
     pub(crate) const ZERO: Ints = Ints { scheme: Scheme::Constant, base: 0, data: 0, width: 0 };
 
-    /// Finds the parts of a sequence of `count` integers; `None` if they do not fit into what is left to read.
+    /// Parses the layout of a sequence of `count` integers; `None` if it is invalid or exceeds the remaining bytes.
     pub(crate) fn parse(reader: &mut Reader<'_>, count: usize) -> Option<Ints> {
         let scheme = reader.u8()?;
         if scheme == CONSTANT {
@@ -102,7 +102,7 @@ impl Ints {
         }
     }
 
-    /// The rows whose values are neither below nor above; see [`equal_range`].
+    /// The part of `rows` whose values are neither below nor above the target; see [`equal_range`].
     #[inline]
     pub(crate) fn equal_range(
         &self,
@@ -124,12 +124,12 @@ impl Ints {
         }
     }
 
-    /// Where the values are, if they are the bits of a bitmap.
+    /// The offset of the packed values if they form a bitmap: width 1, base 0.
     pub(crate) fn as_bitmap(&self) -> Option<usize> {
         (matches!(self.scheme, Scheme::Packed) && self.base == 0 && self.width == 1).then_some(self.data as usize)
     }
 
-    /// Gives the values of `rows`, a block at a time, to `take`.
+    /// Calls `take` with the values of `rows`, a block at a time.
     #[inline]
     pub(crate) fn blocks(&self, bytes: &[u8], rows: Range<usize>, mut take: impl FnMut(&[i64])) {
         if rows.len() <= FEW {
@@ -179,8 +179,8 @@ fn read_width(reader: &mut Reader<'_>) -> Option<u8> {
     reader.u8().filter(|&width| width <= 64)
 }
 
-/// The first of `rows` that is not `below`, by binary search (without branches that depend on the values: those would be
-/// mispredicted half the time).
+/// The first of `rows` that is not `below`, by binary search. The search does not branch on the values, because such
+/// branches would be mispredicted half the time.
 #[inline]
 pub(crate) fn partition_point(rows: Range<usize>, below: impl Fn(usize) -> bool) -> usize {
     let (mut first, mut len) = (rows.start, rows.end.saturating_sub(rows.start));
@@ -195,8 +195,9 @@ pub(crate) fn partition_point(rows: Range<usize>, below: impl Fn(usize) -> bool)
     first + usize::from(below(first))
 }
 
-/// Those of `rows` whose values, of which `get` gives one, are neither below nor above; where they would be, if there are
-/// none. The values are in order (else the range means nothing, but lies within `rows`). Quick if they are few.
+/// The part of `rows` whose values, returned by `get`, are neither below nor above the target. If there are none, the
+/// result is empty and starts at the insertion point. The values must be sorted; otherwise the result is an arbitrary
+/// part of `rows`. The end is found by galloping, which is fast for short results.
 #[inline]
 pub(crate) fn equal_range<T>(
     rows: Range<usize>,
@@ -205,7 +206,7 @@ pub(crate) fn equal_range<T>(
     above: impl Fn(T) -> bool,
 ) -> Range<usize> {
     let first = partition_point(rows.clone(), |i| below(get(i)));
-    // What is before `end` is not above.
+    // Invariant: rows before `end` are not above.
     let (mut end, mut step) = (first, 1);
     while end + step <= rows.end && !above(get(end + step - 1)) {
         end += step;
@@ -214,10 +215,11 @@ pub(crate) fn equal_range<T>(
     first..partition_point(end..(end + step - 1).min(rows.end), |i| !above(get(i)))
 }
 
-/// Chooses how to encode a sequence, tells how long it will be, and writes it. Keeps its memory for the next one.
+/// Encodes integer sequences. [`plan`](Self::plan) chooses an encoding and returns its length, [`write`](Self::write)
+/// writes it. The buffers are reused from sequence to sequence.
 #[derive(Debug, Default)]
 pub(crate) struct IntsEncoder {
-    /// The sequence: filled by the caller before [`plan`](Self::plan).
+    /// The sequence, filled by the caller before [`plan`](Self::plan).
     pub values: Vec<i64>,
     plan: Plan,
     table: Vec<i64>,
@@ -247,7 +249,7 @@ enum Plan {
 }
 
 impl IntsEncoder {
-    /// Chooses the encoding; gives its length in bytes.
+    /// Chooses the encoding and returns its length in bytes.
     pub(crate) fn plan(&mut self) -> usize {
         let values = &self.values[..];
         let (Some(&first), Some(&last)) = (values.first(), values.last()) else {
@@ -303,11 +305,12 @@ impl IntsEncoder {
         }
     }
 
-    /// Fills `table` and `codes` if there are few distinct values; false if there are not.
+    /// Fills `table` and `codes`. Returns false if there are too many distinct values.
     fn build_table(&mut self) -> bool {
         let values = &self.values[..];
         let limit = (values.len() / 4).min(TABLE_MAX);
-        // A sample of 32 with hardly a repetition tells most columns that have no use for a table.
+        // A sample of 32 values, more than three quarters of them distinct, rejects most columns that do not repeat
+        // values.
         let step = (values.len() / 32).max(1);
         let mut sample = [0; 32];
         let mut sampled = 0;
@@ -346,7 +349,7 @@ impl IntsEncoder {
         true
     }
 
-    /// Appends the encoding that was planned.
+    /// Appends the planned encoding.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let values = self.values.iter();
         match self.plan {
@@ -377,7 +380,8 @@ impl IntsEncoder {
     }
 }
 
-/// The line from the first value to the last, lowered to the lowest residual. `None` if it would be too steep.
+/// The line from the first value to the last, lowered by the smallest residual. `None` for fewer than four values, and
+/// if the line descends or its rise exceeds 63 bits.
 fn fit_line(values: &[i64]) -> Option<Plan> {
     let (&first, &last) = (values.first()?, values.last()?);
     let rise = last.checked_sub(first)?;
@@ -428,7 +432,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sequences_come_back(values in sequences(), first in 0usize..300) {
+        fn sequences_round_trip(values in sequences(), first in 0usize..300) {
             let mut encoder = IntsEncoder { values: values.clone(), ..IntsEncoder::default() };
             let planned = encoder.plan();
             let mut bytes = Vec::new();
@@ -455,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_regular_is_short() {
+    fn regular_sequences_are_short() {
         let len = |values: Vec<i64>| IntsEncoder { values, ..IntsEncoder::default() }.plan();
         assert!(len(vec![7; 1000]) < 4);
         assert!(len((0..1000).map(|i| 5_000_000 + i * 37).collect()) < 20);

@@ -1,7 +1,7 @@
-//! Columns of a page: how the values of one column are laid out, found and appended to Arrow builders.
+//! Columns of a page: their layout, access by row, and decoding into Arrow builders.
 //!
-//! A column begins with a byte for its nulls: 0 there are none; 1 a bitmap of valid rows follows (bit set: valid); 2 all
-//! rows are null (nothing follows). Then, by the column's type:
+//! A column begins with a byte for its nulls: 0 means that there are none, 1 that a bitmap of valid rows follows (bit
+//! set: valid), 2 that all rows are null and nothing follows. The rest depends on the type of the column:
 //!
 //! | type | bytes |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | decimal | 0, integers: the values; or 1, integers: the high, integers: the low 64 bits |
 //! | text, bytes | [`bytes`] |
 //!
-//! Null rows have some value too, which means nothing.
+//! Null rows have a value too, which is ignored.
 
 mod append;
 mod bytes;
@@ -31,12 +31,12 @@ use crate::base::ColumnType;
 const NULLS_NONE: u8 = 0;
 const NULLS_BITMAP: u8 = 1;
 const NULLS_ALL: u8 = 2;
-/// Exponent of floats that are kept as bits.
+/// Exponent that marks floats stored as bits.
 const FLOAT_BITS: u8 = 255;
 const DECIMAL_NARROW: u8 = 0;
 const DECIMAL_WIDE: u8 = 1;
 
-/// Where the parts of a column are in its page; with the page's bytes, the column itself.
+/// The offsets of the parts of a column in its page. Methods also take the bytes of the page.
 #[derive(Debug)]
 pub(crate) struct Column {
     nulls: Nulls,
@@ -54,15 +54,15 @@ enum Nulls {
 #[derive(Debug)]
 enum Data {
     Ints(Ints),
-    /// Floats as integers; the power of ten that they were multiplied by.
+    /// Floats stored as integers, and the power of ten by which they were multiplied.
     Scaled(Box<(Ints, f64)>),
-    /// Decimals beyond 64 bits: high and low halves.
+    /// Decimals that exceed 64 bits: high and low halves.
     Wide(Box<(Ints, Ints)>),
     Bytes(Box<BytesColumn>),
 }
 
 impl Column {
-    /// Finds and checks the parts of a column of `count` values; `None` if something is not right.
+    /// Parses and checks the layout of a column of `count` values; `None` if it is invalid.
     pub(crate) fn parse(reader: &mut Reader<'_>, ty: ColumnType, nullable: bool, count: usize) -> Option<Column> {
         let nulls = match reader.u8()? {
             NULLS_NONE => Nulls::None,
@@ -93,7 +93,7 @@ impl Column {
         Some(Column { nulls, data })
     }
 
-    /// Bytes that the column takes in memory beside the page, once it was touched.
+    /// Bytes of memory that the column takes beside the page, including its heap once it is decompressed.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Column>()
             + match &self.data {
@@ -104,12 +104,13 @@ impl Column {
             }
     }
 
-    /// What was decompressed so far, beside the page.
+    /// The decompressed heap, empty if there is none.
     pub(crate) fn plain(&self) -> &[u8] {
         self.bytes().map_or(&[], BytesColumn::plain)
     }
 
-    /// Decompresses the column, if it is compressed and was not decompressed before; false if it is damaged. `rows`: all.
+    /// Decompresses the column unless it is stored uncompressed or was decompressed before. Returns false if it is
+    /// damaged. `rows` is the number of rows of the page.
     pub(crate) fn decompress(&self, bytes: &[u8], rows: usize) -> bool {
         self.bytes().is_none_or(|column| column.decompress(bytes, rows))
     }
@@ -123,7 +124,7 @@ impl Column {
         }
     }
 
-    /// The value of `row`, of `rows`. `ty` is the type that the column was parsed as.
+    /// The value of `row`. `rows` is the number of rows of the page, `ty` the type that the column was parsed as.
     pub(crate) fn scalar<'a>(&'a self, bytes: &'a [u8], ty: ColumnType, row: usize, rows: usize) -> Scalar<'a> {
         if self.is_null(bytes, row) {
             return Scalar::Null;
@@ -131,7 +132,7 @@ impl Column {
         match &self.data {
             Data::Bytes(column) => Scalar::Bytes(column.prefix(bytes), column.suffix(bytes, row, rows)),
             _ if matches!(ty, ColumnType::Decimal { .. }) => Scalar::Wide(self.wide(bytes, row)),
-            // Whatever is not zero is true.
+            // Damaged pages may contain other words than 0 and 1.
             _ if ty == ColumnType::Boolean => Scalar::Word((self.word(bytes, ty, row) != 0).into()),
             _ => Scalar::Word(self.word(bytes, ty, row)),
         }
@@ -157,7 +158,7 @@ impl Column {
         }
     }
 
-    /// The column, if it is one of text or bytes (all of which may be null: there is nothing to see then).
+    /// The column if it is of text or bytes. `None` for other types, and if all rows are null.
     pub(crate) fn bytes(&self) -> Option<&BytesColumn> {
         match &self.data {
             Data::Bytes(bytes) => Some(bytes),
@@ -165,7 +166,7 @@ impl Column {
         }
     }
 
-    /// Those of `rows` whose words are neither below nor above; see [`equal_range`].
+    /// The part of `rows` whose words are neither below nor above the target; see [`equal_range`].
     #[inline]
     pub(crate) fn equal_words(
         &self,
@@ -181,7 +182,7 @@ impl Column {
         }
     }
 
-    /// Those of `rows` whose decimals are neither below nor above.
+    /// The part of `rows` whose decimals are neither below nor above the target; see [`equal_range`].
     pub(crate) fn equal_wide(
         &self,
         bytes: &[u8],

@@ -1,5 +1,8 @@
-//! Writing pages: how many rows fit is found by planning (choosing encodings, which tells their exact length) a number of
-//! rows that the page before suggests, and correcting it by what came out. Only the plan that fits is written.
+//! Writing of pages.
+//!
+//! The writer finds the number of rows that fill a page by planning: a plan chooses encodings and computes their exact
+//! length without writing. The first plan takes as many rows as the page before. Further plans correct this number by
+//! the length found. Only the plan that fits is written.
 
 use std::sync::Arc;
 
@@ -10,11 +13,11 @@ use super::{BLOCK, HEADER_LEN, MAGIC, MessageKind, PAGE_BYTES_MAX, PAGE_FORMAT, 
 use crate::base::{Error, Result, Schema};
 use crate::codec::column::{BytesEncoder, BytesOptions, ColumnEncoder, IntsEncoder};
 
-/// Rows to try first, when nothing is known.
+/// Number of rows in the first plan of the first page.
 const FIRST_GUESS: usize = 64;
-/// Plans after which the best one so far is taken.
+/// Number of plans after which the best one so far is written.
 const PLANS_MAX: usize = 5;
-/// A page that is at least this full is good enough.
+/// Fill level in percent at which planning stops.
 const FILL_PERCENT: usize = 95;
 
 /// Encodes rows into pages.
@@ -25,20 +28,21 @@ pub struct PageWriter {
     columns: Vec<ColumnEncoder>,
     kinds: IntsEncoder,
     operands: BytesEncoder,
-    /// Rows that the next page will probably take.
+    /// Estimated number of rows of the next page.
     guess: usize,
 }
 
-/// An encoded page, to be placed and [`seal`](super::seal)ed.
+/// An encoded page that is not yet placed in the file and not yet [`seal`](super::seal)ed.
 #[derive(Debug)]
 pub struct WrittenPage {
-    /// `page_bytes` long, or a larger multiple of 4096 if a single row does not fit.
+    /// The bytes of the page. Their length is `page_bytes`, or a larger multiple of 4096 if a single row needs more.
     pub bytes: Vec<u8>,
+    /// Number of rows in the page.
     pub rows: usize,
 }
 
 impl PageWriter {
-    /// `page_bytes`: a multiple of 4096.
+    /// A writer of pages of `page_bytes` bytes, rounded up to a multiple of 4096.
     pub fn new(schema: Arc<Schema>, page_bytes: usize) -> Self {
         let page_bytes = page_bytes.clamp(BLOCK, PAGE_BYTES_MAX).next_multiple_of(BLOCK);
         let column = |(i, column): (usize, &crate::Column)| ColumnEncoder::new(column.ty, i < schema.key_columns());
@@ -53,8 +57,8 @@ impl PageWriter {
         }
     }
 
-    /// Encodes as many of the rows from `from` on as fit into one page (at least one). `columns` are all columns of the
-    /// schema; `messages` makes it a run page.
+    /// Encodes as many of the rows from `from` on as fit into one page, at least one. `columns` has one array for each
+    /// column of the schema. With `messages` the result is a run page.
     ///
     /// # Errors
     /// [`Error::ColumnCount`], [`Error::ColumnType`], [`Error::NullValue`] if the columns are not those of the schema;
@@ -62,7 +66,7 @@ impl PageWriter {
     /// a single row exceeds the largest page.
     pub fn encode(&mut self, columns: &[ArrayRef], messages: Option<&RunColumns>, from: usize) -> Result<WrittenPage> {
         let available = self.check(columns, messages, from)?.min(ROWS_MAX);
-        // Rows that fitted, and that did not.
+        // The largest number of rows known to fit, and the smallest one known not to fit.
         let (mut fit, mut too_many) = (0, available + 1);
         let mut rows = self.guess.clamp(1, available);
         let mut plans = 0;
@@ -80,7 +84,7 @@ impl PageWriter {
             } else {
                 too_many = rows;
                 if fit >= rows {
-                    // It did fit: what a plan chooses depends a little on the plans before.
+                    // This number of rows fitted in an earlier plan: a plan depends slightly on the plans before it.
                     fit = 0;
                 }
             }
@@ -95,16 +99,16 @@ impl PageWriter {
         self.write(self.page_bytes, messages.is_some(), rows)
     }
 
-    /// Rows that will probably fill a page, if `rows` take `len` bytes.
+    /// Estimated number of rows that fill a page, if `rows` rows take `len` bytes.
     fn corrected(&self, rows: usize, len: usize) -> usize {
         let overhead = HEADER_LEN + (self.columns.len() + 3) * 8;
         let (room, taken) = (self.page_bytes.saturating_sub(overhead), len.saturating_sub(overhead).max(1));
         let exact = rows * room / taken;
-        // A little less: a second correction costs more than a little unused space.
+        // One 64th less: another plan costs more than this unused space.
         exact - exact / 64
     }
 
-    /// Checks what was given; returns the number of rows from `from` on.
+    /// Checks the arguments of [`encode`](Self::encode). Returns the number of rows from `from` on.
     fn check(&self, columns: &[ArrayRef], messages: Option<&RunColumns>, from: usize) -> Result<usize> {
         let expected = self.schema.columns();
         if columns.len() != expected.len() {
@@ -118,7 +122,7 @@ impl PageWriter {
                 let detail = format!("column \"{}\" has {} rows, the first column has {all}", column.name, array.len());
                 return invalid("columns", detail);
             }
-            // Messages without a row have nulls in the columns that are not key.
+            // Deletes and upserts have nulls in the value columns.
             let nullable = column.nullable || (messages.is_some() && i >= self.schema.key_columns());
             if !nullable {
                 column.check_not_null(array)?;
@@ -131,12 +135,12 @@ impl PageWriter {
             return invalid("messages", format!("{kinds} kinds and {operands} operands for {all} rows"));
         }
         match all.checked_sub(from) {
-            None | Some(0) => invalid("from", format!("there is no row {from} among {all} rows")),
+            None | Some(0) => invalid("from", format!("row {from} does not exist, there are {all} rows")),
             Some(available) => Ok(available),
         }
     }
 
-    /// Chooses the encodings of `rows` rows; gives the length of the page.
+    /// Chooses the encodings of `rows` rows from `from` on. Returns the length of the page in bytes.
     fn plan(&mut self, columns: &[ArrayRef], messages: Option<&RunColumns>, from: usize, rows: usize) -> usize {
         let range = from..from + rows;
         let directory = (columns.len() + if messages.is_some() { 3 } else { 1 }) * 4;
@@ -152,7 +156,7 @@ impl PageWriter {
                 MessageKind::Upsert => 2,
             }));
             len += self.kinds.plan();
-            // No prefix: operands are given out in one piece.
+            // No prefix: `Page::operands` returns contiguous bytes.
             let options = BytesOptions { text: false, compress: true, share: false };
             let operands = &messages.operands[range];
             len += self.operands.plan(rows, options, |i| Some(&operands[i]));
@@ -160,7 +164,7 @@ impl PageWriter {
         len
     }
 
-    /// Writes what was planned last.
+    /// Writes the last plan, padded to `page_bytes` bytes.
     fn write(&self, page_bytes: usize, run: bool, rows: usize) -> Result<WrittenPage> {
         if page_bytes > PAGE_BYTES_MAX {
             return Err(Error::TooLarge { what: "row", bytes: page_bytes as u64, limit: PAGE_BYTES_MAX as u64 });
@@ -189,7 +193,7 @@ impl PageWriter {
             self.operands.write(&mut out);
         }
         mark(&mut out);
-        assert!(out.len() <= page_bytes, "a plan of at most {page_bytes} bytes took {}", out.len());
+        assert!(out.len() <= page_bytes, "a page planned for at most {page_bytes} bytes took {}", out.len());
         out.resize(page_bytes, 0);
         Ok(WrittenPage { bytes: out, rows })
     }

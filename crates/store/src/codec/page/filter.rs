@@ -1,14 +1,14 @@
-//! A filter over the keys of an extent: tells most absent keys apart without reading a data page.
+//! A filter over the keys of an extent. It rules out most absent keys without reading a data page.
 //!
 //! A split-block Bloom filter (Putze, Sanders and Singler; as in Parquet): blocks of 256 bits, each eight words of 32. The
 //! hash's high half chooses the block, its low half one bit in each of the block's words, so that a query touches one
 //! cache line. With ten bits a key about one absent key in a hundred passes.
 
-/// Bytes of a block. Filters begin at multiples of this, so that no block straddles a cache line.
+/// Length of a block in bytes. Filters begin at multiples of it, so that no block straddles a cache line.
 pub(super) const BLOCK_BYTES: usize = 32;
 const BITS_PER_KEY: usize = 10;
 
-/// Odd numbers that make eight hashes of one (those of Parquet).
+/// Odd multipliers that derive eight hashes from one (those of Parquet).
 const SALTS: [u32; 8] =
     [0x47b6_137b, 0x4497_4d91, 0x8824_ad5b, 0xa2b7_289d, 0x7054_95c7, 0x2df1_424b, 0x9efc_4947, 0x5c6b_fb31];
 
@@ -17,17 +17,17 @@ pub(super) fn key_hash(key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key)
 }
 
-/// Blocks for `keys` keys.
+/// Number of blocks of a filter for `keys` keys.
 pub(super) fn block_count(keys: usize) -> usize {
     (keys * BITS_PER_KEY).div_ceil(BLOCK_BYTES * 8)
 }
 
-/// Which of `blocks` blocks a hash belongs to.
+/// The index of the block of a hash, below `blocks`.
 fn block_of(hash: u64, blocks: usize) -> usize {
     (((hash >> 32) * blocks as u64) >> 32) as usize
 }
 
-/// The bit of each word.
+/// The bit that a hash sets in each of the eight words of its block.
 fn masks(hash: u64) -> [u32; 8] {
     SALTS.map(|salt| 1 << ((hash as u32).wrapping_mul(salt) >> 27))
 }
@@ -43,7 +43,7 @@ pub(super) fn insert(filter: &mut [u8], hash: u64) {
     }
 }
 
-/// False if the key was certainly not added. True if the filter is empty.
+/// Returns false only if the key was not added. An empty filter returns true.
 pub(super) fn contains(filter: &[u8], hash: u64) -> bool {
     let blocks = filter.as_chunks::<BLOCK_BYTES>().0;
     let Some(block) = blocks.get(block_of(hash, blocks.len())) else { return true };
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_pass_and_most_others_do_not() {
+    fn filters_rule_out_most_absent_keys() {
         let hash = |i: u32| key_hash(&i.to_be_bytes());
         for keys in [1, 100, 20_000] {
             let mut filter = vec![0; block_count(keys) * BLOCK_BYTES];

@@ -1,18 +1,18 @@
-//! Index pages: where the data pages of an extent are, the fence before each, and a filter over the keys.
+//! Index pages: the data pages of an extent, the fence key of each, and a filter over the keys.
 //!
 //! ```text
-//! header      as of every page (see the module above), kind 2, no directory
-//! checksums   4 bytes for each entry: of the data page, as in its header
-//! distances   integers, one per entry: how far before the index page the data page begins, in units of 4096 bytes
-//! lengths     integers: length in units of 4096 bytes
-//! rows        integers
-//! ends        integers: where in the heap each fence ends
-//! heap        varint length, bytes: fences, one after another
+//! header      as in every page (see the module above), kind 2, no directory
+//! checksums   4 bytes per entry: the checksum in the header of the data page
+//! distances   integers: distance from the start of the data page to the index page, in units of 4096 bytes
+//! lengths     integers: length of the data page in units of 4096 bytes
+//! rows        integers: rows of the data page
+//! ends        integers: the end of each fence in the heap
+//! heap        varint length, bytes: the fences, concatenated
 //! blocks      varint: number of filter blocks
-//! filter      from the next multiple of 32 on; see `filter`
+//! filter      starts at the next multiple of 32; see `filter`
 //! ```
 //!
-//! At opening every entry is looked at: the data pages lie one behind the other, right before the index page, and the
+//! Opening an index page checks every entry: the data pages are contiguous and end where the index page begins, and the
 //! fences ascend. A search compares fences in place.
 
 use std::ops::Range;
@@ -22,21 +22,24 @@ use super::{BLOCK, HEADER_LEN, Ints, MAGIC, PAGE_BYTES_MAX, PAGE_FORMAT, PageRef
 use crate::codec::column::{IntsEncoder, partition_point};
 use crate::codec::varint::{Reader, put_varint};
 
-/// Bytes of a checksum.
+/// Length of a checksum in bytes.
 const CHECKSUM_LEN: usize = 4;
 
 /// One data page of an extent, for its index.
 #[derive(Debug, Clone)]
 pub struct IndexEntry {
+    /// The reference of the data page.
     pub page: PageRef,
+    /// Number of rows of the data page.
     pub rows: u32,
-    /// A separator: above every key of the page before, not above any key of this one (empty for the first page).
+    /// The fence key: greater than every key of the page before, not greater than any key of this page. Empty for the
+    /// first page.
     pub fence: Vec<u8>,
 }
 
-/// The index page (length a multiple of 4096, not yet sealed) of an extent, for the place right behind the last of the data
-/// pages; their offsets may be relative to any origin. `key_hashes`: xxh3 of every encoded key, for the filter; empty for
-/// none.
+/// Encodes the index page of an extent. Its length is a multiple of 4096, and it is not yet sealed. It must be placed
+/// directly behind the last data page. The offsets in `entries` may be relative to any origin. `key_hashes` has the
+/// xxh3 hash of every encoded key for the filter; without hashes there is no filter.
 pub fn encode_index(entries: &[IndexEntry], key_hashes: &[u64]) -> Vec<u8> {
     let mut out = vec![0; HEADER_LEN];
     out[..4].copy_from_slice(&MAGIC);
@@ -72,17 +75,18 @@ pub fn encode_index(entries: &[IndexEntry], key_hashes: &[u64]) -> Vec<u8> {
     out
 }
 
-/// Puts the checksum of data page `i` into an encoded index page: it is not known before the extent has its place.
+/// Sets the checksum of data page `i` in an encoded index page. The checksums are known only after the extent was
+/// placed.
 pub fn set_checksum(index: &mut [u8], i: usize, checksum: u32) {
     let at = HEADER_LEN + i * CHECKSUM_LEN;
     index[at..at + CHECKSUM_LEN].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Where the parts of an index page are.
+/// The layout of an index page.
 #[derive(Debug)]
 pub(super) struct Index {
     entries: usize,
-    /// Where the index page is.
+    /// Offset of the index page in the data file.
     offset: u64,
     distances: Ints,
     lengths: Ints,
@@ -90,12 +94,12 @@ pub(super) struct Index {
     ends: Ints,
     heap: Range<usize>,
     filter: Range<usize>,
-    /// Rows of all data pages together.
+    /// Number of rows of all data pages together.
     pub row_count: u64,
 }
 
 impl Index {
-    /// Finds and checks the parts of the index page at `offset`; `None` if something is not right.
+    /// Parses and checks the index page at `offset`; `None` if it is invalid.
     pub(super) fn parse(mut reader: Reader<'_>, entries: usize, offset: u64) -> Option<Index> {
         reader.skip(entries * CHECKSUM_LEN)?;
         let mut ints = || Ints::parse(&mut reader, entries);
@@ -116,8 +120,8 @@ impl Index {
         Some(index)
     }
 
-    /// Checks that every entry is a page that could be, each page ends where the next one begins, the last one where the
-    /// index begins, and the fences lie one behind the other and ascend. Gives the sum of the rows.
+    /// Checks that every entry has a valid length and number of rows, that the data pages are contiguous up to the
+    /// index page, and that the fences ascend within the heap. Returns the sum of the rows.
     fn check_entries(&self, bytes: &[u8]) -> Option<u64> {
         let before_index = (self.offset / BLOCK as u64) as i64;
         let (mut start, mut before, mut row_count) = (0, &[][..], 0);
@@ -146,12 +150,12 @@ impl Index {
         (distance == 0).then_some(row_count)
     }
 
-    /// The data page of entry `i`, in the tree of the index page `index`, and its rows.
+    /// The reference of data page `i` and its number of rows. `index` is the reference of the index page.
     pub(super) fn entry(&self, bytes: &[u8], index: PageRef, i: usize) -> (PageRef, u32) {
         if i >= self.entries {
             return (PageRef { offset: 0, len: 0, checksum: 0, ..index }, 0);
         }
-        // No distance exceeds the offset, and no length what a page can be: `parse` has looked.
+        // `parse` has checked that no distance exceeds the offset and no length the maximum page length.
         let offset = self.offset - self.distances.get(bytes, i) as u64 * BLOCK as u64;
         let len = self.lengths.get(bytes, i) as u32 * BLOCK as u32;
         let checksum = bytes[HEADER_LEN + i * CHECKSUM_LEN..].first_chunk().map_or(0, |sum| u32::from_le_bytes(*sum));

@@ -1,22 +1,23 @@
-//! Pages: the unit of reading and checking. Column by column, lightly encoded, each value reachable on its own.
+//! Pages: the unit of reads and of verification. A page stores rows column by column, lightly encoded, with random
+//! access to each value.
 //!
 //! ```text
 //! 0   magic "KYPG"
 //! 4   CRC-32C of the bytes from 8 to the end
-//! 8   own offset in the data file (8 bytes)      so that a misdirected read or write is noticed
+//! 8   own offset in the data file (8 bytes), which detects misdirected reads and writes
 //! 16  tree (4 bytes)
 //! 20  length of the page in bytes (4 bytes)
 //! 24  kind: 0 leaf, 1 run, 2 index
 //! 25  version of the page format: 1
 //! 26  number of columns in the directory (2 bytes)
 //! 28  rows; entries of an index page (4 bytes)
-//! 32  directory: where each column begins, then where the last one ends (4 bytes each, from the page's start)
+//! 32  directory: the start of each column, then the end of the last one (4 bytes each, from the start of the page)
 //! ..  columns, in schema order; then, in a run page: kinds of messages, operands
 //! ..  zeros to the end
 //! ```
 //!
-//! All numbers are little endian. [`seal`] fills in offset, tree, length and checksum once the page's place is known. An
-//! index page has no directory; see [`index`].
+//! All numbers are little endian. [`seal`] sets offset, tree, length and checksum once the page is placed. An index
+//! page has no directory; see [`index`].
 
 mod encode;
 mod filter;
@@ -45,9 +46,9 @@ use crate::base::{Error, Result, Schema, TreeId};
 const MAGIC: [u8; 4] = *b"KYPG";
 const PAGE_FORMAT: u8 = 1;
 const HEADER_LEN: usize = 32;
-/// Pages are multiples of this long, and begin at multiples of it.
+/// Lengths and offsets of pages are multiples of this.
 const BLOCK: usize = 4096;
-/// Longest page in bytes.
+/// Maximum length of a page in bytes.
 pub(crate) const PAGE_BYTES_MAX: usize = 1 << 30;
 
 const _: () = {
@@ -58,56 +59,58 @@ const _: () = {
     assert!(BLOCK.is_multiple_of(filter::BLOCK_BYTES), "filters start at aligned addresses of the page");
 };
 
-/// Where a page is: enough to read it and to check that the right one came back.
+/// A reference to a page: its position, and the values that verify that a read returned this page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PageRef {
-    /// In the data file, a multiple of 4096.
+    /// Offset in the data file in bytes, a multiple of 4096.
     pub offset: u64,
     /// Length in bytes, a multiple of 4096.
     pub len: u32,
     /// The tree that the page belongs to.
     pub tree: TreeId,
-    /// As it stands in the page. A page of an earlier time that is still there, because a write was lost, has another.
+    /// The checksum in the header of the page. It detects lost writes: an older page at the same position has another
+    /// checksum.
     pub checksum: u32,
 }
 
 /// What a page holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageKind {
-    /// Rows of a leaf (or a run of inserts only).
+    /// Rows of a leaf, or of a run that consists of inserts.
     Leaf,
     /// Messages of a run: rows with a kind, and operands of upserts.
     Run,
-    /// The index of an extent: where each page starts and the first key of each, and a filter over the keys.
+    /// The index of an extent: position and fence key of each data page, and a filter over the keys.
     Index,
 }
 
+/// The kind of a message in a run page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageKind {
-    /// The row replaces what older messages say of its key.
+    /// A row that replaces all older messages and rows of its key.
     Insert,
-    /// There is no such row (tombstone).
+    /// A tombstone: the row of the key is deleted.
     Delete,
-    /// Functions to apply, oldest first, to what older messages say.
+    /// Functions to apply, oldest first, to the result of the older messages.
     Upsert,
 }
 
-/// Messages to write into a run page, beside the columns of their rows (null where there is none).
+/// The message columns of a run page. The columns of the schema are null for messages without a row.
 #[derive(Debug, Clone)]
 pub struct RunColumns {
-    /// One [`MessageKind`] a row.
+    /// One [`MessageKind`] per row.
     pub kinds: Vec<MessageKind>,
-    /// For upserts: repeated (function id: u32 LE, length: u32 LE, operand); empty otherwise.
+    /// For upserts, repeated (function id: u32 LE, length: u32 LE, operand); empty otherwise.
     pub operands: Vec<Vec<u8>>,
 }
 
 /// A verified page in memory.
 ///
-/// Methods for rows, called for an index page, see no rows worth having (nulls, empty keys), and the other way round; so
-/// a page of an unexpected kind is noticed by its [`kind`](Page::kind), not by a panic.
+/// The methods for rows return nulls and empty keys for an index page. The methods for index entries return empty
+/// entries for a page of rows. Neither panic because of the kind of the page; callers check its [`kind`](Page::kind).
 #[derive(Debug)]
 pub struct Page {
-    /// The page, and [`SLACK`](super::bits::SLACK) zeros.
+    /// The page, followed by [`SLACK`](super::bits::SLACK) zeros.
     bytes: MutableBuffer,
     rows: usize,
     place: PageRef,
@@ -121,7 +124,7 @@ enum Body {
     Index(index::Index),
 }
 
-/// What a run page has beside its columns.
+/// The message columns of a run page.
 #[derive(Debug)]
 struct Messages {
     kinds: Ints,
@@ -138,17 +141,17 @@ impl Page {
         }
     }
 
-    /// Rows (entries for an index page).
+    /// Number of rows, or of entries of an index page.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The error that says that this page is not sound.
+    /// An [`Error::Corrupt`] for this page.
     pub(crate) fn damaged(&self, detail: String) -> Error {
         Error::Corrupt { path: self.path.to_path_buf(), what: "page", offset: Some(self.place.offset), detail }
     }
 
-    /// Bytes that the page takes in memory, including what it will decompress when it is needed.
+    /// Bytes of memory that the page takes, including the heaps of columns that are not decompressed yet.
     pub fn memory_bytes(&self) -> usize {
         let body = match &self.body {
             Body::Rows { columns, messages, .. } => {
@@ -160,22 +163,23 @@ impl Page {
         size_of::<Page>() + self.bytes.capacity() + body
     }
 
-    /// The page as it lies in memory: for those who care for the CPU's caches.
+    /// The bytes of the page in memory, for prefetching and eviction from the CPU's caches.
     pub fn memory(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The tree that it belongs to.
+    /// The tree that the page belongs to.
     pub fn tree(&self) -> TreeId {
         self.place.tree
     }
 
-    /// Columns of its rows; none of an index page.
+    /// Number of columns of the schema; 0 for an index page.
     pub fn columns(&self) -> usize {
         if let Body::Rows { columns, .. } = &self.body { columns.len() } else { 0 }
     }
 
-    /// Where a column lies in memory: in the page, and what was decompressed of it. Nothing for columns that are not there.
+    /// The memory of a column: its bytes in the page, and its decompressed heap. Both are empty if the column does not
+    /// exist.
     pub fn column_memory(&self, column: usize) -> [&[u8]; 2] {
         let Body::Rows { columns, .. } = &self.body else { return [&[], &[]] };
         let Some(known) = columns.get(column) else { return [&[], &[]] };
@@ -201,7 +205,7 @@ impl Page {
     /// Appends the encoded key of `row` to `out`.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// If `row` is out of bounds.
     pub fn key(&self, row: usize, out: &mut Vec<u8>) {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         if let Body::Rows { schema, columns, .. } = &self.body {
@@ -211,11 +215,11 @@ impl Page {
         }
     }
 
-    /// Decompresses the columns `columns` (indices into the schema), unless that was done before. The bytes of compressed
-    /// columns are not looked at before; until then, and for ever if they are damaged, their values are empty.
+    /// Decompresses the columns `columns` (indices into the schema) unless that was done before. Opening a page does
+    /// not verify compressed heaps. If a heap is damaged, its values read as empty.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if one of them does not decompress to what it should.
+    /// [`Error::Corrupt`] if a compressed heap is damaged.
     pub fn check_columns(&self, columns: &[usize]) -> Result<()> {
         let Body::Rows { schema, columns: all, .. } = &self.body else { return Ok(()) };
         for &column in columns {
@@ -229,7 +233,7 @@ impl Page {
     /// [`check_columns`](Self::check_columns) of all columns.
     ///
     /// # Errors
-    /// [`Error::Corrupt`].
+    /// [`Error::Corrupt`] if a compressed heap is damaged.
     pub fn check_all_columns(&self) -> Result<()> {
         let Body::Rows { columns, .. } = &self.body else { return Ok(()) };
         match columns.iter().position(|column| !column.decompress(&self.bytes, self.rows)) {
@@ -238,11 +242,11 @@ impl Page {
         }
     }
 
-    /// Appends rows `rows` of `column` (index into the schema), which [`check_columns`](Self::check_columns) has found
-    /// to be sound.
+    /// Appends the rows `rows` of `column` (index into the schema). Requires a successful
+    /// [`check_columns`](Self::check_columns): the values of a damaged heap read as empty.
     ///
     /// # Panics
-    /// If there are no such rows, or the builder is not of the column's type.
+    /// If a row is out of bounds, or the builder does not have the type of the column.
     pub fn append_to(&self, column: usize, rows: Range<usize>, builder: &mut ColumnBuilder) {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         match &self.body {
@@ -255,10 +259,11 @@ impl Page {
         }
     }
 
-    /// Appends the given rows (ascending) of `column`, which [`check_columns`](Self::check_columns) has found to be sound.
+    /// Appends the rows `rows` (ascending) of `column`. Requires a successful [`check_columns`](Self::check_columns),
+    /// as [`append_to`](Self::append_to).
     ///
     /// # Panics
-    /// If there are no such rows, or the builder is not of the column's type.
+    /// If a row is out of bounds, or the builder does not have the type of the column.
     pub fn append_selected(&self, column: usize, rows: &[u32], builder: &mut ColumnBuilder) {
         let all = self.rows;
         assert!(rows.iter().all(|&row| (row as usize) < all), "rows {rows:?} of {all}");
@@ -272,7 +277,8 @@ impl Page {
         }
     }
 
-    /// `Insert` for every row of a leaf page; `None` if a run page has something else there.
+    /// The kind of the message in `row`: `Insert` for every row of a leaf page, `None` if a run page holds an unknown
+    /// kind.
     pub fn message_kind(&self, row: usize) -> Option<MessageKind> {
         let Body::Rows { messages: Some(messages), .. } = &self.body else { return Some(MessageKind::Insert) };
         match messages.kinds.get(&self.bytes, row) {
@@ -283,23 +289,25 @@ impl Page {
         }
     }
 
-    /// Whether `row` has a value in every column that is not nullable: rows have, messages need not.
+    /// Returns true if `row` has a value in every column that is not nullable. Rows and inserts must be complete;
+    /// deletes and upserts are not.
     pub(crate) fn is_complete(&self, row: usize) -> bool {
         let Body::Rows { schema, columns, .. } = &self.body else { return false };
         let mut columns = schema.columns().iter().zip(columns);
         columns.all(|(column, values)| column.nullable || !values.is_null(&self.bytes, row))
     }
 
-    /// Operands of an upsert row, as in [`RunColumns::operands`].
+    /// The operands of an upsert, as in [`RunColumns::operands`].
     pub fn operands(&self, row: usize) -> &[u8] {
         let Body::Rows { messages: Some(messages), .. } = &self.body else { return &[] };
         messages.operands.suffix(&self.bytes, row, self.rows)
     }
 
-    /// Appends the value bytes of `row`, as [`super::RowCodec::encode`] makes them. (See [`Page::check_columns`].)
+    /// Appends the value bytes of `row`, encoded as by [`super::RowCodec::encode`]. Requires a successful
+    /// [`Page::check_columns`].
     ///
     /// # Panics
-    /// If there is no such row.
+    /// If `row` is out of bounds.
     pub fn value(&self, row: usize, out: &mut Vec<u8>) {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         if let Body::Rows { schema, columns, .. } = &self.body {
@@ -309,7 +317,7 @@ impl Page {
 
     // Index pages.
 
-    /// Entry `i`: where that data page is and how many rows it has.
+    /// The reference of data page `i` and its number of rows.
     pub fn entry(&self, i: usize) -> (PageRef, u32) {
         match &self.body {
             Body::Index(index) => index.entry(&self.bytes, self.place, i),
@@ -317,7 +325,7 @@ impl Page {
         }
     }
 
-    /// Where the first data page of the extent begins, and how many rows all have.
+    /// The offset of the first data page of the extent, and the number of rows of all data pages.
     pub(crate) fn extent(&self) -> (u64, u64) {
         match &self.body {
             Body::Index(index) => (index.entry(&self.bytes, self.place, 0).0.offset, index.row_count),
@@ -325,31 +333,30 @@ impl Page {
         }
     }
 
-    /// Checks that `page` is what entry `i` says; `leaf`: and that it has rows, not messages.
+    /// Checks that `page` matches entry `i`. If `leaf` is set, checks also that it holds rows, not messages.
     ///
     /// # Errors
-    /// [`Error::Corrupt`].
+    /// [`Error::Corrupt`] if the page does not match.
     pub(crate) fn check_data_page(&self, i: usize, page: &Page, leaf: bool) -> Result<()> {
         page.check_rows(self.entry(i).1, leaf)
     }
 
-    /// Checks that this page has `rows` rows; `leaf`: and that these are rows, not messages.
+    /// Checks that this page has `rows` rows. If `leaf` is set, checks also that they are rows, not messages.
     ///
     /// # Errors
-    /// [`Error::Corrupt`].
+    /// [`Error::Corrupt`] if the page does not match.
     pub(crate) fn check_rows(&self, rows: u32, leaf: bool) -> Result<()> {
         let wanted = if leaf { "a leaf" } else { "a leaf or a run" };
         if self.kind() == PageKind::Index || (leaf && self.kind() != PageKind::Leaf) {
-            return Err(self.damaged(format!("its kind is {:?}, expected {wanted}", self.kind())));
+            return Err(self.damaged(format!("found a page of kind {:?}, expected {wanted}", self.kind())));
         }
         if self.rows != rows as usize {
-            return Err(self.damaged(format!("it has {} rows, expected {rows}", self.rows)));
+            return Err(self.damaged(format!("found {} rows, expected {rows}", self.rows)));
         }
         Ok(())
     }
 
-    /// The data page that holds the first key `>= key`, or the last page before it: the last entry whose first key is
-    /// `<= key` (0 if there is none).
+    /// The last entry whose fence is `<= key`, or 0 if there is none. If any data page contains `key`, it is this one.
     pub fn find(&self, key: &[u8]) -> usize {
         match &self.body {
             Body::Index(index) => index.find(&self.bytes, self.rows, key),
@@ -357,7 +364,8 @@ impl Page {
         }
     }
 
-    /// A key that is above every key of entry `i - 1` and not above any key of entry `i` (empty for entry 0).
+    /// The fence key of entry `i`: greater than every key of page `i - 1`, not greater than any key of page `i`, empty
+    /// for entry 0.
     pub fn fence(&self, i: usize) -> &[u8] {
         match &self.body {
             Body::Index(index) => index.fence(&self.bytes, i),
@@ -365,7 +373,7 @@ impl Page {
         }
     }
 
-    /// False if certainly no row has exactly this key. True if the page has no filter.
+    /// Returns false only if no row has exactly this key. Without a filter returns true.
     pub fn may_contain(&self, key: &[u8]) -> bool {
         match &self.body {
             Body::Index(index) => index.may_contain(&self.bytes, key),
@@ -379,11 +387,11 @@ fn check_builder(schema: &Schema, column: usize, builder: &ColumnBuilder) {
     assert!(builder.column_type() == expected, "builder of {:?} for a column of {expected:?}", builder.column_type());
 }
 
-/// Writes address, tree and checksum into an encoded page, once its place is known; returns the reference with the
+/// Writes offset, tree, length and checksum into an encoded page that was placed. Returns the reference with the
 /// checksum.
 ///
 /// # Panics
-/// If `bytes` is not `page.len` long.
+/// If the length of `bytes` is not `page.len`, or is less than 4096.
 pub fn seal(bytes: &mut [u8], page: PageRef) -> PageRef {
     assert!(bytes.len() == page.len as usize && bytes.len() >= BLOCK, "{} bytes for {page:?}", bytes.len());
     bytes[8..16].copy_from_slice(&page.offset.to_le_bytes());

@@ -1,8 +1,9 @@
-//! Opening a page: everything that later accesses rely on is checked here, once.
+//! Opening of pages: checks everything that later accesses rely on, once.
 //!
-//! Checked: magic, checksum (also against the reference), address, tree, length, format; that every column's parts lie
-//! within the column, and have lengths and widths that make sense; that text is UTF-8, and the ends of values ascend. Codes
-//! are not looked at one by one: accessors clamp them.
+//! The header must have the magic, the checksum (computed, and that of the reference), the offset, the tree, the length
+//! and the format version of the page. The parts of every column must lie within the column and have valid lengths and
+//! widths. Uncompressed text must be valid UTF-8, and the ends of values must ascend. Codes are not checked one by one,
+//! because accessors clamp them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,17 +18,17 @@ use crate::base::{Error, Result, Schema, TreeId};
 use crate::codec::bits::SLACK;
 use crate::codec::varint::Reader;
 
-/// More rows than this are in no data page.
+/// Maximum number of rows of a data page.
 pub(crate) const ROWS_MAX: usize = 1 << 14;
-/// More entries than this are in no index page.
+/// Maximum number of entries of an index page.
 pub(crate) const ENTRIES_MAX: usize = 1 << 20;
 
 impl Page {
-    /// Checks and opens a page that was read for `page`.
+    /// Checks and opens a page that was read for the reference `page`. The bytes of an opened page make no method panic
+    /// or read out of bounds.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if checksum, address, tree or structure is not right. After this, no method panics or
-    /// reads out of bounds, whatever the bytes were.
+    /// [`Error::Corrupt`] if checksum, offset, tree or structure is invalid.
     pub fn open(bytes: &[u8], page: PageRef, schema: &Arc<Schema>, path: &Arc<Path>) -> Result<Page> {
         check_header(bytes, page).and_then(|()| parse(bytes, page, schema, path)).map_err(|detail| Error::Corrupt {
             path: path.to_path_buf(),
@@ -46,28 +47,28 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u64::from_le_bytes(*chunk))
 }
 
-/// Checks that `bytes` are the page that was written to this place.
+/// Checks that `bytes` are the page that `page` refers to.
 fn check_header(bytes: &[u8], page: PageRef) -> std::result::Result<(), String> {
     let len = bytes.len();
     if len != page.len as usize || len == 0 || !len.is_multiple_of(BLOCK) || len > PAGE_BYTES_MAX {
-        return Err(format!("{len} bytes were read for a page of {}", page.len));
+        return Err(format!("read {len} bytes for a page of {} bytes", page.len));
     }
     if !bytes.starts_with(&MAGIC) {
-        return Err(format!("it begins with {:02x?}, not with the magic of a page", &bytes[..4]));
+        return Err(format!("found magic {:02x?}, expected \"KYPG\"", &bytes[..4]));
     }
     let (stored, computed) = (u32_at(bytes, 4), crc32c::crc32c(&bytes[8..]));
     if stored != computed {
-        return Err(format!("checksum {computed:08x}, stored {stored:08x}"));
+        return Err(format!("checksum mismatch: computed {computed:08x}, stored {stored:08x}"));
     }
     if stored != page.checksum {
-        return Err(format!("its checksum is {stored:08x}; the one wanted has {:08x}", page.checksum));
+        return Err(format!("found a page with checksum {stored:08x}, expected {:08x}", page.checksum));
     }
     if bytes[25] != PAGE_FORMAT {
         return Err(format!("page format {}, expected {PAGE_FORMAT}", bytes[25]));
     }
     let (offset, tree, stored_len) = (u64_at(bytes, 8), TreeId::new(u32_at(bytes, 16)), u32_at(bytes, 20));
     if (offset, tree, stored_len) != (page.offset, page.tree, page.len) {
-        return Err(format!("it says that it is the page of {stored_len} bytes of tree {tree} at offset {offset}"));
+        return Err(format!("found a page of {stored_len} bytes of tree {tree} for offset {offset}"));
     }
     Ok(())
 }
@@ -80,12 +81,12 @@ fn parse(bytes: &[u8], place: PageRef, schema: &Arc<Schema>, path: &Arc<Path>) -
     let (kind, columns) = (bytes[24], usize::from(u16::from_le_bytes([bytes[26], bytes[27]])));
     let body = match kind {
         0 | 1 => parse_rows(&buffer, bytes.len(), schema, rows, kind == 1, columns)?,
-        2 if rows == 0 || rows > ENTRIES_MAX => return Err(format!("{rows} entries")),
+        2 if rows == 0 || rows > ENTRIES_MAX => return Err(format!("{rows} entries, expected 1 to {ENTRIES_MAX}")),
         2 => {
             let reader = Reader { bytes: &buffer, at: HEADER_LEN, end: bytes.len() };
-            Body::Index(index::Index::parse(reader, rows, place.offset).ok_or("its entries are not sound")?)
+            Body::Index(index::Index::parse(reader, rows, place.offset).ok_or("invalid entries")?)
         }
-        _ => return Err(format!("kind {kind}")),
+        _ => return Err(format!("unknown page kind {kind}")),
     };
     Ok(Page { bytes: buffer, rows, place, path: path.clone(), body })
 }
@@ -112,10 +113,10 @@ fn parse_rows(
     };
     let mut parsed = Vec::with_capacity(schema.columns().len());
     for (i, column) in schema.columns().iter().enumerate() {
-        // Messages without a row have nulls there.
+        // Deletes and upserts have nulls in the value columns.
         let nullable = column.nullable || (run && i >= schema.key_columns());
         let found = reader(i).and_then(|mut reader| Column::parse(&mut reader, column.ty, nullable, rows));
-        parsed.push(found.ok_or_else(|| format!("column {:?} is not sound", column.name))?);
+        parsed.push(found.ok_or_else(|| format!("invalid column {:?}", column.name))?);
     }
     let messages = || {
         let first = schema.columns().len();
@@ -123,6 +124,6 @@ fn parse_rows(
         let operands = BytesColumn::parse(&mut reader(first + 1)?, rows, false)?;
         Some(Box::new(Messages { kinds, operands }))
     };
-    let messages = if run { Some(messages().ok_or("its messages are not sound")?) } else { None };
+    let messages = if run { Some(messages().ok_or("invalid messages")?) } else { None };
     Ok(Body::Rows { schema: schema.clone(), columns: parsed.into(), messages })
 }

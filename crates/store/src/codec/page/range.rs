@@ -1,4 +1,4 @@
-//! The part of a page, or of an extent by its index page, that a range of keys reaches.
+//! The rows of a data page, and the entries of an index page, that a key range covers.
 
 use std::ops::{Bound, Range};
 
@@ -6,7 +6,7 @@ use super::Page;
 use crate::base::KeyRange;
 
 impl Page {
-    /// Of an index page: the pages of its extent that may hold keys of `range`.
+    /// For an index page: the data pages of its extent that can contain keys of `range`.
     pub(crate) fn pages_in(&self, range: &KeyRange) -> Range<usize> {
         let first = match &range.start {
             Bound::Included(key) | Bound::Excluded(key) => self.find(key),
@@ -15,7 +15,7 @@ impl Page {
         let last = match &range.end {
             Bound::Included(key) => self.find(key),
             Bound::Excluded(key) => {
-                // A page that starts at the excluded key has nothing to give.
+                // A page whose fence is the excluded key or above has no key in the range.
                 let page = self.find(key);
                 if page > first && self.fence(page) >= key.as_slice() { page - 1 } else { page }
             }
@@ -39,7 +39,7 @@ impl Page {
         start..end.max(start)
     }
 
-    /// The first row whose key is greater than `key`. (Keys that extend `key` are greater.)
+    /// The first row whose key is greater than `key`, including keys that extend `key`.
     pub(crate) fn lower_bound_above(&self, key: &[u8]) -> usize {
         let at = self.lower_bound(key, false);
         if at < self.rows() {

@@ -1,8 +1,8 @@
-//! Finding a key in a page without encoding the keys of its rows.
+//! Search for a key in a page without encoding the keys of its rows.
 //!
-//! Rows are sorted by their key columns, and so the rows that agree with the wanted key in the first columns are a range,
-//! which each further column narrows: integers, floats and decimals by comparing typed values, text and bytes by comparing
-//! their encodings with the key's bytes. What is wanted may end within a column, or be no encoding of a key at all.
+//! Rows are sorted by their key columns. The rows that agree with the target key in the leading columns are therefore a
+//! range, which each further column narrows. Integers, floats and decimals are compared as typed values, text and bytes
+//! as encodings. The target may end within a column, or not be the encoding of a key at all.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -27,24 +27,24 @@ impl Page {
                 break;
             }
             match (fixed_len(column.ty), column.ty) {
-                // A null has nothing but its marker.
+                // A null consists of its marker only.
                 _ if column.nullable && values.is_null(narrowed.bytes, narrowed.first) => (),
                 (None, _) => values.bytes().into_iter().for_each(|values| narrowed.by_bytes(values)),
                 (Some(_), ColumnType::Decimal { .. }) => narrowed.by_wide(values),
                 (Some(len), ty) => narrowed.by_word(values, ty, len),
             }
         }
-        // The rows that are left are those whose keys start with `key`, if it was used up; if it was not, it is longer
-        // than their keys, and so above them.
+        // If `key` is used up, the keys of the remaining rows start with it. Otherwise `key` is longer than these keys,
+        // and therefore greater.
         if after || !narrowed.rest.is_empty() { narrowed.end } else { narrowed.first }
     }
 }
 
-/// The rows that agree with what was taken from the front of the wanted key; `rest` is what was not. Once no rows are
-/// left, `first` and `end` are where the key would be.
+/// The rows that agree with the consumed part of the target key; `rest` is the part not yet consumed. If no rows
+/// remain, `first` and `end` are the insertion point of the target.
 struct Narrowed<'a> {
     bytes: &'a [u8],
-    /// Rows of the page.
+    /// Number of rows of the page.
     count: usize,
     first: usize,
     end: usize,
@@ -52,7 +52,7 @@ struct Narrowed<'a> {
 }
 
 impl Narrowed<'_> {
-    /// Narrows by the null marker of a nullable column. False if nothing is left to narrow.
+    /// Narrows by the null marker of a nullable column. Returns false if the search is complete.
     fn by_marker(&mut self, column: &Column) -> bool {
         let Some(&marker) = self.rest.split_off_first() else { return false };
         let valid = partition_point(self.first..self.end, |row| column.is_null(self.bytes, row));
@@ -64,14 +64,15 @@ impl Narrowed<'_> {
         self.first < self.end && (marker == 0 || !self.rest.is_empty())
     }
 
-    /// Takes up to `len` bytes of the wanted key; gives the lowest and highest big-endian number that begins with them.
+    /// Consumes up to `len` bytes of the target. Returns the smallest and the largest big-endian number of `len` bytes
+    /// that start with them.
     fn take_bounds(&mut self, len: usize) -> (u128, u128) {
         let taken = len.min(self.rest.len());
         let (bytes, rest) = self.rest.split_at(taken);
         self.rest = rest;
         let missing = 8 * (len - taken) as u32;
         let low = bytes.iter().fold(0, |number, &byte| number << 8 | u128::from(byte));
-        // All 16 bytes are missing only in a damaged page, whose nulls are not where the search has found them.
+        // All 16 bytes are missing only in a damaged page, whose nulls contradict the search.
         let open = u128::MAX.checked_shr(128 - missing).unwrap_or(0);
         let low = low.checked_shl(missing).unwrap_or(0);
         (low, low | open)
@@ -115,13 +116,13 @@ impl Narrowed<'_> {
         }
     }
 
-    /// Narrows by a whole value: the encodings of values sort as the values do.
+    /// Narrows by a complete value. The encodings of values sort as the values do.
     fn by_value(&mut self, column: &BytesColumn, wanted: &[u8]) {
         let (bytes, count) = (self.bytes, self.count);
         let prefix = column.prefix(bytes);
         let rows = match wanted.strip_prefix(prefix) {
             Some(wanted) => {
-                // Nearly always the first bytes tell, without a call.
+                // The first eight bytes decide most comparisons without a call.
                 let wanted = (head_of(wanted), wanted);
                 let suffix = |row| {
                     let suffix = column.suffix(bytes, row, count);
@@ -135,7 +136,7 @@ impl Narrowed<'_> {
         self.narrow(rows);
     }
 
-    /// Narrows by what is not, or not all of, the encoding of a value.
+    /// Narrows by a rest that is not, or not completely, the encoding of a value.
     fn by_encoding(&mut self, column: &BytesColumn) {
         let (bytes, count, wanted) = (self.bytes, self.count, self.rest);
         let compare = |row| compare_escaped(column.prefix(bytes), column.suffix(bytes, row, count), wanted);
@@ -147,7 +148,7 @@ impl Narrowed<'_> {
     }
 }
 
-/// The first eight bytes as a number, as if zeros followed: values with different heads sort as these do.
+/// The first eight bytes as a big-endian number, padded with zeros. Values with different heads sort as their heads.
 #[inline]
 fn head_of(value: &[u8]) -> u64 {
     match value.first_chunk() {
@@ -156,8 +157,8 @@ fn head_of(value: &[u8]) -> u64 {
     }
 }
 
-/// Compares the encoding of the value `head` followed by `tail` with `wanted`: equal if one begins with the other. Also
-/// gives how many bytes of `wanted` were looked at and agreed.
+/// Compares the encoding of the value `head` followed by `tail` with `wanted`. They are equal if one is a prefix of the
+/// other. Also returns the number of bytes of `wanted` that were compared.
 fn compare_escaped(head: &[u8], tail: &[u8], wanted: &[u8]) -> (Ordering, usize) {
     let mut at = 0;
     for part in [head, tail] {
@@ -181,7 +182,7 @@ fn compare_escaped(head: &[u8], tail: &[u8], wanted: &[u8]) -> (Ordering, usize)
     (compare_within(&[0, 0], wanted, &mut at), at)
 }
 
-/// Compares `bytes` with what follows at `wanted[*at..]`, up to the shorter one's end, and moves on by as much.
+/// Compares `bytes` with `wanted[*at..]` up to the end of the shorter one, and advances `at` by that length.
 fn compare_within(bytes: &[u8], wanted: &[u8], at: &mut usize) -> Ordering {
     let rest = &wanted[*at..];
     let len = bytes.len().min(rest.len());

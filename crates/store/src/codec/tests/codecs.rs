@@ -1,4 +1,4 @@
-//! Keys and message rows.
+//! Tests of the encodings of keys and of message rows.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn keys_sort_as_their_values_and_come_back(table in table(60)) {
+    fn keys_sort_as_their_values_and_round_trip(table in table(60)) {
         let codec = KeyCodec::new(&table.schema);
         codec.check(&table.columns).unwrap();
         let (bytes, offsets) = codec.encode_batch(&table.columns, 0..table.rows());
@@ -40,7 +40,7 @@ proptest! {
     }
 
     #[test]
-    fn rows_come_back(table in table(30)) {
+    fn rows_round_trip(table in table(30)) {
         let codec = RowCodec::new(&table.schema);
         codec.check(&table.columns).unwrap();
         let wanted: Vec<usize> = (table.schema.key_columns()..table.schema.columns().len()).collect();
@@ -60,7 +60,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_is_no_key_and_no_row(table in table(5), garbage in prop::collection::vec(any::<u8>(), 0..40), cut in 0usize..40) {
+    fn garbage_is_neither_key_nor_row(table in table(5), garbage in prop::collection::vec(any::<u8>(), 0..40), cut in 0usize..40) {
         let (keys, rows) = (KeyCodec::new(&table.schema), RowCodec::new(&table.schema));
         let mut value = Vec::new();
         rows.encode(&table.columns, 0, &mut value);
@@ -83,10 +83,10 @@ proptest! {
     }
 }
 
-/// Bytes that were not checked to be UTF-8 must never get into a column of text.
+/// Bytes that were not checked to be valid UTF-8 must not enter a column of text.
 #[test]
 #[should_panic(expected = "builder of Text for a column of Bytes")]
-fn a_builder_of_text_takes_no_bytes() {
+fn a_builder_of_text_refuses_bytes() {
     let mut builder = ColumnBuilder::new(ColumnType::Text, 1);
     let _ = RowCodec::new(&Schema::key_value()).append_to(b"\xff", 1, &mut builder);
 }

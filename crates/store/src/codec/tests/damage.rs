@@ -1,9 +1,9 @@
-//! Bytes that were not written like this: errors, or harmless.
+//! Tests of damaged pages: opening fails, or all accesses are harmless.
 
 use super::*;
 use crate::base::Error;
 
-/// Calls everything that a page has, whatever it says that it is.
+/// Calls every method of a page, whatever its kind.
 fn touch(page: &Page, schema: &Schema, key: &[u8]) {
     let rows = page.rows();
     page.memory_bytes();
@@ -37,12 +37,12 @@ fn touch(page: &Page, schema: &Schema, key: &[u8]) {
     }
 }
 
-/// Damage to bytes of a page: places (most of them in its used part) and what is done to them.
+/// Damage to a page: positions (most of them in the used part) and masks to apply to their bytes.
 fn damage() -> impl Strategy<Value = Vec<(prop::sample::Index, bool, u8)>> {
     prop::collection::vec((any::<prop::sample::Index>(), any::<bool>(), any::<u8>()), 1..5)
 }
 
-/// Damages a sealed page at its header, directory or columns, and gives it a right checksum again.
+/// Damages header, directory or columns of a sealed page and seals it again with a correct checksum.
 fn damage_and_reseal(bytes: &mut [u8], place: PageRef, damage: &[(prop::sample::Index, bool, u8)]) -> PageRef {
     let used = bytes.iter().rposition(|&byte| byte != 0).unwrap_or(0) + 1;
     for (index, near_start, byte) in damage {
@@ -88,7 +88,7 @@ proptest! {
         let (mut bytes, page) = page_of(&table, 4096, 0, None);
         let expected: Vec<ArrayRef> = table.columns.iter().map(|c| c.slice(0, page.rows())).collect();
         assert_same(&table.schema, &decoded(&page, &table.schema, 0..page.rows()), &expected);
-        // More text than the page has bytes: it is compressed.
+        // The text is longer than the page, so it is compressed.
         let text_bytes: usize = (0..page.rows()).map(|i| text(i).len()).sum();
         prop_assert!(page.rows() == 200 && text_bytes > 4096);
         let place = PageRef { len: bytes.len() as u32, ..PLACE };
@@ -117,7 +117,7 @@ proptest! {
 }
 
 #[test]
-fn wrong_pages_are_noticed() {
+fn wrong_pages_are_errors() {
     let schema = Arc::new(Schema::key_value());
     let value = |i: usize| Value::Bytes(format!("{i:05}").into_bytes());
     let values: Vec<Value> = (0..50).map(value).collect();

@@ -1,5 +1,5 @@
-//! Properties of the encodings: everything comes back, keys sort as their values, searches find what a linear one finds,
-//! damage is noticed or harmless.
+//! Properties of the encodings: values round-trip, keys sort as their values, searches agree with a linear search, and
+//! damage is an error or harmless.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const TYPES: [ColumnType; 14] = [
     ColumnType::Timestamp { utc: true },
 ];
 
-/// A value in a form that is easy to make.
+/// An owned value.
 #[derive(Debug, Clone, PartialEq)]
 enum Value {
     Null,
@@ -52,7 +52,7 @@ impl Value {
     }
 }
 
-/// Seeds a value of any type is made of, so that columns of one shape (small, sorted, repetitive) are common.
+/// Derives a value of any type from seeds, so that columns of one shape (small, sorted, repetitive) are frequent.
 fn value_of(ty: ColumnType, word: i64, text: &[u8]) -> Value {
     match ty {
         ColumnType::Boolean => Value::Word(word & 1),
@@ -136,7 +136,7 @@ impl Table {
     }
 }
 
-/// Rows sorted by key, of any columns.
+/// Rows of random columns, sorted by key.
 fn table(rows_max: usize) -> impl Strategy<Value = Table> {
     let columns = prop::collection::vec(column(), 1..6);
     let seeds = prop::collection::vec((words(), texts(), 0u8..8), 1..rows_max);
@@ -201,7 +201,7 @@ fn decoded(page: &Page, schema: &Schema, rows: std::ops::Range<usize>) -> Vec<Ar
     schema.columns().iter().enumerate().map(decode).collect()
 }
 
-/// Whether arrays are the same, floats bit by bit.
+/// Asserts that arrays are equal, floats bit by bit.
 fn assert_same(schema: &Schema, a: &[ArrayRef], b: &[ArrayRef]) {
     for (i, column) in schema.columns().iter().enumerate() {
         assert_eq!(a[i].data_type(), &column.ty.arrow());

@@ -1,4 +1,4 @@
-//! Pages give back what was written, and find it.
+//! Tests of pages: rows round-trip, and searches find them.
 
 use super::*;
 use crate::base::Error;
@@ -7,13 +7,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn pages_give_back_all_rows(table in table(200), from in 0usize..200, cut in (0usize..200, 0usize..200)) {
+    fn pages_round_trip(table in table(200), from in 0usize..200, cut in (0usize..200, 0usize..200)) {
         let from = from % table.rows();
         let (_, page) = page_of(&table, 8192, from, None);
         let all = decoded(&page, &table.schema, 0..page.rows());
         let expected: Vec<ArrayRef> = table.columns.iter().map(|c| c.slice(from, page.rows())).collect();
         assert_same(&table.schema, &all, &expected);
-        // Any range, any selection.
+        // A random range and a random selection.
         let (a, b) = (cut.0 % (page.rows() + 1), cut.1 % (page.rows() + 1));
         let range = a.min(b)..a.max(b);
         let part = decoded(&page, &table.schema, range.clone());
@@ -27,7 +27,7 @@ proptest! {
             for (k, &row) in selection.iter().enumerate() {
                 prop_assert_eq!(scalar_at(&array, column.ty, k), scalar_at(&all[i], column.ty, row as usize));
             }
-            // From array to array.
+            // Copies from one array to another.
             builder.append_array(&all[i], range.clone());
             builder.append_nulls(2);
             builder.append_array(&all[i], 0..1);
@@ -38,7 +38,7 @@ proptest! {
             }
             prop_assert!(array.is_null(range.len()) && array.len() == range.len() + 3);
         }
-        // Keys and values as the codecs make them.
+        // Keys and values equal the encodings of the codecs.
         let rows = RowCodec::new(&table.schema);
         for row in 0..page.rows() {
             let (mut key, mut value, mut expected) = (Vec::new(), Vec::new(), Vec::new());
@@ -51,7 +51,7 @@ proptest! {
     }
 
     #[test]
-    fn lower_bounds_are_those_of_a_linear_search(
+    fn lower_bounds_agree_with_a_linear_search(
         table in table(150),
         targets in prop::collection::vec((any::<prop::sample::Index>(), 0usize..40, any::<u8>()), 1..20),
     ) {
@@ -77,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn runs_give_back_messages(table in table(60), kinds in prop::collection::vec(0u8..3, 60)) {
+    fn runs_round_trip(table in table(60), kinds in prop::collection::vec(0u8..3, 60)) {
         let kinds = &kinds[..table.rows()];
         let kind = |kind: &u8| [MessageKind::Insert, MessageKind::Delete, MessageKind::Upsert][usize::from(*kind)];
         let operand = |(i, kind): (usize, &u8)| if *kind == 2 { vec![i as u8; i * 7 % 50] } else { Vec::new() };
@@ -85,7 +85,7 @@ proptest! {
             kinds: kinds.iter().map(kind).collect(),
             operands: kinds.iter().enumerate().map(operand).collect(),
         };
-        // Rows without values have nulls whatever the schema says.
+        // Messages without a row have nulls, even in columns that are not nullable.
         let mut with_nulls = table.clone();
         for (i, column) in table.schema.columns().iter().enumerate().skip(table.schema.key_columns()) {
             let mut builder = ColumnBuilder::new(column.ty, 0);
