@@ -14,6 +14,7 @@ use arrow_array::{ArrayRef, BinaryViewArray, StringViewArray};
 use arrow_array::{
     BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array, TimestampMicrosecondArray,
 };
+use keyaki_primitives::Random;
 use keyaki_store::{
     Column, ColumnBuilder, ColumnType, KeyCodec, Page, PageRef, PageWriter, RowCodec, Schema, TreeId, seal,
 };
@@ -122,7 +123,7 @@ fn decode(table: &Table, rows: usize, pages: &[Page]) {
 fn look_up(table: &Table, rows: usize, sealed: &[Sealed], pages: &[Page]) {
     let codec = KeyCodec::new(&table.schema);
     let lookups = 200_000;
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let (mut keys, mut places) = (Vec::new(), Vec::new());
     for _ in 0..lookups {
         let row = random.below(rows as u64) as usize;
@@ -168,24 +169,6 @@ fn look_up(table: &Table, rows: usize, sealed: &[Sealed], pages: &[Page]) {
         columns.len(),
         found % 10
     );
-}
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let mixed = (self.0 ^ self.0 >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        mixed ^ mixed >> 33
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    fn pick(&mut self, of: &[&'static str]) -> &'static str {
-        of[self.below(of.len() as u64) as usize]
-    }
 }
 
 const WORDS: [&str; 40] = [
@@ -235,7 +218,7 @@ fn comment(random: &mut Random) -> String {
     let len = 10 + random.below(34) as usize;
     let mut text = String::new();
     while text.len() < len {
-        text.push_str(random.pick(&WORDS));
+        text.push_str(WORDS[random.index(WORDS.len())]);
         text.push(' ');
     }
     text.truncate(len);
@@ -247,7 +230,7 @@ fn column(name: &str, ty: ColumnType, nullable: bool) -> Column {
 }
 
 fn lineitem(rows: usize) -> Table {
-    let mut random = Random(42);
+    let mut random = Random::new(42);
     let money = ColumnType::Decimal { precision: 15, scale: 2 };
     let decimal = |values: Vec<i128>| -> ArrayRef {
         Arc::new(Decimal128Array::from(values).with_data_type(ColumnType::Decimal { precision: 15, scale: 2 }.arrow()))
@@ -303,18 +286,19 @@ fn lineitem(rows: usize) -> Table {
 
 /// Random keys of 16 bytes, values of 100.
 fn key_value(rows: usize) -> Table {
-    let mut random = Random(3);
-    let mut keys: Vec<[u8; 16]> =
-        (0..rows).map(|_| (u128::from(random.next()) << 64 | u128::from(random.next())).to_be_bytes()).collect();
+    let mut random = Random::new(3);
+    let mut keys: Vec<[u8; 16]> = (0..rows)
+        .map(|_| (u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())).to_be_bytes())
+        .collect();
     keys.sort_unstable();
     let keys = BinaryViewArray::from_iter_values(keys);
-    let mut value = || (0..13).flat_map(|_| random.next().to_le_bytes()).take(100).collect::<Vec<u8>>();
+    let mut value = || (0..13).flat_map(|_| random.next_u64().to_le_bytes()).take(100).collect::<Vec<u8>>();
     let values = BinaryViewArray::from_iter_values((0..rows).map(|_| value()));
     Table { name: "key-value", schema: Arc::new(Schema::key_value()), columns: vec![Arc::new(keys), Arc::new(values)] }
 }
 
 fn measurements(rows: usize) -> Table {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let mut time = 1_700_000_000_000_000i64;
     let times: Vec<i64> = (0..rows)
         .map(|_| {

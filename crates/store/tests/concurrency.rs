@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arrow_array::cast::AsArray;
-use common::{Random, key_value_rows};
+use common::key_value_rows;
 use keyaki_device::Device;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
+use keyaki_primitives::Random;
 use keyaki_store::{
     Direction, Durability, Error, KeyRange, KeyValue, KeyValueBatch, Options, Schema, Store, TreeId, UpsertFunctions,
     WriteBatch, block_on,
@@ -143,11 +144,13 @@ fn run(durability: Durability) {
     std::thread::scope(|scope| {
         let (store, maps, acknowledged, done) = (&store, &maps, &acknowledged, &done);
         let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| scope.spawn(move || write(maps, writer, &acknowledged[writer as usize], &mut Random(writer))))
+            .map(|writer| {
+                scope.spawn(move || write(maps, writer, &acknowledged[writer as usize], &mut Random::new(writer)))
+            })
             .collect();
         for reader in 0..2 {
             scope.spawn(move || {
-                let mut random = Random(reader + 100);
+                let mut random = Random::new(reader + 100);
                 let mut before = [0; WRITERS as usize];
                 while !done.load(Ordering::SeqCst) {
                     let promised: Vec<u64> = acknowledged.iter().map(|number| number.load(Ordering::SeqCst)).collect();
@@ -163,7 +166,7 @@ fn run(durability: Durability) {
             });
         }
         scope.spawn(move || {
-            let mut random = Random(200);
+            let mut random = Random::new(200);
             while !done.load(Ordering::SeqCst) {
                 match random.below(4) {
                     0 => store.drop_caches(),
@@ -172,16 +175,16 @@ fn run(durability: Durability) {
                 }
             }
         });
-        scope.spawn(move || come_and_go(store, done, &mut Random(300)));
+        scope.spawn(move || come_and_go(store, done, &mut Random::new(300)));
         // If a thread panics, the others shall end too.
         let results: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
         done.store(true, Ordering::SeqCst);
         assert!(results.iter().all(Result::is_ok), "a writer failed");
     });
-    assert_eq!(check(&store, &TREES, false, &mut Random(1)), [ROUNDS; WRITERS as usize]);
+    assert_eq!(check(&store, &TREES, false, &mut Random::new(1)), [ROUNDS; WRITERS as usize]);
     drop((maps, store));
     let (store, maps) = open(&device, durability);
-    assert_eq!(check(&store, &TREES[..2], false, &mut Random(2)), [ROUNDS; WRITERS as usize]);
+    assert_eq!(check(&store, &TREES[..2], false, &mut Random::new(2)), [ROUNDS; WRITERS as usize]);
     assert!(matches!(store.snapshot().tree(TreeId::new(9)), Err(Error::TreeNotFound(tree)) if tree.get() == 9));
     drop(maps);
 }
@@ -206,7 +209,7 @@ fn durability_changes_under_writers() {
     std::thread::scope(|scope| {
         let (store, maps, acknowledged, done) = (&store, &maps, &acknowledged, &done);
         scope.spawn(move || {
-            let mut random = Random(1);
+            let mut random = Random::new(1);
             while !done.load(Ordering::SeqCst) {
                 let durabilities = [Durability::Full, Durability::Normal, Durability::Off];
                 store.set_durability(durabilities[random.below(3) as usize]);
@@ -219,10 +222,10 @@ fn durability_changes_under_writers() {
                 let snapshot = store.snapshot();
                 assert!(snapshot.sequence() >= before, "a snapshot older than the one before");
                 before = snapshot.sequence();
-                assert!(check(store, &TREES, false, &mut Random(3))[0] >= promised);
+                assert!(check(store, &TREES, false, &mut Random::new(3))[0] >= promised);
             }
         });
-        let writer = scope.spawn(move || write(maps, 0, acknowledged, &mut Random(2)));
+        let writer = scope.spawn(move || write(maps, 0, acknowledged, &mut Random::new(2)));
         let result = writer.join();
         done.store(true, Ordering::SeqCst);
         assert!(result.is_ok());

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BinaryViewArray, RecordBatch};
 use keyaki_device::simulated::{FaultKind, Simulated, SimulatedOptions};
+use keyaki_primitives::Random;
 use keyaki_store::{Direction, Error, KeyValue, KeyValueBatch, Options, Result, Schema, Store, TreeId, WriteBatch};
 
 const TREES: [TreeId; 2] = [TreeId::new(1), TreeId::new(2)];
@@ -15,15 +16,6 @@ const MEMORY_TREE: TreeId = TreeId::new(1 << 31 | 1);
 const DIR: &str = "/db";
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        ((self.0 ^ (self.0 >> 29)).wrapping_mul(0x9e3779b97f4a7c15) >> 11) % limit
-    }
-}
 
 fn options() -> Options {
     Options {
@@ -154,7 +146,7 @@ fn install(store: &Store, rows: &Model) -> Result<()> {
 /// Crashes three times, each time after some number of operations, goes on, and closes.
 fn crashes(seed: u64) {
     let simulated = Simulated::new(SimulatedOptions { seed, ..Default::default() });
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut workload = Workload::new();
     for _ in 0..3 {
         simulated.crash_after_operations(random.below(120));
@@ -191,7 +183,7 @@ fn a_crash_at_every_operation() {
         let simulated = Simulated::new(SimulatedOptions { seed: operation, ..Default::default() });
         simulated.crash_after_operations(operation);
         let mut workload = Workload::new();
-        let done = workload.run(&simulated, &mut Random(7), 40).is_ok();
+        let done = workload.run(&simulated, &mut Random::new(7), 40).is_ok();
         simulated.crash();
         workload.check(&simulated);
         done
@@ -205,7 +197,7 @@ fn a_full_disk_stops_writes_and_loses_nothing() {
     for seed in 0..60 {
         with_seed(seed, |seed| {
             let simulated = Simulated::new(SimulatedOptions { seed, ..Default::default() });
-            let mut random = Random(seed);
+            let mut random = Random::new(seed);
             let mut workload = Workload::new();
             workload.run(&simulated, &mut random, 10).unwrap();
             simulated.set_capacity(Some(simulated.used_bytes() + random.below(200_000)));
@@ -229,7 +221,7 @@ fn a_failed_sync_poisons_the_store() {
         let simulated = Simulated::new(SimulatedOptions { seed: successes, ..Default::default() });
         simulated.fail_sync(successes);
         let mut workload = Workload::new();
-        let mut random = Random(successes);
+        let mut random = Random::new(successes);
         assert!(workload.run(&simulated, &mut random, 400).is_err(), "sync {successes} did not fail");
         simulated.clear_faults();
         simulated.crash();
@@ -242,7 +234,7 @@ fn failed_and_misdirected_writes_lose_nothing_that_was_acknowledged() {
     for seed in 0..120 {
         with_seed(seed, |seed| {
             let simulated = Simulated::new(SimulatedOptions { seed, ..Default::default() });
-            let mut random = Random(seed);
+            let mut random = Random::new(seed);
             let mut workload = Workload::new();
             simulated.fail_after(6 + random.below(60), FaultKind::Eio);
             if workload.run(&simulated, &mut random, 300).is_err() {
@@ -262,7 +254,7 @@ fn after_a_failed_checkpoint_nothing_is_written() {
         with_seed(seed, |seed| {
             let simulated = Simulated::new(SimulatedOptions { seed, ..Default::default() });
             let (store, maps) = open(&simulated).unwrap();
-            let mut random = Random(seed);
+            let mut random = Random::new(seed);
             let mut workload = Workload::new();
             let mut rows = |workload: &mut Workload| -> Model {
                 let rows: Model = (0..200).map(|_| row(&mut random)).collect();
@@ -282,7 +274,7 @@ fn after_a_failed_checkpoint_nothing_is_written() {
             }
             simulated.clear_faults();
             let mut writer = store.bulk_writer(TREES[0], &Schema::key_value());
-            let mut noise = Random(seed);
+            let mut noise = Random::new(seed);
             let written = (0..40_u32).try_for_each(|i| {
                 let column = |value: Vec<u8>| Arc::new(BinaryViewArray::from_iter_values([value])) as ArrayRef;
                 let columns =
@@ -304,7 +296,7 @@ fn rotten_bits_are_never_returned_as_data() {
     let mut errors = 0;
     for seed in 0..150 {
         let simulated = Simulated::new(SimulatedOptions { seed, ..Default::default() });
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut workload = Workload::new();
         workload.run(&simulated, &mut random, 60).unwrap();
         let data = Path::new("/db/data");

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use arrow_array::cast::AsArray;
-use common::{Random, key_value_rows};
+use common::key_value_rows;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
+use keyaki_primitives::Random;
 use keyaki_store::{
     BlockingPages, Counter, Cursor, Direction, Error, Goal, KeyRange, KeyValue, KeyValueBatch, LocatorOptions, Options,
     Page, PageRef, PageSource, Priority, Result, Schema, Store, TreeId, UpsertFunctions, WriteBatch,
@@ -123,7 +124,7 @@ fn store(seed: u64, model: &mut Model) -> Store {
     let device = Arc::new(Simulated::new(SimulatedOptions { seed, ..Default::default() }));
     let store = Store::open(device, Path::new("/db"), options).unwrap();
     let map = KeyValue::open(&store, TREE).unwrap();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     for step in 0..120 {
         let mut batch = KeyValueBatch::default();
         for _ in 0..60 {
@@ -177,14 +178,14 @@ fn bound(random: &mut Random) -> Bound<Vec<u8>> {
 fn compare(seed: u64, fails: bool) {
     let mut model = Model::new();
     let store = store(seed, &mut model);
-    let mut random = Random(seed + 1000);
+    let mut random = Random::new(seed + 1000);
     if seed.is_multiple_of(2) {
         let memory_bytes = seed.is_multiple_of(4).then_some(1 << 20);
         store.set_locator(TREE, LocatorOptions { goal: Goal::Smallest, memory_bytes }).unwrap();
         store.wait_for_locators();
     }
     let view = store.snapshot().tree(TREE).unwrap();
-    let source = Moody { pages: store.blocking(), random: Mutex::new(Random(seed + 2000)), fails };
+    let source = Moody { pages: store.blocking(), random: Mutex::new(Random::new(seed + 2000)), fails };
     for round in 0..30 {
         let (start, end) =
             if round == 0 { (Bound::Unbounded, Bound::Unbounded) } else { (bound(&mut random), bound(&mut random)) };

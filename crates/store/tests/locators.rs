@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch};
-use common::{Call, Hooked, Random};
+use common::{Call, Hooked};
 use keyaki_device::Device;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
+use keyaki_primitives::Random;
 use keyaki_store::{
     Column, ColumnType, Direction, Error, Goal, KeyRange, LocatorOptions, LocatorStats, Options, Schema, Store, TreeId,
     WriteBatch, block_on,
@@ -139,7 +140,7 @@ fn a_lookup_reads_one_page() {
     assert!(stats.pages > 100 && stats.leaves > 5, "{} pages of {} leaves", stats.pages, stats.leaves);
     let bits = stats.bytes as f64 * 8.0 / stats.rows as f64;
     assert!(bits < 2.0, "{bits} bits for each row");
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for _ in 0..300 {
         let row = rows[random.below(rows.len() as u64) as usize];
         let prefix = KeyRange::prefix(database.key(row.0.unwrap(), None));
@@ -159,7 +160,7 @@ fn counting_reads_the_ends() {
         if located {
             database.locate(SMALL);
         }
-        let mut random = Random(2);
+        let mut random = Random::new(2);
         for _ in 0..100 {
             let (a, b) = (random.below(200_000) as usize, random.below(200_000) as usize);
             let (low, high) = (a.min(b), a.max(b));
@@ -213,7 +214,7 @@ fn keys_that_words_do_not_tell_apart() {
     let database = database(&rows, true);
     for options in [SMALL, LocatorOptions { goal: Goal::Fastest, memory_bytes: Some(1 << 30) }] {
         database.locate(options);
-        let mut random = Random(3);
+        let mut random = Random::new(3);
         let times = [i64::MIN, -1, 0, 1, 1000, 999_999, 1_000_000, 1_000_001, i64::MAX];
         for _ in 0..200 {
             let time = |random: &mut Random| times[random.below(times.len() as u64) as usize];

@@ -6,8 +6,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::Random;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
+use keyaki_primitives::Random;
 use keyaki_store::{Direction, Durability, KeyRange, KeyValue, KeyValueBatch, Options, Store, TreeId, block_on};
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
@@ -68,7 +68,7 @@ fn merging_takes_little_memory() {
     let simulated = Simulated::new(SimulatedOptions::default());
     let store = Store::open(simulated.device(), Path::new("/db"), options).unwrap();
     let map = KeyValue::open(&store, TreeId::new(1)).unwrap();
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let mut rows = 0;
     for round in 0..6_u64 {
         for _ in 0..80 {

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
-use common::{Call, Hooked, Random, eventually, key_value_rows};
+use common::{Call, Hooked, eventually, key_value_rows};
 use keyaki_device::Device;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
+use keyaki_primitives::Random;
 use keyaki_store::{
     Column, ColumnType, Direction, Durability, Error, KeyRange, KeyValue, KeyValueBatch, KeyValueSnapshot, Options,
     Schema, Snapshot, Store, TreeId, UpsertFunctions, WriteBatch, block_on,
@@ -356,7 +357,7 @@ fn bytes(store: &Store) -> u64 {
 fn updates_take_no_more_memory() {
     let store = open(&device(), Durability::Off);
     let map = KeyValue::open(&store, MEMORY).unwrap();
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let held = AtomicU64::new(0);
     let mut round = |keys: u64| {
         let mut batch = KeyValueBatch::default();
@@ -458,7 +459,7 @@ fn readers_compare(durability: Durability) {
         let writers: Vec<_> = (0..2)
             .map(|writer| {
                 scope.spawn(move || {
-                    let mut random = Random(writer);
+                    let mut random = Random::new(writer);
                     for round in 0..400_u64 {
                         let mut batch = KeyValueBatch::default();
                         // Now and then so many that the background thread has to do with it.
@@ -481,7 +482,7 @@ fn readers_compare(durability: Durability) {
             .collect();
         for reader in 0..2 {
             scope.spawn(move || {
-                let mut random = Random(reader + 10);
+                let mut random = Random::new(reader + 10);
                 let mut held = Vec::new();
                 while !done.load(Ordering::SeqCst) {
                     held.push(if random.below(3) == 0 { store.latest() } else { store.snapshot() });
@@ -497,7 +498,7 @@ fn readers_compare(durability: Durability) {
         done.store(true, Ordering::SeqCst);
         assert!(results.iter().all(Result::is_ok), "a writer failed");
     });
-    compare(&store.snapshot(), &store, &mut Random(99));
+    compare(&store.snapshot(), &store, &mut Random::new(99));
 }
 
 #[test]

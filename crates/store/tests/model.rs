@@ -10,6 +10,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, BinaryViewArray, RecordBatch};
 use keyaki_device::Device;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
+use keyaki_primitives::Random;
 use keyaki_store::{
     Direction, Durability, Error, Goal, KeyValue, KeyValueBatch, KeyValueSnapshot, Loaded, LocatorOptions, Options,
     Schema, Store, TreeId, UpsertFunctions, WriteBatch,
@@ -24,16 +25,13 @@ const APPEND: u32 = 1;
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// A small linear congruential generator: histories must not depend on a crate's version.
-struct Random(u64);
+/// Random keys and values.
+trait RandomRows {
+    fn key(&mut self, keys: u64) -> Vec<u8>;
+    fn value(&mut self) -> Vec<u8>;
+}
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 ^ (self.0 >> 29)).wrapping_mul(0x9e3779b97f4a7c15) >> 11
-    }
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
+impl RandomRows for Random {
     fn key(&mut self, keys: u64) -> Vec<u8> {
         let number = self.below(keys);
         // Keys that are prefixes of others, with zero bytes.
@@ -45,7 +43,7 @@ impl Random {
     }
     fn value(&mut self) -> Vec<u8> {
         let len = if self.below(50) == 0 { 9000 } else { self.below(60) } as usize;
-        let byte = self.next() as u8;
+        let byte = self.next_u64() as u8;
         vec![byte; len]
     }
 }
@@ -171,7 +169,7 @@ fn locate(store: &Store, random: &mut Random) {
 fn history(seed: u64, steps: u64, tree: TreeId) {
     let device: Arc<dyn Device> = Arc::new(Simulated::new(SimulatedOptions { seed, ..Default::default() }));
     let dir = Path::new("/db");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let keys = [50, 500, 5000][(seed % 3) as usize];
     let mut store = Store::open(device.clone(), dir, options(seed)).unwrap();
     let mut map = KeyValue::open(&store, tree).unwrap();
@@ -197,7 +195,7 @@ fn history(seed: u64, steps: u64, tree: TreeId) {
                             model.remove(&key);
                         }
                         _ => {
-                            let operand = [random.next() as u8];
+                            let operand = [random.next_u64() as u8];
                             batch.upsert(&map, &key, APPEND, &operand);
                             model.entry(key).or_default().extend(operand);
                         }

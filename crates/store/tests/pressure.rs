@@ -7,8 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Call, Hooked, Random, eventually, key_value_rows};
+use common::{Call, Hooked, eventually, key_value_rows};
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
+use keyaki_primitives::Random;
 use keyaki_store::{
     Column, ColumnType, Direction, Durability, Error, KeyRange, KeyValue, KeyValueBatch, Options, Schema, Store,
     TreeId, UpsertFunctions, WriteBatch,
@@ -199,7 +200,7 @@ fn a_failed_checkpoint_is_made_up_for() {
     let simulated = simulated();
     let limits = Options { checkpoint_log_bytes: 1_000_000, buffer_bytes: 10 << 20, ..options() };
     let (store, map) = open(&simulated, limits);
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let mut write = |count: u32| {
         for i in 0..count {
             let value: Vec<u8> = (0..1000).map(|_| random.below(256) as u8).collect();
@@ -229,7 +230,7 @@ fn a_failed_checkpoint_is_made_up_for() {
     assert!(matches!(store.checkpoint(), Err(Error::DiskFull { .. })));
     simulated.set_capacity(None);
     drop(writer);
-    let mut random = Random(2);
+    let mut random = Random::new(2);
     for i in 0..200_u32 {
         let value: Vec<u8> = (0..1000).map(|_| random.below(256) as u8).collect();
         map.insert(&i.to_be_bytes(), &value).unwrap();
@@ -239,7 +240,7 @@ fn a_failed_checkpoint_is_made_up_for() {
 
 /// 100 bytes that cannot be compressed.
 fn noise(seed: u32) -> Vec<u8> {
-    let mut random = Random(seed.into());
+    let mut random = Random::new(seed.into());
     (0..100).map(|_| random.below(256) as u8).collect()
 }
 
@@ -335,7 +336,7 @@ fn tiny_budgets() {
     let simulated = simulated();
     let (store, map) = open(&simulated, tiny.clone());
     let mut model = BTreeMap::new();
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     for _ in 0..400 {
         let key = random.below(100).to_be_bytes();
         match random.below(3) {

@@ -22,6 +22,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use keyaki_masstree::{Guard, Value};
+use keyaki_primitives::{CACHE_LINE_BYTES, prefetch};
 
 use crate::message::MessageBytes;
 
@@ -214,16 +215,11 @@ impl<'g> MessageChainRef<'g> {
     /// Prefetches the memory of the newest message.
     #[inline]
     pub fn prefetch(self) {
-        #[cfg(target_arch = "x86_64")]
         if self.word & KIND_MASK == 0 {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let start = std::ptr::with_exposed_provenance::<i8>(self.word as usize);
             // The first 64 bytes of the message lie in at most two cache lines.
-            // SAFETY: a prefetch has no visible effect and never faults, whatever the address.
-            unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(start);
-                _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(63));
-            }
+            let start = std::ptr::with_exposed_provenance::<u8>(self.word as usize);
+            prefetch(start);
+            prefetch(start.wrapping_add(CACHE_LINE_BYTES - 1));
         }
     }
 

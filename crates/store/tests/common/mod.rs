@@ -195,13 +195,3 @@ pub fn key_value_rows<'a>(rows: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> R
     let column = |values: Vec<&[u8]>| Arc::new(BinaryViewArray::from_iter_values(values)) as ArrayRef;
     RecordBatch::try_new(Schema::key_value().arrow().clone(), vec![column(keys), column(values)]).unwrap()
 }
-
-/// A small linear congruential generator: tests must not depend on a crate's version.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        ((self.0 ^ (self.0 >> 29)).wrapping_mul(0x9e3779b97f4a7c15) >> 11) % limit
-    }
-}

@@ -15,6 +15,7 @@ use std::sync::LazyLock;
 
 use keyaki_device::simulated::{FaultKind, Simulated};
 use keyaki_device::{BLOCK, Operation};
+use keyaki_primitives::Random;
 use keyaki_store::{Direction, Error, KeyValue, KeyValueBatch, Result, Store, TreeId};
 
 use fields::Field;
@@ -81,18 +82,6 @@ fn check(image: &Image, what: &str) -> (Vec<TreeId>, Vec<Error>) {
         }
     }
     (trees, errors)
-}
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 += 1;
-        mix(self.0.wrapping_mul(0x2545_f491_4f6c_dd1d))
-    }
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
 }
 
 /// The files that the fuzzer starts with, and those that it has found to matter, in `tests/fuzz`: the functions that it
@@ -228,12 +217,12 @@ fn missing_files() {
 
 /// What may happen to a block. `others`: blocks of the same file.
 fn overwrite(block: &mut [u8], random: &mut Random, others: &[u8]) -> String {
-    match random.below(5) {
+    match random.index(5) {
         0 => block.fill(0),
         1 => block.fill(0xff),
-        2 => block.iter_mut().for_each(|byte| *byte = random.next() as u8),
+        2 => block.iter_mut().for_each(|byte| *byte = random.next_u64() as u8),
         _ => {
-            let from = random.below(others.len() / BLOCK) * BLOCK;
+            let from = random.index(others.len() / BLOCK) * BLOCK;
             block.copy_from_slice(&others[from..from + BLOCK]);
             return format!("copy of the block at {from}");
         }
@@ -254,7 +243,7 @@ fn overwritten_blocks() {
     let noticed = std::panic::AssertUnwindSafe(&noticed);
     with_seeds(150, |seed| {
         let noticed = &noticed;
-        let (mut random, image) = (Random(seed), images[seed as usize % 2]);
+        let (mut random, image) = (Random::new(seed), images[seed as usize % 2]);
         let sound = &image.files["data"];
         let at = *used_blocks(sound).get(seed as usize / 2).unwrap_or(&0);
         let mut damaged = image.clone();
@@ -276,14 +265,14 @@ fn damaged_logs() {
     let blocks = used_blocks(sound);
     let newest = *blocks.last().unwrap();
     with_seeds(120, |seed| {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let at = blocks[seed as usize % (blocks.len() - 1)];
         let mut damaged = SAMPLES.crashed.clone();
         let bytes = damaged.files.get_mut(name).unwrap();
-        let how = if random.below(2) == 0 {
+        let how = if random.index(2) == 0 {
             overwrite(&mut bytes[at..at + BLOCK], &mut random, sound)
         } else {
-            let bit = random.below(72 * 8);
+            let bit = random.index(72 * 8);
             bytes[at + bit / 8] ^= 1 << (bit % 8);
             format!("bit {bit}")
         };
@@ -309,15 +298,15 @@ fn damaged_logs() {
 #[test]
 fn flipped_bits() {
     with_seeds(200, |seed| {
-        let (mut random, image) = (Random(seed), [&SAMPLES.crashed, &SAMPLES.closed][seed as usize % 2]);
+        let (mut random, image) = (Random::new(seed), [&SAMPLES.crashed, &SAMPLES.closed][seed as usize % 2]);
         let mut damaged = image.clone();
         let blocks = used_blocks(&image.files["data"]);
         let mut flipped = Vec::new();
-        for _ in 0..1 + random.below(3) {
-            let block = blocks[random.below(blocks.len())];
-            let range = if random.below(2) == 0 { 100 } else { BLOCK };
-            let at = block + random.below(range);
-            damaged.data()[at] ^= 1 << random.below(8);
+        for _ in 0..1 + random.index(3) {
+            let block = blocks[random.index(blocks.len())];
+            let range = if random.index(2) == 0 { 100 } else { BLOCK };
+            let at = block + random.index(range);
+            damaged.data()[at] ^= 1 << random.index(8);
             flipped.push(at);
         }
         check(&damaged, &format!("bits flipped at {flipped:?} of data"));
@@ -446,16 +435,16 @@ fn all_fields(image: &Image) -> Vec<Field> {
 }
 
 fn other_value(old: u64, width: usize, random: &mut Random) -> u64 {
-    match random.below(9) {
+    match random.index(9) {
         0 => 0,
         1 => u64::MAX,
         2 => old.wrapping_add(1),
         3 => old.wrapping_sub(1),
-        4 => old ^ 1 << random.below(width * 8),
-        5 => 1 << random.below(width * 8),
-        6 => (old ^ 4096).wrapping_add(4096 * random.below(20) as u64),
-        7 => random.next() % 256,
-        _ => random.next(),
+        4 => old ^ 1 << random.index(width * 8),
+        5 => 1 << random.index(width * 8),
+        6 => (old ^ 4096).wrapping_add(4096 * random.index(20) as u64),
+        7 => random.next_u64() % 256,
+        _ => random.next_u64(),
     }
 }
 
@@ -469,7 +458,7 @@ fn hostile_fields() {
     let count = fields[0].len().max(fields[1].len()) as u64;
     println!("{} and {} fields", fields[0].len(), fields[1].len());
     with_seeds(1500, |seed| {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let of = seed as usize % 2;
         // Each field once, if there are seeds enough; in no order.
         let field = &fields[of][(seed / 2 * 7919 % count) as usize % fields[of].len()];

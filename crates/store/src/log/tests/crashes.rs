@@ -2,6 +2,7 @@
 //! recovered, and what is recovered is a prefix of what was appended.
 
 use keyaki_device::simulated::FaultKind;
+use keyaki_primitives::Random;
 
 use super::*;
 use crate::base::Error;
@@ -21,7 +22,7 @@ struct Model {
 
 impl Model {
     fn new(seed: u64) -> Model {
-        let (medium, random) = (device(seed), Random(seed));
+        let (medium, random) = (device(seed), Random::new(seed));
         Model { medium, random, from: LogPosition::default(), first: 1, appended: 0, acknowledged: 0 }
     }
 
@@ -111,7 +112,7 @@ impl Model {
 
 /// Mostly small, some larger than a group, few larger than a segment.
 fn len_of(sequence: u64) -> usize {
-    let mut random = Random(sequence);
+    let mut random = Random::new(sequence);
     let len = match random.below(40) {
         0 => random.below(SEGMENT_BYTES + SEGMENT_BYTES / 2),
         1..=3 => random.below(30_000),

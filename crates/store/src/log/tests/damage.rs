@@ -1,6 +1,7 @@
 //! Changed bytes: damage to acknowledged data is an error, and no bytes make the log panic or allocate without bound.
 
 use keyaki_device::simulated::FaultKind;
+use keyaki_primitives::Random;
 
 use super::*;
 use crate::base::Error;
@@ -45,7 +46,7 @@ fn check(medium: &Simulated, expected: &Records, closed: bool, what: &str) -> bo
 fn every_flipped_bit_of_a_record_is_noticed() {
     for closed in [true, false] {
         let (medium, expected) = sample(40, closed);
-        let mut random = Random(1);
+        let mut random = Random::new(1);
         let segments = medium.list(dir()).unwrap().len() as u64;
         assert!(segments > 1);
         let mut noticed = 0;
@@ -100,11 +101,11 @@ fn lost_blocks_misdirected_blocks_and_lost_ends_are_noticed() {
 #[test]
 fn junk_behind_the_end_is_cut_off_for_good() {
     let (medium, mut expected) = sample(10, false);
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     let mut bytes = bytes(&medium, &path(0));
     let end = (0..bytes.len() / BLOCK).rev().find(|block| bytes[block * BLOCK] != 0).unwrap() + 3;
     for byte in &mut bytes[end * BLOCK..] {
-        *byte = random.next() as u8;
+        *byte = random.next_u64() as u8;
     }
     set_bytes(&medium, &path(0), bytes);
     let (log, records) = open(&medium);
@@ -137,12 +138,12 @@ fn another_logs_groups_and_other_versions_are_refused() {
 
 #[test]
 fn random_files_are_errors_or_empty_logs() {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     for _ in 0..300 {
         let medium = device(0);
         for segment in 0..random.below(3) {
             let len = random.below(3 * BLOCK as u64) as usize;
-            let mut bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+            let mut bytes: Vec<u8> = (0..len).map(|_| random.next_u64() as u8).collect();
             if random.one_in(2) && len > 8 {
                 bytes[..8].copy_from_slice(b"KEYAKLOG");
             }
@@ -174,7 +175,7 @@ fn hostile_headers_are_errors() {
         .map(|block| block * BLOCK)
         .filter(|&at| GroupHeader::decode(&sound[at..], 0, at as u64).is_ok())
         .collect();
-    let mut random = Random(9);
+    let mut random = Random::new(9);
     for _ in 0..2000 {
         let at = headers[random.below(headers.len() as u64) as usize];
         let mut bytes = sound.clone();
@@ -211,7 +212,7 @@ fn hostile_headers_are_errors() {
 fn lost_and_misdirected_writes_are_noticed() {
     let mut noticed = 0;
     for seed in 0..400 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let medium = device(seed);
         let (log, _) = open(&medium);
         let fault = match random.below(3) {
@@ -236,7 +237,7 @@ fn lost_and_misdirected_writes_are_noticed() {
 #[test]
 fn syncs_that_lie_never_give_wrong_records() {
     for seed in 0..200 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let medium = device(seed);
         let (log, _) = open(&medium);
         let lies_from = random.below(40);

@@ -88,21 +88,3 @@ fn payload(sequence: u64, len: usize) -> Vec<u8> {
 fn append(log: &Log, sequence: u64, len: usize) {
     log.append(sequence, &payload(sequence, len)).unwrap();
 }
-
-/// Random numbers from a seed (splitmix64).
-pub(crate) struct Random(pub u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-    pub(crate) fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}

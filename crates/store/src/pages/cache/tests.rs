@@ -1,7 +1,7 @@
+use keyaki_primitives::Random;
 use proptest::prelude::*;
 
 use super::*;
-use crate::log::tests::Random;
 
 const PAGE: u64 = BLOCK as u64;
 /// So that a page costs 8 KiB with its overhead.
@@ -152,7 +152,7 @@ fn threads_may_share_it() {
         for thread in 0..4 {
             let cache = &cache;
             scope.spawn(move || {
-                let mut random = Random(thread);
+                let mut random = Random::new(thread);
                 for _ in 0..20_000 {
                     let i = random.below(2000);
                     match random.below(20) {

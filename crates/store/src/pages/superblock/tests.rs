@@ -3,9 +3,10 @@ use std::sync::Arc;
 
 use keyaki_device::simulated::Simulated;
 use keyaki_device::{Device, File, OpenMode};
+use keyaki_primitives::Random;
 
 use super::*;
-use crate::log::tests::{Random, bytes, device, set_bytes};
+use crate::log::tests::{bytes, device, set_bytes};
 
 fn path() -> &'static Path {
     Path::new("/db/data")
@@ -65,7 +66,7 @@ fn a_crash_leaves_the_old_or_the_new_one() {
 
 #[test]
 fn opening_finishes_an_interrupted_write() {
-    let mut random = Random(2);
+    let mut random = Random::new(2);
     for seed in 0..500 {
         let medium = written(seed);
         medium.crash_after_operations(seed % 4);
@@ -127,7 +128,7 @@ fn foreign_files_and_versions_are_told() {
 
 #[test]
 fn hostile_bytes_are_errors() {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     for _ in 0..500 {
         let medium = written(0);
         let len = random.below(2 * RESERVED_BYTES) as usize;
@@ -136,7 +137,7 @@ fn hostile_bytes_are_errors() {
         for slot in SLOT_OFFSETS {
             let Some(slot) = bytes.get_mut(slot as usize..slot as usize + BLOCK) else { continue };
             for _ in 0..random.below(4) {
-                slot[12 + random.below(70) as usize] = random.next() as u8;
+                slot[12 + random.below(70) as usize] = random.next_u64() as u8;
             }
             if random.one_in(2) {
                 let crc = crc32c::crc32c(&slot[..CRC_AT]);
