@@ -1,10 +1,16 @@
-//! From a found plan to a pipeline in every detail: which columns each access decodes, where each predicate is evaluated,
-//! what is carried on.
+//! Turns a chosen plan into the complete specification of an index pipeline: the columns that each access decodes, the
+//! access that evaluates each predicate, and the columns that the pipeline carries from one access to the next.
 //!
-//! Two passes over the pipeline's accesses (driver, then lookups; an index with its table counts as two). Forward: a
-//! predicate is evaluated at the first access after which all its columns can be had, unless it holds anyway: by the
-//! driver's ranges, or because the keys and filters so far made its two columns equal. Backward: a column is carried only
-//! as long as something still needs it, and decoded at the first tree of its relation that has it.
+//! Each access (the driver, then the lookup steps) becomes one stage, or two if a table lookup follows an index lookup.
+//! Two passes over the stages:
+//!
+//! - Forward: a predicate becomes a residual filter of the first stage at which all its columns are available. It is
+//!   dropped if the driver's ranges contain only rows for which it is true, or if lookup keys and earlier filters have
+//!   made its two columns equal.
+//! - Backward: a column is carried from the first tree of its relation that contains it to its last use.
+//!
+//! Invariants: every predicate of the pipeline's relations that is not late is evaluated once or proven to hold. The
+//! residual filters of an outer relation are all at its first stage, where the pipeline decides if a row has a match.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,36 +28,38 @@ use super::search::{Access, KeySource, Node, Plan, is_implied};
 
 type Columns = BTreeSet<ColumnId>;
 
-/// One access while it is put together.
+/// One tree access of the pipeline under construction.
 struct Stage<'a> {
     relation: usize,
     tree: &'a TreeFacts,
-    /// Empty for the driver.
+    /// Values of the leading key columns to look up; empty for the driver.
     key: Vec<KeySource>,
+    /// A left join: rows without a match continue with nulls.
     outer: bool,
     filters: Vec<&'a Expr>,
-    /// Columns of the relation that this tree is the first to have.
+    /// Columns of the relation that no earlier stage provides.
     offers: Columns,
+    /// Columns of `offers` to decode.
     reads: Columns,
-    /// What is carried on after the filter.
+    /// Columns that later stages or the output use after this stage's filter.
     live: Columns,
 }
 
-/// The specification of the pipeline that ends with `plans[root]`.
+/// Returns the specification of the pipeline whose last access is `plans[root]`.
 pub(super) fn pipeline(graph: &Graph, facts: &Facts, plans: &[Plan], root: usize) -> Result<PipelineSpec> {
     let accesses = accesses(plans, root)?;
     let mut stages = stages(graph, facts, &accesses)?;
     place_filters(graph, facts, &mut stages, plans[root].set)?;
     let mut required = required(graph, plans[root].set);
     if required.is_empty() {
-        // Rows without columns cannot be counted.
+        // Batches need a column to represent their rows.
         required.insert(ColumnId { relation: stages[0].relation, column: stages[0].tree.columns[0] });
     }
     place_columns(graph, &mut stages, &required);
     specify(graph, &stages, &required, &plans[root])
 }
 
-/// Driver first.
+/// Returns the accesses of the pipeline that ends with `plans[plan]`, driver first.
 fn accesses(plans: &[Plan], mut plan: usize) -> Result<Vec<&Access>> {
     let mut accesses = Vec::new();
     loop {
@@ -70,12 +78,13 @@ fn accesses(plans: &[Plan], mut plan: usize) -> Result<Vec<&Access>> {
     }
 }
 
+/// Expands accesses to stages, without filters and decoded columns.
 fn stages<'a>(graph: &Graph, facts: &'a Facts, accesses: &[&Access]) -> Result<Vec<Stage<'a>>> {
     let mut stages = Vec::new();
     for (i, access) in accesses.iter().enumerate() {
         let relation = access.relation;
         let trees = &facts.relations[relation].trees;
-        // A null-supplied side that starts a pipeline is joined above it.
+        // If an outer relation is the driver, a hash join above the pipeline performs the left join.
         let outer = i > 0 && graph.relations[relation].outer.is_some();
         let id = |&column: &usize| ColumnId { relation, column };
         let tree = &trees[access.tree];
@@ -100,12 +109,13 @@ fn stages<'a>(graph: &Graph, facts: &'a Facts, accesses: &[&Access]) -> Result<V
     Ok(stages)
 }
 
-/// What someone above the pipeline needs of it.
+/// Columns of `set` that the plan above the pipeline uses: for the output, for predicates that are late or involve
+/// other relations, and for the ON conditions of left joins above the pipeline.
 fn required(graph: &Graph, set: Set) -> Columns {
     let above = |relations: Set| relations & !set != 0;
     let predicates = graph.predicates.iter().filter(|p| p.late || above(p.relations)).map(|p| &p.expr);
     let on = graph.relations.iter().enumerate().filter(|(relation, _)| {
-        // A lone null-supplied side is joined above.
+        // A pipeline over an outer relation alone is joined above.
         above(bit(*relation)) || (set == bit(*relation))
     });
     let on = on.flat_map(|(_, relation)| relation.outer.iter().flatten());
@@ -113,13 +123,13 @@ fn required(graph: &Graph, set: Set) -> Columns {
     exprs.flat_map(|expr| graph.columns_of(expr)).filter(|column| set & bit(column.relation) != 0).collect()
 }
 
-/// Columns known to be equal and not null.
+/// Classes of columns that are equal and not null in every row so far.
 #[derive(Default)]
-struct Equal {
+struct EqualColumns {
     groups: Vec<Columns>,
 }
 
-impl Equal {
+impl EqualColumns {
     fn join(&mut self, a: ColumnId, b: ColumnId) {
         let mut merged = Columns::from([a, b]);
         self.groups.retain_mut(|group| {
@@ -136,19 +146,22 @@ impl Equal {
     }
 }
 
-/// A predicate that has no place yet.
-struct Waiting<'a> {
+/// A predicate that no stage evaluates yet.
+struct Unplaced<'a> {
     expr: &'a Expr,
+    /// The two columns of `a = b`.
     equality: Option<(ColumnId, ColumnId)>,
-    /// The driver's ranges hold just the rows for which it is true.
+    /// The driver's ranges contain exactly the rows for which the predicate is true.
     answered: bool,
 }
 
-/// Forward: gives every predicate of `set` its stage, or finds that it holds.
+/// Forward pass: assigns every predicate of `set` to a stage, or drops it as implied.
+///
+/// Fails with an internal error if a predicate uses a column that no stage provides.
 fn place_filters<'a>(graph: &'a Graph, facts: &Facts, stages: &mut [Stage<'a>], set: Set) -> Result<()> {
-    let mut waiting = waiting(graph, facts, &stages[0], set);
+    let mut unplaced = unplaced(graph, facts, &stages[0], set);
     let mut available = Columns::new();
-    let mut equal = Equal::default();
+    let mut equal = EqualColumns::default();
     for i in 0..stages.len() {
         let stage = &stages[i];
         let after_index = i > 0 && stages[i - 1].relation == stage.relation;
@@ -166,7 +179,7 @@ fn place_filters<'a>(graph: &'a Graph, facts: &Facts, stages: &mut [Stage<'a>], 
                 }
             }
         }
-        waiting.retain(|predicate| {
+        unplaced.retain(|predicate| {
             if !graph.columns_of(predicate.expr).iter().all(|column| available.contains(column)) {
                 return true;
             }
@@ -182,14 +195,15 @@ fn place_filters<'a>(graph: &'a Graph, facts: &Facts, stages: &mut [Stage<'a>], 
             false
         });
     }
-    match waiting.first() {
+    match unplaced.first() {
         None => Ok(()),
         Some(predicate) => Err(DataFusionError::Internal(format!("no place for {}", predicate.expr))),
     }
 }
 
-/// All predicates that a pipeline over `set` must see to. A lone null-supplied side has those of its ON that are its own.
-fn waiting<'a>(graph: &'a Graph, facts: &Facts, driver: &Stage<'_>, set: Set) -> Vec<Waiting<'a>> {
+/// Predicates that a pipeline over `set` has to evaluate. For an outer relation alone: the conditions of its ON that use
+/// no other relation.
+fn unplaced<'a>(graph: &'a Graph, facts: &Facts, driver: &Stage<'_>, set: Set) -> Vec<Unplaced<'a>> {
     let relation = driver.relation;
     let answered = |index: usize| {
         let place = facts.relations[relation].locals.iter().position(|&local| local == index);
@@ -197,22 +211,23 @@ fn waiting<'a>(graph: &'a Graph, facts: &Facts, driver: &Stage<'_>, set: Set) ->
     };
     if graph.relations[relation].outer.is_some() {
         let own = local_filters(graph, relation).into_iter();
-        return own.map(|(i, expr)| Waiting { expr, equality: None, answered: answered(i) }).collect();
+        return own.map(|(i, expr)| Unplaced { expr, equality: None, answered: answered(i) }).collect();
     }
     let predicates = graph.predicates.iter().enumerate().filter(|(_, p)| !p.late && p.relations & !set == 0);
-    let waiting = |(i, p)| {
+    let unplaced = |(i, p)| {
         let p: &'a super::graph::Predicate = p;
-        Waiting { expr: &p.expr, equality: p.equality, answered: answered(i) }
+        Unplaced { expr: &p.expr, equality: p.equality, answered: answered(i) }
     };
-    predicates.map(waiting).collect()
+    predicates.map(unplaced).collect()
 }
 
-/// The conditions of ON that the lookup's key does not guarantee.
+/// Conditions of ON that the lookup key does not imply.
 fn outer_filters<'a>(graph: &'a Graph, stage: &Stage<'_>) -> Vec<&'a Expr> {
     let on = graph.relations[stage.relation].outer.iter().flatten();
     on.filter(|expr| !is_implied(graph, stage.relation, stage.tree, &stage.key, expr)).collect()
 }
 
+/// Columns of earlier stages in the lookup key.
 fn key_columns(stage: &Stage<'_>) -> impl Iterator<Item = ColumnId> {
     stage.key.iter().filter_map(|source| match source {
         KeySource::Column(column) => Some(*column),
@@ -220,7 +235,7 @@ fn key_columns(stage: &Stage<'_>) -> impl Iterator<Item = ColumnId> {
     })
 }
 
-/// Backward: what each stage reads, and what is carried on after it.
+/// Backward pass: sets the columns that each stage decodes (`reads`) and the columns in use after it (`live`).
 fn place_columns(graph: &Graph, stages: &mut [Stage<'_>], required: &Columns) {
     let mut live = required.clone();
     for stage in stages.iter_mut().rev() {
@@ -232,6 +247,7 @@ fn place_columns(graph: &Graph, stages: &mut [Stage<'_>], required: &Columns) {
     }
 }
 
+/// Translates column identities to positions in the batches of the pipeline.
 fn specify(graph: &Graph, stages: &[Stage<'_>], required: &Columns, plan: &Plan) -> Result<PipelineSpec> {
     let mut columns: Vec<ColumnId> = Vec::new();
     let mut accesses = Vec::new();
@@ -243,7 +259,7 @@ fn specify(graph: &Graph, stages: &[Stage<'_>], required: &Columns, plan: &Plan)
         });
         let key = key.collect::<Result<Vec<_>>>()?;
         columns.extend(stage.reads.iter().copied());
-        // The tree has what it offers.
+        // `reads` is a subset of the tree's columns.
         let reads = stage.reads.iter().filter_map(|column| stage.tree.place(column.column)).collect();
         let scope = schema(graph, &columns)?;
         let kept: Vec<usize> = (0..columns.len()).filter(|&c| stage.live.contains(&columns[c])).collect();
@@ -281,6 +297,7 @@ fn position(columns: &[ColumnId], id: ColumnId) -> Result<usize> {
     found.ok_or_else(|| DataFusionError::Internal(format!("{id:?} is not carried by the pipeline")))
 }
 
+/// The schema of canonical columns.
 fn schema(graph: &Graph, columns: &[ColumnId]) -> Result<DFSchemaRef> {
     let field = |id: &ColumnId| {
         let relation = &graph.relations[id.relation];
@@ -292,12 +309,14 @@ fn schema(graph: &Graph, columns: &[ColumnId]) -> Result<DFSchemaRef> {
     Ok(Arc::new(DFSchema::new_with_metadata(fields, Default::default())?))
 }
 
+/// Name of the tree for EXPLAIN, with the relation's alias if it differs from the table's name.
 fn access_name(graph: &Graph, stage: &Stage<'_>) -> String {
     let relation = &graph.relations[stage.relation];
     let table = stage.tree.name.split('.').next().unwrap_or_default();
     if relation.name == table { stage.tree.name.clone() } else { format!("{} as {}", stage.tree.name, relation.name) }
 }
 
+/// Ranges of the driver (stage 0) or key of a lookup step, for EXPLAIN.
 fn condition(graph: &Graph, stage: &Stage<'_>, i: usize) -> String {
     let name = |&column: &usize| graph.relations[stage.relation].columns[column].name.clone();
     if i == 0 {

@@ -1,7 +1,8 @@
-//! The operator of a pipeline.
+//! The physical operator of an index pipeline.
 //!
-//! One partition, no order: rows come as their reads arrive. The executor is started when the first batch is asked for,
-//! and cancelled when the stream is dropped.
+//! The operator translates a [`PipelineSpec`] to a [`Pipeline`] of the executor and renames the output columns. It has one
+//! partition and declares no ordering: rows arrive in the order in which their reads complete. The first poll of the
+//! stream starts the pipeline; dropping the stream cancels it and records its metrics.
 
 use std::fmt::{self, Formatter};
 use std::pin::Pin;
@@ -24,7 +25,7 @@ use keyaki_exec::{Driver, Filter, Join, KeyPart, Pipeline, Rows, Stats, Step};
 use super::node::{AccessSpec, KeyValue, Milliseconds, PipelineSpec};
 use crate::table::{ExprFilter, LeafExec, LeafOperator, PlanContext};
 
-/// Bytes that a value takes on average, for DataFusion's choice of a hash join's side.
+/// Assumed average size of a value in bytes, from which DataFusion chooses the build side of a hash join.
 const VALUE_BYTES: f64 = 16.0;
 
 pub(super) type IndexPipelineExec = LeafExec<IndexPipelineOperator>;
@@ -32,10 +33,10 @@ pub(super) type IndexPipelineExec = LeafExec<IndexPipelineOperator>;
 #[derive(Debug, Clone)]
 pub(super) struct IndexPipelineOperator {
     spec: Arc<PipelineSpec>,
-    /// Parallel to the specification's accesses.
+    /// Residual filter of each access of the specification.
     filters: Vec<Option<Arc<dyn PhysicalExpr>>>,
     context: PlanContext,
-    /// Rows wanted at the most.
+    /// Maximum number of rows to return.
     fetch: Option<usize>,
 }
 
@@ -48,7 +49,7 @@ impl IndexPipelineOperator {
         IndexPipelineOperator { spec, filters, context, fetch: None }
     }
 
-    /// For the executor.
+    /// Translates the specification. A smaller `fetch` limits the batch size.
     fn pipeline(&self, batch_rows: usize) -> Result<Pipeline> {
         let filter =
             |i: usize| self.filters[i].as_ref().map(|expr| Arc::new(ExprFilter::new(expr.clone())) as Arc<dyn Filter>);
@@ -70,6 +71,7 @@ impl IndexPipelineOperator {
         })
     }
 
+    /// Starts the pipeline and registers its statistics with the session.
     fn start(&self, batch_rows: usize) -> Result<Rows> {
         let cache = self.context.cache.lookups();
         let rows = self.context.executor.pipeline_as(self.pipeline(batch_rows)?, cache);
@@ -175,16 +177,16 @@ impl LeafOperator for IndexPipelineOperator {
     }
 }
 
-/// The rows of a pipeline.
+/// Output stream of a pipeline. Starts the pipeline at the first poll.
 #[derive(Debug)]
 struct PipelineStream {
     plan: IndexPipelineOperator,
     metrics: ExecutionPlanMetricsSet,
     schema: SchemaRef,
     batch_rows: usize,
-    /// Once started.
+    /// The running pipeline; `None` before the first poll and after the end.
     rows: Option<Rows>,
-    /// Rows still wanted.
+    /// Rows left to return under `fetch`.
     remaining: Option<usize>,
     recorded: bool,
     baseline: BaselineMetrics,
@@ -215,7 +217,7 @@ impl PipelineStream {
         })
     }
 
-    /// The output columns under their names, cut to what is still wanted.
+    /// Selects the output columns and truncates the batch to the remaining rows of `fetch`.
     fn output(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
         let rows = self.remaining.map_or(batch.num_rows(), |remaining| remaining.min(batch.num_rows()));
         self.remaining = self.remaining.map(|remaining| remaining - rows);
@@ -224,7 +226,8 @@ impl PipelineStream {
         Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
     }
 
-    /// Puts what the executor counted among the operator's metrics, and ends it.
+    /// Records the executor's counters as metrics of the operator, once, and drops the pipeline, which cancels it if it
+    /// is still running.
     fn finish(&mut self) {
         if let Some(rows) = self.rows.take()
             && !self.recorded

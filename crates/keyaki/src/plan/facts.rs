@@ -1,5 +1,12 @@
-//! What is known of the relations of a join graph: rows, trees, ranges that their own filters leave, distinct values; and
-//! from these, how many rows any set of them has when joined.
+//! Cardinality estimates for the relations of a join graph and for joins of any subset of them.
+//!
+//! For each relation, [`Facts`] holds its rows, its trees (table and indexes), the key ranges that its own filters imply
+//! in each tree, and the distinct values of its columns. The cardinality of a join is the product of the filtered
+//! relations, divided by the distinct values of each class of equal columns for every relation of the class but the one
+//! with the fewest. Composite keys, other join conditions and left joins add correction factors.
+//!
+//! A tree's estimate of a range replaces the estimate from statistics if the range spans more than [`TRUSTED_LEAVES`]
+//! leaves; it includes the messages in buffers.
 
 use datafusion::common::{Column, JoinType};
 use datafusion::error::Result;
@@ -14,79 +21,94 @@ use crate::table::KeyakiTable;
 use crate::table::cost::Readable;
 use crate::table::ranges::{Ranges, key_ranges};
 
-/// A tree's own estimate of a range is trusted if it spans so many leaves; else statistics are better.
+/// A tree's own estimate of a range is used if it exceeds the rows of this many leaves. Below that, column statistics
+/// are more precise.
 const TRUSTED_LEAVES: f64 = 4.0;
+/// Bytes of a full leaf.
 const LEAF_BYTES: f64 = 1048576.0;
-/// More ranges than that are estimated from a sample of them.
+/// Longer lists of ranges are estimated from a sample of at most this many.
 const RANGES_ESTIMATED: usize = 64;
+/// Assumed rows of a scan without statistics.
 const OPAQUE_ROWS: f64 = 1000.0;
 
+/// Estimates for all relations of a graph.
 #[derive(Debug)]
 pub(super) struct Facts {
+    /// One for each relation of the graph, in the same order.
     pub relations: Vec<RelationFacts>,
-    /// Columns made equal by predicates, as classes of at least two.
+    /// Equivalence classes of two or more columns that predicates make equal.
     pub classes: Vec<Vec<ColumnId>>,
 }
 
+/// Estimates for one relation.
 #[derive(Debug)]
 pub(super) struct RelationFacts {
-    /// Without filters.
+    /// Rows before filters; at least 1.
     pub rows: f64,
-    /// With its own filters.
+    /// Rows that pass the relation's own filters; more than 0.
     pub filtered: f64,
-    /// The first is the table itself; none for other plans.
+    /// The table, then its usable indexes. Empty for an opaque plan.
     pub trees: Vec<TreeFacts>,
-    /// Its own filters, as indices into [`Graph::predicates`] (or, for an outer relation, into its ON).
+    /// The relation's own filters: indices into [`Graph::predicates`] or, for an outer relation, into its ON.
     pub locals: Vec<usize>,
+    /// Distinct values of each column, before filters.
     distinct: Vec<f64>,
-    /// Of each column: the distinct values that its own filters leave.
-    left: Vec<f64>,
+    /// Distinct values of each column that pass the filters on this column alone; at least 1.
+    distinct_filtered: Vec<f64>,
 }
 
-/// A table's tree or that of one of its indexes.
+/// Estimates for the tree of a table or of one of its indexes.
 #[derive(Debug)]
 pub(super) struct TreeFacts {
-    /// `orders`, `orders.orders_custkey`.
+    /// `orders` or `orders.orders_custkey`.
     pub name: String,
     pub view: TreeView,
+    /// The tree is an in-memory index.
     pub in_memory: bool,
-    /// Which column of the relation each column of the tree is.
+    /// For each column of the tree, its column in the relation.
     pub columns: Vec<usize>,
+    /// Number of leading columns that form the key.
     pub key_columns: usize,
-    /// So many leading key columns identify a row.
+    /// Number of leading key columns that identify a row.
     pub unique: usize,
+    /// Size of the whole tree.
     pub total: RangeEstimate,
-    /// Share of its pages that are in the cache.
+    /// Fraction of the tree's pages in the page cache, 0 to 1.
     pub cached: f64,
-    /// By the relation's own filters.
+    /// Key ranges that the relation's own filters imply.
     pub ranges: Ranges,
+    /// Size of `ranges`.
     pub range: RangeEstimate,
-    /// Share of the table's rows that pass those of the relation's own filters that this tree's columns can answer.
+    /// Selectivity of the relation's own filters over columns of this tree: fraction of the table's rows, 0 to 1.
     pub passing: f64,
 }
 
 impl TreeFacts {
+    /// Average size of a page in bytes; 8192 for a tree without pages.
     pub fn page_bytes(&self) -> f64 {
         if self.total.pages > 0.0 { self.total.bytes / self.total.pages } else { 8192.0 }
     }
-    /// A part of what its ranges have.
+    /// Input of a scan over the fraction `part` of the tree's ranges.
     pub fn readable(&self, part: f64) -> Readable {
         let (bytes, rows) = (self.range.bytes * part, self.range.rows * part);
         Readable { bytes, cached: self.cached, rows, in_memory: self.in_memory }
     }
+    /// True if the tree contains a column of the relation.
     pub fn has(&self, column: usize) -> bool {
         self.columns.contains(&column)
     }
+    /// Position of a column of the relation in the tree.
     pub fn place(&self, column: usize) -> Option<usize> {
         self.columns.iter().position(|&c| c == column)
     }
-    /// The relation's columns that form the key.
+    /// Columns of the relation that form the tree's key.
     pub fn key(&self) -> &[usize] {
         &self.columns[..self.key_columns]
     }
 }
 
-/// The relation's own filters.
+/// Filters that use no relation but `relation`, with their indices into [`Graph::predicates`] or, for an outer relation,
+/// into its ON.
 pub(super) fn local_filters(graph: &Graph, relation: usize) -> Vec<(usize, &Expr)> {
     let own = bit(relation);
     match &graph.relations[relation].outer {
@@ -99,16 +121,18 @@ pub(super) fn local_filters(graph: &Graph, relation: usize) -> Vec<(usize, &Expr
 }
 
 impl Facts {
+    /// Estimates all relations of a graph. Fails if a snapshot no longer has a table's tree.
     pub fn of(graph: &Graph) -> Result<Facts> {
         let relations = (0..graph.relations.len()).map(|r| RelationFacts::of(graph, r)).collect::<Result<Vec<_>>>()?;
         Ok(Facts { relations, classes: classes(graph) })
     }
 
+    /// Distinct values of a column, before filters.
     pub fn distinct(&self, column: ColumnId) -> f64 {
         self.relations[column.relation].distinct[column.column]
     }
 
-    /// The rows of a tree of `relation` that one lookup by these leading key columns finds.
+    /// Expected rows that one lookup by the first `prefix` key columns finds in a tree of `relation`.
     pub fn matches(&self, relation: usize, tree: &TreeFacts, prefix: usize) -> f64 {
         let facts = &self.relations[relation];
         if prefix >= tree.unique {
@@ -118,7 +142,7 @@ impl Facts {
         (facts.rows / values).max(1.0 / facts.rows.max(1.0))
     }
 
-    /// Estimated rows of the join of a set of relations, with every predicate that can be evaluated on it.
+    /// Cardinality of the join of a set of relations under all predicates over these relations that are not late.
     pub fn rows(&self, graph: &Graph, set: Set) -> f64 {
         let inner = set & !graph.outers();
         let mut rows: f64 = members(inner).map(|r| self.relations[r].filtered).product();
@@ -128,7 +152,7 @@ impl Facts {
             for column in class.iter().filter(|c| inner & bit(c.relation) != 0) {
                 if seen & bit(column.relation) == 0 {
                     seen |= bit(column.relation);
-                    values.push(self.relations[column.relation].left[column.column]);
+                    values.push(self.relations[column.relation].distinct_filtered[column.column]);
                 }
             }
             values.sort_by(f64::total_cmp);
@@ -146,8 +170,8 @@ impl Facts {
         rows
     }
 
-    /// The share of combinations of rows that pass a condition between relations, other than `a = b`: an equality with
-    /// casts or computations is taken for one of the columns in it.
+    /// Selectivity of a condition between relations other than `a = b`, as a fraction of the pairs of rows. An equality of
+    /// expressions is estimated like an equality of the column with the most distinct values in it.
     fn join_condition(&self, graph: &Graph, condition: &Expr) -> f64 {
         match graph.sides(condition) {
             Some(_) => {
@@ -158,8 +182,8 @@ impl Facts {
         }
     }
 
-    /// The product of the columns' distinct values makes a join along a key of several columns look too selective: it finds
-    /// one row.
+    /// Correction factor, at least 1, for joins along a composite primary key. Dividing by the distinct values of each key
+    /// column divides by their product, which exceeds the number of rows; but each full key finds one row.
     fn composite_keys(&self, set: Set) -> f64 {
         let mut factor = 1.0;
         for to in members(set) {
@@ -174,12 +198,13 @@ impl Facts {
         factor
     }
 
+    /// True if predicates make a column equal to a column of relation `other`.
     fn is_equal_to_one_of(&self, relation: usize, column: usize, other: usize) -> bool {
         let id = ColumnId { relation, column };
         self.classes.iter().any(|class| class.contains(&id) && class.iter().any(|c| c.relation == other))
     }
 
-    /// Rows of an outer relation for one row of the other side.
+    /// Expected rows of an outer relation that match one row of the preserved side.
     fn outer_matches(&self, graph: &Graph, outer: usize) -> f64 {
         let mut rows = self.relations[outer].filtered;
         for expr in graph.relations[outer].outer.iter().flatten() {
@@ -205,7 +230,7 @@ impl RelationFacts {
                     filtered: rows,
                     trees: vec![],
                     locals: vec![],
-                    left: distinct.clone(),
+                    distinct_filtered: distinct.clone(),
                     distinct,
                 })
             }
@@ -254,14 +279,16 @@ impl RelationFacts {
             });
         }
         let rows = trees[0].total.rows.max(1.0);
-        let (distinct, left) = (Vec::new(), Vec::new());
-        let mut facts = RelationFacts { rows, filtered: rows, trees, locals, distinct, left };
+        let (distinct, distinct_filtered) = (Vec::new(), Vec::new());
+        let mut facts = RelationFacts { rows, filtered: rows, trees, locals, distinct, distinct_filtered };
         facts.distinct = facts.distinct_of(table);
-        facts.left = facts.left_of(table, &filters, &resolve);
+        facts.distinct_filtered = facts.distinct_filtered_of(table, &filters, &resolve);
         facts.estimate(table, &filters, &resolve);
         Ok(facts)
     }
 
+    /// Distinct values of each column: all rows for a unique column, else from statistics, else a tenth of the rows. The
+    /// last entry is the hidden rowid.
     fn distinct_of(&self, table: &KeyakiTable) -> Vec<f64> {
         let columns = table.table.def.columns.len();
         let statistics = table.table.statistics.as_deref();
@@ -275,10 +302,16 @@ impl RelationFacts {
         (0..=columns).map(distinct).collect()
     }
 
-    /// A condition on a column that is carried over to the one that it is equal to holds on both sides: what it leaves of
-    /// the values is what the rows are spread over when they are joined.
-    fn left_of(&self, table: &KeyakiTable, filters: &[&Expr], resolve: &dyn Fn(&Column) -> Option<usize>) -> Vec<f64> {
-        let left = |(column, &distinct): (usize, &f64)| {
+    /// Distinct values of each column after the filters on this column alone. DataFusion copies a filter on a join column
+    /// to the column on the other side, so both sides of the join contain only these values, and join selectivity
+    /// depends on their number.
+    fn distinct_filtered_of(
+        &self,
+        table: &KeyakiTable,
+        filters: &[&Expr],
+        resolve: &dyn Fn(&Column) -> Option<usize>,
+    ) -> Vec<f64> {
+        let passing = |(column, &distinct): (usize, &f64)| {
             let is_own = |filter: &&Expr| {
                 let names = filter.column_refs();
                 !names.is_empty() && names.into_iter().all(|name| resolve(name) == Some(column))
@@ -286,10 +319,11 @@ impl RelationFacts {
             let own: Vec<&Expr> = filters.iter().copied().filter(is_own).collect();
             (distinct * selectivity::of_conjunction(&table.table, &own, resolve)).max(1.0)
         };
-        self.distinct.iter().enumerate().map(left).collect()
+        self.distinct.iter().enumerate().map(passing).collect()
     }
 
-    /// Estimates every tree's range and the rows that pass all filters.
+    /// Estimates the range of every tree and the relation's filtered rows. The trusted range bounded on the most key
+    /// columns replaces statistics for the filters on these columns.
     fn estimate(&mut self, table: &KeyakiTable, filters: &[&Expr], resolve: &dyn Fn(&Column) -> Option<usize>) {
         let share = |filters: &[&Expr]| selectivity::of_conjunction(&table.table, filters, resolve);
         let rows = self.rows;
@@ -320,12 +354,13 @@ impl RelationFacts {
             tree.passing = tree.passing.min(fraction);
         }
         let least = self.trees.iter().map(|tree| tree.range.rows).fold(rows, f64::min);
-        // What is asked for is expected to exist, unless a tree knows better.
+        // Assume at least one row unless a tree's estimate of its range is lower.
         self.filtered = self.filtered.max(1.0).min(least.max(1e-3));
     }
 }
 
-/// Rows in a tree's ranges, given what statistics say; and whether the tree itself told it.
+/// Estimates the rows in a tree's ranges, given the estimate from statistics. The second value is true if the result is
+/// the tree's own estimate.
 fn range_rows(tree: &TreeFacts, by_statistics: f64) -> (f64, bool) {
     let ranges = &tree.ranges.ranges;
     if ranges.is_empty() {
@@ -336,16 +371,17 @@ fn range_rows(tree: &TreeFacts, by_statistics: f64) -> (f64, bool) {
     }
     let step = ranges.len().div_ceil(RANGES_ESTIMATED);
     let sampled: f64 = ranges.iter().step_by(step).map(|range| tree.view.estimate(range).rows).sum();
-    let told = (sampled * step as f64).min(tree.total.rows);
+    let by_tree = (sampled * step as f64).min(tree.total.rows);
     let leaf_rows = tree.total.rows * (LEAF_BYTES / tree.total.bytes.max(LEAF_BYTES));
-    if tree.total.bytes > 0.0 && told > TRUSTED_LEAVES * leaf_rows {
-        (told, true)
+    if tree.total.bytes > 0.0 && by_tree > TRUSTED_LEAVES * leaf_rows {
+        (by_tree, true)
     } else {
-        (by_statistics.min(told + ranges.len() as f64 * leaf_rows), false)
+        (by_statistics.min(by_tree + ranges.len() as f64 * leaf_rows), false)
     }
 }
 
-/// Columns that predicates make equal, transitively; only where types agree, so that equal values have equal encodings.
+/// Equivalence classes of columns under the equality predicates. Only columns of one type are in a class, so that equal
+/// values have equal key encodings.
 fn classes(graph: &Graph) -> Vec<Vec<ColumnId>> {
     let mut classes: Vec<Vec<ColumnId>> = Vec::new();
     for (a, b) in graph.predicates.iter().filter_map(|predicate| predicate.equality) {
@@ -367,7 +403,7 @@ fn classes(graph: &Graph) -> Vec<Vec<ColumnId>> {
     classes
 }
 
-/// A rough idea of how many rows an opaque relation has.
+/// Rough cardinality of an opaque relation.
 fn rows_of(relation: &Relation) -> f64 {
     match &relation.source {
         super::graph::RelationSource::Plan(plan) => plan_rows(plan),
@@ -375,6 +411,8 @@ fn rows_of(relation: &Relation) -> f64 {
     }
 }
 
+/// Cardinality of a plan from fixed factors per operator: 0.3 per filter condition, 1/5 for grouping, 1/2 for a semi or
+/// anti join. Keyaki tables and pipelines contribute their own estimates.
 fn plan_rows(plan: &LogicalPlan) -> f64 {
     let input = || plan.inputs().into_iter().map(plan_rows).fold(1.0, f64::max);
     match plan {

@@ -1,7 +1,11 @@
-//! ORDER BY … LIMIT along an index that has not all columns: its first entries, then the rows that they refer to, all at once.
+//! ORDER BY … LIMIT along a non-covering index: scan the first entries of the index, then look up their rows concurrently.
 //!
-//! `SELECT * FROM events ORDER BY ts DESC LIMIT 20` reads a page of the index on `ts` from its end, and the pages of 20 rows. The
-//! sort stays above: it has no more than these rows to put in order.
+//! `SELECT * FROM events ORDER BY ts DESC LIMIT 20` reads one page at the end of the index on `ts` and the pages of 20
+//! rows. The operator replaces the input of the sort. The sort remains above it and orders these rows, at most
+//! [`ROWS_MAX`].
+//!
+//! Invariant: every filter of the scan is implied by ranges of the index key. A residual filter after the limit would
+//! return too few rows.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -12,22 +16,25 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, Projection, Sort, SortExpr, UserDefinedLogicalNodeCore};
 use keyaki_store::{Direction, KeyRange, TreeView};
 
-use super::node::Same;
+use super::node::PtrEq;
 use super::summary::plain_scan;
 use crate::table::cost::Lookups;
 use crate::table::{Answer, KeyakiTable};
 
-/// More rows than that are sorted.
+/// Largest limit; beyond it, DataFusion sorts a scan.
 const ROWS_MAX: usize = 100_000;
 
+/// A scan of the first entries of an index, followed by lookups into the table.
 #[derive(Debug)]
 pub(super) struct FirstRowsSpec {
-    /// Of the index, for display.
+    /// Name of the index, for EXPLAIN.
     pub name: String,
     pub index: TreeView,
-    /// Of the index, in the order in which they are read.
+    /// Key ranges of the index in the order in which the scan reads them.
     pub ranges: Vec<KeyRange>,
+    /// Direction of the scan within each range.
     pub direction: Direction,
+    /// Maximum number of index entries to read.
     pub rows: usize,
     /// Columns of the index that form the table's key.
     pub key: Vec<usize>,
@@ -49,14 +56,14 @@ impl Display for FirstRowsSpec {
     }
 }
 
-/// The logical node: a leaf in the place of a scan below a sort of which few rows are wanted.
+/// Logical leaf node that replaces a scan below a sort with a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
 pub(super) struct FirstRowsNode {
-    pub spec: Same<FirstRowsSpec>,
+    pub spec: PtrEq<FirstRowsSpec>,
 }
 
-/// What to sort instead: the first rows along an index. None if there is no such index, or one that has all columns, or a scan
-/// is expected to be quicker.
+/// Returns a replacement for the input of a sort: the first rows along an index. Returns `None` if the limit exceeds
+/// [`ROWS_MAX`], no index has the order, a covering index exists, or a scan has a lower estimated cost.
 pub(super) fn input(sort: &Sort) -> Result<Option<LogicalPlan>> {
     let Some(rows) = sort.fetch.filter(|&rows| rows <= ROWS_MAX) else { return Ok(None) };
     let LogicalPlan::Projection(projection) = &*sort.input else {
@@ -86,7 +93,8 @@ fn unalias(expr: &Expr) -> &Expr {
     }
 }
 
-/// What is sorted by, if it is columns, as columns of the input of a projection.
+/// Maps sort columns to columns of the projection's input. Returns `None` if a sort expression is not a column or has no
+/// such column.
 fn columns(exprs: &[SortExpr], below: impl Fn(&Column) -> Option<Column>) -> Option<Vec<SortExpr>> {
     let column = |sort: &SortExpr| match &sort.expr {
         Expr::Column(column) => Some(SortExpr { expr: Expr::Column(below(column)?), ..sort.clone() }),
@@ -95,7 +103,7 @@ fn columns(exprs: &[SortExpr], below: impl Fn(&Column) -> Option<Column>) -> Opt
     exprs.iter().map(column).collect()
 }
 
-/// The first rows of a scan, in the order of an index.
+/// Plans the first rows of a scan along an index, followed by lookups of the rows.
 fn first_rows(plan: &LogicalPlan, rows: usize, exprs: &[SortExpr]) -> Result<Option<LogicalPlan>> {
     let Some(scan) = plain_scan(plan) else { return Ok(None) };
     let provider = source_as_provider(&scan.source)?;
@@ -112,7 +120,7 @@ fn first_rows(plan: &LogicalPlan, rows: usize, exprs: &[SortExpr]) -> Result<Opt
     let tables = table.table.table_columns();
     let columns = output.iter().map(|&column| {
         let column = table.table_column(column);
-        // The table's tree has all columns.
+        // The table's tree contains every column.
         tables.iter().position(|&c| c == column).unwrap_or(usize::MAX)
     });
     let spec = FirstRowsSpec {
@@ -126,22 +134,23 @@ fn first_rows(plan: &LogicalPlan, rows: usize, exprs: &[SortExpr]) -> Result<Opt
         columns: columns.collect(),
         schema: schema.clone(),
     };
-    let node = Arc::new(FirstRowsNode { spec: Same(Arc::new(spec)) });
+    let node = Arc::new(FirstRowsNode { spec: PtrEq(Arc::new(spec)) });
     Ok(Some(LogicalPlan::Extension(Extension { node })))
 }
 
-/// An index in the wanted order.
+/// An index whose key order matches the sort.
 struct Chosen {
     answer: Answer,
-    /// In the order in which they are to be read.
+    /// Key ranges in scan order.
     ranges: Vec<KeyRange>,
     direction: Direction,
-    /// Its columns that form the table's key.
+    /// Columns of the index that form the table's key.
     key: Vec<usize>,
 }
 
 impl Chosen {
-    /// None also if some index has all columns: its scan needs no help.
+    /// Chooses the first index in the sort order whose ranges imply all filters. Returns `None` if there is none, or if an
+    /// index covers the output: a scan of that index needs no lookups.
     fn of(table: &KeyakiTable, filters: &[Expr], output: &[usize], order: &[Order]) -> Result<Option<Chosen>> {
         let places = |answer: &Answer, wanted: &[Option<usize>]| -> Option<Vec<usize>> {
             wanted.iter().map(|wanted| answer.columns.iter().position(|column| column == wanted)).collect()
@@ -163,8 +172,8 @@ impl Chosen {
     }
 }
 
-/// The ranges of an index in the order in which they have to be read: keys have null before all values, and if the first column
-/// to order by is to have it elsewhere, nulls are read apart.
+/// Orders the ranges of an index for the scan. Nulls sort before all values in keys; if the first sort column places them
+/// elsewhere, its nulls and its values become separate groups of ranges.
 fn ranges(table: &KeyakiTable, filters: &[Expr], answer: &Answer, first: &Order) -> Result<Option<Vec<KeyRange>>> {
     let in_direction = |mut ranges: Vec<KeyRange>| {
         if first.direction == Direction::Descending {
@@ -172,7 +181,7 @@ fn ranges(table: &KeyakiTable, filters: &[Expr], answer: &Answer, first: &Order)
         }
         ranges
     };
-    if first.has_nulls_as_keys {
+    if first.nulls_in_key_order {
         return Ok(Some(in_direction(answer.ranges.ranges.clone())));
     }
     let part = |filter: Expr| -> Result<Option<Vec<KeyRange>>> {
@@ -187,31 +196,34 @@ fn ranges(table: &KeyakiTable, filters: &[Expr], answer: &Answer, first: &Order)
     Ok(Some([first, last].concat()))
 }
 
-/// A column of SQL to order by.
+/// A sort column.
 struct Order {
     expr: Expr,
+    /// Column of the table.
     column: usize,
     direction: Direction,
-    /// It is never null, or is to have nulls where keys have them.
-    has_nulls_as_keys: bool,
+    /// The column is never null, or the sort places nulls where the key order has them.
+    nulls_in_key_order: bool,
 }
 
-/// None if keys are in another order, or if it is not by columns.
+/// Resolves sort expressions. Returns `None` if one is not a column of the table, or if a column after the first places
+/// nulls other than the key order does.
 fn order(exprs: &[SortExpr], table: &KeyakiTable) -> Option<Vec<Order>> {
     let order = |sort: &SortExpr| {
         let Expr::Column(column) = &sort.expr else { return None };
         let column = table.resolve(&Column::from_name(&column.name))?;
         let nullable = table.table.def.columns.get(column).is_some_and(|column| column.nullable);
-        // Keys have null before all values.
-        let has_nulls_as_keys = !nullable || sort.nulls_first == sort.asc;
+        // Nulls sort before all values in keys.
+        let nulls_in_key_order = !nullable || sort.nulls_first == sort.asc;
         let direction = if sort.asc { Direction::Ascending } else { Direction::Descending };
-        Some(Order { expr: sort.expr.clone(), column, direction, has_nulls_as_keys })
+        Some(Order { expr: sort.expr.clone(), column, direction, nulls_in_key_order })
     };
     let orders = exprs.iter().map(order).collect::<Option<Vec<Order>>>()?;
-    orders.iter().skip(1).all(|order| order.has_nulls_as_keys).then_some(orders)
+    orders.iter().skip(1).all(|order| order.nulls_in_key_order).then_some(orders)
 }
 
-/// The direction in which an index is in some order; columns of one value may be left out of it.
+/// Direction of an index scan that yields `order`. The sort may skip leading key columns that the ranges fix to one value.
+/// Returns `None` if the key has another order.
 fn direction(answer: &Answer, order: &[Order]) -> Option<Direction> {
     let direction = order.first()?.direction;
     let key = &answer.columns[..answer.view.schema().key_columns()];
@@ -230,6 +242,7 @@ fn direction(answer: &Answer, order: &[Order]) -> Option<Direction> {
     Some(direction)
 }
 
+/// Estimated elapsed seconds of `rows` lookups into the table, each decoding `columns` columns.
 fn lookup_seconds(table: &KeyakiTable, view: &TreeView, rows: f64, columns: f64) -> f64 {
     let total = view.estimate(&KeyRange::all());
     let machine = table.context.machine();
@@ -256,7 +269,7 @@ impl UserDefinedLogicalNodeCore for FirstRowsNode {
     fn schema(&self) -> &DFSchemaRef {
         &self.spec.schema
     }
-    // It has none that anybody else may rewrite.
+    // None: optimizer rules must not rewrite the node.
     fn expressions(&self) -> Vec<Expr> {
         Vec::new()
     }

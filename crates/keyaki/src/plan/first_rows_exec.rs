@@ -1,4 +1,8 @@
-//! The operator of the first rows: a scan of the index for their keys, then a pipeline without steps over these keys.
+//! The physical operator of [`super::first_rows`].
+//!
+//! A scan of the index with a limit collects the primary keys of the rows. A pipeline whose driver has one point range for
+//! each key, and no lookup steps, then reads the rows with many reads in flight. Output order is undefined; the sort above
+//! the operator orders the rows.
 
 use std::fmt::{self, Formatter};
 use std::sync::Arc;
@@ -28,11 +32,12 @@ pub(super) struct FirstRowsOperator {
     pub context: PlanContext,
 }
 
-fn watch(context: &PlanContext, what: &str, rows: &Rows) {
-    context.last_stats.lock().push((what.into(), rows.stats().clone()));
+/// Registers the statistics of a scan or pipeline with the session, under a name for display.
+fn register_stats(context: &PlanContext, name: &str, rows: &Rows) {
+    context.last_stats.lock().push((name.into(), rows.stats().clone()));
 }
 
-/// The keys of the rows in the table, in its order.
+/// Reads the index and returns the encoded primary keys of the first rows, in key order.
 async fn keys(
     spec: &FirstRowsSpec,
     context: &PlanContext,
@@ -49,7 +54,7 @@ async fn keys(
         batch_rows,
     };
     let mut entries = context.executor.scan_as(scan, context.options.execution, context.cache.lookups());
-    watch(context, &format!("first rows of {}", spec.name), &entries);
+    register_stats(context, &format!("first rows of {}", spec.name), &entries);
     let mut keys: Vec<Vec<u8>> = Vec::with_capacity(spec.rows.min(batch_rows));
     while let Some(batch) = entries.next().await {
         let batch = batch.map_err(crate::Error::from)?;
@@ -61,7 +66,7 @@ async fn keys(
     Ok(keys)
 }
 
-/// The rows of the table with these keys, in any order.
+/// Starts reading the rows with these keys from the table. `keys` are sorted.
 fn rows(spec: &FirstRowsSpec, context: &PlanContext, batch_rows: usize, keys: Vec<Vec<u8>>) -> Rows {
     let pipeline = Pipeline {
         driver: Driver {
@@ -76,7 +81,7 @@ fn rows(spec: &FirstRowsSpec, context: &PlanContext, batch_rows: usize, keys: Ve
         memory_bytes: context.pipeline_memory_bytes,
     };
     let rows = context.executor.pipeline_as(pipeline, context.cache.lookups());
-    watch(context, "their rows", &rows);
+    register_stats(context, "lookups of first rows", &rows);
     rows
 }
 

@@ -1,13 +1,14 @@
-//! Join graphs: a tree of inner joins (and left joins, and semi joins with unique keys), filters and projections, flattened.
+//! Join graphs: a tree of joins, filters and projections, flattened to a form without a join order.
 //!
-//! Leaves become *relations*: Keyaki tables, and whatever else there is as an opaque plan. Every relation gets a name of
-//! its own, so that two occurrences of one table never mix; expressions are rewritten to these *canonical* columns and
-//! projections between the joins are inlined. What is left is a list of relations, a list of conjuncts, and the output as
-//! expressions: the same rows, described without an order of joins.
+//! The graph absorbs inner joins, left and right joins, semi joins with unique keys, filters and projections. Leaves become
+//! *relations*: Keyaki tables, and any other subtree as an opaque plan. Every relation gets a unique name, which separates
+//! two occurrences of one table. Expressions are rewritten to these *canonical* columns, and projections between the joins
+//! are inlined. The result is a list of relations, a list of conjuncts, and the output columns as expressions.
 //!
-//! `(A ⟕ B) ⋈ C` equals `(A ⋈ C) ⟕ B` as long as the inner join's condition does not look at B. So the null-supplied side
-//! of a left join becomes an *outer* relation with the conditions of its ON; filters above that look at it are *late*:
-//! they are evaluated after all joins.
+//! `(A ⟕ B) ⋈ C` equals `(A ⋈ C) ⟕ B` if the condition of the inner join does not use B. The null-supplied side of a left
+//! join therefore becomes an *outer* relation with the conditions of its ON. Filters above the join that use an outer
+//! relation are *late*: they are evaluated after all joins. If the condition of an inner join uses an outer relation, or an
+//! ON contains a subquery, left joins stay opaque.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,36 +30,37 @@ use crate::table::KeyakiTable;
 /// A set of relations, one bit each.
 pub(super) type Set = u64;
 
-/// Relations at the most; larger trees are left as they are.
+/// Maximum number of relations. DataFusion plans larger join trees without index pipelines.
 pub(super) const RELATIONS_MAX: usize = 48;
 
+/// The set of one relation.
 pub(super) fn bit(relation: usize) -> Set {
     1 << relation
 }
 
-/// The relations of a set, ascending.
+/// Relations of a set in ascending order.
 pub(super) fn members(set: Set) -> impl Iterator<Item = usize> {
     (0..RELATIONS_MAX).filter(move |&relation| set & bit(relation) != 0)
 }
 
-/// A column of a relation.
+/// A column of a relation, both as indices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct ColumnId {
     pub relation: usize,
     pub column: usize,
 }
 
+/// Input of a relation.
 #[derive(Debug, Clone)]
 pub(super) enum RelationSource {
-    /// A table; its columns are those of the provider's schema, and the hidden rowid. The scan has neither filters nor
-    /// projection.
-    Table {
-        scan: TableScan,
-        provider: Arc<dyn TableProvider>,
-    },
+    /// A table. Its columns are the provider's schema and the hidden rowid, if the table has one. The scan has no filters
+    /// and no projection.
+    Table { scan: TableScan, provider: Arc<dyn TableProvider> },
+    /// An opaque plan.
     Plan(LogicalPlan),
 }
 
+/// Definition of a relation's column. Names are unique within a relation.
 #[derive(Debug, Clone)]
 pub(super) struct RelationColumn {
     pub name: String,
@@ -66,17 +68,19 @@ pub(super) struct RelationColumn {
     pub nullable: bool,
 }
 
+/// A leaf of the join tree.
 #[derive(Debug, Clone)]
 pub(super) struct Relation {
-    /// Qualifier of its canonical columns.
+    /// Qualifier of the canonical columns; unique within the graph.
     pub name: String,
     pub source: RelationSource,
     pub columns: Vec<RelationColumn>,
-    /// The null-supplied side of a left join: the conjuncts of ON (its own filters among them).
+    /// For an outer relation (the null-supplied side of a left join): the conjuncts of ON and the filters below the join.
     pub outer: Option<Vec<Expr>>,
 }
 
 impl Relation {
+    /// The Keyaki table, if the relation is one.
     pub fn table(&self) -> Option<&KeyakiTable> {
         match &self.source {
             RelationSource::Table { provider, .. } => provider.downcast_ref::<KeyakiTable>(),
@@ -84,39 +88,43 @@ impl Relation {
         }
     }
 
+    /// Canonical name of a column.
     pub fn canonical(&self, column: usize) -> Column {
         Column::new(Some(TableReference::bare(self.name.clone())), self.columns[column].name.clone())
     }
 }
 
-/// A conjunct.
+/// A conjunct of the filters and inner joins.
 #[derive(Debug, Clone)]
 pub(super) struct Predicate {
     pub expr: Expr,
+    /// Relations that `expr` uses.
     pub relations: Set,
     /// `a = b` between columns of two relations.
     pub equality: Option<(ColumnId, ColumnId)>,
-    /// `x = y` with expressions over these relations, which have none in common.
+    /// `x = y` between expressions over disjoint sets of relations: the two sets.
     pub sides: Option<(Set, Set)>,
-    /// To be evaluated after all joins.
+    /// Evaluated after all joins: `expr` uses an outer relation, contains a subquery, or uses no relation.
     pub late: bool,
 }
 
+/// A flattened join tree.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     pub relations: Vec<Relation>,
     pub predicates: Vec<Predicate>,
-    /// For each output column of the flattened plan, what it is.
+    /// Expression over canonical columns for each output column of the flattened plan.
     pub output: Vec<Expr>,
-    /// Rows that whoever asks needs, if fewer than all.
+    /// Row limit of the first scan that has one. Meaningful only for a graph of one relation.
     pub fetch: Option<usize>,
+    /// Identities of the canonical columns.
     columns: HashMap<Column, ColumnId>,
-    /// Left joins stay opaque.
+    /// Treat left joins as opaque relations.
     inner_only: bool,
 }
 
 impl Graph {
-    /// Flattens a plan; none if it has no Keyaki table or too many relations.
+    /// Flattens a plan. Returns `None` if it has no Keyaki table or more than [`RELATIONS_MAX`] relations.
     pub fn of(plan: &LogicalPlan) -> Result<Option<Graph>> {
         for inner_only in [false, true] {
             let mut graph = Graph { inner_only, ..Graph::default() };
@@ -133,25 +141,29 @@ impl Graph {
         Ok(None)
     }
 
+    /// Identity of a canonical column.
     pub fn column(&self, column: &Column) -> Option<ColumnId> {
         self.columns.get(column).copied()
     }
 
-    /// The columns that an expression uses.
+    /// Columns that an expression uses, in ascending order.
     pub fn columns_of(&self, expr: &Expr) -> Vec<ColumnId> {
         let mut columns: Vec<ColumnId> = expr.column_refs().into_iter().filter_map(|c| self.column(c)).collect();
         columns.sort_unstable();
         columns
     }
 
+    /// Relations that an expression uses.
     pub fn relations_of(&self, expr: &Expr) -> Set {
         self.columns_of(expr).into_iter().fold(0, |set, column| set | bit(column.relation))
     }
 
+    /// Canonical name of a column.
     pub fn canonical(&self, id: ColumnId) -> Column {
         self.relations[id.relation].canonical(id.column)
     }
 
+    /// Arrow type of a column.
     pub fn data_type(&self, id: ColumnId) -> &DataType {
         &self.relations[id.relation].columns[id.column].data_type
     }
@@ -161,12 +173,12 @@ impl Graph {
         (0..self.relations.len()).fold(0, |set, relation| set | bit(relation))
     }
 
-    /// Those that are the null-supplied side of a left join.
+    /// Outer relations: the null-supplied sides of left joins.
     pub fn outers(&self) -> Set {
         members(self.all()).filter(|&r| self.relations[r].outer.is_some()).fold(0, |set, r| set | bit(r))
     }
 
-    /// The relations that the ON of an outer relation looks at, itself apart.
+    /// Relations that the ON of an outer relation uses, except the relation itself.
     pub fn needs(&self, outer: usize) -> Set {
         let on = self.relations[outer].outer.iter().flatten();
         on.fold(0, |set, expr| set | self.relations_of(expr)) & !bit(outer)
@@ -180,13 +192,16 @@ impl Graph {
         (left.relation != right.relation).then_some((left, right))
     }
 
-    /// The relations of the two sides of an equality, if they can be the keys of a hash join.
+    /// Relations of the left and right side of an equality, if the sides can be keys of a hash join: both use relations, and
+    /// none in common.
     pub fn sides(&self, expr: &Expr) -> Option<(Set, Set)> {
         let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = expr else { return None };
         let (left, right) = (self.relations_of(left), self.relations_of(right));
         (left != 0 && right != 0 && left & right == 0).then_some((left, right))
     }
 
+    /// Adds the relations of `plan` to the graph and its filters to `conjuncts`. Returns the output columns as expressions
+    /// over canonical columns. `name` is the alias for a relation directly below.
     fn flatten(&mut self, plan: &LogicalPlan, name: Option<&str>, conjuncts: &mut Vec<Conjunct>) -> Result<Vec<Expr>> {
         match plan {
             _ if !is_member(plan) => self.opaque(plan, name),
@@ -213,7 +228,7 @@ impl Graph {
         }
     }
 
-    /// An inner join, or a semi join that is one.
+    /// Flattens an inner join, or a semi join on a unique key, which finds at most one match.
     fn inner_join(&mut self, join: &Join, conjuncts: &mut Vec<Conjunct>) -> Result<Vec<Expr>> {
         let mut output = self.flatten(&join.left, None, conjuncts)?;
         let left = output.len();
@@ -231,7 +246,8 @@ impl Graph {
         Ok(output)
     }
 
-    /// A left join, or a right join the other way round.
+    /// Flattens a left join, or a right join as a left join with its inputs swapped. The null-supplied side becomes one outer
+    /// relation.
     fn left_join(&mut self, join: &Join, conjuncts: &mut Vec<Conjunct>) -> Result<Vec<Expr>> {
         let left = join.join_type == JoinType::Left;
         let (kept, supplied) = if left { (&join.left, &join.right) } else { (&join.right, &join.left) };
@@ -260,6 +276,7 @@ impl Graph {
         Ok(output)
     }
 
+    /// Adds a table scan as a relation. Its filters become conjuncts.
     fn table(&mut self, scan: &TableScan, name: Option<&str>, conjuncts: &mut Vec<Conjunct>) -> Result<Vec<Expr>> {
         let provider = source_as_provider(&scan.source)?;
         let schema = scan.source.schema();
@@ -289,6 +306,7 @@ impl Graph {
         })
     }
 
+    /// Adds a plan as an opaque relation.
     fn opaque(&mut self, plan: &LogicalPlan, name: Option<&str>) -> Result<Vec<Expr>> {
         let mut columns: Vec<RelationColumn> = Vec::new();
         for field in plan.schema().fields() {
@@ -302,7 +320,7 @@ impl Graph {
         Ok(self.relation(name, RelationSource::Plan(plan.clone()), columns))
     }
 
-    /// Adds a relation; returns its columns.
+    /// Adds a relation under a unique name and returns its canonical columns.
     fn relation(&mut self, name: &str, source: RelationSource, columns: Vec<RelationColumn>) -> Vec<Expr> {
         let mut unique = name.to_owned();
         let mut number = 1;
@@ -320,7 +338,8 @@ impl Graph {
         names.into_iter().map(Expr::Column).collect()
     }
 
-    /// Makes predicates of the conjuncts. False if an inner join's condition looks at an outer relation.
+    /// Turns the conjuncts into predicates, without duplicates. Returns false if left joins have to stay opaque: the
+    /// condition of an inner join uses an outer relation, or an ON contains a subquery.
     fn classify(&mut self, conjuncts: Vec<Conjunct>) -> Result<bool> {
         let outers = self.outers();
         for Conjunct { expr, of_join } in conjuncts {
@@ -341,9 +360,10 @@ impl Graph {
     }
 }
 
-/// A condition on the way up, and whether it came from an inner join (rather than from a filter).
+/// A condition found while flattening.
 struct Conjunct {
     expr: Expr,
+    /// From the condition of an inner join; false for a filter.
     of_join: bool,
 }
 
@@ -353,12 +373,13 @@ impl Conjunct {
     }
 }
 
-/// Whether a node can be part of a graph, rather than a leaf of one. Tables count as part.
+/// True if the graph absorbs this node, false if the node becomes an opaque relation. Keyaki tables count as absorbed;
+/// volatile expressions and projected subqueries make a node opaque.
 pub(super) fn is_member(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::TableScan(scan) => {
-            let is_ours = |provider: Arc<dyn TableProvider>| provider.downcast_ref::<KeyakiTable>().is_some();
-            source_as_provider(&scan.source).is_ok_and(is_ours)
+            let is_keyaki = |provider: Arc<dyn TableProvider>| provider.downcast_ref::<KeyakiTable>().is_some();
+            source_as_provider(&scan.source).is_ok_and(is_keyaki)
         }
         LogicalPlan::SubqueryAlias(_) => true,
         LogicalPlan::Projection(projection) => {
@@ -379,8 +400,8 @@ pub(super) fn is_member(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// Whether at most one row of `schema` has given values of `key`, by what DataFusion knows of keys. A semi join with such a
-/// side is an inner join whose columns nobody wants (DataFusion makes it one for that reason).
+/// True if DataFusion's functional dependencies prove that `key` identifies a row of `schema`. A semi join with such a key
+/// equals an inner join without the columns of that side.
 fn is_unique<'a>(schema: &DFSchema, key: impl Iterator<Item = &'a Expr>) -> bool {
     let columns = key.filter_map(|expr| match expr {
         Expr::Column(column) => schema.maybe_index_of_column(column),
@@ -392,7 +413,8 @@ fn is_unique<'a>(schema: &DFSchema, key: impl Iterator<Item = &'a Expr>) -> bool
     dependencies.into_iter().any(|d| d.mode == Dependency::Single && within(&d.source_indices))
 }
 
-/// A table with filters and renamed columns, nothing computed: may become an outer relation of its own.
+/// True for a table with filters and renamed columns but no computed columns and no limit. Only such a plan can become an
+/// outer relation with indexes; other null-supplied sides are opaque.
 pub(super) fn is_simple(plan: &LogicalPlan) -> bool {
     let column = |expr: &Expr| matches!(unalias(expr.clone()), Expr::Column(_));
     is_member(plan)
@@ -405,12 +427,13 @@ pub(super) fn is_simple(plan: &LogicalPlan) -> bool {
         }
 }
 
-/// All conjuncts of a join's condition, over its output columns.
+/// Conjuncts of a join's condition, over the columns of both inputs.
 fn conditions(join: &Join) -> impl Iterator<Item = Expr> + '_ {
     let on = join.on.iter().map(|(left, right)| left.clone().eq(right.clone()));
     on.chain(join.filter.iter().flat_map(split_conjunction).cloned())
 }
 
+/// True if an expression contains a subquery or refers to a column of an outer query.
 pub(super) fn has_subquery(expr: &Expr) -> bool {
     let subquery = |expr: &Expr| {
         Ok::<_, DataFusionError>(matches!(
@@ -422,7 +445,7 @@ pub(super) fn has_subquery(expr: &Expr) -> bool {
                 | Expr::OuterReferenceColumn(..)
         ))
     };
-    // The closure does not fail.
+    // The closure never fails.
     expr.exists(subquery).unwrap_or(true)
 }
 
@@ -433,7 +456,7 @@ fn unalias(expr: Expr) -> Expr {
     }
 }
 
-/// `expr` over `schema` with each column replaced by what it is.
+/// Replaces each column of `expr`, which is over `schema`, by the expression at its position in `columns`.
 fn substitute(expr: &Expr, schema: &DFSchema, columns: &[Expr]) -> Result<Expr> {
     let replaced = expr.clone().transform_up(|node| {
         Ok(match &node {

@@ -1,23 +1,28 @@
-//! Planning: index ranges, join trees along indexes, costs in device time.
+//! The query planner: join trees become index pipelines where their estimated cost is lower than scans and hash joins.
 //!
-//! DataFusion parses, resolves and simplifies a query and pushes its filters down. Then the [`planner`] takes over what
-//! DataFusion has no notion of:
+//! DataFusion parses, resolves and simplifies a query and pushes filters down. The [`planner`] then rewrites the optimized
+//! logical plan:
 //!
 //! ```text
 //! optimized logical plan
-//!   └ rewrite      every maximal tree of joins, filters and projections …
-//!       ├ graph    … becomes relations and predicates without an order,
-//!       ├ facts    about which statistics, trees and key ranges tell how many rows and pages they mean
-//!       ├ search   for the cheapest order: lookups along indexes where they pay, hash joins elsewhere
-//!       │   └ cost in device and processor time
-//!       ├ assemble the pipelines that were chosen, as leaves of the new logical plan
-//!       ├ summary  COUNT, MIN and MAX that keys can answer
-//!       └ first_rows  the first rows in the order of an index
+//!   └ rewrite         finds every maximal tree of joins, filters and projections
+//!       ├ graph       flattens it to relations and predicates without a join order
+//!       ├ facts       estimates rows, pages and key ranges from trees and statistics
+//!       │   └ selectivity  estimates the fraction of rows that pass a condition
+//!       ├ search      chooses the cheapest join order: lookup steps along indexes, or hash joins
+//!       ├ assemble    specifies the chosen pipelines in detail, as leaf nodes of the new plan
+//!       ├ summary     answers COUNT, MIN and MAX from keys
+//!       └ first_rows  answers ORDER BY … LIMIT along a non-covering index
 //! physical plan
-//!   └ exec, summary_exec, first_rows_exec: one operator each
+//!   ├ exec, summary_exec, first_rows_exec: one operator each
+//!   └ pushdown        restricts DataFusion's physical filter pushdown
 //! ```
 //!
-//! [`ranges`](crate::table::ranges) turns filters into ranges of encoded keys, here and for the scans of the table provider.
+//! Costs are in seconds of device and processor time ([`cost`](crate::table::cost)). [`ranges`](crate::table::ranges) turns
+//! filters into ranges of encoded keys, here and for scans of the table provider.
+//!
+//! Invariant: a rewritten plan returns the same rows and columns as the original one, in any order that the original plan
+//! allows.
 
 use std::sync::Arc;
 
@@ -40,7 +45,7 @@ mod selectivity;
 mod summary;
 mod summary_exec;
 
-/// Adds Keyaki's planning to a session's state: overrides its query planner and some physical optimizer rules.
+/// Installs the planner in a session's state: replaces the query planner and restricts the physical filter pushdown rules.
 pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext) -> SessionStateBuilder {
     let rules = pushdown::guarded(builder.physical_optimizers().take());
     builder.with_physical_optimizer_rules(rules).with_query_planner(Arc::new(planner::KeyakiPlanner { context }))

@@ -1,4 +1,7 @@
-//! The logical node of a pipeline: a leaf that stands for a part of a join tree.
+//! The specification of an index pipeline, and the logical leaf node that replaces a part of a join tree by it.
+//!
+//! A [`PipelineSpec`] lists tree accesses: the driver, which scans key ranges, then lookup steps. Each access appends its
+//! decoded columns to the columns of the pipeline, filters the rows and keeps the columns that later accesses use.
 
 use std::fmt::{self, Display};
 use std::hash::{Hash, Hasher};
@@ -10,51 +13,57 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan, UserDefinedLogicalNodeCore};
 use keyaki_store::{KeyRange, TreeView};
 
-/// Where a key column of a step comes from.
+/// Source of one key column of a lookup step.
 #[derive(Debug, Clone)]
 pub(super) enum KeyValue {
-    /// A column of the pipeline so far.
+    /// Position in the columns that the pipeline carries before the step.
     Column(usize),
     Constant(ScalarValue),
 }
 
-/// The driver of a pipeline or one of its steps.
+/// The driver of a pipeline or one of its lookup steps.
 #[derive(Debug, Clone)]
 pub(super) struct AccessSpec {
-    /// `customer.customer_acctbal as c`, for display.
+    /// Tree and alias for EXPLAIN: `customer.customer_acctbal as c`.
     pub name: String,
-    /// `c_acctbal in 1 range` or `o_custkey = c.c_custkey`, for display.
+    /// Ranges or lookup key for EXPLAIN: `c_acctbal: 1 range` or `o_custkey = c.c_custkey`.
     pub condition: String,
     pub view: TreeView,
-    /// Of the driver.
+    /// Key ranges of the driver; empty for a step.
     pub ranges: Vec<KeyRange>,
-    /// Of a step.
+    /// Values of the leading key columns of a step; empty for the driver.
     pub key: Vec<KeyValue>,
-    /// Of the tree: appended to the pipeline's columns.
+    /// Columns of the tree to decode and append to the columns of the pipeline.
     pub columns: Vec<usize>,
-    /// Null-supplying.
+    /// A left join: rows without a match continue with nulls.
     pub outer: bool,
+    /// Residual filter over `scope`.
     pub filter: Option<Expr>,
-    /// The pipeline's columns as the filter sees them.
+    /// Columns of the pipeline after this access, before `keep`.
     pub scope: DFSchemaRef,
-    /// What is kept of them afterwards; none: all.
+    /// Positions in `scope` of the columns to carry on; `None` keeps all.
     pub keep: Option<Vec<usize>>,
 }
 
-/// A chosen pipeline with what was expected of it.
+/// An index pipeline with its estimates.
 #[derive(Debug, Clone)]
 pub(super) struct PipelineSpec {
+    /// The driver, then the lookup steps; never empty.
     pub accesses: Vec<AccessSpec>,
-    /// Columns after the last access that are the output.
+    /// Positions of the output columns after the last access.
     pub output: Vec<usize>,
+    /// Schema of the output.
     pub schema: DFSchemaRef,
+    /// Estimated rows.
     pub rows: f64,
+    /// Estimated elapsed seconds.
     pub seconds: f64,
-    /// What the same part of the query takes without pipelines; none if it was not asked.
+    /// Estimated elapsed seconds of scans and hash joins over the same relations; `None` if the search has no such plan.
     pub without_seconds: Option<f64>,
 }
 
 impl PipelineSpec {
+    /// Text of the accesses for EXPLAIN:
     /// `driver=customer.customer_acctbal[c_acctbal: 1 range] → orders.orders_custkey(o_custkey = customer.c_custkey)`
     pub fn path(&self) -> String {
         let access = |(i, access): (usize, &AccessSpec)| {
@@ -67,7 +76,7 @@ impl PipelineSpec {
         self.accesses.iter().enumerate().map(access).collect::<Vec<_>>().join(" → ")
     }
 
-    /// `est_rows=12, est_ms=3.4, est_scan_ms=120`
+    /// Text of the estimates for EXPLAIN: `est_rows=12, est_ms=3.40, est_scan_ms=120`.
     pub fn estimates(&self) -> String {
         let mut text = format!("est_rows={:.0}, est_ms={}", self.rows, Milliseconds(self.seconds));
         if let Some(seconds) = self.without_seconds {
@@ -77,7 +86,7 @@ impl PipelineSpec {
     }
 }
 
-/// Shows seconds as milliseconds with three significant digits.
+/// Displays seconds as milliseconds with three significant digits, at most three decimals.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Milliseconds(pub f64);
 
@@ -97,45 +106,47 @@ impl Display for Milliseconds {
     }
 }
 
-/// What is the same as itself and its clones, and nothing else. Every rewrite makes its own specification of a node, and nodes
-/// must be compared and hashed.
+/// A shared value compared, ordered and hashed by address: equal to its clones alone. DataFusion requires these traits of
+/// logical nodes; each rewrite creates its own specification, so that identity is equality.
 #[derive(Debug)]
-pub(super) struct Same<T>(pub Arc<T>);
+pub(super) struct PtrEq<T>(pub Arc<T>);
 
-impl<T> Clone for Same<T> {
+impl<T> Clone for PtrEq<T> {
     fn clone(&self) -> Self {
-        Same(self.0.clone())
+        PtrEq(self.0.clone())
     }
 }
-impl<T> Deref for Same<T> {
+impl<T> Deref for PtrEq<T> {
     type Target = Arc<T>;
     fn deref(&self) -> &Arc<T> {
         &self.0
     }
 }
-impl<T> PartialEq for Same<T> {
+impl<T> PartialEq for PtrEq<T> {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
-impl<T> Eq for Same<T> {}
-impl<T> Hash for Same<T> {
+impl<T> Eq for PtrEq<T> {}
+impl<T> Hash for PtrEq<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         Arc::as_ptr(&self.0).hash(state);
     }
 }
-impl<T> PartialOrd for Same<T> {
+impl<T> PartialOrd for PtrEq<T> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Arc::as_ptr(&self.0).partial_cmp(&Arc::as_ptr(&other.0))
     }
 }
 
+/// Logical leaf node of an index pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
 pub(super) struct PipelineNode {
-    pub spec: Same<PipelineSpec>,
+    pub spec: PtrEq<PipelineSpec>,
 }
 
 impl PipelineNode {
+    /// Estimated rows.
     pub fn rows(&self) -> f64 {
         self.spec.rows
     }
@@ -151,7 +162,7 @@ impl UserDefinedLogicalNodeCore for PipelineNode {
     fn schema(&self) -> &DFSchemaRef {
         &self.spec.schema
     }
-    // What it evaluates is its own: nobody else may rewrite it.
+    // None: optimizer rules must not rewrite the filters of the pipeline.
     fn expressions(&self) -> Vec<Expr> {
         Vec::new()
     }

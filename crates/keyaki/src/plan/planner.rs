@@ -1,4 +1,8 @@
-//! Hooks into DataFusion's planning: rewrites the optimized logical plan, and turns pipeline nodes into operators.
+//! The hooks into DataFusion's planning.
+//!
+//! [`KeyakiPlanner`] rewrites the optimized logical plan and calls DataFusion's physical planner, with an extension that
+//! creates the operators of Keyaki's logical nodes. If the rewrite fails, release builds log a warning and plan the
+//! original query; debug builds return the error.
 
 use std::sync::Arc;
 
@@ -20,6 +24,7 @@ use super::summary::SummaryNode;
 use super::summary_exec::{SummaryExec, SummaryOperator};
 use crate::table::PlanContext;
 
+/// DataFusion's query planner, preceded by [`Rewriter::rewrite`].
 #[derive(Debug)]
 pub(super) struct KeyakiPlanner {
     pub context: PlanContext,
@@ -37,9 +42,9 @@ impl QueryPlanner for KeyakiPlanner {
         let plan = match rewritten {
             Ok(plan) => plan,
             Err(error) if cfg!(debug_assertions) => return Err(error),
-            // Slow is better than nothing.
+            // The original plan is slower but correct.
             Err(error) => {
-                tracing::warn!(%error, "planned without index pipelines");
+                tracing::warn!(%error, "rewrite to index pipelines failed, using DataFusion's plan");
                 logical_plan.clone()
             }
         };
@@ -48,6 +53,7 @@ impl QueryPlanner for KeyakiPlanner {
     }
 }
 
+/// Creates physical operators for pipeline, summary and first-rows nodes.
 #[derive(Debug)]
 struct PipelinePlanner {
     context: PlanContext,

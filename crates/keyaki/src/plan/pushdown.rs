@@ -1,9 +1,11 @@
-//! Keeps DataFusion from pushing physical filters to the wrong column.
+//! Works around wrong results of DataFusion's physical filter pushdown.
 //!
-//! DataFusion 55 moves filters (also the dynamic ones of joins and of ORDER BY … LIMIT) down through operators by column
-//! *name*: where two columns of a schema have one name, as after joining two tables with an `id` each, a filter on the
-//! second becomes one on the first, and rows are lost silently. So its rule is applied to just those parts of a plan in
-//! which nothing but the root has such a schema: a root's own filters go to its inputs by index.
+//! DataFusion 55 pushes filters (including the dynamic filters of joins and of ORDER BY … LIMIT) through operators by
+//! column *name*. If two columns of a schema have the same name, as after a join of two tables with a column `id`, a filter
+//! on the second column becomes a filter on the first, and the query silently loses rows.
+//!
+//! [`GuardedPushdown`] applies the rule only to subplans in which no operator below the root has duplicate column names.
+//! The root may have them: its own filters reach its inputs by index.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceC
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// All rules, those that push filters guarded.
+/// Returns the optimizer's rules with every filter pushdown rule wrapped in a [`GuardedPushdown`].
 pub(super) fn guarded(optimizer: Option<PhysicalOptimizer>) -> Vec<Rule> {
     let rules = optimizer.unwrap_or_default().rules.into_iter();
     rules
@@ -28,6 +30,7 @@ pub(super) fn guarded(optimizer: Option<PhysicalOptimizer>) -> Vec<Rule> {
         .collect()
 }
 
+/// A filter pushdown rule restricted to subplans with unique column names.
 #[derive(Debug)]
 struct GuardedPushdown {
     inner: Rule,
@@ -36,8 +39,9 @@ struct GuardedPushdown {
 impl GuardedPushdown {
     const NAME: &'static str = "FilterPushdown(guarded)";
 
+    /// Optimizes the maximal subplans whose operators below the root have unique column names.
     fn apply(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        if plan.children().into_iter().all(is_clear) {
+        if plan.children().into_iter().all(has_unique_names) {
             return self.inner.optimize(plan, config);
         }
         let children: Vec<Arc<dyn ExecutionPlan>> = plan.children().into_iter().cloned().collect();
@@ -58,9 +62,9 @@ impl PhysicalOptimizerRule for GuardedPushdown {
     }
 }
 
-/// Whether all columns have names of their own, here and below.
-fn is_clear(plan: &Arc<dyn ExecutionPlan>) -> bool {
+/// True if every operator of a subplan has unique column names.
+fn has_unique_names(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let schema = plan.schema();
     let mut names = HashSet::with_capacity(schema.fields().len());
-    schema.fields().iter().all(|field| names.insert(field.name())) && plan.children().into_iter().all(is_clear)
+    schema.fields().iter().all(|field| names.insert(field.name())) && plan.children().into_iter().all(has_unique_names)
 }

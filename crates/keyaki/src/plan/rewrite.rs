@@ -1,10 +1,14 @@
-//! Replaces parts of join trees by pipelines in an optimized logical plan.
+//! Replaces parts of join trees by index pipelines in an optimized logical plan.
 //!
-//! From the leaves up, every maximal tree of joins, filters and projections is flattened to a graph, searched, and, if the
-//! best plan has a pipeline, rebuilt: pipelines as extension nodes, other relations as before, hash joins between them,
-//! late filters and the original output columns on top. DataFusion's own rules then push filters down to the remaining
-//! scans and prune columns. Aggregates that keys can answer without rows become nodes of their own ([`super::summary`]),
-//! and so do the first rows in the order of an index ([`super::first_rows`]).
+//! The rewriter works from the leaves up. It flattens every maximal tree of joins, filters and projections to a graph and
+//! searches for the cheapest plan. If that plan contains a pipeline, the rewriter rebuilds the tree: pipelines become
+//! extension nodes, other relations stay as they are, hash joins connect them, and late filters and the original output
+//! columns go on top. DataFusion's rules then push filters to the remaining scans and prune columns.
+//!
+//! COUNT, MIN and MAX that keys answer become summary nodes ([`super::summary`]). Sorts with a limit get the first rows of an
+//! index as input ([`super::first_rows`]).
+//!
+//! Invariant: the rewritten plan has the columns of the original one; otherwise the rewrite fails.
 
 use std::sync::Arc;
 
@@ -22,13 +26,14 @@ use datafusion::optimizer::{Optimizer, OptimizerContext};
 
 use super::facts::{Facts, local_filters};
 use super::graph::{Graph, RelationSource, Set, is_member, is_simple};
-use super::node::{PipelineNode, Same};
+use super::node::{PipelineNode, PtrEq};
 use super::search::{Found, Node, Search};
 use super::summary::SummaryNode;
 use super::{assemble, first_rows};
 use crate::JoinMode;
 use crate::table::PlanContext;
 
+/// Rewrites the logical plans of one statement.
 #[derive(Debug)]
 pub(super) struct Rewriter<'a> {
     pub context: &'a PlanContext,
@@ -36,7 +41,7 @@ pub(super) struct Rewriter<'a> {
 }
 
 impl Rewriter<'_> {
-    /// The same rows in the same columns.
+    /// Returns an equivalent plan with the same columns. Does nothing if the session's join mode is `scan`.
     pub fn rewrite(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
         if self.context.options.join == JoinMode::Scan {
             return Ok(plan);
@@ -48,7 +53,8 @@ impl Rewriter<'_> {
         Ok(self.join_tree(&plan)?.unwrap_or(plan))
     }
 
-    /// Rewrites what is below the join tree at the top of `plan` (all of it, if there is none), and subqueries in its expressions.
+    /// Rewrites the inputs of the join tree at the top of `plan` and subqueries in its expressions. Without a join tree at the
+    /// top, rewrites the whole plan.
     fn below(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
         let plan = plan.map_subqueries(|subquery| self.rewrite(subquery).map(Transformed::yes))?.data;
         if let LogicalPlan::Aggregate(aggregate) = &plan
@@ -79,7 +85,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// None if there is nothing better than what DataFusion plans.
+    /// Rebuilds a join tree. Returns `None` if it cannot be flattened or its cheapest plan has no pipeline.
     fn join_tree(&self, plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
         let Some(graph) = Graph::of(plan)? else { return Ok(None) };
         let facts = Facts::of(&graph)?;
@@ -100,7 +106,7 @@ impl Rewriter<'_> {
         self.finish(rebuilt, plan).map(Some)
     }
 
-    /// Pushes filters down and prunes columns; checks that the columns are as they were.
+    /// Pushes filters down and prunes columns. Fails if the columns of the result differ from `original`.
     fn finish(&self, rebuilt: LogicalPlan, original: &LogicalPlan) -> Result<LogicalPlan> {
         let rules = Optimizer::with_rules(vec![Arc::new(PushDownFilter::new()), Arc::new(OptimizeProjections::new())]);
         let config = OptimizerContext::new_with_config_options(self.config.clone());
@@ -120,7 +126,7 @@ impl Rewriter<'_> {
     }
 }
 
-/// Builds a found plan over canonical columns.
+/// Builds the logical plan of a search result, over canonical columns.
 struct Builder<'a> {
     graph: &'a Graph,
     facts: &'a Facts,
@@ -134,7 +140,7 @@ impl Builder<'_> {
             Node::Driver(_) | Node::Step(..) => {
                 let mut spec = assemble::pipeline(self.graph, self.facts, &self.found.plans, plan)?;
                 spec.without_seconds = self.found.without_seconds(self.found.plans[plan].set);
-                let node = Arc::new(PipelineNode { spec: Same(Arc::new(spec)) });
+                let node = Arc::new(PipelineNode { spec: PtrEq(Arc::new(spec)) });
                 Ok(LogicalPlan::Extension(Extension { node }))
             }
             Node::Hash { left, right, outer } => {
@@ -151,21 +157,21 @@ impl Builder<'_> {
         }
     }
 
-    /// The predicates that the join of two sets is the first to see whole.
+    /// Predicates whose relations are in the union of two sets but not in one of them alone.
     fn conditions(&self, left: Set, right: Set) -> Vec<Expr> {
         let first = |set: Set| set & !(left | right) == 0 && set & !left != 0 && set & !right != 0;
         let predicates = self.graph.predicates.iter().filter(|p| !p.late && first(p.relations));
         predicates.map(|p| p.expr.clone()).collect()
     }
 
-    /// The conditions of ON that are not the null-supplied side's own.
+    /// ON conditions of an outer relation that use other relations too.
     fn outer_conditions(&self, supplied: Set) -> Vec<Expr> {
         let relation = supplied.trailing_zeros() as usize;
         let on = self.graph.relations[relation].outer.iter().flatten();
         on.filter(|expr| self.graph.relations_of(expr) != supplied).cloned().collect()
     }
 
-    /// Splits conditions into pairs of equal expressions (left, right) and the rest.
+    /// Splits conditions into hash join keys (left, right) and other conditions.
     fn keys(&self, left: Set, right: Set, conditions: Vec<Expr>) -> (Vec<(Expr, Expr)>, Vec<Expr>) {
         let (mut on, mut filter) = (Vec::new(), Vec::new());
         for condition in conditions {
@@ -182,7 +188,7 @@ impl Builder<'_> {
         (on, filter)
     }
 
-    /// A relation as DataFusion plans it, with its own filters.
+    /// A relation with its own filters, planned by DataFusion.
     fn leaf(&self, relation: usize) -> Result<LogicalPlan> {
         let definition = &self.graph.relations[relation];
         let name = TableReference::bare(definition.name.clone());
@@ -207,6 +213,7 @@ impl Builder<'_> {
     }
 }
 
+/// Adds a filter node, unless there are no filters.
 fn filtered(plan: LogicalPlan, filters: impl Iterator<Item = Expr>) -> Result<LogicalPlan> {
     match conjunction(filters) {
         Some(filter) => Ok(LogicalPlan::Filter(Filter::try_new(filter, Arc::new(plan))?)),

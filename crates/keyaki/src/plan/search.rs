@@ -1,10 +1,14 @@
-//! Finds the cheapest way to join a graph's relations.
+//! The search for the cheapest join order of a graph.
 //!
-//! Dynamic programming over sets of relations (greedy merging beyond [`EXHAUSTIVE_MAX`]). A set has up to three plans: the
-//! cheapest of all, the cheapest that is one *pipeline* (it alone can be extended by lookups), and the cheapest of scans and
-//! hash joins only, for comparison. A relation joins a pipeline through a tree of which leading key columns are equal to
-//! columns that the pipeline has; if that tree is an index without all columns that are needed, a lookup into the table
-//! follows. Anything else is a hash join.
+//! Dynamic programming over sets of relations, or greedy merging for more than [`EXHAUSTIVE_MAX`] relations. The search keeps
+//! up to three plans per set: the cheapest one, the cheapest one that is a single *pipeline* (only pipelines can be extended
+//! by lookup steps), and the cheapest one of scans and hash joins, for comparison in EXPLAIN.
+//!
+//! A lookup step extends a pipeline by one relation through a tree whose leading key columns are equal to columns of the
+//! pipeline or to constants. If that tree is a non-covering index, a table lookup follows. All other joins are hash joins.
+//!
+//! Invariants: a plan's inputs precede it in the list of plans. An outer relation never drives a pipeline that is extended,
+//! and it joins only after all relations that its ON uses.
 
 use std::collections::HashMap;
 
@@ -18,77 +22,86 @@ use crate::JoinMode;
 use crate::table::cost::{Cost, Lookups, Machine, Readable};
 use crate::table::ranges::value_intervals;
 
-/// Larger graphs are searched greedily.
+/// Maximum number of relations for the exhaustive search.
 const EXHAUSTIVE_MAX: usize = 11;
 
-/// Where a key column of a lookup gets its value from.
+/// Source of one key column of a lookup.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum KeySource {
     Column(ColumnId),
     Constant(ScalarValue),
 }
 
-/// How a relation is reached.
+/// The access path to one relation in a pipeline.
 #[derive(Debug, Clone)]
 pub(super) struct Access {
     pub relation: usize,
     /// Index into the relation's trees.
     pub tree: usize,
-    /// Of the leading key columns of the tree; empty for the driver of a pipeline.
+    /// Sources of the leading key columns of the tree; empty for the driver.
     pub key: Vec<KeySource>,
-    /// A lookup into the table follows.
+    /// A table lookup follows: the tree is a non-covering index.
     pub then_table: bool,
 }
 
+/// Root operator of a plan. Inputs are indices into the list of plans.
 #[derive(Debug, Clone)]
 pub(super) enum Node {
-    /// The relation as it is planned without us.
+    /// The relation as DataFusion plans it.
     Scan(usize),
-    /// The start of a pipeline.
+    /// The driver of a pipeline.
     Driver(Access),
-    /// A pipeline's next step.
+    /// A pipeline extended by a lookup step.
     Step(usize, Access),
-    /// A hash join of two plans; the first is the smaller one, or the side that is kept if `outer`.
+    /// A hash join. `left` has fewer estimated rows or, if `outer`, is the preserved side.
     Hash { left: usize, right: usize, outer: bool },
 }
 
+/// A plan for a set of relations, with its estimates.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub node: Node,
+    /// Relations that the plan joins.
     pub set: Set,
+    /// Estimated rows.
     pub rows: f64,
-    /// Elapsed.
+    /// Estimated elapsed seconds.
     pub seconds: f64,
-    /// What a pipeline takes so far.
+    /// Accumulated cost of a pipeline; zero for hash joins.
     cost: Cost,
-    /// The column by which a pipeline's driver is ordered.
+    /// The key column of a pipeline's driver after the columns bound to points: rows of the driver arrive about in its order.
     order: Option<ColumnId>,
-    /// Where the session insists on pipelines: operators that are none.
+    /// Under [`JoinMode::Index`], the number of hash joins and of accesses that ignore the available key ranges; otherwise 0.
+    /// Takes precedence over `seconds`.
     penalty: usize,
 }
 
-/// The best plans of a set, as indices into the search's plans.
+/// The cheapest plans of a set, as indices into the list of plans.
 #[derive(Debug, Clone, Copy, Default)]
 struct Best {
     any: Option<usize>,
+    /// A single pipeline.
     pipeline: Option<usize>,
+    /// Scans and hash joins only.
     hash: Option<usize>,
 }
 
-/// What was found.
+/// Result of a search.
 #[derive(Debug)]
 pub(super) struct Found {
     pub plans: Vec<Plan>,
+    /// The cheapest plan for all relations.
     pub root: usize,
     best: HashMap<Set, Best>,
 }
 
 impl Found {
-    /// What scans and hash joins alone would take for a set of relations.
+    /// Estimated elapsed seconds of the cheapest plan of scans and hash joins for a set of relations.
     pub fn without_seconds(&self, set: Set) -> Option<f64> {
         Some(self.plans[self.best.get(&set)?.hash?].seconds)
     }
 
+    /// True if a plan contains a pipeline.
     pub fn has_pipeline(&self, plan: usize) -> bool {
         match &self.plans[plan].node {
             Node::Scan(_) => false,
@@ -98,11 +111,13 @@ impl Found {
     }
 }
 
+/// State of a search.
 pub(super) struct Search<'a> {
     graph: &'a Graph,
     facts: &'a Facts,
     machine: &'a Machine,
     mode: JoinMode,
+    /// Columns of each relation that the query uses, in ascending order.
     needed: Vec<Vec<usize>>,
     plans: Vec<Plan>,
     best: HashMap<Set, Best>,
@@ -114,7 +129,7 @@ impl<'a> Search<'a> {
         Search { graph, facts, machine, mode, needed, plans: Vec::new(), best: HashMap::new() }
     }
 
-    /// The best plan for all relations.
+    /// Searches. Returns `None` if greedy merging finds no pair of sets to join.
     pub fn run(mut self) -> Option<Found> {
         let count = self.graph.relations.len();
         for relation in 0..count {
@@ -132,6 +147,7 @@ impl<'a> Search<'a> {
         Some(Found { root, plans: self.plans, best: self.best })
     }
 
+    /// Offers a plan for the selected categories; keeps it if it is the cheapest of one.
     fn add(&mut self, plan: Plan, is_any: bool, is_pipeline: bool, is_hash: bool) {
         let index = self.plans.len();
         let mut best = self.best.get(&plan.set).copied().unwrap_or_default();
@@ -155,6 +171,7 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// Adds the plans of one relation: a scan, and a driver for each usable access path.
     fn single(&mut self, relation: usize) {
         let facts = &self.facts.relations[relation];
         let bounded = facts.trees.iter().any(|tree| tree.ranges.bounded > 0);
@@ -165,7 +182,7 @@ impl<'a> Search<'a> {
             Some(fetch) if alone => (fetch as f64 / rows.max(1.0)).min(1.0),
             _ => 1.0,
         };
-        // What the table provider would choose.
+        // The access path that the table provider would choose.
         let covering: Vec<&TreeFacts> = facts.trees.iter().filter(|tree| needed.iter().all(|&c| tree.has(c))).collect();
         let readable: Vec<Readable> = covering.iter().map(|tree| tree.readable(1.0)).collect();
         let columns = needed.len() as f64;
@@ -205,10 +222,10 @@ impl<'a> Search<'a> {
             });
         }
         self.add(base, true, false, true);
-        // A null-supplied side is looked up or scanned, but drives nothing.
+        // An outer relation is scanned or looked up; it never drives a pipeline with lookup steps.
         let drives = self.graph.relations[relation].outer.is_none();
         for plan in drivers {
-            // A plain scan does what a driver alone does, unless there are many ranges to read at once.
+            // A driver alone equals a scan, unless a table lookup follows or it reads several ranges concurrently.
             let Node::Driver(access) = &plan.node else { continue };
             let tree = &self.facts.relations[relation].trees[access.tree];
             let useful = access.then_table || tree.ranges.ranges.len() > 1;
@@ -216,6 +233,7 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// Cost of reading the fraction `part` of a tree's ranges, with table lookups if the tree does not cover the query.
     fn driver_cost(&self, relation: usize, tree: &TreeFacts, covers: bool, part: f64) -> Cost {
         let facts = &self.facts.relations[relation];
         let range = tree.range;
@@ -237,14 +255,14 @@ impl<'a> Search<'a> {
         scan + self.machine.lookups(&Lookups { clustered, ..lookups_into(table, found, found, 1.0, columns) })
     }
 
-    /// Tries every way to put a set together from two plans.
+    /// Combines every pair of valid subsets. Avoids cross products if the set is connected by join conditions.
     fn split(&mut self, set: Set) {
         if !self.is_valid(set) {
             return;
         }
         let connected = self.is_connected(set);
         let rows = self.facts.rows(self.graph, set);
-        // Every split once: the first part has the lowest relation.
+        // The first part contains the lowest relation, so that each split occurs once.
         let low = set & set.wrapping_neg();
         let rest = set & !low;
         let mut part = rest;
@@ -260,7 +278,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Merges the pair whose join is the smallest, again and again.
+    /// Merges the two sets with the smallest join until one is left. Joins with a condition go before cross products.
     fn merge_greedily(&mut self) {
         let mut sets: Vec<Set> = (0..self.graph.relations.len()).map(bit).collect();
         while sets.len() > 1 {
@@ -284,14 +302,15 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether a set of relations can be joined by itself: what a left join supplies needs what it is joined to.
+    /// True if a set can be joined on its own: it is one relation, or it contains an inner relation and, with each outer
+    /// relation, all relations that its ON uses.
     fn is_valid(&self, set: Set) -> bool {
         let outers = set & self.graph.outers();
         set.count_ones() == 1
             || (set & !outers != 0 && members(outers).all(|outer| self.graph.needs(outer) & !set == 0))
     }
 
-    /// Whether a condition links two sets, directly or by way of a class of equal columns.
+    /// True if a predicate, a class of equal columns or an ON condition links two sets.
     fn are_joined(&self, a: Set, b: Set) -> bool {
         let links = |relations: Set| relations & a != 0 && relations & b != 0;
         let by_class = |class: &Vec<ColumnId>| links(class.iter().fold(0, |set, c| set | bit(c.relation)));
@@ -301,6 +320,7 @@ impl<'a> Search<'a> {
             || members(whole & self.graph.outers()).any(|outer| links(self.graph.needs(outer) | bit(outer)))
     }
 
+    /// True if join conditions link all relations of a set.
     fn is_connected(&self, set: Set) -> bool {
         let mut reached = set & set.wrapping_neg();
         while let Some(next) = members(set & !reached).find(|&r| self.are_joined(reached, bit(r))) {
@@ -309,6 +329,7 @@ impl<'a> Search<'a> {
         reached == set
     }
 
+    /// Adds the plans that join two sets: lookup steps if one set is a single relation, and hash joins.
     fn combine(&mut self, a: Set, b: Set, rows: f64) {
         let best = |set: Set, search: &Self| search.best.get(&set).copied().unwrap_or_default();
         for (first, second) in [(a, b), (b, a)] {
@@ -323,6 +344,7 @@ impl<'a> Search<'a> {
         self.hash(x.hash, y.hash, rows, true);
     }
 
+    /// Adds a hash join. `is_hash` restricts it to the category of scans and hash joins.
     fn hash(&mut self, a: Option<usize>, b: Option<usize>, rows: f64, is_hash: bool) {
         let (Some(a), Some(b)) = (a, b) else { return };
         let alone = |plan: usize| {
@@ -347,6 +369,7 @@ impl<'a> Search<'a> {
         self.add(plan, !is_hash, false, is_hash);
     }
 
+    /// True if a hash join of two sets has a key; otherwise it compares all pairs of rows.
     fn has_equality(&self, a: Set, b: Set) -> bool {
         let links = |(x, y): (Set, Set)| (x & !a == 0 && y & !b == 0) || (x & !b == 0 && y & !a == 0);
         let predicates = self.graph.predicates.iter().filter_map(|p| p.sides);
@@ -355,7 +378,7 @@ impl<'a> Search<'a> {
         predicates.chain(on.filter_map(|expr| self.graph.sides(expr))).any(links)
     }
 
-    /// Extends a pipeline by a relation, by way of each of its trees that can be looked up.
+    /// Extends a pipeline by a relation, once for each of its trees that allows a lookup.
     fn steps(&mut self, pipeline: usize, relation: usize, rows: f64) {
         let facts = &self.facts.relations[relation];
         for (i, tree) in facts.trees.iter().enumerate() {
@@ -381,7 +404,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// A left join through an index and then the table must know at the index whether a row matches.
+    /// True if the index alone decides which rows match. A left join by an index lookup and a table lookup requires it,
+    /// because the index step emits the row with nulls if there is no match.
     fn outer_is_decided_by(&self, relation: usize, tree: &TreeFacts, key: &[KeySource]) -> bool {
         let Some(on) = &self.graph.relations[relation].outer else { return true };
         on.iter().all(|expr| {
@@ -390,6 +414,7 @@ impl<'a> Search<'a> {
         })
     }
 
+    /// Cost of a lookup step, including the table lookup that follows.
     fn step_cost(
         &self,
         input: &Plan,
@@ -427,11 +452,13 @@ impl<'a> Search<'a> {
         cost + self.machine.lookups(&lookups_into(table, found, rows_distinct, 1.0, needed.len() as f64))
     }
 
+    /// True if predicates make two columns equal.
     fn same_class(&self, a: ColumnId, b: ColumnId) -> bool {
         self.facts.classes.iter().any(|class| class.contains(&a) && class.contains(&b))
     }
 }
 
+/// Input of the cost model for `count` lookups of `distinct` keys into a tree, each finding `matches` rows.
 fn lookups_into(tree: &TreeFacts, count: f64, distinct: f64, matches: f64, columns: f64) -> Lookups {
     Lookups {
         count,
@@ -446,7 +473,7 @@ fn lookups_into(tree: &TreeFacts, count: f64, distinct: f64, matches: f64, colum
     }
 }
 
-/// The columns of each relation that anything looks at.
+/// Columns of each relation that the output, a predicate or an ON condition uses, in ascending order.
 fn needed(graph: &Graph) -> Vec<Vec<usize>> {
     let on = graph.relations.iter().flat_map(|relation| relation.outer.iter().flatten());
     let exprs = graph.output.iter().chain(graph.predicates.iter().map(|predicate| &predicate.expr)).chain(on);
@@ -461,13 +488,13 @@ fn needed(graph: &Graph) -> Vec<Vec<usize>> {
     needed
 }
 
-/// Values for leading key columns of a tree: columns of `set` that are equal to them, and constants. None unless at least
-/// one is a column.
+/// Sources for the leading key columns of a tree: equal columns of `set`, or constants. Returns `None` unless at least one
+/// source is a column.
 fn key_of(graph: &Graph, facts: &Facts, relation: usize, tree: &TreeFacts, set: Set) -> Option<Vec<KeySource>> {
     let mut key = Vec::new();
     for (place, &column) in tree.key().iter().enumerate() {
         let ty = tree.view.schema().columns()[place].ty;
-        // Engines disagree on which floats are equal.
+        // No lookups by floats: operators and key encodings may disagree on the equality of -0, 0 and NaN.
         if matches!(ty, ColumnType::Float32 | ColumnType::Float64) {
             break;
         }
@@ -481,11 +508,11 @@ fn key_of(graph: &Graph, facts: &Facts, relation: usize, tree: &TreeFacts, set: 
         };
         key.push(source);
     }
-    // Constants behind the last column narrow the lookup; constants alone are no join.
+    // Constants narrow the lookup, but a key of constants alone is not a join.
     key.iter().any(|source| matches!(source, KeySource::Column(_))).then_some(key)
 }
 
-/// A column of `set` that is equal to `id` in every row of the join.
+/// A column of `set` that is equal to `id` in every matching row of the join.
 fn equal_column(graph: &Graph, facts: &Facts, id: ColumnId, set: Set) -> Option<ColumnId> {
     match &graph.relations[id.relation].outer {
         None => {
@@ -505,7 +532,7 @@ fn equal_column(graph: &Graph, facts: &Facts, id: ColumnId, set: Set) -> Option<
     }
 }
 
-/// The one value that the relation's own filters leave of a column.
+/// The value of a column, if the relation's own filters fix it to one value other than null.
 fn constant(graph: &Graph, id: ColumnId, ty: ColumnType) -> Option<ScalarValue> {
     let filters: Vec<&Expr> = local_filters(graph, id.relation).into_iter().map(|(_, filter)| filter).collect();
     let is_column = |name: &Column| graph.column(name) == Some(id);
@@ -517,7 +544,7 @@ fn constant(graph: &Graph, id: ColumnId, ty: ColumnType) -> Option<ScalarValue> 
     }
 }
 
-/// Whether a condition is an equality that a lookup by `key` guarantees.
+/// True if a condition is an equality that a lookup by `key` implies.
 pub(super) fn is_implied(graph: &Graph, relation: usize, tree: &TreeFacts, key: &[KeySource], expr: &Expr) -> bool {
     let Some((a, b)) = graph.equality(expr) else { return false };
     key.iter().zip(tree.key()).any(|(source, &column)| {

@@ -1,8 +1,8 @@
-//! Which share of a table's rows passes a condition.
+//! Selectivity: the fraction of a table's rows that pass a condition, 0 to 1.
 //!
-//! Conditions on one column with constants become intervals of values, which the column's statistics know about; several
-//! conditions on one column are intersected first. Conditions on different columns are taken as independent; what
-//! statistics cannot tell is guessed by its form.
+//! Comparisons of one column with constants become intervals of values; several conditions on one column are intersected
+//! first. Column statistics give the selectivity of an interval. Conditions on different columns count as independent.
+//! All other conditions get a constant by their form ([`guess`]).
 
 use std::ops::Bound;
 
@@ -15,7 +15,7 @@ use crate::catalog::TableStatistics;
 use crate::catalog::statistics::image;
 use crate::table::ranges::value_intervals;
 
-/// The share of rows of `table` for which all `filters` are true. `resolve` tells which table column a column is.
+/// Selectivity of the conjunction of `filters` on `table`. `resolve` maps a column name to a column of the table.
 pub(super) fn of_conjunction(table: &Table, filters: &[&Expr], resolve: &dyn Fn(&Column) -> Option<usize>) -> f64 {
     let unknown = TableStatistics::default();
     let statistics = table.statistics.as_deref().unwrap_or(&unknown);
@@ -40,11 +40,12 @@ pub(super) fn of_conjunction(table: &Table, filters: &[&Expr], resolve: &dyn Fn(
     share.clamp(0.0, 1.0)
 }
 
-/// The share of pairs of rows that pass a condition between tables that is no equality of columns.
+/// Selectivity of a condition between relations that is not an equality, as a fraction of the pairs of rows.
 pub(super) fn of_join_condition(condition: &Expr) -> f64 {
     guess(condition)
 }
 
+/// Estimates the conditions on one table.
 struct Estimator<'a> {
     table: &'a Table,
     statistics: &'a TableStatistics,
@@ -52,13 +53,14 @@ struct Estimator<'a> {
 }
 
 impl Estimator<'_> {
-    /// The one column that a condition is about.
+    /// The table column of a condition that uses no other column. The hidden rowid has no statistics and does not count.
     fn only_column(&self, filter: &Expr) -> Option<usize> {
         let mut columns = filter.column_refs().into_iter().map(self.resolve);
         let first = columns.next()??;
         columns.all(|column| column == Some(first)).then_some(first).filter(|&c| c < self.table.def.columns.len())
     }
 
+    /// Selectivity of one condition.
     fn one(&self, filter: &Expr) -> f64 {
         if let Some(column) = self.only_column(filter)
             && let Some(share) = self.on_column(column, &[filter])
@@ -77,6 +79,7 @@ impl Estimator<'_> {
         }
     }
 
+    /// Selectivity of a conjunction on one column. Returns `None` if the conditions are not intervals of values.
     fn on_column(&self, column: usize, filters: &[&Expr]) -> Option<f64> {
         let ty = self.table.def.columns[column].ty.column;
         let intervals = value_intervals(ty, filters, &|name| (self.resolve)(name) == Some(column))?;
@@ -84,6 +87,7 @@ impl Estimator<'_> {
         Some(shares.sum::<f64>().clamp(0.0, 1.0))
     }
 
+    /// Selectivity of an interval of values. Nulls sort first: an unbounded interval or one that starts at null includes them.
     fn interval(&self, column: usize, low: Bound<ScalarValue>, high: Bound<ScalarValue>) -> f64 {
         let nulls = self.statistics.columns.get(column).map_or(0.0, |statistics| statistics.null_fraction);
         let with_null = match &low {
@@ -100,6 +104,7 @@ impl Estimator<'_> {
     }
 }
 
+/// Maps a bound to the numeric image that statistics use. A value without an image becomes unbounded.
 fn to_image(bound: Bound<ScalarValue>) -> Bound<f64> {
     match bound {
         Bound::Unbounded => Bound::Unbounded,
@@ -108,7 +113,7 @@ fn to_image(bound: Bound<ScalarValue>) -> Bound<f64> {
     }
 }
 
-/// What a condition of this form usually lets through.
+/// Default selectivity of a condition by its form, without statistics.
 fn guess(filter: &Expr) -> f64 {
     match filter {
         Expr::Alias(alias) => guess(&alias.expr),

@@ -1,8 +1,10 @@
-//! COUNT, MIN and MAX without GROUP BY, over rows that are ranges of some key: counted by leaves and pages, and looked up at
-//! the ends of the ranges.
+//! COUNT, MIN and MAX without GROUP BY, answered from keys if the filters are key ranges of a tree.
 //!
-//! `SELECT count(*), min(ts), max(ts) FROM events WHERE ts >= '2026-01-01'` looks at two or three pages of an index on `ts`. Each
-//! aggregate takes the tree that suits it; all of them are of one snapshot.
+//! COUNT adds up the row counts of leaves and pages. MIN and MAX read the first or last entry of the ranges.
+//! `SELECT count(*), min(ts), max(ts) FROM events WHERE ts >= '2026-01-01'` reads two or three pages of an index on `ts`.
+//!
+//! Each aggregate uses the tree with the lowest cost for it. All trees belong to one snapshot. Invariant: the ranges of the
+//! tree contain exactly the rows that pass the filters.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -14,28 +16,31 @@ use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, TableScan, UserDefinedLogicalNodeCore};
 use keyaki_store::{ColumnType, KeyRange, TreeView};
 
-use super::node::Same;
+use super::node::PtrEq;
 use crate::table::{Answer, KeyakiTable};
 
+/// The supported aggregates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum SummaryFunction {
     Count,
     Min,
     Max,
 }
 
-/// One aggregate, and where it is found.
+/// One aggregate and its access path.
 #[derive(Debug, Clone)]
 pub(super) struct SummaryItem {
-    pub wanted: Wanted,
-    /// Of the tree, for display.
+    pub function: SummaryFunction,
+    /// Name of the tree, for EXPLAIN.
     pub name: String,
     pub view: TreeView,
+    /// Key ranges in ascending order.
     pub ranges: Vec<KeyRange>,
-    /// Of the tree; of no use for COUNT.
+    /// Column of the tree with the value; 0 for COUNT, which reads no column.
     pub column: usize,
 }
 
+/// The aggregates of a query, in the order of its output columns.
 #[derive(Debug)]
 pub(super) struct SummarySpec {
     pub items: Vec<SummaryItem>,
@@ -47,10 +52,10 @@ impl Display for SummarySpec {
         for (i, item) in self.items.iter().enumerate() {
             let separator = if i == 0 { "" } else { ", " };
             let column = &item.view.schema().columns()[item.column].name;
-            match item.wanted {
-                Wanted::Count => write!(f, "{separator}count of {}", item.name)?,
-                Wanted::Min => write!(f, "{separator}first {column} of {}", item.name)?,
-                Wanted::Max => write!(f, "{separator}last {column} of {}", item.name)?,
+            match item.function {
+                SummaryFunction::Count => write!(f, "{separator}count of {}", item.name)?,
+                SummaryFunction::Min => write!(f, "{separator}first {column} of {}", item.name)?,
+                SummaryFunction::Max => write!(f, "{separator}last {column} of {}", item.name)?,
             }
             if item.ranges != [KeyRange::all()] {
                 let plural = if item.ranges.len() == 1 { "" } else { "s" };
@@ -61,14 +66,14 @@ impl Display for SummarySpec {
     }
 }
 
-/// The logical node: a leaf in the place of an aggregation and the scan below it.
+/// Logical leaf node that replaces an aggregation and the scan below it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
 pub(super) struct SummaryNode {
-    pub spec: Same<SummarySpec>,
+    pub spec: PtrEq<SummarySpec>,
 }
 
 impl SummaryNode {
-    /// None if some of it has to look at rows.
+    /// Plans an aggregation. Returns `None` if it has groups or if keys cannot answer one of its aggregates.
     pub fn of(aggregate: &Aggregate) -> Result<Option<SummaryNode>> {
         if !aggregate.group_expr.is_empty() {
             return Ok(None);
@@ -84,17 +89,17 @@ impl SummaryNode {
             }
         }
         let types = aggregate.schema.fields().iter().map(|field| field.data_type());
-        let is_same = |(item, ty): (&SummaryItem, &arrow::datatypes::DataType)| match item.wanted {
-            Wanted::Count => *ty == arrow::datatypes::DataType::Int64,
-            Wanted::Min | Wanted::Max => *ty == item.view.schema().columns()[item.column].ty.arrow(),
+        let is_same = |(item, ty): (&SummaryItem, &arrow::datatypes::DataType)| match item.function {
+            SummaryFunction::Count => *ty == arrow::datatypes::DataType::Int64,
+            SummaryFunction::Min | SummaryFunction::Max => *ty == item.view.schema().columns()[item.column].ty.arrow(),
         };
         let found = !items.is_empty() && items.iter().zip(types).all(is_same);
         let spec = Arc::new(SummarySpec { items, schema: aggregate.schema.clone() });
-        Ok(found.then_some(SummaryNode { spec: Same(spec) }))
+        Ok(found.then_some(SummaryNode { spec: PtrEq(spec) }))
     }
 }
 
-/// The scan below what only renames the table and picks columns.
+/// The table scan below aliases and projections of plain columns. Returns `None` for other plans and for scans with a limit.
 pub(super) fn plain_scan(plan: &LogicalPlan) -> Option<&TableScan> {
     match plan {
         LogicalPlan::TableScan(scan) => Some(scan).filter(|scan| scan.fetch.is_none()),
@@ -107,6 +112,7 @@ pub(super) fn plain_scan(plan: &LogicalPlan) -> Option<&TableScan> {
     }
 }
 
+/// Plans one aggregate. Returns `None` if keys cannot answer it.
 fn item(expr: &Expr, table: &KeyakiTable, filters: &[Expr]) -> Result<Option<SummaryItem>> {
     let Expr::AggregateFunction(AggregateFunction { func, params }) = expr else { return Ok(None) };
     if params.filter.is_some() || !params.order_by.is_empty() || params.null_treatment.is_some() {
@@ -115,13 +121,13 @@ fn item(expr: &Expr, table: &KeyakiTable, filters: &[Expr]) -> Result<Option<Sum
     match (func.name(), params.args.as_slice()) {
         ("count", [Expr::Literal(value, _)]) if !value.is_null() && !params.distinct => count(table, filters, None),
         ("count", [Expr::Column(column)]) if !params.distinct => count(table, filters, Some(column)),
-        ("min", [Expr::Column(column)]) => extreme(table, filters, column, Wanted::Min),
-        ("max", [Expr::Column(column)]) => extreme(table, filters, column, Wanted::Max),
+        ("min", [Expr::Column(column)]) => extreme(table, filters, column, SummaryFunction::Min),
+        ("max", [Expr::Column(column)]) => extreme(table, filters, column, SummaryFunction::Max),
         _ => Ok(None),
     }
 }
 
-/// The filters, and that a column is not null, if it may be.
+/// Adds `column IS NOT NULL` to the filters if the column is nullable. Returns `None` if the table has no such column.
 fn not_null(table: &KeyakiTable, filters: &[Expr], column: &Column) -> Option<Vec<Expr>> {
     let place = table.table.column(&column.name).ok()?;
     let mut filters = filters.to_vec();
@@ -131,7 +137,7 @@ fn not_null(table: &KeyakiTable, filters: &[Expr], column: &Column) -> Option<Ve
     Some(filters)
 }
 
-/// Rows, or those where a column is not null.
+/// Plans COUNT(*), or COUNT of a column, which skips nulls.
 fn count(table: &KeyakiTable, filters: &[Expr], column: Option<&Column>) -> Result<Option<SummaryItem>> {
     let filters = match column {
         None => filters.to_vec(),
@@ -140,14 +146,14 @@ fn count(table: &KeyakiTable, filters: &[Expr], column: Option<&Column>) -> Resu
             None => return Ok(None),
         },
     };
-    // Trees in memory are walked row by row; others by leaves, of which fewer are better.
+    // A scan of an in-memory tree counts row by row. On-disk trees count by leaf and page: fewer ranges and pages cost less.
     let cost = |answer: &Answer| {
         let pages = answer.view.estimate(&KeyRange::all()).pages;
         (answer.in_memory, answer.ranges.ranges.len(), pages as u64)
     };
     let best = table.answers(&filters)?.into_iter().min_by_key(cost);
     Ok(best.map(|answer| SummaryItem {
-        wanted: Wanted::Count,
+        function: SummaryFunction::Count,
         name: answer.name,
         view: answer.view,
         ranges: answer.ranges.ranges,
@@ -155,23 +161,29 @@ fn count(table: &KeyakiTable, filters: &[Expr], column: Option<&Column>) -> Resu
     }))
 }
 
-/// The smallest or greatest value: the first or last one of ranges in which it comes first, or after columns of one value.
-fn extreme(table: &KeyakiTable, filters: &[Expr], column: &Column, wanted: Wanted) -> Result<Option<SummaryItem>> {
+/// Plans MIN or MAX: the first or last entry of a tree in which the column is the first key column that the ranges do not
+/// fix to one value, or one of the fixed columns.
+fn extreme(
+    table: &KeyakiTable,
+    filters: &[Expr],
+    column: &Column,
+    function: SummaryFunction,
+) -> Result<Option<SummaryItem>> {
     let Some(filters) = not_null(table, filters, column) else { return Ok(None) };
-    // `not_null` has found it.
+    // `not_null` has resolved the column.
     let wanted_column = table.table.column(&column.name).ok();
     let place = |answer: &Answer| -> Option<usize> {
         let place = answer.columns.iter().position(|&c| c == wanted_column)?;
         let schema = answer.view.schema();
         let leads = place <= answer.ranges.fixed;
-        // Floats are in an order of their own (-0 before 0, values that are not numbers at the ends).
+        // The key order of floats differs from SQL's: -0 sorts before 0, and NaN at both ends.
         let ordered = !matches!(schema.columns()[place].ty, ColumnType::Float32 | ColumnType::Float64);
         (leads && ordered && place < schema.key_columns()).then_some(place)
     };
     let found = table.answers(&filters)?.into_iter().filter_map(|answer| Some((place(&answer)?, answer)));
     let best = found.min_by_key(|(_, answer)| (!answer.in_memory, answer.ranges.ranges.len()));
     Ok(best.map(|(column, answer)| SummaryItem {
-        wanted,
+        function,
         name: answer.name,
         view: answer.view,
         ranges: answer.ranges.ranges,
@@ -189,7 +201,7 @@ impl UserDefinedLogicalNodeCore for SummaryNode {
     fn schema(&self) -> &DFSchemaRef {
         &self.spec.schema
     }
-    // It has none that anybody else may rewrite.
+    // None: optimizer rules must not rewrite the node.
     fn expressions(&self) -> Vec<Expr> {
         Vec::new()
     }

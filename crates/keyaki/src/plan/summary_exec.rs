@@ -1,4 +1,7 @@
-//! The operator of a summary: one row, each value from a scan of its own.
+//! The physical operator of [`super::summary`].
+//!
+//! It returns one row. Each value comes from its own scan, and all scans run concurrently. COUNT scans decode no columns and
+//! are split into up to [`PARTS`] parts; MIN and MAX scans stop after one row.
 
 use std::fmt::{self, Formatter};
 use std::sync::Arc;
@@ -18,13 +21,14 @@ use futures::future::try_join_all;
 use keyaki_exec::Scan;
 use keyaki_store::{Direction, KeyRange};
 
-use super::summary::{SummaryItem, SummarySpec, Wanted};
+use super::summary::{SummaryFunction, SummaryItem, SummarySpec};
 use crate::table::{LeafExec, LeafOperator, PlanContext, record};
 
-/// Rows that a scan may count before it says so.
+/// Batch size of a counting scan in rows, large enough for one batch per scan.
 const COUNT_ROWS: usize = 1 << 40;
-/// Parts of a range of so many pages, or so many ranges, are counted at the same time.
+/// Maximum number of parts counted concurrently.
 const PARTS: usize = 32;
+/// A single range of at least this many pages is split.
 const PAGES_TO_SPLIT: f64 = 256.0;
 
 pub(super) type SummaryExec = LeafExec<SummaryOperator>;
@@ -35,9 +39,9 @@ pub(super) struct SummaryOperator {
     pub context: PlanContext,
 }
 
-/// The value of an aggregate, as an array of one.
+/// Computes an aggregate, as an array of one value.
 async fn value(item: &SummaryItem, context: &PlanContext, metrics: &ExecutionPlanMetricsSet) -> Result<ArrayRef> {
-    if item.wanted != Wanted::Count {
+    if item.function != SummaryFunction::Count {
         return Ok(part(item, item.ranges.clone(), context, metrics).await?.1);
     }
     let parts = parts(item).into_iter().map(|ranges| part(item, ranges, context, metrics));
@@ -45,7 +49,8 @@ async fn value(item: &SummaryItem, context: &PlanContext, metrics: &ExecutionPla
     Ok(Arc::new(Int64Array::from(vec![rows as i64])))
 }
 
-/// The ranges to count, in parts: what was changed lately has to be looked at, and waits for its pages.
+/// Splits the ranges of a COUNT. Pages with pending messages have to be read to count them; several parts overlap these
+/// reads.
 fn parts(item: &SummaryItem) -> Vec<Vec<KeyRange>> {
     match &item.ranges[..] {
         [range] if item.view.estimate(range).pages >= PAGES_TO_SPLIT => {
@@ -55,7 +60,8 @@ fn parts(item: &SummaryItem) -> Vec<Vec<KeyRange>> {
     }
 }
 
-/// How many rows some ranges have, or the first value in them, as an array of one.
+/// Scans ranges. Returns the number of rows and, for MIN and MAX, the first value in scan order (null if there is no row),
+/// as an array of one.
 async fn part(
     item: &SummaryItem,
     mut ranges: Vec<KeyRange>,
@@ -63,8 +69,8 @@ async fn part(
     metrics: &ExecutionPlanMetricsSet,
 ) -> Result<(usize, ArrayRef)> {
     let mode = context.options.execution;
-    let counts = item.wanted == Wanted::Count;
-    let direction = if item.wanted == Wanted::Max { Direction::Descending } else { Direction::Ascending };
+    let counts = item.function == SummaryFunction::Count;
+    let direction = if item.function == SummaryFunction::Max { Direction::Descending } else { Direction::Ascending };
     if direction == Direction::Descending {
         ranges.reverse();
     }
