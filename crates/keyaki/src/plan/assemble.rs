@@ -201,8 +201,8 @@ fn place_filters<'a>(graph: &'a Graph, facts: &Facts, stages: &mut [Stage<'a>], 
     }
 }
 
-/// Predicates that a pipeline over `set` has to evaluate. For an outer relation alone: the conditions of its ON that use
-/// no other relation.
+/// Predicates that a pipeline over `set` has to evaluate. For an outer relation alone: the conditions of its ON that
+/// use no other relation.
 fn unplaced<'a>(graph: &'a Graph, facts: &Facts, driver: &Stage<'_>, set: Set) -> Vec<Unplaced<'a>> {
     let relation = driver.relation;
     let answered = |index: usize| {

@@ -1,8 +1,8 @@
 //! The physical operator of an index pipeline.
 //!
-//! The operator translates a [`PipelineSpec`] to a [`Pipeline`] of the executor and renames the output columns. It has one
-//! partition and declares no ordering: rows arrive in the order in which their reads complete. The first poll of the
-//! stream starts the pipeline; dropping the stream cancels it and records its metrics.
+//! The operator translates a [`PipelineSpec`] to a [`Pipeline`] of the executor and renames the output columns. It has
+//! one partition and declares no ordering: rows arrive in the order in which their reads complete. The first poll of
+//! the stream starts the pipeline; dropping the stream cancels it and records its metrics.
 
 use std::fmt::{self, Formatter};
 use std::pin::Pin;

@@ -1,7 +1,7 @@
 //! Cardinality estimates for the relations of a join graph and for joins of any subset of them.
 //!
-//! For each relation, [`Facts`] holds its rows, its trees (table and indexes), the key ranges that its own filters imply
-//! in each tree, and the distinct values of its columns. The cardinality of a join is the product of the filtered
+//! For each relation, [`Facts`] holds its rows, its trees (table and indexes), the key ranges that its own filters
+//! imply in each tree, and the distinct values of its columns. The cardinality of a join is the product of the filtered
 //! relations, divided by the distinct values of each class of equal columns for every relation of the class but the one
 //! with the fewest. Composite keys, other join conditions and left joins add correction factors.
 //!
@@ -107,8 +107,8 @@ impl TreeFacts {
     }
 }
 
-/// Filters that use no relation but `relation`, with their indices into [`Graph::predicates`] or, for an outer relation,
-/// into its ON.
+/// Filters that use no relation but `relation`, with their indices into [`Graph::predicates`] or, for an outer
+/// relation, into its ON.
 pub(super) fn local_filters(graph: &Graph, relation: usize) -> Vec<(usize, &Expr)> {
     let own = bit(relation);
     match &graph.relations[relation].outer {
@@ -170,8 +170,8 @@ impl Facts {
         rows
     }
 
-    /// Selectivity of a condition between relations other than `a = b`, as a fraction of the pairs of rows. An equality of
-    /// expressions is estimated like an equality of the column with the most distinct values in it.
+    /// Selectivity of a condition between relations other than `a = b`, as a fraction of the pairs of rows. An equality
+    /// of expressions is estimated like an equality of the column with the most distinct values in it.
     fn join_condition(&self, graph: &Graph, condition: &Expr) -> f64 {
         match graph.sides(condition) {
             Some(_) => {
@@ -182,8 +182,8 @@ impl Facts {
         }
     }
 
-    /// Correction factor, at least 1, for joins along a composite primary key. Dividing by the distinct values of each key
-    /// column divides by their product, which exceeds the number of rows; but each full key finds one row.
+    /// Correction factor, at least 1, for joins along a composite primary key. Dividing by the distinct values of each
+    /// key column divides by their product, which exceeds the number of rows; but each full key finds one row.
     fn composite_keys(&self, set: Set) -> f64 {
         let mut factor = 1.0;
         for to in members(set) {
@@ -287,8 +287,8 @@ impl RelationFacts {
         Ok(facts)
     }
 
-    /// Distinct values of each column: all rows for a unique column, else from statistics, else a tenth of the rows. The
-    /// last entry is the hidden rowid.
+    /// Distinct values of each column: all rows for a unique column, else from statistics, else a tenth of the rows.
+    /// The last entry is the hidden rowid.
     fn distinct_of(&self, table: &KeyakiTable) -> Vec<f64> {
         let columns = table.table.def.columns.len();
         let statistics = table.table.statistics.as_deref();
@@ -302,9 +302,9 @@ impl RelationFacts {
         (0..=columns).map(distinct).collect()
     }
 
-    /// Distinct values of each column after the filters on this column alone. DataFusion copies a filter on a join column
-    /// to the column on the other side, so both sides of the join contain only these values, and join selectivity
-    /// depends on their number.
+    /// Distinct values of each column after the filters on this column alone. DataFusion copies a filter on a join
+    /// column to the column on the other side, so both sides of the join contain only these values, and join
+    /// selectivity depends on their number.
     fn distinct_filtered_of(
         &self,
         table: &KeyakiTable,

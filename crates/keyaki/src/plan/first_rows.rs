@@ -1,4 +1,5 @@
-//! ORDER BY … LIMIT along a non-covering index: scan the first entries of the index, then look up their rows concurrently.
+//! ORDER BY … LIMIT along a non-covering index: scan the first entries of the index, then look up their rows
+//! concurrently.
 //!
 //! `SELECT * FROM events ORDER BY ts DESC LIMIT 20` reads one page at the end of the index on `ts` and the pages of 20
 //! rows. The operator replaces the input of the sort. The sort remains above it and orders these rows, at most
@@ -93,8 +94,8 @@ fn unalias(expr: &Expr) -> &Expr {
     }
 }
 
-/// Maps sort columns to columns of the projection's input. Returns `None` if a sort expression is not a column or has no
-/// such column.
+/// Maps sort columns to columns of the projection's input. Returns `None` if a sort expression is not a column or has
+/// no such column.
 fn columns(exprs: &[SortExpr], below: impl Fn(&Column) -> Option<Column>) -> Option<Vec<SortExpr>> {
     let column = |sort: &SortExpr| match &sort.expr {
         Expr::Column(column) => Some(SortExpr { expr: Expr::Column(below(column)?), ..sort.clone() }),
@@ -149,8 +150,8 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// Chooses the first index in the sort order whose ranges imply all filters. Returns `None` if there is none, or if an
-    /// index covers the output: a scan of that index needs no lookups.
+    /// Chooses the first index in the sort order whose ranges imply all filters. Returns `None` if there is none, or if
+    /// an index covers the output: a scan of that index needs no lookups.
     fn of(table: &KeyakiTable, filters: &[Expr], output: &[usize], order: &[Order]) -> Result<Option<Chosen>> {
         let places = |answer: &Answer, wanted: &[Option<usize>]| -> Option<Vec<usize>> {
             wanted.iter().map(|wanted| answer.columns.iter().position(|column| column == wanted)).collect()
@@ -172,8 +173,8 @@ impl Chosen {
     }
 }
 
-/// Orders the ranges of an index for the scan. Nulls sort before all values in keys; if the first sort column places them
-/// elsewhere, its nulls and its values become separate groups of ranges.
+/// Orders the ranges of an index for the scan. Nulls sort before all values in keys; if the first sort column places
+/// them elsewhere, its nulls and its values become separate groups of ranges.
 fn ranges(table: &KeyakiTable, filters: &[Expr], answer: &Answer, first: &Order) -> Result<Option<Vec<KeyRange>>> {
     let in_direction = |mut ranges: Vec<KeyRange>| {
         if first.direction == Direction::Descending {
@@ -222,8 +223,8 @@ fn order(exprs: &[SortExpr], table: &KeyakiTable) -> Option<Vec<Order>> {
     orders.iter().skip(1).all(|order| order.nulls_in_key_order).then_some(orders)
 }
 
-/// Direction of an index scan that yields `order`. The sort may skip leading key columns that the ranges fix to one value.
-/// Returns `None` if the key has another order.
+/// Direction of an index scan that yields `order`. The sort may skip leading key columns that the ranges fix to one
+/// value. Returns `None` if the key has another order.
 fn direction(answer: &Answer, order: &[Order]) -> Option<Direction> {
     let direction = order.first()?.direction;
     let key = &answer.columns[..answer.view.schema().key_columns()];

@@ -1,8 +1,8 @@
 //! The physical operator of [`super::first_rows`].
 //!
-//! A scan of the index with a limit collects the primary keys of the rows. A pipeline whose driver has one point range for
-//! each key, and no lookup steps, then reads the rows with many reads in flight. Output order is undefined; the sort above
-//! the operator orders the rows.
+//! A scan of the index with a limit collects the primary keys of the rows. A pipeline whose driver has one point range
+//! for each key, and no lookup steps, then reads the rows with many reads in flight. Output order is undefined; the
+//! sort above the operator orders the rows.
 
 use std::fmt::{self, Formatter};
 use std::sync::Arc;

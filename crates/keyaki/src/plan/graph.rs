@@ -1,14 +1,15 @@
 //! Join graphs: a tree of joins, filters and projections, flattened to a form without a join order.
 //!
-//! The graph absorbs inner joins, left and right joins, semi joins with unique keys, filters and projections. Leaves become
-//! *relations*: Keyaki tables, and any other subtree as an opaque plan. Every relation gets a unique name, which separates
-//! two occurrences of one table. Expressions are rewritten to these *canonical* columns, and projections between the joins
-//! are inlined. The result is a list of relations, a list of conjuncts, and the output columns as expressions.
+//! The graph absorbs inner joins, left and right joins, semi joins with unique keys, filters and projections. Leaves
+//! become *relations*: Keyaki tables, and any other subtree as an opaque plan. Every relation gets a unique name, which
+//! separates two occurrences of one table. Expressions are rewritten to these *canonical* columns, and projections
+//! between the joins are inlined. The result is a list of relations, a list of conjuncts, and the output columns as
+//! expressions.
 //!
-//! `(A ⟕ B) ⋈ C` equals `(A ⋈ C) ⟕ B` if the condition of the inner join does not use B. The null-supplied side of a left
-//! join therefore becomes an *outer* relation with the conditions of its ON. Filters above the join that use an outer
-//! relation are *late*: they are evaluated after all joins. If the condition of an inner join uses an outer relation, or an
-//! ON contains a subquery, left joins stay opaque.
+//! `(A ⟕ B) ⋈ C` equals `(A ⋈ C) ⟕ B` if the condition of the inner join does not use B. The null-supplied side of a
+//! left join therefore becomes an *outer* relation with the conditions of its ON. Filters above the join that use an
+//! outer relation are *late*: they are evaluated after all joins. If the condition of an inner join uses an outer
+//! relation, or an ON contains a subquery, left joins stay opaque.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -53,8 +54,8 @@ pub(super) struct ColumnId {
 /// Input of a relation.
 #[derive(Debug, Clone)]
 pub(super) enum RelationSource {
-    /// A table. Its columns are the provider's schema and the hidden rowid, if the table has one. The scan has no filters
-    /// and no projection.
+    /// A table. Its columns are the provider's schema and the hidden rowid, if the table has one. The scan has no
+    /// filters and no projection.
     Table { scan: TableScan, provider: Arc<dyn TableProvider> },
     /// An opaque plan.
     Plan(LogicalPlan),
@@ -75,7 +76,8 @@ pub(super) struct Relation {
     pub name: String,
     pub source: RelationSource,
     pub columns: Vec<RelationColumn>,
-    /// For an outer relation (the null-supplied side of a left join): the conjuncts of ON and the filters below the join.
+    /// For an outer relation (the null-supplied side of a left join): the conjuncts of ON and the filters below the
+    /// join.
     pub outer: Option<Vec<Expr>>,
 }
 
@@ -192,16 +194,16 @@ impl Graph {
         (left.relation != right.relation).then_some((left, right))
     }
 
-    /// Relations of the left and right side of an equality, if the sides can be keys of a hash join: both use relations, and
-    /// none in common.
+    /// Relations of the left and right side of an equality, if the sides can be keys of a hash join: both use
+    /// relations, and none in common.
     pub fn sides(&self, expr: &Expr) -> Option<(Set, Set)> {
         let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = expr else { return None };
         let (left, right) = (self.relations_of(left), self.relations_of(right));
         (left != 0 && right != 0 && left & right == 0).then_some((left, right))
     }
 
-    /// Adds the relations of `plan` to the graph and its filters to `conjuncts`. Returns the output columns as expressions
-    /// over canonical columns. `name` is the alias for a relation directly below.
+    /// Adds the relations of `plan` to the graph and its filters to `conjuncts`. Returns the output columns as
+    /// expressions over canonical columns. `name` is the alias for a relation directly below.
     fn flatten(&mut self, plan: &LogicalPlan, name: Option<&str>, conjuncts: &mut Vec<Conjunct>) -> Result<Vec<Expr>> {
         match plan {
             _ if !is_member(plan) => self.opaque(plan, name),
@@ -246,8 +248,8 @@ impl Graph {
         Ok(output)
     }
 
-    /// Flattens a left join, or a right join as a left join with its inputs swapped. The null-supplied side becomes one outer
-    /// relation.
+    /// Flattens a left join, or a right join as a left join with its inputs swapped. The null-supplied side becomes one
+    /// outer relation.
     fn left_join(&mut self, join: &Join, conjuncts: &mut Vec<Conjunct>) -> Result<Vec<Expr>> {
         let left = join.join_type == JoinType::Left;
         let (kept, supplied) = if left { (&join.left, &join.right) } else { (&join.right, &join.left) };
@@ -400,8 +402,8 @@ pub(super) fn is_member(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// True if DataFusion's functional dependencies prove that `key` identifies a row of `schema`. A semi join with such a key
-/// equals an inner join without the columns of that side.
+/// True if DataFusion's functional dependencies prove that `key` identifies a row of `schema`. A semi join with such a
+/// key equals an inner join without the columns of that side.
 fn is_unique<'a>(schema: &DFSchema, key: impl Iterator<Item = &'a Expr>) -> bool {
     let columns = key.filter_map(|expr| match expr {
         Expr::Column(column) => schema.maybe_index_of_column(column),
@@ -413,8 +415,8 @@ fn is_unique<'a>(schema: &DFSchema, key: impl Iterator<Item = &'a Expr>) -> bool
     dependencies.into_iter().any(|d| d.mode == Dependency::Single && within(&d.source_indices))
 }
 
-/// True for a table with filters and renamed columns but no computed columns and no limit. Only such a plan can become an
-/// outer relation with indexes; other null-supplied sides are opaque.
+/// True for a table with filters and renamed columns but no computed columns and no limit. Only such a plan can become
+/// an outer relation with indexes; other null-supplied sides are opaque.
 pub(super) fn is_simple(plan: &LogicalPlan) -> bool {
     let column = |expr: &Expr| matches!(unalias(expr.clone()), Expr::Column(_));
     is_member(plan)

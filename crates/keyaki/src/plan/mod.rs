@@ -1,7 +1,7 @@
 //! The query planner: join trees become index pipelines where their estimated cost is lower than scans and hash joins.
 //!
-//! DataFusion parses, resolves and simplifies a query and pushes filters down. The [`planner`] then rewrites the optimized
-//! logical plan:
+//! DataFusion parses, resolves and simplifies a query and pushes filters down. The [`planner`] then rewrites the
+//! optimized logical plan:
 //!
 //! ```text
 //! optimized logical plan
@@ -18,11 +18,11 @@
 //!   └ pushdown        restricts DataFusion's physical filter pushdown
 //! ```
 //!
-//! Costs are in seconds of device and processor time ([`cost`](crate::table::cost)). [`ranges`](crate::table::ranges) turns
-//! filters into ranges of encoded keys, here and for scans of the table provider.
+//! Costs are in seconds of device and processor time ([`cost`](crate::table::cost)). [`ranges`](crate::table::ranges)
+//! turns filters into ranges of encoded keys, here and for scans of the table provider.
 //!
-//! Invariant: a rewritten plan returns the same rows and columns as the original one, in any order that the original plan
-//! allows.
+//! Invariant: a rewritten plan returns the same rows and columns as the original one, in any order that the original
+//! plan allows.
 
 use std::sync::Arc;
 
@@ -45,7 +45,8 @@ mod selectivity;
 mod summary;
 mod summary_exec;
 
-/// Installs the planner in a session's state: replaces the query planner and restricts the physical filter pushdown rules.
+/// Installs the planner in a session's state: replaces the query planner and restricts the physical filter pushdown
+/// rules.
 pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext) -> SessionStateBuilder {
     let rules = pushdown::guarded(builder.physical_optimizers().take());
     builder.with_physical_optimizer_rules(rules).with_query_planner(Arc::new(planner::KeyakiPlanner { context }))

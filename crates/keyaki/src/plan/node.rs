@@ -1,7 +1,7 @@
 //! The specification of an index pipeline, and the logical leaf node that replaces a part of a join tree by it.
 //!
-//! A [`PipelineSpec`] lists tree accesses: the driver, which scans key ranges, then lookup steps. Each access appends its
-//! decoded columns to the columns of the pipeline, filters the rows and keeps the columns that later accesses use.
+//! A [`PipelineSpec`] lists tree accesses: the driver, which scans key ranges, then lookup steps. Each access appends
+//! its decoded columns to the columns of the pipeline, filters the rows and keeps the columns that later accesses use.
 
 use std::fmt::{self, Display};
 use std::hash::{Hash, Hasher};
@@ -58,7 +58,8 @@ pub(super) struct PipelineSpec {
     pub rows: f64,
     /// Estimated elapsed seconds.
     pub seconds: f64,
-    /// Estimated elapsed seconds of scans and hash joins over the same relations; `None` if the search has no such plan.
+    /// Estimated elapsed seconds of scans and hash joins over the same relations; `None` if the search has no such
+    /// plan.
     pub without_seconds: Option<f64>,
 }
 
@@ -106,8 +107,8 @@ impl Display for Milliseconds {
     }
 }
 
-/// A shared value compared, ordered and hashed by address: equal to its clones alone. DataFusion requires these traits of
-/// logical nodes; each rewrite creates its own specification, so that identity is equality.
+/// A shared value compared, ordered and hashed by address: equal to its clones alone. DataFusion requires these traits
+/// of logical nodes; each rewrite creates its own specification, so that identity is equality.
 #[derive(Debug)]
 pub(super) struct PtrEq<T>(pub Arc<T>);
 

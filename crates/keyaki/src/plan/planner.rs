@@ -1,8 +1,8 @@
 //! The hooks into DataFusion's planning.
 //!
-//! [`KeyakiPlanner`] rewrites the optimized logical plan and calls DataFusion's physical planner, with an extension that
-//! creates the operators of Keyaki's logical nodes. If the rewrite fails, release builds log a warning and plan the
-//! original query; debug builds return the error.
+//! [`KeyakiPlanner`] rewrites the optimized logical plan and calls DataFusion's physical planner, with an extension
+//! that creates the operators of Keyaki's logical nodes. If the rewrite fails, release builds log a warning and plan
+//! the original query; debug builds return the error.
 
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! Works around wrong results of DataFusion's physical filter pushdown.
 //!
 //! DataFusion 55 pushes filters (including the dynamic filters of joins and of ORDER BY … LIMIT) through operators by
-//! column *name*. If two columns of a schema have the same name, as after a join of two tables with a column `id`, a filter
-//! on the second column becomes a filter on the first, and the query silently loses rows.
+//! column *name*. If two columns of a schema have the same name, as after a join of two tables with a column `id`, a
+//! filter on the second column becomes a filter on the first, and the query silently loses rows.
 //!
-//! [`GuardedPushdown`] applies the rule only to subplans in which no operator below the root has duplicate column names.
-//! The root may have them: its own filters reach its inputs by index.
+//! [`GuardedPushdown`] applies the rule only to subplans in which no operator below the root has duplicate column
+//! names. The root may have them: its own filters reach its inputs by index.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,12 +1,12 @@
 //! Replaces parts of join trees by index pipelines in an optimized logical plan.
 //!
-//! The rewriter works from the leaves up. It flattens every maximal tree of joins, filters and projections to a graph and
-//! searches for the cheapest plan. If that plan contains a pipeline, the rewriter rebuilds the tree: pipelines become
-//! extension nodes, other relations stay as they are, hash joins connect them, and late filters and the original output
-//! columns go on top. DataFusion's rules then push filters to the remaining scans and prune columns.
+//! The rewriter works from the leaves up. It flattens every maximal tree of joins, filters and projections to a graph
+//! and searches for the cheapest plan. If that plan contains a pipeline, the rewriter rebuilds the tree: pipelines
+//! become extension nodes, other relations stay as they are, hash joins connect them, and late filters and the original
+//! output columns go on top. DataFusion's rules then push filters to the remaining scans and prune columns.
 //!
-//! COUNT, MIN and MAX that keys answer become summary nodes ([`super::summary`]). Sorts with a limit get the first rows of an
-//! index as input ([`super::first_rows`]).
+//! COUNT, MIN and MAX that keys answer become summary nodes ([`super::summary`]). Sorts with a limit get the first rows
+//! of an index as input ([`super::first_rows`]).
 //!
 //! Invariant: the rewritten plan has the columns of the original one; otherwise the rewrite fails.
 
@@ -53,8 +53,8 @@ impl Rewriter<'_> {
         Ok(self.join_tree(&plan)?.unwrap_or(plan))
     }
 
-    /// Rewrites the inputs of the join tree at the top of `plan` and subqueries in its expressions. Without a join tree at the
-    /// top, rewrites the whole plan.
+    /// Rewrites the inputs of the join tree at the top of `plan` and subqueries in its expressions. Without a join tree
+    /// at the top, rewrites the whole plan.
     fn below(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
         let plan = plan.map_subqueries(|subquery| self.rewrite(subquery).map(Transformed::yes))?.data;
         if let LogicalPlan::Aggregate(aggregate) = &plan

@@ -1,14 +1,15 @@
 //! The search for the cheapest join order of a graph.
 //!
-//! Dynamic programming over sets of relations, or greedy merging for more than [`EXHAUSTIVE_MAX`] relations. The search keeps
-//! up to three plans per set: the cheapest one, the cheapest one that is a single *pipeline* (only pipelines can be extended
-//! by lookup steps), and the cheapest one of scans and hash joins, for comparison in EXPLAIN.
+//! Dynamic programming over sets of relations, or greedy merging for more than [`EXHAUSTIVE_MAX`] relations. The search
+//! keeps up to three plans per set: the cheapest one, the cheapest one that is a single *pipeline* (only pipelines can
+//! be extended by lookup steps), and the cheapest one of scans and hash joins, for comparison in EXPLAIN.
 //!
-//! A lookup step extends a pipeline by one relation through a tree whose leading key columns are equal to columns of the
-//! pipeline or to constants. If that tree is a non-covering index, a table lookup follows. All other joins are hash joins.
+//! A lookup step extends a pipeline by one relation through a tree whose leading key columns are equal to columns of
+//! the pipeline or to constants. If that tree is a non-covering index, a table lookup follows. All other joins are hash
+//! joins.
 //!
-//! Invariants: a plan's inputs precede it in the list of plans. An outer relation never drives a pipeline that is extended,
-//! and it joins only after all relations that its ON uses.
+//! Invariants: a plan's inputs precede it in the list of plans. An outer relation never drives a pipeline that is
+//! extended, and it joins only after all relations that its ON uses.
 
 use std::collections::HashMap;
 
@@ -69,10 +70,11 @@ pub(super) struct Plan {
     pub seconds: f64,
     /// Accumulated cost of a pipeline; zero for hash joins.
     cost: Cost,
-    /// The key column of a pipeline's driver after the columns bound to points: rows of the driver arrive about in its order.
+    /// The key column of a pipeline's driver after the columns bound to points: rows of the driver arrive about in its
+    /// order.
     order: Option<ColumnId>,
-    /// Under [`JoinMode::Index`], the number of hash joins and of accesses that ignore the available key ranges; otherwise 0.
-    /// Takes precedence over `seconds`.
+    /// Under [`JoinMode::Index`], the number of hash joins and of accesses that ignore the available key ranges;
+    /// otherwise 0. Takes precedence over `seconds`.
     penalty: usize,
 }
 
@@ -302,8 +304,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// True if a set can be joined on its own: it is one relation, or it contains an inner relation and, with each outer
-    /// relation, all relations that its ON uses.
+    /// True if a set can be joined on its own: it is one relation, or it contains an inner relation and, with each
+    /// outer relation, all relations that its ON uses.
     fn is_valid(&self, set: Set) -> bool {
         let outers = set & self.graph.outers();
         set.count_ones() == 1
@@ -488,8 +490,8 @@ fn needed(graph: &Graph) -> Vec<Vec<usize>> {
     needed
 }
 
-/// Sources for the leading key columns of a tree: equal columns of `set`, or constants. Returns `None` unless at least one
-/// source is a column.
+/// Sources for the leading key columns of a tree: equal columns of `set`, or constants. Returns `None` unless at least
+/// one source is a column.
 fn key_of(graph: &Graph, facts: &Facts, relation: usize, tree: &TreeFacts, set: Set) -> Option<Vec<KeySource>> {
     let mut key = Vec::new();
     for (place, &column) in tree.key().iter().enumerate() {

@@ -1,8 +1,8 @@
 //! Selectivity: the fraction of a table's rows that pass a condition, 0 to 1.
 //!
-//! Comparisons of one column with constants become intervals of values; several conditions on one column are intersected
-//! first. Column statistics give the selectivity of an interval. Conditions on different columns count as independent.
-//! All other conditions get a constant by their form ([`guess`]).
+//! Comparisons of one column with constants become intervals of values; several conditions on one column are
+//! intersected first. Column statistics give the selectivity of an interval. Conditions on different columns count as
+//! independent. All other conditions get a constant by their form ([`guess`]).
 
 use std::ops::Bound;
 
@@ -53,7 +53,8 @@ struct Estimator<'a> {
 }
 
 impl Estimator<'_> {
-    /// The table column of a condition that uses no other column. The hidden rowid has no statistics and does not count.
+    /// The table column of a condition that uses no other column. The hidden rowid has no statistics and does not
+    /// count.
     fn only_column(&self, filter: &Expr) -> Option<usize> {
         let mut columns = filter.column_refs().into_iter().map(self.resolve);
         let first = columns.next()??;
@@ -87,7 +88,8 @@ impl Estimator<'_> {
         Some(shares.sum::<f64>().clamp(0.0, 1.0))
     }
 
-    /// Selectivity of an interval of values. Nulls sort first: an unbounded interval or one that starts at null includes them.
+    /// Selectivity of an interval of values. Nulls sort first: an unbounded interval or one that starts at null
+    /// includes them.
     fn interval(&self, column: usize, low: Bound<ScalarValue>, high: Bound<ScalarValue>) -> f64 {
         let nulls = self.statistics.columns.get(column).map_or(0.0, |statistics| statistics.null_fraction);
         let with_null = match &low {

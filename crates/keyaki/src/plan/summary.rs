@@ -1,10 +1,10 @@
 //! COUNT, MIN and MAX without GROUP BY, answered from keys if the filters are key ranges of a tree.
 //!
-//! COUNT adds up the row counts of leaves and pages. MIN and MAX read the first or last entry of the ranges.
-//! `SELECT count(*), min(ts), max(ts) FROM events WHERE ts >= '2026-01-01'` reads two or three pages of an index on `ts`.
+//! COUNT adds up the row counts of leaves and pages. MIN and MAX read the first or last entry of the ranges. `SELECT
+//! count(*), min(ts), max(ts) FROM events WHERE ts >= '2026-01-01'` reads two or three pages of an index on `ts`.
 //!
-//! Each aggregate uses the tree with the lowest cost for it. All trees belong to one snapshot. Invariant: the ranges of the
-//! tree contain exactly the rows that pass the filters.
+//! Each aggregate uses the tree with the lowest cost for it. All trees belong to one snapshot. Invariant: the ranges of
+//! the tree contain exactly the rows that pass the filters.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -99,7 +99,8 @@ impl SummaryNode {
     }
 }
 
-/// The table scan below aliases and projections of plain columns. Returns `None` for other plans and for scans with a limit.
+/// The table scan below aliases and projections of plain columns. Returns `None` for other plans and for scans with a
+/// limit.
 pub(super) fn plain_scan(plan: &LogicalPlan) -> Option<&TableScan> {
     match plan {
         LogicalPlan::TableScan(scan) => Some(scan).filter(|scan| scan.fetch.is_none()),
@@ -146,7 +147,8 @@ fn count(table: &KeyakiTable, filters: &[Expr], column: Option<&Column>) -> Resu
             None => return Ok(None),
         },
     };
-    // A scan of an in-memory tree counts row by row. On-disk trees count by leaf and page: fewer ranges and pages cost less.
+    // A scan of an in-memory tree counts row by row. On-disk trees count by leaf and page: fewer ranges and pages cost
+    // less.
     let cost = |answer: &Answer| {
         let pages = answer.view.estimate(&KeyRange::all()).pages;
         (answer.in_memory, answer.ranges.ranges.len(), pages as u64)
@@ -161,8 +163,8 @@ fn count(table: &KeyakiTable, filters: &[Expr], column: Option<&Column>) -> Resu
     }))
 }
 
-/// Plans MIN or MAX: the first or last entry of a tree in which the column is the first key column that the ranges do not
-/// fix to one value, or one of the fixed columns.
+/// Plans MIN or MAX: the first or last entry of a tree in which the column is the first key column that the ranges do
+/// not fix to one value, or one of the fixed columns.
 fn extreme(
     table: &KeyakiTable,
     filters: &[Expr],

@@ -1,7 +1,7 @@
 //! The physical operator of [`super::summary`].
 //!
-//! It returns one row. Each value comes from its own scan, and all scans run concurrently. COUNT scans decode no columns and
-//! are split into up to [`PARTS`] parts; MIN and MAX scans stop after one row.
+//! It returns one row. Each value comes from its own scan, and all scans run concurrently. COUNT scans decode no
+//! columns and are split into up to [`PARTS`] parts; MIN and MAX scans stop after one row.
 
 use std::fmt::{self, Formatter};
 use std::sync::Arc;
@@ -60,8 +60,8 @@ fn parts(item: &SummaryItem) -> Vec<Vec<KeyRange>> {
     }
 }
 
-/// Scans ranges. Returns the number of rows and, for MIN and MAX, the first value in scan order (null if there is no row),
-/// as an array of one.
+/// Scans ranges. Returns the number of rows and, for MIN and MAX, the first value in scan order (null if there is no
+/// row), as an array of one.
 async fn part(
     item: &SummaryItem,
     mut ranges: Vec<KeyRange>,

@@ -1,4 +1,4 @@
-//! The part of session and database that planning and operators use.
+//! The state of a session and its database that the planner and the operators use.
 
 use std::sync::Arc;
 
@@ -11,26 +11,26 @@ use crate::engine::Unusable;
 use crate::engine::cache::SharedCache;
 use crate::{ExecutionMode, SessionOptions};
 
-/// What planning needs to know of the session and its database. Tables and their snapshots come with the table providers
-/// that a query names.
+/// Planning and execution state of one statement. Tables and snapshots are in the table providers
+/// ([`super::KeyakiTable`]).
 #[derive(Debug, Clone)]
 pub(crate) struct PlanContext {
     pub executor: Executor,
     pub calibration: Arc<Calibration>,
-    /// As of the statement.
+    /// Session options at the start of the statement.
     pub options: SessionOptions,
-    /// [`crate::Session::last_stats`]: running operators add themselves.
+    /// Names and statistics for [`crate::Session::last_stats`]: each scan and pipeline adds itself when it starts.
     pub last_stats: Arc<Mutex<Vec<(String, Stats)>>>,
-    /// The CPU's caches.
+    /// Control of the CPU caches.
     pub cache: SharedCache,
-    /// Bytes that one pipeline may take.
+    /// Memory budget of one pipeline in bytes.
     pub pipeline_memory_bytes: usize,
-    /// Trees of indexes that must not be read.
+    /// Trees of in-memory indexes that could not be built. Plans must not read them.
     pub unusable: Arc<Unusable>,
 }
 
 impl PlanContext {
-    /// What the machine can do for a query of the session.
+    /// The cost model's machine for queries of this session.
     pub fn machine(&self) -> cost::Machine {
         let in_order = self.options.execution == ExecutionMode::InOrder;
         cost::Machine::new(self.calibration.clone(), self.executor.options(), in_order)

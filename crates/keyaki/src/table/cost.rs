@@ -1,55 +1,60 @@
-//! Costs in seconds of device and processor time.
+//! The cost model: elapsed seconds of an access path from device time and processor time.
 //!
-//! I/O: reads of a page at random take `reads / IOPS(size, depth)`, where `depth` is how many reads the pipeline keeps in
-//! flight: what its rows can ask for, within the executor's credits; 1 when executing in order. The number of *different*
-//! pages that `n` lookups touch follows Cardenas: `P (1 - (1 - 1/P)^n)`. The denser the reads in flight lie among the
-//! pages, the more of them are neighbours and become one larger read, until the access is sequential: that is the
-//! executor's coalescing. Scans read at the device's bandwidth.
+//! *Device time.* Random reads take `reads / IOPS(size, depth)`. `depth` is the number of reads in flight: the number
+//! of lookups, up to the executor's queue depth, and 1 in in-order mode. `n` lookups touch `P (1 - (1 - 1/P)^n)`
+//! distinct pages of `P` (Cardenas). The executor coalesces reads of neighbouring pages; the model's read size grows
+//! with the density of the reads in flight among the pages, until access is sequential. Scans read at the device's
+//! bandwidth.
 //!
-//! Processor: fixed charges per lookup, row and value, measured on a warm database, divided by the workers. Out of order,
-//! I/O and processor time overlap: the greater counts, plus one latency for every step of the pipeline, as nothing hides
-//! the first row's reads. In order they add up.
+//! *Processor time.* Constants per lookup, row and value, measured on a warm database, divided by the number of
+//! workers.
+//!
+//! *Elapsed time.* Out of order, device and processor time overlap: the larger one counts, plus one read latency for
+//! every step of the pipeline, because no other work hides the reads of the first row. In order, all three add up.
 
 use keyaki_device::calibrate::Calibration;
 
-/// A lookup by key: task, search in the page, messages on the path.
+/// A lookup by key: task, search in the page, merge with the messages on the path.
 const LOOKUP_SECONDS: f64 = 5.0e-6;
-/// A row that a scan or a lookup yields, and each of its values.
+/// A row that a scan or a lookup returns.
 const ROW_SECONDS: f64 = 5.0e-9;
+/// A decoded value of such a row.
 const VALUE_SECONDS: f64 = 9.0e-9;
-/// A row that a scan of an index in memory yields, more than one of a page: it is put together on its own.
+/// Surcharge for a row from an in-memory index, which is decoded row by row instead of by page.
 const MEMORY_ROW_SECONDS: f64 = 1.0e-7;
-/// A row put into a hash table, a row that looks for its partners in one.
+/// A row inserted into a hash table.
 const BUILD_SECONDS: f64 = 6.0e-8;
+/// A row that probes a hash table.
 const PROBE_SECONDS: f64 = 2.5e-8;
-/// A comparison of every pair of rows, where no column equals another.
+/// A comparison of a pair of rows in a join without keys.
 const PAIR_SECONDS: f64 = 2.0e-9;
-/// A request for a page that is not in the cache: registration, system call, verification.
+/// A page cache miss: registration, system call, checksum.
 const MISS_SECONDS: f64 = 8.0e-6;
-/// Starting an operator.
+/// Start of an operator.
 const START_SECONDS: f64 = 2.0e-5;
 
-/// What the machine can do for one query.
+/// Speed and parallelism available to one query.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
     calibration: std::sync::Arc<Calibration>,
-    /// Reads in flight at the most.
+    /// Maximum number of reads in flight.
     depth_max: f64,
-    /// Lookups in progress at the most.
+    /// Maximum number of lookups in progress.
     tasks_max: f64,
+    /// Maximum size of a coalesced read in bytes.
     coalesce_max_bytes: f64,
     workers: f64,
     in_order: bool,
 }
 
-/// What an operator or a part of one takes.
+/// Resources that an operator or a part of one uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Cost {
-    /// Seconds that the device is busy.
+    /// Seconds of device time.
     pub io: f64,
-    /// Seconds of processor time, over all workers.
+    /// Seconds of processor time, summed over all workers.
     pub cpu: f64,
-    /// Seconds in which neither can be used.
+    /// Seconds of read latency that no other work overlaps.
     pub latency: f64,
 }
 
@@ -60,37 +65,42 @@ impl std::ops::Add for Cost {
     }
 }
 
-/// A tree, or ranges of it, that could be scanned.
+/// Input of a scan: a tree or ranges of it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Readable {
     pub bytes: f64,
-    /// Share of its pages that are in the cache.
+    /// Fraction of its pages in the page cache, 0 to 1.
     pub cached: f64,
     pub rows: f64,
+    /// The tree is an in-memory index.
     pub in_memory: bool,
 }
 
-/// Lookups of one step.
+/// The lookups of one step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lookups {
+    /// Number of lookups.
     pub count: f64,
-    /// How many of them differ in their key.
+    /// Number of distinct keys among them.
     pub distinct: f64,
-    /// Rows found by one.
+    /// Rows that one lookup finds.
     pub matches: f64,
-    /// Of the tree.
+    /// Rows of the whole tree.
     pub tree_rows: f64,
+    /// Pages of the whole tree.
     pub tree_pages: f64,
+    /// Average size of a page.
     pub page_bytes: f64,
-    /// Share of the tree's pages that are in the cache.
+    /// Fraction of the tree's pages in the page cache, 0 to 1.
     pub cached: f64,
-    /// The keys come about in the tree's order.
+    /// Keys arrive approximately in the order of the tree.
     pub clustered: bool,
-    /// Columns decoded.
+    /// Number of columns decoded per row.
     pub columns: f64,
 }
 
 impl Machine {
+    /// In-order execution has one worker and one read in flight.
     pub fn new(
         calibration: std::sync::Arc<Calibration>,
         executor: &keyaki_exec::ExecutorOptions,
@@ -109,7 +119,7 @@ impl Machine {
         }
     }
 
-    /// Elapsed seconds.
+    /// Elapsed seconds of a cost.
     pub fn seconds(&self, cost: Cost) -> f64 {
         let cpu = cost.cpu / self.workers;
         if self.in_order { cost.io + cpu + cost.latency } else { cost.io.max(cpu) + cost.latency }
@@ -123,6 +133,7 @@ impl Machine {
         self.calibration.bandwidth().max(1.0)
     }
 
+    /// Cost of the lookups of one step.
     pub fn lookups(&self, lookups: &Lookups) -> Cost {
         let pages = lookups.tree_pages.max(1.0);
         let rows_per_page = (lookups.tree_rows / pages).max(1.0);
@@ -142,7 +153,7 @@ impl Machine {
         }
     }
 
-    /// Seconds for `misses` reads among `pages`.
+    /// Device seconds for `misses` random reads in a tree of `pages` pages, after coalescing.
     fn random_reads(&self, misses: f64, pages: f64, page_bytes: f64, depth: f64, clustered: bool) -> f64 {
         if misses <= 0.0 {
             return 0.0;
@@ -163,14 +174,15 @@ impl Machine {
         rows * (ROW_SECONDS + VALUE_SECONDS * columns)
     }
 
-    /// Reading `bytes` in key order, the share `cached` of which is there, from which `rows` are decoded; `columns` of each.
+    /// Cost of reading `bytes` in key order, of which the fraction `cached` is in the page cache, and decoding
+    /// `columns` columns of `rows` rows.
     pub fn scan(&self, bytes: f64, cached: f64, rows: f64, columns: f64) -> Cost {
         let bytes = bytes * (1.0 - cached);
         let first = if bytes > 0.0 { 1.0 / self.iops(4096.0, 1.0) } else { 0.0 };
         Cost { io: bytes / self.bandwidth(), cpu: self.rows(rows, columns) + START_SECONDS, latency: first }
     }
 
-    /// Reading what is `readable`.
+    /// Cost of a scan of `readable` that decodes `columns` columns per row.
     pub fn scan_of(&self, readable: Readable, columns: f64) -> Cost {
         let Readable { bytes, cached, rows, in_memory } = readable;
         if !in_memory {
@@ -179,8 +191,8 @@ impl Machine {
         self.scan(0.0, 1.0, rows, columns) + Cost { cpu: rows * MEMORY_ROW_SECONDS, ..Cost::default() }
     }
 
-    /// Which of several trees to scan that have the same rows: on the device the one with the fewest bytes to read; one in
-    /// memory if it is quicker than that.
+    /// Chooses the tree to scan among several with the same rows, as an index into `candidates`: the on-disk tree with
+    /// the fewest bytes, or the fastest in-memory tree if it is faster. Returns `None` if there are no candidates.
     pub fn best_scan(&self, candidates: &[Readable], columns: f64) -> Option<usize> {
         let seconds = |&i: &usize| self.seconds(self.scan_of(candidates[i], columns));
         let places = |in_memory: bool| (0..candidates.len()).filter(move |&i| candidates[i].in_memory == in_memory);
@@ -189,7 +201,8 @@ impl Machine {
         stored.into_iter().chain(places(true).min_by(fastest)).min_by(fastest)
     }
 
-    /// A hash join whose inputs are there; `keyless`: there is nothing to hash.
+    /// Cost of a hash join without its inputs, in rows of build side, probe side and output. If `keyless`, the join
+    /// compares all pairs of rows.
     pub fn hash_join(&self, build: f64, probe: f64, output: f64, keyless: bool) -> Cost {
         let pairs = if keyless { build * probe * PAIR_SECONDS } else { 0.0 };
         let cpu = build * BUILD_SECONDS + probe * PROBE_SECONDS + output * ROW_SECONDS + pairs;
@@ -197,9 +210,9 @@ impl Machine {
     }
 }
 
-/// How many of `pages` pages are touched by `n` reads of random ones (Cardenas).
+/// Expected number of distinct pages that `n` random reads touch among `pages` (Cardenas).
 fn distinct_pages(pages: f64, n: f64) -> f64 {
-    // (1 - 1/P)^n without loss for large P.
+    // (1 - 1/P)^n without loss of precision for large P.
     -pages * (n * (-1.0 / pages).ln_1p().max(-1e9)).exp_m1()
 }
 
@@ -228,7 +241,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn pages_touched() {
+    fn distinct_pages_follow_cardenas() {
         assert!((distinct_pages(1000.0, 1.0) - 1.0).abs() < 1e-6);
         assert!((distinct_pages(1e6, 1000.0) - 1000.0).abs() < 1.0);
         assert!((distinct_pages(1000.0, 1e6) - 1000.0).abs() < 1e-6);
@@ -236,7 +249,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn more_lookups_cost_more_but_never_much_more_than_reading_everything() {
+    fn cost_grows_with_lookups_and_is_bounded_by_a_small_multiple_of_a_scan() {
         for in_order in [false, true] {
             let machine = machine(in_order);
             let mut last = 0.0;
@@ -252,7 +265,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn out_of_order_and_cached_and_clustered_are_cheaper() {
+    fn out_of_order_cached_and_clustered_lookups_cost_less() {
         let (ooo, in_order) = (machine(false), machine(true));
         let many = lookups(1e4);
         assert!(ooo.seconds(ooo.lookups(&many)) < in_order.seconds(in_order.lookups(&many)));
@@ -263,7 +276,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_index_in_memory_is_for_few_rows() {
+    fn best_scan_compares_memory_and_disk_trees() {
         let machine = machine(false);
         let stored = |bytes, rows| Readable { bytes, cached: 0.5, rows, in_memory: false };
         let in_memory = |rows| Readable { bytes: 50.0 * rows, cached: 1.0, rows, in_memory: true };
@@ -273,7 +286,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn few_lookups_beat_the_scan_and_many_do_not() {
+    fn a_scan_costs_more_than_few_lookups_and_less_than_many() {
         let machine = machine(false);
         let scan = machine.seconds(machine.scan(1e5 * 8192.0, 0.0, 1e7, 3.0));
         assert!(machine.seconds(machine.lookups(&lookups(100.0))) < scan);

@@ -1,4 +1,7 @@
-//! What DataFusion's optimizer is told about the size of a scan: estimates, never exact.
+//! Statistics of a scan for DataFusion's optimizer.
+//!
+//! Row counts come from the tree's estimate of the ranges, column figures from table statistics. All values are
+//! [`Precision::Inexact`], so that DataFusion never answers a query from them.
 
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Statistics};
@@ -7,10 +10,11 @@ use keyaki_store::RangeEstimate;
 
 use crate::catalog::Table;
 
-/// Share of rows that pass a filter of which nothing is known, as DataFusion assumes it.
+/// Selectivity of residual filters, DataFusion's default.
 const FILTER_SELECTIVITY: f64 = 0.2;
 
-/// Estimates for a scan that reads `estimate` and returns the table's columns `output` of the rows that pass `filters`.
+/// Statistics of a scan that reads ranges of size `estimate`, filters them by `filters` and returns the table columns
+/// `output`.
 pub(super) fn of_scan(
     table: &Table,
     output: &[usize],
@@ -30,6 +34,7 @@ pub(super) fn of_scan(
     Statistics { num_rows: inexact(rows), total_byte_size: Precision::Inexact(bytes), column_statistics: columns }
 }
 
+/// Statistics of one output column; 8 bytes per value if the table has no statistics.
 fn of_column(table: &Table, column: usize, rows: f64) -> ColumnStatistics {
     let known = table.statistics.as_ref().and_then(|s| s.columns.get(column));
     let width = known.map_or(8.0, |c| c.width);
@@ -41,7 +46,7 @@ fn of_column(table: &Table, column: usize, rows: f64) -> ColumnStatistics {
     statistics
 }
 
-/// One partition's share.
+/// Statistics of one of `partitions` equal partitions.
 pub(super) fn share(all: &Statistics, partitions: usize) -> Statistics {
     let part = |value: &Precision<usize>| match value.get_value() {
         Some(value) => Precision::Inexact(value / partitions.max(1)),

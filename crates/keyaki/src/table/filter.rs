@@ -1,4 +1,7 @@
-//! DataFusion's expressions as filters of the executor.
+//! DataFusion's physical expressions as filters of the executor.
+//!
+//! [`ExprFilter`] evaluates an expression over the columns of a batch. [`compact`] and [`remap`] translate column
+//! indices between the output, the tree and the batch.
 
 use std::sync::Arc;
 
@@ -11,7 +14,7 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::expressions::Column;
 use keyaki_exec::{Error, Filter, Result};
 
-/// A condition given as a physical expression over the columns of the batches it will see.
+/// A boolean expression over the columns of the executor's batches. Rows for which it is null do not pass.
 #[derive(Debug)]
 pub(crate) struct ExprFilter {
     expr: Arc<dyn PhysicalExpr>,
@@ -38,7 +41,7 @@ impl Filter for ExprFilter {
 
 use arrow::array::Array;
 
-/// The columns (by index) that `expr` uses, ascending, and `expr` over a batch of just these.
+/// Returns the column indices that `expr` uses, in ascending order, and `expr` over a batch of these columns alone.
 pub(crate) fn compact(expr: Arc<dyn PhysicalExpr>) -> datafusion::error::Result<(Vec<usize>, Arc<dyn PhysicalExpr>)> {
     let mut used: Vec<usize> = collect_columns(&expr).iter().map(Column::index).collect();
     used.sort_unstable();
@@ -48,7 +51,7 @@ pub(crate) fn compact(expr: Arc<dyn PhysicalExpr>) -> datafusion::error::Result<
     Ok((used, expr))
 }
 
-/// `expr` with every column's index replaced.
+/// Replaces every column index of `expr` by `place(index)`.
 pub(crate) fn remap(
     expr: Arc<dyn PhysicalExpr>,
     place: &dyn Fn(usize) -> usize,
@@ -63,7 +66,8 @@ pub(crate) fn remap(
     .map(|t| t.data)
 }
 
-/// Whether a scan can evaluate the filter completely, row by row, with the columns of its table alone.
+/// True if a scan can evaluate the filter row by row from the columns of its table: no subquery, aggregate, window
+/// function, placeholder, outer reference or volatile function.
 pub(crate) fn is_row_filter(filter: &Expr) -> bool {
     let mut own = true;
     // The closure never fails.

@@ -1,8 +1,8 @@
-//! Operators without inputs, behind DataFusion's [`ExecutionPlan`].
+//! The adapter between leaf operators and DataFusion's [`ExecutionPlan`].
 //!
-//! An operator implements [`LeafOperator`]: how it is shown, what it reads, what it returns. [`LeafExec`] adds the part that
-//! is the same for all of them: plan properties, metrics, and the methods about inputs. A changed operator (another limit,
-//! another order, further filters) is a new `LeafExec` with new properties and empty metrics.
+//! An operator without inputs implements [`LeafOperator`]: display, execution and statistics. [`LeafExec`] adds the
+//! common part: plan properties, metrics, and methods about children. Operators are immutable: a change of limit, order
+//! or filters creates a new `LeafExec` with new properties and empty metrics.
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, SortOrderPushdownResult};
 
-/// The part of a leaf operator that is its own.
+/// The specific part of a leaf operator.
 pub(crate) trait LeafOperator: Debug + Send + Sync + Sized + 'static {
-    /// Name in plans.
+    /// Name in EXPLAIN.
     const NAME: &'static str;
 
-    /// Schema, partitions and order of the output.
+    /// Schema, partitioning and ordering of the output.
     fn properties(&self) -> PlanProperties;
 
     /// One line of EXPLAIN, or the lines of a node in a rendered tree.
     fn describe(&self, format: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result;
 
-    /// The rows of one partition.
+    /// Starts the stream of one partition.
     fn execute(
         &self,
         partition: usize,
@@ -40,30 +40,30 @@ pub(crate) trait LeafOperator: Debug + Send + Sync + Sized + 'static {
         metrics: &ExecutionPlanMetricsSet,
     ) -> Result<SendableRecordBatchStream>;
 
-    /// Estimates for one partition, or for all (`None`).
+    /// Estimates for one partition, or for all partitions together (`None`).
     fn statistics(&self, partition: Option<usize>) -> Arc<Statistics>;
 
-    /// The expressions that the operator evaluates.
+    /// Expressions that the operator evaluates.
     fn expressions(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
         Vec::new()
     }
 
-    /// Rows returned at most.
+    /// Maximum number of rows that each partition returns.
     fn fetch(&self) -> Option<usize> {
         None
     }
 
-    /// The same operator with another limit; `None` if it has no limit.
+    /// Returns the operator with another row limit, or `None` if it does not support limits.
     fn with_fetch(&self, _fetch: Option<usize>) -> Option<Self> {
         None
     }
 
-    /// The same operator with its rows in reverse order; `None` if it cannot reverse them.
+    /// Returns the operator with its rows in reverse order, or `None` if it cannot reverse them.
     fn reversed(&self) -> Option<Self> {
         None
     }
 
-    /// The same operator with further filters over its output columns; `None` if it cannot evaluate them.
+    /// Returns the operator with additional filters over its output columns, or `None` if it cannot evaluate them.
     fn with_filters(&self, _filters: &[Arc<dyn PhysicalExpr>]) -> Option<Self> {
         None
     }

@@ -1,9 +1,11 @@
-//! Tables as DataFusion sees them: access paths and the scan operator.
+//! The table provider for DataFusion: access paths, their costs, and the scan operator.
 //!
-//! A [`KeyakiTable`] is a table as of one snapshot: the table provider of a statement. [`ranges`] turns filters into
-//! ranges of encoded keys. [`cost`] estimates the time of an access path. The provider plans a [`scan::ScanExec`] over
-//! the ranges of the primary key or of a covering secondary index, and the scan evaluates the remaining filters.
-//! A [`PlanContext`] carries everything planning and running operators need from session and database.
+//! A [`KeyakiTable`] provides one table as of one snapshot to one statement. [`ranges`] turns filters into ranges of
+//! encoded keys, and [`cost`] estimates the time of each access path. The provider chooses the cheapest of the table
+//! and its covering indexes and plans a [`scan::ScanExec`] over the ranges. The scan evaluates the residual filters. A
+//! [`PlanContext`] carries the state of session and database that planning and operators use.
+//!
+//! Invariants: a scan reads every row that passes the filters. All tables of a statement read one snapshot.
 
 mod context;
 pub(crate) mod cost;

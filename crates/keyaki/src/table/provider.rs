@@ -1,4 +1,10 @@
-//! A table as of one snapshot, for DataFusion's planner.
+//! DataFusion's table provider: the choice of an access path and the plan of a scan.
+//!
+//! Candidates are the table's tree and the covering indexes. Each candidate gets the key ranges that the filters imply
+//! in its key; the cost model chooses among them. The ranges are split into partitions of about equal size. Filters
+//! that the ranges do not answer exactly become the residual filter of the scan.
+//!
+//! Invariant: pushed filters are exact. DataFusion does not evaluate them again.
 
 use std::sync::Arc;
 
@@ -21,38 +27,41 @@ use crate::table::PlanContext;
 use crate::table::cost::Readable;
 use crate::table::ranges::{Ranges, key_ranges};
 
-/// Partitions of a scan hold at least so many bytes.
+/// Minimum size of a scan partition in bytes.
 const PARTITION_BYTES: f64 = 1e6;
 
+/// A table as of one snapshot.
 #[derive(Debug)]
 pub(crate) struct KeyakiTable {
     pub table: Arc<Table>,
-    /// All tables of a statement share it.
+    /// Shared by all tables of a statement.
     pub snapshot: Snapshot,
     pub context: PlanContext,
-    /// With the hidden rowid as last column.
+    /// The schema includes the hidden rowid as last column.
     with_rowid: bool,
     schema: SchemaRef,
     constraints: Constraints,
 }
 
-/// One of the trees that could answer a scan.
+/// An access path for a scan: a tree that contains all needed columns.
 struct Candidate {
     name: String,
     view: TreeView,
-    /// Which table column each column of the tree is (`None`: the hidden rowid).
+    /// Table column of each column of the tree; `None` for the hidden rowid.
     columns: Vec<Option<usize>>,
     ranges: Ranges,
+    /// Size of the ranges, before residual filters.
     estimate: RangeEstimate,
 }
 
-/// A tree whose rows in some ranges are just those that pass some filters.
+/// A tree with key ranges that contain exactly the rows that pass the filters.
 pub(crate) struct Answer {
     pub name: String,
     pub view: TreeView,
-    /// Which table column each column of the tree is (`None`: the hidden rowid).
+    /// Table column of each column of the tree; `None` for the hidden rowid.
     pub columns: Vec<Option<usize>>,
     pub ranges: Ranges,
+    /// The tree is an in-memory index.
     pub in_memory: bool,
 }
 
@@ -69,14 +78,14 @@ impl KeyakiTable {
         KeyakiTable { schema: table.arrow.clone(), table, snapshot, context, with_rowid: false, constraints }
     }
 
-    /// With the hidden rowid as last column, if the table has one.
+    /// Adds the hidden rowid as last column of the schema, if the table has one.
     pub fn with_rowid(mut self) -> Self {
         self.with_rowid = self.table.def.hidden_rowid;
         self.schema = self.table.arrow_with_rowid();
         self
     }
 
-    /// The trees that tell by their keys which rows pass all filters.
+    /// Returns the trees in which key ranges answer all filters exactly, the table first.
     pub fn answers(&self, filters: &[Expr]) -> Result<Vec<Answer>> {
         let def = &self.table.def;
         let usable = (0..def.indexes.len()).filter(|&i| !self.context.unusable.contains_key(&def.indexes[i].tree));
@@ -100,7 +109,8 @@ impl KeyakiTable {
         Ok(answers)
     }
 
-    /// Expected seconds of the best scan that has the columns `needed` of SQL, and those of the filters.
+    /// Estimated elapsed seconds of the best scan that reads the provider's columns `needed` and the columns of the
+    /// filters.
     pub fn scan_seconds(&self, needed: &[usize], filters: &[Expr]) -> Result<f64> {
         let used = filters.iter().flat_map(|f| f.column_refs()).filter_map(|column| self.resolve(column));
         let needed: Vec<_> = needed.iter().copied().chain(used).map(|column| self.table_column(column)).collect();
@@ -110,13 +120,13 @@ impl KeyakiTable {
         Ok(machine.seconds(machine.scan_of(readable, needed.len() as f64)))
     }
 
-    /// Which column of SQL a column of a filter is; the one after the last is the hidden rowid.
+    /// Column index of a name in a filter. The index after the last column is the hidden rowid.
     pub fn resolve(&self, column: &Column) -> Option<usize> {
         let found = self.table.def.columns.iter().position(|c| c.name == column.name);
         found.or_else(|| (self.with_rowid && column.name == HIDDEN_ROWID).then_some(self.table.def.columns.len()))
     }
 
-    /// Which table column a column of this provider is, as [`Table::index_columns`] has it.
+    /// Maps a column of the provider to a table column as in [`Table::index_columns`]: `None` for the hidden rowid.
     pub fn table_column(&self, column: usize) -> Option<usize> {
         (column < self.table.def.columns.len()).then_some(column)
     }
@@ -132,7 +142,7 @@ impl KeyakiTable {
         Ok(Candidate { name: name.into(), view, columns, ranges, estimate })
     }
 
-    /// The best tree of those that have all `needed` columns.
+    /// Chooses the cheapest tree that contains all `needed` columns.
     fn choose(&self, needed: &[Option<usize>], filters: &[Expr]) -> Result<Candidate> {
         let def = &self.table.def;
         let mut candidates = vec![self.candidate(&def.name, def.tree, self.table.table_columns(), filters)?];
@@ -148,7 +158,7 @@ impl KeyakiTable {
             }
         }
         let best = self.context.machine().best_scan(&readable, needed.len() as f64);
-        // There is one candidate at least.
+        // The table itself is always a candidate.
         Ok(candidates.swap_remove(best.unwrap_or(0)))
     }
 }
@@ -157,7 +167,7 @@ fn add(a: RangeEstimate, b: RangeEstimate) -> RangeEstimate {
     RangeEstimate { rows: a.rows + b.rows, pages: a.pages + b.pages, bytes: a.bytes + b.bytes }
 }
 
-/// Splits ranges into at most `parts` lists of about as many bytes each, in order.
+/// Splits ranges into at most `parts` lists of about equal size and at least [`PARTITION_BYTES`], in key order.
 fn partition(view: &TreeView, ranges: Vec<KeyRange>, total: RangeEstimate, parts: usize) -> Vec<Vec<KeyRange>> {
     let parts = parts.min((total.bytes / PARTITION_BYTES) as usize).max(1);
     if parts == 1 {
@@ -175,7 +185,7 @@ fn partition(view: &TreeView, ranges: Vec<KeyRange>, total: RangeEstimate, parts
                 filled = 0.0;
             }
             filled += view.estimate(&piece).bytes;
-            // Never empty: one list is there from the start.
+            // `partitions` starts with one list, so `last_mut` never returns `None`.
             if let Some(last) = partitions.last_mut() {
                 last.push(piece);
             }
@@ -184,7 +194,8 @@ fn partition(view: &TreeView, ranges: Vec<KeyRange>, total: RangeEstimate, parts
     partitions
 }
 
-/// What DataFusion may use for simplification: the primary key and unique indexes over columns that are never null.
+/// Constraints that DataFusion may use to simplify plans: the primary key, and unique indexes over non-nullable
+/// columns.
 fn constraints(table: &Table) -> Constraints {
     let def = &table.def;
     let mut list = Vec::new();
@@ -233,7 +244,7 @@ impl TableProvider for KeyakiTable {
         let chosen = self.choose(&needed, filters)?;
         let in_tree = |column: usize| {
             let column = self.table_column(column);
-            // `choose` gives a tree that has all needed columns.
+            // `choose` returns a tree with all needed columns.
             chosen.columns.iter().position(|c| *c == column).unwrap_or(usize::MAX)
         };
         let remaining = filters.iter().zip(&chosen.ranges.answered).filter(|(_, answered)| !**answered);
@@ -261,10 +272,10 @@ impl TableProvider for KeyakiTable {
     }
 }
 
-/// All filters as one physical expression over the table's columns.
+/// The conjunction of the filters as a physical expression over the provider's columns.
 fn physical(state: &dyn Session, schema: &SchemaRef, filters: &[Expr]) -> Result<Option<Arc<dyn PhysicalExpr>>> {
     let Some(filter) = conjunction(filters.iter().cloned()) else { return Ok(None) };
-    // Filters name columns with or without the table's name (or alias): here there is only one table.
+    // Filters qualify columns with the table's name or alias, or not at all. With one table, no qualifier is needed.
     let filter = datafusion::logical_expr::expr_rewriter::unnormalize_col(filter);
     let schema = DFSchema::try_from(schema.as_ref().clone())?;
     state.create_physical_expr(filter, &schema).map(Some)

@@ -1,8 +1,10 @@
-//! The scan operator: key ranges of one tree, filtered while they are read.
+//! The scan operator: reads key ranges of one tree and filters the rows.
 //!
-//! Each partition owns consecutive key ranges and runs one scan of the executor, started when its first batch is asked
-//! for (by then a hash join above has built its table, and its filters are known). Rows come in key order within a
-//! partition, which is declared, so that an ORDER BY along the key needs no sort.
+//! Each partition runs one scan of the executor over consecutive key ranges. The scan starts at the first poll of its
+//! stream: by then a hash join above has built its table, and its dynamic filters are complete.
+//!
+//! Invariant: rows of a partition arrive in key order. The operator declares this ordering, so that an ORDER BY along
+//! the key needs no sort.
 
 use std::fmt::{self, Formatter};
 use std::pin::Pin;
@@ -31,45 +33,46 @@ use super::filter::{ExprFilter, compact, remap};
 use super::leaf::{LeafExec, LeafOperator};
 use crate::table::PlanContext;
 
-/// A condition and the tree's columns that it is over.
+/// Columns of the tree, and a filter over batches of these columns.
 type ColumnFilter = (Vec<usize>, Arc<dyn keyaki_exec::Filter>);
 
-/// What a scan reads.
+/// The specification of a scan.
 #[derive(Debug, Clone)]
 pub(crate) struct ScanPlan {
-    /// As users know it: `orders`, or `orders_by_customer` for an index.
+    /// Name for EXPLAIN: `orders`, or `orders.orders_by_customer` for an index.
     pub name: String,
     pub view: TreeView,
-    /// Of each partition; disjoint and in ascending key order, whatever the direction.
+    /// Key ranges of each partition: disjoint, in ascending key order for both directions.
     pub partitions: Vec<Vec<KeyRange>>,
     /// Columns of the tree to return.
     pub columns: Vec<usize>,
-    /// What rows must satisfy, over the columns of the tree.
+    /// Residual filter over the columns of the tree.
     pub filter: Option<Arc<dyn PhysicalExpr>>,
-    /// Rows that each partition returns at the most.
+    /// Maximum number of rows that each partition returns.
     pub limit: Option<usize>,
     pub direction: Direction,
-    /// Leading key columns that have one value in all ranges.
+    /// Number of leading key columns with the same single value in all ranges.
     pub fixed: usize,
-    /// What all ranges hold, before filters and limit.
+    /// Size of all ranges, before filters and limit.
     pub estimate: RangeEstimate,
-    /// Of the rows returned.
+    /// Statistics of the output of all partitions.
     pub statistics: Arc<Statistics>,
 }
 
 pub(crate) type ScanExec = LeafExec<ScanOperator>;
 
+/// The operator of a [`ScanPlan`].
 #[derive(Debug, Clone)]
 pub(crate) struct ScanOperator {
     plan: Arc<ScanPlan>,
     schema: SchemaRef,
     context: PlanContext,
-    /// Conditions that operators above handed down, over the output columns; may change while the query runs.
+    /// Filters pushed down by operators above, over the output columns. Dynamic filters change while the query runs.
     pushed: Vec<Arc<dyn PhysicalExpr>>,
 }
 
 impl ScanOperator {
-    /// `schema`: of the output; parallel to `plan.columns`.
+    /// `schema` is the output schema, with one field for each of `plan.columns`.
     pub fn new(plan: ScanPlan, schema: SchemaRef, context: PlanContext) -> Self {
         ScanOperator { plan: Arc::new(plan), schema, context, pushed: Vec::new() }
     }
@@ -78,7 +81,7 @@ impl ScanOperator {
         ScanOperator { plan: Arc::new(plan), ..self.clone() }
     }
 
-    /// The table's filter and those handed down, over the columns they use.
+    /// The conjunction of the residual filter and the pushed filters, over the columns that they use.
     fn filter(&self) -> Result<Option<ColumnFilter>> {
         let pushed = self.pushed.iter().map(|expr| remap(expr.clone(), &|output| self.plan.columns[output]));
         let all = self.plan.filter.iter().cloned().map(Ok).chain(pushed).collect::<Result<Vec<_>>>()?;
@@ -87,7 +90,7 @@ impl ScanOperator {
         Ok(Some((columns, Arc::new(ExprFilter::new(expr)))))
     }
 
-    /// What it is to the CPU's caches, by what it is thought to read.
+    /// Cache class of the scan, from the bytes that it is expected to read; `None` if the governor is off.
     fn class(&self) -> Option<WorkClass> {
         let RangeEstimate { rows, bytes, .. } = self.plan.estimate;
         let limit = self.plan.limit.filter(|_| self.plan.filter.is_none() && self.pushed.is_empty());
@@ -95,7 +98,7 @@ impl ScanOperator {
         self.context.cache.class_of_scan(bytes * share)
     }
 
-    /// The scan of one partition, for the executor.
+    /// The executor's scan for one partition.
     fn scan(&self, partition: usize, batch_rows: usize) -> Result<Scan> {
         let mut ranges = self.plan.partitions[partition].clone();
         if self.plan.direction == Direction::Descending {
@@ -113,7 +116,7 @@ impl ScanOperator {
     }
 }
 
-/// The order of the output: as far as the key's columns are returned.
+/// The ordering of the output: the longest prefix of the key whose columns are returned or fixed to one value.
 fn equivalences(plan: &ScanPlan, schema: &SchemaRef) -> EquivalenceProperties {
     let options = match plan.direction {
         Direction::Ascending => SortOptions { descending: false, nulls_first: true },
@@ -127,7 +130,7 @@ fn equivalences(plan: &ScanPlan, schema: &SchemaRef) -> EquivalenceProperties {
                 let expr = Arc::new(Column::new(schema.field(place).name(), place));
                 order.push(PhysicalSortExpr::new(expr, options));
             }
-            // A column of one value orders nothing.
+            // A column with a single value does not affect the order.
             None if key < plan.fixed => {}
             None => break,
         }
@@ -135,7 +138,8 @@ fn equivalences(plan: &ScanPlan, schema: &SchemaRef) -> EquivalenceProperties {
     if order.is_empty() {
         return EquivalenceProperties::new(schema.clone());
     }
-    // Columns of one value may be left out of an ORDER BY, one after another.
+    // An ORDER BY may omit leading columns with a single value: declare the order without the first 1, 2, ... of them
+    // too.
     let fixed = (0..plan.fixed).filter(|&key| column(key).is_some()).count().min(order.len() - 1);
     let orders: Vec<Vec<PhysicalSortExpr>> = (0..=fixed).map(|skip| order[skip..].to_vec()).collect();
     EquivalenceProperties::new_with_orderings(schema.clone(), orders)
@@ -200,7 +204,7 @@ impl LeafOperator for ScanOperator {
         if self.plan.partitions[partition].is_empty() || self.plan.limit == Some(0) {
             return Ok(Box::pin(EmptyRecordBatchStream::new(self.schema.clone())));
         }
-        // Cached pages make for a stream that is always ready: it has to step aside by itself.
+        // With all pages cached the stream is always ready and has to yield explicitly.
         Ok(make_cooperative(Box::pin(ScanStream {
             scan: self.clone(),
             partition,
@@ -231,7 +235,8 @@ impl LeafOperator for ScanOperator {
         Some(self.with_plan(ScanPlan { limit, ..self.plan.as_ref().clone() }))
     }
 
-    /// An order that is the reverse of the key's is had by scanning backwards.
+    /// A backward scan yields the reverse of the key order. A limited scan cannot be reversed: it would return other
+    /// rows.
     fn reversed(&self) -> Option<Self> {
         if self.plan.limit.is_some() || self.plan.direction == Direction::Descending {
             return None;
@@ -239,7 +244,7 @@ impl LeafOperator for ScanOperator {
         Some(self.with_plan(ScanPlan { direction: Direction::Descending, ..self.plan.as_ref().clone() }))
     }
 
-    /// A limit counts rows after the filters that are here already: another one below it would change the result.
+    /// A limited scan takes no more filters: the limit counts rows after the existing filters.
     fn with_filters(&self, filters: &[Arc<dyn PhysicalExpr>]) -> Option<Self> {
         if self.plan.limit.is_some() {
             return None;
@@ -250,13 +255,13 @@ impl LeafOperator for ScanOperator {
     }
 }
 
-/// The rows of one partition.
+/// Output stream of one partition. Starts the scan at the first poll.
 #[derive(Debug)]
 struct ScanStream {
     scan: ScanOperator,
     partition: usize,
     batch_rows: usize,
-    /// Once started.
+    /// The running scan; `None` before the first poll.
     rows: Option<Rows>,
     class: Option<WorkClass>,
     metrics: ExecutionPlanMetricsSet,
@@ -264,6 +269,7 @@ struct ScanStream {
 }
 
 impl ScanStream {
+    /// Starts the scan, unless it is running, and registers its statistics with the session.
     fn start(&mut self) -> Result<&mut Rows> {
         if self.rows.is_none() {
             let context = &self.scan.context;
@@ -274,7 +280,7 @@ impl ScanStream {
             context.last_stats.lock().push((format!("scan {}", self.scan.plan.name), rows.stats().clone()));
             self.rows = Some(rows);
         }
-        // Just set.
+        // Set above.
         self.rows.as_mut().ok_or_else(|| DataFusionError::Internal("scan not started".into()))
     }
 
@@ -298,7 +304,7 @@ impl ScanStream {
         })
     }
 
-    /// Puts what the executor counted among the operator's metrics.
+    /// Records the executor's counters as metrics of the operator.
     fn finish(&mut self) {
         if let Some(rows) = &self.rows {
             record(rows.stats(), &self.metrics, self.partition);
@@ -307,7 +313,7 @@ impl ScanStream {
     }
 }
 
-/// The executor's counters as metrics of an operator, for EXPLAIN ANALYZE.
+/// Records the executor's counters as metrics of an operator, for EXPLAIN ANALYZE.
 pub(crate) fn record(stats: &Stats, metrics: &ExecutionPlanMetricsSet, partition: usize) {
     let stats = stats.snapshot();
     let count =
@@ -322,7 +328,7 @@ pub(crate) fn record(stats: &Stats, metrics: &ExecutionPlanMetricsSet, partition
     MetricBuilder::new(metrics).gauge("in_flight_max", partition).set(stats.in_flight_max as usize);
 }
 
-/// The same rows under the names (and nullability) that the plan promised.
+/// Replaces the schema of a batch by the declared output schema, which has other names and nullability.
 fn relabel(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     let (_, columns, _) = batch.into_parts();

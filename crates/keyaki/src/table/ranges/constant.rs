@@ -1,9 +1,12 @@
-//! Places constants among the values of a column.
+//! The exact position of a constant among the values of a column.
 //!
 //! A filter may compare a column, or a lossless cast of it, with a constant of another type: `CAST(int AS BIGINT) >
-//! 5000000000`, `CAST(price AS DECIMAL(30,15)) < 1.005`. The constant is taken as an exact rational number in units of
-//! the column and placed: on a value, between two neighbouring values, or outside of the column's range. Whatever cannot
-//! be placed exactly (floats against integers beyond their precision, overflowing casts, other time zones) is refused.
+//! 5000000000`, `CAST(price AS DECIMAL(30,15)) < 1.005`. The constant is converted to an exact rational number in units
+//! of the column. Its position is on a value, between two neighbouring values, or outside the column's range.
+//!
+//! Invariant: positions are exact. A constant without an exact position (a float compared with integers beyond its
+//! precision, an overflowing cast, a timestamp with a time zone compared with one without) gives `None`, and the caller
+//! ignores the filter.
 
 use std::sync::Arc;
 
@@ -14,7 +17,7 @@ use keyaki_store::{Column, ColumnType, KeyCodec, Schema};
 
 use super::interval::Value;
 
-/// Where a constant lies among the values of a column, null apart.
+/// The position of a constant among the non-null values of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ValuePosition {
     At(Value),
@@ -26,7 +29,7 @@ pub(super) enum ValuePosition {
     Above,
 }
 
-/// The values of one key column.
+/// The domain of one key column: its type and the encoding of its values.
 #[derive(Debug)]
 pub(super) struct Domain {
     ty: ColumnType,
@@ -43,15 +46,18 @@ impl Domain {
         self.ty
     }
 
-    /// Comparisons of floats differ between engines for zeros and NaN: ranges of floats are never taken as exact.
+    /// True for floats. Operators and key encodings may order -0, 0 and NaN differently, so ranges of floats are never
+    /// exact.
     pub fn is_float(&self) -> bool {
         matches!(self.ty, ColumnType::Float32 | ColumnType::Float64)
     }
 
+    /// Null, which sorts before all values.
     pub fn null(&self) -> Value {
         self.value(new_null_array(&self.ty.arrow(), 1))
     }
 
+    /// Encodes an array of one value.
     pub fn value(&self, array: ArrayRef) -> Value {
         let mut sort = Vec::new();
         self.codec.encode(std::slice::from_ref(&array), 0, &mut sort);
@@ -63,8 +69,8 @@ impl Domain {
         (array.data_type() == &self.ty.arrow()).then(|| self.value(array))
     }
 
-    /// Whether casting the column to `to` keeps every value, their order and their number (of `to`s that have values for
-    /// all of them, up to overflow, which gives an error or null).
+    /// True if a cast of the column to `to` maps distinct values to distinct values in the same order. Values that
+    /// overflow `to` give an error or null.
     pub fn casts_losslessly(&self, to: &DataType) -> bool {
         use ColumnType as C;
         use DataType as D;
@@ -90,7 +96,8 @@ impl Domain {
         }
     }
 
-    /// Places a constant of the type that the column is compared as.
+    /// Position of a constant that the column, or a lossless cast of it, is compared with. Returns `None` for null and
+    /// for constants without an exact position.
     pub fn place(&self, constant: &ScalarValue) -> Option<ValuePosition> {
         if constant.is_null() {
             return None;
@@ -141,7 +148,7 @@ impl Domain {
         })
     }
 
-    /// The least and the greatest value of an exact type, in its units.
+    /// Minimum and maximum of an integer, decimal, date or timestamp type, in units of the type.
     fn limits(&self) -> Option<(i128, i128)> {
         Some(match self.ty {
             ColumnType::Int8 => (i8::MIN.into(), i8::MAX.into()),
@@ -156,7 +163,7 @@ impl Domain {
         })
     }
 
-    /// A value of an exact type, given in its units and within its limits.
+    /// Converts a number of units within [`Self::limits`] to a value of the column's type.
     fn number(&self, value: i128) -> Option<ScalarValue> {
         Some(match self.ty {
             ColumnType::Int8 => ScalarValue::Int8(Some(value.try_into().ok()?)),
@@ -174,26 +181,23 @@ impl Domain {
     }
 }
 
+/// Digits before the decimal point.
 fn whole_digits(precision: u8, scale: i8) -> i32 {
     i32::from(precision) - i32::from(scale)
 }
 
+/// 10^`exponent`, or `None` on overflow.
 fn power_of_ten(exponent: u32) -> Option<i128> {
     10i128.checked_pow(exponent)
 }
 
-/// What a number counts: plain numbers, and points in time with and without a zone, do not mix. The fields of `Time` are
-/// nanoseconds per unit.
+/// Unit of a number. Plain numbers, timestamps with a zone and timestamps without one are not comparable.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
-    /// Times 10^-scale.
-    Plain {
-        scale: i32,
-    },
-    Time {
-        nanoseconds: i128,
-        zone: bool,
-    },
+    /// Units of 10^-scale.
+    Plain { scale: i32 },
+    /// Units of `nanoseconds`, counted from 1970.
+    Time { nanoseconds: i128, zone: bool },
 }
 
 const DAY_NS: i128 = 86_400_000_000_000;
@@ -216,17 +220,17 @@ impl Kind {
 #[derive(Debug, Clone, Copy)]
 struct Number {
     value: i128,
-    /// Whether a fraction of a unit was cut off (towards −∞).
-    cut: bool,
+    /// The number is `value` plus a positive fraction of a unit, which is not represented.
+    truncated: bool,
     kind: Kind,
 }
 
 impl Number {
     fn new(constant: &ScalarValue) -> Option<Number> {
         use ScalarValue as S;
-        let plain = |value: i128| Some(Number { value, cut: false, kind: Kind::Plain { scale: 0 } });
+        let plain = |value: i128| Some(Number { value, truncated: false, kind: Kind::Plain { scale: 0 } });
         let time = |value: i64, nanoseconds: i128, zone: bool| {
-            Some(Number { value: value.into(), cut: false, kind: Kind::Time { nanoseconds, zone } })
+            Some(Number { value: value.into(), truncated: false, kind: Kind::Time { nanoseconds, zone } })
         };
         match constant {
             S::Int8(Some(v)) => plain((*v).into()),
@@ -240,10 +244,10 @@ impl Number {
             S::Float32(Some(v)) => Number::float((*v).into()),
             S::Float64(Some(v)) => Number::float(*v),
             S::Decimal128(Some(v), _, scale) => {
-                Some(Number { value: *v, cut: false, kind: Kind::Plain { scale: (*scale).into() } })
+                Some(Number { value: *v, truncated: false, kind: Kind::Plain { scale: (*scale).into() } })
             }
             S::Decimal256(Some(v), _, scale) => {
-                Some(Number { value: v.to_i128()?, cut: false, kind: Kind::Plain { scale: (*scale).into() } })
+                Some(Number { value: v.to_i128()?, truncated: false, kind: Kind::Plain { scale: (*scale).into() } })
             }
             S::Date32(Some(v)) => time((*v).into(), DAY_NS, false),
             S::TimestampSecond(Some(v), zone) => time(*v, 1_000_000_000, zone.is_some()),
@@ -255,15 +259,16 @@ impl Number {
     }
 
     fn float(value: f64) -> Option<Number> {
-        // Beyond 2^63 no integer column has values, and far below 2^127 the conversion is exact.
+        // Integer columns end at 2^63. Up to 1e30, far below 2^127, the conversion of the floor is exact.
         if !value.is_finite() || value.abs() > 1e30 {
             return None;
         }
         let floor = value.floor();
-        Some(Number { value: floor as i128, cut: floor != value, kind: Kind::Plain { scale: 0 } })
+        Some(Number { value: floor as i128, truncated: floor != value, kind: Kind::Plain { scale: 0 } })
     }
 
-    /// The greatest whole number of `unit`s that is not above the number, and whether it is the number.
+    /// Rounds the number down to whole units of `unit`. The second value is true if the result is exact. Returns `None`
+    /// if the units are not comparable.
     fn in_units_of(self, unit: Kind) -> Option<(i128, bool)> {
         let (numerator, denominator) = match (self.kind, unit) {
             (Kind::Plain { scale: from }, Kind::Plain { scale: to }) => {
@@ -275,16 +280,16 @@ impl Number {
             }
             _ => return None,
         };
-        if self.cut && numerator != 1 {
+        if self.truncated && numerator != 1 {
             return None;
         }
         let value = match self.value.checked_mul(numerator) {
             Some(value) => value,
-            // Beyond what any column holds.
+            // Out of range for every column type.
             None if self.value < 0 => i128::MIN,
             None => i128::MAX,
         };
-        let exact = value.rem_euclid(denominator) == 0 && !self.cut;
+        let exact = value.rem_euclid(denominator) == 0 && !self.truncated;
         Some((value.div_euclid(denominator), exact))
     }
 }
@@ -298,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_other_scales() {
+    fn numbers_are_rounded_down_to_the_column_scale() {
         let cents = ColumnType::Decimal { precision: 15, scale: 2 };
         let decimal = |value, scale| ScalarValue::Decimal128(Some(value), 30, scale);
         assert_eq!(floor(&decimal(1005, 3), cents), Some((100, false)));
@@ -315,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn points_in_time() {
+    fn timestamps_are_rounded_down_to_the_column_unit() {
         let second = |value| ScalarValue::TimestampSecond(Some(value), None);
         assert_eq!(floor(&second(86_400), ColumnType::Date), Some((1, true)));
         assert_eq!(floor(&second(-1), ColumnType::Date), Some((-1, false)));
@@ -328,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn casts() {
+    fn lossless_casts_are_recognised() {
         let lossless = |ty, to| Domain { ty, codec: KeyCodec::new(&Schema::key_value()) }.casts_losslessly(&to);
         assert!(lossless(ColumnType::Int32, DataType::Int64));
         assert!(lossless(ColumnType::Int32, DataType::Float64));

@@ -1,4 +1,11 @@
-//! What one filter says about one column.
+//! The constraint that one filter puts on one column.
+//!
+//! Supported forms are comparisons with constants, BETWEEN, IN, IS NULL, LIKE with a constant prefix, boolean columns,
+//! and AND and OR of these. The column may be inside a lossless cast. Every other form gives the set of all values, not
+//! exact.
+//!
+//! Invariant: every row for which the filter is true has a value of the set. If the constraint is exact, the filter is
+//! true for every row with a value of the set.
 
 use std::ops::Bound;
 
@@ -9,7 +16,7 @@ use datafusion::logical_expr::{Between, Expr, Operator};
 use super::constant::{Domain, ValuePosition};
 use super::interval::{Set, Value};
 
-/// Every row that passes the filter has a value of `set` in the column; if `exact`, the rows that pass are those.
+/// Every row that passes the filter has a value of `set` in the column. If `exact`, the converse holds too.
 #[derive(Debug, Clone)]
 pub(super) struct Constraint {
     pub set: Set,
@@ -25,11 +32,12 @@ impl Constraint {
     }
 }
 
+/// The set of all values but null.
 pub(super) fn not_null(domain: &Domain) -> Set {
     Set::interval(Bound::Excluded(domain.null()), Bound::Unbounded)
 }
 
-/// The values of the column for which `filter` may be true.
+/// Returns the constraint of `filter` on the column that `is_column` identifies.
 pub(super) fn of(filter: &Expr, domain: &Domain, is_column: &dyn Fn(&Column) -> bool) -> Constraint {
     let recurse = |expr: &Expr| of(expr, domain, is_column);
     match filter {
@@ -52,6 +60,7 @@ pub(super) fn of(filter: &Expr, domain: &Domain, is_column: &dyn Fn(&Column) -> 
     }
 }
 
+/// The constraint of a condition other than AND and OR. Returns `None` if the form is not supported.
 fn leaf(filter: &Expr, domain: &Domain, is_column: &dyn Fn(&Column) -> bool) -> Option<Constraint> {
     let subject = |expr: &Expr| Subject::of(expr, domain, is_column);
     match filter {
@@ -78,7 +87,7 @@ fn leaf(filter: &Expr, domain: &Domain, is_column: &dyn Fn(&Column) -> bool) -> 
     }
 }
 
-/// `b`, `b IS TRUE`, `NOT b`, `b IS FALSE` for a boolean column.
+/// The constraint of `b`, `b IS TRUE`, `NOT b` or `b IS FALSE` on a boolean column.
 fn boolean(filter: &Expr, domain: &Domain, is_column: &dyn Fn(&Column) -> bool) -> Option<Constraint> {
     let (column, value) = match filter {
         Expr::IsTrue(inner) => (inner.as_ref(), true),
@@ -94,11 +103,11 @@ fn boolean(filter: &Expr, domain: &Domain, is_column: &dyn Fn(&Column) -> bool) 
     }
 }
 
-/// A side of a comparison: the column, perhaps cast.
+/// The column side of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Subject {
     Bare,
-    /// Casts that keep everything.
+    /// The column inside lossless casts.
     Cast,
 }
 
@@ -119,6 +128,8 @@ impl Subject {
     }
 }
 
+/// The constraint of `subject op constant`. Returns `None` if the constant has no exact position or the operator is not
+/// supported.
 fn compare(subject: Subject, op: Operator, constant: &ScalarValue, domain: &Domain) -> Option<Constraint> {
     if constant.is_null() {
         return match op {
@@ -135,7 +146,7 @@ fn compare(subject: Subject, op: Operator, constant: &ScalarValue, domain: &Doma
     let set = match op {
         Operator::Eq => equal(&place),
         Operator::NotEq => {
-            // A float's zeros are one value to some and two to others.
+            // -0 and 0 are equal for some operators and distinct for others.
             if domain.is_float() {
                 return None;
             }
@@ -155,6 +166,7 @@ fn compare(subject: Subject, op: Operator, constant: &ScalarValue, domain: &Doma
     Some(Constraint::exact(set))
 }
 
+/// The set of values equal to a constant.
 fn equal(place: &ValuePosition) -> Set {
     match place {
         ValuePosition::At(value) => Set::point(value.clone()),
@@ -162,6 +174,7 @@ fn equal(place: &ValuePosition) -> Set {
     }
 }
 
+/// The set of non-null values below a constant, or equal to it if `or_equal`.
 fn below(place: &ValuePosition, or_equal: bool, domain: &Domain) -> Set {
     let null = || Bound::Excluded(domain.null());
     match place {
@@ -173,6 +186,7 @@ fn below(place: &ValuePosition, or_equal: bool, domain: &Domain) -> Set {
     }
 }
 
+/// The set of values above a constant, or equal to it if `or_equal`.
 fn above(place: &ValuePosition, or_equal: bool, domain: &Domain) -> Set {
     match place {
         ValuePosition::At(value) if or_equal => Set::interval(Bound::Included(value.clone()), Bound::Unbounded),
@@ -184,7 +198,7 @@ fn above(place: &ValuePosition, or_equal: bool, domain: &Domain) -> Set {
     }
 }
 
-/// Adds both zeros if the constant is a zero.
+/// Adds -0 and 0 to the set if the constant is one of them.
 fn with_both_zeros(set: Set, place: &ValuePosition, domain: &Domain) -> Set {
     let zeros: Vec<Value> = [-0.0f64, 0.0]
         .iter()
@@ -207,6 +221,7 @@ fn with_both_zeros(set: Set, place: &ValuePosition, domain: &Domain) -> Set {
     }
 }
 
+/// The constraint of `subject [NOT] IN (constants)`.
 fn in_list(list: &InList, subject: Subject, domain: &Domain) -> Option<Constraint> {
     let mut sets = Vec::with_capacity(list.list.len());
     let mut exact = true;
@@ -222,7 +237,7 @@ fn in_list(list: &InList, subject: Subject, domain: &Domain) -> Option<Constrain
         sets.push(one.set);
     }
     let set = if list.negated {
-        // Complements of points, intersected in one pass.
+        // Intersects all sets by one union of their complements.
         Set::union(sets.iter().map(Set::complement)).complement()
     } else {
         Set::union(sets)
@@ -230,7 +245,7 @@ fn in_list(list: &InList, subject: Subject, domain: &Domain) -> Option<Constrain
     Some(Constraint { set, exact })
 }
 
-/// `column LIKE 'abc%…'`.
+/// The constraint of `column LIKE 'abc%...'`: the prefix before the first wildcard. Exact if the rest is `%` or empty.
 fn prefix(like: &Like, _subject: Subject, domain: &Domain) -> Option<Constraint> {
     if like.negated || like.case_insensitive || like.escape_char.is_some() {
         return None;
@@ -254,7 +269,8 @@ fn prefix(like: &Like, _subject: Subject, domain: &Domain) -> Option<Constraint>
     Some(Constraint { set: Set::interval(low, high), exact: rest == "%" })
 }
 
-/// The least text above every text that starts with `prefix`: UTF-8 sorts as its code points do.
+/// Returns the least text above every text that starts with `prefix`, or `None` if there is none. UTF-8 sorts in the
+/// order of code points.
 fn text_above(prefix: &str) -> Option<String> {
     let mut text = prefix.to_owned();
     while let Some(last) = text.pop() {
@@ -275,7 +291,7 @@ mod tests {
     use super::text_above;
 
     #[test]
-    fn least_text_above_a_prefix() {
+    fn text_above_is_the_upper_bound_of_a_prefix() {
         assert_eq!(text_above("abc").as_deref(), Some("abd"));
         assert_eq!(text_above("a\u{10ffff}").as_deref(), Some("b"));
         assert_eq!(text_above("\u{d7ff}").as_deref(), Some("\u{e000}"));

@@ -1,14 +1,16 @@
-//! Sets of values of one key column: sorted, disjoint intervals.
+//! Sets of values of one key column, as sorted lists of intervals.
 //!
-//! A value carries its encoding as the only column of a key, so that comparing values is comparing bytes. Null is a value
-//! like any other here, below all others; the whole domain includes it.
+//! A value carries its encoding as a key of one column, so that values compare as bytes. Null counts as a value that
+//! sorts before all others; the set of all values includes it.
+//!
+//! Invariant: the intervals of a set are sorted, disjoint, non-empty and not adjacent.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
 
 use arrow::array::ArrayRef;
 
-/// A value of a column: an array of one value of the column's Arrow type (or null), and its encoding.
+/// A value of a column: an array of one element (possibly null) of the column's Arrow type, and its key encoding.
 #[derive(Debug, Clone)]
 pub(super) struct Value {
     pub sort: Vec<u8>,
@@ -21,6 +23,7 @@ impl PartialEq for Value {
     }
 }
 
+/// An interval of values.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Interval {
     pub low: Bound<Value>,
@@ -28,6 +31,7 @@ pub(super) struct Interval {
 }
 
 impl Interval {
+    /// The value of an interval that contains exactly one.
     pub fn point(&self) -> Option<&Value> {
         match (&self.low, &self.high) {
             (Bound::Included(low), Bound::Included(high)) if low == high => Some(low),
@@ -46,7 +50,7 @@ impl Interval {
     }
 }
 
-/// Which of two lower bounds admits more is smaller.
+/// Orders lower bounds: the bound that admits more values is less.
 fn compare_low(a: &Bound<Value>, b: &Bound<Value>) -> Ordering {
     match (a, b) {
         (Bound::Unbounded, Bound::Unbounded) => Ordering::Equal,
@@ -59,7 +63,7 @@ fn compare_low(a: &Bound<Value>, b: &Bound<Value>) -> Ordering {
     }
 }
 
-/// Which of two upper bounds admits more is greater.
+/// Orders upper bounds: the bound that admits more values is greater.
 fn compare_high(a: &Bound<Value>, b: &Bound<Value>) -> Ordering {
     match (a, b) {
         (Bound::Unbounded, Bound::Unbounded) => Ordering::Equal,
@@ -72,7 +76,8 @@ fn compare_high(a: &Bound<Value>, b: &Bound<Value>) -> Ordering {
     }
 }
 
-/// Whether an interval that ends at `high` overlaps or touches one that starts at `low`.
+/// True if an interval that ends at `high` overlaps or touches one that starts at `low`, given that it starts at or
+/// before `low`.
 fn connects(high: &Bound<Value>, low: &Bound<Value>) -> bool {
     match (high, low) {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => true,
@@ -81,13 +86,14 @@ fn connects(high: &Bound<Value>, low: &Bound<Value>) -> bool {
     }
 }
 
-/// A set of values: sorted, disjoint, not touching intervals.
+/// A set of values.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Set {
     intervals: Vec<Interval>,
 }
 
 impl Set {
+    /// All values and null.
     pub fn all() -> Self {
         Set { intervals: vec![Interval { low: Bound::Unbounded, high: Bound::Unbounded }] }
     }
@@ -113,7 +119,7 @@ impl Set {
         matches!(self.intervals.as_slice(), [Interval { low: Bound::Unbounded, high: Bound::Unbounded }])
     }
 
-    /// Whether the set consists of single values.
+    /// True if every interval is a single value. True for the empty set.
     pub fn is_points(&self) -> bool {
         self.intervals.iter().all(|interval| interval.point().is_some())
     }
@@ -156,7 +162,7 @@ impl Set {
         Set { intervals }
     }
 
-    /// The set for a domain without `least`, which no value is below, and which is not in the set.
+    /// Replaces a lower bound `> least` by no bound. `least` is the minimum of the domain and not in the set.
     pub fn unbounded_above(mut self, least: &Value) -> Set {
         if let Some(first) = self.intervals.first_mut()
             && first.low == Bound::Excluded(least.clone())
@@ -166,7 +172,7 @@ impl Set {
         self
     }
 
-    /// Everything that is not in the set.
+    /// All values, including null, that are not in the set.
     pub fn complement(&self) -> Set {
         let mut intervals = Vec::new();
         let mut low = Bound::Unbounded;
@@ -190,7 +196,7 @@ impl Set {
         Set { intervals }
     }
 
-    /// The smallest single interval around the set.
+    /// The smallest interval that contains the set; empty for the empty set.
     pub fn hull(&self) -> Set {
         match (self.intervals.first(), self.intervals.last()) {
             (Some(first), Some(last)) => Set::interval(first.low.clone(), last.high.clone()),
@@ -245,7 +251,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sets_behave_like_sets(a in sets(), b in sets()) {
+        fn set_operations_agree_with_membership(a in sets(), b in sets()) {
             let (or, and, not) = (Set::union([a.clone(), b.clone()]), a.intersect(&b), a.complement());
             for v in 0..=12u8 {
                 let (in_a, in_b) = (a.contains(&[v]), b.contains(&[v]));

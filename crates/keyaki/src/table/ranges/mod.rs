@@ -1,9 +1,12 @@
-//! From filters to ranges of encoded keys.
+//! Translation of filters into ranges of encoded keys.
 //!
-//! For each leading key column in turn, the conjuncts that bound it give a set of intervals ([`constraint`]). As long as
-//! the set consists of single values (equality, IN), it multiplies the prefixes found so far; the first column whose set
-//! has real intervals ends the key. The ranges are a superset of the rows that pass; a filter counts as *answered* only
-//! if they are exactly its rows. When in doubt a filter is not used.
+//! For each leading key column in turn, the conjuncts that bound it give a set of intervals ([`constraint`]). While the
+//! set consists of points (equality, IN), every key prefix found so far is extended by every point. The first column
+//! whose set has proper intervals ends the key. If the number of ranges would exceed [`MAX_RANGES`], one interval
+//! around the set replaces it.
+//!
+//! Invariants: the ranges contain every row that passes all filters. A filter counts as *answered* only if every row in
+//! the ranges passes it. Filters of unsupported form are ignored here and stay residual filters.
 
 use std::ops::Bound;
 
@@ -22,32 +25,33 @@ mod tests;
 use constant::Domain;
 use interval::{Interval, Set};
 
-/// Ranges above this number are replaced by a coarser key.
+/// Maximum number of ranges; beyond it, one interval per key prefix replaces the set of the last column.
 const MAX_RANGES: usize = 4096;
 
-/// What filters mean for a key.
+/// The key ranges that filters imply in one tree.
 #[derive(Debug, Clone)]
 pub(crate) struct Ranges {
-    /// Disjoint, ascending. No range: no row can pass.
+    /// Disjoint ranges in ascending order. Empty if no row can pass.
     pub ranges: Vec<KeyRange>,
-    /// For each filter: whether the ranges hold exactly the rows that pass it. The others must still be evaluated.
+    /// For each filter: true if every row in the ranges passes it. The other filters must be evaluated.
     pub answered: Vec<bool>,
-    /// Leading key columns that every range fixes to one value.
+    /// Number of leading key columns that each range fixes to one value.
     pub points: usize,
-    /// Leading key columns that have one value in all ranges together.
+    /// Number of leading key columns with the same single value in all ranges.
     pub fixed: usize,
-    /// Leading key columns that the ranges bound at all; 0: all rows.
+    /// Number of leading key columns that the ranges bound. 0 if the ranges contain all rows.
     pub bounded: usize,
 }
 
 impl Ranges {
+    /// One range of all keys that answers none of `filters` filters.
     pub fn all(filters: usize) -> Self {
         Ranges { ranges: vec![KeyRange::all()], answered: vec![false; filters], points: 0, fixed: 0, bounded: 0 }
     }
 }
 
-/// The ranges of keys of a tree with schema `schema` that hold every row for which all `filters` are true. `resolve` tells
-/// which column of the tree a column of the filters is, if any.
+/// Returns ranges of keys that contain every row for which all `filters` are true, in a tree with schema `schema`.
+/// `resolve` maps a column of the filters to a column of the tree.
 pub(crate) fn key_ranges(schema: &Schema, filters: &[Expr], resolve: &dyn Fn(&Column) -> Option<usize>) -> Ranges {
     let mut found = Ranges::all(filters.len());
     let mut prefixes: Vec<Vec<ArrayRef>> = vec![Vec::new()];
@@ -83,7 +87,8 @@ pub(crate) fn key_ranges(schema: &Schema, filters: &[Expr], resolve: &dyn Fn(&Co
     found
 }
 
-/// What the filters leave of one key column, and the filters that are answered if just that is scanned.
+/// Returns the set of values of one key column that can pass the filters, and the filters that are equivalent to
+/// membership in a set of this column alone.
 fn column_set(
     schema: &Schema,
     column: usize,
@@ -103,13 +108,13 @@ fn column_set(
         set = set.intersect(&constraint.set);
     }
     if !definition.nullable {
-        // Keys of such a column have no place for null: below every value is no bound.
+        // The key encoding of a non-nullable column has no null. A lower bound above null is no bound.
         set = set.intersect(&constraint::not_null(&domain)).unbounded_above(&domain.null());
     }
     (set, used)
 }
 
-/// Every prefix with every value; ascending if the prefixes are.
+/// Extends every prefix by every point of the set. Ascending if the prefixes are.
 fn multiply(prefixes: &[Vec<ArrayRef>], set: &Set) -> Vec<Vec<ArrayRef>> {
     let mut product = Vec::with_capacity(prefixes.len() * set.intervals().len());
     for prefix in prefixes {
@@ -122,6 +127,8 @@ fn multiply(prefixes: &[Vec<ArrayRef>], set: &Set) -> Vec<Vec<ArrayRef>> {
     product
 }
 
+/// Encodes each prefix with each interval of the last bounded column. Without `last`, ranges are all keys with a
+/// prefix.
 fn encode(schema: &Schema, prefixes: &[Vec<ArrayRef>], last: Option<&Set>) -> Vec<KeyRange> {
     let codec = KeyCodec::new(schema);
     let bytes = |columns: &[ArrayRef]| {
@@ -167,8 +174,8 @@ fn encode(schema: &Schema, prefixes: &[Vec<ArrayRef>], last: Option<&Set>) -> Ve
     ranges
 }
 
-/// The intervals of values of one column, of type `ty`, that all `filters` leave; none if they do not bound it. Null
-/// sorts below every value.
+/// Returns the intervals of values of a column of type `ty` that can pass all `filters`, in ascending order, or `None`
+/// if the filters do not bound the column. Null sorts below every value.
 pub(crate) fn value_intervals(
     ty: ColumnType,
     filters: &[&Expr],
@@ -180,7 +187,7 @@ pub(crate) fn value_intervals(
     if set.is_all() {
         return None;
     }
-    // The arrays have one value each.
+    // Each array has exactly one element.
     let scalar = |value: &interval::Value| ScalarValue::try_from_array(&value.array, 0).unwrap_or(ScalarValue::Null);
     let bounds = |interval: &Interval| (interval.low.as_ref().map(scalar), interval.high.as_ref().map(scalar));
     Some(set.intervals().iter().map(bounds).collect())

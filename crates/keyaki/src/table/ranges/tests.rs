@@ -1,4 +1,4 @@
-//! Random filters over random rows: ranges against evaluation.
+//! Property test: key ranges of random filters compared with DataFusion's evaluation of the filters on random rows.
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow::datatypes::DataType;
@@ -22,7 +22,7 @@ const TYPES: [ColumnType; 9] = [
     ColumnType::Bytes,
 ];
 
-/// A value of a small domain, so that filters and rows meet; 0 is null.
+/// The value number `n` of a small domain, so that filters match rows. Number 0 is null.
 fn scalar(ty: ColumnType, n: u8) -> ScalarValue {
     let v = i64::from(n) - 4;
     let some = n != 0;
@@ -43,7 +43,7 @@ fn scalar(ty: ColumnType, n: u8) -> ScalarValue {
     }
 }
 
-/// A constant that a column of the type may be compared with, sometimes of another type.
+/// A constant to compare a column with; of another type than the column's if `odd` and the type has a test for that.
 fn constant(ty: ColumnType, n: u8, odd: bool) -> ScalarValue {
     let v = i64::from(n) - 4;
     match (ty, odd) {
@@ -144,7 +144,7 @@ fn start(range: &KeyRange) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
     #[test]
-    fn ranges_hold_the_rows_that_pass(case in cases()) {
+    fn ranges_contain_the_rows_that_pass(case in cases()) {
         let schema = schema(&case.types, &case.nullable);
         let columns: Vec<ArrayRef> = (0..case.types.len())
             .map(|c| {
@@ -184,7 +184,7 @@ proptest! {
 }
 
 #[test]
-fn equality_prefix_then_a_range() {
+fn equality_on_a_prefix_is_followed_by_a_range() {
     let schema = nullable(&[ColumnType::Int64, ColumnType::Date, ColumnType::Int32]);
     let filters = [
         col("c1").gt_eq(lit(ScalarValue::Date32(Some(3)))),
@@ -200,7 +200,7 @@ fn equality_prefix_then_a_range() {
 }
 
 #[test]
-fn what_cannot_be_is_no_range() {
+fn contradictions_give_no_ranges() {
     let schema = nullable(&[ColumnType::Int32]);
     let beyond = cast(col("c0"), DataType::Int64).eq(lit(5_000_000_000i64));
     assert!(ranges_of(&schema, &[beyond]).ranges.is_empty());
@@ -211,7 +211,7 @@ fn what_cannot_be_is_no_range() {
 }
 
 #[test]
-fn what_is_not_understood_is_not_used() {
+fn unsupported_filters_are_ignored() {
     let schema = nullable(&[ColumnType::Int64]);
     let lossy = cast(col("c0"), DataType::Float64).lt(lit(5.0f64));
     let computed = (col("c0") + lit(1i64)).eq(lit(5i64));
@@ -221,7 +221,7 @@ fn what_is_not_understood_is_not_used() {
 }
 
 #[test]
-fn huge_lists_become_one_range() {
+fn long_lists_become_one_range() {
     let schema = nullable(&[ColumnType::Int64]);
     let list = col("c0").in_list((0..10_000i64).map(|v| lit(v * 2)).collect(), false);
     let found = ranges_of(&schema, &[list]);
