@@ -1,4 +1,7 @@
-//! Definitions of tables, indexes and views.
+//! Definitions of tables, indexes and views, in the form stored in the catalog tree.
+//!
+//! All types here serialise to JSON. Column positions are indices into [`TableDef::columns`]. New fields have defaults,
+//! so that documents written by earlier versions remain readable.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,20 +9,22 @@ use std::str::FromStr;
 use keyaki_store::{ColumnType, Goal, TreeId};
 use serde::{Deserialize, Serialize};
 
-/// A table. Its tree's schema is: the primary key's columns in key order, then the other columns in table order.
+/// A table. The schema of its tree is the primary key columns in key order, then the other columns in table order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TableDef {
     pub name: String,
     #[serde(with = "crate::catalog::types::tree_number")]
     pub tree: TreeId,
-    /// In the order of CREATE TABLE.
+    /// Columns in the order of CREATE TABLE.
     pub columns: Vec<ColumnDef>,
-    /// Indices into `columns`. A table without PRIMARY KEY has a hidden last column `rowid` (Int64) as its key.
+    /// Indices into `columns`, in key order. Empty for a table without PRIMARY KEY.
     pub primary_key: Vec<usize>,
+    /// The table has no PRIMARY KEY: a hidden column `__rowid` (Int64) is the key of its tree.
     pub hidden_rowid: bool,
     pub indexes: Vec<IndexDef>,
 }
 
+/// A column of a table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ColumnDef {
     pub name: String,
@@ -29,29 +34,30 @@ pub struct ColumnDef {
     pub default: Option<String>,
 }
 
-/// A column's type with what SQL knows beyond the store: the length of VARCHAR(n).
+/// A SQL type: the store's column type and the length limit of VARCHAR(n).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SqlType {
     #[serde(with = "crate::catalog::types::column_type_text")]
     pub column: ColumnType,
-    /// Characters at the most, for VARCHAR(n) and CHAR(n).
+    /// Maximum number of characters, for VARCHAR(n) and CHAR(n).
     pub max_chars: Option<u32>,
 }
 
-/// What an index is made of, and where it lives.
+/// The access method of an index (USING).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IndexMethod {
-    /// On the device.
+    /// A Bε-tree on the device.
     #[default]
     Betree,
-    /// In memory; built anew from the table when the database is opened.
+    /// A Masstree in memory, rebuilt from the table when the database is opened.
     Masstree,
-    /// On the device, with a compressed tree in memory that leads to its pages; these too are in memory if they may.
+    /// A Bε-tree on the device with a locator: a compressed VAST tree in memory that maps keys to pages without I/O.
     Vast,
 }
 
 impl IndexMethod {
+    /// True if the index has no pages on the device.
     pub fn is_in_memory(self) -> bool {
         match self {
             IndexMethod::Betree | IndexMethod::Vast => false,
@@ -71,7 +77,7 @@ impl fmt::Display for IndexMethod {
 }
 
 impl FromStr for IndexMethod {
-    /// The names that would have been possible.
+    /// The accepted names, separated by commas.
     type Err = &'static str;
     fn from_str(name: &str) -> std::result::Result<Self, Self::Err> {
         match name.to_ascii_lowercase().as_str() {
@@ -86,10 +92,10 @@ impl FromStr for IndexMethod {
 /// Options of a [`IndexMethod::Vast`] index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VastOptions {
-    /// Small or fast. No index has a bounded one ([`goal_name`]).
+    /// Small or fast. SQL has no bounded goal ([`goal_name`]).
     #[serde(with = "goal_text")]
     pub goal: Goal,
-    /// Bytes of memory that the index may take; `None`: as many as it needs.
+    /// Memory limit of the locator in bytes; `None` for no limit.
     pub memory_bytes: Option<u64>,
 }
 
@@ -99,7 +105,7 @@ impl Default for VastOptions {
     }
 }
 
-/// The name of a goal in SQL and in the catalog; `None` if SQL has no such goal.
+/// Name of a goal in SQL and in the catalog. Returns `None` for goals that SQL does not support.
 pub(crate) fn goal_name(goal: Goal) -> Option<&'static str> {
     match goal {
         Goal::Smallest => Some("small"),
@@ -108,12 +114,12 @@ pub(crate) fn goal_name(goal: Goal) -> Option<&'static str> {
     }
 }
 
-/// The reverse of [`goal_name`].
+/// Inverse of [`goal_name`].
 pub(crate) fn goal_of_name(name: &str) -> Option<Goal> {
     [Goal::Smallest, Goal::Fastest].into_iter().find(|&goal| goal_name(goal) == Some(name))
 }
 
-/// How a [`Goal`] is written in the catalog.
+/// Serialisation of a [`Goal`] as its name.
 mod goal_text {
     use keyaki_store::Goal;
     use serde::de::Error as _;
@@ -137,13 +143,12 @@ impl VastOptions {
     }
 }
 
-/// A secondary index. Its tree's schema is: the indexed columns, then those primary-key columns that are not among them
-/// (these together are the key), then the included columns. A unique index has the same shape; uniqueness is checked
-/// before writing.
+/// A secondary index. The key of its tree is the indexed columns, then the primary key columns not among them. The
+/// included columns follow the key. A unique index has the same schema; writes check uniqueness first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IndexDef {
     pub name: String,
-    /// Of an index in memory: valid until the database is closed.
+    /// For an in-memory index, valid until the database is closed.
     #[serde(with = "crate::catalog::types::tree_number")]
     pub tree: TreeId,
     #[serde(default)]
@@ -152,14 +157,16 @@ pub struct IndexDef {
     pub vast: VastOptions,
     /// Indices into the table's columns.
     pub columns: Vec<usize>,
+    /// Columns of INCLUDE; columns that are in the key already have no effect.
     pub include: Vec<usize>,
     pub unique: bool,
 }
 
+/// A view.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ViewDef {
     pub name: String,
-    /// The SELECT.
+    /// SQL text of the SELECT.
     pub sql: String,
 }
 
@@ -168,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goals_of_vast_indexes_have_names() {
+    fn goals_are_stored_by_name() {
         assert_eq!(VastOptions::default().goal, Goal::Smallest);
         for (goal, name) in [(Goal::Smallest, "small"), (Goal::Fastest, "fast")] {
             let options = VastOptions { goal, memory_bytes: None };

@@ -1,13 +1,13 @@
-//! Tables, indexes and views, as they are stored: JSON documents in the catalog tree (tree 1), keyed by kind and name.
+//! The catalog tree (tree 1): JSON documents keyed by kind and name.
 //!
 //! | key | document |
 //! |---|---|
-//! | `meta/format` | [`FormatDocument`]: the version of these documents |
+//! | `meta/format` | [`FormatDocument`]: the format version of the documents |
 //! | `table/NAME` | [`TableDef`], with its indexes |
 //! | `view/NAME` | [`ViewDef`] |
 //! | `statistics/NAME` | [`TableStatistics`] of the table |
 //!
-//! A change of the catalog is part of the write batch that makes it true, so catalog and trees always agree.
+//! Invariant: catalog and trees agree. A document changes in the same write batch as the trees that it describes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::catalog::Table;
 use crate::catalog::TableStatistics;
 use crate::{Error, Result};
 
-/// The tree that holds the catalog: a key-value tree.
+/// Id of the catalog tree, a key-value tree.
 pub(crate) const CATALOG_TREE: TreeId = TreeId::new(1);
 
-/// Names of system views begin so.
+/// Prefix of the names of system views; reserved.
 pub(crate) const SYSTEM_PREFIX: &str = "keyaki_";
 
-/// Version of the documents.
+/// Format version of the documents.
 const FORMAT: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ struct FormatDocument {
     version: u32,
 }
 
-/// What a document describes; part of its key.
+/// Kind of a document; the first part of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DocumentKind {
     Meta,
@@ -57,7 +57,7 @@ impl DocumentKind {
     }
 }
 
-/// Everything named, as of one moment.
+/// All tables, indexes and views as of one snapshot.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Catalog {
     pub tables: BTreeMap<String, Arc<Table>>,
@@ -75,7 +75,7 @@ impl Catalog {
         })
     }
 
-    /// The table that has an index, and the index's place in it.
+    /// Looks up an index by name. Returns its table and its position in the table's list of indexes.
     pub fn index(&self, name: &str) -> Option<(&Arc<Table>, usize)> {
         self.tables.values().find_map(|table| {
             let place = table.def.indexes.iter().position(|index| index.name == name)?;
@@ -83,7 +83,7 @@ impl Catalog {
         })
     }
 
-    /// Trees whose pages are to be located in memory.
+    /// Trees that need a locator, with its options: the indexes with USING vast.
     pub fn locators(&self) -> BTreeMap<TreeId, LocatorOptions> {
         let indexes = self.tables.values().flat_map(|table| &table.def.indexes);
         let located = indexes
@@ -92,14 +92,17 @@ impl Catalog {
         located.collect()
     }
 
-    /// Whether a table or index has this tree.
+    /// True if the tree belongs to a table or index.
     pub fn has_tree(&self, tree: TreeId) -> bool {
         self.tables
             .values()
             .any(|table| table.def.tree == tree || table.def.indexes.iter().any(|index| index.tree == tree))
     }
 
-    /// Tables, indexes and views share one space of names with the system views.
+    /// Checks that a name is not in use. Tables, indexes, views and system views share one namespace.
+    ///
+    /// # Errors
+    /// If the name is in use or starts with [`SYSTEM_PREFIX`].
     pub fn check_free(&self, name: &str) -> Result<()> {
         if name.starts_with(SYSTEM_PREFIX) {
             return Err(Error::Invalid(format!("\"{name}\": names that begin with {SYSTEM_PREFIX} are the system's")));
@@ -116,7 +119,7 @@ impl Catalog {
         Err(Error::Exists { kind, name: name.into() })
     }
 
-    /// Reads what `snapshot` has; none if there is no catalog yet. Blocks.
+    /// Reads the catalog as of `snapshot`. Returns `None` if the database has no catalog tree. Blocks.
     pub fn read(store: &Store, snapshot: &Snapshot) -> Result<Option<Catalog>> {
         let Ok(view) = snapshot.tree(CATALOG_TREE) else { return Ok(None) };
         let source = store.blocking();
@@ -133,7 +136,7 @@ impl Catalog {
         Catalog::decode(&documents, || store.new_memory_tree_id()).map(Some)
     }
 
-    /// `memory_tree` gives ids to the trees of indexes in memory, which are still to be built.
+    /// Decodes the documents. `memory_tree` allocates tree ids for in-memory indexes; the caller builds these trees.
     fn decode(documents: &BTreeMap<String, Vec<u8>>, memory_tree: impl Fn() -> TreeId) -> Result<Catalog> {
         let format: Option<FormatDocument> =
             documents.get(&DocumentKind::Meta.key("format")).map(|d| parse("meta/format", d)).transpose()?;
@@ -169,18 +172,19 @@ fn binary(array: &ArrayRef) -> Result<&BinaryViewArray> {
     array.as_binary_view_opt().ok_or_else(|| Error::Invalid(format!("the catalog tree holds {}", array.data_type())))
 }
 
+/// Decodes a document. `key` names it in errors.
 fn parse<T: DeserializeOwned>(key: &str, document: &[u8]) -> Result<T> {
     serde_json::from_slice(document)
         .map_err(|e| Error::Invalid(format!("the document {key} of the catalog cannot be read: {e}")))
 }
 
-/// Adds the creation of an empty catalog to `batch`.
+/// Adds the creation of the catalog tree and its format document to `batch`.
 pub(crate) fn bootstrap(batch: &mut WriteBatch) -> Result<()> {
     batch.create_tree(CATALOG_TREE, &Schema::key_value());
     put(batch, DocumentKind::Meta, "format", &FormatDocument { version: FORMAT })
 }
 
-/// Adds writing a document to `batch`.
+/// Adds the insertion or replacement of a document to `batch`.
 pub(crate) fn put(batch: &mut WriteBatch, kind: DocumentKind, name: &str, document: &impl Serialize) -> Result<()> {
     let document = serde_json::to_vec(document)
         .map_err(|e| Error::Invalid(format!("the definition of \"{name}\" cannot be written: {e}")))?;
@@ -189,13 +193,14 @@ pub(crate) fn put(batch: &mut WriteBatch, kind: DocumentKind, name: &str, docume
     Ok(batch.insert(CATALOG_TREE, &schema, &rows)?)
 }
 
-/// Adds removing a document to `batch`; it need not exist.
+/// Adds the deletion of a document to `batch`. The document need not exist.
 pub(crate) fn remove(batch: &mut WriteBatch, kind: DocumentKind, name: &str) -> Result<()> {
     let schema = Schema::key_value();
     let rows = record(&schema, &[kind.key(name).as_bytes(), b""])?;
     Ok(batch.delete(CATALOG_TREE, &schema, &rows)?)
 }
 
+/// A key-value row as a batch.
 fn record(schema: &Schema, values: &[&[u8]]) -> Result<RecordBatch> {
     let columns = values.iter().map(|value| Arc::new(BinaryViewArray::from_iter_values([value])) as ArrayRef);
     RecordBatch::try_new(schema.arrow().clone(), columns.collect())
@@ -216,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_become_a_catalog() {
+    fn documents_decode_to_a_catalog() {
         let view = r#"{"name":"v","sql":"SELECT 1"}"#;
         let catalog = decode(&[("meta/format", r#"{"version":1}"#), ("table/t", TABLE), ("view/v", view)]).unwrap();
         assert_eq!(catalog.table("t").unwrap().def.tree, TreeId::new(16));
@@ -231,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn indexes_in_memory_get_trees_anew() {
+    fn indexes_in_memory_get_new_tree_ids() {
         let table = TABLE.replace(r#""unique":true"#, r#""unique":true,"method":"masstree""#);
         let catalog = decode(&[("meta/format", r#"{"version":1}"#), ("table/t", &table)]).unwrap();
         let index = &catalog.table("t").unwrap().def.indexes[0];

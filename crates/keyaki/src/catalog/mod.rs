@@ -1,4 +1,4 @@
-//! Definitions of tables, indexes and views, and everything that follows from a definition alone.
+//! The catalog: definitions of tables, indexes and views, and data derived from a definition alone.
 //!
 //! | module | contents |
 //! |---|---|
@@ -6,9 +6,10 @@
 //! | [`documents`] | [`Catalog`]; the catalog tree, which stores definitions as JSON documents |
 //! | [`types`] | SQL types: their names, column types and Arrow types |
 //! | [`table`] | [`Table`]: the tree schemas and column mappings derived from a [`TableDef`] |
-//! | [`statistics`] | [`TableStatistics`], which the cost model reads |
+//! | [`statistics`] | [`TableStatistics`]: input of the cost model |
 //!
-//! A [`Catalog`] is immutable. DDL replaces it as a whole.
+//! Invariants: a [`Catalog`] is immutable; DDL replaces it as a whole. Every [`Table`] in it has a consistent
+//! definition.
 
 mod definitions;
 mod documents;

@@ -1,4 +1,11 @@
-//! What is derived from a definition: the schemas of a table's trees, and how SQL's columns map to theirs.
+//! Tables with data derived from their definition: the schemas of the trees, and the mapping from SQL columns to tree
+//! columns.
+//!
+//! Three numberings of columns occur: positions in [`TableDef::columns`] (*table columns*), positions in the table's
+//! tree, and positions in the tree of an index. [`Table::table_columns`] and [`Table::index_columns`] map the latter
+//! two to the first; `None` stands for the hidden rowid.
+//!
+//! Invariant: [`Table::new`] checks the definition, so that column positions in a [`Table`] are always valid.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,27 +17,30 @@ use super::definitions::{IndexDef, IndexMethod, TableDef};
 use crate::catalog::TableStatistics;
 use crate::{Error, Result};
 
-/// Name of the hidden key column of tables without PRIMARY KEY. No column of a user may have it.
+/// Name of the hidden key column of tables without PRIMARY KEY. The name is reserved.
 pub(crate) const HIDDEN_ROWID: &str = "__rowid";
 
-/// A table with what is derived from its definition.
+/// A table: its definition, derived schemas and statistics.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub def: TableDef,
     /// Schema of the table's tree.
     pub schema: Arc<Schema>,
-    /// Schemas of the indexes' trees, parallel to `def.indexes`.
+    /// Schemas of the trees of `def.indexes`, in the same order.
     pub index_schemas: Vec<Arc<Schema>>,
-    /// Schema as SQL sees it: `def.columns` in order (without a hidden rowid).
+    /// Arrow schema of `def.columns`, without the hidden rowid.
     pub arrow: SchemaRef,
-    /// Column `i` of SQL is column `tree_column[i]` of the table's tree.
+    /// For each table column, its position in the table's tree.
     pub tree_column: Vec<usize>,
+    /// `None` before the first ANALYZE or load.
     pub statistics: Option<Arc<TableStatistics>>,
 }
 
 impl Table {
+    /// Derives the schemas and column mappings.
+    ///
     /// # Errors
-    /// `Invalid` if the definition contradicts itself (it was read from a damaged catalog).
+    /// If the definition is inconsistent, which means that the catalog is damaged.
     pub fn new(def: TableDef, statistics: Option<Arc<TableStatistics>>) -> Result<Table> {
         check(&def)?;
         let fields: Vec<Field> =
@@ -47,12 +57,12 @@ impl Table {
         Ok(table)
     }
 
-    /// For the tree of index `i`: which table column each of its columns is (`None`: the hidden rowid).
+    /// For each column of the tree of an index, its table column; `None` for the hidden rowid.
     pub fn index_columns(&self, index: usize) -> Vec<Option<usize>> {
         self.columns_of(&self.def.indexes[index])
     }
 
-    /// For the table's own tree: which table column each of its columns is (`None`: the hidden rowid).
+    /// For each column of the table's tree, its table column; `None` for the hidden rowid.
     pub fn table_columns(&self) -> Vec<Option<usize>> {
         let mut columns = vec![None; self.schema.columns().len()];
         for (column, &tree) in self.tree_column.iter().enumerate() {
@@ -61,14 +71,14 @@ impl Table {
         columns
     }
 
-    /// What plans call its own tree, or that of an index.
+    /// Name of the table's tree (`None`) or of the tree of an index, for EXPLAIN.
     pub fn tree_name(&self, index: Option<usize>) -> String {
         let Some(index) = index.map(|i| &self.def.indexes[i]) else { return self.def.name.clone() };
         let using = if index.method == IndexMethod::Vast { " using vast" } else { "" };
         format!("{}.{}{using}", self.def.name, index.name)
     }
 
-    /// As [`Table::index_columns`], for an index that the table need not have yet.
+    /// Like [`Table::index_columns`], for an index that need not belong to the table yet.
     pub fn columns_of(&self, index: &IndexDef) -> Vec<Option<usize>> {
         let mut columns: Vec<Option<usize>> = index.columns.iter().copied().map(Some).collect();
         let key = if self.def.hidden_rowid { vec![None] } else { self.key_columns() };
@@ -84,7 +94,7 @@ impl Table {
         self.def.primary_key.iter().copied().map(Some).collect()
     }
 
-    /// The schema of an index's tree; the table need not have the index yet.
+    /// Schema of the tree of an index, which need not belong to the table yet.
     pub fn index_schema(&self, index: &IndexDef) -> Schema {
         let columns = self.columns_of(index);
         let key = columns.len() - columns.iter().filter(|c| self.is_only_included(index, **c)).count();
@@ -95,11 +105,12 @@ impl Table {
         Schema::new(columns.collect(), key)
     }
 
+    /// True if a column is in the tree of an index but not in its key.
     fn is_only_included(&self, index: &IndexDef, column: Option<usize>) -> bool {
         column.is_some_and(|c| !index.columns.contains(&c) && !self.def.primary_key.contains(&c))
     }
 
-    /// The schema with the hidden rowid as last column, if the table has one: what DML reads.
+    /// Arrow schema with the hidden rowid as last column, if the table has one. UPDATE and DELETE read it.
     pub fn arrow_with_rowid(&self) -> SchemaRef {
         if !self.def.hidden_rowid {
             return self.arrow.clone();
@@ -109,6 +120,10 @@ impl Table {
         Arc::new(arrow::datatypes::Schema::new(fields))
     }
 
+    /// Position of a column by name.
+    ///
+    /// # Errors
+    /// If the table has no such column. The hidden rowid does not count.
     pub fn column(&self, name: &str) -> Result<usize> {
         self.def
             .columns
@@ -118,6 +133,7 @@ impl Table {
     }
 }
 
+/// Definition of a table column in a tree.
 fn tree_column(def: &TableDef, column: usize) -> Column {
     let c = &def.columns[column];
     Column { name: c.name.clone(), ty: c.ty.column, nullable: c.nullable }
@@ -127,7 +143,7 @@ fn rowid_column() -> Column {
     Column { name: HIDDEN_ROWID.into(), ty: ColumnType::Int64, nullable: false }
 }
 
-/// Primary key first, in key order, then the other columns in table order.
+/// Schema of the table's tree: the primary key in key order, then the other columns in table order.
 fn table_schema(def: &TableDef) -> Schema {
     let mut columns: Vec<Column> = if def.hidden_rowid {
         vec![rowid_column()]
@@ -139,6 +155,7 @@ fn table_schema(def: &TableDef) -> Schema {
     Schema::new(columns, key)
 }
 
+/// For each table column, its position in [`table_schema`].
 fn tree_columns(def: &TableDef) -> Vec<usize> {
     let mut next = if def.hidden_rowid { 1 } else { def.primary_key.len() };
     let keys: HashMap<usize, usize> =
@@ -153,7 +170,7 @@ fn tree_columns(def: &TableDef) -> Vec<usize> {
         .collect()
 }
 
-/// What every definition satisfies, so that deriving from it cannot fail.
+/// Checks the column positions of a definition, so that deriving schemas from it cannot fail.
 fn check(def: &TableDef) -> Result<()> {
     let columns = def.columns.len();
     let known = |list: &[usize]| list.iter().all(|&c| c < columns);
@@ -216,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rowid_is_the_key_where_there_is_none() {
+    fn tables_without_a_primary_key_have_the_rowid_as_key() {
         let table = Table::new(def(vec![], vec![index(vec![1], vec![0])]), None).unwrap();
         assert_eq!(names(&table.schema), (vec![HIDDEN_ROWID, "a", "b", "c", "d"], 1));
         assert_eq!(table.table_columns(), [None, Some(0), Some(1), Some(2), Some(3)]);

@@ -1,8 +1,10 @@
-//! SQL types: how they are written, which column type and Arrow type each becomes.
+//! SQL types: names, and conversion to column types and Arrow types.
 //!
-//! Types print as PostgreSQL names (`BIGINT`, `VARCHAR(25)`, `DECIMAL(12,2)`, `TIMESTAMPTZ` …); the catalog stores the
-//! same text, so that [`parse_column_type`] of what [`column_type_name`] gives is the type again. What a type promises and
-//! the store cannot hold is refused, never dropped.
+//! Types print as PostgreSQL names (`BIGINT`, `VARCHAR(25)`, `DECIMAL(12,2)`, `TIMESTAMPTZ` …). The catalog stores the
+//! same text.
+//!
+//! Invariants: [`parse_column_type`] is the inverse of [`column_type_name`]. A type that the store cannot represent
+//! exactly is an error; precision and length limits are never dropped silently.
 
 use std::fmt;
 
@@ -14,12 +16,12 @@ use keyaki_store::ColumnType;
 use crate::catalog::SqlType;
 use crate::{Error, Result};
 
-/// The most digits of a DECIMAL.
+/// Maximum precision of DECIMAL.
 const DECIMAL_DIGITS_MAX: u64 = 38;
-/// Of DECIMAL without arguments.
+/// The type of DECIMAL without arguments.
 const DECIMAL_DEFAULT: ColumnType = ColumnType::Decimal { precision: 38, scale: 10 };
 
-/// How [`keyaki_store::ColumnType`] is written in the catalog.
+/// Serialisation of [`keyaki_store::ColumnType`] as its SQL name.
 pub mod column_type_text {
     use keyaki_store::ColumnType;
     use serde::de::Error as _;
@@ -47,7 +49,7 @@ pub mod tree_number {
     }
 }
 
-/// The SQL name of a column type.
+/// SQL name of a column type.
 pub fn column_type_name(ty: ColumnType) -> String {
     match ty {
         ColumnType::Boolean => "BOOLEAN".into(),
@@ -66,7 +68,7 @@ pub fn column_type_name(ty: ColumnType) -> String {
     }
 }
 
-/// The reverse of [`column_type_name`].
+/// Inverse of [`column_type_name`]. Returns `None` for other texts.
 fn parse_column_type(text: &str) -> Option<ColumnType> {
     Some(match text {
         "BOOLEAN" => ColumnType::Boolean,
@@ -107,10 +109,10 @@ impl From<ColumnType> for SqlType {
     }
 }
 
-/// The type a column of CREATE TABLE gets.
+/// Converts a type of CREATE TABLE.
 ///
 /// # Errors
-/// `Unsupported` for types, or arguments of types, that cannot be kept as promised.
+/// If the type or one of its arguments is not supported.
 pub fn from_sql(ty: &SqlDataType) -> Result<SqlType> {
     use SqlDataType as T;
     let unsupported = || Error::Unsupported(format!("type {ty}"));
@@ -149,7 +151,7 @@ pub fn from_sql(ty: &SqlDataType) -> Result<SqlType> {
     Ok(column.into())
 }
 
-/// Names of types that the parser takes for user-defined ones.
+/// Types that the parser does not recognise and returns as user-defined types.
 fn custom(name: &ObjectName) -> Option<ColumnType> {
     match name.to_string().to_ascii_lowercase().as_str() {
         "int1" => Some(ColumnType::Int8),
@@ -158,6 +160,7 @@ fn custom(name: &ObjectName) -> Option<ColumnType> {
     }
 }
 
+/// DECIMAL with optional precision (1 to 38) and scale (0 to precision).
 fn decimal(info: &ExactNumberInfo) -> Result<ColumnType> {
     let (precision, scale) = match *info {
         ExactNumberInfo::None => return Ok(DECIMAL_DEFAULT),
@@ -177,6 +180,7 @@ fn decimal(info: &ExactNumberInfo) -> Result<ColumnType> {
     Ok(ColumnType::Decimal { precision: precision as u8, scale: scale as i8 })
 }
 
+/// VARCHAR and CHAR with optional length; `default` applies without one.
 fn text(length: &Option<CharacterLength>, default: Option<u32>, ty: &SqlDataType) -> Result<SqlType> {
     let max_chars = match length {
         None => default,
@@ -198,7 +202,7 @@ pub fn from_arrow(ty: &arrow::datatypes::DataType) -> Result<ColumnType> {
         T::Int16 | T::UInt8 => ColumnType::Int16,
         T::Int32 | T::UInt16 => ColumnType::Int32,
         T::Int64 | T::UInt32 => ColumnType::Int64,
-        // Values above i64::MAX are an error when they are written.
+        // Writing a value above i64::MAX is an error.
         T::UInt64 => ColumnType::Int64,
         T::Float16 | T::Float32 => ColumnType::Float32,
         T::Float64 => ColumnType::Float64,
@@ -213,7 +217,7 @@ pub fn from_arrow(ty: &arrow::datatypes::DataType) -> Result<ColumnType> {
         T::Date64 => ColumnType::Timestamp { utc: false },
         T::Timestamp(_, zone) => ColumnType::Timestamp { utc: zone.is_some() },
         T::Dictionary(_, value) => from_arrow(value)?,
-        // A column of nothing but NULL.
+        // A column with only nulls.
         T::Null => ColumnType::Text,
         other => return Err(Error::Unsupported(format!("a column of type {other}"))),
     })
@@ -232,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_types_are_read_back() {
+    fn type_names_round_trip() {
         let types = [
             ("bool", "BOOLEAN"),
             ("TINYINT", "TINYINT"),
@@ -268,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_refused() {
+    fn unsupported_types_are_errors() {
         for sql in [
             "uuid",
             "int unsigned",

@@ -1,4 +1,6 @@
-//! Order-preserving numbers for values of every type, so that one kind of histogram serves all columns.
+//! Images: order-preserving numbers for values of every type, so that one kind of histogram serves all columns.
+//!
+//! Invariant: if a value is less than another one, its image is not greater. Different values may have the same image.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{
@@ -7,10 +9,11 @@ use arrow::datatypes::{
 };
 use datafusion::common::ScalarValue;
 
-/// The image of a value: numbers as they are (decimals scaled), booleans 0 and 1, dates in days, timestamps in
-/// microseconds, text and bytes by their first 8 bytes. None for null and for types that no column has.
+/// Returns the image of a value: numbers as such (decimals scaled), booleans as 0 and 1, dates in days, timestamps in
+/// microseconds, text and bytes as the integer of their first 8 bytes. Returns `None` for null, NaN, and types that no
+/// column has.
 ///
-/// The value must have its column's Arrow type (of text and bytes any representation will do).
+/// The value must have its column's Arrow type; text and bytes may have any representation.
 pub fn image(value: &ScalarValue) -> Option<f64> {
     match value {
         ScalarValue::Boolean(value) => value.map(|value| f64::from(u8::from(value))),
@@ -32,7 +35,7 @@ pub fn image(value: &ScalarValue) -> Option<f64> {
     }
 }
 
-/// The images of a column; nulls and NaN give none.
+/// Images of the values of a column; `None` for null and NaN.
 pub(crate) fn images(array: &ArrayRef) -> Vec<Option<f64>> {
     macro_rules! numbers {
         ($ty:ty, $image:expr) => {
@@ -62,6 +65,7 @@ fn scaled(value: i128, scale: i8) -> f64 {
     value as f64 / 10f64.powi(i32::from(scale))
 }
 
+/// The first 8 bytes as a big-endian integer, padded with zeros.
 fn leading(bytes: &[u8]) -> f64 {
     let mut first = [0; 8];
     let len = bytes.len().min(8);

@@ -1,9 +1,11 @@
-//! Statistics of tables, made by ANALYZE and by loads, used by the cost model.
+//! Table statistics for the cost model. ANALYZE and bulk loads collect them.
 //!
-//! A column is described by its number of distinct values, its nulls, its most common values, and an equi-depth histogram
-//! of the others. Histogram and common values speak of a value's *image*, an order-preserving number ([`image`]), so that
-//! one representation serves all types. Different values may share an image (long text with the same beginning); a common
-//! value is listed only if its image stands for it alone, else it is treated like the values that are not common.
+//! The statistics of a column are its number of distinct values, its null fraction, its most common values, and an
+//! equi-depth histogram of the other values. Histogram and common values store the *image* of a value, an
+//! order-preserving number ([`image`]), so that one representation serves all types.
+//!
+//! Different values may share an image (long texts with the same beginning). A common value is listed only if no other
+//! value has its image; otherwise the histogram includes it.
 
 mod image;
 
@@ -14,39 +16,43 @@ use serde::{Deserialize, Serialize};
 pub use image::image;
 pub(crate) use image::images;
 
-/// Stored in the catalog tree beside the table's definition.
+/// Statistics of a table. The catalog tree stores them beside the table's definition.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TableStatistics {
+    /// Rows of the table when the statistics were collected.
     pub rows: u64,
-    /// By table column.
+    /// One for each table column.
     pub columns: Vec<ColumnStatistics>,
 }
 
+/// Statistics of a column.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ColumnStatistics {
     /// Estimated number of distinct values.
     pub distinct: f64,
+    /// Fraction of rows that are null, 0 to 1.
     pub null_fraction: f64,
-    /// Equi-depth bounds of the images ([`image`]) of the values that are not in `common`, ascending; empty when there
-    /// are none or nothing is known.
+    /// Bounds of an equi-depth histogram over the images ([`image`]) of the values that are not in `common`, ascending.
+    /// Empty if there are no such values or no statistics.
     pub histogram: Vec<f64>,
-    /// Most common values' images and their fractions of all rows, the most common first.
+    /// Images of the most common values with their fractions of all rows, the most common first.
     pub common: Vec<(f64, f64)>,
-    /// Average bytes of a value.
+    /// Average size of a value in bytes.
     pub width: f64,
 }
 
-/// Assumed share of rows that equal a given value, when nothing is known.
+/// Default selectivity of equality with a value, without statistics.
 const UNKNOWN_EQUAL: f64 = 0.005;
-/// Assumed share of rows in a range with one bound and with two, when nothing is known.
+/// Default selectivity of a range with one bound, without statistics.
 const UNKNOWN_HALF: f64 = 1.0 / 3.0;
+/// Default selectivity of a range with two bounds, without statistics.
 const UNKNOWN_RANGE: f64 = 0.05;
 
-/// A column with more distinct values than this share of the rows is expected to get more of them with more rows.
+/// If the distinct values of a column exceed this fraction of the rows, their number is assumed to grow with the table.
 const GROWING_SHARE: f64 = 0.1;
 
 impl TableStatistics {
-    /// Estimated share of rows whose `column` lies between two images. Unbounded on both sides is "not null".
+    /// Selectivity of a range of images of `column`, 0 to 1. A range without bounds means "not null".
     pub fn selectivity_range(&self, column: usize, low: Bound<f64>, high: Bound<f64>) -> f64 {
         match self.columns.get(column) {
             Some(statistics) => statistics.range(low, high, self.least()),
@@ -54,7 +60,8 @@ impl TableStatistics {
         }
     }
 
-    /// Estimated share of rows whose `column` equals the value with this image; `None`: a value not known yet.
+    /// Selectivity of equality of `column` with the value that has this image, 0 to 1. `None` stands for a value without
+    /// an image or not known yet.
     pub fn selectivity_eq(&self, column: usize, value: Option<f64>) -> f64 {
         match self.columns.get(column) {
             Some(statistics) => statistics.equal(value).max(self.least()).min(1.0),
@@ -62,35 +69,38 @@ impl TableStatistics {
         }
     }
 
-    /// Estimated number of distinct values of `column` (not counting null), at least 1.
+    /// Estimated number of distinct values of `column` other than null, at least 1. A tenth of the rows without
+    /// statistics.
     pub fn distinct(&self, column: usize) -> f64 {
         self.columns.get(column).map_or(f64::max(1.0, self.rows as f64 / 10.0), |column| column.distinct.max(1.0))
     }
 
-    /// [`Self::distinct`] for a table that has `rows` rows by now. As in PostgreSQL, a column that had many distinct values
-    /// is taken to get new ones with the rows.
+    /// Like [`Self::distinct`], extrapolated to a table that has grown to `rows` rows. As in PostgreSQL, the number of
+    /// distinct values grows in proportion if it exceeded a tenth of the rows ([`GROWING_SHARE`]).
     pub fn distinct_of(&self, column: usize, rows: f64) -> f64 {
         let (distinct, known_rows) = (self.distinct(column), self.rows.max(1) as f64);
         if distinct > GROWING_SHARE * known_rows && rows > known_rows { distinct * rows / known_rows } else { distinct }
     }
 
-    /// No selectivity is taken to be below one row of the table: statistics may be older than the newest rows.
+    /// Lower bound of selectivities: one row of the table. The newest rows may be missing from the statistics.
     fn least(&self) -> f64 {
         1.0 / self.rows.max(1) as f64
     }
 }
 
 impl ColumnStatistics {
+    /// True if the column has a histogram or common values.
     fn known(&self) -> bool {
         !self.histogram.is_empty() || !self.common.is_empty()
     }
 
-    /// Share of rows that are neither null nor a common value.
+    /// Fraction of rows that are neither null nor a common value.
     fn rest(&self) -> f64 {
         let common: f64 = self.common.iter().map(|(_, fraction)| fraction).sum();
         (1.0 - self.null_fraction - common).max(0.0)
     }
 
+    /// Selectivity of equality with a value.
     fn equal(&self, value: Option<f64>) -> f64 {
         let Some(value) = value else {
             return (1.0 - self.null_fraction) / self.distinct.max(1.0);
@@ -101,6 +111,7 @@ impl ColumnStatistics {
         }
     }
 
+    /// Selectivity of a range, at least `least` unless the range is empty.
     fn range(&self, low: Bound<f64>, high: Bound<f64>, least: f64) -> f64 {
         if is_empty(low, high) {
             return 0.0;
@@ -159,7 +170,7 @@ fn is_empty(low: Bound<f64>, high: Bound<f64>) -> bool {
     }
 }
 
-/// Share of an equi-depth histogram's values that satisfy the upper bound.
+/// Fraction of a histogram's values that satisfy an upper bound.
 fn share_below(bounds: &[f64], high: Bound<f64>) -> f64 {
     match high {
         Bound::Unbounded => 1.0,
@@ -168,7 +179,7 @@ fn share_below(bounds: &[f64], high: Bound<f64>) -> f64 {
     }
 }
 
-/// Share of an equi-depth histogram's values that do not reach the lower bound.
+/// Fraction of a histogram's values that are below a lower bound.
 fn share_under(bounds: &[f64], low: Bound<f64>) -> f64 {
     match low {
         Bound::Unbounded => 0.0,
@@ -177,8 +188,9 @@ fn share_under(bounds: &[f64], low: Bound<f64>) -> f64 {
     }
 }
 
-/// Share of values `< value` (`<= value` if `inclusive`), linear within a bucket. Equal neighbouring bounds are a value
-/// that fills whole buckets; `inclusive` decides on which side of them `value` falls.
+/// Fraction of a histogram's values `< value`, or `<= value` if `inclusive`, interpolated linearly within a bucket.
+/// Equal neighbouring bounds represent a value that fills whole buckets; `inclusive` counts these buckets or skips
+/// them.
 fn share(bounds: &[f64], value: f64, inclusive: bool) -> f64 {
     let Some(buckets) = bounds.len().checked_sub(1) else { return 0.0 };
     let at = bounds.partition_point(|bound| if inclusive { *bound <= value } else { *bound < value });
@@ -224,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_many_values_get_more_with_more_rows() {
+    fn distinct_values_grow_with_the_table_if_they_are_many() {
         let mut table = uniform();
         assert_eq!(table.distinct_of(0, 100_000.0), 1000.0);
         table.columns[0].distinct = 5000.0;
@@ -243,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_fills_buckets_is_counted_whole() {
+    fn a_value_that_fills_buckets_counts_all_of_them() {
         let column = ColumnStatistics { distinct: 3.0, histogram: vec![1.0, 2.0, 2.0, 2.0, 3.0], ..Default::default() };
         let table = TableStatistics { rows: 1000, columns: vec![column] };
         let range = table.selectivity_range(0, Included(2.0), Included(2.0));
