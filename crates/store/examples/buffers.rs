@@ -1,11 +1,11 @@
-//! Measures root buffers and their recovery: commits, reads of what is not flushed, memory a message, replay of a log.
+//! Measures root buffers and recovery: commits, reads of unflushed rows, memory per message, replay of a log.
 //!
 //! ```sh
 //! cargo run --release -p keyaki-store --example buffers -- commits DIRECTORY
 //! cargo run --release -p keyaki-store --example buffers -- fill DIRECTORY [rows [batch]]
 //! cargo run --release -p keyaki-store --example buffers -- recover DIRECTORY
 //! ```
-//! `fill` leaves a log behind as a dead process does; `recover` may be run on it any number of times.
+//! `fill` exits without closing the store, which leaves a log as a crash does. `recover` may run on it any number of times.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 const ROWS: TreeId = TreeId::new(1);
 const ENTRIES: TreeId = TreeId::new(2);
 
-/// Nothing is flushed by itself.
+/// Opens a store that never flushes or checkpoints in the background.
 fn open(directory: &Path) -> keyaki_store::Result<Store> {
     let options = Options {
         durability: Durability::Off,
@@ -38,7 +38,7 @@ fn mix(number: u64) -> u64 {
     number ^ number >> 33
 }
 
-/// An index entry: a column of few or many values, and the row's key.
+/// An index entry: the indexed value and the row's key.
 fn entry_schema() -> Schema {
     let column = |name: &str| Column { name: name.into(), ty: ColumnType::Int64, nullable: false };
     Schema::new(vec![column("value"), column("row")], 2)
@@ -51,7 +51,7 @@ fn entry_key(i: u64) -> [u8; 16] {
     key
 }
 
-/// Of the key-value tree: 14 bytes and their end.
+/// An encoded key of the key-value tree: 14 bytes and the terminator of two bytes.
 fn row_key(i: u64) -> [u8; 16] {
     let mut key = *b"row 0000000000\0\0";
     let mut number = mix(i) % 10_000_000_000;
@@ -75,7 +75,7 @@ fn add(batch: &mut WriteBatch, tree: TreeId, i: u64) {
     }
 }
 
-/// Bytes of memory in use.
+/// Resident memory of the process, in bytes.
 fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -109,7 +109,7 @@ fn commits(directory: &Path) -> Outcome {
     let mut batch = WriteBatch::new();
     batch.create_tree(ENTRIES, &entry_schema());
     store.commit(batch)?;
-    println!("tree     threads  rows a commit  commits/s      rows/s  B/message (counted, resident)");
+    println!("tree     threads    rows/commit  commits/s      rows/s  B/message (counted, resident)");
     for (tree, name) in [(ROWS, "rows"), (ENTRIES, "entries")] {
         let mut first = 0;
         for (threads, batch_rows, rows) in
@@ -131,7 +131,7 @@ fn commits(directory: &Path) -> Outcome {
         let view = store.latest().tree(tree)?;
         reads(&store, &view, tree, first)?;
     }
-    // As a process that dies: nothing is written out.
+    // Exit without closing the store, which would write a checkpoint.
     std::process::exit(0);
 }
 
@@ -214,8 +214,8 @@ fn recover(directory: &Path) -> Outcome {
     let megabytes = bytes as f64 / 1e6;
     let counted = store.stats().buffer_bytes as f64 / 1e6;
     println!(
-        "log of {megabytes:.0} MB: read and summed ({sum:08x}) {:.0} MB/s; recovered in {seconds:.3} s ({:.0} MB/s, \
-         {:.2} of the reading time); buffers {counted:.0} MB, resident {:.0} MB",
+        "log of {megabytes:.0} MB: read and checksummed ({sum:08x}) at {:.0} MB/s; recovered in {seconds:.3} s ({:.0} MB/s, \
+                 {:.2} times the reading time); buffers {counted:.0} MB, resident {:.0} MB",
         megabytes / read,
         megabytes / seconds,
         seconds / read,

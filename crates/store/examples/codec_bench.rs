@@ -3,7 +3,8 @@
 //! ```sh
 //! cargo run --release -p keyaki-store --example codec_bench -- [rows] [page_bytes]
 //! ```
-//! The rows are like TPC-H's lineitem, made by a small generator; a second table has floats, timestamps and nulls.
+//! The first table resembles TPC-H's lineitem, the second has floats, timestamps and nulls, the third has random keys and
+//! values.
 
 use std::error::Error;
 use std::path::Path;
@@ -97,7 +98,7 @@ fn run(table: &Table, rows: usize, page_bytes: usize) -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-/// Decodes every column of all pages, in batches as a scan makes them.
+/// Decodes each column of all pages, in the batch sizes of a scan.
 fn decode(table: &Table, rows: usize, pages: &[Page]) {
     let mut total = 0.0;
     for (i, column) in table.schema.columns().iter().enumerate() {
@@ -136,7 +137,7 @@ fn look_up(table: &Table, rows: usize, sealed: &[Sealed], pages: &[Page]) {
     let columns: Vec<usize> = (0..table.schema.columns().len().min(8)).step_by(2).collect();
     let mut builders: Vec<ColumnBuilder> =
         columns.iter().map(|&column| ColumnBuilder::new(table.schema.columns()[column].ty, 8192)).collect();
-    // The best of some repetitions: other work on the machine disturbs.
+    // The best of several repetitions excludes disturbance by other processes.
     let (mut searching, mut appending, mut hot) = (f64::INFINITY, f64::INFINITY, f64::INFINITY);
     let mut found = 0;
     for _ in 0..7 {
@@ -240,7 +241,7 @@ fn lineitem(rows: usize) -> Table {
     for _ in 0..rows {
         line += 1;
         if line > lines {
-            // Eight of every 32 order keys are in use.
+            // Eight of every 32 order keys are used.
             order += if order % 8 == 7 { 25 } else { 1 };
             line = 1;
             lines = 1 + random.below(7) as i32;
@@ -284,7 +285,7 @@ fn lineitem(rows: usize) -> Table {
     Table { name: "lineitem", schema: Arc::new(Schema::new(named, 2)), columns }
 }
 
-/// Random keys of 16 bytes, values of 100.
+/// Rows with random keys of 16 bytes and values of 100 bytes.
 fn key_value(rows: usize) -> Table {
     let mut random = Random::new(3);
     let mut keys: Vec<[u8; 16]> = (0..rows)

@@ -1,10 +1,10 @@
-//! Makes the golden files of the file format that this program writes.
+//! Generates the golden files of the current version of the file format.
 //!
 //! ```sh
 //! cargo run -p keyaki-store --example golden -- crates/store/tests/golden/v1 [crates/store/tests/fuzz]
 //! ```
-//! The files of a released version must not be made again; see `docs/format.md`. With a second directory, seeds for the
-//! fuzzer are made too.
+//! The files of a released version must not be generated again; see `docs/format.md`. With a second directory, the example
+//! also generates fuzzing seeds.
 
 #[path = "../tests/hostile/fields.rs"]
 #[allow(dead_code, reason = "tests use more of it")]
@@ -41,7 +41,7 @@ fn main() -> Result<()> {
     }
     std::fs::write(directory.join("sound.rows"), &rows)?;
     for (name, base, image) in damaged(&samples) {
-        let error = first_error(&image).ok_or_else(|| format!("{name} is read without an error"))?;
+        let error = first_error(&image).ok_or_else(|| format!("{name} gives no error"))?;
         println!("{name}: {error}");
         let original = if base == "crashed" { &samples.crashed } else { &samples.closed };
         let text = format!("{base}.image\n{error}\n{}", original.damage(&image));
@@ -50,7 +50,7 @@ fn main() -> Result<()> {
     arguments.next().map_or(Ok(()), |seeds| make_seeds(Path::new(&seeds), &samples))
 }
 
-/// A few small files for each of the fuzzer's targets (`tests/hostile/targets.rs`).
+/// Writes a few small seeds for each fuzz target (`tests/hostile/targets.rs`).
 fn make_seeds(directory: &Path, samples: &Samples) -> Result<()> {
     let put = |target: &str, name: &str, bytes: &[u8]| {
         std::fs::create_dir_all(directory.join(target))?;
@@ -94,10 +94,10 @@ fn first_error(image: &Image) -> Option<keyaki_store::Error> {
     errors.into_iter().find(|error| !matches!(error, keyaki_store::Error::TreeNotFound(_)))
 }
 
-/// Damage of every kind that has an error of its own: a name, the sample it was made of, the image.
+/// One damaged image for each kind of error: its name, the sample it derives from, the image.
 fn damaged(samples: &Samples) -> Vec<(&'static str, &'static str, Image)> {
     let extents = fields::metadata(&samples.closed.files["data"]).extents;
-    // The last tree's first extent: the others are read before.
+    // An extent of the last tree, so that all other trees are read before the damage.
     let extent = *extents.last().unwrap_or_else(|| panic!("the sample has no extents"));
     let index = extent.offset + extent.len - extent.index_len;
     let with = |base: &Image, change: &dyn Fn(&mut Vec<u8>)| {
@@ -108,7 +108,7 @@ fn damaged(samples: &Samples) -> Vec<(&'static str, &'static str, Image)> {
     let closed = &samples.closed;
     let mut version = with(closed, &|data| fields::SLOTS.iter().for_each(|at| data[at + 8] = 99));
     fields::reseal(&mut version);
-    // An extent that begins a byte later, with right checksums.
+    // An extent with an offset that is one byte too high, with valid checksums.
     let mut hostile = closed.clone();
     let metadata = fields::metadata(hostile.data());
     if let Some(field) = metadata.fields.iter().find(|field| field.name == "extent offset") {

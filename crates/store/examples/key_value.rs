@@ -97,7 +97,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// 16 bytes, spread evenly.
+/// A key of 16 bytes; the keys are distributed uniformly.
 fn key(i: u64) -> [u8; 16] {
     let a = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let b = (a ^ (a >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -107,7 +107,7 @@ fn key(i: u64) -> [u8; 16] {
     key
 }
 
-/// 100 bytes that do not compress.
+/// An incompressible value of 100 bytes.
 fn value(i: u64) -> [u8; 100] {
     let mut value = [0; 100];
     let mut state = i;
@@ -119,7 +119,7 @@ fn value(i: u64) -> [u8; 100] {
     value
 }
 
-/// What the process has had written to devices so far, as the operating system counts (0 where it does not).
+/// Bytes that the process has written to devices, counted by the operating system; 0 if it does not count them.
 fn bytes_written() -> u64 {
     let counters = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
     let line = counters.lines().find_map(|line| line.strip_prefix("write_bytes: "));

@@ -1,5 +1,5 @@
-//! Measures trees that are held in memory only, beside the same rows in a tree on disk whose pages are all cached, and in a
-//! `BTreeMap` of encoded keys: building, walking, lookups, updates.
+//! Measures memory trees against the same rows in a fully cached tree on disk and in a `BTreeMap` of encoded keys:
+//! construction, scans, lookups, updates.
 //!
 //! ```sh
 //! cargo run --release -p keyaki-store --example memory_trees -- DIRECTORY [rows]
@@ -29,7 +29,7 @@ fn column(name: &str, ty: ColumnType) -> Column {
     Column { name: name.into(), ty, nullable: false }
 }
 
-/// What a workload's rows look like.
+/// A workload: the schema and a generator of its rows.
 struct Workload {
     name: &'static str,
     schema: Schema,
@@ -40,7 +40,7 @@ fn value_of(i: u64) -> i64 {
     (mix(i) % 1_000_000) as i64
 }
 
-/// Index entries, with a column of many values first and the row's key behind it; and rows with some columns.
+/// Index entries (an indexed value with a million distinct values, then the row's key), and rows with two value columns.
 fn workloads() -> [Workload; 2] {
     let entries = Workload {
         name: "index entries (int64, int64)",
@@ -75,7 +75,7 @@ impl Workload {
         Ok(RecordBatch::try_new(self.schema.arrow().clone(), (self.rows)(range))?)
     }
 
-    /// Encoded keys of rows anywhere.
+    /// Encoded keys of `count` random rows.
     fn keys(&self, rows: u64, count: u64) -> Vec<Vec<u8>> {
         let codec = KeyCodec::new(&self.schema);
         let key = |i| {
@@ -99,7 +99,7 @@ fn walk(view: &TreeView, pages: &BlockingPages, direction: Direction) -> Outcome
     Ok(rows as f64 / start.elapsed().as_secs_f64() / 1e6)
 }
 
-/// Nanoseconds for each range that begins at a key and has `wanted` rows or a few more; and for one key.
+/// Average nanoseconds to read a range of at least `wanted` rows from each key on; a point lookup if `wanted` is 1.
 fn ranges(view: &TreeView, pages: &BlockingPages, keys: &[Vec<u8>], wanted: usize) -> Outcome<f64> {
     let columns: Vec<usize> = (0..view.schema().columns().len()).collect();
     let start = Instant::now();
@@ -130,7 +130,7 @@ fn measure(name: &str, view: &TreeView, pages: &BlockingPages, keys: &[Vec<u8>])
     Ok(())
 }
 
-/// The same of a map of encoded rows, which are decoded alike (as little as it takes: the values of key and row are looked at).
+/// The same measurements for a map of encoded rows, of which one byte of the key and the length of the value are read.
 fn measure_map(map: &BTreeMap<Vec<u8>, Vec<u8>>, keys: &[Vec<u8>]) {
     let mut sum = 0;
     let mut look = |(key, value): (&Vec<u8>, &Vec<u8>)| sum += usize::from(key[0]) + value.len();
@@ -155,7 +155,7 @@ fn measure_map(map: &BTreeMap<Vec<u8>, Vec<u8>>, keys: &[Vec<u8>]) {
     println!("{:14} {up:7.2} {down:11.2} {point:12.0} {ten:12.0} {hundred:14.0}   (not decoded)", "BTreeMap");
 }
 
-/// Rows that are replaced or deleted and inserted again, in commits of 100.
+/// Thousands of updates per second: rows are replaced, or deleted and inserted again, in commits of 100.
 fn update(store: &Store, tree: TreeId, workload: &Workload, rows: u64, updates: u64) -> Outcome<f64> {
     let start = Instant::now();
     for i in 0..updates / 100 {
@@ -188,13 +188,13 @@ fn main() -> Outcome<()> {
         let start = Instant::now();
         let loaded = builder.finish(std::thread::available_parallelism()?.get())?;
         println!(
-            "built in {:.3} s (rows made and pushed in {pushed:.3} s): {:.2} M rows/s sorted and built",
+            "built in {:.3} s (rows generated and pushed in {pushed:.3} s): {:.2} M rows/s sorted and built",
             start.elapsed().as_secs_f64(),
             rows as f64 / start.elapsed().as_secs_f64() / 1e6
         );
         store.install_memory(vec![(memory, loaded)])?;
         println!("{:?}", store.memory_tree_stats(memory));
-        // On disk, in key order.
+        // The same rows in a tree on disk, in key order.
         let disk = store.new_tree_id();
         let mut writer = store.bulk_writer(disk, &workload.schema);
         let view = store.snapshot().tree(memory)?;
@@ -216,10 +216,10 @@ fn main() -> Outcome<()> {
         creation.create_tree(disk, &workload.schema);
         store.install(creation, vec![(disk, writer.finish()?)])?;
         let on_disk = store.snapshot().tree(disk)?;
-        // All pages into the cache.
+        // Load all pages into the cache.
         walk(&on_disk, &pages, Direction::Ascending)?;
         let wanted = workload.keys(rows, 200_000);
-        println!("               M rows/s  descending  ns a lookup  range of 10  range of 100");
+        println!("               M rows/s  descending    ns/lookup  range of 10  range of 100");
         for _ in 0..2 {
             measure("memory tree", &view, &pages, &wanted)?;
             measure("disk, cached", &on_disk, &pages, &wanted)?;

@@ -1,4 +1,7 @@
-//! The plain key-value store: a tree of one bytes key and one bytes value.
+//! The key-value interface: a tree with one bytes key column and one bytes value column.
+//!
+//! Keys are encoded as [`crate::KeyCodec`] encodes a non-null bytes column. A range is read in chunks by a new cursor for each
+//! chunk, which starts after the last key read.
 
 use std::ops::{Bound, RangeBounds};
 
@@ -9,7 +12,7 @@ use crate::message::WriteBatch;
 use crate::pages::{BlockingPages, block_on};
 use crate::tree::TreeView;
 
-/// A key-value tree of a store. Calls block; each write is a commit of its own unless it goes through a batch.
+/// A key-value tree of a store. Calls block. Each write is a commit of its own; a [`KeyValueBatch`] commits several together.
 ///
 /// ```no_run
 /// # fn main() -> keyaki_store::Result<()> {
@@ -40,10 +43,10 @@ pub struct KeyValueSnapshot {
 }
 
 impl KeyValue {
-    /// The key-value tree `tree`, created if it does not exist.
+    /// Opens the key-value tree `tree`, creating it if it does not exist.
     ///
     /// # Errors
-    /// [`Error::TreeMismatch`] if the tree has other columns; those of [`Store::commit`].
+    /// [`Error::TreeMismatch`] if the tree has other columns; errors of [`Store::commit`].
     pub fn open(store: &Store, tree: TreeId) -> Result<KeyValue> {
         let schema = Schema::key_value();
         match store.latest().tree(tree) {
@@ -58,10 +61,10 @@ impl KeyValue {
         Ok(KeyValue { store: store.clone(), tree })
     }
 
-    /// The value of a key; `None` if there is none.
+    /// The value of a key; `None` if the key does not exist.
     ///
     /// # Errors
-    /// Device errors, [`Error::Corrupt`], those of upsert functions.
+    /// [`Error::TreeNotFound`] if the tree was dropped; those of [`KeyValueSnapshot::get`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.snapshot()?.get(key)
     }
@@ -76,32 +79,43 @@ impl KeyValue {
         self.commit(batch)
     }
 
-    /// Removes a key; a missing one is no error.
+    /// Deletes a key. Deleting a missing key is not an error.
+    ///
+    /// # Errors
+    /// Those of [`Store::commit`].
     pub fn delete(&self, key: &[u8]) -> Result<()> {
         let mut batch = KeyValueBatch::default();
         batch.delete(self, key);
         self.commit(batch)
     }
 
-    /// Applies function `function` of [`crate::Options::upserts`] to the value, without reading it.
+    /// Applies function `function` of [`crate::Options::upserts`] to the value of a key, without reading the value.
+    ///
+    /// # Errors
+    /// Those of [`Store::commit`]. An error of the function itself is returned by later reads of the key.
     pub fn upsert(&self, key: &[u8], function: u32, operand: &[u8]) -> Result<()> {
         let mut batch = KeyValueBatch::default();
         batch.upsert(self, key, function, operand);
         self.commit(batch)
     }
 
+    /// Commits a batch.
+    ///
     /// # Errors
     /// Those of [`Store::commit`].
     pub fn commit(&self, batch: KeyValueBatch) -> Result<()> {
         self.store.commit(batch.batch).map(drop)
     }
 
-    /// Keys and values in a range of keys, as of now.
+    /// The keys and values of a range of keys in a new snapshot.
+    ///
+    /// # Errors
+    /// [`Error::TreeNotFound`] if the tree was dropped.
     pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>, direction: Direction) -> Result<KeyValueRange> {
         Ok(self.snapshot()?.range(range, direction))
     }
 
-    /// The tree as of now.
+    /// A snapshot of the tree with all acknowledged commits.
     ///
     /// # Errors
     /// [`Error::TreeNotFound`] if the tree was dropped.
@@ -115,21 +129,21 @@ impl KeyValueBatch {
     pub fn insert(&mut self, map: &KeyValue, key: &[u8], value: &[u8]) {
         self.batch.insert_raw(map.tree, &encode_key(key), value);
     }
-    /// Removes a key; a missing one is no error.
+    /// Deletes a key. Deleting a missing key is not an error.
     pub fn delete(&mut self, map: &KeyValue, key: &[u8]) {
         self.batch.delete_raw(map.tree, &encode_key(key));
     }
-    /// Applies an upsert function to the value, without reading it.
+    /// Applies an upsert function to the value of a key, without reading the value.
     pub fn upsert(&mut self, map: &KeyValue, key: &[u8], function: u32, operand: &[u8]) {
         self.batch.upsert_raw(map.tree, &encode_key(key), function, operand);
     }
 }
 
 impl KeyValueSnapshot {
-    /// The value of a key; `None` if there is none.
+    /// The value of a key; `None` if the key does not exist.
     ///
     /// # Errors
-    /// Device errors, [`Error::Corrupt`], those of upsert functions.
+    /// Device errors, [`Error::Corrupt`], [`Error::Closed`], errors of upsert functions.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let range = KeyRange::point(encode_key(key));
         let mut cursor = self.view.cursor(&self.pages, range, Direction::Ascending);
@@ -146,16 +160,16 @@ impl KeyValueSnapshot {
         Ok(Some(value))
     }
 
-    /// Keys and values in a range of keys.
+    /// The keys and values of a range of keys.
     pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>, direction: Direction) -> KeyValueRange {
         let range = encode_range(&range);
         KeyValueRange { snapshot: self.clone(), range: Some(range), direction, rows: Vec::new().into_iter() }
     }
 
-    /// How many keys a range has. Reads what lies at its ends and what was changed lately, not what lies between.
+    /// The number of keys in a range. Reads the pages at the ends of the range and the pages with unflushed changes only.
     ///
     /// # Errors
-    /// Device errors, [`Error::Corrupt`], those of upsert functions.
+    /// Device errors, [`Error::Corrupt`], [`Error::Closed`], errors of upsert functions.
     pub fn count<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Result<u64> {
         let mut counter = self.view.counter(&self.pages, encode_range(&range));
         let mut keys = 0;
@@ -171,18 +185,18 @@ fn encode_range<'k>(range: &impl RangeBounds<&'k [u8]>) -> KeyRange {
     KeyRange { start: encode(range.start_bound()), end: encode(range.end_bound()) }
 }
 
-/// Keys and values of a range, read as they are asked for.
+/// An iterator over the keys and values of a range, which reads a chunk at a time.
 #[derive(Debug)]
 pub struct KeyValueRange {
     snapshot: KeyValueSnapshot,
-    /// What is left after the rows at hand.
+    /// The range after `rows`; `None` at the end.
     range: Option<KeyRange>,
     direction: Direction,
     rows: std::vec::IntoIter<(Vec<u8>, Vec<u8>)>,
 }
 
 impl KeyValueRange {
-    /// Reads the next chunk; the range goes on behind its last key.
+    /// Reads the next chunk; false at the end. The remaining range starts after the last key of the chunk.
     fn advance(&mut self) -> Result<bool> {
         let Some(range) = self.range.take() else { return Ok(false) };
         let view = &self.snapshot.view;
@@ -195,7 +209,7 @@ impl KeyValueRange {
             rows.push((decode_key(key), value.to_vec()));
             Ok(())
         })?;
-        // Rows out of order (in a damaged page) must not lead back to where the range has been.
+        // Rows out of order, in a damaged page, must not move the range backwards: the iteration would not end.
         if !range.contains(&last) {
             return Err(view.files.corrupt_tree(view.tree));
         }
@@ -225,8 +239,8 @@ impl Iterator for KeyValueRange {
     }
 }
 
-/// A key as [`crate::KeyCodec`] encodes a bytes column that is never null: zero bytes are followed by 0xff, and two zero
-/// bytes end it.
+/// Encodes a key as [`crate::KeyCodec`] encodes a non-null bytes column: 0xff follows each zero byte, two zero bytes end the
+/// key.
 fn encode_key(key: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(key.len() + 2);
     for &byte in key {
@@ -288,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_encoded_as_bytes_columns_are() {
+    fn keys_are_encoded_as_bytes_columns() {
         let codec = crate::KeyCodec::new(&Schema::key_value());
         for key in [b"".as_slice(), b"abc", b"\0", b"a\0\0b\xff", &[0xff; 300]] {
             let array: ArrayRef = Arc::new(BinaryViewArray::from(vec![key]));

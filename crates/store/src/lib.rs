@@ -1,13 +1,14 @@
 //! A store of many Bε-trees in one database directory.
 //!
-//! Writes are messages (insert, delete, upsert) that enter a tree's root buffer in memory and the log, sink down in
-//! batches as immutable runs, and are merged into leaves; reads combine a leaf with the messages on the path to it.
-//! The store knows typed columns and encoded keys; it does not know SQL, and it runs on any [`keyaki_device::Device`].
+//! A write is a message: an insert, a delete or an upsert. Messages enter the log and a tree's root buffer in memory. Flushes
+//! move them down the tree in batches, as immutable runs, and merge them into leaves. Reads merge a leaf with the messages on
+//! the path to it. Rows have typed columns and keys are byte strings of the same order; SQL is implemented in the crate above.
+//! The store runs on any [`keyaki_device::Device`].
 //!
-//! Reads are `async` functions over a [`PageSource`], so that the same code runs blocking ([`Store::blocking`]) and with
-//! thousands of pages in flight (the executor on the floor above).
+//! Reads are `async` functions over a [`PageSource`], so that the same code serves blocking callers ([`Store::blocking`]) and
+//! the executor, which keeps thousands of page reads in flight.
 //!
-//! The modules are layers, lowest first; each uses itself and those before it:
+//! The modules are layers, lowest first; a module uses its own layer and the layers before it:
 //! `base < codec < message < buffer < log < pages < locator < tree < engine < key_value`.
 
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]

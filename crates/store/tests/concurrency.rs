@@ -1,5 +1,6 @@
-//! Many threads on one store: writers with keys of their own, readers of snapshots, checkpoints, loads, trees that come and
-//! go. Each commit writes the same number into all of a writer's keys, so that every snapshot tells whether it is whole.
+//! Many threads on one store: writers with disjoint keys, readers of snapshots, checkpoints, bulk loads, and a tree that is
+//! created and dropped repeatedly. Each commit writes the same number into all keys of its writer, so a reader detects a
+//! snapshot with part of a commit.
 
 mod common;
 
@@ -17,7 +18,7 @@ use keyaki_store::{
     WriteBatch, block_on,
 };
 
-/// The last one is in memory only.
+/// Two trees on disk and a memory tree.
 const TREES: [TreeId; 3] = [TreeId::new(1), TreeId::new(2), TreeId::new(1 << 31 | 1)];
 const WRITERS: u64 = 3;
 const KEYS: u64 = 40;
@@ -54,11 +55,11 @@ fn open(device: &Arc<dyn Device>, durability: Durability) -> (Store, Vec<KeyValu
 }
 
 fn key(writer: u64, i: u64) -> Vec<u8> {
-    // Keys of the writers interleave.
+    // The keys of the writers interleave.
     format!("{i:04}-{writer}").into_bytes()
 }
 
-/// The number that all keys of a writer have in a snapshot, in all trees.
+/// The number of each writer in a snapshot, after checking that all its keys in all trees have this number.
 fn check(store: &Store, trees: &[TreeId], latest: bool, random: &mut Random) -> [u64; WRITERS as usize] {
     let snapshot = if latest { store.latest() } else { store.snapshot() };
     let mut numbers: [Option<u64>; WRITERS as usize] = [None; WRITERS as usize];
@@ -75,7 +76,7 @@ fn check(store: &Store, trees: &[TreeId], latest: bool, random: &mut Random) -> 
                 let writer = usize::from(keys.value(row)[5] - b'0');
                 let number = number(values.value(row));
                 let expected = numbers[writer].get_or_insert(number);
-                assert_eq!(*expected, number, "half of a commit of writer {writer} in tree {tree}");
+                assert_eq!(*expected, number, "tree {tree} has part of a commit of writer {writer}");
                 rows[writer] += 1;
             }
         }
@@ -108,8 +109,8 @@ fn write(maps: &[KeyValue], writer: u64, acknowledged: &AtomicU64, random: &mut 
     }
 }
 
-/// Trees that are created, written to, dropped and created again under the same id, while others flush.
-fn come_and_go(store: &Store, done: &AtomicBool, random: &mut Random) {
+/// Creates a tree, writes to it and drops it, again and again under the same id, while other threads flush.
+fn create_and_drop(store: &Store, done: &AtomicBool, random: &mut Random) {
     let mut generation = 0_u64;
     while !done.load(Ordering::SeqCst) {
         generation += 1;
@@ -128,7 +129,7 @@ fn come_and_go(store: &Store, done: &AtomicBool, random: &mut Random) {
             store.install(WriteBatch::new(), vec![(TreeId::new(9), writer.finish().unwrap())]).unwrap();
         }
         for row in map.range(.., Direction::Ascending).unwrap() {
-            assert_eq!(row.unwrap().1, value, "a row of a tree dropped before");
+            assert_eq!(row.unwrap().1, value, "a row of the tree dropped before");
         }
         let mut batch = WriteBatch::new();
         batch.drop_tree(TreeId::new(9));
@@ -159,7 +160,7 @@ fn run(durability: Durability) {
                         seen.iter().zip(&promised).all(|(seen, promised)| seen >= promised),
                         "{seen:?} {promised:?}"
                     );
-                    // Only the reader of acknowledged commits never sees time run backwards.
+                    // Snapshots of acknowledged commits are monotonic; `latest` may show a commit earlier than `snapshot`.
                     assert!(reader == 1 || seen.iter().zip(&before).all(|(seen, before)| seen >= before));
                     before = seen;
                 }
@@ -175,8 +176,8 @@ fn run(durability: Durability) {
                 }
             }
         });
-        scope.spawn(move || come_and_go(store, done, &mut Random::new(300)));
-        // If a thread panics, the others shall end too.
+        scope.spawn(move || create_and_drop(store, done, &mut Random::new(300)));
+        // If a writer panics, the other threads must still end.
         let results: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
         done.store(true, Ordering::SeqCst);
         assert!(results.iter().all(Result::is_ok), "a writer failed");
@@ -199,7 +200,7 @@ fn snapshots_are_whole_under_normal_durability() {
     run(Durability::Normal);
 }
 
-/// The durability changes all the time; nothing that was seen vanishes.
+/// The durability changes continuously; a commit that was visible stays visible.
 #[test]
 fn durability_changes_under_writers() {
     let device: Arc<dyn Device> = Arc::new(Simulated::new(SimulatedOptions::default()));
@@ -220,7 +221,7 @@ fn durability_changes_under_writers() {
             while !done.load(Ordering::SeqCst) {
                 let promised = acknowledged.load(Ordering::SeqCst);
                 let snapshot = store.snapshot();
-                assert!(snapshot.sequence() >= before, "a snapshot older than the one before");
+                assert!(snapshot.sequence() >= before, "a snapshot is older than the snapshot before");
                 before = snapshot.sequence();
                 assert!(check(store, &TREES, false, &mut Random::new(3))[0] >= promised);
             }

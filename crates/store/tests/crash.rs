@@ -1,5 +1,5 @@
-//! Power cuts, full disks, failing syncs and rotten bits under a working store: no acknowledged commit is lost, no commit
-//! is half there, damage is an error. Every run is decided by a seed, which is printed when it fails.
+//! Power cuts, full disks, failing syncs and bit rot under a working store: no acknowledged commit is lost, no commit is
+//! applied in part, and damage gives an error. A seed determines each run and is printed on failure.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use keyaki_primitives::Random;
 use keyaki_store::{Direction, Error, KeyValue, KeyValueBatch, Options, Result, Schema, Store, TreeId, WriteBatch};
 
 const TREES: [TreeId; 2] = [TreeId::new(1), TreeId::new(2)];
-/// In memory only: built anew from the first one after each opening, and written to beside the others.
+/// A memory tree, rebuilt from the first tree after each opening; each commit writes to all trees.
 const MEMORY_TREE: TreeId = TreeId::new(1 << 31 | 1);
 const DIR: &str = "/db";
 
@@ -31,10 +31,10 @@ fn options() -> Options {
     }
 }
 
-/// The state of both trees after each step that was started; a step is one commit to both.
+/// The rows of the trees after each step that was started. A step is one commit to all trees.
 struct Workload {
     states: Vec<Model>,
-    /// The last step known to be acknowledged.
+    /// The last acknowledged step.
     acknowledged: usize,
 }
 
@@ -45,10 +45,10 @@ fn open(simulated: &Simulated) -> Result<(Store, Vec<KeyValue>)> {
 }
 
 fn contents(map: &KeyValue) -> Model {
-    map.range(.., Direction::Ascending).unwrap().map(|row| row.expect("sound after a crash")).collect()
+    map.range(.., Direction::Ascending).unwrap().map(|row| row.expect("the rows are readable after a crash")).collect()
 }
 
-/// The memory tree, with the rows of `map`.
+/// Builds the memory tree from the rows of `map`.
 fn build_in_memory(store: &Store, map: &KeyValue) -> Result<KeyValue> {
     let mut builder = store.memory_builder(MEMORY_TREE, &Schema::key_value());
     builder.push(&batch_of(&contents(map)))?;
@@ -61,7 +61,7 @@ impl Workload {
         Workload { states: vec![Model::new()], acknowledged: 0 }
     }
 
-    /// Runs steps until the device fails (or they are done).
+    /// Runs `steps` steps, or fewer if the device fails.
     fn run(&mut self, simulated: &Simulated, random: &mut Random, steps: u64) -> Result<()> {
         let (store, mut maps) = open(simulated)?;
         maps.push(build_in_memory(&store, &maps[0])?);
@@ -96,20 +96,20 @@ impl Workload {
             }
             self.acknowledged = self.states.len() - 1;
             let in_memory = maps.last().map(contents);
-            assert!(in_memory.as_ref() == self.states.last(), "the tree in memory has other rows");
+            assert!(in_memory.as_ref() == self.states.last(), "the memory tree has other rows");
         }
         Ok(())
     }
 
-    /// After a crash: both trees are in one and the same state, not older than the last acknowledged one.
+    /// Checks after a crash that the trees on disk have equal rows, those of the last acknowledged step or a later one.
     fn check(&mut self, simulated: &Simulated) {
         let (store, maps) = open(simulated).expect("the database opens after a crash");
         assert!(matches!(store.latest().tree(MEMORY_TREE), Err(Error::TreeNotFound(_))));
         let found = contents(&maps[0]);
-        assert!(found == contents(&maps[1]), "half a commit is there");
+        assert!(found == contents(&maps[1]), "the trees have different commits");
         let allowed = &self.states[self.acknowledged..];
         let at = allowed.iter().rposition(|state| *state == found);
-        let at = at.unwrap_or_else(|| panic!("{} rows found are no state since the last acknowledged", found.len()));
+        let at = at.unwrap_or_else(|| panic!("the {} rows found match no step since the last acknowledged one", found.len()));
         self.states.truncate(self.acknowledged + at + 1);
         self.acknowledged = self.states.len() - 1;
         drop((store, maps));
@@ -143,7 +143,7 @@ fn install(store: &Store, rows: &Model) -> Result<()> {
     store.install(WriteBatch::new(), loaded)
 }
 
-/// Crashes three times, each time after some number of operations, goes on, and closes.
+/// Crashes three times, each time after a random number of operations, continues, and closes.
 fn crashes(seed: u64) {
     let simulated = Simulated::new(SimulatedOptions { seed, ..Default::default() });
     let mut random = Random::new(seed);
@@ -176,7 +176,7 @@ fn acknowledged_commits_survive_crashes() {
     }
 }
 
-/// A crash at every single operation of one workload.
+/// A crash at each operation of one workload.
 #[test]
 fn a_crash_at_every_operation() {
     let crash_at = |operation: u64| {
@@ -203,10 +203,10 @@ fn a_full_disk_stops_writes_and_loses_nothing() {
             simulated.set_capacity(Some(simulated.used_bytes() + random.below(200_000)));
             match workload.run(&simulated, &mut random, 2000) {
                 Err(Error::DiskFull { .. }) => {}
-                Err(other) => panic!("a full disk gives {other}"),
+                Err(other) => panic!("unexpected error of a full disk: {other}"),
                 Ok(()) => {}
             }
-            // With room again the database opens, has everything, and goes on.
+            // With free space, the database opens, has all acknowledged commits, and accepts writes.
             simulated.set_capacity(None);
             workload.check(&simulated);
             workload.run(&simulated, &mut random, 20).unwrap();
@@ -246,8 +246,7 @@ fn failed_and_misdirected_writes_lose_nothing_that_was_acknowledged() {
     }
 }
 
-/// When a checkpoint fails, its superblock may be on the medium all the same: nothing that either checkpoint refers to is
-/// overwritten, whoever still wants to write.
+/// The superblock of a failed checkpoint may be on the medium: no later write may overwrite extents of either checkpoint.
 #[test]
 fn after_a_failed_checkpoint_nothing_is_written() {
     for seed in 0..60 {
@@ -281,7 +280,7 @@ fn after_a_failed_checkpoint_nothing_is_written() {
                     vec![column(i.to_be_bytes().to_vec()), column((0..4000).map(|_| noise.below(256) as u8).collect())];
                 writer.push(&RecordBatch::try_new(Schema::key_value().arrow().clone(), columns).unwrap())
             });
-            assert!(matches!(written, Err(Error::Poisoned { .. })), "a poisoned store writes");
+            assert!(matches!(written, Err(Error::Poisoned { .. })), "a poisoned store accepted a write");
             assert!(matches!(maps[0].insert(b"a", b"b"), Err(Error::Poisoned { .. })));
             simulated.crash();
             drop((writer, store, maps));
@@ -290,7 +289,7 @@ fn after_a_failed_checkpoint_nothing_is_written() {
     }
 }
 
-/// Flipped bits in the data file: every row read is right, or an error says what is damaged.
+/// Flipped bits in the data file: a read returns the rows written or `Corrupt`.
 #[test]
 fn rotten_bits_are_never_returned_as_data() {
     let mut errors = 0;
@@ -322,7 +321,7 @@ fn rotten_bits_are_never_returned_as_data() {
             }
         }
     }
-    assert!(errors > 20, "only {errors} of the runs met the damage");
+    assert!(errors > 20, "only {errors} runs read the damage");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Cursors whose calls are given up at every place where they can be (as a cancelled query does) and begun again: no row
-//! is lost, none comes twice, in both directions.
+//! Cursors whose calls are dropped at random await points, as by a cancelled query, and repeated: no row is lost or
+//! returned twice, in both directions.
 
 mod common;
 
@@ -26,7 +26,7 @@ const APPEND: u32 = 1;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Pages that let the caller wait now and then, and fail now and then.
+/// A page source that suspends and fails at random.
 struct Moody {
     pages: BlockingPages,
     random: Mutex<Random>,
@@ -59,7 +59,7 @@ impl PageSource for Moody {
     fn prefetch(&self, _: &[PageRef], _: &Arc<Schema>) {}
 }
 
-/// The cursor's next chunk, after any number of calls given up or failed.
+/// The cursor's next chunk, after a random number of dropped or failed calls.
 fn next(cursor: &mut Cursor<'_, Moody>, random: &mut Random) -> Option<keyaki_store::Chunk> {
     let mut context = Context::from_waker(Waker::noop());
     loop {
@@ -86,7 +86,7 @@ fn rows(cursor: &mut Cursor<'_, Moody>, random: &mut Random) -> Vec<(Vec<u8>, Ve
     rows
 }
 
-/// The number of rows, after any number of calls given up or failed.
+/// The number of rows, with a random number of dropped or failed calls.
 fn count(counter: &mut Counter<'_, Moody>, random: &mut Random) -> u64 {
     let (mut context, mut rows) = (Context::from_waker(Waker::noop()), 0);
     'calls: loop {
@@ -107,7 +107,7 @@ fn count(counter: &mut Counter<'_, Moody>, random: &mut Random) -> u64 {
     }
 }
 
-/// A store with messages everywhere: buffers, runs at several levels, leaves.
+/// A store with messages in buffers and in runs at several levels, and rows in leaves.
 fn store(seed: u64, model: &mut Model) -> Store {
     let append = |old: Option<&[u8]>, operand: &[u8]| Ok(Some([old.unwrap_or_default(), operand].concat()));
     let options = Options {
@@ -232,14 +232,14 @@ fn seeds() -> u64 {
 }
 
 #[test]
-fn calls_given_up_halfway_lose_nothing() {
+fn dropped_calls_lose_nothing() {
     for seed in 0..seeds() {
         compare(seed, false);
     }
 }
 
 #[test]
-fn calls_after_a_failed_one_go_on_where_it_was() {
+fn calls_continue_after_a_failed_one() {
     for seed in seeds()..2 * seeds() {
         compare(seed, true);
     }

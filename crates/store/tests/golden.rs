@@ -1,15 +1,15 @@
-//! Golden files: databases of every version of the file format, sound and damaged, in `tests/golden/v<version>`. They are
-//! never made anew once a version is released; what is in them must be read for ever.
+//! Golden files: databases of every version of the file format, sound and damaged, in `tests/golden/v<version>`. The files of
+//! a released version are never generated again; every later program must read them.
 //!
-//! `<name>.image` is a database (see [`image`]), `sound.rows` what must be read from each of them: the rows of all trees.
-//! `<name>.damaged` tells in its first line of which image it is made, in its second what opening it or reading one of its
-//! trees must say, and then what the damage is. `cargo run -p keyaki-store --example golden -- DIRECTORY` makes them.
+//! `<name>.image` is a database (see [`image`]). `sound.rows` has the expected rows of all trees, the same for each image.
+//! `<name>.damaged` has three parts: the name of the image, the expected error of opening the database or reading a tree,
+//! and the damage. `cargo run -p keyaki-store --example golden -- DIRECTORY` generates the files.
 
 #[path = "hostile/image.rs"]
-#[allow(dead_code, reason = "other tests use more of it")]
+#[allow(dead_code, reason = "other tests use the rest of the module")]
 mod image;
 #[path = "hostile/sample.rs"]
-#[allow(dead_code, reason = "other tests use more of it")]
+#[allow(dead_code, reason = "other tests use the rest of the module")]
 mod sample;
 
 use std::fs;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use image::Image;
 use keyaki_store::{Direction, Error};
 
-/// All that is read from a database, in the form of the golden files: rows of each tree, or the first error.
+/// The rows of all trees of a database in the form of `sound.rows`, or the first error.
 fn read_all(image: &Image) -> Result<String, Error> {
     let device = image.device();
     let store = sample::open(device.device())?;
@@ -29,7 +29,7 @@ fn read_all(image: &Image) -> Result<String, Error> {
             Err(error) => return Err(error),
             Ok(lines) => {
                 let down = sample::read(&store, tree, Direction::Descending)?;
-                assert!(lines.iter().eq(down.iter().rev()), "tree {tree} reads differently backwards");
+                assert!(lines.iter().eq(down.iter().rev()), "tree {tree}: the descending scan differs");
                 all += &format!("tree {tree}\n");
                 lines.iter().for_each(|line| all += &format!("{line}\n"));
             }
@@ -38,7 +38,7 @@ fn read_all(image: &Image) -> Result<String, Error> {
     Ok(all)
 }
 
-/// Golden files whose names end like this.
+/// The golden files of all versions with this extension, sorted.
 fn golden_files(end: &str) -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let versions = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
@@ -53,7 +53,7 @@ fn read_image(path: &Path) -> Image {
 }
 
 #[test]
-fn sound_golden_files_are_read_for_ever() {
+fn sound_golden_files_are_readable() {
     let images = golden_files("image");
     assert!(images.len() >= 2, "only {} golden files", images.len());
     for path in images {
@@ -65,7 +65,7 @@ fn sound_golden_files_are_read_for_ever() {
 }
 
 #[test]
-fn damaged_golden_files_are_noticed_for_ever() {
+fn damaged_golden_files_give_their_errors() {
     let files = golden_files("damaged");
     assert!(files.len() >= 10, "only {} damaged golden files", files.len());
     for path in files {
@@ -75,14 +75,14 @@ fn damaged_golden_files_are_noticed_for_ever() {
         let image = read_image(&path.with_file_name(base)).with_damage(damage);
         match read_all(&image) {
             Err(found) => assert_eq!(found.to_string(), expected, "{}", path.display()),
-            Ok(_) => panic!("{}: damage is not noticed", path.display()),
+            Ok(_) => panic!("{}: the damage was not detected", path.display()),
         }
     }
 }
 
-/// A sound golden file can be written to: it is recovered, changed, closed, and opened again.
+/// A sound golden file is recovered, changed, closed, and opened again.
 #[test]
-fn sound_golden_files_go_on() {
+fn sound_golden_files_are_writable() {
     for path in golden_files("image") {
         let device = read_image(&path).device();
         let rows = |store: &keyaki_store::Store| sample::read(store, sample::MAP, Direction::Ascending).unwrap().len();

@@ -1,5 +1,5 @@
-//! What outlives what: visibility before durability, changes of durability, the end of a store, trees dropped under a
-//! flush.
+//! Lifetimes: visibility and durability of commits, changes of the durability, use of handles after the store is closed,
+//! trees dropped during a flush, bulk loads installed in another tree.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn create(tree: TreeId) -> WriteBatch {
     batch
 }
 
-/// A device whose syncs of log files wait at the gate.
+/// A device on which syncs of log files wait at the gate.
 fn gated_log(gate: &Arc<Gate>) -> Arc<dyn Device> {
     let gate = gate.clone();
     Hooked::device(simulated(), move |call| {
@@ -43,7 +43,7 @@ fn gated_log(gate: &Arc<Gate>) -> Arc<dyn Device> {
 }
 
 #[test]
-fn trees_appear_and_vanish_when_that_is_durable() {
+fn trees_appear_and_vanish_once_durable() {
     let gate = Arc::new(Gate::default());
     let store = open(gated_log(&gate), Options::default());
     store.commit(create(TreeId::new(7))).unwrap();
@@ -53,7 +53,7 @@ fn trees_appear_and_vanish_when_that_is_durable() {
             let commit = scope.spawn(|| store.commit(batch).unwrap());
             gate.wait_for_one();
             let snapshot = store.snapshot();
-            assert_eq!([7, 8].map(|tree| snapshot.tree(TreeId::new(tree)).is_ok()), there, "seen before it is durable");
+            assert_eq!([7, 8].map(|tree| snapshot.tree(TreeId::new(tree)).is_ok()), there, "the change is visible before it is durable");
             gate.open();
             commit.join().unwrap();
         });
@@ -68,7 +68,7 @@ fn drop_tree(tree: TreeId) -> WriteBatch {
 }
 
 #[test]
-fn a_commit_that_creates_a_tree_is_seen_whole() {
+fn a_commit_that_creates_a_tree_is_atomic() {
     let store = open(simulated(), Options::default());
     let done = AtomicBool::new(false);
     let (store, done) = (&store, &done);
@@ -87,7 +87,7 @@ fn a_commit_that_creates_a_tree_is_seen_whole() {
                 let Ok(view) = snapshot.tree(TreeId::new(tree)) else { continue };
                 let pages = store.blocking();
                 let mut cursor = view.cursor(&pages, KeyRange::all(), Direction::Ascending);
-                assert!(block_on(cursor.next()).unwrap().is_some(), "tree {tree} without its row");
+                assert!(block_on(cursor.next()).unwrap().is_some(), "tree {tree} is visible without its row");
                 break;
             }
         }
@@ -106,14 +106,14 @@ fn switching_to_full_durability_hides_nothing() {
         let switch = scope.spawn(|| store.set_durability(Durability::Full));
         gate.wait_for_one();
         common::eventually("the setting does not change", || store.durability() == Durability::Full);
-        assert_eq!(map.get(b"a").unwrap().as_deref(), Some(b"1".as_slice()), "a row that was seen is hidden");
+        assert_eq!(map.get(b"a").unwrap().as_deref(), Some(b"1".as_slice()), "a visible row became invisible");
         gate.open();
         switch.join().unwrap();
     });
     assert_eq!(store.snapshot().sequence(), store.latest().sequence());
     map.insert(b"b", b"2").unwrap();
     assert_eq!(map.range(.., Direction::Ascending).unwrap().count(), 2);
-    // And the other way round, and off.
+    // The other changes of the durability.
     for durability in [Durability::Off, Durability::Full, Durability::Normal] {
         store.set_durability(durability);
         map.insert(b"c", b"3").unwrap();
@@ -123,7 +123,7 @@ fn switching_to_full_durability_hides_nothing() {
 }
 
 #[test]
-fn the_lock_goes_last() {
+fn the_lock_is_released_last() {
     for durability in [Durability::Full, Durability::Normal, Durability::Off] {
         let calls = Arc::new(Mutex::new(Vec::new()));
         let seen = calls.clone();
@@ -140,7 +140,7 @@ fn the_lock_goes_last() {
 }
 
 #[test]
-fn what_outlives_the_store_gets_errors_and_touches_nothing() {
+fn handles_give_errors_after_the_store_is_closed() {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let seen = calls.clone();
     let device = Hooked::device(simulated(), move |call| seen.lock().push(call.clone()));
@@ -172,7 +172,7 @@ fn what_outlives_the_store_gets_errors_and_touches_nothing() {
     drop((map, store));
     let before = calls.lock().len();
     assert!(matches!(snapshot.get(&7_u32.to_be_bytes()), Err(Error::Closed)));
-    assert!(range.any(|row| matches!(row, Err(Error::Closed))), "a range goes on without its store");
+    assert!(range.any(|row| matches!(row, Err(Error::Closed))), "a range continues after the store is closed");
     assert!(matches!(block_on(cursor.next()), Err(Error::Closed)));
     let mut cursor = loaded_view.cursor(&pages, KeyRange::all(), Direction::Ascending);
     assert!(matches!(block_on(cursor.next()), Err(Error::Closed)));
@@ -220,12 +220,12 @@ fn a_tree_dropped_and_created_again_under_a_flush_is_empty() {
         drop((map, store));
         let store = open(device, Options::default());
         let map = KeyValue::open(&store, TREE).unwrap();
-        assert_eq!(rows(&map), expected, "install: {install}, opened again");
+        assert_eq!(rows(&map), expected, "install: {install}, after reopening");
     }
 }
 
 #[test]
-fn loaded_rows_go_only_where_they_were_written_for() {
+fn loaded_rows_install_in_their_own_tree_only() {
     let store = open(simulated(), Options::default());
     let schema = Schema::key_value();
     let load = |tree| {

@@ -1,4 +1,4 @@
-//! Locators: which pages are read, what is kept in memory, and what becomes of them as trees change.
+//! Locators: number of pages read, pages kept in memory, and rebuilds after changes of the tree.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn schema(nullable: bool) -> Schema {
     Schema::new(vec![column("time", nullable), column("id", false), column("value", true)], 2)
 }
 
-/// Rows (time, id).
+/// A batch of rows (time, id).
 fn batch(schema: &Schema, rows: &[(Option<i64>, i64)]) -> RecordBatch {
     let times: ArrayRef = Arc::new(rows.iter().map(|row| row.0).collect::<Int64Array>());
     let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.1)));
@@ -40,7 +40,7 @@ struct Database {
     reads: Arc<AtomicU64>,
 }
 
-/// A tree of sorted rows, in leaves.
+/// A database with one tree, bulk-loaded from sorted rows.
 fn database(rows: &[(Option<i64>, i64)], nullable: bool) -> Database {
     let reads = Arc::new(AtomicU64::new(0));
     let counted = reads.clone();
@@ -102,7 +102,7 @@ impl Database {
         rows
     }
 
-    /// Reads of the data file that a call makes when nothing is cached.
+    /// The result of a call, and its number of reads of the data file with an empty cache.
     fn reads_of<T>(&self, call: impl FnOnce() -> T) -> (T, u64) {
         self.store.drop_caches();
         let before = self.reads.load(Ordering::SeqCst);
@@ -117,7 +117,7 @@ impl Database {
     }
 }
 
-/// Half-open.
+/// The range from `low` (included) to `high` (excluded).
 fn between(low: Vec<u8>, high: Vec<u8>) -> KeyRange {
     KeyRange { start: std::ops::Bound::Included(low), end: std::ops::Bound::Excluded(high) }
 }
@@ -171,7 +171,7 @@ fn counting_reads_the_ends() {
         }
         assert_eq!(database.reads_of(|| database.count(&KeyRange::all())), (200_000, 0));
     }
-    // Messages are counted too, and only what they fall on is read.
+    // Messages are counted too; only the pages that they change are read.
     database.insert(&[(rows[100].0, -1), (Some(0), 0), (rows[150_000].0, rows[150_000].1)]);
     let (count, reads) = database.reads_of(|| database.count(&KeyRange::all()));
     assert_eq!(count, 200_002);
@@ -195,7 +195,7 @@ fn pages_in_memory_are_not_read() {
         }
         assert!(found == rows && reads == 0, "{reads} reads, {direction:?}");
     }
-    // As many as there are, or none.
+    // If the pages do not all fit, none is kept.
     let stats = database.locate(LocatorOptions { goal: Goal::Fastest, memory_bytes: Some(file / 2) });
     assert_eq!((stats.pages_held, stats.bytes_held, stats.problem), (0, 0, None));
     let stats = database.locate(LocatorOptions { goal: Goal::Fastest, memory_bytes: Some(100) });
@@ -205,7 +205,7 @@ fn pages_in_memory_are_not_read() {
 
 #[test]
 fn keys_that_words_do_not_tell_apart() {
-    // Many rows of one time, of none, and of the ends of all times.
+    // Many rows with the same time, with a null time, and with the lowest and highest time.
     let mut rows: Vec<(Option<i64>, i64)> = (0..20_000).map(|id| (None, id)).collect();
     rows.extend((0..20_000).map(|id| (Some(i64::MIN), id)));
     rows.extend((0..20_000).map(|id| (Some(id / 7), id)));
@@ -230,7 +230,7 @@ fn keys_that_words_do_not_tell_apart() {
             assert!(database.rows(&range, Direction::Descending).iter().eq(expected.iter().rev()));
             assert_eq!(database.count(&range), expected.len() as u64, "{low:?} to {high:?}");
         }
-        // The end of such a range is above every value.
+        // The end key of this range sorts after all values.
         for (time, rows) in [(i64::MAX, 20_000), (1_000_000, 40_000)] {
             let prefix = KeyRange::prefix(database.key(time, None));
             assert_eq!(database.count(&prefix), rows);
@@ -262,7 +262,7 @@ fn leaves_that_are_written_later_are_found_and_located() {
     let stats = database.store.locator_stats(TREE).unwrap();
     assert_eq!((stats.rows, stats.pages_missing), (160_000, 0));
     assert!(database.rows(&KeyRange::all(), Direction::Descending).iter().eq(all.iter().rev()));
-    // A snapshot of before sees what it saw, whatever locator there is now.
+    // An older snapshot returns the same rows with the new locator.
     let view = held.tree(TREE).unwrap();
     let source = database.store.blocking();
     let (mut counter, mut count) = (view.counter(&source, KeyRange::all()), 0);
@@ -280,7 +280,7 @@ fn trees_that_have_none() {
         database.store.set_locator(TreeId::new(1 << 31), SMALL),
         Err(Error::WrongTreeKind { in_memory: true, .. })
     ));
-    // One of a dropped tree goes with it.
+    // The locator of a dropped tree is removed.
     database.locate(SMALL);
     let mut drop = WriteBatch::new();
     drop.drop_tree(TREE);
@@ -291,7 +291,7 @@ fn trees_that_have_none() {
         database.store.locator_stats(TREE).is_none()
             && database.store.locator_stats(TreeId::new(TREE.get() + 1)).is_none()
     );
-    // One of an empty tree has nothing.
+    // The locator of an empty tree is empty.
     let mut create = WriteBatch::new();
     create.create_tree(TREE, &database.schema);
     database.store.commit(create).unwrap();
@@ -301,13 +301,13 @@ fn trees_that_have_none() {
 }
 
 #[test]
-fn pages_make_room_for_trees_in_memory() {
+fn pages_are_evicted_for_memory_trees() {
     let rows = timestamps(50_000);
     let database = database(&rows, false);
     let store = &database.store;
     let file = store.tree_bytes(TREE);
     let options = LocatorOptions { goal: Goal::Fastest, memory_bytes: Some(1 << 30) };
-    // More than may be taken.
+    // The pages exceed the memory limit.
     store.set_memory_limit(file / 2);
     let stats = database.locate(options);
     assert_eq!(stats.pages_held, 0);
@@ -315,7 +315,7 @@ fn pages_make_room_for_trees_in_memory() {
     store.set_memory_limit(4 * file);
     let stats = database.locate(options);
     assert_eq!(stats.pages_held, stats.pages);
-    // A tree in memory takes more than there is beside them.
+    // A memory tree that does not fit beside the pages evicts them.
     let memory = store.new_memory_tree_id();
     let mut builder = store.memory_builder(memory, &database.schema);
     builder.push(&batch(&database.schema, &rows)).unwrap();
@@ -336,8 +336,8 @@ fn one_that_cannot_be_is_not_tried_again_and_again() {
     let few = LocatorOptions { goal: Goal::Smallest, memory_bytes: Some(100) };
     let (stats, reads) = database.reads_of(|| database.locate(few));
     assert!(stats.problem.is_some() && stats.build_time.is_none());
-    assert_eq!(reads, 0, "its pages tell that it cannot be so small");
-    // Enough for the checksums alone.
+    assert_eq!(reads, 0, "the page count alone shows that the locator is too large");
+    // Enough for the checksums only.
     let pages = database.locate(SMALL).pages;
     let more = LocatorOptions { memory_bytes: Some(5 * pages), ..few };
     let (stats, reads) = database.reads_of(|| database.locate(more));
@@ -347,5 +347,5 @@ fn one_that_cannot_be_is_not_tried_again_and_again() {
         database.store.checkpoint().unwrap();
         database.store.wait_for_locators();
     });
-    assert!(reads <= 4, "{reads} reads: not all index pages");
+    assert!(reads <= 4, "{reads} reads: all index pages were read");
 }

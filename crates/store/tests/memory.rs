@@ -1,4 +1,4 @@
-//! What scans, flushes and merges hold in memory, counted by the allocator: little, however much there is to merge.
+//! Peak memory of scans, flushes and merges, counted by the allocator: bounded, whatever the number of messages to merge.
 
 mod common;
 
@@ -15,18 +15,18 @@ static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
 
-// SAFETY: every call is passed on to the system's allocator, unchanged.
+// SAFETY: every call is passed to the system's allocator with the same arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         PEAK.fetch_max(held, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of the allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract of the allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -34,7 +34,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Bytes held at most during `work`, beyond what was held before.
+/// Peak of the bytes allocated during `work`, without the bytes allocated before, and the result of `work`.
 fn peak_of<T>(work: impl FnOnce() -> T) -> (usize, T) {
     let before = HELD.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
@@ -53,7 +53,7 @@ fn count(store: &Store, direction: Direction) -> usize {
     rows
 }
 
-/// One test, so that nothing else allocates.
+/// The only test of the file, so that no other test allocates at the same time.
 #[test]
 fn merging_takes_little_memory() {
     let options = Options {
@@ -82,13 +82,13 @@ fn merging_takes_little_memory() {
             }
             map.commit(batch).unwrap();
         }
-        // Everything is in buffers, or in runs above a leaf or two: 40,000 messages of 216 bytes each round.
+        // Each round adds 40,000 messages of 216 bytes, which stay in buffers and in runs above one or two leaves.
         for direction in [Direction::Ascending, Direction::Descending] {
             let (peak, found) = peak_of(|| count(&store, direction));
             assert_eq!(found, rows);
             assert!(peak < 4 << 20, "round {round}: {peak} bytes held by a scan, {direction:?}");
         }
-        // The simulated device keeps what is written in memory too.
+        // The simulated device keeps the written bytes in memory too.
         let used = simulated.used_bytes();
         let (peak, ()) = peak_of(|| store.checkpoint().unwrap());
         let written = (simulated.used_bytes() - used) as usize;

@@ -1,4 +1,4 @@
-//! Trees that are held in memory only: beside trees on disk in the same commits, under collection, built in bulk.
+//! Memory trees: commits shared with trees on disk, garbage collection, bulk construction.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn rows(snapshot: &KeyValueSnapshot, direction: Direction) -> Vec<(Vec<u8>, Vec<
     snapshot.range(.., direction).map(Result::unwrap).collect()
 }
 
-/// A number and a text as the key, a text as the value.
+/// Key: a number and a text; value: a text.
 fn schema() -> Schema {
     let column = |name: &str, ty, nullable| Column { name: name.into(), ty, nullable };
     let columns = vec![
@@ -61,7 +61,7 @@ fn batch(numbers: impl Iterator<Item = i64>) -> RecordBatch {
     RecordBatch::try_new(schema().arrow().clone(), columns).unwrap()
 }
 
-/// All rows as text, in the order of the walk.
+/// All rows as text, in the cursor's order.
 fn texts(store: &Store, snapshot: &Snapshot, tree: TreeId, direction: Direction) -> Vec<String> {
     let (view, pages) = (snapshot.tree(tree).unwrap(), store.blocking());
     let mut cursor = view.cursor(&pages, KeyRange::all(), direction);
@@ -111,7 +111,7 @@ fn columns_come_as_from_disk() {
     }
     let view = snapshot.tree(MEMORY).unwrap();
     assert_eq!((**view.schema() == schema(), view.cached_share()), (true, 1.0));
-    // All parts of the ranges together are the range.
+    // The parts together cover the whole range.
     let whole = KeyRange::prefix(vec![1]);
     let parts = view.split(&whole, 7);
     assert!(parts.len() > 3 && parts.len() <= 7, "{} parts", parts.len());
@@ -176,7 +176,7 @@ fn built_in_bulk() {
     assert!(stats.entries == 4000 && stats.depth > 0 && stats.layers > 1 && stats.bytes > 4000 * 20, "{stats:?}");
     assert!(store.stats().memory_tree_bytes >= 2 * stats.bytes && store.stats().buffer_bytes == 0);
     assert_eq!(store.memory_tree_stats(DISK), None);
-    // Later changes are newer than what was built.
+    // Later changes are newer than the rows built in bulk.
     let mut changes = WriteBatch::new();
     for tree in [first, DISK] {
         changes.delete(tree, &schema(), &batch(0..1000)).unwrap();
@@ -185,7 +185,7 @@ fn built_in_bulk() {
     assert_eq!(texts(&store, &snapshot, first, Direction::Ascending).len(), 4000);
     let later = store.snapshot();
     assert_eq!(texts(&store, &later, first, Direction::Ascending), texts(&store, &later, DISK, Direction::Ascending));
-    // Rows loaded into a tree that has rows replace them.
+    // Rows loaded into a tree replace rows with the same keys.
     store.install(WriteBatch::new(), vec![(first, build(first))]).unwrap();
     assert_eq!(texts(&store, &later, first, Direction::Ascending).len(), 3000);
     assert_eq!(texts(&store, &store.snapshot(), first, Direction::Ascending).len(), 4000);
@@ -222,7 +222,7 @@ fn what_does_not_fit_is_refused() {
         Err(Error::WrongTreeKind { in_memory: false, .. })
     ));
     builder.push(&batch(0..10)).unwrap();
-    // No such tree, another one, one that exists.
+    // A missing tree, another tree, an existing tree.
     let loaded = |builder: keyaki_store::MemoryBuilder| builder.finish(1).unwrap();
     let built = |tree, schema: &Schema| loaded(store.memory_builder(tree, schema));
     assert!(matches!(
@@ -246,7 +246,7 @@ fn what_does_not_fit_is_refused() {
         store.install(WriteBatch::new(), vec![(tree, on_disk)]),
         Err(Error::WrongTreeKind { in_memory: true, .. })
     ));
-    // Commits are checked alike.
+    // Commits are checked in the same way.
     let mut changes = WriteBatch::new();
     changes.create_tree(tree, &schema());
     assert!(matches!(store.commit(changes), Err(Error::TreeExists(_))));
@@ -262,12 +262,12 @@ fn what_does_not_fit_is_refused() {
     store.commit(changes).unwrap();
     assert_eq!(store.snapshot().sequence(), sequence + 1);
     assert!(store.snapshot().tree(tree).is_err() && store.memory_tree_stats(tree).is_none());
-    // Ids are not given twice.
+    // Tree ids are not assigned twice.
     store.install_memory(vec![(offset(tree, 5), built(offset(tree, 5), &schema()))]).unwrap();
     assert_eq!(store.new_memory_tree_id(), offset(tree, 6));
 }
 
-/// A commit that is about memory trees only is seen at once, and waits for no sync but those of others.
+/// A commit to memory trees only is visible at once. It waits for syncs of earlier commits, but needs none of its own.
 #[test]
 fn commits_without_a_log() {
     let syncs = Arc::new(AtomicU64::new(0));
@@ -299,7 +299,7 @@ fn commits_without_a_log() {
     assert_eq!(rows(&KeyValue::open(&store, DISK).unwrap().snapshot().unwrap(), Direction::Ascending).len(), 2);
 }
 
-/// Nothing of a memory tree outlives a crash, and the rest is as it was.
+/// A crash removes memory trees and leaves trees on disk intact.
 #[test]
 fn nothing_is_left_after_a_crash() {
     let simulated = Arc::new(Simulated::new(SimulatedOptions::default()));
@@ -362,7 +362,7 @@ fn updates_take_no_more_memory() {
     let mut round = |keys: u64| {
         let mut batch = KeyValueBatch::default();
         for _ in 0..500 {
-            // Keys that are updated, and others that come and go.
+            // Keys that are updated, and keys that are inserted and deleted.
             let key = random.below(keys).to_be_bytes();
             match random.below(3) {
                 0 => batch.delete(&map, &key),
@@ -379,7 +379,7 @@ fn updates_take_no_more_memory() {
     let usual = bytes(&store);
     (0..1000).for_each(|_| round(5000));
     assert!(bytes(&store) < usual * 3 / 2, "{usual} bytes became {}", bytes(&store));
-    // Snapshots hold what they see, and no more.
+    // Snapshots keep the messages that they see, and no others.
     let snapshots: Vec<_> = (0..3)
         .map(|_| {
             round(5000);
@@ -397,7 +397,7 @@ fn updates_take_no_more_memory() {
     assert!(bytes(&store) < usual * 3 / 2, "{usual} bytes became {} after snapshots", bytes(&store));
 }
 
-/// A great delete, and nothing after it: the background thread sees to it, also when a snapshot has held it.
+/// After a large delete without further commits, the background thread collects the garbage, also once a snapshot ends.
 #[test]
 fn what_is_deleted_at_once_goes_in_time() {
     let store = open(&device(), Durability::Full);
@@ -425,7 +425,7 @@ fn what_is_deleted_at_once_goes_in_time() {
     }
 }
 
-/// The same rows in a tree on disk and in one in memory; readers compare them while everything changes.
+/// Compares a tree on disk with a memory tree that is written by the same commits.
 fn compare(snapshot: &Snapshot, store: &Store, random: &mut Random) {
     let (low, high) = (random.below(400).to_be_bytes(), random.below(400).to_be_bytes());
     let range = match random.below(3) {
@@ -462,7 +462,7 @@ fn readers_compare(durability: Durability) {
                     let mut random = Random::new(writer);
                     for round in 0..400_u64 {
                         let mut batch = KeyValueBatch::default();
-                        // Now and then so many that the background thread has to do with it.
+                        // Every 50th commit leaves enough garbage to wake the background thread.
                         let keys = if round % 50 == 0 { 3000 } else { 1 + random.below(60) };
                         for _ in 0..keys {
                             let key = random.below(if keys == 3000 { 5000 } else { 400 }).to_be_bytes();

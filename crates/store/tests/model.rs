@@ -1,6 +1,6 @@
-//! Long random histories against a `BTreeMap`: writes, deletes, upserts, flushes, checkpoints, bulk loads, reopenings,
-//! snapshots held over all of it; scans both ways and lookups compared after every few steps. For a tree on disk, and for one in
-//! memory, which is built anew after each reopening.
+//! Long random histories, compared with a `BTreeMap`: writes, deletes, upserts, flushes, checkpoints, bulk loads, reopenings,
+//! and snapshots held during all of them. Scans in both directions and lookups are compared at regular intervals. The
+//! histories run on a tree on disk, on a tree with a locator, and on a memory tree, which is rebuilt after each reopening.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,7 +17,7 @@ use keyaki_store::{
 };
 
 const TREE: TreeId = TreeId::new(2);
-/// With a locator.
+/// A tree on disk with a locator.
 const LOCATED_TREE: TreeId = TreeId::new(3);
 const MEMORY_TREE: TreeId = TreeId::new(1 << 31 | 7);
 const APPEND: u32 = 1;
@@ -64,7 +64,7 @@ fn options(seed: u64) -> Options {
     }
 }
 
-/// The whole map both ways, some ranges and some keys.
+/// Compares the whole tree in both directions, five random ranges and five random keys.
 fn compare(snapshot: &KeyValueSnapshot, model: &Model, random: &mut Random, keys: u64) {
     assert_eq!(snapshot.count(..).unwrap(), model.len() as u64, "the number of all rows");
     let found: Model = snapshot.range(.., Direction::Ascending).map(Result::unwrap).collect();
@@ -95,7 +95,7 @@ fn compare(snapshot: &KeyValueSnapshot, model: &Model, random: &mut Random, keys
     }
 }
 
-/// Rows anywhere, or in a part of the keys, which may be a gap.
+/// Bulk-loads rows into the whole key range or into a part of it, which may be empty.
 fn load(store: &Store, tree: TreeId, model: &mut Model, random: &mut Random, keys: u64) {
     let prefix = match random.below(2) {
         0 => Vec::new(),
@@ -128,7 +128,7 @@ fn on_disk(store: &Store, tree: TreeId, rows: &Model) -> Loaded {
     writer.finish().unwrap()
 }
 
-/// In any order, by several builders.
+/// Builds rows of a memory tree in random order, with several builders.
 fn in_memory(store: &Store, tree: TreeId, rows: &Model, random: &mut Random) -> Loaded {
     let mut shuffled: Vec<_> = rows.iter().collect();
     for i in 1..shuffled.len() {
@@ -143,7 +143,7 @@ fn in_memory(store: &Store, tree: TreeId, rows: &Model, random: &mut Random) -> 
     all.finish(1 + random.below(3) as usize).unwrap()
 }
 
-/// Deletes all keys between two of them.
+/// Deletes all keys between two random keys.
 fn clear(map: &KeyValue, model: &mut Model, random: &mut Random, keys: u64) {
     let (a, b) = (random.key(keys), random.key(keys));
     let (low, high) = if a < b { (a, b) } else { (b, a) };
@@ -156,7 +156,7 @@ fn clear(map: &KeyValue, model: &mut Model, random: &mut Random, keys: u64) {
     map.commit(batch).unwrap();
 }
 
-/// A tree without pages in memory, or with, or with as many as are in 100 kB.
+/// Requests a locator with a random memory budget: without pages in memory, with all pages, or with 100 kB.
 fn locate(store: &Store, random: &mut Random) {
     let goal = [Goal::Smallest, Goal::Fastest][random.below(2) as usize];
     let memory_bytes = [None, Some(1 << 30), Some(100_000)][random.below(3) as usize];

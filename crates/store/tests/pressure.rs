@@ -1,4 +1,4 @@
-//! Limits: bad input, full disks, upsert functions that fail, many upserts of one key, budgets of next to nothing.
+//! Limits: invalid input, full disks, failing upsert functions, many upserts of one key, minimal memory budgets.
 
 mod common;
 
@@ -61,7 +61,8 @@ fn unknown_upsert_functions_are_refused_at_once() {
     assert_eq!(map.get(b"a").unwrap(), None);
 }
 
-/// A function that panics or fails gives errors to readers, and in the end to writers; nobody waits for ever.
+/// An upsert function that panics or fails gives errors to readers, and to writers once the buffers are full. No call blocks
+/// forever.
 #[test]
 fn upsert_functions_that_fail_stop_nobody() {
     for function in [PANIC, REFUSE] {
@@ -70,14 +71,14 @@ fn upsert_functions_that_fail_stop_nobody() {
         map.upsert(b"a", function, b"").unwrap();
         assert!(matches!(map.get(b"a"), Err(Error::Upsert { function: found, .. }) if found == function));
         let failed = (0..10_000_u32).find_map(|i| map.insert(&i.to_be_bytes(), &[1; 100]).err());
-        assert!(failed.is_some(), "the buffers have grown without limit");
+        assert!(failed.is_some(), "the buffers exceeded their limit without an error");
         assert!(store.checkpoint().is_err());
-        // The others' rows can still be read.
+        // Rows with other keys remain readable.
         assert_eq!(map.get(&7_u32.to_be_bytes()).unwrap(), Some(vec![1; 100]));
     }
 }
 
-/// A flush that panics (here in the device) stops the store: nobody waits for it, and nothing is lost.
+/// A flush that panics, here in the device, poisons the store: no writer waits for it, and no acknowledged row is lost.
 #[test]
 fn a_panic_in_a_flush_stops_everybody() {
     let panics = Arc::new(AtomicBool::new(false));
@@ -103,7 +104,7 @@ fn a_panic_in_a_flush_stops_everybody() {
     drop((map, store));
     let (_store, map) = open(&simulated, options());
     let rows = map.range(.., Direction::Ascending).unwrap().map(Result::unwrap).count() as u32;
-    // The one that was refused may have been in the log already.
+    // The commit that failed may be in the log.
     assert!(rows == acknowledged || rows == acknowledged + 1, "{rows} rows of {acknowledged}");
 }
 
@@ -146,7 +147,7 @@ fn bytes_that_are_no_rows_of_the_tree_are_refused() {
         store.commit(batch)
     };
     let key = b"\x01\x80\0\0\x07abc\0\0";
-    // Null bitmap, boolean, length of the first of two, the bytes of both.
+    // Null bitmap, boolean, length of the first of two strings, the bytes of both.
     let value = b"\0\x01\x02okrest";
     commit(key, Some(value)).unwrap();
     commit(key, None).unwrap();
@@ -194,7 +195,7 @@ fn many_upserts_of_one_key() {
     }
 }
 
-/// After a checkpoint that failed for want of space, the log still knows how long it is.
+/// The log counts its length correctly after a checkpoint that failed because the disk was full.
 #[test]
 fn a_failed_checkpoint_is_made_up_for() {
     let simulated = simulated();
@@ -210,7 +211,7 @@ fn a_failed_checkpoint_is_made_up_for() {
     write(10);
     store.checkpoint().unwrap();
     write(900);
-    // Fill what is free in the data file, so that the checkpoint needs more.
+    // Fill the free space of the data file, so that the checkpoint must extend the file.
     let mut writer = store.bulk_writer(TREE, &Schema::key_value());
     let used = store.stats();
     let free = used.data_file_bytes - used.data_bytes_used;
@@ -248,7 +249,7 @@ fn leaves(store: &Store) -> usize {
     store.snapshot().tree(TREE).unwrap().split(&KeyRange::all(), usize::MAX).len()
 }
 
-/// Leaves that have become small are joined with their neighbours.
+/// Small leaves are joined with their neighbours.
 #[test]
 fn deletes_leave_few_leaves() {
     let (store, map) = open(&simulated(), Options { fan_out: 16, ..options() });
@@ -269,7 +270,7 @@ fn deletes_leave_few_leaves() {
         }
     });
     let sparse = leaves(&store);
-    assert!(sparse < full / 2, "{sparse} leaves of {full} are left for a fiftieth of the rows");
+    assert!(sparse < full / 2, "{sparse} of {full} leaves remain for a fiftieth of the rows");
     let rows: Vec<_> = map.range(.., Direction::Ascending).unwrap().map(Result::unwrap).collect();
     assert_eq!(rows.len(), 400);
     assert!(rows.iter().zip(0_u32..).all(|((key, _), i)| **key == (i * 50).to_be_bytes()));
@@ -277,12 +278,12 @@ fn deletes_leave_few_leaves() {
     assert_eq!(map.range(.., Direction::Ascending).unwrap().count(), 0);
     let none = leaves(&store);
     println!("{full} leaves, {sparse} after most of the deletes, {none} after all of them");
-    assert!(none < full / 4, "{none} leaves of {full} are left for no row");
+    assert!(none < full / 4, "{none} of {full} leaves remain without rows");
     map.insert(b"again", b"there").unwrap();
     assert_eq!(map.get(b"again").unwrap().as_deref(), Some(b"there".as_slice()));
 }
 
-/// Loads between the rows of a tree become leaves as they are.
+/// Extents loaded between the leaves of a tree become leaves without a rewrite.
 #[test]
 fn loads_into_gaps_rewrite_nothing() {
     let simulated = simulated();
@@ -299,11 +300,11 @@ fn loads_into_gaps_rewrite_nothing() {
     let mut expected = Vec::new();
     for keys in [10_000..20_000, 40_000..50_000, 50_000..60_000, 0..10_000, 20_000..40_000] {
         expected.extend(keys.clone());
-        // The opening group of a log segment and two records of nothing in the log, metadata, two superblocks.
+        // In the log: the opening group of a segment and two empty records. In the data file: node table, two superblocks.
         let writes = load(keys.clone());
         assert!(writes <= 8, "{writes} writes for a load of {keys:?} into a gap");
     }
-    // Over rows, and over messages: what is newer counts.
+    // Loads over existing rows and messages: the newer value wins.
     map.insert(&70_000_u32.to_be_bytes(), b"old").unwrap();
     map.delete(&5_u32.to_be_bytes()).unwrap();
     map.delete(&80_000_u32.to_be_bytes()).unwrap();
@@ -320,7 +321,7 @@ fn loads_into_gaps_rewrite_nothing() {
     assert_eq!(open(&simulated, options()).1.range(.., Direction::Descending).unwrap().count(), expected.len());
 }
 
-/// Memory for next to nothing: everything is still right.
+/// All results are correct with minimal memory budgets.
 #[test]
 fn tiny_budgets() {
     let tiny = Options {

@@ -1,4 +1,4 @@
-//! How much of a tree is said to be in the cache.
+//! The estimated share of a tree's pages in the cache.
 
 mod common;
 
@@ -33,11 +33,11 @@ fn the_share_that_was_read() {
     store.drop_caches();
     let view = store.snapshot().tree(TREE).unwrap();
     let pages = store.blocking();
-    assert_eq!(view.cached_share(), 0.0, "nothing was read");
+    assert_eq!(view.cached_share(), 0.0, "no page was read");
     let half = view.split(&KeyRange::all(), 2).swap_remove(0);
     read(&view, &pages, half);
     let share = view.cached_share();
     assert!((0.4..0.6).contains(&share), "{share} after half of the leaves");
     read(&view, &pages, KeyRange::all());
-    assert_eq!(view.cached_share(), 1.0, "everything was read");
+    assert_eq!(view.cached_share(), 1.0, "all pages were read");
 }

@@ -1,4 +1,4 @@
-//! A device around another one that tells a hook of every call before it is made; the hook may wait, or count.
+//! A device that wraps another one and calls a hook before every file operation. The hook may wait or count.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -14,7 +14,7 @@ use keyaki_device::{Buffer, Device, File, Lock, OpenMode, Queue, Result};
 use keyaki_store::Schema;
 use parking_lot::{Condvar, Mutex};
 
-/// What is about to be done to a file (by its name).
+/// A file operation that is about to start, with the name of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
     Read(String),
@@ -148,7 +148,7 @@ impl Device for Hooked {
     }
 }
 
-/// A gate that hooks wait at while it is closed.
+/// A gate at which hooks wait while it is closed.
 #[derive(Debug, Default)]
 pub struct Gate {
     closed: Mutex<bool>,
@@ -174,13 +174,13 @@ impl Gate {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
         }
     }
-    /// Waits until somebody stands before it.
+    /// Waits until a thread waits at the gate.
     pub fn wait_for_one(&self) {
-        eventually("nobody came to the gate", || self.waiting.load(Ordering::SeqCst) > 0);
+        eventually("no thread reached the gate", || self.waiting.load(Ordering::SeqCst) > 0);
     }
 }
 
-/// Waits for a condition that background threads bring about.
+/// Waits up to 60 seconds for a condition that background threads establish; panics with `otherwise` after that.
 pub fn eventually(otherwise: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
@@ -189,7 +189,7 @@ pub fn eventually(otherwise: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Rows of a key-value tree, in order.
+/// A batch of rows of a key-value tree, in the given order.
 pub fn key_value_rows<'a>(rows: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> RecordBatch {
     let (keys, values): (Vec<&[u8]>, Vec<&[u8]>) = rows.unzip();
     let column = |values: Vec<&[u8]>| Arc::new(BinaryViewArray::from_iter_values(values)) as ArrayRef;

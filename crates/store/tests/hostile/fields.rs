@@ -1,19 +1,19 @@
-//! Where the fields of a database are, by `docs/format.md` and not by the store's own code: so that tests can change one
-//! field at a time, and make all checksums right again.
+//! The positions of all fields of a database, implemented from `docs/format.md` independently of the store's code. Tests
+//! change one field at a time and recompute all checksums.
 
 use keyaki_device::BLOCK;
 
 use crate::image::Image;
 
-/// A number in a file.
+/// A numeric field of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
     pub file: String,
     pub at: usize,
-    /// Bytes.
+    /// Width in bytes.
     pub width: usize,
     pub name: &'static str,
-    /// The tree that it belongs to alone, if there is one.
+    /// The tree, if the field belongs to a single tree.
     pub tree: Option<u32>,
 }
 
@@ -23,11 +23,11 @@ pub struct ExtentPlace {
     pub offset: usize,
     pub len: usize,
     pub index_len: usize,
-    /// Where in `data` the checksum of its index page is.
+    /// Offset in `data` of the checksum of the extent's index page.
     pub checksum_at: usize,
 }
 
-/// What metadata have in them.
+/// Contents of a node table.
 #[derive(Debug, Default)]
 pub struct Metadata {
     pub fields: Vec<Field>,
@@ -49,10 +49,10 @@ pub fn set_number(bytes: &mut [u8], at: usize, width: usize, value: u64) {
     }
 }
 
-/// Where the slots of the superblock are.
+/// Offsets of the slots of the superblock.
 pub const SLOTS: [usize; 2] = [0, 32 << 10];
 
-/// Place and length of the metadata of the slot with the higher generation.
+/// Offset and length of the node table of the slot with the higher generation.
 fn meta_place(data: &[u8]) -> Option<(usize, usize)> {
     let slots = SLOTS.iter().filter(|&&at| data.get(at..at + 8) == Some(b"KEYAKI\0\0"));
     let newest = slots.max_by_key(|&&at| number(data, at + 16, 8))?;
@@ -171,7 +171,7 @@ impl Walk<'_> {
     }
 }
 
-/// The metadata that the superblock names, as far as they make sense.
+/// The node table of the superblock, up to the first invalid field.
 pub fn metadata(data: &[u8]) -> Metadata {
     let Some((at, len)) = meta_place(data) else { return Metadata::default() };
     let mut walk = Walk { data, at, end: at + len, found: Metadata::default() };
@@ -186,7 +186,7 @@ pub fn metadata(data: &[u8]) -> Metadata {
     walk.found
 }
 
-/// Offsets and lengths of the pages of an extent; the index is the last one.
+/// Offsets and lengths of the pages of an extent, the index page last.
 pub fn pages(data: &[u8], extent: &ExtentPlace) -> Vec<(usize, usize)> {
     let mut pages = Vec::new();
     let Some(index) = extent.offset.checked_add(extent.len).and_then(|end| end.checked_sub(extent.index_len)) else {
@@ -207,7 +207,7 @@ pub fn pages(data: &[u8], extent: &ExtentPlace) -> Vec<(usize, usize)> {
     pages
 }
 
-/// Header and directory of a page.
+/// The fields of the header and directory of a page.
 pub fn page_fields(data: &[u8], at: usize, tree: u32) -> Vec<Field> {
     let mut fields = Vec::new();
     let mut push = |name, at, width| fields.push(Field { file: "data".into(), at, width, name, tree: Some(tree) });
@@ -226,7 +226,7 @@ pub fn page_fields(data: &[u8], at: usize, tree: u32) -> Vec<Field> {
     let columns = number(data, at + 26, 2).unwrap_or(0) as usize;
     for column in 0..=columns {
         push("directory", at + 32 + column * 4, 4);
-        // Nulls, schemes, widths and varints stand at a column's beginning.
+        // A column starts with its null bitmap, scheme, widths and varints.
         if let Some(start) = number(data, at + 32 + column * 4, 4).filter(|_| column < columns) {
             (0..6).for_each(|byte| push("head of a column", at + start as usize + byte, 1));
         }
@@ -234,7 +234,7 @@ pub fn page_fields(data: &[u8], at: usize, tree: u32) -> Vec<Field> {
     fields
 }
 
-/// Headers, records and operations of all groups of a segment.
+/// The fields of headers, records and operations of all groups of a log segment.
 pub fn log_fields(name: &str, log: &[u8]) -> Vec<Field> {
     let mut fields = Vec::new();
     for at in (0..log.len()).step_by(BLOCK).filter(|&at| log[at..].starts_with(b"KEYAKLOG")) {
@@ -260,7 +260,7 @@ pub fn log_fields(name: &str, log: &[u8]) -> Vec<Field> {
                 let numbers = [0, 2, 1, 3, 1, 0].get(tag).copied().unwrap_or(0);
                 let lengths: Vec<usize> =
                     (0..numbers).map(|i| push("operation length", operation + 5 + i * 4, 4)).collect();
-                // The first number of an upsert is its function.
+                // The first number of an upsert is its function, not a length.
                 let bytes: usize = lengths[usize::from(tag == 3).min(lengths.len())..].iter().sum();
                 operation += 5 + numbers * 4;
                 if bytes > 0 {
@@ -277,7 +277,7 @@ pub fn log_fields(name: &str, log: &[u8]) -> Vec<Field> {
     fields
 }
 
-/// Makes all checksums right, from the leaves up, as far as what leads to them makes sense.
+/// Recomputes all checksums from the leaves up, except where an invalid field hides them.
 pub fn reseal(image: &mut Image) {
     for (name, bytes) in &mut image.files {
         if name == "data" { reseal_data(bytes) } else { reseal_log(bytes) }

@@ -1,12 +1,12 @@
-//! The files of a database in memory, to be copied, damaged and opened; and their form in one file (golden files, seeds
-//! of fuzzing).
+//! The files of a database in memory, which tests copy, damage and open, and their serialised form (golden files, fuzzing
+//! seeds).
 //!
 //! ```text
 //! repeated: name length: u8, name, file length: u32, block count: u16, blocks: number: u16, length: u16, bytes
 //! ```
-//! Blocks of 4096 bytes; those not named are zeros, as are the bytes behind `length`. Numbers are little endian.
+//! A block has 4096 bytes. Missing blocks, and the bytes of a block after `length`, are zero. Numbers are little endian.
 //!
-//! Damage to an image is a text of lines `set FILE OFFSET HEXADECIMAL`, `cut FILE LENGTH`, `remove FILE`.
+//! Damage to an image is text: lines `set FILE OFFSET HEXADECIMAL`, `cut FILE LENGTH` and `remove FILE`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,17 +15,17 @@ use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_device::{BLOCK, Buffer, Device, OpenMode};
 
 pub const DIR: &str = "/db";
-/// Longer files are in no image.
+/// Maximum length of a file of an image.
 const FILE_BYTES_MAX: usize = 16 << 20;
 
-/// Name → bytes.
+/// Bytes of the files by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Image {
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
 impl Image {
-    /// The database files on a device. Of the zeros at a file's end, those behind the next 64 KiB are left out.
+    /// Copies the database files of a device. Trailing zeros of a file are cut at the next multiple of 64 KiB.
     pub fn take(device: &dyn Device) -> Image {
         let mut files = BTreeMap::new();
         for name in device.list(Path::new(DIR)).unwrap() {
@@ -41,7 +41,7 @@ impl Image {
         Image { files }
     }
 
-    /// A device with these files.
+    /// A simulated device with these files.
     pub fn device(&self) -> Simulated {
         let device = Simulated::new(SimulatedOptions::default());
         device.create_dir(Path::new(DIR)).unwrap();
@@ -56,7 +56,7 @@ impl Image {
         self.files.entry("data".into()).or_default()
     }
 
-    /// What was done to this image to make `damaged` of it.
+    /// The damage, as text, that turns this image into `damaged`.
     pub fn damage(&self, damaged: &Image) -> String {
         let mut text = String::new();
         for (name, old) in &self.files {
@@ -79,7 +79,10 @@ impl Image {
         text
     }
 
-    /// The image after damage. Panics if the text is no damage.
+    /// The image with damage applied.
+    ///
+    /// # Panics
+    /// If the text is not valid damage.
     pub fn with_damage(&self, text: &str) -> Image {
         let mut image = self.clone();
         for line in text.lines() {
@@ -118,7 +121,7 @@ impl Image {
         out
     }
 
-    /// The image that `bytes` begin with, as far as they make sense.
+    /// The image serialised in `bytes`, up to the first invalid part.
     pub fn unpack(mut bytes: &[u8]) -> Image {
         let mut image = Image::default();
         while image.unpack_file(&mut bytes).is_some() {}

@@ -1,6 +1,6 @@
-//! Files that are truncated, overwritten, foreign, or made by an enemy: opening and reading them gives what was written or
-//! a clear error, never anything else, and never a panic. What is chosen at random is decided by a seed, which is printed
-//! when a test fails; `KEYAKI_SEEDS` sets how many there are.
+//! Truncated, overwritten, foreign and maliciously crafted files: opening and reading them gives the rows written or a typed
+//! error that names the damage, and never a panic. A seed determines all random choices and is printed on failure;
+//! `KEYAKI_SEEDS` sets the number of seeds.
 
 mod fields;
 #[allow(dead_code, reason = "golden files need more of it")]
@@ -24,7 +24,7 @@ use sample::{Cell, Samples, TREES, lines, mix, read};
 
 static SAMPLES: LazyLock<Samples> = LazyLock::new(sample::samples);
 
-/// What a test reads: the rows of each tree, or why not.
+/// The rows of each tree, or the error of reading it.
 type Contents = BTreeMap<TreeId, Result<Vec<String>>>;
 
 fn contents(image: &Image) -> Result<Contents> {
@@ -35,7 +35,7 @@ fn contents(image: &Image) -> Result<Contents> {
         let rows = read(&store, tree, Direction::Ascending).and_then(|up| {
             let mut down = read(&store, tree, Direction::Descending)?;
             down.reverse();
-            // Out of order on damaged pages, perhaps; but what is read is the same.
+            // Rows of a damaged page may be out of order; the comparison with the expected rows then fails.
             Ok(if up == down { up } else { [up, down].concat() })
         });
         contents.insert(tree, rows);
@@ -47,18 +47,18 @@ fn expected() -> BTreeMap<TreeId, Vec<String>> {
     SAMPLES.model.iter().map(|(&tree, rows)| (tree, lines(rows))).collect()
 }
 
-/// Whether an error is one that damaged files may give, and says where.
+/// True if damaged files may give this error.
 fn is_clear(error: &Error) -> bool {
     match error {
         Error::Corrupt { .. } | Error::NotADatabase { .. } | Error::FormatVersion { .. } => true,
         Error::Device(error) => matches!(error.operation, Operation::Read | Operation::Open),
-        // A page length that may be, but does not fit the options.
+        // A damaged page length that is valid in itself but contradicts the options.
         Error::InvalidArgument { argument: "leaf_bytes", detail } => detail.contains("\"/db/data\" has pages of"),
         _ => false,
     }
 }
 
-/// Checks that an image with damage gives what was written, or errors; gives the trees that can be read, and the errors.
+/// Checks that a damaged image gives the rows written or allowed errors. Returns the readable trees and the errors.
 fn check(image: &Image, what: &str) -> (Vec<TreeId>, Vec<Error>) {
     let contents = match contents(image) {
         Ok(contents) => contents,
@@ -72,20 +72,19 @@ fn check(image: &Image, what: &str) -> (Vec<TreeId>, Vec<Error>) {
     for (tree, rows) in contents {
         match (rows, expected.get(&tree)) {
             (Ok(rows), Some(expected)) => {
-                assert!(rows == *expected, "{what}: tree {tree} has other rows, and there is no error");
+                assert!(rows == *expected, "{what}: tree {tree} has other rows without an error");
                 trees.push(tree);
             }
             (Err(Error::TreeNotFound(_)), None) => {}
             (Err(error), Some(_)) if is_clear(&error) => errors.push(error),
-            (Ok(_), None) => panic!("{what}: tree {tree}, which was dropped, is there"),
+            (Ok(_), None) => panic!("{what}: the dropped tree {tree} exists"),
             (Err(error), _) => panic!("{what}: tree {tree}: {error}"),
         }
     }
     (trees, errors)
 }
 
-/// The files that the fuzzer starts with, and those that it has found to matter, in `tests/fuzz`: the functions that it
-/// calls take them without a panic.
+/// The fuzz targets accept all files of `tests/fuzz` (the fuzzer's seeds and recorded findings) without a panic.
 #[test]
 fn fuzz_targets_take_their_seeds() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz");
@@ -121,7 +120,7 @@ fn the_sample_has_everything_and_is_read_back() {
         assert_eq!(Image::unpack(&image.pack()), *image);
         let mut sealed = image.clone();
         fields::reseal(&mut sealed);
-        assert!(sealed == *image, "checksums by the documentation are others than those of the store");
+        assert!(sealed == *image, "the checksums differ from those of docs/format.md");
     }
     let metadata = fields::metadata(&SAMPLES.crashed.clone().data()[..]);
     let fields::Metadata { inner_nodes, leaves, runs, parts, .. } = metadata;
@@ -151,7 +150,7 @@ fn truncated_files() {
     }
 }
 
-/// As [`check`]; where the log of a database that was not closed is cut, its last commits may be missing.
+/// Like [`check`], but allows missing commits at the end if the log of a crashed database is cut.
 fn check_cut(image: &Image, name: &str, what: &str) -> (Vec<TreeId>, Vec<Error>) {
     if name == "data" {
         return check(image, what);
@@ -206,7 +205,7 @@ fn missing_files() {
     image.files.retain(|name, _| name == "data");
     assert!(matches!(contents(&image), Err(Error::Corrupt { what: "log", .. })));
 
-    // A log without its data file is not the beginning of a new database.
+    // Log segments without a data file are an error, not a new database.
     let mut image = SAMPLES.crashed.clone();
     image.files.remove("data");
     let device = image.device();
@@ -215,7 +214,7 @@ fn missing_files() {
     assert_eq!(Image::take(&device), image);
 }
 
-/// What may happen to a block. `others`: blocks of the same file.
+/// Overwrites a block with zeros, ones, random bytes, or a block of `others`, the same file. Returns a description.
 fn overwrite(block: &mut [u8], random: &mut Random, others: &[u8]) -> String {
     match random.index(5) {
         0 => block.fill(0),
@@ -230,7 +229,7 @@ fn overwrite(block: &mut [u8], random: &mut Random, others: &[u8]) -> String {
     format!("{:02x} {:02x} …", block[0], block[1])
 }
 
-/// The blocks of a file that are not zeros.
+/// Offsets of the blocks of a file with a nonzero byte.
 fn used_blocks(bytes: &[u8]) -> Vec<usize> {
     let used = |at: &usize| bytes[*at..].iter().take(BLOCK).any(|&byte| byte != 0);
     (0..bytes.len() / BLOCK).map(|block| block * BLOCK).filter(used).collect()
@@ -251,14 +250,14 @@ fn overwritten_blocks() {
         let (trees, errors) = check(&damaged, &format!("block at {at} of data: {how}"));
         let changed = damaged != *image;
         let in_superblock = at < 65_536;
-        assert!(!in_superblock || trees.len() == SAMPLES.model.len(), "one slot of the superblock is enough");
+        assert!(!in_superblock || trees.len() == SAMPLES.model.len(), "one valid slot of the superblock is enough");
         noticed.set(noticed.get() + usize::from(changed && !errors.is_empty()));
     });
-    assert!(noticed.get() > 30, "only {} of the runs met the damage", noticed.get());
+    assert!(noticed.get() > 30, "only {} runs detected the damage", noticed.get());
 }
 
-/// The newest group has no witness while the database is not closed, and may be taken for a torn write. Everything else is
-/// noticed.
+/// All damage to the log is detected, except in the newest group of a database that was not closed: no later group proves
+/// that it was durable, so it may be a torn write.
 #[test]
 fn damaged_logs() {
     let (name, sound) = log(&SAMPLES.crashed);
@@ -287,11 +286,11 @@ fn damaged_logs() {
     renamed.files.insert(format!("log-{:016x}", number + 1), bytes.clone());
     assert!(matches!(contents(&renamed), Err(Error::Corrupt { what: "log", .. })));
     renamed.files.insert(name.into(), bytes.clone());
-    // A segment that was made from another one is not its continuation.
+    // A copy of a segment under the next number is not its continuation.
     check(&renamed, "a segment twice");
     let mut other = SAMPLES.crashed.clone();
     other.files.insert(name.into(), sample::samples().crashed.files[name].clone());
-    // The log of the same steps in another database: a log of its own, and complete.
+    // The log of another database with the same steps has another log id.
     check(&other, "another database's log");
 }
 
@@ -328,7 +327,7 @@ fn a_damaged_tree_leaves_the_others() {
     }
 }
 
-/// A page as it was at another time, sound in itself: what a lost write leaves behind.
+/// A valid but stale page, as a lost write leaves it.
 #[test]
 fn lost_writes() {
     let metadata = fields::metadata(&SAMPLES.closed.files["data"]);
@@ -337,7 +336,7 @@ fn lost_writes() {
         for &(at, len) in &pages {
             let mut stale = SAMPLES.closed.clone();
             let page = &mut stale.data()[at..at + len];
-            // Unused bytes at the end, so that nothing but the checksum differs.
+            // The last byte is unused, so that the page differs in its checksum only.
             page[len - 1] ^= 0x80;
             let checksum = crc32c::crc32c(&page[8..]);
             page[4..8].copy_from_slice(&checksum.to_le_bytes());
@@ -347,7 +346,7 @@ fn lost_writes() {
     }
 }
 
-/// Steps of inserts and checkpoints; gives what is in the map after all that were acknowledged, and after the one that was not.
+/// Runs steps of inserts and checkpoints. Returns the rows after each step that was started, and the result.
 fn steps(device: &Simulated) -> (Vec<Vec<String>>, Result<()>) {
     let mut states = vec![Vec::new()];
     let mut model = BTreeMap::new();
@@ -374,8 +373,7 @@ fn steps(device: &Simulated) -> (Vec<Vec<String>>, Result<()>) {
     (states, done)
 }
 
-/// A write that the medium says is done, and is not, or has hit another place: what is read after closing is what was
-/// written, or an error.
+/// Writes that the device acknowledges but loses or misdirects: a read after closing returns the rows written or an error.
 #[test]
 fn lying_writes() {
     let sound = Image::default().device();
@@ -395,7 +393,7 @@ fn lying_writes() {
             assert!(is_clear(error), "{what}: {error}");
         }
         device.clear_faults();
-        // Without the data file's own name there never was a database.
+        // If the failure prevented the rename of the data file, the database does not exist; `open` creates an empty one.
         let read = || {
             let store = sample::open(device.device())?;
             read(&store, sample::MAP, Direction::Ascending)
@@ -403,7 +401,7 @@ fn lying_writes() {
         match read() {
             Ok(rows) => {
                 let newest = if done.is_ok() { states.len() - 1 } else { states.len().saturating_sub(2) };
-                assert!(states[newest..].contains(&rows), "{what}: {} rows, and no error", rows.len());
+                assert!(states[newest..].contains(&rows), "{what}: {} rows without an error", rows.len());
             }
             Err(error) => {
                 noticed.set(noticed.get() + 1);
@@ -414,10 +412,10 @@ fn lying_writes() {
             }
         }
     });
-    assert!(noticed.get() as u64 > writes / 2, "only {} of the runs met the damage", noticed.get());
+    assert!(noticed.get() as u64 > writes / 2, "only {} runs detected the damage", noticed.get());
 }
 
-/// All fields of an image: what an enemy may change, and make the checksums right.
+/// All fields of an image.
 fn all_fields(image: &Image) -> Vec<Field> {
     let data = &image.files["data"];
     let metadata = fields::metadata(data);
@@ -448,8 +446,8 @@ fn other_value(old: u64, width: usize, random: &mut Random) -> u64 {
     }
 }
 
-/// Every field, with checksums made right: there is no telling what is right then, but what is not read as a database is a
-/// clear error, trees whose pages were not touched stay as they are, and nothing panics or goes on for ever.
+/// Changes each field and recomputes the checksums. The result may be a valid database; otherwise reads give an allowed
+/// error. Trees other than the field's own keep their rows, and no call panics or runs forever.
 #[test]
 fn hostile_fields() {
     let images = [&SAMPLES.crashed, &SAMPLES.closed];
@@ -460,7 +458,7 @@ fn hostile_fields() {
     with_seeds(1500, |seed| {
         let mut random = Random::new(seed);
         let of = seed as usize % 2;
-        // Each field once, if there are seeds enough; in no order.
+        // Covers each field once, in mixed order, if there are enough seeds.
         let field = &fields[of][(seed / 2 * 7919 % count) as usize % fields[of].len()];
         let mut hostile = images[of].clone();
         let bytes = hostile.files.get_mut(&field.file).unwrap();
@@ -476,11 +474,11 @@ fn hostile_fields() {
         for (tree, rows) in contents {
             match rows {
                 Err(Error::TreeNotFound(_) | Error::UnknownUpsert(_)) => {}
-                // What an upsert function has made of a row whose columns have other types now.
+                // The result of an upsert function for a row whose column types were changed.
                 Err(Error::InvalidRow { .. }) => {}
                 Err(error) => assert!(is_clear(&error), "{what}: {tree}: {error}"),
                 Ok(rows) if field.tree.is_some_and(|own| own != tree.get()) => {
-                    assert!(rows == expected[&tree], "{what}: tree {tree} is another");
+                    assert!(rows == expected[&tree], "{what}: tree {tree} has other rows");
                 }
                 Ok(_) => {}
             }
@@ -488,7 +486,7 @@ fn hostile_fields() {
     });
 }
 
-/// Trees in memory are in no file: ids of theirs are damage, wherever they are found.
+/// Ids of memory trees in a file are damage, because memory trees are not stored.
 #[test]
 fn ids_of_memory_trees() {
     let mut found = [0; 3];
@@ -505,7 +503,7 @@ fn ids_of_memory_trees() {
                 fields::reseal(&mut hostile);
                 match contents(&hostile) {
                     Err(error) => assert!(is_clear(&error), "{field:?}: {error}"),
-                    Ok(_) => panic!("{field:?}: {value} instead of {old}, and no error"),
+                    Ok(_) => panic!("{field:?}: {value} instead of {old} gives no error"),
                 }
                 found[kind] += 1;
             }

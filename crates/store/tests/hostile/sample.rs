@@ -1,4 +1,4 @@
-//! A database with something of everything, made by the same steps each time, and what must be read from it.
+//! A deterministic sample database that uses every feature of the file format, and the rows expected from it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,26 +21,26 @@ use keyaki_store::{
 
 use crate::image::{DIR, Image};
 
-/// Keys and values in several levels of nodes, with runs in them.
+/// A key-value tree with several levels of nodes, with runs in them.
 pub const MAP: TreeId = TreeId::new(1);
-/// Columns of all types, with nulls.
+/// A tree with columns of all types, with nulls.
 pub const TYPES: TreeId = TreeId::new(2);
-/// Loaded in bulk, with compressed text; a few changes.
+/// A bulk-loaded tree with compressed text and a few changes.
 pub const LOADED: TreeId = TreeId::new(3);
 pub const DROPPED: TreeId = TreeId::new(4);
 pub const EMPTY: TreeId = TreeId::new(5);
-/// Created in the log only.
+/// A tree whose creation is in the log only.
 pub const NEW: TreeId = TreeId::new(6);
-/// All that may exist.
+/// All trees that may exist.
 pub const TREES: [TreeId; 6] = [MAP, TYPES, LOADED, DROPPED, EMPTY, NEW];
 
 const APPEND: u32 = 1;
 
-/// A value that can be compared as a key and shown.
+/// A value of a column, with the order of keys and a textual form.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cell {
     Null,
-    /// Booleans, integers, dates, timestamps, decimals; floats by their bits.
+    /// Booleans, integers, dates, timestamps and decimals; floats as their bits.
     Number(i128),
     Text(String),
     Bytes(Vec<u8>),
@@ -59,10 +59,10 @@ impl std::fmt::Display for Cell {
 
 type Row = Vec<Cell>;
 
-/// What is in the trees: rows by their keys.
+/// The expected rows of each tree, by key.
 pub type Model = BTreeMap<TreeId, BTreeMap<Row, Row>>;
 
-/// The lines that [`read`] gives for a tree of the model.
+/// The expected result of [`read`] for a tree of the model.
 pub fn lines(rows: &BTreeMap<Row, Row>) -> Vec<String> {
     let line = |(key, rest): (&Row, &Row)| key.iter().chain(rest).map(Cell::to_string).collect::<Vec<_>>().join(" ");
     rows.iter().map(line).collect()
@@ -116,13 +116,13 @@ pub fn loaded() -> Schema {
     )
 }
 
-/// Well mixed numbers.
+/// A hash of a number.
 pub fn mix(number: u64) -> u64 {
     let number = (number ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 3
 }
 
-/// Row `i` of the tree of all types; other values in each `edition`.
+/// Row `i` of the tree of all types; the values depend on `edition`.
 fn types_row(i: u64, edition: u64) -> Row {
     let random = |column: u64| mix(i * 1000 + edition * 100 + column);
     let number = |column: u64, extremes: [i128; 3]| match random(column) % 5 {
@@ -191,7 +191,7 @@ fn map_value(i: u64, edition: u64) -> Vec<u8> {
     (0..seed % 50).map(|k| b' ' + (mix(seed + k) % 95) as u8).collect()
 }
 
-/// One column of an Arrow type.
+/// An Arrow array with the cells of a column.
 fn array(ty: ColumnType, cells: &[&Cell]) -> ArrayRef {
     let number = |cell: &&Cell| match cell {
         Cell::Number(number) => Some(*number),
@@ -230,7 +230,7 @@ fn batch(schema: &Schema, rows: &[Row]) -> RecordBatch {
     RecordBatch::try_new(schema.arrow().clone(), columns).unwrap()
 }
 
-/// Row `row` of a column.
+/// The cell in row `row` of an Arrow array.
 fn cell(ty: ColumnType, array: &ArrayRef, row: usize) -> Cell {
     if array.is_null(row) {
         return Cell::Null;
@@ -251,7 +251,7 @@ fn cell(ty: ColumnType, array: &ArrayRef, row: usize) -> Cell {
     })
 }
 
-/// All rows of a tree, one a line.
+/// All rows of a tree, one per line.
 pub fn read(store: &Store, tree: TreeId, direction: Direction) -> Result<Vec<String>> {
     let view = store.snapshot().tree(tree)?;
     let types = view.schema().columns().to_vec();
@@ -268,7 +268,7 @@ pub fn read(store: &Store, tree: TreeId, direction: Direction) -> Result<Vec<Str
     Ok(lines)
 }
 
-/// The database being made, and what is in it so far.
+/// The database under construction, and its expected rows so far.
 struct Maker {
     store: Store,
     model: Model,
@@ -330,7 +330,7 @@ impl Maker {
                     batch.upsert(&map, &key, APPEND, operand);
                     match &mut rows.entry(cell).or_insert_with(|| vec![Cell::Bytes(Vec::new())])[0] {
                         Cell::Bytes(bytes) => bytes.extend_from_slice(operand),
-                        other => panic!("{other} is the value of a map"),
+                        other => panic!("unexpected value of the key-value tree: {other}"),
                     }
                 }
                 _ => {
@@ -377,7 +377,7 @@ impl Maker {
         self.after_the_checkpoint();
     }
 
-    /// What is in the log alone.
+    /// Commits that are in the log only.
     fn after_the_checkpoint(&mut self) {
         self.change_map(MAP, 0..25, 9);
         self.insert(TYPES, &types(), (0..4).map(|i| types_row(i * 10, 20)).collect());
@@ -390,7 +390,7 @@ impl Maker {
     }
 }
 
-/// The sample as a crash leaves it, with commits in the log alone; and closed.
+/// The sample after a crash, with commits in the log only, and after closing.
 pub struct Samples {
     pub model: Model,
     pub crashed: Image,
@@ -407,7 +407,7 @@ pub fn samples() -> Samples {
     Samples { model: maker.model, crashed, closed: Image::take(&device) }
 }
 
-/// A little of it: before the first checkpoint, after one with a few more commits, and closed.
+/// A smaller sample: before the first checkpoint, after a checkpoint and further commits, and after closing.
 pub fn small_samples() -> [Image; 3] {
     let device = Image::default().device();
     let store = Store::open(device.device(), Path::new(DIR), options()).unwrap();
@@ -428,7 +428,7 @@ pub fn small_samples() -> [Image; 3] {
     [new, crashed, Image::take(&device)]
 }
 
-/// Some encoded keys of the tree of all types.
+/// Sample encoded keys of the tree of all types.
 pub fn types_keys() -> Vec<Vec<u8>> {
     let rows: Vec<Row> = (0..5).map(|i| types_row(i, 0)).collect();
     let (schema, mut keys) = (types(), Vec::new());
@@ -440,7 +440,7 @@ pub fn types_keys() -> Vec<Vec<u8>> {
     keys
 }
 
-/// Opens the database on a device.
+/// Opens the sample database on a device.
 pub fn open(device: Arc<dyn Device>) -> Result<Store> {
     Store::open(device, Path::new(DIR), Options { create: false, ..options() })
 }

@@ -1,5 +1,5 @@
-//! What the fuzzer calls (`fuzz/`): each function takes any bytes, and must not panic, nor go on for ever, nor take memory
-//! without bounds.
+//! The fuzz targets (see `fuzz/`). Each function accepts arbitrary bytes and must not panic, run forever, or use unbounded
+//! memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::sample;
 
 type Target = fn(&[u8]);
 
-/// By the names of their seeds' directories.
+/// The targets by the names of their seed directories.
 pub const TARGETS: [(&str, Target); 4] = [("open_file", open_file), ("page", page), ("log", log), ("key", key)];
 
-/// An image is opened, as it is and with right checksums, all is read, and the store is closed, which writes again.
+/// Opens an image as it is and with recomputed checksums, reads all trees, and closes the store, which writes a checkpoint.
 pub fn open_file(bytes: &[u8]) {
     let mut image = Image::unpack(bytes);
     read_all(&image);
@@ -31,7 +31,7 @@ fn read_all(image: &Image) {
     let Ok(store) = sample::open(device.device()) else { return };
     for tree in sample::TREES {
         for direction in [Direction::Ascending, Direction::Descending] {
-            // What is found does not matter; an error is as good as rows.
+            // Rows and errors are both acceptable.
             let _ = sample::read(&store, tree, direction);
         }
         if let Ok(view) = store.snapshot().tree(tree) {
@@ -41,7 +41,7 @@ fn read_all(image: &Image) {
     }
 }
 
-/// A log behind the sound data file of an empty database. Bytes: those of the first segment.
+/// Opens an empty database whose first log segment consists of `bytes`.
 pub fn log(bytes: &[u8]) {
     static EMPTY: std::sync::LazyLock<Image> = std::sync::LazyLock::new(|| {
         let device = Image::default().device();
@@ -78,7 +78,7 @@ pub fn schemas() -> [Arc<Schema>; 4] {
     ]
 }
 
-/// The first byte chooses the schema, the rest is a page, whose place and checksum are made right.
+/// Opens a page. The first byte selects the schema; the rest is the page, whose tree, offset and checksum are corrected.
 pub fn page(bytes: &[u8]) {
     let Some((&choice, bytes)) = bytes.split_first() else { return };
     let schema = &schemas()[usize::from(choice) % 4];
@@ -105,7 +105,7 @@ pub fn page(bytes: &[u8]) {
         assert!(page.find(&key) <= rows);
         page.may_contain(&key);
         if page.kind() != PageKind::Index {
-            KeyCodec::new(schema).check_encoded(&key).expect("a page's keys are keys");
+            KeyCodec::new(schema).check_encoded(&key).expect("keys of a valid page are valid");
         }
     }
     if page.kind() != PageKind::Index && sound {
@@ -114,7 +114,7 @@ pub fn page(bytes: &[u8]) {
     }
 }
 
-/// Both ways of decoding give the same, and what Arrow takes for sound.
+/// Checks that both ways of decoding give equal arrays that Arrow considers valid.
 fn decode(page: &Page, schema: &Schema, rows: std::ops::Range<usize>) {
     let selected: Vec<u32> = rows.clone().map(|row| row as u32).collect();
     for (i, column) in schema.columns().iter().enumerate() {
@@ -123,12 +123,12 @@ fn decode(page: &Page, schema: &Schema, rows: std::ops::Range<usize>) {
         let all = builder.finish();
         page.append_selected(i, &selected, &mut builder);
         let each = builder.finish();
-        all.to_data().validate_full().expect("decoded columns are sound");
-        assert!(all.to_data() == each.to_data(), "column {i} is decoded in two ways");
+        all.to_data().validate_full().expect("decoded columns are valid");
+        assert!(all.to_data() == each.to_data(), "column {i}: the two ways of decoding differ");
     }
 }
 
-/// The first byte chooses the schema, the rest is an encoded key: an error, or values whose encoding it is.
+/// Decodes a key. The first byte selects the schema; the rest is an error, or the encoding of the decoded values.
 pub fn key(bytes: &[u8]) {
     let Some((&choice, key)) = bytes.split_first() else { return };
     let schema = &schemas()[usize::from(choice) % 4];
@@ -139,8 +139,8 @@ pub fn key(bytes: &[u8]) {
     assert_eq!(decoded.is_ok(), codec.check_encoded(key).is_ok());
     if decoded.is_ok() {
         let arrays: Vec<_> = builders.iter_mut().map(ColumnBuilder::finish).collect();
-        arrays.iter().for_each(|array| array.to_data().validate_full().expect("decoded columns are sound"));
-        codec.check(&arrays).expect("a key's columns have their types");
+        arrays.iter().for_each(|array| array.to_data().validate_full().expect("decoded columns are valid"));
+        codec.check(&arrays).expect("decoded key columns have the types of the schema");
         let mut encoded = Vec::new();
         codec.encode(&arrays, 0, &mut encoded);
         assert_eq!(encoded, key);
