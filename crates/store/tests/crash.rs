@@ -109,7 +109,8 @@ impl Workload {
         assert!(found == contents(&maps[1]), "the trees have different commits");
         let allowed = &self.states[self.acknowledged..];
         let at = allowed.iter().rposition(|state| *state == found);
-        let at = at.unwrap_or_else(|| panic!("the {} rows found match no step since the last acknowledged one", found.len()));
+        let at = at
+            .unwrap_or_else(|| panic!("the {} rows found match no step since the last acknowledged one", found.len()));
         self.states.truncate(self.acknowledged + at + 1);
         self.acknowledged = self.states.len() - 1;
         drop((store, maps));

@@ -53,7 +53,11 @@ fn trees_appear_and_vanish_once_durable() {
             let commit = scope.spawn(|| store.commit(batch).unwrap());
             gate.wait_for_one();
             let snapshot = store.snapshot();
-            assert_eq!([7, 8].map(|tree| snapshot.tree(TreeId::new(tree)).is_ok()), there, "the change is visible before it is durable");
+            assert_eq!(
+                [7, 8].map(|tree| snapshot.tree(TreeId::new(tree)).is_ok()),
+                there,
+                "the change is visible before it is durable"
+            );
             gate.open();
             commit.join().unwrap();
         });

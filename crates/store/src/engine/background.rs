@@ -1,8 +1,15 @@
-//! Background work: flushing buffers, checkpoints, bulk installs.
+//! Background work: flushes, checkpoints, garbage collection in memory trees, installation of bulk loads.
 //!
-//! A checkpoint is: freeze all buffers and cut the log (one moment); flush the frozen buffers into the trees; write the
-//! metadata; sync; flip the superblock; then let go of the previous checkpoint, whose extents may be overwritten from
-//! here on, and of the log before the cut. A crash before the flip finds the previous checkpoint and the whole log.
+//! A checkpoint has these steps:
+//! 1. under the commit lock, freeze all buffers and cut the log;
+//! 2. flush the frozen buffers into the trees;
+//! 3. write the node table, and sync the data file;
+//! 4. write and sync the superblock;
+//! 5. release the previous checkpoint, whose extents may be overwritten from then on, and remove the log before the cut.
+//!
+//! *Invariants.* A crash before step 4 finds the previous checkpoint and the complete log. Messages reach the medium in runs
+//! only after their log records are durable, unless the durability is `Off`. After a failed superblock write, the store is
+//! poisoned and both checkpoints keep their extents.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,20 +26,20 @@ use crate::message::WriteBatch;
 use crate::pages::{META_BYTES_MAX, Superblock};
 use crate::tree::{Flusher, InnerNode, StoreVersion, TreeVersion};
 
-/// How long the background thread rests after a failure, before it tries again.
+/// Time that the background thread waits after a failure before it retries.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often the background thread looks for what snapshots have held.
+/// Interval of garbage collection while dirty keys remain, for example because of live snapshots.
 const COLLECT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the background thread is asked to do, and how it went.
+/// Requests to the background thread, and the result of its last attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     requested: bool,
     stop: bool,
-    /// Attempts finished.
+    /// Number of finished attempts.
     attempts: u64,
-    /// The last attempt's failure: no space left (others poison the store).
+    /// The error of the last attempt that did not poison the store, such as a full disk or a failing upsert function.
     failed: Option<Error>,
 }
 
@@ -45,20 +52,22 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> Result<JoinHandle<()>> {
 }
 
 impl Store {
-    /// Writes everything out and recycles the log.
+    /// Writes a checkpoint: all commits are in the data file afterwards, and the log before the checkpoint is removed.
+    /// Returns at once if there was no commit since the last checkpoint. Blocks.
     ///
     /// # Errors
-    /// A full disk (nothing has changed then), `Poisoned`, device errors.
+    /// [`Error::DiskFull`] (the call may be repeated), [`Error::Upsert`], [`Error::TooLarge`] for the node table,
+    /// [`Error::Corrupt`], [`Error::Poisoned`], [`Error::Closed`], device errors.
     pub fn checkpoint(&self) -> Result<()> {
         self.shared.checkpoint()
     }
 
-    /// Makes bulk-loaded rows part of their trees, together with the changes of `batch` (applied before), and makes a
-    /// checkpoint: all of it is durable on return, or none of it. Rows with a key that the tree has are replaced.
+    /// Adds bulk-loaded rows to their trees, after the changes of `batch`, in one atomic commit, and writes a checkpoint. All
+    /// changes are durable on return. Loaded rows replace existing rows with the same key.
     ///
     /// # Errors
-    /// As [`Store::commit`] and [`Store::checkpoint`]; [`Error::TreeMismatch`], [`Error::WrongTreeKind`] if rows
-    /// were loaded for another tree, schema or store.
+    /// Those of [`Store::commit`] and [`Store::checkpoint`]; [`Error::TreeMismatch`], [`Error::WrongTreeKind`] if rows were
+    /// loaded for another tree, schema or store.
     pub fn install(&self, batch: WriteBatch, loaded: Vec<(TreeId, Loaded)>) -> Result<()> {
         self.shared.maintain(|| self.shared.install(&batch, loaded))
     }
@@ -71,7 +80,7 @@ impl Shared {
         state.trees.range(..TreeId::MEMORY_START).map(|(_, version)| version.buffer_bytes()).sum()
     }
 
-    /// Wakes the background thread if there is enough to do.
+    /// Wakes the background thread if the log, the buffers or the garbage exceed their limits.
     pub fn request_work(&self) {
         let (log, buffers) = (self.options.checkpoint_log_bytes, self.options.buffer_bytes);
         if self.log.bytes() > log || self.buffer_bytes() > buffers || self.has_fresh_garbage() {
@@ -79,17 +88,18 @@ impl Shared {
         }
     }
 
-    /// Wakes the background thread, unless somebody has: writers that wait would else wake each other without end.
+    /// Wakes the background thread unless a request is pending. The check keeps waiting writers, which share the condition
+    /// variable, from waking each other endlessly.
     fn ask_for_work(&self, work: &mut Work) {
         if !std::mem::replace(&mut work.requested, true) {
             self.work_changed.notify_all();
         }
     }
 
-    /// Holds a writer back while buffers are far over budget.
+    /// Blocks a writer while the buffers exceed twice their budget.
     ///
     /// # Errors
-    /// What keeps them from being flushed.
+    /// The error of a failed flush; [`Error::Poisoned`].
     pub fn wait_for_room(&self) -> Result<()> {
         if self.buffer_bytes() <= 2 * self.options.buffer_bytes {
             return Ok(());
@@ -122,7 +132,7 @@ impl Shared {
                     if !self.has_garbage() {
                         self.work_changed.wait(&mut work);
                     } else if self.work_changed.wait_for(&mut work, COLLECT_INTERVAL).timed_out() {
-                        // The snapshots that held it may be gone.
+                        // Snapshots that kept garbage alive may have ended.
                         break;
                     }
                 }
@@ -140,13 +150,13 @@ impl Shared {
                 Ok(())
             };
             if let Err(error) = &result {
-                tracing::warn!(%error, "flushing failed");
+                tracing::warn!(%error, "could not flush buffers");
             }
             let mut work = self.work.lock();
             work.attempts += 1;
             work.failed = result.err();
             self.work_changed.notify_all();
-            // Every commit asks again, but what is the matter will hardly be over at once.
+            // Back off: the failure is unlikely to clear immediately, and every commit sends a new request.
             let rested = Instant::now() + RETRY_INTERVAL;
             while work.failed.is_some() && !work.stop && Instant::now() < rested {
                 self.work_changed.wait_until(&mut work, rested);
@@ -154,8 +164,8 @@ impl Shared {
         }
     }
 
-    /// Runs a structural change. A failed write stops the log too; a panic stops everything, so that nobody waits for
-    /// what will never come.
+    /// Runs a structural change. A failed write of the data file also poisons the log. A panic poisons the store, so that no
+    /// writer waits for a flush that never completes.
     fn maintain<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
         struct Unfinished<'a>(&'a Shared);
         impl Drop for Unfinished<'_> {
@@ -168,13 +178,14 @@ impl Shared {
         let result = change();
         std::mem::forget(unfinished);
         if result.is_err() {
-            // The error at hand says more than what this may say.
+            // Only for its effect; the error of the change is more specific.
             let _ = self.check_poison();
         }
         result
     }
 
-    /// Puts fresh buffers in the place of those that have messages.
+    /// Replaces all non-empty active buffers of trees on disk by empty ones. Returns the new state, which contains the frozen
+    /// buffers.
     fn freeze(&self, _commit: &CommitToken) -> Arc<StoreVersion> {
         let mut current = self.state.write();
         let mut state = StoreVersion::clone(&current);
@@ -193,11 +204,14 @@ impl Shared {
         Flusher { tree, codecs: &version.codecs, files: &self.files, options: &self.options }
     }
 
-    /// Flushes the frozen buffers of `frozen` and publishes the new trees; returns them, without any buffers (and without memory
-    /// trees). `_checkpointed` is what the maintenance lock guards.
+    /// Flushes the frozen buffers of `frozen` and publishes the new trees. Returns the trees on disk without buffers.
+    /// `_checkpointed` proves that the maintenance lock is held.
+    ///
+    /// # Errors
+    /// Those of [`Flusher::flush_buffer`], and errors of syncing the log.
     fn flush(&self, _checkpointed: &Checkpointed, frozen: &StoreVersion) -> Result<StoreVersion> {
         if self.durability.lock().durability != Durability::Off {
-            // Runs are visible to every snapshot: what is in them must be acknowledged, or about to be.
+            // Every snapshot sees the messages in runs, so their commits must be durable first.
             self.log.sync()?;
         }
         let mut flushed = StoreVersion::default();
@@ -221,8 +235,8 @@ impl Shared {
         Ok(flushed)
     }
 
-    /// Makes `root`, which has all messages of the version that was frozen, the tree's current one, if it still is that
-    /// tree: it may have been dropped meanwhile, and another one created under its id.
+    /// Publishes `root`, which has all messages of the frozen buffers, as the tree's current root. No effect if the tree was
+    /// dropped during the flush, even if another tree was created under the same id.
     fn publish(&self, tree: TreeId, frozen: &TreeVersion, root: &Arc<InnerNode>) {
         let mut current = self.state.write();
         let mut state = StoreVersion::clone(&current);
@@ -265,7 +279,11 @@ impl Shared {
         self.write_checkpoint(&mut checkpointed, state, sequence, position)
     }
 
-    /// Writes metadata and superblock for `state`, which holds all commits up to `sequence`.
+    /// Writes the node table and the superblock for `state`, which contains all commits up to `sequence`.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] for the node table; [`Error::DiskFull`]; device errors. An error of writing the superblock poisons
+    /// the store.
     fn write_checkpoint(
         &self,
         checkpointed: &mut Checkpointed,
@@ -273,7 +291,11 @@ impl Shared {
         sequence: u64,
         log: LogPosition,
     ) -> Result<()> {
-        assert!(sequence > checkpointed.sequence, "checkpoint of {sequence} after {}", checkpointed.sequence);
+        assert!(
+            sequence > checkpointed.sequence,
+            "checkpoint at {sequence} follows a checkpoint at {}",
+            checkpointed.sequence
+        );
         let files = &self.files;
         let bytes = node_table::encode(&state, TreeId::new(self.next_tree.load(Ordering::Relaxed)));
         if bytes.len() as u64 > META_BYTES_MAX {
@@ -298,8 +320,8 @@ impl Shared {
             return Err(error);
         }
         let state = Arc::new(state);
-        // From here on the medium may have the new superblock or the old one: a failure must stop everything, and what
-        // either refers to must stay.
+        // After a failed write, the medium may have the old superblock or the new one. Stop all writes, and keep the extents
+        // of both checkpoints.
         if let Err(error) = superblock.write(&*files.data) {
             self.poison(&error.to_string());
             checkpointed.doubtful = Some(state);
@@ -311,10 +333,10 @@ impl Shared {
         files.space.free(old.meta.0, old.meta.1);
         drop(old);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
-        // Neither is needed for anything but space.
+        // Both only release disk space, so a failure does not matter to the checkpoint.
         for result in [self.log.remove_before(log), files.space.trim()] {
             if let Err(error) = result {
-                tracing::warn!(%error, "cannot give space back after a checkpoint");
+                tracing::warn!(%error, "could not release disk space after a checkpoint");
             }
         }
         Ok(())
@@ -324,7 +346,7 @@ impl Shared {
         batch.check()?;
         let mut checkpointed = self.maintenance.lock();
         self.check_poison()?;
-        // Most of what is buffered is flushed while commits go on; what comes in meanwhile, while they wait.
+        // The first flush runs beside commits. The second one, under the commit lock, has only the messages since then.
         let frozen = {
             let commit = self.commit.lock();
             self.freeze(&commit)
@@ -352,14 +374,15 @@ impl Shared {
                 *version = Arc::new(TreeVersion::new(version.codecs.clone(), Arc::new(root)));
             }
         }
-        // The log needs a record for the number; it says nothing, so that a crash before the flip leaves no trace.
+        // The log requires a record for each sequence number. The record is empty: a crash before the superblock is written
+        // undoes the whole installation.
         self.log.append(sequence, &[])?;
         let durable = self
             .log
             .cut()
             .and_then(|position| self.write_checkpoint(&mut checkpointed, next.clone(), sequence, position));
         for version in next.trees.values_mut() {
-            // The checkpoint's versions must never get messages.
+            // New active buffers, so that the checkpoint does not keep messages of later commits in memory.
             *version = Arc::new(TreeVersion::new(version.codecs.clone(), version.root.clone()));
         }
         let mut state = self.state.write();
@@ -370,7 +393,7 @@ impl Shared {
         }
         self.set_inserted(&commit, sequence);
         if durable.is_ok() {
-            // The checkpoint has everything, whatever the log still has to write.
+            // The checkpoint makes the commit durable, whether or not the log record is.
             self.raise_floor(sequence);
         }
         durable

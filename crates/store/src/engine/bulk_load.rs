@@ -1,4 +1,8 @@
-//! Bulk loads: sorted rows that go straight into extents, past log and buffers, and become part of a tree when they are installed.
+//! Bulk loads: sorted rows are written directly into full extents, without log and buffers. [`Store::install`] makes them part of
+//! a tree.
+//!
+//! *Invariants.* Keys ascend strictly over all calls of a writer. Extents that are dropped before their installation are freed;
+//! after a crash they are free too, because no checkpoint refers to them.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -13,13 +17,13 @@ use crate::message::KEY_LIMIT;
 use crate::pages::{Extent, ExtentWriter, Files};
 use crate::tree::{InnerNode, Node, TreeVersion, TreeView};
 
-/// Writes sorted rows into full extents, once, past log and buffers. Made by [`Store::bulk_writer`]; what it wrote becomes
-/// part of a tree by [`Store::install`], and is freed if dropped instead.
+/// Writes sorted rows directly into full extents. Created by [`Store::bulk_writer`]. [`Store::install`] makes the result part
+/// of a tree; dropping it frees the extents.
 #[derive(Debug)]
 pub struct BulkWriter {
     codecs: Arc<Codecs>,
     writer: ExtentWriter,
-    /// Rows that did not fill a page yet.
+    /// Rows that do not fill a page yet.
     rest: Option<RecordBatch>,
     last_key: Option<Vec<u8>>,
     rows: u64,
@@ -30,10 +34,11 @@ impl BulkWriter {
         BulkWriter { codecs, writer, rest: None, last_key: None, rows: 0 }
     }
 
-    /// Adds rows (all columns, in schema order), which must be in strictly ascending key order over all calls.
+    /// Adds rows: all columns, in schema order. Keys must ascend strictly over all calls.
     ///
     /// # Errors
-    /// [`Error::OutOfOrder`], [`Error::DuplicateKey`], [`Error::TooLarge`] (nothing of these calls counts), device errors.
+    /// [`Error::OutOfOrder`], [`Error::DuplicateKey`], [`Error::TooLarge`], [`Error::ColumnCount`], [`Error::ColumnType`],
+    /// [`Error::NullValue`]: no row of the call is added. [`Error::DiskFull`], device errors: the writer is unusable.
     pub fn push(&mut self, rows: &RecordBatch) -> Result<()> {
         self.codecs.schema.check_columns(rows.columns(), self.codecs.schema.columns().len())?;
         if rows.num_rows() == 0 {
@@ -54,7 +59,7 @@ impl BulkWriter {
         Ok(())
     }
 
-    /// The last row's key, if every row is above its predecessor.
+    /// The key of the last row, after checking that the keys ascend strictly.
     fn check_order(&self, rows: &RecordBatch) -> Result<Vec<u8>> {
         let keys = self.codecs.key.encoder(rows.columns());
         let mut last = self.last_key.clone();
@@ -83,13 +88,15 @@ impl BulkWriter {
         Ok(last.unwrap_or_default())
     }
 
-    /// Rows added so far.
+    /// Number of rows added.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
+    /// Writes the remaining rows, and returns all extents.
+    ///
     /// # Errors
-    /// Device errors.
+    /// [`Error::DiskFull`], device errors.
     pub fn finish(mut self) -> Result<Loaded> {
         if let Some(rest) = self.rest.take() {
             self.writer.write(rest.columns(), None, 0, true)?;
@@ -98,7 +105,7 @@ impl BulkWriter {
     }
 }
 
-/// Rows written by a [`BulkWriter`], or sorted by a [`crate::MemoryBuilder`], not yet part of a tree.
+/// Rows written by a [`BulkWriter`] or built by a [`crate::MemoryBuilder`] that are not yet part of a tree.
 #[derive(Debug)]
 pub struct Loaded {
     codecs: Arc<Codecs>,
@@ -121,10 +128,10 @@ impl Loaded {
         Loaded { codecs, rows: LoadedRows::Memory(tree, buffer) }
     }
 
-    /// The rows, if they were made for such a tree of this store.
+    /// The rows, after checking that they were loaded for this tree, schema and store.
     ///
     /// # Errors
-    /// [`Error::WrongTreeKind`], [`Error::TreeMismatch`] if they were not.
+    /// [`Error::WrongTreeKind`], [`Error::TreeMismatch`].
     pub(crate) fn into_rows(self, tree: TreeId, schema: &Schema, files: &Arc<Files>) -> Result<LoadedRows> {
         let reason = match &self.rows {
             LoadedRows::Extents(_) if tree.is_memory() => return Err(Error::WrongTreeKind { tree, in_memory: true }),
@@ -137,10 +144,10 @@ impl Loaded {
         Err(Error::TreeMismatch { tree, reason })
     }
 
-    /// What memory tree `tree` is made of.
+    /// Codecs and buffer for memory tree `tree`.
     ///
     /// # Errors
-    /// [`Error::WrongTreeKind`], [`Error::TreeMismatch`] if they are not rows for it.
+    /// [`Error::WrongTreeKind`], [`Error::TreeMismatch`] if the rows were loaded for another tree.
     pub(crate) fn into_memory(self, tree: TreeId) -> Result<(Arc<Codecs>, Arc<RootBuffer>)> {
         match self.rows {
             LoadedRows::Memory(of, buffer) if of == tree => Ok((self.codecs, buffer)),
@@ -149,7 +156,7 @@ impl Loaded {
         }
     }
 
-    /// Rows loaded.
+    /// Number of rows.
     pub fn rows(&self) -> u64 {
         match &self.rows {
             LoadedRows::Extents(extents) => extents.iter().map(|extent| extent.meta.rows).sum(),
@@ -165,7 +172,7 @@ impl Loaded {
         }
     }
 
-    /// From the first to the last key; none if there are no rows.
+    /// The range from the first to the last key; `None` if there are no rows.
     pub fn range(&self) -> Option<KeyRange> {
         let (first, last) = match &self.rows {
             LoadedRows::Extents(extents) => (extents.first()?.meta.first.clone(), extents.last()?.meta.last.clone()),
@@ -174,8 +181,8 @@ impl Loaded {
         Some(KeyRange { start: Bound::Included(first.to_vec()), end: Bound::Included(last.to_vec()) })
     }
 
-    /// A view of just these rows, for a loader that must read them again before they become part of a tree. The view
-    /// keeps the rows from being freed.
+    /// A view of these rows only, for a loader that reads them before they become part of a tree. The view keeps the rows
+    /// from being freed.
     pub fn view(&self, store: &Store, tree: TreeId, schema: &Schema) -> TreeView {
         let codecs = Arc::new(Codecs::new(schema.clone()));
         let version = match &self.rows {
@@ -194,7 +201,7 @@ impl Loaded {
     }
 }
 
-/// A tree of just these leaves.
+/// A root node with these extents as leaves.
 fn root_of(extents: &[Arc<Extent>]) -> InnerNode {
     if extents.is_empty() {
         return InnerNode::empty();
@@ -205,7 +212,7 @@ fn root_of(extents: &[Arc<Extent>]) -> InnerNode {
 }
 
 impl Store {
-    /// A writer of sorted rows for tree `tree`, which may not exist yet.
+    /// A writer of sorted rows for tree `tree`, which need not exist before [`Store::install`].
     pub fn bulk_writer(&self, tree: TreeId, schema: &Schema) -> BulkWriter {
         let codecs = Arc::new(Codecs::new(schema.clone()));
         let options = self.options();

@@ -1,6 +1,8 @@
-//! The thread that keeps locators up to date as leaves are rewritten, and the calls that give locators to trees.
+//! The thread that rebuilds locators as leaves change, and the public calls that configure locators.
 //!
-//! Requests are counted: `requested` grows with every change of leaves, and `done` follows when all trees have been looked at.
+//! `requested` counts changes of leaves; `done` is the request that the last pass over all registered trees has covered.
+//!
+//! *Invariant.* `done <= requested`; both are equal when the thread is idle. The thread starts with the first locator.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use crate::base::{Error, Result, TreeId};
 use crate::engine::{Shared, Store};
 use crate::locator::{LocatorOptions, LocatorStats, TreeLeaves};
 
-/// What the thread is asked to do.
+/// The thread that rebuilds locators, and its requests.
 #[derive(Debug, Default)]
 pub(crate) struct LocatorThread {
     work: Mutex<LocatorWork>,
@@ -21,8 +23,9 @@ pub(crate) struct LocatorThread {
 
 #[derive(Debug, Default)]
 struct LocatorWork {
-    /// Counts requests; everything up to `done` has been looked at.
+    /// Number of requests.
     requested: u64,
+    /// Number of requests covered by the last pass over all trees.
     done: u64,
     stop: bool,
     thread: Option<JoinHandle<()>>,
@@ -42,18 +45,18 @@ impl LocatorThread {
         };
         self.changed.notify_all();
         if let Some(thread) = thread {
-            // A panicked thread has nothing left to do.
+            // An error is the panic of the thread, which has ended in any case.
             drop(thread.join());
         }
     }
 }
 
 impl Store {
-    /// Gives a tree on disk a locator, which is made in the background and kept up to date; or one of another kind. It is
-    /// not stored: whoever wants it asks for it after every opening.
+    /// Requests a locator for a tree on disk, replacing an existing one. A background thread builds it and keeps it up to
+    /// date. Locators are not stored, so the call is needed after each opening of the database.
     ///
     /// # Errors
-    /// [`Error::WrongTreeKind`] for a tree in memory, [`Error::StartThread`].
+    /// [`Error::WrongTreeKind`] for a memory tree, [`Error::StartThread`].
     pub fn set_locator(&self, tree: TreeId, options: LocatorOptions) -> Result<()> {
         if tree.is_memory() {
             return Err(Error::WrongTreeKind { tree, in_memory: true });
@@ -64,10 +67,11 @@ impl Store {
         Ok(())
     }
 
-    /// Gives locators to all trees of `wanted` that have none, or others, and takes them from all other trees.
+    /// Makes `wanted` the set of trees with locators: requests missing locators, replaces those with other options, and
+    /// removes the locators of all other trees.
     ///
     /// # Errors
-    /// As [`Store::set_locator`].
+    /// Those of [`Store::set_locator`].
     pub fn set_locators(&self, wanted: &BTreeMap<TreeId, LocatorOptions>) -> Result<()> {
         self.shared.locators.retain(wanted);
         for (&tree, &options) in wanted {
@@ -79,8 +83,8 @@ impl Store {
         Ok(())
     }
 
-    /// What trees in memory, locators and the pages that these keep may take together. Pages are let go of when others need
-    /// the room.
+    /// Limits the bytes of memory trees, locators and the pages that locators keep, together. The pages are evicted if the
+    /// sum exceeds the limit. Memory trees and locators are not limited by it.
     pub fn set_memory_limit(&self, bytes: u64) {
         self.shared.locators.set_limit(bytes);
         self.shared.share_memory();
@@ -98,7 +102,7 @@ impl Store {
         Ok(())
     }
 
-    /// Waits until locators are as the trees were when this was called (as far as they should be).
+    /// Waits until the background thread has processed all changes of leaves that precede the call.
     pub fn wait_for_locators(&self) {
         let thread = &self.shared.locator_thread;
         let mut work = thread.work.lock();
@@ -108,7 +112,7 @@ impl Store {
         }
     }
 
-    /// What the locator of a tree is made of; none if it should have none.
+    /// Statistics of the locator of a tree; `None` if no locator was requested.
     pub fn locator_stats(&self, tree: TreeId) -> Option<LocatorStats> {
         self.shared.locators.stats(tree, || {
             let state = self.shared.state.read().clone();
@@ -118,7 +122,7 @@ impl Store {
 }
 
 impl Shared {
-    /// Some trees have other leaves than before.
+    /// Wakes the locator thread after a change of leaves. No effect if no locator was ever requested.
     pub fn leaves_changed(&self) {
         if self.locators.any() {
             self.locator_thread.work.lock().requested += 1;
@@ -127,7 +131,7 @@ impl Shared {
     }
 
     fn update_locators(&self) {
-        /// Nobody waits for what will never come.
+        /// Marks the thread as stopped when it ends or panics, so that no caller waits for it.
         struct Unfinished<'a>(&'a LocatorThread);
         impl Drop for Unfinished<'_> {
             fn drop(&mut self) {
@@ -155,7 +159,7 @@ impl Shared {
         }
     }
 
-    /// Builds a tree's locator again if too many leaves have changed.
+    /// Rebuilds the locator of a tree if it misses too many pages.
     fn update_locator(&self, tree: TreeId) {
         let version = self.state.read().trees.get(&tree).cloned();
         let leaves =

@@ -1,11 +1,12 @@
-//! Trees that are held in memory only: a root buffer and nothing else.
+//! Memory trees: trees that consist of a root buffer only and have no files.
 //!
-//! Their ids have the top bit set. A commit applies its changes to them under its sequence number, but neither log nor
-//! checkpoints know them: after opening there are none, and whoever had them builds them anew, by [`MemoryBuilder`] and
-//! [`Store::install_memory`]. Their buffers are never frozen, and do not count in the budget of buffers; what nobody asks
-//! for any more is collected (see `buffer::garbage`).
+//! A commit applies its changes to memory trees under its sequence number, as to trees on disk, but neither the log nor
+//! checkpoints contain them. An opened database has no memory trees; the application rebuilds them by [`MemoryBuilder`] and
+//! [`Store::install_memory`]. Their buffers are never frozen and do not count towards the buffer budget. Messages that no
+//! snapshot can see are garbage-collected (see [`crate::buffer`]).
 //!
-//! Rows built in bulk have number 0, so that every snapshot of the tree sees them, and every later message is newer.
+//! *Invariants.* Rows built in bulk have sequence number 0: every snapshot with the tree sees them, and every later message is
+//! newer. Each view of a memory tree holds a registration, so that garbage collection keeps the messages that it sees.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -22,34 +23,34 @@ use crate::engine::{CommitToken, Loaded, LoadedRows, OTHER_SCHEMA, OTHER_TREE, S
 use crate::message::{KEY_LIMIT, MessageBytes, Operation, VALUE_LIMIT, WriteBatch, decode};
 use crate::tree::{StoreVersion, TreeVersion};
 
-/// Dirty keys that a commit looks at beside those that it makes dirty.
+/// Dirty keys that a commit processes in addition to twice the number of its messages.
 const KEYS_PER_COMMIT: usize = 16;
-/// Dirty keys above which the background thread looks at them.
+/// Number of dirty keys of a tree above which the background thread processes them.
 const KEYS_LEFT: usize = 1024;
-/// Dirty keys that it looks at while commits wait.
+/// Dirty keys that the background thread processes each time it holds the commit lock.
 const KEYS_PER_TURN: usize = 256;
 
-/// What a memory tree is made of.
+/// Size and shape of a memory tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryTreeStats {
-    /// Keys, with those that are deleted but still seen by some snapshot.
+    /// Number of keys, including deleted keys that are not garbage-collected yet.
     pub entries: u64,
-    /// Of nodes, keys, values and messages that are not collected yet.
+    /// Bytes of nodes, keys and messages, including messages that are not garbage-collected yet.
     pub bytes: u64,
-    /// Levels of the first layer's B+-tree.
+    /// Number of levels of the B+-tree of the first layer.
     pub depth: u32,
-    /// B+-trees in the trie.
+    /// Number of B+-trees in the trie.
     pub layers: u64,
-    /// Most layers below one another; a layer covers 8 bytes of keys.
+    /// Maximum number of layers on a path; a layer covers 8 bytes of the key.
     pub layers_deepest: u32,
-    /// Leaf nodes of all B+-trees.
+    /// Number of leaf nodes of all B+-trees.
     pub border_nodes: u64,
-    /// InnerNode nodes of all B+-trees.
+    /// Number of inner nodes of all B+-trees.
     pub interior_nodes: u64,
 }
 
-/// Gathers rows, in any order, for a tree that is held in memory only. Made by [`Store::memory_builder`]; several threads may
-/// fill one each, and [`append`](MemoryBuilder::append) joins them.
+/// Collects rows in any order for a memory tree. Created by [`Store::memory_builder`]. Several threads may fill one builder
+/// each; [`append`](MemoryBuilder::append) joins them.
 #[derive(Debug)]
 pub struct MemoryBuilder {
     tree: TreeId,
@@ -65,8 +66,8 @@ impl MemoryBuilder {
     /// Adds rows: all columns, in schema order.
     ///
     /// # Errors
-    /// [`Error::ColumnCount`], [`Error::ColumnType`], [`Error::NullValue`] if the columns are not those of the schema,
-    /// [`Error::TooLarge`]: no row of the batch is added then.
+    /// [`Error::ColumnCount`], [`Error::ColumnType`], [`Error::NullValue`] if the columns are not those of the schema;
+    /// [`Error::TooLarge`] for a key or row above its limit. No row of the batch is added then.
     pub fn push(&mut self, rows: &RecordBatch) -> Result<()> {
         self.codecs.schema.check_columns(rows.columns(), self.codecs.schema.columns().len())?;
         let (bytes, ends) = self.codecs.key.encode_batch(rows.columns(), 0..rows.num_rows());
@@ -86,10 +87,10 @@ impl MemoryBuilder {
         Ok(())
     }
 
-    /// Adds the rows of another builder, behind its own.
+    /// Appends the rows of another builder.
     ///
     /// # Errors
-    /// [`Error::TreeMismatch`] if it is for another tree or schema.
+    /// [`Error::TreeMismatch`] if `other` builds another tree or has another schema.
     pub fn append(&mut self, other: MemoryBuilder) -> Result<()> {
         if other.tree != self.tree {
             return Err(Error::TreeMismatch { tree: self.tree, reason: OTHER_TREE });
@@ -101,12 +102,12 @@ impl MemoryBuilder {
         Ok(())
     }
 
-    /// Rows added so far.
+    /// Number of rows added.
     pub fn rows(&self) -> u64 {
         self.rows.len() as u64
     }
 
-    /// Bytes held, with what sorting will take.
+    /// Bytes in memory, including the temporary memory of the sort.
     pub fn bytes(&self) -> usize {
         self.rows.bytes()
     }
@@ -114,8 +115,8 @@ impl MemoryBuilder {
     /// Sorts the rows and builds the tree's buffer, with `threads` threads.
     ///
     /// # Errors
-    /// [`Error::DuplicateKey`] if a key occurs twice (the row is one of those, counted as they were added);
-    /// [`Error::WrongTreeKind`] if the tree is not one in memory.
+    /// [`Error::DuplicateKey`] with the number of a row, in the order of `push`, whose key another row has too;
+    /// [`Error::WrongTreeKind`] if the id is that of a tree on disk.
     pub fn finish(self, threads: usize) -> Result<Loaded> {
         if !self.tree.is_memory() {
             return Err(Error::WrongTreeKind { tree: self.tree, in_memory: false });
@@ -133,21 +134,22 @@ fn check_len(what: &'static str, len: usize, limit: usize) -> Result<()> {
 }
 
 impl Store {
-    /// An id that no memory tree has had since the store was opened.
+    /// A new id of a memory tree, unique since the store was opened. Once all ids are used, it returns an id that commits
+    /// reject with [`Error::TooMany`].
     pub fn new_memory_tree_id(&self) -> TreeId {
         next_id(&self.shared.next_memory_tree, TreeId::MEMORY_END)
     }
 
-    /// A builder of memory tree `tree`, which may not exist yet.
+    /// A builder of rows for memory tree `tree`, which need not exist yet.
     pub fn memory_builder(&self, tree: TreeId, schema: &Schema) -> MemoryBuilder {
         MemoryBuilder::new(tree, Arc::new(Codecs::new(schema.clone())))
     }
 
-    /// Creates memory trees of the rows that were built for them. Nothing is written; snapshots taken from now on see them.
+    /// Creates memory trees from rows that were built for them. Nothing is written to disk. Later snapshots see the trees.
     ///
     /// # Errors
     /// [`Error::TreeExists`], [`Error::TooMany`]; [`Error::TreeMismatch`], [`Error::WrongTreeKind`] if rows were loaded for
-    /// another tree or on disk. Nothing changes then.
+    /// another tree or for a tree on disk. Nothing changes then.
     pub fn install_memory(&self, loaded: Vec<(TreeId, Loaded)>) -> Result<()> {
         let _commit = self.shared.commit.lock();
         let mut current = self.shared.state.write();
@@ -162,12 +164,13 @@ impl Store {
         Ok(())
     }
 
-    /// Gives the page cache what trees in memory and locators leave of its memory, an eighth at least.
+    /// Sets the budget of the page cache to `cache_bytes` minus the bytes of memory trees, locators and their pages, but at
+    /// least to an eighth of `cache_bytes`. Evicts the pages of locators if they exceed the memory limit.
     pub fn share_memory(&self) {
         self.shared.share_memory();
     }
 
-    /// What a memory tree is made of; none if there is no such tree. Looks at all of its nodes.
+    /// Statistics of a memory tree; `None` if it does not exist. Visits all nodes of the tree.
     pub fn memory_tree_stats(&self, tree: TreeId) -> Option<MemoryTreeStats> {
         let state = self.shared.state.read().clone();
         let version = state.trees.get(&tree).filter(|_| tree.is_memory())?;
@@ -175,7 +178,7 @@ impl Store {
     }
 }
 
-/// Takes an id; none is given beyond `last`, which no tree can have.
+/// Assigns the next id. Once the ids are used up, returns `last`, which no tree can have.
 pub(crate) fn next_id(next: &AtomicU32, last: TreeId) -> TreeId {
     let taken = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| (id < last.get()).then_some(id + 1));
     taken.map_or(last, TreeId::new)
@@ -198,12 +201,12 @@ impl RootBuffer {
 }
 
 impl Shared {
-    /// Memory trees of a state.
+    /// The memory trees of a state.
     fn memory_trees(state: &StoreVersion) -> impl Iterator<Item = (&TreeId, &Arc<TreeVersion>)> {
         state.trees.range(TreeId::MEMORY_START..)
     }
 
-    /// Bytes of memory trees.
+    /// Bytes of all memory trees.
     pub fn memory_tree_bytes(&self) -> usize {
         let state = self.state.read().clone();
         Self::memory_trees(&state).map(|(_, version)| version.buffer_bytes()).sum()
@@ -222,7 +225,10 @@ impl Shared {
         }
     }
 
-    /// Applies the part of a batch that is about memory trees, which has been checked, to their buffers, and to the set of trees.
+    /// Applies the operations of a checked batch on memory trees, then garbage-collects in the trees written.
+    ///
+    /// # Errors
+    /// None for a checked batch.
     pub fn apply_in_memory(
         &self,
         _commit: &CommitToken,
@@ -262,19 +268,19 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether commits have left behind more than they should.
+    /// True if a memory tree has more than [`KEYS_LEFT`] dirty keys that were not processed yet.
     pub fn has_fresh_garbage(&self) -> bool {
         let state = self.state.read().clone();
         Self::memory_trees(&state).any(|(_, version)| version.active.dirty_keys().0 > KEYS_LEFT)
     }
 
-    /// Whether there is much that may be collected some time.
+    /// True if a memory tree has more than [`KEYS_LEFT`] dirty keys in one queue, including keys kept by snapshots.
     pub fn has_garbage(&self) -> bool {
         let state = self.state.read().clone();
         Self::memory_trees(&state).any(|(_, version)| is_much(version.active.dirty_keys()))
     }
 
-    /// Collects what nobody asks for of memory trees, a little at a time.
+    /// Garbage-collects in memory trees, [`KEYS_PER_TURN`] keys at a time so that commits can run in between.
     pub fn collect_garbage(&self) {
         let state = self.state.read().clone();
         for (_, version) in Self::memory_trees(&state) {
@@ -287,7 +293,7 @@ impl Shared {
         }
     }
 
-    /// The rows that were built for memory trees, if these are, or will be after `batch`, such that they fit.
+    /// The buffers built for memory trees, after checking that the trees exist after `batch` and have the same schemas.
     ///
     /// # Errors
     /// [`Error::TreeNotFound`], [`Error::WrongTreeKind`], [`Error::TreeMismatch`].
@@ -309,13 +315,16 @@ impl Shared {
             let schema = schema.ok_or(Error::TreeNotFound(tree))?;
             match loaded.into_rows(tree, &schema, &self.files)? {
                 LoadedRows::Memory(tree, buffer) => Ok((tree, buffer)),
-                LoadedRows::Extents(_) => unreachable!("`into_rows` gives rows in memory for tree {tree} in memory"),
+                LoadedRows::Extents(_) => unreachable!("`into_rows` returned extents for memory tree {tree}"),
             }
         };
         built.into_iter().map(check).collect()
     }
 
-    /// The memory trees of `state` after `batch`, with `built` (newer than that) put into them. All of it was checked.
+    /// The memory trees of `state` after `batch`, with the rows of `built` inserted after it. Batch and rows have been checked.
+    ///
+    /// # Errors
+    /// None for a checked batch and checked rows.
     pub fn install_built(
         &self,
         commit: &CommitToken,
@@ -331,7 +340,7 @@ impl Shared {
         for (tree, buffer) in built {
             let version = installed.trees.get_mut(&tree).ok_or(Error::TreeNotFound(tree))?;
             if version.active.is_empty() {
-                // Older snapshots keep the empty one.
+                // Older snapshots keep the empty buffer.
                 *version = Arc::new(TreeVersion::in_memory(version.codecs.clone(), buffer));
                 continue;
             }
@@ -346,10 +355,10 @@ impl Shared {
     }
 }
 
-/// Rows for memory trees.
+/// Buffers built for memory trees.
 pub(crate) type Built = Vec<(TreeId, Arc<RootBuffer>)>;
 
-/// Whether it is time for the background thread to look at dirty keys.
+/// True if the background thread should process the dirty keys of a tree.
 fn is_much((fresh, held): (usize, usize)) -> bool {
     fresh.max(held) > KEYS_LEFT
 }

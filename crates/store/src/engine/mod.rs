@@ -1,18 +1,18 @@
-//! The store itself: opening and recovery, commits, background work, checkpoints, bulk loads and memory trees.
+//! The storage engine: opening and recovery, commits, background work, checkpoints, bulk loads and memory trees.
 //!
 //! ```text
 //! store          handles, snapshots, commits, the lock order
 //! open           creation and recovery of a database directory
 //! replay         checks of batches, replay of the log into buffers
-//! bulk_load      sorted rows straight into extents
+//! bulk_load      sorted rows written directly into extents
 //! background     flushes, checkpoints, installation of loaded rows
 //! node_table     the encoding of all trees in a checkpoint
 //! locator_thread the thread that keeps locators up to date
-//! memory_trees   trees that are held in memory only
+//! memory_trees   trees without files
 //! ```
 //!
-//! A commit is visible only after its messages are in all buffers, and under full durability after its log record is on
-//! the medium.
+//! *Invariant.* A commit becomes visible after all its messages are in the buffers and, under full durability, after its log
+//! record is durable.
 
 mod background;
 mod bulk_load;

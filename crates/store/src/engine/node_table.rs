@@ -1,4 +1,4 @@
-//! The metadata of a checkpoint: every tree with its schema, nodes, runs and extents, as one sequence of bytes.
+//! The node table: the serialised form of all trees of a checkpoint with their schemas, nodes, runs and extents.
 //!
 //! ```text
 //! tree count: u32, next tree id: u32, then for each tree
@@ -8,12 +8,12 @@
 //!         pivot count: u32, pivots, children (nodes, one more), run count: u32,
 //!         runs: part count: u32, parts: extent number: u32, flags: u8 (1 low, 2 high), bounds, bytes: u64, rows: u64
 //! ```
-//! Names, keys and bounds are byte strings with their length (u32) before them; numbers are little endian.
+//! Names, keys and bounds are byte strings after their length (u32). Numbers are little endian.
 //!
-//! Decoding checks all that the rest of the store relies on, as if the bytes came from an enemy: counts are no more than
-//! can follow; extents are made of whole blocks, with room for their pages, and no two overlap (`Space` sees to that);
-//! keys ascend and lie between the bounds of their node; no leaf is in two places; sums of lengths and rows cannot
-//! overflow.
+//! *Invariants.* Decoding checks everything that the store relies on, even for maliciously crafted bytes: counts do not exceed
+//! the remaining bytes; extents consist of whole blocks with space for their pages, and do not overlap (checked by
+//! [`Space`](crate::pages::Space)); keys ascend and lie within the bounds of their node; an extent is at most one leaf; sums of
+//! lengths and rows cannot overflow.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,17 +27,18 @@ use crate::tree::{InnerNode, Node, Part, Run, StoreVersion, TreeVersion};
 
 type Result<T> = std::result::Result<T, Malformed>;
 
-/// Nodes nest no deeper than this in sound metadata (a tree of 2^64 leaves with fan-out 2 would).
+/// Maximum depth of nodes in a valid node table: the depth of 2^64 leaves with fan-out 2.
 const DEPTH_LIMIT: usize = 64;
-/// Bytes of the shortest extent, node and part.
+/// Minimum length of an encoded extent, in bytes.
 const EXTENT_MIN: usize = 44;
+/// Minimum length of an encoded part, in bytes.
 const PART_MIN: usize = 21;
 const _: () = {
     assert!(EXTENT_MIN == 8 + 8 + 4 + 4 + 4 + 8 + 4 + 4);
     assert!(PART_MIN == 4 + 1 + 8 + 8);
 };
 
-/// No extent is longer, so that no sum over the parts of runs overflows.
+/// Maximum length of an extent in bytes, so that no sum over the parts of runs overflows.
 const EXTENT_BYTES_MAX: u64 = 1 << 33;
 
 fn string(bytes: &[u8], out: &mut Vec<u8>) {
@@ -111,10 +112,11 @@ fn encode_inner(inner: &InnerNode, numbers: &HashMap<u64, u32>, out: &mut Vec<u8
     }
 }
 
-/// All extents that metadata names, without making them extents in use: for the free-space map, which must exist first.
+/// Offset and length of all extents of a node table, from which the free-space map is built before [`decode`] creates the
+/// extents.
 ///
 /// # Errors
-/// The bytes are not a node table.
+/// [`Malformed`] if the bytes are not a node table.
 pub(crate) fn used_space(bytes: &[u8]) -> Result<Vec<(u64, u64)>> {
     let mut reader = Reader::new(bytes);
     let mut used = Vec::new();
@@ -164,10 +166,10 @@ fn skip_node(reader: &mut Reader<'_>, depth: usize) -> Result<()> {
     Ok(())
 }
 
-/// The trees of a checkpoint, and the next tree id. The extents must be those of [`used_space`], and taken.
+/// The trees of a checkpoint, and the next tree id. The space of [`used_space`] must be marked as used.
 ///
 /// # Errors
-/// The bytes are not a node table.
+/// [`Malformed`] if the bytes are not a node table.
 pub(crate) fn decode(bytes: &[u8], files: &Arc<Files>) -> Result<(StoreVersion, TreeId)> {
     let mut reader = Reader::new(bytes);
     read_state(&mut reader, files)
@@ -182,7 +184,7 @@ fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(StoreVersi
     for _ in 0..trees {
         let tree = TreeId::new(reader.u32()?);
         if tree >= TreeId::DISK_END || state.trees.last_key_value().is_some_and(|(&before, _)| before >= tree) {
-            return Err(reader.malformed(format!("the ids of trees do not ascend, or tree {tree} is not one on disk")));
+            return Err(reader.malformed(format!("tree id {tree} does not ascend, or is not the id of a tree on disk")));
         }
         let codecs = Arc::new(Codecs::new(decode_schema(reader)?));
         let mut decoder = Decoder { extents: Vec::new(), leaves: Vec::new() };
@@ -236,17 +238,17 @@ fn decode_extent(reader: &mut Reader<'_>, tree: TreeId) -> Result<ExtentMeta> {
     }
 }
 
-/// Turns the nodes of one tree into those in memory.
+/// Decoder of the nodes of one tree.
 struct Decoder {
     extents: Vec<Arc<Extent>>,
-    /// Which of them are leaves so far.
+    /// True for each extent that is a leaf already.
     leaves: Vec<bool>,
 }
 
-/// What the keys of a node lie between, low (included) and high (excluded).
+/// Bounds of the keys of a node: low (included) and high (excluded); `None`: unbounded.
 type Bounds<'k> = (Option<&'k Key>, Option<&'k Key>);
 
-/// Whether keys from `first` to `last` lie between the bounds.
+/// True if the keys from `first` to `last` lie within the bounds.
 fn within((low, high): Bounds<'_>, first: &[u8], last: &[u8]) -> bool {
     low.is_none_or(|low| **low <= *first) && high.is_none_or(|high| *last < **high)
 }
@@ -266,7 +268,7 @@ impl Decoder {
             1 => {
                 let (number, extent) = self.extent(reader)?;
                 if std::mem::replace(&mut self.leaves[number as usize], true) {
-                    return Err(reader.malformed(format!("extent {number} is two leaves")));
+                    return Err(reader.malformed(format!("extent {number} occurs as two leaves")));
                 }
                 if !within(bounds, &extent.meta.first, &extent.meta.last) {
                     return Err(reader.malformed("a leaf has keys outside the bounds of its node"));
@@ -285,7 +287,9 @@ impl Decoder {
             let pivot: Key = reader.string()?.into();
             let ascends = pivots.last().or(bounds.0).is_none_or(|before| *before < pivot);
             if !ascends || bounds.1.is_some_and(|high| *high <= pivot) {
-                return Err(reader.malformed("a pivot is not above the one before, or outside the bounds of its node"));
+                return Err(
+                    reader.malformed("a pivot is not above the previous pivot, or is outside the bounds of its node")
+                );
             }
             pivots.push(pivot);
         }
@@ -309,16 +313,14 @@ impl Decoder {
             let high: Option<Key> = if flags & 2 != 0 { Some(reader.string()?.into()) } else { None };
             let part = Part { extent, low, high, bytes: reader.u64()?, rows: reader.u64()? };
             if flags > 3 || !is_part(&part, bounds) {
-                return Err(
-                    reader.malformed("a part of a run is not a part of its extent, or outside the bounds of its node")
-                );
+                return Err(reader.malformed("a part of a run is outside its extent or the bounds of its node"));
             }
             let before_ends = |before: &Part| match &before.high {
                 Some(high) => **high <= *part.first(),
                 None => *before.extent.meta.last < *part.first(),
             };
             if !parts.last().is_none_or(before_ends) {
-                return Err(reader.malformed("a part of a run begins before the one before it ends"));
+                return Err(reader.malformed("a part of a run overlaps the previous part"));
             }
             parts.push(part);
         }
@@ -326,7 +328,8 @@ impl Decoder {
     }
 }
 
-/// Whether a part's bounds lie in its extent, what remains between the node's bounds, and its estimates are possible.
+/// True if the bounds of a part lie within its extent, the part lies within the bounds of the node, and the estimates do not
+/// exceed the extent's size.
 fn is_part(part: &Part, (low, high): Bounds<'_>) -> bool {
     let meta = &part.extent.meta;
     let inside = |key: &Key| meta.first < *key && *key <= meta.last;

@@ -1,4 +1,10 @@
-//! Opening a database: its directory, an empty data file, recovery of what the checkpoint and the log say.
+//! Opening a database: creation of the directory and the data file, recovery from the newest checkpoint and the log.
+//!
+//! Recovery reads the superblock and the node table, builds the map of used space from all extents, then replays the log
+//! records after the checkpoint into root buffers.
+//!
+//! *Invariants.* A data file gets its final name only when it is complete, so a crash during creation leaves no partial
+//! database. All bytes read are checked before they are used.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,13 +20,13 @@ use crate::log::{Log, LogPosition};
 use crate::pages::{Cache, Files, RESERVED_BYTES, Space, Superblock};
 use crate::tree::StoreVersion;
 
-/// The first tree id that [`Store::new_tree_id`] gives; lower ones are for whoever embeds the store.
+/// The first tree id returned by [`Store::new_tree_id`]; lower ids are reserved for the application.
 const FIRST_FREE_TREE: TreeId = TreeId::new(16);
 
-/// Longest target length of a leaf.
+/// Maximum value of the option `leaf_bytes`.
 const LEAF_BYTES_MAX: usize = 1 << 30;
 
-/// Checks options against each other.
+/// Checks the options for consistency.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`].
@@ -38,7 +44,10 @@ pub(crate) fn check_options(options: &Options) -> Result<()> {
     Err(Error::InvalidArgument { argument, detail })
 }
 
-/// Makes the directory, unless it is there; other people's files in it are not touched.
+/// Creates the directory if it does not exist, and checks that it has no files of other programs.
+///
+/// # Errors
+/// [`Error::NotADatabase`] if it has, device errors.
 pub(crate) fn prepare_directory(device: &dyn Device, dir: &Path) -> Result<()> {
     if !device.exists(dir)? {
         device.create_dir(dir)?;
@@ -50,26 +59,33 @@ pub(crate) fn prepare_directory(device: &dyn Device, dir: &Path) -> Result<()> {
     match device.list(dir)?.into_iter().find(|name| !ours(name)) {
         Some(other) => Err(Error::NotADatabase {
             path: dir.to_path_buf(),
-            detail: format!("the directory is not a database, and not empty (it has \"{other}\")"),
+            detail: format!("the directory contains another file, \"{other}\""),
         }),
         None => Ok(()),
     }
 }
 
-/// The log begins when the data file is there for good: segments without one are what is left of a database.
+/// Checks that the directory has no log segments. The log is created after the data file, so segments without a data file
+/// belong to a damaged database.
+///
+/// # Errors
+/// [`Error::Corrupt`] if there are segments, device errors.
 pub(crate) fn check_no_log(device: &dyn Device, dir: &Path) -> Result<()> {
     match device.list(dir)?.into_iter().find(|name| name.starts_with("log-")) {
         Some(segment) => Err(Error::Corrupt {
             path: dir.join("data"),
             what: "database",
             offset: None,
-            detail: format!("the data file is missing, but \"{segment}\" is there"),
+            detail: format!("the data file is missing, but log segment \"{segment}\" exists"),
         }),
         None => Ok(()),
     }
 }
 
-/// An empty data file: written under another name, so that a crash leaves either nothing or all of it.
+/// Creates an empty data file. It is written under another name and renamed once it is durable.
+///
+/// # Errors
+/// [`Error::DiskFull`], device errors.
 pub(crate) fn create(device: &dyn Device, dir: &Path, options: &Options) -> Result<()> {
     let new = dir.join("data.new");
     if device.exists(&new)? {
@@ -108,7 +124,7 @@ pub(crate) fn recover(
     let data = device.open(&data_path, OpenMode::ReadWrite)?;
     let superblock = Superblock::read(&*data)?;
     options.page_bytes = superblock.page_bytes as usize;
-    // The page length in the superblock is a possible one, but the other options may not fit it.
+    // The page length in the superblock is valid, but may contradict the other options.
     check_options(&options).map_err(|error| match error {
         Error::InvalidArgument { argument, detail } => {
             let detail = format!("{detail}; \"{}\" has pages of {} bytes", data_path.display(), superblock.page_bytes);
@@ -141,7 +157,7 @@ pub(crate) fn recover(
         generation: superblock.generation,
         sequence: superblock.sequence,
         meta: meta_space,
-        // Its versions must never get messages: they would stay with it.
+        // Without buffers, so that the checkpoint does not keep messages of later commits in memory.
         state: Arc::new(state.without_buffers()),
         doubtful: None,
     };

@@ -1,9 +1,11 @@
-//! Checks of a commit, before it goes into the log, and of what the log has to say, before it is applied.
+//! Checks of batches before a commit, and replay of the log at recovery.
 //!
-//! Nothing unsound may get into the buffers: there it would be met long after, when it is read or flushed. A record of the
-//! log that fails here was damaged together with its checksum, or made by somebody else.
+//! Replay checks each log record like a new commit, because an invalid message in a buffer would fail much later, in a read or
+//! a flush. A record with a valid checksum that fails the check was written by a defective or hostile program. Replay collects
+//! pending messages and inserts them into the buffers in bulk, at the end and whenever the pending messages exceed
+//! [`PENDING_BYTES_MAX`].
 //!
-//! Recovery collects the log's messages and puts them into the buffers in bulk, at the end, and before that whenever they are many.
+//! *Invariant.* Buffers contain only messages that passed [`check`], in the order of their sequence numbers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,14 +16,17 @@ use crate::codec::Codecs;
 use crate::message::{KEY_LIMIT, MessageBytes, Operation, decode};
 use crate::tree::{InnerNode, StoreVersion, TreeVersion};
 
-/// Checks that a tree that a part of a commit touches is of the kind of that part.
+/// Checks that a tree has the kind that a part of a batch requires.
+///
+/// # Errors
+/// [`Error::WrongTreeKind`].
 fn check_kind(tree: TreeId, kind: TreeKind) -> Result<()> {
     if tree.kind() == kind { Ok(()) } else { Err(Error::WrongTreeKind { tree, in_memory: tree.is_memory() }) }
 }
 
-/// Checks that a commit can be applied: trees exist when they are written to and not when they are created, keys and rows
-/// are those of their trees; and, given the `upserts`, that functions are known (what is in the log already must be
-/// readable all the same, as far as it goes). Tells whether trees are created or dropped.
+/// Checks that a batch can be applied: trees exist when they are written to, do not exist when they are created, and keys and
+/// rows are valid encodings for their trees. With `upserts`, also checks that the functions exist; replay passes `None`, so
+/// that a database opens without the functions in its log. Returns true if the batch creates or drops trees.
 ///
 /// # Errors
 /// [`Error::InvalidBatch`], [`Error::InvalidKey`], [`Error::InvalidRow`], [`Error::TooLarge`], [`Error::TooMany`],
@@ -32,7 +37,7 @@ pub(crate) fn check(
     kind: TreeKind,
     upserts: Option<&UpsertFunctions>,
 ) -> Result<bool> {
-    // Trees that the commit itself creates, or drops (`None`).
+    // Trees created by the batch, or dropped by it (`None`).
     let mut changed: HashMap<TreeId, Option<Arc<Codecs>>> = HashMap::new();
     decode(payload, |operation| {
         let codecs = |tree: TreeId| match changed.get(&tree) {
@@ -72,8 +77,8 @@ pub(crate) fn check(
     Ok(!changed.is_empty())
 }
 
-/// Checks that a tree may be created: it does not exist, and its id is not the last one of its kind, which stands for "no
-/// ids are left".
+/// Checks that a tree may be created: it does not exist, and its id is not the last one of its kind, which
+/// [`next_id`](super::next_id) returns when the ids are used up.
 ///
 /// # Errors
 /// [`Error::TreeExists`], [`Error::TooMany`].
@@ -84,34 +89,34 @@ pub(crate) fn check_new(tree: TreeId, exists: bool) -> Result<()> {
     if exists { Err(Error::TreeExists(tree)) } else { Ok(()) }
 }
 
-/// Bytes that may be held beside the buffers' while messages are pending.
+/// Maximum bytes of pending keys and of temporary memory before the messages are inserted into the buffers.
 const PENDING_BYTES_MAX: usize = 128 << 20;
 
-/// StoreVersion being rebuilt from the log.
+/// The state of a store during recovery.
 pub(crate) struct Replay {
     pub state: StoreVersion,
     pub next_tree: TreeId,
-    /// The last record.
+    /// Sequence number of the last record applied.
     pub inserted: u64,
-    /// Messages that are not in the trees' buffers yet.
+    /// Messages not yet inserted into the buffers.
     pending: HashMap<TreeId, BufferBuilder>,
     pending_bytes: usize,
     pending_bytes_max: usize,
 }
 
 impl Replay {
-    /// From a checkpoint on, with this number of its newest commit.
+    /// Starts from a checkpoint whose newest commit is `inserted`.
     pub fn new(state: StoreVersion, next_tree: TreeId, inserted: u64) -> Replay {
         let (pending, pending_bytes_max) = (HashMap::new(), PENDING_BYTES_MAX);
         Replay { state, next_tree, inserted, pending, pending_bytes: 0, pending_bytes_max }
     }
 
-    /// Takes a record into account.
+    /// Applies a log record. The sequence numbers of the records must ascend.
     ///
     /// # Errors
-    /// Those of [`check`]: nothing has changed then.
+    /// Those of [`check`]; the record is not applied then.
     pub fn apply(&mut self, sequence: u64, payload: &[u8]) -> Result<()> {
-        assert!(sequence > self.inserted, "record {sequence} is replayed after record {}", self.inserted);
+        assert!(sequence > self.inserted, "record {sequence} follows record {}", self.inserted);
         check(&self.state, payload, TreeKind::Disk, None)?;
         decode(payload, |operation| {
             match operation {
@@ -124,14 +129,14 @@ impl Replay {
                 Operation::CreateTree { tree, schema } => {
                     let version = TreeVersion::new(Arc::new(Codecs::new(schema)), Arc::new(InnerNode::empty()));
                     self.state.trees.insert(tree, Arc::new(version));
-                    // Checked: it is below the last one.
+                    // Cannot overflow: `check` refuses the last id.
                     self.next_tree = self.next_tree.max(tree.next());
                 }
                 Operation::DropTree { tree } => {
                     self.state.trees.remove(&tree);
                     if let Some(pending) = self.pending.remove(&tree) {
                         let bytes = pending.work_bytes();
-                        assert!(bytes <= self.pending_bytes, "{bytes} of {} bytes gathered", self.pending_bytes);
+                        assert!(bytes <= self.pending_bytes, "removed {bytes} of {} pending bytes", self.pending_bytes);
                         self.pending_bytes -= bytes;
                     }
                 }
@@ -145,10 +150,10 @@ impl Replay {
         Ok(())
     }
 
-    /// Puts the pending messages into the buffers.
+    /// Inserts the pending messages into the buffers.
     ///
     /// # Errors
-    /// None: all was checked.
+    /// None for checked records.
     pub fn finish(&mut self) -> Result<()> {
         self.pending_bytes = 0;
         for (tree, pending) in self.pending.drain() {
@@ -172,7 +177,7 @@ mod tests {
         [&number.to_be_bytes().map(|byte| byte | 1)[..], &[0, 0]].concat()
     }
 
-    /// A record that writes to trees, and now and then drops and creates one between its messages.
+    /// A record with random messages that also drops and recreates a tree with probability 1/20 per operation.
     fn record(random: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
         let mut batch = WriteBatch::new();
         for _ in 0..random(8) {
@@ -204,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn as_one_record_after_another() {
+    fn bulk_replay_equals_single_records() {
         assert_eq!(codec::KeyCodec::new(&Schema::key_value()).check_encoded(&key(5)).ok(), Some(()));
         for seed in 0..100_u64 {
             let mut number = seed;
@@ -230,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_trees_and_long_keys_are_in_no_log() {
+    fn memory_trees_and_long_keys_are_refused() {
         let mut state = StoreVersion::default();
         let codecs = Arc::new(Codecs::new(Schema::key_value()));
         for tree in [1, 1 << 31] {

@@ -1,9 +1,13 @@
-//! The store: snapshots, commits, closing. Opening and recovery are in `open`, background work in `background`.
+//! The store: snapshots, commits, closing.
 //!
-//! Locks, in the order in which they are taken:
-//! 1. `maintenance`: one structural change at a time (flush, install, checkpoint);
-//! 2. `commit`: gives out sequence numbers, appends to the log and inserts into the active buffers;
-//! 3. `state`: the current version of every tree, held only to copy or swap a pointer.
+//! A commit takes the commit lock, checks its batch, appends it to the log and inserts its messages into the active buffers.
+//! It releases the lock and waits for the log as the durability requires; concurrent commits share a sync. A commit that
+//! creates or drops trees waits for the log under the lock, because the set of trees has no versions by sequence number.
+//!
+//! *Lock order.*
+//! 1. `maintenance`: serialises structural changes (flush, install, checkpoint);
+//! 2. `commit`: serialises sequence numbers, appends to the log and inserts into the active buffers;
+//! 3. `state`: guards the current versions of all trees; held only to copy or swap a pointer.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -24,8 +28,8 @@ use crate::message::{Operation, WriteBatch, decode};
 use crate::pages::{BlockingPages, Cache, Files, Priority};
 use crate::tree::{InnerNode, Snapshot, StoreVersion, TreeVersion};
 
-/// An open store. `Clone` gives another handle to the same one; the last handle's drop closes it (with a checkpoint, if
-/// nothing failed).
+/// A handle to an open store. `Clone` returns another handle to the same store. Dropping the last handle closes the store,
+/// with a checkpoint unless an earlier failure disabled writes.
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) shared: Arc<Shared>,
@@ -39,12 +43,12 @@ pub(crate) struct Shared {
     pub log: Log,
     pub state: RwLock<Arc<StoreVersion>>,
     pub commit: Mutex<CommitToken>,
-    /// Newest sequence number whose messages are all in the buffers. Stored with `state` locked if trees are created or
-    /// dropped with it, so that a snapshot has both or neither.
+    /// Newest sequence number whose messages are all in the buffers. A commit that creates or drops trees stores it under the
+    /// `state` lock, so that a snapshot sees the tree and the number together.
     pub inserted: AtomicU64,
-    /// Changed under `commit`; the floor is raised at any time.
+    /// The durability changes under the commit lock; the floor may be raised at any time.
     pub durability: Mutex<Visibility>,
-    /// Newest sequence number with something in the log.
+    /// Newest sequence number with a record in the log.
     pub logged: AtomicU64,
     pub next_tree: AtomicU32,
     pub next_memory_tree: AtomicU32,
@@ -59,40 +63,40 @@ pub(crate) struct Shared {
     pub lock: Mutex<Option<Box<dyn Lock>>>,
 }
 
-/// Only the commit lock has one: a function that takes a reference runs with the lock held.
+/// Proof that the commit lock is held: the value exists only inside the lock, so a function that takes a reference to it runs
+/// under the lock.
 #[derive(Debug)]
 pub(crate) struct CommitToken(());
 
 impl CommitToken {
-    /// The token of a new store's commit lock.
+    /// The commit lock of a new store.
     pub fn new_lock() -> Mutex<CommitToken> {
         Mutex::new(CommitToken(()))
     }
 }
 
-/// What readers may see.
+/// Determines the newest commit that readers may see.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Visibility {
     pub durability: Durability,
-    /// Newest sequence number known to be visible though the log may not have it: visible under another durability, or of a
-    /// commit that the log has nothing of.
+    /// Newest sequence number that is visible independently of the log: it was visible under an earlier durability, is in a
+    /// checkpoint, or belongs to a commit without a log record.
     pub floor: u64,
 }
 
-/// The newest checkpoint on the medium: what it refers to must not be overwritten.
+/// The newest checkpoint on the medium. The extents and the node table that it refers to must not be overwritten.
 #[derive(Debug)]
 pub(crate) struct Checkpointed {
     pub generation: u64,
     pub sequence: u64,
     pub meta: (u64, u64),
-    #[expect(dead_code, reason = "held so that the checkpoint's extents are not freed")]
+    #[expect(dead_code, reason = "keeps the checkpoint's extents from being freed")]
     pub state: Arc<StoreVersion>,
-    /// A checkpoint whose superblock may be on the medium or not.
-    /// (Held so that its extents are not freed.)
+    /// A checkpoint whose superblock write failed and may or may not be on the medium. Keeps its extents from being freed.
     pub doubtful: Option<Arc<StoreVersion>>,
 }
 
-/// Closes the store when the last handle goes.
+/// Closes the store when the last handle is dropped: background threads, checkpoint, log, data file, then the lock.
 #[derive(Debug)]
 struct Closer {
     shared: Arc<Shared>,
@@ -103,55 +107,57 @@ impl Drop for Closer {
     fn drop(&mut self) {
         self.shared.stop_background();
         if let Some(thread) = self.background.lock().take() {
-            // A panicked thread has nothing left to do.
+            // An error is the panic of the thread, which has ended in any case.
             drop(thread.join());
         }
         self.shared.locator_thread.stop();
         if let Err(error) = self.shared.checkpoint() {
-            tracing::warn!(%error, "closing without a checkpoint; the log will be replayed at the next opening");
+            tracing::warn!(%error, "could not write a checkpoint on closing; the next open replays the log");
         }
         self.shared.log.close();
         self.shared.files.close();
-        // Another process may have the files now.
+        // Last: another process may open the files once the lock is released.
         *self.shared.lock.lock() = None;
     }
 }
 
-/// Counters since opening; bytes and calls.
+/// Counters since the store was opened, and current sizes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StoreStats {
-    /// Pages read from the data file and verified.
+    /// Number of pages read from the data file and verified.
     pub pages_read: u64,
-    /// Lookups in the page cache that found the page.
+    /// Number of lookups in the page cache that found the page.
     pub cache_hits: u64,
-    /// Lookups in the page cache that did not.
+    /// Number of lookups in the page cache that did not find the page.
     pub cache_misses: u64,
-    /// Bytes of pages in the cache now.
+    /// Current bytes of pages in the cache.
     pub cache_bytes: u64,
-    /// Bytes in the root buffers of trees on disk now.
+    /// Current bytes in the root buffers of trees on disk.
     pub buffer_bytes: u64,
-    /// Bytes of trees in memory now.
+    /// Current bytes of memory trees.
     pub memory_tree_bytes: u64,
-    /// Bytes of locators now, without pages.
+    /// Current bytes of locators, without the pages that they keep.
     pub locator_bytes: u64,
-    /// Of pages that locators keep in memory.
+    /// Current bytes of the pages that locators keep in memory.
     pub held_bytes: u64,
-    /// Bytes of the data file in use.
+    /// Bytes of the data file that are in use.
     pub data_bytes_used: u64,
-    /// Length of the data file.
+    /// Length of the data file in bytes.
     pub data_file_bytes: u64,
     /// Bytes of root buffers written to disk.
     pub bytes_flushed: u64,
-    /// Checkpoints made.
+    /// Number of checkpoints completed.
     pub checkpoints: u64,
 }
 
 impl Store {
-    /// Opens the database directory `dir`, recovering it if it was not closed.
+    /// Opens the database directory `dir`, creating it if it does not exist and `options.create` is set. Replays the log if
+    /// the database was not closed. `options.page_bytes` applies to new databases only.
     ///
     /// # Errors
-    /// [`Error::Locked`] if it is open already, [`Error::DatabaseNotFound`], [`Error::NotADatabase`],
-    /// [`Error::FormatVersion`], [`Error::Corrupt`], device errors.
+    /// [`Error::Locked`] if the database is already open, [`Error::DatabaseNotFound`], [`Error::NotADatabase`],
+    /// [`Error::FormatVersion`], [`Error::Corrupt`], [`Error::InvalidArgument`] for invalid options,
+    /// [`Error::StartThread`], [`Error::DiskFull`], device errors.
     pub fn open(device: Arc<dyn Device>, dir: &Path, options: Options) -> Result<Store> {
         open::check_options(&options)?;
         let data_path = dir.join("data");
@@ -175,39 +181,44 @@ impl Store {
         Ok(Store { shared, _closer: Arc::new(closer) })
     }
 
-    /// Everything acknowledged so far.
+    /// A snapshot of all acknowledged commits.
     pub fn snapshot(&self) -> Snapshot {
         self.shared.snapshot(|| self.shared.visible())
     }
 
-    /// Also what is committed but not yet durable; for writers that must see their predecessors. (Trees are created and
-    /// dropped when that is durable, not before.)
+    /// Like [`Store::snapshot`], but includes commits that are not yet durable, for writers that must see earlier writes. The
+    /// creation or removal of a tree is visible only once it is durable.
     pub fn latest(&self) -> Snapshot {
         self.shared.snapshot(|| self.shared.inserted.load(Ordering::Acquire))
     }
 
-    /// Makes the batch visible and, as [`crate::Durability`] asks, durable; all of it or nothing. Returns its sequence
-    /// number. Blocks: call it from a thread that may wait.
+    /// Commits a batch atomically: makes it visible, and durable as far as [`crate::Durability`] requires. Returns its
+    /// sequence number. Blocks.
     ///
     /// # Errors
-    /// `TreeNotFound`, `TooLarge`, `UnknownUpsert`; `InvalidKey` and `InvalidRow` for bytes that do not encode a row of their tree; a full disk, after which
-    /// commits may be tried again; `Poisoned`.
+    /// - [`Error::TreeNotFound`], [`Error::TreeExists`], [`Error::TooMany`], [`Error::TooLarge`], [`Error::UnknownUpsert`]:
+    ///   the batch is not applicable;
+    /// - [`Error::InvalidKey`], [`Error::InvalidRow`] for bytes that do not encode a row of their tree;
+    /// - [`Error::DiskFull`]: the commit changed nothing and may be repeated;
+    /// - errors of background flushes while the buffers are full;
+    /// - [`Error::Poisoned`], [`Error::Closed`].
     pub fn commit(&self, batch: WriteBatch) -> Result<u64> {
         self.shared.commit(&batch)
     }
 
-    /// An id that no tree has had. (After 2^31 of them an id that no tree can have.)
+    /// A tree id that no tree of the database has had. Once all ids are used, it returns an id that [`Store::commit`] rejects
+    /// with [`Error::TooMany`].
     pub fn new_tree_id(&self) -> TreeId {
         next_id(&self.shared.next_tree, TreeId::DISK_END)
     }
 
-    /// Forgets cached pages (index pages too).
+    /// Drops all pages from the page cache, including index pages.
     pub fn drop_caches(&self) {
         self.shared.files.cache.clear();
     }
 
-    /// Changes the durability of later commits. Under `Full`, everything before is made durable too (blocks); a failure
-    /// of that poisons the log, as the next commit will tell.
+    /// Changes the durability of later commits. Switching to `Full` also makes all earlier commits durable, and blocks until
+    /// they are. If that fails, later commits return [`Error::Poisoned`].
     pub fn set_durability(&self, durability: Durability) {
         let shared = &self.shared;
         {
@@ -221,7 +232,7 @@ impl Store {
         if durability == Durability::Full
             && let Err(error) = shared.log.sync()
         {
-            tracing::error!(%error, "earlier commits could not be made durable");
+            tracing::error!(%error, "could not make earlier commits durable");
         }
     }
 
@@ -230,7 +241,7 @@ impl Store {
         self.shared.durability.lock().durability
     }
 
-    /// Counters and sizes of now.
+    /// The current counters and sizes.
     pub fn stats(&self) -> StoreStats {
         let files = &self.shared.files;
         let (used, length) = files.space.usage();
@@ -252,7 +263,7 @@ impl Store {
         }
     }
 
-    /// Bytes of the data file that a tree uses.
+    /// Bytes of the data file used by a tree's extents; 0 if the tree does not exist.
     pub fn tree_bytes(&self, tree: TreeId) -> u64 {
         let state = self.shared.state.read().clone();
         let mut seen = std::collections::HashSet::new();
@@ -267,7 +278,7 @@ impl Store {
         bytes
     }
 
-    /// The options that the store was opened with; the page length is that of the database.
+    /// The options that the store was opened with, except for `page_bytes`, which is that of the database.
     pub fn options(&self) -> &Options {
         &self.shared.options
     }
@@ -291,20 +302,20 @@ impl Store {
         &self.shared.files
     }
 
-    /// Pages read with blocking calls.
+    /// A page source with blocking reads.
     pub fn blocking(&self) -> BlockingPages {
         BlockingPages { files: self.shared.files.clone() }
     }
 
-    /// Checks the bytes read for `page` and puts it into the cache.
+    /// Verifies the bytes read for `page`, and inserts the page into the cache.
     ///
     /// # Errors
-    /// [`Error::Corrupt`].
+    /// [`Error::Corrupt`] if the bytes are not those of the page.
     pub fn admit(&self, bytes: &[u8], page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
         self.shared.files.admit(bytes, page, schema, priority)
     }
 
-    /// The page from the cache, or read now (blocking) and put there.
+    /// The page from the cache; otherwise reads it with a blocking call and inserts it into the cache.
     ///
     /// # Errors
     /// Device errors, [`Error::Corrupt`].
@@ -313,8 +324,11 @@ impl Store {
     }
 }
 
-/// Applies a commit to the active buffers, which versions of a state share, and to the set of trees, for which the state
-/// is copied.
+/// Applies a commit: inserts its messages into the active buffers, and creates and drops trees. `state` is copied only if the
+/// set of trees changes.
+///
+/// # Errors
+/// Those of [`decode`] and [`Error::TreeNotFound`]; none for a checked batch.
 pub(crate) fn apply(state: &mut Cow<'_, StoreVersion>, sequence: u64, payload: &[u8]) -> Result<()> {
     decode(payload, |operation| {
         match operation {
@@ -343,21 +357,21 @@ impl Shared {
         }
     }
 
-    /// The messages of commit `sequence` are in the buffers.
+    /// Records that all messages of commit `sequence` are in the buffers.
     pub fn set_inserted(&self, _commit: &CommitToken, sequence: u64) {
         let before = self.inserted.swap(sequence, Ordering::Release);
-        assert_eq!(before + 1, sequence, "sequence numbers of commits are consecutive");
+        assert_eq!(before + 1, sequence, "sequence numbers of commits must be consecutive");
     }
 
-    /// Everything up to `sequence` is to be seen from now on.
+    /// Makes all commits up to `sequence` visible.
     pub fn raise_floor(&self, sequence: u64) {
         let mut visibility = self.durability.lock();
         visibility.floor = visibility.floor.max(sequence);
     }
 
     fn snapshot(&self, sequence: impl Fn() -> u64) -> Snapshot {
-        // While the state is held no fresh buffers can take its place, so that every commit up to the number read here
-        // is in these buffers.
+        // A freeze needs the write lock, so the buffers of this state stay current while it is read-locked: they contain all
+        // commits up to the sequence number read here.
         let state = self.state.read();
         let has_memory_trees = state.trees.last_key_value().is_some_and(|(&tree, _)| tree.is_memory());
         let registration = has_memory_trees.then(|| Arc::new(self.snapshots.enter(&sequence)));
@@ -365,10 +379,10 @@ impl Shared {
         Snapshot { sequence, state: state.clone(), locators: self.locators.clone(), registration }
     }
 
-    /// What has stopped the data file stops the log, and the other way round.
+    /// Checks that neither the data file nor the log is poisoned; if one is, poisons both.
     ///
     /// # Errors
-    /// `Poisoned`.
+    /// [`Error::Poisoned`].
     pub fn check_poison(&self) -> Result<()> {
         let checked = self.files.check_writable().and_then(|()| self.log.check());
         if let Err(Error::Poisoned { cause }) = &checked {
@@ -377,7 +391,7 @@ impl Shared {
         checked
     }
 
-    /// Nothing is written any more, neither data nor log.
+    /// Disables all further writes to the data file and the log.
     pub fn poison(&self, cause: &str) {
         self.files.poison(cause);
         self.log.poison(cause);
@@ -386,7 +400,7 @@ impl Shared {
     fn commit(&self, batch: &WriteBatch) -> Result<u64> {
         let result = self.try_commit(batch);
         if result.is_err() {
-            // The error at hand says more than what this may say.
+            // Only for its effect; the error of the commit is more specific.
             let _ = self.check_poison();
         }
         result
@@ -398,22 +412,22 @@ impl Shared {
         if !batch.bytes.is_empty() {
             self.wait_for_room()?;
         }
-        // What a dropped tree leaves behind is freed when others may commit again.
+        // Dropped after the commit lock is released: freeing the extents of a dropped tree may take long.
         let state;
         let (sequence, logged) = {
             let commit = self.commit.lock();
             state = self.state.read().clone();
             let changes_trees = self.check_batch(&state, batch)?;
             let sequence = self.inserted.load(Ordering::Relaxed) + 1;
-            // One that is about memory trees only needs a number there, but need not be there.
+            // A commit to memory trees only has a sequence number, but no bytes for the log.
             self.log.append(sequence, &batch.bytes)?;
             if !batch.bytes.is_empty() {
                 self.logged.store(sequence, Ordering::Relaxed);
             }
             let logged = self.logged.load(Ordering::Relaxed);
             if changes_trees {
-                // The set of trees has no versions by sequence number: it may change only when that is durable. Rare
-                // enough for others to wait.
+                // The set of trees has no versions by sequence number, so it changes only once the commit is durable. Such
+                // commits are rare, so other commits may wait.
                 self.log.commit(logged)?;
                 let mut current = self.state.write();
                 let mut changed = Cow::Borrowed(&**current);
@@ -432,13 +446,16 @@ impl Shared {
         self.request_work();
         self.log.commit(logged)?;
         if logged < sequence {
-            // All before is as durable as it must be, and there is nothing to wait for in the log.
+            // The commit has no log record of its own, and the commits before it are durable as required.
             self.raise_floor(sequence);
         }
         Ok(sequence)
     }
 
-    /// Checks both parts of a batch; tells whether trees are created or dropped.
+    /// Checks both parts of a batch. Returns true if the batch creates or drops trees.
+    ///
+    /// # Errors
+    /// Those of [`check`].
     pub fn check_batch(&self, state: &StoreVersion, batch: &WriteBatch) -> Result<bool> {
         let upserts = Some(&*self.files.upserts);
         let on_disk = check(state, &batch.bytes, TreeKind::Disk, upserts)?;
