@@ -231,7 +231,7 @@ fn a_failed_sync_poisons_the_store() {
 }
 
 #[test]
-fn failed_and_misdirected_writes_lose_nothing_that_was_acknowledged() {
+fn failed_and_misdirected_writes_lose_no_acknowledged_commit() {
     for seed in 0..120 {
         with_seed(seed, |seed| {
             let simulated = Simulated::new(SimulatedOptions { seed, ..Default::default() });
@@ -292,7 +292,7 @@ fn after_a_failed_checkpoint_nothing_is_written() {
 
 /// Flipped bits in the data file: a read returns the rows written or `Corrupt`.
 #[test]
-fn rotten_bits_are_never_returned_as_data() {
+fn bit_rot_is_never_returned_as_data() {
     let mut errors = 0;
     for seed in 0..150 {
         let simulated = Simulated::new(SimulatedOptions { seed, ..Default::default() });

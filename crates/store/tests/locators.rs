@@ -204,7 +204,7 @@ fn pages_in_memory_are_not_read() {
 }
 
 #[test]
-fn keys_that_words_do_not_tell_apart() {
+fn keys_with_equal_words() {
     // Many rows with the same time, with a null time, and with the lowest and highest time.
     let mut rows: Vec<(Option<i64>, i64)> = (0..20_000).map(|id| (None, id)).collect();
     rows.extend((0..20_000).map(|id| (Some(i64::MIN), id)));
@@ -245,7 +245,7 @@ fn keys_that_words_do_not_tell_apart() {
 }
 
 #[test]
-fn leaves_that_are_written_later_are_found_and_located() {
+fn leaves_written_later_are_found_and_located() {
     let rows = timestamps(100_000);
     let database = database(&rows, false);
     database.locate(SMALL);
@@ -273,7 +273,7 @@ fn leaves_that_are_written_later_are_found_and_located() {
 }
 
 #[test]
-fn trees_that_have_none() {
+fn trees_without_locators() {
     let database = database(&timestamps(10), false);
     assert!(database.store.locator_stats(TREE).is_none());
     assert!(matches!(
@@ -330,7 +330,7 @@ fn pages_are_evicted_for_memory_trees() {
 }
 
 #[test]
-fn one_that_cannot_be_is_not_tried_again_and_again() {
+fn failed_builds_are_not_repeated() {
     let rows = timestamps(50_000);
     let database = database(&rows, false);
     let few = LocatorOptions { goal: Goal::Smallest, memory_bytes: Some(100) };

@@ -55,7 +55,7 @@ fn count(store: &Store, direction: Direction) -> usize {
 
 /// The only test of the file, so that no other test allocates at the same time.
 #[test]
-fn merging_takes_little_memory() {
+fn merging_uses_bounded_memory() {
     let options = Options {
         durability: Durability::Off,
         buffer_bytes: 1 << 30,

@@ -87,7 +87,7 @@ fn texts(store: &Store, snapshot: &Snapshot, tree: TreeId, direction: Direction)
 }
 
 #[test]
-fn columns_come_as_from_disk() {
+fn columns_equal_those_from_disk() {
     let store = open(&device(), Durability::Full);
     let mut changes = WriteBatch::new();
     for tree in [DISK, MEMORY] {
@@ -203,7 +203,7 @@ fn texts_of_loaded(store: &Store, loaded: &keyaki_store::Loaded, tree: TreeId) -
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn mismatched_rows_are_refused() {
     let store = open(&device(), Durability::Full);
     let tree = store.new_memory_tree_id();
     let mut twice = store.memory_builder(tree, &schema());
@@ -301,7 +301,7 @@ fn commits_without_a_log() {
 
 /// A crash removes memory trees and leaves trees on disk intact.
 #[test]
-fn nothing_is_left_after_a_crash() {
+fn a_crash_removes_memory_trees() {
     let simulated = Arc::new(Simulated::new(SimulatedOptions::default()));
     let device: Arc<dyn Device> = simulated.clone();
     let store = open(&device, Durability::Full);
@@ -354,7 +354,7 @@ fn bytes(store: &Store) -> u64 {
 }
 
 #[test]
-fn updates_take_no_more_memory() {
+fn updates_use_bounded_memory() {
     let store = open(&device(), Durability::Off);
     let map = KeyValue::open(&store, MEMORY).unwrap();
     let mut random = Random::new(1);
@@ -399,7 +399,7 @@ fn updates_take_no_more_memory() {
 
 /// After a large delete without further commits, the background thread collects the garbage, also once a snapshot ends.
 #[test]
-fn what_is_deleted_at_once_goes_in_time() {
+fn large_deletes_are_garbage_collected() {
     let store = open(&device(), Durability::Full);
     let map = KeyValue::open(&store, MEMORY).unwrap();
     let change = |delete: bool| {

@@ -267,7 +267,7 @@ fn histories_with_a_locator_agree_with_a_map() {
 }
 
 #[test]
-fn durability_settings_keep_what_was_closed() {
+fn closed_databases_survive_under_every_durability() {
     for durability in [Durability::Full, Durability::Normal, Durability::Off] {
         let device: Arc<dyn Device> = Arc::new(Simulated::new(SimulatedOptions::default()));
         let options = Options { durability, ..options(1) };

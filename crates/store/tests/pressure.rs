@@ -64,7 +64,7 @@ fn unknown_upsert_functions_are_refused_at_once() {
 /// An upsert function that panics or fails gives errors to readers, and to writers once the buffers are full. No call blocks
 /// forever.
 #[test]
-fn upsert_functions_that_fail_stop_nobody() {
+fn failing_upsert_functions_give_errors() {
     for function in [PANIC, REFUSE] {
         let (store, map) = open(&simulated(), options());
         map.insert(b"a", b"1").unwrap();
@@ -80,7 +80,7 @@ fn upsert_functions_that_fail_stop_nobody() {
 
 /// A flush that panics, here in the device, poisons the store: no writer waits for it, and no acknowledged row is lost.
 #[test]
-fn a_panic_in_a_flush_stops_everybody() {
+fn a_panic_in_a_flush_poisons_the_store() {
     let panics = Arc::new(AtomicBool::new(false));
     let simulated = simulated();
     let now = panics.clone();
@@ -125,7 +125,7 @@ fn long_keys_are_refused_everywhere() {
 }
 
 #[test]
-fn bytes_that_are_no_rows_of_the_tree_are_refused() {
+fn invalid_encodings_are_refused() {
     let (store, _map) = open(&simulated(), options());
     let column = |ty, nullable| Column { name: "c".into(), ty, nullable };
     let columns = vec![
@@ -197,7 +197,7 @@ fn many_upserts_of_one_key() {
 
 /// The log counts its length correctly after a checkpoint that failed because the disk was full.
 #[test]
-fn a_failed_checkpoint_is_made_up_for() {
+fn a_failed_checkpoint_is_repeated() {
     let simulated = simulated();
     let limits = Options { checkpoint_log_bytes: 1_000_000, buffer_bytes: 10 << 20, ..options() };
     let (store, map) = open(&simulated, limits);

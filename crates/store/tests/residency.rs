@@ -19,7 +19,7 @@ fn read(view: &TreeView, pages: &BlockingPages, range: KeyRange) {
 }
 
 #[test]
-fn the_share_that_was_read() {
+fn cached_share_follows_reads() {
     let device = Arc::new(Simulated::new(SimulatedOptions::default()));
     let options = Options { page_bytes: 4096, leaf_bytes: 65_536, fan_out: 4, ..Options::default() };
     let store = Store::open(device, Path::new("/db"), options).unwrap();

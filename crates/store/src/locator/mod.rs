@@ -160,7 +160,7 @@ impl Locator {
         Some(Located { locator: self.clone(), extent: extent.clone(), pages: (pages.start, pages.end) })
     }
 
-    fn knows(&self, extent: &Arc<Extent>) -> bool {
+    fn describes(&self, extent: &Arc<Extent>) -> bool {
         self.index.by_extent.contains_key(&address(extent))
     }
 

@@ -242,5 +242,5 @@ impl Locators {
 
 /// Number of pages of the leaves that the locator does not describe.
 fn missing_pages(locator: &Locator, leaves: &[Arc<Extent>]) -> u64 {
-    leaves.iter().filter(|leaf| !locator.knows(leaf)).map(|leaf| u64::from(leaf.meta.pages)).sum()
+    leaves.iter().filter(|leaf| !locator.describes(leaf)).map(|leaf| u64::from(leaf.meta.pages)).sum()
 }

@@ -1,4 +1,4 @@
-//! MessageChain, snapshots and views of trees.
+//! Versions, snapshots and views of trees.
 //!
 //! A version of the store maps tree ids to tree versions. A commit or flush publishes a new version; a snapshot keeps the
 //! version it was taken from, and a view is one tree of a snapshot. Estimates use row and page counts in the nodes, and read
@@ -68,7 +68,7 @@ impl StoreVersion {
 /// Number of pages sampled to estimate the cached share of a tree.
 const CACHED_SAMPLE: u64 = 64;
 
-/// The whole store as of one sequence number. Taking and cloning a snapshot is cheap and takes no lock that blocks writers. The
+/// The whole store as of one sequence number. Taking a snapshot copies pointers under short locks; cloning it is cheap. The
 /// extents and messages that a snapshot sees are not freed while it exists.
 #[derive(Debug, Clone)]
 pub struct Snapshot {

@@ -86,7 +86,7 @@ fn check(image: &Image, what: &str) -> (Vec<TreeId>, Vec<Error>) {
 
 /// The fuzz targets accept all files of `tests/fuzz` (the fuzzer's seeds and recorded findings) without a panic.
 #[test]
-fn fuzz_targets_take_their_seeds() {
+fn fuzz_targets_accept_their_seeds() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz");
     for (name, target) in targets::TARGETS {
         let mut files = 0;
@@ -112,7 +112,7 @@ fn with_seeds(standard: u64, run: impl Fn(u64) + std::panic::RefUnwindSafe) {
 }
 
 #[test]
-fn the_sample_has_everything_and_is_read_back() {
+fn the_sample_is_complete_and_readable() {
     for image in [&SAMPLES.crashed, &SAMPLES.closed] {
         let (trees, errors) = check(image, "undamaged");
         assert!(errors.is_empty(), "{errors:?}");
@@ -313,7 +313,7 @@ fn flipped_bits() {
 }
 
 #[test]
-fn a_damaged_tree_leaves_the_others() {
+fn damage_to_a_tree_spares_the_others() {
     let metadata = fields::metadata(&SAMPLES.closed.files["data"]);
     for extent in &metadata.extents {
         let mut damaged = SAMPLES.closed.clone();
