@@ -15,7 +15,7 @@ use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 use keyaki_store::{
     Column, ColumnType, Direction, Error, Goal, KeyRange, LocatorOptions, LocatorStats, Options, Schema, Store, TreeId,
-    WriteBatch, block_on,
+    TreeKind, WriteBatch, block_on,
 };
 
 const TREE: TreeId = TreeId::new(20);
@@ -278,7 +278,7 @@ fn trees_without_locators() {
     assert!(database.store.locator_stats(TREE).is_none());
     assert!(matches!(
         database.store.set_locator(TreeId::new(1 << 31), SMALL),
-        Err(Error::WrongTreeKind { in_memory: true, .. })
+        Err(Error::WrongTreeKind { kind: TreeKind::Memory, .. })
     ));
     // The locator of a dropped tree is removed.
     database.locate(SMALL);

@@ -16,7 +16,7 @@ use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 use keyaki_store::{
     Column, ColumnType, Direction, Durability, Error, KeyRange, KeyValue, KeyValueBatch, KeyValueSnapshot, Options,
-    Schema, Snapshot, Store, TreeId, UpsertFunctions, WriteBatch, block_on,
+    Schema, Snapshot, Store, TreeId, TreeKind, UpsertFunctions, WriteBatch, block_on,
 };
 
 const DISK: TreeId = TreeId::new(20);
@@ -219,7 +219,7 @@ fn mismatched_rows_are_refused() {
     assert!(matches!(builder.append(other), Err(Error::TreeMismatch { .. })));
     assert!(matches!(
         store.memory_builder(DISK, &schema()).finish(1),
-        Err(Error::WrongTreeKind { in_memory: false, .. })
+        Err(Error::WrongTreeKind { kind: TreeKind::Disk, .. })
     ));
     builder.push(&batch(0..10)).unwrap();
     // A missing tree, another tree, an existing tree.
@@ -244,7 +244,7 @@ fn mismatched_rows_are_refused() {
     let on_disk = store.bulk_writer(tree, &schema()).finish().unwrap();
     assert!(matches!(
         store.install(WriteBatch::new(), vec![(tree, on_disk)]),
-        Err(Error::WrongTreeKind { in_memory: true, .. })
+        Err(Error::WrongTreeKind { kind: TreeKind::Memory, .. })
     ));
     // Commits are checked in the same way.
     let mut changes = WriteBatch::new();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow_schema::{ArrowError, DataType};
 use keyaki_device::{ByteRange, ErrorKind};
 
-use crate::base::{Malformed, TreeId};
+use crate::base::{Malformed, TreeId, TreeKind};
 
 /// The result of a call into the store.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -133,12 +133,12 @@ pub enum Error {
     #[error("tree {0} already exists")]
     TreeExists(TreeId),
     /// The call does not support trees of this kind (on disk, or in memory). SQLSTATE 42809 `wrong_object_type`.
-    #[error("tree {tree} is {}", if *.in_memory { "held in memory, not on disk" } else { "on disk, not held in memory" })]
+    #[error("tree {tree} is {}", wrong_kind(*.kind))]
     WrongTreeKind {
         /// The tree.
         tree: TreeId,
-        /// True if the tree is held in memory and the call needs a tree on disk. False for the reverse.
-        in_memory: bool,
+        /// The kind of this tree. The call needs a tree of the other kind.
+        kind: TreeKind,
     },
     /// The schema of the tree differs from the schema that the call requires, or loaded rows belong to another tree,
     /// schema or store. SQLSTATE 42804 `datatype_mismatch`.
@@ -261,6 +261,14 @@ pub enum Error {
 /// The text for a byte range of a file, empty if its length is 0.
 fn range(offset: u64, bytes: u64) -> String {
     if bytes == 0 { String::new() } else { format!(" ({bytes} bytes at offset {offset})") }
+}
+
+/// Description of a tree of a kind that a call does not support.
+fn wrong_kind(kind: TreeKind) -> &'static str {
+    match kind {
+        TreeKind::Disk => "on disk, not held in memory",
+        TreeKind::Memory => "held in memory, not on disk",
+    }
 }
 
 fn at(offset: Option<u64>) -> String {

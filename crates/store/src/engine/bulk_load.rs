@@ -134,7 +134,7 @@ impl Loaded {
     /// [`Error::WrongTreeKind`], [`Error::TreeMismatch`].
     pub(crate) fn into_rows(self, tree: TreeId, schema: &Schema, files: &Arc<Files>) -> Result<LoadedRows> {
         let reason = match &self.rows {
-            LoadedRows::Extents(_) if tree.is_memory() => return Err(Error::WrongTreeKind { tree, in_memory: true }),
+            LoadedRows::Extents(_) if tree.is_memory() => return Err(Error::WrongTreeKind { tree, kind: tree.kind() }),
             LoadedRows::Extents(extents) if extents.iter().any(|extent| extent.meta.tree != tree) => OTHER_TREE,
             LoadedRows::Extents(extents) if !extents.iter().all(|extent| extent.is_of(files)) => OTHER_STORE,
             LoadedRows::Memory(of, _) if *of != tree => OTHER_TREE,
@@ -152,7 +152,7 @@ impl Loaded {
         match self.rows {
             LoadedRows::Memory(of, buffer) if of == tree => Ok((self.codecs, buffer)),
             LoadedRows::Memory(..) => Err(Error::TreeMismatch { tree, reason: OTHER_TREE }),
-            LoadedRows::Extents(_) => Err(Error::WrongTreeKind { tree, in_memory: tree.is_memory() }),
+            LoadedRows::Extents(_) => Err(Error::WrongTreeKind { tree, kind: tree.kind() }),
         }
     }
 

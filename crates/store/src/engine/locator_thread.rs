@@ -59,7 +59,7 @@ impl Store {
     /// [`Error::WrongTreeKind`] for a memory tree, [`Error::StartThread`].
     pub fn set_locator(&self, tree: TreeId, options: LocatorOptions) -> Result<()> {
         if tree.is_memory() {
-            return Err(Error::WrongTreeKind { tree, in_memory: true });
+            return Err(Error::WrongTreeKind { tree, kind: tree.kind() });
         }
         self.start_locator_thread()?;
         self.shared.locators.request(tree, options);

@@ -119,7 +119,7 @@ impl MemoryBuilder {
     /// [`Error::WrongTreeKind`] if the id is that of a tree on disk.
     pub fn finish(self, threads: usize) -> Result<Loaded> {
         if !self.tree.is_memory() {
-            return Err(Error::WrongTreeKind { tree: self.tree, in_memory: false });
+            return Err(Error::WrongTreeKind { tree: self.tree, kind: self.tree.kind() });
         }
         let buffer = self.rows.build(threads)?;
         Ok(Loaded::in_memory(self.tree, self.codecs, Arc::new(buffer)))

@@ -47,7 +47,7 @@ pub(crate) fn check_options(options: &Options) -> Result<()> {
 /// Creates the directory if it does not exist, and checks that it has no files of other programs.
 ///
 /// # Errors
-/// [`Error::NotADatabase`] if it has, device errors.
+/// [`Error::NotADatabase`] if the directory has other files; device errors.
 pub(crate) fn prepare_directory(device: &dyn Device, dir: &Path) -> Result<()> {
     if !device.exists(dir)? {
         device.create_dir(dir)?;

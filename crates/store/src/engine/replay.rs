@@ -21,7 +21,7 @@ use crate::tree::{InnerNode, StoreVersion, TreeVersion};
 /// # Errors
 /// [`Error::WrongTreeKind`].
 fn check_kind(tree: TreeId, kind: TreeKind) -> Result<()> {
-    if tree.kind() == kind { Ok(()) } else { Err(Error::WrongTreeKind { tree, in_memory: tree.is_memory() }) }
+    if tree.kind() == kind { Ok(()) } else { Err(Error::WrongTreeKind { tree, kind: tree.kind() }) }
 }
 
 /// Checks that a batch can be applied: trees exist when they are written to, do not exist when they are created, and keys and
@@ -250,10 +250,13 @@ mod tests {
         assert!(
             refused(&batch.bytes, TreeKind::Disk).is_none() && refused(&batch.in_memory, TreeKind::Memory).is_none()
         );
-        assert!(matches!(refused(&batch.bytes, TreeKind::Memory), Some(Error::WrongTreeKind { in_memory: false, .. })));
+        assert!(matches!(
+            refused(&batch.bytes, TreeKind::Memory),
+            Some(Error::WrongTreeKind { kind: TreeKind::Disk, .. })
+        ));
         assert!(matches!(
             refused(&batch.in_memory, TreeKind::Disk),
-            Some(Error::WrongTreeKind { in_memory: true, .. })
+            Some(Error::WrongTreeKind { kind: TreeKind::Memory, .. })
         ));
         for tree in [TreeId::DISK_END, TreeId::MEMORY_END] {
             let mut batch = WriteBatch::new();
