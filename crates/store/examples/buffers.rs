@@ -11,9 +11,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use keyaki_store::key_value::KeyValue;
 use keyaki_store::{
-    Column, ColumnType, Direction, Durability, KeyRange, KeyValue, Options, Schema, Store, TreeId, TreeView,
-    WriteBatch, block_on,
+    Column, ColumnType, Direction, Durability, KeyRange, Options, Schema, Store, TreeId, TreeView, WriteBatch, block_on,
 };
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;

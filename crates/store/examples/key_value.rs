@@ -8,7 +8,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use keyaki_store::{Direction, Durability, KeyValue, KeyValueBatch, Options, Store, TreeId, UpsertFunctions};
+use keyaki_store::key_value::{KeyValue, KeyValueBatch};
+use keyaki_store::{Direction, Durability, Options, Store, TreeId, UpsertFunctions};
 
 const TREE: TreeId = TreeId::new(1);
 const ADD: u32 = 1;

@@ -18,7 +18,7 @@ use crate::tree::TreeView;
 /// # fn main() -> keyaki_store::Result<()> {
 /// let device = keyaki_device::open_default()?;
 /// let store = keyaki_store::Store::open(device, "counters".as_ref(), keyaki_store::Options::default())?;
-/// let map = keyaki_store::KeyValue::open(&store, 16)?;
+/// let map = keyaki_store::key_value::KeyValue::open(&store, keyaki_store::TreeId::new(16))?;
 /// map.insert(b"apple", b"1")?;
 /// assert_eq!(map.get(b"apple")?.as_deref(), Some(b"1".as_slice()));
 /// # Ok(()) }

@@ -8,6 +8,8 @@
 //! Reads are `async` functions over a [`PageSource`], so that the same code serves blocking callers ([`Store::blocking`]) and
 //! the executor, which keeps thousands of page reads in flight.
 //!
+//! [`key_value`] is a map of byte strings over one tree, for programs that need no columns.
+//!
 //! The modules are layers, lowest first; a module uses its own layer and the layers before it:
 //! `base < codec < message < buffer < log < pages < locator < tree < engine < key_value`.
 
@@ -18,26 +20,30 @@ mod base;
 mod buffer;
 mod codec;
 mod engine;
-mod key_value;
+pub mod key_value;
 mod locator;
 mod log;
 mod message;
 mod pages;
 mod tree;
 
+// The store: open it, write batches and bulk loads, take snapshots, read with cursors.
 pub use base::{
     Column, ColumnType, Direction, Durability, Error, KeyRange, Options, RangeEstimate, Result, Schema, TreeId,
     TreeKind, UpsertFunction, UpsertFunctions, successor,
 };
-pub use codec::{
-    Chunk, ChunkPart, ColumnBuilder, KeyCodec, KeyEncoder, Page, PageKind, PageRef, RowBatch, RowCodec, RowEncoder,
-};
-/// For `examples/codec_bench.rs`, which measures pages without a store.
-#[doc(hidden)]
-pub use codec::{PageWriter, seal};
 pub use engine::{BulkWriter, Loaded, MemoryBuilder, MemoryTreeStats, Store, StoreStats};
-pub use key_value::{KeyValue, KeyValueBatch, KeyValueRange, KeyValueSnapshot};
 pub use locator::{Displacement, Goal, LocatorOptions, LocatorStats};
 pub use message::WriteBatch;
-pub use pages::{BlockingPages, Cache, PageSource, Priority, block_on};
 pub use tree::{Counter, Cursor, Snapshot, TreeView};
+
+// Encoded keys and rows, and the rows that cursors return.
+pub use codec::{Chunk, ChunkPart, ColumnBuilder, KeyCodec, KeyEncoder, RowBatch, RowCodec, RowEncoder};
+
+// Page access, for programs that read pages their own way (an executor implements `PageSource`).
+pub use codec::{MessageKind, Page, PageKind, PageRef};
+pub use pages::{BlockingPages, Cache, PageSource, Priority, block_on};
+
+/// For `examples/codec_bench.rs`, which measures pages without a store.
+#[doc(hidden)]
+pub use codec::{PageWriter, RunColumns, WrittenPage, seal};

@@ -14,8 +14,7 @@ use keyaki_device::Device;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 use keyaki_store::{
-    Direction, Durability, Error, KeyRange, KeyValue, KeyValueBatch, Options, Schema, Store, TreeId, UpsertFunctions,
-    WriteBatch, block_on,
+    Direction, Durability, Error, KeyRange, Options, Schema, Store, TreeId, UpsertFunctions, WriteBatch, block_on,
 };
 
 /// Two trees on disk and a memory tree.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, BinaryViewArray, RecordBatch};
 use keyaki_device::simulated::{FaultKind, Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
-use keyaki_store::{Direction, Error, KeyValue, KeyValueBatch, Options, Result, Schema, Store, TreeId, WriteBatch};
+use keyaki_store::key_value::{KeyValue, KeyValueBatch};
+use keyaki_store::{Direction, Error, Options, Result, Schema, Store, TreeId, WriteBatch};
 
 const TREES: [TreeId; 2] = [TreeId::new(1), TreeId::new(2)];
 /// A memory tree, rebuilt from the first tree after each opening; each commit writes to all trees.

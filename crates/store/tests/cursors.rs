@@ -16,8 +16,8 @@ use common::key_value_rows;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 use keyaki_store::{
-    BlockingPages, Counter, Cursor, Direction, Error, Goal, KeyRange, KeyValue, KeyValueBatch, LocatorOptions, Options,
-    Page, PageRef, PageSource, Priority, Result, Schema, Store, TreeId, UpsertFunctions, WriteBatch,
+    BlockingPages, Counter, Cursor, Direction, Error, Goal, KeyRange, LocatorOptions, Options, Page, PageRef,
+    PageSource, Priority, Result, Schema, Store, TreeId, UpsertFunctions, WriteBatch,
 };
 use parking_lot::Mutex;
 

@@ -88,7 +88,7 @@ fn sound_golden_files_are_writable() {
         let rows = |store: &keyaki_store::Store| sample::read(store, sample::MAP, Direction::Ascending).unwrap().len();
         let before = {
             let store = sample::open(device.device()).unwrap();
-            let map = keyaki_store::KeyValue::open(&store, sample::MAP).unwrap();
+            let map = keyaki_store::key_value::KeyValue::open(&store, sample::MAP).unwrap();
             let before = rows(&store);
             for i in 0..300_u32 {
                 map.insert(format!("new {i}").as_bytes(), &i.to_le_bytes()).unwrap();

@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::{Call, Gate, Hooked, key_value_rows};
 use keyaki_device::Device;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
-use keyaki_store::{
-    Direction, Durability, Error, KeyRange, KeyValue, Options, Schema, Store, TreeId, WriteBatch, block_on,
-};
+use keyaki_store::key_value::KeyValue;
+use keyaki_store::{Direction, Durability, Error, KeyRange, Options, Schema, Store, TreeId, WriteBatch, block_on};
 use parking_lot::Mutex;
 
 const TREE: TreeId = TreeId::new(2);

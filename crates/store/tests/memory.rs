@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
-use keyaki_store::{Direction, Durability, KeyRange, KeyValue, KeyValueBatch, Options, Store, TreeId, block_on};
+use keyaki_store::key_value::{KeyValue, KeyValueBatch};
+use keyaki_store::{Direction, Durability, KeyRange, Options, Store, TreeId, block_on};
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);

@@ -14,9 +14,10 @@ use common::{Call, Hooked, eventually, key_value_rows};
 use keyaki_device::Device;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
+use keyaki_store::key_value::{KeyValue, KeyValueBatch, KeyValueSnapshot};
 use keyaki_store::{
-    Column, ColumnType, Direction, Durability, Error, KeyRange, KeyValue, KeyValueBatch, KeyValueSnapshot, Options,
-    Schema, Snapshot, Store, TreeId, TreeKind, UpsertFunctions, WriteBatch, block_on,
+    Column, ColumnType, Direction, Durability, Error, KeyRange, Options, Schema, Snapshot, Store, TreeId, TreeKind,
+    UpsertFunctions, WriteBatch, block_on,
 };
 
 const DISK: TreeId = TreeId::new(20);

@@ -12,8 +12,8 @@ use keyaki_device::Device;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 use keyaki_store::{
-    Direction, Durability, Error, Goal, KeyValue, KeyValueBatch, KeyValueSnapshot, Loaded, LocatorOptions, Options,
-    Schema, Store, TreeId, UpsertFunctions, WriteBatch,
+    Direction, Durability, Error, Goal, Loaded, LocatorOptions, Options, Schema, Store, TreeId, UpsertFunctions,
+    WriteBatch,
 };
 
 const TREE: TreeId = TreeId::new(2);

@@ -11,8 +11,8 @@ use common::{Call, Hooked, eventually, key_value_rows};
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 use keyaki_store::{
-    Column, ColumnType, Direction, Durability, Error, KeyRange, KeyValue, KeyValueBatch, Options, Schema, Store,
-    TreeId, UpsertFunctions, WriteBatch,
+    Column, ColumnType, Direction, Durability, Error, KeyRange, Options, Schema, Store, TreeId, UpsertFunctions,
+    WriteBatch,
 };
 
 const TREE: TreeId = TreeId::new(2);

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use common::key_value_rows;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
+use keyaki_store::key_value::KeyValue;
 use keyaki_store::{
-    BlockingPages, Direction, KeyRange, KeyValue, Options, Schema, Store, TreeId, TreeView, WriteBatch, block_on,
+    BlockingPages, Direction, KeyRange, Options, Schema, Store, TreeId, TreeView, WriteBatch, block_on,
 };
 
 const TREE: TreeId = TreeId::new(1);

@@ -16,7 +16,8 @@ use std::sync::LazyLock;
 use keyaki_device::simulated::{FaultKind, Simulated};
 use keyaki_device::{BLOCK, Operation};
 use keyaki_primitives::Random;
-use keyaki_store::{Direction, Error, KeyValue, KeyValueBatch, Result, Store, TreeId};
+use keyaki_store::key_value::{KeyValue, KeyValueBatch};
+use keyaki_store::{Direction, Error, Result, Store, TreeId};
 
 use fields::Field;
 use image::Image;

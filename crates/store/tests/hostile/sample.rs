@@ -14,9 +14,10 @@ use arrow_array::{
     Int8Array, Int16Array, Int32Array, Int64Array, RecordBatch, StringViewArray, TimestampMicrosecondArray,
 };
 use keyaki_device::Device;
+use keyaki_store::key_value::{KeyValue, KeyValueBatch};
 use keyaki_store::{
-    Column, ColumnType, Direction, KeyRange, KeyValue, KeyValueBatch, Options, Result, Schema, Store, TreeId,
-    UpsertFunctions, WriteBatch, block_on,
+    Column, ColumnType, Direction, KeyRange, Options, Result, Schema, Store, TreeId, UpsertFunctions, WriteBatch,
+    block_on,
 };
 
 use crate::image::{DIR, Image};

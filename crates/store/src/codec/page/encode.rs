@@ -38,6 +38,7 @@ pub struct WrittenPage {
     /// The bytes of the page. Their length is `page_bytes`, or a larger multiple of 4096 if a single row needs more.
     pub bytes: Vec<u8>,
     /// Number of rows in the page.
+    /// Rows in the page.
     pub rows: usize,
 }
 
