@@ -13,6 +13,7 @@ use common::key_value_rows;
 use keyaki_device::Device;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
+use keyaki_store::key_value::{KeyValue, KeyValueBatch};
 use keyaki_store::{
     Direction, Durability, Error, KeyRange, Options, Schema, Store, TreeId, UpsertFunctions, WriteBatch, block_on,
 };

@@ -15,6 +15,7 @@ use arrow_array::cast::AsArray;
 use common::key_value_rows;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
+use keyaki_store::key_value::{KeyValue, KeyValueBatch};
 use keyaki_store::{
     BlockingPages, Counter, Cursor, Direction, Error, Goal, KeyRange, LocatorOptions, Options, Page, PageRef,
     PageSource, Priority, Result, Schema, Store, TreeId, UpsertFunctions, WriteBatch,

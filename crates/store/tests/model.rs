@@ -11,6 +11,7 @@ use arrow_array::{ArrayRef, BinaryViewArray, RecordBatch};
 use keyaki_device::Device;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
+use keyaki_store::key_value::{KeyValue, KeyValueBatch, KeyValueSnapshot};
 use keyaki_store::{
     Direction, Durability, Error, Goal, Loaded, LocatorOptions, Options, Schema, Store, TreeId, UpsertFunctions,
     WriteBatch,

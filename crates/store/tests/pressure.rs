@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::{Call, Hooked, eventually, key_value_rows};
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
+use keyaki_store::key_value::{KeyValue, KeyValueBatch};
 use keyaki_store::{
     Column, ColumnType, Direction, Durability, Error, KeyRange, Options, Schema, Store, TreeId, UpsertFunctions,
     WriteBatch,
