@@ -1,6 +1,8 @@
-//! DataFusion's state that all statements of a database share: functions, configuration, memory pool, spill directory.
+//! The DataFusion state that all statements of a database share: functions, configuration, memory pool, spill
+//! directory.
 //!
-//! A session copies it, adds its options, and gives each statement the tables of one snapshot.
+//! A session clones the state, adds its options, and registers the tables of one snapshot for each statement. The
+//! clones share one memory pool, which bounds the memory of all queries together.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,21 +16,23 @@ use datafusion::prelude::SessionConfig;
 
 use crate::Result;
 
-/// Names under which SQL knows the database and its only schema.
+/// SQL name of the database.
 pub(crate) const CATALOG_NAME: &str = "keyaki";
+/// SQL name of its only schema.
 pub(crate) const SCHEMA_NAME: &str = "public";
-/// Rows per batch.
+/// Rows per batch of DataFusion's operators.
 pub(crate) const BATCH_ROWS: usize = 8192;
-/// Operators that DataFusion names when the memory pool is exhausted.
+/// Number of operators that DataFusion lists in the error when the memory pool is exhausted.
 const CONSUMERS_NAMED_IN_ERRORS: usize = 5;
 
-/// What all statements of a database share: functions, configuration, memory pool, spill directory.
+/// Creates the state. Operators may use `query_bytes` bytes together; beyond that, sorts and joins spill to `spill`, or
+/// to the operating system's directory for temporary files (`None`). `threads` is the number of partitions of a plan.
 pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: usize) -> Result<SessionState> {
     let mode = match spill {
         Some(dir) => DiskManagerMode::Directories(vec![dir]),
         None => DiskManagerMode::OsTmpDirectory,
     };
-    // Not zero: the constant above is not.
+    // The constant is not zero, so the fallback is never used.
     let named = std::num::NonZeroUsize::new(CONSUMERS_NAMED_IN_ERRORS).unwrap_or(std::num::NonZeroUsize::MIN);
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(TrackConsumersPool::new(FairSpillPool::new(query_bytes), named)))
@@ -41,7 +45,7 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
         .with_default_catalog_and_schema(CATALOG_NAME, SCHEMA_NAME)
         .with_create_default_catalog_and_schema(false);
     let options = config.options_mut();
-    // Numbers with a decimal point are exact, as the standard has it.
+    // Numbers with a decimal point are exact, as in the SQL standard.
     options.sql_parser.parse_float_as_decimal = true;
     options.execution.collect_statistics = false;
     Ok(SessionStateBuilder::new().with_config(config).with_runtime_env(runtime).with_default_features().build())

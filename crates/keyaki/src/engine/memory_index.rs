@@ -1,4 +1,4 @@
-//! Indexes in memory, built from their table: when a database is opened, and by CREATE INDEX.
+//! The bulk build of in-memory indexes, when a database is opened and by CREATE INDEX.
 //!
 //! ```text
 //!            ┌─ part of the table ─ scan ─ entries ─┐
@@ -6,12 +6,15 @@
 //!            └─ part of the table ─ scan ─ entries ─┘
 //! ```
 //!
-//! Each table with such indexes is read once: as many parts as there are threads side by side, each by a scan of the
-//! executor, whose rows become entries of all its indexes. Then the entries of each index are sorted and its tree is
-//! built, by all threads together.
+//! Each table is read once. It is split into one part per thread; each thread scans its part and turns every row into
+//! entries of all indexes. All threads then sort the entries and build the tree of one index after the other.
 //!
-//! If that fails (a page of the table is damaged, or they do not fit into memory), the database opens nevertheless: the
-//! index is not used, and its table cannot be changed until the index is dropped.
+//! If a build fails when a database is opened (a page of the table is damaged, or the indexes exceed their memory
+//! budget), the database opens nevertheless. The planner ignores the index, and its table is read-only until the index
+//! is dropped.
+//!
+//! Invariants: the entries of a build exceed the remaining budget by at most one batch per thread. A finished tree is
+//! passed on only if all in-memory trees fit into the budget.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,13 +31,17 @@ use crate::base::progress::Progress;
 use crate::catalog::{Catalog, Table};
 use crate::{Error, Result};
 
-/// Rows of a batch of the scan.
+/// Rows per batch of the scans.
 const BATCH_ROWS: usize = 8192;
 
-/// Trees of indexes in memory that could not be built, and why.
+/// Trees of in-memory indexes that could not be built, with the error text.
 pub(crate) type Unusable = HashMap<TreeId, String>;
 
-/// Builds all indexes in memory. Blocks. Returns how long each took, and those that could not be built (which are empty).
+/// Builds all in-memory indexes of a database. Returns the build time of each index and the indexes that could not be
+/// built; the trees of the latter are empty. Blocks.
+///
+/// # Errors
+/// If the store cannot install an empty tree. A failed build is not an error.
 pub(crate) fn rebuild(
     store: &Store,
     executor: &Executor,
@@ -62,7 +69,7 @@ pub(crate) fn rebuild(
             if let Err(error) = &built
                 && store.memory_tree_stats(tree).is_none()
             {
-                tracing::error!(%error, index = table.def.indexes[place].name, "the index cannot be built in memory");
+                tracing::error!(%error, index = table.def.indexes[place].name, "failed to build an in-memory index");
                 unusable.insert(tree, error.to_string());
                 let empty = store.memory_builder(tree, &table.index_schemas[place]).finish(1)?;
                 store.install_memory(vec![(tree, empty)])?;
@@ -72,7 +79,7 @@ pub(crate) fn rebuild(
     Ok((times, unusable))
 }
 
-/// The error for an index in memory that has no place there.
+/// The error for in-memory indexes that exceed their budget of `bytes_max` bytes.
 pub(crate) fn no_memory(bytes_max: usize) -> Error {
     Error::Invalid(format!(
         "indexes in memory may take {} MiB in all, of the database's memory, and need more: give it more memory, drop an \
@@ -81,28 +88,32 @@ pub(crate) fn no_memory(bytes_max: usize) -> Error {
     ))
 }
 
-/// Indexes of one table that are built together.
+/// The build of several indexes of one table.
 pub(crate) struct Build<'a> {
     pub store: &'a Store,
     pub executor: &'a Executor,
     pub table: &'a Arc<Table>,
-    /// In `table.def.indexes`.
+    /// Positions of the indexes in `table.def.indexes`.
     pub places: &'a [usize],
     pub threads: usize,
+    /// Memory budget of all in-memory indexes of the database in bytes.
     pub memory_bytes_max: usize,
     pub progress: &'a dyn Progress,
-    /// Whether to go on.
+    /// Returns an error to cancel the build. Called after every batch.
     pub check: &'a (dyn Fn() -> Result<()> + Sync),
 }
 
 impl Build<'_> {
-    /// Builds all indexes from the table as of `snapshot`; gives each to `done`.
+    /// Builds the indexes from the table as of `snapshot` and passes each finished tree to `done`.
+    ///
+    /// # Errors
+    /// If a page cannot be read, the budget is exceeded, or `check` or `done` fails.
     pub fn run(&self, snapshot: &Snapshot, done: &mut dyn FnMut(TreeId, Loaded) -> Result<()>) -> Result<()> {
         let view = snapshot.tree(self.table.def.tree)?;
         let rows = view.estimate(&KeyRange::all()).rows as u64;
         let name = &self.table.def.name;
-        self.progress.start(&format!("reading {name} for its indexes in memory"), Some(rows));
-        // Bytes that the entries may still take.
+        self.progress.start(&format!("scanning {name} for its in-memory indexes"), Some(rows));
+        // Budget that is left for entries, in bytes.
         let left =
             self.memory_bytes_max as u64 - self.store.stats().memory_tree_bytes.min(self.memory_bytes_max as u64);
         let left = AtomicI64::new(left as i64);
@@ -115,14 +126,14 @@ impl Build<'_> {
             threads.into_iter().map(join).collect::<Result<Vec<Vec<MemoryBuilder>>>>()
         });
         let mut read = read?.into_iter();
-        // There is one part at least.
+        // `split` returns at least one part.
         let mut builders = read.next().unwrap_or_default();
         for others in read {
             for (builder, other) in builders.iter_mut().zip(others) {
                 builder.append(other)?;
             }
         }
-        self.progress.start(&format!("building indexes of {name} in memory"), None);
+        self.progress.start(&format!("building in-memory indexes of {name}"), None);
         for (&place, builder) in self.places.iter().zip(builders) {
             (self.check)()?;
             let loaded = builder.finish(self.threads)?;
@@ -135,23 +146,25 @@ impl Build<'_> {
         Ok(())
     }
 
-    /// The entries of all indexes, from a part of the table.
+    /// Scans a part of the table and returns the entries of each index. `left` is the budget in bytes, shared by all
+    /// threads.
     fn read(&self, view: &TreeView, part: KeyRange, left: &AtomicI64) -> Result<Vec<MemoryBuilder>> {
-        // Which columns of the table's tree the indexes have between them, and where each index finds its own.
+        // The scan reads the union of the columns of all indexes. A projection selects the columns of one index.
         let mut columns: Vec<usize> = Vec::new();
-        let mut places_of = |place: usize| -> Vec<usize> {
-            let wanted = self.table.index_columns(place);
+        let mut projection_of = |place: usize| -> Vec<usize> {
+            let table_columns = self.table.index_columns(place);
             // The hidden rowid is the first column of the table's tree.
-            let wanted = wanted.into_iter().map(|column| column.map_or(0, |column| self.table.tree_column[column]));
+            let tree_columns =
+                table_columns.into_iter().map(|column| column.map_or(0, |column| self.table.tree_column[column]));
             let mut found = |column| {
                 columns.iter().position(|&c| c == column).unwrap_or_else(|| {
                     columns.push(column);
                     columns.len() - 1
                 })
             };
-            wanted.map(&mut found).collect()
+            tree_columns.map(&mut found).collect()
         };
-        let projections: Vec<Vec<usize>> = self.places.iter().map(|&place| places_of(place)).collect();
+        let projections: Vec<Vec<usize>> = self.places.iter().map(|&place| projection_of(place)).collect();
         let schemas: Vec<_> = self.places.iter().map(|&place| &self.table.index_schemas[place]).collect();
         let tree = |place: usize| self.table.def.indexes[place].tree;
         let mut builders: Vec<MemoryBuilder> = self

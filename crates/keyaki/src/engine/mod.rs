@@ -1,11 +1,11 @@
-//! The engine: the open database without sessions and SQL.
+//! The engine: an open database without sessions and SQL.
 //!
-//! An [`Engine`] owns the store, the executor, the catalog, the writer lock, the memory of indexes in memory, the
-//! calibration and the control of the CPU's caches. Readers take a [`Snapshot`] and the [`Catalog`] that belongs to it
-//! ([`Engine::moment`]) and never wait. Writers, one at a time, hold a [`Writer`].
+//! An [`Engine`] owns the store, the executor, the catalog, the writer lock, the memory budget of in-memory indexes,
+//! the calibration, and the control of the CPU caches. Readers take a [`Snapshot`] with the matching [`Catalog`]
+//! ([`Engine::moment`]) and never wait for writers. A writer holds a [`Writer`]; there is one at a time.
 //!
-//! A change of the catalog is committed and then shown, a removal is hidden and then committed. So every tree that a
-//! visible catalog names exists.
+//! Invariant: every tree in a visible catalog exists in the store. New definitions are committed first and then
+//! published; removed definitions are hidden first and then committed.
 
 mod base_state;
 pub(crate) mod cache;
@@ -40,11 +40,12 @@ use memory_index::{no_memory, rebuild};
 pub(crate) use base_state::{CATALOG_NAME, SCHEMA_NAME};
 pub(crate) use memory_index::{Build, Unusable};
 
-/// The measured speed of the device, in the database directory.
+/// The stored calibration of the device, in the database directory.
 const CALIBRATION_FILE: &str = "calibration.json";
-/// Opening waits until pages are located if their trees have no more bytes than that.
+/// Opening a database waits for the locators if their trees have at most this many bytes together; larger ones are
+/// built in the background.
 const LOCATE_AT_ONCE_BYTES: u64 = 1 << 30;
-/// Where queries spill, in the database directory; emptied when the database is opened.
+/// Spill directory of queries, in the database directory. Opening the database empties it.
 const SPILL_DIR: &str = "tmp";
 
 /// An open database. Sessions share it through an [`Arc`].
@@ -54,37 +55,37 @@ pub(crate) struct Engine {
     pub path: PathBuf,
     pub store: Store,
     pub executor: Executor,
-    /// What is in the catalog tree, decoded. Replaced as a whole by DDL.
+    /// The published catalog. DDL replaces it as a whole.
     pub catalog: RwLock<Arc<Catalog>>,
-    /// Held by every writing statement from its first read to its commit: one writer at a time.
+    /// The writer lock. A writing statement holds it from its first read to its commit.
     writer: Arc<tokio::sync::Mutex<()>>,
     pub calibration: Mutex<Arc<Calibration>>,
     pub durability: Mutex<Durability>,
-    /// Bytes for DataFusion operators (a part of `Options::memory_bytes`).
+    /// Memory budget of DataFusion's operators in bytes, a part of `Options::memory_bytes`.
     pub query_memory_bytes: usize,
-    /// Functions, rules and resources that all statements share.
+    /// DataFusion's functions, rules and resources, shared by all statements.
     pub base_state: SessionState,
-    /// Of indexes in memory: how long they took to build.
+    /// Build times of in-memory indexes.
     pub build_times: Mutex<HashMap<TreeId, Duration>>,
-    /// Indexes in memory that could not be built.
+    /// In-memory indexes that could not be built.
     pub unusable: Arc<Unusable>,
-    /// The CPU's caches.
+    /// Control of the CPU caches.
     pub cache: SharedCache,
-    /// What indexes in memory may take, of the memory for pages.
+    /// Maximum memory of in-memory indexes and locators in bytes, taken from the page cache.
     pub memory_index_bytes_max: usize,
     /// The next hidden rowid of tables that have been inserted into since opening.
     rowids: Mutex<HashMap<TreeId, i64>>,
 }
 
-/// The right to write. Clones share it; it ends with the last one. Blocking work takes a clone along, so that dropping
-/// the statement's future does not let the next writer in too early.
+/// A held writer lock. Clones share it; dropping the last one releases it. Blocking work owns a clone, so that the lock
+/// stays held if the statement's future is dropped before the work ends.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
     _guard: Arc<OwnedMutexGuard<()>>,
 }
 
 impl Engine {
-    /// Opens the database directory, creating it if it does not exist.
+    /// Opens a database directory. Creates it if it does not exist, unless `options.must_exist` is set.
     pub fn open(path: &Path, options: Options) -> Result<Arc<Engine>> {
         let device = device(&options)?;
         if options.must_exist && !exists(&device, path)? {
@@ -93,7 +94,7 @@ impl Engine {
         Engine::open_on(device, path, options)
     }
 
-    /// As `open`, but an existing database is an error.
+    /// Like [`Engine::open`], but fails if the database exists.
     pub fn create(path: &Path, options: Options) -> Result<Arc<Engine>> {
         let device = device(&options)?;
         if exists(&device, path)? {
@@ -161,12 +162,15 @@ impl Engine {
         Ok(Arc::new(engine))
     }
 
-    /// The device's measured speed: `calibration.json` in the database directory, else assumed figures.
+    /// Calibration of the device: measured, or default figures.
     pub fn calibration(&self) -> Arc<Calibration> {
         self.calibration.lock().clone()
     }
 
-    /// Stores a measurement in the database directory and uses it from now on.
+    /// Stores a calibration in the database directory and applies it.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
     pub fn set_calibration(&self, calibration: Calibration) -> Result<()> {
         if self.store.device().name() != "simulated" {
             calibration.save(&self.path.join(CALIBRATION_FILE))?;
@@ -175,7 +179,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends all pins when switched off.
+    /// Switches the cache governor on or off. Switching off ends all pins.
     pub fn set_cache_governor(&self, mode: CacheGovernor) {
         if mode == CacheGovernor::Off {
             self.cache.pins.clear(&self.store);
@@ -183,7 +187,7 @@ impl Engine {
         self.cache.set_mode(mode);
     }
 
-    /// Records which memory all queries touch from now on, in a file for `keyaki_llc::sim`, until the trace is given back.
+    /// Records the memory accesses of all queries in a file for `keyaki_llc::sim`, until [`Engine::end_memory_trace`].
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -202,7 +206,7 @@ impl Engine {
         Ok(trace)
     }
 
-    /// Ends a trace. Gives the number of accesses recorded.
+    /// Ends a trace and returns the number of recorded accesses.
     ///
     /// # Errors
     /// If the file could not be written.
@@ -211,29 +215,31 @@ impl Engine {
         trace.finish().map_err(|error| Error::Invalid(format!("the trace cannot be written: {error}")))
     }
 
-    /// A snapshot and the catalog as of it: every tree that the catalog names is in the snapshot.
+    /// Returns a snapshot and the matching catalog: the snapshot contains every tree of the catalog.
     pub fn moment(&self) -> (Arc<Catalog>, Snapshot) {
         loop {
             let catalog = self.catalog.read().clone();
             let snapshot = self.store.snapshot();
-            // Nothing was removed in between, since removals hide the name first.
+            // Removals replace the catalog before they commit, so the snapshot still has all trees.
             if Arc::ptr_eq(&catalog, &self.catalog.read()) {
                 return (catalog, snapshot);
             }
         }
     }
 
-    /// Waits for the right to write.
+    /// Waits for the writer lock.
     pub async fn writer(&self) -> Writer {
         Writer { _guard: Arc::new(self.writer.clone().lock_owned().await) }
     }
 
-    /// For who holds the right to write: all that is committed, and the catalog.
+    /// Returns the catalog and a snapshot that includes commits that are not yet durable. Writers use it to see all
+    /// earlier writes.
     pub fn latest(&self, _: &Writer) -> (Arc<Catalog>, Snapshot) {
         (self.catalog.read().clone(), self.store.latest())
     }
 
-    /// Runs blocking work on a thread that may wait; `writer` is held until it ends, whatever becomes of the future.
+    /// Runs blocking work on a thread for such work. The writer lock stays held until the work ends, even if the future
+    /// is dropped.
     pub async fn blocking<T: Send + 'static>(
         self: &Arc<Self>,
         writer: &Writer,
@@ -247,7 +253,7 @@ impl Engine {
         task.await.map_err(|e| Error::Invalid(format!("a background task failed: {e}")))?
     }
 
-    /// Commits new or changed definitions, then shows them.
+    /// Commits new or changed definitions, then publishes `catalog`.
     pub async fn commit_catalog(self: &Arc<Self>, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
         self.blocking(writer, move |engine| {
             engine.store.commit(batch)?;
@@ -258,7 +264,7 @@ impl Engine {
         .await
     }
 
-    /// Makes bulk-loaded rows part of their trees, together with `batch`, then shows `catalog`, if there is a new one.
+    /// Commits `batch` and installs bulk-loaded trees atomically, then publishes `catalog`, if there is one.
     pub async fn install(
         self: &Arc<Self>,
         writer: &Writer,
@@ -278,7 +284,8 @@ impl Engine {
         .await
     }
 
-    /// Hides removed definitions, then commits their removal.
+    /// Publishes `catalog`, which lacks the removed definitions, then commits their removal. If the commit fails,
+    /// publishes the previous catalog again.
     pub async fn commit_removal(self: &Arc<Self>, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
         self.blocking(writer, move |engine| {
             let before = std::mem::replace(&mut *engine.catalog.write(), Arc::new(catalog));
@@ -294,8 +301,10 @@ impl Engine {
         .await
     }
 
+    /// Checks the memory budget of in-memory indexes.
+    ///
     /// # Errors
-    /// If indexes in memory would take more than they may with `further` bytes.
+    /// If in-memory indexes and locators with `further` more bytes would exceed the budget.
     pub fn check_memory(&self, further: usize) -> Result<()> {
         let stats = self.store.stats();
         match (stats.memory_tree_bytes + stats.locator_bytes) as usize + further > self.memory_index_bytes_max {
@@ -304,18 +313,21 @@ impl Engine {
         }
     }
 
-    /// Has the store locate the pages of those indexes that ask for it, and of no others.
+    /// Gives the store the list of trees that need a locator. The store builds missing locators in the background and
+    /// drops others.
     fn locate_pages(&self) {
-        let wanted = self.catalog.read().locators();
-        if let Err(error) = self.store.set_locators(&wanted) {
-            // They are read without.
-            tracing::warn!(%error, "pages of indexes are not located in memory");
+        let locators = self.catalog.read().locators();
+        if let Err(error) = self.store.set_locators(&locators) {
+            // Lookups without a locator use index pages.
+            tracing::warn!(%error, "failed to update locators, lookups will use index pages");
         }
     }
 
+    /// Checks that all indexes of a table are usable.
+    ///
     /// # Errors
-    /// `Invalid` if an index of the table could not be built: what is written would be missing in it, and what it has to keep
-    /// unique could not be checked.
+    /// If an in-memory index of the table could not be built. Writes would be missing in the index, and its uniqueness
+    /// could not be checked.
     pub fn check_writable(&self, table: &Table) -> Result<()> {
         let broken = table.def.indexes.iter().find_map(|index| Some((index, self.unusable.get(&index.tree)?)));
         let Some((index, cause)) = broken else { return Ok(()) };
@@ -327,7 +339,10 @@ impl Engine {
     }
 
     /// Reserves `count` consecutive hidden rowids of a table and returns the first. The caller holds the writer lock.
-    /// Blocks on the first use of a table.
+    /// The first call for a table reads its greatest rowid, which blocks.
+    ///
+    /// # Errors
+    /// If the rowids are exhausted or a page cannot be read.
     pub fn reserve_rowids(&self, table: &Table, count: u64) -> Result<i64> {
         let mut rowids = self.rowids.lock();
         let next = match rowids.get(&table.def.tree) {
@@ -341,10 +356,11 @@ impl Engine {
     }
 }
 
+/// Reads the greatest rowid of a table; `None` if the table is empty or does not exist yet. Blocks.
 fn greatest_rowid(store: &Store, table: &Table) -> Result<Option<i64>> {
     let view = match store.latest().tree(table.def.tree) {
         Ok(view) => view,
-        // The statement that needs the rowids creates the table.
+        // CREATE TABLE AS reserves rowids before it creates the tree.
         Err(keyaki_store::Error::TreeNotFound(_)) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
@@ -380,7 +396,7 @@ fn read_or_create_catalog(store: &Store) -> Result<Catalog> {
     Ok(Catalog::default())
 }
 
-/// The directory for spilled queries; what a query left behind when the process died is removed.
+/// Creates the spill directory, or empties it: a crash leaves spill files behind.
 fn empty_spill_dir(path: &Path) -> Result<PathBuf> {
     let dir = path.join(SPILL_DIR);
     match std::fs::remove_dir_all(&dir) {
@@ -391,14 +407,15 @@ fn empty_spill_dir(path: &Path) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// The measured figures; assumed ones if nothing was measured or the file cannot be read (only speed depends on it).
+/// Reads the stored calibration. Returns default figures if there is none or it cannot be read; they affect plans and
+/// speed, but not results.
 fn read_calibration(path: &Path) -> Calibration {
     let file = path.join(CALIBRATION_FILE);
     if !file.exists() {
         return Calibration::assumed();
     }
     Calibration::load(&file).unwrap_or_else(|error| {
-        tracing::warn!(%error, "the measurements of the device cannot be read; figures are assumed");
+        tracing::warn!(%error, "cannot read the device calibration, using default figures");
         Calibration::assumed()
     })
 }

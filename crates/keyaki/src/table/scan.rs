@@ -263,6 +263,7 @@ struct ScanStream {
     batch_rows: usize,
     /// The running scan; `None` before the first poll.
     rows: Option<Rows>,
+    /// Cache class, set at the start.
     class: Option<WorkClass>,
     metrics: ExecutionPlanMetricsSet,
     baseline: BaselineMetrics,
@@ -275,7 +276,7 @@ impl ScanStream {
             let context = &self.scan.context;
             let mode = context.options.execution;
             self.class = self.scan.class();
-            let cache = context.cache.announced(self.class);
+            let cache = context.cache.cache_use(self.class);
             let rows = context.executor.scan_as(self.scan.scan(self.partition, self.batch_rows)?, mode, cache);
             context.last_stats.lock().push((format!("scan {}", self.scan.plan.name), rows.stats().clone()));
             self.rows = Some(rows);
@@ -293,7 +294,7 @@ impl ScanStream {
         };
         let next = ready!(rows.poll_next_unpin(context));
         drop(timer);
-        self.scan.context.cache.streams(self.class);
+        self.scan.context.cache.tune_if_streaming(self.class);
         Poll::Ready(match next {
             Some(Ok(batch)) => Some(relabel(&self.scan.schema, batch)),
             Some(Err(error)) => Some(Err(crate::Error::from(error).into())),

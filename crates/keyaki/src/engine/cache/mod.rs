@@ -1,11 +1,15 @@
-//! The CPU's caches: what a database's queries are to them, and what is kept there.
+//! Control of the CPU caches: classes of queries, the process's cache governor, and pins.
 //!
-//! The governor (`keyaki_llc`) is made when it is first needed, once for the process: detecting what the machine offers takes a
-//! millisecond. What helps scans on this processor is measured in the background, when a scan streams while something is to be kept
-//! for the first time; or before, by `keyaki calibrate --cache`, which stores it in the database directory.
+//! All databases of a process share one governor (`keyaki_llc`). It is created at first use, because the detection of
+//! the hardware takes about a millisecond. The best scan method for the processor is measured in the background, when a
+//! scan streams for the first time while there is data to protect; or in advance by `keyaki calibrate --cache`, which
+//! stores the measurement in the database directory.
 //!
-//! The class of a scan follows from what the optimizer thinks it reads: less than a few pages is a lookup (sensitive), more than the
-//! last level of the caches holds streams, what is between is adaptive. Index pipelines are sensitive.
+//! The class of a scan depends on the bytes that the optimizer expects it to read. Up to [`LOOKUP_BYTES_MAX`] it is
+//! *sensitive* (a lookup), up to the size of the last-level cache *adaptive*, and above that *streaming*. Index
+//! pipelines are sensitive.
+//!
+//! Invariant: cache control affects speed, never results. No query fails because of it.
 
 mod pins;
 
@@ -28,39 +32,44 @@ pub use pins::{PinInfo, Warmed};
 use crate::base::options::CacheGovernor;
 use crate::{Error, Result};
 
-/// What was measured of the caches, in the database directory.
+/// The stored cache calibration, in the database directory.
 const FILE: &str = "caches.json";
-/// Scans of fewer bytes are lookups.
+/// Scans of at most this many bytes count as lookups.
 const LOOKUP_BYTES_MAX: f64 = (256 << 10) as f64;
-/// Between two looks at the hardware's counters.
+/// Interval between two samples of the hardware counters.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What `keyaki calibrate --cache` measures: what the caches hold, and what helps scans.
+/// The result of `keyaki calibrate --cache`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CacheCalibration {
+    /// Latencies and effective sizes of the caches.
     pub profile: CacheProfile,
+    /// The best scan method for this processor.
     pub tuning: Tuning,
 }
 
-/// What the governor does, and what is pinned.
+/// State of the cache governor, and all pins of the database.
 #[derive(Debug, Clone)]
 pub struct CacheStatus {
-    /// None if the governor is off.
+    /// `None` if the governor is off.
     pub governor: Option<Status>,
-    /// What the last level holds in practice, as measured, or as the machine tells.
+    /// Size of the last-level cache in bytes: the measured effective size, or the size that the operating system
+    /// reports. 0 if the governor was never on.
     pub cache_bytes: u64,
+    /// `cache_bytes` is measured.
     pub measured: bool,
     pub pins: Vec<PinInfo>,
 }
 
-/// A database's share in the governor.
+/// Cache control of one database.
 #[derive(Debug)]
 pub(crate) struct CacheControl {
     on: AtomicBool,
+    /// The process's governor; `None` before the first use and while off.
     governor: RwLock<Option<Governor>>,
-    /// None for databases that are not in the file system.
+    /// File of the stored calibration; `None` for databases outside the file system.
     file: Option<PathBuf>,
-    /// What the last level holds; 0: not known yet.
+    /// Size of the last-level cache in bytes; 0 before the first use of the governor.
     cache_bytes: AtomicU64,
     measured: AtomicBool,
     pub pins: Pins,
@@ -82,7 +91,8 @@ impl CacheControl {
         if self.on.load(Ordering::Relaxed) { CacheGovernor::On } else { CacheGovernor::Off }
     }
 
-    /// Work that has begun goes on as it was announced. (The caller ends pins when it switches off.)
+    /// Switches the governor on or off. Running work keeps its class. The caller must end all pins before it switches
+    /// off.
     pub fn set_mode(&self, mode: CacheGovernor) {
         self.on.store(mode == CacheGovernor::On, Ordering::Relaxed);
         if mode == CacheGovernor::Off {
@@ -90,7 +100,7 @@ impl CacheControl {
         }
     }
 
-    /// None if it is off.
+    /// Returns the governor, created at first use, or `None` if it is off.
     pub fn governor(&self) -> Option<Governor> {
         if self.mode() == CacheGovernor::Off {
             return None;
@@ -98,39 +108,44 @@ impl CacheControl {
         if let Some(governor) = &*self.governor.read() {
             return Some(governor.clone());
         }
-        let mut place = self.governor.write();
-        if place.is_none() {
+        let mut slot = self.governor.write();
+        if slot.is_none() {
             let governor = shared();
             self.adopt_stored(&governor);
-            *place = Some(governor);
+            *slot = Some(governor);
         }
-        place.clone()
+        slot.clone()
     }
 
+    /// Sets the cache size that the operating system reports, then applies the stored calibration if there is one.
     fn adopt_stored(&self, governor: &Governor) {
         let caches = governor.caches();
-        let told = caches.last_level().map_or_else(|| caches.bytes(3), |cache| cache.bytes);
-        self.cache_bytes.store(told.max(1), Ordering::Relaxed);
+        let reported = caches.last_level().map_or_else(|| caches.bytes(3), |cache| cache.bytes);
+        self.cache_bytes.store(reported.max(1), Ordering::Relaxed);
         let Some(file) = self.file.as_ref().filter(|file| file.exists()) else { return };
         match read(file) {
             Ok(stored) => self.adopt(governor, stored),
-            Err(error) => tracing::warn!(error, "the measurements of the caches are not used"),
+            Err(error) => tracing::warn!(error, "cannot use the stored cache calibration"),
         }
     }
 
+    /// Applies a calibration.
     fn adopt(&self, governor: &Governor, stored: CacheCalibration) {
         governor.set_tuning(stored.tuning);
-        let holds = stored.profile.effective_bytes();
-        if holds > 0 {
-            self.cache_bytes.store(holds, Ordering::Relaxed);
+        let effective = stored.profile.effective_bytes();
+        if effective > 0 {
+            self.cache_bytes.store(effective, Ordering::Relaxed);
             self.measured.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Stores a measurement in the database directory and uses it from now on.
+    /// Stores a calibration in the database directory and applies it.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
     pub fn set_calibration(&self, measured: CacheCalibration) -> Result<()> {
         if let Some(file) = &self.file {
-            // Numbers and names: nothing in it can fail to be written.
+            // The calibration consists of numbers and strings, whose serialisation cannot fail.
             let json = serde_json::to_string_pretty(&measured).unwrap_or_default();
             std::fs::write(file, json).map_err(|error| Error::Invalid(format!("{}: {error}", file.display())))?;
         }
@@ -140,14 +155,14 @@ impl CacheControl {
         Ok(())
     }
 
-    /// What the last level holds.
+    /// Size of the last-level cache in bytes; 0 if the governor was never on.
     pub fn cache_bytes(&self) -> u64 {
-        // Known as soon as there is a governor.
+        // The first use of the governor sets the size.
         let _ = self.governor();
         self.cache_bytes.load(Ordering::Relaxed)
     }
 
-    /// The class of a scan of so many bytes; none if nobody cares.
+    /// Class of a scan of `bytes` bytes; `None` if the governor is off.
     pub fn class_of_scan(&self, bytes: f64) -> Option<WorkClass> {
         self.governor()?;
         Some(if bytes <= LOOKUP_BYTES_MAX {
@@ -159,22 +174,24 @@ impl CacheControl {
         })
     }
 
+    /// Class of an index pipeline; `None` if the governor is off.
     pub fn class_of_pipeline(&self) -> Option<WorkClass> {
         self.governor().map(|_| WorkClass::Sensitive)
     }
 
-    /// For the executor.
-    pub fn announced(&self, class: Option<WorkClass>) -> Option<CacheUse> {
+    /// The cache use that workers announce while they run a query of `class`; `None` if the governor is off.
+    pub fn cache_use(&self, class: Option<WorkClass>) -> Option<CacheUse> {
         Some(CacheUse { governor: self.governor()?, class: class? })
     }
 
-    /// For the executor: a lookup by index.
+    /// The cache use of index lookups; `None` if the governor is off.
     pub fn lookups(&self) -> Option<CacheUse> {
-        self.announced(self.class_of_pipeline())
+        self.cache_use(self.class_of_pipeline())
     }
 
-    /// To be called now and then while something streams: has it measured what helps, once that would be of use.
-    pub fn streams(&self, class: Option<WorkClass>) {
+    /// Starts the measurement of the best scan method if `class` streams and the governor needs it. Scans call this
+    /// after every batch.
+    pub fn tune_if_streaming(&self, class: Option<WorkClass>) {
         let governor = self.governor.read();
         if let (Some(governor), Some(class)) = (&*governor, class)
             && governor.wants_tuning(class)
@@ -183,6 +200,7 @@ impl CacheControl {
         }
     }
 
+    /// State of the governor and all pins.
     pub fn status(&self, store: &keyaki_store::Store) -> CacheStatus {
         let governor = self.governor().map(|governor| governor.status());
         CacheStatus {
@@ -194,15 +212,17 @@ impl CacheControl {
     }
 }
 
+/// Reads a stored calibration. Fails if it is of another version or another processor.
 fn read(file: &Path) -> std::result::Result<CacheCalibration, String> {
     let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
     let stored: CacheCalibration = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-    // Looks whether it is of this version and processor.
+    // Checks version and processor.
     let tuning = Tuning::from_json(&stored.tuning.to_json()).map_err(|error| error.to_string())?;
     Ok(CacheCalibration { tuning, ..stored })
 }
 
-/// The governor of this process: kept for good where it has nothing to undo, else as long as a database uses it.
+/// Returns the governor of this process. A governor on hardware lives as long as a database uses it, because its last
+/// handle removes the cache partitions; any other governor lives as long as the process.
 fn shared() -> Governor {
     static SHARED: Mutex<(Option<Governor>, Option<WeakGovernor>)> = Mutex::new((None, None));
     let mut shared = SHARED.lock();
@@ -219,7 +239,8 @@ fn shared() -> Governor {
     governor
 }
 
-/// Has masks follow what the counters say, as long as there is a governor on hardware.
+/// Starts a thread that adapts the cache masks to the hardware counters until the last handle of the governor is
+/// dropped.
 fn tick(governor: WeakGovernor) {
     let run = move || {
         while let Some(governor) = governor.upgrade().filter(Governor::is_on_hardware) {
@@ -229,40 +250,40 @@ fn tick(governor: WeakGovernor) {
         }
     };
     if let Err(error) = std::thread::Builder::new().name("keyaki-cache".into()).spawn(run) {
-        tracing::warn!(%error, "no thread to watch the caches: masks change with what runs only");
+        tracing::warn!(%error, "failed to start the cache thread, cache masks will ignore hardware counters");
     }
 }
 
-/// Measures what helps scans, once for the process.
+/// Measures the best scan method in a background thread, once per process.
 fn measure_in_background(governor: &Governor) {
-    static BEGUN: AtomicBool = AtomicBool::new(false);
-    if BEGUN.swap(true, Ordering::Relaxed) {
+    static STARTED: AtomicBool = AtomicBool::new(false);
+    if STARTED.swap(true, Ordering::Relaxed) {
         return;
     }
     let governor = governor.clone();
     let run = move || {
         let options = TuningOptions::for_caches(governor.caches());
         let tuning = Tuning::measure(&options)
-            .unwrap_or_else(|error| Tuning::plain(&format!("what helps could not be measured: {error}")));
-        tracing::info!(reason = tuning.reason, "scans and the CPU's caches");
+            .unwrap_or_else(|error| Tuning::plain(&format!("the measurement failed: {error}")));
+        tracing::info!(method = %tuning.method, reason = tuning.reason, "selected the scan method for the CPU cache");
         governor.set_tuning(tuning);
     };
     if let Err(error) = std::thread::Builder::new().name("keyaki-cache".into()).spawn(run) {
-        tracing::warn!(%error, "what helps scans cannot be measured");
+        tracing::warn!(%error, "failed to start the measurement of scan methods");
     }
 }
 
 impl CacheStatus {
-    /// For messages: what cannot be promised of a pin on this machine.
+    /// The path that protects pins: hardware or software. `None` if the governor is off.
     pub fn path(&self) -> Option<CachePath> {
         self.governor.as_ref().map(|status| status.path)
     }
 }
 
-/// Measures what the caches hold and what helps scans: a few seconds.
+/// Measures the effective sizes of the caches and the best scan method. Takes a few seconds.
 ///
 /// # Errors
-/// If there is no memory for that.
+/// If the memory for the measurement cannot be allocated.
 pub fn calibrate_caches() -> Result<CacheCalibration> {
     let failed = |error: std::io::Error| Error::Invalid(format!("the caches cannot be measured: {error}"));
     let profile = CacheProfile::measure(&Default::default()).map_err(failed)?;
@@ -270,5 +291,5 @@ pub fn calibrate_caches() -> Result<CacheCalibration> {
     Ok(CacheCalibration { profile, tuning })
 }
 
-/// A governor's handle is shared among sessions and operators.
+/// Cache control, shared by sessions and operators.
 pub(crate) type SharedCache = Arc<CacheControl>;

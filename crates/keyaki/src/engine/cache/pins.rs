@@ -1,8 +1,12 @@
-//! WARM, PIN and UNPIN: bringing every node of an index or table into memory and the CPU's caches, and keeping it there.
+//! WARM, PIN and UNPIN: load every node of an index or table into memory and the CPU cache, and keep it there.
 //!
-//! What a pin does is what can be done: its pages cannot leave the page cache; the governor takes parts of the last level from
-//! everybody else for them where the hardware has masks, and has scans spare the cache where it has not. Pages that are written anew
-//! (changes sink into leaves) are not part of it: PIN again. Pins end with the database's handle.
+//! A pin keeps its pages in the page cache. On hardware with cache partitioning, the governor reserves a part of the
+//! last-level cache for them. On other hardware, streaming scans bypass the cache while the pin exists.
+//!
+//! A pin covers the pages at the time of PIN. Flushes write new pages, which the pin does not cover until the next PIN.
+//! A pin ends with UNPIN, with its tree, or with the database's handle.
+//!
+//! Invariant: all pins together take at most [`PINNED_EIGHTHS`] eighths of the last-level cache.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,18 +20,20 @@ use parking_lot::Mutex;
 
 use crate::{Error, Result};
 
-/// Of what the caches hold, pins may have so many eighths.
+/// Eighths of the last-level cache available to pins.
 const PINNED_EIGHTHS: u64 = 6;
-/// Pages that are touched once more at the end of WARM, so that the last ones read have not displaced the first ones.
+/// Maximum bytes of pages that WARM touches a second time at its end, because the last pages may have evicted the first
+/// ones from the CPU cache.
 const AGAIN_BYTES_MAX: u64 = 64 << 20;
 
+/// Kind of a target in SQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CacheTargetKind {
     Table,
     Index,
 }
 
-/// What a statement names.
+/// The table or index that a statement names.
 #[derive(Debug, Clone)]
 pub(crate) struct CacheTarget {
     pub kind: CacheTargetKind,
@@ -35,32 +41,34 @@ pub(crate) struct CacheTarget {
     pub view: TreeView,
 }
 
-/// What was touched.
+/// Result of WARM or PIN.
 #[derive(Debug, Clone)]
 pub struct Warmed {
     pub name: String,
+    /// Rows read.
     pub rows: u64,
     /// Index pages and data pages.
     pub pages: u64,
-    /// Nodes of an index in memory.
+    /// Nodes of an in-memory index.
     pub nodes: u64,
     pub bytes: u64,
     pub time: Duration,
-    /// What to expect of it.
+    /// Effect of the statement, in words.
     pub note: String,
 }
 
-/// Something pinned.
+/// A pin, for the system view.
 #[derive(Debug, Clone)]
 pub struct PinInfo {
     pub name: String,
     pub bytes: u64,
     pub pages: usize,
-    /// Pages that are still kept in the page cache.
+    /// Pages that the pin still keeps in the page cache.
     pub pages_kept: usize,
     pub in_memory: bool,
 }
 
+/// A pin.
 #[derive(Debug)]
 struct Pinned {
     kind: CacheTargetKind,
@@ -91,7 +99,11 @@ impl Pins {
         all.iter().map(info).collect()
     }
 
-    /// Pins, or pins anew. Blocks.
+    /// Pins a target, replacing an earlier pin of it. Blocks. The walk over the tree stops if `go_on` returns false.
+    ///
+    /// # Errors
+    /// If a page cannot be read, the walk was stopped, or the pin does not fit beside the other pins. Earlier pins stay
+    /// unchanged.
     pub fn pin(
         &self,
         store: &Store,
@@ -112,12 +124,12 @@ impl Pins {
         check_room(target, touched.bytes, room)?;
         let pages = std::mem::take(&mut touched.kept);
         let mut all = self.all.lock();
-        take_out(&mut all, store, |pinned| pinned.is(target));
+        remove_where(&mut all, store, |pinned| pinned.is(target));
         let offsets = pages.iter().map(|(offset, _)| *offset);
         let kept: Vec<u64> = offsets.filter(|&offset| store.cache().pin(offset)).collect();
         let memory: Vec<&[u8]> = pages.iter().flat_map(|(_, page)| memory_of(page)).collect();
         let pin = if target.view.tree().is_memory() {
-            // The walk that failed now has gone well before: what is missing is only not in the cache.
+            // Ignore errors: the first walk succeeded, and nodes missed now are only absent from the CPU cache.
             let again = || _ = block_on(executor.touch(&target.view, 0, go_on));
             governor.protect_by(&target.name, expected, again)
         } else {
@@ -130,21 +142,22 @@ impl Pins {
         Ok(warmed(target, store, &touched, start, note))
     }
 
-    /// False if it is not pinned.
+    /// Ends the pin of a target. Returns false if there is none.
     pub fn unpin(&self, store: &Store, kind: CacheTargetKind, name: &str) -> bool {
-        take_out(&mut self.all.lock(), store, |pinned| pinned.kind == kind && pinned.name == name)
+        remove_where(&mut self.all.lock(), store, |pinned| pinned.kind == kind && pinned.name == name)
     }
 
+    /// Ends all pins.
     pub fn clear(&self, store: &Store) {
-        take_out(&mut self.all.lock(), store, |_| true);
+        remove_where(&mut self.all.lock(), store, |_| true);
     }
 
-    /// Ends the pins of trees that are no longer there.
+    /// Ends the pins of trees that no longer exist.
     pub fn retain(&self, store: &Store, exists: impl Fn(TreeId) -> bool) {
-        take_out(&mut self.all.lock(), store, |pinned| !exists(pinned.tree));
+        remove_where(&mut self.all.lock(), store, |pinned| !exists(pinned.tree));
     }
 
-    /// Bytes of all other pins.
+    /// Bytes of all pins of other targets.
     fn bytes_without(&self, target: &CacheTarget) -> u64 {
         self.all.lock().iter().filter(|pinned| !pinned.is(target)).map(|pinned| pinned.bytes).sum()
     }
@@ -156,20 +169,23 @@ impl Pinned {
     }
 }
 
-fn take_out(all: &mut Vec<Pinned>, store: &Store, which: impl Fn(&Pinned) -> bool) -> bool {
+/// Removes the selected pins and releases their pages. Returns true if there were any.
+fn remove_where(all: &mut Vec<Pinned>, store: &Store, which: impl Fn(&Pinned) -> bool) -> bool {
     let before = all.len();
     all.retain(|pinned| {
-        let goes = which(pinned);
-        if goes {
+        let removed = which(pinned);
+        if removed {
             pinned.pages.iter().for_each(|&page| _ = store.cache().unpin(page));
         }
-        !goes
+        !removed
     });
     all.len() < before
 }
 
+/// Checks the size of a pin against the part of the cache that other pins leave.
+///
 /// # Errors
-/// If it does not fit beside the others.
+/// If `bytes` exceeds `room`.
 fn check_room(target: &CacheTarget, bytes: u64, room: u64) -> Result<()> {
     if bytes <= room {
         return Ok(());
@@ -182,21 +198,23 @@ fn check_room(target: &CacheTarget, bytes: u64, room: u64) -> Result<()> {
     )))
 }
 
+/// Memory ranges of a cached page: the page itself and its decoded columns.
 fn memory_of(page: &Arc<Page>) -> impl Iterator<Item = &[u8]> {
     let columns = (0..page.columns()).map(|column| page.column_memory(column)[1]);
     std::iter::once(page.memory()).chain(columns.filter(|plain| !plain.is_empty()))
 }
 
+/// Describes the effect of a pin.
 fn note_of_pin(governor: &Governor, pages: usize, kept: usize) -> String {
     let path = if governor.is_on_hardware() {
-        "parts of the CPU's cache are its own".to_string()
+        "a part of the CPU's cache is reserved".to_string()
     } else {
         let tuning = governor.tuning();
         let scans = match tuning.method {
-            ScanMethod::Plain => format!("scans do not spare the cache: {}", tuning.reason),
-            method => format!("scans spare the cache by {method}"),
+            ScanMethod::Plain => format!("scans do not bypass the cache: {}", tuning.reason),
+            method => format!("scans bypass the cache by {method}"),
         };
-        format!("the hardware keeps nothing apart here; {scans}")
+        format!("no hardware cache partitioning; {scans}")
     };
     match pages {
         0 => path,
@@ -204,6 +222,7 @@ fn note_of_pin(governor: &Governor, pages: usize, kept: usize) -> String {
     }
 }
 
+/// The result of a statement from the totals of a walk.
 fn warmed(target: &CacheTarget, store: &Store, touched: &Touched, start: Instant, note: String) -> Warmed {
     let stats = store.memory_tree_stats(target.view.tree());
     Warmed {
@@ -217,7 +236,10 @@ fn warmed(target: &CacheTarget, store: &Store, touched: &Touched, start: Instant
     }
 }
 
-/// Touches every node. Blocks.
+/// Reads every node of a target. Blocks. Stops if `go_on` returns false.
+///
+/// # Errors
+/// If a page cannot be read or the walk was stopped.
 pub(crate) fn warm(
     store: &Store,
     executor: &Executor,
@@ -236,11 +258,11 @@ pub(crate) fn warm(
         touched.kept.iter().for_each(|(_, page)| touch_page(page));
     }
     let note = if stats.is_none() && !fits(budget as u64) {
-        format!("larger than the page cache ({} MiB): only a part of it is there now", budget >> 20)
+        format!("larger than the page cache ({} MiB): only a part of it is cached", budget >> 20)
     } else if !fits(cache_bytes) {
-        format!("larger than the CPU's cache ({} KiB): in memory now", cache_bytes >> 10)
+        format!("larger than the CPU's cache ({} KiB): cached in memory only", cache_bytes >> 10)
     } else {
-        "in the CPU's cache now, until something else displaces it".into()
+        "in the CPU's cache until other data evicts it".into()
     };
     Ok(warmed(target, store, &touched, start, note))
 }
