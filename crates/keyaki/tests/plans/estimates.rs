@@ -1,25 +1,27 @@
-//! How many rows a pipeline is expected to give, against how many there are.
+//! Cardinality estimates of index pipelines, compared with the actual number of rows.
+//!
+//! An estimate may differ from the actual number by a factor of two.
 
 use keyaki::{Database, Options, Session};
 
 use super::{explain, rows, set};
 
-/// What `IndexPipelineExec` expects of a query, and what the query counts.
-async fn expected_and_found(session: &Session, columns: &str, rest: &str) -> (f64, f64) {
+/// Returns the estimate of `IndexPipelineExec` for a query (`est_rows`) and the actual number of rows.
+async fn estimated_and_actual(session: &Session, columns: &str, rest: &str) -> (f64, f64) {
     set(session, ("index", "out_of_order")).await;
     let plan = explain(session, &format!("SELECT {columns} {rest}")).await;
-    let expected = plan.split("est_rows=").nth(1).and_then(|rest| rest.split(',').next());
-    let expected = expected.unwrap_or_else(|| panic!("no pipeline:\n{plan}")).parse().expect("a number");
-    let found = rows(session, &format!("SELECT count(*) {rest}")).await.expect("a count");
-    (expected, found[0].parse().expect("a count"))
+    let estimated = plan.split("est_rows=").nth(1).and_then(|rest| rest.split(',').next());
+    let estimated = estimated.unwrap_or_else(|| panic!("no pipeline:\n{plan}")).parse().expect("a number");
+    let actual = rows(session, &format!("SELECT count(*) {rest}")).await.expect("a count");
+    (estimated, actual[0].parse().expect("a count"))
 }
 
 #[tokio::test]
-async fn joins_of_columns_with_conditions() {
+async fn filters_on_join_columns_reduce_the_estimate() {
     let directory = tempfile::tempdir().expect("a directory");
     let database = Database::create(directory.path().join("db"), Options::default()).expect("a database");
     let session = database.session();
-    // Small tables, filled at once and never analysed.
+    // Small tables, each filled by one INSERT and never analysed.
     let script = "
         CREATE TABLE nation (n_key BIGINT PRIMARY KEY, n_name TEXT NOT NULL);
         CREATE TABLE supplier (s_key BIGINT PRIMARY KEY, s_nation BIGINT NOT NULL, s_name TEXT);
@@ -40,7 +42,10 @@ async fn joins_of_columns_with_conditions() {
         format!("FROM supplier JOIN {offers} WHERE s_key = 7"),
     ] {
         let columns = if rest.contains("offer") { "s_name, o_price" } else { "n_name, s_name" };
-        let (expected, found) = expected_and_found(&session, columns, &rest).await;
-        assert!((found / 2.0..=found * 2.0).contains(&expected), "{expected} rows expected, {found} found: {rest}");
+        let (estimated, actual) = estimated_and_actual(&session, columns, &rest).await;
+        assert!(
+            (actual / 2.0..=actual * 2.0).contains(&estimated),
+            "{estimated} rows estimated, {actual} actual: {rest}"
+        );
     }
 }

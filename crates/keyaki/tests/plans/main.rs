@@ -1,4 +1,6 @@
-//! Index pipelines give what scans and hash joins give: random schemas, data and queries, and TPC-H, in all modes.
+//! Index pipelines return the rows of scans and hash joins: random schemas, data and queries, and TPC-H, in all modes.
+//!
+//! A mode sets the options `keyaki.join` and `keyaki.execution`. The mode without pipelines is the reference.
 
 mod estimates;
 mod random;
@@ -8,10 +10,10 @@ use arrow::array::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use keyaki::Session;
 
-/// `keyaki.join` and `keyaki.execution`.
+/// Values of `keyaki.join` and `keyaki.execution`.
 type Mode = (&'static str, &'static str);
 
-/// The first is the reference.
+/// All modes to compare; the first is the reference.
 const MODES: [Mode; 5] = [
     ("scan", "out_of_order"),
     ("auto", "out_of_order"),
@@ -33,7 +35,7 @@ fn rows_of(batch: &RecordBatch) -> Vec<String> {
     (0..batch.num_rows()).map(row).collect()
 }
 
-/// The rows of a query as text, in its order.
+/// Runs a query and returns its rows as text, in the order of the result.
 async fn rows(session: &Session, sql: &str) -> Result<Vec<String>, keyaki::Error> {
     let batches = session.query(sql).await?.collect().await?;
     Ok(batches.iter().flat_map(rows_of).collect())
@@ -46,7 +48,8 @@ async fn explain(session: &Session, sql: &str) -> String {
     }
 }
 
-/// Runs a query in every mode, compares the rows (not their order), and returns the plan with indexes forced.
+/// Runs a query in every mode and compares the rows, ignoring their order. Returns the plan with `keyaki.join =
+/// 'index'`.
 async fn compare(session: &Session, sql: &str) -> String {
     let mut reference: Option<Result<Vec<String>, String>> = None;
     for mode in MODES {
@@ -57,7 +60,7 @@ async fn compare(session: &Session, sql: &str) -> String {
         }
         match &reference {
             None => reference = Some(found),
-            // Whether a query fails may depend on the plan; how it says so certainly does.
+            // The text of an error depends on the plan.
             Some(Err(_)) if found.is_err() => {}
             Some(expected) if *expected == found => {}
             Some(expected) => {
@@ -70,7 +73,7 @@ async fn compare(session: &Session, sql: &str) -> String {
     explain(session, sql).await
 }
 
-/// Shows all tables, for whoever looks into a failure.
+/// Prints all tables and indexes, to reproduce a failure.
 async fn dump(session: &Session) {
     for table in session.database().tables() {
         println!("{}", table.sql);

@@ -1,4 +1,7 @@
-//! Random schemas, indexes, rows and queries.
+//! Random schemas, indexes, rows and queries, compared in all modes.
+//!
+//! Environment variables: `SEED` is the first seed, `WORLDS` the number of databases, `QUERIES` the number of queries
+//! for each. With `LATE` set, half of the tables get their indexes after their rows, and half of them are analysed.
 
 use std::path::Path;
 
@@ -6,7 +9,7 @@ use keyaki::{Database, Options, Session};
 
 use super::compare;
 
-/// A small, fast, seeded generator (xorshift64*).
+/// Seeded random numbers (xorshift64*).
 struct Random(u64);
 
 impl Random {
@@ -57,7 +60,7 @@ impl Type {
         }
     }
 
-    /// One of a few values.
+    /// The SQL literal number `n` of a small domain.
     fn literal(self, n: usize) -> String {
         match self {
             Type::BigInt | Type::Int => format!("{}", n as i64 - 3),
@@ -75,7 +78,7 @@ struct Table {
     columns: Vec<(String, Type)>,
 }
 
-/// A database with three to five tables.
+/// A random database with three to five tables.
 pub struct World {
     random: Random,
     tables: Vec<Table>,
@@ -164,7 +167,7 @@ impl World {
         }
     }
 
-    /// A column of one of the tables, with its qualifier.
+    /// Picks a column of one of the tables in `from` (alias and table number). Returns its qualified name.
     fn column(&mut self, from: &[(String, usize)]) -> (String, Type) {
         let (alias, table) = &from[self.random.below(from.len())];
         let columns = &self.tables[*table].columns;
@@ -194,7 +197,7 @@ impl World {
         }
     }
 
-    /// An equality of two columns of the same type, or none if there is none.
+    /// Builds an equality between columns of comparable types. Returns `None` if 20 attempts find no pair.
     fn equality(&mut self, left: &[(String, usize)], right: &(String, usize)) -> Option<String> {
         for _ in 0..20 {
             let (a, ty) = self.column(left);
@@ -254,7 +257,7 @@ impl World {
         format!("SELECT {output} FROM {sql}{filter}")
     }
 
-    /// A table, sometimes wrapped in a subquery that keeps its columns under their names.
+    /// FROM item of a table, with probability 15 % as a filtered subquery with the same column names.
     fn source(&mut self, (alias, table): &(String, usize)) -> String {
         let name = &self.tables[*table].name;
         if !self.random.chance(15) {
