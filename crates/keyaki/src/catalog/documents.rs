@@ -65,6 +65,10 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
+    /// Looks up a table by name.
+    ///
+    /// # Errors
+    /// If there is no such table, or the name is that of a view.
     pub fn table(&self, name: &str) -> Result<&Arc<Table>> {
         self.tables.get(name).ok_or_else(|| {
             if self.views.contains_key(name) {

@@ -36,7 +36,7 @@ pub mod column_type_text {
     }
 }
 
-/// A [`keyaki_store::TreeId`] is written in the catalog as its number.
+/// Serialisation of [`keyaki_store::TreeId`] as a number.
 pub mod tree_number {
     use keyaki_store::TreeId;
     use serde::{Deserialize, Deserializer, Serializer};

@@ -28,8 +28,10 @@ use crate::table::{ExprFilter, LeafExec, LeafOperator, PlanContext};
 /// Assumed average size of a value in bytes, from which DataFusion chooses the build side of a hash join.
 const VALUE_BYTES: f64 = 16.0;
 
+/// [`IndexPipelineOperator`] in a physical plan.
 pub(super) type IndexPipelineExec = LeafExec<IndexPipelineOperator>;
 
+/// The operator of a [`PipelineSpec`].
 #[derive(Debug, Clone)]
 pub(super) struct IndexPipelineOperator {
     spec: Arc<PipelineSpec>,
@@ -41,6 +43,7 @@ pub(super) struct IndexPipelineOperator {
 }
 
 impl IndexPipelineOperator {
+    /// `filters` are the physical forms of the filters in `spec.accesses`, in the same order.
     pub(super) fn new(
         spec: Arc<PipelineSpec>,
         filters: Vec<Option<Arc<dyn PhysicalExpr>>>,

@@ -270,7 +270,7 @@ impl UserDefinedLogicalNodeCore for FirstRowsNode {
     fn schema(&self) -> &DFSchemaRef {
         &self.spec.schema
     }
-    // None: optimizer rules must not rewrite the node.
+    // No expressions, so that optimizer rules cannot rewrite the node.
     fn expressions(&self) -> Vec<Expr> {
         Vec::new()
     }

@@ -24,8 +24,10 @@ use keyaki_store::KeyRange;
 use super::first_rows::FirstRowsSpec;
 use crate::table::{LeafExec, LeafOperator, PlanContext, record};
 
+/// [`FirstRowsOperator`] in a physical plan.
 pub(super) type FirstRowsExec = LeafExec<FirstRowsOperator>;
 
+/// The operator of a [`FirstRowsSpec`].
 #[derive(Debug)]
 pub(super) struct FirstRowsOperator {
     pub spec: Arc<FirstRowsSpec>,

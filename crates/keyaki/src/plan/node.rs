@@ -163,7 +163,7 @@ impl UserDefinedLogicalNodeCore for PipelineNode {
     fn schema(&self) -> &DFSchemaRef {
         &self.spec.schema
     }
-    // None: optimizer rules must not rewrite the filters of the pipeline.
+    // No expressions, so that optimizer rules cannot rewrite the filters of the pipeline.
     fn expressions(&self) -> Vec<Expr> {
         Vec::new()
     }

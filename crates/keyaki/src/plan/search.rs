@@ -126,6 +126,7 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
+    /// `facts` belong to `graph`.
     pub fn new(graph: &'a Graph, facts: &'a Facts, machine: &'a Machine, mode: JoinMode) -> Self {
         let needed = needed(graph);
         Search { graph, facts, machine, mode, needed, plans: Vec::new(), best: HashMap::new() }

@@ -31,8 +31,10 @@ const PARTS: usize = 32;
 /// A single range of at least this many pages is split.
 const PAGES_TO_SPLIT: f64 = 256.0;
 
+/// [`SummaryOperator`] in a physical plan.
 pub(super) type SummaryExec = LeafExec<SummaryOperator>;
 
+/// The operator of a [`SummarySpec`].
 #[derive(Debug)]
 pub(super) struct SummaryOperator {
     pub spec: Arc<SummarySpec>,

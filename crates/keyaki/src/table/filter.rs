@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{AsArray, BooleanArray, RecordBatch};
+use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
 use arrow::compute::prep_null_mask_filter;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::Expr;
@@ -38,8 +38,6 @@ impl Filter for ExprFilter {
         Ok(if mask.null_count() == 0 { mask.clone() } else { prep_null_mask_filter(mask) })
     }
 }
-
-use arrow::array::Array;
 
 /// Returns the column indices that `expr` uses, in ascending order, and `expr` over a batch of these columns alone.
 pub(crate) fn compact(expr: Arc<dyn PhysicalExpr>) -> datafusion::error::Result<(Vec<usize>, Arc<dyn PhysicalExpr>)> {

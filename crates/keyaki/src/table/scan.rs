@@ -59,6 +59,7 @@ pub(crate) struct ScanPlan {
     pub statistics: Arc<Statistics>,
 }
 
+/// [`ScanOperator`] in a physical plan.
 pub(crate) type ScanExec = LeafExec<ScanOperator>;
 
 /// The operator of a [`ScanPlan`].

@@ -76,6 +76,7 @@ pub(crate) struct CacheControl {
 }
 
 impl CacheControl {
+    /// `directory` is the database directory; `None` for databases outside the file system.
     pub fn new(mode: CacheGovernor, directory: Option<&Path>) -> Self {
         CacheControl {
             on: AtomicBool::new(mode == CacheGovernor::On),

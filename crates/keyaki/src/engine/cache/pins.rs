@@ -87,6 +87,7 @@ pub(crate) struct Pins {
 }
 
 impl Pins {
+    /// All pins, oldest first.
     pub fn list(&self, store: &Store) -> Vec<PinInfo> {
         let all = self.all.lock();
         let info = |pinned: &Pinned| PinInfo {

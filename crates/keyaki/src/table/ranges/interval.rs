@@ -102,19 +102,23 @@ impl Set {
         Set { intervals: Vec::new() }
     }
 
+    /// A set of one interval; empty if the bounds contain no value.
     pub fn interval(low: Bound<Value>, high: Bound<Value>) -> Self {
         let interval = Interval { low, high };
         Set { intervals: if interval.is_empty() { Vec::new() } else { vec![interval] } }
     }
 
+    /// A set of one value.
     pub fn point(value: Value) -> Self {
         Set::interval(Bound::Included(value.clone()), Bound::Included(value))
     }
 
+    /// The intervals in ascending order.
     pub fn intervals(&self) -> &[Interval] {
         &self.intervals
     }
 
+    /// True if the set has no bounds.
     pub fn is_all(&self) -> bool {
         matches!(self.intervals.as_slice(), [Interval { low: Bound::Unbounded, high: Bound::Unbounded }])
     }
@@ -142,6 +146,7 @@ impl Set {
         Set { intervals }
     }
 
+    /// The intersection of two sets, in linear time.
     pub fn intersect(&self, other: &Set) -> Set {
         let (mut i, mut j) = (0, 0);
         let mut intervals = Vec::new();
