@@ -263,7 +263,7 @@ pub(crate) fn warm(
     } else if !fits(cache_bytes) {
         format!("larger than the CPU's cache ({} KiB): cached in memory only", cache_bytes >> 10)
     } else {
-        "in the CPU's cache until other data evicts it".into()
+        "in the CPU's cache now, until other data evicts it".into()
     };
     Ok(warmed(target, store, &touched, start, note))
 }
