@@ -121,10 +121,10 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// # Panics
-    /// If `key_columns` is 0 or exceeds the number of columns.
     /// A schema whose first `key_columns` columns form the key.
     ///
+    /// # Panics
+    /// If `key_columns` is 0 or exceeds the number of columns.
     pub fn new(columns: Vec<Column>, key_columns: usize) -> Self {
         assert!(key_columns >= 1 && key_columns <= columns.len(), "{key_columns} key columns of {}", columns.len());
         let fields: Vec<Field> = columns.iter().map(|c| Field::new(&c.name, c.ty.arrow(), c.nullable)).collect();

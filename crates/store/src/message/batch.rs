@@ -1,6 +1,6 @@
-//! Changes: write batches (through log and buffers) and bulk loads (straight to extents).
+//! Write batches: changes to any number of trees that are committed together.
 //!
-//! A batch is kept in the form in which it goes into the log: a list of operations
+//! A batch is a list of operations in the format of the log:
 //!
 //! ```text
 //! 1 insert       tree: u32, key length: u32, value length: u32, key, value
@@ -10,7 +10,7 @@
 //! 5 drop tree    tree: u32
 //! ```
 //!
-//! and the operations on memory trees beside it, in the same form.
+//! Operations on memory trees form a second list in the same format, which is not logged.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,12 +30,12 @@ const DROP_TREE: u8 = 5;
 /// Changes to any number of trees that become visible and durable together.
 #[derive(Debug, Default)]
 pub struct WriteBatch {
-    /// What goes into the log.
+    /// Operations on trees on disk, logged in this form.
     pub(crate) bytes: Vec<u8>,
-    /// Operations on memory trees, in the same form.
+    /// Operations on memory trees in the same format, not logged.
     pub(crate) in_memory: Vec<u8>,
     codecs: HashMap<TreeId, Arc<Codecs>>,
-    /// The first limit that a key, a value or a schema exceeded; commits fail with it.
+    /// The first exceeded limit of a key, a value or a schema. Commits of the batch fail with this error.
     refused: Option<Error>,
 }
 
@@ -52,7 +52,7 @@ impl WriteBatch {
         Self::default()
     }
 
-    /// Creates a tree under an id from [`Store::new_tree_id`].
+    /// Creates a tree under an id from [`Store::new_tree_id`](crate::Store::new_tree_id).
     pub fn create_tree(&mut self, tree: TreeId, schema: &Schema) {
         if schema.columns().len() > COLUMNS_MAX {
             self.refuse(Error::TooMany { what: "columns", limit: COLUMNS_MAX as u64 });
@@ -68,7 +68,7 @@ impl WriteBatch {
         self.put(DROP_TREE, tree, &[], &[]);
     }
 
-    /// Inserts rows (all columns of the tree's schema, in order); rows with the same key are replaced.
+    /// Inserts rows. `rows` has all columns of the schema of the tree, in order. Rows with the same keys are replaced.
     ///
     /// # Errors
     /// [`Error::ColumnCount`], [`Error::ColumnType`], [`Error::NullValue`] if the columns are not those of the schema.
@@ -87,7 +87,8 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Deletes rows by key; `keys` has the key columns (further columns are ignored). Missing rows are no error.
+    /// Deletes rows by key. `keys` begins with the key columns; further columns are ignored. Deleting a missing row is
+    /// not an error.
     ///
     /// # Errors
     /// [`Error::ColumnCount`], [`Error::ColumnType`], [`Error::NullValue`] if the columns are not those of the schema.
@@ -104,43 +105,47 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// As `insert`, with encoded key and value. (A commit refuses what is no row of the tree.)
+    /// As [`insert`](Self::insert), with an encoded key and value. A commit checks the encodings and fails if one is
+    /// invalid.
     pub fn insert_raw(&mut self, tree: TreeId, key: &[u8], value: &[u8]) {
         self.check_len("key", key.len(), KEY_LIMIT);
         self.check_len("row", value.len(), VALUE_LIMIT);
         self.put(INSERT, tree, &[key.len() as u32, value.len() as u32], &[key, value]);
     }
 
-    /// As `delete`, with an encoded key.
+    /// As [`delete`](Self::delete), with an encoded key.
     pub fn delete_raw(&mut self, tree: TreeId, key: &[u8]) {
         self.check_len("key", key.len(), KEY_LIMIT);
         self.put(DELETE, tree, &[key.len() as u32], &[key]);
     }
 
-    /// Applies a function of [`crate::Options::upserts`] to the row with this key, without reading it.
+    /// Adds an upsert: the function `function` of [`crate::Options::upserts`] will be applied to the row with this key,
+    /// which is not read now.
     pub fn upsert_raw(&mut self, tree: TreeId, key: &[u8], function: u32, operand: &[u8]) {
         self.check_len("key", key.len(), KEY_LIMIT);
         self.check_len("operand", operand.len(), VALUE_LIMIT);
         self.put(UPSERT, tree, &[function, key.len() as u32, operand.len() as u32], &[key, operand]);
     }
 
-    /// Adds the changes of another batch, behind its own.
+    /// Appends the changes of another batch.
     pub fn append(&mut self, other: WriteBatch) {
         self.bytes.extend_from_slice(&other.bytes);
         self.in_memory.extend_from_slice(&other.in_memory);
         self.refused = self.refused.take().or(other.refused);
     }
 
-    /// Whether there are no changes.
+    /// Returns true if the batch has no changes.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.in_memory.is_empty()
     }
 
-    /// Bytes of messages so far.
+    /// Length of all operations in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.len() + self.in_memory.len()
     }
 
+    /// Checks that no limit was exceeded.
+    ///
     /// # Errors
     /// [`Error::TooLarge`] if a key or value exceeded its limit, [`Error::TooMany`] if a schema has too many columns.
     pub(crate) fn check(&self) -> Result<()> {
@@ -161,7 +166,7 @@ impl WriteBatch {
         }
     }
 
-    /// Lets commits of this batch fail; the first error counts.
+    /// Makes commits of this batch fail. The first error is kept.
     fn refuse(&mut self, error: Error) {
         self.refused.get_or_insert(error);
     }
@@ -178,7 +183,7 @@ impl WriteBatch {
 /// Decodes a batch, calling `visit` with each operation.
 ///
 /// # Errors
-/// [`Error::InvalidBatch`]; the errors of `visit`.
+/// [`Error::InvalidBatch`] if the bytes are not a list of operations; errors of `visit`.
 pub(crate) fn decode(bytes: &[u8], mut visit: impl FnMut(Operation<'_>) -> Result<()>) -> Result<()> {
     let mut reader = Reader::new(bytes);
     while !reader.is_empty() {

@@ -11,11 +11,12 @@ pub use batch::WriteBatch;
 pub(crate) use batch::{Operation, decode};
 pub(crate) use resolver::{Change, Resolver, encode_operands};
 
-/// Longest key and longest value, in bytes.
+/// Maximum length of a key in bytes.
 pub(crate) const KEY_LIMIT: usize = 64 << 10;
+/// Maximum length of a value or an operand in bytes.
 pub(crate) const VALUE_LIMIT: usize = 64 << 20;
 
-/// A message, as batches and buffers lend it.
+/// A message with borrowed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageBytes<'a> {
     /// Value bytes, see [`crate::RowCodec`].
@@ -28,7 +29,7 @@ pub(crate) enum MessageBytes<'a> {
 }
 
 impl MessageBytes<'_> {
-    /// Bytes of value or operand.
+    /// Length of the value, or of the operand and the function id, in bytes.
     pub fn len(&self) -> usize {
         match self {
             MessageBytes::Insert(value) => value.len(),

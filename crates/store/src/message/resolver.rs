@@ -1,4 +1,7 @@
-//! Combining messages: what the messages for each key of a range come to, over whatever a leaf says.
+//! Merge resolution: combines the messages of one key into one change, and applies a change to an older row.
+//!
+//! Messages are added newest first. Upserts accumulate until an insert or a delete is found, which hides all older
+//! messages. The upserts are then applied to it, oldest first.
 
 use std::sync::Arc;
 
@@ -6,19 +9,19 @@ use crate::base::{Result, UpsertFunctions};
 use crate::codec::{MessageKind, Page};
 use crate::message::MessageBytes;
 
-/// What messages say of one key.
+/// The combined effect of the messages of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// The row is this value, whatever was before.
+    /// The row has this value, independent of older data.
     Insert(Arc<[u8]>),
-    /// There is no row.
+    /// The row does not exist.
     Delete,
-    /// Functions to apply to what is below, oldest first.
+    /// Functions with their operands, to be applied to the older row, oldest first.
     Upserts(Vec<(u32, Arc<[u8]>)>),
 }
 
 impl Change {
-    /// Bytes of values and operands.
+    /// Length of values and operands in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Change::Insert(value) => value.len(),
@@ -27,7 +30,10 @@ impl Change {
         }
     }
 
-    /// The row's value after the change, given its value before.
+    /// The value of the row after the change, given its value before.
+    ///
+    /// # Errors
+    /// [`crate::Error::UnknownUpsert`], [`crate::Error::Upsert`].
     pub fn apply(&self, old: Option<&[u8]>, functions: &UpsertFunctions) -> Result<Option<Arc<[u8]>>> {
         match self {
             Change::Insert(value) => Ok(Some(value.clone())),
@@ -43,17 +49,17 @@ impl Change {
     }
 }
 
-/// Takes the messages for one key, newest first, and tells what they come to.
+/// Accumulates the messages of one key, newest first, and resolves them to one [`Change`].
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
-    /// Newest first.
+    /// Upserts so far, newest first.
     upserts: Vec<(u32, Arc<[u8]>)>,
-    /// The newest message that is no upsert: what is older does not matter.
+    /// The newest insert or delete. It hides all older messages.
     base: Option<Change>,
 }
 
 impl Resolver {
-    /// Older messages make no difference.
+    /// Returns true once older messages have no effect.
     pub fn is_settled(&self) -> bool {
         self.base.is_some()
     }
@@ -69,15 +75,15 @@ impl Resolver {
         }
     }
 
-    /// Adds a row of a run page, whose columns have been checked.
+    /// Adds the message in row `row` of a run page. Requires a successful [`Page::check_all_columns`].
     ///
     /// # Errors
-    /// [`crate::Error::Corrupt`].
+    /// [`crate::Error::Corrupt`] if the message is invalid.
     pub fn add_row(&mut self, page: &Page, row: usize) -> Result<()> {
         if self.is_settled() {
             return Ok(());
         }
-        let unsound = |what: &str| page.damaged(format!("the {what} of row {row} is not sound"));
+        let unsound = |what: &str| page.damaged(format!("invalid {what} in row {row}"));
         match page.message_kind(row).ok_or_else(|| unsound("kind"))? {
             MessageKind::Insert if !page.is_complete(row) => return Err(unsound("value")),
             MessageKind::Insert => {
@@ -94,10 +100,10 @@ impl Resolver {
         Ok(())
     }
 
-    /// What the messages come to, none if there were none; begins anew.
+    /// Resolves the messages and resets the resolver. `None` if there were no messages.
     ///
     /// # Errors
-    /// Those of upsert functions.
+    /// [`crate::Error::UnknownUpsert`], [`crate::Error::Upsert`].
     pub fn finish(&mut self, functions: &UpsertFunctions) -> Result<Option<Change>> {
         let mut upserts = std::mem::take(&mut self.upserts);
         upserts.reverse();
@@ -126,7 +132,7 @@ pub(crate) fn encode_operands(upserts: &[(u32, Arc<[u8]>)]) -> Vec<u8> {
     bytes
 }
 
-/// `None` if `bytes` are not what [`encode_operands`] makes.
+/// Decodes operands; `None` if `bytes` are not the encoding of at least one upsert.
 fn parse_operands(mut bytes: &[u8]) -> Option<Vec<(u32, Arc<[u8]>)>> {
     let mut upserts = Vec::new();
     while !bytes.is_empty() {
@@ -137,7 +143,7 @@ fn parse_operands(mut bytes: &[u8]) -> Option<Vec<(u32, Arc<[u8]>)>> {
         upserts.push((function, operand.into()));
         bytes = rest;
     }
-    // A message that says nothing would look like the end of all messages.
+    // A message without upserts would resolve to no message at all.
     (!upserts.is_empty()).then_some(upserts)
 }
 
