@@ -1,7 +1,7 @@
-//! Extents: large ranges of the data file, written once and never changed: pages of sorted rows, then their index page.
+//! Extents: large immutable ranges of the data file that contain pages of sorted rows, followed by their index page.
 //!
-//! An extent serves as a leaf (rows) or as part of a run (messages). It lives as long as a tree version that anybody may
-//! still read, the newest checkpoint included, refers to it; its last reference gives the space back.
+//! An extent is a leaf (rows) or a part of a run (messages). It is written once. Every tree version that contains it,
+//! the newest checkpoint included, holds a reference, and the last reference frees its space.
 
 use std::sync::Arc;
 
@@ -14,23 +14,27 @@ use crate::codec::{
 };
 use crate::pages::{Files, RESERVED_BYTES};
 
-/// Where an extent is and what is in it: all that a checkpoint stores of it.
+/// Position and contents of an extent, as stored by checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ExtentMeta {
     pub tree: TreeId,
+    /// Offset in the data file in bytes.
     pub offset: u64,
+    /// Length in bytes, including the index page.
     pub len: u64,
-    /// The index page is the last `index_len` bytes.
+    /// Length in bytes of the index page, which ends the extent.
     pub index_len: u32,
     /// Checksum of the index page.
     pub index_checksum: u32,
+    /// Number of data pages.
     pub pages: u32,
     pub rows: u64,
+    /// The first and the last encoded key.
     pub first: Arc<[u8]>,
     pub last: Arc<[u8]>,
 }
 
-/// An extent in use; the last drop frees its space and forgets its cached pages.
+/// A live extent. Dropping it removes its pages from the cache and frees its space.
 #[derive(Debug)]
 pub(crate) struct Extent {
     pub meta: ExtentMeta,
@@ -38,7 +42,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// The range is allocated, and belongs to nothing else.
+    /// Takes ownership of an allocated range.
     pub fn new(meta: ExtentMeta, files: Arc<Files>) -> Self {
         let aligned = |bytes: u64| bytes.is_multiple_of(BLOCK as u64);
         assert!(aligned(meta.offset) && aligned(meta.len) && aligned(meta.index_len.into()), "{meta:?}");
@@ -46,18 +50,19 @@ impl Extent {
         Extent { meta, files }
     }
 
-    /// Whether it is in this data file.
+    /// Returns true if the extent lies in this data file.
     pub fn is_of(&self, files: &Arc<Files>) -> bool {
         Arc::ptr_eq(&self.files, files)
     }
 
-    /// The error for keys that are not above those of the leaf before.
+    /// An [`Error::Corrupt`] for a leaf whose keys are not greater than those of the leaf before.
     pub fn corrupt_order(&self) -> Error {
         let (path, detail) =
-            (self.files.data_path.to_path_buf(), "its keys are not above those of the leaf before".into());
+            (self.files.data_path.to_path_buf(), "its keys are not greater than those of the leaf before".into());
         Error::Corrupt { path, what: "leaf", offset: Some(self.meta.offset), detail }
     }
 
+    /// The reference of the index page.
     pub fn index(&self) -> PageRef {
         let len = u64::from(self.meta.index_len);
         PageRef {
@@ -68,19 +73,19 @@ impl Extent {
         }
     }
 
-    /// Checks that `page`, which was read for [`Extent::index`], is the index of just this extent.
+    /// Checks that `page`, read for [`Extent::index`], is the index page of this extent.
     ///
     /// # Errors
-    /// [`crate::Error::Corrupt`].
+    /// [`crate::Error::Corrupt`] if it is not.
     pub fn check_index(&self, page: &Page) -> Result<()> {
         let meta = &self.meta;
         if page.kind() != PageKind::Index {
-            return Err(page.damaged(format!("its kind is {:?}, expected the index of an extent", page.kind())));
+            return Err(page.damaged(format!("found a page of kind {:?}, expected an index page", page.kind())));
         }
         let (start, rows) = page.extent();
         if (start, page.rows() as u64, rows) != (meta.offset, u64::from(meta.pages), meta.rows) {
             return Err(page.damaged(format!(
-                "it is the index of {} pages with {rows} rows from offset {start} on, expected {} pages with {} rows from \
+                "found an index of {} pages with {rows} rows from offset {start} on, expected {} pages with {} rows from \
                  offset {} on",
                 page.rows(),
                 meta.pages,
@@ -99,7 +104,7 @@ impl Drop for Extent {
     }
 }
 
-/// Writes sorted rows or messages into extents of about `target_bytes`.
+/// Writes sorted rows or messages into extents of about `target_bytes` bytes.
 #[derive(Debug)]
 pub(crate) struct ExtentWriter {
     tree: TreeId,
@@ -140,8 +145,8 @@ impl ExtentWriter {
         }
     }
 
-    /// Writes the rows from `from` on, which continue in key order, except that fewer than a page's worth may be left
-    /// for the next call unless `all`. Returns how far it came.
+    /// Writes the rows from `from` on, whose keys follow those written before. Unless `all` is set, the last rows are
+    /// left for the next call if they may not fill a page. Returns the index of the first row not written.
     pub fn write(
         &mut self,
         columns: &[ArrayRef],
@@ -155,7 +160,7 @@ impl ExtentWriter {
             let page = self.pages.encode(columns, messages, row)?;
             let end = row + page.rows;
             if end == rows && !all {
-                // It might have had room for more rows.
+                // The page may have space for more rows.
                 break;
             }
             self.add(page, columns, messages.is_some(), row)?;
@@ -169,7 +174,7 @@ impl ExtentWriter {
         let mut first = Vec::new();
         self.codecs.key.encode(keys, row, &mut first);
         if first <= self.last_key {
-            // They come from pages or from a caller that has checked them.
+            // The rows come from pages of the tree, or from a caller that has checked their order.
             return Err(self.files.corrupt_tree(self.tree));
         }
         let fence = if self.pending.is_empty() { Vec::new() } else { separator(&self.last_key, &first) };
@@ -196,7 +201,7 @@ impl ExtentWriter {
     fn cut(&mut self) -> Result<()> {
         let Some(head) = self.pending.first() else { return Ok(()) };
         let (first, last) = (head.first.as_slice().into(), self.last_key.as_slice().into());
-        // Offsets are relative until the place is known, and stay so in the index.
+        // Offsets are relative until the extent is placed, and stay relative in the index page.
         let mut entries = Vec::with_capacity(self.pending.len());
         let mut offset = 0;
         for pending in &mut self.pending {
@@ -224,7 +229,7 @@ impl ExtentWriter {
             first,
             last,
         };
-        // From here on the drop of `extent` gives the space back.
+        // From here on, dropping `extent` frees the space.
         let mut extent = Extent::new(meta, self.files.clone());
         let mut buffer = Buffer::zeroed(len as usize);
         for (i, (entry, pending)) in entries.iter().zip(&self.pending).enumerate() {
@@ -246,7 +251,7 @@ impl ExtentWriter {
         Ok(())
     }
 
-    /// Writes what is left and returns all extents, in key order. Not synced.
+    /// Writes the pending pages and returns all extents in key order (not synced).
     pub fn finish(mut self) -> Result<Vec<Arc<Extent>>> {
         self.cut()?;
         Ok(std::mem::take(&mut self.done))

@@ -1,7 +1,8 @@
-//! What extents, readers and writers share: the data file, its free space, and the page cache.
+//! The open data file with its free space and page cache, shared by extents, readers and writers.
 //!
-//! Snapshots, cursors and bulk writers hold it and may outlive the store. So every use of the data file passes a gate:
-//! closing the store waits for the uses under way and lets no other pass; after a failed write, none that writes passes.
+//! Snapshots, cursors and bulk writers hold references to it and may outlive the store. Every access to the data file
+//! therefore passes a gate. Closing the store waits for accesses in progress and rejects later ones. After a failed
+//! write or sync, the gate rejects writes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,36 +25,40 @@ pub(crate) struct Files {
     pub upserts: Arc<UpsertFunctions>,
     pub page_bytes: u32,
     pub pages_read: AtomicU64,
-    /// Held (shared) by whoever uses the data file.
+    /// Held in shared mode during each access to the data file, and in exclusive mode to change the permitted accesses.
     pub gate: RwLock<Gate>,
 }
 
-/// Who may use the data file.
+/// The permitted accesses to the data file.
 #[derive(Debug, Default)]
 pub(crate) enum Gate {
     #[default]
     Open,
-    /// Readers only: a write or sync failed, and what is on the medium is not known.
+    /// Reads only: a write or sync failed, with this error text, so the contents of the medium are unknown.
     Poisoned(String),
-    /// Nobody.
+    /// None.
     Closed,
 }
 
 impl Files {
-    /// The error for rows of a tree that do not ascend.
+    /// An [`Error::Corrupt`] for a tree whose rows are not in key order.
     pub fn corrupt_tree(&self, tree: TreeId) -> Error {
         let detail = format!("rows of tree {tree} are not in key order");
         Error::Corrupt { path: self.data_path.to_path_buf(), what: "tree", offset: None, detail }
     }
 
+    /// Checks that the data file may be read.
+    ///
     /// # Errors
-    /// `Closed`.
+    /// [`Error::Closed`].
     pub fn check_open(&self) -> Result<()> {
         self.enter().map(drop)
     }
 
+    /// Checks that the data file may be written.
+    ///
     /// # Errors
-    /// `Closed`, `Poisoned`.
+    /// [`Error::Closed`], [`Error::Poisoned`].
     pub fn check_writable(&self) -> Result<()> {
         self.enter_to_write().map(drop)
     }
@@ -72,7 +77,7 @@ impl Files {
         }
     }
 
-    /// Lets nobody write any more. The first cause stays.
+    /// Rejects all later writes. The first cause is kept.
     pub fn poison(&self, cause: &str) {
         let mut gate = self.gate.write();
         if matches!(*gate, Gate::Open) {
@@ -80,12 +85,12 @@ impl Files {
         }
     }
 
-    /// Waits for those who use the data file, and lets nobody use it any more.
+    /// Waits for accesses in progress and rejects all later ones.
     pub fn close(&self) {
         *self.gate.write() = Gate::Closed;
     }
 
-    /// Free space of the data file, which may grow for it.
+    /// Allocates `len` bytes of the data file, which grows if necessary. Returns their offset.
     pub fn allocate(&self, len: u64) -> Result<u64> {
         self.writing(|| self.space.allocate(len))
     }
@@ -98,7 +103,8 @@ impl Files {
         self.writing(|| Ok(self.data.sync_data()?))
     }
 
-    /// Makes a call that changes the data file; poisons unless its failure leaves everything as it was.
+    /// Makes a call that changes the data file. A device error poisons the gate. A full disk does not, because it
+    /// leaves the file unchanged.
     fn writing<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<T> {
         let result = {
             let _gate = self.enter_to_write()?;
@@ -115,7 +121,7 @@ impl Files {
         Ok(self.data.read_at(offset, buffer)?)
     }
 
-    /// Checks the bytes read for `page` and puts it into the cache.
+    /// Verifies the bytes read for `page` and inserts the page into the cache.
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`].
@@ -125,13 +131,13 @@ impl Files {
         Ok(opened)
     }
 
-    /// Checks the bytes read for `page`.
+    /// Verifies the bytes read for `page`.
     fn open_page(&self, bytes: &[u8], page: PageRef, schema: &Arc<Schema>) -> Result<Arc<Page>> {
         self.pages_read.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(Page::open(bytes, page, schema, &self.data_path)?))
     }
 
-    /// The page from the cache, or read now (blocking) and put there.
+    /// Returns the page from the cache, or reads it (blocking) and inserts it into the cache.
     pub fn read_page(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
         if let Some(found) = self.cache.get(page.offset) {
             return Ok(found);
@@ -141,7 +147,7 @@ impl Files {
         self.admit(&buffer, page, schema, priority)
     }
 
-    /// The index page of an extent, and no other.
+    /// Returns the index page of an extent, and checks that it belongs to the extent.
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`].
@@ -151,7 +157,7 @@ impl Files {
         Ok(index)
     }
 
-    /// The index page of an extent, and no other; it is not put into the cache.
+    /// As [`read_index`](Self::read_index), but does not insert the page into the cache.
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`].
@@ -169,7 +175,8 @@ impl Files {
         Ok(index)
     }
 
-    /// All data pages of an extent, which are at `places`, by one read; they are not put into the cache.
+    /// Reads all data pages of an extent by one read. `places` are their references. Does not insert the pages into the
+    /// cache.
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`].
@@ -177,14 +184,14 @@ impl Files {
         let mut buffer = Buffer::zeroed((extent.meta.len - u64::from(extent.meta.index_len)) as usize);
         self.read_at(extent.meta.offset, &mut buffer)?;
         let open = |place: &PageRef| {
-            // They were taken from the extent's index page, which has only pages within the extent.
+            // The references are from the index page of the extent, which has only pages within the extent.
             let start = (place.offset - extent.meta.offset) as usize;
             self.open_page(&buffer[start..start + place.len as usize], *place, schema)
         };
         places.iter().map(open).collect()
     }
 
-    /// Reads all pages of an extent at once into the cache, unless its first is there.
+    /// Reads all data pages of an extent into the cache by one read, unless the first one is cached.
     pub fn read_extent(&self, extent: &Extent, schema: &Arc<Schema>) -> Result<()> {
         let index = self.read_index(extent, schema)?;
         if self.cache.get(index.entry(0).0.offset).is_some() {

@@ -1,10 +1,11 @@
-//! The data file: superblock, free space, extents of pages, the page cache, and the trait through which pages are read.
+//! The data file: superblock, free space, extents of pages, the page cache, and the interface through which pages are
+//! read.
 //!
 //! ```text
-//! superblock   two slots that name the newest checkpoint
+//! superblock   two slots that refer to the newest checkpoint
 //! space        free ranges of the file
 //! extent       immutable ranges of pages with an index page; freed with the last reference
-//! row_batcher  rows and messages on their way into an extent
+//! row_batcher  batches of rows and messages to be written into extents
 //! cache        pages in memory, within a budget
 //! files        the open data file with its space and cache, behind a gate that poisoning and closing shut
 //! source       `PageSource`: pages by blocking reads or through an executor

@@ -1,4 +1,5 @@
-//! Rows or messages on their way into an extent: collected column by column, written a batch at a time.
+//! Batches of rows or messages to be written into extents. A batch collects rows column by column and is written at
+//! once.
 
 use arrow_array::ArrayRef;
 
@@ -7,20 +8,20 @@ use crate::codec::{Chunk, Codecs, ColumnBuilder, MessageKind, RunColumns};
 use crate::message::{Change, encode_operands};
 use crate::pages::ExtentWriter;
 
-/// Rows that are turned into pages at a time.
+/// Maximum number of rows of a batch.
 const BATCH_ROWS: usize = 16 << 10;
-/// Their bytes (the last one may exceed them).
+/// Maximum bytes of a batch, which the last row may exceed.
 const BATCH_BYTES: usize = 4 << 20;
 
 #[derive(Debug)]
 pub(crate) struct RowBatcher<'a> {
     codecs: &'a Codecs,
-    /// All columns.
+    /// Indices of all columns of the schema.
     all: Vec<usize>,
     builders: Vec<ColumnBuilder>,
-    /// Only for messages.
+    /// Kinds and operands of messages; empty for rows of leaves.
     messages: RunColumns,
-    /// Bytes collected, approximately.
+    /// Approximate bytes of the batch.
     bytes: usize,
 }
 
@@ -40,17 +41,25 @@ impl<'a> RowBatcher<'a> {
         self.builders[0].len()
     }
 
-    /// It is time to write.
+    /// Returns true if the batch has reached its maximum size.
     pub fn is_full(&self) -> bool {
         self.len() >= BATCH_ROWS || self.bytes >= BATCH_BYTES
     }
 
+    /// Adds all rows of a chunk.
+    ///
+    /// # Errors
+    /// As [`Chunk::append_to`].
     pub fn push_chunk(&mut self, chunk: &Chunk) -> Result<()> {
         chunk.append_to(&self.all, &mut self.builders)?;
         self.bytes = self.builders.iter().map(ColumnBuilder::memory_bytes).sum();
         Ok(())
     }
 
+    /// Adds a message.
+    ///
+    /// # Errors
+    /// [`crate::Error::InvalidKey`], [`crate::Error::InvalidRow`].
     pub fn push_message(&mut self, key: &[u8], change: &Change) -> Result<()> {
         let keys = self.codecs.schema.key_columns();
         for (column, builder) in self.builders.iter_mut().enumerate() {
@@ -71,6 +80,7 @@ impl<'a> RowBatcher<'a> {
         Ok(())
     }
 
+    /// Writes the batch (not synced) and empties it.
     pub fn write(&mut self, writer: &mut ExtentWriter) -> Result<()> {
         if self.len() == 0 {
             return Ok(());

@@ -1,4 +1,7 @@
-//! Where reads get their pages from.
+//! Page sources: the interface through which reads get verified pages.
+//!
+//! Reads are generic over their source. The same code blocks on one page at a time ([`BlockingPages`]), or keeps many
+//! pages in flight (a source of the executor, which suspends the future).
 
 use std::future::Future;
 use std::pin::pin;
@@ -9,9 +12,9 @@ use crate::base::{Result, Schema};
 use crate::codec::{Page, PageRef};
 use crate::pages::{Files, Priority};
 
-/// Gives out verified pages. Implementations differ in what happens on a cache miss: block, or step aside.
+/// A source of verified pages. On a cache miss an implementation blocks or suspends the future.
 pub trait PageSource: Send + Sync {
-    /// The page, from the cache or read now. `schema` is that of the page's tree.
+    /// Returns the page from the cache, or reads it. `schema` is the schema of the page's tree.
     fn page(
         &self,
         page: PageRef,
@@ -19,16 +22,16 @@ pub trait PageSource: Send + Sync {
         priority: Priority,
     ) -> impl Future<Output = Result<Arc<Page>>> + Send;
 
-    /// Advice: these pages will be asked for soon, in this order. Neighbours may be read together.
+    /// A hint that these pages will be read soon, in this order. Adjacent pages may be read together.
     fn prefetch(&self, pages: &[PageRef], schema: &Arc<Schema>);
 
-    /// How many bytes ahead a long scan should prefetch; 0: not at all.
+    /// Number of bytes that a long scan prefetches ahead; 0 disables prefetching.
     fn read_ahead_bytes(&self) -> usize {
         0
     }
 }
 
-/// Blocking reads through the store's cache, one page at a time.
+/// Blocking reads through the cache of the store, one page at a time.
 #[derive(Debug, Clone)]
 pub struct BlockingPages {
     pub(crate) files: Arc<Files>,

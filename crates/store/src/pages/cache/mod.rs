@@ -1,7 +1,7 @@
-//! The page cache: verified pages by their offset, within a budget of bytes.
+//! The page cache: verified pages by their offset in the data file, within a budget in bytes.
 //!
-//! Pages are spread over shards by a hash of their offset; each shard has its own part of the budget, its own mutex (held
-//! for a table lookup, never for I/O) and its own replacement order, see [`shard`].
+//! A hash of the offset assigns each page to a shard. Each shard has its own part of the budget, its own mutex (held
+//! for table lookups, never during I/O) and its own replacement order, see [`shard`].
 
 mod shard;
 
@@ -16,9 +16,9 @@ use self::shard::{Shard, hash};
 use crate::codec::Page;
 
 const SHARDS_MAX: usize = 64;
-/// A shard has at least this budget, so that small caches do not lose pages to an uneven spread.
+/// Minimum budget of a shard in bytes. Smaller shards would lose pages to an uneven distribution.
 const SHARD_BYTES_MIN: usize = 1 << 20;
-/// What a page costs besides its own memory: table entry, slot, reference counts.
+/// Overhead of a cached page in bytes beyond its own memory: table entry, slot, reference counts.
 const OVERHEAD_BYTES: usize = 96;
 
 /// Sharded, scan-resistant second-chance (CLOCK) cache.
@@ -27,14 +27,14 @@ pub struct Cache {
     pages: Shards<Arc<Page>>,
 }
 
-/// How long a page is expected to be of use.
+/// Expected reuse of a page, which determines its eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
     /// Index pages: evicted last.
     Index,
     /// Pages found by key.
     Lookup,
-    /// Pages of a scan that passes by: evicted first unless asked for again.
+    /// Pages of a scan: evicted first, unless they are used again.
     Scan,
 }
 
@@ -49,62 +49,62 @@ impl Cache {
         self.pages.get(offset)
     }
 
-    /// As [`Cache::get`], without a trace in the replacement order or the counters.
+    /// As [`Cache::get`], but does not change the replacement order or the counters.
     pub fn peek(&self, offset: u64) -> Option<Arc<Page>> {
         self.pages.line(offset).shard.lock().peek(offset)
     }
 
-    /// Puts a page into the cache, replacing the one at its offset. A page larger than a shard's part of the budget is
-    /// not kept.
+    /// Inserts a page and replaces the page at its offset. A page that exceeds the unpinned budget of its shard is not
+    /// cached.
     pub fn insert(&self, offset: u64, page: Arc<Page>, priority: Priority) {
         let bytes = page.memory_bytes();
         self.pages.insert(offset, page, bytes, priority);
     }
 
-    /// Forgets the pages in a range of offsets (their extent was freed and may be written anew). Nobody may be about to
-    /// insert a page read from there before: readers keep their snapshot, and so the extent, until they have inserted.
+    /// Removes the pages in a range of offsets whose extent was freed. No stale page can be inserted afterwards,
+    /// because readers hold a reference to the extent until they have inserted its pages.
     pub fn remove(&self, offsets: Range<u64>) {
         self.pages.remove(offsets);
     }
 
-    /// Keeps a page from being evicted until it is unpinned (or its extent is freed). False if it is not in the cache, or pinned pages
-    /// take most of the budget already.
+    /// Pins a page: it is not evicted until it is unpinned or its extent is freed. Returns false if the page is not
+    /// cached, or if the pinned pages of its shard would exceed three quarters of the budget.
     pub fn pin(&self, offset: u64) -> bool {
         self.pages.line(offset).shard.lock().pin(offset)
     }
 
-    /// False if the page is not pinned (any more).
+    /// Unpins a page. Returns false if it was not pinned.
     pub fn unpin(&self, offset: u64) -> bool {
         self.pages.line(offset).shard.lock().unpin(offset)
     }
 
-    /// Whether the page at `offset` is cached and pinned.
+    /// Returns true if the page at `offset` is cached and pinned.
     pub fn is_pinned(&self, offset: u64) -> bool {
         self.pages.line(offset).shard.lock().is_pinned(offset)
     }
 
-    /// Drops every page, pinned ones too.
+    /// Removes all pages, including pinned ones.
     pub fn clear(&self) {
         self.pages.clear();
     }
 
-    /// Gives the cache another budget; evicts what is beyond it.
+    /// Sets the budget in bytes and evicts the pages that exceed it.
     pub fn set_budget(&self, budget_bytes: usize) {
         self.pages.set_budget(budget_bytes);
     }
 
-    /// (bytes held, budget)
+    /// Bytes held, and the budget in bytes.
     pub fn usage(&self) -> (usize, usize) {
         self.pages.usage()
     }
 
-    /// (hits, misses) of `get` since creation.
+    /// Hits and misses of [`Cache::get`] since creation.
     pub fn counters(&self) -> (u64, u64) {
         self.pages.counters()
     }
 }
 
-/// The cache for values of any kind.
+/// The cache, generic over its values so that tests need no pages.
 #[derive(Debug)]
 struct Shards<V> {
     shards: Box<[Line<V>]>,
@@ -150,14 +150,14 @@ impl<V: Clone> Shards<V> {
     }
 
     fn insert(&self, offset: u64, value: V, bytes: usize, priority: Priority) {
-        // What is evicted is dropped here, after the mutex is free again.
+        // Evicted values are dropped here, after the mutex is released.
         let _evicted = self.line(offset).shard.lock().insert(offset, value, bytes + OVERHEAD_BYTES, priority);
     }
 
     fn remove(&self, offsets: Range<u64>) {
         let first = offsets.start.div_ceil(BLOCK as u64).saturating_mul(BLOCK as u64);
         let probes = offsets.end.saturating_sub(first).div_ceil(BLOCK as u64);
-        // Looking at every place a page can start at, or at every page: whichever is less.
+        // Probes every possible offset in the range, or scans all cached pages, whichever takes fewer steps.
         let held: usize = self.shards.iter().map(|line| line.shard.lock().len()).sum();
         if probes <= held as u64 {
             for offset in (first..offsets.end).step_by(BLOCK) {

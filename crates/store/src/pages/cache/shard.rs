@@ -1,22 +1,22 @@
 //! One shard of the page cache: a table and two queues with second chances.
 //!
 //! ```text
-//!   insert, priority Scan ──> scan queue ──asked for again?──> main queue <── insert, priority Lookup or Index
-//!                                │ no                            │ no chances left
-//!                                v                               v
-//!                             evicted, offset remembered        evicted
+//! insert, priority Scan ──> scan queue ──used again?──> main queue <── insert, priority Lookup or Index
+//!                           │ no                       │ no chances left
+//!                           v                          v
+//!                        evicted, offset remembered   evicted
 //! ```
 //!
-//! A page of the main queue has chances, more for an index page; being asked for adds one; when it comes to the head of
-//! the queue without any, it is evicted, else it goes to the tail with one less. Pages of scans are evicted first, as long
-//! as they hold more than a small part of the budget, and so cannot displace others. A scanned page that comes back soon
-//! after it was evicted (its offset is still among the remembered ones) goes straight to the main queue: so a range that
-//! is scanned over and over does get its place.
+//! A page has a number of chances, which is higher for index pages. Every lookup adds one, up to a maximum. When a page
+//! reaches the head of its queue without a chance, it is evicted. Otherwise it loses a chance and moves to the tail of
+//! the main queue. Pages of scans are evicted first while they hold more than a sixteenth of the budget, so they do not
+//! displace other pages. The offsets of evicted scan pages are remembered for a while. A scan page that returns while
+//! its offset is remembered goes straight to the main queue, so that a range that is scanned repeatedly becomes cached.
 //!
-//! Pinned pages are in no queue, and so never evicted; they may fill three quarters of the budget.
+//! Pinned pages are in no queue and are never evicted. They may hold three quarters of the budget.
 //!
-//! Invariants: the bytes held never exceed the budget (except those pinned, when it is lowered); every slot in use is in the table, and
-//! is pinned or in exactly one queue.
+//! Invariants: the bytes held exceed the budget only if it was lowered below the pinned bytes. Every slot in use is in
+//! the table, and is either pinned or in exactly one queue.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -24,13 +24,13 @@ use std::ops::Range;
 
 use super::Priority;
 
-/// Part of the budget that scans keep when the rest is in use: one in so many.
+/// Scan pages keep one part in this many of the budget while other pages are cached.
 const SCAN_SHARE: usize = 16;
 /// Part of the budget that may be pinned, in quarters.
 const PINNED_QUARTERS: usize = 3;
 const NONE: u32 = u32::MAX;
 
-/// A mixed hash of an offset; all bits depend on the offset's block number.
+/// A hash of an offset. All bits depend on the block number.
 pub(super) fn hash(offset: u64) -> u64 {
     let mixed = (offset >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ (mixed >> 29)
@@ -58,11 +58,11 @@ type ByOffset<V> = HashMap<u64, V, BuildHasherDefault<OffsetHasher>>;
 
 #[derive(Debug)]
 struct Slot<V> {
-    /// None while the slot is free.
+    /// `None` while the slot is free.
     value: Option<V>,
     offset: u64,
     bytes: usize,
-    /// Times it is passed over when it comes to the head of its queue.
+    /// Number of times that the page is passed over at the head of its queue.
     chances: u8,
     chances_max: u8,
     in_scan: bool,
@@ -90,12 +90,13 @@ pub(super) struct Shard<V> {
     bytes: usize,
     scan_bytes: usize,
     pinned_bytes: usize,
-    /// Offsets of scanned pages evicted lately, oldest first; the set counts, the queue may have stale entries.
+    /// Offsets of recently evicted scan pages, oldest first. The set is authoritative; the queue may have stale
+    /// entries.
     evicted: VecDeque<u64>,
     evicted_set: HashSet<u64, BuildHasherDefault<OffsetHasher>>,
 }
 
-/// Takes `bytes` from a sum that they were added to.
+/// Subtracts `bytes` that were added to the sum before.
 fn subtract(sum: &mut usize, bytes: usize) {
     assert!(bytes <= *sum, "{bytes} bytes taken from a sum of {sum}");
     *sum -= bytes;
@@ -127,7 +128,7 @@ impl<V: Clone> Shard<V> {
         self.bytes
     }
 
-    /// Returns what has no place any more, for the caller to drop.
+    /// Sets the budget. Returns the evicted values, for the caller to drop.
     pub(super) fn set_budget(&mut self, budget: usize) -> Vec<V> {
         self.budget = budget;
         let mut displaced = Vec::new();
@@ -150,7 +151,7 @@ impl<V: Clone> Shard<V> {
         self.slots[*self.table.get(&offset)? as usize].value.clone()
     }
 
-    /// Returns what it displaced, for the caller to drop.
+    /// Inserts a value. Returns the evicted values, and the value itself if it is not cached, for the caller to drop.
     pub(super) fn insert(&mut self, offset: u64, value: V, bytes: usize, priority: Priority) -> Vec<V> {
         let mut displaced = Vec::new();
         displaced.extend(self.remove(offset));
@@ -194,7 +195,7 @@ impl<V: Clone> Shard<V> {
         slot.value.take()
     }
 
-    /// Keeps a page from being evicted; false if it is not here, or too much is pinned already.
+    /// Pins a page. Returns false if it is not cached, or if the pinned pages would exceed their share of the budget.
     pub(super) fn pin(&mut self, offset: u64) -> bool {
         let Some(&index) = self.table.get(&offset) else { return false };
         let slot = &self.slots[index as usize];
@@ -208,7 +209,7 @@ impl<V: Clone> Shard<V> {
         true
     }
 
-    /// Ends that; false if it was not pinned.
+    /// Unpins a page, which moves to the main queue. Returns false if it was not pinned.
     pub(super) fn unpin(&mut self, offset: u64) -> bool {
         let Some(&index) = self.table.get(&offset) else { return false };
         let slot = &mut self.slots[index as usize];
@@ -230,7 +231,7 @@ impl<V: Clone> Shard<V> {
         found.into_iter().filter_map(|offset| self.remove(offset)).collect()
     }
 
-    /// Evicts one page.
+    /// Evicts one page; `None` if all pages are pinned.
     fn evict(&mut self) -> Option<V> {
         loop {
             let scan_first = self.scan_bytes > self.budget / SCAN_SHARE || self.main.head == NONE;
@@ -250,7 +251,8 @@ impl<V: Clone> Shard<V> {
         }
     }
 
-    /// Keeps the offset of an evicted page for as long as about as many others are evicted as there are pages here.
+    /// Remembers the offset of an evicted scan page. The number of remembered offsets does not exceed the number of
+    /// cached pages.
     fn remember(&mut self, offset: u64) {
         if self.evicted_set.insert(offset) {
             self.evicted.push_back(offset);
@@ -313,7 +315,7 @@ impl<V: Clone> Shard<V> {
 
 #[cfg(test)]
 impl<V: Clone> Shard<V> {
-    /// Walks through everything and compares.
+    /// Asserts the invariants of queues, table and sums.
     pub(super) fn check(&self) {
         let (mut bytes, mut scan_bytes, mut count) = (0, 0, 0);
         for (queue, in_scan) in [(self.main, false), (self.scan, true)] {

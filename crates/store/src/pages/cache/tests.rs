@@ -4,16 +4,16 @@ use proptest::prelude::*;
 use super::*;
 
 const PAGE: u64 = BLOCK as u64;
-/// So that a page costs 8 KiB with its overhead.
+/// Makes a page cost 8 KiB, including its overhead.
 const BYTES: usize = 8192 - OVERHEAD_BYTES;
 
 fn small() -> Shards<u64> {
-    // One shard of a hundred pages.
+    // One shard with a budget of a hundred pages.
     Shards::new(100 * 8192)
 }
 
 #[test]
-fn pages_come_back_until_removed() {
+fn pages_stay_cached_until_removed() {
     let cache = Shards::new(64 << 20);
     assert_eq!(cache.shards.len(), 64);
     for i in 0..1000 {
@@ -23,7 +23,7 @@ fn pages_come_back_until_removed() {
     assert_eq!(cache.get(5000 * PAGE), None);
     assert_eq!(cache.counters(), (1000, 1));
     assert_eq!(cache.usage(), (1000 * 8192, 64 << 20));
-    // Few places to look at, then many.
+    // A range with few possible offsets, then one with many.
     cache.remove(10 * PAGE + 1..20 * PAGE);
     cache.remove(500 * PAGE..u64::MAX);
     for i in 0..1000 {
@@ -44,7 +44,7 @@ fn the_budget_may_change() {
     }
     cache.set_budget(40 * 8192);
     assert_eq!(cache.usage(), (40 * 8192, 40 * 8192));
-    // The latest stay.
+    // The most recent pages stay.
     assert!((60..100).all(|i| cache.get(i * PAGE) == Some(i)));
     cache.set_budget(100 * 8192);
     for i in 0..60 {
@@ -56,7 +56,7 @@ fn the_budget_may_change() {
 }
 
 #[test]
-fn a_scan_does_not_displace_what_is_used() {
+fn scans_do_not_displace_used_pages() {
     let cache = small();
     for i in 0..90 {
         cache.insert(i * PAGE, i, BYTES, Priority::Lookup);
@@ -69,7 +69,7 @@ fn a_scan_does_not_displace_what_is_used() {
 }
 
 #[test]
-fn lookups_evict_in_turn_but_keep_index_pages_and_what_is_asked_for() {
+fn lookups_evict_in_turn_but_keep_index_pages_and_used_pages() {
     let cache = small();
     for i in 0..20 {
         cache.insert(i * PAGE, i, BYTES, Priority::Index);
@@ -88,7 +88,7 @@ fn lookups_evict_in_turn_but_keep_index_pages_and_what_is_asked_for() {
 }
 
 #[test]
-fn a_range_scanned_again_and_again_gets_its_place() {
+fn a_range_scanned_repeatedly_becomes_cached() {
     let cache = small();
     for i in 0..100 {
         cache.insert(i * PAGE, i, BYTES, Priority::Lookup);
@@ -107,7 +107,7 @@ fn a_range_scanned_again_and_again_gets_its_place() {
 }
 
 #[test]
-fn pinned_pages_stay_as_far_as_there_is_room_for_others() {
+fn pinned_pages_stay_within_their_share() {
     let cache = small();
     let place = |i: u64| i * PAGE;
     (0..90).for_each(|i| cache.insert(place(i), i, BYTES, Priority::Scan));
@@ -117,14 +117,14 @@ fn pinned_pages_stay_as_far_as_there_is_room_for_others() {
     let kept = |cache: &Shards<u64>| (0..75).filter(|&i| cache.get(place(i)) == Some(i)).count();
     assert_eq!(kept(&cache), 75);
     cache.shards[0].shard.lock().check();
-    assert!(!cache.shards[0].shard.lock().pin(place(5_000)), "it is not there");
-    // A smaller budget, all of it pinned: nothing else has a place.
+    assert!(!cache.shards[0].shard.lock().pin(place(5_000)), "the page is not cached");
+    // The pinned pages exceed the smaller budget, so no other page is cached.
     cache.set_budget(50 * 8192);
     cache.insert(place(2_000), 0, BYTES, Priority::Index);
     assert_eq!((kept(&cache), cache.get(place(2_000))), (75, None));
     cache.set_budget(100 * 8192);
     cache.remove(place(0)..place(10));
-    assert!(!cache.shards[0].shard.lock().unpin(place(3)), "it has gone");
+    assert!(!cache.shards[0].shard.lock().unpin(place(3)), "the page was removed");
     (10..75).for_each(|i| assert!(cache.shards[0].shard.lock().unpin(place(i))));
     cache.shards[0].shard.lock().check();
     (100..1000).for_each(|i| cache.insert(place(i), i, BYTES, Priority::Lookup));
@@ -133,7 +133,7 @@ fn pinned_pages_stay_as_far_as_there_is_room_for_others() {
 }
 
 #[test]
-fn pages_that_do_not_fit_are_not_kept() {
+fn pages_that_do_not_fit_are_not_cached() {
     let cache = small();
     cache.insert(0, 1, 100 * 8192, Priority::Lookup);
     assert_eq!(cache.get(0), None);
@@ -146,7 +146,7 @@ fn pages_that_do_not_fit_are_not_kept() {
 }
 
 #[test]
-fn threads_may_share_it() {
+fn threads_share_a_cache() {
     let cache = Shards::new(4 << 20);
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -168,7 +168,8 @@ fn threads_may_share_it() {
 }
 
 proptest! {
-    /// Whatever happens: a page is the one inserted last, the budget holds, and the queues agree with the table.
+    /// Under random operations, a cached page is the one inserted last, the budget holds, and the queues agree with the
+    /// table.
     #[test]
     fn budget_and_contents_hold(steps in prop::collection::vec((0..8_u8, 0..200_u64, 0..20_000_usize), 1..400)) {
         let cache = small();

@@ -1,10 +1,10 @@
-//! Free space of the data file. Not stored: what no checkpointed or live extent uses is free.
+//! Free space of the data file. It is not stored but derived: space that no checkpointed or live extent uses is free.
 //!
 //! Free ranges are kept coalesced in two orders: by offset, to merge neighbours, and by (length, offset), to find the
 //! best fit with the lowest offset. All operations but growth are O(log n) in the number of free ranges.
 //!
-//! Invariants: free ranges are block-aligned, not empty, disjoint, not adjacent, and lie between the superblock slots and
-//! the end of the file. A range that is given back wrongly (twice, or never handed out) is a bug and panics.
+//! Invariants: free ranges are block-aligned, not empty, disjoint, not adjacent, and lie between the superblock slots
+//! and the end of the file. Freeing a range twice, or a range that was never allocated, is a bug and panics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use parking_lot::Mutex;
 use crate::base::{Error, Result};
 use crate::pages::RESERVED_BYTES;
 
-/// Smallest growth of the file, as long as the disk has room for it.
+/// Minimum growth of the file in bytes, if the disk has the space.
 const GROWTH_BYTES_MIN: u64 = 64 << 20;
 
-/// Hands out and takes back block-aligned ranges of the data file, best fit, low offsets preferred; grows the file in
-/// large steps. All methods take `&self`.
+/// Allocates and frees block-aligned ranges of the data file: best fit, then lowest offset. Grows the file in large
+/// steps. All methods take `&self`.
 #[derive(Debug)]
 pub struct Space {
     file: Arc<dyn File>,
@@ -38,10 +38,14 @@ struct Free {
 }
 
 impl Space {
-    /// `used`: (offset, length) of everything in use, in any order; overlap is an error (damaged metadata). The
-    /// superblock slots need not be named.
+    /// Derives the free space from `used`, the (offset, length) of every range in use, in any order. The superblock
+    /// slots may be omitted.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if a range is empty, not block-aligned, outside the file, or overlaps another one; device
+    /// errors.
     pub fn new(file: Arc<dyn File>, mut used: Vec<(u64, u64)>) -> Result<Space> {
-        // A partial block at the end (of a file that was not made by this program) is not used.
+        // A partial block at the end, which this program never writes, is not used.
         let file_len = (file.len()? / BLOCK as u64 * BLOCK as u64).max(RESERVED_BYTES);
         used.sort_unstable();
         let mut free = Free { file_len, ..Free::default() };
@@ -51,9 +55,9 @@ impl Space {
                 continue;
             }
             let detail = if len == 0 || !is_aligned(offset) || !is_aligned(len) {
-                "not made of whole blocks"
+                "not block-aligned"
             } else if offset < end {
-                "used by something else too"
+                "used twice"
             } else if offset.checked_add(len).is_none_or(|after| after > file_len) {
                 "beyond the end of the file"
             } else {
@@ -73,12 +77,12 @@ impl Space {
         Ok(Space { file, free: Mutex::new(free) })
     }
 
-    /// A free range of `len` bytes (multiple of 4096).
+    /// Allocates `len` bytes (a positive multiple of 4096) and returns their offset.
     ///
     /// # Errors
-    /// [`Error::DiskFull`] when the file cannot grow; nothing changes then.
+    /// [`Error::DiskFull`] if the file cannot grow. Nothing changes then.
     pub fn allocate(&self, len: u64) -> Result<u64> {
-        assert!(len > 0 && is_aligned(len), "space of {len} bytes is not a number of whole blocks");
+        assert!(len > 0 && is_aligned(len), "allocation of {len} bytes is not block-aligned");
         let mut free = self.free.lock();
         if let Some(offset) = free.take(len) {
             return Ok(offset);
@@ -88,7 +92,7 @@ impl Space {
         Ok(offset)
     }
 
-    /// Takes a range back.
+    /// Frees a range.
     ///
     /// # Panics
     /// If the range, or part of it, is free already or outside the file.
@@ -97,7 +101,7 @@ impl Space {
         assert!(sound, "{len} bytes at {offset} were freed twice or never allocated");
     }
 
-    /// Gives free space at the end of the file back to the file system, keeping one growth step.
+    /// Returns free space at the end of the file to the file system, except for one growth step.
     pub fn trim(&self) -> Result<()> {
         let mut free = self.free.lock();
         let Some((offset, len)) = free.last() else { return Ok(()) };
@@ -112,17 +116,17 @@ impl Space {
         Ok(())
     }
 
-    /// (bytes in use, length of the file)
+    /// Bytes in use, and the length of the file in bytes.
     pub fn usage(&self) -> (u64, u64) {
         let free = self.free.lock();
         (free.file_len - free.free_bytes, free.file_len)
     }
 
-    /// Makes the last free range at least `len` bytes long; by much more if the disk has room.
+    /// Grows the file until its last free range has at least `len` bytes; by a larger step if the disk has the space.
     fn grow(&self, free: &mut Free, len: u64) -> Result<()> {
         let end = free.file_len;
         let at_end = free.last().map_or(0, |(_, len)| len);
-        // Not reached for a free range long enough, so there is something to add.
+        // `allocate` found no free range of `len` bytes, so `needed` is positive.
         let needed = len - at_end.min(len);
         let mut step = growth_bytes(end).max(needed);
         loop {
@@ -137,9 +141,9 @@ impl Space {
                     return Ok(());
                 }
                 Err(error) if error.is_no_space() => {
-                    // Part of it may have been allocated. What the file system has not taken back is harmless.
+                    // Part of the range may have been allocated. If the truncation fails, the extra space is harmless.
                     if let Err(error) = self.file.truncate(end) {
-                        tracing::warn!(%error, "the data file could not be cut after a failed growth");
+                        tracing::warn!(%error, "could not truncate the data file after a failed extension");
                     }
                     if step == needed {
                         return Err(error.into());
@@ -153,7 +157,7 @@ impl Space {
 }
 
 impl Free {
-    /// Takes `len` bytes from the best fit.
+    /// Takes `len` bytes from the best-fitting free range and returns their offset; `None` if no range is long enough.
     fn take(&mut self, len: u64) -> Option<u64> {
         let &(found, offset) = self.by_len.range((len, 0)..).next()?;
         self.remove(offset, found);
@@ -163,7 +167,7 @@ impl Free {
         Some(offset)
     }
 
-    /// False, and nothing changes, if part of the range is free already or not in the file.
+    /// Adds a freed range. Returns false and changes nothing if part of the range is free already, or not in the file.
     fn give_back(&mut self, offset: u64, len: u64) -> bool {
         let inside = len > 0
             && is_aligned(offset)
@@ -181,7 +185,7 @@ impl Free {
         true
     }
 
-    /// Adds a range that touches no free one but at its ends.
+    /// Adds a range that overlaps no free range, and merges it with adjacent ones.
     fn insert_merged(&mut self, mut offset: u64, mut len: u64) {
         if let Some((&start, &free)) = self.by_offset.range(..offset).next_back()
             && start + free == offset
@@ -198,7 +202,10 @@ impl Free {
     }
 
     fn insert(&mut self, offset: u64, len: u64) {
-        assert!(len > 0 && is_aligned(offset) && is_aligned(len), "{len} bytes at {offset} are not whole blocks");
+        assert!(
+            len > 0 && is_aligned(offset) && is_aligned(len),
+            "free range of {len} bytes at {offset} is not block-aligned"
+        );
         let before = self.by_offset.insert(offset, len);
         assert!(before.is_none() && self.by_len.insert((len, offset)), "two free ranges at {offset}");
         self.free_bytes += len;
@@ -211,7 +218,7 @@ impl Free {
         self.free_bytes -= len;
     }
 
-    /// The free range that ends the file.
+    /// Offset and length of the free range at the end of the file.
     fn last(&self) -> Option<(u64, u64)> {
         let (&offset, &len) = self.by_offset.last_key_value()?;
         (offset + len == self.file_len).then_some((offset, len))
@@ -222,7 +229,7 @@ fn is_aligned(bytes: u64) -> bool {
     bytes.is_multiple_of(BLOCK as u64)
 }
 
-/// By how much a file of `len` bytes grows.
+/// Growth step in bytes of a file of `len` bytes.
 fn growth_bytes(len: u64) -> u64 {
     GROWTH_BYTES_MIN.max(len / 8 / BLOCK as u64 * BLOCK as u64)
 }

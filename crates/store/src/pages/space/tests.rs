@@ -45,7 +45,7 @@ fn a_double_free_panics() {
 }
 
 #[test]
-fn grows_in_steps_and_smaller_ones_when_the_disk_is_nearly_full() {
+fn grows_in_smaller_steps_when_the_disk_is_nearly_full() {
     let medium = device(0);
     let space = new_space(&medium, RESERVED_BYTES, vec![]).unwrap();
     space.allocate(PAGE).unwrap();
@@ -90,7 +90,7 @@ fn damaged_metadata_is_an_error() {
 }
 
 #[test]
-fn what_is_freed_wrongly_stays_unused() {
+fn invalid_frees_are_rejected() {
     let mut free = Free { file_len: RESERVED_BYTES + 10 * PAGE, ..Free::default() };
     assert!(free.give_back(RESERVED_BYTES + 2 * PAGE, 4 * PAGE));
     for (first, pages) in [(2, 4), (1, 2), (5, 2), (3, 1), (0, 10), (9, 2), (1, 0)] {
@@ -105,7 +105,7 @@ fn what_is_freed_wrongly_stays_unused() {
 }
 
 proptest! {
-    /// Against a map of used blocks: no block is handed out twice, none is lost, the fit is the best one.
+    /// Compares with a bitmap of used blocks: no block is allocated twice or lost, and the fit is the best one.
     #[test]
     fn agrees_with_a_bitmap(steps in prop::collection::vec((any::<bool>(), 1..20_u64, any::<prop::sample::Index>()), 1..200)) {
         let blocks = 400;
@@ -137,7 +137,7 @@ proptest! {
     }
 }
 
-/// (first block, blocks) of every hole.
+/// First block and number of blocks of every hole.
 fn holes(used: &[bool]) -> Vec<(u64, u64)> {
     let mut holes: Vec<(u64, u64)> = Vec::new();
     for (at, _) in used.iter().enumerate().filter(|(_, used)| !**used) {

@@ -1,10 +1,10 @@
-//! The superblock: two slots at the start of the data file; the sound one with the higher generation names the newest
-//! checkpoint.
+//! The superblock: two slots at the start of the data file. The valid slot with the higher generation refers to the
+//! newest checkpoint.
 //!
-//! A new superblock goes first to the slot of its generation (even or odd) and is synced; until then the other slot, with
-//! the checkpoint before, counts. Then it is copied to the other slot too: the checkpoint before is not valid any longer
-//! (its space will be used again), and a slot that goes bad must never bring it back. A crash in between is made good when
-//! the database is opened.
+//! A new superblock is first written to the slot of its generation (even or odd) and synced. Until then the other slot,
+//! with the previous checkpoint, is in force. The superblock is then copied to the other slot and synced: the space of
+//! the previous checkpoint will be reused, so the loss of one slot must not bring it back. If a crash interrupts the
+//! copy, opening the database completes it.
 //!
 //! ```text
 //! 0 magic "KEYAKI\0\0" | 8 version u32 | 12 page_bytes u32 | 16 generation u64 | 24 sequence u64
@@ -12,7 +12,7 @@
 //! 4092 crc32c u32 of the 4092 bytes before                                        integers are little endian
 //! ```
 //!
-//! Magic, version and checksum keep their places in every future version.
+//! Magic, version and checksum keep their positions in every future version.
 
 use keyaki_device::{BLOCK, Buffer, File};
 
@@ -20,21 +20,21 @@ use crate::base::{Error, FORMAT_VERSION, Result};
 use crate::codec::PAGE_BYTES_MAX;
 use crate::log::LogPosition;
 
-/// Bytes at the start of the data file that belong to the superblock slots.
+/// Number of bytes at the start of the data file that are reserved for the superblock slots.
 pub const RESERVED_BYTES: u64 = 64 << 10;
 
-/// Most bytes of a checkpoint's metadata.
+/// Maximum length of the node table of a checkpoint in bytes.
 pub const META_BYTES_MAX: u64 = 1 << 32;
-/// Two numbers, and no trees.
+/// Minimum length of a node table in bytes: two counts, and no trees.
 const META_BYTES_MIN: u64 = 8;
-/// No database ever gets this far; numbers that follow these need no care.
+/// Maximum generation and sequence number. No database reaches it, and arithmetic on smaller numbers cannot overflow.
 const COUNT_MAX: u64 = 1 << 62;
 
 const MAGIC: [u8; 8] = *b"KEYAKI\0\0";
 const SLOT_OFFSETS: [u64; 2] = [0, 32 << 10];
 const CRC_AT: usize = BLOCK - 4;
 
-/// Bytes of the fields; zeros follow up to the checksum.
+/// End of the fields. Zeros follow up to the checksum.
 const FIELDS_END: usize = 16 + 7 * 8;
 
 const _: () = {
@@ -45,15 +45,16 @@ const _: () = {
     assert!(SLOT_OFFSETS[1] + BLOCK as u64 <= RESERVED_BYTES && RESERVED_BYTES.is_multiple_of(BLOCK as u64));
 };
 
+/// The contents of a superblock slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Superblock {
-    /// Counts checkpoints.
+    /// Number of the checkpoint.
     pub generation: u64,
-    /// Newest sequence number contained in the checkpoint.
+    /// Newest sequence number that the checkpoint contains.
     pub sequence: u64,
-    /// Where the log continues after it.
+    /// Position in the log from which recovery replays.
     pub log: LogPosition,
-    /// The checkpoint's metadata: place, length in bytes (not rounded), xxh3 of its bytes.
+    /// The node table of the checkpoint: offset, length in bytes (not rounded), and xxh3 hash of its bytes.
     pub meta_offset: u64,
     pub meta_len: u64,
     pub meta_hash: u64,
@@ -61,26 +62,26 @@ pub struct Superblock {
     pub page_bytes: u32,
 }
 
-/// What is in a slot.
+/// The contents of a slot.
 #[derive(Debug)]
 enum Slot {
     Sound(Superblock),
-    /// Sound, of another format version.
+    /// Valid, but of another format version.
     Version(u32),
-    /// Ours by its magic, but with a wrong checksum or field.
+    /// Has the magic, but a wrong checksum or field.
     Damaged(&'static str),
-    /// Neither zeros nor ours.
+    /// Neither zeros nor the magic.
     Foreign,
     /// Never written, or the file ends before it.
     Empty,
 }
 
 impl Superblock {
-    /// The newest sound superblock.
+    /// Reads the newest valid superblock.
     ///
     /// # Errors
-    /// [`Error::NotADatabase`] if the file does not start with Keyaki's magic, [`Error::FormatVersion`] if it is of another
-    /// format version, [`Error::Corrupt`] if neither slot is sound.
+    /// [`Error::NotADatabase`] if the file does not start with the magic, [`Error::FormatVersion`] for another format
+    /// version, [`Error::Corrupt`] if no slot is valid and one is damaged.
     pub fn read(file: &dyn File) -> Result<Superblock> {
         let len = file.len()?;
         let slots = [read_slot(file, len, SLOT_OFFSETS[0])?, read_slot(file, len, SLOT_OFFSETS[1])?];
@@ -100,8 +101,8 @@ impl Superblock {
         newest.ok_or_else(|| unreadable(file, len, &slots))
     }
 
-    /// Writes the slot of this generation and syncs, then the other slot, and syncs. (Everything it names must be synced
-    /// before.)
+    /// Writes and syncs the slot of this generation, then the other slot. Everything that the superblock refers to must
+    /// be synced before.
     ///
     /// # Errors
     /// [`Error::TooMany`] if there were more checkpoints or commits than a superblock can count; device errors.
@@ -120,8 +121,8 @@ impl Superblock {
         Ok(())
     }
 
-    /// To be called when the database is opened, with what [`Superblock::read`] gave, before anything else is written:
-    /// finishes a [`Superblock::write`] that a crash ended between the slots.
+    /// Completes a [`Superblock::write`] that a crash interrupted between the slots. Must be called when the database
+    /// is opened, on the result of [`Superblock::read`], before anything else is written.
     pub fn mirror(&self, file: &dyn File) -> Result<()> {
         let len = file.len()?;
         let mut stale = Vec::new();
@@ -137,14 +138,15 @@ impl Superblock {
                 Ok(file.sync_data()?)
             }
             _ => {
-                let (path, detail) = (file.path().to_path_buf(), "neither slot reads as it did before".into());
+                let (path, detail) =
+                    (file.path().to_path_buf(), "neither slot contains the superblock read before".into());
                 Err(Error::Corrupt { path, what: "superblock", offset: None, detail })
             }
         }
     }
 
     fn encode(&self) -> Buffer {
-        // What `decode` would refuse must never be written.
+        // A superblock that `decode` rejects must not be written.
         assert!(self.meta_offset >= RESERVED_BYTES && self.meta_offset.is_multiple_of(BLOCK as u64), "{self:?}");
         assert!((META_BYTES_MIN..=META_BYTES_MAX).contains(&self.meta_len), "{self:?}");
         assert!(self.log.offset.is_multiple_of(BLOCK as u64), "{self:?}");
@@ -184,7 +186,7 @@ fn decode(block: &[u8], file_len: u64) -> Slot {
         return if block.iter().all(|&byte| byte == 0) { Slot::Empty } else { Slot::Foreign };
     }
     if u32_at(block, CRC_AT) != crc32c::crc32c(&block[..CRC_AT]) {
-        return Slot::Damaged("the checksum is wrong");
+        return Slot::Damaged("checksum mismatch");
     }
     let version = u32_at(block, 8);
     if version != FORMAT_VERSION {
@@ -211,10 +213,10 @@ fn decode(block: &[u8], file_len: u64) -> Slot {
         return Slot::Damaged("a position is not a multiple of 4096");
     }
     if found.meta_offset < RESERVED_BYTES || !(META_BYTES_MIN..=META_BYTES_MAX).contains(&found.meta_len) {
-        return Slot::Damaged("the metadata lie in the superblock, or have an impossible length");
+        return Slot::Damaged("the node table lies in the superblock, or has an invalid length");
     }
     if found.meta_offset.checked_add(found.meta_len).is_none_or(|end| end > file_len) {
-        return Slot::Damaged("the metadata reaches beyond the end of the file");
+        return Slot::Damaged("the node table ends beyond the end of the file");
     }
     Slot::Sound(found)
 }
@@ -238,7 +240,7 @@ fn unreadable(file: &dyn File, len: u64, slots: &[Slot; 2]) -> Error {
     Error::NotADatabase { path, detail }
 }
 
-/// `at + 4` must not be beyond the block.
+/// Reads a little-endian number. `at + 4` must not exceed the length of the block.
 fn u32_at(block: &[u8], at: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&block[at..at + 4]);

@@ -88,7 +88,7 @@ fn opening_finishes_an_interrupted_write() {
 }
 
 #[test]
-fn a_slot_that_goes_bad_does_not_bring_the_old_one_back() {
+fn a_damaged_slot_does_not_bring_the_old_superblock_back() {
     for slot in 0..2 {
         for at in (0..80).chain(4090..BLOCK as u64) {
             let medium = written(0);
@@ -106,7 +106,7 @@ fn a_slot_that_goes_bad_does_not_bring_the_old_one_back() {
 }
 
 #[test]
-fn foreign_files_and_versions_are_told() {
+fn foreign_files_and_versions_are_errors() {
     for bytes in [vec![], vec![1; 100], vec![0; 4096], b"SQLite format 3\0".repeat(10_000)] {
         let medium = device(0);
         set_bytes(&medium, path(), bytes);
@@ -133,7 +133,7 @@ fn hostile_bytes_are_errors() {
         let medium = written(0);
         let len = random.below(2 * RESERVED_BYTES) as usize;
         let mut bytes = bytes(&medium, path())[..len].to_vec();
-        // Wrong bytes, some with right checksums.
+        // Damaged bytes, in part of the cases with correct checksums.
         for slot in SLOT_OFFSETS {
             let Some(slot) = bytes.get_mut(slot as usize..slot as usize + BLOCK) else { continue };
             for _ in 0..random.below(4) {
