@@ -11,11 +11,12 @@ use keyaki_device::BLOCK;
 
 /// Bytes of a group header.
 pub(super) const HEADER_BYTES: usize = 72;
-/// Bytes before the payload of a record.
+/// Bytes of a record header.
 pub(super) const RECORD_HEADER_BYTES: usize = 12;
-/// Largest payload of one record.
+/// Maximum payload of a record in bytes.
 pub(super) const MAX_RECORD_BYTES: usize = 1 << 31;
-/// Largest group: a record of the largest size alone (or many small ones, of which far less is put into a group).
+/// Maximum length of the records of a group in bytes: one record of maximum length. (A group of several records is much
+/// shorter.)
 pub(super) const MAX_BODY_BYTES: u64 = (MAX_RECORD_BYTES + RECORD_HEADER_BYTES) as u64;
 
 const MAGIC: [u8; 8] = *b"KEYAKLOG";
@@ -33,7 +34,7 @@ pub(super) fn segment_name(segment: u64) -> String {
     format!("{NAME_PREFIX}{segment:016x}")
 }
 
-/// The segment that a file name stands for, if it is one that [`segment_name`] makes.
+/// The number of the segment with this file name; `None` if [`segment_name`] does not produce the name.
 pub(super) fn parse_segment_name(name: &str) -> Option<u64> {
     let number = u64::from_str_radix(name.strip_prefix(NAME_PREFIX)?, 16).ok()?;
     (segment_name(number) == name).then_some(number)
@@ -44,15 +45,15 @@ pub(super) fn round_up(bytes: usize) -> usize {
     bytes.next_multiple_of(BLOCK)
 }
 
-/// What stands before the records of a group.
+/// The header of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct GroupHeader {
-    /// Random, the same in all groups of one log.
+    /// A random number, the same in all groups of one log.
     pub log_id: u64,
-    /// The segment and the offset in it that the group was written for.
+    /// The segment and the offset in it (in bytes) for which the group was written. They detect misdirected writes.
     pub segment: u64,
     pub offset: u64,
-    /// Sequence number of the first record (of the next one to come, if there is none).
+    /// Sequence number of the first record, or of the next record if the group is empty.
     pub first_sequence: u64,
     /// The newest sequence number that was durable when this group was written.
     pub synced_through: u64,
@@ -62,29 +63,29 @@ pub(super) struct GroupHeader {
     pub body_crc: u32,
 }
 
-/// Why there is no sound group header at a place.
+/// The reason why a position has no valid group header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoHeader {
     /// Only zeros: never written.
     Empty,
-    /// Neither zeros nor a header of a group written for this place.
+    /// Neither zeros nor the header of a group written for this position.
     Unsound,
-    /// A sound header of another format version.
+    /// A valid header of another format version.
     Version(u32),
 }
 
 impl GroupHeader {
-    /// Bytes the group takes in the segment.
+    /// Bytes that the group occupies in the segment.
     pub(super) fn span(&self) -> u64 {
         (HEADER_BYTES as u64 + self.body_len).next_multiple_of(BLOCK as u64)
     }
 
-    /// Sequence number expected after this group.
+    /// The sequence number expected after this group; `None` on overflow.
     pub(super) fn next_sequence(&self) -> Option<u64> {
         self.first_sequence.checked_add(u64::from(self.count))
     }
 
-    /// Checks what is about to be written: recovery must not refuse it.
+    /// Asserts that recovery accepts the header.
     pub(super) fn assert_sound(&self) {
         assert!(self.synced_through < self.first_sequence && self.next_sequence().is_some(), "{self:?}");
         assert!(self.offset.is_multiple_of(BLOCK as u64) && self.body_len <= MAX_BODY_BYTES, "{self:?}");
@@ -106,8 +107,8 @@ impl GroupHeader {
         out[68..72].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// The header at the start of `bytes`, if it is sound and was written for `offset` of `segment`. The body is not
-    /// looked at.
+    /// Decodes the header at the start of `bytes`. It must be valid and written for `offset` of `segment`. Does not
+    /// check the body.
     pub(super) fn decode(bytes: &[u8], segment: u64, offset: u64) -> Result<GroupHeader, NoHeader> {
         let Some(bytes) = bytes.get(..HEADER_BYTES) else { return Err(NoHeader::Unsound) };
         if bytes[0..8] != MAGIC {
@@ -139,7 +140,7 @@ impl GroupHeader {
     }
 }
 
-/// Writes a record to the start of `out`, which has room for it; returns its length.
+/// Writes a record to the start of `out`, which must be long enough. Returns the length of the record.
 pub(super) fn encode_record(out: &mut [u8], sequence: u64, payload: &[u8]) -> usize {
     let end = RECORD_HEADER_BYTES + payload.len();
     out[0..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
@@ -148,7 +149,8 @@ pub(super) fn encode_record(out: &mut [u8], sequence: u64, payload: &[u8]) -> us
     end
 }
 
-/// The record at the start of `bytes` and what follows it.
+/// Splits the first record off `bytes`: its sequence number, its payload, and the remaining bytes. `None` if it is
+/// incomplete.
 pub(super) fn split_record(bytes: &[u8]) -> Option<(u64, &[u8], &[u8])> {
     if bytes.len() < RECORD_HEADER_BYTES {
         return None;
@@ -158,7 +160,7 @@ pub(super) fn split_record(bytes: &[u8]) -> Option<(u64, &[u8], &[u8])> {
     Some((u64_at(bytes, 4), payload, rest))
 }
 
-/// `bytes` must be long enough.
+/// Reads a little-endian number. `bytes` must be long enough.
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&bytes[at..at + 4]);
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn names_round_trip_and_strangers_are_none() {
+    fn segment_names_round_trip_and_others_are_refused() {
         for number in [0, 1, 0xabc, u64::MAX] {
             assert_eq!(parse_segment_name(&segment_name(number)), Some(number));
         }
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn header_round_trips_and_every_flipped_bit_is_noticed() {
+    fn header_round_trips_and_every_flipped_bit_is_detected() {
         let mut bytes = vec![0; HEADER_BYTES];
         header().encode(&mut bytes);
         assert_eq!(GroupHeader::decode(&bytes, 3, 8192), Ok(header()));

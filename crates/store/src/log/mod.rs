@@ -1,17 +1,18 @@
 //! The write-ahead log: segments of records, group commit, recovery.
 //!
-//! `append` copies a record into a group in memory. Whoever needs it on the medium first becomes the leader: takes all
-//! groups, writes and syncs them once, and wakes the others; what arrives meanwhile is the next leader's turn.
+//! `append` copies a record into a group in memory. The first committer whose record must be durable becomes the
+//! leader. It takes all groups, writes and syncs them once, and wakes the other committers. Records that arrive
+//! meanwhile are written in the next turn.
 //!
 //! ```text
 //!   append ──> state: open group, sealed groups ──> turn of a leader ──> segment file
-//!   commit ──> leads, or waits for the turn that has its record
+//!   commit ──> leads a turn, or waits for the turn that contains its record
 //! ```
 //!
 //! Invariants:
-//! - A block is written once. New groups start at a fresh block, so that no write can damage acknowledged data.
-//! - Groups are written in order of their sequence numbers, by one leader at a time.
-//! - After a failed write or sync nothing is written any more: what reached the medium is unknown.
+//! - A new group starts at a fresh block, so that no write can damage acknowledged data.
+//! - Groups are written in the order of their sequence numbers, by one leader at a time.
+//! - After a failed write or sync nothing more is written, because the contents of the medium are unknown.
 //!
 //! The bytes, the recovery rules and their proof are in `docs/format.md`.
 
@@ -36,32 +37,35 @@ use self::state::State;
 use self::writer::{SyncTarget, Writer};
 use crate::base::{Durability, Error, Result};
 
-/// A place in the log: a segment's number and an offset in it.
+/// A position in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct LogPosition {
+    /// Number of the segment.
     pub segment: u64,
+    /// Offset in the segment in bytes, a multiple of 4096.
     pub offset: u64,
 }
 
-/// The log of one store. Records carry consecutive sequence numbers; all methods take `&self`.
+/// The log of one store. Records have consecutive sequence numbers. All methods take `&self`.
 ///
-/// Closing or dropping it writes what is pending (and syncs it, unless durability is `Off`).
+/// Closing or dropping the log writes pending records, and syncs them unless the durability is `Off`.
 #[derive(Debug)]
 pub struct Log {
     writer: Arc<Writer>,
-    /// None: the log is closed.
+    /// `None` once the log is closed.
     background: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Log {
-    /// Reads every sound record from `from` on, in order, giving `(sequence number, payload)` to `apply`, and opens the
-    /// log for appending after them. `first` (at least 1) is the sequence number expected first; records before it are
-    /// checked and passed over. A log that does not exist yet is created with its first record, if `from` is the default
-    /// position; at any other position a missing log is damage.
+    /// Recovers the log and opens it for appending. Calls `apply` with the sequence number and the payload of each
+    /// valid record from position `from` on, in order. `first` (at least 1) is the first sequence number to apply;
+    /// earlier records are verified and skipped. If there is no log and `from` is the default position, the log is
+    /// created with its first record. At any other position a missing log is damage.
     ///
     /// # Errors
-    /// [`crate::Error::Corrupt`] when a record that had been acknowledged is damaged: a torn, never acknowledged tail is
-    /// cut off silently, anything else is not.
+    /// [`crate::Error::Corrupt`] if an acknowledged record is damaged or missing. (A torn tail, which was never
+    /// acknowledged, is truncated without an error.) [`Error::FormatVersion`] for another format version,
+    /// [`Error::StartThread`], errors of the device and of `apply`.
     pub fn open(
         device: Arc<dyn Device>,
         dir: &Path,
@@ -71,7 +75,7 @@ impl Log {
         apply: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<Log> {
         assert!(first > 0, "sequence numbers start at 1");
-        assert!(from.offset.is_multiple_of(BLOCK as u64), "the log cannot start at {from:?}");
+        assert!(from.offset.is_multiple_of(BLOCK as u64), "log position {from:?} is not block-aligned");
         let found = recover::recover(&device, dir, from, first, apply)?;
         let log_id = found.log_id.unwrap_or_else(random_id);
         let segments = Segments { device, dir: dir.to_path_buf(), log_id };
@@ -87,61 +91,73 @@ impl Log {
         Ok(Log { writer, background: Mutex::new(Some(background)) })
     }
 
-    /// Appends a record in memory. Calls must come in sequence order (the caller holds its commit lock). Never waits for
-    /// the device, except when the log's memory is full or a segment ends.
+    /// Appends a record in memory. Sequence numbers must be consecutive. Waits for the device only if the memory of the
+    /// log is full or a new segment is needed.
     ///
     /// # Errors
-    /// [`Error::DiskFull`] when the disk has no room for another segment: the record was not taken, and may be tried
-    /// again.
+    /// [`Error::DiskFull`] if the disk has no space for another segment: the record was not appended, and the call can
+    /// be retried. [`Error::TooLarge`] if the payload exceeds 2 GiB. [`Error::Poisoned`].
+    ///
+    /// # Panics
+    /// If `sequence` does not follow the last record.
     pub fn append(&self, sequence: u64, payload: &[u8]) -> Result<()> {
         self.writer.append(sequence, payload)
     }
 
-    /// Waits as the durability asks: `Full`: until the record is synced (callers that arrive together share a sync, one
-    /// of them doing it for all); else returns at once.
+    /// With durability `Full`, waits until record `sequence` is synced; concurrent callers share a sync. Otherwise
+    /// returns at once.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
     pub fn commit(&self, sequence: u64) -> Result<()> {
         self.writer.commit(sequence)
     }
 
-    /// Writes and syncs everything appended, whatever the durability.
+    /// Writes and syncs all appended records, independent of the durability.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
     pub fn sync(&self) -> Result<()> {
         self.writer.reach_appended(SyncTarget::Synced)
     }
 
-    /// The newest sequence number known to be on the medium.
+    /// The newest sequence number that is known to be synced.
     pub fn durable(&self) -> u64 {
         self.writer.durable()
     }
 
-    /// Where the next record will start. What follows is written from there on: begins a new segment, unless the current
-    /// one is empty, so that everything before can be removed; on a full disk, a place in the current one. The position is
-    /// durable on return. Nobody may append meanwhile (the caller holds its commit lock).
+    /// Returns the position of the next record, from which recovery replays after a checkpoint. Starts a new segment
+    /// unless the current one is empty, so that all earlier segments can be removed. On a full disk the position is in
+    /// the current segment. The position is durable on return. No record may be appended during the call.
     ///
     /// # Errors
-    /// [`Error::DiskFull`], if the current segment has no room either: nothing has changed, and the log goes on.
+    /// [`Error::DiskFull`] if the current segment has no space either: nothing has changed, and the log remains usable.
+    /// [`Error::Poisoned`].
     pub fn cut(&self) -> Result<LogPosition> {
         self.writer.cut()
     }
 
-    /// Removes segments that lie entirely before `position`, which the last `cut` gave (a checkpoint made them superfluous).
-    /// A failure leaves the log in order; the next call removes what is left.
+    /// Removes the segments that lie entirely before `position`, the result of the last [`cut`](Self::cut), after a
+    /// checkpoint was written. If this fails, the log remains valid, and the next call removes the remaining segments.
     pub fn remove_before(&self, position: LogPosition) -> Result<()> {
         self.writer.remove_before(position)
     }
 
-    /// Bytes of records that no checkpoint has made superfluous: read by `open` or appended since, and not before the
-    /// position of a `remove_before`.
+    /// Bytes of records since the last checkpoint: read by [`open`](Self::open) or appended later, and not before the
+    /// position of a [`remove_before`](Self::remove_before).
     pub fn bytes(&self) -> u64 {
         self.writer.bytes()
     }
 
+    /// Checks that the log accepts records.
+    ///
     /// # Errors
-    /// [`crate::Error::Poisoned`].
+    /// [`crate::Error::Poisoned`] after a failed write or sync.
     pub fn check(&self) -> Result<()> {
         self.writer.check()
     }
 
-    /// Stops everything: later calls return [`crate::Error::Poisoned`].
+    /// Stops the log. Later calls return [`crate::Error::Poisoned`].
     pub fn poison(&self, cause: &str) {
         self.writer.poison(cause);
     }
@@ -150,15 +166,16 @@ impl Log {
         self.writer.set_durability(durability);
     }
 
-    /// Writes what is pending; the files are not touched after it. Nobody may append any more.
+    /// Writes pending records and closes the log. The files are not accessed afterwards. No record may be appended
+    /// after this call.
     pub fn close(&self) {
         self.writer.stop_background();
         let Some(thread) = self.background.lock().take() else { return };
         if thread.join().is_err() {
-            self.writer.poison("the log's thread panicked");
+            self.writer.poison("the background thread of the log panicked");
         }
         if let Err(error) = self.writer.close() {
-            tracing::warn!(%error, "the log was not closed cleanly");
+            tracing::warn!(%error, "could not close the log cleanly");
         }
     }
 }
@@ -169,7 +186,7 @@ impl Drop for Log {
     }
 }
 
-/// Tells one log from another; need not be unpredictable.
+/// An id that distinguishes logs. It need not be unpredictable.
 fn random_id() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::time::SystemTime::now())

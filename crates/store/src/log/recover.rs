@@ -1,15 +1,16 @@
-//! Reading the log when a store is opened.
+//! Recovery of the log when a store is opened.
 //!
-//! Groups are read in order as long as they are sound and their sequence numbers continue without a gap. Where that ends,
-//! either the newest writes were torn by a crash before they were acknowledged, or acknowledged data is damaged. Every
-//! group tells what was durable when it was written (`synced_through`), and a segment's opening group is durable before
-//! anything else is written there; so each sound group header found later is a witness. If a witness says that a missing
-//! record was durable, that is damage and an error. Otherwise what follows is a torn tail, which was never acknowledged:
-//! it is cut off, durably, before anything new is written.
+//! Groups are read in order as long as they are valid and their sequence numbers continue without a gap. This stream
+//! ends either because a crash tore the newest writes before they were acknowledged, or because acknowledged data is
+//! damaged. The group headers behind the end distinguish the two cases. Each header states the newest sequence number
+//! that was durable when the group was written (`synced_through`), and the opening group of a segment is durable before
+//! any other group is written there. If a valid header proves that a missing record was durable, recovery fails with an
+//! error. Otherwise the rest is a torn tail that was never acknowledged. It is truncated, durably, before anything new
+//! is written.
 //!
-//! The newest groups may have been read from a cache and not be on the medium, after the death of the process alone; after
-//! a failed sync not even a later one need bring them there. So groups that no other one testifies to are written again,
-//! the same bytes to the same place, and synced.
+//! If only the process died, the newest groups may have been read from the cache of the operating system and not be on
+//! the medium. After a failed sync, even a later sync need not bring them there. Groups whose durability no other group
+//! proves are therefore written again, the same bytes to the same position, and synced.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -26,21 +27,22 @@ use crate::base::{Error, FORMAT_VERSION, Result};
 /// Bytes read at a time.
 const WINDOW_BYTES: usize = 4 << 20;
 
-/// What was found.
+/// The result of recovery.
 #[derive(Debug)]
 pub(super) struct Recovered {
-    /// None if there was no log.
+    /// `None` if there was no log.
     pub log_id: Option<u64>,
     /// The next sequence number.
     pub next_sequence: u64,
     pub next_segment: u64,
-    /// Bytes of records applied.
+    /// Bytes of the records read.
     pub bytes: u64,
     /// The last segment, if it has no records yet and can be filled.
     pub tail: Option<Tail>,
 }
 
-/// Gives every record from `first` on to `apply`, cuts off a torn tail and makes everything that was read durable.
+/// Calls `apply` with every record from `first` on, truncates a torn tail, and makes the records that were read
+/// durable.
 pub(super) fn recover(
     device: &Arc<dyn Device>,
     dir: &Path,
@@ -54,7 +56,7 @@ pub(super) fn recover(
     let gap =
         (from.segment..=u64::MAX).zip(0..numbers.len().max(1)).find(|&(number, i)| numbers.get(i) != Some(&number));
     if let Some((missing, _)) = gap {
-        // A log that was never cut may not exist yet: the database is being created.
+        // A log that was never cut may not exist yet, while the database is being created.
         if numbers.is_empty() && from == LogPosition::default() {
             return Ok(Recovered { log_id: None, next_sequence: first, next_segment: 0, bytes: 0, tail: None });
         }
@@ -74,10 +76,10 @@ struct Recovery<'a> {
     log_id: Option<u64>,
     /// Records before this one are in the checkpoint.
     first: u64,
-    /// The next sequence number, once the first group is known.
+    /// The next sequence number, once the first group was read.
     expected: Option<u64>,
     bytes: u64,
-    /// Groups that no later one says are durable, oldest first.
+    /// Groups whose durability no later group proves, oldest first.
     unproven: VecDeque<Unproven>,
     apply: &'a mut dyn FnMut(u64, &[u8]) -> Result<()>,
 }
@@ -86,50 +88,50 @@ struct Unproven {
     segment: u64,
     offset: u64,
     span: u64,
-    /// Its last record, or the next one if it has none.
+    /// Sequence number of its last record, or of the next record if it is empty.
     last: u64,
 }
 
-/// Why reading stopped at a place.
+/// The reason why the stream of records ends.
 enum Stop {
     /// The segment ends, or was never written from here on.
     End,
-    /// Something else is there.
+    /// The bytes are not the next group of the stream.
     Unsound(String),
 }
 
 impl Recovery<'_> {
     fn run(&mut self, from: LogPosition, numbers: &[u64]) -> Result<Recovered> {
-        // The place where the stream of records ends: index into `numbers`, offset, and what is there.
+        // The end of the stream of records: index into `numbers`, offset, and reason.
         let mut end: Option<(usize, u64, Stop)> = None;
         for (index, &number) in numbers.iter().enumerate() {
             let mut reader = Reader::open(&self.segments, number)?;
             let start = if index == 0 { from.offset } else { 0 };
             let (offset, stop) = self.read_segment(&mut reader, start)?;
             if index > 0 && offset == 0 {
-                // Not the continuation of the segment before: the stream ended there.
+                // The segment does not continue the one before, so the stream ended there.
                 break;
             }
             end = Some((index, offset, stop));
         }
         let Some((index, offset, stop)) = end else {
-            unreachable!("there is a first segment, and reading it gave an end");
+            unreachable!("reading the first segment sets an end");
         };
-        let stale = self.judge(from, numbers, index, offset, &stop)?;
+        let stale = self.check_end(from, numbers, index, offset, &stop)?;
         if self.expected.is_none() {
             return self.discard_unopened(numbers);
         }
         self.finish(numbers, index, offset, &stale)
     }
 
-    /// Applies the groups of one segment; returns where and why that ended.
+    /// Applies the groups of a segment from offset `start` on. Returns offset and reason of the end.
     fn read_segment(&mut self, reader: &mut Reader, start: u64) -> Result<(u64, Stop)> {
         let mut offset = start;
         loop {
             let header = match reader.header(offset)? {
                 Ok(header) => header,
                 Err(NoHeader::Empty) => return Ok((offset, Stop::End)),
-                Err(NoHeader::Unsound) => return Ok((offset, Stop::Unsound("no sound group header".into()))),
+                Err(NoHeader::Unsound) => return Ok((offset, Stop::Unsound("no valid group header".into()))),
                 Err(NoHeader::Version(found)) => {
                     let path = reader.file.path().to_path_buf();
                     return Err(Error::FormatVersion { path, found, supported: FORMAT_VERSION });
@@ -143,21 +145,21 @@ impl Recovery<'_> {
             };
             let body = &bytes[HEADER_BYTES..];
             if crc32c::crc32c(body) != header.body_crc || !well_formed(&header, body) {
-                return Ok((offset, Stop::Unsound("the checksum of the group is wrong".into())));
+                return Ok((offset, Stop::Unsound("the checksum or a record of the group is wrong".into())));
             }
             self.apply_group(&header, body)?;
             offset += header.span();
         }
     }
 
-    /// Whether a group is the next one of the stream.
+    /// Checks that a group is the next one of the stream.
     fn continues(&self, header: &GroupHeader) -> std::result::Result<(), String> {
         if self.log_id.is_some_and(|id| id != header.log_id) {
             return Err("a group of another log".into());
         }
         let found = header.first_sequence;
         let expected = self.expected.unwrap_or(self.first);
-        // What the checkpoint contains may be missing here.
+        // Records that the checkpoint contains may be missing.
         if Some(found) == self.expected || (found <= self.first && self.expected.is_none_or(|next| next < found)) {
             Ok(())
         } else {
@@ -187,9 +189,16 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Looks at everything behind the end of the stream for a witness that a record from there on had been durable.
-    /// Returns where group headers are in the rest of the segment in which the stream ends.
-    fn judge(&self, from: LogPosition, numbers: &[u64], index: usize, offset: u64, stop: &Stop) -> Result<Vec<u64>> {
+    /// Searches behind the end of the stream for a group header which proves that a missing record was durable; this is
+    /// damage. Returns the offsets of the group headers in the rest of the segment in which the stream ends.
+    fn check_end(
+        &self,
+        from: LogPosition,
+        numbers: &[u64],
+        index: usize,
+        offset: u64,
+        stop: &Stop,
+    ) -> Result<Vec<u64>> {
         let path = self.segments.path(numbers[index]);
         let missing = self.missing();
         let detail = match stop {
@@ -197,7 +206,11 @@ impl Recovery<'_> {
             Stop::Unsound(detail) => detail.as_str(),
         };
         if self.expected.is_none() && from != LogPosition::default() {
-            return Err(damaged(&path, offset, format!("{detail}, where a checkpoint says that the log continues")));
+            return Err(damaged(
+                &path,
+                offset,
+                format!("{detail}, but the checkpoint expects the log to continue here"),
+            ));
         }
         let mut stale = Vec::new();
         for (at, &number) in numbers.iter().enumerate().skip(index) {
@@ -205,15 +218,16 @@ impl Recovery<'_> {
             let last = at + 1 == numbers.len();
             let opened = matches!(reader.header(0)?, Ok(header) if self.is_ours(&header));
             if (!last && !opened) || (opened && self.expected.is_none()) {
-                let detail = "the opening group is not the one that was written".into();
+                let detail = "invalid opening group".into();
                 return Err(damaged(reader.file.path(), 0, detail));
             }
             let headers = self.find_headers(&mut reader, if at == index { offset } else { 0 })?;
-            // Without a sound opening group any other one is a witness: the opening group was durable before it.
+            // Without a valid opening group, every other group proves damage: the opening group was durable before it.
             if let Some((witness, _)) = headers.iter().find(|(_, synced)| *synced >= missing || !opened) {
                 let file = reader.file.path().display();
-                let detail =
-                    format!("{detail}; record {missing} was durable, says the group at offset {witness} of {file}");
+                let detail = format!(
+                    "{detail}, but the group at offset {witness} of {file} proves that record {missing} was durable"
+                );
                 return Err(damaged(&path, offset, detail));
             }
             if at == index {
@@ -223,7 +237,7 @@ impl Recovery<'_> {
         Ok(stale)
     }
 
-    /// Where from `start` on sound group headers are, and what they say was durable.
+    /// Returns the offset and the `synced_through` of each valid group header from `start` on.
     fn find_headers(&self, reader: &mut Reader, start: u64) -> Result<Vec<(u64, u64)>> {
         let mut found = Vec::new();
         for offset in (start..reader.len).step_by(BLOCK) {
@@ -236,7 +250,7 @@ impl Recovery<'_> {
         Ok(found)
     }
 
-    /// The first record that was not found.
+    /// Sequence number of the first record that was not found.
     fn missing(&self) -> u64 {
         self.expected.map_or(self.first, |expected| expected.max(self.first))
     }
@@ -245,13 +259,13 @@ impl Recovery<'_> {
         self.log_id.is_none_or(|id| id == header.log_id)
     }
 
-    /// The creation of the first segment was interrupted: removes it.
+    /// Removes the first segment, whose creation was interrupted.
     fn discard_unopened(&self, numbers: &[u64]) -> Result<Recovered> {
         self.remove_from(numbers)?;
         Ok(Recovered { log_id: None, next_sequence: self.first, next_segment: 0, bytes: 0, tail: None })
     }
 
-    /// Cuts off what follows the stream, and makes the stream durable.
+    /// Truncates the log at the end of the stream, and makes the stream durable.
     fn finish(&self, numbers: &[u64], index: usize, offset: u64, stale: &[u64]) -> Result<Recovered> {
         self.remove_from(&numbers[index + 1..])?;
         let mut last = None;
@@ -269,15 +283,15 @@ impl Recovery<'_> {
         }
         self.segments.device.sync_dir(&self.segments.dir)?;
         let number = numbers[index];
-        let next_segment = number.checked_add(1).ok_or_else(|| {
-            damaged(&self.segments.path(number), 0, "there is no segment number above this one".into())
-        })?;
-        // Only an opening group: it may be filled, if it says what comes next.
+        let next_segment = number
+            .checked_add(1)
+            .ok_or_else(|| damaged(&self.segments.path(number), 0, "segment numbers are exhausted".into()))?;
+        // A segment with only an opening group can be filled, if this group states the next sequence number.
         let tail = last.filter(|tail| tail.offset == BLOCK as u64 && self.expected == Some(self.missing()));
         Ok(Recovered { log_id: self.log_id, next_sequence: self.missing(), next_segment, bytes: self.bytes, tail })
     }
 
-    /// Removes segments, newest first, so that there is never a gap.
+    /// Removes segments, newest first, so that no gap arises.
     fn remove_from(&self, numbers: &[u64]) -> Result<()> {
         for &number in numbers.iter().rev() {
             self.segments.device.remove(&self.segments.path(number))?;
@@ -287,7 +301,8 @@ impl Recovery<'_> {
     }
 }
 
-/// Whether a record was refused for its bytes: a commit with such a record would have failed.
+/// Returns true if the bytes of a record were rejected. A commit of such a record would have failed, so the log is
+/// damaged.
 fn is_unsound(error: &Error) -> bool {
     matches!(
         error,
@@ -302,14 +317,14 @@ fn is_unsound(error: &Error) -> bool {
     )
 }
 
-/// Writes the same bytes once more.
+/// Writes the bytes of a group to the same position again.
 fn write_again(file: &dyn File, group: &Unproven) -> Result<()> {
     let mut buffer = Buffer::zeroed(group.span as usize);
     file.read_at(group.offset, &mut buffer)?;
     Ok(file.write_at(group.offset, &buffer)?)
 }
 
-/// Whether the body consists of the records that the header announces.
+/// Returns true if the body consists of the records that the header declares.
 fn well_formed(header: &GroupHeader, mut body: &[u8]) -> bool {
     for (expected, _) in (header.first_sequence..).zip(0..header.count) {
         match split_record(body) {
@@ -346,7 +361,7 @@ impl Reader {
         })
     }
 
-    /// `len` bytes from `offset` (a multiple of the block length) on; none if the segment ends before.
+    /// `len` bytes from `offset` (a multiple of the block length) on; `None` if the segment ends before.
     fn bytes(&mut self, offset: u64, len: u64) -> Result<Option<&[u8]>> {
         let Some(end) = offset.checked_add(len).filter(|&end| end <= self.len) else { return Ok(None) };
         if offset < self.start || end > self.start + self.window.len() as u64 {

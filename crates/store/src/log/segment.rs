@@ -1,4 +1,4 @@
-//! Segment files: creation, extension, cutting off a torn tail, removal.
+//! Segment files: creation, extension, truncation of a torn tail, removal.
 //!
 //! Invariants: segment n + 1 is created only after segment n, its opening group and its directory entry are durable, and
 //! no other group is written to a segment before its opening group is durable.
@@ -12,9 +12,9 @@ use super::format::{GroupHeader, HEADER_BYTES, parse_segment_name, segment_name}
 use super::state::Tail;
 use crate::base::Result;
 
-/// Bytes that a segment is given when the disk has them (tests want to see many segments).
+/// Length of a segment in bytes, if the disk has the space. Tests use short segments so that logs have many.
 pub(super) const SEGMENT_BYTES: u64 = if cfg!(test) { 128 << 10 } else { 64 << 20 };
-/// … and when it nearly has not.
+/// Length of a segment in bytes if the disk is nearly full.
 const SMALL_SEGMENT_BYTES: u64 = SEGMENT_BYTES / 16;
 
 const _: () = {
@@ -22,7 +22,7 @@ const _: () = {
     assert!(SMALL_SEGMENT_BYTES >= 2 * BLOCK as u64, "an opening group and another one");
 };
 
-/// The directory with the segments.
+/// The segments of a log in their directory.
 #[derive(Debug)]
 pub(super) struct Segments {
     pub device: Arc<dyn Device>,
@@ -42,12 +42,12 @@ impl Segments {
         Ok(numbers)
     }
 
-    /// Creates segment `number`, whose first record will be `next_sequence`, with room for a group of `needed` bytes. It is
-    /// durable on return.
+    /// Creates segment `number` with its opening group and space for a group of `needed` bytes. `next_sequence` is the
+    /// sequence number of its first record. The segment is durable on return.
     pub(super) fn create(&self, number: u64, next_sequence: u64, synced_through: u64, needed: u64) -> Result<Tail> {
-        assert!(needed.is_multiple_of(BLOCK as u64), "groups are made of whole blocks, not of {needed} bytes");
+        assert!(needed.is_multiple_of(BLOCK as u64), "group of {needed} bytes is not block-aligned");
         let path = self.path(number);
-        // Left over from an attempt for which the disk had no space: nothing was ever acknowledged in it.
+        // The file is left from an attempt that failed on a full disk. It has no acknowledged record.
         if self.device.exists(&path)? {
             self.device.remove(&path)?;
         }
@@ -57,7 +57,7 @@ impl Segments {
             Err(error) => {
                 drop(file);
                 if let Err(error) = self.device.remove(&path) {
-                    tracing::warn!(%error, "an unfinished log segment stays behind");
+                    tracing::warn!(%error, "could not remove an unfinished log segment");
                 }
                 Err(error)
             }
@@ -92,7 +92,8 @@ impl Segments {
     }
 }
 
-/// Gives the file at least `needed` bytes from `from` on, more if the disk has them; returns its new length.
+/// Allocates at least `needed` bytes from offset `from` on, and more if the disk has the space. Returns the new length
+/// of the file.
 pub(super) fn allocate(file: &dyn File, from: u64, needed: u64) -> Result<u64> {
     for end in [SEGMENT_BYTES, SMALL_SEGMENT_BYTES] {
         if end <= from + needed {
@@ -100,7 +101,7 @@ pub(super) fn allocate(file: &dyn File, from: u64, needed: u64) -> Result<u64> {
         }
         match file.allocate(from, end - from) {
             Ok(()) => return Ok(end),
-            // Part of it may have been allocated.
+            // Part of the range may have been allocated.
             Err(error) if error.is_no_space() => file.truncate(from)?,
             Err(error) => return Err(error.into()),
         }
@@ -109,7 +110,8 @@ pub(super) fn allocate(file: &dyn File, from: u64, needed: u64) -> Result<u64> {
     Ok(from + needed)
 }
 
-/// Ends a segment at `offset`, durably: the `stale` group headers behind are overwritten, and the space is given back.
+/// Truncates a segment at `offset`, durably. Before that, overwrites the group headers at the offsets `stale` with
+/// zeros.
 pub(super) fn cut_tail(file: &dyn File, offset: u64, stale: &[u64]) -> Result<()> {
     let zeros = Buffer::zeroed(BLOCK);
     for &header in stale {
@@ -124,7 +126,7 @@ pub(super) fn cut_tail(file: &dyn File, offset: u64, stale: &[u64]) -> Result<()
     Ok(file.sync_data()?)
 }
 
-/// A group without records: tells what is durable, and which record comes next.
+/// A group without records. Its header states the newest durable record and the next sequence number.
 pub(super) fn empty_group(log_id: u64, segment: u64, offset: u64, next_sequence: u64, synced_through: u64) -> Buffer {
     let header = GroupHeader {
         log_id,

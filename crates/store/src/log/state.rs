@@ -1,7 +1,8 @@
-//! What the log holds in memory: groups that are filled by `append` and wait to be written.
+//! The part of the log in memory: groups that `append` fills and leaders write.
 //!
-//! A group's place in its segment is fixed when it is begun, and a record is only taken when the segment has room for it.
-//! So a full disk shows itself when a segment is to be created, before the record is accepted, and never later.
+//! The position of a group in its segment is fixed when the group is started, and a record is accepted only if the
+//! segment has space for it. A full disk is therefore detected when a segment is created, before the record is
+//! accepted, and never later.
 //!
 //! ```text
 //!            written groups │ in flight (leader) │ sealed … │ open │  free
@@ -16,11 +17,11 @@ use keyaki_device::{BLOCK, Buffer, File};
 use super::format::{GroupHeader, HEADER_BYTES, MAX_BODY_BYTES, RECORD_HEADER_BYTES, encode_record, round_up};
 use crate::base::Durability;
 
-/// A group is closed when it has this many bytes (a larger record is a group by itself).
+/// Maximum length of a group in bytes. A longer record forms a group of its own.
 pub(super) const GROUP_BYTES: usize = if cfg!(test) { 16 << 10 } else { 1 << 20 };
-/// Zeros written ahead of small groups.
+/// Bytes of zeros written ahead of small groups.
 const ZERO_BYTES: usize = if cfg!(test) { 32 << 10 } else { 256 << 10 };
-/// Group buffers kept for reuse.
+/// Number of group buffers kept for reuse.
 const POOLED_BUFFERS: usize = 4;
 
 const _: () = {
@@ -35,9 +36,9 @@ pub(super) struct Tail {
     pub file: Arc<dyn File>,
     /// Bytes allocated.
     pub capacity: u64,
-    /// Where the next group starts.
+    /// Offset of the next group.
     pub offset: u64,
-    /// Up to here the file has been written, with groups or zeros, so that a sync there needs no metadata.
+    /// End of the part of the file that was written with groups or zeros. A sync of writes before it needs no metadata.
     pub written_to: u64,
 }
 
@@ -51,12 +52,13 @@ pub(super) struct Group {
     count: u32,
     /// Bytes of `buffer` in use, header included.
     used: usize,
-    /// Bytes of `buffer` that may be used: the segment may end before the buffer does, and a body has a largest length.
+    /// Bytes of `buffer` that may be used: limited by the end of the segment and by the maximum length of a body.
     limit: usize,
     buffer: Buffer,
 }
 
 impl Group {
+    /// Appends a record. Returns false if the group has no space for it.
     fn push(&mut self, sequence: u64, payload: &[u8]) -> bool {
         if self.limit - self.used < RECORD_HEADER_BYTES + payload.len() {
             return false;
@@ -66,13 +68,13 @@ impl Group {
         true
     }
 
-    /// Bytes it takes in the segment.
+    /// Bytes that the group occupies in the segment.
     fn span(&self) -> usize {
         round_up(self.used)
     }
 
-    /// Completes the header and zeroes the padding; the bytes to write are in the returned buffer or, if that is none, in
-    /// the whole of the group's own one.
+    /// Writes the header and zeroes the padding. Returns the bytes to write, or `None` if they are the whole buffer of
+    /// the group.
     pub(super) fn seal(&mut self, log_id: u64, synced_through: u64) -> Option<Buffer> {
         let header = GroupHeader {
             log_id,
@@ -101,7 +103,7 @@ impl Group {
     }
 }
 
-/// Zeros to write ahead.
+/// A range of zeros to be written ahead of groups.
 #[derive(Debug)]
 pub(super) struct Zeros {
     pub file: Arc<dyn File>,
@@ -109,43 +111,43 @@ pub(super) struct Zeros {
     pub len: usize,
 }
 
-/// Everything under the log's mutex.
+/// The data protected by the mutex of the log.
 #[derive(Debug)]
 pub(super) struct State {
     pub durability: Durability,
-    /// Why the log takes no more writes.
+    /// The failure after which the log refuses writes.
     pub poison: Option<String>,
-    /// The segment being filled; none until the first record after opening.
+    /// The segment being filled; `None` until the first record after opening.
     pub tail: Option<Tail>,
     /// Number of the next segment to create.
     pub next_segment: u64,
-    /// Somebody is creating a segment, outside the mutex; appends wait.
+    /// True while a thread creates a segment outside the mutex. Appends wait for it.
     pub rolling: bool,
-    /// Full groups, oldest first, and the one being filled.
+    /// Full groups, oldest first. `open` is the group being filled.
     sealed: Vec<Group>,
     open: Option<Group>,
     pool: Vec<Buffer>,
     /// Bytes appended and not yet written.
     pub pending_bytes: usize,
-    /// Newest sequence number appended, written, known to be on the medium.
+    /// Newest sequence number that is appended (`appended`), written (`written`) and known to be synced (`durable`).
     pub appended: u64,
     pub written: u64,
     pub durable: u64,
-    /// A leader is writing everything up to `in_flight`; it is the `turn`th.
+    /// True while a leader writes the records up to `in_flight`, in turn number `turn`.
     pub leading: bool,
     pub in_flight: u64,
     pub turn: u64,
-    /// Commits that have come to wait for the next turn, and that came for the newest one.
+    /// Number of commits that arrived for the next turn (`arrivals`) and for the newest turn (`arrivals_before`).
     pub arrivals: u64,
     pub arrivals_before: u64,
-    /// Files with writes that no sync has followed yet.
+    /// Files with writes that are not synced yet.
     pub unsynced: Vec<Arc<dyn File>>,
-    /// The handle is being dropped.
+    /// True once the log is being closed.
     pub closing: bool,
 }
 
 impl State {
-    /// A log whose records up to `durable` are on the medium.
+    /// The state of a log whose records up to `durable` are synced.
     pub(super) fn new(durability: Durability, next_segment: u64, durable: u64, tail: Option<Tail>) -> State {
         State {
             durability,
@@ -170,7 +172,7 @@ impl State {
         }
     }
 
-    /// Takes a record if the segment has room for it.
+    /// Appends a record. Returns false if the segment has no space for it.
     pub(super) fn push(&mut self, sequence: u64, payload: &[u8]) -> bool {
         if !self.open.as_mut().is_some_and(|group| group.push(sequence, payload)) {
             self.close_group();
@@ -185,7 +187,7 @@ impl State {
         true
     }
 
-    /// An empty group at the segment's tail; none if the segment has no room for its first record.
+    /// Starts a group at the tail of the segment; `None` if the segment has no space for its first record.
     fn begin_group(&mut self, first_sequence: u64, payload: usize) -> Option<Group> {
         let tail = self.tail.as_ref()?;
         let needed = group_span(payload);
@@ -210,7 +212,7 @@ impl State {
         })
     }
 
-    /// Ends the group being filled: its place and length are fixed now.
+    /// Ends the group being filled, which fixes its length.
     fn close_group(&mut self) {
         if let (Some(group), Some(tail)) = (self.open.take(), self.tail.as_mut()) {
             assert_eq!(group.offset, tail.offset, "groups of a segment follow each other");
@@ -226,7 +228,7 @@ impl State {
         std::mem::take(&mut self.sealed)
     }
 
-    /// Adds a group without records at the tail, if there is room for it; returns its offset.
+    /// Adds a group without records at the tail and returns its offset; `None` if the segment has no space for it.
     pub(super) fn push_mark(&mut self) -> Option<u64> {
         self.close_group();
         self.open = self.begin_group(self.appended + 1, 0);
@@ -235,14 +237,14 @@ impl State {
         Some(offset)
     }
 
-    /// Nothing is left to be written or synced.
+    /// Returns true if everything is written and synced.
     pub(super) fn is_synced(&self) -> bool {
         self.open.is_none() && self.sealed.is_empty() && self.unsynced.is_empty()
     }
 
-    /// The zeros to write behind `groups`, which have just been taken: the file system allocates space that counts as
-    /// unwritten, and the first sync after a write there must also sync its map of the file. One larger write of zeros
-    /// spares many small syncs this.
+    /// Returns the zeros to write behind `groups`, which have just been taken. File systems mark allocated space as
+    /// unwritten, and the first sync after a write to it also syncs the extent map of the file. One larger write of
+    /// zeros saves this for many small syncs.
     pub(super) fn take_zeros(&mut self, groups: &[Group]) -> Option<Zeros> {
         let tail = self.tail.as_mut()?;
         let span: usize = groups.iter().map(Group::span).sum();
@@ -256,19 +258,19 @@ impl State {
         (len > 0).then(|| Zeros { file: tail.file.clone(), offset: tail.offset, len })
     }
 
-    /// Ends the current segment. What is pending for it stays pending.
+    /// Ends the current segment. Its pending groups stay pending.
     pub(super) fn replace_tail(&mut self, tail: Tail) {
         self.close_group();
         assert!(self.tail.as_ref().is_none_or(|old| old.number < tail.number), "segment numbers ascend");
         self.tail = Some(tail);
     }
 
-    /// The current segment has no record, written or pending.
+    /// Returns true if the current segment has no record, written or pending.
     pub(super) fn tail_is_empty(&self) -> bool {
         self.open.is_none() && self.tail.as_ref().is_some_and(|tail| tail.offset == BLOCK as u64)
     }
 
-    /// Keeps the buffers of written groups.
+    /// Returns the buffers of written groups to the pool.
     pub(super) fn recycle(&mut self, groups: Vec<Group>) {
         for group in groups {
             if self.pool.len() < POOLED_BUFFERS && group.buffer.len() == GROUP_BYTES {
@@ -278,7 +280,7 @@ impl State {
     }
 }
 
-/// Bytes that a group with one record takes in a segment.
+/// Bytes that a group with one record of `payload` bytes occupies in a segment.
 pub(super) fn group_span(payload: usize) -> usize {
     round_up(HEADER_BYTES + RECORD_HEADER_BYTES + payload)
 }

@@ -1,7 +1,8 @@
-//! The writing side of the log: appending, leaders and followers, the background thread.
+//! The writing side of the log: appends, leaders and followers, and the background thread.
 //!
-//! Leaders take turns, numbered from 1. Those whose record is in the turn under way wait on one condition variable, those
-//! who come for the next turn on the other; at its end a leader wakes all of the former, and one of the latter to lead.
+//! Leaders take turns, numbered from 1. Committers whose record is in the current turn wait on one condition variable,
+//! committers for the next turn on the other. At the end of a turn the leader wakes all of the former, and one of the
+//! latter, which leads the next turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,12 +19,12 @@ use crate::base::{Durability, Error, Result};
 
 /// Bytes appended and not yet written above which `append` waits.
 const PENDING_BYTES_MAX: usize = 64 * GROUP_BYTES;
-/// How often a leader lets others run, at most, before it takes what they appended.
-const GATHER_YIELDS: usize = 64;
-/// How often the background thread writes at least.
+/// Maximum number of times that a leader yields the CPU before it takes the appended records.
+const REJOIN_YIELDS: usize = 64;
+/// Time that pending records wait, at most, for the background thread.
 const BACKGROUND_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How far a record is to get.
+/// The state that a record must reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SyncTarget {
     /// Handed to the operating system.
@@ -36,17 +37,17 @@ pub(super) enum SyncTarget {
 pub(super) struct Writer {
     segments: Segments,
     state: Mutex<State>,
-    /// The state's, to be read without the mutex.
+    /// A copy of `State::durable` that can be read without the mutex.
     durable: AtomicU64,
-    /// Bytes of records that no checkpoint has made superfluous.
+    /// Bytes of records since the last checkpoint.
     bytes: AtomicU64,
-    /// What `bytes` was at the last cut.
+    /// The value of `bytes` at the last cut.
     bytes_at_cut: AtomicU64,
-    /// By parity of the turn that somebody waits for.
+    /// The condition variables of waiting committers, by the parity of their turn.
     turns: [Condvar; 2],
-    /// A segment was created.
+    /// Signalled after the creation of a segment, successful or not.
     rolled: Condvar,
-    /// There is work for the background thread.
+    /// Signalled when there is work for the background thread.
     work: Condvar,
 }
 
@@ -98,7 +99,7 @@ impl Writer {
         if sequence <= state.durable {
             return Ok(());
         }
-        assert!(sequence <= state.appended, "log record {sequence} is committed, {} is the last", state.appended);
+        assert!(sequence <= state.appended, "commit of log record {sequence}, but the last one is {}", state.appended);
         match state.durability {
             Durability::Full => {
                 state.arrivals += 1;
@@ -108,17 +109,17 @@ impl Writer {
         }
     }
 
-    pub(super) fn reach_appended(&self, goal: SyncTarget) -> Result<()> {
+    pub(super) fn reach_appended(&self, target: SyncTarget) -> Result<()> {
         let mut state = self.state.lock();
         let sequence = state.appended;
-        self.reach(&mut state, sequence, goal)
+        self.reach(&mut state, sequence, target)
     }
 
-    /// Waits until record `sequence` has got as far as `goal`, leading if nobody does.
-    fn reach(&self, state: &mut MutexGuard<'_, State>, sequence: u64, goal: SyncTarget) -> Result<()> {
+    /// Waits until record `sequence` has reached `target`. Leads a turn if no other thread leads one.
+    fn reach(&self, state: &mut MutexGuard<'_, State>, sequence: u64, target: SyncTarget) -> Result<()> {
         loop {
             state.check()?;
-            let reached = match goal {
+            let reached = match target {
                 SyncTarget::Written => state.written,
                 SyncTarget::Synced => state.durable,
             };
@@ -129,27 +130,27 @@ impl Writer {
                 let next = state.turn + 1;
                 self.turns[(next & 1) as usize].wait(state);
             } else {
-                self.take_turn(state, goal);
+                self.take_turn(state, target);
             }
         }
     }
 
-    /// Waits for the turn under way, or leads one.
-    fn take_turn(&self, state: &mut MutexGuard<'_, State>, goal: SyncTarget) {
+    /// Waits for the end of the current turn, or leads a turn if there is none.
+    fn take_turn(&self, state: &mut MutexGuard<'_, State>, target: SyncTarget) {
         if state.leading {
             let turn = state.turn;
             self.turns[(turn & 1) as usize].wait(state);
         } else {
-            self.lead(state, goal);
+            self.lead(state, target);
         }
     }
 
-    /// Writes everything appended, and syncs it if that is the goal.
-    fn lead(&self, state: &mut MutexGuard<'_, State>, goal: SyncTarget) {
+    /// Leads a turn: writes all appended records, and syncs them if this is the target.
+    fn lead(&self, state: &mut MutexGuard<'_, State>, target: SyncTarget) {
         state.turn += 1;
         state.leading = true;
-        if goal == SyncTarget::Synced {
-            Self::gather(state);
+        if target == SyncTarget::Synced {
+            Self::await_rejoining_committers(state);
         }
         if state.poison.is_some() {
             state.leading = false;
@@ -158,11 +159,11 @@ impl Writer {
         }
         state.in_flight = state.appended;
         let mut groups = state.take_groups();
-        let zeros = if goal == SyncTarget::Synced { state.take_zeros(&groups) } else { None };
+        let zeros = if target == SyncTarget::Synced { state.take_zeros(&groups) } else { None };
         let mut unsynced = std::mem::take(&mut state.unsynced);
         let (through, bytes, synced_through) = (state.appended, state.pending_bytes, state.durable);
         let result =
-            MutexGuard::unlocked(state, || self.write(&mut groups, zeros, &mut unsynced, synced_through, goal));
+            MutexGuard::unlocked(state, || self.write(&mut groups, zeros, &mut unsynced, synced_through, target));
         state.leading = false;
         assert!(bytes <= state.pending_bytes, "{bytes} bytes written, {} were pending", state.pending_bytes);
         state.pending_bytes -= bytes;
@@ -171,7 +172,7 @@ impl Writer {
             Ok(()) => {
                 assert!(state.durable <= state.written && state.written <= through, "records are written in order");
                 state.written = through;
-                if goal == SyncTarget::Synced {
+                if target == SyncTarget::Synced {
                     state.durable = through;
                     self.durable.store(through, Ordering::Release);
                 }
@@ -188,12 +189,12 @@ impl Writer {
         }
     }
 
-    /// Those whom the turn before has woken are about to come again: gives them a moment, so that they share this turn
-    /// and do not wait for the next one. Who is alone does not wait.
-    fn gather(state: &mut MutexGuard<'_, State>) {
-        // All who come meanwhile are in this turn.
+    /// Committers woken by the last sync may rejoin and share this one. Yields the CPU until as many commits have
+    /// arrived as for the last turn, at most [`REJOIN_YIELDS`] times. A single committer does not wait.
+    fn await_rejoining_committers(state: &mut MutexGuard<'_, State>) {
+        // Commits that arrive meanwhile belong to this turn.
         state.in_flight = u64::MAX;
-        for _ in 0..GATHER_YIELDS {
+        for _ in 0..REJOIN_YIELDS {
             if state.arrivals >= state.arrivals_before {
                 break;
             }
@@ -208,7 +209,7 @@ impl Writer {
         zeros: Option<Zeros>,
         unsynced: &mut Vec<Arc<dyn File>>,
         synced_through: u64,
-        goal: SyncTarget,
+        target: SyncTarget,
     ) -> Result<()> {
         for group in groups {
             let exact = group.seal(self.segments.log_id, synced_through);
@@ -220,7 +221,7 @@ impl Writer {
         if let Some(Zeros { file, offset, len }) = zeros {
             file.write_at(offset, &Buffer::zeroed(len))?;
         }
-        if goal == SyncTarget::Synced {
+        if target == SyncTarget::Synced {
             for file in unsynced.drain(..) {
                 file.sync_data()?;
             }
@@ -228,12 +229,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes room for a group of `needed` bytes: extends the current segment if it is empty, else begins a new one.
+    /// Provides space for a group of `needed` bytes: extends the current segment if it is empty, otherwise starts a new
+    /// one.
     fn roll(&self, state: &mut MutexGuard<'_, State>, needed: u64) -> Result<()> {
         if state.tail_is_empty()
             && let Some(tail) = state.tail.as_mut()
         {
-            // Rare (after opening, or for a huge record), so the mutex may be held.
+            // Happens only after opening, or for a record longer than a segment, so the mutex may be held.
             return match allocate(&*tail.file, tail.capacity, tail.offset + needed - tail.capacity) {
                 Ok(capacity) => {
                     tail.capacity = capacity;
@@ -258,7 +260,7 @@ impl Writer {
         }
     }
 
-    /// A full disk leaves everything as it was; after any other failure the log is poisoned.
+    /// Handles a failure to provide space. A full disk changes nothing. Any other failure poisons the log.
     fn failed<T>(&self, state: &mut MutexGuard<'_, State>, error: Error) -> Result<T> {
         if !matches!(error, Error::DiskFull { .. }) {
             state.set_poison(&error.to_string());
@@ -276,7 +278,7 @@ impl Writer {
         let mut position = LogPosition::default();
         if !state.tail_is_empty() {
             match self.roll(&mut state, BLOCK as u64) {
-                // The disk is full, but a checkpoint may change that.
+                // The disk is full, but a checkpoint may free space.
                 Err(error @ Error::DiskFull { .. }) => {
                     position.offset = state.push_mark().ok_or(error)?;
                     self.finish_turns(&mut state)?;
@@ -289,7 +291,7 @@ impl Writer {
         Ok(position)
     }
 
-    /// Writes and syncs all groups there are, also those without records. Nobody appends meanwhile.
+    /// Writes and syncs all groups, including groups without records. No record may be appended during the call.
     fn finish_turns(&self, state: &mut MutexGuard<'_, State>) -> Result<()> {
         while state.leading || !state.is_synced() {
             self.take_turn(state, SyncTarget::Synced);
@@ -299,7 +301,7 @@ impl Writer {
     }
 
     pub(super) fn remove_before(&self, position: LogPosition) -> Result<()> {
-        // Whether the files can be removed or not: their records are not needed any more.
+        // The records are obsolete even if the removal of the files fails.
         let removed = self.bytes_at_cut.swap(0, Ordering::Relaxed);
         let before = self.bytes.fetch_sub(removed, Ordering::Relaxed);
         assert!(removed <= before, "{removed} bytes of {before} removed from the log");
@@ -338,7 +340,8 @@ impl Writer {
         self.work.notify_all();
     }
 
-    /// Writes, under `Normal` and `Off`, what was appended some time ago or has become much.
+    /// The loop of the background thread. Under `Normal` and `Off` it writes the pending records after
+    /// [`BACKGROUND_INTERVAL`], or at once if they fill a group. Under `Normal` it also syncs them.
     pub(super) fn run_background(&self) {
         let mut state = self.state.lock();
         while !state.closing && state.poison.is_none() {
@@ -349,13 +352,13 @@ impl Writer {
             if state.pending_bytes < GROUP_BYTES {
                 self.work.wait_for(&mut state, BACKGROUND_INTERVAL);
             }
-            let (goal, sequence) = match state.durability {
+            let (target, sequence) = match state.durability {
                 Durability::Full => continue,
                 Durability::Normal => (SyncTarget::Synced, state.appended),
                 Durability::Off => (SyncTarget::Written, state.appended),
             };
             // A failure poisons the log, which ends the loop.
-            let _ = self.reach(&mut state, sequence, goal);
+            let _ = self.reach(&mut state, sequence, target);
         }
     }
 
@@ -364,14 +367,14 @@ impl Writer {
         self.work.notify_all();
     }
 
-    /// Writes what is pending, testifies that it is durable, and gives back what the last segment does not need. Nobody
-    /// else uses the log any more.
+    /// Writes pending records, appends an empty group that proves their durability, and frees the unused space of the
+    /// last segment. No other thread may use the log any more.
     pub(super) fn close(&self) -> Result<()> {
-        let goal = match self.state.lock().durability {
+        let target = match self.state.lock().durability {
             Durability::Full | Durability::Normal => SyncTarget::Synced,
             Durability::Off => SyncTarget::Written,
         };
-        self.reach_appended(goal)?;
+        self.reach_appended(target)?;
         let mut state = self.state.lock();
         let durable = state.durable;
         let Some(Tail { number, file, capacity, mut offset, .. }) = state.tail.take() else { return Ok(()) };
@@ -381,7 +384,7 @@ impl Writer {
             offset += BLOCK as u64;
         }
         file.truncate(offset)?;
-        if goal == SyncTarget::Synced { Ok(file.sync_data()?) } else { Ok(()) }
+        if target == SyncTarget::Synced { Ok(file.sync_data()?) } else { Ok(()) }
     }
 }
 
@@ -401,7 +404,7 @@ impl State {
         }
     }
 
-    /// The first cause stays.
+    /// Poisons the log. The first cause is kept.
     fn set_poison(&mut self, cause: &str) {
         self.poison.get_or_insert_with(|| cause.to_owned());
     }

@@ -24,7 +24,7 @@ fn records_survive_reopening_in_order() {
 }
 
 #[test]
-fn commits_survive_a_crash_and_no_half_segment_is_left() {
+fn commits_survive_a_crash_and_the_last_segment_is_trimmed() {
     let medium = device(0);
     let (log, _) = open(&medium);
     for sequence in 1..=20 {
@@ -62,7 +62,7 @@ fn segments_follow_each_other_and_huge_records_fit() {
 }
 
 #[test]
-fn cut_lets_older_segments_go() {
+fn cut_allows_the_removal_of_older_segments() {
     let medium = device(0);
     let (log, _) = open(&medium);
     for sequence in 1..=5 {
@@ -81,7 +81,7 @@ fn cut_lets_older_segments_go() {
     let (log, records) = open_at(&medium, position, 6, Durability::Full).unwrap();
     assert_eq!(records, vec![(6, payload(6, 1000))]);
     drop(log);
-    // Records that the checkpoint contains are passed over; a checkpoint may even have more than the log.
+    // Records that the checkpoint contains are skipped. A checkpoint may even contain more than the log.
     assert_eq!(open_at(&medium, position, 7, Durability::Full).unwrap().1, vec![]);
     let (log, records) = open_at(&medium, position, 9, Durability::Full).unwrap();
     assert_eq!(records, vec![]);
@@ -142,13 +142,13 @@ fn sequence_numbers_must_be_consecutive() {
     assert!(panics(&|| log.commit(2).unwrap()));
     assert!(panics(&|| drop(open_at(&medium, LogPosition::default(), 0, Durability::Full))));
     assert!(panics(&|| drop(open_at(&medium, LogPosition { segment: 0, offset: 12 }, 1, Durability::Full))));
-    // A refused call leaves the log as it was.
+    // A rejected call changes nothing.
     append(&log, 2, 1);
     log.commit(2).unwrap();
 }
 
 #[test]
-fn a_failure_poisons_for_ever() {
+fn a_failure_poisons_the_log() {
     let medium = device(0);
     let (log, _) = open(&medium);
     append(&log, 1, 1);
@@ -168,7 +168,7 @@ fn a_failure_poisons_for_ever() {
 }
 
 #[test]
-fn a_full_disk_refuses_the_record_and_nothing_else() {
+fn a_full_disk_refuses_only_the_record() {
     let medium = device(0);
     let (log, _) = open(&medium);
     medium.set_capacity(Some(3 * SEGMENT_BYTES + 8192));
@@ -183,7 +183,7 @@ fn a_full_disk_refuses_the_record_and_nothing_else() {
     assert!(matches!(&refused, Error::DiskFull { .. }), "{refused}");
     log.commit(sequence).unwrap();
     assert!(log.append(sequence + 1, &payload(sequence + 1, 12_000)).is_err());
-    // A checkpoint may still be possible.
+    // A checkpoint can still be possible.
     medium.set_capacity(Some(medium.used_bytes()));
     let position = log.cut().unwrap();
     assert!(position.segment > 0 && position.offset > 0);
@@ -199,7 +199,7 @@ fn a_full_disk_refuses_the_record_and_nothing_else() {
     let (again, records) = open_at(&copy(&medium), position, first, Durability::Full).unwrap();
     assert_eq!(records.len() as u64, sequence + 1 - first);
     drop(again);
-    // When the segment is used up, that is over. Reopening needs no space.
+    // Once the segment is full, a cut fails. Reopening needs no space.
     assert!(log.cut().is_err());
     drop(log);
     let (log, records) = open_at(&medium, position, first, Durability::Full).unwrap();
@@ -214,7 +214,7 @@ fn a_full_disk_refuses_the_record_and_nothing_else() {
 }
 
 #[test]
-fn background_modes_write_by_themselves_and_bound_memory() {
+fn background_writes_bound_memory() {
     for durability in [Durability::Normal, Durability::Off] {
         let medium = device(0);
         let (log, _) = open_at(&medium, LogPosition::default(), 1, durability).unwrap();
@@ -276,7 +276,7 @@ fn commits_that_wait_together_share_a_sync() {
             scope.spawn(move || log.commit(sequence).unwrap());
         }
     });
-    // The group, zeros ahead of the next ones, a sync.
+    // Three operations: the group, zeros ahead of later groups, a sync.
     assert_eq!(medium.operations() - before, 3);
     medium.crash();
     drop(log);
@@ -301,8 +301,8 @@ fn works_on_the_operating_systems_files() {
 }
 
 #[test]
-fn opening_makes_durable_what_the_process_before_only_began() {
-    // With a record, or with the opening group alone.
+fn opening_syncs_a_segment_that_was_not_synced() {
+    // With a record, and with the opening group alone.
     for seed in 0..40 {
         let before = seed % 2;
         let original = device(0);

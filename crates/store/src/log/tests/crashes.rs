@@ -1,5 +1,5 @@
-//! Lives of a log that end at any changing call, by a failure, by the death of the process or of the machine: what was acknowledged is
-//! recovered, and what is recovered is a prefix of what was appended.
+//! Crash tests. A log is used until a changing call fails or the process or the machine dies, then it is recovered.
+//! Acknowledged records must be recovered, and the recovered records must be a prefix of the appended ones.
 
 use keyaki_device::simulated::FaultKind;
 use keyaki_primitives::Random;
@@ -8,14 +8,14 @@ use super::*;
 use crate::base::Error;
 use crate::log::segment::SEGMENT_BYTES;
 
-/// What a correct log must remember.
+/// The state that a correct log must recover.
 struct Model {
     medium: Simulated,
     random: Random,
-    /// The newest checkpoint: as a superblock would tell.
+    /// The position and first sequence number of the newest checkpoint, as a superblock stores them.
     from: LogPosition,
     first: u64,
-    /// Newest record that was appended, and that must survive.
+    /// Newest record that was appended. `acknowledged` is the newest record that must survive.
     appended: u64,
     acknowledged: u64,
 }
@@ -26,7 +26,7 @@ impl Model {
         Model { medium, random, from: LogPosition::default(), first: 1, appended: 0, acknowledged: 0 }
     }
 
-    /// Opens the log; none if the power failed meanwhile.
+    /// Opens the log; `None` if the power fails meanwhile.
     fn open(&mut self, durability: Durability, power_fails: bool) -> Option<Log> {
         let (log, records) = match open_at(&self.medium, self.from, self.first, durability) {
             Ok(opened) => opened,
@@ -45,7 +45,7 @@ impl Model {
         Some(log)
     }
 
-    /// Uses the log until something fails or the life has been long enough.
+    /// Uses the log until a call fails or a random number of steps was made.
     fn live(&mut self, log: &Log, durability: Durability) -> Result<()> {
         for _ in 0..self.random.below(60) {
             match self.random.below(13) {
@@ -70,7 +70,7 @@ impl Model {
         Ok(())
     }
 
-    /// A full disk refuses a record, and that is all.
+    /// Appends a record. A full disk only refuses the record.
     fn append(&mut self, log: &Log) -> Result<()> {
         let sequence = self.appended + 1;
         match log.append(sequence, &payload(sequence, len_of(sequence))) {
@@ -90,16 +90,16 @@ impl Model {
         if self.random.one_in(2) {
             self.append(log)?;
         }
-        // The superblock is written here.
+        // A store would write the superblock here.
         (self.from, self.first) = (position, sequence + 1);
         self.acknowledged = self.acknowledged.max(sequence);
         if self.random.one_in(3) { Ok(()) } else { log.remove_before(position) }
     }
 
-    /// Ends a life: by the death of the process, or with the loss of some of what was not synced.
+    /// Ends the process, with or without the loss of writes that were not synced.
     fn die(&mut self, log: Option<Log>) {
         if let Some(log) = log {
-            // The process does nothing more.
+            // The dead process makes no further calls.
             log.poison("the process dies");
         }
         if self.medium.is_down() || self.random.one_in(2) {
@@ -110,7 +110,7 @@ impl Model {
     }
 }
 
-/// Mostly small, some larger than a group, few larger than a segment.
+/// Length of a record: mostly small, sometimes larger than a group, rarely larger than a segment.
 fn len_of(sequence: u64) -> usize {
     let mut random = Random::new(sequence);
     let len = match random.below(40) {

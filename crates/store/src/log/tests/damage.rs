@@ -1,4 +1,5 @@
-//! Changed bytes: damage to acknowledged data is an error, and no bytes make the log panic or allocate without bound.
+//! Tests of damaged files: damage to acknowledged records is an error, and no bytes make recovery panic or allocate
+//! without bound.
 
 use keyaki_device::simulated::FaultKind;
 use keyaki_primitives::Random;
@@ -8,7 +9,8 @@ use crate::base::Error;
 use crate::log::format::{GroupHeader, HEADER_BYTES};
 use crate::log::segment::SEGMENT_BYTES;
 
-/// A log of `count` commits, each a group of up to three blocks, over some segments; closed, or cut off by a crash.
+/// A log of `count` commits, each a group of up to three blocks, over several segments. It is closed, or cut off by a
+/// crash.
 fn sample(count: u64, closed: bool) -> (Simulated, Records) {
     let medium = device(0);
     let (log, _) = open(&medium);
@@ -29,12 +31,11 @@ fn recover(medium: &Simulated) -> Result<Records> {
     open_at(medium, LogPosition::default(), 1, Durability::Full).map(|(_, records)| records)
 }
 
-/// Recovers after `change` and checks that nothing acknowledged is missing without an error. Returns whether damage was
-/// reported.
+/// Recovers and checks that no acknowledged record is missing without an error. Returns true if damage was reported.
 fn check(medium: &Simulated, expected: &Records, closed: bool, what: &str) -> bool {
     match recover(medium) {
         Ok(records) if records == *expected => false,
-        // The newest group of a log that was not closed has no witness yet.
+        // If the log was not closed, no later group proves that the newest one was durable.
         Ok(records) if !closed && records[..] == expected[..expected.len() - 1] => false,
         Ok(records) => panic!("{what}: {} of {} records without an error", records.len(), expected.len()),
         Err(Error::Corrupt { what: "log", .. }) => true,
@@ -43,7 +44,7 @@ fn check(medium: &Simulated, expected: &Records, closed: bool, what: &str) -> bo
 }
 
 #[test]
-fn every_flipped_bit_of_a_record_is_noticed() {
+fn every_flipped_bit_of_a_record_is_detected() {
     for closed in [true, false] {
         let (medium, expected) = sample(40, closed);
         let mut random = Random::new(1);
@@ -68,7 +69,7 @@ fn every_flipped_bit_of_a_record_is_noticed() {
 }
 
 #[test]
-fn lost_blocks_misdirected_blocks_and_lost_ends_are_noticed() {
+fn lost_blocks_misdirected_blocks_and_lost_ends_are_detected() {
     for closed in [true, false] {
         let (medium, expected) = sample(40, closed);
         let segments = medium.list(dir()).unwrap().len() as u64;
@@ -83,7 +84,7 @@ fn lost_blocks_misdirected_blocks_and_lost_ends_are_noticed() {
                 misdirected.copy_within(0..BLOCK, at.start);
                 let cut = sound[..at.start].to_vec();
                 for (what, bytes) in [("zeroed", zeroed), ("misdirected", misdirected), ("cut", cut)] {
-                    // A segment's end may be lost unnoticed only if nothing was in it.
+                    // The loss of the end of a segment may be undetected only if it was empty.
                     if what == "cut" && segment + 1 == segments {
                         continue;
                     }
@@ -99,7 +100,7 @@ fn lost_blocks_misdirected_blocks_and_lost_ends_are_noticed() {
 }
 
 #[test]
-fn junk_behind_the_end_is_cut_off_for_good() {
+fn junk_behind_the_end_is_truncated() {
     let (medium, mut expected) = sample(10, false);
     let mut random = Random::new(5);
     let mut bytes = bytes(&medium, &path(0));
@@ -166,7 +167,7 @@ fn random_files_are_errors_or_empty_logs() {
     }
 }
 
-/// Headers with right checksums and wrong contents.
+/// Headers with correct checksums and wrong contents.
 #[test]
 fn hostile_headers_are_errors() {
     let (medium, _) = sample(6, false);
@@ -207,9 +208,9 @@ fn hostile_headers_are_errors() {
     }
 }
 
-/// Writes that the medium reports as done and loses, or puts elsewhere: noticed when a later group is there.
+/// Writes that the medium confirms but loses or misplaces are detected once a later group exists.
 #[test]
-fn lost_and_misdirected_writes_are_noticed() {
+fn lost_and_misdirected_writes_are_detected() {
     let mut noticed = 0;
     for seed in 0..400 {
         let mut random = Random::new(seed);
@@ -235,7 +236,7 @@ fn lost_and_misdirected_writes_are_noticed() {
 }
 
 #[test]
-fn syncs_that_lie_never_give_wrong_records() {
+fn ignored_syncs_never_give_wrong_records() {
     for seed in 0..200 {
         let mut random = Random::new(seed);
         let medium = device(seed);
@@ -258,7 +259,7 @@ fn syncs_that_lie_never_give_wrong_records() {
 }
 
 #[test]
-fn an_unreadable_range_is_an_error_that_leaves_everything_as_it_is() {
+fn an_unreadable_range_is_an_error_and_changes_nothing() {
     let (medium, expected) = sample(20, true);
     let len = bytes(&medium, &path(0)).len() as u64;
     for at in (0..len).step_by(BLOCK) {

@@ -1,4 +1,4 @@
-//! Tests of the whole log on a medium that can fail.
+//! Tests of the whole log on a simulated medium that can fail.
 
 mod basics;
 mod crashes;
@@ -32,7 +32,7 @@ pub(crate) fn device(seed: u64) -> Simulated {
     device
 }
 
-/// The bytes of a file, whole blocks.
+/// The bytes of a file, in whole blocks.
 pub(crate) fn bytes(device: &Simulated, path: &Path) -> Vec<u8> {
     let file = device.open(path, OpenMode::Read).unwrap();
     let mut buffer = Buffer::zeroed(file.len().unwrap() as usize / BLOCK * BLOCK);
@@ -40,7 +40,7 @@ pub(crate) fn bytes(device: &Simulated, path: &Path) -> Vec<u8> {
     buffer.to_vec()
 }
 
-/// Replaces a file, durably.
+/// Replaces the contents of a file, durably.
 pub(crate) fn set_bytes(device: &Simulated, path: &Path, bytes: Vec<u8>) {
     device.insert(path, std::io::Cursor::new(bytes)).unwrap();
 }
@@ -54,7 +54,7 @@ fn copy(original: &Simulated) -> Simulated {
     copy
 }
 
-/// Opens the log and returns what it had.
+/// Opens the log and returns it with the recovered records.
 fn open_at(device: &Simulated, from: LogPosition, first: u64, durability: Durability) -> Result<(Log, Records)> {
     open_on(device.device(), dir(), from, first, durability)
 }
@@ -78,7 +78,7 @@ fn open(device: &Simulated) -> (Log, Records) {
     open_at(device, LogPosition::default(), 1, Durability::Full).unwrap()
 }
 
-/// The payload of a record in the tests.
+/// The payload of record `sequence` in the tests.
 fn payload(sequence: u64, len: usize) -> Vec<u8> {
     let mut bytes = sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes().repeat(len.div_ceil(8));
     bytes.truncate(len);
