@@ -297,7 +297,7 @@ impl Page {
         columns.all(|(column, values)| column.nullable || !values.is_null(&self.bytes, row))
     }
 
-    /// The operands of an upsert, as in [`RunColumns::operands`].
+    /// The operands of an upsert: repeated (function id: u32 LE, length: u32 LE, operand). Empty for other messages.
     pub fn operands(&self, row: usize) -> &[u8] {
         let Body::Rows { messages: Some(messages), .. } = &self.body else { return &[] };
         messages.operands.suffix(&self.bytes, row, self.rows)

@@ -251,8 +251,7 @@ impl<V: Clone> Shard<V> {
         }
     }
 
-    /// Remembers the offset of an evicted scan page. The number of remembered offsets does not exceed the number of
-    /// cached pages.
+    /// Remembers the offset of an evicted scan page. At most as many offsets are remembered as pages are cached.
     fn remember(&mut self, offset: u64) {
         if self.evicted_set.insert(offset) {
             self.evicted.push_back(offset);
