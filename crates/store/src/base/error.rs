@@ -199,7 +199,7 @@ pub enum Error {
         column: String,
         /// Arrow type of the column.
         expected: DataType,
-        /// Arrow type of the values given.
+        /// Arrow type of the values.
         found: DataType,
     },
     /// A column that is not nullable contains a null. SQLSTATE 23502 `not_null_violation`.
@@ -231,7 +231,7 @@ pub enum Error {
         /// The problem at this position.
         detail: String,
     },
-    /// An argument or option that is never valid. SQLSTATE 22023 `invalid_parameter_value`.
+    /// An argument or option has a value that is never valid. SQLSTATE 22023 `invalid_parameter_value`.
     #[error("invalid value for parameter \"{argument}\": {detail}")]
     InvalidArgument {
         /// Name of the argument or option.

@@ -19,9 +19,9 @@ pub enum Direction {
 /// excluded start lie inside the range; to exclude them too, start at the included [`successor`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRange {
-    /// The smallest key of the range, included or not; unbounded: the first key of the tree.
+    /// Lower bound. `Unbounded` starts at the first key of the tree.
     pub start: Bound<Vec<u8>>,
-    /// The largest key of the range, included or not; unbounded: the last key of the tree.
+    /// Upper bound. `Unbounded` ends at the last key of the tree.
     pub end: Bound<Vec<u8>>,
 }
 

@@ -37,7 +37,7 @@ pub enum ColumnType {
     Bytes,
     /// Days since 1970-01-01.
     Date,
-    /// Microseconds since 1970-01-01; `utc`: with time zone `+00:00`.
+    /// Microseconds since 1970-01-01. The Arrow type has the time zone `+00:00` if `utc` is set.
     Timestamp {
         /// True for instants in UTC, false for local dates and times.
         utc: bool,
@@ -155,7 +155,7 @@ impl Schema {
         self.columns[..count].iter().zip(arrays).try_for_each(|(column, array)| column.check(array))
     }
 
-    /// All columns, those of the key first.
+    /// All columns, key columns first.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
@@ -163,7 +163,7 @@ impl Schema {
     pub fn key_columns(&self) -> usize {
         self.key_columns
     }
-    /// The same as an Arrow schema.
+    /// The Arrow schema with the same columns.
     pub fn arrow(&self) -> &SchemaRef {
         &self.arrow
     }

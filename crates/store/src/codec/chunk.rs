@@ -21,9 +21,9 @@ pub struct Chunk {
 /// Consecutive rows of a chunk with the same origin.
 #[derive(Debug, Clone)]
 pub enum ChunkPart {
-    /// Consecutive rows of a page.
+    /// Consecutive rows of a leaf page.
     Page {
-        /// A page of a leaf.
+        /// The page.
         page: Arc<Page>,
         /// Indices of the rows in the page.
         rows: Range<u32>,

@@ -17,7 +17,7 @@ use super::segment::{Segments, allocate, empty_group};
 use super::state::{GROUP_BYTES, Group, State, Tail, Zeros, group_span};
 use crate::base::{Durability, Error, Result};
 
-/// Bytes appended and not yet written above which `append` waits.
+/// Bytes appended and not yet written above which `append` waits for a turn.
 const PENDING_BYTES_MAX: usize = 64 * GROUP_BYTES;
 /// Maximum number of times that a leader yields the CPU before it takes the appended records.
 const REJOIN_YIELDS: usize = 64;

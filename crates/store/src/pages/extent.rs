@@ -115,7 +115,7 @@ pub(crate) struct ExtentWriter {
     pending: Vec<PendingPage>,
     pending_bytes: usize,
     rows: u64,
-    /// Hashes of the keys of pending pages, for the filter of a run.
+    /// Hashes of the keys of pending pages, for the filter of a part of a run. Empty for leaves.
     key_hashes: Vec<u64>,
     last_key: Vec<u8>,
     done: Vec<Arc<Extent>>,

@@ -124,7 +124,7 @@ impl Files {
     /// Verifies the bytes read for `page` and inserts the page into the cache.
     ///
     /// # Errors
-    /// [`crate::Error::Corrupt`].
+    /// [`crate::Error::Corrupt`] if the bytes fail verification.
     pub fn admit(&self, bytes: &[u8], page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
         let opened = self.open_page(bytes, page, schema)?;
         self.cache.insert(page.offset, opened.clone(), priority);
@@ -150,7 +150,7 @@ impl Files {
     /// Returns the index page of an extent, and checks that it belongs to the extent.
     ///
     /// # Errors
-    /// [`crate::Error::Corrupt`].
+    /// [`crate::Error::Corrupt`] if the bytes fail verification, [`crate::Error::Closed`]; device errors.
     pub fn read_index(&self, extent: &Extent, schema: &Arc<Schema>) -> Result<Arc<Page>> {
         let index = self.read_page(extent.index(), schema, Priority::Index)?;
         extent.check_index(&index)?;
@@ -160,7 +160,7 @@ impl Files {
     /// As [`read_index`](Self::read_index), but does not insert the page into the cache.
     ///
     /// # Errors
-    /// [`crate::Error::Corrupt`].
+    /// [`crate::Error::Corrupt`] if the bytes fail verification, [`crate::Error::Closed`]; device errors.
     pub fn read_index_once(&self, extent: &Extent, schema: &Arc<Schema>) -> Result<Arc<Page>> {
         let place = extent.index();
         let index = match self.cache.peek(place.offset) {
@@ -179,7 +179,7 @@ impl Files {
     /// cache.
     ///
     /// # Errors
-    /// [`crate::Error::Corrupt`].
+    /// [`crate::Error::Corrupt`] if the bytes fail verification, [`crate::Error::Closed`]; device errors.
     pub fn read_pages_once(&self, extent: &Extent, places: &[PageRef], schema: &Arc<Schema>) -> Result<Vec<Arc<Page>>> {
         let mut buffer = Buffer::zeroed((extent.meta.len - u64::from(extent.meta.index_len)) as usize);
         self.read_at(extent.meta.offset, &mut buffer)?;

@@ -15,6 +15,10 @@ use crate::pages::{Files, Priority};
 /// A source of verified pages. On a cache miss an implementation blocks or suspends the future.
 pub trait PageSource: Send + Sync {
     /// Returns the page from the cache, or reads it. `schema` is the schema of the page's tree.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] if the page fails verification, [`crate::Error::Closed`], device errors, and for
+    /// sources outside this crate [`crate::Error::PageSource`].
     fn page(
         &self,
         page: PageRef,

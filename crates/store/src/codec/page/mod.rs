@@ -73,7 +73,7 @@ pub struct PageRef {
     pub checksum: u32,
 }
 
-/// What a page holds.
+/// The kind of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageKind {
     /// Rows of a leaf, or of a run that consists of inserts.
@@ -132,7 +132,7 @@ struct Messages {
 }
 
 impl Page {
-    /// What the page holds.
+    /// The kind of the page.
     pub fn kind(&self) -> PageKind {
         match &self.body {
             Body::Rows { messages: None, .. } => PageKind::Leaf,
@@ -252,7 +252,8 @@ impl Page {
         match &self.body {
             Body::Rows { schema, columns, .. } => {
                 check_builder(schema, column, builder);
-                // SAFETY: the page was opened with these bytes, rows and schema, whose type the builder has.
+                // SAFETY: the page was opened with these bytes, rows and schema, and the builder has the type of the
+                // column.
                 unsafe { columns[column].append(&self.bytes, self.rows, rows, builder) };
             }
             Body::Index(_) => builder.append_nulls(rows.len()),
@@ -270,7 +271,8 @@ impl Page {
         match &self.body {
             Body::Rows { schema, columns, .. } => {
                 check_builder(schema, column, builder);
-                // SAFETY: the page was opened with these bytes, rows and schema, whose type the builder has.
+                // SAFETY: the page was opened with these bytes, rows and schema, and the builder has the type of the
+                // column.
                 unsafe { columns[column].append_selected(&self.bytes, all, rows, builder) };
             }
             Body::Index(_) => builder.append_nulls(rows.len()),

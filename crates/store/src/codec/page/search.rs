@@ -14,7 +14,8 @@ use crate::codec::key::{ordered_wide, ordered_word, take_escaped, word_of_ordere
 use crate::codec::scalar::fixed_len;
 
 impl Page {
-    /// The first row whose encoded key is `>= key` (`> key` and not an extension of it, if `after`).
+    /// The first row whose encoded key is `>= key`, or, if `after` is set, `> key` and not an extension of it. The
+    /// number of rows if there is none; 0 for an index page.
     pub fn lower_bound(&self, key: &[u8], after: bool) -> usize {
         let Body::Rows { schema, columns, .. } = &self.body else { return 0 };
         let mut narrowed = Narrowed { bytes: &self.bytes, count: self.rows, first: 0, end: self.rows, rest: key };

@@ -100,7 +100,7 @@ fn texts() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// How the values of a column relate.
+/// The distribution of the values of a column.
 #[derive(Debug, Clone, Copy)]
 enum Shape {
     Any,

@@ -58,7 +58,7 @@ pub struct Superblock {
     pub meta_offset: u64,
     pub meta_len: u64,
     pub meta_hash: u64,
-    /// Default page length of the database.
+    /// Default page length of the database in bytes.
     pub page_bytes: u32,
 }
 
