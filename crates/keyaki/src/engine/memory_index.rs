@@ -113,13 +113,14 @@ impl Build<'_> {
         let rows = view.estimate(&KeyRange::all()).rows as u64;
         let name = &self.table.def.name;
         self.progress.start(&format!("scanning {name} for its in-memory indexes"), Some(rows));
-        // Budget that is left for entries, in bytes.
-        let left =
+        // Remaining budget for entries, in bytes.
+        let remaining =
             self.memory_bytes_max as u64 - self.store.stats().memory_tree_bytes.min(self.memory_bytes_max as u64);
-        let left = AtomicI64::new(left as i64);
+        let remaining = AtomicI64::new(remaining as i64);
         let parts = view.split(&KeyRange::all(), self.threads);
         let read = std::thread::scope(|scope| {
-            let threads: Vec<_> = parts.into_iter().map(|part| scope.spawn(|| self.read(&view, part, &left))).collect();
+            let threads: Vec<_> =
+                parts.into_iter().map(|part| scope.spawn(|| self.read(&view, part, &remaining))).collect();
             let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
                 thread.join().unwrap_or_else(|_| Err(Error::Invalid("a thread that builds indexes failed".into())))
             };
@@ -146,9 +147,9 @@ impl Build<'_> {
         Ok(())
     }
 
-    /// Scans a part of the table and returns the entries of each index. `left` is the budget in bytes, shared by all
-    /// threads.
-    fn read(&self, view: &TreeView, part: KeyRange, left: &AtomicI64) -> Result<Vec<MemoryBuilder>> {
+    /// Scans a part of the table and returns the entries of each index. `remaining` is the budget in bytes, shared by
+    /// all threads.
+    fn read(&self, view: &TreeView, part: KeyRange, remaining: &AtomicI64) -> Result<Vec<MemoryBuilder>> {
         // The scan reads the union of the columns of all indexes. A projection selects the columns of one index.
         let mut columns: Vec<usize> = Vec::new();
         let mut projection_of = |place: usize| -> Vec<usize> {
@@ -191,7 +192,7 @@ impl Build<'_> {
                 let before = builder.bytes();
                 builder.push(&RecordBatch::try_new(schema.arrow().clone(), columns).map_err(arrow_error)?)?;
                 let grown = (builder.bytes() - before) as i64;
-                if left.fetch_sub(grown, Ordering::Relaxed) < grown {
+                if remaining.fetch_sub(grown, Ordering::Relaxed) < grown {
                     return Err(no_memory(self.memory_bytes_max));
                 }
             }

@@ -22,7 +22,7 @@ use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::utils::conjunction;
 
 use super::facts::{Facts, TreeFacts, local_filters};
-use super::graph::{ColumnId, Graph, Set, bit};
+use super::graph::{ColumnId, Graph, RelationSet, bit};
 use super::node::{AccessSpec, KeyValue, PipelineSpec};
 use super::search::{Access, KeySource, Node, Plan, is_implied};
 
@@ -111,8 +111,8 @@ fn stages<'a>(graph: &Graph, facts: &'a Facts, accesses: &[&Access]) -> Result<V
 
 /// Columns of `set` that the plan above the pipeline uses: for the output, for predicates that are late or involve
 /// other relations, and for the ON conditions of left joins above the pipeline.
-fn required(graph: &Graph, set: Set) -> Columns {
-    let above = |relations: Set| relations & !set != 0;
+fn required(graph: &Graph, set: RelationSet) -> Columns {
+    let above = |relations: RelationSet| relations & !set != 0;
     let predicates = graph.predicates.iter().filter(|p| p.late || above(p.relations)).map(|p| &p.expr);
     let on = graph.relations.iter().enumerate().filter(|(relation, _)| {
         // A pipeline over an outer relation alone is joined above.
@@ -141,7 +141,7 @@ impl EqualColumns {
         });
         self.groups.push(merged);
     }
-    fn are(&self, a: ColumnId, b: ColumnId) -> bool {
+    fn are_equal(&self, a: ColumnId, b: ColumnId) -> bool {
         self.groups.iter().any(|group| group.contains(&a) && group.contains(&b))
     }
 }
@@ -158,7 +158,7 @@ struct Unplaced<'a> {
 /// Forward pass: assigns every predicate of `set` to a stage, or drops it as implied.
 ///
 /// Fails with an internal error if a predicate uses a column that no stage provides.
-fn place_filters<'a>(graph: &'a Graph, facts: &Facts, stages: &mut [Stage<'a>], set: Set) -> Result<()> {
+fn place_filters<'a>(graph: &'a Graph, facts: &Facts, stages: &mut [Stage<'a>], set: RelationSet) -> Result<()> {
     let mut unplaced = unplaced(graph, facts, &stages[0], set);
     let mut available = Columns::new();
     let mut equal = EqualColumns::default();
@@ -183,7 +183,7 @@ fn place_filters<'a>(graph: &'a Graph, facts: &Facts, stages: &mut [Stage<'a>], 
             if !graph.columns_of(predicate.expr).iter().all(|column| available.contains(column)) {
                 return true;
             }
-            let holds = predicate.equality.is_some_and(|(a, b)| equal.are(a, b));
+            let holds = predicate.equality.is_some_and(|(a, b)| equal.are_equal(a, b));
             if !holds && !predicate.answered {
                 stages[i].filters.push(predicate.expr);
             }
@@ -203,7 +203,7 @@ fn place_filters<'a>(graph: &'a Graph, facts: &Facts, stages: &mut [Stage<'a>], 
 
 /// Predicates that a pipeline over `set` has to evaluate. For an outer relation alone: the conditions of its ON that
 /// use no other relation.
-fn unplaced<'a>(graph: &'a Graph, facts: &Facts, driver: &Stage<'_>, set: Set) -> Vec<Unplaced<'a>> {
+fn unplaced<'a>(graph: &'a Graph, facts: &Facts, driver: &Stage<'_>, set: RelationSet) -> Vec<Unplaced<'a>> {
     let relation = driver.relation;
     let answered = |index: usize| {
         let place = facts.relations[relation].locals.iter().position(|&local| local == index);

@@ -14,7 +14,7 @@ use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use keyaki_store::{KeyRange, RangeEstimate, TreeView};
 
-use super::graph::{ColumnId, Graph, Relation, Set, bit, members};
+use super::graph::{ColumnId, Graph, Relation, RelationSet, bit, members};
 use super::node::PipelineNode;
 use super::selectivity;
 use crate::table::KeyakiTable;
@@ -133,7 +133,7 @@ impl Facts {
     }
 
     /// Expected rows that one lookup by the first `prefix` key columns finds in a tree of `relation`.
-    pub fn matches(&self, relation: usize, tree: &TreeFacts, prefix: usize) -> f64 {
+    pub fn rows_per_lookup(&self, relation: usize, tree: &TreeFacts, prefix: usize) -> f64 {
         let facts = &self.relations[relation];
         if prefix >= tree.unique {
             return 1.0;
@@ -143,11 +143,11 @@ impl Facts {
     }
 
     /// Cardinality of the join of a set of relations under all predicates over these relations that are not late.
-    pub fn rows(&self, graph: &Graph, set: Set) -> f64 {
+    pub fn rows(&self, graph: &Graph, set: RelationSet) -> f64 {
         let inner = set & !graph.outers();
         let mut rows: f64 = members(inner).map(|r| self.relations[r].filtered).product();
         for class in &self.classes {
-            let mut seen: Set = 0;
+            let mut seen: RelationSet = 0;
             let mut values = Vec::new();
             for column in class.iter().filter(|c| inner & bit(c.relation) != 0) {
                 if seen & bit(column.relation) == 0 {
@@ -184,7 +184,7 @@ impl Facts {
 
     /// Correction factor, at least 1, for joins along a composite primary key. Dividing by the distinct values of each
     /// key column divides by their product, which exceeds the number of rows; but each full key finds one row.
-    fn composite_keys(&self, set: Set) -> f64 {
+    fn composite_keys(&self, set: RelationSet) -> f64 {
         let mut factor = 1.0;
         for to in members(set) {
             let Some(tree) = self.relations[to].trees.first().filter(|tree| tree.unique > 1) else { continue };

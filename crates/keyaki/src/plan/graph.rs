@@ -28,19 +28,19 @@ use arrow::datatypes::DataType;
 use crate::catalog::HIDDEN_ROWID;
 use crate::table::KeyakiTable;
 
-/// A set of relations, one bit each.
-pub(super) type Set = u64;
+/// A set of relations: bit `r` stands for relation `r`.
+pub(super) type RelationSet = u64;
 
 /// Maximum number of relations. DataFusion plans larger join trees without index pipelines.
 pub(super) const RELATIONS_MAX: usize = 48;
 
 /// The set of one relation.
-pub(super) fn bit(relation: usize) -> Set {
+pub(super) fn bit(relation: usize) -> RelationSet {
     1 << relation
 }
 
 /// Relations of a set in ascending order.
-pub(super) fn members(set: Set) -> impl Iterator<Item = usize> {
+pub(super) fn members(set: RelationSet) -> impl Iterator<Item = usize> {
     (0..RELATIONS_MAX).filter(move |&relation| set & bit(relation) != 0)
 }
 
@@ -101,11 +101,11 @@ impl Relation {
 pub(super) struct Predicate {
     pub expr: Expr,
     /// Relations that `expr` uses.
-    pub relations: Set,
+    pub relations: RelationSet,
     /// `a = b` between columns of two relations.
     pub equality: Option<(ColumnId, ColumnId)>,
     /// `x = y` between expressions over disjoint sets of relations: the two sets.
-    pub sides: Option<(Set, Set)>,
+    pub sides: Option<(RelationSet, RelationSet)>,
     /// Evaluated after all joins: `expr` uses an outer relation, contains a subquery, or uses no relation.
     pub late: bool,
 }
@@ -156,7 +156,7 @@ impl Graph {
     }
 
     /// Relations that an expression uses.
-    pub fn relations_of(&self, expr: &Expr) -> Set {
+    pub fn relations_of(&self, expr: &Expr) -> RelationSet {
         self.columns_of(expr).into_iter().fold(0, |set, column| set | bit(column.relation))
     }
 
@@ -171,17 +171,17 @@ impl Graph {
     }
 
     /// All relations.
-    pub fn all(&self) -> Set {
+    pub fn all(&self) -> RelationSet {
         (0..self.relations.len()).fold(0, |set, relation| set | bit(relation))
     }
 
     /// Outer relations: the null-supplied sides of left joins.
-    pub fn outers(&self) -> Set {
+    pub fn outers(&self) -> RelationSet {
         members(self.all()).filter(|&r| self.relations[r].outer.is_some()).fold(0, |set, r| set | bit(r))
     }
 
     /// Relations that the ON of an outer relation uses, except the relation itself.
-    pub fn needs(&self, outer: usize) -> Set {
+    pub fn needs(&self, outer: usize) -> RelationSet {
         let on = self.relations[outer].outer.iter().flatten();
         on.fold(0, |set, expr| set | self.relations_of(expr)) & !bit(outer)
     }
@@ -196,7 +196,7 @@ impl Graph {
 
     /// Relations of the left and right side of an equality, if the sides can be keys of a hash join: both use
     /// relations, and none in common.
-    pub fn sides(&self, expr: &Expr) -> Option<(Set, Set)> {
+    pub fn sides(&self, expr: &Expr) -> Option<(RelationSet, RelationSet)> {
         let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = expr else { return None };
         let (left, right) = (self.relations_of(left), self.relations_of(right));
         (left != 0 && right != 0 && left & right == 0).then_some((left, right))

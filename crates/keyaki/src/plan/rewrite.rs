@@ -25,9 +25,9 @@ use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{Optimizer, OptimizerContext};
 
 use super::facts::{Facts, local_filters};
-use super::graph::{Graph, RelationSource, Set, is_member, is_simple};
+use super::graph::{Graph, RelationSet, RelationSource, is_member, is_simple};
 use super::node::{PipelineNode, PtrEq};
-use super::search::{Found, Node, Search};
+use super::search::{Node, Search, SearchResult};
 use super::summary::SummaryNode;
 use super::{assemble, first_rows};
 use crate::JoinMode;
@@ -130,7 +130,7 @@ impl Rewriter<'_> {
 struct Builder<'a> {
     graph: &'a Graph,
     facts: &'a Facts,
-    found: &'a Found,
+    found: &'a SearchResult,
 }
 
 impl Builder<'_> {
@@ -158,21 +158,21 @@ impl Builder<'_> {
     }
 
     /// Predicates whose relations are in the union of two sets but not in one of them alone.
-    fn conditions(&self, left: Set, right: Set) -> Vec<Expr> {
-        let first = |set: Set| set & !(left | right) == 0 && set & !left != 0 && set & !right != 0;
+    fn conditions(&self, left: RelationSet, right: RelationSet) -> Vec<Expr> {
+        let first = |set: RelationSet| set & !(left | right) == 0 && set & !left != 0 && set & !right != 0;
         let predicates = self.graph.predicates.iter().filter(|p| !p.late && first(p.relations));
         predicates.map(|p| p.expr.clone()).collect()
     }
 
     /// ON conditions of an outer relation that use other relations too.
-    fn outer_conditions(&self, supplied: Set) -> Vec<Expr> {
+    fn outer_conditions(&self, supplied: RelationSet) -> Vec<Expr> {
         let relation = supplied.trailing_zeros() as usize;
         let on = self.graph.relations[relation].outer.iter().flatten();
         on.filter(|expr| self.graph.relations_of(expr) != supplied).cloned().collect()
     }
 
     /// Splits conditions into hash join keys (left, right) and other conditions.
-    fn keys(&self, left: Set, right: Set, conditions: Vec<Expr>) -> (Vec<(Expr, Expr)>, Vec<Expr>) {
+    fn keys(&self, left: RelationSet, right: RelationSet, conditions: Vec<Expr>) -> (Vec<(Expr, Expr)>, Vec<Expr>) {
         let (mut on, mut filter) = (Vec::new(), Vec::new());
         for condition in conditions {
             match (self.graph.sides(&condition), condition) {

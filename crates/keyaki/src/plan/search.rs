@@ -18,7 +18,7 @@ use datafusion::logical_expr::Expr;
 use keyaki_store::ColumnType;
 
 use super::facts::{Facts, TreeFacts, local_filters};
-use super::graph::{ColumnId, Graph, Set, bit, members};
+use super::graph::{ColumnId, Graph, RelationSet, bit, members};
 use crate::JoinMode;
 use crate::table::cost::{Cost, Lookups, Machine, Readable};
 use crate::table::ranges::value_intervals;
@@ -63,7 +63,7 @@ pub(super) enum Node {
 pub(super) struct Plan {
     pub node: Node,
     /// Relations that the plan joins.
-    pub set: Set,
+    pub set: RelationSet,
     /// Estimated rows.
     pub rows: f64,
     /// Estimated elapsed seconds.
@@ -90,16 +90,16 @@ struct Best {
 
 /// Result of a search.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct SearchResult {
     pub plans: Vec<Plan>,
     /// The cheapest plan for all relations.
     pub root: usize,
-    best: HashMap<Set, Best>,
+    best: HashMap<RelationSet, Best>,
 }
 
-impl Found {
+impl SearchResult {
     /// Estimated elapsed seconds of the cheapest plan of scans and hash joins for a set of relations.
-    pub fn without_seconds(&self, set: Set) -> Option<f64> {
+    pub fn without_seconds(&self, set: RelationSet) -> Option<f64> {
         Some(self.plans[self.best.get(&set)?.hash?].seconds)
     }
 
@@ -122,7 +122,7 @@ pub(super) struct Search<'a> {
     /// Columns of each relation that the query uses, in ascending order.
     needed: Vec<Vec<usize>>,
     plans: Vec<Plan>,
-    best: HashMap<Set, Best>,
+    best: HashMap<RelationSet, Best>,
 }
 
 impl<'a> Search<'a> {
@@ -133,21 +133,21 @@ impl<'a> Search<'a> {
     }
 
     /// Searches. Returns `None` if greedy merging finds no pair of sets to join.
-    pub fn run(mut self) -> Option<Found> {
+    pub fn run(mut self) -> Option<SearchResult> {
         let count = self.graph.relations.len();
         for relation in 0..count {
-            self.single(relation);
+            self.add_relation(relation);
         }
         let all = self.graph.all();
         if count <= EXHAUSTIVE_MAX {
             for set in (1..=all).filter(|set| set.count_ones() > 1) {
-                self.split(set);
+                self.combine_subsets(set);
             }
         } else {
             self.merge_greedily();
         }
         let root = self.best.get(&all)?.any?;
-        Some(Found { root, plans: self.plans, best: self.best })
+        Some(SearchResult { root, plans: self.plans, best: self.best })
     }
 
     /// Offers a plan for the selected categories; keeps it if it is the cheapest of one.
@@ -175,7 +175,7 @@ impl<'a> Search<'a> {
     }
 
     /// Adds the plans of one relation: a scan, and a driver for each usable access path.
-    fn single(&mut self, relation: usize) {
+    fn add_relation(&mut self, relation: usize) {
         let facts = &self.facts.relations[relation];
         let bounded = facts.trees.iter().any(|tree| tree.ranges.bounded > 0);
         let penalty = |bounded_here: bool| usize::from(self.mode == JoinMode::Index && bounded && !bounded_here);
@@ -259,7 +259,7 @@ impl<'a> Search<'a> {
     }
 
     /// Combines every pair of valid subsets. Avoids cross products if the set is connected by join conditions.
-    fn split(&mut self, set: Set) {
+    fn combine_subsets(&mut self, set: RelationSet) {
         if !self.is_valid(set) {
             return;
         }
@@ -283,7 +283,7 @@ impl<'a> Search<'a> {
 
     /// Merges the two sets with the smallest join until one is left. Joins with a condition go before cross products.
     fn merge_greedily(&mut self) {
-        let mut sets: Vec<Set> = (0..self.graph.relations.len()).map(bit).collect();
+        let mut sets: Vec<RelationSet> = (0..self.graph.relations.len()).map(bit).collect();
         while sets.len() > 1 {
             let mut choice: Option<(bool, f64, usize, usize)> = None;
             for i in 0..sets.len() {
@@ -307,15 +307,15 @@ impl<'a> Search<'a> {
 
     /// True if a set can be joined on its own: it is one relation, or it contains an inner relation and, with each
     /// outer relation, all relations that its ON uses.
-    fn is_valid(&self, set: Set) -> bool {
+    fn is_valid(&self, set: RelationSet) -> bool {
         let outers = set & self.graph.outers();
         set.count_ones() == 1
             || (set & !outers != 0 && members(outers).all(|outer| self.graph.needs(outer) & !set == 0))
     }
 
     /// True if a predicate, a class of equal columns or an ON condition links two sets.
-    fn are_joined(&self, a: Set, b: Set) -> bool {
-        let links = |relations: Set| relations & a != 0 && relations & b != 0;
+    fn are_joined(&self, a: RelationSet, b: RelationSet) -> bool {
+        let links = |relations: RelationSet| relations & a != 0 && relations & b != 0;
         let by_class = |class: &Vec<ColumnId>| links(class.iter().fold(0, |set, c| set | bit(c.relation)));
         let whole = a | b;
         self.graph.predicates.iter().any(|p| !p.late && p.relations & !whole == 0 && links(p.relations))
@@ -324,7 +324,7 @@ impl<'a> Search<'a> {
     }
 
     /// True if join conditions link all relations of a set.
-    fn is_connected(&self, set: Set) -> bool {
+    fn is_connected(&self, set: RelationSet) -> bool {
         let mut reached = set & set.wrapping_neg();
         while let Some(next) = members(set & !reached).find(|&r| self.are_joined(reached, bit(r))) {
             reached |= bit(next);
@@ -333,22 +333,22 @@ impl<'a> Search<'a> {
     }
 
     /// Adds the plans that join two sets: lookup steps if one set is a single relation, and hash joins.
-    fn combine(&mut self, a: Set, b: Set, rows: f64) {
-        let best = |set: Set, search: &Self| search.best.get(&set).copied().unwrap_or_default();
+    fn combine(&mut self, a: RelationSet, b: RelationSet, rows: f64) {
+        let best = |set: RelationSet, search: &Self| search.best.get(&set).copied().unwrap_or_default();
         for (first, second) in [(a, b), (b, a)] {
             if second.count_ones() == 1
                 && let Some(pipeline) = best(first, self).pipeline
             {
-                self.steps(pipeline, second.trailing_zeros() as usize, rows);
+                self.add_lookup_steps(pipeline, second.trailing_zeros() as usize, rows);
             }
         }
         let (x, y) = (best(a, self), best(b, self));
-        self.hash(x.any, y.any, rows, false);
-        self.hash(x.hash, y.hash, rows, true);
+        self.add_hash_join(x.any, y.any, rows, false);
+        self.add_hash_join(x.hash, y.hash, rows, true);
     }
 
     /// Adds a hash join. `is_hash` restricts it to the category of scans and hash joins.
-    fn hash(&mut self, a: Option<usize>, b: Option<usize>, rows: f64, is_hash: bool) {
+    fn add_hash_join(&mut self, a: Option<usize>, b: Option<usize>, rows: f64, is_hash: bool) {
         let (Some(a), Some(b)) = (a, b) else { return };
         let alone = |plan: usize| {
             let set = self.plans[plan].set;
@@ -373,8 +373,8 @@ impl<'a> Search<'a> {
     }
 
     /// True if a hash join of two sets has a key; otherwise it compares all pairs of rows.
-    fn has_equality(&self, a: Set, b: Set) -> bool {
-        let links = |(x, y): (Set, Set)| (x & !a == 0 && y & !b == 0) || (x & !b == 0 && y & !a == 0);
+    fn has_equality(&self, a: RelationSet, b: RelationSet) -> bool {
+        let links = |(x, y): (RelationSet, RelationSet)| (x & !a == 0 && y & !b == 0) || (x & !b == 0 && y & !a == 0);
         let predicates = self.graph.predicates.iter().filter_map(|p| p.sides);
         let outers = members((a | b) & self.graph.outers());
         let on = outers.flat_map(|outer| self.graph.relations[outer].outer.iter().flatten());
@@ -382,7 +382,7 @@ impl<'a> Search<'a> {
     }
 
     /// Extends a pipeline by a relation, once for each of its trees that allows a lookup.
-    fn steps(&mut self, pipeline: usize, relation: usize, rows: f64) {
+    fn add_lookup_steps(&mut self, pipeline: usize, relation: usize, rows: f64) {
         let facts = &self.facts.relations[relation];
         for (i, tree) in facts.trees.iter().enumerate() {
             let set = self.plans[pipeline].set;
@@ -433,7 +433,7 @@ impl<'a> Search<'a> {
             KeySource::Constant(_) => None,
         });
         let distinct = sources.product::<f64>().min(input.rows);
-        let matches = self.facts.matches(relation, tree, key.len());
+        let matches = self.facts.rows_per_lookup(relation, tree, key.len());
         let first = key.iter().find_map(|source| match source {
             KeySource::Column(column) => Some(*column),
             KeySource::Constant(_) => None,
@@ -493,7 +493,7 @@ fn needed(graph: &Graph) -> Vec<Vec<usize>> {
 
 /// Sources for the leading key columns of a tree: equal columns of `set`, or constants. Returns `None` unless at least
 /// one source is a column.
-fn key_of(graph: &Graph, facts: &Facts, relation: usize, tree: &TreeFacts, set: Set) -> Option<Vec<KeySource>> {
+fn key_of(graph: &Graph, facts: &Facts, relation: usize, tree: &TreeFacts, set: RelationSet) -> Option<Vec<KeySource>> {
     let mut key = Vec::new();
     for (place, &column) in tree.key().iter().enumerate() {
         let ty = tree.view.schema().columns()[place].ty;
@@ -516,7 +516,7 @@ fn key_of(graph: &Graph, facts: &Facts, relation: usize, tree: &TreeFacts, set: 
 }
 
 /// A column of `set` that is equal to `id` in every matching row of the join.
-fn equal_column(graph: &Graph, facts: &Facts, id: ColumnId, set: Set) -> Option<ColumnId> {
+fn equal_column(graph: &Graph, facts: &Facts, id: ColumnId, set: RelationSet) -> Option<ColumnId> {
     match &graph.relations[id.relation].outer {
         None => {
             let class = facts.classes.iter().find(|class| class.contains(&id))?;

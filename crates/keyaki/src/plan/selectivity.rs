@@ -28,13 +28,13 @@ pub(super) fn of_conjunction(table: &Table, filters: &[&Expr], resolve: &dyn Fn(
                 Some((_, list)) => list.push(filter),
                 None => by_column.push((column, vec![filter])),
             },
-            None => share *= estimator.one(filter),
+            None => share *= estimator.of_condition(filter),
         }
     }
     for (column, list) in by_column {
-        share *= match estimator.on_column(column, &list) {
+        share *= match estimator.of_column(column, &list) {
             Some(share) => share,
-            None => list.iter().map(|filter| estimator.one(filter)).product(),
+            None => list.iter().map(|filter| estimator.of_condition(filter)).product(),
         };
     }
     share.clamp(0.0, 1.0)
@@ -62,35 +62,37 @@ impl Estimator<'_> {
     }
 
     /// Selectivity of one condition.
-    fn one(&self, filter: &Expr) -> f64 {
+    fn of_condition(&self, filter: &Expr) -> f64 {
         if let Some(column) = self.only_column(filter)
-            && let Some(share) = self.on_column(column, &[filter])
+            && let Some(share) = self.of_column(column, &[filter])
         {
             return share;
         }
         match filter {
-            Expr::Alias(alias) => self.one(&alias.expr),
-            Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => self.one(left) * self.one(right),
+            Expr::Alias(alias) => self.of_condition(&alias.expr),
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
+                self.of_condition(left) * self.of_condition(right)
+            }
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
-                let (a, b) = (self.one(left), self.one(right));
+                let (a, b) = (self.of_condition(left), self.of_condition(right));
                 a + b - a * b
             }
-            Expr::Not(inner) => 1.0 - self.one(inner),
+            Expr::Not(inner) => 1.0 - self.of_condition(inner),
             _ => guess(filter),
         }
     }
 
     /// Selectivity of a conjunction on one column. Returns `None` if the conditions are not intervals of values.
-    fn on_column(&self, column: usize, filters: &[&Expr]) -> Option<f64> {
+    fn of_column(&self, column: usize, filters: &[&Expr]) -> Option<f64> {
         let ty = self.table.def.columns[column].ty.column;
         let intervals = value_intervals(ty, filters, &|name| (self.resolve)(name) == Some(column))?;
-        let shares = intervals.into_iter().map(|(low, high)| self.interval(column, low, high));
+        let shares = intervals.into_iter().map(|(low, high)| self.of_interval(column, low, high));
         Some(shares.sum::<f64>().clamp(0.0, 1.0))
     }
 
     /// Selectivity of an interval of values. Nulls sort first: an unbounded interval or one that starts at null
     /// includes them.
-    fn interval(&self, column: usize, low: Bound<ScalarValue>, high: Bound<ScalarValue>) -> f64 {
+    fn of_interval(&self, column: usize, low: Bound<ScalarValue>, high: Bound<ScalarValue>) -> f64 {
         let nulls = self.statistics.columns.get(column).map_or(0.0, |statistics| statistics.null_fraction);
         let with_null = match &low {
             Bound::Unbounded => true,

@@ -148,7 +148,7 @@ impl Machine {
         let found = lookups.count * lookups.matches;
         Cost {
             io: self.random_reads(misses, pages, lookups.page_bytes, depth, lookups.clustered),
-            cpu: lookups.count * LOOKUP_SECONDS + self.rows(found, lookups.columns) + misses * MISS_SECONDS,
+            cpu: lookups.count * LOOKUP_SECONDS + self.decode_seconds(found, lookups.columns) + misses * MISS_SECONDS,
             latency: if misses > 0.0 { 1.0 / self.iops(lookups.page_bytes, 1.0) } else { 0.0 },
         }
     }
@@ -170,7 +170,8 @@ impl Machine {
         misses / together / self.iops(page_bytes * together, depth)
     }
 
-    fn rows(&self, rows: f64, columns: f64) -> f64 {
+    /// Processor seconds to decode `columns` columns of `rows` rows.
+    fn decode_seconds(&self, rows: f64, columns: f64) -> f64 {
         rows * (ROW_SECONDS + VALUE_SECONDS * columns)
     }
 
@@ -179,7 +180,7 @@ impl Machine {
     pub fn scan(&self, bytes: f64, cached: f64, rows: f64, columns: f64) -> Cost {
         let bytes = bytes * (1.0 - cached);
         let first = if bytes > 0.0 { 1.0 / self.iops(4096.0, 1.0) } else { 0.0 };
-        Cost { io: bytes / self.bandwidth(), cpu: self.rows(rows, columns) + START_SECONDS, latency: first }
+        Cost { io: bytes / self.bandwidth(), cpu: self.decode_seconds(rows, columns) + START_SECONDS, latency: first }
     }
 
     /// Cost of a scan of `readable` that decodes `columns` columns per row.

@@ -6,7 +6,7 @@
 //! A pin covers the pages at the time of PIN. Flushes write new pages, which the pin does not cover until the next PIN.
 //! A pin ends with UNPIN, with its tree, or with the database's handle.
 //!
-//! Invariant: all pins together take at most [`PINNED_EIGHTHS`] eighths of the last-level cache.
+//! PIN fails if all pins together would take more than [`PINNED_EIGHTHS`] eighths of the last-level cache.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

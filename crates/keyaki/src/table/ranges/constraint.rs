@@ -14,27 +14,27 @@ use datafusion::logical_expr::expr::{BinaryExpr, InList, Like};
 use datafusion::logical_expr::{Between, Expr, Operator};
 
 use super::constant::{Domain, ValuePosition};
-use super::interval::{Set, Value};
+use super::interval::{Value, ValueSet};
 
 /// Every row that passes the filter has a value of `set` in the column. If `exact`, the converse holds too.
 #[derive(Debug, Clone)]
 pub(super) struct Constraint {
-    pub set: Set,
+    pub set: ValueSet,
     pub exact: bool,
 }
 
 impl Constraint {
     fn unknown() -> Self {
-        Constraint { set: Set::all(), exact: false }
+        Constraint { set: ValueSet::all(), exact: false }
     }
-    fn exact(set: Set) -> Self {
+    fn exact(set: ValueSet) -> Self {
         Constraint { set, exact: true }
     }
 }
 
 /// The set of all values but null.
-pub(super) fn not_null(domain: &Domain) -> Set {
-    Set::interval(Bound::Excluded(domain.null()), Bound::Unbounded)
+pub(super) fn not_null(domain: &Domain) -> ValueSet {
+    ValueSet::interval(Bound::Excluded(domain.null()), Bound::Unbounded)
 }
 
 /// Returns the constraint of `filter` on the column that `is_column` identifies.
@@ -42,15 +42,15 @@ pub(super) fn of(filter: &Expr, domain: &Domain, is_column: &dyn Fn(&Column) -> 
     let recurse = |expr: &Expr| of(expr, domain, is_column);
     match filter {
         Expr::Alias(alias) => recurse(&alias.expr),
-        Expr::Literal(ScalarValue::Boolean(Some(true)), _) => Constraint::exact(Set::all()),
-        Expr::Literal(ScalarValue::Boolean(_) | ScalarValue::Null, _) => Constraint::exact(Set::empty()),
+        Expr::Literal(ScalarValue::Boolean(Some(true)), _) => Constraint::exact(ValueSet::all()),
+        Expr::Literal(ScalarValue::Boolean(_) | ScalarValue::Null, _) => Constraint::exact(ValueSet::empty()),
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
             let (a, b) = (recurse(left), recurse(right));
             Constraint { set: a.set.intersect(&b.set), exact: a.exact && b.exact }
         }
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
             let (a, b) = (recurse(left), recurse(right));
-            Constraint { set: Set::union([a.set, b.set]), exact: a.exact && b.exact }
+            Constraint { set: ValueSet::union([a.set, b.set]), exact: a.exact && b.exact }
         }
         _ => {
             let mut found = leaf(filter, domain, is_column).unwrap_or_else(Constraint::unknown);
@@ -75,11 +75,11 @@ fn leaf(filter: &Expr, domain: &Domain, is_column: &dyn Fn(&Column) -> bool) -> 
             let (above, below) = if *negated { (Operator::Lt, Operator::Gt) } else { (Operator::GtEq, Operator::LtEq) };
             let a = compare(subject, above, low, domain)?;
             let b = compare(subject, below, high, domain)?;
-            let set = if *negated { Set::union([a.set, b.set]) } else { a.set.intersect(&b.set) };
+            let set = if *negated { ValueSet::union([a.set, b.set]) } else { a.set.intersect(&b.set) };
             Some(Constraint { set, exact: a.exact && b.exact })
         }
         Expr::InList(list) => in_list(list, subject(&list.expr)?, domain),
-        Expr::IsNull(expr) => subject(expr)?.is_bare().then(|| Constraint::exact(Set::point(domain.null()))),
+        Expr::IsNull(expr) => subject(expr)?.is_bare().then(|| Constraint::exact(ValueSet::point(domain.null()))),
         Expr::IsNotNull(expr) => subject(expr)?.is_bare().then(|| Constraint::exact(not_null(domain))),
         Expr::Like(like) => prefix(like, subject(&like.expr)?, domain),
         Expr::Column(_) | Expr::IsTrue(_) | Expr::IsFalse(_) | Expr::Not(_) => boolean(filter, domain, is_column),
@@ -96,7 +96,7 @@ fn boolean(filter: &Expr, domain: &Domain, is_column: &dyn Fn(&Column) -> bool) 
     };
     match column {
         Expr::Column(name) if is_column(name) => match domain.place(&ScalarValue::Boolean(Some(value)))? {
-            ValuePosition::At(value) => Some(Constraint::exact(Set::point(value))),
+            ValuePosition::At(value) => Some(Constraint::exact(ValueSet::point(value))),
             _ => None,
         },
         _ => None,
@@ -134,15 +134,15 @@ fn compare(subject: Subject, op: Operator, constant: &ScalarValue, domain: &Doma
     if constant.is_null() {
         return match op {
             Operator::Eq | Operator::NotEq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq => {
-                Some(Constraint::exact(Set::empty()))
+                Some(Constraint::exact(ValueSet::empty()))
             }
-            Operator::IsNotDistinctFrom if subject.is_bare() => Some(Constraint::exact(Set::point(domain.null()))),
+            Operator::IsNotDistinctFrom if subject.is_bare() => Some(Constraint::exact(ValueSet::point(domain.null()))),
             Operator::IsDistinctFrom if subject.is_bare() => Some(Constraint::exact(not_null(domain))),
             _ => None,
         };
     }
     let place = domain.place(constant)?;
-    let null = Set::point(domain.null());
+    let null = ValueSet::point(domain.null());
     let set = match op {
         Operator::Eq => equal(&place),
         Operator::NotEq => {
@@ -157,7 +157,7 @@ fn compare(subject: Subject, op: Operator, constant: &ScalarValue, domain: &Doma
         Operator::Gt => above(&place, false, domain),
         Operator::GtEq => above(&place, true, domain),
         Operator::IsNotDistinctFrom => equal(&place),
-        Operator::IsDistinctFrom if !domain.is_float() => Set::union([equal(&place).complement(), null]),
+        Operator::IsDistinctFrom if !domain.is_float() => ValueSet::union([equal(&place).complement(), null]),
         _ => return None,
     };
     if domain.is_float() {
@@ -167,39 +167,39 @@ fn compare(subject: Subject, op: Operator, constant: &ScalarValue, domain: &Doma
 }
 
 /// The set of values equal to a constant.
-fn equal(place: &ValuePosition) -> Set {
+fn equal(place: &ValuePosition) -> ValueSet {
     match place {
-        ValuePosition::At(value) => Set::point(value.clone()),
-        ValuePosition::After(_) | ValuePosition::Below | ValuePosition::Above => Set::empty(),
+        ValuePosition::At(value) => ValueSet::point(value.clone()),
+        ValuePosition::After(_) | ValuePosition::Below | ValuePosition::Above => ValueSet::empty(),
     }
 }
 
 /// The set of non-null values below a constant, or equal to it if `or_equal`.
-fn below(place: &ValuePosition, or_equal: bool, domain: &Domain) -> Set {
+fn below(place: &ValuePosition, or_equal: bool, domain: &Domain) -> ValueSet {
     let null = || Bound::Excluded(domain.null());
     match place {
-        ValuePosition::At(value) if or_equal => Set::interval(null(), Bound::Included(value.clone())),
-        ValuePosition::At(value) => Set::interval(null(), Bound::Excluded(value.clone())),
-        ValuePosition::After(value) => Set::interval(null(), Bound::Included(value.clone())),
-        ValuePosition::Below => Set::empty(),
-        ValuePosition::Above => Set::interval(null(), Bound::Unbounded),
+        ValuePosition::At(value) if or_equal => ValueSet::interval(null(), Bound::Included(value.clone())),
+        ValuePosition::At(value) => ValueSet::interval(null(), Bound::Excluded(value.clone())),
+        ValuePosition::After(value) => ValueSet::interval(null(), Bound::Included(value.clone())),
+        ValuePosition::Below => ValueSet::empty(),
+        ValuePosition::Above => ValueSet::interval(null(), Bound::Unbounded),
     }
 }
 
 /// The set of values above a constant, or equal to it if `or_equal`.
-fn above(place: &ValuePosition, or_equal: bool, domain: &Domain) -> Set {
+fn above(place: &ValuePosition, or_equal: bool, domain: &Domain) -> ValueSet {
     match place {
-        ValuePosition::At(value) if or_equal => Set::interval(Bound::Included(value.clone()), Bound::Unbounded),
+        ValuePosition::At(value) if or_equal => ValueSet::interval(Bound::Included(value.clone()), Bound::Unbounded),
         ValuePosition::At(value) | ValuePosition::After(value) => {
-            Set::interval(Bound::Excluded(value.clone()), Bound::Unbounded)
+            ValueSet::interval(Bound::Excluded(value.clone()), Bound::Unbounded)
         }
-        ValuePosition::Below => Set::interval(Bound::Excluded(domain.null()), Bound::Unbounded),
-        ValuePosition::Above => Set::empty(),
+        ValuePosition::Below => ValueSet::interval(Bound::Excluded(domain.null()), Bound::Unbounded),
+        ValuePosition::Above => ValueSet::empty(),
     }
 }
 
 /// Adds -0 and 0 to the set if the constant is one of them.
-fn with_both_zeros(set: Set, place: &ValuePosition, domain: &Domain) -> Set {
+fn with_both_zeros(set: ValueSet, place: &ValuePosition, domain: &Domain) -> ValueSet {
     let zeros: Vec<Value> = [-0.0f64, 0.0]
         .iter()
         .filter_map(|&zero| {
@@ -215,7 +215,7 @@ fn with_both_zeros(set: Set, place: &ValuePosition, domain: &Domain) -> Set {
         .collect();
     match place {
         ValuePosition::At(value) if zeros.contains(value) => {
-            Set::union(zeros.into_iter().map(Set::point).chain(std::iter::once(set)))
+            ValueSet::union(zeros.into_iter().map(ValueSet::point).chain(std::iter::once(set)))
         }
         _ => set,
     }
@@ -229,7 +229,7 @@ fn in_list(list: &InList, subject: Subject, domain: &Domain) -> Option<Constrain
         let Expr::Literal(constant, _) = item else { return None };
         if constant.is_null() && list.negated {
             // `x NOT IN (…, NULL)` is never true.
-            return Some(Constraint::exact(Set::empty()));
+            return Some(Constraint::exact(ValueSet::empty()));
         }
         let op = if list.negated { Operator::NotEq } else { Operator::Eq };
         let one = compare(subject, op, constant, domain)?;
@@ -238,9 +238,9 @@ fn in_list(list: &InList, subject: Subject, domain: &Domain) -> Option<Constrain
     }
     let set = if list.negated {
         // Intersects all sets by one union of their complements.
-        Set::union(sets.iter().map(Set::complement)).complement()
+        ValueSet::union(sets.iter().map(ValueSet::complement)).complement()
     } else {
-        Set::union(sets)
+        ValueSet::union(sets)
     };
     Some(Constraint { set, exact })
 }
@@ -259,14 +259,14 @@ fn prefix(like: &Like, _subject: Subject, domain: &Domain) -> Option<Constraint>
         _ => None,
     };
     if rest.is_empty() {
-        return Some(Constraint::exact(Set::point(place(text)?)));
+        return Some(Constraint::exact(ValueSet::point(place(text)?)));
     }
     let low = if text.is_empty() { Bound::Excluded(domain.null()) } else { Bound::Included(place(text)?) };
     let high = match text_above(text) {
         Some(text) => Bound::Excluded(place(&text)?),
         None => Bound::Unbounded,
     };
-    Some(Constraint { set: Set::interval(low, high), exact: rest == "%" })
+    Some(Constraint { set: ValueSet::interval(low, high), exact: rest == "%" })
 }
 
 /// Returns the least text above every text that starts with `prefix`, or `None` if there is none. UTF-8 sorts in the

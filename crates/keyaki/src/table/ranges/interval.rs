@@ -88,29 +88,29 @@ fn connects(high: &Bound<Value>, low: &Bound<Value>) -> bool {
 
 /// A set of values.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Set {
+pub(super) struct ValueSet {
     intervals: Vec<Interval>,
 }
 
-impl Set {
+impl ValueSet {
     /// All values and null.
     pub fn all() -> Self {
-        Set { intervals: vec![Interval { low: Bound::Unbounded, high: Bound::Unbounded }] }
+        ValueSet { intervals: vec![Interval { low: Bound::Unbounded, high: Bound::Unbounded }] }
     }
 
     pub fn empty() -> Self {
-        Set { intervals: Vec::new() }
+        ValueSet { intervals: Vec::new() }
     }
 
     /// A set of one interval; empty if the bounds contain no value.
     pub fn interval(low: Bound<Value>, high: Bound<Value>) -> Self {
         let interval = Interval { low, high };
-        Set { intervals: if interval.is_empty() { Vec::new() } else { vec![interval] } }
+        ValueSet { intervals: if interval.is_empty() { Vec::new() } else { vec![interval] } }
     }
 
     /// A set of one value.
     pub fn point(value: Value) -> Self {
-        Set::interval(Bound::Included(value.clone()), Bound::Included(value))
+        ValueSet::interval(Bound::Included(value.clone()), Bound::Included(value))
     }
 
     /// The intervals in ascending order.
@@ -129,7 +129,7 @@ impl Set {
     }
 
     /// The union of any number of sets.
-    pub fn union(sets: impl IntoIterator<Item = Set>) -> Set {
+    pub fn union(sets: impl IntoIterator<Item = ValueSet>) -> ValueSet {
         let mut all: Vec<Interval> = sets.into_iter().flat_map(|set| set.intervals).collect();
         all.sort_by(|a, b| compare_low(&a.low, &b.low));
         let mut intervals: Vec<Interval> = Vec::with_capacity(all.len());
@@ -143,11 +143,11 @@ impl Set {
                 _ => intervals.push(next),
             }
         }
-        Set { intervals }
+        ValueSet { intervals }
     }
 
     /// The intersection of two sets, in linear time.
-    pub fn intersect(&self, other: &Set) -> Set {
+    pub fn intersect(&self, other: &ValueSet) -> ValueSet {
         let (mut i, mut j) = (0, 0);
         let mut intervals = Vec::new();
         while let (Some(a), Some(b)) = (self.intervals.get(i), other.intervals.get(j)) {
@@ -164,11 +164,11 @@ impl Set {
                 j += 1;
             }
         }
-        Set { intervals }
+        ValueSet { intervals }
     }
 
     /// Replaces a lower bound `> least` by no bound. `least` is the minimum of the domain and not in the set.
-    pub fn unbounded_above(mut self, least: &Value) -> Set {
+    pub fn unbounded_above(mut self, least: &Value) -> ValueSet {
         if let Some(first) = self.intervals.first_mut()
             && first.low == Bound::Excluded(least.clone())
         {
@@ -178,7 +178,7 @@ impl Set {
     }
 
     /// All values, including null, that are not in the set.
-    pub fn complement(&self) -> Set {
+    pub fn complement(&self) -> ValueSet {
         let mut intervals = Vec::new();
         let mut low = Bound::Unbounded;
         for interval in &self.intervals {
@@ -192,20 +192,20 @@ impl Set {
                 }
             }
             low = match &interval.high {
-                Bound::Unbounded => return Set { intervals },
+                Bound::Unbounded => return ValueSet { intervals },
                 Bound::Included(value) => Bound::Excluded(value.clone()),
                 Bound::Excluded(value) => Bound::Included(value.clone()),
             };
         }
         intervals.push(Interval { low, high: Bound::Unbounded });
-        Set { intervals }
+        ValueSet { intervals }
     }
 
     /// The smallest interval that contains the set; empty for the empty set.
-    pub fn hull(&self) -> Set {
+    pub fn hull(&self) -> ValueSet {
         match (self.intervals.first(), self.intervals.last()) {
-            (Some(first), Some(last)) => Set::interval(first.low.clone(), last.high.clone()),
-            _ => Set::empty(),
+            (Some(first), Some(last)) => ValueSet::interval(first.low.clone(), last.high.clone()),
+            _ => ValueSet::empty(),
         }
     }
 
@@ -248,16 +248,16 @@ mod tests {
         }
     }
 
-    fn sets() -> impl Strategy<Value = Set> {
+    fn sets() -> impl Strategy<Value = ValueSet> {
         prop::collection::vec((0u8..3, 0u8..12, 0u8..3, 0u8..12), 0..5).prop_map(|list| {
-            Set::union(list.into_iter().map(|(a, low, b, high)| Set::interval(bound(a, low), bound(b, high))))
+            ValueSet::union(list.into_iter().map(|(a, low, b, high)| ValueSet::interval(bound(a, low), bound(b, high))))
         })
     }
 
     proptest! {
         #[test]
         fn set_operations_agree_with_membership(a in sets(), b in sets()) {
-            let (or, and, not) = (Set::union([a.clone(), b.clone()]), a.intersect(&b), a.complement());
+            let (or, and, not) = (ValueSet::union([a.clone(), b.clone()]), a.intersect(&b), a.complement());
             for v in 0..=12u8 {
                 let (in_a, in_b) = (a.contains(&[v]), b.contains(&[v]));
                 prop_assert_eq!(or.contains(&[v]), in_a || in_b);

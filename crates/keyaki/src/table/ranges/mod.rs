@@ -23,7 +23,7 @@ mod interval;
 mod tests;
 
 use constant::Domain;
-use interval::{Interval, Set};
+use interval::{Interval, ValueSet};
 
 /// Maximum number of ranges; beyond it, one interval per key prefix replaces the set of the last column.
 const MAX_RANGES: usize = 4096;
@@ -55,7 +55,7 @@ impl Ranges {
 pub(crate) fn key_ranges(schema: &Schema, filters: &[Expr], resolve: &dyn Fn(&Column) -> Option<usize>) -> Ranges {
     let mut found = Ranges::all(filters.len());
     let mut prefixes: Vec<Vec<ArrayRef>> = vec![Vec::new()];
-    let mut last: Option<Set> = None;
+    let mut last: Option<ValueSet> = None;
     for column in 0..schema.key_columns() {
         let (set, used) = column_set(schema, column, filters, resolve);
         if set.is_all() {
@@ -94,11 +94,11 @@ fn column_set(
     column: usize,
     filters: &[Expr],
     resolve: &dyn Fn(&Column) -> Option<usize>,
-) -> (Set, Vec<usize>) {
+) -> (ValueSet, Vec<usize>) {
     let definition = &schema.columns()[column];
     let domain = Domain::new(definition.ty);
     let is_column = |name: &Column| resolve(name) == Some(column);
-    let mut set = Set::all();
+    let mut set = ValueSet::all();
     let mut used = Vec::new();
     for (i, filter) in filters.iter().enumerate() {
         let constraint = constraint::of(filter, &domain, &is_column);
@@ -115,7 +115,7 @@ fn column_set(
 }
 
 /// Extends every prefix by every point of the set. Ascending if the prefixes are.
-fn multiply(prefixes: &[Vec<ArrayRef>], set: &Set) -> Vec<Vec<ArrayRef>> {
+fn multiply(prefixes: &[Vec<ArrayRef>], set: &ValueSet) -> Vec<Vec<ArrayRef>> {
     let mut product = Vec::with_capacity(prefixes.len() * set.intervals().len());
     for prefix in prefixes {
         for value in set.intervals().iter().filter_map(Interval::point) {
@@ -129,7 +129,7 @@ fn multiply(prefixes: &[Vec<ArrayRef>], set: &Set) -> Vec<Vec<ArrayRef>> {
 
 /// Encodes each prefix with each interval of the last bounded column. Without `last`, ranges are all keys with a
 /// prefix.
-fn encode(schema: &Schema, prefixes: &[Vec<ArrayRef>], last: Option<&Set>) -> Vec<KeyRange> {
+fn encode(schema: &Schema, prefixes: &[Vec<ArrayRef>], last: Option<&ValueSet>) -> Vec<KeyRange> {
     let codec = KeyCodec::new(schema);
     let bytes = |columns: &[ArrayRef]| {
         let mut key = Vec::new();
@@ -183,7 +183,7 @@ pub(crate) fn value_intervals(
 ) -> Option<Vec<(Bound<ScalarValue>, Bound<ScalarValue>)>> {
     let domain = Domain::new(ty);
     let sets = filters.iter().map(|filter| constraint::of(filter, &domain, is_column).set);
-    let set = sets.fold(Set::all(), |all, set| all.intersect(&set));
+    let set = sets.fold(ValueSet::all(), |all, set| all.intersect(&set));
     if set.is_all() {
         return None;
     }
