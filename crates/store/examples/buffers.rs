@@ -5,7 +5,8 @@
 //! cargo run --release -p keyaki-store --example buffers -- fill DIRECTORY [rows [batch]]
 //! cargo run --release -p keyaki-store --example buffers -- recover DIRECTORY
 //! ```
-//! `fill` exits without closing the store, which leaves a log as a crash does. `recover` may run on it any number of times.
+//! `fill` exits without closing the store, which leaves a log as a crash does. `recover` may run on it any number of
+//! times.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -3,8 +3,8 @@
 //! ```sh
 //! cargo run --release -p keyaki-store --example codec_bench -- [rows] [page_bytes]
 //! ```
-//! The first table resembles TPC-H's lineitem, the second has floats, timestamps and nulls, the third has random keys and
-//! values.
+//! The first table resembles TPC-H's lineitem, the second has floats, timestamps and nulls, the third has random keys
+//! and values.
 
 use std::error::Error;
 use std::path::Path;

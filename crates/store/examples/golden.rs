@@ -3,8 +3,8 @@
 //! ```sh
 //! cargo run -p keyaki-store --example golden -- crates/store/tests/golden/v1 [crates/store/tests/fuzz]
 //! ```
-//! The files of a released version must not be generated again; see `docs/format.md`. With a second directory, the example
-//! also generates fuzzing seeds.
+//! The files of a released version must not be generated again; see `docs/format.md`. With a second directory, the
+//! example also generates fuzzing seeds.
 
 #[path = "../tests/hostile/fields.rs"]
 #[allow(dead_code, reason = "tests use more of it")]

@@ -111,11 +111,9 @@ fn key(i: u64) -> [u8; 16] {
 /// An incompressible value of 100 bytes.
 fn value(i: u64) -> [u8; 100] {
     let mut value = [0; 100];
-    let mut state = i;
+    let mut random = keyaki_primitives::Random::new(i);
     for chunk in value.chunks_mut(8) {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        let mixed = (state ^ (state >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        chunk.copy_from_slice(&(mixed ^ (mixed >> 32)).to_le_bytes()[..chunk.len()]);
+        chunk.copy_from_slice(&random.next_u64().to_le_bytes()[..chunk.len()]);
     }
     value
 }

@@ -40,7 +40,8 @@ fn value_of(i: u64) -> i64 {
     (mix(i) % 1_000_000) as i64
 }
 
-/// Index entries (an indexed value with a million distinct values, then the row's key), and rows with two value columns.
+/// Index entries (an indexed value with a million distinct values, then the row's key), and rows with two value
+/// columns.
 fn workloads() -> [Workload; 2] {
     let entries = Workload {
         name: "index entries (int64, int64)",

@@ -1,7 +1,7 @@
 //! The key-value interface: a tree with one bytes key column and one bytes value column.
 //!
-//! Keys are encoded as [`crate::KeyCodec`] encodes a non-null bytes column. A range is read in chunks by a new cursor for each
-//! chunk, which starts after the last key read.
+//! Keys are encoded as [`crate::KeyCodec`] encodes a non-null bytes column. A range is read in chunks by a new cursor
+//! for each chunk, which starts after the last key read.
 
 use std::ops::{Bound, RangeBounds};
 
@@ -12,7 +12,8 @@ use crate::message::WriteBatch;
 use crate::pages::{BlockingPages, block_on};
 use crate::tree::TreeView;
 
-/// A key-value tree of a store. Calls block. Each write is a commit of its own; a [`KeyValueBatch`] commits several together.
+/// A key-value tree of a store. Calls block. Each write is a commit of its own; a [`KeyValueBatch`] commits several
+/// together.
 ///
 /// ```no_run
 /// # fn main() -> keyaki_store::Result<()> {
@@ -166,7 +167,8 @@ impl KeyValueSnapshot {
         KeyValueRange { snapshot: self.clone(), range: Some(range), direction, rows: Vec::new().into_iter() }
     }
 
-    /// The number of keys in a range. Reads the pages at the ends of the range and the pages with unflushed changes only.
+    /// The number of keys in a range. Reads the pages at the ends of the range and the pages with unflushed changes
+    /// only.
     ///
     /// # Errors
     /// Device errors, [`Error::Corrupt`], [`Error::Closed`], errors of upsert functions.
@@ -239,8 +241,8 @@ impl Iterator for KeyValueRange {
     }
 }
 
-/// Encodes a key as [`crate::KeyCodec`] encodes a non-null bytes column: 0xff follows each zero byte, two zero bytes end the
-/// key.
+/// Encodes a key as [`crate::KeyCodec`] encodes a non-null bytes column: 0xff follows each zero byte, two zero bytes
+/// end the key.
 fn encode_key(key: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(key.len() + 2);
     for &byte in key {

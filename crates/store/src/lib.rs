@@ -1,12 +1,12 @@
 //! A store of many Bε-trees in one database directory.
 //!
-//! A write is a message: an insert, a delete or an upsert. Messages enter the log and a tree's root buffer in memory. Flushes
-//! move them down the tree in batches, as immutable runs, and merge them into leaves. Reads merge a leaf with the messages on
-//! the path to it. Rows have typed columns and keys are byte strings of the same order; SQL is implemented in the crate above.
-//! The store runs on any [`keyaki_device::Device`].
+//! A write is a message: an insert, a delete or an upsert. Messages enter the log and a tree's root buffer in memory.
+//! Flushes move them down the tree in batches, as immutable runs, and merge them into leaves. Reads merge a leaf with
+//! the messages on the path to it. Rows have typed columns and keys are byte strings of the same order; SQL is
+//! implemented in the crate above. The store runs on any [`keyaki_device::Device`].
 //!
-//! Reads are `async` functions over a [`PageSource`], so that the same code serves blocking callers ([`Store::blocking`]) and
-//! the executor, which keeps thousands of page reads in flight.
+//! Reads are `async` functions over a [`PageSource`], so that the same code serves blocking callers
+//! ([`Store::blocking`]) and the executor, which keeps thousands of page reads in flight.
 //!
 //! [`key_value`] is a map of byte strings over one tree, for programs that need no columns.
 //!

@@ -1,6 +1,6 @@
-//! Many threads on one store: writers with disjoint keys, readers of snapshots, checkpoints, bulk loads, and a tree that is
-//! created and dropped repeatedly. Each commit writes the same number into all keys of its writer, so a reader detects a
-//! snapshot with part of a commit.
+//! Many threads on one store: writers with disjoint keys, readers of snapshots, checkpoints, bulk loads, and a tree
+//! that is created and dropped repeatedly. Each commit writes the same number into all keys of its writer, so a reader
+//! detects a snapshot with part of a commit.
 
 mod common;
 
@@ -160,7 +160,8 @@ fn run(durability: Durability) {
                         seen.iter().zip(&promised).all(|(seen, promised)| seen >= promised),
                         "{seen:?} {promised:?}"
                     );
-                    // Snapshots of acknowledged commits are monotonic; `latest` may show a commit earlier than `snapshot`.
+                    // Snapshots of acknowledged commits are monotonic; `latest` may show a commit earlier than
+                    // `snapshot`.
                     assert!(reader == 1 || seen.iter().zip(&before).all(|(seen, before)| seen >= before));
                     before = seen;
                 }

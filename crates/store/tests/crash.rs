@@ -1,5 +1,5 @@
-//! Power cuts, full disks, failing syncs and bit rot under a working store: no acknowledged commit is lost, no commit is
-//! applied in part, and damage gives an error. A seed determines each run and is printed on failure.
+//! Power cuts, full disks, failing syncs and bit rot under a working store: no acknowledged commit is lost, no commit
+//! is applied in part, and damage gives an error. A seed determines each run and is printed on failure.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -248,7 +248,8 @@ fn failed_and_misdirected_writes_lose_no_acknowledged_commit() {
     }
 }
 
-/// The superblock of a failed checkpoint may be on the medium: no later write may overwrite extents of either checkpoint.
+/// The superblock of a failed checkpoint may be on the medium: no later write may overwrite extents of either
+/// checkpoint.
 #[test]
 fn after_a_failed_checkpoint_nothing_is_written() {
     for seed in 0..60 {

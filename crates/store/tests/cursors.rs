@@ -28,29 +28,30 @@ const APPEND: u32 = 1;
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// A page source that suspends and fails at random.
-struct Moody {
+struct Unreliable {
     pages: BlockingPages,
     random: Mutex<Random>,
     fails: bool,
 }
 
-struct Once(bool);
+/// A future that is pending at the first poll and ready at the second.
+struct PendingOnce(bool);
 
-impl Future for Once {
+impl Future for PendingOnce {
     type Output = ();
     fn poll(mut self: std::pin::Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
         if std::mem::replace(&mut self.0, true) { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
-impl PageSource for Moody {
+impl PageSource for Unreliable {
     async fn page(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
         let (waits, fails) = {
             let mut random = self.random.lock();
             (random.below(2), self.fails && random.below(4) == 0)
         };
         for _ in 0..waits {
-            Once(false).await;
+            PendingOnce(false).await;
         }
         if fails {
             return Err(Error::PageSource(Arc::new(std::fmt::Error)));
@@ -61,7 +62,7 @@ impl PageSource for Moody {
 }
 
 /// The cursor's next chunk, after a random number of dropped or failed calls.
-fn next(cursor: &mut Cursor<'_, Moody>, random: &mut Random) -> Option<keyaki_store::Chunk> {
+fn next(cursor: &mut Cursor<'_, Unreliable>, random: &mut Random) -> Option<keyaki_store::Chunk> {
     let mut context = Context::from_waker(Waker::noop());
     loop {
         let mut call = pin!(cursor.next());
@@ -77,7 +78,7 @@ fn next(cursor: &mut Cursor<'_, Moody>, random: &mut Random) -> Option<keyaki_st
     }
 }
 
-fn rows(cursor: &mut Cursor<'_, Moody>, random: &mut Random) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn rows(cursor: &mut Cursor<'_, Unreliable>, random: &mut Random) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut rows = Vec::new();
     while let Some(chunk) = next(cursor, random) {
         let columns = chunk.to_arrays(&[0, 1]).unwrap();
@@ -88,7 +89,7 @@ fn rows(cursor: &mut Cursor<'_, Moody>, random: &mut Random) -> Vec<(Vec<u8>, Ve
 }
 
 /// The number of rows, with a random number of dropped or failed calls.
-fn count(counter: &mut Counter<'_, Moody>, random: &mut Random) -> u64 {
+fn count(counter: &mut Counter<'_, Unreliable>, random: &mut Random) -> u64 {
     let (mut context, mut rows) = (Context::from_waker(Waker::noop()), 0);
     'calls: loop {
         let mut call = pin!(counter.next());
@@ -186,7 +187,7 @@ fn compare(seed: u64, fails: bool) {
         store.wait_for_locators();
     }
     let view = store.snapshot().tree(TREE).unwrap();
-    let source = Moody { pages: store.blocking(), random: Mutex::new(Random::new(seed + 2000)), fails };
+    let source = Unreliable { pages: store.blocking(), random: Mutex::new(Random::new(seed + 2000)), fails };
     for round in 0..30 {
         let (start, end) =
             if round == 0 { (Bound::Unbounded, Bound::Unbounded) } else { (bound(&mut random), bound(&mut random)) };

@@ -1,9 +1,9 @@
-//! Golden files: databases of every version of the file format, sound and damaged, in `tests/golden/v<version>`. The files of
-//! a released version are never generated again; every later program must read them.
+//! Golden files: databases of every version of the file format, sound and damaged, in `tests/golden/v<version>`. The
+//! files of a released version are never generated again; every later program must read them.
 //!
-//! `<name>.image` is a database (see [`image`]). `sound.rows` has the expected rows of all trees, the same for each image.
-//! `<name>.damaged` has three parts: the name of the image, the expected error of opening the database or reading a tree,
-//! and the damage. `cargo run -p keyaki-store --example golden -- DIRECTORY` generates the files.
+//! `<name>.image` is a database (see [`image`]). `sound.rows` has the expected rows of all trees, the same for each
+//! image. `<name>.damaged` has three parts: the name of the image, the expected error of opening the database or
+//! reading a tree, and the damage. `cargo run -p keyaki-store --example golden -- DIRECTORY` generates the files.
 
 #[path = "hostile/image.rs"]
 #[allow(dead_code, reason = "other tests use the rest of the module")]

@@ -1,5 +1,5 @@
-//! Lifetimes: visibility and durability of commits, changes of the durability, use of handles after the store is closed,
-//! trees dropped during a flush, bulk loads installed in another tree.
+//! Lifetimes: visibility and durability of commits, changes of the durability, use of handles after the store is
+//! closed, trees dropped during a flush, bulk loads installed in another tree.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Peak memory of scans, flushes and merges, counted by the allocator: bounded, whatever the number of messages to merge.
+//! Peak memory of scans, flushes and merges, counted by the allocator: bounded, whatever the number of messages to
+//! merge.
 
 mod common;
 

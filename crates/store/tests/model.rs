@@ -1,6 +1,7 @@
-//! Long random histories, compared with a `BTreeMap`: writes, deletes, upserts, flushes, checkpoints, bulk loads, reopenings,
-//! and snapshots held during all of them. Scans in both directions and lookups are compared at regular intervals. The
-//! histories run on a tree on disk, on a tree with a locator, and on a memory tree, which is rebuilt after each reopening.
+//! Long random histories, compared with a `BTreeMap`: writes, deletes, upserts, flushes, checkpoints, bulk loads,
+//! reopenings, and snapshots held during all of them. Scans in both directions and lookups are compared at regular
+//! intervals. The histories run on a tree on disk, on a tree with a locator, and on a memory tree, which is rebuilt
+//! after each reopening.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

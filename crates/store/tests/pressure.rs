@@ -62,8 +62,8 @@ fn unknown_upsert_functions_are_refused_at_once() {
     assert_eq!(map.get(b"a").unwrap(), None);
 }
 
-/// An upsert function that panics or fails gives errors to readers, and to writers once the buffers are full. No call blocks
-/// forever.
+/// An upsert function that panics or fails gives errors to readers, and to writers once the buffers are full. No call
+/// blocks forever.
 #[test]
 fn failing_upsert_functions_give_errors() {
     for function in [PANIC, REFUSE] {
@@ -301,7 +301,8 @@ fn loads_into_gaps_rewrite_nothing() {
     let mut expected = Vec::new();
     for keys in [10_000..20_000, 40_000..50_000, 50_000..60_000, 0..10_000, 20_000..40_000] {
         expected.extend(keys.clone());
-        // In the log: the opening group of a segment and two empty records. In the data file: node table, two superblocks.
+        // In the log: the opening group of a segment and two empty records. In the data file: node table, two
+        // superblocks.
         let writes = load(keys.clone());
         assert!(writes <= 8, "{writes} writes for a load of {keys:?} into a gap");
     }

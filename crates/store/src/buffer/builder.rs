@@ -1,11 +1,11 @@
-//! Bulk construction of root buffers: messages are collected in commit order, sorted by a parallel radix sort, and built into
-//! the map from the bottom up.
+//! Bulk construction of root buffers: messages are collected in commit order, sorted by a parallel radix sort, and
+//! built into the map from the bottom up.
 //!
-//! Used to build memory trees and to replay the log. Several times faster than single inserts, with the same result: the sort
-//! is stable, so the messages of a key keep their order.
+//! Used to build memory trees and to replay the log. Several times faster than single inserts, with the same result:
+//! the sort is stable, so the messages of a key keep their order.
 //!
-//! *Invariant.* The keys and values collected have equal numbers; the accounting of the buffer is the same as after single
-//! inserts.
+//! *Invariant.* The keys and values collected have equal numbers; the accounting of the buffer is the same as after
+//! single inserts.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use crate::message::MessageBytes;
 /// Maximum size of a piece of keys, in bytes, unless a single key is longer.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Temporary bytes for each message during sorting and building, besides its key: key slice, value word, two sort records.
+/// Temporary bytes for each message during sorting and building, besides its key: key slice, value word, two sort
+/// records.
 const WORK_BYTES: usize = 72;
 
 /// Messages in commit order, to be inserted into a buffer in bulk.
@@ -31,7 +32,7 @@ pub(crate) struct BufferBuilder {
     values: Vec<MessageChain>,
     key_bytes: usize,
     /// Heap bytes of the messages.
-    behind_bytes: usize,
+    heap_bytes: usize,
     /// Bytes of values and operands.
     value_bytes: usize,
 }
@@ -68,20 +69,20 @@ impl BufferBuilder {
         values: impl Iterator<Item = MessageChain>,
         content: usize,
     ) {
-        let behind = |value: MessageChain, sum: &mut usize| {
-            *sum += value.behind_bytes();
+        let count_heap_bytes = |value: MessageChain, sum: &mut usize| {
+            *sum += value.heap_bytes();
             value
         };
         let mut sum = 0;
-        self.values.extend(values.map(|value| behind(value, &mut sum)));
-        self.behind_bytes += sum;
+        self.values.extend(values.map(|value| count_heap_bytes(value, &mut sum)));
+        self.heap_bytes += sum;
         self.value_bytes += content;
         self.key_bytes += bytes.len();
         self.keys.push(Piece { bytes, ends });
     }
 
     fn push_value(&mut self, sequence: u64, message: &MessageBytes<'_>) {
-        self.behind_bytes += MessageChain::bytes_of(message, false);
+        self.heap_bytes += MessageChain::heap_bytes_of(message, false);
         self.value_bytes += message.len();
         self.values.push(MessageChain::new(sequence, message, None));
     }
@@ -91,7 +92,7 @@ impl BufferBuilder {
         self.keys.extend(other.keys);
         self.values.extend(other.values);
         self.key_bytes += other.key_bytes;
-        self.behind_bytes += other.behind_bytes;
+        self.heap_bytes += other.heap_bytes;
         self.value_bytes += other.value_bytes;
     }
 
@@ -101,7 +102,7 @@ impl BufferBuilder {
 
     /// Bytes in memory, including the temporary memory of the sort.
     pub fn bytes(&self) -> usize {
-        self.work_bytes() + self.behind_bytes
+        self.work_bytes() + self.heap_bytes
     }
 
     /// Bytes that are freed once the messages are in a buffer.
@@ -129,7 +130,7 @@ impl BufferBuilder {
         let map = Bulk::new().threads(threads).from_unsorted(&keys, self.values).map_err(bulk_error)?;
         let buffer = RootBuffer::default();
         buffer.set_map(map);
-        buffer.add(count, self.behind_bytes, self.key_bytes + self.value_bytes);
+        buffer.add(count, self.heap_bytes, self.key_bytes + self.value_bytes);
         Ok(buffer)
     }
 
@@ -148,9 +149,9 @@ impl BufferBuilder {
         let bulk = Bulk::new().threads(std::thread::available_parallelism().map_or(1, NonZero::get)).merge({
             let more_bytes = more_bytes.clone();
             move |older, newer: MessageChain| {
-                let before = newer.behind_bytes();
+                let before = newer.heap_bytes();
                 let merged = newer.put_on(older.to_owned());
-                more_bytes.fetch_add(merged.behind_bytes() - before, Ordering::Relaxed);
+                more_bytes.fetch_add(merged.heap_bytes() - before, Ordering::Relaxed);
                 merged
             }
         });
@@ -158,8 +159,8 @@ impl BufferBuilder {
             Some(map) => bulk.extend(map, &keys, self.values).map_err(bulk_error)?,
             None => buffer.set_map(bulk.from_unsorted(&keys, self.values).map_err(bulk_error)?),
         }
-        let behind = self.behind_bytes + more_bytes.load(Ordering::Relaxed);
-        buffer.add(count, behind, self.key_bytes + self.value_bytes);
+        let heap_bytes = self.heap_bytes + more_bytes.load(Ordering::Relaxed);
+        buffer.add(count, heap_bytes, self.key_bytes + self.value_bytes);
         Ok(())
     }
 }
@@ -197,9 +198,9 @@ mod tests {
     fn bulk_inserts_equal_single_inserts() {
         let (one, all) = (RootBuffer::default(), RootBuffer::default());
         let mut pending = BufferBuilder::default();
-        let mut number = 1_u64;
+        let mut random = keyaki_primitives::Random::new(1);
         for sequence in 1..4000 {
-            number = number.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let number = random.next_u64();
             let key = [&b"some key "[..], &(number >> 33 & 0x3ff).to_be_bytes()].concat();
             let value = vec![7; (number >> 20) as usize % 3];
             let message = match number >> 43 & 3 {

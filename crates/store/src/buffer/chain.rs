@@ -1,5 +1,5 @@
-//! Message chains: the messages of one key, newest first, behind one machine word. The word is the key's value in the map of
-//! a root buffer.
+//! Message chains: the messages of one key, newest first, behind one machine word. The word is the key's value in the
+//! map of a root buffer.
 //!
 //! ```text
 //!   word ─┬─ delete, or insert without value bytes: sequence number and kind, in the word itself
@@ -7,13 +7,13 @@
 //!                        older ──> word of the next older message, or none
 //! ```
 //!
-//! Messages are reference-counted. The map holds a reference to the newest message of a key, and each message holds one to
-//! the next older message. A word replaced in the map is retired: its reference is released once no guard remains that a
-//! reader held when the word was replaced.
+//! Messages are reference-counted. The map holds a reference to the newest message of a key, and each message holds one
+//! to the next older message. A word replaced in the map is retired: its reference is released once no guard remains
+//! that a reader held when the word was replaced.
 //!
 //! Value and operand bytes never change. Garbage collection removes messages from the middle or the end of a chain by
-//! storing another word into `older`, which is atomic; the old word is retired like a word of the map. Readers whose snapshot
-//! needs a message always find it (see [`garbage`](super::garbage)).
+//! storing another word into `older`, which is atomic; the old word is retired like a word of the map. Readers whose
+//! snapshot needs a message always find it (see [`garbage`](super::garbage)).
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
@@ -137,12 +137,12 @@ impl MessageChain {
     }
 
     /// Heap bytes of the newest message; 0 if the message is in the word.
-    pub fn behind_bytes(&self) -> usize {
-        MessageChainRef { word: self.0, lifetime: PhantomData }.bytes()
+    pub fn heap_bytes(&self) -> usize {
+        MessageChainRef { word: self.0, lifetime: PhantomData }.heap_bytes()
     }
 
     /// Heap bytes that [`MessageChain::new`] allocates for a message; `on_top` if the message has older ones.
-    pub fn bytes_of(message: &MessageBytes<'_>, on_top: bool) -> usize {
+    pub fn heap_bytes_of(message: &MessageBytes<'_>, on_top: bool) -> usize {
         match message {
             MessageBytes::Delete if !on_top => 0,
             MessageBytes::Insert([]) if !on_top => 0,
@@ -161,7 +161,8 @@ impl Drop for MessageChain {
         let mut word = self.0;
         // Iterative: recursion over a long chain would overflow the stack.
         while let Some(header) = pointer(word) {
-            // SAFETY: the word owns a reference, taken over from `self` or from the message freed last: the header is alive.
+            // SAFETY: the word owns a reference, taken over from `self` or from the message freed last: the header is
+            // alive.
             let references = unsafe { &header.as_ref().references };
             if references.fetch_sub(1, Ordering::Release) != 1 {
                 return;
@@ -184,8 +185,8 @@ impl fmt::Debug for MessageChain {
     }
 }
 
-// SAFETY: a word is `MessageChain` without its destructor. Any number of threads may read a header, because after construction
-// only its atomic fields change. `OWNED` is true, so the map retires every word.
+// SAFETY: a word is `MessageChain` without its destructor. Any number of threads may read a header, because after
+// construction only its atomic fields change. `OWNED` is true, so the map retires every word.
 unsafe impl Value for MessageChain {
     type Ref<'g> = MessageChainRef<'g>;
     const OWNED: bool = true;
@@ -235,8 +236,8 @@ impl<'g> MessageChainRef<'g> {
         let Some(header) = self.header() else {
             return if self.word & KIND_MASK == DELETE { MessageBytes::Delete } else { MessageBytes::Insert(&[]) };
         };
-        // SAFETY: `len` bytes follow the header in the same allocation and never change. The pointer is derived from the word,
-        // so its provenance covers the whole allocation.
+        // SAFETY: `len` bytes follow the header in the same allocation and never change. The pointer is derived from
+        // the word, so its provenance covers the whole allocation.
         let bytes = unsafe {
             let start = std::ptr::with_exposed_provenance::<Header>(self.word as usize).add(1).cast::<u8>();
             std::slice::from_raw_parts(start, header.len as usize)
@@ -265,7 +266,7 @@ impl<'g> MessageChainRef<'g> {
     }
 
     /// Heap bytes of the newest message; 0 if the message is in the word.
-    pub fn bytes(self) -> usize {
+    pub fn heap_bytes(self) -> usize {
         self.header().map_or(0, |header| allocated(header.len as usize))
     }
 
@@ -277,20 +278,20 @@ impl<'g> MessageChainRef<'g> {
     /// An owned chain with the same messages: takes a reference to the newest message.
     pub fn to_owned(self) -> MessageChain {
         if let Some(header) = self.header() {
-            // Cannot overflow: each message of the key, live or retired, holds at most one reference, the map and a writer at
-            // work hold two more, and fewer than 2^31 messages fit into memory.
+            // Cannot overflow: each message of the key, live or retired, holds at most one reference, the map and a
+            // writer at work hold two more, and fewer than 2^31 messages fit into memory.
             header.references.fetch_add(1, Ordering::Relaxed);
         }
         MessageChain(self.word)
     }
 
-    /// Replaces the messages below the newest one; the old ones are retired. No effect if the newest message is the only one.
-    /// The caller holds the commit lock: only one thread may change the chains of a map.
+    /// Replaces the messages below the newest one; the old ones are retired. No effect if the newest message is the
+    /// only one. The caller holds the commit lock: only one thread may change the chains of a map.
     pub fn replace_older(self, older: Option<MessageChain>, guard: &Guard) {
         let Some(header) = self.header().filter(|_| self.older().is_some()) else { return };
         let old = header.older.swap(older.map_or(0, Value::into_word), Ordering::AcqRel);
-        // SAFETY: the header owned the word. It was not 0 above, and no other thread changes it, because the caller holds the
-        // commit lock.
+        // SAFETY: the header owned the word. It was not 0 above, and no other thread changes it, because the caller
+        // holds the commit lock.
         guard.retire(unsafe { MessageChain::from_word(old) });
     }
 }
@@ -321,7 +322,7 @@ mod tests {
     fn messages_newest_first() {
         let upsert = MessageBytes::Upsert { function: 7, operand: b"xyz" };
         let mut chain = MessageChain::new(3, &MessageBytes::Insert(b""), None);
-        assert_eq!(seen(&chain).bytes(), 0);
+        assert_eq!(seen(&chain).heap_bytes(), 0);
         chain = MessageChain::new(5, &upsert, Some(chain));
         chain = MessageChain::new(8, &MessageBytes::Delete, Some(chain));
         chain = MessageChain::new(8, &MessageBytes::Insert(b"value"), Some(chain));

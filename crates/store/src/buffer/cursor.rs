@@ -1,8 +1,9 @@
-//! Cursors over a root buffer. A cursor copies a batch of keys with their messages, so that it holds no guard between calls.
+//! Cursors over a root buffer. A cursor copies a batch of keys with their messages, so that it holds no guard between
+//! calls.
 //!
-//! *Invariant.* The result depends only on the snapshot's sequence number: messages inserted between calls are newer than the
-//! snapshot, and messages removed between calls are invisible to every live snapshot (see [`garbage`](super::garbage)). Each key is
-//! read once.
+//! *Invariant.* The result depends only on the snapshot's sequence number: messages inserted between calls are newer
+//! than the snapshot, and messages removed between calls are invisible to every live snapshot (see
+//! [`garbage`](super::garbage)). Each key is read once.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -159,8 +160,8 @@ impl BufferCursor {
         self.ahead = ahead;
     }
 
-    /// The next rows of a memory tree, whose buffer holds all its messages: deletes and upserts are resolved. `None` at the
-    /// end. A cursor used with this method must not be used with `key` and `take`.
+    /// The next rows of a memory tree, whose buffer holds all its messages: deletes and upserts are resolved. `None` at
+    /// the end. A cursor used with this method must not be used with `key` and `take`.
     ///
     /// # Errors
     /// Errors of upsert functions. The cursor does not advance past an error: the next call returns it again.
@@ -194,8 +195,8 @@ impl BufferCursor {
         Ok((!rows.is_empty()).then_some(rows))
     }
 
-    /// The next keys, whose bytes are appended to `keys`, and true if they reach the end of the range. Prefetches the newest
-    /// message of each key without reading it.
+    /// The next keys, whose bytes are appended to `keys`, and true if they reach the end of the range. Prefetches the
+    /// newest message of each key without reading it.
     fn find_keys<'g>(&self, buffer: &'g RootBuffer, guard: &'g Guard, keys: &mut Vec<u8>) -> (Vec<Found<'g>>, bool) {
         let Some(range) = &self.rest else { return (Vec::new(), true) };
         let (mut found, mut is_end) = (Vec::with_capacity(KEYS_FIRST), true);

@@ -1,14 +1,14 @@
-//! Garbage collection in memory trees: removes messages that no snapshot can see. (Trees on disk drop such messages when
-//! they merge.)
+//! Garbage collection in memory trees: removes messages that no snapshot can see. (Trees on disk drop such messages
+//! when they merge.)
 //!
 //! A reader with sequence number s takes the newest message of a key with a number of at most s. A message is therefore
 //! *needed* if a live or future snapshot has a number s with `message <= s < next newer message`, or if the next newer
-//! message is an upsert. All other messages are removed from the chain. A delete at the bottom of a chain has no effect and
-//! is removed at once; if it is the only message, its key leaves the map.
+//! message is an upsert. All other messages are removed from the chain. A delete at the bottom of a chain has no effect
+//! and is removed at once; if it is the only message, its key leaves the map.
 //!
-//! **Correctness for concurrent readers.** A reader must not find an old row after the delete above it was removed. A reader
-//! reads the word of a key once and follows the chain from there. Removed messages, with their links, stay in memory until
-//! all guards are released that existed at the removal. There are two cases:
+//! **Correctness for concurrent readers.** A reader must not find an old row after the delete above it was removed. A
+//! reader reads the word of a key once and follows the chain from there. Removed messages, with their links, stay in
+//! memory until all guards are released that existed at the removal. There are two cases:
 //! - The reader has read a word from which the delete is reachable. It stops at the delete, or continues to older messages
 //!   that its own number needs; needed messages are never removed.
 //! - The word was removed from the map before the read. The reader then finds no word, or a newer one, and no path to an
@@ -16,11 +16,11 @@
 //!
 //! The direction of a walk does not matter, because each key is one entry of the map.
 //!
-//! **Work.** A key with more than one message is *dirty* and stands in exactly one of two queues. It is in `fresh` until its
-//! newest message is visible to all future snapshots. It is in `held` if a live snapshot needed one of its older messages,
-//! until all snapshots that were live at the time are gone. Each commit processes slightly more keys than it made dirty, and
-//! prunes the keys that it wrote and that were dirty already. The background thread processes the remaining keys. A key thus
-//! has at most one message for each live snapshot, plus two.
+//! **Work.** A key with more than one message is *dirty* and stands in exactly one of two queues. It is in `fresh`
+//! until its newest message is visible to all future snapshots. It is in `held` if a live snapshot needed one of its
+//! older messages, until all snapshots that were live at the time are gone. Each commit processes slightly more keys
+//! than it made dirty, and prunes the keys that it wrote and that were dirty already. The background thread processes
+//! the remaining keys. A key thus has at most one message for each live snapshot, plus two.
 //!
 //! *Invariant.* All changes happen under the commit lock.
 
@@ -52,9 +52,9 @@ impl Dirty {
 }
 
 impl RootBuffer {
-    /// Adds a message, at least as new as the existing messages of the key, to the buffer of a memory tree. An upsert is
-    /// applied at once, because the buffer holds the whole tree. If the upsert function fails, the upsert stays in the chain,
-    /// and reads of the key return its error.
+    /// Adds a message, at least as new as the existing messages of the key, to the buffer of a memory tree. An upsert
+    /// is applied at once, because the buffer holds the whole tree. If the upsert function fails, the upsert stays in
+    /// the chain, and reads of the key return its error.
     pub fn insert_in_memory(
         &self,
         key: &[u8],
@@ -92,7 +92,7 @@ impl RootBuffer {
         if old.is_none() && message == MessageBytes::Delete {
             return;
         }
-        self.add(1, MessageChain::bytes_of(&message, old.is_some()), key.len() + message.len());
+        self.add(1, MessageChain::heap_bytes_of(&message, old.is_some()), key.len() + message.len());
         match old {
             None => {}
             Some(old) if old.older().is_none() => self.dirty.lock().fresh.push_back((sequence, key.into())),
@@ -105,8 +105,8 @@ impl RootBuffer {
     pub fn collect_garbage(&self, keys: usize, live: &Live) -> bool {
         let Some(map) = self.map() else { return false };
         let mut dirty = self.dirty.lock();
-        // If no snapshot is older than the visible sequence number, only a failing upsert keeps a key dirty. The key is then
-        // not due before the next commit.
+        // If no snapshot is older than the visible sequence number, only a failing upsert keeps a key dirty. The key is
+        // then not due before the next commit.
         let again = live.visible() + u64::from(live.oldest() == live.visible());
         for _ in 0..keys {
             let Some(key) = dirty.next(live) else { return false };
@@ -125,8 +125,8 @@ impl RootBuffer {
         (dirty.fresh.len(), dirty.held.len())
     }
 
-    /// Removes the messages of a key that no snapshot can see. Returns the sequence number of the newest message if the key
-    /// is still dirty.
+    /// Removes the messages of a key that no snapshot can see. Returns the sequence number of the newest message if the
+    /// key is still dirty.
     fn clean(&self, map: &Masstree<MessageChain>, key: &[u8], live: &Live) -> Option<u64> {
         let guard = pin();
         let newest = map.get(key, &guard)?;
@@ -135,9 +135,9 @@ impl RootBuffer {
             return Some(newest.sequence());
         }
         // A lone delete is removed with its key. A lone insert without value bytes moves from the heap into the word.
-        let (message, bytes) = (newest.message(), newest.bytes());
+        let (message, bytes) = (newest.message(), newest.heap_bytes());
         let gone = message == MessageBytes::Delete;
-        if gone || MessageChain::bytes_of(&message, false) < bytes {
+        if gone || MessageChain::heap_bytes_of(&message, false) < bytes {
             let alone = (!gone).then(|| MessageChain::new(newest.sequence(), &message, None));
             // Cannot fail: under the commit lock, no other thread changes the key.
             let _ = map.compare_exchange(key, |now| now.is_some_and(|now| now.is_same(newest)), alone, &guard);
@@ -149,14 +149,14 @@ impl RootBuffer {
 
     /// Removes the messages below `top` that no snapshot can see.
     fn prune(&self, key: &[u8], top: MessageChainRef<'_>, live: &Live, guard: &Guard) {
-        let (mut upper, mut count, mut behind, mut content) = (top, 0, 0, 0);
+        let (mut upper, mut count, mut heap, mut content) = (top, 0, 0, 0);
         while let Some(lower) = upper.older() {
             let (message, below) = (lower.message(), lower.older());
             let is_hidden = !matches!(upper.message(), MessageBytes::Upsert { .. })
                 && !live.asks_between(lower.sequence(), upper.sequence());
             if is_hidden || (message == MessageBytes::Delete && below.is_none()) {
                 count += 1;
-                behind += lower.bytes();
+                heap += lower.heap_bytes();
                 content += key.len() + message.len();
                 upper.replace_older(below.map(MessageChainRef::to_owned), guard);
             } else {
@@ -164,7 +164,7 @@ impl RootBuffer {
             }
         }
         if count > 0 {
-            self.subtract(count, behind, content);
+            self.subtract(count, heap, content);
         }
     }
 }

@@ -1,16 +1,16 @@
 //! The root buffer: map, accounting, point lookups and range walks.
 //!
-//! A buffer is a Masstree from keys to message chains (see [`chain`](super::chain)). The map has one entry for each key, and
-//! one descent finds all messages of a key. A reader copies the word of a chain once and therefore sees a consistent chain.
-//! One buffer of a tree is *active* and takes the messages of new commits. Freezing replaces it by an empty buffer; the
-//! frozen buffer stays readable until its messages are in a run on disk. Readers take no locks and skip messages above the
-//! sequence number of their snapshot.
+//! A buffer is a Masstree from keys to message chains (see [`chain`](super::chain)). The map has one entry for each
+//! key, and one descent finds all messages of a key. A reader copies the word of a chain once and therefore sees a
+//! consistent chain. One buffer of a tree is *active* and takes the messages of new commits. Freezing replaces it by an
+//! empty buffer; the frozen buffer stays readable until its messages are in a run on disk. Readers take no locks and
+//! skip messages above the sequence number of their snapshot.
 //!
 //! *Accounting.* The bytes of a buffer are the bytes of the map's nodes plus the heap bytes of messages, rounded as the
 //! allocator rounds them. The bytes of the nodes are refreshed every [`MESSAGES_PER_REFRESH`] messages.
 //!
-//! *Invariant.* The messages of a key are inserted in the order of their sequence numbers, because commits are applied under
-//! the commit lock.
+//! *Invariant.* The messages of a key are inserted in the order of their sequence numbers, because commits are applied
+//! under the commit lock.
 
 use std::ops::Bound;
 use std::sync::OnceLock;
@@ -34,7 +34,7 @@ pub(crate) struct RootBuffer {
     /// Bytes of the map's nodes at the last refresh.
     map_bytes: AtomicUsize,
     /// Heap bytes of the messages.
-    behind_bytes: AtomicUsize,
+    heap_bytes: AtomicUsize,
     /// Bytes of keys, values and operands, the key counted once for each message.
     content_bytes: AtomicUsize,
     /// Keys with garbage; used for memory trees only.
@@ -63,7 +63,7 @@ impl RootBuffer {
         let map = self.map_or_new();
         let mut bytes = 0;
         let add = |old: Option<MessageChainRef<'_>>| {
-            bytes = MessageChain::bytes_of(&message, old.is_some());
+            bytes = MessageChain::heap_bytes_of(&message, old.is_some());
             Some(MessageChain::new(sequence, &message, old.map(MessageChainRef::to_owned)))
         };
         let old = map.insert_with(key, add, &guard);
@@ -75,8 +75,8 @@ impl RootBuffer {
     }
 
     /// Accounts for messages inserted into the map.
-    pub fn add(&self, messages: usize, behind_bytes: usize, content_bytes: usize) {
-        self.behind_bytes.fetch_add(behind_bytes, Ordering::Relaxed);
+    pub fn add(&self, messages: usize, heap_bytes: usize, content_bytes: usize) {
+        self.heap_bytes.fetch_add(heap_bytes, Ordering::Relaxed);
         self.content_bytes.fetch_add(content_bytes, Ordering::Relaxed);
         let before = self.messages.fetch_add(messages, Ordering::Release);
         if before / MESSAGES_PER_REFRESH != (before + messages) / MESSAGES_PER_REFRESH
@@ -87,13 +87,13 @@ impl RootBuffer {
     }
 
     /// Accounts for messages removed from the map.
-    pub fn subtract(&self, messages: usize, behind_bytes: usize, content_bytes: usize) {
-        let behind = self.behind_bytes.fetch_sub(behind_bytes, Ordering::Relaxed);
+    pub fn subtract(&self, messages: usize, heap_bytes: usize, content_bytes: usize) {
+        let heap = self.heap_bytes.fetch_sub(heap_bytes, Ordering::Relaxed);
         let content = self.content_bytes.fetch_sub(content_bytes, Ordering::Relaxed);
         let before = self.messages.fetch_sub(messages, Ordering::Release);
         assert!(
-            behind_bytes <= behind && content_bytes <= content && messages <= before,
-            "removed {messages} of {before} messages, {behind_bytes} of {behind} heap bytes, {content_bytes} of {content} content bytes"
+            heap_bytes <= heap && content_bytes <= content && messages <= before,
+            "removed {messages} of {before} messages, {heap_bytes} of {heap} heap bytes, {content_bytes} of {content} content bytes"
         );
         if before / MESSAGES_PER_REFRESH != (before - messages) / MESSAGES_PER_REFRESH {
             self.refresh_map_bytes();
@@ -112,7 +112,7 @@ impl RootBuffer {
 
     /// Bytes in memory; the part of the map's nodes is as of the last refresh.
     pub fn bytes(&self) -> usize {
-        self.map_bytes.load(Ordering::Relaxed) + self.behind_bytes.load(Ordering::Relaxed)
+        self.map_bytes.load(Ordering::Relaxed) + self.heap_bytes.load(Ordering::Relaxed)
     }
 
     #[cfg(test)]
@@ -175,8 +175,8 @@ impl RootBuffer {
         }
     }
 
-    /// Calls `visit` with each key of a range and its message chain, in ascending or descending order, until `visit` returns
-    /// false.
+    /// Calls `visit` with each key of a range and its message chain, in ascending or descending order, until `visit`
+    /// returns false.
     pub fn walk<'g>(
         &'g self,
         range: &KeyRange,

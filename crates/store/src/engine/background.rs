@@ -7,9 +7,9 @@
 //! 4. write and sync the superblock;
 //! 5. release the previous checkpoint, whose extents may be overwritten from then on, and remove the log before the cut.
 //!
-//! *Invariants.* A crash before step 4 finds the previous checkpoint and the complete log. Messages reach the medium in runs
-//! only after their log records are durable, unless the durability is `Off`. After a failed superblock write, the store is
-//! poisoned and both checkpoints keep their extents.
+//! *Invariants.* A crash before step 4 finds the previous checkpoint and the complete log. Messages reach the medium in
+//! runs only after their log records are durable, unless the durability is `Off`. After a failed superblock write, the
+//! store is poisoned and both checkpoints keep their extents.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -62,14 +62,14 @@ impl Store {
         self.shared.checkpoint()
     }
 
-    /// Adds bulk-loaded rows to their trees, after the changes of `batch`, in one atomic commit, and writes a checkpoint. All
-    /// changes are durable on return. Loaded rows replace existing rows with the same key.
+    /// Adds bulk-loaded rows to their trees, after the changes of `batch`, in one atomic commit, and writes a
+    /// checkpoint. All changes are durable on return. Loaded rows replace existing rows with the same key.
     ///
     /// # Errors
-    /// Those of [`Store::commit`] and [`Store::checkpoint`]; [`Error::TreeMismatch`], [`Error::WrongTreeKind`] if rows were
-    /// loaded for another tree, schema or store.
+    /// Those of [`Store::commit`] and [`Store::checkpoint`]; [`Error::TreeMismatch`], [`Error::WrongTreeKind`] if rows
+    /// were loaded for another tree, schema or store.
     pub fn install(&self, batch: WriteBatch, loaded: Vec<(TreeId, Loaded)>) -> Result<()> {
-        self.shared.maintain(|| self.shared.install(&batch, loaded))
+        self.shared.run_structural_change(|| self.shared.install(&batch, loaded))
     }
 }
 
@@ -88,8 +88,8 @@ impl Shared {
         }
     }
 
-    /// Wakes the background thread unless a request is pending. The check keeps waiting writers, which share the condition
-    /// variable, from waking each other endlessly.
+    /// Wakes the background thread unless a request is pending. The check keeps waiting writers, which share the
+    /// condition variable, from waking each other endlessly.
     fn ask_for_work(&self, work: &mut Work) {
         if !std::mem::replace(&mut work.requested, true) {
             self.work_changed.notify_all();
@@ -164,9 +164,9 @@ impl Shared {
         }
     }
 
-    /// Runs a structural change. A failed write of the data file also poisons the log. A panic poisons the store, so that no
-    /// writer waits for a flush that never completes.
-    fn maintain<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// Runs a structural change. A failed write of the data file also poisons the log. A panic poisons the store, so
+    /// that no writer waits for a flush that never completes.
+    fn run_structural_change<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
         struct Unfinished<'a>(&'a Shared);
         impl Drop for Unfinished<'_> {
             fn drop(&mut self) {
@@ -184,8 +184,8 @@ impl Shared {
         result
     }
 
-    /// Replaces all non-empty active buffers of trees on disk by empty ones. Returns the new state, which contains the frozen
-    /// buffers.
+    /// Replaces all non-empty active buffers of trees on disk by empty ones. Returns the new state, which contains the
+    /// frozen buffers.
     fn freeze(&self, _commit: &CommitToken) -> Arc<StoreVersion> {
         let mut current = self.state.write();
         let mut state = StoreVersion::clone(&current);
@@ -235,8 +235,8 @@ impl Shared {
         Ok(flushed)
     }
 
-    /// Publishes `root`, which has all messages of the frozen buffers, as the tree's current root. No effect if the tree was
-    /// dropped during the flush, even if another tree was created under the same id.
+    /// Publishes `root`, which has all messages of the frozen buffers, as the tree's current root. No effect if the
+    /// tree was dropped during the flush, even if another tree was created under the same id.
     fn publish(&self, tree: TreeId, frozen: &TreeVersion, root: &Arc<InnerNode>) {
         let mut current = self.state.write();
         let mut state = StoreVersion::clone(&current);
@@ -249,7 +249,7 @@ impl Shared {
     }
 
     fn flush_buffers(&self) -> Result<()> {
-        self.maintain(|| {
+        self.run_structural_change(|| {
             let checkpointed = self.maintenance.lock();
             self.check_poison()?;
             let frozen = {
@@ -261,7 +261,7 @@ impl Shared {
     }
 
     pub fn checkpoint(&self) -> Result<()> {
-        self.maintain(|| self.make_checkpoint())
+        self.run_structural_change(|| self.make_checkpoint())
     }
 
     fn make_checkpoint(&self) -> Result<()> {
@@ -282,8 +282,8 @@ impl Shared {
     /// Writes the node table and the superblock for `state`, which contains all commits up to `sequence`.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] for the node table; [`Error::DiskFull`]; device errors. An error of writing the superblock poisons
-    /// the store.
+    /// [`Error::TooLarge`] for the node table; [`Error::DiskFull`]; device errors. An error of writing the superblock
+    /// poisons the store.
     fn write_checkpoint(
         &self,
         checkpointed: &mut Checkpointed,
@@ -320,8 +320,8 @@ impl Shared {
             return Err(error);
         }
         let state = Arc::new(state);
-        // After a failed write, the medium may have the old superblock or the new one. Stop all writes, and keep the extents
-        // of both checkpoints.
+        // After a failed write, the medium may have the old superblock or the new one. Stop all writes, and keep the
+        // extents of both checkpoints.
         if let Err(error) = superblock.write(&*files.data) {
             self.poison(&error.to_string());
             checkpointed.doubtful = Some(state);
@@ -374,8 +374,8 @@ impl Shared {
                 *version = Arc::new(TreeVersion::new(version.codecs.clone(), Arc::new(root)));
             }
         }
-        // The log requires a record for each sequence number. The record is empty: a crash before the superblock is written
-        // undoes the whole installation.
+        // The log requires a record for each sequence number. The record is empty: a crash before the superblock is
+        // written undoes the whole installation.
         self.log.append(sequence, &[])?;
         let durable = self
             .log

@@ -1,8 +1,8 @@
-//! Bulk loads: sorted rows are written directly into full extents, without log and buffers. [`Store::install`] makes them part of
-//! a tree.
+//! Bulk loads: sorted rows are written directly into full extents, without log and buffers. [`Store::install`] makes
+//! them part of a tree.
 //!
-//! *Invariants.* Keys ascend strictly over all calls of a writer. Extents that are dropped before their installation are freed;
-//! after a crash they are free too, because no checkpoint refers to them.
+//! *Invariants.* Keys ascend strictly over all calls of a writer. Extents that are dropped before their installation
+//! are freed; after a crash they are free too, because no checkpoint refers to them.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::message::KEY_LIMIT;
 use crate::pages::{Extent, ExtentWriter, Files};
 use crate::tree::{InnerNode, Node, TreeVersion, TreeView};
 
-/// Writes sorted rows directly into full extents. Created by [`Store::bulk_writer`]. [`Store::install`] makes the result part
-/// of a tree; dropping it frees the extents.
+/// Writes sorted rows directly into full extents. Created by [`Store::bulk_writer`]. [`Store::install`] makes the
+/// result part of a tree; dropping it frees the extents.
 #[derive(Debug)]
 pub struct BulkWriter {
     codecs: Arc<Codecs>,
@@ -37,8 +37,9 @@ impl BulkWriter {
     /// Adds rows: all columns, in schema order. Keys must ascend strictly over all calls.
     ///
     /// # Errors
-    /// [`Error::OutOfOrder`], [`Error::DuplicateKey`], [`Error::TooLarge`], [`Error::ColumnCount`], [`Error::ColumnType`],
-    /// [`Error::NullValue`]: no row of the call is added. [`Error::DiskFull`], device errors: the writer is unusable.
+    /// [`Error::OutOfOrder`], [`Error::DuplicateKey`], [`Error::TooLarge`], [`Error::ColumnCount`],
+    /// [`Error::ColumnType`], [`Error::NullValue`]: no row of the call is added. [`Error::DiskFull`], device errors:
+    /// the writer is unusable.
     pub fn push(&mut self, rows: &RecordBatch) -> Result<()> {
         self.codecs.schema.check_columns(rows.columns(), self.codecs.schema.columns().len())?;
         if rows.num_rows() == 0 {
@@ -181,8 +182,8 @@ impl Loaded {
         Some(KeyRange { start: Bound::Included(first.to_vec()), end: Bound::Included(last.to_vec()) })
     }
 
-    /// A view of these rows only, for a loader that reads them before they become part of a tree. The view keeps the rows
-    /// from being freed.
+    /// A view of these rows only, for a loader that reads them before they become part of a tree. The view keeps the
+    /// rows from being freed.
     pub fn view(&self, store: &Store, tree: TreeId, schema: &Schema) -> TreeView {
         let codecs = Arc::new(Codecs::new(schema.clone()));
         let version = match &self.rows {

@@ -1,6 +1,7 @@
 //! The thread that rebuilds locators as leaves change, and the public calls that configure locators.
 //!
-//! `requested` counts changes of leaves; `done` is the request that the last pass over all registered trees has covered.
+//! `requested` counts changes of leaves; `done` is the request that the last pass over all registered trees has
+//! covered.
 //!
 //! *Invariant.* `done <= requested`; both are equal when the thread is idle. The thread starts with the first locator.
 
@@ -52,8 +53,8 @@ impl LocatorThread {
 }
 
 impl Store {
-    /// Requests a locator for a tree on disk, replacing an existing one. A background thread builds it and keeps it up to
-    /// date. Locators are not stored, so the call is needed after each opening of the database.
+    /// Requests a locator for a tree on disk, replacing an existing one. A background thread builds it and keeps it up
+    /// to date. Locators are not stored, so the call is needed after each opening of the database.
     ///
     /// # Errors
     /// [`Error::WrongTreeKind`] for a memory tree, [`Error::StartThread`].
@@ -83,8 +84,8 @@ impl Store {
         Ok(())
     }
 
-    /// Limits the bytes of memory trees, locators and the pages that locators keep, together. The pages are evicted if the
-    /// sum exceeds the limit. Memory trees and locators are not limited by it.
+    /// Limits the bytes of memory trees, locators and the pages that locators keep, together. The pages are evicted if
+    /// the sum exceeds the limit. Memory trees and locators are not limited by it.
     pub fn set_memory_limit(&self, bytes: u64) {
         self.shared.locators.set_limit(bytes);
         self.shared.share_memory();

@@ -1,12 +1,13 @@
 //! Memory trees: trees that consist of a root buffer only and have no files.
 //!
 //! A commit applies its changes to memory trees under its sequence number, as to trees on disk, but neither the log nor
-//! checkpoints contain them. An opened database has no memory trees; the application rebuilds them by [`MemoryBuilder`] and
-//! [`Store::install_memory`]. Their buffers are never frozen and do not count towards the buffer budget. Messages that no
-//! snapshot can see are garbage-collected (see [`crate::buffer`]).
+//! checkpoints contain them. An opened database has no memory trees; the application rebuilds them by [`MemoryBuilder`]
+//! and [`Store::install_memory`]. Their buffers are never frozen and do not count towards the buffer budget. Messages
+//! that no snapshot can see are garbage-collected (see [`crate::buffer`]).
 //!
-//! *Invariants.* Rows built in bulk have sequence number 0: every snapshot with the tree sees them, and every later message is
-//! newer. Each view of a memory tree holds a registration, so that garbage collection keeps the messages that it sees.
+//! *Invariants.* Rows built in bulk have sequence number 0: every snapshot with the tree sees them, and every later
+//! message is newer. Each view of a memory tree holds a registration, so that garbage collection keeps the messages
+//! that it sees.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -49,8 +50,8 @@ pub struct MemoryTreeStats {
     pub interior_nodes: u64,
 }
 
-/// Collects rows in any order for a memory tree. Created by [`Store::memory_builder`]. Several threads may fill one builder
-/// each; [`append`](MemoryBuilder::append) joins them.
+/// Collects rows in any order for a memory tree. Created by [`Store::memory_builder`]. Several threads may fill one
+/// builder each; [`append`](MemoryBuilder::append) joins them.
 #[derive(Debug)]
 pub struct MemoryBuilder {
     tree: TreeId,
@@ -134,8 +135,8 @@ fn check_len(what: &'static str, len: usize, limit: usize) -> Result<()> {
 }
 
 impl Store {
-    /// A new id of a memory tree, unique since the store was opened. Once all ids are used, it returns an id that commits
-    /// reject with [`Error::TooMany`].
+    /// A new id of a memory tree, unique since the store was opened. Once all ids are used, it returns an id that
+    /// commits reject with [`Error::TooMany`].
     pub fn new_memory_tree_id(&self) -> TreeId {
         next_id(&self.shared.next_memory_tree, TreeId::MEMORY_END)
     }
@@ -145,11 +146,12 @@ impl Store {
         MemoryBuilder::new(tree, Arc::new(Codecs::new(schema.clone())))
     }
 
-    /// Creates memory trees from rows that were built for them. Nothing is written to disk. Later snapshots see the trees.
+    /// Creates memory trees from rows that were built for them. Nothing is written to disk. Later snapshots see the
+    /// trees.
     ///
     /// # Errors
-    /// [`Error::TreeExists`], [`Error::TooMany`]; [`Error::TreeMismatch`], [`Error::WrongTreeKind`] if rows were loaded for
-    /// another tree or for a tree on disk. Nothing changes then.
+    /// [`Error::TreeExists`], [`Error::TooMany`]; [`Error::TreeMismatch`], [`Error::WrongTreeKind`] if rows were loaded
+    /// for another tree or for a tree on disk. Nothing changes then.
     pub fn install_memory(&self, loaded: Vec<(TreeId, Loaded)>) -> Result<()> {
         let _commit = self.shared.commit.lock();
         let mut current = self.shared.state.write();
@@ -164,8 +166,8 @@ impl Store {
         Ok(())
     }
 
-    /// Sets the budget of the page cache to `cache_bytes` minus the bytes of memory trees, locators and their pages, but at
-    /// least to an eighth of `cache_bytes`. Evicts the pages of locators if they exceed the memory limit.
+    /// Sets the budget of the page cache to `cache_bytes` minus the bytes of memory trees, locators and their pages,
+    /// but at least to an eighth of `cache_bytes`. Evicts the pages of locators if they exceed the memory limit.
     pub fn share_memory(&self) {
         self.shared.share_memory();
     }
@@ -277,18 +279,18 @@ impl Shared {
     /// True if a memory tree has more than [`KEYS_LEFT`] dirty keys in one queue, including keys kept by snapshots.
     pub fn has_garbage(&self) -> bool {
         let state = self.state.read().clone();
-        Self::memory_trees(&state).any(|(_, version)| is_much(version.active.dirty_keys()))
+        Self::memory_trees(&state).any(|(_, version)| exceeds_limit(version.active.dirty_keys()))
     }
 
     /// Garbage-collects in memory trees, [`KEYS_PER_TURN`] keys at a time so that commits can run in between.
     pub fn collect_garbage(&self) {
         let state = self.state.read().clone();
         for (_, version) in Self::memory_trees(&state) {
-            let mut goes_on = is_much(version.active.dirty_keys());
-            while goes_on {
+            let mut remaining = exceeds_limit(version.active.dirty_keys());
+            while remaining {
                 let _commit = self.commit.lock();
                 let live = self.snapshots.live(|| self.visible());
-                goes_on = version.active.collect_garbage(KEYS_PER_TURN, &live);
+                remaining = version.active.collect_garbage(KEYS_PER_TURN, &live);
             }
         }
     }
@@ -321,7 +323,8 @@ impl Shared {
         built.into_iter().map(check).collect()
     }
 
-    /// The memory trees of `state` after `batch`, with the rows of `built` inserted after it. Batch and rows have been checked.
+    /// The memory trees of `state` after `batch`, with the rows of `built` inserted after it. Batch and rows have been
+    /// checked.
     ///
     /// # Errors
     /// None for a checked batch and checked rows.
@@ -359,6 +362,6 @@ impl Shared {
 pub(crate) type Built = Vec<(TreeId, Arc<RootBuffer>)>;
 
 /// True if the background thread should process the dirty keys of a tree.
-fn is_much((fresh, held): (usize, usize)) -> bool {
+fn exceeds_limit((fresh, held): (usize, usize)) -> bool {
     fresh.max(held) > KEYS_LEFT
 }

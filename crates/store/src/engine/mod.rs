@@ -11,8 +11,8 @@
 //! memory_trees   trees without files
 //! ```
 //!
-//! *Invariant.* A commit becomes visible after all its messages are in the buffers and, under full durability, after its log
-//! record is durable.
+//! *Invariant.* A commit becomes visible after all its messages are in the buffers and, under full durability, after
+//! its log record is durable.
 
 mod background;
 mod bulk_load;

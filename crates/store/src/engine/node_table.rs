@@ -10,10 +10,10 @@
 //! ```
 //! Names, keys and bounds are byte strings after their length (u32). Numbers are little endian.
 //!
-//! *Invariants.* Decoding checks everything that the store relies on, even for maliciously crafted bytes: counts do not exceed
-//! the remaining bytes; extents consist of whole blocks with space for their pages, and do not overlap (checked by
-//! [`Space`](crate::pages::Space)); keys ascend and lie within the bounds of their node; an extent is at most one leaf; sums of
-//! lengths and rows cannot overflow.
+//! *Invariants.* Decoding checks everything that the store relies on, even for maliciously crafted bytes: counts do not
+//! exceed the remaining bytes; extents consist of whole blocks with space for their pages, and do not overlap (checked
+//! by [`Space`](crate::pages::Space)); keys ascend and lie within the bounds of their node; an extent is at most one
+//! leaf; sums of lengths and rows cannot overflow.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -112,8 +112,8 @@ fn encode_inner(inner: &InnerNode, numbers: &HashMap<u64, u32>, out: &mut Vec<u8
     }
 }
 
-/// Offset and length of all extents of a node table, from which the free-space map is built before [`decode`] creates the
-/// extents.
+/// Offset and length of all extents of a node table, from which the free-space map is built before [`decode`] creates
+/// the extents.
 ///
 /// # Errors
 /// [`Malformed`] if the bytes are not a node table.
@@ -328,8 +328,8 @@ impl Decoder {
     }
 }
 
-/// True if the bounds of a part lie within its extent, the part lies within the bounds of the node, and the estimates do not
-/// exceed the extent's size.
+/// True if the bounds of a part lie within its extent, the part lies within the bounds of the node, and the estimates
+/// do not exceed the extent's size.
 fn is_part(part: &Part, (low, high): Bounds<'_>) -> bool {
     let meta = &part.extent.meta;
     let inside = |key: &Key| meta.first < *key && *key <= meta.last;

@@ -1,7 +1,7 @@
 //! Opening a database: creation of the directory and the data file, recovery from the newest checkpoint and the log.
 //!
-//! Recovery reads the superblock and the node table, builds the map of used space from all extents, then replays the log
-//! records after the checkpoint into root buffers.
+//! Recovery reads the superblock and the node table, builds the map of used space from all extents, then replays the
+//! log records after the checkpoint into root buffers.
 //!
 //! *Invariants.* A data file gets its final name only when it is complete, so a crash during creation leaves no partial
 //! database. All bytes read are checked before they are used.
@@ -65,8 +65,8 @@ pub(crate) fn prepare_directory(device: &dyn Device, dir: &Path) -> Result<()> {
     }
 }
 
-/// Checks that the directory has no log segments. The log is created after the data file, so segments without a data file
-/// belong to a damaged database.
+/// Checks that the directory has no log segments. The log is created after the data file, so segments without a data
+/// file belong to a damaged database.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if there are segments, device errors.

@@ -1,9 +1,9 @@
 //! Checks of batches before a commit, and replay of the log at recovery.
 //!
-//! Replay checks each log record like a new commit, because an invalid message in a buffer would fail much later, in a read or
-//! a flush. A record with a valid checksum that fails the check was written by a defective or hostile program. Replay collects
-//! pending messages and inserts them into the buffers in bulk, at the end and whenever the pending messages exceed
-//! [`PENDING_BYTES_MAX`].
+//! Replay checks each log record like a new commit, because an invalid message in a buffer would fail much later, in a
+//! read or a flush. A record with a valid checksum that fails the check was written by a defective or hostile program.
+//! Replay collects pending messages and inserts them into the buffers in bulk, at the end and whenever the pending
+//! messages exceed [`PENDING_BYTES_MAX`].
 //!
 //! *Invariant.* Buffers contain only messages that passed [`check`], in the order of their sequence numbers.
 
@@ -24,9 +24,10 @@ fn check_kind(tree: TreeId, kind: TreeKind) -> Result<()> {
     if tree.kind() == kind { Ok(()) } else { Err(Error::WrongTreeKind { tree, kind: tree.kind() }) }
 }
 
-/// Checks that a batch can be applied: trees exist when they are written to, do not exist when they are created, and keys and
-/// rows are valid encodings for their trees. With `upserts`, also checks that the functions exist; replay passes `None`, so
-/// that a database opens without the functions in its log. Returns true if the batch creates or drops trees.
+/// Checks that a batch can be applied: trees exist when they are written to, do not exist when they are created, and
+/// keys and rows are valid encodings for their trees. With `upserts`, also checks that the functions exist; replay
+/// passes `None`, so that a database opens without the functions in its log. Returns true if the batch creates or drops
+/// trees.
 ///
 /// # Errors
 /// [`Error::InvalidBatch`], [`Error::InvalidKey`], [`Error::InvalidRow`], [`Error::TooLarge`], [`Error::TooMany`],
@@ -166,6 +167,8 @@ impl Replay {
 
 #[cfg(test)]
 mod tests {
+    use keyaki_primitives::Random;
+
     use super::*;
     use crate::base::Schema;
     use crate::codec;
@@ -178,18 +181,18 @@ mod tests {
     }
 
     /// A record with random messages that also drops and recreates a tree with probability 1/20 per operation.
-    fn record(random: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
+    fn record(random: &mut Random) -> Vec<u8> {
         let mut batch = WriteBatch::new();
-        for _ in 0..random(8) {
-            let (tree, key) = (random(u64::from(TREES)) as u32, key(random(60)));
-            match random(20) {
+        for _ in 0..random.below(8) {
+            let (tree, key) = (random.below(u64::from(TREES)) as u32, key(random.below(60)));
+            match random.below(20) {
                 0 => {
                     batch.drop_tree(TreeId::new(tree));
                     batch.create_tree(TreeId::new(tree), &Schema::key_value());
                 }
                 1..=5 => batch.delete_raw(TreeId::new(tree), &key),
                 6..=8 => batch.upsert_raw(TreeId::new(tree), &key, 1, &key[..3]),
-                _ => batch.insert_raw(TreeId::new(tree), &key, &key[..random(4) as usize]),
+                _ => batch.insert_raw(TreeId::new(tree), &key, &key[..random.below(4) as usize]),
             }
         }
         batch.bytes
@@ -212,13 +215,9 @@ mod tests {
     fn bulk_replay_equals_single_records() {
         assert_eq!(codec::KeyCodec::new(&Schema::key_value()).check_encoded(&key(5)).ok(), Some(()));
         for seed in 0..100_u64 {
-            let mut number = seed;
-            let mut random = |limit| {
-                number = number.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                (number >> 33) % limit
-            };
+            let mut random = Random::new(seed);
             let mut replay = Replay::new(StoreVersion::default(), TreeId::new(16), 0);
-            replay.pending_bytes_max = random(20_000) as usize;
+            replay.pending_bytes_max = random.below(20_000) as usize;
             let mut one_by_one = std::borrow::Cow::Owned(StoreVersion::default());
             let mut creation = WriteBatch::new();
             (0..TREES).for_each(|tree| creation.create_tree(TreeId::new(tree), &Schema::key_value()));

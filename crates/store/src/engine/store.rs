@@ -1,8 +1,9 @@
 //! The store: snapshots, commits, closing.
 //!
-//! A commit takes the commit lock, checks its batch, appends it to the log and inserts its messages into the active buffers.
-//! It releases the lock and waits for the log as the durability requires; concurrent commits share a sync. A commit that
-//! creates or drops trees waits for the log under the lock, because the set of trees has no versions by sequence number.
+//! A commit takes the commit lock, checks its batch, appends it to the log and inserts its messages into the active
+//! buffers. It releases the lock and waits for the log as the durability requires; concurrent commits share a sync. A
+//! commit that creates or drops trees waits for the log under the lock, because the set of trees has no versions by
+//! sequence number.
 //!
 //! *Lock order.*
 //! 1. `maintenance`: serialises structural changes (flush, install, checkpoint);
@@ -28,8 +29,8 @@ use crate::message::{Operation, WriteBatch, decode};
 use crate::pages::{BlockingPages, Cache, Files, Priority};
 use crate::tree::{InnerNode, Snapshot, StoreVersion, TreeVersion};
 
-/// A handle to an open store. `Clone` returns another handle to the same store. Dropping the last handle closes the store,
-/// with a checkpoint unless an earlier failure disabled writes.
+/// A handle to an open store. `Clone` returns another handle to the same store. Dropping the last handle closes the
+/// store, with a checkpoint unless an earlier failure disabled writes.
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) shared: Arc<Shared>,
@@ -43,8 +44,8 @@ pub(crate) struct Shared {
     pub log: Log,
     pub state: RwLock<Arc<StoreVersion>>,
     pub commit: Mutex<CommitToken>,
-    /// Newest sequence number whose messages are all in the buffers. A commit that creates or drops trees stores it under the
-    /// `state` lock, so that a snapshot sees the tree and the number together.
+    /// Newest sequence number whose messages are all in the buffers. A commit that creates or drops trees stores it
+    /// under the `state` lock, so that a snapshot sees the tree and the number together.
     pub inserted: AtomicU64,
     /// The durability changes under the commit lock; the floor may be raised at any time.
     pub durability: Mutex<Visibility>,
@@ -63,8 +64,8 @@ pub(crate) struct Shared {
     pub lock: Mutex<Option<Box<dyn Lock>>>,
 }
 
-/// Proof that the commit lock is held: the value exists only inside the lock, so a function that takes a reference to it runs
-/// under the lock.
+/// Proof that the commit lock is held: the value exists only inside the lock, so a function that takes a reference to
+/// it runs under the lock.
 #[derive(Debug)]
 pub(crate) struct CommitToken(());
 
@@ -79,8 +80,8 @@ impl CommitToken {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Visibility {
     pub durability: Durability,
-    /// Newest sequence number that is visible independently of the log: it was visible under an earlier durability, is in a
-    /// checkpoint, or belongs to a commit without a log record.
+    /// Newest sequence number that is visible independently of the log: it was visible under an earlier durability, is
+    /// in a checkpoint, or belongs to a commit without a log record.
     pub floor: u64,
 }
 
@@ -92,7 +93,8 @@ pub(crate) struct Checkpointed {
     pub meta: (u64, u64),
     #[expect(dead_code, reason = "keeps the checkpoint's extents from being freed")]
     pub state: Arc<StoreVersion>,
-    /// A checkpoint whose superblock write failed and may or may not be on the medium. Keeps its extents from being freed.
+    /// A checkpoint whose superblock write failed and may or may not be on the medium. Keeps its extents from being
+    /// freed.
     pub doubtful: Option<Arc<StoreVersion>>,
 }
 
@@ -151,8 +153,8 @@ pub struct StoreStats {
 }
 
 impl Store {
-    /// Opens the database directory `dir`, creating it if it does not exist and `options.create` is set. Replays the log if
-    /// the database was not closed. `options.page_bytes` applies to new databases only.
+    /// Opens the database directory `dir`, creating it if it does not exist and `options.create` is set. Replays the
+    /// log if the database was not closed. `options.page_bytes` applies to new databases only.
     ///
     /// # Errors
     /// [`Error::Locked`] if the database is already open, [`Error::DatabaseNotFound`], [`Error::NotADatabase`],
@@ -186,8 +188,8 @@ impl Store {
         self.shared.snapshot(|| self.shared.visible())
     }
 
-    /// Like [`Store::snapshot`], but includes commits that are not yet durable, for writers that must see earlier writes. The
-    /// creation or removal of a tree is visible only once it is durable.
+    /// Like [`Store::snapshot`], but includes commits that are not yet durable, for writers that must see earlier
+    /// writes. The creation or removal of a tree is visible only once it is durable.
     pub fn latest(&self) -> Snapshot {
         self.shared.snapshot(|| self.shared.inserted.load(Ordering::Acquire))
     }
@@ -206,8 +208,8 @@ impl Store {
         self.shared.commit(&batch)
     }
 
-    /// A tree id that no tree of the database has had. Once all ids are used, it returns an id that [`Store::commit`] rejects
-    /// with [`Error::TooMany`].
+    /// A tree id that no tree of the database has had. Once all ids are used, it returns an id that [`Store::commit`]
+    /// rejects with [`Error::TooMany`].
     pub fn new_tree_id(&self) -> TreeId {
         next_id(&self.shared.next_tree, TreeId::DISK_END)
     }
@@ -217,8 +219,8 @@ impl Store {
         self.shared.files.cache.clear();
     }
 
-    /// Changes the durability of later commits. Switching to `Full` also makes all earlier commits durable, and blocks until
-    /// they are. If that fails, later commits return [`Error::Poisoned`].
+    /// Changes the durability of later commits. Switching to `Full` also makes all earlier commits durable, and blocks
+    /// until they are. If that fails, later commits return [`Error::Poisoned`].
     pub fn set_durability(&self, durability: Durability) {
         let shared = &self.shared;
         {
@@ -324,8 +326,8 @@ impl Store {
     }
 }
 
-/// Applies a commit: inserts its messages into the active buffers, and creates and drops trees. `state` is copied only if the
-/// set of trees changes.
+/// Applies a commit: inserts its messages into the active buffers, and creates and drops trees. `state` is copied only
+/// if the set of trees changes.
 ///
 /// # Errors
 /// Those of [`decode`] and [`Error::TreeNotFound`]; none for a checked batch.
@@ -370,8 +372,8 @@ impl Shared {
     }
 
     fn snapshot(&self, sequence: impl Fn() -> u64) -> Snapshot {
-        // A freeze needs the write lock, so the buffers of this state stay current while it is read-locked: they contain all
-        // commits up to the sequence number read here.
+        // A freeze needs the write lock, so the buffers of this state stay current while it is read-locked: they
+        // contain all commits up to the sequence number read here.
         let state = self.state.read();
         let has_memory_trees = state.trees.last_key_value().is_some_and(|(&tree, _)| tree.is_memory());
         let registration = has_memory_trees.then(|| Arc::new(self.snapshots.enter(&sequence)));
@@ -426,8 +428,8 @@ impl Shared {
             }
             let logged = self.logged.load(Ordering::Relaxed);
             if changes_trees {
-                // The set of trees has no versions by sequence number, so it changes only once the commit is durable. Such
-                // commits are rare, so other commits may wait.
+                // The set of trees has no versions by sequence number, so it changes only once the commit is durable.
+                // Such commits are rare, so other commits may wait.
                 self.log.commit(logged)?;
                 let mut current = self.state.write();
                 let mut changed = Cow::Borrowed(&**current);

@@ -1,8 +1,8 @@
 //! Construction of a locator.
 //!
-//! The entries of a leaf are copied from the previous locator if it describes the leaf, otherwise they come from the leaf's
-//! index page. Index pages that are not cached are read by up to [`READS_AT_ONCE`] threads. The columns are then packed,
-//! and the VAST tree is built over the words.
+//! The entries of a leaf are copied from the previous locator if it describes the leaf, otherwise they come from the
+//! leaf's index page. Index pages that are not cached are read by up to [`READS_AT_ONCE`] threads. The columns are then
+//! packed, and the VAST tree is built over the words.
 //!
 //! *Invariants.* Words ascend over all pages; damaged files give [`Error::Corrupt`]. The finished locator and its pages
 //! take at most `options.memory_bytes`.

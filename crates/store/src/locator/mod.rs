@@ -8,9 +8,9 @@
 //!  checksum four bytes for each page
 //! ```
 //!
-//! Without a locator, a lookup first searches the index page of the leaf. The index page may have to be read, and a cached
-//! index page takes several times the memory of the locator's entries. A locator is derived from the index pages and is
-//! not stored in the database.
+//! Without a locator, a lookup first searches the index page of the leaf. The index page may have to be read, and a
+//! cached index page takes several times the memory of the locator's entries. A locator is derived from the index pages
+//! and is not stored in the database.
 //!
 //! A locator is static. It describes *extents*, which never change, so every entry is valid for every snapshot. A leaf
 //! written after the locator is searched through its index page until the locator is rebuilt (see [`registry`]). Newer
@@ -45,8 +45,8 @@ use crate::pages::Extent;
 pub struct LocatorOptions {
     /// Optimization goal of the search tree.
     pub goal: Goal,
-    /// Maximum size in bytes; `None`: unlimited, and no pages in memory. The pages of the leaves are kept in memory if they
-    /// fit both into this budget and into the store's memory limit.
+    /// Maximum size in bytes; `None`: unlimited, and no pages in memory. The pages of the leaves are kept in memory if
+    /// they fit both into this budget and into the store's memory limit.
     pub memory_bytes: Option<u64>,
 }
 
@@ -89,8 +89,8 @@ pub(crate) struct Locator {
 struct Index {
     /// In key order.
     leaves: Vec<Leaf>,
-    /// Number of each leaf by the address of its extent. `leaves` holds a weak reference to the extent, so no other extent
-    /// can be allocated at that address.
+    /// Number of each leaf by the address of its extent. `leaves` holds a weak reference to the extent, so no other
+    /// extent can be allocated at that address.
     by_extent: HashMap<usize, u32>,
     tree: Tree<u64>,
     words: Packed<u64>,
@@ -240,8 +240,8 @@ impl Located {
         (place, (index.rows.get(page + 1) - index.rows.get(page)) as u32)
     }
 
-    /// The pages that may hold keys of a range, equal to the answer of the index page. `None` if the words do not decide;
-    /// the caller then searches the index page.
+    /// The pages that may hold keys of a range, equal to the answer of the index page. `None` if the words do not
+    /// decide; the caller then searches the index page.
     pub fn pages_of(&self, range: &KeyRange) -> Option<Range<usize>> {
         let exact = |key: &Vec<u8>| match self.find(key) {
             (page, true) => Some(page),
@@ -258,8 +258,8 @@ impl Located {
         Some(first..last + 1)
     }
 
-    /// The last page with a fence key of at most `key` (page 0 if no page has one), and true if the words prove it. With
-    /// false, the answer is this page or a later one.
+    /// The last page with a fence key of at most `key` (page 0 if no page has one), and true if the words prove it.
+    /// With false, the answer is this page or a later one.
     pub fn find(&self, key: &[u8]) -> (usize, bool) {
         let (first, end) = self.pages;
         let index = &*self.locator.index;

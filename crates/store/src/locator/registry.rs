@@ -1,11 +1,11 @@
 //! The registry of locators: options, locator and status of each tree that should have a locator.
 //!
-//! A locator is rebuilt once it misses at least one in [`SHARE_MISSING`] of the tree's pages. After a failed build, the next
-//! attempt follows when the number of pages has changed by the same share.
+//! A locator is rebuilt once it misses at least one in [`SHARE_MISSING`] of the tree's pages. After a failed build, the
+//! next attempt follows when the number of pages has changed by the same share.
 //!
-//! *Invariants.* A tree's entry is replaced as a whole, under a lock that is held for table lookups only. Builds run without
-//! the lock; the result of a build is dropped if the tree's options have changed since the start of the build. Locators are
-//! freed after the lock is released.
+//! *Invariants.* A tree's entry is replaced as a whole, under a lock that is held for table lookups only. Builds run
+//! without the lock; the result of a build is dropped if the tree's options have changed since the start of the build.
+//! Locators are freed after the lock is released.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -118,7 +118,8 @@ impl Locators {
         locators.fold((0, 0), |(bytes, held), locator| (bytes + locator.bytes(), held + locator.held_bytes()))
     }
 
-    /// Evicts all pages that locators keep if locators, their pages and `others` (bytes of memory trees) exceed the limit.
+    /// Evicts all pages that locators keep if locators, their pages and `others` (bytes of memory trees) exceed the
+    /// limit.
     pub fn evict_pages(&self, others: u64) {
         let (limit, (bytes, held)) = (self.limit.load(Ordering::Relaxed), self.bytes());
         if limit == 0 || held == 0 || bytes + held + others <= limit {
@@ -136,7 +137,8 @@ impl Locators {
         }
     }
 
-    /// The statistics of a tree's locator; `None` if the tree is not registered. `leaves` returns the tree's current leaves.
+    /// The statistics of a tree's locator; `None` if the tree is not registered. `leaves` returns the tree's current
+    /// leaves.
     pub fn stats(&self, tree: TreeId, leaves: impl FnOnce() -> Vec<Arc<Extent>>) -> Option<LocatorStats> {
         let entry = self.trees.read().get(&tree).cloned()?;
         let Some(locator) = entry.locator else {
@@ -146,9 +148,9 @@ impl Locators {
         Some(LocatorStats { pages_missing, problem: entry.problem, ..locator.stats() })
     }
 
-    /// Rebuilds the locator of a tree if it misses too many pages (see the module); removes the entry if the tree was dropped
-    /// (`version` is `None`). `others` returns the bytes of memory trees. Returns true if a build has succeeded or failed, so
-    /// that the caller must divide the memory again.
+    /// Rebuilds the locator of a tree if it misses too many pages (see the module); removes the entry if the tree was
+    /// dropped (`version` is `None`). `others` returns the bytes of memory trees. Returns true if a build has succeeded
+    /// or failed, so that the caller must divide the memory again.
     pub fn update(
         &self,
         tree: TreeId,
@@ -206,8 +208,8 @@ impl Locators {
         self.trees.read().get(&tree).is_some_and(|entry| entry.options == *options)
     }
 
-    /// The locator, with its pages in memory if the limits allow them; otherwise the reason, if it is not the locator's own
-    /// `memory_bytes`.
+    /// The locator, with its pages in memory if the limits allow them; otherwise the reason, if it is not the locator's
+    /// own `memory_bytes`.
     fn with_pages(
         &self,
         tree: TreeId,

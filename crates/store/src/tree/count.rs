@@ -1,7 +1,7 @@
 //! Counting the rows of a range.
 //!
-//! The row counts of leaves and pages are stored, so a counter reads only the pages at the two ends of the range and the
-//! pages that messages affect.
+//! The row counts of leaves and pages are stored, so a counter reads only the pages at the two ends of the range and
+//! the pages that messages affect.
 
 use crate::base::Result;
 use crate::pages::PageSource;

@@ -1,12 +1,13 @@
 //! Cursors: the rows of a range in key order, leaf by leaf and page by page, with newer messages applied.
 //!
-//! For each leaf, the cursor merges the messages for its part of the range (root buffers, then the runs of every node on the
-//! path, newest first) into one change per key. It returns each page of the leaf with its changes applied, in several chunks
-//! if the changes exceed the limits of a chunk. A page without changes is returned without decoding a row. If a single buffer
-//! holds all rows of a leaf's range, as in memory trees, its rows are returned in batches without a merge.
+//! For each leaf, the cursor merges the messages for its part of the range (root buffers, then the runs of every node
+//! on the path, newest first) into one change per key. It returns each page of the leaf with its changes applied, in
+//! several chunks if the changes exceed the limits of a chunk. A page without changes is returned without decoding a
+//! row. If a single buffer holds all rows of a leaf's range, as in memory trees, its rows are returned in batches
+//! without a merge.
 //!
-//! *Invariants.* A cursor holds one page of the leaf, one page and one index page of each run on the path, and the changes of
-//! one chunk. A call whose future is dropped changes nothing.
+//! *Invariants.* A cursor holds one page of the leaf, one page and one index page of each run on the path, and the
+//! changes of one chunk. A call whose future is dropped changes nothing.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -82,8 +83,8 @@ impl<'s, P: PageSource> Cursor<'s, P> {
 
     /// The next rows; `None` at the end. Chunks, and the rows within a chunk, are in the cursor's direction.
     ///
-    /// A call whose future is dropped, or that fails to read a page, changes nothing and may be repeated. Other errors are
-    /// permanent: further calls return them again.
+    /// A call whose future is dropped, or that fails to read a page, changes nothing and may be repeated. Other errors
+    /// are permanent: further calls return them again.
     ///
     /// # Errors
     /// Errors of the page source, [`Error::Corrupt`], errors of upsert functions, [`Error::Closed`].
@@ -126,7 +127,8 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Like [`Cursor::next`], but returns the number of the next rows, and reads a page only if its row count is not enough.
+    /// Like [`Cursor::next`], but returns the number of the next rows, and reads a page only if its row count is not
+    /// enough.
     pub(crate) async fn next_count(&mut self) -> Result<Option<u64>> {
         self.check()?;
         if self.point && self.view.tree.is_memory() {

@@ -1,16 +1,16 @@
 //! Flushes: buffers are written as runs, runs move down, leaves are rebuilt (section 1 of the Bε-tree paper).
 //!
-//! A run moves down by reference: a child receives the parts of its parent's runs that lie in its key range, and no message
-//! is rewritten. Messages are rewritten in two cases: a node with more than `runs_per_node` runs merges them into one, and a
-//! leaf that receives messages is replaced by new leaves. If the pending bytes of a node exceed its budget, or if its messages
-//! are many but small, the child with the most pending bytes receives its messages.
+//! A run moves down by reference: a child receives the parts of its parent's runs that lie in its key range, and no
+//! message is rewritten. Messages are rewritten in two cases: a node with more than `runs_per_node` runs merges them
+//! into one, and a leaf that receives messages is replaced by new leaves. If the pending bytes of a node exceed its
+//! budget, or if its messages are many but small, the child with the most pending bytes receives its messages.
 //!
-//! Bulk-loaded extents become leaves without a rewrite if they lie between existing leaves and no run on the path has messages
-//! for their keys. Other loaded extents become a run of the root. A small leaf is joined with a neighbour, as are inner nodes
-//! with few children.
+//! Bulk-loaded extents become leaves without a rewrite if they lie between existing leaves and no run on the path has
+//! messages for their keys. Other loaded extents become a run of the root. A small leaf is joined with a neighbour, as
+//! are inner nodes with few children.
 //!
-//! *Invariants.* A flush never changes a published node: it copies the nodes on its path. Memory is bounded by one page of each
-//! merged run, the pages of one extent, and a batch of rows (4 MiB, or one larger row).
+//! *Invariants.* A flush never changes a published node: it copies the nodes on its path. Memory is bounded by one page
+//! of each merged run, the pages of one extent, and a batch of rows (4 MiB, or one larger row).
 
 use std::sync::Arc;
 
@@ -62,9 +62,9 @@ impl Flusher<'_> {
         merge
     }
 
-    /// Applies the messages of the buffer to a leaf directly if all of them belong to one leaf and no run on the path has
-    /// messages for their key range. `None` if that is not the case, or if the messages have less than an eighth of the
-    /// leaf's bytes.
+    /// Applies the messages of the buffer to a leaf directly if all of them belong to one leaf and no run on the path
+    /// has messages for their key range. `None` if that is not the case, or if the messages have less than an eighth of
+    /// the leaf's bytes.
     fn straight_to_leaf(&self, root: &InnerNode, buffer: &Arc<RootBuffer>) -> Result<Option<InnerNode>> {
         let Some((first, last)) = buffer.ends() else { return Ok(Some(root.clone())) };
         let (first, last, bytes) = (&first, &last, buffer.message_bytes());
@@ -120,8 +120,9 @@ impl Flusher<'_> {
         self.settle_root(root)
     }
 
-    /// Adds extents (ascending) as leaves if they lie between the node's leaves and no run on the path has messages for their
-    /// keys; such messages are older than the extents but would be applied on top of them. The other extents go to `rest`.
+    /// Adds extents (ascending) as leaves if they lie between the node's leaves and no run on the path has messages for
+    /// their keys; such messages are older than the extents but would be applied on top of them. The other extents go
+    /// to `rest`.
     fn fill_gaps(&self, node: &InnerNode, extents: Vec<Arc<Extent>>, rest: &mut Vec<Arc<Extent>>) -> Result<InnerNode> {
         let mut fitting: Vec<(usize, Vec<Arc<Extent>>)> = Vec::new();
         for extent in extents {
@@ -181,8 +182,8 @@ impl Flusher<'_> {
         }
     }
 
-    /// True if the messages of a node are many compared with the rows below it but take few bytes, as deletes do. Moving
-    /// them down frees the space of deleted rows, which the byte budget alone would not.
+    /// True if the messages of a node are many compared with the rows below it but take few bytes, as deletes do.
+    /// Moving them down frees the space of deleted rows, which the byte budget alone would not.
     fn has_many_small(&self, node: &InnerNode) -> bool {
         let (messages, rows) = (node.pending_rows(), node.rows());
         let row_bytes = node.pages() * self.options.page_bytes as u64 / rows.max(1);
@@ -215,8 +216,8 @@ impl Flusher<'_> {
         Ok(())
     }
 
-    /// True if one leaf has at most a quarter of the target size and both together at most three quarters, which leaves room
-    /// before the next split.
+    /// True if one leaf has at most a quarter of the target size and both together at most three quarters, which leaves
+    /// room before the next split.
     fn should_join(&self, a: &Extent, b: &Extent) -> bool {
         let data_bytes = |extent: &Extent| extent.meta.len - u64::from(extent.meta.index_len);
         let (a, b, full) = (data_bytes(a), data_bytes(b), self.options.leaf_bytes as u64);
@@ -233,7 +234,8 @@ impl Flusher<'_> {
         Ok(leaves_of(writer.finish()?))
     }
 
-    /// The child with the most pending bytes, and the parts of each run in its key range; `None` if no messages are pending.
+    /// The child with the most pending bytes, and the parts of each run in its key range; `None` if no messages are
+    /// pending.
     fn heaviest_child(&self, node: &InnerNode) -> Result<Option<(usize, Vec<Run>)>> {
         let mut best: Option<(u64, usize, Vec<Run>)> = None;
         for slot in 0..node.children.len() {
@@ -323,7 +325,8 @@ impl Flusher<'_> {
         Ok(Run { parts: writer.finish()?.into_iter().map(Part::whole).collect() })
     }
 
-    /// Applies about `message_bytes` bytes of messages to a leaf. Returns the leaves that replace it, with their first keys.
+    /// Applies about `message_bytes` bytes of messages to a leaf. Returns the leaves that replace it, with their first
+    /// keys.
     fn rebuild_leaf(
         &self,
         extent: Option<&Arc<Extent>>,
@@ -372,7 +375,8 @@ impl Flusher<'_> {
         Ok(())
     }
 
-    /// Splits a node with more than twice `fan_out` children; each part has its lower bound. An empty node gives no parts.
+    /// Splits a node with more than twice `fan_out` children; each part has its lower bound. An empty node gives no
+    /// parts.
     fn divide(&self, node: InnerNode) -> Result<Vec<(Key, Arc<Node>)>> {
         let most = self.options.fan_out.max(2);
         let count = node.children.len();
@@ -444,15 +448,16 @@ fn between(
     leaves_of(extents)
 }
 
-/// Joins two neighbours into one node; `pivot` lies between them. Their runs share no keys, so the order of the runs does
-/// not matter.
+/// Joins two neighbours into one node; `pivot` lies between them. Their runs share no keys, so the order of the runs
+/// does not matter.
 fn join_inner(left: &InnerNode, pivot: &Key, right: &InnerNode) -> InnerNode {
     let pivots = left.pivots.iter().chain([pivot]).chain(&right.pivots).cloned().collect();
     let children = left.children.iter().chain(&right.children).cloned().collect();
     InnerNode::new(pivots, children, left.runs.iter().chain(&right.runs).cloned().collect())
 }
 
-/// Replaces child `slot` by `replacement`, nodes with their lower bounds; the first node keeps the lower bound of the slot.
+/// Replaces child `slot` by `replacement`, nodes with their lower bounds; the first node keeps the lower bound of the
+/// slot.
 fn replace_child(node: &mut InnerNode, slot: usize, replacement: Vec<(Key, Arc<Node>)>) {
     if replacement.is_empty() {
         if node.children.len() == 1 {

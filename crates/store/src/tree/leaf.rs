@@ -1,8 +1,8 @@
 //! The state of a cursor within one leaf: the remaining pages, and the messages that change their rows.
 //!
-//! Messages are taken from the merge in chunks and applied to one page at a time. With an index page, the fence keys decide
-//! which page a message belongs to. A locator has no complete fence keys; it is used if there are no messages or if the
-//! range covers at most one page.
+//! Messages are taken from the merge in chunks and applied to one page at a time. With an index page, the fence keys
+//! decide which page a message belongs to. A locator has no complete fence keys; it is used if there are no messages or
+//! if the range covers at most one page.
 //!
 //! *Invariant.* At most one page, and changes of about [`CHANGE_BYTES_PER_CHUNK`] bytes, are in memory for each leaf.
 
@@ -120,8 +120,8 @@ pub(crate) struct LeafWalk {
     first_page: usize,
     /// The last page of the range.
     last_page: usize,
-    /// True for each end of the leaf whose outermost row is in the range. Otherwise the page at that end of `pages` may hold
-    /// rows outside the range.
+    /// True for each end of the leaf whose outermost row is in the range. Otherwise the page at that end of `pages` may
+    /// hold rows outside the range.
     pub inside: (bool, bool),
     /// The current page.
     pub page: Option<PageWalk>,
@@ -194,8 +194,8 @@ impl LeafWalk {
         (self.inside.0 || page != self.first_page) && (self.inside.1 || page != self.last_page)
     }
 
-    /// Skips the next pages, in ascending order, that lie completely in the range and before the next message, whose key is
-    /// `message`. Returns their number of rows.
+    /// Skips the next pages, in ascending order, that lie completely in the range and before the next message, whose
+    /// key is `message`. Returns their number of rows.
     pub fn count_pages(&mut self, message: Option<&[u8]>) -> u64 {
         let mut rows = 0;
         while let Some(page) = self.next_page(Direction::Ascending)
@@ -226,8 +226,8 @@ impl LeafWalk {
         self.page = Some(PageWalk { page, number, rows });
     }
 
-    /// Takes the messages of the current page (of the leaf, if there is none), up to the limits of a chunk. Returns false if
-    /// a limit was reached, so that messages may remain.
+    /// Takes the messages of the current page (of the leaf, if there is none), up to the limits of a chunk. Returns
+    /// false if a limit was reached, so that messages may remain.
     pub async fn take_changes<P: PageSource>(
         &mut self,
         view: &TreeView,
@@ -239,11 +239,11 @@ impl LeafWalk {
             let Some(key) = self.messages.next_key(&self.range, view.schema(), source).await? else { return Ok(true) };
             if let (Some(at), Some(LeafIndex::Page(index))) = (&self.page, &self.index) {
                 // The key belongs to a later page in the cursor's direction.
-                let behind = match direction {
+                let is_later = match direction {
                     Direction::Ascending => at.number < self.last_page && **key >= *index.fence(at.number + 1),
                     Direction::Descending => at.number > self.first_page && **key < *index.fence(at.number),
                 };
-                if behind {
+                if is_later {
                     return Ok(true);
                 }
             }
@@ -254,8 +254,8 @@ impl LeafWalk {
         Ok(false)
     }
 
-    /// Returns the current page with the rows to which `changes` apply: all remaining rows if `all`, which also leaves the
-    /// page, otherwise the rows up to the last change.
+    /// Returns the current page with the rows to which `changes` apply: all remaining rows if `all`, which also leaves
+    /// the page, otherwise the rows up to the last change.
     pub fn leave_page(&mut self, all: bool, direction: Direction) -> Option<(Arc<Page>, Range<usize>)> {
         let at = self.page.as_mut()?;
         let (page, rows) = (at.page.clone(), at.rows.clone());

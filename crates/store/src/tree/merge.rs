@@ -1,5 +1,5 @@
-//! Merging the messages of many sources (root buffers, parts of runs) in key order, ascending or descending, one key at a
-//! time.
+//! Merging the messages of many sources (root buffers, parts of runs) in key order, ascending or descending, one key at
+//! a time.
 //!
 //! ```text
 //!   buffer   ─ batch of messages ───┐
@@ -7,10 +7,10 @@
 //!   run part ─ not opened ──────────┘
 //! ```
 //!
-//! The *head* of a source is its next key. While that key is in a page that has not been read, the head is a bound for it; the
-//! page is read when the bound reaches the top of the heap. Pages are therefore read in key order and only when they are
-//! needed, and consecutive parts of a run are open one at a time. Memory is bounded by one page and one index page for each
-//! run and one batch for each buffer.
+//! The *head* of a source is its next key. While that key is in a page that has not been read, the head is a bound for
+//! it; the page is read when the bound reaches the top of the heap. Pages are therefore read in key order and only when
+//! they are needed, and consecutive parts of a run are open one at a time. Memory is bounded by one page and one index
+//! page for each run and one batch for each buffer.
 //!
 //! *Invariants.* Sources are added newest first; heads with equal keys are taken in that order. A call whose future is
 //! dropped, or that fails to read a page, changes nothing.
@@ -78,7 +78,8 @@ struct Head {
 /// Kinds of heads, in the order in which heads with the same key are processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum HeadState {
-    /// The next key is in a page not yet read. It is equal to the head's key or comes after it in the merge's direction.
+    /// The next key is in a page not yet read. It is equal to the head's key or comes after it in the merge's
+    /// direction.
     Bound,
     /// The next key is equal to the head's key.
     Key,
@@ -128,7 +129,8 @@ impl Merge {
         self.heads.is_empty()
     }
 
-    /// Adds the messages of a buffer in `range` up to a sequence number. They must be older than all messages added before.
+    /// Adds the messages of a buffer in `range` up to a sequence number. They must be older than all messages added
+    /// before.
     pub fn add_buffer(&mut self, buffer: &Arc<RootBuffer>, range: &KeyRange, sequence: u64) {
         if buffer.is_empty() {
             return;

@@ -9,8 +9,8 @@
 //! flush          writes buffers as runs, moves runs down, rebuilds leaves
 //! ```
 //!
-//! *Invariants.* Messages in a node are newer than the messages in the nodes below it. A change copies the nodes on its path,
-//! so that versions in use by readers never change.
+//! *Invariants.* Messages in a node are newer than the messages in the nodes below it. A change copies the nodes on its
+//! path, so that versions in use by readers never change.
 
 mod count;
 mod cursor;

@@ -8,9 +8,9 @@
 //!   leaf leaf …          a leaf is one extent of rows, or empty
 //! ```
 //!
-//! *Invariants.* Messages in a node are newer than the messages in the nodes below it. Runs of a node that share keys are
-//! listed newest first. The parts of a run are disjoint and ascending. The keys of a run are unique. A change copies the
-//! nodes on its path.
+//! *Invariants.* Messages in a node are newer than the messages in the nodes below it. Runs of a node that share keys
+//! are listed newest first. The parts of a run are disjoint and ascending. The keys of a run are unique. A change
+//! copies the nodes on its path.
 
 use std::sync::Arc;
 

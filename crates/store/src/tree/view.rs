@@ -1,11 +1,12 @@
 //! Versions, snapshots and views of trees.
 //!
-//! A version of the store maps tree ids to tree versions. A commit or flush publishes a new version; a snapshot keeps the
-//! version it was taken from, and a view is one tree of a snapshot. Estimates use row and page counts in the nodes, and read
-//! at most two index pages.
+//! A version of the store maps tree ids to tree versions. A commit or flush publishes a new version; a snapshot keeps
+//! the version it was taken from, and a view is one tree of a snapshot. Estimates use row and page counts in the nodes,
+//! and read at most two index pages.
 //!
-//! *Invariants.* A published version never changes, except that commits add messages to the active buffer, which snapshots skip by
-//! their sequence number. The version holds references to its extents, so that their space is not reused.
+//! *Invariants.* A published version never changes, except that commits add messages to the active buffer, which
+//! snapshots skip by their sequence number. The version holds references to its extents, so that their space is not
+//! reused.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -68,8 +69,8 @@ impl StoreVersion {
 /// Number of pages sampled to estimate the cached share of a tree.
 const CACHED_SAMPLE: u64 = 64;
 
-/// The whole store as of one sequence number. Taking a snapshot copies pointers under short locks; cloning it is cheap. The
-/// extents and messages that a snapshot sees are not freed while it exists.
+/// The whole store as of one sequence number. Taking a snapshot copies pointers under short locks; cloning it is cheap.
+/// The extents and messages that a snapshot sees are not freed while it exists.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub(crate) sequence: u64,
@@ -136,10 +137,11 @@ impl TreeView {
         Counter { cursor: self.cursor(source, range, Direction::Ascending).counting() }
     }
 
-    /// Estimated rows, data pages and bytes in a range. Leaves inside the range count whole, by the sums of their nodes. The
-    /// two leaves at the ends are estimated by their index pages, which are read if they are not cached. Messages in the
-    /// root's runs count as rows: all of them for the whole tree, a tenth otherwise. Buffered messages count for the whole
-    /// tree only. Memory trees estimate by the positions of the range's ends in the map; they have no pages.
+    /// Estimated rows, data pages and bytes in a range. Leaves inside the range count whole, by the sums of their
+    /// nodes. The two leaves at the ends are estimated by their index pages, which are read if they are not cached.
+    /// Messages in the root's runs count as rows: all of them for the whole tree, a tenth otherwise. Buffered messages
+    /// count for the whole tree only. Memory trees estimate by the positions of the range's ends in the map; they have
+    /// no pages.
     pub fn estimate(&self, range: &KeyRange) -> RangeEstimate {
         if self.tree.is_memory() {
             return self.version.active.estimate(range);
@@ -179,7 +181,7 @@ impl TreeView {
                     continue;
                 }
                 Node::Leaf(None) => continue,
-                Node::Leaf(Some(extent)) => match self.certain(extent, child_low, child_high) {
+                Node::Leaf(Some(extent)) => match self.located_exactly(extent, child_low, child_high) {
                     Some(located) => fraction_of(&LeafIndex::Located(located), child_low, child_high),
                     None => match self.files.read_index(extent, self.schema()) {
                         Ok(index) => fraction_of(&LeafIndex::Page(index), child_low, child_high),
@@ -194,7 +196,7 @@ impl TreeView {
     }
 
     /// The locator's entries of a leaf, if their words decide at both keys.
-    fn certain(&self, extent: &Arc<Extent>, low: Option<&[u8]>, high: Option<&[u8]>) -> Option<Located> {
+    fn located_exactly(&self, extent: &Arc<Extent>, low: Option<&[u8]>, high: Option<&[u8]>) -> Option<Located> {
         let located = self.locator.as_ref()?.locate(extent)?;
         let is_certain = low.into_iter().chain(high).all(|key| located.find(key).1);
         is_certain.then_some(located)
@@ -205,8 +207,8 @@ impl TreeView {
         self.version.root.depth()
     }
 
-    /// The share (0 to 1) of the tree's data pages that are in the cache, estimated by an even sample. No I/O. 1 for memory
-    /// trees.
+    /// The share (0 to 1) of the tree's data pages that are in the cache, estimated by an even sample. No I/O. 1 for
+    /// memory trees.
     pub fn cached_share(&self) -> f64 {
         if self.tree.is_memory() {
             return 1.0;
@@ -245,7 +247,8 @@ impl TreeView {
         }
     }
 
-    /// Splits a range into at most `parts` consecutive ranges with about equal numbers of leaves (of rows, in memory trees).
+    /// Splits a range into at most `parts` consecutive ranges with about equal numbers of leaves (of rows, in memory
+    /// trees).
     pub fn split(&self, range: &KeyRange, parts: usize) -> Vec<KeyRange> {
         let pivots: Vec<Vec<u8>> = if self.tree.is_memory() {
             self.version.active.split_keys(range, parts.saturating_sub(1))

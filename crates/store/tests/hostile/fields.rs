@@ -1,5 +1,5 @@
-//! The positions of all fields of a database, implemented from `docs/format.md` independently of the store's code. Tests
-//! change one field at a time and recompute all checksums.
+//! The positions of all fields of a database, implemented from `docs/format.md` independently of the store's code.
+//! Tests change one field at a time and recompute all checksums.
 
 use keyaki_device::BLOCK;
 

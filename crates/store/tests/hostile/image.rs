@@ -1,10 +1,11 @@
-//! The files of a database in memory, which tests copy, damage and open, and their serialised form (golden files, fuzzing
-//! seeds).
+//! The files of a database in memory, which tests copy, damage and open, and their serialised form (golden files,
+//! fuzzing seeds).
 //!
 //! ```text
 //! repeated: name length: u8, name, file length: u32, block count: u16, blocks: number: u16, length: u16, bytes
 //! ```
-//! A block has 4096 bytes. Missing blocks, and the bytes of a block after `length`, are zero. Numbers are little endian.
+//! A block has 4096 bytes. Missing blocks, and the bytes of a block after `length`, are zero. Numbers are little
+//! endian.
 //!
 //! Damage to an image is text: lines `set FILE OFFSET HEXADECIMAL`, `cut FILE LENGTH` and `remove FILE`.
 

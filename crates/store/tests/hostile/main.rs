@@ -1,6 +1,6 @@
-//! Truncated, overwritten, foreign and maliciously crafted files: opening and reading them gives the rows written or a typed
-//! error that names the damage, and never a panic. A seed determines all random choices and is printed on failure;
-//! `KEYAKI_SEEDS` sets the number of seeds.
+//! Truncated, overwritten, foreign and maliciously crafted files: opening and reading them gives the rows written or a
+//! typed error that names the damage, and never a panic. A seed determines all random choices and is printed on
+//! failure; `KEYAKI_SEEDS` sets the number of seeds.
 
 mod fields;
 #[allow(dead_code, reason = "golden files need more of it")]
@@ -238,11 +238,11 @@ fn used_blocks(bytes: &[u8]) -> Vec<usize> {
 
 #[test]
 fn overwritten_blocks() {
-    let noticed = std::cell::Cell::new(0);
+    let detected = std::cell::Cell::new(0);
     let images = [&SAMPLES.crashed, &SAMPLES.closed];
-    let noticed = std::panic::AssertUnwindSafe(&noticed);
+    let detected = std::panic::AssertUnwindSafe(&detected);
     with_seeds(150, |seed| {
-        let noticed = &noticed;
+        let detected = &detected;
         let (mut random, image) = (Random::new(seed), images[seed as usize % 2]);
         let sound = &image.files["data"];
         let at = *used_blocks(sound).get(seed as usize / 2).unwrap_or(&0);
@@ -252,13 +252,13 @@ fn overwritten_blocks() {
         let changed = damaged != *image;
         let in_superblock = at < 65_536;
         assert!(!in_superblock || trees.len() == SAMPLES.model.len(), "one valid slot of the superblock is enough");
-        noticed.set(noticed.get() + usize::from(changed && !errors.is_empty()));
+        detected.set(detected.get() + usize::from(changed && !errors.is_empty()));
     });
-    assert!(noticed.get() > 30, "only {} runs detected the damage", noticed.get());
+    assert!(detected.get() > 30, "only {} runs detected the damage", detected.get());
 }
 
-/// All damage to the log is detected, except in the newest group of a database that was not closed: no later group proves
-/// that it was durable, so it may be a torn write.
+/// All damage to the log is detected, except in the newest group of a database that was not closed: no later group
+/// proves that it was durable, so it may be a torn write.
 #[test]
 fn damaged_logs() {
     let (name, sound) = log(&SAMPLES.crashed);
@@ -330,7 +330,7 @@ fn damage_to_a_tree_spares_the_others() {
 
 /// A valid but stale page, as a lost write leaves it.
 #[test]
-fn lost_writes() {
+fn stale_pages() {
     let metadata = fields::metadata(&SAMPLES.closed.files["data"]);
     for extent in &metadata.extents {
         let pages = fields::pages(&SAMPLES.closed.files["data"], extent);
@@ -374,16 +374,17 @@ fn steps(device: &Simulated) -> (Vec<Vec<String>>, Result<()>) {
     (states, done)
 }
 
-/// Writes that the device acknowledges but loses or misdirects: a read after closing returns the rows written or an error.
+/// Writes that the device acknowledges but loses or misdirects: a read after closing returns the rows written or an
+/// error.
 #[test]
-fn lying_writes() {
+fn lost_and_misdirected_writes() {
     let sound = Image::default().device();
     let (_, done) = steps(&sound);
     done.unwrap();
     let writes = sound.writes();
-    let noticed = std::panic::AssertUnwindSafe(std::cell::Cell::new(0));
+    let detected = std::panic::AssertUnwindSafe(std::cell::Cell::new(0));
     with_seeds(3 * writes, |seed| {
-        let noticed = &noticed;
+        let detected = &detected;
         let device = Image::default().device();
         let blocks = [0, -3, 1 + (seed / 3 % 20) as i64][seed as usize % 3];
         let fault = if blocks == 0 { FaultKind::Lose } else { FaultKind::Misdirect { blocks } };
@@ -394,7 +395,8 @@ fn lying_writes() {
             assert!(is_clear(error), "{what}: {error}");
         }
         device.clear_faults();
-        // If the failure prevented the rename of the data file, the database does not exist; `open` creates an empty one.
+        // If the failure prevented the rename of the data file, the database does not exist; `open` creates an empty
+        // one.
         let read = || {
             let store = sample::open(device.device())?;
             read(&store, sample::MAP, Direction::Ascending)
@@ -405,7 +407,7 @@ fn lying_writes() {
                 assert!(states[newest..].contains(&rows), "{what}: {} rows without an error", rows.len());
             }
             Err(error) => {
-                noticed.set(noticed.get() + 1);
+                detected.set(detected.get() + 1);
                 assert!(
                     is_clear(&error) || matches!(error, Error::TreeNotFound(_)) && done.is_err(),
                     "{what}: {error}"
@@ -413,7 +415,7 @@ fn lying_writes() {
             }
         }
     });
-    assert!(noticed.get() as u64 > writes / 2, "only {} runs detected the damage", noticed.get());
+    assert!(detected.get() as u64 > writes / 2, "only {} runs detected the damage", detected.get());
 }
 
 /// All fields of an image.

@@ -270,12 +270,12 @@ pub fn read(store: &Store, tree: TreeId, direction: Direction) -> Result<Vec<Str
 }
 
 /// The database under construction, and its expected rows so far.
-struct Maker {
+struct SampleBuilder {
     store: Store,
     model: Model,
 }
 
-impl Maker {
+impl SampleBuilder {
     fn rows(&mut self, tree: TreeId) -> &mut BTreeMap<Row, Row> {
         self.model.entry(tree).or_default()
     }
@@ -401,31 +401,31 @@ pub struct Samples {
 pub fn samples() -> Samples {
     let device = Image::default().device();
     let store = Store::open(device.device(), Path::new(DIR), options()).unwrap();
-    let mut maker = Maker { store, model: Model::new() };
-    maker.fill();
+    let mut builder = SampleBuilder { store, model: Model::new() };
+    builder.fill();
     let crashed = Image::take(&device);
-    drop(maker.store);
-    Samples { model: maker.model, crashed, closed: Image::take(&device) }
+    drop(builder.store);
+    Samples { model: builder.model, crashed, closed: Image::take(&device) }
 }
 
 /// A smaller sample: before the first checkpoint, after a checkpoint and further commits, and after closing.
 pub fn small_samples() -> [Image; 3] {
     let device = Image::default().device();
     let store = Store::open(device.device(), Path::new(DIR), options()).unwrap();
-    let mut maker = Maker { store, model: Model::new() };
-    maker.create(MAP, &Schema::key_value());
-    maker.create(TYPES, &types());
-    maker.change_map(MAP, 0..9, 0);
-    maker.insert(TYPES, &types(), (0..3).map(|i| types_row(i, 0)).collect());
-    maker.delete(TYPES, &types(), vec![types_row(1, 0)]);
+    let mut builder = SampleBuilder { store, model: Model::new() };
+    builder.create(MAP, &Schema::key_value());
+    builder.create(TYPES, &types());
+    builder.change_map(MAP, 0..9, 0);
+    builder.insert(TYPES, &types(), (0..3).map(|i| types_row(i, 0)).collect());
+    builder.delete(TYPES, &types(), vec![types_row(1, 0)]);
     let new = Image::take(&device);
-    maker.store.checkpoint().unwrap();
-    maker.change_map(MAP, 3..13, 1);
-    maker.store.checkpoint().unwrap();
-    maker.change_map(MAP, 5..8, 2);
-    maker.insert(TYPES, &types(), (2..4).map(|i| types_row(i, 1)).collect());
+    builder.store.checkpoint().unwrap();
+    builder.change_map(MAP, 3..13, 1);
+    builder.store.checkpoint().unwrap();
+    builder.change_map(MAP, 5..8, 2);
+    builder.insert(TYPES, &types(), (2..4).map(|i| types_row(i, 1)).collect());
     let crashed = Image::take(&device);
-    drop(maker.store);
+    drop(builder.store);
     [new, crashed, Image::take(&device)]
 }
 

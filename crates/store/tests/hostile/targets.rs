@@ -1,5 +1,5 @@
-//! The fuzz targets (see `fuzz/`). Each function accepts arbitrary bytes and must not panic, run forever, or use unbounded
-//! memory.
+//! The fuzz targets (see `fuzz/`). Each function accepts arbitrary bytes and must not panic, run forever, or use
+//! unbounded memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ type Target = fn(&[u8]);
 /// The targets by the names of their seed directories.
 pub const TARGETS: [(&str, Target); 4] = [("open_file", open_file), ("page", page), ("log", log), ("key", key)];
 
-/// Opens an image as it is and with recomputed checksums, reads all trees, and closes the store, which writes a checkpoint.
+/// Opens an image as it is and with recomputed checksums, reads all trees, and closes the store, which writes a
+/// checkpoint.
 pub fn open_file(bytes: &[u8]) {
     let mut image = Image::unpack(bytes);
     read_all(&image);
@@ -78,7 +79,8 @@ pub fn schemas() -> [Arc<Schema>; 4] {
     ]
 }
 
-/// Opens a page. The first byte selects the schema; the rest is the page, whose tree, offset and checksum are corrected.
+/// Opens a page. The first byte selects the schema; the rest is the page, whose tree, offset and checksum are
+/// corrected.
 pub fn page(bytes: &[u8]) {
     let Some((&choice, bytes)) = bytes.split_first() else { return };
     let schema = &schemas()[usize::from(choice) % 4];
