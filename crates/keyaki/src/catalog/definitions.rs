@@ -52,7 +52,8 @@ pub enum IndexMethod {
     Betree,
     /// A Masstree in memory, rebuilt from the table when the database is opened.
     Masstree,
-    /// A Bε-tree on the device with a locator: a compressed VAST tree in memory that maps keys to pages without I/O.
+    /// A Bε-tree on the device with a locator: a compressed VAST tree in memory that maps keys to pages without I/O. Its
+    /// pages stay in memory too if they fit into [`VastOptions::memory_bytes`] and the database's memory.
     Vast,
 }
 
@@ -95,7 +96,8 @@ pub struct VastOptions {
     /// Small or fast. SQL has no bounded goal ([`goal_name`]).
     #[serde(with = "goal_text")]
     pub goal: Goal,
-    /// Memory limit of the locator in bytes; `None` for no limit.
+    /// Maximum bytes of the locator and the pages that it keeps in memory. `None`: the locator is unlimited and keeps no
+    /// pages.
     pub memory_bytes: Option<u64>,
 }
 

@@ -371,6 +371,7 @@ fn greatest_rowid(store: &Store, table: &Table) -> Result<Option<i64>> {
     Ok(arrays[0].as_primitive_opt::<Int64Type>().and_then(|ids| ids.values().first().copied()))
 }
 
+/// The device of the options, or the default device of the operating system.
 fn device(options: &Options) -> Result<Arc<dyn Device>> {
     match &options.device {
         Some(device) => Ok(device.clone()),
@@ -378,14 +379,17 @@ fn device(options: &Options) -> Result<Arc<dyn Device>> {
     }
 }
 
+/// True if a directory contains a database.
 fn exists(device: &Arc<dyn Device>, path: &Path) -> Result<bool> {
     Ok(device.exists(&path.join("data"))?)
 }
 
+/// Number of processors available to the process; 1 if unknown.
 fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Reads the catalog; commits an empty one in a new database. Blocks.
 fn read_or_create_catalog(store: &Store) -> Result<Catalog> {
     if let Some(catalog) = Catalog::read(store, &store.latest())? {
         return Ok(catalog);
