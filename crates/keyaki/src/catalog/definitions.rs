@@ -53,7 +53,7 @@ pub enum IndexMethod {
     /// A Masstree in memory, rebuilt from the table when the database is opened.
     Masstree,
     /// A Bε-tree on the device with a locator: a compressed VAST tree in memory that maps keys to pages without I/O. Its
-    /// pages stay in memory too if they fit into [`VastOptions::memory_bytes`] and the database's memory.
+    /// pages stay in memory too if they fit into the index's memory option and the database's memory.
     Vast,
 }
 
