@@ -4,6 +4,7 @@
 //! committers for the next turn on the other. At the end of a turn the leader wakes all of the former, and one of the
 //! latter, which leads the next turn.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -162,9 +163,15 @@ impl Writer {
         let zeros = if target == SyncTarget::Synced { state.take_zeros(&groups) } else { None };
         let mut unsynced = std::mem::take(&mut state.unsynced);
         let (through, bytes, synced_through) = (state.appended, state.pending_bytes, state.durable);
-        let result =
-            MutexGuard::unlocked(state, || self.write(&mut groups, zeros, &mut unsynced, synced_through, target));
+        // A panic must not leave the turn open: later committers would wait for its end forever.
+        let write = || self.write(&mut groups, zeros, &mut unsynced, synced_through, target);
+        let result = MutexGuard::unlocked(state, || catch_unwind(AssertUnwindSafe(write)));
         state.leading = false;
+        let result = result.unwrap_or_else(|panic| {
+            state.set_poison("the log writer panicked");
+            self.wake_all();
+            resume_unwind(panic)
+        });
         assert!(bytes <= state.pending_bytes, "{bytes} bytes written, {} were pending", state.pending_bytes);
         state.pending_bytes -= bytes;
         state.recycle(groups);
@@ -300,6 +307,8 @@ impl Writer {
         Ok(())
     }
 
+    /// The caller serialises this with [`Writer::cut`] (both are parts of a checkpoint), so that the bytes at the cut are
+    /// those of `position`.
     pub(super) fn remove_before(&self, position: LogPosition) -> Result<()> {
         // The records are obsolete even if the removal of the files fails.
         let removed = self.bytes_at_cut.swap(0, Ordering::Relaxed);
