@@ -11,7 +11,7 @@
 //! Names, keys and bounds are byte strings after their length (u32). Numbers are little endian.
 //!
 //! *Invariants.* Decoding checks everything that the store relies on, even for maliciously crafted bytes: counts do not
-//! exceed the remaining bytes; extents consist of whole blocks with space for their pages, and do not overlap (checked
+//! exceed the remaining bytes; extents consist of whole blocks behind the superblock with space for their pages, and do not overlap (checked
 //! by [`Space`](crate::pages::Space)); keys ascend and lie within the bounds of their node; an extent is at most one
 //! leaf; sums of lengths and rows cannot overflow.
 
@@ -22,7 +22,7 @@ use keyaki_device::BLOCK;
 
 use crate::base::{Key, Malformed, Reader, TreeId};
 use crate::codec::{Codecs, ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX, decode_schema, encode_schema};
-use crate::pages::{Extent, ExtentMeta, Files};
+use crate::pages::{Extent, ExtentMeta, Files, RESERVED_BYTES};
 use crate::tree::{InnerNode, Node, Part, Run, StoreVersion, TreeVersion};
 
 type Result<T> = std::result::Result<T, Malformed>;
@@ -219,6 +219,7 @@ fn decode_extent(reader: &mut Reader<'_>, tree: TreeId) -> Result<ExtentMeta> {
     let (pages, index_len) = (u64::from(meta.pages), u64::from(meta.index_len));
     let aligned = |bytes: u64| bytes.is_multiple_of(BLOCK as u64);
     let sound = aligned(meta.offset)
+        && meta.offset >= RESERVED_BYTES
         && aligned(meta.len)
         && aligned(index_len)
         && (1..=PAGE_BYTES_MAX as u64).contains(&index_len)

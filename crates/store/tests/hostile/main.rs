@@ -328,6 +328,21 @@ fn damage_to_a_tree_spares_the_others() {
     }
 }
 
+/// The space of the superblock belongs to no extent, not even to one that covers all of it.
+#[test]
+fn extents_in_the_superblock_are_corrupt() {
+    let closed = &SAMPLES.closed.files["data"];
+    for extent in fields::metadata(closed).extents {
+        let mut damaged = SAMPLES.closed.clone();
+        let data = damaged.data();
+        fields::set_number(data, extent.checksum_at - 20, 8, 0);
+        fields::set_number(data, extent.checksum_at - 12, 8, 64 << 10);
+        fields::reseal(&mut damaged);
+        let (trees, errors) = check(&damaged, &format!("{extent:?} in the superblock"));
+        assert!(trees.is_empty() && errors.iter().any(|error| error.to_string().contains("node table")), "{errors:?}");
+    }
+}
+
 /// A valid but stale page, as a lost write leaves it.
 #[test]
 fn stale_pages() {

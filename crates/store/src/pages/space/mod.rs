@@ -38,8 +38,8 @@ struct Free {
 }
 
 impl Space {
-    /// Derives the free space from `used`, the (offset, length) of every range in use, in any order. The superblock
-    /// slots may be omitted.
+    /// Derives the free space from `used`, the (offset, length) of every range in use behind the superblock slots, in any
+    /// order.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if a range is empty, not block-aligned, outside the file, or overlaps another one; device
@@ -51,9 +51,6 @@ impl Space {
         let mut free = Free { file_len, ..Free::default() };
         let mut end = RESERVED_BYTES;
         for (offset, len) in used {
-            if (offset, len) == (0, RESERVED_BYTES) {
-                continue;
-            }
             let detail = if len == 0 || !is_aligned(offset) || !is_aligned(len) {
                 "not block-aligned"
             } else if offset < end {

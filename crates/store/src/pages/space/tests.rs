@@ -18,7 +18,7 @@ fn new_space(medium: &Simulated, len: u64, used: Vec<(u64, u64)>) -> Result<Spac
 #[test]
 fn best_fit_with_the_lowest_offset() {
     let start = RESERVED_BYTES;
-    let used = vec![(start + 3 * PAGE, PAGE), (start, PAGE), (start + 6 * PAGE, PAGE), (0, RESERVED_BYTES)];
+    let used = vec![(start + 3 * PAGE, PAGE), (start, PAGE), (start + 6 * PAGE, PAGE)];
     let medium = device(0);
     // Free: 2 pages at 1, 2 pages at 4, 3 pages at 7.
     let space = new_space(&medium, start + 10 * PAGE, used).unwrap();
