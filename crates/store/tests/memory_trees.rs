@@ -23,7 +23,7 @@ use keyaki_store::{
 const DISK: TreeId = TreeId::new(20);
 const MEMORY: TreeId = TreeId::new(1 << 31 | 3);
 
-/// The id that is so many behind another one.
+/// The tree id whose number is `by` higher.
 fn offset(tree: TreeId, by: u32) -> TreeId {
     TreeId::new(tree.get() + by)
 }

@@ -161,7 +161,7 @@ fn skip_node(reader: &mut Reader<'_>, depth: usize) -> Result<()> {
                 }
             }
         }
-        tag => return Err(reader.malformed(format!("node tag {tag} at depth {depth}"))),
+        tag => return Err(reader.malformed(format!("invalid node tag {tag} at depth {depth}"))),
     }
     Ok(())
 }
@@ -259,7 +259,10 @@ impl Decoder {
         let number = reader.u32()?;
         match self.extents.get(number as usize) {
             Some(extent) => Ok((number, extent.clone())),
-            None => Err(reader.malformed(format!("extent {number} of {}", self.extents.len()))),
+            None => Err(reader.malformed(format!(
+                "extent number {number} is out of range: the tree has {} extents",
+                self.extents.len()
+            ))),
         }
     }
 
@@ -277,7 +280,7 @@ impl Decoder {
                 Ok(Node::Leaf(Some(extent)))
             }
             2 if depth < DEPTH_LIMIT => self.inner(reader, depth, bounds).map(Node::Inner),
-            tag => Err(reader.malformed(format!("node tag {tag} at depth {depth}"))),
+            tag => Err(reader.malformed(format!("invalid node tag {tag} at depth {depth}"))),
         }
     }
 

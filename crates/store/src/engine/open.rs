@@ -200,13 +200,13 @@ fn corrupt_node_table(path: &Path, superblock: &Superblock, detail: &str) -> Err
 fn read_node_table(data: &dyn File, path: &Path, superblock: &Superblock) -> Result<Vec<u8>> {
     let end = superblock.meta_offset.checked_add(superblock.meta_len);
     if end.is_none_or(|end| end > data.len().unwrap_or(0)) {
-        return Err(corrupt_node_table(path, superblock, "it lies beyond the end of the file"));
+        return Err(corrupt_node_table(path, superblock, "the node table extends beyond the end of the file"));
     }
     let mut buffer = Buffer::zeroed((superblock.meta_len as usize).next_multiple_of(4096));
     data.read_at(superblock.meta_offset, &mut buffer)?;
     let bytes = &buffer[..superblock.meta_len as usize];
     if xxhash_rust::xxh3::xxh3_64(bytes) != superblock.meta_hash {
-        return Err(corrupt_node_table(path, superblock, "wrong checksum"));
+        return Err(corrupt_node_table(path, superblock, "checksum mismatch"));
     }
     Ok(bytes.to_vec())
 }
