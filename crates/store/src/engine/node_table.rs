@@ -11,9 +11,9 @@
 //! Names, keys and bounds are byte strings after their length (u32). Numbers are little endian.
 //!
 //! *Invariants.* Decoding checks everything that the store relies on, even for maliciously crafted bytes: counts do not
-//! exceed the remaining bytes; extents consist of whole blocks behind the superblock with space for their pages, and do not overlap (checked
-//! by [`Space`](crate::pages::Space)); keys ascend and lie within the bounds of their node; an extent is at most one
-//! leaf; sums of lengths and rows cannot overflow.
+//! exceed the remaining bytes; extents consist of whole blocks after the superblock with space for their pages, and do
+//! not overlap (checked by [`Space`](crate::pages::Space)); keys ascend and lie within the bounds of their node; an
+//! extent is at most one leaf; sums of lengths and rows cannot overflow.
 
 use std::collections::HashMap;
 use std::sync::Arc;
