@@ -44,7 +44,8 @@ impl Failure {
     pub fn exit_code(&self) -> u8 {
         match self {
             Failure::Usage(_) => 2,
-            Failure::Cancelled | Failure::Database(keyaki::Error::Cancelled) => 130,
+            Failure::Cancelled => 130,
+            Failure::Database(error) if matches!(error.root(), keyaki::Error::Cancelled) => 130,
             _ => 1,
         }
     }

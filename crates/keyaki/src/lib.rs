@@ -38,7 +38,7 @@ mod write;
 
 pub use base::options::{CacheGovernor, ExecutionMode, JoinMode, Options, SessionOptions};
 pub use base::progress::{NoProgress, Progress};
-pub use base::{Error, Result};
+pub use base::{ConstraintKind, Error, ObjectKind, Position, Result, SqlState};
 pub use catalog::IndexMethod;
 pub use engine::cache::{CacheCalibration, CacheStatus, PinInfo, calibrate_caches};
 pub use session::{Database, Session};

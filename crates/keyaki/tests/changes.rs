@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
-use keyaki::{Database, Durability, Error, Options, Outcome, Session};
+use keyaki::{ConstraintKind, Database, Durability, Error, Options, Outcome, Session};
 
 /// Primary key → (a, b): `b` is unique where it is not null.
 type Model = BTreeMap<i64, (i64, Option<i64>)>;
@@ -159,7 +159,7 @@ async fn run(seed: u64, statements: usize, method: &str) {
         let outcome = session.query(&sql).await;
         match (valid(after), outcome) {
             (Some(after), Ok(Outcome::Done { .. })) => model = after,
-            (None, Err(Error::Duplicate { .. })) => {}
+            (None, Err(Error::Constraint { kind: ConstraintKind::PrimaryKey | ConstraintKind::Unique, .. })) => {}
             (after, outcome) => panic!("seed {seed}, step {step}: {sql}: {outcome:?}, valid: {}", after.is_some()),
         }
         if step % 5 == 0 {

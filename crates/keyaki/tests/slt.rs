@@ -50,7 +50,7 @@ impl AsyncDB for Tested {
         let session = self.open().await?;
         let outcome = match session.query(other.as_deref().unwrap_or(sql)).await {
             // Not every column can have every index.
-            Err(Error::Unsupported(what)) if what.contains("its first column has to be") => session.query(sql).await?,
+            Err(Error::Unsupported(what)) if what.contains("the first column must be") => session.query(sql).await?,
             outcome => outcome?,
         };
         let output = match outcome {

@@ -1,5 +1,7 @@
 //! Error messages on standard error, with the position in the statement if it is known.
 
+use keyaki::Position;
+
 use crate::failure::Failure;
 use crate::terminal;
 
@@ -9,12 +11,18 @@ pub fn show(failure: &Failure, statement: &str, origin: Option<(&str, usize)>) {
         return;
     }
     let (red, reset) = if terminal::error_colours() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-    eprintln!("{red}error{reset}: {}", describe(&failure.to_string(), statement, origin));
+    let (message, position) = match failure {
+        // The position is in the statement; the line of the script is printed instead.
+        Failure::Database(keyaki::Error::Syntax { message, position }) => (message.clone(), *position),
+        failure => (failure.to_string(), None),
+    };
+    eprintln!("{red}error{reset}: {}", describe(&message, position, statement, origin));
 }
 
-/// The message, preceded by the position in the script and followed by the line of the error with a mark below.
-fn describe(message: &str, statement: &str, origin: Option<(&str, usize)>) -> String {
-    let position = position(message);
+/// The message; before it the place in the script, below it the line concerned with a mark.
+fn describe(message: &str, position: Option<Position>, statement: &str, origin: Option<(&str, usize)>) -> String {
+    // Both count from 1.
+    let position = position.map(|Position { line, column }| (line.max(1) as usize, column.max(1) as usize));
     let mut text = String::new();
     if let Some((name, first_line)) = origin {
         let line = first_line + position.map_or(0, |(line, _)| line - 1);
@@ -30,33 +38,17 @@ fn describe(message: &str, statement: &str, origin: Option<(&str, usize)>) -> St
     text
 }
 
-/// Line and column of `Line: 3, Column: 14` at the end of a parser's message, both from 1.
-fn position(message: &str) -> Option<(usize, usize)> {
-    let (_, after) = message.rsplit_once("Line: ")?;
-    let (line, after) = after.split_once(", Column: ")?;
-    let column: String = after.chars().take_while(char::is_ascii_digit).collect();
-    let (line, column) = (line.parse().ok()?, column.parse().ok()?);
-    (line > 0 && column > 0).then_some((line, column))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn positions() {
-        assert_eq!(position("Expected: x, found: y at Line: 3, Column: 14"), Some((3, 14)));
-        assert_eq!(position("Line: x, Column: 1"), None);
-        assert_eq!(position("Line: 0, Column: 0"), None);
-        assert_eq!(position("nothing"), None);
-    }
-
-    #[test]
     fn messages_show_the_place() {
-        let text = describe("bad at Line: 2, Column: 3", "SELECT\n  x y", Some(("a.sql", 10)));
-        assert_eq!(text, "a.sql:11: bad at Line: 2, Column: 3\n    x y\n    ^");
-        assert_eq!(describe("no table", "SELECT 1", None), "no table");
-        // A position that does not exist in the text is only repeated.
-        assert_eq!(describe("bad at Line: 9, Column: 9", "x", None), "bad at Line: 9, Column: 9");
+        let at = |line, column| Some(Position { line, column });
+        let text = describe("bad", at(2, 3), "SELECT\n  x y", Some(("a.sql", 10)));
+        assert_eq!(text, "a.sql:11: bad\n    x y\n    ^");
+        assert_eq!(describe("no table", None, "SELECT 1", None), "no table");
+        // The text has no such line.
+        assert_eq!(describe("bad", at(9, 9), "x", None), "bad");
     }
 }

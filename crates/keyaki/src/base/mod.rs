@@ -6,6 +6,8 @@
 mod error;
 pub(crate) mod options;
 pub(crate) mod progress;
+mod type_name;
 
-pub use error::{Error, Result};
-pub(crate) use error::{arrow_error, recover};
+pub use error::{ConstraintKind, Error, ObjectKind, Position, Result, SqlState};
+pub(crate) use error::{shown, syntax, tokenizer};
+pub(crate) use type_name::type_name;

@@ -20,13 +20,16 @@ use serde::{Deserialize, Serialize};
 use super::definitions::{IndexMethod, TableDef, ViewDef};
 use crate::catalog::Table;
 use crate::catalog::TableStatistics;
-use crate::{Error, Result};
+use crate::{Error, ObjectKind, Result};
 
 /// Id of the catalog tree, a key-value tree.
 pub(crate) const CATALOG_TREE: TreeId = TreeId::new(1);
 
 /// Prefix of the names of system views; reserved.
 pub(crate) const SYSTEM_PREFIX: &str = "keyaki_";
+
+/// Names the catalog in errors: it has no file of its own.
+const CATALOG: &str = "catalog";
 
 /// Format version of the documents.
 const FORMAT: u32 = 1;
@@ -72,9 +75,14 @@ impl Catalog {
     pub fn table(&self, name: &str) -> Result<&Arc<Table>> {
         self.tables.get(name).ok_or_else(|| {
             if self.views.contains_key(name) {
-                Error::Invalid(format!("\"{name}\" is a view, not a table"))
+                Error::WrongObjectType {
+                    name: name.into(),
+                    found: ObjectKind::View,
+                    expected: ObjectKind::Table,
+                    hint: None,
+                }
             } else {
-                Error::NotFound { kind: "table", name: name.into() }
+                Error::NotFound { kind: ObjectKind::Relation, name: name.into() }
             }
         })
     }
@@ -109,18 +117,13 @@ impl Catalog {
     /// If the name is in use or starts with [`SYSTEM_PREFIX`].
     pub fn check_free(&self, name: &str) -> Result<()> {
         if name.starts_with(SYSTEM_PREFIX) {
-            return Err(Error::Invalid(format!("\"{name}\": names that begin with {SYSTEM_PREFIX} are the system's")));
+            let reason = format!("names starting with \"{SYSTEM_PREFIX}\" are reserved for system views");
+            return Err(Error::ReservedName { name: name.into(), reason });
         }
-        let kind = if self.tables.contains_key(name) {
-            "table"
-        } else if self.views.contains_key(name) {
-            "view"
-        } else if self.index(name).is_some() {
-            "index"
-        } else {
-            return Ok(());
-        };
-        Err(Error::Exists { kind, name: name.into() })
+        if self.tables.contains_key(name) || self.views.contains_key(name) || self.index(name).is_some() {
+            return Err(Error::AlreadyExists { kind: ObjectKind::Relation, name: name.into() });
+        }
+        Ok(())
     }
 
     /// Reads the catalog as of `snapshot`. Returns `None` if the database has no catalog tree. Blocks.
@@ -147,11 +150,9 @@ impl Catalog {
         match format {
             Some(FormatDocument { version: FORMAT }) => {}
             Some(FormatDocument { version }) => {
-                return Err(Error::Invalid(format!(
-                    "the catalog has format version {version}; this program reads version {FORMAT}"
-                )));
+                return Err(Error::FormatVersion { path: CATALOG.into(), found: version, supported: FORMAT });
             }
-            None => return Err(Error::Invalid("the catalog has no format version".into())),
+            None => return Err(corrupt("it has no format version".into())),
         }
         let mut catalog = Catalog::default();
         for (key, document) in documents {
@@ -173,13 +174,17 @@ impl Catalog {
 }
 
 fn binary(array: &ArrayRef) -> Result<&BinaryViewArray> {
-    array.as_binary_view_opt().ok_or_else(|| Error::Invalid(format!("the catalog tree holds {}", array.data_type())))
+    array.as_binary_view_opt().ok_or_else(|| corrupt(format!("its tree has values of type {}", array.data_type())))
 }
 
 /// Decodes a document. `key` names it in errors.
 fn parse<T: DeserializeOwned>(key: &str, document: &[u8]) -> Result<T> {
-    serde_json::from_slice(document)
-        .map_err(|e| Error::Invalid(format!("the document {key} of the catalog cannot be read: {e}")))
+    serde_json::from_slice(document).map_err(|error| corrupt(format!("document \"{key}\" is not readable: {error}")))
+}
+
+/// The error for a catalog that cannot be read although its pages can.
+pub(crate) fn corrupt(detail: String) -> Error {
+    Error::Corrupt { path: CATALOG.into(), what: "documents", offset: None, detail }
 }
 
 /// Adds the creation of the catalog tree and its format document to `batch`.
@@ -191,7 +196,7 @@ pub(crate) fn bootstrap(batch: &mut WriteBatch) -> Result<()> {
 /// Adds the insertion or replacement of a document to `batch`.
 pub(crate) fn put(batch: &mut WriteBatch, kind: DocumentKind, name: &str, document: &impl Serialize) -> Result<()> {
     let document = serde_json::to_vec(document)
-        .map_err(|e| Error::Invalid(format!("the definition of \"{name}\" cannot be written: {e}")))?;
+        .map_err(|error| Error::Internal(format!("the definition of \"{name}\" is not valid JSON: {error}")))?;
     let schema = Schema::key_value();
     let rows = record(&schema, &[kind.key(name).as_bytes(), &document])?;
     Ok(batch.insert(CATALOG_TREE, &schema, &rows)?)
@@ -207,8 +212,7 @@ pub(crate) fn remove(batch: &mut WriteBatch, kind: DocumentKind, name: &str) -> 
 /// A key-value row as a batch.
 fn record(schema: &Schema, values: &[&[u8]]) -> Result<RecordBatch> {
     let columns = values.iter().map(|value| Arc::new(BinaryViewArray::from_iter_values([value])) as ArrayRef);
-    RecordBatch::try_new(schema.arrow().clone(), columns.collect())
-        .map_err(|e| Error::DataFusion(datafusion::error::DataFusionError::from(e)))
+    Ok(RecordBatch::try_new(schema.arrow().clone(), columns.collect())?)
 }
 
 #[cfg(test)]
@@ -231,12 +235,12 @@ mod tests {
         assert_eq!(catalog.table("t").unwrap().def.tree, TreeId::new(16));
         assert_eq!(catalog.index("i").map(|(table, place)| (table.def.name.as_str(), place)), Some(("t", 0)));
         assert!(catalog.table("v").unwrap_err().to_string().contains("is a view"));
-        assert!(matches!(catalog.table("x"), Err(Error::NotFound { kind: "table", .. })));
-        for (name, kind) in [("t", "table"), ("v", "view"), ("i", "index")] {
-            assert!(matches!(catalog.check_free(name), Err(Error::Exists { kind: found, .. }) if found == kind));
+        assert!(matches!(catalog.table("x"), Err(Error::NotFound { kind: ObjectKind::Relation, .. })));
+        for name in ["t", "v", "i"] {
+            assert!(matches!(catalog.check_free(name), Err(Error::AlreadyExists { kind: ObjectKind::Relation, .. })));
         }
         assert!(catalog.check_free("x").is_ok());
-        assert!(catalog.check_free("keyaki_x").unwrap_err().to_string().contains("the system's"));
+        assert!(catalog.check_free("keyaki_x").unwrap_err().to_string().contains("is reserved"));
     }
 
     #[test]

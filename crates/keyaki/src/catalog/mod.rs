@@ -19,6 +19,6 @@ pub(crate) mod types;
 
 pub use definitions::{ColumnDef, IndexDef, IndexMethod, SqlType, TableDef, VastOptions, ViewDef};
 pub(crate) use definitions::{goal_name, goal_of_name};
-pub(crate) use documents::{Catalog, DocumentKind, bootstrap, put, remove};
+pub(crate) use documents::{Catalog, DocumentKind, bootstrap, corrupt, put, remove};
 pub(crate) use statistics::TableStatistics;
 pub(crate) use table::{HIDDEN_ROWID, Table};

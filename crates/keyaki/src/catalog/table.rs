@@ -40,7 +40,7 @@ impl Table {
     /// Derives the schemas and column mappings.
     ///
     /// # Errors
-    /// If the definition is inconsistent, which means that the catalog is damaged.
+    /// `Corrupt` if the definition is inconsistent, which means that the catalog is damaged.
     pub fn new(def: TableDef, statistics: Option<Arc<TableStatistics>>) -> Result<Table> {
         check(&def)?;
         let fields: Vec<Field> =
@@ -129,7 +129,7 @@ impl Table {
             .columns
             .iter()
             .position(|c| c.name == name)
-            .ok_or_else(|| Error::Invalid(format!("column \"{name}\" of table \"{}\" does not exist", self.def.name)))
+            .ok_or_else(|| Error::undefined_column(name, &self.def.name))
     }
 }
 
@@ -181,7 +181,7 @@ fn check(def: &TableDef) -> Result<()> {
     let key_ok =
         known(&def.primary_key) && distinct(&def.primary_key) && def.hidden_rowid == def.primary_key.is_empty();
     if columns == 0 || !key_ok || !indexes_ok {
-        return Err(Error::Invalid(format!("the definition of table \"{}\" in the catalog is inconsistent", def.name)));
+        return Err(super::corrupt(format!("the definition of table \"{}\" is inconsistent", def.name)));
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use keyaki_store::ColumnType;
 
+use crate::base::type_name;
 use crate::catalog::SqlType;
 use crate::{Error, Result};
 
@@ -168,14 +169,18 @@ fn decimal(info: &ExactNumberInfo) -> Result<ColumnType> {
         ExactNumberInfo::PrecisionAndScale(precision, scale) => (precision, scale),
     };
     if !(1..=DECIMAL_DIGITS_MAX).contains(&precision) {
-        return Err(Error::Unsupported(format!(
-            "DECIMAL of {precision} digits: 1 to {DECIMAL_DIGITS_MAX} are possible"
-        )));
+        return Err(Error::InvalidParameter {
+            name: "NUMERIC precision".into(),
+            value: precision.to_string(),
+            expected: format!("1 to {DECIMAL_DIGITS_MAX}"),
+        });
     }
     if scale < 0 || scale as u64 > precision {
-        return Err(Error::Unsupported(format!(
-            "DECIMAL({precision},{scale}): the scale must be from 0 to {precision}"
-        )));
+        return Err(Error::InvalidParameter {
+            name: "NUMERIC scale".into(),
+            value: scale.to_string(),
+            expected: format!("0 to {precision}"),
+        });
     }
     Ok(ColumnType::Decimal { precision: precision as u8, scale: scale as i8 })
 }
@@ -187,7 +192,13 @@ fn text(length: &Option<CharacterLength>, default: Option<u32>, ty: &SqlDataType
         Some(CharacterLength::Max) => None,
         Some(CharacterLength::IntegerLength { length, unit: None | Some(_) }) => match u32::try_from(*length) {
             Ok(chars @ 1..) => Some(chars),
-            _ => return Err(Error::Invalid(format!("the length of {ty} must be from 1 to {}", u32::MAX))),
+            _ => {
+                return Err(Error::InvalidParameter {
+                    name: format!("length of {ty}"),
+                    value: length.to_string(),
+                    expected: format!("1 to {}", u32::MAX),
+                });
+            }
         },
     };
     Ok(SqlType { column: ColumnType::Text, max_chars })
@@ -219,8 +230,16 @@ pub fn from_arrow(ty: &arrow::datatypes::DataType) -> Result<ColumnType> {
         T::Dictionary(_, value) => from_arrow(value)?,
         // A column with only nulls.
         T::Null => ColumnType::Text,
-        other => return Err(Error::Unsupported(format!("a column of type {other}"))),
+        other => return Err(Error::Unsupported(format!("column of type {}", type_name(other)))),
     })
+}
+
+/// PostgreSQL's name of a column's type, for messages.
+pub(crate) fn sql_type_name(ty: SqlType) -> String {
+    match ty.max_chars {
+        Some(chars) => format!("character varying({chars})"),
+        None => type_name(&ty.column.arrow()),
+    }
 }
 
 #[cfg(test)]

@@ -26,7 +26,6 @@ use futures::StreamExt;
 use keyaki_exec::{ExecutionMode, Executor, Scan};
 use keyaki_store::{Direction, KeyRange, Loaded, MemoryBuilder, Snapshot, Store, TreeId, TreeView};
 
-use crate::base::arrow_error;
 use crate::base::progress::Progress;
 use crate::catalog::{Catalog, Table};
 use crate::{Error, Result};
@@ -81,11 +80,13 @@ pub(crate) fn rebuild(
 
 /// The error for in-memory indexes that exceed their budget of `bytes_max` bytes.
 pub(crate) fn no_memory(bytes_max: usize) -> Error {
-    Error::Invalid(format!(
-        "indexes in memory may take {} MiB in all, of the database's memory, and need more: give it more memory, drop an \
-         index, or have one on the device (USING betree)",
-        bytes_max >> 20
-    ))
+    Error::OutOfMemory {
+        consumer: "indexes in memory".into(),
+        requested: None,
+        available: None,
+        budget: Some(bytes_max as u64),
+        remedy: "raise the memory of the database, drop an index, or create one USING betree",
+    }
 }
 
 /// The build of several indexes of one table.
@@ -122,7 +123,7 @@ impl Build<'_> {
             let threads: Vec<_> =
                 parts.into_iter().map(|part| scope.spawn(|| self.read(&view, part, &remaining))).collect();
             let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-                thread.join().unwrap_or_else(|_| Err(Error::Invalid("a thread that builds indexes failed".into())))
+                thread.join().unwrap_or_else(|_| Err(Error::Internal("a thread that builds indexes panicked".into())))
             };
             threads.into_iter().map(join).collect::<Result<Vec<Vec<MemoryBuilder>>>>()
         });
@@ -190,7 +191,7 @@ impl Build<'_> {
             for ((builder, projection), schema) in builders.iter_mut().zip(&projections).zip(&schemas) {
                 let columns = projection.iter().map(|&column| batch.column(column).clone()).collect();
                 let before = builder.bytes();
-                builder.push(&RecordBatch::try_new(schema.arrow().clone(), columns).map_err(arrow_error)?)?;
+                builder.push(&RecordBatch::try_new(schema.arrow().clone(), columns)?)?;
                 let grown = (builder.bytes() - before) as i64;
                 if remaining.fetch_sub(grown, Ordering::Relaxed) < grown {
                     return Err(no_memory(self.memory_bytes_max));

@@ -32,7 +32,7 @@ use crate::base::progress::NoProgress;
 use crate::catalog::{Catalog, Table};
 use crate::catalog::{IndexDef, bootstrap};
 use crate::engine::cache::{CacheControl, SharedCache};
-use crate::{CacheGovernor, Error, Options, Result};
+use crate::{CacheGovernor, Error, ObjectKind, Options, Result};
 
 use base_state::base_state;
 use memory_index::{no_memory, rebuild};
@@ -89,7 +89,7 @@ impl Engine {
     pub fn open(path: &Path, options: Options) -> Result<Arc<Engine>> {
         let device = device(&options)?;
         if options.must_exist && !exists(&device, path)? {
-            return Err(Error::NotFound { kind: "database", name: path.display().to_string() });
+            return Err(Error::NotFound { kind: ObjectKind::Database, name: path.display().to_string() });
         }
         Engine::open_on(device, path, options)
     }
@@ -98,7 +98,7 @@ impl Engine {
     pub fn create(path: &Path, options: Options) -> Result<Arc<Engine>> {
         let device = device(&options)?;
         if exists(&device, path)? {
-            return Err(Error::Exists { kind: "database", name: path.display().to_string() });
+            return Err(Error::AlreadyExists { kind: ObjectKind::Database, name: path.display().to_string() });
         }
         Engine::open_on(device, path, Options { must_exist: false, ..options })
     }
@@ -107,9 +107,11 @@ impl Engine {
         let threads = options.threads.unwrap_or_else(default_threads).max(1);
         let memory_bytes = options.memory_bytes.unwrap_or_else(default_memory_bytes);
         if memory_bytes < MEMORY_BYTES_MIN {
-            return Err(Error::Invalid(format!(
-                "{memory_bytes} bytes of memory are not enough; a database needs {MEMORY_BYTES_MIN} at least"
-            )));
+            return Err(Error::InvalidParameter {
+                name: "memory".into(),
+                value: memory_bytes.to_string(),
+                expected: format!("at least {MEMORY_BYTES_MIN} bytes"),
+            });
         }
         let budget = MemoryBudget::divide(memory_bytes);
         let real = device.name() != "simulated";
@@ -198,7 +200,7 @@ impl Engine {
             let index = |index: &IndexDef| (index.tree, format!("{}.{}", table.def.name, index.name));
             std::iter::once(own).chain(table.def.indexes.iter().map(index)).collect::<Vec<_>>()
         });
-        let failed = |error| Error::Invalid(format!("{}: {error}", file.display()));
+        let failed = |error| Error::io("create", file, error);
         let out = std::io::BufWriter::new(std::fs::File::create(file).map_err(failed)?);
         let trace = MemoryTrace::new(Box::new(out), &trees.collect::<Vec<_>>()).map_err(failed)?;
         let trace = Arc::new(trace);
@@ -212,7 +214,7 @@ impl Engine {
     /// If the file could not be written.
     pub fn end_memory_trace(&self, trace: &MemoryTrace) -> Result<u64> {
         self.executor.set_memory_trace(None);
-        trace.finish().map_err(|error| Error::Invalid(format!("the trace cannot be written: {error}")))
+        trace.finish().map_err(|error| Error::io("write", Path::new("memory trace"), error))
     }
 
     /// Returns a snapshot and the matching catalog: the snapshot contains every tree of the catalog.
@@ -250,7 +252,7 @@ impl Engine {
             let _writer = writer;
             work(&engine)
         });
-        task.await.map_err(|e| Error::Invalid(format!("a background task failed: {e}")))?
+        task.await.map_err(|error| Error::task(&error))?
     }
 
     /// Commits new or changed definitions, then publishes `catalog`.
@@ -326,16 +328,13 @@ impl Engine {
     /// Checks that all indexes of a table are usable.
     ///
     /// # Errors
-    /// If an in-memory index of the table could not be built. Writes would be missing in the index, and its uniqueness
+    /// `IndexUnusable` if an in-memory index of the table could not be built. Writes would be missing in the index, and its uniqueness
     /// could not be checked.
     pub fn check_writable(&self, table: &Table) -> Result<()> {
         let broken = table.def.indexes.iter().find_map(|index| Some((index, self.unusable.get(&index.tree)?)));
         let Some((index, cause)) = broken else { return Ok(()) };
-        Err(Error::Invalid(format!(
-            "table \"{}\" cannot be changed while it has the index \"{}\", which could not be built in memory ({cause}): \
-             drop the index, or open the database again",
-            table.def.name, index.name
-        )))
+        let unusable = Error::IndexUnusable { index: index.name.clone(), cause: cause.clone() };
+        Err(unusable.within(format!("cannot change table \"{}\"", table.def.name)))
     }
 
     /// Reserves `count` consecutive hidden rowids of a table and returns the first. The caller holds the writer lock.
@@ -350,7 +349,7 @@ impl Engine {
             None => greatest_rowid(&self.store, table)?.map_or(Some(1), |id| id.checked_add(1)).unwrap_or(i64::MAX),
         };
         let end = i64::try_from(count).ok().and_then(|count| next.checked_add(count));
-        let end = end.ok_or_else(|| Error::Invalid(format!("table \"{}\" has no rowids left", table.def.name)))?;
+        let end = end.ok_or_else(|| Error::RowidsExhausted { table: table.def.name.clone() })?;
         rowids.insert(table.def.tree, end);
         Ok(next)
     }
@@ -407,7 +406,7 @@ fn empty_spill_dir(path: &Path) -> Result<PathBuf> {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => std::fs::create_dir(&dir),
     }
-    .map_err(|error| Error::Invalid(format!("{}: cannot be emptied: {error}", dir.display())))?;
+    .map_err(|error| Error::io("empty", &dir, error))?;
     Ok(dir)
 }
 

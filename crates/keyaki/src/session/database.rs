@@ -121,8 +121,7 @@ impl Database {
         if catalog.views.contains_key(table) {
             let session = self.session();
             let planned = crate::sql::view_columns(&session.sql, table).now_or_never();
-            return planned
-                .unwrap_or_else(|| Err(crate::Error::Invalid(format!("view \"{table}\" cannot be planned at once"))));
+            return planned.unwrap_or_else(|| Err(crate::Error::Internal(format!("planning view \"{table}\" waited"))));
         }
         let table = catalog.table(table)?;
         Ok(table.def.columns.iter().map(|c| (c.name.clone(), c.ty.to_string())).collect())

@@ -40,8 +40,8 @@ impl Session {
             let known = conform.take().filter(|(schema, _)| *schema == batch.schema());
             let current = known.map_or_else(|| for_batch(&into, &batch, &defaults), Ok)?;
             let rows = current.1.typed(&batch).map_err(|bad| {
-                let place = bad.row.map(|at| format!("row {}: ", row + at as u64 + 1)).unwrap_or_default();
-                Error::Value(format!("{place}{}", bad.message))
+                let row = bad.row.map(|at| row + at as u64 + 1);
+                Error::Import { path: None, row, column: None, source: bad.error }
             })?;
             conform = Some(current);
             row += rows.num_rows() as u64;

@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::engine::cache::{CacheStatus, CacheTarget, CacheTargetKind, Warmed};
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
-use crate::{Error, Result};
+use crate::{Error, ObjectKind, Result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
@@ -48,7 +48,7 @@ pub(super) async fn run(session: &SqlSession, statement: CacheStatement) -> Resu
     let target = resolve(session, kind, &name)?;
     match action {
         Action::Unpin if engine.cache.pins.unpin(&engine.store, kind, &name) => Ok(Outcome::done("UNPIN")),
-        Action::Unpin => Err(Error::NotFound { kind: "pin of", name }),
+        Action::Unpin => Err(Error::PrerequisiteState(format!("{kind} \"{name}\" is not pinned"))),
         Action::Warm => {
             let warm = move |engine: &Engine, go_on: &AtomicBool| {
                 let (store, bytes) = (&engine.store, engine.cache.cache_bytes());
@@ -58,7 +58,8 @@ pub(super) async fn run(session: &SqlSession, statement: CacheStatement) -> Resu
         }
         Action::Pin => {
             let pin = move |engine: &Engine, go_on: &AtomicBool| {
-                let off = || Error::Invalid("nothing can be pinned while keyaki.cache_governor is off".into());
+                let off =
+                    || Error::PrerequisiteState("cannot pin while keyaki.cache_governor is off (set it to on)".into());
                 let governor = engine.cache.governor().ok_or_else(off)?;
                 let (store, bytes) = (&engine.store, engine.cache.cache_bytes());
                 let go_on = || go_on.load(Ordering::Relaxed);
@@ -74,17 +75,22 @@ fn resolve(session: &SqlSession, kind: CacheTargetKind, name: &str) -> Result<Ca
     let (catalog, snapshot) = engine.moment();
     let tree = match kind {
         CacheTargetKind::Table if catalog.views.contains_key(name) => {
-            return Err(Error::Invalid(format!("\"{name}\" is a view: it has no nodes")));
+            return Err(Error::WrongObjectType {
+                name: name.into(),
+                found: ObjectKind::View,
+                expected: ObjectKind::Table,
+                hint: None,
+            });
         }
         CacheTargetKind::Table => catalog.table(name)?.def.tree,
         CacheTargetKind::Index => {
-            let unknown = || Error::NotFound { kind: "index", name: name.into() };
+            let unknown = || Error::NotFound { kind: ObjectKind::Index, name: name.into() };
             let (table, place) = catalog.index(name).ok_or_else(unknown)?;
             table.def.indexes[place].tree
         }
     };
     if let Some(cause) = engine.unusable.get(&tree) {
-        return Err(Error::Invalid(format!("the index \"{name}\" could not be built in memory: {cause}")));
+        return Err(Error::IndexUnusable { index: name.into(), cause: cause.to_string() });
     }
     Ok(CacheTarget { kind, name: name.into(), view: snapshot.tree(tree)? })
 }
@@ -103,7 +109,7 @@ async fn blocking<T: Send + 'static>(
     let go_on = Arc::new(AtomicBool::new(true));
     let _stop = Stop(go_on.clone());
     let task = tokio::task::spawn_blocking(move || work(&engine, &go_on));
-    task.await.map_err(|error| Error::Invalid(format!("a background task failed: {error}")))?
+    task.await.map_err(|error| Error::task(&error))?
 }
 
 /// The system view `keyaki_cache`: what there is, what is done, and what is kept.
@@ -176,6 +182,6 @@ fn row(warmed: &Warmed) -> Result<Outcome> {
     };
     let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
     let columns = columns.into_iter().map(|(_, values)| values).collect();
-    let batch = RecordBatch::try_new(schema.clone(), columns).map_err(datafusion::error::DataFusionError::from)?;
+    let batch = RecordBatch::try_new(schema.clone(), columns)?;
     Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(vec![batch], schema, None)?)))
 }

@@ -17,7 +17,7 @@ use crate::engine::Writer;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::write::schema;
-use crate::{Error, Result};
+use crate::{Error, ObjectKind, Result};
 
 /// Columns of a table, at the most.
 const COLUMNS_MAX: usize = 1024;
@@ -110,10 +110,10 @@ impl Design {
 
     fn push(&mut self, column: ColumnDef) -> Result<()> {
         if self.columns.iter().any(|other| other.name == column.name) {
-            return Err(Error::Invalid(format!("column \"{}\" is there twice", column.name)));
+            return Err(Error::DuplicateColumn(column.name));
         }
         if self.columns.len() == COLUMNS_MAX {
-            return Err(Error::Invalid(format!("a table has {COLUMNS_MAX} columns at the most")));
+            return Err(Error::TooManyColumns { limit: COLUMNS_MAX });
         }
         self.columns.push(column);
         Ok(())
@@ -139,7 +139,10 @@ impl Design {
             }
         }
         if null && (!nullable || key) {
-            return Err(Error::Invalid(format!("column \"{name}\" is declared NULL and NOT NULL")));
+            return Err(Error::syntax(format!(
+                "conflicting NULL/NOT NULL declarations for column \"{name}\" of table \"{}\"",
+                self.name
+            )));
         }
         if key {
             self.set_primary_key(vec![place])?;
@@ -158,8 +161,8 @@ impl Design {
                 self.unique.push((unique.name.as_ref().map(new_name).transpose()?, columns));
                 Ok(())
             }
-            TableConstraint::Check(_) => Err(Error::Unsupported("CHECK".into())),
-            TableConstraint::ForeignKey(_) => Err(Error::Unsupported("FOREIGN KEY".into())),
+            TableConstraint::Check(_) => Err(Error::Unsupported("CHECK constraints".into())),
+            TableConstraint::ForeignKey(_) => Err(Error::Unsupported("FOREIGN KEY constraints".into())),
             other => Err(Error::Unsupported(format!("{other}"))),
         }
     }
@@ -167,7 +170,10 @@ impl Design {
     fn set_primary_key(&mut self, columns: Vec<usize>) -> Result<()> {
         match self.primary_key.replace(columns) {
             None => Ok(()),
-            Some(_) => Err(Error::Invalid(format!("table \"{}\" would have two primary keys", self.name))),
+            Some(_) => Err(Error::InvalidDefinition {
+                kind: ObjectKind::Table,
+                problem: format!("multiple primary keys for table \"{}\" are not allowed", self.name),
+            }),
         }
     }
 
@@ -200,7 +206,7 @@ impl Design {
             };
             catalog.check_free(&name)?;
             if name == def.name || def.indexes.iter().any(|index| index.name == name) {
-                return Err(Error::Exists { kind: "relation", name });
+                return Err(Error::AlreadyExists { kind: ObjectKind::Relation, name });
             }
             let tree = store.new_tree_id();
             let (method, vast) = (IndexMethod::Betree, VastOptions::default());
@@ -227,13 +233,13 @@ pub(super) fn index_places(columns: &[IndexColumn], names: &[&str]) -> Result<Ve
     for column in columns {
         let order = &column.column;
         let Expr::Identifier(ident) = &order.expr else {
-            return Err(Error::Unsupported(format!("the expression {} in a key or index", order.expr)));
+            return Err(Error::Unsupported(format!("expression {} in a key or index", order.expr)));
         };
         if order.options.asc == Some(false) || order.options.nulls_first.is_some() || order.with_fill.is_some() {
-            return Err(Error::Unsupported(format!("the order {column} in a key or index (only ascending)")));
+            return Err(Error::Unsupported(format!("order {column} in a key or index (keys are ascending)")));
         }
         if column.operator_class.is_some() {
-            return Err(Error::Unsupported(format!("the operator class in {column}")));
+            return Err(Error::Unsupported(format!("operator class in {column}")));
         }
         places.push(place(ident, names)?);
     }
@@ -244,12 +250,12 @@ pub(super) fn index_places(columns: &[IndexColumn], names: &[&str]) -> Result<Ve
 pub(super) fn place(ident: &Ident, names: &[&str]) -> Result<usize> {
     let name = plain_ident(ident);
     let found = names.iter().position(|other| *other == name);
-    found.ok_or(Error::NotFound { kind: "column", name })
+    found.ok_or(Error::UndefinedColumn { column: name, relation: None, suggestion: None })
 }
 
 pub(super) fn check_distinct(places: &[usize], names: &[&str]) -> Result<()> {
     match places.iter().enumerate().find(|(i, place)| places[..*i].contains(place)) {
-        Some((_, &twice)) => Err(Error::Invalid(format!("column \"{}\" is there twice", names[twice]))),
+        Some((_, &twice)) => Err(Error::DuplicateColumn(names[twice].into())),
         None => Ok(()),
     }
 }
@@ -296,10 +302,15 @@ pub(crate) async fn drop_table(session: &SqlSession, names: &[ObjectName], if_ex
                 table.def.indexes.iter().for_each(|index| batch.drop_tree(index.tree));
             }
             None if changed.views.contains_key(&name) => {
-                return Err(Error::Invalid(format!("\"{name}\" is a view; use DROP VIEW")));
+                return Err(Error::WrongObjectType {
+                    name,
+                    found: ObjectKind::View,
+                    expected: ObjectKind::Table,
+                    hint: Some("use DROP VIEW"),
+                });
             }
             None if if_exists => {}
-            None => return Err(Error::NotFound { kind: "table", name }),
+            None => return Err(Error::NotFound { kind: ObjectKind::Table, name }),
         }
         dropped.push(name);
     }
@@ -328,7 +339,7 @@ pub(crate) async fn drop_index(session: &SqlSession, names: &[ObjectName], if_ex
                 changed.tables.insert(table.def.name.clone(), Arc::new(table));
             }
             None if if_exists => {}
-            None => return Err(Error::NotFound { kind: "index", name }),
+            None => return Err(Error::NotFound { kind: ObjectKind::Index, name }),
         }
     }
     if !batch.is_empty() {

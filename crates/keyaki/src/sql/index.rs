@@ -24,7 +24,7 @@ pub(crate) async fn create(session: &SqlSession, create: CreateIndex) -> Result<
     let (columns, include) = columns(&table, &create)?;
     let name = match name {
         Some(name) => name,
-        None if create.if_not_exists => return Err(Error::Syntax("IF NOT EXISTS needs the index's name".into())),
+        None if create.if_not_exists => return Err(Error::syntax("CREATE INDEX IF NOT EXISTS requires an index name")),
         None => free_index_name(&catalog, &table.def, &columns, "idx"),
     };
     if create.if_not_exists && catalog.index(&name).is_some() {
@@ -77,13 +77,13 @@ fn check_plain(create: &CreateIndex) -> Result<()> {
     refuse(*concurrently, "CONCURRENTLY")?;
     refuse(*nulls_distinct == Some(false), "NULLS NOT DISTINCT")?;
     refuse(predicate.is_some(), "WHERE")?;
-    refuse(!index_options.is_empty() || !alter_options.is_empty(), "with options")
+    refuse(!index_options.is_empty() || !alter_options.is_empty(), "with options other than WITH")
 }
 
 fn method(create: &CreateIndex) -> Result<IndexMethod> {
     let Some(using) = &create.using else { return Ok(IndexMethod::default()) };
     let using = using.to_string().to_lowercase();
-    using.parse().map_err(|known| Error::Unsupported(format!("CREATE INDEX … USING {using} (there are: {known})")))
+    using.parse().map_err(|known| Error::Unsupported(format!("index method \"{using}\" (use one of: {known})")))
 }
 
 /// The indexed and the included columns.

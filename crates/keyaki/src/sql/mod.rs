@@ -13,6 +13,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use futures::StreamExt;
 
+use crate::base::syntax;
 use crate::{Error, Result};
 
 mod analyze;
@@ -96,16 +97,10 @@ fn expect_end(parser: &mut Parser<'_>) -> Result<()> {
     let next = parser.peek_token();
     match next.token {
         Token::EOF => Ok(()),
-        _ => Err(Error::Syntax(format!("the end of the statement was expected, found: {}{}", next, next.span.start))),
+        _ => {
+            Err(parser.expected::<()>("end of statement", next).map_or_else(syntax, |()| Error::syntax("syntax error")))
+        }
     }
-}
-
-fn syntax(error: datafusion::sql::sqlparser::parser::ParserError) -> Error {
-    use datafusion::sql::sqlparser::parser::ParserError;
-    Error::Syntax(match error {
-        ParserError::ParserError(message) | ParserError::TokenizerError(message) => message,
-        ParserError::RecursionLimitExceeded => "the statement is nested too deeply".into(),
-    })
 }
 
 async fn dispatch(session: &SqlSession, statement: Sql) -> Result<Outcome> {
@@ -121,7 +116,7 @@ async fn dispatch(session: &SqlSession, statement: Sql) -> Result<Outcome> {
             }
             match **inner {
                 Sql::Query(_) => query(session, statement).await,
-                _ => unsupported("EXPLAIN of anything but a query"),
+                _ => unsupported("EXPLAIN of statements other than queries"),
             }
         }
         Sql::Insert(insert) => dml::insert::run(session, insert).await,
@@ -132,7 +127,7 @@ async fn dispatch(session: &SqlSession, statement: Sql) -> Result<Outcome> {
         Sql::CreateView(create) => views::create(session, create).await,
         Sql::Drop { object_type, if_exists, names, cascade, restrict: _, purge, temporary, table } => {
             if cascade || purge || temporary || table.is_some() {
-                return unsupported("CASCADE, PURGE and TEMPORARY of DROP");
+                return unsupported("CASCADE, PURGE and TEMPORARY in DROP");
             }
             match object_type {
                 ObjectType::Table => ddl::drop_table(session, &names, if_exists).await,
@@ -145,12 +140,12 @@ async fn dispatch(session: &SqlSession, statement: Sql) -> Result<Outcome> {
         Sql::Reset(reset) => settings::reset(session, &reset),
         Sql::ShowVariable { variable } => settings::show(session, &variable),
         Sql::StartTransaction { .. } | Sql::Commit { .. } | Sql::Rollback { .. } | Sql::Savepoint { .. } => {
-            unsupported("transactions of several statements (each statement is one)")
+            unsupported("transactions of several statements (each statement is a transaction)")
         }
         Sql::Truncate(_) => unsupported("TRUNCATE (use DELETE)"),
         Sql::Merge(_) => unsupported("MERGE"),
         Sql::AlterTable(_) => unsupported("ALTER TABLE"),
-        Sql::Vacuum(_) => unsupported("VACUUM (space is reused by itself)"),
+        Sql::Vacuum(_) => unsupported("VACUUM (free space is reused automatically)"),
         other => unsupported(&first_words(&other)),
     }
 }
@@ -169,7 +164,7 @@ async fn query(session: &SqlSession, statement: Sql) -> Result<Outcome> {
 async fn checkpoint(session: &SqlSession) -> Result<Outcome> {
     let store = session.engine.store.clone();
     let task = tokio::task::spawn_blocking(move || store.checkpoint());
-    task.await.map_err(|e| Error::Invalid(format!("a background task failed: {e}")))??;
+    task.await.map_err(|error| Error::task(&error))??;
     Ok(Outcome::done("CHECKPOINT"))
 }
 

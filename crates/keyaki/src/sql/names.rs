@@ -4,7 +4,7 @@ use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
 use crate::catalog::HIDDEN_ROWID;
 use crate::engine::{CATALOG_NAME, SCHEMA_NAME};
-use crate::{Error, Result};
+use crate::{Error, ObjectKind, Result};
 
 /// Bytes of a name, at the most.
 const NAME_BYTES_MAX: usize = 255;
@@ -21,10 +21,11 @@ pub(crate) fn plain_ident(ident: &Ident) -> String {
 pub(crate) fn new_name(ident: &Ident) -> Result<String> {
     let name = plain_ident(ident);
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
-        return Err(Error::Invalid(format!("the name \"{name}\" must have 1 to {NAME_BYTES_MAX} bytes")));
+        return Err(Error::InvalidName { name, bytes_max: NAME_BYTES_MAX });
     }
     if name == HIDDEN_ROWID || name.starts_with(super::dml::TARGET_PREFIX) {
-        return Err(Error::Invalid(format!("the name \"{name}\" is reserved")));
+        let reason = "the database uses it in its own queries".into();
+        return Err(Error::ReservedName { name, reason });
     }
     Ok(name)
 }
@@ -33,10 +34,11 @@ pub(crate) fn new_name(ident: &Ident) -> Result<String> {
 pub(crate) fn relation_ident(name: &ObjectName) -> Result<&Ident> {
     let idents = name.0.iter().map(|part| match part {
         ObjectNamePart::Identifier(ident) => Ok(ident),
-        ObjectNamePart::Function(_) => Err(Error::Unsupported(format!("the name {name}"))),
+        ObjectNamePart::Function(_) => Err(Error::Unsupported(format!("name {name}"))),
     });
     let idents = idents.collect::<Result<Vec<_>>>()?;
-    let (last, qualifiers) = idents.split_last().ok_or_else(|| Error::Invalid("an empty name".into()))?;
+    let (last, qualifiers) =
+        idents.split_last().ok_or_else(|| Error::InvalidName { name: String::new(), bytes_max: NAME_BYTES_MAX })?;
     let ours = match qualifiers.iter().map(|ident| plain_ident(ident)).collect::<Vec<_>>().as_slice() {
         [] => true,
         [schema] => schema == SCHEMA_NAME,
@@ -44,7 +46,7 @@ pub(crate) fn relation_ident(name: &ObjectName) -> Result<&Ident> {
         _ => false,
     };
     if !ours {
-        return Err(Error::NotFound { kind: "relation", name: name.to_string() });
+        return Err(Error::NotFound { kind: ObjectKind::Relation, name: name.to_string() });
     }
     Ok(last)
 }

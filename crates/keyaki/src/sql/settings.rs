@@ -21,7 +21,7 @@ use keyaki_store::Durability;
 use super::names::plain_ident;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
-use crate::{CacheGovernor, Error, ExecutionMode, JoinMode, Result, SessionOptions};
+use crate::{CacheGovernor, Error, ExecutionMode, JoinMode, ObjectKind, Result, SessionOptions};
 
 const EXECUTION: &str = "keyaki.execution";
 const JOIN: &str = "keyaki.join";
@@ -44,7 +44,7 @@ pub(crate) fn set(session: &SqlSession, set: Set) -> Result<Outcome> {
     };
     let name = setting_name(&variable);
     let [value] = values.as_slice() else {
-        return Err(Error::Invalid(format!("SET {name} takes one value")));
+        return Err(Error::syntax(format!("SET {name} takes one value")));
     };
     assign(session, &name, &value_text(value)?)?;
     session.planning.lock().take();
@@ -52,8 +52,10 @@ pub(crate) fn set(session: &SqlSession, set: Set) -> Result<Outcome> {
 }
 
 fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()> {
-    let wrong = |names: &str| {
-        Error::Invalid(format!("'{value}' is no value of {name}; possible are {}", names.trim_end().replace(' ', ", ")))
+    let wrong = |names: &str| Error::InvalidParameter {
+        name: name.into(),
+        value: value.into(),
+        expected: format!("one of {}", names.trim_end().replace(' ', ", ")),
     };
     match name {
         EXECUTION => session.options.lock().execution = value.parse::<ExecutionMode>().map_err(wrong)?,
@@ -68,7 +70,11 @@ fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()> {
         CACHE_GOVERNOR => session.engine.set_cache_governor(value.parse::<CacheGovernor>().map_err(wrong)?),
         _ if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
             // Refused now if it would be refused later.
-            apply_overrides(session, SessionConfig::new())?.options_mut().set(name, value)?;
+            let mut config = apply_overrides(session, SessionConfig::new())?;
+            config.options_mut().set(name, value).map_err(|error| match Error::from(error) {
+                Error::NotFound { .. } => unknown(name),
+                _ => wrong_type(name, value),
+            })?;
             session.overrides.lock().push((name.into(), value.into()));
         }
         _ => return Err(unknown(name)),
@@ -109,8 +115,7 @@ pub(crate) fn show(session: &SqlSession, variable: &[Ident]) -> Result<Outcome> 
     let values: ArrayRef = Arc::new(StringViewArray::from_iter_values(rows.iter().map(|r| &r.1)));
     let field = |name: &str| Field::new(name, DataType::Utf8View, false);
     let schema = Arc::new(Schema::new(vec![field("name"), field("value")]));
-    let batch =
-        RecordBatch::try_new(schema.clone(), vec![names, values]).map_err(datafusion::error::DataFusionError::from)?;
+    let batch = RecordBatch::try_new(schema.clone(), vec![names, values])?;
     Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(vec![batch], schema, None)?)))
 }
 
@@ -148,8 +153,13 @@ fn parse_durability(value: &str) -> Option<Durability> {
     }
 }
 
+fn wrong_type(name: &str, value: &str) -> Error {
+    let expected = "a value of the setting's type, see DataFusion's configuration settings".into();
+    Error::InvalidParameter { name: name.into(), value: value.into(), expected }
+}
+
 fn unknown(name: &str) -> Error {
-    Error::NotFound { kind: "setting", name: name.into() }
+    Error::NotFound { kind: ObjectKind::Setting, name: name.into() }
 }
 
 fn setting_name(name: &ObjectName) -> String {
@@ -162,9 +172,9 @@ pub(super) fn value_text(value: &Expr) -> Result<String> {
             Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => Ok(text.clone()),
             Value::Number(number, _) => Ok(number.to_string()),
             Value::Boolean(value) => Ok(value.to_string()),
-            other => Err(Error::Invalid(format!("{other} is no value of a setting"))),
+            other => Err(Error::syntax(format!("a setting takes a constant, not {other}"))),
         },
         Expr::Identifier(ident) => Ok(ident.value.clone()),
-        other => Err(Error::Invalid(format!("{other} is no value of a setting"))),
+        other => Err(Error::syntax(format!("a setting takes a constant, not {other}"))),
     }
 }

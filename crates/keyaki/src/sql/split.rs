@@ -43,7 +43,7 @@ impl Statement<'_> {
 
 /// All statements of a script; empty ones are left out.
 pub(crate) fn split(sql: &str) -> Result<Vec<Statement<'_>>> {
-    let tokens = tokenize(sql).map_err(|error| Error::Syntax(describe(&error)))?;
+    let tokens = tokenize(sql).map_err(|error| crate::base::tokenizer(&error))?;
     let mut offsets = Offsets::new(sql);
     let mut statements = Vec::new();
     let mut current: Vec<TokenWithSpan> = Vec::new();
@@ -69,8 +69,8 @@ pub(crate) fn single(sql: &str) -> Result<Statement<'_>> {
     let mut statements = split(sql)?;
     match (statements.pop(), statements.len()) {
         (Some(statement), 0) => Ok(statement),
-        (None, _) => Err(Error::Syntax("there is no statement".into())),
-        (Some(_), more) => Err(Error::Syntax(format!("one statement was expected, not {}", more + 1))),
+        (None, _) => Err(Error::syntax("the text has no statement")),
+        (Some(_), more) => Err(Error::syntax(format!("expected one statement, found {}", more + 1))),
     }
 }
 
@@ -93,10 +93,6 @@ fn is_unterminated(error: &TokenizerError) -> bool {
 
 fn tokenize(sql: &str) -> std::result::Result<Vec<TokenWithSpan>, TokenizerError> {
     Tokenizer::new(&DIALECT, sql).tokenize_with_location()
-}
-
-fn describe(error: &TokenizerError) -> String {
-    format!("{}{}", error.message.trim_end_matches(" at"), error.location)
 }
 
 /// Turns lines and columns (both from 1, columns in characters) into byte offsets; asked in ascending order.
@@ -161,8 +157,8 @@ mod tests {
     #[test]
     fn exactly_one() {
         assert_eq!(single("SELECT 1;").unwrap().text, "SELECT 1");
-        assert!(matches!(single(" "), Err(Error::Syntax(_))));
-        assert!(matches!(single("SELECT 1; SELECT 2"), Err(Error::Syntax(_))));
-        assert!(single("SELECT 'x").unwrap_err().to_string().contains("Unterminated string literal"));
+        assert!(matches!(single(" "), Err(Error::Syntax { .. })));
+        assert!(matches!(single("SELECT 1; SELECT 2"), Err(Error::Syntax { .. })));
+        assert!(single("SELECT 'x").unwrap_err().to_string().contains("unterminated string literal"));
     }
 }

@@ -153,12 +153,12 @@ impl StatementState {
         }
         let Some(view) = self.catalog.views.get(name) else { return Ok(()) };
         if depth >= VIEW_DEPTH_MAX {
-            return Err(Error::Invalid(format!(
-                "view \"{name}\": more than {VIEW_DEPTH_MAX} views that use one another"
+            return Err(Error::TooComplex(format!(
+                "view \"{name}\" is nested too deeply: more than {VIEW_DEPTH_MAX} views use one another"
             )));
         }
         let query = super::parse_query(&view.sql)?;
-        let failed = |error: Error| Error::Invalid(format!("view \"{name}\": {error}"));
+        let failed = |error: Error| error.within(format!("view \"{name}\""));
         let plan = self.plan_at_depth(SqlStatement::Query(query), depth + 1).await.map_err(failed)?;
         self.add_table(name, Arc::new(ViewTable::new(plan, Some(view.sql.clone()))));
         Ok(())

@@ -22,10 +22,10 @@ pub(super) fn options(create: &CreateIndex, method: IndexMethod, memory_bytes_ma
         match name.as_str() {
             "goal" => options.goal = goal(&value)?,
             "memory" => options.memory_bytes = Some(memory(&value, memory_bytes_max)?),
-            _ => return Err(Error::Unsupported(format!("CREATE INDEX … WITH ({name}) (there are: goal, memory)"))),
+            _ => return Err(Error::Unsupported(format!("CREATE INDEX … WITH ({name}) (use one of: goal, memory)"))),
         }
         if seen.contains(&name) {
-            return Err(Error::Syntax(format!("WITH names {name} twice")));
+            return Err(Error::syntax(format!("parameter \"{name}\" specified more than once")));
         }
         seen.push(name);
     }
@@ -38,25 +38,24 @@ fn name_and_value(option: &Expr) -> Result<(String, String)> {
     {
         return Ok((name.value.to_lowercase(), value_text(right)?));
     }
-    Err(Error::Syntax(format!("\"{option}\" in WITH; expected name = value")))
+    Err(Error::syntax(format!("WITH takes name = value, not {option}")))
 }
 
 fn goal(value: &str) -> Result<Goal> {
-    goal_of_name(&value.to_lowercase())
-        .ok_or_else(|| Error::Invalid(format!("\"{value}\" is no goal of an index (there are: small, fast)")))
+    goal_of_name(&value.to_lowercase()).ok_or_else(|| invalid("goal", value, "small or fast".into()))
 }
 
 fn memory(value: &str, bytes_max: usize) -> Result<u64> {
-    let bytes: bytesize::ByteSize = value
-        .parse()
-        .map_err(|_| Error::Invalid(format!("\"{value}\" is no amount of memory; expected one like '64 MiB'")))?;
+    let bytes: bytesize::ByteSize = value.parse().map_err(|_| invalid("memory", value, "a size like 64 MiB".into()))?;
     if bytes.as_u64() > bytes_max as u64 {
-        return Err(Error::Invalid(format!(
-            "an index may take {} MiB of the database's memory at the most, not {value}",
-            bytes_max >> 20
-        )));
+        let expected = format!("at most {} MiB, which is all that indexes in memory can take", bytes_max >> 20);
+        return Err(invalid("memory", value, expected));
     }
     Ok(bytes.as_u64())
+}
+
+fn invalid(name: &str, value: &str, expected: String) -> Error {
+    Error::InvalidParameter { name: name.into(), value: value.into(), expected }
 }
 
 /// # Errors
@@ -66,8 +65,9 @@ pub(super) fn check_column(column: &ColumnDef) -> Result<()> {
     match column.ty.column {
         T::Int8 | T::Int16 | T::Int32 | T::Int64 | T::Date | T::Timestamp { .. } => Ok(()),
         _ => Err(Error::Unsupported(format!(
-            "CREATE INDEX … USING vast on \"{}\" of type {}: its first column has to be an integer, a date or a timestamp",
-            column.name, column.ty
+            "index method \"vast\" for column \"{}\" of type {} (the first column must be an integer, date or timestamp)",
+            column.name,
+            crate::catalog::types::sql_type_name(column.ty)
         ))),
     }
 }

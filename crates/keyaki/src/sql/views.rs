@@ -12,7 +12,7 @@ use crate::catalog::Catalog;
 use crate::catalog::{DocumentKind, ViewDef, put, remove};
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
-use crate::{Error, Result};
+use crate::{Error, ObjectKind, Result};
 
 pub(crate) async fn create(session: &SqlSession, create: CreateView) -> Result<Outcome> {
     let name = new_relation_name(&create.name)?;
@@ -30,7 +30,7 @@ pub(crate) async fn create(session: &SqlSession, create: CreateView) -> Result<O
     let state = StatementState::new(session, catalog.clone(), snapshot)?;
     check_no_cycle(&state, &name, &create.query)?;
     let plan = state.plan(Statement::Query(super::parse_query(&sql)?)).await?;
-    check_columns(&name, plan.schema().inner())?;
+    check_columns(plan.schema().inner())?;
     let view = ViewDef { name: name.clone(), sql };
     let mut batch = WriteBatch::new();
     put(&mut batch, DocumentKind::View, &name, &view)?;
@@ -69,7 +69,7 @@ fn check_plain(create: &CreateView) -> Result<()> {
         return Err(Error::Unsupported(format!("this form of CREATE VIEW: {create}")));
     }
     match create.columns.iter().any(|c| c.data_type.is_some() || c.options.is_some()) {
-        true => Err(Error::Unsupported("types and options of a view's columns".into())),
+        true => Err(Error::Unsupported("types and options of columns in CREATE VIEW".into())),
         false => Ok(()),
     }
 }
@@ -84,10 +84,10 @@ fn definition(create: &CreateView) -> Result<String> {
     Ok(format!("SELECT * FROM ({}) AS \"view\" ({names})", create.query))
 }
 
-fn check_columns(view: &str, schema: &arrow::datatypes::SchemaRef) -> Result<()> {
+fn check_columns(schema: &arrow::datatypes::SchemaRef) -> Result<()> {
     for (i, field) in schema.fields().iter().enumerate() {
         if schema.fields()[..i].iter().any(|other| other.name() == field.name()) {
-            return Err(Error::Invalid(format!("view \"{view}\" would have two columns \"{}\"", field.name())));
+            return Err(Error::DuplicateColumn(field.name().clone()));
         }
     }
     Ok(())
@@ -101,7 +101,10 @@ fn check_no_cycle(state: &StatementState, name: &str, query: &Query) -> Result<(
         let statement = DfStatement::Statement(Box::new(Statement::Query(Box::new(query))));
         for used in state.relations_used(&statement)? {
             if used == name {
-                return Err(Error::Invalid(format!("view \"{name}\" would use itself")));
+                return Err(Error::InvalidDefinition {
+                    kind: ObjectKind::View,
+                    problem: format!("view \"{name}\" uses itself"),
+                });
             }
             if let Some(view) = state.catalog.views.get(&used)
                 && seen.insert(used)
@@ -141,10 +144,15 @@ pub(crate) async fn drop(
         match changed.views.remove(&name) {
             Some(_) => remove(&mut batch, DocumentKind::View, &name)?,
             None if changed.tables.contains_key(&name) => {
-                return Err(Error::Invalid(format!("\"{name}\" is a table; use DROP TABLE")));
+                return Err(Error::WrongObjectType {
+                    name,
+                    found: ObjectKind::Table,
+                    expected: ObjectKind::View,
+                    hint: Some("use DROP TABLE"),
+                });
             }
             None if if_exists => {}
-            None => return Err(Error::NotFound { kind: "view", name }),
+            None => return Err(Error::NotFound { kind: ObjectKind::View, name }),
         }
         dropped.push(name);
     }
@@ -160,7 +168,7 @@ pub(crate) async fn drop(
 pub(crate) fn check_unused(state: &StatementState, dropped: &[String]) -> Result<()> {
     for name in dropped {
         if let Some(user) = users(state, name)?.into_iter().find(|user| !dropped.contains(user)) {
-            return Err(Error::Invalid(format!("\"{name}\" cannot be dropped: view \"{user}\" uses it")));
+            return Err(Error::DependentObject { name: name.clone(), dependent: user });
         }
     }
     Ok(())

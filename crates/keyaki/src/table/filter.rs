@@ -32,8 +32,8 @@ impl Filter for ExprFilter {
         let value = self.expr.evaluate(rows).map_err(failed)?;
         let array = value.into_array(rows.num_rows()).map_err(failed)?;
         let mask = array.as_boolean_opt().ok_or_else(|| {
-            let problem = format!("the condition {} is of type {}", self.expr, array.data_type());
-            Error::filter(crate::Error::Invalid(problem))
+            let problem = format!("condition {} is of type {}", self.expr, array.data_type());
+            Error::filter(crate::Error::Internal(problem))
         })?;
         Ok(if mask.null_count() == 0 { mask.clone() } else { prep_null_mask_filter(mask) })
     }

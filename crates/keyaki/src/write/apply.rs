@@ -14,10 +14,10 @@ use arrow::array::{Array, ArrayRef, UInt32Array};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use keyaki_store::{Direction, KeyRange, Schema, Snapshot, Store, TreeId, TreeView, WriteBatch, block_on, successor};
 
-use super::rows::{Keys, TableRows, Values, arrow_error};
+use super::rows::{Keys, TableRows, Values};
 use crate::catalog::IndexDef;
 use crate::catalog::Table;
-use crate::{Error, Result};
+use crate::{ConstraintKind, Error, Result};
 
 /// What a statement does to a table. `old` and `new` are parallel in an UPDATE; `old` is empty in an INSERT, `new` in a
 /// DELETE.
@@ -110,10 +110,11 @@ impl TableChange {
         };
         let Some(key) = found else { return Ok(()) };
         let row = new.sorted().find(|&i| new.get(i) == key).map_or(0, |i| new.row(i));
-        Err(Error::Duplicate {
+        Err(Error::Constraint {
+            kind: if tree.id == self.table.def.tree { ConstraintKind::PrimaryKey } else { ConstraintKind::Unique },
             table: self.table.def.name.clone(),
-            constraint: constraint.clone(),
-            key: describe(tree.schema, &new_columns, row)?,
+            name: constraint.clone(),
+            key: Some(describe(tree.schema, &new_columns, row)?),
         })
     }
 
@@ -208,7 +209,7 @@ pub(crate) fn describe(schema: &Schema, columns: &[ArrayRef], row: usize) -> Res
     let names: Vec<&str> = schema.columns().iter().take(columns.len()).map(|c| c.name.as_str()).collect();
     let options = FormatOptions::new().with_null("NULL");
     let values = columns.iter().map(|column| {
-        let formatter = ArrayFormatter::try_new(column, &options).map_err(arrow_error)?;
+        let formatter = ArrayFormatter::try_new(column, &options)?;
         Ok(formatter.value(row).to_string())
     });
     Ok(format!("({})=({})", names.join(", "), values.collect::<Result<Vec<_>>>()?.join(", ")))

@@ -12,8 +12,11 @@ use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use keyaki_store::ColumnType;
 
+use crate::base::shown;
+use crate::base::type_name;
 use crate::catalog::ColumnDef;
-use crate::{Error, Result};
+use crate::catalog::types::sql_type_name;
+use crate::{ConstraintKind, Error, Result};
 
 /// Casts give null where a value does not fit; the nulls that came about are found afterwards.
 const CAST: CastOptions<'static> = CastOptions { safe: true, format_options: FormatOptions::new() };
@@ -21,7 +24,8 @@ const CAST: CastOptions<'static> = CastOptions { safe: true, format_options: For
 /// `values` as values of `column`, checked: type, length, and (not) null.
 ///
 /// # Errors
-/// `Value`, naming the first value that does not fit; `NotNull`.
+/// `InvalidText`, `OutOfRange` or `StringTooLong` with the first value that does not fit; `DatatypeMismatch`; `Constraint`
+/// for a null.
 pub(crate) fn assign(values: &ArrayRef, table: &str, column: &ColumnDef) -> Result<ArrayRef> {
     let converted = convert(values, column)?;
     check_length(&converted, column)?;
@@ -30,16 +34,21 @@ pub(crate) fn assign(values: &ArrayRef, table: &str, column: &ColumnDef) -> Resu
 }
 
 /// # Errors
-/// `NotNull`
+/// `Constraint`
 pub(crate) fn check_not_null(values: &ArrayRef, table: &str, column: &ColumnDef) -> Result<()> {
     if !column.nullable && values.logical_null_count() > 0 {
-        return Err(Error::NotNull { table: table.into(), column: column.name.clone() });
+        return Err(not_null(table, column));
     }
     Ok(())
 }
 
+/// The error for a null in a column that does not allow it.
+pub(crate) fn not_null(table: &str, column: &ColumnDef) -> Error {
+    Error::Constraint { kind: ConstraintKind::NotNull, table: table.into(), name: column.name.clone(), key: None }
+}
+
 /// # Errors
-/// `Value` if a text has more characters than the column allows.
+/// `StringTooLong` if a text has more characters than the column allows.
 pub(crate) fn check_length(values: &ArrayRef, column: &ColumnDef) -> Result<()> {
     let (Some(max), Some(texts)) = (column.ty.max_chars, values.as_string_view_opt()) else { return Ok(()) };
     let max = max as usize;
@@ -47,13 +56,12 @@ pub(crate) fn check_length(values: &ArrayRef, column: &ColumnDef) -> Result<()> 
     let too_long = texts.iter().flatten().find(|text| text.len() > max && text.chars().count() > max);
     match too_long {
         None => Ok(()),
-        Some(text) => Err(Error::Value(format!(
-            "the text {} has {} characters; column \"{}\" is of type {}",
-            quote(text),
-            text.chars().count(),
-            column.name,
-            column.ty
-        ))),
+        Some(text) => Err(Error::StringTooLong {
+            ty: sql_type_name(column.ty),
+            value: shown(text),
+            chars: text.chars().count(),
+            column: Some(column.name.clone()),
+        }),
     }
 }
 
@@ -64,26 +72,26 @@ fn convert(values: &ArrayRef, column: &ColumnDef) -> Result<ArrayRef> {
         return Ok(values.clone());
     }
     if let DataType::Dictionary(_, inner) = source {
-        return convert(&cast_with_options(values, inner, &CAST).map_err(arrow_error)?, column);
+        return convert(&cast_with_options(values, inner, &CAST)?, column);
     }
     if !is_assignable(source, column.ty.column) {
-        return Err(Error::Value(format!(
-            "column \"{}\" is of type {}, the value is of type {}",
+        return Err(Error::DatatypeMismatch(format!(
+            "column \"{}\" is of type {} but expression is of type {}",
             column.name,
-            column.ty,
+            sql_type_name(column.ty),
             type_name(source)
         )));
     }
     let converted = match (source, column.ty.column) {
         (DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View, ColumnType::Bytes) => parse_bytes(values)?,
         (DataType::Float16 | DataType::Float32 | DataType::Float64, ty) if is_integer(ty) => {
-            cast_with_options(&rounded(values)?, &target, &CAST).map_err(arrow_error)?
+            cast_with_options(&rounded(values)?, &target, &CAST)?
         }
         (DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..), ty) if is_integer(ty) => {
-            let whole = cast_with_options(values, &DataType::Decimal128(38, 0), &CAST).map_err(arrow_error)?;
-            cast_with_options(&whole, &target, &CAST).map_err(arrow_error)?
+            let whole = cast_with_options(values, &DataType::Decimal128(38, 0), &CAST)?;
+            cast_with_options(&whole, &target, &CAST)?
         }
-        _ => cast_with_options(values, &target, &CAST).map_err(arrow_error)?,
+        _ => cast_with_options(values, &target, &CAST)?,
     };
     check_fits(values, &converted, column)?;
     Ok(converted)
@@ -115,13 +123,13 @@ fn rounded(values: &ArrayRef) -> Result<ArrayRef> {
     if let Some(floats) = values.as_primitive_opt::<Float32Type>() {
         return Ok(Arc::new(floats.unary::<_, Float32Type>(f32::round_ties_even)));
     }
-    let floats = cast_with_options(values, &DataType::Float64, &CAST).map_err(arrow_error)?;
+    let floats = cast_with_options(values, &DataType::Float64, &CAST)?;
     Ok(Arc::new(floats.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::round_ties_even)))
 }
 
 /// `\x0aff` is hexadecimal, as PostgreSQL writes it; other text stands for its bytes.
 fn parse_bytes(values: &ArrayRef) -> Result<ArrayRef> {
-    let texts = cast_with_options(values, &DataType::Utf8View, &CAST).map_err(arrow_error)?;
+    let texts = cast_with_options(values, &DataType::Utf8View, &CAST)?;
     let texts: &StringViewArray = texts.as_string_view();
     let mut bytes = BinaryViewBuilder::with_capacity(texts.len());
     for text in texts {
@@ -152,12 +160,12 @@ fn check_fits(before: &ArrayRef, after: &ArrayRef, column: &ColumnDef) -> Result
         overflown(before, after)
     };
     let Some(row) = lost else { return Ok(()) };
-    let text = ArrayFormatter::try_new(before, &FormatOptions::new()).map_err(arrow_error)?.value(row).to_string();
-    let problem = match before.data_type() {
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "is no value",
-        _ => "is out of range",
-    };
-    Err(Error::Value(format!("{} {problem} for column \"{}\" of type {}", quote(&text), column.name, column.ty)))
+    let text = ArrayFormatter::try_new(before, &FormatOptions::new())?.value(row).to_string();
+    let ty = sql_type_name(column.ty);
+    Err(match before.data_type() {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Error::unfit_text(ty, &text, Some(&column.name)),
+        _ => Error::out_of_range(ty, &text, Some(&column.name)),
+    })
 }
 
 /// The first finite number that became infinite.
@@ -175,26 +183,6 @@ fn overflown(before: &ArrayRef, after: &ArrayRef) -> Option<usize> {
         return None;
     };
     (0..after.len()).find(|&row| infinite(row) && finite(row))
-}
-
-/// The text in quotes, shortened.
-fn quote(text: &str) -> String {
-    const CHARS_SHOWN: usize = 40;
-    match text.char_indices().nth(CHARS_SHOWN) {
-        Some((end, _)) => format!("'{}…'", &text[..end]),
-        None => format!("'{text}'"),
-    }
-}
-
-fn type_name(ty: &DataType) -> String {
-    match crate::catalog::types::from_arrow(ty) {
-        Ok(ty) => crate::catalog::types::column_type_name(ty),
-        Err(_) => ty.to_string(),
-    }
-}
-
-fn arrow_error(error: arrow::error::ArrowError) -> Error {
-    Error::Value(error.to_string())
 }
 
 #[cfg(test)]
@@ -230,14 +218,14 @@ mod tests {
         assert_eq!(whole.as_primitive::<arrow::datatypes::Int64Type>().values()[..], [2, 2, -3]);
         assert_eq!(
             message(ColumnType::Int8, Int64Array::from(vec![1, 300])),
-            "'300' is out of range for column \"c\" of type TINYINT"
+            "value \"300\" is out of range for type tinyint (column \"c\")"
         );
         assert!(message(ColumnType::Int32, Float64Array::from(vec![f64::NAN])).contains("NaN"));
         assert!(to(ColumnType::Float32, Float64Array::from(vec![1e300])).is_err());
         assert!(to(ColumnType::Float32, Float64Array::from(vec![f64::INFINITY])).is_ok());
         let decimal = ColumnType::Decimal { precision: 4, scale: 2 };
         assert!(to(decimal, Int32Array::from(vec![99])).is_ok());
-        assert!(message(decimal, Int32Array::from(vec![100])).contains("'100' is out of range"));
+        assert!(message(decimal, Int32Array::from(vec![100])).contains("\"100\" is out of range"));
         assert!(message(decimal, Float64Array::from(vec![100.5])).contains("out of range"));
     }
 
@@ -246,7 +234,10 @@ mod tests {
         let text = |t: &str| StringViewArray::from(vec![Some(t), None]);
         let dates = to(ColumnType::Date, text("1970-01-11")).unwrap();
         assert_eq!(dates.as_any().downcast_ref::<Date32Array>().unwrap().value(0), 10);
-        assert_eq!(message(ColumnType::Date, text("soon")), "'soon' is no value for column \"c\" of type DATE");
+        assert_eq!(
+            message(ColumnType::Date, text("soon")),
+            "invalid input syntax for type date: \"soon\" (column \"c\")"
+        );
         assert!(to(ColumnType::Int32, text("12")).is_ok());
         assert!(to(ColumnType::Int32, text("12x")).is_err());
         assert!(to(ColumnType::Int8, text("128")).is_err());
@@ -277,8 +268,8 @@ mod tests {
         let text = |t: Option<&str>| Arc::new(StringViewArray::from(vec![t])) as ArrayRef;
         assert!(assign(&text(Some("äöü")), "t", &column).is_ok());
         let long = assign(&text(Some("äöüß")), "t", &column).unwrap_err().to_string();
-        assert_eq!(long, "the text 'äöüß' has 4 characters; column \"c\" is of type VARCHAR(3)");
+        assert_eq!(long, "value too long for type character varying(3): \"äöüß\" has 4 characters (column \"c\")");
         let null = assign(&text(None), "t", &column).unwrap_err().to_string();
-        assert_eq!(null, "column \"c\" of table \"t\" must not be null");
+        assert_eq!(null, "null value in column \"c\" of relation \"t\" violates not-null constraint");
     }
 }

@@ -8,10 +8,9 @@ use arrow::datatypes::{DataType, Schema};
 use datafusion::physical_expr::PhysicalExpr;
 
 use super::text::parse_column;
-use crate::base::arrow_error;
 use crate::catalog::ColumnDef;
 use crate::catalog::Table;
-use crate::write::assign::{assign, check_length, check_not_null};
+use crate::write::assign::{assign, check_length, check_not_null, not_null};
 use crate::{Error, Result};
 
 /// A value that is none for its column.
@@ -20,7 +19,7 @@ pub(crate) struct BadCell {
     /// In the batch.
     pub row: Option<usize>,
     pub column: String,
-    pub message: String,
+    pub error: Box<Error>,
 }
 
 /// The columns that are given.
@@ -55,7 +54,8 @@ impl Conform {
     /// `targets`: the table columns that are to be filled; the others get their defaults.
     ///
     /// # Errors
-    /// `Invalid` if a column is given that the table does not have, or there is none for a column that must not be null.
+    /// `UndefinedColumn` if a column is given that is not one of `targets`; `Constraint` if there is none for a column that must
+    /// not be null; `DuplicateColumn`; `InvalidFile` for another number of columns.
     pub fn new(table: &Arc<Table>, targets: &[usize], given: Given<'_>, defaults: &Defaults) -> Result<Self> {
         let mut places = vec![None; table.def.columns.len()];
         match given {
@@ -63,13 +63,12 @@ impl Conform {
                 for (place, name) in names.iter().enumerate() {
                     let target = named(table, targets, name)?;
                     if places[target].replace(place).is_some() {
-                        return Err(Error::Invalid(format!("column \"{name}\" is there twice")));
+                        return Err(Error::DuplicateColumn(name.clone()));
                     }
                 }
             }
             Given::Placed(count) if count != targets.len() => {
-                let message = format!("there are {count} columns; {} are expected", targets.len());
-                return Err(Error::Invalid(message));
+                return Err(Error::InvalidFile(format!("found {count} columns, expected {}", targets.len())));
             }
             Given::Placed(_) => targets.iter().enumerate().for_each(|(place, &target)| places[target] = Some(place)),
         }
@@ -77,10 +76,7 @@ impl Conform {
             (Some(place), ..) => Ok(ColumnSource::Column(place)),
             (None, Some(default), _) => Ok(ColumnSource::Default(default.clone())),
             (None, None, column) if column.nullable => Ok(ColumnSource::Null),
-            (None, None, column) => Err(Error::Invalid(format!(
-                "column \"{}\" is not given, has no default, and must not be null",
-                column.name
-            ))),
+            (None, None, column) => Err(not_null(&table.def.name, column)),
         };
         let sources = places.into_iter().enumerate().map(source).collect::<Result<_>>()?;
         Ok(Conform { table: table.clone(), sources })
@@ -97,7 +93,7 @@ impl Conform {
             let values = parse_column(&columns[place], column.ty).map_err(|bad| BadCell {
                 row: Some(bad.row),
                 column: column.name.clone(),
-                message: bad.message,
+                error: Box::new(bad.error),
             })?;
             let table = &self.table.def.name;
             let checked = check_length(&values, column).and_then(|()| check_not_null(&values, table, column));
@@ -117,13 +113,13 @@ impl Conform {
             ColumnSource::Null => Ok(new_null_array(&column.ty.column.arrow(), rows)),
             ColumnSource::Default(default) => evaluate(default, rows)
                 .and_then(|values| assign(&values, &table.def.name, column))
-                .map_err(|error| BadCell { row: None, column: column.name.clone(), message: error.to_string() }),
+                .map_err(|error| BadCell { row: None, column: column.name.clone(), error: Box::new(error) }),
         });
         let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
         RecordBatch::try_new(table.arrow.clone(), columns).map_err(|error| BadCell {
             row: None,
             column: String::new(),
-            message: error.to_string(),
+            error: Box::new(error.into()),
         })
     }
 }
@@ -132,16 +128,14 @@ fn named(table: &Table, targets: &[usize], name: &str) -> Result<usize> {
     let columns = &table.def.columns;
     let exact = targets.iter().find(|&&target| columns[target].name == name);
     let found = exact.or_else(|| targets.iter().find(|&&target| columns[target].name.eq_ignore_ascii_case(name)));
-    found
-        .copied()
-        .ok_or_else(|| Error::Invalid(format!("table \"{}\" has no column \"{name}\" to fill", table.def.name)))
+    found.copied().ok_or_else(|| Error::undefined_column(name, &table.def.name))
 }
 
 /// Evaluates an expression without columns for a number of rows.
 fn evaluate(expr: &Arc<dyn PhysicalExpr>, rows: usize) -> Result<ArrayRef> {
     let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(rows));
     let batch = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options);
-    let values = expr.evaluate(&batch.map_err(arrow_error)?)?;
+    let values = expr.evaluate(&batch?)?;
     Ok(values.into_array(rows)?)
 }
 
@@ -165,16 +159,16 @@ fn utf8(bytes: &ArrayRef) -> std::result::Result<ArrayRef, usize> {
 }
 
 fn not_utf8(row: usize, column: &ColumnDef) -> BadCell {
-    BadCell { row: Some(row), column: column.name.clone(), message: "the bytes are not valid UTF-8".into() }
+    BadCell { row: Some(row), column: column.name.clone(), error: Box::new(Error::InvalidEncoding { column: None }) }
 }
 
 /// Assigns row by row, to find the first one that is wrong.
 fn locate(values: &ArrayRef, table: &str, column: &ColumnDef) -> BadCell {
     let wrong = (0..values.len()).find_map(|row| {
         let error = assign(&values.slice(row, 1), table, column).err()?;
-        Some((row, error.to_string()))
+        Some((row, error))
     });
-    let (row, message) = wrong.unzip();
-    let message = message.unwrap_or_else(|| "the values do not fit together".into());
-    BadCell { row, column: column.name.clone(), message }
+    let (row, error) = wrong.unzip();
+    let error = error.unwrap_or_else(|| Error::Internal("values fit one by one but not together".into()));
+    BadCell { row, column: column.name.clone(), error: Box::new(error) }
 }

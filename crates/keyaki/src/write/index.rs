@@ -43,5 +43,5 @@ async fn is_empty(engine: &Engine, view: TreeView) -> Result<bool> {
         let mut cursor = view.cursor(&source, KeyRange::all(), Direction::Ascending);
         block_on(cursor.next()).map(|chunk| chunk.is_none())
     });
-    Ok(task.await.map_err(|e| Error::Invalid(format!("a background task failed: {e}")))??)
+    Ok(task.await.map_err(|error| Error::task(&error))??)
 }

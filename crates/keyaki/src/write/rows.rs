@@ -2,7 +2,6 @@
 
 use arrow::array::{Array, ArrayRef, UInt32Array};
 use arrow::compute::{concat, take};
-use arrow::error::ArrowError;
 use keyaki_store::{KeyCodec, RowCodec, Schema};
 
 use crate::{Error, Result};
@@ -26,7 +25,7 @@ impl TableRows {
         let Some(first) = parts.first() else { return Ok(TableRows::default()) };
         let join = |column: &dyn Fn(&TableRows) -> Option<&ArrayRef>| -> Result<Option<ArrayRef>> {
             let arrays: Vec<&dyn Array> = parts.iter().filter_map(|p| column(p).map(AsRef::as_ref)).collect();
-            if arrays.is_empty() { Ok(None) } else { concat(&arrays).map(Some).map_err(arrow_error) }
+            if arrays.is_empty() { Ok(None) } else { concat(&arrays).map(Some).map_err(Error::from) }
         };
         let columns = (0..first.columns.len()).map(|i| join(&|rows| rows.columns[i].as_ref()));
         Ok(TableRows {
@@ -39,7 +38,7 @@ impl TableRows {
     /// The given rows, in this order.
     pub fn select(&self, rows: &UInt32Array) -> Result<TableRows> {
         let pick = |array: &Option<ArrayRef>| -> Result<Option<ArrayRef>> {
-            array.as_ref().map(|array| take(array, rows, None).map_err(arrow_error)).transpose()
+            array.as_ref().map(|array| take(array, rows, None).map_err(Error::from)).transpose()
         };
         Ok(TableRows {
             len: rows.len(),
@@ -54,7 +53,7 @@ impl TableRows {
             Some(column) => self.columns[*column].clone(),
             None => self.rowid.clone(),
         });
-        arrays.collect::<Option<_>>().ok_or_else(|| Error::Invalid("a column that a change needs was not read".into()))
+        arrays.collect::<Option<_>>().ok_or_else(|| Error::Internal("a column that a change needs was not read".into()))
     }
 }
 
@@ -153,8 +152,4 @@ impl<'a> Values<'a> {
         self.codec.encode(self.columns, row, &mut self.buffer);
         &self.buffer
     }
-}
-
-pub(crate) fn arrow_error(error: ArrowError) -> Error {
-    Error::DataFusion(error.into())
 }

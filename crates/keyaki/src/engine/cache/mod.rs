@@ -148,7 +148,7 @@ impl CacheControl {
         if let Some(file) = &self.file {
             // The calibration consists of numbers and strings, whose serialisation cannot fail.
             let json = serde_json::to_string_pretty(&measured).unwrap_or_default();
-            std::fs::write(file, json).map_err(|error| Error::Invalid(format!("{}: {error}", file.display())))?;
+            std::fs::write(file, json).map_err(|error| Error::io("write", file, error))?;
         }
         if let Some(governor) = self.governor() {
             self.adopt(&governor, measured);
@@ -286,7 +286,8 @@ impl CacheStatus {
 /// # Errors
 /// If the memory for the measurement cannot be allocated.
 pub fn calibrate_caches() -> Result<CacheCalibration> {
-    let failed = |error: std::io::Error| Error::Invalid(format!("the caches cannot be measured: {error}"));
+    let failed =
+        |error: std::io::Error| Error::io("measure the CPU caches in", Path::new("/sys/devices/system/cpu"), error);
     let profile = CacheProfile::measure(&Default::default()).map_err(failed)?;
     let tuning = Tuning::measure(&TuningOptions::for_caches(&profile.caches)).map_err(failed)?;
     Ok(CacheCalibration { profile, tuning })

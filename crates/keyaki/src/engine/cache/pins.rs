@@ -33,6 +33,15 @@ pub(crate) enum CacheTargetKind {
     Index,
 }
 
+impl std::fmt::Display for CacheTargetKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            CacheTargetKind::Table => "table",
+            CacheTargetKind::Index => "index",
+        })
+    }
+}
+
 /// The table or index that a statement names.
 #[derive(Debug, Clone)]
 pub(crate) struct CacheTarget {
@@ -191,12 +200,7 @@ fn check_room(target: &CacheTarget, bytes: u64, room: u64) -> Result<()> {
     if bytes <= room {
         return Ok(());
     }
-    Err(Error::Invalid(format!(
-        "\"{}\" takes {} KiB, and {} KiB of the CPU's cache are left for pins (three quarters of it are, in all): nothing was pinned",
-        target.name,
-        bytes >> 10,
-        room >> 10,
-    )))
+    Err(Error::PinTooLarge { name: target.name.clone(), requested: bytes, available: room })
 }
 
 /// Memory ranges of a cached page: the page itself and its decoded columns.

@@ -28,7 +28,7 @@ pub(super) fn expand(path: &str) -> Result<Vec<PathBuf>> {
     found.retain(|path| path.is_file());
     found.sort_by(|a, b| natural(&a.to_string_lossy(), &b.to_string_lossy()));
     if found.is_empty() {
-        return Err(import_error(whole, "no file matches"));
+        return Err(Error::io("open", whole, std::io::Error::new(std::io::ErrorKind::NotFound, "no file matches")));
     }
     Ok(found)
 }
@@ -36,10 +36,11 @@ pub(super) fn expand(path: &str) -> Result<Vec<PathBuf>> {
 fn check(path: &Path) -> Result<()> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => {
-            Err(import_error(path, "is a directory; name its files, as in 'dir/*.parquet'"))
+            let hint = "is a directory (name its files, as in 'dir/*.parquet')";
+            Err(Error::io("open", path, std::io::Error::new(std::io::ErrorKind::IsADirectory, hint)))
         }
         Ok(_) => Ok(()),
-        Err(error) => Err(import_error(path, &error.to_string())),
+        Err(error) => Err(Error::io("open", path, error)),
     }
 }
 
@@ -48,7 +49,7 @@ fn matches(dir: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
     if !listed.is_dir() {
         return Ok(Vec::new());
     }
-    let failed = |error: std::io::Error| import_error(listed, &error.to_string());
+    let failed = |error: std::io::Error| Error::io("read", listed, error);
     let mut found = Vec::new();
     for entry in std::fs::read_dir(listed).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
@@ -59,10 +60,6 @@ fn matches(dir: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
         }
     }
     Ok(found)
-}
-
-fn import_error(path: &Path, message: &str) -> Error {
-    Error::Import { path: path.to_path_buf(), row: None, column: None, message: message.into() }
 }
 
 /// Whether `name` matches `pattern`. Goes back only to the last `*`, so it takes no more than quadratic time.

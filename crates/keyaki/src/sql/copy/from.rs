@@ -25,14 +25,14 @@ const BATCHES_AHEAD: usize = 4;
 
 pub(super) async fn run(session: &SqlSession, copy: Copy) -> Result<u64> {
     let What::Table { name, columns } = &copy.what else {
-        return Err(Error::Syntax("COPY FROM needs a table".into()));
+        return Err(Error::syntax("COPY FROM takes a table, not a query"));
     };
     let writer = session.engine.writer().await;
     let (catalog, _) = session.engine.latest(&writer);
     let table = catalog.table(&relation_name(name)?)?.clone();
     let listed = columns.iter().map(|column| table.column(&plain_ident(column))).collect::<Result<Vec<_>>>()?;
     if let Some((_, twice)) = listed.iter().enumerate().find(|(i, column)| listed[..*i].contains(column)) {
-        return Err(Error::Invalid(format!("column \"{}\" is there twice", table.def.columns[*twice].name)));
+        return Err(Error::DuplicateColumn(table.def.columns[*twice].name.clone()));
     }
     let targets = if listed.is_empty() { (0..table.def.columns.len()).collect() } else { listed };
     let files = expand(&copy.path)?;
@@ -86,8 +86,8 @@ impl Import {
             Ok(Err(error)) => error,
             // Readers of other crates may not be prepared for every damaged file.
             Err(_) => match self.origin.current() {
-                Some(path) => import_error(&path, "the file is damaged"),
-                None => Error::Invalid("a file could not be read".into()),
+                Some(path) => in_file(&path, Error::InvalidFile("the file is damaged".into())),
+                None => Error::Internal("a reader of files panicked".into()),
             },
         };
         // If nobody listens, the load has failed for another reason.
@@ -160,7 +160,7 @@ impl Import {
 
     fn conform(&self, path: &Path, given: Given<'_>) -> Result<Conform> {
         let conform = Conform::new(&self.table, &self.targets, given, &self.defaults);
-        conform.map_err(|error| import_error(path, &error.to_string()))
+        conform.map_err(|error| in_file(path, error))
     }
 
     /// How many rows there will be: known for Parquet, else by the bytes that the first rows took.
@@ -197,11 +197,11 @@ impl Open<'_> {
             FileRows::Typed(batch) => self.conform.typed(batch),
             FileRows::Text(columns) => self.conform.texts(columns, rows.len()),
         };
-        conformed.map(Some).map_err(|BadCell { row, column, message }| Error::Import {
-            path: self.path.to_path_buf(),
+        conformed.map(Some).map_err(|BadCell { row, column, error }| Error::Import {
+            path: Some(self.path.to_path_buf()),
             row: row.map(|row| before + row as u64 + 1),
             column: Some(column).filter(|column| !column.is_empty()),
-            message,
+            source: Box::new((*error).without_column()),
         })
     }
 }
@@ -238,6 +238,6 @@ impl Origin for FileOrigin {
     }
 }
 
-fn import_error(path: &Path, message: &str) -> Error {
-    Error::Import { path: path.to_path_buf(), row: None, column: None, message: message.into() }
+fn in_file(path: &Path, error: Error) -> Error {
+    Error::Import { path: Some(path.to_path_buf()), row: None, column: None, source: Box::new(error) }
 }

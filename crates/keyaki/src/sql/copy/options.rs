@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::base::shown;
 use crate::{Error, Result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,10 +77,10 @@ impl CopyOptions {
         fn once<T>(option: &mut Option<T>, name: &str, value: T) -> Result<()> {
             match option.replace(value) {
                 None => Ok(()),
-                Some(_) => Err(Error::Syntax(format!("option {name} is given twice"))),
+                Some(_) => Err(Error::syntax(format!("option {name} specified more than once"))),
             }
         }
-        let needed = || value.clone().ok_or_else(|| Error::Syntax(format!("option {name} needs a value")));
+        let needed = || value.clone().ok_or_else(|| Error::syntax(format!("option {name} requires a value")));
         match name {
             "FORMAT" => once(&mut self.format, name, format(&needed()?)?),
             "HEADER" => once(&mut self.header, name, value.as_deref().map_or(Ok(true), boolean)?),
@@ -93,9 +94,9 @@ impl CopyOptions {
             "ROW_GROUP_SIZE" => once(&mut self.row_group_rows, name, count(name, &needed()?)?),
             "ENCODING" => match needed()?.to_ascii_lowercase().as_str() {
                 "utf8" | "utf-8" | "unicode" => Ok(()),
-                other => Err(Error::Unsupported(format!("encoding {other}; files must be in UTF-8"))),
+                other => Err(invalid(name, other, "UTF8")),
             },
-            _ => Err(Error::Unsupported(format!("option {name} of COPY"))),
+            _ => Err(Error::syntax(format!("option {name} not recognized by COPY"))),
         }
     }
 
@@ -103,8 +104,8 @@ impl CopyOptions {
     pub fn resolve(&self, path: &Path, to: bool) -> Result<(Format, Dialect)> {
         let by_name = Format::of(path);
         let Some(format) = self.format.or(by_name.map(|(format, _)| format)) else {
-            return Err(Error::Invalid(format!(
-                "{}: the format cannot be told from the name; add (FORMAT parquet), csv, json or tbl",
+            return Err(Error::syntax(format!(
+                "no file format given for \"{}\", and its name has no known extension (add FORMAT parquet, csv, json or tbl)",
                 path.display()
             )));
         };
@@ -123,28 +124,32 @@ impl CopyOptions {
     }
 
     fn check(&self, format: Format, dialect: &Dialect, to: bool) -> Result<()> {
-        let misplaced = |name: &str, of: &str| Err(Error::Invalid(format!("option {name} is for {of} only")));
+        let misplaced = |name: &str, of: &str| Err(Error::Unsupported(format!("{name} except for {of}")));
         if !format.has_text_options() {
             if self.header.is_some() {
                 return misplaced("HEADER", "csv");
             }
             if self.delimiter.is_some() || self.null.is_some() || self.quote.is_some() || self.escape.is_some() {
-                return misplaced("DELIMITER, NULL, QUOTE or ESCAPE", "csv and tbl");
+                return misplaced("DELIMITER, NULL, QUOTE and ESCAPE", "csv and tbl");
             }
         }
         if format == Format::Tbl && (self.quote.is_some() || self.escape.is_some() || self.header == Some(true)) {
-            return misplaced("QUOTE, ESCAPE or HEADER", "csv");
+            return misplaced("QUOTE, ESCAPE and HEADER", "csv");
         }
         if (format != Format::Parquet || !to) && (self.compression.is_some() || self.row_group_rows.is_some()) {
-            return misplaced("COMPRESSION or ROW_GROUP_SIZE", "writing parquet");
+            return misplaced("COMPRESSION and ROW_GROUP_SIZE", "COPY TO in format parquet");
         }
         let special = |byte: u8| dialect.null.as_bytes().contains(&byte);
         if dialect.quote == Some(dialect.delimiter) || special(dialect.delimiter) || dialect.quote.is_some_and(special)
         {
-            return Err(Error::Invalid("DELIMITER, QUOTE and NULL must not contain one another".into()));
+            return Err(Error::syntax("DELIMITER, QUOTE and NULL must not contain one another"));
         }
         Ok(())
     }
+}
+
+fn invalid(name: &str, value: &str, expected: &str) -> Error {
+    Error::InvalidParameter { name: name.into(), value: shown(value), expected: expected.into() }
 }
 
 fn format(name: &str) -> Result<Format> {
@@ -153,7 +158,7 @@ fn format(name: &str) -> Result<Format> {
         "csv" => Format::Csv,
         "json" | "ndjson" | "jsonl" => Format::Json,
         "tbl" => Format::Tbl,
-        other => return Err(Error::Unsupported(format!("format {other}; there are parquet, csv, json and tbl"))),
+        other => return Err(invalid("FORMAT", other, "parquet, csv, json or tbl")),
     })
 }
 
@@ -163,7 +168,7 @@ fn compression(name: &str) -> Result<Compression> {
         "snappy" => Compression::Snappy,
         "zstd" => Compression::Zstd,
         "lz4" | "lz4_raw" => Compression::Lz4,
-        other => return Err(Error::Unsupported(format!("compression {other}; there are zstd, snappy, lz4 and none"))),
+        other => return Err(invalid("COMPRESSION", other, "zstd, snappy, lz4 or none")),
     })
 }
 
@@ -171,7 +176,7 @@ fn boolean(text: &str) -> Result<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "on" | "1" => Ok(true),
         "false" | "off" | "0" => Ok(false),
-        _ => Err(Error::Syntax(format!("{text:?} is neither true nor false"))),
+        _ => Err(invalid("HEADER", text, "true or false")),
     }
 }
 
@@ -179,13 +184,13 @@ fn character(name: &str, text: &str) -> Result<u8> {
     match text.as_bytes() {
         [byte] if byte.is_ascii() && !matches!(byte, b'\n' | b'\r' | 0) => Ok(*byte),
         b"\\t" => Ok(b'\t'),
-        _ => Err(Error::Invalid(format!("option {name} takes one ASCII character that does not end a line"))),
+        _ => Err(invalid(name, text, "one ASCII character other than a line end")),
     }
 }
 
 fn null(text: String) -> Result<String> {
     if text.contains(['\n', '\r']) {
-        return Err(Error::Invalid("option NULL must not contain the end of a line".into()));
+        return Err(invalid("NULL", &text, "a text without line ends"));
     }
     Ok(text)
 }
@@ -193,7 +198,7 @@ fn null(text: String) -> Result<String> {
 fn count(name: &str, text: &str) -> Result<usize> {
     match text.parse() {
         Ok(count @ 1..=100_000_000) => Ok(count),
-        _ => Err(Error::Invalid(format!("option {name} takes a number from 1 to 100000000"))),
+        _ => Err(invalid(name, text, "a number from 1 to 100000000")),
     }
 }
 

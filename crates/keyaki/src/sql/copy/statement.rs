@@ -9,10 +9,11 @@
 
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName, Query};
 use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::options::CopyOptions;
+use crate::base::syntax;
 use crate::{Error, Result};
 
 /// A parsed COPY statement.
@@ -45,16 +46,16 @@ pub(crate) fn parse(parser: &mut Parser<'_>) -> Result<Copy> {
     };
     let to = parser.expect_one_of_keywords(&[Keyword::FROM, Keyword::TO]).map_err(syntax)? == Keyword::TO;
     if !to && matches!(what, What::Query(_)) {
-        return Err(Error::Syntax("COPY FROM needs a table, not a query".into()));
+        return Err(Error::syntax("COPY FROM takes a table, not a query"));
     }
     let path = path(parser)?;
     let options = options(parser)?;
     if parser.parse_keyword(Keyword::WHERE) {
-        return Err(Error::Unsupported("COPY FROM with WHERE".into()));
+        return Err(Error::Unsupported("COPY FROM … WHERE".into()));
     }
     match &parser.peek_token_ref().token {
         Token::EOF | Token::SemiColon => Ok(Copy { what, to, path, options }),
-        _ => Err(unexpected(parser, "the end of the statement")),
+        _ => Err(unexpected(parser, "end of statement")),
     }
 }
 
@@ -71,7 +72,7 @@ fn path(parser: &mut Parser<'_>) -> Result<String> {
     match text(parser) {
         Some(path) => Ok(path),
         None if word(parser, &["STDIN", "STDOUT", "PROGRAM"]).is_some() => {
-            Err(Error::Unsupported("COPY with STDIN, STDOUT or PROGRAM; give the path of a file".into()))
+            Err(Error::Unsupported("STDIN, STDOUT and PROGRAM in COPY (name a file)".into()))
         }
         None => Err(unexpected(parser, "the path of a file in quotes")),
     }
@@ -149,14 +150,7 @@ fn unexpected(parser: &Parser<'_>, expected: &str) -> Error {
     match parser.expected::<()>(expected, parser.peek_token()) {
         Err(error) => syntax(error),
         // `expected` always fails.
-        Ok(()) => Error::Syntax(format!("expected {expected}")),
-    }
-}
-
-fn syntax(error: ParserError) -> Error {
-    match error {
-        ParserError::TokenizerError(message) | ParserError::ParserError(message) => Error::Syntax(message),
-        ParserError::RecursionLimitExceeded => Error::Syntax("the statement is nested too deeply".into()),
+        Ok(()) => Error::syntax(format!("syntax error, expected {expected}")),
     }
 }
 

@@ -1,6 +1,7 @@
 //! COPY TO: the rows of a query go to a thread that writes them.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use arrow::array::RecordBatch;
@@ -10,7 +11,6 @@ use tokio::sync::mpsc::{Receiver, channel};
 
 use super::statement::{Copy, What};
 use super::write::{Sink, open};
-use crate::base::recover;
 use crate::sql::SqlSession;
 use crate::sql::names::{plain_ident, quoted, relation_name};
 use crate::sql::parse_query;
@@ -36,7 +36,7 @@ pub(super) async fn run(session: &SqlSession, copy: Copy) -> Result<u64> {
     progress.start(&format!("writing {}", path.display()), None);
     let mut failed = None;
     while let Some(batch) = rows.next().await {
-        let message = batch.map_err(recover);
+        let message = batch.map_err(Error::from);
         let count = message.as_ref().map_or(0, RecordBatch::num_rows) as u64;
         if let Err(error) = message {
             failed = Some(error);
@@ -52,9 +52,14 @@ pub(super) async fn run(session: &SqlSession, copy: Copy) -> Result<u64> {
         let _ = sender.send(None).await;
     }
     drop(sender);
-    let written = task.await.map_err(|error| Error::Invalid(format!("a background task failed: {error}")))?;
+    let written = task.await.map_err(|error| Error::task(&error))?;
     progress.finish();
-    failed.map_or(written, Err)
+    // The sink does not know the name of its file.
+    failed.map_or(written, Err).map_err(|error| match error {
+        Error::Io { operation, offset, source, .. } => Error::Io { path, operation, offset, source },
+        Error::DiskFull { operation, .. } => Error::DiskFull { path, operation },
+        other => other,
+    })
 }
 
 /// The rows to write.
@@ -86,7 +91,7 @@ fn write(target: OutputFile, mut sink: Box<dyn Sink>, mut batches: Receiver<Opti
         }
     }
     let file = sink.finish()?;
-    file.sync_all().map_err(|error| target.error(&error))?;
+    file.sync_all().map_err(|error| Error::io("sync", &target.path, error))?;
     target.rename()?;
     Ok(rows)
 }
@@ -100,13 +105,13 @@ struct OutputFile {
 
 impl OutputFile {
     fn new(path: &Path) -> Result<Self> {
-        let failed = |message: &str| Err(output_error(path, message));
+        let failed = |kind, message: &str| Err(Error::io("write", path, std::io::Error::new(kind, message)));
         match std::fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => return failed("is a directory"),
-            Ok(metadata) if !metadata.is_file() => return failed("is not an ordinary file"),
+            Ok(metadata) if metadata.is_dir() => return failed(ErrorKind::IsADirectory, "is a directory"),
+            Ok(metadata) if !metadata.is_file() => return failed(ErrorKind::InvalidInput, "is not a regular file"),
             _ => {}
         }
-        let Some(name) = path.file_name() else { return failed("is not the name of a file") };
+        let Some(name) = path.file_name() else { return failed(ErrorKind::InvalidInput, "is not the name of a file") };
         let mut temporary = std::ffi::OsString::from(".");
         temporary.push(name);
         temporary.push(format!(".{}.tmp", std::process::id()));
@@ -114,17 +119,13 @@ impl OutputFile {
     }
 
     fn create(&self) -> Result<File> {
-        File::create(&self.temporary).map_err(|error| self.error(&error))
+        File::create(&self.temporary).map_err(|error| Error::io("create", &self.path, error))
     }
 
     fn rename(mut self) -> Result<()> {
-        std::fs::rename(&self.temporary, &self.path).map_err(|error| self.error(&error))?;
+        std::fs::rename(&self.temporary, &self.path).map_err(|error| Error::io("create", &self.path, error))?;
         self.renamed = true;
         Ok(())
-    }
-
-    fn error(&self, error: &std::io::Error) -> Error {
-        output_error(&self.path, &error.to_string())
     }
 }
 
@@ -135,8 +136,4 @@ impl Drop for OutputFile {
             let _ = std::fs::remove_file(&self.temporary);
         }
     }
-}
-
-fn output_error(path: &Path, message: &str) -> Error {
-    Error::Invalid(format!("{}: {message}", path.display()))
 }

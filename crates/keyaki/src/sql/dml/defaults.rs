@@ -62,9 +62,9 @@ pub(crate) fn physical(
 /// If a default uses columns or queries, cannot be evaluated, or is no value for its column.
 pub(crate) async fn check(session: &SqlSession, state: &StatementState, def: &TableDef) -> Result<()> {
     for column in def.columns.iter().filter(|column| column.default.is_some()) {
-        let wrong = |error: Error| Error::Invalid(format!("DEFAULT of column \"{}\": {error}", column.name));
+        let wrong = |error: Error| error.without_column().within(format!("DEFAULT of column \"{}\"", column.name));
         if sql(column)?.visit(&mut HasQuery).is_break() {
-            return Err(wrong(Error::Unsupported("a query".into())));
+            return Err(wrong(Error::Unsupported("subqueries in DEFAULT".into())));
         }
         let value = evaluate(session, state, column).await.map_err(wrong)?;
         // NULL says that there is no default; whether that is allowed is seen when rows come.
@@ -79,7 +79,7 @@ async fn evaluate(session: &SqlSession, state: &StatementState, column: &ColumnD
     let plan = LogicalPlanBuilder::empty(true).project([logical(state, column)?])?.build()?;
     let rows = RowBuffer::reserved(&session.engine, "DEFAULT").collect(state.run(&plan).await?).await?;
     let first = rows.batches.first().map(|batch| batch.column(0).clone());
-    first.ok_or_else(|| Error::Invalid("there is no value".into()))
+    first.ok_or_else(|| Error::Internal("an expression without columns gave no row".into()))
 }
 
 struct HasQuery;

@@ -33,7 +33,7 @@ pub(crate) async fn run(session: &SqlSession, delete: Delete) -> Result<Outcome>
     refuse(returning.is_some() || output.is_some(), "RETURNING")?;
     refuse(!order_by.is_empty() || limit.is_some(), "ORDER BY and LIMIT")?;
     let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = from;
-    let [relation] = from.as_slice() else { return Err(Error::Unsupported("DELETE from several tables".into())) };
+    let [relation] = from.as_slice() else { return Err(Error::Unsupported("DELETE FROM several tables".into())) };
 
     let writer = session.engine.writer().await;
     let (catalog, snapshot) = session.engine.latest(&writer);

@@ -136,7 +136,7 @@ fn target_columns(table: &Table, insert: &Insert) -> Result<Option<Vec<usize>>> 
     }
     let columns = insert.columns.iter().map(|name| assigned_column(table, name)).collect::<Result<Vec<_>>>()?;
     if let Some((_, &twice)) = columns.iter().enumerate().find(|(i, column)| columns[..*i].contains(column)) {
-        return Err(Error::Invalid(format!("column \"{}\" is there twice", table.def.columns[twice].name)));
+        return Err(Error::DuplicateColumn(table.def.columns[twice].name.clone()));
     }
     Ok(Some(columns))
 }
@@ -161,7 +161,10 @@ async fn plan_source(
     let plan = state.plan_query(query).await?;
     let given = plan.schema().fields().len();
     if given > columns.len() || (listed && given < columns.len()) {
-        return Err(Error::Invalid(format!("INSERT has {given} values for {} columns", columns.len())));
+        let (more, fewer) =
+            if given > columns.len() { ("expressions", "target columns") } else { ("target columns", "expressions") };
+        let message = format!("INSERT has more {more} than {fewer} ({given} expressions, {} columns)", columns.len());
+        return Err(Error::syntax(message));
     }
     Ok(InsertSource { plan, columns: columns[..given].to_vec() })
 }
@@ -201,5 +204,5 @@ fn complete(table: &Table, columns: &[usize], batch: &RecordBatch) -> Result<Rec
             None => assign(&new_null_array(&column.ty.column.arrow(), batch.num_rows()), &table.def.name, column),
         }
     });
-    RecordBatch::try_new(table.arrow.clone(), arrays.collect::<Result<_>>()?).map_err(crate::write::rows::arrow_error)
+    RecordBatch::try_new(table.arrow.clone(), arrays.collect::<Result<_>>()?).map_err(Error::from)
 }

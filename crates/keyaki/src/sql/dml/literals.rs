@@ -18,7 +18,6 @@ use crate::Result;
 use crate::catalog::ColumnDef;
 use crate::catalog::Table;
 use crate::write::assign::assign;
-use crate::write::rows::arrow_error;
 
 /// A literal of one kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,7 +51,7 @@ pub(super) fn rows(table: &Table, columns: &[usize], query: &Query) -> Result<Op
         let Some(array) = array else { return Ok(None) };
         arrays.push(assign(&array, &table.def.name, column)?);
     }
-    RecordBatch::try_new(table.arrow.clone(), arrays).map(Some).map_err(arrow_error)
+    RecordBatch::try_new(table.arrow.clone(), arrays).map(Some).map_err(crate::Error::from)
 }
 
 /// The rows of a query that is nothing but VALUES.

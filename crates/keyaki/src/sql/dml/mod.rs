@@ -39,16 +39,16 @@ impl TargetTable {
     /// Makes the target known to the statement, with its hidden rowid.
     pub fn new(state: &StatementState, relation: &TableWithJoins) -> Result<TargetTable> {
         let TableFactor::Table { name, alias, .. } = &relation.relation else {
-            return Err(Error::Unsupported(format!("{relation} as the table to change")));
+            return Err(Error::Unsupported(format!("{relation} as the target of UPDATE or DELETE")));
         };
         if !relation.joins.is_empty() {
-            return Err(Error::Unsupported("joins in the table to change (use FROM or USING)".into()));
+            return Err(Error::Unsupported("joins in the target of UPDATE or DELETE (use FROM or USING)".into()));
         }
         let table = state.catalog.table(&relation_name(name)?)?.clone();
         let alias = match alias {
             None => Ident::with_quote('"', table.def.name.clone()),
             Some(TableAlias { name, columns, .. }) if columns.is_empty() => name.clone(),
-            Some(alias) => return Err(Error::Unsupported(format!("the column names in {alias}"))),
+            Some(alias) => return Err(Error::Unsupported(format!("column names in the alias {alias}"))),
         };
         let own_name = format!("{TARGET_PREFIX}{}", table.def.name);
         state.add_table(&own_name, Arc::new(state.provider(&table).with_rowid()));
@@ -79,7 +79,7 @@ impl TargetTable {
     ) -> Result<Query> {
         let mut query = *super::parse_query("SELECT 1")?;
         let SetExpr::Select(select) = query.body.as_mut() else {
-            return Err(Error::Syntax("SELECT is not what it was".into()));
+            return Err(Error::Internal("the parser returned another kind of query for SELECT".into()));
         };
         let named = expressions
             .into_iter()
@@ -99,6 +99,6 @@ pub(super) fn assigned_column(table: &Table, name: &ObjectName) -> Result<usize>
     match parts.as_deref() {
         Some([column]) => table.column(column),
         Some([qualifier, column]) if *qualifier == table.def.name => table.column(column),
-        _ => Err(Error::Invalid(format!("{name} is no column of table \"{}\"", table.def.name))),
+        _ => Err(Error::undefined_column(name.to_string(), &table.def.name)),
     }
 }

@@ -84,13 +84,13 @@ fn assignments_of(table: &Table, assignments: Vec<Assignment>) -> Result<(Vec<us
                 }
             }
             (AssignmentTarget::Tuple(_), value) => {
-                return Err(Error::Unsupported(format!("the assignment of {value} to several columns")));
+                return Err(Error::Unsupported(format!("assignment of {value} to several columns")));
             }
         }
     }
     if let Some((_, twice)) = columns.iter().enumerate().find(|(i, column)| columns[..*i].contains(column)) {
         let name = &table.def.columns[*twice].name;
-        return Err(Error::Invalid(format!("column \"{name}\" is assigned twice")));
+        return Err(Error::syntax(format!("multiple assignments to same column \"{name}\"")));
     }
     for (column, value) in columns.iter().zip(&mut values) {
         if defaults::is_default(value) {

@@ -16,7 +16,6 @@ use super::job::{Job, Part, Projection, Work, Workers};
 use super::sort::{BATCH_ROWS, Sorter};
 use super::unique::Unique;
 use crate::Result;
-use crate::base::arrow_error;
 use crate::catalog::{Catalog, Table};
 use crate::engine::{Build, Engine};
 use crate::write::WriteStatement;
@@ -245,5 +244,5 @@ fn entries(
     engine
         .executor
         .scan(scan, ExecutionMode::OutOfOrder)
-        .map(move |batch| RecordBatch::try_new(schema.clone(), batch?.columns().to_vec()).map_err(arrow_error))
+        .map(move |batch| RecordBatch::try_new(schema.clone(), batch?.columns().to_vec()).map_err(crate::Error::from))
 }

@@ -16,7 +16,6 @@ use tokio::task::JoinHandle;
 use super::index::{IndexSorter, MemoryIndexer};
 use super::spill::SpillDir;
 use super::table::TableWriter;
-use crate::base::arrow_error;
 use crate::base::progress::Progress;
 use crate::catalog::Table;
 use crate::catalog::TableStatistics;
@@ -89,7 +88,7 @@ impl Job {
         let first = self.engine.blocking(&self.writer, reserve).await?;
         let mut columns = batch.columns().to_vec();
         columns.push(Arc::new(Int64Array::from_iter_values(first..first + count as i64)));
-        RecordBatch::try_new(self.table.arrow_with_rowid(), columns).map_err(arrow_error)
+        RecordBatch::try_new(self.table.arrow_with_rowid(), columns).map_err(Error::from)
     }
 }
 
@@ -115,7 +114,7 @@ impl Projection {
 
     pub fn apply(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let columns: Vec<ArrayRef> = self.columns.iter().map(|&column| batch.column(column).clone()).collect();
-        RecordBatch::try_new(self.schema.clone(), columns).map_err(arrow_error)
+        RecordBatch::try_new(self.schema.clone(), columns).map_err(Error::from)
     }
 }
 
@@ -234,7 +233,7 @@ impl Workers {
         for task in tasks {
             let part = match task.await {
                 Ok(part) => part,
-                Err(error) => Err(Error::Invalid(format!("a thread of the load failed: {error}"))),
+                Err(error) => Err(Error::task(&error)),
             };
             match part {
                 Ok(Part::Tree(tree, loaded)) => written.loaded.push((tree, loaded)),
@@ -278,7 +277,7 @@ impl Work for Collector {
     fn push(&mut self, batch: &RecordBatch) -> Result<()> {
         let own: Vec<usize> = (0..self.width()).collect();
         // Without the hidden rowid, which may be the last column.
-        Collector::push(self, &batch.project(&own).map_err(arrow_error)?)
+        Collector::push(self, &batch.project(&own)?)
     }
     fn finish(self) -> Result<Part> {
         Collector::finish(self, 0).map(Part::Statistics)

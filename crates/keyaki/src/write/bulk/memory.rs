@@ -6,7 +6,6 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::DataType;
 
 use crate::Result;
-use crate::base::arrow_error;
 
 /// Bytes of the batch's values in Arrow's layout, as if it shared nothing with other batches.
 pub(in crate::write) fn batch_bytes(batch: &RecordBatch) -> usize {
@@ -41,5 +40,5 @@ pub(super) fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
             _ => column.clone(),
         }
     });
-    RecordBatch::try_new(batch.schema(), columns.collect()).map_err(arrow_error)
+    Ok(RecordBatch::try_new(batch.schema(), columns.collect())?)
 }

@@ -16,7 +16,6 @@ use arrow::row::Rows;
 use keyaki_store::{BlockingPages, Cursor, block_on};
 
 use crate::Result;
-use crate::base::arrow_error;
 use crate::write::bulk::sort::{SortKey, prefix};
 use crate::write::bulk::spill::RunReader;
 
@@ -38,7 +37,7 @@ impl Input<'_> {
             Input::Tree(cursor) => {
                 let Some(chunk) = block_on(cursor.next())? else { return Ok(None) };
                 let columns: Vec<usize> = (0..schema.fields().len()).collect();
-                Ok(Some(RecordBatch::try_new(schema.clone(), chunk.to_arrays(&columns)?).map_err(arrow_error)?))
+                Ok(Some(RecordBatch::try_new(schema.clone(), chunk.to_arrays(&columns)?)?))
             }
         }
     }
@@ -107,7 +106,7 @@ impl<'s> RunMerge<'s> {
             return Ok(None);
         }
         let batches: Vec<&RecordBatch> = self.batches.iter().collect();
-        let output = interleave_record_batch(&batches, &self.picked).map_err(arrow_error)?;
+        let output = interleave_record_batch(&batches, &self.picked)?;
         self.picked.clear();
         // Keep only the batches that are being read.
         let mut kept = Vec::with_capacity(self.streams.len());

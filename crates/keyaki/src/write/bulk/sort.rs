@@ -13,7 +13,6 @@ use arrow::datatypes::SchemaRef;
 use arrow::row::{RowConverter, Rows, SortField};
 
 use crate::Result;
-use crate::base::arrow_error;
 use crate::write::bulk::memory::{batch_bytes, compact};
 use crate::write::bulk::merge::{Input, RunMerge};
 use crate::write::bulk::spill::{RunWriter, SpillDir, SpilledRun};
@@ -37,13 +36,13 @@ pub(super) struct SortKey {
 impl SortKey {
     pub fn new(schema: &SchemaRef, columns: usize) -> Result<Self> {
         let fields = schema.fields()[..columns].iter().map(|field| SortField::new(field.data_type().clone())).collect();
-        Ok(SortKey { converter: Arc::new(RowConverter::new(fields).map_err(arrow_error)?), columns })
+        Ok(SortKey { converter: Arc::new(RowConverter::new(fields)?), columns })
     }
 
     pub fn encode(&self, batch: &RecordBatch) -> Result<Rows> {
         let columns: &[ArrayRef] = &batch.columns()[..self.columns];
         let mut rows = self.converter.empty_rows(batch.num_rows(), 0);
-        self.converter.append(&mut rows, columns).map_err(arrow_error)?;
+        self.converter.append(&mut rows, columns)?;
         Ok(rows)
     }
 }
@@ -156,7 +155,7 @@ impl Sorter {
         let sources: Vec<&RecordBatch> = batches.iter().collect();
         let gather = |picked: &[(u128, u32, u32)]| {
             let picked: Vec<(usize, usize)> = picked.iter().map(|&(_, b, r)| (b as usize, r as usize)).collect();
-            let batch = interleave_record_batch(&sources, &picked).map_err(arrow_error)?;
+            let batch = interleave_record_batch(&sources, &picked)?;
             // Gathered views still point into the buffers of all the batches that they came from.
             compact(&batch)
         };

@@ -11,7 +11,6 @@ use arrow::datatypes::Schema;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 
-use crate::base::arrow_error;
 use crate::{Error, Result};
 
 /// Bytes of a file read or written at a time.
@@ -29,8 +28,7 @@ impl SpillDir {
     }
 
     fn file(&self) -> Result<File> {
-        tempfile::tempfile_in(&self.0)
-            .map_err(|error| Error::Invalid(format!("cannot create a temporary file in {}: {error}", self.0.display())))
+        tempfile::tempfile_in(&self.0).map_err(|error| Error::io("create a temporary file in", &self.0, error))
     }
 }
 
@@ -54,35 +52,36 @@ pub(super) struct RunReader(StreamReader<BufReader<File>>);
 impl RunWriter {
     pub fn new(dir: &SpillDir, schema: &Schema) -> Result<Self> {
         let file = BufWriter::with_capacity(BUFFER_BYTES, dir.file()?);
-        Ok(RunWriter { writer: StreamWriter::try_new(file, schema).map_err(arrow_error)?, rows: 0 })
+        Ok(RunWriter { writer: StreamWriter::try_new(file, schema)?, rows: 0 })
     }
 
     pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
         self.rows += batch.num_rows() as u64;
-        self.writer.write(batch).map_err(arrow_error)
+        self.writer.write(batch).map_err(Error::from)
     }
 
     pub fn finish(self) -> Result<SpilledRun> {
-        let file = self.writer.into_inner().map_err(arrow_error)?;
-        let file = file.into_inner().map_err(|error| spill_error(error.error()))?;
+        let file = self.writer.into_inner()?;
+        let file = file.into_inner().map_err(|error| spill_error("write", error.into_error()))?;
         Ok(SpilledRun { file, rows: self.rows })
     }
 }
 
 impl SpilledRun {
     pub fn read(mut self) -> Result<RunReader> {
-        self.file.seek(SeekFrom::Start(0)).map_err(|error| spill_error(&error))?;
+        self.file.seek(SeekFrom::Start(0)).map_err(|error| spill_error("read", error))?;
         let file = BufReader::with_capacity(BUFFER_BYTES, self.file);
-        Ok(RunReader(StreamReader::try_new(file, None).map_err(arrow_error)?))
+        Ok(RunReader(StreamReader::try_new(file, None)?))
     }
 }
 
 impl RunReader {
     pub fn next(&mut self) -> Result<Option<RecordBatch>> {
-        self.0.next().transpose().map_err(arrow_error)
+        self.0.next().transpose().map_err(Error::from)
     }
 }
 
-fn spill_error(error: &std::io::Error) -> Error {
-    Error::Invalid(format!("temporary file: {error}"))
+/// The files have no name.
+fn spill_error(operation: &'static str, error: std::io::Error) -> Error {
+    Error::io(operation, Path::new("temporary file"), error)
 }

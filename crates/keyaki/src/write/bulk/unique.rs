@@ -15,7 +15,7 @@ use crate::catalog::Table;
 use crate::write::apply::{describe, find_existing, unique_keys};
 use crate::write::origin::Origin;
 use crate::write::rows::Keys;
-use crate::{Error, Result};
+use crate::{ConstraintKind, Error, Result};
 
 /// The constraint of one tree; does nothing if there is none.
 pub(super) struct Unique {
@@ -24,6 +24,7 @@ pub(super) struct Unique {
 }
 
 struct Constraint {
+    kind: ConstraintKind,
     name: String,
     schema: Arc<Schema>,
     /// Leading columns that are unique.
@@ -43,7 +44,8 @@ impl Unique {
             return Ok(Unique { job: job.clone(), constraint: None });
         }
         let name = format!("{}_pkey", table.def.name);
-        Self::new(job, table.def.tree, name, &table.schema, table.schema.key_columns())
+        let kind = ConstraintKind::PrimaryKey;
+        Self::new(job, kind, table.def.tree, name, &table.schema, table.schema.key_columns())
     }
 
     pub fn of_index(job: &Arc<Job>, place: usize) -> Result<Self> {
@@ -51,10 +53,18 @@ impl Unique {
         if !index.unique {
             return Ok(Unique { job: job.clone(), constraint: None });
         }
-        Self::new(job, index.tree, index.name.clone(), &job.table.index_schemas[place], index.columns.len())
+        let (kind, name) = (ConstraintKind::Unique, index.name.clone());
+        Self::new(job, kind, index.tree, name, &job.table.index_schemas[place], index.columns.len())
     }
 
-    fn new(job: &Arc<Job>, tree: TreeId, name: String, schema: &Arc<Schema>, columns: usize) -> Result<Self> {
+    fn new(
+        job: &Arc<Job>,
+        kind: ConstraintKind,
+        tree: TreeId,
+        name: String,
+        schema: &Arc<Schema>,
+        columns: usize,
+    ) -> Result<Self> {
         let existing = match job.snapshot.tree(tree) {
             Ok(view) => Some(view).filter(|view| view.estimate(&KeyRange::all()).rows > 0.0),
             // A tree that is created together with what is loaded.
@@ -62,7 +72,7 @@ impl Unique {
             Err(error) => return Err(error.into()),
         };
         let key = SortKey::new(schema.arrow(), columns)?;
-        let constraint = Constraint { name, schema: schema.clone(), columns, key, existing, last: None };
+        let constraint = Constraint { kind, name, schema: schema.clone(), columns, key, existing, last: None };
         Ok(Unique { job: job.clone(), constraint: Some(constraint) })
     }
 
@@ -98,13 +108,14 @@ impl Unique {
     /// The error for a row whose key is there already.
     pub fn duplicate(&self, batch: &RecordBatch, row: usize) -> Result<Error> {
         let Some(constraint) = &self.constraint else {
-            return Ok(Error::Invalid(format!("the rowids of table \"{}\" repeat", self.job.table.def.name)));
+            return Ok(Error::Internal(format!("rowids of table \"{}\" repeat", self.job.table.def.name)));
         };
         let columns = &batch.columns()[..constraint.columns];
-        Ok(Error::Duplicate {
+        Ok(Error::Constraint {
+            kind: constraint.kind,
             table: self.job.table.def.name.clone(),
-            constraint: constraint.name.clone(),
-            key: describe(&constraint.schema, columns, row)?,
+            name: constraint.name.clone(),
+            key: Some(describe(&constraint.schema, columns, row)?),
         })
     }
 }
@@ -116,8 +127,8 @@ fn has_null(columns: &[ArrayRef], row: usize) -> bool {
 /// The error with the file and row of a row of the stream, if it has one.
 pub(super) fn at(error: Error, origin: &dyn Origin, row: u64) -> Error {
     match (error, origin.locate(row)) {
-        (error @ Error::Duplicate { .. }, Some((path, row))) => {
-            Error::Import { path, row: Some(row), column: None, message: error.to_string() }
+        (error @ Error::Constraint { .. }, Some((path, row))) => {
+            Error::Import { path: Some(path), row: Some(row), column: None, source: Box::new(error) }
         }
         (error, _) => error,
     }
@@ -130,7 +141,7 @@ pub(in crate::write) fn locate_duplicate(
     batches: &[RecordBatch],
     origin: &dyn Origin,
 ) -> Error {
-    let Error::Duplicate { constraint, key, .. } = &error else { return error };
+    let Error::Constraint { name: constraint, key: Some(key), .. } = &error else { return error };
     if origin.locate(0).is_none() {
         return error;
     }

@@ -14,12 +14,12 @@ use keyaki_exec::{ExecutionMode, Scan};
 use keyaki_store::{Direction, KeyRange, TreeView, WriteBatch};
 
 use super::WriteStatement;
+use crate::Result;
 use crate::base::progress::Progress;
 use crate::catalog::TableStatistics;
 use crate::catalog::{Catalog, Table};
 use crate::catalog::{DocumentKind, put};
 use crate::engine::Engine;
-use crate::{Error, Result};
 
 pub(crate) use collector::Collector;
 pub(crate) use sample::Random;
@@ -68,7 +68,7 @@ pub(crate) async fn after_insert(statement: &WriteStatement, name: &str, before:
 /// [`refresh`] after a statement that has succeeded whatever becomes of it.
 pub(crate) async fn refresh_or_warn(statement: &WriteStatement, name: &str) {
     if let Err(error) = refresh(statement, name).await {
-        tracing::warn!(%error, table = name, "no new statistics");
+        tracing::warn!(%error, table = name, "could not refresh the statistics of a table");
     }
 }
 
@@ -125,7 +125,7 @@ async fn scan(
     while let Some(batch) = rows.next().await {
         let batch = batch?;
         let batch = arrow::array::RecordBatch::try_new(table.arrow.clone(), batch.columns().to_vec());
-        let batch = batch.map_err(|error| Error::DataFusion(error.into()))?;
+        let batch = batch?;
         collector.push(&batch)?;
         progress.advance(batch.num_rows() as u64);
     }

@@ -77,7 +77,7 @@ impl RowSample {
             row += 1 + self.gap();
         }
         self.skip = row - rows;
-        let batch = compact(&take_record_batch(batch, &UInt32Array::from(picked)).map_err(arrow_error)?)?;
+        let batch = compact(&take_record_batch(batch, &UInt32Array::from(picked))?)?;
         self.rows += batch.num_rows();
         self.bytes += batch.get_array_memory_size();
         self.batches.push(batch);
@@ -89,7 +89,7 @@ impl RowSample {
 
     /// All rows taken, as one batch.
     pub fn finish(self) -> Result<RecordBatch> {
-        concat_batches(&self.schema, &self.batches).map_err(arrow_error)
+        concat_batches(&self.schema, &self.batches).map_err(crate::Error::from)
     }
 
     /// Rows to pass over after one that was taken: geometrically distributed.
@@ -103,9 +103,9 @@ impl RowSample {
 
     fn halve(&mut self) -> Result<()> {
         self.halvings += 1;
-        let all = concat_batches(&self.schema, &self.batches).map_err(arrow_error)?;
+        let all = concat_batches(&self.schema, &self.batches)?;
         let keep: BooleanArray = (0..all.num_rows()).map(|_| Some(self.random.next() & 1 == 0)).collect();
-        let kept = compact(&filter_record_batch(&all, &keep).map_err(arrow_error)?)?;
+        let kept = compact(&filter_record_batch(&all, &keep)?)?;
         self.rows = kept.num_rows();
         self.bytes = kept.get_array_memory_size();
         self.batches = vec![kept];
@@ -124,11 +124,7 @@ fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
             _ => column.clone(),
         }
     });
-    RecordBatch::try_new(batch.schema(), columns.collect()).map_err(arrow_error)
-}
-
-fn arrow_error(error: arrow::error::ArrowError) -> crate::Error {
-    datafusion::error::DataFusionError::from(error).into()
+    RecordBatch::try_new(batch.schema(), columns.collect()).map_err(crate::Error::from)
 }
 
 #[cfg(test)]

@@ -10,18 +10,18 @@ use arrow::datatypes::{
 use keyaki_store::ColumnType;
 
 use super::calendar::days_from_date;
+use crate::Error;
 use crate::catalog::SqlType;
+use crate::catalog::types::sql_type_name;
 
-/// Characters of a value that a message shows.
-const SHOWN_CHARS: usize = 60;
 /// Digits that an `i128` holds whatever they are.
 const DECIMAL_DIGITS_MAX: u32 = 38;
 
 /// A text that is not a value of its column.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct BadValue {
     pub row: usize,
-    pub message: String,
+    pub error: Error,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,19 +67,16 @@ pub(crate) fn parse_column(texts: &StringViewArray, ty: SqlType) -> Result<Array
             .data_type(ty.column.arrow())
             .build()
             .map(arrow::array::make_array)
-            .map_err(|error| BadValue { row: 0, message: error.to_string() }),
-        Err((row, problem)) => Err(BadValue { row, message: describe(texts.value(row), ty, problem) }),
+            .map_err(|error| BadValue { row: 0, error: error.into() }),
+        Err((row, problem)) => Err(BadValue { row, error: describe(texts.value(row), ty, problem) }),
     }
 }
 
-fn describe(text: &str, ty: SqlType, problem: Problem) -> String {
-    let mut shown: String = text.chars().take(SHOWN_CHARS).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
-    }
+fn describe(text: &str, ty: SqlType, problem: Problem) -> Error {
+    let ty = sql_type_name(ty);
     match problem {
-        Problem::Syntax => format!("{shown:?} is not a valid {ty}"),
-        Problem::Range => format!("{shown:?} is out of range for {ty}"),
+        Problem::Syntax => Error::invalid_text(ty, text, None),
+        Problem::Range => Error::out_of_range(ty, text, None),
     }
 }
 
@@ -388,7 +385,7 @@ mod tests {
     }
 
     fn parse_one(text: &str, column: ColumnType) -> Result<ArrayRef, String> {
-        parse_column(&texts([Some(text)]), sql(column)).map_err(|bad| bad.message)
+        parse_column(&texts([Some(text)]), sql(column)).map_err(|bad| bad.error.to_string())
     }
 
     /// Parses and writes again.
@@ -502,9 +499,9 @@ mod tests {
     fn messages_name_row_value_and_type() {
         let column = texts([Some("1"), None, Some("x")]);
         let bad = parse_column(&column, sql(ColumnType::Int32)).expect_err("x is no number");
-        assert_eq!(bad, BadValue { row: 2, message: "\"x\" is not a valid INTEGER".into() });
+        assert_eq!((bad.row, bad.error.to_string().as_str()), (2, "invalid input syntax for type integer: \"x\""));
         let bad = parse_column(&texts([Some("70000")]), sql(ColumnType::Int16)).expect_err("too large");
-        assert_eq!(bad.message, "\"70000\" is out of range for SMALLINT");
+        assert_eq!(bad.error.to_string(), "value \"70000\" is out of range for type smallint");
         let long = parse_one(&"é".repeat(1000), ColumnType::Date).expect_err("no date");
         assert!(long.chars().count() < 100);
     }

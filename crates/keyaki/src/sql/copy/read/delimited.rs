@@ -16,8 +16,8 @@ use arrow::array::{StringViewArray, StringViewBuilder};
 use arrow::buffer::Buffer;
 
 use super::{FileRows, bad};
-use crate::Result;
 use crate::sql::copy::options::Dialect;
+use crate::{Error, Result};
 
 const BLOCK_BYTES: usize = 1 << 20;
 /// A record must be shorter than this: positions in a block are 32 bits long.
@@ -66,7 +66,7 @@ enum Scan {
 
 impl DelimitedReader {
     pub fn open(path: &Path, dialect: Dialect) -> Result<Self> {
-        let failed = |error: std::io::Error| bad(path, None, None, error.to_string());
+        let failed = |error: std::io::Error| Error::io("read", path, error);
         let file = File::open(path).map_err(failed)?;
         let mut reader = DelimitedReader {
             path: path.to_path_buf(),
@@ -82,9 +82,9 @@ impl DelimitedReader {
         if reader.rest.starts_with(BYTE_ORDER_MARK) {
             reader.rest.drain(..BYTE_ORDER_MARK.len());
         } else if reader.rest.starts_with(b"\xff\xfe") || reader.rest.starts_with(b"\xfe\xff") {
-            return Err(bad(path, None, None, "the file is in UTF-16; it must be in UTF-8"));
+            return Err(bad(path, None, "the file is in UTF-16 (convert it to UTF-8)"));
         } else if reader.rest.starts_with(b"\x1f\x8b") || reader.rest.starts_with(b"\x28\xb5\x2f\xfd") {
-            return Err(bad(path, None, None, "the file is compressed; decompress it first"));
+            return Err(bad(path, None, "the file is compressed (decompress it first)"));
         }
         Ok(reader)
     }
@@ -159,11 +159,11 @@ impl DelimitedReader {
             match self.scan(start) {
                 Scan::Record { next } => return Ok(Some(next)),
                 Scan::AfterQuote => {
-                    let message = "a closing quote is followed by something else than the next field";
-                    return Err(bad(&self.path, row, None, message));
+                    let message = "a closing quote must be followed by a delimiter or a line end";
+                    return Err(bad(&self.path, row, message));
                 }
                 Scan::Incomplete if self.at_end => {
-                    return Err(bad(&self.path, row, None, "the file ends inside of a quoted value"));
+                    return Err(bad(&self.path, row, "unterminated quoted value at end of file"));
                 }
                 Scan::Incomplete if count > 0 => {
                     self.fields.truncate(fields);
@@ -173,7 +173,7 @@ impl DelimitedReader {
                     self.fields.truncate(fields);
                     let read = self.rest.len() - start;
                     if read >= RECORD_BYTES_MAX {
-                        return Err(bad(&self.path, row, None, "a row is longer than 1 GiB; is a quote not closed?"));
+                        return Err(bad(&self.path, row, "a row exceeds 1 GiB (a closing quote may be missing)"));
                     }
                     self.fill(self.rest.len() + read.max(BLOCK_BYTES))?;
                 }
@@ -189,7 +189,7 @@ impl DelimitedReader {
         let wanted = target - self.rest.len();
         self.rest.reserve(wanted);
         let read = (&mut self.file).take(wanted as u64).read_to_end(&mut self.rest);
-        let read = read.map_err(|error| bad(&self.path, None, None, error.to_string()))?;
+        let read = read.map_err(|error| Error::io("read", &self.path, error))?;
         self.at_end = read < wanted;
         Ok(())
     }
@@ -242,7 +242,7 @@ impl DelimitedReader {
             self.fields.pop();
         } else if found != width {
             let row = Some(self.records + count as u64 + 1);
-            return Err(bad(&self.path, row, None, format!("the row has {found} values; {width} are expected")));
+            return Err(bad(&self.path, row, format!("row has {found} values, expected {width}")));
         }
         Ok(count + 1)
     }
@@ -282,7 +282,7 @@ impl DelimitedReader {
             if !appended {
                 let row = self.records + row as u64 + 1;
                 let message = format!("value {} is not valid UTF-8", column + 1);
-                return Err(bad(&self.path, Some(row), None, message));
+                return Err(bad(&self.path, Some(row), message));
             }
         }
         Ok(builder.finish())
@@ -399,9 +399,9 @@ mod tests {
     #[test]
     fn errors_name_the_row() {
         let message = |bytes: &[u8]| read(bytes, csv(), 2).expect_err("an error");
-        assert!(message(b"a,b\nc\n").ends_with("row 2: the row has 1 values; 2 are expected"));
-        assert!(message(b"a,b\nc,d,e\n").ends_with("row 2: the row has 3 values; 2 are expected"));
-        assert!(message(b"a,b\n\nc,\"d").contains("row 2: the file ends inside of a quoted value"));
+        assert!(message(b"a,b\nc\n").ends_with("row 2: row has 1 values, expected 2"));
+        assert!(message(b"a,b\nc,d,e\n").ends_with("row 2: row has 3 values, expected 2"));
+        assert!(message(b"a,b\n\nc,\"d").contains("row 2: unterminated quoted value"));
         assert!(message(b"a,\"b\"c\n").contains("row 1: a closing quote"));
         assert!(message(b"a,b\nc,\xff\xfe\n").contains("row 2: value 2 is not valid UTF-8"));
         assert!(message(b"a,b\nc,\"\"\"\xff\"\n").contains("row 2: value 2 is not valid UTF-8"));

@@ -15,8 +15,8 @@ use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
 use arrow::json::reader::Decoder;
 
-use super::{FileRows, bad};
-use crate::Result;
+use super::{FileRows, bad, within};
+use crate::{Error, Result};
 
 const BLOCK_BYTES: usize = 1 << 20;
 const BATCH_ROWS: usize = 8192;
@@ -40,7 +40,7 @@ pub(crate) struct JsonReader {
 impl JsonReader {
     /// `columns`: the names that objects may have, in any case.
     pub fn open(path: &Path, columns: &[String]) -> Result<Self> {
-        let file = File::open(path).map_err(|error| bad(path, None, None, error.to_string()))?;
+        let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
         let empty = Arc::new(Schema::empty());
         let decoder = decoder(&empty, BATCH_ROWS).map_err(|error| describe(path, None, &error))?;
         let mut reader = JsonReader {
@@ -91,7 +91,7 @@ impl JsonReader {
             }
             if finished && self.decoder.has_partial_record() {
                 let row = self.records + self.decoder.len() as u64;
-                return Err(bad(&self.path, Some(row.max(1)), None, "the file ends inside of an object"));
+                return Err(bad(&self.path, Some(row.max(1)), "unterminated object at end of file"));
             }
             let batch = match self.decoder.flush() {
                 Ok(batch) => batch,
@@ -113,7 +113,7 @@ impl JsonReader {
         self.block.clear();
         self.at = 0;
         let read = (&mut self.file).take(BLOCK_BYTES as u64).read_to_end(&mut self.block);
-        let read = read.map_err(|error| bad(&self.path, None, None, error.to_string()))?;
+        let read = read.map_err(|error| Error::io("read", &self.path, error))?;
         self.at_end = read < BLOCK_BYTES;
         self.array.blank(&mut self.block, &self.path)
     }
@@ -150,16 +150,16 @@ fn decoder_of(reader: &JsonReader) -> Result<Decoder> {
 }
 
 fn describe(path: &Path, row: Option<u64>, error: &ArrowError) -> crate::Error {
-    let message = match error {
-        ArrowError::JsonError(message) => message.clone(),
-        other => other.to_string(),
+    let error = match error {
+        // The library writes "column 'x' missing from schema".
+        ArrowError::JsonError(message) if message.ends_with(" missing from schema") => {
+            let column = message.trim_end_matches(" missing from schema").replace('\'', "\"");
+            Error::InvalidFile(format!("{column} of the file is not a column of the table"))
+        }
+        ArrowError::JsonError(message) => Error::InvalidFile(message.clone()),
+        other => Error::from(other),
     };
-    // "column 'x' missing from schema" is meant from the other side.
-    let message = match message.strip_suffix(" missing from schema") {
-        Some(column) => format!("{column} of the file is not a column of the table"),
-        None => message,
-    };
-    bad(path, row, None, message)
+    within(path, row, error)
 }
 
 fn texts(batch: &RecordBatch) -> FileRows {
@@ -213,7 +213,7 @@ impl ArrayScan {
         for byte in &mut block[start..] {
             if !self.step(byte) {
                 let row = Some(self.commas + 1);
-                return Err(bad(path, row, None, "the file is not an array of objects"));
+                return Err(bad(path, row, "the file is not an array of objects"));
             }
         }
         Ok(())
@@ -258,7 +258,7 @@ impl ArrayScan {
 
     fn finish(&self, path: &Path) -> Result<()> {
         if self.array == Some(true) && !self.closed {
-            return Err(bad(path, None, None, "the file ends inside of the array"));
+            return Err(bad(path, None, "unterminated array at end of file"));
         }
         Ok(())
     }
@@ -321,13 +321,13 @@ mod tests {
         let many = r#"{"a":1}"#.to_string() + &"\n{\"a\":1}".repeat(9999);
         assert!(
             message(&format!("{many}\n{{\"c\":1}}"))
-                .ends_with("row 10001: column 'c' of the file is not a column of the table")
+                .ends_with("row 10001: column \"c\" of the file is not a column of the table")
         );
         assert!(message("{\"a\":1}\n{\"a\":oops}").contains("row 2: "));
-        assert!(message("{\"a\":1}\n{\"a\":2").contains("row 2: the file ends inside of an object"));
+        assert!(message("{\"a\":1}\n{\"a\":2").contains("row 2: unterminated object at end of file"));
         assert!(message("{\"a\":1}\n{\"a\":[1,2]}\n").contains("row 2: "));
         assert!(message("{\"a\":1}\n7\n").contains("row 2: "));
-        assert!(message("[{\"a\":1}, {\"a\":2}").contains("ends inside of the array"));
+        assert!(message("[{\"a\":1}, {\"a\":2}").contains("unterminated array at end of file"));
         for text in ["[{}{}]", "[{},]", "[,{}]", "[1]", "[{}] x", "[[{}]]", "[\"a\"]"] {
             assert!(message(text).contains("not an array of objects"), "{text}: {}", message(text));
         }

@@ -33,6 +33,10 @@ impl FileRows {
 }
 
 /// Something wrong at a place of a file; `row` counts from 1.
-fn bad(path: &Path, row: Option<u64>, column: Option<&str>, message: impl Into<String>) -> Error {
-    Error::Import { path: path.to_path_buf(), row, column: column.map(Into::into), message: message.into() }
+fn bad(path: &Path, row: Option<u64>, message: impl Into<String>) -> Error {
+    within(path, row, Error::InvalidFile(message.into()))
+}
+
+fn within(path: &Path, row: Option<u64>, error: Error) -> Error {
+    Error::Import { path: Some(path.to_path_buf()), row, column: None, source: Box::new(error) }
 }

@@ -10,8 +10,8 @@ use datafusion::parquet::arrow::arrow_reader::{
 };
 use datafusion::parquet::errors::ParquetError;
 
-use super::{FileRows, bad};
-use crate::Result;
+use super::{FileRows, bad, within};
+use crate::{Error, Result};
 
 const BATCH_ROWS: usize = 8192;
 
@@ -25,8 +25,8 @@ pub(crate) struct ParquetReader {
 
 impl ParquetReader {
     pub fn open(path: &Path) -> Result<Self> {
-        let failed = |error: ParquetError| bad(path, None, None, describe(&error));
-        let file = File::open(path).map_err(|error| bad(path, None, None, error.to_string()))?;
+        let failed = |error: ParquetError| within(path, None, error.into());
+        let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
         let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).map_err(failed)?;
         let schema = Arc::new(with_views(metadata.schema()));
         // Text and bytes as views: they then point into the pages of the file instead of being copied.
@@ -50,8 +50,8 @@ impl ParquetReader {
     pub fn next(&mut self) -> Result<Option<FileRows>> {
         match self.reader.next() {
             None if self.records != self.rows => {
-                let message = format!("the file has {} rows, not {} as it says", self.records, self.rows);
-                Err(bad(&self.path, None, None, message))
+                let message = format!("the file has {} rows, its metadata says {}", self.records, self.rows);
+                Err(bad(&self.path, None, message))
             }
             None => Ok(None),
             Some(Ok(batch)) => {
@@ -59,17 +59,10 @@ impl ParquetReader {
                 Ok(Some(FileRows::Typed(batch)))
             }
             Some(Err(error)) => {
-                let message = format!("after {} rows: {error}", self.records);
-                Err(bad(&self.path, None, None, message))
+                let message = format!("after {} rows: {}", self.records, Error::from(error));
+                Err(bad(&self.path, None, message))
             }
         }
-    }
-}
-
-fn describe(error: &ParquetError) -> String {
-    match error {
-        ParquetError::General(message) | ParquetError::EOF(message) => message.clone(),
-        other => other.to_string(),
     }
 }
 

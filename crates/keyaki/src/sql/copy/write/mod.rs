@@ -70,7 +70,11 @@ fn column_type(ty: &DataType) -> Option<DataType> {
 fn convert(column: &ArrayRef, name: &str) -> Result<ArrayRef> {
     match column_type(column.data_type()) {
         Some(ty) if ty == *column.data_type() => Ok(column.clone()),
-        Some(ty) => cast(column, &ty).map_err(|error| Error::DataFusion(error.into())),
-        None => Err(Error::Unsupported(format!("column \"{name}\" of type {} in a file", column.data_type()))),
+        Some(ty) => Ok(cast(column, &ty)?),
+        None => Err(unsupported(name, column.data_type())),
     }
+}
+
+fn unsupported(column: &str, ty: &DataType) -> Error {
+    Error::Unsupported(format!("column \"{column}\" of type {} in COPY TO", crate::base::type_name(ty)))
 }

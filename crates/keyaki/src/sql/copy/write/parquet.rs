@@ -7,12 +7,11 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::parquet::basic::{Compression as Codec, ZstdLevel};
-use datafusion::parquet::errors::ParquetError;
 use datafusion::parquet::file::properties::WriterProperties;
 
-use super::{Sink, column_type, convert};
+use super::{Sink, column_type, convert, unsupported};
+use crate::Result;
 use crate::sql::copy::options::{Compression, CopyOptions};
-use crate::{Error, Result};
 
 /// A row group is written out at this size, to bound memory.
 const ROW_GROUP_BYTES: usize = 128 << 20;
@@ -35,14 +34,11 @@ impl ParquetSink {
             properties = properties.set_max_row_group_row_count(Some(rows));
         }
         let fields = schema.fields().iter().map(|field| {
-            let ty = column_type(field.data_type()).ok_or_else(|| {
-                let (name, ty) = (field.name(), field.data_type());
-                Error::Unsupported(format!("column \"{name}\" of type {ty} in a file"))
-            })?;
+            let ty = column_type(field.data_type()).ok_or_else(|| unsupported(field.name(), field.data_type()))?;
             Ok(Field::new(field.name(), ty, field.is_nullable()))
         });
         let schema = Arc::new(Schema::new(fields.collect::<Result<Vec<_>>>()?));
-        let writer = ArrowWriter::try_new(file, schema.clone(), Some(properties.build())).map_err(parquet_error)?;
+        let writer = ArrowWriter::try_new(file, schema.clone(), Some(properties.build()))?;
         Ok(ParquetSink { writer, schema })
     }
 }
@@ -51,18 +47,14 @@ impl Sink for ParquetSink {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let columns = batch.columns().iter().zip(self.schema.fields()).map(|(c, field)| convert(c, field.name()));
         let batch = RecordBatch::try_new(self.schema.clone(), columns.collect::<Result<_>>()?);
-        self.writer.write(&batch.map_err(|error| Error::DataFusion(error.into()))?).map_err(parquet_error)?;
+        self.writer.write(&batch?)?;
         if self.writer.in_progress_size() > ROW_GROUP_BYTES {
-            self.writer.flush().map_err(parquet_error)?;
+            self.writer.flush()?;
         }
         Ok(())
     }
 
     fn finish(self: Box<Self>) -> Result<File> {
-        self.writer.into_inner().map_err(parquet_error)
+        Ok(self.writer.into_inner()?)
     }
-}
-
-fn parquet_error(error: ParquetError) -> Error {
-    Error::DataFusion(error.into())
 }

@@ -6,11 +6,12 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::path::Path;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
 
-use super::{Sink, column_type, convert};
+use super::{Sink, column_type, convert, unsupported};
 use crate::sql::copy::options::Dialect;
 use crate::write::text::Formatter;
 use crate::{Error, Result};
@@ -60,7 +61,7 @@ impl TextSink {
         for field in schema.fields() {
             if column_type(field.data_type()).is_none() {
                 let (name, ty) = (field.name(), field.data_type());
-                return Err(Error::Unsupported(format!("column \"{name}\" of type {ty} in a file")));
+                return Err(unsupported(name, ty));
             }
         }
         let names = schema.fields().iter().map(|field| field.name().clone()).collect();
@@ -82,10 +83,14 @@ impl TextSink {
                 quote_if_needed(&self.value, dialect, &mut self.buffer);
             } else if needs_quotes(&self.value, dialect) && !self.value.is_empty() {
                 let (name, row) = (&self.names[i], self.rows + 1);
-                return Err(Error::Value(format!(
-                    "row {row}, column {name}: a tbl file cannot hold a delimiter, the end of a line or {:?} in a value",
-                    dialect.null
-                )));
+                let problem =
+                    format!("a tbl file cannot hold a delimiter, a line end or \"{}\" in a value", dialect.null);
+                return Err(Error::Import {
+                    path: None,
+                    row: Some(row),
+                    column: Some(name.clone()),
+                    source: Box::new(Error::InvalidFile(problem)),
+                });
             } else {
                 self.buffer.push_str(&self.value);
             }
@@ -125,9 +130,7 @@ impl TextSink {
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.file
-            .write_all(self.buffer.as_bytes())
-            .map_err(|error| Error::Invalid(format!("the file cannot be written: {error}")))?;
+        self.file.write_all(self.buffer.as_bytes()).map_err(|error| Error::io("write", Path::new(""), error))?;
         self.buffer.clear();
         Ok(())
     }
@@ -142,11 +145,11 @@ impl Sink for TextSink {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let arrays = batch.columns().iter().zip(&self.names).map(|(column, name)| convert(column, name));
         let arrays = arrays.collect::<Result<Vec<_>>>()?;
-        let column = |array| match Formatter::new(array) {
+        let column = |(array, name): (_, &String)| match Formatter::new(array) {
             Some(formatter) => Ok(Column { array, formatter }),
-            None => Err(Error::Unsupported(format!("type {} in a file", array.data_type()))),
+            None => Err(unsupported(name, array.data_type())),
         };
-        let columns = arrays.iter().map(column).collect::<Result<Vec<_>>>()?;
+        let columns = arrays.iter().zip(&self.names).map(column).collect::<Result<Vec<_>>>()?;
         let style = std::mem::replace(&mut self.style, Style::Json(Vec::new()));
         let written = (0..batch.num_rows()).try_for_each(|row| {
             match &style {

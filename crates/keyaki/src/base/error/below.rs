@@ -1,0 +1,97 @@
+//! Errors of the store, the executor and the device.
+
+use std::error::Error as StdError;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use keyaki_device::ErrorKind;
+use keyaki_exec::Error as ExecError;
+use keyaki_store::Error as StoreError;
+
+use super::{Error, ObjectKind, SqlState, datafusion};
+
+impl From<keyaki_device::Error> for Error {
+    fn from(error: keyaki_device::Error) -> Self {
+        let keyaki_device::Error { operation, path, range, kind } = error;
+        let (operation, path) = (operation.verb(), path.unwrap_or_else(|| PathBuf::from("device")));
+        let io_kind = match &kind {
+            ErrorKind::NoSpace => return Error::DiskFull { path, operation },
+            ErrorKind::Locked => return Error::Locked { path },
+            ErrorKind::EndOfFile => io::ErrorKind::UnexpectedEof,
+            ErrorKind::NotFound => io::ErrorKind::NotFound,
+            ErrorKind::Exists => io::ErrorKind::AlreadyExists,
+            ErrorKind::Io(error) => error.kind(),
+            _ => io::ErrorKind::Other,
+        };
+        let source = match kind {
+            ErrorKind::Io(error) => error,
+            kind => Arc::new(io::Error::new(io_kind, kind)),
+        };
+        Error::Io { path, operation, offset: range.map(|range| range.offset), source }
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Device(error) => error.into(),
+            StoreError::DiskFull { path, operation, .. } => Error::DiskFull { path, operation },
+            StoreError::OutOfMemory { what, requested, budget } => Error::OutOfMemory {
+                consumer: what.into(),
+                requested: Some(requested),
+                available: None,
+                budget: Some(budget),
+                remedy: "raise the memory of the database",
+            },
+            StoreError::Corrupt { path, what, offset, detail } => Error::Corrupt { path, what, offset, detail },
+            StoreError::DatabaseNotFound { path } => {
+                Error::NotFound { kind: ObjectKind::Database, name: path.display().to_string() }
+            }
+            StoreError::NotADatabase { path, detail } => Error::NotADatabase { path, detail },
+            StoreError::FormatVersion { path, found, supported } => Error::FormatVersion { path, found, supported },
+            StoreError::Locked { path } => Error::Locked { path },
+            StoreError::PageSource(error) => external(&*error),
+            other => Error::Store(other),
+        }
+    }
+}
+
+/// The code of an error of the store that has no variant in [`Error`].
+pub(super) fn sqlstate(error: &StoreError) -> SqlState {
+    match error {
+        StoreError::TooLarge { .. } => SqlState::PROGRAM_LIMIT_EXCEEDED,
+        StoreError::Poisoned { .. } => SqlState::IO_ERROR,
+        StoreError::Closed => SqlState::ADMIN_SHUTDOWN,
+        _ => SqlState::INTERNAL_ERROR,
+    }
+}
+
+impl From<ExecError> for Error {
+    fn from(error: ExecError) -> Self {
+        match error {
+            ExecError::Store(error) => error.into(),
+            ExecError::Device(error) => error.into(),
+            ExecError::Filter(error) => external(&*error),
+            ExecError::Arrow(error) => Error::from(&*error),
+            ExecError::Cancelled => Error::Cancelled,
+            ExecError::TooManyRows { .. } => Error::Evaluation(error.to_string()),
+            other => Error::Internal(other.to_string()),
+        }
+    }
+}
+
+/// An error behind a pointer, which may be one of ours or of a library.
+pub(super) fn external(error: &(dyn StdError + Send + Sync + 'static)) -> Error {
+    if let Some(error) = error.downcast_ref::<Error>() {
+        error.clone()
+    } else if let Some(error) = error.downcast_ref::<StoreError>() {
+        error.clone().into()
+    } else if let Some(error) = error.downcast_ref::<ExecError>() {
+        error.clone().into()
+    } else if let Some(error) = error.downcast_ref::<keyaki_device::Error>() {
+        error.clone().into()
+    } else {
+        datafusion::external(error)
+    }
+}

@@ -1,0 +1,654 @@
+//! Errors of the database: one variant for each case that a caller may handle in its own way.
+//!
+//! Every error has a SQLSTATE ([`Error::sqlstate`]) and a one-line message in PostgreSQL's wording. Errors of the layers
+//! below become errors of this module at one place each: `below` converts those of store, executor and device, `datafusion`
+//! those of DataFusion, Arrow and Parquet, `parser` those of the SQL parser. A message never shows a type or a prefix of
+//! those libraries.
+//!
+//! An error may travel through DataFusion inside of [`DataFusionError::External`]; converting back finds it again.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ::datafusion::error::DataFusionError;
+
+mod below;
+mod datafusion;
+mod object;
+mod parser;
+mod patterns;
+mod sqlstate;
+#[cfg(test)]
+mod tests;
+
+pub use object::ObjectKind;
+pub use sqlstate::SqlState;
+
+pub(crate) use parser::{syntax, tokenizer};
+
+/// The result of a call into the database.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Characters of a value that a message shows.
+const VALUE_CHARS_SHOWN: usize = 60;
+
+/// The type of an overflown result of arithmetic, of which libraries give only the text.
+const ANY_NUMBER: &str = "numeric value";
+
+/// Why a call into the database failed. `Clone`, because one failure may end several parts of a query.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    // The text of a statement.
+    /// The statement cannot be parsed.
+    #[error("{message}{}", .position.map(|at| format!(" ({at})")).unwrap_or_default())]
+    Syntax {
+        /// `syntax error at or near "x"`, and what was expected.
+        message: String,
+        /// Where in the text that was given to the session.
+        position: Option<Position>,
+    },
+    /// A statement or a chain of views is nested too deeply.
+    #[error("{0}")]
+    TooComplex(String),
+    /// Valid SQL that Keyaki does not have.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// The statement is invalid for a reason that has no variant of its own.
+    #[error("{0}")]
+    InvalidStatement(String),
+
+    // Names.
+    /// No object of this kind has the name.
+    #[error("{}", not_found(*.kind, .name))]
+    NotFound {
+        /// Kind of the object.
+        kind: ObjectKind,
+        /// Name that was given.
+        name: String,
+    },
+    /// No relation of the query, or not the given one, has a column with this name.
+    #[error("column \"{column}\"{} does not exist{}", of_relation(.relation), perhaps(.suggestion))]
+    UndefinedColumn {
+        /// Name that was given, qualified if it was.
+        column: String,
+        /// The only relation that may have the column, if the statement names one.
+        relation: Option<String>,
+        /// A similar name that exists.
+        suggestion: Option<String>,
+    },
+    /// A column is qualified with a table that the query does not read.
+    #[error("missing FROM-clause entry for table \"{0}\"")]
+    MissingFromEntry(String),
+    /// No function or operator with this name takes arguments of these types.
+    #[error("{}{}", undefined(.signature), perhaps(.suggestion))]
+    UndefinedFunction {
+        /// `function f(integer)` or `operator text + integer`.
+        signature: String,
+        /// A similar name that exists.
+        suggestion: Option<String>,
+    },
+    /// An object with the name exists already. Tables, views and indexes share one space of names.
+    #[error("{kind} \"{name}\" already exists")]
+    AlreadyExists {
+        /// Kind of the object to be created.
+        kind: ObjectKind,
+        /// Name that was given.
+        name: String,
+    },
+    /// A list of columns has a column twice.
+    #[error("column \"{0}\" specified more than once")]
+    DuplicateColumn(String),
+    /// Two relations of a query have the same name.
+    #[error("table name \"{0}\" specified more than once")]
+    DuplicateAlias(String),
+    /// Several relations of a query have a column with this name.
+    #[error("column reference \"{0}\" is ambiguous")]
+    AmbiguousColumn(String),
+    /// A statement for one kind of object names an object of another kind.
+    #[error("\"{name}\" is a {found}, not a {expected}{}", .hint.map(|hint| format!(" ({hint})")).unwrap_or_default())]
+    WrongObjectType {
+        /// Name that was given.
+        name: String,
+        /// Kind of the object with the name.
+        found: ObjectKind,
+        /// Kind that the statement needs.
+        expected: ObjectKind,
+        /// What to do instead.
+        hint: Option<&'static str>,
+    },
+    /// A new name is empty or too long.
+    #[error("invalid name \"{name}\": names have 1 to {bytes_max} bytes")]
+    InvalidName {
+        /// Name that was given.
+        name: String,
+        /// Bytes of the longest name.
+        bytes_max: usize,
+    },
+    /// A new name is kept for the database itself.
+    #[error("name \"{name}\" is reserved: {reason}")]
+    ReservedName {
+        /// Name that was given.
+        name: String,
+        /// Which names are reserved.
+        reason: String,
+    },
+    /// A view that remains uses the object to be dropped.
+    #[error("cannot drop \"{name}\" because view \"{dependent}\" depends on it (drop the view first)")]
+    DependentObject {
+        /// Object to be dropped.
+        name: String,
+        /// View that uses it.
+        dependent: String,
+    },
+    /// The definition of a table, view or index contradicts itself.
+    #[error("{problem}")]
+    InvalidDefinition {
+        /// Kind of the object to be created.
+        kind: ObjectKind,
+        /// The contradiction, with the name of the object.
+        problem: String,
+    },
+    /// A table has too many columns.
+    #[error("tables can have at most {limit} columns")]
+    TooManyColumns {
+        /// Columns of the widest table.
+        limit: usize,
+    },
+
+    // Types and values.
+    /// A column is neither in GROUP BY nor inside of an aggregate function.
+    #[error("{0}")]
+    Grouping(String),
+    /// The type of an expression does not fit its use.
+    #[error("{0}")]
+    DatatypeMismatch(String),
+    /// No cast leads from one type to the other.
+    #[error("cannot cast type {from} to {to}")]
+    CannotCast {
+        /// Type of the expression.
+        from: String,
+        /// Type to cast to.
+        to: String,
+    },
+    /// A text is no value of a type.
+    #[error("invalid input syntax for type {ty}: \"{value}\"{}", of_column(.column))]
+    InvalidText {
+        /// PostgreSQL's name of the type.
+        ty: String,
+        /// The text, shortened.
+        value: String,
+        /// The column that the value is for.
+        column: Option<String>,
+    },
+    /// A value is too large or too small for a type.
+    #[error("{}{}", out_of_range(.ty, .value), of_column(.column))]
+    OutOfRange {
+        /// PostgreSQL's name of the type.
+        ty: String,
+        /// The value, shortened; `None` if it is the result of an operation.
+        value: Option<String>,
+        /// The column that the value is for.
+        column: Option<String>,
+    },
+    /// An expression refers to a column that cannot be used there.
+    #[error("{0}")]
+    InvalidColumnReference(String),
+    /// A text has more characters than its column allows.
+    #[error("value too long for type {ty}: \"{value}\" has {chars} characters{}", of_column(.column))]
+    StringTooLong {
+        /// PostgreSQL's name of the type, with the length.
+        ty: String,
+        /// The text, shortened.
+        value: String,
+        /// Characters of the whole text.
+        chars: usize,
+        /// The column that the value is for.
+        column: Option<String>,
+    },
+    /// Bytes that should be text are not valid UTF-8.
+    #[error("invalid byte sequence for encoding \"UTF8\"{}", of_column(.column))]
+    InvalidEncoding {
+        /// The column that the value is for.
+        column: Option<String>,
+    },
+    /// A number was divided by zero.
+    #[error("division by zero")]
+    DivisionByZero,
+    /// A scalar subquery returned more than one row.
+    #[error("more than one row returned by a subquery used as an expression")]
+    Cardinality,
+    /// A function or operator failed for a reason that has no variant of its own.
+    #[error("{0}")]
+    Evaluation(String),
+    /// A setting or option has an invalid value.
+    #[error("invalid value for parameter \"{name}\": \"{value}\" (expected {expected})")]
+    InvalidParameter {
+        /// Name of the setting or option.
+        name: String,
+        /// Value that was given.
+        value: String,
+        /// Which values are valid.
+        expected: String,
+    },
+    /// A change violates a constraint of a table.
+    #[error("{}", violation(.kind, .table, .name, .key))]
+    Constraint {
+        /// Kind of the constraint.
+        kind: ConstraintKind,
+        /// Table that has the constraint.
+        table: String,
+        /// Name of the constraint; name of the column for [`ConstraintKind::NotNull`].
+        name: String,
+        /// Key that exists already, for example `(id)=(5)`.
+        key: Option<String>,
+    },
+    /// A table cannot number more rows.
+    #[error("rowids of table \"{table}\" are exhausted")]
+    RowidsExhausted {
+        /// Table without a primary key.
+        table: String,
+    },
+
+    // Files.
+    /// Something is wrong at a place of a file that COPY reads or writes, or of rows that a program loads.
+    #[error("{}{source}", place(.path, *.row, .column))]
+    Import {
+        /// The file; `None` for rows of a program.
+        path: Option<PathBuf>,
+        /// Counts from 1.
+        row: Option<u64>,
+        /// Name of the column.
+        column: Option<String>,
+        /// The problem.
+        source: Box<Error>,
+    },
+    /// A file does not have the format that COPY expects.
+    #[error("{0}")]
+    InvalidFile(String),
+    /// An operation on a file failed.
+    #[error("could not {operation} \"{}\"{}: {}", .path.display(), .offset.map(|at| format!(" at offset {at}")).unwrap_or_default(), io_text(.source))]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// `"read"`, `"write"`, `"open"` …
+        operation: &'static str,
+        /// Start of the range, in bytes from the start of the file.
+        offset: Option<u64>,
+        /// The operating system's error.
+        source: Arc<io::Error>,
+    },
+    /// The disk has no space left.
+    #[error("could not {operation} \"{}\": no space left on device (free disk space and retry)", .path.display())]
+    DiskFull {
+        /// The file that could not grow.
+        path: PathBuf,
+        /// `"write"`, `"allocate"` …
+        operation: &'static str,
+    },
+
+    // The database.
+    /// A file of the database is damaged.
+    #[error("{}: corrupt {what}{}: {detail}", .path.display(), .offset.map(|at| format!(" at offset {at}")).unwrap_or_default())]
+    Corrupt {
+        /// The damaged file, or the directory of the database.
+        path: PathBuf,
+        /// The damaged structure: `"page"`, `"log"`, `"catalog"` …
+        what: &'static str,
+        /// Where it begins, in bytes from the start of the file.
+        offset: Option<u64>,
+        /// What was expected, and what was found.
+        detail: String,
+    },
+    /// The file or directory is not a Keyaki database.
+    #[error("\"{}\" is not a Keyaki database: {detail}", .path.display())]
+    NotADatabase {
+        /// The file or directory.
+        path: PathBuf,
+        /// How that shows.
+        detail: String,
+    },
+    /// An incompatible version of Keyaki wrote the database.
+    #[error("{}: format version {found} is not supported; this program reads version {supported}", .path.display())]
+    FormatVersion {
+        /// The file, or the directory of the database.
+        path: PathBuf,
+        /// Version in the file.
+        found: u32,
+        /// The only version that this program reads.
+        supported: u32,
+    },
+    /// Another process, or another handle of this process, has the database open.
+    #[error("database \"{}\" is locked: another process, or another handle of this process, has it open", .path.display())]
+    Locked {
+        /// Directory of the database.
+        path: PathBuf,
+    },
+    /// A part of the work needs more memory than its budget has.
+    #[error("out of memory: {consumer} needs {}, {} ({remedy})", .requested.map_or_else(|| "more memory".into(), bytes), left(*.available, *.budget))]
+    OutOfMemory {
+        /// Operator, statement or structure that needs the memory.
+        consumer: String,
+        /// Bytes that were requested.
+        requested: Option<u64>,
+        /// Bytes of the budget that were free.
+        available: Option<u64>,
+        /// Bytes of the whole budget.
+        budget: Option<u64>,
+        /// How to give it more, or how to need less.
+        remedy: &'static str,
+    },
+    /// A query spills more than its temporary files may take.
+    #[error("temporary files of the query exceed {limit}")]
+    SpillLimit {
+        /// Size of all temporary files that queries may use.
+        limit: String,
+    },
+    /// What a statement should pin does not fit into the part of the CPU's cache that pins may take.
+    #[error("cannot pin \"{name}\": it takes {}, and {} of the CPU cache are left for pins (three quarters of the cache in total)", bytes(*.requested), bytes(*.available))]
+    PinTooLarge {
+        /// Table or index.
+        name: String,
+        /// Bytes that it takes.
+        requested: u64,
+        /// Bytes left beside other pins.
+        available: u64,
+    },
+    /// The statement needs another state of an object or setting.
+    #[error("{0}")]
+    PrerequisiteState(String),
+    /// An index in memory could not be built when the database was opened.
+    #[error("index \"{index}\" could not be built in memory: {cause} (drop the index, or open the database again)")]
+    IndexUnusable {
+        /// The index. Its table cannot be changed.
+        index: String,
+        /// Why it was not built.
+        cause: String,
+    },
+    /// The statement was cancelled.
+    #[error("canceling statement due to user request")]
+    Cancelled,
+
+    /// An error with the object in whose definition it occurred.
+    #[error("{context}: {source}")]
+    Context {
+        /// `view "v"`, `DEFAULT of column "c"` …
+        context: String,
+        /// The error.
+        source: Box<Error>,
+    },
+    /// Another error of the store.
+    #[error(transparent)]
+    Store(keyaki_store::Error),
+    /// A bug in Keyaki or in a library: a panicked task, a violated invariant.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+/// Kind of a constraint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ConstraintKind {
+    /// PRIMARY KEY.
+    PrimaryKey,
+    /// UNIQUE, or a unique index.
+    Unique,
+    /// NOT NULL.
+    NotNull,
+}
+
+/// A place in the text of a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Position {
+    /// Counts from 1.
+    pub line: u64,
+    /// In characters, counts from 1.
+    pub column: u64,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}", self.line, self.column)
+    }
+}
+
+impl Error {
+    /// The SQLSTATE code of the error.
+    pub fn sqlstate(&self) -> SqlState {
+        match self {
+            Error::Syntax { .. } => SqlState::SYNTAX_ERROR,
+            Error::TooComplex(_) => SqlState::STATEMENT_TOO_COMPLEX,
+            Error::Unsupported(_) | Error::FormatVersion { .. } => SqlState::FEATURE_NOT_SUPPORTED,
+            Error::InvalidStatement(_) => SqlState::SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION,
+            Error::NotFound { kind, .. } => kind.undefined(),
+            Error::UndefinedColumn { .. } => SqlState::UNDEFINED_COLUMN,
+            Error::MissingFromEntry(_) => SqlState::UNDEFINED_TABLE,
+            Error::UndefinedFunction { .. } => SqlState::UNDEFINED_FUNCTION,
+            Error::AlreadyExists { kind: ObjectKind::Database, .. } => SqlState::DUPLICATE_DATABASE,
+            Error::AlreadyExists { .. } => SqlState::DUPLICATE_TABLE,
+            Error::DuplicateColumn(_) => SqlState::DUPLICATE_COLUMN,
+            Error::DuplicateAlias(_) => SqlState::DUPLICATE_ALIAS,
+            Error::AmbiguousColumn(_) => SqlState::AMBIGUOUS_COLUMN,
+            Error::WrongObjectType { .. } => SqlState::WRONG_OBJECT_TYPE,
+            Error::InvalidName { name, .. } if name.is_empty() => SqlState::INVALID_NAME,
+            Error::InvalidName { .. } => SqlState::NAME_TOO_LONG,
+            Error::ReservedName { .. } => SqlState::RESERVED_NAME,
+            Error::DependentObject { .. } => SqlState::DEPENDENT_OBJECTS_STILL_EXIST,
+            Error::InvalidDefinition { kind: ObjectKind::Table, .. } => SqlState::INVALID_TABLE_DEFINITION,
+            Error::InvalidDefinition { .. } => SqlState::INVALID_OBJECT_DEFINITION,
+            Error::TooManyColumns { .. } => SqlState::TOO_MANY_COLUMNS,
+            Error::InvalidColumnReference(_) => SqlState::INVALID_COLUMN_REFERENCE,
+            Error::Grouping(_) => SqlState::GROUPING_ERROR,
+            Error::DatatypeMismatch(_) => SqlState::DATATYPE_MISMATCH,
+            Error::CannotCast { .. } => SqlState::CANNOT_COERCE,
+            Error::InvalidText { ty, .. } if is_datetime(ty) => SqlState::INVALID_DATETIME_FORMAT,
+            Error::InvalidText { .. } => SqlState::INVALID_TEXT_REPRESENTATION,
+            Error::OutOfRange { ty, .. } if is_datetime(ty) => SqlState::DATETIME_FIELD_OVERFLOW,
+            Error::OutOfRange { .. } => SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
+            Error::StringTooLong { .. } => SqlState::STRING_DATA_RIGHT_TRUNCATION,
+            Error::InvalidEncoding { .. } => SqlState::CHARACTER_NOT_IN_REPERTOIRE,
+            Error::DivisionByZero => SqlState::DIVISION_BY_ZERO,
+            Error::Cardinality => SqlState::CARDINALITY_VIOLATION,
+            Error::Evaluation(_) => SqlState::DATA_EXCEPTION,
+            Error::InvalidParameter { .. } => SqlState::INVALID_PARAMETER_VALUE,
+            Error::Constraint { kind: ConstraintKind::NotNull, .. } => SqlState::NOT_NULL_VIOLATION,
+            Error::Constraint { .. } => SqlState::UNIQUE_VIOLATION,
+            Error::RowidsExhausted { .. } => SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
+            Error::Import { source, .. } | Error::Context { source, .. } => source.sqlstate(),
+            Error::InvalidFile(_) => SqlState::BAD_COPY_FILE_FORMAT,
+            Error::Io { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => SqlState::UNDEFINED_FILE,
+                io::ErrorKind::AlreadyExists => SqlState::DUPLICATE_FILE,
+                io::ErrorKind::PermissionDenied => SqlState::INSUFFICIENT_PRIVILEGE,
+                io::ErrorKind::IsADirectory => SqlState::WRONG_OBJECT_TYPE,
+                _ => SqlState::IO_ERROR,
+            },
+            Error::DiskFull { .. } | Error::SpillLimit { .. } => SqlState::DISK_FULL,
+            Error::Corrupt { .. } => SqlState::DATA_CORRUPTED,
+            Error::NotADatabase { .. } => SqlState::INVALID_CATALOG_NAME,
+            Error::Locked { .. } => SqlState::OBJECT_IN_USE,
+            Error::OutOfMemory { .. } => SqlState::OUT_OF_MEMORY,
+            Error::PinTooLarge { .. } => SqlState::INSUFFICIENT_RESOURCES,
+            Error::PrerequisiteState(_) | Error::IndexUnusable { .. } => SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+            Error::Cancelled => SqlState::QUERY_CANCELED,
+            Error::Store(error) => below::sqlstate(error),
+            Error::Internal(_) => SqlState::INTERNAL_ERROR,
+        }
+    }
+
+    /// The error without context and place in a file: for matching.
+    pub fn root(&self) -> &Error {
+        match self {
+            Error::Import { source, .. } | Error::Context { source, .. } => source.root(),
+            other => other,
+        }
+    }
+
+    /// Adds the object in whose definition the error occurred.
+    pub(crate) fn within(self, context: impl Into<String>) -> Error {
+        Error::Context { context: context.into(), source: Box::new(self) }
+    }
+
+    /// A failed operation on a file. A full disk is an error of its own.
+    pub(crate) fn io(operation: &'static str, path: &Path, source: io::Error) -> Error {
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Error::DiskFull { path: path.to_path_buf(), operation }
+            }
+            _ => Error::Io { path: path.to_path_buf(), operation, offset: None, source: Arc::new(source) },
+        }
+    }
+
+    /// A task on another thread panicked, or the runtime is shutting down.
+    pub(crate) fn task(error: &tokio::task::JoinError) -> Error {
+        if error.is_cancelled() {
+            Error::Cancelled
+        } else {
+            Error::Internal(format!("a background task failed: {error}"))
+        }
+    }
+
+    /// A syntax error without a position.
+    pub(crate) fn syntax(message: impl Into<String>) -> Error {
+        Error::Syntax { message: message.into(), position: None }
+    }
+
+    /// A column that a table does not have.
+    pub(crate) fn undefined_column(column: impl Into<String>, relation: &str) -> Error {
+        Error::UndefinedColumn { column: column.into(), relation: Some(relation.into()), suggestion: None }
+    }
+
+    /// Text that is no value of the type `ty`.
+    pub(crate) fn invalid_text(ty: impl Into<String>, value: &str, column: Option<&str>) -> Error {
+        Error::InvalidText { ty: ty.into(), value: shown(value), column: column.map(Into::into) }
+    }
+
+    /// Text that cannot become a value of the type `ty`: a number is out of range, other text is invalid.
+    pub(crate) fn unfit_text(ty: String, value: &str, column: Option<&str>) -> Error {
+        let digits = value.trim().trim_start_matches(['+', '-']);
+        let is_integer = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let is_number = match ty.as_str() {
+            "tinyint" | "smallint" | "integer" | "bigint" => is_integer,
+            "real" | "double precision" => is_integer || digits.parse::<f64>().is_ok_and(f64::is_finite),
+            ty if ty.starts_with("numeric") => is_integer || digits.parse::<f64>().is_ok_and(f64::is_finite),
+            _ => false,
+        };
+        if is_number { Error::out_of_range(ty, value, column) } else { Error::invalid_text(ty, value, column) }
+    }
+
+    /// A value out of the range of the type `ty`.
+    pub(crate) fn out_of_range(ty: impl Into<String>, value: &str, column: Option<&str>) -> Error {
+        Error::OutOfRange { ty: ty.into(), value: Some(shown(value)), column: column.map(Into::into) }
+    }
+
+    /// The error without the column that the value is for: if the place is named with it.
+    pub(crate) fn without_column(mut self) -> Error {
+        match &mut self {
+            Error::InvalidText { column, .. }
+            | Error::OutOfRange { column, .. }
+            | Error::StringTooLong { column, .. }
+            | Error::InvalidEncoding { column } => *column = None,
+            _ => {}
+        }
+        self
+    }
+}
+
+impl From<Error> for DataFusionError {
+    fn from(error: Error) -> Self {
+        DataFusionError::External(Box::new(error))
+    }
+}
+
+/// A value for a message: control characters escaped, shortened.
+pub(crate) fn shown(value: &str) -> String {
+    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    let mut text: String = value.chars().take(VALUE_CHARS_SHOWN).map(escape).collect();
+    if value.chars().nth(VALUE_CHARS_SHOWN).is_some() {
+        text.push('…');
+    }
+    text
+}
+
+fn not_found(kind: ObjectKind, name: &str) -> String {
+    match kind {
+        ObjectKind::Setting => format!("unrecognized configuration parameter \"{name}\""),
+        kind => format!("{kind} \"{name}\" does not exist"),
+    }
+}
+
+fn undefined(signature: &str) -> String {
+    match signature.strip_prefix("operator ") {
+        Some(operator) => format!("operator does not exist: {operator}"),
+        None => format!("{signature} does not exist"),
+    }
+}
+
+fn of_relation(relation: &Option<String>) -> String {
+    relation.as_ref().map(|relation| format!(" of relation \"{relation}\"")).unwrap_or_default()
+}
+
+fn of_column(column: &Option<String>) -> String {
+    column.as_ref().map(|column| format!(" (column \"{column}\")")).unwrap_or_default()
+}
+
+fn perhaps(suggestion: &Option<String>) -> String {
+    suggestion.as_ref().map(|name| format!(" (perhaps you meant \"{name}\")")).unwrap_or_default()
+}
+
+fn out_of_range(ty: &str, value: &Option<String>) -> String {
+    match value {
+        Some(value) if is_datetime(ty) || ty == ANY_NUMBER => format!("{ty} out of range: \"{value}\""),
+        Some(value) => format!("value \"{value}\" is out of range for type {ty}"),
+        None => format!("{ty} out of range"),
+    }
+}
+
+fn violation(kind: &ConstraintKind, table: &str, name: &str, key: &Option<String>) -> String {
+    match kind {
+        ConstraintKind::NotNull => {
+            format!("null value in column \"{name}\" of relation \"{table}\" violates not-null constraint")
+        }
+        ConstraintKind::PrimaryKey | ConstraintKind::Unique => {
+            let key = key.as_ref().map(|key| format!(": Key {key} already exists")).unwrap_or_default();
+            format!("duplicate key value violates unique constraint \"{name}\"{key}")
+        }
+    }
+}
+
+fn place(path: &Option<PathBuf>, row: Option<u64>, column: &Option<String>) -> String {
+    let path = path.as_ref().map(|path| path.display().to_string());
+    let row = row.map(|row| format!("row {row}"));
+    let column = column.as_ref().map(|column| format!("column {column}"));
+    let parts: Vec<String> = path.into_iter().chain(row).chain(column).collect();
+    if parts.is_empty() { String::new() } else { format!("{}: ", parts.join(", ")) }
+}
+
+fn left(available: Option<u64>, budget: Option<u64>) -> String {
+    match (available, budget) {
+        (Some(free), Some(budget)) => format!("{} of the budget of {} are left", bytes(free), bytes(budget)),
+        (None, Some(budget)) => format!("the budget is {}", bytes(budget)),
+        (Some(free), None) => format!("{} are left", bytes(free)),
+        (None, None) => "which exceeds the budget".into(),
+    }
+}
+
+/// A number of bytes in the largest unit that fits.
+fn bytes(bytes: u64) -> String {
+    bytesize::ByteSize::b(bytes).display().iec().to_string()
+}
+
+/// The operating system's message, without the number of the error.
+fn io_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error ") {
+        Some((text, _)) => text.into(),
+        None => text,
+    }
+}
+
+/// PostgreSQL has SQLSTATE codes of their own for values of these types.
+fn is_datetime(ty: &str) -> bool {
+    ["date", "time", "interval"].iter().any(|start| ty.starts_with(start))
+}

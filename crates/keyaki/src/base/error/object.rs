@@ -1,0 +1,50 @@
+//! Kinds of named objects, for errors about names.
+
+use std::fmt;
+
+use super::SqlState;
+
+/// What a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ObjectKind {
+    /// A table or view: the statement allows both.
+    Relation,
+    /// A table.
+    Table,
+    /// A view.
+    View,
+    /// A secondary index.
+    Index,
+    /// A database directory.
+    Database,
+    /// A schema.
+    Schema,
+    /// A parameter of SET, SHOW and RESET.
+    Setting,
+}
+
+impl ObjectKind {
+    /// The code of the error that no object of this kind has a name.
+    pub(super) fn undefined(self) -> SqlState {
+        match self {
+            ObjectKind::Relation | ObjectKind::Table | ObjectKind::View => SqlState::UNDEFINED_TABLE,
+            ObjectKind::Index | ObjectKind::Setting => SqlState::UNDEFINED_OBJECT,
+            ObjectKind::Database => SqlState::INVALID_CATALOG_NAME,
+            ObjectKind::Schema => SqlState::INVALID_SCHEMA_NAME,
+        }
+    }
+}
+
+impl fmt::Display for ObjectKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ObjectKind::Relation => "relation",
+            ObjectKind::Table => "table",
+            ObjectKind::View => "view",
+            ObjectKind::Index => "index",
+            ObjectKind::Database => "database",
+            ObjectKind::Schema => "schema",
+            ObjectKind::Setting => "configuration parameter",
+        })
+    }
+}

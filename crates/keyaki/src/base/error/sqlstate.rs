@@ -1,0 +1,166 @@
+//! SQLSTATE codes: five characters that classify an error, as in appendix A of PostgreSQL's documentation.
+
+use std::fmt;
+
+/// A SQLSTATE code. The first two characters name its class.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SqlState(&'static str);
+
+macro_rules! states {
+    ($($(#[$doc:meta])* $name:ident = $code:literal;)*) => {
+        impl SqlState {
+            $($(#[$doc])* pub const $name: SqlState = SqlState::new($code);)*
+
+            /// Every code that Keyaki can raise.
+            pub const ALL: &[SqlState] = &[$(SqlState::$name),*];
+        }
+    };
+}
+
+states! {
+    /// `feature_not_supported`: valid SQL that Keyaki does not have.
+    FEATURE_NOT_SUPPORTED = "0A000";
+    /// `cardinality_violation`: a subquery returned more than one row.
+    CARDINALITY_VIOLATION = "21000";
+    /// `data_exception`: the evaluation of an expression failed.
+    DATA_EXCEPTION = "22000";
+    /// `string_data_right_truncation`: a text is longer than its column allows.
+    STRING_DATA_RIGHT_TRUNCATION = "22001";
+    /// `numeric_value_out_of_range`
+    NUMERIC_VALUE_OUT_OF_RANGE = "22003";
+    /// `invalid_datetime_format`: a text is no date, time or interval.
+    INVALID_DATETIME_FORMAT = "22007";
+    /// `datetime_field_overflow`: a date or time is out of range.
+    DATETIME_FIELD_OVERFLOW = "22008";
+    /// `division_by_zero`
+    DIVISION_BY_ZERO = "22012";
+    /// `character_not_in_repertoire`: bytes are not valid UTF-8.
+    CHARACTER_NOT_IN_REPERTOIRE = "22021";
+    /// `invalid_parameter_value`: a setting or option has an invalid value.
+    INVALID_PARAMETER_VALUE = "22023";
+    /// `invalid_text_representation`: a text is no value of its type.
+    INVALID_TEXT_REPRESENTATION = "22P02";
+    /// `bad_copy_file_format`: a file does not have the format that COPY expects.
+    BAD_COPY_FILE_FORMAT = "22P04";
+    /// `sequence_generator_limit_exceeded`: a table has no rowids left.
+    SEQUENCE_GENERATOR_LIMIT_EXCEEDED = "2200H";
+    /// `not_null_violation`
+    NOT_NULL_VIOLATION = "23502";
+    /// `unique_violation`
+    UNIQUE_VIOLATION = "23505";
+    /// `dependent_objects_still_exist`: another object uses the one to be dropped.
+    DEPENDENT_OBJECTS_STILL_EXIST = "2BP01";
+    /// `invalid_catalog_name`: the database does not exist.
+    INVALID_CATALOG_NAME = "3D000";
+    /// `invalid_schema_name`: the schema does not exist.
+    INVALID_SCHEMA_NAME = "3F000";
+    /// `syntax_error_or_access_rule_violation`: a statement is invalid for a reason without a code of its own.
+    SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION = "42000";
+    /// `insufficient_privilege`: the operating system denies access to a file.
+    INSUFFICIENT_PRIVILEGE = "42501";
+    /// `syntax_error`
+    SYNTAX_ERROR = "42601";
+    /// `invalid_name`: an empty name.
+    INVALID_NAME = "42602";
+    /// `name_too_long`
+    NAME_TOO_LONG = "42622";
+    /// `duplicate_column`
+    DUPLICATE_COLUMN = "42701";
+    /// `ambiguous_column`
+    AMBIGUOUS_COLUMN = "42702";
+    /// `undefined_column`
+    UNDEFINED_COLUMN = "42703";
+    /// `undefined_object`: an index, type or setting does not exist.
+    UNDEFINED_OBJECT = "42704";
+    /// `duplicate_alias`: two relations of a query have the same name.
+    DUPLICATE_ALIAS = "42712";
+    /// `grouping_error`: a column is neither grouped nor aggregated.
+    GROUPING_ERROR = "42803";
+    /// `datatype_mismatch`
+    DATATYPE_MISMATCH = "42804";
+    /// `wrong_object_type`: a statement for tables names a view, or the other way round.
+    WRONG_OBJECT_TYPE = "42809";
+    /// `cannot_coerce`: no cast leads from one type to the other.
+    CANNOT_COERCE = "42846";
+    /// `undefined_function`: no function or operator has this name and these argument types.
+    UNDEFINED_FUNCTION = "42883";
+    /// `reserved_name`
+    RESERVED_NAME = "42939";
+    /// `undefined_table`: a table or view does not exist.
+    UNDEFINED_TABLE = "42P01";
+    /// `duplicate_database`
+    DUPLICATE_DATABASE = "42P04";
+    /// `duplicate_table`: a table, view or index exists already.
+    DUPLICATE_TABLE = "42P07";
+    /// `invalid_column_reference`
+    INVALID_COLUMN_REFERENCE = "42P10";
+    /// `invalid_table_definition`
+    INVALID_TABLE_DEFINITION = "42P16";
+    /// `invalid_object_definition`
+    INVALID_OBJECT_DEFINITION = "42P17";
+    /// `insufficient_resources`: a resource other than memory and disk space is exhausted.
+    INSUFFICIENT_RESOURCES = "53000";
+    /// `disk_full`
+    DISK_FULL = "53100";
+    /// `out_of_memory`
+    OUT_OF_MEMORY = "53200";
+    /// `program_limit_exceeded`
+    PROGRAM_LIMIT_EXCEEDED = "54000";
+    /// `statement_too_complex`: a statement is nested too deeply.
+    STATEMENT_TOO_COMPLEX = "54001";
+    /// `too_many_columns`
+    TOO_MANY_COLUMNS = "54011";
+    /// `object_not_in_prerequisite_state`
+    OBJECT_NOT_IN_PREREQUISITE_STATE = "55000";
+    /// `object_in_use`: another process has the database open.
+    OBJECT_IN_USE = "55006";
+    /// `query_canceled`
+    QUERY_CANCELED = "57014";
+    /// `admin_shutdown`: the database is closed.
+    ADMIN_SHUTDOWN = "57P01";
+    /// `io_error`
+    IO_ERROR = "58030";
+    /// `undefined_file`
+    UNDEFINED_FILE = "58P01";
+    /// `duplicate_file`
+    DUPLICATE_FILE = "58P02";
+    /// `internal_error`: a bug in Keyaki or in a library.
+    INTERNAL_ERROR = "XX000";
+    /// `data_corrupted`: a file of the database is damaged.
+    DATA_CORRUPTED = "XX001";
+}
+
+impl SqlState {
+    const fn new(code: &'static str) -> SqlState {
+        let bytes = code.as_bytes();
+        assert!(bytes.len() == 5, "a SQLSTATE has five characters");
+        let mut i = 0;
+        while i < bytes.len() {
+            assert!(bytes[i].is_ascii_digit() || bytes[i].is_ascii_uppercase(), "digits and capital letters only");
+            i += 1;
+        }
+        SqlState(code)
+    }
+
+    /// The five characters.
+    pub const fn code(self) -> &'static str {
+        self.0
+    }
+
+    /// The first two characters, for example `"23"`: integrity constraint violation.
+    pub fn class(self) -> &'static str {
+        &self.0[..2]
+    }
+}
+
+impl fmt::Display for SqlState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl fmt::Debug for SqlState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SqlState({})", self.0)
+    }
+}

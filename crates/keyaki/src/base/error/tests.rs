@@ -1,0 +1,326 @@
+//! Every variant has a SQLSTATE and a message.
+
+use std::collections::HashSet;
+use std::mem::discriminant;
+
+use ::datafusion::arrow::error::ArrowError;
+use ::datafusion::common::Diagnostic;
+
+use super::*;
+
+/// One error of each variant, and of each SQLSTATE within it.
+fn errors() -> Vec<(Error, &'static str, &'static str)> {
+    let path = || PathBuf::from("/db/data");
+    let io = |kind| Error::io("open", Path::new("/f"), io::Error::new(kind, "text (os error 2)"));
+    let constraint = |kind, key: Option<&str>| Error::Constraint {
+        kind,
+        table: "t".into(),
+        name: "i".into(),
+        key: key.map(Into::into),
+    };
+    let not_found = |kind| Error::NotFound { kind, name: "x".into() };
+    vec![
+        (
+            Error::Syntax { message: "syntax error".into(), position: Some(Position { line: 2, column: 3 }) },
+            "42601",
+            "syntax error (line 2, column 3)",
+        ),
+        (Error::TooComplex("statement is nested too deeply".into()), "54001", "statement is nested too deeply"),
+        (Error::Unsupported("MERGE".into()), "0A000", "not supported: MERGE"),
+        (Error::InvalidStatement("text".into()), "42000", "text"),
+        (not_found(ObjectKind::Relation), "42P01", "relation \"x\" does not exist"),
+        (not_found(ObjectKind::Table), "42P01", "table \"x\" does not exist"),
+        (not_found(ObjectKind::View), "42P01", "view \"x\" does not exist"),
+        (not_found(ObjectKind::Index), "42704", "index \"x\" does not exist"),
+        (not_found(ObjectKind::Database), "3D000", "database \"x\" does not exist"),
+        (not_found(ObjectKind::Schema), "3F000", "schema \"x\" does not exist"),
+        (not_found(ObjectKind::Setting), "42704", "unrecognized configuration parameter \"x\""),
+        (Error::undefined_column("c", "t"), "42703", "column \"c\" of relation \"t\" does not exist"),
+        (Error::MissingFromEntry("t".into()), "42P01", "missing FROM-clause entry for table \"t\""),
+        (
+            Error::UndefinedFunction { signature: "function f(text)".into(), suggestion: Some("g".into()) },
+            "42883",
+            "function f(text) does not exist (perhaps you meant \"g\")",
+        ),
+        (
+            Error::AlreadyExists { kind: ObjectKind::Relation, name: "t".into() },
+            "42P07",
+            "relation \"t\" already exists",
+        ),
+        (
+            Error::AlreadyExists { kind: ObjectKind::Database, name: "d".into() },
+            "42P04",
+            "database \"d\" already exists",
+        ),
+        (Error::DuplicateColumn("c".into()), "42701", "column \"c\" specified more than once"),
+        (Error::DuplicateAlias("t".into()), "42712", "table name \"t\" specified more than once"),
+        (Error::AmbiguousColumn("c".into()), "42702", "column reference \"c\" is ambiguous"),
+        (
+            Error::WrongObjectType {
+                name: "v".into(),
+                found: ObjectKind::View,
+                expected: ObjectKind::Table,
+                hint: Some("use DROP VIEW"),
+            },
+            "42809",
+            "\"v\" is a view, not a table (use DROP VIEW)",
+        ),
+        (Error::InvalidName { name: "".into(), bytes_max: 9 }, "42602", "invalid name \"\": names have 1 to 9 bytes"),
+        (Error::InvalidName { name: "n".into(), bytes_max: 9 }, "42622", "invalid name \"n\": names have 1 to 9 bytes"),
+        (
+            Error::ReservedName { name: "n".into(), reason: "because".into() },
+            "42939",
+            "name \"n\" is reserved: because",
+        ),
+        (
+            Error::DependentObject { name: "t".into(), dependent: "v".into() },
+            "2BP01",
+            "cannot drop \"t\" because view \"v\" depends on it (drop the view first)",
+        ),
+        (Error::InvalidDefinition { kind: ObjectKind::Table, problem: "p".into() }, "42P16", "p"),
+        (Error::InvalidDefinition { kind: ObjectKind::View, problem: "p".into() }, "42P17", "p"),
+        (Error::TooManyColumns { limit: 9 }, "54011", "tables can have at most 9 columns"),
+        (Error::InvalidColumnReference("text".into()), "42P10", "text"),
+        (Error::Grouping("text".into()), "42803", "text"),
+        (Error::DatatypeMismatch("text".into()), "42804", "text"),
+        (Error::CannotCast { from: "a".into(), to: "b".into() }, "42846", "cannot cast type a to b"),
+        (Error::invalid_text("integer", "x", None), "22P02", "invalid input syntax for type integer: \"x\""),
+        (
+            Error::invalid_text("date", "x", Some("c")),
+            "22007",
+            "invalid input syntax for type date: \"x\" (column \"c\")",
+        ),
+        (Error::out_of_range("integer", "9", None), "22003", "value \"9\" is out of range for type integer"),
+        (Error::out_of_range(ANY_NUMBER, "9 + 9", None), "22003", "numeric value out of range: \"9 + 9\""),
+        (Error::out_of_range("timestamp", "x", None), "22008", "timestamp out of range: \"x\""),
+        (Error::OutOfRange { ty: "bigint".into(), value: None, column: None }, "22003", "bigint out of range"),
+        (
+            Error::StringTooLong {
+                ty: "character varying(3)".into(),
+                value: "four".into(),
+                chars: 4,
+                column: Some("c".into()),
+            },
+            "22001",
+            "value too long for type character varying(3): \"four\" has 4 characters (column \"c\")",
+        ),
+        (Error::InvalidEncoding { column: None }, "22021", "invalid byte sequence for encoding \"UTF8\""),
+        (Error::DivisionByZero, "22012", "division by zero"),
+        (Error::Cardinality, "21000", "more than one row returned by a subquery used as an expression"),
+        (Error::Evaluation("text".into()), "22000", "text"),
+        (
+            Error::InvalidParameter { name: "p".into(), value: "v".into(), expected: "w".into() },
+            "22023",
+            "invalid value for parameter \"p\": \"v\" (expected w)",
+        ),
+        (
+            constraint(ConstraintKind::PrimaryKey, Some("(id)=(5)")),
+            "23505",
+            "duplicate key value violates unique constraint \"i\": Key (id)=(5) already exists",
+        ),
+        (constraint(ConstraintKind::Unique, None), "23505", "duplicate key value violates unique constraint \"i\""),
+        (
+            constraint(ConstraintKind::NotNull, None),
+            "23502",
+            "null value in column \"i\" of relation \"t\" violates not-null constraint",
+        ),
+        (Error::RowidsExhausted { table: "t".into() }, "2200H", "rowids of table \"t\" are exhausted"),
+        (
+            Error::Import {
+                path: Some("a.csv".into()),
+                row: Some(2),
+                column: Some("c".into()),
+                source: Box::new(Error::DivisionByZero),
+            },
+            "22012",
+            "a.csv, row 2, column c: division by zero",
+        ),
+        (Error::InvalidFile("text".into()), "22P04", "text"),
+        (io(io::ErrorKind::NotFound), "58P01", "could not open \"/f\": text"),
+        (io(io::ErrorKind::AlreadyExists), "58P02", "could not open \"/f\": text"),
+        (io(io::ErrorKind::PermissionDenied), "42501", "could not open \"/f\": text"),
+        (io(io::ErrorKind::IsADirectory), "42809", "could not open \"/f\": text"),
+        (io(io::ErrorKind::TimedOut), "58030", "could not open \"/f\": text"),
+        (
+            io(io::ErrorKind::StorageFull),
+            "53100",
+            "could not open \"/f\": no space left on device (free disk space and retry)",
+        ),
+        (Error::SpillLimit { limit: "1 GB".into() }, "53100", "temporary files of the query exceed 1 GB"),
+        (
+            Error::Corrupt { path: path(), what: "page", offset: Some(4096), detail: "checksum".into() },
+            "XX001",
+            "/db/data: corrupt page at offset 4096: checksum",
+        ),
+        (
+            Error::NotADatabase { path: path(), detail: "no magic".into() },
+            "3D000",
+            "\"/db/data\" is not a Keyaki database: no magic",
+        ),
+        (
+            Error::FormatVersion { path: path(), found: 9, supported: 1 },
+            "0A000",
+            "/db/data: format version 9 is not supported; this program reads version 1",
+        ),
+        (
+            Error::Locked { path: path() },
+            "55006",
+            "database \"/db/data\" is locked: another process, or another handle of this process, has it open",
+        ),
+        (
+            Error::OutOfMemory {
+                consumer: "the sort".into(),
+                requested: Some(3 << 29),
+                available: Some(400 << 20),
+                budget: Some(1 << 30),
+                remedy: "raise it",
+            },
+            "53200",
+            "out of memory: the sort needs 1.5 GiB, 400.0 MiB of the budget of 1.0 GiB are left (raise it)",
+        ),
+        (
+            Error::PinTooLarge { name: "t".into(), requested: 2048, available: 1024 },
+            "53000",
+            "cannot pin \"t\": it takes 2.0 KiB, and 1.0 KiB of the CPU cache are left for pins (three quarters of the \
+             cache in total)",
+        ),
+        (Error::PrerequisiteState("text".into()), "55000", "text"),
+        (
+            Error::IndexUnusable { index: "i".into(), cause: "why".into() },
+            "55000",
+            "index \"i\" could not be built in memory: why (drop the index, or open the database again)",
+        ),
+        (Error::Cancelled, "57014", "canceling statement due to user request"),
+        (Error::DivisionByZero.within("view \"v\""), "22012", "view \"v\": division by zero"),
+        (Error::Store(keyaki_store::Error::Closed), "57P01", "the database is closed"),
+        (Error::Internal("text".into()), "XX000", "internal error: text"),
+    ]
+}
+
+/// Numbers the variants. A variant that is missing here does not compile.
+fn number(error: &Error) -> usize {
+    use Error as E;
+    match error {
+        E::Syntax { .. } => 0,
+        E::TooComplex(_) => 1,
+        E::Unsupported(_) => 2,
+        E::InvalidStatement(_) => 3,
+        E::NotFound { .. } => 4,
+        E::UndefinedColumn { .. } => 5,
+        E::MissingFromEntry(_) => 6,
+        E::UndefinedFunction { .. } => 7,
+        E::AlreadyExists { .. } => 8,
+        E::DuplicateColumn(_) => 9,
+        E::DuplicateAlias(_) => 10,
+        E::AmbiguousColumn(_) => 11,
+        E::WrongObjectType { .. } => 12,
+        E::InvalidName { .. } => 13,
+        E::ReservedName { .. } => 14,
+        E::DependentObject { .. } => 15,
+        E::InvalidDefinition { .. } => 16,
+        E::TooManyColumns { .. } => 17,
+        E::InvalidColumnReference(_) => 18,
+        E::Grouping(_) => 19,
+        E::DatatypeMismatch(_) => 20,
+        E::CannotCast { .. } => 21,
+        E::InvalidText { .. } => 22,
+        E::OutOfRange { .. } => 23,
+        E::StringTooLong { .. } => 24,
+        E::InvalidEncoding { .. } => 25,
+        E::DivisionByZero => 26,
+        E::Cardinality => 27,
+        E::Evaluation(_) => 28,
+        E::InvalidParameter { .. } => 29,
+        E::Constraint { .. } => 30,
+        E::RowidsExhausted { .. } => 31,
+        E::Import { .. } => 32,
+        E::InvalidFile(_) => 33,
+        E::Io { .. } => 34,
+        E::DiskFull { .. } => 35,
+        E::SpillLimit { .. } => 36,
+        E::Corrupt { .. } => 37,
+        E::NotADatabase { .. } => 38,
+        E::FormatVersion { .. } => 39,
+        E::Locked { .. } => 40,
+        E::OutOfMemory { .. } => 41,
+        E::PinTooLarge { .. } => 42,
+        E::PrerequisiteState(_) => 43,
+        E::IndexUnusable { .. } => 44,
+        E::Cancelled => 45,
+        E::Context { .. } => 46,
+        E::Store(_) => 47,
+        E::Internal(_) => 48,
+    }
+}
+const VARIANTS: usize = 49;
+
+#[test]
+fn every_variant_has_a_sqlstate_and_a_message() {
+    let mut seen = HashSet::new();
+    let mut states = HashSet::new();
+    for (error, state, message) in errors() {
+        assert_eq!((error.sqlstate().code(), error.to_string().as_str()), (state, message));
+        assert!(!message.ends_with('.'), "{message}");
+        seen.insert((number(&error), discriminant(&error)));
+        states.insert(error.sqlstate());
+    }
+    assert_eq!(seen.len(), VARIANTS);
+    // Too large a key is an error of the store.
+    states.insert(below::sqlstate(&keyaki_store::Error::TooLarge { what: "key", bytes: 2, limit: 1 }));
+    let unused: Vec<_> = SqlState::ALL.iter().filter(|state| !states.contains(state)).collect();
+    assert!(unused.is_empty(), "codes that nothing raises: {unused:?}");
+    assert_eq!(SqlState::UNIQUE_VIOLATION.class(), "23");
+}
+
+#[test]
+fn errors_survive_the_way_through_datafusion() {
+    let own = || Error::DivisionByZero.within("view \"v\"");
+    let text = own().to_string();
+    let external = || DataFusionError::from(own());
+    let diagnostic = Diagnostic::new_error("text", None);
+    let arrow = ArrowError::from(external());
+    let io = io::Error::other(external());
+    for wrapped in [
+        external(),
+        external().context("context"),
+        external().context("inner").context("outer"),
+        external().with_diagnostic(diagnostic),
+        DataFusionError::Collection(vec![external(), DataFusionError::Plan("second".into())]),
+        DataFusionError::Shared(Arc::new(external())),
+        DataFusionError::External(Box::new(DataFusionError::Shared(Arc::new(external())))),
+        DataFusionError::External(Box::new(Arc::new(external()))),
+        DataFusionError::ArrowError(Box::new(arrow), Some("\n\nbacktrace: 0: main".into())),
+        DataFusionError::IoError(io),
+        DataFusionError::External(Box::new(keyaki_exec::Error::Filter(Arc::new(own())))),
+        DataFusionError::External(Box::new(keyaki_store::Error::PageSource(Arc::new(own())))),
+    ] {
+        let shown = format!("{wrapped:?}");
+        let found = Error::from(wrapped);
+        assert_eq!((found.to_string(), found.sqlstate().code()), (text.clone(), "22012"), "{shown}");
+        assert!(matches!(found.root(), Error::DivisionByZero));
+    }
+}
+
+#[test]
+fn errors_of_the_layers_below_become_typed() {
+    use keyaki_store::Error as Store;
+    let path = || PathBuf::from("/db/data");
+    let write = keyaki_device::Operation::Write;
+    let device = |kind| keyaki_device::Error::in_range(write, Path::new("/db/data"), 8, 4, io::Error::from(kind));
+    assert!(matches!(Error::from(device(io::ErrorKind::StorageFull)), Error::DiskFull { operation: "write", .. }));
+    let error = Error::from(device(io::ErrorKind::TimedOut));
+    assert!(matches!(error, Error::Io { operation: "write", offset: Some(8), .. }), "{error:?}");
+    let corrupt = || Store::Corrupt { path: path(), what: "page", offset: Some(4096), detail: "checksum".into() };
+    assert!(matches!(Error::from(corrupt()), Error::Corrupt { what: "page", offset: Some(4096), .. }));
+    assert!(matches!(Error::from(keyaki_exec::Error::Store(corrupt())), Error::Corrupt { .. }));
+    assert!(matches!(Error::from(Store::Locked { path: path() }), Error::Locked { .. }));
+    assert!(matches!(Error::from(keyaki_exec::Error::Cancelled), Error::Cancelled));
+    let missing = Error::from(Store::DatabaseNotFound { path: path() });
+    assert_eq!(missing.sqlstate(), SqlState::INVALID_CATALOG_NAME);
+}
+
+#[test]
+fn values_in_messages_are_short_and_on_one_line() {
+    assert_eq!(shown("a\nb"), "a\\nb");
+    assert_eq!(shown(&"ä".repeat(100)), "ä".repeat(60) + "…");
+}

@@ -1,0 +1,42 @@
+//! PostgreSQL's names of Arrow types.
+
+use arrow::datatypes::DataType;
+
+/// PostgreSQL's name of an Arrow type, for messages.
+pub(crate) fn type_name(ty: &DataType) -> String {
+    use DataType as T;
+    match ty {
+        T::Null => "unknown".into(),
+        T::Boolean => "boolean".into(),
+        T::Int8 => "tinyint".into(),
+        T::Int16 => "smallint".into(),
+        T::Int32 => "integer".into(),
+        T::Int64 => "bigint".into(),
+        T::UInt8 => "unsigned tinyint".into(),
+        T::UInt16 => "unsigned smallint".into(),
+        T::UInt32 => "unsigned integer".into(),
+        T::UInt64 => "unsigned bigint".into(),
+        T::Float16 | T::Float32 => "real".into(),
+        T::Float64 => "double precision".into(),
+        T::Decimal32(precision, scale)
+        | T::Decimal64(precision, scale)
+        | T::Decimal128(precision, scale)
+        | T::Decimal256(precision, scale) => format!("numeric({precision},{scale})"),
+        T::Utf8 | T::LargeUtf8 | T::Utf8View => "text".into(),
+        T::Binary | T::LargeBinary | T::BinaryView | T::FixedSizeBinary(_) => "bytea".into(),
+        T::Date32 | T::Date64 => "date".into(),
+        T::Time32(_) | T::Time64(_) => "time".into(),
+        T::Timestamp(_, None) => "timestamp".into(),
+        T::Timestamp(_, Some(_)) => "timestamp with time zone".into(),
+        T::Interval(_) | T::Duration(_) => "interval".into(),
+        T::Dictionary(_, value) => type_name(value),
+        T::List(field)
+        | T::LargeList(field)
+        | T::ListView(field)
+        | T::LargeListView(field)
+        | T::FixedSizeList(field, _) => format!("{}[]", type_name(field.data_type())),
+        T::Struct(_) => "record".into(),
+        T::RunEndEncoded(_, values) => type_name(values.data_type()),
+        T::Map(..) | T::Union(..) => ty.to_string().to_lowercase(),
+    }
+}
