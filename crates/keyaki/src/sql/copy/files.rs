@@ -1,17 +1,21 @@
-//! Names of files with wildcards: `*` and `?` stand for any characters, or one, within a name.
+//! Expansion of file names with wildcards. Within one component of a path, `*` matches any sequence of characters and
+//! `?` matches one character.
 //!
-//! Files come in natural order (`part-2` before `part-10`), so that the parts of a table that was written in key order
-//! are read in key order.
+//! Files are returned in natural order (`part-2` before `part-10`): the parts of a table that was written in key order
+//! are then read in key order.
 
 use std::cmp::Ordering;
 use std::path::{Component, Path, PathBuf};
 
 use crate::{Error, Result};
 
-/// The files that a path of COPY FROM names: itself, or what its wildcards match.
+/// The files that a path of COPY FROM names: the file itself, or the files that match its wildcards.
+///
+/// # Errors
+/// `Io` if the file does not exist, is a directory, or no file matches.
 pub(super) fn expand(path: &str) -> Result<Vec<PathBuf>> {
     let whole = Path::new(path);
-    // A file that exists is meant itself, whatever characters it has.
+    // The name of an existing file may contain wildcard characters.
     if !path.contains(['*', '?']) || whole.exists() {
         return check(whole).map(|()| vec![whole.to_path_buf()]);
     }
@@ -54,7 +58,7 @@ fn matches(dir: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
     for entry in std::fs::read_dir(listed).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
         let text = name.to_string_lossy();
-        // As in a shell, hidden files are matched only by a pattern that begins with a point.
+        // As in a shell, only a pattern that starts with a dot matches hidden files.
         if text.starts_with('.') == pattern.starts_with('.') && wildcard(pattern, &text) {
             found.push(dir.join(&name));
         }
@@ -62,7 +66,7 @@ fn matches(dir: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Whether `name` matches `pattern`. Goes back only to the last `*`, so it takes no more than quadratic time.
+/// True if `name` matches `pattern`. Backtracks only to the last `*`: at most quadratic time.
 fn wildcard(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n) = (0, 0);
@@ -90,13 +94,13 @@ fn wildcard(pattern: &str, name: &str) -> bool {
     pattern[p..].iter().all(|c| *c == '*')
 }
 
-/// Compares texts with numbers in them by the numbers.
+/// Compares names by their text and, where both have digits, by the numbers that these form.
 fn natural(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a.as_bytes(), b.as_bytes());
     while let (Some(x), Some(y)) = (left.first(), right.first()) {
         if x.is_ascii_digit() && y.is_ascii_digit() {
             let (x, y) = (take_number(&mut left), take_number(&mut right));
-            // Without leading zeros, the longer number is the larger.
+            // Without leading zeros, a number with more digits is larger.
             let order = x.len().cmp(&y.len()).then_with(|| x.cmp(y));
             if order != Ordering::Equal {
                 return order;
@@ -110,6 +114,7 @@ fn natural(a: &str, b: &str) -> Ordering {
     left.len().cmp(&right.len()).then_with(|| a.cmp(b))
 }
 
+/// Splits the leading digits off `text` and returns them without leading zeros.
 fn take_number<'a>(text: &mut &'a [u8]) -> &'a [u8] {
     let len = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (number, rest) = text.split_at(len);
@@ -146,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_across_directories() {
+    fn wildcards_in_directories_and_names_are_expanded() {
         let dir = tempfile::tempdir().expect("a directory");
         for name in ["x1/a2.csv", "x1/a10.csv", "x2/a1.csv", "x2/.hidden.csv", "x2/b.json"] {
             let path = dir.path().join(name);

@@ -1,4 +1,8 @@
-//! COPY FROM: a thread reads the files one after another and gives the rows, as rows of the table, to the bulk load.
+//! COPY FROM: loads files into a table.
+//!
+//! A thread of the blocking pool reads the files one after another, converts their batches to rows of the table
+//! ([`Conform`]) and sends them through a bounded channel to the load. The load (`write::insert_loaded`) chooses
+//! between a write batch and a bulk load. The first error ends both sides.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +16,7 @@ use tokio::sync::mpsc::{Sender, channel};
 use super::files::expand;
 use super::options::{CopyOptions, Dialect, Format};
 use super::read::{DelimitedReader, FileRows, JsonReader, ParquetReader};
-use super::statement::{Copy, What};
+use super::statement::{Copy, CopyObject};
 use crate::catalog::Table;
 use crate::sql::SqlSession;
 use crate::sql::dml::defaults;
@@ -20,11 +24,11 @@ use crate::sql::names::{plain_ident, relation_name};
 use crate::write::{BadCell, Conform, Defaults, Given, Origin, insert_loaded};
 use crate::{Error, Result};
 
-/// Batches read ahead of the load.
+/// Capacity of the channel between reader and load, in batches.
 const BATCHES_AHEAD: usize = 4;
 
 pub(super) async fn run(session: &SqlSession, copy: Copy) -> Result<u64> {
-    let What::Table { name, columns } = &copy.what else {
+    let CopyObject::Table { name, columns } = &copy.object else {
         return Err(Error::syntax("COPY FROM takes a table, not a query"));
     };
     let writer = session.engine.writer().await;
@@ -51,10 +55,10 @@ pub(super) async fn run(session: &SqlSession, copy: Copy) -> Result<u64> {
     insert_loaded(&session.write(&writer), &table, rows, origin).await
 }
 
-/// What the reading thread knows.
+/// State of the reading thread.
 struct Import {
     table: Arc<Table>,
-    /// The columns to fill.
+    /// Positions of the table columns to fill; other columns get their defaults.
     targets: Vec<usize>,
     defaults: Arc<Defaults>,
     options: CopyOptions,
@@ -63,34 +67,36 @@ struct Import {
 
 type BatchSender = Sender<datafusion::error::Result<RecordBatch>>;
 
-/// One of the readers, and where in a file it is.
-struct Open<'a> {
+/// An open file.
+struct OpenFile<'a> {
     path: &'a Path,
     reader: Reader,
     conform: Conform,
+    /// Rows read so far.
     rows: u64,
 }
 
 enum Reader {
     Parquet(ParquetReader),
     Json(JsonReader),
+    /// With the number of fields of each record.
     Delimited(DelimitedReader, usize),
 }
 
 impl Import {
-    /// Reads all files; ends when one cannot be read or the load has ended.
+    /// Reads all files and sends their rows. Sends the first error and stops; stops silently if the load has ended.
     fn run(&self, files: &[PathBuf], sender: &BatchSender) {
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.read_all(files, sender)));
         let failed = match done {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error,
-            // Readers of other crates may not be prepared for every damaged file.
+            // The readers of Parquet and JSON are other crates and may panic on damaged files.
             Err(_) => match self.origin.current() {
                 Some(path) => in_file(&path, Error::InvalidFile("the file is damaged".into())),
                 None => Error::Internal("a reader of files panicked".into()),
             },
         };
-        // If nobody listens, the load has failed for another reason.
+        // A closed channel means that the load has already failed with another error.
         let _ = sender.blocking_send(Err(failed.into()));
     }
 
@@ -113,7 +119,7 @@ impl Import {
         Ok(())
     }
 
-    fn open<'a>(&self, path: &'a Path) -> Result<Open<'a>> {
+    fn open<'a>(&self, path: &'a Path) -> Result<OpenFile<'a>> {
         let (format, dialect) = self.options.resolve(path, false)?;
         let (reader, conform) = match format {
             Format::Parquet => {
@@ -129,10 +135,10 @@ impl Import {
             }
             Format::Csv | Format::Tbl => self.open_delimited(path, dialect)?,
         };
-        Ok(Open { path, reader, conform, rows: 0 })
+        Ok(OpenFile { path, reader, conform, rows: 0 })
     }
 
-    /// A text file, with or without a header.
+    /// Opens a text file and decides whether it has a header.
     fn open_delimited(&self, path: &Path, dialect: Dialect) -> Result<(Reader, Conform)> {
         let mut reader = DelimitedReader::open(path, dialect)?;
         let first = reader.peek()?.unwrap_or_default();
@@ -142,14 +148,15 @@ impl Import {
             return Ok((Reader::Delimited(reader, self.targets.len()), conform));
         }
         reader.skip_header()?;
-        // As in PostgreSQL, a header of other names says nothing: the columns are in the order of the table.
+        // As in PostgreSQL, a header without any column name of the table is skipped, and the columns are matched by
+        // position.
         let foreign = !first.iter().any(|name| self.is_column(name)) && first.len() == self.targets.len();
         let given = if foreign { Given::Placed(first.len()) } else { Given::Named(&first) };
         let conform = self.conform(path, given)?;
         Ok((Reader::Delimited(reader, first.len()), conform))
     }
 
-    /// Whether a first record consists of names of columns.
+    /// True if every field of the first record is the name of a column.
     fn is_header(&self, first: &[String]) -> bool {
         !first.is_empty() && first.iter().all(|text| self.is_column(text))
     }
@@ -163,11 +170,12 @@ impl Import {
         conform.map_err(|error| in_file(path, error))
     }
 
-    /// How many rows there will be: known for Parquet, else by the bytes that the first rows took.
-    fn estimate(&self, open: &Open<'_>, files: &[PathBuf], total_bytes: u64, rows: u64) {
+    /// Estimates the total number of rows for progress reports: exact for Parquet, else from the size of the files and
+    /// the bytes of the first batch.
+    fn estimate(&self, open: &OpenFile<'_>, files: &[PathBuf], total_bytes: u64, rows: u64) {
         let total = match &open.reader {
             Reader::Parquet(first) => {
-                // A file that cannot be opened is told of when its turn comes.
+                // A file that cannot be opened fails when the loop reaches it.
                 let others = files[1..].iter().filter_map(|path| ParquetReader::open(path).ok());
                 first.rows() + others.map(|reader| reader.rows()).sum::<u64>()
             }
@@ -182,8 +190,8 @@ fn scaled(rows: u64, bytes: u64, total_bytes: u64) -> u64 {
     (rows as f64 * total_bytes as f64 / bytes.max(1) as f64) as u64
 }
 
-impl Open<'_> {
-    /// The next rows, as rows of the table.
+impl OpenFile<'_> {
+    /// The next batch of the file as rows of the table; `None` at the end.
     fn next(&mut self) -> Result<Option<RecordBatch>> {
         let rows = match &mut self.reader {
             Reader::Parquet(reader) => reader.next()?,
@@ -206,12 +214,12 @@ impl Open<'_> {
     }
 }
 
-/// Which rows came from which file.
+/// Maps rows of the stream to files, for error messages.
 #[derive(Debug, Default)]
 struct FileOrigin {
-    /// First row of each file, ascending.
+    /// First row of each file in the stream, ascending.
     files: Mutex<Vec<(u64, PathBuf)>>,
-    /// 0: not known.
+    /// Estimated rows of all files; 0 before the estimate.
     total: AtomicU64,
 }
 
@@ -220,7 +228,7 @@ impl FileOrigin {
         self.files.lock().push((row, path.to_path_buf()));
     }
 
-    /// The file being read.
+    /// The file that is currently being read.
     fn current(&self) -> Option<PathBuf> {
         self.files.lock().last().map(|(_, path)| path.clone())
     }

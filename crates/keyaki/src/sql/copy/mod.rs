@@ -1,12 +1,12 @@
-//! COPY: tables from files and files from tables.
+//! COPY: loads files into tables and writes tables or query results to files.
 //!
-//! Formats: Parquet, CSV, JSON and dbgen's tbl; by `FORMAT` or the file's extension. COPY FROM takes one file or all that a
-//! pattern matches, matches columns by name where the file has names and by place where not, and is one transaction: a bad
-//! value anywhere leaves the table as it was, and is told with file, row and column.
+//! The format is Parquet, CSV, JSON or dbgen's tbl, given by `FORMAT` or by the file's extension. COPY FROM reads one
+//! file, or all files that match a pattern. Columns are matched by name in formats with names, else by position. COPY
+//! FROM is one transaction: an invalid value leaves the table unchanged, and the error names file, row and column.
 //!
-//! COPY TO writes beside the target and renames at the end, so that the target is either the old file or the whole new one.
-//! As in PostgreSQL and DuckDB, an existing file is replaced. Text files have a header unless told otherwise (as in
-//! DuckDB); on reading, a header is recognised by the names of the table's columns.
+//! COPY TO writes a temporary file beside the target and renames it at the end: the target is either the old file or
+//! the complete new one. As in PostgreSQL and DuckDB, an existing file is replaced. As in DuckDB, CSV files get a
+//! header by default. When reading, a first record that consists of column names is recognised as a header.
 
 mod files;
 mod from;
@@ -22,7 +22,7 @@ use crate::Result;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 
-/// Runs it; takes the writer lock where it writes.
+/// Executes a COPY statement. COPY FROM holds the writer lock.
 pub(crate) async fn run(session: &SqlSession, copy: Copy) -> Result<Outcome> {
     let rows = if copy.to { to::run(session, copy).await? } else { from::run(session, copy).await? };
     Ok(Outcome::rows("COPY", rows))

@@ -1,4 +1,4 @@
-//! Options of COPY.
+//! Options of COPY: parsing, defaults by format, and consistency checks.
 
 use std::path::Path;
 
@@ -9,14 +9,14 @@ use crate::{Error, Result};
 pub(crate) enum Format {
     Parquet,
     Csv,
-    /// One object a line, or one array of objects.
+    /// One object per line, or one array of objects.
     Json,
-    /// Of TPC-H's dbgen: `value|value|…|` a line.
+    /// Output of TPC-H's dbgen: `value|value|…|` per line.
     Tbl,
 }
 
 impl Format {
-    /// By the extension of a file's name.
+    /// The format and, for tsv, the delimiter that a file's extension implies.
     fn of(path: &Path) -> Option<(Format, Option<u8>)> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         Some(match extension.as_str() {
@@ -45,7 +45,7 @@ pub(crate) enum Compression {
     Lz4,
 }
 
-/// As given in the statement.
+/// Options of a COPY statement; `None` where the statement does not specify the option.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CopyOptions {
     pub format: Option<Format>,
@@ -58,21 +58,24 @@ pub(crate) struct CopyOptions {
     pub row_group_rows: Option<usize>,
 }
 
-/// How rows stand in a text file.
+/// Syntax of a delimited text file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Dialect {
     pub delimiter: u8,
     pub quote: Option<u8>,
-    /// Stands before a quote, or another of itself, in a quoted value.
+    /// Precedes a quote or another escape character in a quoted value.
     pub escape: u8,
-    /// What an unquoted null looks like.
+    /// Representation of null, unquoted.
     pub null: String,
-    /// Lines end with a delimiter.
+    /// Each line ends with a delimiter.
     pub trailing_delimiter: bool,
 }
 
 impl CopyOptions {
-    /// Sets option `name` (in capitals).
+    /// Sets option `name`, given in upper case.
+    ///
+    /// # Errors
+    /// `Syntax` for an unknown or repeated option and for a missing value, `InvalidParameter` for an invalid value.
     pub fn set(&mut self, name: &str, value: Option<String>) -> Result<()> {
         fn once<T>(option: &mut Option<T>, name: &str, value: T) -> Result<()> {
             match option.replace(value) {
@@ -100,7 +103,12 @@ impl CopyOptions {
         }
     }
 
-    /// The format of a file, by the option or else by its name, and its dialect if it is a text file.
+    /// The format of a file, from the option or else from its name, and the dialect of text formats. `to` is true for
+    /// COPY TO.
+    ///
+    /// # Errors
+    /// `Syntax` if the format cannot be determined or the characters of the dialect conflict, `Unsupported` for options
+    /// that the format does not have.
     pub fn resolve(&self, path: &Path, to: bool) -> Result<(Format, Dialect)> {
         let by_name = Format::of(path);
         let Some(format) = self.format.or(by_name.map(|(format, _)| format)) else {
@@ -207,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_are_told_from_names() {
+    fn extensions_imply_formats() {
         let resolve =
             |name: &str| CopyOptions::default().resolve(Path::new(name), false).map(|(f, d)| (f, d.delimiter));
         assert_eq!(resolve("a/b.PARQUET").expect("parquet").0, Format::Parquet);

@@ -1,10 +1,11 @@
-//! The grammar of COPY. The parser of SQL knows only parts of it, so it is parsed here, from the same tokens.
+//! Parser of COPY. sqlparser accepts only parts of this grammar, so COPY is parsed here from the same tokens.
 //!
 //! ```text
 //! COPY table [(column, …)] FROM 'path' [options]
 //! COPY {table [(column, …)] | (query)} TO 'path' [options]
-//! options: [WITH] (name [value], …)             PostgreSQL since 9.0, DuckDB
-//!        | [WITH] [CSV] [HEADER] [DELIMITER [AS] '…'] [NULL [AS] '…'] [QUOTE [AS] '…'] [ESCAPE [AS] '…']   before
+//! options: [WITH] (name [value], …)                             PostgreSQL 9.0 and later, DuckDB
+//!        | [WITH] [CSV] [HEADER] [DELIMITER [AS] '…']
+//!          [NULL [AS] '…'] [QUOTE [AS] '…'] [ESCAPE [AS] '…']      earlier versions of PostgreSQL
 //! ```
 
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName, Query};
@@ -19,33 +20,41 @@ use crate::{Error, Result};
 /// A parsed COPY statement.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Copy {
-    pub what: What,
+    pub object: CopyObject,
+    /// True for COPY TO, false for COPY FROM.
     pub to: bool,
+    /// Path of the file; for COPY FROM it may contain wildcards.
     pub path: String,
     pub options: CopyOptions,
 }
 
+/// The source of COPY TO, or the target of COPY FROM.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum What {
+pub(crate) enum CopyObject {
+    /// A table, with the listed columns; an empty list stands for all.
     Table { name: ObjectName, columns: Vec<Ident> },
+    /// A query, for COPY TO only.
     Query(Box<Query>),
 }
 
-/// Parses a COPY statement; `parser` stands before the keyword COPY, and stands after the statement's last token on
-/// return (before `;` or the end).
+/// Parses a COPY statement. `parser` must be before the keyword COPY. On return it is after the last token of the
+/// statement, before `;` or the end of input.
+///
+/// # Errors
+/// `Syntax`, `Unsupported` for STDIN, STDOUT, PROGRAM and WHERE, `InvalidParameter` for values of options.
 pub(crate) fn parse(parser: &mut Parser<'_>) -> Result<Copy> {
     parser.expect_keyword(Keyword::COPY).map_err(syntax)?;
-    let what = if parser.peek_token_ref().token == Token::LParen {
+    let object = if parser.peek_token_ref().token == Token::LParen {
         parser.expect_token(&Token::LParen).map_err(syntax)?;
         let query = parser.parse_query().map_err(syntax)?;
         parser.expect_token(&Token::RParen).map_err(syntax)?;
-        What::Query(query)
+        CopyObject::Query(query)
     } else {
         let name = parser.parse_object_name(false).map_err(syntax)?;
-        What::Table { name, columns: columns(parser)? }
+        CopyObject::Table { name, columns: columns(parser)? }
     };
     let to = parser.expect_one_of_keywords(&[Keyword::FROM, Keyword::TO]).map_err(syntax)? == Keyword::TO;
-    if !to && matches!(what, What::Query(_)) {
+    if !to && matches!(object, CopyObject::Query(_)) {
         return Err(Error::syntax("COPY FROM takes a table, not a query"));
     }
     let path = path(parser)?;
@@ -54,7 +63,7 @@ pub(crate) fn parse(parser: &mut Parser<'_>) -> Result<Copy> {
         return Err(Error::Unsupported("COPY FROM … WHERE".into()));
     }
     match &parser.peek_token_ref().token {
-        Token::EOF | Token::SemiColon => Ok(Copy { what, to, path, options }),
+        Token::EOF | Token::SemiColon => Ok(Copy { object, to, path, options }),
         _ => Err(unexpected(parser, "end of statement")),
     }
 }
@@ -108,9 +117,9 @@ fn options(parser: &mut Parser<'_>) -> Result<CopyOptions> {
     if with && !any { Err(unexpected(parser, "options")) } else { Ok(options) }
 }
 
-/// The value of an option, if it has one: a text, word or number.
+/// The value of an option: a string, word or number; `None` for an option without a value.
 fn value(parser: &mut Parser<'_>) -> Result<Option<String>> {
-    // DuckDB also takes NAME = value.
+    // DuckDB also accepts NAME = value.
     let assigned = parser.consume_token(&Token::Eq);
     if let Some(text) = text(parser) {
         return Ok(Some(text));
@@ -125,7 +134,7 @@ fn value(parser: &mut Parser<'_>) -> Result<Option<String>> {
     Ok(Some(value))
 }
 
-/// A word without quotes, in capitals; one of `words` (any, if empty).
+/// Consumes an unquoted word and returns it in upper case, if it is one of `words`; an empty list allows every word.
 fn word(parser: &mut Parser<'_>, words: &[&str]) -> Option<String> {
     let Token::Word(word) = &parser.peek_token_ref().token else { return None };
     let name = word.value.to_ascii_uppercase();
@@ -149,7 +158,7 @@ fn text(parser: &mut Parser<'_>) -> Option<String> {
 fn unexpected(parser: &Parser<'_>, expected: &str) -> Error {
     match parser.expected::<()>(expected, parser.peek_token()) {
         Err(error) => syntax(error),
-        // `expected` always fails.
+        // `Parser::expected` always returns an error.
         Ok(()) => Error::syntax(format!("syntax error, expected {expected}")),
     }
 }
@@ -177,7 +186,7 @@ mod tests {
         let copy = good(
             "copy public.t (a, \"B\") from E'x\\ty.csv' with (format csv, header true, delimiter ';', null 'NULL')",
         );
-        let What::Table { name, columns } = &copy.what else { panic!("a table") };
+        let CopyObject::Table { name, columns } = &copy.object else { panic!("a table") };
         assert_eq!((name.to_string().as_str(), columns.len(), copy.path.as_str()), ("public.t", 2, "x\ty.csv"));
         assert_eq!(copy.options.format, Some(Format::Csv));
         assert_eq!(copy.options.header, Some(true));
@@ -192,11 +201,11 @@ mod tests {
         let old = good("COPY t FROM 'f' DELIMITER '|' CSV");
         assert_eq!((old.options.format, old.options.delimiter), (Some(Format::Csv), Some(b'|')));
         let query = good("COPY (SELECT a, 'x)' FROM t WHERE b IN (1, 2)) TO 'out.json' (FORMAT json)");
-        assert!(query.to && matches!(query.what, What::Query(_)));
+        assert!(query.to && matches!(query.object, CopyObject::Query(_)));
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn malformed_and_unsupported_statements_are_errors() {
         for sql in [
             "COPY",
             "COPY t",

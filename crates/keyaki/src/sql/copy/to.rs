@@ -1,4 +1,8 @@
-//! COPY TO: the rows of a query go to a thread that writes them.
+//! COPY TO: writes the rows of a query to a file.
+//!
+//! Batches pass through a bounded channel to a thread of the blocking pool, which encodes and writes them to a
+//! temporary file. After the end mark `None` the thread syncs the file and renames it. A channel that closes without an
+//! end mark means that the query failed or the statement was cancelled; the temporary file is then removed.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -9,7 +13,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 use tokio::sync::mpsc::{Receiver, channel};
 
-use super::statement::{Copy, What};
+use super::statement::{Copy, CopyObject};
 use super::write::{Sink, open};
 use crate::sql::SqlSession;
 use crate::sql::names::{plain_ident, quoted, relation_name};
@@ -17,14 +21,14 @@ use crate::sql::parse_query;
 use crate::sql::state::StatementState;
 use crate::{Error, Result};
 
-/// Batches made ahead of writing.
+/// Capacity of the channel between query and writer, in batches.
 const BATCHES_AHEAD: usize = 4;
 
 pub(super) async fn run(session: &SqlSession, copy: Copy) -> Result<u64> {
     let path = PathBuf::from(&copy.path);
     let target = OutputFile::new(&path)?;
     copy.options.resolve(&path, true)?;
-    let mut rows = query(session, copy.what).await?;
+    let mut rows = query(session, copy.object).await?;
     let (sender, receiver) = channel(BATCHES_AHEAD);
     let (schema, options) = (rows.schema(), copy.options);
     let task = tokio::task::spawn_blocking(move || {
@@ -48,13 +52,13 @@ pub(super) async fn run(session: &SqlSession, copy: Copy) -> Result<u64> {
         progress.advance(count);
     }
     if failed.is_none() {
-        // Nobody listens if writing has failed, which the task tells.
+        // A closed channel means that the writer has failed; its error is returned below.
         let _ = sender.send(None).await;
     }
     drop(sender);
     let written = task.await.map_err(|error| Error::task(&error))?;
     progress.finish();
-    // The sink does not know the name of its file.
+    // Sinks have no path; errors of the output file get it here.
     failed.map_or(written, Err).map_err(|error| match error {
         Error::Io { operation, offset, source, .. } => Error::Io { path, operation, offset, source },
         Error::DiskFull { operation, .. } => Error::DiskFull { path, operation },
@@ -62,11 +66,11 @@ pub(super) async fn run(session: &SqlSession, copy: Copy) -> Result<u64> {
     })
 }
 
-/// The rows to write.
-async fn query(session: &SqlSession, what: What) -> Result<SendableRecordBatchStream> {
-    let query = match what {
-        What::Query(query) => query,
-        What::Table { name, columns } => {
+/// Starts the query whose rows are written.
+async fn query(session: &SqlSession, object: CopyObject) -> Result<SendableRecordBatchStream> {
+    let query = match object {
+        CopyObject::Query(query) => query,
+        CopyObject::Table { name, columns } => {
             let columns: Vec<String> = columns.iter().map(|column| quoted(&plain_ident(column))).collect();
             let columns = if columns.is_empty() { "*".into() } else { columns.join(", ") };
             parse_query(&format!("SELECT {columns} FROM {}", quoted(&relation_name(&name)?)))?
@@ -77,7 +81,10 @@ async fn query(session: &SqlSession, what: What) -> Result<SendableRecordBatchSt
     state.run(&plan).await
 }
 
-/// Writes batches until the end mark. A queue that closes without one means that the statement failed.
+/// Writes batches until the end mark, then syncs and renames the file. Returns the number of rows.
+///
+/// # Errors
+/// `Cancelled` if the channel closes without an end mark.
 fn write(target: OutputFile, mut sink: Box<dyn Sink>, mut batches: Receiver<Option<RecordBatch>>) -> Result<u64> {
     let mut rows = 0;
     loop {
@@ -96,7 +103,7 @@ fn write(target: OutputFile, mut sink: Box<dyn Sink>, mut batches: Receiver<Opti
     Ok(rows)
 }
 
-/// A file that appears when it is complete.
+/// The target of COPY TO and the temporary file that replaces it.
 struct OutputFile {
     path: PathBuf,
     temporary: PathBuf,
@@ -132,7 +139,7 @@ impl OutputFile {
 impl Drop for OutputFile {
     fn drop(&mut self) {
         if !self.renamed {
-            // It may not exist yet.
+            // The file may not have been created.
             let _ = std::fs::remove_file(&self.temporary);
         }
     }

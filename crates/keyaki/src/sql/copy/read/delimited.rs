@@ -1,12 +1,12 @@
-//! CSV and dbgen's tbl files.
+//! Reader of CSV files and dbgen's tbl files.
 //!
-//! The file is read in blocks that end with a whole record. One pass over a block finds where every field begins and ends;
-//! the columns then are views into the block, so that only fields with escaped quotes are copied. Own code because a null
-//! (nothing between two delimiters) and an empty text (`""`) must not be confused, and because errors are to name the row
-//! and the column.
+//! The file is read in blocks. One pass over a block finds the bounds of all fields of its complete records; an
+//! incomplete record at the end moves to the next block. Columns are view arrays into the block, so only fields with
+//! escapes are copied. The arrow-csv crate is not used: it does not distinguish a null (nothing between two delimiters)
+//! from an empty string (`""`), and its errors do not name row and column.
 //!
-//! A record ends with `\n` or `\r\n`. Empty lines are passed over, unless records have a single field. A quote has a
-//! meaning only as the first character of a field.
+//! A record ends with `\n` or `\r\n`. Empty lines are skipped unless records have a single field. A quote is special
+//! only as the first character of a field.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,7 +20,7 @@ use crate::sql::copy::options::Dialect;
 use crate::{Error, Result};
 
 const BLOCK_BYTES: usize = 1 << 20;
-/// A record must be shorter than this: positions in a block are 32 bits long.
+/// Maximum length of a record: positions in a block have 32 bits.
 const RECORD_BYTES_MAX: usize = 1 << 30;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -28,16 +28,19 @@ pub(crate) struct DelimitedReader {
     path: PathBuf,
     file: File,
     dialect: Dialect,
-    /// What was read of the next records, and whether the file has more.
+    /// Bytes read and not yet returned.
     rest: Vec<u8>,
+    /// The file has no bytes after `rest`.
     at_end: bool,
-    /// Records given out, without the header.
+    /// Records returned, without the header.
     records: u64,
+    /// Bytes of the header and of all records returned.
     bytes: u64,
+    /// Fields of the records in the current block, record by record.
     fields: Vec<Field>,
 }
 
-/// A field of a block.
+/// Bounds of a field in the block.
 #[derive(Debug, Clone, Copy)]
 struct Field {
     start: u32,
@@ -48,19 +51,19 @@ struct Field {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Plain,
-    /// Quoted; `start` and `end` are inside of the quotes.
+    /// Quoted without escapes; `start` and `end` exclude the quotes.
     Quoted,
-    /// Quoted, with escapes.
+    /// Quoted with escapes; `start` and `end` exclude the quotes.
     Escaped,
 }
 
-/// How the scan of a record ended.
+/// Result of scanning a record.
 enum Scan {
-    /// The record, and where the next one begins.
+    /// The record is complete; the next one starts at `next`.
     Record { next: usize },
-    /// The block ends inside of the record.
+    /// The block ends inside the record.
     Incomplete,
-    /// A quoted field is followed by something else than a delimiter.
+    /// A quoted field is followed by a character other than a delimiter or a line end.
     AfterQuote,
 }
 
@@ -89,12 +92,12 @@ impl DelimitedReader {
         Ok(reader)
     }
 
-    /// Records so far, and bytes they took.
+    /// Records returned and their bytes.
     pub fn progress(&self) -> (u64, u64) {
         (self.records, self.bytes)
     }
 
-    /// The first record as texts, without taking it. None if the file is empty.
+    /// The first record as strings, without consuming it; `None` if the file is empty.
     pub fn peek(&mut self) -> Result<Option<Vec<String>>> {
         self.fields.clear();
         let Some(next) = self.next_record(0, 0, 0)? else { return Ok(None) };
@@ -104,7 +107,7 @@ impl DelimitedReader {
         Ok(Some(columns.iter().map(|column| column.iter().next().flatten().unwrap_or_default().to_string()).collect()))
     }
 
-    /// Passes over the first record.
+    /// Skips the first record.
     pub fn skip_header(&mut self) -> Result<()> {
         self.fields.clear();
         if let Some(next) = self.next_record(0, 0, 0)? {
@@ -114,7 +117,10 @@ impl DelimitedReader {
         Ok(())
     }
 
-    /// The next records, which must have `width` fields.
+    /// The complete records of the next block; `None` at the end of the file.
+    ///
+    /// # Errors
+    /// `Import` if a record does not have `width` fields, is not valid UTF-8, or is malformed.
     pub fn next(&mut self, width: usize) -> Result<Option<FileRows>> {
         self.fields.clear();
         if self.rest.len() < BLOCK_BYTES {
@@ -138,9 +144,10 @@ impl DelimitedReader {
         Ok(Some(FileRows::Text(columns)))
     }
 
-    /// Scans the record at `start`, the block's `count`-th. Returns where the next one begins; none at the end of the file.
-    /// If the record does not end in the block, the first one makes the block longer; the others wait for the next block
-    /// (none, too). `width`: fields that a record should have; 0 if that is not known.
+    /// Scans the record at `start`, which is number `count` of the block, and appends its fields. Returns the position
+    /// of the next record, or `None` at the end of the file. If the record does not end inside the block, the block is
+    /// extended for `count` 0; otherwise the result is `None`, and the record becomes the first of the next block.
+    /// `width` is the expected number of fields, or 0 if it is unknown.
     fn next_record(&mut self, count: usize, width: usize, mut start: usize) -> Result<Option<usize>> {
         loop {
             // Empty lines.
@@ -181,7 +188,7 @@ impl DelimitedReader {
         }
     }
 
-    /// Reads until `rest` has `target` bytes, or the file ends.
+    /// Reads until `rest` has `target` bytes or the file ends.
     fn fill(&mut self, target: usize) -> Result<()> {
         if self.at_end || self.rest.len() >= target {
             return Ok(());
@@ -194,7 +201,7 @@ impl DelimitedReader {
         Ok(())
     }
 
-    /// Finds the fields of the record at `start`.
+    /// Appends the fields of the record at `start` to `fields`.
     fn scan(&mut self, start: usize) -> Scan {
         let (block, delimiter) = (&self.rest[..], self.dialect.delimiter);
         let mut at = start;
@@ -213,7 +220,7 @@ impl DelimitedReader {
                         None if self.at_end => block.len(),
                         None => return Scan::Incomplete,
                     };
-                    // The carriage return before a line feed belongs to the end of the line.
+                    // A carriage return before a line feed is part of the line end.
                     let crlf = end > at && block[end - 1] == b'\r' && block.get(end) != Some(&delimiter);
                     let value_end = if crlf { end - 1 } else { end };
                     (Field { start: at as u32, end: value_end as u32, kind: Kind::Plain }, end)
@@ -234,7 +241,8 @@ impl DelimitedReader {
         }
     }
 
-    /// Checks that the newest record has `width` fields; `count`: records before it.
+    /// Checks that the last record has `width` fields, after removing the empty field behind a trailing delimiter.
+    /// `count` is the number of records before it. Returns the number of records including it.
     fn check_width(&mut self, count: usize, width: usize) -> Result<usize> {
         let found = self.fields.len() - count * width;
         let empty_last = self.fields.last().is_some_and(|field| field.start == field.end && field.kind == Kind::Plain);
@@ -288,7 +296,7 @@ impl DelimitedReader {
         Ok(builder.finish())
     }
 
-    /// Removes the escapes of a quoted field.
+    /// Copies a quoted field to `out` without its escape characters.
     fn unescape(&self, bytes: &[u8], out: &mut Vec<u8>) {
         out.clear();
         let mut bytes = bytes.iter().copied().peekable();
@@ -300,8 +308,8 @@ impl DelimitedReader {
     }
 }
 
-/// The quoted field whose content begins at `start`, and the position after its closing quote; none if the block ends
-/// before it is certain where.
+/// The quoted field whose content starts at `start`, and the position after its closing quote; `None` if the block ends
+/// before the closing quote is certain.
 fn quoted(block: &[u8], start: usize, quote: u8, escape: u8, at_end: bool) -> Option<(Field, usize)> {
     let mut kind = Kind::Quoted;
     let mut at = start;
@@ -411,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn header_is_looked_at_and_passed_over() {
+    fn header_is_peeked_and_skipped() {
         let file = file(b"\n\"a\"\"b\",c\n1,2\n");
         let mut reader = DelimitedReader::open(file.path(), csv()).expect("a reader");
         assert_eq!(reader.peek().expect("peek"), Some(vec!["a\"b".to_string(), "c".to_string()]));
@@ -443,7 +451,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn any_bytes_give_rows_or_an_error(bytes in prop::collection::vec(prop::sample::select(
+        fn arbitrary_bytes_yield_rows_or_an_error(bytes in prop::collection::vec(prop::sample::select(
             vec![b'a', b',', b'"', b'\n', b'\r', b'\\', 0xff, 0xc3, 0]), 0..60), width in 1usize..4) {
             let _ = read(&bytes, csv(), width);
             let _ = read(&bytes, tbl(), width);

@@ -1,8 +1,8 @@
-//! JSON: one object after another, usually one a line, or one array of objects.
+//! Reader of JSON files: a sequence of objects, usually one per line, or one array of objects.
 //!
-//! Values are read as text and then given the table's types like those of a CSV file, so that numbers keep all their
-//! digits and errors name row and column. Of an array, the outer brackets and commas are blanked out, which leaves one
-//! object after another.
+//! Values are decoded as text and then converted like those of a CSV file: numbers keep all their digits, and errors
+//! name row and column. In an array of objects, [`ArrayScan`] overwrites the outer brackets and commas with white
+//! space, so the decoder sees a sequence of objects.
 
 use std::fs::File;
 use std::io::Read;
@@ -26,10 +26,11 @@ pub(crate) struct JsonReader {
     file: File,
     schema: SchemaRef,
     decoder: Decoder,
-    /// Bytes of the file that were read and not decoded yet.
+    /// Current block of the file.
     block: Vec<u8>,
+    /// Position of the first byte of `block` that is not decoded.
     at: usize,
-    /// Bytes that were decoded since the last batch, to find an error's row.
+    /// Bytes decoded since the last batch. After an error they are decoded again, object by object, to find the row.
     undone: Vec<u8>,
     at_end: bool,
     array: ArrayScan,
@@ -38,7 +39,10 @@ pub(crate) struct JsonReader {
 }
 
 impl JsonReader {
-    /// `columns`: the names that objects may have, in any case.
+    /// Opens a file. `columns` are the names that objects may have, compared without case against the first object.
+    ///
+    /// # Errors
+    /// `Io`; `Import` if the start of the file is not a sequence or an array of objects.
     pub fn open(path: &Path, columns: &[String]) -> Result<Self> {
         let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
         let empty = Arc::new(Schema::empty());
@@ -64,12 +68,12 @@ impl JsonReader {
         Ok(reader)
     }
 
-    /// Records so far, and bytes they took.
+    /// Records returned and their bytes.
     pub fn progress(&self) -> (u64, u64) {
         (self.records, self.bytes)
     }
 
-    /// The next objects, a column of text for each name.
+    /// The next batch of objects as one column of text per name; `None` at the end of the file.
     pub fn next(&mut self) -> Result<Option<FileRows>> {
         loop {
             if self.at == self.block.len() && !self.at_end {
@@ -118,7 +122,7 @@ impl JsonReader {
         self.array.blank(&mut self.block, &self.path)
     }
 
-    /// Decodes what led to an error again, one object at a time, to find the row.
+    /// Finds the row of an error: decodes the bytes since the last batch again, one object at a time.
     fn locate(&self, error: &ArrowError) -> crate::Error {
         let Ok(mut decoder) = decoder(&self.schema, 1) else { return describe(&self.path, None, error) };
         let (mut at, mut row) = (0, self.records);
@@ -151,7 +155,7 @@ fn decoder_of(reader: &JsonReader) -> Result<Decoder> {
 
 fn describe(path: &Path, row: Option<u64>, error: &ArrowError) -> crate::Error {
     let error = match error {
-        // The library writes "column 'x' missing from schema".
+        // arrow-json's text is "column 'x' missing from schema".
         ArrowError::JsonError(message) if message.ends_with(" missing from schema") => {
             let column = message.trim_end_matches(" missing from schema").replace('\'', "\"");
             Error::InvalidFile(format!("{column} of the file is not a column of the table"))
@@ -166,7 +170,7 @@ fn texts(batch: &RecordBatch) -> FileRows {
     FileRows::Text(batch.columns().iter().map(|column| column.as_string_view().clone()).collect())
 }
 
-/// The columns' names as the first object spells them.
+/// The names of the columns as the first object spells them.
 fn spelling(block: &[u8], columns: &[String]) -> Vec<String> {
     use serde_json::{Deserializer, Map, Value};
     let first = Deserializer::from_slice(block).into_iter::<Map<String, Value>>().next();
@@ -179,16 +183,16 @@ fn spelling(block: &[u8], columns: &[String]) -> Vec<String> {
     columns.iter().map(spelled).collect()
 }
 
-/// Blanks out the brackets and commas of an outer array.
+/// Overwrites the brackets and commas of an outer array with white space, block by block.
 #[derive(Debug, Default)]
 struct ArrayScan {
-    /// Whether the file is an array, once that is known.
+    /// True if the file is an array; `None` until its first character is read.
     array: Option<bool>,
     depth: u32,
     in_text: bool,
     escaped: bool,
     closed: bool,
-    /// Since the last comma (or the beginning) there was a value.
+    /// True if an object has started since the last comma of the array.
     value: bool,
     commas: u64,
 }
@@ -219,7 +223,7 @@ impl ArrayScan {
         Ok(())
     }
 
-    /// False if the byte cannot stand there.
+    /// Processes a byte; returns false if the byte is not allowed at its position.
     fn step(&mut self, byte: &mut u8) -> bool {
         if self.closed {
             return byte.is_ascii_whitespace();

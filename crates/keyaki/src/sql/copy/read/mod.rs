@@ -1,4 +1,4 @@
-//! Readers of files: each gives batches of rows, and knows how to say where something is wrong.
+//! Readers of COPY FROM, one for each format. A reader returns batches of rows, and errors with file and row.
 
 mod delimited;
 mod json;
@@ -14,12 +14,12 @@ pub(super) use parquet::ParquetReader;
 
 use crate::Error;
 
-/// Rows of a file, before they are given the types of a table.
+/// A batch of rows before conversion to the column types of the table.
 #[derive(Debug)]
 pub(super) enum FileRows {
-    /// Values with types of their own.
+    /// Typed values, from Parquet.
     Typed(RecordBatch),
-    /// Text, a column each; all of one length.
+    /// One array of text for each column, all of equal length.
     Text(Vec<StringViewArray>),
 }
 
@@ -32,7 +32,7 @@ impl FileRows {
     }
 }
 
-/// Something wrong at a place of a file; `row` counts from 1.
+/// An `Import` error with an `InvalidFile` cause. `row` is counted from 1.
 fn bad(path: &Path, row: Option<u64>, message: impl Into<String>) -> Error {
     within(path, row, Error::InvalidFile(message.into()))
 }

@@ -1,4 +1,6 @@
-//! Parquet files.
+//! Reader of Parquet files.
+//!
+//! Text and binary columns are read as view arrays. The number of rows read is compared with the file's metadata.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -29,7 +31,7 @@ impl ParquetReader {
         let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
         let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).map_err(failed)?;
         let schema = Arc::new(with_views(metadata.schema()));
-        // Text and bytes as views: they then point into the pages of the file instead of being copied.
+        // Views point into the decoded pages; other array types copy the values.
         let options = ArrowReaderOptions::new().with_schema(schema.clone());
         let metadata = ArrowReaderMetadata::try_new(metadata.metadata().clone(), options).map_err(failed)?;
         let rows = u64::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
@@ -38,7 +40,7 @@ impl ParquetReader {
         Ok(ParquetReader { path: path.to_path_buf(), rows, schema, reader, records: 0 })
     }
 
-    /// Rows of the whole file.
+    /// Rows of the file according to its metadata.
     pub fn rows(&self) -> u64 {
         self.rows
     }

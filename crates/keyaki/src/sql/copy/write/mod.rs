@@ -1,4 +1,4 @@
-//! Writers of files.
+//! Encoders of COPY TO, one for each format behind the trait [`Sink`].
 
 mod parquet;
 mod text;
@@ -13,14 +13,15 @@ use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 use super::options::{CopyOptions, Format};
 use crate::{Error, Result};
 
-/// A file being written.
+/// An encoder that writes batches to a file.
 pub(super) trait Sink {
+    /// Encodes a batch. The sink may buffer its rows.
     fn write(&mut self, batch: &RecordBatch) -> Result<()>;
-    /// Writes what is left and gives the file back.
+    /// Writes buffered rows and the end of the format, and returns the file, not yet synced.
     fn finish(self: Box<Self>) -> Result<File>;
 }
 
-/// `path`: what the file will be called, which tells the format.
+/// Opens the sink for `file`. `path` is the name of the target, whose extension may imply the format.
 pub(super) fn open(path: &Path, file: File, options: &CopyOptions, schema: &SchemaRef) -> Result<Box<dyn Sink>> {
     let (format, dialect) = options.resolve(path, true)?;
     Ok(match format {
@@ -31,7 +32,7 @@ pub(super) fn open(path: &Path, file: File, options: &CopyOptions, schema: &Sche
     })
 }
 
-/// The type of a table column that can hold values of a query's column; none if there is none.
+/// The type of a table column that can hold the values of a query's column of type `ty`; `None` if there is none.
 fn column_type(ty: &DataType) -> Option<DataType> {
     Some(match ty {
         DataType::Boolean
@@ -58,7 +59,7 @@ fn column_type(ty: &DataType) -> Option<DataType> {
         DataType::Timestamp(_, None) => DataType::Timestamp(TimeUnit::Microsecond, None),
         DataType::Timestamp(_, Some(_)) => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
         DataType::Dictionary(_, values) => return column_type(values),
-        // NULL without a type, times of the day, intervals: as text.
+        // Untyped NULL, times and intervals are written as text.
         DataType::Null | DataType::Time32(_) | DataType::Time64(_) | DataType::Interval(_) | DataType::Duration(_) => {
             DataType::Utf8View
         }
@@ -66,7 +67,7 @@ fn column_type(ty: &DataType) -> Option<DataType> {
     })
 }
 
-/// A column as one of [`column_type`].
+/// Casts a column to its [`column_type`].
 fn convert(column: &ArrayRef, name: &str) -> Result<ArrayRef> {
     match column_type(column.data_type()) {
         Some(ty) if ty == *column.data_type() => Ok(column.clone()),

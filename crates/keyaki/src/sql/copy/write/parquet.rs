@@ -1,4 +1,4 @@
-//! Parquet files, with statistics, dictionaries and Zstandard compression.
+//! Parquet files with statistics and dictionaries, compressed with Zstandard by default.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::{Sink, column_type, convert, unsupported};
 use crate::Result;
 use crate::sql::copy::options::{Compression, CopyOptions};
 
-/// A row group is written out at this size, to bound memory.
+/// A row group is flushed at this size to bound memory.
 const ROW_GROUP_BYTES: usize = 128 << 20;
 
 pub(super) struct ParquetSink {

@@ -1,8 +1,9 @@
 //! CSV, tbl and JSON files.
 //!
-//! In CSV a null is what the option NULL says (nothing, by default); a text that looks like it, or has a delimiter, quote
-//! or end of line, or an empty text, is quoted. tbl files have no quotes: what they cannot hold is an error. JSON files have
-//! one object a line; integers and decimals are numbers there, as are finite floats; other floats and bytes are texts.
+//! CSV: a null is written as the text of the option NULL, empty by default. Values equal to that text, empty values,
+//! and values with a delimiter, quote or line end are quoted. tbl: there are no quotes, so such values other than empty
+//! ones are errors. JSON: one object per line; integers, decimals and finite floats are numbers, other floats and bytes
+//! are strings.
 
 use std::fs::File;
 use std::io::Write;
@@ -29,7 +30,7 @@ pub(super) struct TextSink {
 
 enum Style {
     Delimited(Dialect),
-    /// The names as JSON texts.
+    /// The column names as JSON strings.
     Json(Vec<String>),
 }
 
@@ -119,7 +120,7 @@ impl TextSink {
             match &column.formatter {
                 formatter if formatter.is_number() => self.buffer.push_str(&self.value),
                 Formatter::Boolean(_) => self.buffer.push_str(&self.value),
-                // "Infinity" and "NaN" are no numbers of JSON.
+                // JSON has no numbers for "Infinity" and "NaN".
                 Formatter::Float32(_) | Formatter::Float64(_) if self.value.ends_with(|c: char| c.is_ascii_digit()) => {
                     self.buffer.push_str(&self.value);
                 }
@@ -169,7 +170,7 @@ impl Sink for TextSink {
     }
 }
 
-/// Whether a value would be read as something else without quotes.
+/// True if the value without quotes would be read as a different value.
 fn needs_quotes(value: &str, dialect: &Dialect) -> bool {
     let special = |byte: u8| byte == dialect.delimiter || byte == b'\n' || byte == b'\r' || Some(byte) == dialect.quote;
     value.is_empty() || value == dialect.null || value.bytes().any(special)
@@ -189,6 +190,6 @@ fn quote_if_needed(value: &str, dialect: &Dialect, out: &mut String) {
 }
 
 fn json_text(value: &str, out: &mut String) {
-    // Writing a text into memory cannot fail.
+    // Serialising a string into memory cannot fail.
     out.push_str(&serde_json::to_string(value).unwrap_or_default());
 }
