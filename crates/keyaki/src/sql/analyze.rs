@@ -1,10 +1,12 @@
-//! ANALYZE.
+//! ANALYZE: collects and stores the statistics of one table or of all tables.
+//!
+//! The statement holds the writer lock and commits the statistics of each table separately.
 
 use super::{Outcome, SqlSession};
 use crate::Result;
 use crate::write::statistics::refresh;
 
-/// Runs `ANALYZE` of one table or of all.
+/// Executes ANALYZE for `table`, or for all tables if it is `None`.
 pub(crate) async fn run(session: &SqlSession, table: Option<&str>) -> Result<Outcome> {
     let writer = session.engine.writer().await;
     let (catalog, _) = session.engine.latest(&writer);

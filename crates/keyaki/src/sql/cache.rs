@@ -1,6 +1,7 @@
-//! `WARM TABLE t | INDEX i`, `PIN TABLE t | INDEX i`, `UNPIN TABLE t | INDEX i`.
+//! `WARM TABLE t | INDEX i`, `PIN TABLE t | INDEX i`, `UNPIN TABLE t | INDEX i`, and the system view `keyaki_cache`.
 //!
-//! WARM and PIN give a row that tells what was touched. See [`crate::engine::cache`].
+//! WARM reads an object once to load its pages and nodes into the caches. PIN also keeps them there. Both return one
+//! row: the object, and the rows, pages, nodes and bytes that were read. See [`crate::engine::cache`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +33,7 @@ pub(super) struct CacheStatement {
     name: String,
 }
 
-/// The rest of a statement, whose first word says `action`.
+/// Parses a statement whose first word is the keyword of `action`.
 pub(super) fn parse(action: Action, parser: &mut Parser<'_>) -> Result<CacheStatement> {
     parser.next_token();
     let kind = match parser.expect_one_of_keywords(&[Keyword::TABLE, Keyword::INDEX]).map_err(syntax)? {
@@ -95,7 +96,8 @@ fn resolve(session: &SqlSession, kind: CacheTargetKind, name: &str) -> Result<Ca
     Ok(CacheTarget { kind, name: name.into(), view: snapshot.tree(tree)? })
 }
 
-/// Runs blocking work on a thread that may wait; it is told to stop when this is dropped.
+/// Runs blocking work on a thread of the blocking pool. The flag passed to `work` becomes false when this future is
+/// dropped; `work` then returns early.
 async fn blocking<T: Send + 'static>(
     engine: Arc<Engine>,
     work: impl FnOnce(&Engine, &AtomicBool) -> Result<T> + Send + 'static,
@@ -112,9 +114,10 @@ async fn blocking<T: Send + 'static>(
     task.await.map_err(|error| Error::task(&error))?
 }
 
-/// The system view `keyaki_cache`: what there is, what is done, and what is kept.
+/// The rows of the system view `keyaki_cache`: the caches of the processor, their capacity, the governor's method and
+/// classes, and the pins.
 pub(super) fn view(status: &CacheStatus) -> datafusion::error::Result<RecordBatch> {
-    /// What, which one, how many bytes, how many workers, and more about it.
+    /// kind, name, bytes, workers, detail
     type Row = (&'static str, String, Option<u64>, Option<u32>, String);
     let mut rows: Vec<Row> = Vec::new();
     if let Some(governor) = &status.governor {

@@ -1,4 +1,8 @@
-//! CREATE TABLE, DROP TABLE and DROP INDEX.
+//! CREATE TABLE, CREATE TABLE AS, DROP TABLE and DROP INDEX.
+//!
+//! CREATE TABLE checks the columns and constraints, creates the trees of the table and its unique indexes, and stores
+//! the definition in one write batch. DROP removes definitions and trees of all named objects in one batch, so it drops
+//! all of them or none.
 
 use std::sync::Arc;
 
@@ -19,7 +23,7 @@ use crate::sql::SqlSession;
 use crate::write::schema;
 use crate::{Error, ObjectKind, Result};
 
-/// Columns of a table, at the most.
+/// Maximum number of columns of a table.
 const COLUMNS_MAX: usize = 1024;
 
 pub(crate) async fn create_table(session: &SqlSession, create: CreateTable) -> Result<Outcome> {
@@ -55,7 +59,7 @@ pub(crate) async fn create_table(session: &SqlSession, create: CreateTable) -> R
     Ok(Outcome::done("CREATE TABLE"))
 }
 
-/// Nothing but name, columns, constraints, query and IF NOT EXISTS may have been asked for.
+/// Rejects clauses of CREATE TABLE other than name, columns, constraints, query and IF NOT EXISTS.
 fn check_plain(create: &CreateTable) -> Result<()> {
     let plain = CreateTableBuilder::new(create.name.clone())
         .if_not_exists(create.if_not_exists)
@@ -95,7 +99,7 @@ async fn create_table_as(
     Ok(Outcome::rows("CREATE TABLE", rows))
 }
 
-/// A table being designed.
+/// The definition of a table under construction.
 struct Design {
     name: String,
     columns: Vec<ColumnDef>,
@@ -216,7 +220,7 @@ impl Design {
     }
 }
 
-/// `TABLE_COLUMNS_suffix`, with a number if that is taken.
+/// An unused index name: `TABLE_COLUMNS_suffix`, with a number appended if that name is taken.
 pub(super) fn free_index_name(catalog: &Catalog, table: &TableDef, columns: &[usize], suffix: &str) -> String {
     let names: Vec<&str> = columns.iter().map(|&c| table.columns[c].name.as_str()).collect();
     let base = format!("{}_{}_{suffix}", table.name, names.join("_"));
@@ -227,7 +231,11 @@ pub(super) fn free_index_name(catalog: &Catalog, table: &TableDef, columns: &[us
     (1u32..).map(|n| format!("{base}{n}")).find(|name| !taken(name)).unwrap_or(base)
 }
 
-/// The columns of a key or index, as places in `names`: plain columns in ascending order.
+/// Positions of the columns of a key or index in `names`.
+///
+/// # Errors
+/// `Unsupported` for expressions, orders other than ascending, and operator classes; `UndefinedColumn`;
+/// `DuplicateColumn`.
 pub(super) fn index_places(columns: &[IndexColumn], names: &[&str]) -> Result<Vec<usize>> {
     let mut places = Vec::new();
     for column in columns {
@@ -260,7 +268,7 @@ pub(super) fn check_distinct(places: &[usize], names: &[&str]) -> Result<()> {
     }
 }
 
-/// Whether a constraint asks for nothing but itself.
+/// Constraints without options: `is_plain` is false if a constraint has clauses that Keyaki does not implement.
 trait Plain {
     fn is_plain(&self) -> bool;
 }

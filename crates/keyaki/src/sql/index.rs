@@ -1,4 +1,7 @@
 //! CREATE INDEX.
+//!
+//! The definition and the tree are created in one write batch; `write::create_index` adds the entries of existing rows
+//! and commits.
 
 use std::sync::Arc;
 
@@ -58,7 +61,7 @@ fn check_plain(create: &CreateIndex) -> Result<()> {
         true => Err(Error::Unsupported(format!("CREATE INDEX … {what}"))),
         false => Ok(()),
     };
-    // Every field is looked at here or used above.
+    // The pattern names every field, so that fields added by a new version of sqlparser do not compile unnoticed.
     let CreateIndex {
         name: _,
         table_name: _,
@@ -86,7 +89,7 @@ fn method(create: &CreateIndex) -> Result<IndexMethod> {
     using.parse().map_err(|known| Error::Unsupported(format!("index method \"{using}\" (use one of: {known})")))
 }
 
-/// The indexed and the included columns.
+/// Positions of the indexed columns and of the included columns in the table.
 fn columns(table: &Table, create: &CreateIndex) -> Result<(Vec<usize>, Vec<usize>)> {
     let names: Vec<&str> = table.def.columns.iter().map(|c| c.name.as_str()).collect();
     let columns = index_places(&create.columns, &names)?;

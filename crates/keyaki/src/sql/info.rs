@@ -1,4 +1,4 @@
-//! What a database tells of its tables and indexes: for the shell and the system views.
+//! Descriptions of tables and indexes, for the shell and the system views.
 
 use std::time::Duration;
 
@@ -9,45 +9,56 @@ use crate::catalog::Table;
 use crate::catalog::{IndexDef, IndexMethod};
 use crate::engine::Engine;
 
-/// What `.tables` and the system views show.
+/// Description of a table or view.
 #[derive(Debug, Clone)]
 pub struct TableInfo {
+    /// Name without qualifiers.
     pub name: String,
+    /// True for a view, false for a table.
     pub is_view: bool,
+    /// Estimated number of rows; 0 for a view.
     pub rows: f64,
+    /// Bytes in the data file; 0 for a view.
     pub bytes: u64,
     /// CREATE statement.
     pub sql: String,
 }
 
+/// Description of a secondary index.
 #[derive(Debug, Clone)]
 pub struct IndexInfo {
+    /// Name without qualifiers.
     pub name: String,
+    /// Name of the indexed table.
     pub table: String,
+    /// Structure of the index.
     pub method: IndexMethod,
+    /// Names of the key columns, in key order.
     pub columns: Vec<String>,
+    /// Names of the columns of INCLUDE.
     pub include: Vec<String>,
+    /// True if no two entries may have equal key columns without nulls.
     pub unique: bool,
-    /// Rows, approximately.
+    /// Number of entries: exact for an in-memory index, estimated for others.
     pub entries: u64,
-    /// In memory, or in the data file.
+    /// Bytes in memory for an in-memory index, in the data file for others.
     pub bytes: u64,
-    /// Levels of nodes; of the first layer, where there are layers.
+    /// Levels of nodes; for an in-memory index, levels of the first layer of its Masstree.
     pub depth: u64,
-    /// Of an index in memory.
+    /// Layers of the Masstree; `None` unless the index is in memory.
     pub layers: Option<u64>,
-    /// Of an index in memory, or of what it has in memory.
+    /// Duration of the last build of an in-memory index or of a locator; `None` for others.
     pub build_time: Option<Duration>,
-    /// What a vast index has in memory.
+    /// Statistics of the locator of a vast index.
     pub locator: Option<LocatorStats>,
-    /// Why an index in memory is not used; what a vast index has not in memory, and why.
+    /// The reason why an in-memory index is unusable, or why the locator of a vast index is missing or incomplete.
     pub problem: Option<String>,
     /// CREATE statement.
     pub sql: String,
 }
 
 impl IndexInfo {
-    /// What is in memory of it, beside the page cache.
+    /// Bytes in memory besides the page cache.
     pub fn memory_bytes(&self) -> u64 {
         match &self.locator {
             Some(located) => located.bytes + located.bytes_held,
@@ -56,7 +67,7 @@ impl IndexInfo {
         }
     }
 
-    /// What a vast index has in memory, if it is there yet.
+    /// Statistics of the locator, once it has been built.
     pub fn located(&self) -> Option<&LocatorStats> {
         self.locator.as_ref().filter(|located| located.build_time.is_some())
     }
@@ -82,7 +93,7 @@ fn table_info(engine: &Engine, table: &Table, snapshot: &Snapshot) -> TableInfo 
     TableInfo {
         name: table.def.name.clone(),
         is_view: false,
-        // `moment` gives a snapshot that has the tree.
+        // The snapshot of `moment` contains all trees of its catalog.
         rows: rows.unwrap_or_default(),
         bytes: engine.store.tree_bytes(table.def.tree),
         sql: show::create_table(&table.def),
@@ -104,7 +115,7 @@ pub(crate) fn indexes(engine: &Engine) -> Vec<IndexInfo> {
 fn index_info(engine: &Engine, table: &Table, index: &IndexDef, snapshot: &Snapshot) -> IndexInfo {
     let names = |columns: &[usize]| columns.iter().map(|&c| table.def.columns[c].name.clone()).collect();
     let in_memory = engine.store.memory_tree_stats(index.tree);
-    // `moment` gives a snapshot that has the tree.
+    // The snapshot of `moment` contains all trees of its catalog.
     let view = snapshot.tree(index.tree).ok();
     let entries = match &in_memory {
         Some(stats) => stats.entries,

@@ -1,9 +1,13 @@
-//! Statements: parsed here, then either run here (DDL, DML, COPY …) or planned by DataFusion.
+//! Statements: parsing, dispatch and execution.
 //!
-//! A script is tokenised and [`split`] into statements; a statement that our parser knows and DataFusion's does not (COPY
-//! FROM, CHECKPOINT …) is recognised by its first words, the rest is parsed by sqlparser. Whatever DataFusion would do
-//! without us (create tables in memory, write files) or would silently leave out is refused: what is not supported is an
-//! error that says so.
+//! [`split`] tokenises a script once and splits it into statements. Statements that sqlparser does not have
+//! (CHECKPOINT, DROP CACHES, ANALYZE, WARM, PIN, UNPIN) or parses only in part (COPY) are recognised by their first
+//! words and parsed here. sqlparser parses all others. `dispatch` executes DDL, DML and settings in this folder;
+//! DataFusion plans queries, SHOW TABLES and EXPLAIN.
+//!
+//! *Invariant.* Nothing is ignored. DataFusion would execute CREATE TABLE in memory, write files, and drop clauses that
+//! it does not implement. Such statements and clauses are `Unsupported` errors instead; `strict` checks the clauses of
+//! queries.
 
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::EmptyRecordBatchStream;
@@ -43,18 +47,18 @@ pub(crate) use names::relation_name;
 pub use outcome::Outcome;
 pub(crate) use session::SqlSession;
 
-/// What a statement was recognised as.
+/// A parsed statement.
 enum Parsed {
     Checkpoint,
     DropCaches,
     Copy(copy::Copy),
-    /// Of one table, or of all.
+    /// The table to analyze; `None` for all tables.
     Analyze(Option<String>),
     Cache(cache::CacheStatement),
     Sql(Box<Sql>),
 }
 
-/// Runs one statement.
+/// Parses and executes one statement.
 pub(crate) async fn run(session: &SqlSession, statement: &Statement<'_>) -> Result<Outcome> {
     match parse(statement)? {
         Parsed::Checkpoint => checkpoint(session).await,
@@ -91,8 +95,10 @@ fn parse_analyze(parser: &mut Parser<'_>) -> Result<String> {
     relation_name(&parser.parse_object_name(false).map_err(syntax)?)
 }
 
+/// Checks that the statement has no further tokens.
+///
 /// # Errors
-/// `Syntax` if something follows the statement.
+/// `Syntax` with the first unexpected token.
 fn expect_end(parser: &mut Parser<'_>) -> Result<()> {
     let next = parser.peek_token();
     match next.token {
@@ -150,7 +156,7 @@ async fn dispatch(session: &SqlSession, statement: Sql) -> Result<Outcome> {
     }
 }
 
-/// How a statement begins, for messages.
+/// The first three words of a statement, for error messages.
 fn first_words(statement: &Sql) -> String {
     statement.to_string().split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
@@ -173,7 +179,7 @@ fn drop_caches(session: &SqlSession) -> Result<Outcome> {
     Ok(Outcome::done("DROP CACHES"))
 }
 
-/// Reads all rows of an outcome and drops them.
+/// Reads and discards all rows of an outcome. The result has the same schema and no rows.
 pub(crate) async fn drain(outcome: Outcome) -> Result<Outcome> {
     let Outcome::Rows(mut rows) = outcome else { return Ok(outcome) };
     while let Some(batch) = rows.next().await {
@@ -183,7 +189,7 @@ pub(crate) async fn drain(outcome: Outcome) -> Result<Outcome> {
     Ok(Outcome::Rows(rows))
 }
 
-/// Parses text that must be one query: the stored definition of a view.
+/// Parses a single query: the stored definition of a view.
 pub(crate) fn parse_query(sql: &str) -> Result<Box<Query>> {
     let mut parser = split::single(sql)?.parser();
     let query = parser.parse_query().map_err(syntax)?;
@@ -191,7 +197,7 @@ pub(crate) fn parse_query(sql: &str) -> Result<Box<Query>> {
     Ok(query)
 }
 
-/// Parses text that must be one expression: the stored default of a column.
+/// Parses a single expression: the stored default of a column.
 pub(crate) fn parse_expr(sql: &str) -> Result<datafusion::sql::sqlparser::ast::Expr> {
     let mut parser = split::single(sql)?.parser();
     let expr = parser.parse_expr().map_err(syntax)?;
@@ -199,7 +205,7 @@ pub(crate) fn parse_expr(sql: &str) -> Result<datafusion::sql::sqlparser::ast::E
     Ok(expr)
 }
 
-/// The columns of a view: (name, SQL type).
+/// The columns of a view as (name, SQL type). A type without an SQL equivalent is shown as Arrow's type.
 pub(crate) async fn view_columns(session: &SqlSession, name: &str) -> Result<Vec<(String, String)>> {
     let state = StatementState::reading(session)?;
     let plan = state.plan_query(*parse_query(&format!("SELECT * FROM {}", names::quoted(name)))?).await?;

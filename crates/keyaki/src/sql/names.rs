@@ -1,4 +1,7 @@
-//! Names: unquoted ones are folded to lower case; a relation may be qualified with our database and schema.
+//! Identifiers and relation names.
+//!
+//! Unquoted identifiers are folded to lower case. A relation name may be qualified with the only schema, or with the
+//! database name and the schema.
 
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
@@ -6,10 +9,10 @@ use crate::catalog::HIDDEN_ROWID;
 use crate::engine::{CATALOG_NAME, SCHEMA_NAME};
 use crate::{Error, ObjectKind, Result};
 
-/// Bytes of a name, at the most.
+/// Maximum length of a name in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// A name as the catalog has it.
+/// An identifier in the form that the catalog stores: quoted as written, unquoted in lower case.
 pub(crate) fn plain_ident(ident: &Ident) -> String {
     match ident.quote_style {
         Some(_) => ident.value.clone(),
@@ -17,7 +20,10 @@ pub(crate) fn plain_ident(ident: &Ident) -> String {
     }
 }
 
-/// A name for something new.
+/// The name of a new object or column.
+///
+/// # Errors
+/// `InvalidName` if it is empty or too long, `ReservedName` if Keyaki's own queries use it.
 pub(crate) fn new_name(ident: &Ident) -> Result<String> {
     let name = plain_ident(ident);
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
@@ -30,7 +36,10 @@ pub(crate) fn new_name(ident: &Ident) -> Result<String> {
     Ok(name)
 }
 
-/// The last part of a relation's name, if the parts before it name our database and schema.
+/// The last part of a relation name.
+///
+/// # Errors
+/// `NotFound` if the qualifiers name another database or schema.
 pub(crate) fn relation_ident(name: &ObjectName) -> Result<&Ident> {
     let idents = name.0.iter().map(|part| match part {
         ObjectNamePart::Identifier(ident) => Ok(ident),
@@ -51,15 +60,17 @@ pub(crate) fn relation_ident(name: &ObjectName) -> Result<&Ident> {
     Ok(last)
 }
 
+/// Name of an existing relation, without qualifiers.
 pub(crate) fn relation_name(name: &ObjectName) -> Result<String> {
     relation_ident(name).map(plain_ident)
 }
 
+/// Name of a new relation, without qualifiers; see [`new_name`].
 pub(crate) fn new_relation_name(name: &ObjectName) -> Result<String> {
     relation_ident(name).and_then(new_name)
 }
 
-/// A name as SQL text: quoted where it must be.
+/// A name as SQL text, quoted if it is a reserved word or not in lower case.
 pub(crate) fn quoted(name: &str) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
@@ -67,6 +78,7 @@ pub(crate) fn quoted(name: &str) -> String {
     if plain { name.into() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
+/// Reserved as an identifier, a column alias or a table alias.
 fn is_keyword(name: &str) -> bool {
     use datafusion::sql::sqlparser::keywords::{ALL_KEYWORDS, ALL_KEYWORDS_INDEX, RESERVED_FOR_IDENTIFIER};
     use datafusion::sql::sqlparser::keywords::{RESERVED_FOR_COLUMN_ALIAS, RESERVED_FOR_TABLE_ALIAS};

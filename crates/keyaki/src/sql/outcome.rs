@@ -4,12 +4,17 @@ use datafusion::execution::SendableRecordBatchStream;
 
 use crate::Result;
 
-/// What a statement gave.
+/// The result of a statement.
 pub enum Outcome {
-    /// Rows; nothing runs before the stream is polled, dropping it cancels.
+    /// Result of a query. Execution starts when the stream is first polled. Dropping the stream cancels the query.
     Rows(SendableRecordBatchStream),
-    /// Done: what (`"CREATE TABLE"`, `"INSERT"`, `"COPY"` …), and how many rows it concerned.
-    Done { tag: String, rows: Option<u64> },
+    /// Completion of a statement that returns no rows.
+    Done {
+        /// Command tag: `"CREATE TABLE"`, `"INSERT"`, `"COPY"` …
+        tag: String,
+        /// Rows inserted, updated, deleted or copied; `None` for other statements.
+        rows: Option<u64>,
+    },
 }
 
 impl Outcome {
@@ -20,7 +25,10 @@ impl Outcome {
         Outcome::Done { tag: tag.into(), rows: Some(rows) }
     }
 
-    /// All rows (none for `Done`).
+    /// Collects all rows; returns no batches for `Done`.
+    ///
+    /// # Errors
+    /// Errors of the query's execution, for example `OutOfMemory`, `Io` or `DivisionByZero`.
     pub async fn collect(self) -> Result<Vec<arrow::array::RecordBatch>> {
         match self {
             Outcome::Rows(stream) => Ok(datafusion::physical_plan::common::collect(stream).await?),

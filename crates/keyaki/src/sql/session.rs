@@ -1,4 +1,4 @@
-//! State of one session, as its statements use it.
+//! State of one session: options, settings of DataFusion, statistics of the last query.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::base::progress::{NoProgress, Progress};
 use crate::engine::{Engine, Writer};
 use crate::write::WriteStatement;
 
-/// An engine, and everything that belongs to one session.
+/// The state of one session, and the engine of its database.
 #[derive(Debug)]
 pub(crate) struct SqlSession {
     pub engine: Arc<Engine>,
@@ -19,9 +19,9 @@ pub(crate) struct SqlSession {
     pub progress: Mutex<Arc<dyn Progress>>,
     /// Statistics of the index pipelines and scans that the last query started, with a name for each.
     pub last_stats: Arc<Mutex<Vec<(String, Stats)>>>,
-    /// DataFusion's own settings that were changed with SET, in that order.
+    /// Settings of DataFusion changed with SET, in the order of the statements.
     pub overrides: Mutex<Vec<(String, String)>>,
-    /// Built for the current options and overrides; none after a change.
+    /// DataFusion's state for the current options and overrides; `None` after a change of either.
     pub planning: Mutex<Option<Planning>>,
 }
 
@@ -41,7 +41,7 @@ impl SqlSession {
         self.options.lock().clone()
     }
 
-    /// The statement that holds `writer`, for the layer below.
+    /// The context of a writing statement that holds `writer`.
     pub fn write(&self, writer: &Writer) -> WriteStatement {
         WriteStatement { engine: self.engine.clone(), writer: writer.clone(), progress: self.progress.lock().clone() }
     }

@@ -1,12 +1,14 @@
-//! SET, SHOW and RESET: settings of the session (`keyaki.…`), of the database, and DataFusion's own.
+//! SET, SHOW and RESET: settings of the session, of the database, and of DataFusion.
 //!
-//! | name | values |
-//! |---|---|
-//! | `keyaki.execution` | `out_of_order`, `in_order` |
-//! | `keyaki.join` | `auto`, `index`, `scan` |
-//! | `keyaki.durability` | `full`, `normal`, `off`; of the whole database, until it is closed |
-//! | `keyaki.cache_governor` | `on`, `off` (pins end); of the whole database, until it is closed |
-//! | `datafusion.execution.…`, `datafusion.optimizer.…`, `datafusion.explain.…` | as DataFusion documents them |
+//! | name | scope | values |
+//! |---|---|---|
+//! | `keyaki.execution` | session | `out_of_order`, `in_order` |
+//! | `keyaki.join` | session | `auto`, `index`, `scan` |
+//! | `keyaki.durability` | database, until it is closed | `full`, `normal`, `off` |
+//! | `keyaki.cache_governor` | database, until it is closed | `on`, `off`; `off` ends all pins |
+//! | `datafusion.execution.…`, `datafusion.optimizer.…`, `datafusion.explain.…` | session | see DataFusion's documentation |
+//!
+//! RESET changes settings of the session only.
 
 use std::sync::Arc;
 
@@ -27,10 +29,10 @@ const EXECUTION: &str = "keyaki.execution";
 const JOIN: &str = "keyaki.join";
 const DURABILITY: &str = "keyaki.durability";
 const CACHE_GOVERNOR: &str = "keyaki.cache_governor";
-/// The parts of DataFusion's configuration that do not touch correctness.
+/// Parts of DataFusion's configuration that SET may change: they do not affect the meaning of statements.
 const OPEN_PREFIXES: [&str; 3] = ["datafusion.execution.", "datafusion.optimizer.", "datafusion.explain."];
 
-/// What the session changed in DataFusion's configuration.
+/// Applies the settings of DataFusion that the session has changed.
 pub(crate) fn apply_overrides(session: &SqlSession, mut config: SessionConfig) -> Result<SessionConfig> {
     for (name, value) in session.overrides.lock().iter() {
         config.options_mut().set(name, value)?;
@@ -69,7 +71,7 @@ fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()> {
         }
         CACHE_GOVERNOR => session.engine.set_cache_governor(value.parse::<CacheGovernor>().map_err(wrong)?),
         _ if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
-            // Refused now if it would be refused later.
+            // An invalid value fails here and not in a later statement.
             let mut config = apply_overrides(session, SessionConfig::new())?;
             config.options_mut().set(name, value).map_err(|error| match Error::from(error) {
                 Error::NotFound { .. } => unknown(name),
@@ -119,7 +121,7 @@ pub(crate) fn show(session: &SqlSession, variable: &[Ident]) -> Result<Outcome> 
     Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(vec![batch], schema, None)?)))
 }
 
-/// Every setting and its value, by name.
+/// All settings with their values, sorted by name.
 fn all(session: &SqlSession) -> Result<Vec<(String, String)>> {
     let session_options = session.options();
     let durability = match *session.engine.durability.lock() {
@@ -166,6 +168,7 @@ fn setting_name(name: &ObjectName) -> String {
     name.to_string().to_ascii_lowercase().replace('"', "")
 }
 
+/// The value of a setting or option as text: a string, number, boolean or word.
 pub(super) fn value_text(value: &Expr) -> Result<String> {
     match value {
         Expr::Value(value) => match &value.value {

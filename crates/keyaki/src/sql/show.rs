@@ -1,4 +1,6 @@
-//! Definitions as SQL: what `CREATE` statement would make them again.
+//! Renders definitions as CREATE statements that recreate the objects.
+//!
+//! CREATE TABLE omits the indexes of UNIQUE constraints; they are rendered as CREATE UNIQUE INDEX.
 
 use super::names::quoted;
 use crate::catalog::{IndexDef, IndexMethod, TableDef, ViewDef};

@@ -1,7 +1,7 @@
-//! Scripts taken apart into statements.
+//! Splits scripts into statements.
 //!
-//! A script is tokenised once; a statement is the tokens up to a semicolon (inside strings, comments and dollar quotes it
-//! is no token of its own) and keeps its text, for messages and for shells.
+//! A script is tokenised once. A statement is the sequence of tokens before a semicolon token; semicolons inside
+//! strings, comments and dollar quotes are not tokens. Each statement keeps its source text for messages and shells.
 
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -11,10 +11,10 @@ use crate::{Error, Result};
 
 pub(crate) static DIALECT: PostgreSqlDialect = PostgreSqlDialect {};
 
-/// One statement, tokenised.
+/// One statement as text and tokens.
 #[derive(Debug, Clone)]
 pub(crate) struct Statement<'a> {
-    /// Without semicolon, white space and comments around it.
+    /// The text without the semicolon and without surrounding white space and comments.
     pub text: &'a str,
     pub tokens: Vec<TokenWithSpan>,
 }
@@ -25,7 +25,7 @@ impl Statement<'_> {
         Parser::new(&DIALECT).with_tokens_with_locations(self.tokens.clone())
     }
 
-    /// The words at the beginning, in capitals.
+    /// The leading unquoted words, in upper case, up to the first other token.
     pub fn words(&self) -> Vec<String> {
         let significant = self.tokens.iter().filter(|t| !matches!(t.token, Token::Whitespace(_)));
         let words = significant.map_while(|t| match &t.token {
@@ -35,13 +35,16 @@ impl Statement<'_> {
         words.collect()
     }
 
-    /// Whether the statement has exactly so many tokens (without white space and comments).
+    /// True if the statement has exactly `count` tokens other than white space and comments.
     pub fn has_tokens(&self, count: usize) -> bool {
         self.tokens.iter().filter(|t| !matches!(t.token, Token::Whitespace(_))).count() == count
     }
 }
 
-/// All statements of a script; empty ones are left out.
+/// Splits a script into statements, without empty ones.
+///
+/// # Errors
+/// `Syntax` if the script cannot be tokenised.
 pub(crate) fn split(sql: &str) -> Result<Vec<Statement<'_>>> {
     let tokens = tokenize(sql).map_err(|error| crate::base::tokenizer(&error))?;
     let mut offsets = Offsets::new(sql);
@@ -65,6 +68,9 @@ pub(crate) fn split(sql: &str) -> Result<Vec<Statement<'_>>> {
 }
 
 /// The only statement of `sql`.
+///
+/// # Errors
+/// `Syntax` if there is none or more than one.
 pub(crate) fn single(sql: &str) -> Result<Statement<'_>> {
     let mut statements = split(sql)?;
     match (statements.pop(), statements.len()) {
@@ -74,14 +80,14 @@ pub(crate) fn single(sql: &str) -> Result<Statement<'_>> {
     }
 }
 
-/// Whether nothing is missing at the end: a semicolon is there (or nothing at all), no string or comment is open.
+/// True unless the text ends inside a statement, string, quoted identifier or comment. Text without tokens is complete.
 pub(crate) fn is_complete(sql: &str) -> bool {
     match tokenize(sql) {
         Ok(tokens) => {
             let last = tokens.iter().rev().find(|t| !matches!(t.token, Token::Whitespace(_)));
             last.is_none_or(|t| t.token == Token::SemiColon)
         }
-        // Anything but an open end is an error that more lines would not heal.
+        // Further lines can only complete an unterminated token; other errors are final.
         Err(error) => !is_unterminated(&error),
     }
 }
@@ -95,10 +101,11 @@ fn tokenize(sql: &str) -> std::result::Result<Vec<TokenWithSpan>, TokenizerError
     Tokenizer::new(&DIALECT, sql).tokenize_with_location()
 }
 
-/// Turns lines and columns (both from 1, columns in characters) into byte offsets; asked in ascending order.
+/// Converts positions in lines and columns (both counted from 1, columns in characters) to byte offsets. Positions must
+/// be passed in ascending order.
 struct Offsets<'a> {
     sql: &'a str,
-    /// Of the next character.
+    /// Byte offset of the next character; `line` and `column` are its position.
     offset: usize,
     line: u64,
     column: u64,
@@ -145,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn completeness() {
+    fn text_is_complete_unless_a_statement_or_token_is_open() {
         for complete in ["", "  ", "SELECT 1;", "SELECT 1; -- done", "SELECT ';' ;", "/* a */"] {
             assert!(is_complete(complete), "{complete:?}");
         }
@@ -155,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_one() {
+    fn single_requires_exactly_one_statement() {
         assert_eq!(single("SELECT 1;").unwrap().text, "SELECT 1");
         assert!(matches!(single(" "), Err(Error::Syntax { .. })));
         assert!(matches!(single("SELECT 1; SELECT 2"), Err(Error::Syntax { .. })));

@@ -1,4 +1,9 @@
-//! What the parts of one statement share: a snapshot, the catalog as of it, and DataFusion's state over both.
+//! The context of one statement: a snapshot, the catalog as of the snapshot, and DataFusion's state over both.
+//!
+//! DataFusion's state is built once for each session and cloned for each statement. A change of the session's options,
+//! of DataFusion's settings or of the calibration rebuilds it. Views are planned before the statements that use them:
+//! `plan` finds the views of a statement, plans each of them recursively, and registers their plans as tables of the
+//! statement.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -29,20 +34,20 @@ use crate::table::KeyakiTable;
 use crate::table::PlanContext;
 use crate::{Error, Result};
 
-/// Views that use views, at the most.
+/// Maximum nesting depth of views.
 const VIEW_DEPTH_MAX: usize = 50;
-/// Part of the query memory that one index pipeline may take.
+/// An index pipeline may use this fraction of the query memory: one eighth.
 const PIPELINE_SHARE: usize = 8;
 
-/// DataFusion's state with the settings of a session and Keyaki's planning, but without tables. Copying it for a
-/// statement is much cheaper than building it.
+/// DataFusion's state with the settings of a session and Keyaki's planner, but without tables. Cloning it is much
+/// cheaper than building it.
 #[derive(Debug, Clone)]
 pub(crate) struct Planning {
     context: PlanContext,
     state: SessionState,
 }
 
-/// What the session has built before, if nothing has changed since.
+/// The cached state of the session; rebuilt if it was invalidated or if the calibration has changed.
 fn planning(session: &SqlSession) -> Result<Planning> {
     let calibration = session.engine.calibration();
     let mut cached = session.planning.lock();
@@ -68,7 +73,7 @@ fn planning(session: &SqlSession) -> Result<Planning> {
     Ok(cached.insert(planning).clone())
 }
 
-/// One statement's view of the database.
+/// The database as one statement sees it.
 pub(crate) struct StatementState {
     pub catalog: Arc<Catalog>,
     pub snapshot: Snapshot,
@@ -79,7 +84,7 @@ pub(crate) struct StatementState {
 }
 
 impl StatementState {
-    /// For a statement that only reads.
+    /// A state over the newest snapshot that readers see, for statements that do not write.
     pub fn reading(session: &SqlSession) -> Result<Self> {
         let (catalog, snapshot) = session.engine.moment();
         StatementState::new(session, catalog, snapshot)
@@ -103,12 +108,13 @@ impl StatementState {
         Ok(StatementState { catalog, snapshot, context, state, schema, views_begun: Mutex::default() })
     }
 
-    /// Makes a further table known to the statement, under a name that no user can give one.
+    /// Registers an additional table, visible only to this statement. `name` is a view or starts with a reserved
+    /// prefix.
     pub fn add_table(&self, name: &str, table: Arc<dyn TableProvider>) {
         self.schema.extra.write().insert(name.into(), table);
     }
 
-    /// The table as of this statement.
+    /// DataFusion's table provider of a table as of the statement's snapshot.
     pub fn provider(&self, table: &Arc<Table>) -> KeyakiTable {
         KeyakiTable::new(table.clone(), self.snapshot.clone(), self.context.clone())
     }
@@ -117,7 +123,11 @@ impl StatementState {
         self.plan(SqlStatement::Query(Box::new(query))).await
     }
 
-    /// Plans a statement that DataFusion knows, with all views that it uses.
+    /// Plans a statement of DataFusion, after all views that it uses.
+    ///
+    /// # Errors
+    /// `Unsupported` for clauses that DataFusion would ignore, `TooComplex` for views nested too deeply, errors of
+    /// DataFusion's planner.
     pub async fn plan(&self, statement: SqlStatement) -> Result<LogicalPlan> {
         super::strict::check(&statement)?;
         self.plan_at_depth(statement, 0).await
@@ -133,7 +143,7 @@ impl StatementState {
         })
     }
 
-    /// Names of the tables and views that a statement uses directly; of all views, if it asks the information schema.
+    /// Names of the tables and views that a statement uses directly. A query of the information schema uses all views.
     pub fn relations_used(&self, statement: &DfStatement) -> Result<Vec<String>> {
         let mut used = Vec::new();
         for reference in self.state.resolve_table_references(statement)? {
@@ -147,7 +157,7 @@ impl StatementState {
     }
 
     async fn plan_view(&self, name: &str, depth: usize) -> Result<()> {
-        // A view that asks the information schema does not wait for itself.
+        // A view over the information schema uses all views, itself included: each view is planned once.
         if self.schema.extra.read().contains_key(name) || !self.views_begun.lock().insert(name.into()) {
             return Ok(());
         }
@@ -164,7 +174,7 @@ impl StatementState {
         Ok(())
     }
 
-    /// Starts a plan. Nothing runs before the stream is polled.
+    /// Creates the physical plan and its output stream. Execution starts when the stream is first polled.
     pub async fn run(&self, plan: &LogicalPlan) -> Result<SendableRecordBatchStream> {
         self.context.last_stats.lock().clear();
         let plan = self.state.create_physical_plan(plan).await?;
@@ -172,21 +182,21 @@ impl StatementState {
     }
 }
 
-/// The name of a relation, if the reference is to our schema.
+/// The table name of a reference to this database's schema.
 fn own_name(reference: &TableReference) -> Option<&str> {
     let ours = reference.catalog().is_none_or(|name| name == CATALOG_NAME)
         && reference.schema().is_none_or(|name| name == SCHEMA_NAME);
     ours.then(|| reference.table())
 }
 
-/// Tables and views of a statement, made when they are asked for.
+/// Schema provider of one statement. Table providers are created when DataFusion resolves their names.
 #[derive(Debug)]
 struct StatementSchema {
     engine: Arc<Engine>,
     catalog: Arc<Catalog>,
     snapshot: Snapshot,
     context: PlanContext,
-    /// Planned views, and tables that only this statement knows.
+    /// Planned views, and tables visible only to this statement.
     extra: RwLock<HashMap<String, Arc<dyn TableProvider>>>,
 }
 

@@ -1,4 +1,7 @@
-//! Refuses what DataFusion would silently leave out of a query.
+//! Rejects clauses that DataFusion parses and then ignores.
+//!
+//! A visitor walks over all queries, SELECTs and table factors of a statement, including subqueries, and stops at the
+//! first such clause.
 
 use std::ops::ControlFlow;
 
@@ -6,8 +9,10 @@ use datafusion::sql::sqlparser::ast::{Query, Select, SetExpr, Statement, TableFa
 
 use crate::{Error, Result};
 
+/// Checks a statement before it is planned.
+///
 /// # Errors
-/// `Unsupported`, naming the clause.
+/// `Unsupported` with the name of the clause.
 pub(crate) fn check(statement: &Statement) -> Result<()> {
     match statement.visit(&mut Strict) {
         ControlFlow::Continue(()) => Ok(()),

@@ -1,5 +1,4 @@
-//! System views: what the database knows of itself, as tables of any query. Their names begin with
-//! [`SYSTEM_PREFIX`](crate::catalog::documents), which no name of a user may.
+//! System views: the state of the database as tables. Their names start with the reserved prefix `keyaki_`.
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use crate::engine::Engine;
 /// Names of all system views.
 pub(super) const NAMES: &[&str] = &["keyaki_cache", "keyaki_indexes"];
 
-/// The view of that name, as of now.
+/// The system view `name` with the current state, or `None` if there is no such view.
 pub(super) fn view(engine: &Engine, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
     let rows = match name {
         "keyaki_cache" => super::cache::view(&engine.cache.status(&engine.store))?,
@@ -90,7 +89,7 @@ fn indexes(indexes: &[IndexInfo]) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(schema, columns)?)
 }
 
-/// `H64 64 B, H8 960 B`: the bytes of each region, from the top.
+/// The regions of a VAST tree from the top: separator bits and bytes, for example `H64 64 B, H8 960 B`.
 fn regions(located: &LocatorStats) -> String {
     let regions = located.displacement.regions.iter();
     let regions = regions.map(|region| format!("H{} {} B", region.bits, region.bytes));

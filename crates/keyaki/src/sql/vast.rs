@@ -1,4 +1,6 @@
-//! Options of CREATE INDEX … USING vast.
+//! Options of `CREATE INDEX … USING vast`.
+//!
+//! `goal` selects the parameters of the VAST tree (`small` or `fast`). `memory` limits the bytes of the locator.
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, CreateIndex, Expr};
 use keyaki_store::{ColumnType, Goal};
@@ -7,10 +9,11 @@ use super::settings::value_text;
 use crate::catalog::{ColumnDef, IndexMethod, VastOptions, goal_name, goal_of_name};
 use crate::{Error, Result};
 
-/// Reads WITH (goal = …, memory = …).
+/// Parses `WITH (goal = …, memory = …)`.
 ///
 /// # Errors
-/// For other options, values that mean nothing, more memory than indexes may take, or another kind of index.
+/// `Unsupported` for other options and for other index methods, `InvalidParameter` for invalid values and for more
+/// memory than in-memory indexes may use, `Syntax` for an option that is specified twice.
 pub(super) fn options(create: &CreateIndex, method: IndexMethod, memory_bytes_max: usize) -> Result<VastOptions> {
     let mut options = VastOptions::default();
     let mut seen: Vec<String> = Vec::new();
@@ -58,8 +61,10 @@ fn invalid(name: &str, value: &str, expected: String) -> Error {
     Error::InvalidParameter { name: name.into(), value: value.into(), expected }
 }
 
+/// Checks the type of the first indexed column.
+///
 /// # Errors
-/// If the first column of the index is not one of integers, dates or timestamps.
+/// `Unsupported` unless it is an integer, date or timestamp.
 pub(super) fn check_column(column: &ColumnDef) -> Result<()> {
     use ColumnType as T;
     match column.ty.column {
@@ -72,7 +77,7 @@ pub(super) fn check_column(column: &ColumnDef) -> Result<()> {
     }
 }
 
-/// WITH (…) as it would be written; nothing for what is so by default.
+/// The WITH clause of the options, with a leading space; empty for the defaults.
 pub(super) fn with(options: &VastOptions) -> String {
     let goal = goal_name(options.goal).filter(|_| options.goal != VastOptions::default().goal);
     let goal = goal.map(|name| format!("goal = '{name}'"));

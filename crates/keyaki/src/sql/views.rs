@@ -1,4 +1,10 @@
-//! CREATE VIEW and DROP VIEW. A view is a stored SELECT, planned anew wherever it is used.
+//! CREATE VIEW and DROP VIEW.
+//!
+//! A view is stored as the text of its SELECT and planned for each statement that uses it. CREATE VIEW plans the query
+//! once to report errors.
+//!
+//! *Invariants.* No view uses itself, directly or through other views. Every table and view that a stored view uses
+//! exists.
 
 use std::sync::Arc;
 
@@ -40,7 +46,7 @@ pub(crate) async fn create(session: &SqlSession, create: CreateView) -> Result<O
     Ok(Outcome::done("CREATE VIEW"))
 }
 
-/// Only what is in the definition, and nothing else, may have been asked for.
+/// Rejects clauses of CREATE VIEW other than name, column names, query, OR REPLACE and IF NOT EXISTS.
 fn check_plain(create: &CreateView) -> Result<()> {
     let mut plain = create.clone();
     plain.or_replace = false;
@@ -74,7 +80,7 @@ fn check_plain(create: &CreateView) -> Result<()> {
     }
 }
 
-/// The SELECT, under the column names that were given.
+/// The stored SELECT. A column list renames the columns of the query.
 fn definition(create: &CreateView) -> Result<String> {
     if create.columns.is_empty() {
         return Ok(create.query.to_string());
@@ -93,7 +99,10 @@ fn check_columns(schema: &arrow::datatypes::SchemaRef) -> Result<()> {
     Ok(())
 }
 
-/// A view that replaces another must not use itself, directly or through others.
+/// A view that replaces another must not use itself, directly or through other views.
+///
+/// # Errors
+/// `InvalidDefinition`.
 fn check_no_cycle(state: &StatementState, name: &str, query: &Query) -> Result<()> {
     let mut open = vec![query.clone()];
     let mut seen = std::collections::BTreeSet::new();
@@ -163,8 +172,10 @@ pub(crate) async fn drop(
     Ok(Outcome::done("DROP VIEW"))
 }
 
+/// Checks that no remaining view uses an object to be dropped.
+///
 /// # Errors
-/// If a view that stays uses what is to be dropped.
+/// `DependentObject` with the first such view.
 pub(crate) fn check_unused(state: &StatementState, dropped: &[String]) -> Result<()> {
     for name in dropped {
         if let Some(user) = users(state, name)?.into_iter().find(|user| !dropped.contains(user)) {

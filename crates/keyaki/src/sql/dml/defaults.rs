@@ -1,4 +1,7 @@
-//! DEFAULT: expressions without columns, stored as text and evaluated for each row.
+//! DEFAULT values of columns.
+//!
+//! A default is an expression without columns and subqueries. The catalog stores its text. It is planned for each
+//! statement and evaluated for each row. CREATE TABLE evaluates it once to find errors.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -19,17 +22,17 @@ use crate::write::RowBuffer;
 use crate::write::assign::assign;
 use crate::{Error, Result};
 
-/// Whether an expression is the keyword DEFAULT.
+/// True for the keyword DEFAULT.
 pub(super) fn is_default(expr: &Expr) -> bool {
     matches!(expr, Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
 }
 
-/// A column's default as SQL; NULL if it has none.
+/// The default of a column as SQL; NULL if it has none.
 pub(super) fn sql(column: &ColumnDef) -> Result<Expr> {
     crate::sql::parse_expr(column.default.as_deref().unwrap_or("NULL"))
 }
 
-/// A column's default, planned.
+/// The default of a column as a logical expression; NULL if it has none.
 pub(super) fn logical(state: &StatementState, column: &ColumnDef) -> Result<Logical> {
     match &column.default {
         None => Ok(lit(ScalarValue::Null)),
@@ -40,7 +43,8 @@ pub(super) fn logical(state: &StatementState, column: &ColumnDef) -> Result<Logi
     }
 }
 
-/// By table column: the default as a physical expression, for whoever fills in rows without a plan.
+/// The default of each table column as a physical expression (`None` without a default), for loads that bypass the
+/// planner.
 pub(crate) fn physical(
     session: &SqlSession,
     writer: &Writer,
@@ -56,10 +60,11 @@ pub(crate) fn physical(
     table.def.columns.iter().map(default).collect()
 }
 
-/// Evaluates each default once.
+/// Evaluates each default of a new table once and checks that its value can be assigned to the column.
 ///
 /// # Errors
-/// If a default uses columns or queries, cannot be evaluated, or is no value for its column.
+/// `Context` with the column: `Unsupported` for subqueries, `UndefinedColumn` for columns, errors of the evaluation,
+/// and errors of [`assign`].
 pub(crate) async fn check(session: &SqlSession, state: &StatementState, def: &TableDef) -> Result<()> {
     for column in def.columns.iter().filter(|column| column.default.is_some()) {
         let wrong = |error: Error| error.without_column().within(format!("DEFAULT of column \"{}\"", column.name));
@@ -67,7 +72,7 @@ pub(crate) async fn check(session: &SqlSession, state: &StatementState, def: &Ta
             return Err(wrong(Error::Unsupported("subqueries in DEFAULT".into())));
         }
         let value = evaluate(session, state, column).await.map_err(wrong)?;
-        // NULL says that there is no default; whether that is allowed is seen when rows come.
+        // DEFAULT NULL is allowed for every column. A NOT NULL column rejects the null when a row is inserted.
         if value.logical_null_count() == 0 {
             assign(&value, &def.name, column).map_err(wrong)?;
         }

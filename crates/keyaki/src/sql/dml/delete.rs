@@ -1,4 +1,4 @@
-//! DELETE.
+//! DELETE: reads the key columns of the selected rows and deletes their entries from all trees of the table.
 
 use datafusion::sql::sqlparser::ast::{Delete, FromTable};
 
@@ -58,7 +58,7 @@ pub(crate) async fn run(session: &SqlSession, delete: Delete) -> Result<Outcome>
     Ok(Outcome::rows("DELETE", rows))
 }
 
-/// The columns that keys of the table and of its indexes consist of.
+/// Columns that the keys of the table and of its indexes consist of, ascending.
 fn needed(table: &Table) -> Vec<usize> {
     let def = &table.def;
     let mut columns = def.primary_key.clone();

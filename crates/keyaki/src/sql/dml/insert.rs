@@ -1,7 +1,8 @@
-//! INSERT, and the rows of CREATE TABLE AS.
+//! INSERT and CREATE TABLE AS.
 //!
-//! The source is planned as a query; defaults of columns that it does not give are added by a projection. The `write`
-//! layer decides between a write batch and a bulk load. VALUES of plain literals skip planning ([`literals`]).
+//! The source is planned as a query. A projection adds the defaults of unlisted columns. Each batch is converted to
+//! rows of the table; the `write` layer then chooses between a write batch and a bulk load. VALUES of plain literals
+//! bypass the planner ([`literals`]).
 
 use std::sync::Arc;
 
@@ -51,20 +52,21 @@ pub(crate) async fn run(session: &SqlSession, insert: Insert) -> Result<Outcome>
     Ok(Outcome::rows("INSERT", rows))
 }
 
-/// Rows for some columns of a table.
+/// A plan that produces values for a subset of a table's columns.
 struct InsertSource {
     plan: LogicalPlan,
-    /// The table's columns that the plan's columns are for.
+    /// The table column of each column of the plan.
     columns: Vec<usize>,
 }
 
 impl InsertSource {
-    /// Adds the defaults of columns that are not among the source's.
+    /// Adds the defaults of the other columns by a projection.
     fn with_defaults(self, state: &StatementState, table: &Table) -> Result<InsertSource> {
         let missing = (0..table.def.columns.len())
             .filter(|column| !self.columns.contains(column) && table.def.columns[*column].default.is_some());
         let missing: Vec<usize> = missing.collect();
-        // Without any column there is nothing to project: a row of nulls comes from the literal NULL of the first.
+        // INSERT … DEFAULT VALUES into a table without defaults: a projection needs a column, so it gets the first
+        // column's NULL.
         if missing.is_empty() && !self.columns.is_empty() {
             return Ok(self);
         }
@@ -84,7 +86,7 @@ fn check_plain(insert: &Insert) -> Result<()> {
         true => Err(Error::Unsupported(format!("INSERT … {what}"))),
         false => Ok(()),
     };
-    // Every field is looked at here or used by `run`.
+    // The pattern names every field, so that fields added by a new version of sqlparser do not compile unnoticed.
     let Insert {
         insert_token: _,
         optimizer_hints: _,
@@ -129,7 +131,7 @@ fn check_plain(insert: &Insert) -> Result<()> {
     refuse(multi, "into several tables")
 }
 
-/// The columns that were listed; none if there is no list.
+/// Positions of the listed columns; `None` without a list.
 fn target_columns(table: &Table, insert: &Insert) -> Result<Option<Vec<usize>>> {
     if insert.columns.is_empty() {
         return Ok(None);
@@ -169,7 +171,7 @@ async fn plan_source(
     Ok(InsertSource { plan, columns: columns[..given].to_vec() })
 }
 
-/// The rows of the source as rows of the table: all columns, in order, converted and checked.
+/// Runs the source and converts its batches to rows of the table: all columns in table order, converted and checked.
 async fn rows_of(
     state: &StatementState,
     table: &Arc<Table>,
@@ -181,7 +183,8 @@ async fn rows_of(
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
 }
 
-/// Creates a table and inserts the rows of `plan`, which has its columns.
+/// Creates the table `def` and inserts the rows of `plan`, whose columns correspond to the table's. Returns their
+/// number.
 pub(crate) async fn create_as(
     session: &SqlSession,
     writer: &Writer,
@@ -195,7 +198,8 @@ pub(crate) async fn create_as(
     write::create_table_as(&session.write(writer), &state.catalog, table, rows).await
 }
 
-/// A batch of the source as rows of the table.
+/// Converts a batch of the source to rows of the table. `columns` gives the table column of each column of the batch;
+/// missing columns become null.
 fn complete(table: &Table, columns: &[usize], batch: &RecordBatch) -> Result<RecordBatch> {
     let arrays = table.def.columns.iter().enumerate().map(|(i, column)| {
         let given: Option<&ArrayRef> = columns.iter().position(|&c| c == i).map(|place| batch.column(place));

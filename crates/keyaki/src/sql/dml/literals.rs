@@ -1,9 +1,9 @@
-//! `INSERT … VALUES` of plain literals, without planning a query.
+//! `INSERT … VALUES` of plain literals, without a query plan.
 //!
-//! Most single-row inserts are of this kind, and planning would take many times longer than inserting. Each column's
-//! literals become an array of the type that DataFusion would give them (or one from which assignment finds the same
-//! value), then go the way of all assignments. Anything that is not plain (expressions, literals of mixed kinds, numbers
-//! beyond 64 bits) is left to the planner: [`rows`] gives `None`.
+//! Planning takes many times longer than inserting a single row. The literals of each column become one Arrow array: of
+//! the type that DataFusion would infer, or of a type from which assignment yields the same value. [`assign`] then
+//! converts it as for any other source. Other rows (expressions, literals of different kinds in one column, integers
+//! beyond 64 bits) take the path through the planner: [`rows`] returns `None`.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::catalog::ColumnDef;
 use crate::catalog::Table;
 use crate::write::assign::assign;
 
-/// A literal of one kind.
+/// A literal, as the kinds that the arrays distinguish.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Literal<'a> {
     Null,
     Boolean(bool),
-    /// Digits as they were written, without sign.
+    /// Digits as written, without sign.
     Number {
         negative: bool,
         digits: &'a str,
@@ -32,7 +32,8 @@ enum Literal<'a> {
     Text(&'a str),
 }
 
-/// All rows of a query that consists of VALUES with plain literals for `columns`, complete with all columns of the table.
+/// The rows of a query that consists of VALUES with plain literals for `columns`, with all columns of the table. `None`
+/// if the query is of another form.
 pub(super) fn rows(table: &Table, columns: &[usize], query: &Query) -> Result<Option<RecordBatch>> {
     let Some(rows) = plain_values(query) else { return Ok(None) };
     if columns.is_empty() || rows.iter().any(|row| row.len() != columns.len()) {
@@ -54,7 +55,7 @@ pub(super) fn rows(table: &Table, columns: &[usize], query: &Query) -> Result<Op
     RecordBatch::try_new(table.arrow.clone(), arrays).map(Some).map_err(crate::Error::from)
 }
 
-/// The rows of a query that is nothing but VALUES.
+/// The rows of a query without any clause besides VALUES.
 fn plain_values(query: &Query) -> Option<Vec<&[Expr]>> {
     let Query {
         with: None,
@@ -92,7 +93,7 @@ fn literal<'a>(expr: &'a Expr, column: &ColumnDef) -> Option<Literal<'a>> {
             Literal::Number { negative, digits } => Some(Literal::Number { negative: !negative, digits }),
             _ => None,
         },
-        // Written for a column of its own type, it is the text.
+        // For a column of the same type, the literal is equivalent to its text.
         Expr::TypedString(typed) if !typed.uses_odbc_syntax => match (&typed.data_type, column.ty.column) {
             (SqlType::Date, ColumnType::Date | ColumnType::Timestamp { .. })
             | (SqlType::Timestamp(None, TimezoneInfo::None), ColumnType::Timestamp { utc: false }) => {
@@ -108,7 +109,7 @@ fn literal<'a>(expr: &'a Expr, column: &ColumnDef) -> Option<Literal<'a>> {
     }
 }
 
-/// The literals as one array; `None` if they are of several kinds.
+/// The literals of a column as one array; `None` if they are of different kinds.
 fn array_of(literals: &[Literal<'_>], target: ColumnType) -> Option<ArrayRef> {
     let kind = literals.iter().find(|literal| **literal != Literal::Null);
     match kind {
@@ -164,13 +165,13 @@ fn numbers(literals: &[Literal<'_>], target: ColumnType) -> Option<ArrayRef> {
     }
 }
 
-/// Exact decimals at the scale of the literal with the most places.
+/// The literals as exact decimals, with the scale of the literal with the most decimal places.
 fn decimals(literals: &[Literal<'_>]) -> Option<ArrayRef> {
     const PRECISION: u8 = 38;
     let parts = values(literals, |literal| match literal {
         Literal::Number { negative, digits } => {
             let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-            // Exponents and underscores are the planner's.
+            // The planner handles exponents and underscores.
             let plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
             (plain(whole) && plain(fraction)).then_some((negative, whole, fraction))
         }
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_literals_are_taken() {
+    fn plain_literals_become_arrays() {
         let integers = inserted(ColumnType::Int64, "(1), (-9223372036854775808), (NULL), (DEFAULT)").unwrap();
         assert_eq!(integers.as_ref(), &Int64Array::from(vec![Some(1), Some(i64::MIN), None, None]) as &dyn Array);
         let decimal = ColumnType::Decimal { precision: 6, scale: 2 };
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_left_to_the_planner() {
+    fn other_values_go_through_the_planner() {
         for values in [
             "(1 + 1)",
             "(1), ('x')",

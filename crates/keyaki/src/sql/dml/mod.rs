@@ -1,9 +1,11 @@
 //! INSERT, UPDATE and DELETE.
 //!
-//! Each statement is one atomic write batch. Its input is an ordinary query, planned by DataFusion as of the newest
-//! state; UPDATE and DELETE read the rows they concern (all that changes need of them, with the key) from the target under
-//! a name of its own, so that every form of WHERE means what it means in a query. The rows are gathered, checked as a whole
-//! and applied by key ([`apply`]): uniqueness holds at the end of the statement, whatever happens in between.
+//! Each statement is one atomic write batch or bulk load. Its input is an ordinary query, planned by DataFusion over
+//! the newest committed state under the writer lock. UPDATE and DELETE read the affected rows from the target table
+//! under a reserved name, so WHERE, FROM and USING mean the same as in a query. The rows are collected, checked as a
+//! whole and applied by key ([`crate::write::apply`]).
+//!
+//! *Invariant.* Uniqueness holds at the end of each statement; intermediate states are not checked.
 
 pub(crate) mod defaults;
 pub(crate) mod delete;
@@ -23,20 +25,20 @@ use crate::catalog::HIDDEN_ROWID;
 use crate::catalog::Table;
 use crate::{Error, Result};
 
-/// Names of target tables, as UPDATE and DELETE read them, begin so.
+/// Prefix of the name under which UPDATE and DELETE read their target table.
 pub(crate) const TARGET_PREFIX: &str = "__target_";
 
-/// The table of an UPDATE or DELETE.
+/// The target table of an UPDATE or DELETE.
 pub(super) struct TargetTable {
     pub table: Arc<Table>,
-    /// How expressions name it: its alias or its name.
+    /// Qualifier of its columns in expressions: the alias, or the table name.
     alias: Ident,
-    /// For the FROM list of the input.
+    /// The target in the FROM list of the input query.
     relation: TableWithJoins,
 }
 
 impl TargetTable {
-    /// Makes the target known to the statement, with its hidden rowid.
+    /// Registers the target with the statement, including its hidden rowid.
     pub fn new(state: &StatementState, relation: &TableWithJoins) -> Result<TargetTable> {
         let TableFactor::Table { name, alias, .. } = &relation.relation else {
             return Err(Error::Unsupported(format!("{relation} as the target of UPDATE or DELETE")));
@@ -60,12 +62,12 @@ impl TargetTable {
         Ok(TargetTable { table, alias, relation })
     }
 
-    /// A column of the target as an expression.
+    /// A column of the target as a qualified expression.
     pub fn column(&self, name: &str) -> Expr {
         Expr::CompoundIdentifier(vec![self.alias.clone(), Ident::with_quote('"', name)])
     }
 
-    /// The rowid, if the table has a hidden one.
+    /// The hidden rowid, if the table has one.
     pub fn rowid(&self) -> Option<Expr> {
         self.table.def.hidden_rowid.then(|| self.column(HIDDEN_ROWID))
     }
@@ -93,7 +95,10 @@ impl TargetTable {
     }
 }
 
-/// The place of an assigned column, which may be qualified with the target's name.
+/// Position of an assigned column, whose name may be qualified with the target's name.
+///
+/// # Errors
+/// `UndefinedColumn`.
 pub(super) fn assigned_column(table: &Table, name: &ObjectName) -> Result<usize> {
     let parts = name.0.iter().map(|part| part.as_ident().map(plain_ident)).collect::<Option<Vec<_>>>();
     match parts.as_deref() {

@@ -1,4 +1,5 @@
-//! UPDATE.
+//! UPDATE: reads the selected rows with their new values, and replaces the old rows by the new ones in all trees whose
+//! columns are assigned.
 
 use arrow::array::RecordBatch;
 use datafusion::sql::sqlparser::ast::{Assignment, AssignmentTarget, Expr, Update, UpdateTableFromKind};
@@ -67,7 +68,7 @@ pub(crate) async fn run(session: &SqlSession, update: Update) -> Result<Outcome>
     Ok(Outcome::rows("UPDATE", rows))
 }
 
-/// Which columns get which expressions.
+/// The assigned columns and their expressions, in parallel. DEFAULT is replaced by the column's default.
 fn assignments_of(table: &Table, assignments: Vec<Assignment>) -> Result<(Vec<usize>, Vec<Expr>)> {
     let mut columns = Vec::new();
     let mut values = Vec::new();
@@ -100,7 +101,8 @@ fn assignments_of(table: &Table, assignments: Vec<Assignment>) -> Result<(Vec<us
     Ok((columns, values))
 }
 
-/// The rows before and after; a batch has the old columns, the rowid if there is one, and the assigned values.
+/// Splits a batch of the input query into old and new rows. The batch has all table columns, the hidden rowid if there
+/// is one, and the assigned values.
 fn old_and_new(table: &Table, assigned: &[usize], batch: &RecordBatch) -> Result<(TableRows, TableRows)> {
     let columns = table.def.columns.len();
     let rowid = table.def.hidden_rowid.then(|| batch.column(columns).clone());
