@@ -1,11 +1,13 @@
-//! From rows as they were and as they will be to the messages for the table's trees.
+//! Translates changed rows to messages for the trees of a table.
 //!
-//! For the primary key and every unique index: the new keys must differ from each other, and from the keys of all rows
-//! that the statement does not replace. New keys are looked up in key order, each lookup jumping over the new keys below the
-//! row that it finds; so appending to a table costs one lookup.
+//! Uniqueness: for the primary key and each unique index, the new keys must differ from each other and from the keys of
+//! all rows that the statement does not replace. New keys are looked up in ascending order. A lookup skips all new keys
+//! below the key that it finds, so appending to a table costs one lookup.
 //!
-//! Then, for each tree: entries that the statement leaves without successor are deleted, new ones are inserted (which
-//! replaces an entry with the same key). No key gets two messages.
+//! Messages: in each tree, entries whose key is not among the new keys are deleted, and new entries are inserted, which
+//! replaces entries with the same key.
+//!
+//! *Invariant.* No key of a tree gets two messages.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -19,31 +21,35 @@ use crate::catalog::IndexDef;
 use crate::catalog::Table;
 use crate::{ConstraintKind, Error, Result};
 
-/// What a statement does to a table. `old` and `new` are parallel in an UPDATE; `old` is empty in an INSERT, `new` in a
-/// DELETE.
+/// The change of a table by a statement. `old` and `new` are parallel in an UPDATE; `old` is empty in an INSERT, `new`
+/// in a DELETE.
 #[derive(Debug)]
 pub(crate) struct TableChange {
     pub table: Arc<Table>,
     pub old: TableRows,
     pub new: TableRows,
-    /// An old row may be there several times (the statement joins); the first one counts.
+    /// An old row may occur several times because the statement joins; its first occurrence counts.
     pub old_repeats: bool,
-    /// Columns that may differ between `old` and `new`; none: all.
+    /// Columns that may differ between `old` and `new`; `None` for all columns.
     pub assigned: Option<Vec<usize>>,
 }
 
-/// One of a table's trees.
+/// A tree of the table.
 struct ChangedTree<'a> {
     id: TreeId,
     schema: &'a Schema,
-    /// Which table column each column of the tree is.
+    /// The table column of each column of the tree; `None` is the hidden rowid.
     columns: Vec<Option<usize>>,
-    /// Leading key columns that are unique, and the constraint's name.
+    /// Number of leading key columns that are unique, and the name of the constraint.
     unique: Option<(usize, String)>,
 }
 
 impl TableChange {
-    /// Checks the change against `snapshot` and adds it to `batch`. Returns the number of rows changed. Blocks.
+    /// Checks the change against `snapshot` and adds its messages to `batch`. Returns the number of changed rows.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// `Constraint` with the first duplicate key; errors of the store.
     pub fn apply(mut self, store: &Store, snapshot: &Snapshot, batch: &mut WriteBatch) -> Result<u64> {
         if self.old_repeats && self.old.len > 0 {
             self.drop_repeats()?;
@@ -82,7 +88,7 @@ impl TableChange {
         Ok(())
     }
 
-    /// Whether any column of the tree may change. (The table's own tree has all columns.)
+    /// True if a column of the tree may change. The table's own tree contains all columns.
     fn concerns(&self, tree: &ChangedTree<'_>) -> bool {
         self.assigned.as_ref().is_none_or(|assigned| tree.columns.iter().flatten().any(|c| assigned.contains(c)))
     }
@@ -101,7 +107,7 @@ impl TableChange {
         let twice = (1..new.len()).find(|&n| new.nth(n - 1) == new.nth(n)).map(|n| new.nth(n).to_vec());
         let found = match twice {
             Some(key) => Some(key),
-            // A tree that this statement creates is not in the snapshot and has no rows.
+            // A tree that this statement creates is not in the snapshot and is empty.
             None => match snapshot.tree(tree.id) {
                 Ok(view) => find_existing(&new, &old, store, &view)?,
                 Err(keyaki_store::Error::TreeNotFound(_)) => None,
@@ -134,7 +140,7 @@ impl TableChange {
         (0..old.len()).filter(|&i| !new.contains(old.get(i))).for_each(|i| batch.delete_raw(tree.id, old.get(i)));
         let mut values = Values::new(tree.schema, &columns);
         for i in 0..new.len() {
-            // An entry that is nothing but its key is the same as before.
+            // An entry that consists only of its key is unchanged if the key is.
             if !(only_key && old.contains(new.get(i))) {
                 batch.insert_raw(tree.id, new.get(i), values.of(new.row(i)));
             }
@@ -162,13 +168,13 @@ fn index_tree<'a>(table: &'a Table, place: usize, index: &IndexDef) -> ChangedTr
     }
 }
 
-/// Keys of rows without nulls in them: null is never equal to anything.
+/// Encodes the keys of the rows without nulls in the key columns: nulls are never equal.
 pub(crate) fn unique_keys(schema: &Schema, columns: &[ArrayRef], rows: usize) -> Keys {
     let nullable: Vec<&ArrayRef> = columns.iter().filter(|column| column.null_count() > 0).collect();
     Keys::encode(schema, columns, rows, |row| nullable.iter().any(|column| column.is_null(row)))
 }
 
-/// The first key of `new` that the tree has and that is not one of `old`.
+/// The first key of `new` that the tree contains and `old` does not.
 pub(crate) fn find_existing(new: &Keys, old: &Keys, store: &Store, view: &TreeView) -> Result<Option<Vec<u8>>> {
     let source = store.blocking();
     let Some(last) = new.len().checked_sub(1) else { return Ok(None) };
@@ -186,7 +192,8 @@ pub(crate) fn find_existing(new: &Keys, old: &Keys, store: &Store, view: &TreeVi
         if found.starts_with(key) {
             return Ok(Some(key.to_vec()));
         }
-        // Nothing lies between `key` and `found`. Keys are prefix-free, so at most one new key is a prefix of `found`.
+        // The tree has no key between `key` and `found`. Keys are prefix-free, so at most one new key is a prefix of
+        // `found`.
         while next <= last && new.nth(next) < found.as_slice() && !found.starts_with(new.nth(next)) {
             next += 1;
         }
@@ -194,7 +201,7 @@ pub(crate) fn find_existing(new: &Keys, old: &Keys, store: &Store, view: &TreeVi
     Ok(None)
 }
 
-/// The encoded key of the next row.
+/// The encoded key of the cursor's next row; `None` at the end.
 fn first_key(cursor: &mut keyaki_store::Cursor<'_, keyaki_store::BlockingPages>) -> Result<Option<Vec<u8>>> {
     while let Some(chunk) = block_on(cursor.next())? {
         if let Some(key) = chunk.first_key() {
@@ -204,7 +211,7 @@ fn first_key(cursor: &mut keyaki_store::Cursor<'_, keyaki_store::BlockingPages>)
     Ok(None)
 }
 
-/// `(a, b)=(1, x)`
+/// Describes the key of a row for error messages: `(a, b)=(1, x)`.
 pub(crate) fn describe(schema: &Schema, columns: &[ArrayRef], row: usize) -> Result<String> {
     let names: Vec<&str> = schema.columns().iter().take(columns.len()).map(|c| c.name.as_str()).collect();
     let options = FormatOptions::new().with_null("NULL");

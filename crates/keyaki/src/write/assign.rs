@@ -1,8 +1,8 @@
-//! Assignment: values of any type become values of a column, exactly or not at all.
+//! Assignment casts: convert values of any type to the type of a column, or fail.
 //!
-//! As in PostgreSQL, numbers are rounded to the column's scale and text is parsed; what overflows, cannot be parsed or is
-//! too long is an error that names the value. Conversions that would reinterpret a value (a number as a date, a boolean as
-//! a number) are refused.
+//! As in PostgreSQL, numbers are rounded to the column's scale and text is parsed. Overflow, invalid text and excessive
+//! length are errors that name the value. Casts that would reinterpret a value, such as a number as a date or a boolean
+//! as a number, are rejected.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use crate::catalog::ColumnDef;
 use crate::catalog::types::sql_type_name;
 use crate::{ConstraintKind, Error, Result};
 
-/// Casts give null where a value does not fit; the nulls that came about are found afterwards.
+/// Arrow's casts return null for values that do not fit; `check_fits` detects these nulls.
 const CAST: CastOptions<'static> = CastOptions { safe: true, format_options: FormatOptions::new() };
 
-/// `values` as values of `column`, checked: type, length, and (not) null.
+/// Converts `values` to the type of `column` and checks length and NOT NULL.
 ///
 /// # Errors
-/// `InvalidText`, `OutOfRange` or `StringTooLong` with the first value that does not fit; `DatatypeMismatch`; `Constraint`
-/// for a null.
+/// `InvalidText`, `OutOfRange` or `StringTooLong` with the first value that does not fit; `DatatypeMismatch` if the
+/// types have no assignment cast; `Constraint` for a null.
 pub(crate) fn assign(values: &ArrayRef, table: &str, column: &ColumnDef) -> Result<ArrayRef> {
     let converted = convert(values, column)?;
     check_length(&converted, column)?;
@@ -34,7 +34,7 @@ pub(crate) fn assign(values: &ArrayRef, table: &str, column: &ColumnDef) -> Resu
 }
 
 /// # Errors
-/// `Constraint`
+/// `Constraint` if a NOT NULL column has a null.
 pub(crate) fn check_not_null(values: &ArrayRef, table: &str, column: &ColumnDef) -> Result<()> {
     if !column.nullable && values.logical_null_count() > 0 {
         return Err(not_null(table, column));
@@ -42,7 +42,7 @@ pub(crate) fn check_not_null(values: &ArrayRef, table: &str, column: &ColumnDef)
     Ok(())
 }
 
-/// The error for a null in a column that does not allow it.
+/// The error for a null in a NOT NULL column.
 pub(crate) fn not_null(table: &str, column: &ColumnDef) -> Error {
     Error::Constraint { kind: ConstraintKind::NotNull, table: table.into(), name: column.name.clone(), key: None }
 }
@@ -52,7 +52,7 @@ pub(crate) fn not_null(table: &str, column: &ColumnDef) -> Error {
 pub(crate) fn check_length(values: &ArrayRef, column: &ColumnDef) -> Result<()> {
     let (Some(max), Some(texts)) = (column.ty.max_chars, values.as_string_view_opt()) else { return Ok(()) };
     let max = max as usize;
-    // Bytes are never fewer than characters.
+    // A string has at least as many bytes as characters.
     let too_long = texts.iter().flatten().find(|text| text.len() > max && text.chars().count() > max);
     match too_long {
         None => Ok(()),
@@ -101,7 +101,7 @@ fn is_integer(ty: ColumnType) -> bool {
     matches!(ty, ColumnType::Int8 | ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64)
 }
 
-/// Whether values of the one type may be written into columns of the other at all.
+/// True if there is an assignment cast from the Arrow type to the column type.
 fn is_assignable(source: &DataType, target: ColumnType) -> bool {
     use ColumnType as C;
     use DataType as D;
@@ -118,7 +118,7 @@ fn is_assignable(source: &DataType, target: ColumnType) -> bool {
     }
 }
 
-/// Floats rounded to whole numbers, half to even.
+/// Rounds floats to integers, half to even.
 fn rounded(values: &ArrayRef) -> Result<ArrayRef> {
     if let Some(floats) = values.as_primitive_opt::<Float32Type>() {
         return Ok(Arc::new(floats.unary::<_, Float32Type>(f32::round_ties_even)));
@@ -127,7 +127,8 @@ fn rounded(values: &ArrayRef) -> Result<ArrayRef> {
     Ok(Arc::new(floats.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::round_ties_even)))
 }
 
-/// `\x0aff` is hexadecimal, as PostgreSQL writes it; other text stands for its bytes.
+/// Parses `\x0aff` as hexadecimal digits, as PostgreSQL does; other text stands for its bytes. Invalid digits yield
+/// null.
 fn parse_bytes(values: &ArrayRef) -> Result<ArrayRef> {
     let texts = cast_with_options(values, &DataType::Utf8View, &CAST)?;
     let texts: &StringViewArray = texts.as_string_view();
@@ -151,7 +152,7 @@ fn unhex(digits: &str) -> Option<Vec<u8>> {
     (0..digits.len()).step_by(2).map(|i| u8::from_str_radix(&digits[i..i + 2], 16).ok()).collect()
 }
 
-/// Finds values that the conversion lost.
+/// Fails with the first value that the conversion changed to null or infinity.
 fn check_fits(before: &ArrayRef, after: &ArrayRef, column: &ColumnDef) -> Result<()> {
     let lost = if after.null_count() > before.logical_null_count() {
         let nulls = before.logical_nulls();
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn meanings_are_not_changed() {
+    fn reinterpreting_casts_are_rejected() {
         for (ty, values) in [
             (ColumnType::Date, Arc::new(Int32Array::from(vec![1])) as ArrayRef),
             (ColumnType::Int32, Arc::new(BooleanArray::from(vec![true]))),
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_and_nulls() {
+    fn lengths_and_nulls_are_checked() {
         let varchar = SqlType { column: ColumnType::Text, max_chars: Some(3) };
         let column = ColumnDef { name: "c".into(), ty: varchar, nullable: false, default: None };
         let text = |t: Option<&str>| Arc::new(StringViewArray::from(vec![t])) as ArrayRef;

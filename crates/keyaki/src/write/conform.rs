@@ -1,4 +1,5 @@
-//! Rows from elsewhere as rows of a table: columns matched, values converted and checked, missing columns filled.
+//! Converts rows of files and programs to rows of a table: matches columns, converts and checks values, fills missing
+//! columns with defaults.
 
 use std::sync::Arc;
 
@@ -13,49 +14,49 @@ use crate::catalog::Table;
 use crate::write::assign::{assign, check_length, check_not_null, not_null};
 use crate::{Error, Result};
 
-/// A value that is none for its column.
+/// A value that cannot be converted to its column.
 #[derive(Debug)]
 pub(crate) struct BadCell {
-    /// In the batch.
+    /// Position in the batch; `None` if the error concerns the whole column.
     pub row: Option<usize>,
     pub column: String,
     pub error: Box<Error>,
 }
 
-/// The columns that are given.
+/// How the columns of a source are identified.
 #[derive(Debug)]
 pub(crate) enum Given<'a> {
-    /// By name, in any order (exactly, or else whatever their case).
+    /// By name, in any order. An exact match takes precedence over a match without case.
     Named(&'a [String]),
-    /// So many, for the listed table columns one after another.
+    /// By position: the number of columns, which correspond to the target columns in order.
     Placed(usize),
 }
 
-/// By table column: its default, evaluated for each row.
+/// The default of each table column, evaluated for each row.
 pub(crate) type Defaults = [Option<Arc<dyn PhysicalExpr>>];
 
-/// How the columns of a source become those of a table.
+/// The mapping from the columns of a source to those of a table.
 #[derive(Debug, Clone)]
 pub(crate) struct Conform {
     table: Arc<Table>,
-    /// By table column: where it comes from.
+    /// The source of each table column.
     sources: Vec<ColumnSource>,
 }
 
 #[derive(Debug, Clone)]
 enum ColumnSource {
     Column(usize),
-    /// Evaluated for each row.
+    /// The default, evaluated for each row.
     Default(Arc<dyn PhysicalExpr>),
     Null,
 }
 
 impl Conform {
-    /// `targets`: the table columns that are to be filled; the others get their defaults.
+    /// `targets` are the table columns that the source may fill; other columns get their defaults.
     ///
     /// # Errors
-    /// `UndefinedColumn` if a column is given that is not one of `targets`; `Constraint` if there is none for a column that must
-    /// not be null; `DuplicateColumn`; `InvalidFile` for another number of columns.
+    /// `UndefinedColumn` if a given column is not among `targets`, `Constraint` if a NOT NULL column without default is
+    /// missing, `DuplicateColumn`, `InvalidFile` if the number of columns is wrong.
     pub fn new(table: &Arc<Table>, targets: &[usize], given: Given<'_>, defaults: &Defaults) -> Result<Self> {
         let mut places = vec![None; table.def.columns.len()];
         match given {
@@ -82,12 +83,12 @@ impl Conform {
         Ok(Conform { table: table.clone(), sources })
     }
 
-    /// Values with types of their own.
+    /// Converts a batch of typed values.
     pub fn typed(&self, batch: &RecordBatch) -> std::result::Result<RecordBatch, BadCell> {
         self.build(batch.num_rows(), |place, column| assign_located(batch.column(place), &self.table.def.name, column))
     }
 
-    /// Text.
+    /// Converts columns of text of `rows` rows each.
     pub fn texts(&self, columns: &[StringViewArray], rows: usize) -> std::result::Result<RecordBatch, BadCell> {
         self.build(rows, |place, column| {
             let values = parse_column(&columns[place], column.ty).map_err(|bad| BadCell {
@@ -124,6 +125,7 @@ impl Conform {
     }
 }
 
+/// Position of the target column with the given name.
 fn named(table: &Table, targets: &[usize], name: &str) -> Result<usize> {
     let columns = &table.def.columns;
     let exact = targets.iter().find(|&&target| columns[target].name == name);
@@ -131,7 +133,7 @@ fn named(table: &Table, targets: &[usize], name: &str) -> Result<usize> {
     found.copied().ok_or_else(|| Error::undefined_column(name, &table.def.name))
 }
 
-/// Evaluates an expression without columns for a number of rows.
+/// Evaluates an expression without columns for `rows` rows.
 fn evaluate(expr: &Arc<dyn PhysicalExpr>, rows: usize) -> Result<ArrayRef> {
     let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(rows));
     let batch = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options);
@@ -141,7 +143,7 @@ fn evaluate(expr: &Arc<dyn PhysicalExpr>, rows: usize) -> Result<ArrayRef> {
 
 fn assign_located(values: &ArrayRef, table: &str, column: &ColumnDef) -> std::result::Result<ArrayRef, BadCell> {
     match values.data_type() {
-        // Text without the mark that it is.
+        // Parquet files may lack the annotation that a column is text.
         DataType::Binary | DataType::BinaryView | DataType::LargeBinary
             if column.ty.column == keyaki_store::ColumnType::Text =>
         {
@@ -151,7 +153,7 @@ fn assign_located(values: &ArrayRef, table: &str, column: &ColumnDef) -> std::re
     }
 }
 
-/// Bytes as text; the first row that is none, if it is not.
+/// Converts bytes to text; fails with the first row that is not valid UTF-8.
 fn utf8(bytes: &ArrayRef) -> std::result::Result<ArrayRef, usize> {
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     let cast = |array: &ArrayRef| cast_with_options(array, &DataType::Utf8View, &strict);
@@ -162,7 +164,7 @@ fn not_utf8(row: usize, column: &ColumnDef) -> BadCell {
     BadCell { row: Some(row), column: column.name.clone(), error: Box::new(Error::InvalidEncoding { column: None }) }
 }
 
-/// Assigns row by row, to find the first one that is wrong.
+/// Finds the first invalid value by assigning row by row.
 fn locate(values: &ArrayRef, table: &str, column: &ColumnDef) -> BadCell {
     let wrong = (0..values.len()).find_map(|row| {
         let error = assign(&values.slice(row, 1), table, column).err()?;

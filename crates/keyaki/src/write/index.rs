@@ -1,4 +1,5 @@
-//! New indexes: their entries come from the rows that the table has.
+//! Creates indexes. An empty table needs only the commit of the definition; the entries of existing rows are built by a
+//! bulk load.
 
 use std::sync::Arc;
 
@@ -9,8 +10,11 @@ use crate::catalog::{Catalog, IndexMethod, Table};
 use crate::engine::Engine;
 use crate::{Error, Result};
 
-/// Creates an index (`index`: its place in `table.def.indexes` and `table.index_schemas`; `table` is the definition with the
-/// index, which the catalog does not yet show). `batch` creates the tree and stores the definition; `catalog` shows it.
+/// Creates an index. For a vast index, waits until its locator is built.
+///
+/// `table` is the definition with the new index, which the catalog does not yet contain. `index` is its position in
+/// `table.def.indexes` and `table.index_schemas`. `batch` creates the tree and stores the definition; `catalog`
+/// contains it.
 pub(crate) async fn create_index(
     statement: &WriteStatement,
     table: &Arc<Table>,
@@ -25,7 +29,6 @@ pub(crate) async fn create_index(
         bulk::build_index(statement, table, index, batch, catalog).await?;
     }
     if table.def.indexes[index].method == IndexMethod::Vast {
-        // Its figures are there for whoever asks next.
         let wait = |engine: &Engine| {
             engine.store.wait_for_locators();
             Ok(())
@@ -35,7 +38,7 @@ pub(crate) async fn create_index(
     Ok(())
 }
 
-/// Whether a tree has no rows at all.
+/// True if a tree has no rows.
 async fn is_empty(engine: &Engine, view: TreeView) -> Result<bool> {
     let store = engine.store.clone();
     let task = tokio::task::spawn_blocking(move || {

@@ -1,4 +1,4 @@
-//! New rows and changed rows of a table, each statement all or nothing.
+//! Inserts rows, and commits changes of rows. Each statement takes effect completely or not at all.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::Result;
 use crate::catalog::{Catalog, Table};
 use crate::engine::Engine;
 
-/// Adds the rows of a query to the table, or none, and returns their number. For the rows see [`insert`].
+/// Inserts the rows of a query and returns their number. See [`insert`] for the form of the rows.
 pub(crate) async fn insert_query(
     statement: &WriteStatement,
     table: &Arc<Table>,
@@ -26,7 +26,7 @@ pub(crate) async fn insert_query(
     insert(statement, table, rows, before, (BatchLimits::of_query(), buffer), Arc::new(NoOrigin)).await
 }
 
-/// Adds rows of files or of a program to the table, or none, and returns their number. For the rows see [`insert`].
+/// Inserts rows of files or of a program and returns their number. See [`insert`] for the form of the rows.
 pub(crate) async fn insert_loaded(
     statement: &WriteStatement,
     table: &Arc<Table>,
@@ -37,9 +37,11 @@ pub(crate) async fn insert_loaded(
     insert(statement, table, rows, before, (BatchLimits::of_load(before), RowBuffer::unreserved()), origin).await
 }
 
-/// Adds all rows of `rows` to the table, or none, and returns their number. Rows have the table's columns in table order
-/// with exactly their Arrow types; NOT NULL and lengths have been checked ([`super::assign`]). Primary key and unique
-/// indexes are checked here.
+/// Inserts all rows of `rows` and returns their number; inserts none after an error.
+///
+/// Rows have the table's columns in table order with exactly their Arrow types. The caller has checked NOT NULL and
+/// lengths ([`super::assign`]). This function checks the primary key and unique indexes. `before` is the estimated
+/// number of rows in the table.
 async fn insert(
     statement: &WriteStatement,
     table: &Arc<Table>,
@@ -62,14 +64,14 @@ async fn insert(
     }
 }
 
-/// Estimated rows of the table before the statement.
+/// Estimated number of rows in the table before the statement.
 fn rows_before(statement: &WriteStatement, table: &Table) -> Result<f64> {
     let (_, snapshot) = statement.latest();
     Ok(snapshot.tree(table.def.tree)?.estimate(&KeyRange::all()).rows)
 }
 
-/// Creates a table and inserts the rows of a query, which have the table's columns as [`insert`] needs them. `catalog` is
-/// the newest one. Either the table exists with all rows, or it does not exist.
+/// Creates a table and inserts the rows of a query, in the form that [`insert`] expects. `catalog` is the newest one.
+/// After an error the table does not exist.
 pub(crate) async fn create_table_as(
     statement: &WriteStatement,
     catalog: &Catalog,
@@ -101,7 +103,7 @@ pub(crate) async fn create_table_as(
     }
 }
 
-/// The change that inserts rows of the table's columns.
+/// The change that inserts `batches`, whose columns are the table's.
 pub(crate) fn insertion(table: &Arc<Table>, batches: &[RecordBatch]) -> Result<TableChange> {
     let rows = batches.iter().map(|batch| TableRows {
         len: batch.num_rows(),
@@ -112,7 +114,10 @@ pub(crate) fn insertion(table: &Arc<Table>, batches: &[RecordBatch]) -> Result<T
     Ok(TableChange { table: table.clone(), old: TableRows::default(), new, old_repeats: false, assigned: None })
 }
 
-/// Checks a change and commits it. Returns the number of rows changed.
+/// Checks and commits a change. Returns the number of changed rows.
+///
+/// # Errors
+/// `Constraint`; `IndexUnusable`; `OutOfMemory` if in-memory indexes would exceed their budget.
 pub(crate) async fn commit(statement: &WriteStatement, snapshot: Snapshot, change: TableChange) -> Result<u64> {
     let work = move |engine: &Engine| {
         engine.check_writable(&change.table)?;
@@ -133,7 +138,7 @@ pub(crate) async fn commit(statement: &WriteStatement, snapshot: Snapshot, chang
     statement.blocking(work).await
 }
 
-/// Checks a change and adds it to `batch`. Blocks.
+/// Numbers the rows of tables with a hidden rowid, checks a change, and adds its messages to `batch`. Blocks.
 fn prepare(
     engine: &Engine,
     mut change: TableChange,

@@ -1,18 +1,18 @@
-//! Writing: from rows to write batches and bulk loads.
+//! Writes rows: as write batches and as bulk loads.
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`assign`] | values of any type as values of a column |
-//! | [`conform`] | rows of a file or a program as rows of a table |
-//! | [`text`] | values as text |
+//! | [`assign`] | assignment casts: values of any type converted to the type of a column |
+//! | [`conform`] | rows of a file or a program converted to rows of a table |
+//! | [`text`] | conversion between values and text |
 //! | [`rows`], [`apply`] | changed rows as messages of a write batch, with uniqueness checked |
 //! | [`path`] | the choice between write batch and bulk load |
 //! | [`insert`], [`index`], [`schema`] | new rows, indexes and tables |
-//! | [`bulk`] | many rows written straight to leaf extents |
+//! | [`bulk`] | bulk loads: rows written directly to leaf extents |
 //! | [`statistics`] | statistics collected from loaded or sampled rows |
 //!
-//! A [`WriteStatement`] holds the right to write from its first read to its commit. Each statement takes effect as a whole
-//! or not at all.
+//! *Invariants.* A [`WriteStatement`] holds the writer lock from its first read to its commit. Each statement takes
+//! effect completely or not at all.
 
 pub(crate) mod apply;
 pub(crate) mod assign;
@@ -42,7 +42,7 @@ pub(crate) use insert::{commit, create_table_as, insert_loaded, insert_query, in
 pub(crate) use origin::{NoOrigin, Origin};
 pub(crate) use path::RowBuffer;
 
-/// A statement that writes: the engine, the right to write, and the receiver of progress reports.
+/// Context of a writing statement: the engine, the writer lock, and the receiver of progress reports.
 #[derive(Debug, Clone)]
 pub(crate) struct WriteStatement {
     pub engine: Arc<Engine>,
@@ -51,12 +51,12 @@ pub(crate) struct WriteStatement {
 }
 
 impl WriteStatement {
-    /// Everything committed, and the catalog.
+    /// The newest catalog and a snapshot of all committed changes.
     pub fn latest(&self) -> (Arc<Catalog>, Snapshot) {
         self.engine.latest(&self.writer)
     }
 
-    /// As [`Engine::blocking`].
+    /// Runs `work` on the blocking pool under the writer lock; see [`Engine::blocking`].
     pub async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Engine) -> Result<T> + Send + 'static,

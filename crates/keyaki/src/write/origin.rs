@@ -1,16 +1,16 @@
-//! The files that rows come from, for error messages.
+//! Positions of rows in files, for error messages.
 
 use std::path::PathBuf;
 
-/// Where rows come from, for messages: knows the file and the row in it of row `n` of the stream.
+/// Maps rows of a stream to the files that contain them.
 pub(crate) trait Origin: std::fmt::Debug + Send + Sync {
-    /// File and row (from 1) of a row of the stream (from 0); none if it is not from a file.
+    /// File and row (counted from 1) of row `row` of the stream (counted from 0); `None` for rows without a file.
     fn locate(&self, row: u64) -> Option<(PathBuf, u64)>;
-    /// How many rows there are, as far as known when the first have come.
+    /// Estimated rows of the stream; `None` before the first batch of a file is read, and without an estimate.
     fn total_rows(&self) -> Option<u64>;
 }
 
-/// Rows that are not from a file.
+/// The origin of rows that do not come from files.
 #[derive(Debug)]
 pub(crate) struct NoOrigin;
 

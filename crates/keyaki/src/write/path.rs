@@ -1,13 +1,13 @@
-//! The choice between the two ways to write new rows.
+//! The choice between the two paths for new rows.
 //!
-//! | way | how | for |
+//! | path | how | suited for |
 //! |---|---|---|
-//! | [`WritePath::Batch`] | one write batch through log and root buffers | few rows: cheap, synced with the log |
-//! | [`WritePath::Bulk`] | straight to leaf extents, past log and buffers ([`super::bulk`]) | many rows: each is written once |
+//! | [`WritePath::Batch`] | one write batch through log and root buffers | few rows: little work, durable with the log |
+//! | [`WritePath::Bulk`] | directly to leaf extents, without log and buffers ([`super::bulk`]) | many rows: each is written once |
 //!
-//! [`choose`] decides for INSERT, COPY, CREATE TABLE AS and loads by a program: it reads rows until they exceed
-//! [`BatchLimits`] or end. Three cases need no choice. VALUES of literals, UPDATE and DELETE always form a batch: their rows
-//! are in memory anyway. CREATE INDEX always builds in bulk, because a new tree has no other entries.
+//! [`choose`] decides for INSERT, COPY, CREATE TABLE AS and loads by a program. It reads rows until they exceed
+//! [`BatchLimits`] or end. Three cases need no choice: VALUES of literals, UPDATE and DELETE always use a write batch,
+//! because their rows are in memory; CREATE INDEX always builds in bulk, because a new tree has no other entries.
 
 use arrow::array::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
@@ -19,15 +19,16 @@ use super::bulk::batch_bytes;
 use crate::Result;
 use crate::engine::Engine;
 
-/// Rows of a write batch that holds the result of a query, at most.
+/// Maximum rows of a query's result in a write batch.
 const QUERY_ROWS_MAX: usize = 100_000;
-/// Rows and bytes of a write batch that holds loaded rows, at most.
+/// Maximum rows and bytes of loaded rows in a write batch.
 const LOAD_ROWS_MAX: usize = 20_000;
 const LOAD_BYTES_MAX: usize = 16 << 20;
-/// As [`LOAD_ROWS_MAX`], for a table without rows: its first leaves are better made by a bulk load.
+/// Maximum rows of a write batch that loads into an empty table. The limit is lower because a bulk load builds full
+/// first leaves.
 const LOAD_ROWS_MAX_EMPTY: usize = 2_000;
 
-/// What fits into one write batch.
+/// Maximum size of a write batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BatchLimits {
     rows: usize,
@@ -35,30 +36,30 @@ pub(crate) struct BatchLimits {
 }
 
 impl BatchLimits {
-    /// For the rows of a query. Their bytes are limited by the memory for queries.
+    /// Limits for the rows of a query. The query memory limits their bytes.
     pub fn of_query() -> Self {
         BatchLimits { rows: QUERY_ROWS_MAX, bytes: usize::MAX }
     }
 
-    /// For rows of files and programs, given the rows that the table has already.
+    /// Limits for rows of files and programs. `rows_before` is the estimated number of rows in the table.
     pub fn of_load(rows_before: f64) -> Self {
         let rows = if rows_before > 0.0 { LOAD_ROWS_MAX } else { LOAD_ROWS_MAX_EMPTY };
         BatchLimits { rows, bytes: LOAD_BYTES_MAX }
     }
 }
 
-/// New rows on one of the two ways.
+/// The chosen path, with the rows.
 pub(crate) enum WritePath {
     /// All rows.
     Batch(Vec<RecordBatch>),
-    /// All rows, the first ones read already.
+    /// All rows; the stream starts with the batches that [`choose`] has read.
     Bulk(SendableRecordBatchStream),
 }
 
-/// Reads rows until they end or exceed `limits`.
+/// Reads rows until they end or exceed `limits`, and chooses the path.
 ///
 /// # Errors
-/// The first error of the stream; exhausted memory for queries.
+/// The first error of the stream; `OutOfMemory` if the rows exceed the query memory.
 pub(super) async fn choose(
     mut rows: SendableRecordBatchStream,
     limits: BatchLimits,
@@ -75,29 +76,31 @@ pub(super) async fn choose(
     Ok(WritePath::Bulk(Box::pin(RecordBatchStreamAdapter::new(rows.schema(), first.chain(rows)))))
 }
 
-/// Batches of rows in memory.
+/// Batches of rows in memory, with their number.
 pub(crate) struct RowBuffer {
     pub batches: Vec<RecordBatch>,
     pub rows: usize,
-    /// In the memory for queries; none if the rows are not counted there.
+    /// Reservation in the query memory; `None` if the rows are not accounted there.
     reservation: Option<MemoryReservation>,
 }
 
 impl RowBuffer {
-    /// For rows that occupy memory of queries; `statement` is named if it is exhausted.
+    /// A buffer whose batches are reserved in the query memory. `statement` names the consumer in `OutOfMemory` errors.
     pub fn reserved(engine: &Engine, statement: &str) -> Self {
         let pool = &engine.base_state.runtime_env().memory_pool;
         let reservation = MemoryConsumer::new(format!("rows of {statement}")).register(pool);
         RowBuffer { batches: Vec::new(), rows: 0, reservation: Some(reservation) }
     }
 
-    /// For rows whose number and size are limited.
+    /// A buffer without a reservation, for rows whose number and bytes the caller limits.
     pub fn unreserved() -> Self {
         RowBuffer { batches: Vec::new(), rows: 0, reservation: None }
     }
 
+    /// Adds a batch; drops it if it is empty.
+    ///
     /// # Errors
-    /// Exhausted memory for queries.
+    /// `OutOfMemory` if the reservation cannot grow.
     pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
         if batch.num_rows() > 0 {
             if let Some(reservation) = &mut self.reservation {
@@ -109,7 +112,7 @@ impl RowBuffer {
         Ok(())
     }
 
-    /// Everything that a plan gives.
+    /// Adds all batches of a stream.
     pub async fn collect(mut self, mut stream: SendableRecordBatchStream) -> Result<Self> {
         while let Some(batch) = stream.next().await {
             self.push(batch?)?;

@@ -1,4 +1,4 @@
-//! Rows of a table, column by column, as SQL has them; and their images in the table's trees.
+//! Rows of a table in columnar form, and their encoding as keys and values of the table's trees.
 
 use arrow::array::{Array, ArrayRef, UInt32Array};
 use arrow::compute::{concat, take};
@@ -6,18 +6,18 @@ use keyaki_store::{KeyCodec, RowCodec, Schema};
 
 use crate::{Error, Result};
 
-/// Rows with those columns that a change needs.
+/// Rows with the columns that a change uses.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TableRows {
     pub len: usize,
-    /// By table column; none where the column is not needed.
+    /// One array of length `len` per table column; `None` for columns that the change does not use.
     pub columns: Vec<Option<ArrayRef>>,
-    /// Of tables with a hidden rowid.
+    /// The hidden rowids, for tables that have them.
     pub rowid: Option<ArrayRef>,
 }
 
 impl TableRows {
-    /// All parts, one after another; they have the same columns.
+    /// Concatenates parts that have the same columns.
     pub fn concat(parts: &[TableRows]) -> Result<TableRows> {
         if let [rows] = parts {
             return Ok(rows.clone());
@@ -35,7 +35,7 @@ impl TableRows {
         })
     }
 
-    /// The given rows, in this order.
+    /// The rows at the given positions, in that order.
     pub fn select(&self, rows: &UInt32Array) -> Result<TableRows> {
         let pick = |array: &Option<ArrayRef>| -> Result<Option<ArrayRef>> {
             array.as_ref().map(|array| take(array, rows, None).map_err(Error::from)).transpose()
@@ -47,7 +47,10 @@ impl TableRows {
         })
     }
 
-    /// The columns of a tree; `columns` says which each of them is (`None`: the rowid).
+    /// The columns of a tree. `columns` gives the table column of each of them; `None` is the rowid.
+    ///
+    /// # Errors
+    /// `Internal` if these rows lack one of the columns.
     pub fn of_tree(&self, columns: &[Option<usize>]) -> Result<Vec<ArrayRef>> {
         let arrays = columns.iter().map(|column| match column {
             Some(column) => self.columns[*column].clone(),
@@ -57,20 +60,20 @@ impl TableRows {
     }
 }
 
-/// Encoded keys of rows, and their order.
+/// Encoded keys of rows in row order, with their ascending order.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     bytes: Vec<u8>,
-    /// Where each key ends in `bytes`.
+    /// End of each key in `bytes`.
     ends: Vec<usize>,
-    /// Row of each key.
+    /// The row of each key.
     rows: Vec<u32>,
-    /// Keys (places in `ends`) in ascending order.
+    /// Positions in `ends`, in ascending order of their keys; equal keys in row order.
     sorted: Vec<u32>,
 }
 
 impl Keys {
-    /// Encodes the leading key columns `columns` of a tree. Rows for which `skip` is true have no key.
+    /// Encodes the leading key columns `columns` of `rows` rows. Rows for which `skip` returns true get no key.
     pub fn encode(schema: &Schema, columns: &[ArrayRef], rows: usize, skip: impl Fn(usize) -> bool) -> Keys {
         let codec = KeyCodec::new(schema);
         let mut keys = Keys::default();
@@ -83,7 +86,7 @@ impl Keys {
         }
         let mut sorted: Vec<u32> = (0..keys.ends.len() as u32).collect();
         if !sorted.is_sorted_by(|a, b| keys.get(*a as usize) <= keys.get(*b as usize)) {
-            // Stable: of equal keys the first row comes first.
+            // A stable sort keeps equal keys in row order.
             sorted.sort_by(|a, b| keys.get(*a as usize).cmp(keys.get(*b as usize)));
         }
         keys.sorted = sorted;
@@ -94,7 +97,7 @@ impl Keys {
         self.ends.len()
     }
 
-    /// Key `i`, in the order of rows.
+    /// Key `i` in row order.
     pub fn get(&self, i: usize) -> &[u8] {
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
         &self.bytes[start..self.ends[i]]
@@ -105,7 +108,7 @@ impl Keys {
         self.rows[i] as usize
     }
 
-    /// Places of the keys, in ascending order of keys.
+    /// Positions of the keys, in ascending order of the keys.
     pub fn sorted(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
         self.sorted.iter().map(|&i| i as usize)
     }
@@ -119,7 +122,7 @@ impl Keys {
         self.sorted.binary_search_by(|&i| self.get(i as usize).cmp(key)).is_ok()
     }
 
-    /// Rows of the first of each group of equal keys, ascending.
+    /// The first row of each group of equal keys, ascending.
     pub fn distinct_rows(&self) -> Vec<u32> {
         let mut rows: Vec<u32> = Vec::with_capacity(self.len());
         let mut last: Option<&[u8]> = None;
@@ -134,7 +137,7 @@ impl Keys {
     }
 }
 
-/// The value bytes of rows.
+/// Encodes the value bytes of rows.
 pub(crate) struct Values<'a> {
     codec: RowCodec,
     columns: &'a [ArrayRef],
@@ -142,7 +145,7 @@ pub(crate) struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// `columns`: all of the tree.
+    /// `columns` are all columns of the tree, in tree order.
     pub fn new(schema: &Schema, columns: &'a [ArrayRef]) -> Self {
         Values { codec: RowCodec::new(schema), columns, buffer: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! New tables: their trees, their definition, and taking both back.
+//! Creates tables, and removes a new table whose load has failed.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::WriteStatement;
 use crate::Result;
 use crate::catalog::{Catalog, DocumentKind, Table, put, remove};
 
-/// Commits `batch`, which creates the table, and shows it.
+/// Commits `batch`, which creates the trees and the definition of `table`, and publishes the catalog with the table.
 pub(crate) async fn commit_table(
     statement: &WriteStatement,
     catalog: &Catalog,
@@ -29,7 +29,7 @@ pub(crate) fn create_trees(batch: &mut WriteBatch, table: &Table) -> Result<()> 
     put(batch, DocumentKind::Table, &table.def.name, &table.def)
 }
 
-/// Takes back a table that was just created.
+/// Drops a table after its load has failed. The table must be the statement's own.
 pub(crate) async fn remove_table(statement: &WriteStatement, table: &Table) -> Result<()> {
     let (catalog, _) = statement.latest();
     let mut changed = Catalog::clone(&catalog);

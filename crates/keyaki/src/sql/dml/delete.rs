@@ -45,9 +45,9 @@ pub(crate) async fn run(session: &SqlSession, delete: Delete) -> Result<Outcome>
     expressions.extend(target.rowid());
     let old_repeats = using.is_some();
     let plan = state.plan_query(target.select(expressions, using.unwrap_or_default(), selection)?).await?;
-    let gathered = RowBuffer::reserved(&session.engine, "DELETE").collect(state.run(&plan).await?).await?;
+    let affected = RowBuffer::reserved(&session.engine, "DELETE").collect(state.run(&plan).await?).await?;
 
-    let parts = gathered.batches.iter().map(|batch| {
+    let parts = affected.batches.iter().map(|batch| {
         let mut columns = vec![None; table.def.columns.len()];
         needed.iter().zip(batch.columns()).for_each(|(&c, array)| columns[c] = Some(array.clone()));
         TableRows { len: batch.num_rows(), columns, rowid: batch.columns().get(needed.len()).cloned() }

@@ -53,9 +53,9 @@ pub(crate) async fn run(session: &SqlSession, update: Update) -> Result<Outcome>
     expressions.extend(values);
     let old_repeats = !others.is_empty();
     let plan = state.plan_query(target.select(expressions, others, selection)?).await?;
-    let gathered = RowBuffer::reserved(&session.engine, "UPDATE").collect(state.run(&plan).await?).await?;
+    let affected = RowBuffer::reserved(&session.engine, "UPDATE").collect(state.run(&plan).await?).await?;
 
-    let parts = gathered.batches.iter().map(|batch| old_and_new(&table, &assigned, batch));
+    let parts = affected.batches.iter().map(|batch| old_and_new(&table, &assigned, batch));
     let (old, new): (Vec<TableRows>, Vec<TableRows>) = parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
     let change = TableChange {
         table,

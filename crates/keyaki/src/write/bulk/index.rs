@@ -1,7 +1,7 @@
-//! Secondary indexes: their entries are sorted while rows come, and written when all have come.
+//! Writes secondary indexes: entries are sorted while rows arrive, and written after the last row.
 //!
-//! Those of an index in memory need not be sorted here, unless they have to be unique. Its tree is built in bulk if it has
-//! no entries yet; else the new ones become messages of the batch that installs the load.
+//! Entries of an in-memory index that is not unique are not sorted here. Its tree is built in bulk if it is empty;
+//! otherwise the new entries become messages of the batch that installs the load.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,6 +21,7 @@ use crate::engine::{Build, Engine};
 use crate::write::WriteStatement;
 use crate::write::origin::NoOrigin;
 
+/// Worker that sorts the entries of an index, checks uniqueness and writes its tree.
 pub(super) struct IndexSorter {
     job: Arc<Job>,
     index: usize,
@@ -29,7 +30,7 @@ pub(super) struct IndexSorter {
 }
 
 impl IndexSorter {
-    /// `projection` makes an index's entries of what is pushed.
+    /// `projection` selects the columns of the index from the batches.
     pub fn new(job: &Arc<Job>, index: usize, projection: Projection) -> Result<Self> {
         let schema = &job.table.index_schemas[index];
         let (arrow, keys) = (schema.arrow().clone(), schema.key_columns());
@@ -38,7 +39,7 @@ impl IndexSorter {
     }
 }
 
-/// Where an index's entries go.
+/// Destination of the entries of an index.
 enum Sink {
     Device(Box<BulkWriter>),
     Memory { builder: MemoryBuilder, bytes: usize },
@@ -56,7 +57,7 @@ impl Sink {
             Ok(view) if view.estimate(&KeyRange::all()).rows > 0.0 => {
                 Ok(Sink::Messages { messages: WriteBatch::new(), bytes: 0 })
             }
-            // It may be created together with what is loaded.
+            // The load may create the tree.
             Ok(_) | Err(keyaki_store::Error::TreeNotFound(_)) => {
                 Ok(Sink::Memory { builder: store.memory_builder(def.tree, schema), bytes: 0 })
             }
@@ -100,7 +101,7 @@ impl Sink {
     }
 }
 
-/// An index in memory that need not be unique.
+/// Worker that builds an in-memory index that is not unique.
 pub(super) struct MemoryIndexer {
     job: Arc<Job>,
     index: usize,
@@ -145,9 +146,11 @@ impl Work for IndexSorter {
     }
 }
 
-/// Writes the tree of a new index (`index`: its place in `table.def.indexes` and `table.index_schemas`; `table` is the
-/// definition with the index, which the catalog does not yet show) from the rows of the table, and installs it together
-/// with `batch` (which creates the tree and stores the definition) and `catalog` (which shows it).
+/// Builds the tree of a new index from the rows of the table, and installs it.
+///
+/// `table` is the definition with the index, which the catalog does not yet contain. `index` is its position in
+/// `table.def.indexes` and `table.index_schemas`. `batch` creates the tree and stores the definition; `catalog`
+/// contains it. Both take effect with the tree.
 pub(in crate::write) async fn build_index(
     statement: &WriteStatement,
     table: &Arc<Table>,
@@ -191,7 +194,7 @@ pub(in crate::write) async fn build_index(
     Ok(())
 }
 
-/// Builds an index in memory by all threads together: its entries need not be compared with their neighbours.
+/// Builds an in-memory index that is not unique with all threads: its entries are not compared with their neighbours.
 async fn build_in_memory(
     statement: &WriteStatement,
     table: &Arc<Table>,
@@ -199,7 +202,7 @@ async fn build_in_memory(
     snapshot: Snapshot,
 ) -> Result<Vec<(TreeId, Loaded)>> {
     let job = Job::new(statement, table, snapshot, Arc::new(NoOrigin));
-    // Dropped with this future, which tells the job to stop.
+    // Dropping this future drops the workers, which stops the job.
     let _workers = Workers::none(&job);
     let work = move |engine: &Engine| {
         let mut built = Vec::new();
@@ -222,7 +225,7 @@ async fn build_in_memory(
     statement.blocking(work).await
 }
 
-/// The entries of an index, from the rows of its table.
+/// Scans the table for the entries of an index.
 fn entries(
     engine: &Engine,
     table: &Arc<Table>,

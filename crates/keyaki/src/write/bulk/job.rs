@@ -1,8 +1,9 @@
-//! One load: what its threads share, and the threads.
+//! The threads of one load and their shared state.
 //!
-//! A worker that fails closes its queue, which ends the load; the others notice that their queues close without an end
-//! mark and give up. Dropping the load's future has the same effect. The first error in the order of workers is told, so
-//! that the same rows give the same message.
+//! Each worker receives batches through a bounded queue until an end mark. A worker that fails closes its queue, which
+//! ends the load. The queues of the other workers then close without an end mark, and they stop. Dropping the future of
+//! the load has the same effect. Errors are reported in a fixed order of workers, so the same rows yield the same
+//! message.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,12 +26,12 @@ use crate::write::origin::Origin;
 use crate::write::statistics::Collector;
 use crate::{Error, Result};
 
-/// Batches waiting for a worker.
+/// Capacity of a worker's queue, in batches.
 const QUEUE_BATCHES: usize = 4;
-/// Least memory of a sorter.
+/// Minimum memory of a sorter in bytes.
 const SORT_BYTES_MIN: usize = 256 << 10;
 
-/// What the threads of a load share.
+/// Shared state of the threads of a load.
 #[derive(Debug)]
 pub(super) struct Job {
     pub engine: Arc<Engine>,
@@ -39,12 +40,12 @@ pub(super) struct Job {
     pub origin: Arc<dyn Origin>,
     pub progress: Arc<dyn Progress>,
     pub spill: SpillDir,
-    /// Memory of one sorter.
+    /// Memory of each sorter in bytes.
     pub sort_bytes: usize,
-    /// Bytes of new entries of indexes in memory.
+    /// Bytes of new entries of in-memory indexes.
     pub memory_bytes: AtomicUsize,
     stop: AtomicBool,
-    /// Held until the last thread ends, whatever becomes of the statement.
+    /// The writer lock, held until the last thread ends, even if the statement is cancelled.
     writer: Writer,
 }
 
@@ -56,7 +57,7 @@ impl Job {
         origin: Arc<dyn Origin>,
     ) -> Arc<Self> {
         let engine = statement.engine.clone();
-        // Half of the memory of queries, in equal parts for the table (which may need none) and its indexes.
+        // Half of the query memory, divided equally among the table, which may not need its part, and its indexes.
         let sorters = table.def.indexes.len() + 1;
         Arc::new(Job {
             table: table.clone(),
@@ -72,13 +73,15 @@ impl Job {
         })
     }
 
+    /// Checks that the load continues.
+    ///
     /// # Errors
-    /// `Cancelled` if the load was given up.
+    /// `Cancelled` if the load has failed or was dropped.
     pub fn check(&self) -> Result<()> {
         if self.stop.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { Ok(()) }
     }
 
-    /// Adds a column of new rowids, if the table has hidden ones.
+    /// Appends a column of new rowids if the table has hidden rowids.
     pub async fn with_rowids(&self, batch: RecordBatch) -> Result<RecordBatch> {
         if !self.table.def.hidden_rowid {
             return Ok(batch);
@@ -92,7 +95,7 @@ impl Job {
     }
 }
 
-/// The columns of a tree from a batch of the table's columns (with the hidden rowid last, if there is one).
+/// Selects the columns of a tree from a batch of table columns, in which a hidden rowid comes last.
 #[derive(Debug)]
 pub(super) struct Projection {
     columns: Vec<usize>,
@@ -100,14 +103,14 @@ pub(super) struct Projection {
 }
 
 impl Projection {
-    /// `columns`: which table column each column of the tree is.
+    /// `columns` gives the table column of each column of the tree; `None` is the rowid.
     pub fn new(table: &Table, columns: &[Option<usize>], schema: &keyaki_store::Schema) -> Self {
         let rowid = table.def.columns.len();
         let columns = columns.iter().map(|column| column.unwrap_or(rowid)).collect();
         Projection { columns, schema: schema.arrow().clone() }
     }
 
-    /// A batch that has the tree's columns already.
+    /// The projection of batches that already have the tree's columns.
     pub fn identity(schema: &keyaki_store::Schema) -> Self {
         Projection { columns: (0..schema.columns().len()).collect(), schema: schema.arrow().clone() }
     }
@@ -118,27 +121,29 @@ impl Projection {
     }
 }
 
-/// What a worker is fed.
+/// A message to a worker.
 enum Message {
     Rows(RecordBatch),
     End,
 }
 
-/// One arm of a load.
+/// The work of one arm of a load.
 pub(super) trait Work: Send + 'static {
+    /// Processes a batch.
     fn push(&mut self, batch: &RecordBatch) -> Result<()>;
+    /// Completes the work after the last batch.
     fn finish(self) -> Result<Part>;
 }
 
-/// What a worker has made.
+/// The result of a worker.
 pub(super) enum Part {
     Tree(TreeId, Loaded),
-    /// For an index in memory that has entries already.
+    /// Messages for an in-memory index that has entries.
     Messages(WriteBatch),
     Statistics(TableStatistics),
 }
 
-/// What a load has made.
+/// The result of a load.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     pub loaded: Vec<(TreeId, Loaded)>,
@@ -147,18 +152,20 @@ pub(super) struct Written {
     pub rows: u64,
 }
 
-/// The threads of a load. Dropping them makes them give up.
+/// The threads of a load. Dropping them stops the job.
 pub(super) struct Workers {
     job: Arc<Job>,
     arms: Vec<(Sender<Message>, JoinHandle<Result<Part>>)>,
-    /// Indexes that are written after all rows have come.
+    /// Number of indexes that are written after the last row.
     indexes: u64,
+    /// Rows sent.
     rows: u64,
+    /// All workers have ended.
     done: bool,
 }
 
 impl Workers {
-    /// For the table, all its indexes, and statistics.
+    /// Starts workers for the table, all its indexes, and statistics.
     pub fn of_table(job: &Arc<Job>) -> Result<Self> {
         let mut workers = Workers::none(job);
         workers.start(TableWriter::new(job)?);
@@ -171,7 +178,7 @@ impl Workers {
         Ok(workers)
     }
 
-    /// For one index only; batches have the columns of its tree.
+    /// Starts a worker for one index. Batches have the columns of its tree.
     pub fn of_index(job: &Arc<Job>, index: usize) -> Result<Self> {
         let mut workers = Workers::none(job);
         let projection = Projection::identity(&job.table.index_schemas[index]);
@@ -191,7 +198,7 @@ impl Workers {
         Ok(())
     }
 
-    /// No threads; dropping it makes the job stop all the same.
+    /// Starts no workers. Dropping the result stops the job.
     pub fn none(job: &Arc<Job>) -> Self {
         Workers { job: job.clone(), arms: Vec::new(), indexes: 0, rows: 0, done: false }
     }
@@ -202,7 +209,7 @@ impl Workers {
         self.arms.push((sender, tokio::task::spawn_blocking(move || run(&job, work, receiver))));
     }
 
-    /// Gives a batch to every worker; false if one of them has failed.
+    /// Sends a batch to all workers. Returns false if one of them has failed.
     pub async fn send(&mut self, batch: RecordBatch) -> bool {
         self.rows += batch.num_rows() as u64;
         for (sender, _) in &self.arms {
@@ -213,7 +220,11 @@ impl Workers {
         true
     }
 
-    /// Waits for the workers. `sent`: how sending went; its error is told only if no worker has one.
+    /// Ends the queues and waits for the workers. `sent` is the result of sending the rows.
+    ///
+    /// # Errors
+    /// The error of `sent`, unless it is `Cancelled`; else the first error in the order of workers other than
+    /// `Cancelled`.
     pub async fn finish(mut self, sent: Result<()>) -> Result<Written> {
         let arms = std::mem::take(&mut self.arms);
         let mut complete = sent.is_ok();
@@ -276,7 +287,7 @@ fn run(job: &Job, mut work: impl Work, mut receiver: Receiver<Message>) -> Resul
 impl Work for Collector {
     fn push(&mut self, batch: &RecordBatch) -> Result<()> {
         let own: Vec<usize> = (0..self.width()).collect();
-        // Without the hidden rowid, which may be the last column.
+        // The last column may be the hidden rowid, which has no statistics.
         Collector::push(self, &batch.project(&own)?)
     }
     fn finish(self) -> Result<Part> {

@@ -1,4 +1,4 @@
-//! What buffered batches really occupy, and how to make them occupy no more than that.
+//! Memory of buffered batches: its size, and compaction to that size.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use arrow::datatypes::DataType;
 
 use crate::Result;
 
-/// Bytes of the batch's values in Arrow's layout, as if it shared nothing with other batches.
+/// Bytes of the batch's values in Arrow's layout, as if it shared no buffers with other batches.
 pub(in crate::write) fn batch_bytes(batch: &RecordBatch) -> usize {
     batch.columns().iter().map(column_bytes).sum()
 }
@@ -23,15 +23,15 @@ fn column_bytes(column: &ArrayRef) -> usize {
     values + column.nulls().map_or(0, |_| rows.div_ceil(8))
 }
 
-/// Bytes of a value that do not fit into its view.
+/// Bytes of a value outside its view.
 fn outside(view: &u128) -> usize {
-    // The low half of a view is the length.
+    // The low 32 bits of a view are the length. Values of up to 12 bytes are stored inside the view.
     let len = *view as u32 as usize;
     if len > 12 { len } else { 0 }
 }
 
-/// Lets go of buffers that the batch needs only a part of: batches wait in memory while others are read, and a short text
-/// may otherwise hold on to the whole page of the file that it came from.
+/// Copies the values of view arrays to new buffers and releases the shared ones. Otherwise a buffered short string
+/// could keep a whole page of a file in memory.
 pub(super) fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
     let columns = batch.columns().iter().map(|column| -> ArrayRef {
         match column.data_type() {

@@ -1,11 +1,11 @@
-//! Merges sorted streams of batches by a tournament of losers.
+//! Merges sorted streams of batches with a loser tree.
 //!
-//! The tree's inner nodes hold the losers of the matches played there, the root the winner: the stream with the smallest
-//! head. When the winner moves on, only the matches on its path are played again. Heads are compared by the first 16 bytes
-//! of their encoded keys, as one integer, and by the rest only if these are equal. Among equal keys the earlier stream
-//! wins, so that the merge is stable.
+//! Each inner node stores the loser of the match played there; `tree[0]` stores the overall winner: the stream with the
+//! smallest head. After the winner advances, only the matches on its path to the root are replayed. Heads are compared
+//! by the first 16 bytes of their encoded keys as one integer, and by the full keys only if these are equal. Among
+//! equal keys the earlier stream wins, so the merge is stable.
 //!
-//! Winners are noted as (batch, row) and gathered column by column when an output batch is full.
+//! Winners are recorded as (batch, row) and copied column by column when an output batch is full.
 
 use std::cmp::Ordering;
 
@@ -19,13 +19,13 @@ use crate::Result;
 use crate::write::bulk::sort::{SortKey, prefix};
 use crate::write::bulk::spill::RunReader;
 
-/// A sorted stream.
+/// Source of a sorted stream.
 #[derive(Debug)]
 pub(super) enum Input<'s> {
     Run(RunReader),
-    /// Batches in memory, last first.
+    /// Batches in memory, in reverse order.
     Memory(Vec<RecordBatch>),
-    /// All columns of a tree.
+    /// A cursor over a tree; all columns are read.
     Tree(Box<Cursor<'s, BlockingPages>>),
 }
 
@@ -49,26 +49,29 @@ pub(super) struct RunMerge<'s> {
     key: SortKey,
     batch_rows: usize,
     streams: Vec<Stream<'s>>,
-    /// `tree[0]` is the winner, the others are losers; indices into `streams`.
+    /// Indices into `streams`: `tree[0]` is the winner, the others are losers.
     tree: Vec<usize>,
-    /// Batches that the output being gathered comes from.
+    /// Batches that `picked` refers to.
     batches: Vec<RecordBatch>,
+    /// Rows of the next output batch: position in `batches`, row.
     picked: Vec<(usize, usize)>,
 }
 
 #[derive(Debug)]
 struct Stream<'s> {
     input: Input<'s>,
+    /// Encoded keys of the current batch.
     keys: Option<Rows>,
+    /// The head: the next row of the current batch.
     row: usize,
-    /// Place of the current batch in `RunMerge::batches`.
+    /// Position of the current batch in `RunMerge::batches`.
     batch: usize,
-    /// The first bytes of the head's key; `None` at the end of the stream.
+    /// First 16 bytes of the head's key; `None` at the end of the stream.
     head: Option<u128>,
 }
 
 impl<'s> RunMerge<'s> {
-    /// `batch_rows`: rows of an output batch.
+    /// Merges `inputs`, which are sorted by `key`, into batches of `batch_rows` rows.
     pub fn new(schema: SchemaRef, key: SortKey, inputs: Vec<Input<'s>>, batch_rows: usize) -> Result<Self> {
         let streams: Vec<Stream<'s>> =
             inputs.into_iter().map(|input| Stream { input, keys: None, row: 0, batch: 0, head: None }).collect();
@@ -98,17 +101,17 @@ impl<'s> RunMerge<'s> {
             }
             self.replay(winner);
         }
-        self.gather()
+        self.take_picked()
     }
 
-    fn gather(&mut self) -> Result<Option<RecordBatch>> {
+    fn take_picked(&mut self) -> Result<Option<RecordBatch>> {
         if self.picked.is_empty() {
             return Ok(None);
         }
         let batches: Vec<&RecordBatch> = self.batches.iter().collect();
         let output = interleave_record_batch(&batches, &self.picked)?;
         self.picked.clear();
-        // Keep only the batches that are being read.
+        // Keep only the current batches of the streams.
         let mut kept = Vec::with_capacity(self.streams.len());
         for stream in self.streams.iter_mut().filter(|stream| stream.head.is_some()) {
             kept.push(self.batches[stream.batch].clone());
@@ -119,7 +122,7 @@ impl<'s> RunMerge<'s> {
         Ok(Some(output))
     }
 
-    /// Reads the next batch of a stream.
+    /// Reads the next batch of a stream that is not empty.
     fn refill(&mut self, stream: usize) -> Result<()> {
         let stream = &mut self.streams[stream];
         stream.head = None;
@@ -138,7 +141,7 @@ impl<'s> RunMerge<'s> {
         Ok(())
     }
 
-    /// First matches: a stream climbs until it meets a node without a waiting opponent, and waits there.
+    /// Plays the first matches of a stream: it ascends until it reaches a node without an opponent and stays there.
     fn enter(&mut self, stream: usize) {
         let mut winner = stream;
         let mut node = (self.streams.len() + stream) / 2;
@@ -155,7 +158,7 @@ impl<'s> RunMerge<'s> {
         self.tree[0] = winner;
     }
 
-    /// The matches on the path of a stream whose head has changed.
+    /// Replays the matches on the path of a stream whose head has changed.
     fn replay(&mut self, stream: usize) {
         let mut winner = stream;
         let mut node = (self.streams.len() + stream) / 2;
@@ -168,7 +171,7 @@ impl<'s> RunMerge<'s> {
         self.tree[0] = winner;
     }
 
-    /// Whether the head of stream `a` comes before that of `b`.
+    /// True if the head of stream `a` comes before the head of stream `b`.
     fn before(&self, a: usize, b: usize) -> bool {
         let (left, right) = (&self.streams[a], &self.streams[b]);
         let order = match (left.head, right.head) {
@@ -180,7 +183,7 @@ impl<'s> RunMerge<'s> {
                     _ => Ordering::Equal,
                 })
             }
-            // Streams at their end come last.
+            // Exhausted streams come last.
             (left_head, right_head) => left_head.is_none().cmp(&right_head.is_none()),
         };
         order.then(a.cmp(&b)) == Ordering::Less

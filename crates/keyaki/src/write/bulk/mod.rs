@@ -1,4 +1,4 @@
-//! Bulk loads: many rows into a table and its secondary indexes at once, past log and buffers.
+//! Bulk loads: write many rows to a table and its secondary indexes, without log and root buffers.
 //!
 //! ```text
 //!               ┌─► table writer ──────────────────────► leaf extents ─┐
@@ -7,11 +7,13 @@
 //!               └─► statistics ────────────────────────► catalog ──────┘
 //! ```
 //!
-//! Each arm runs on a thread of its own, fed through a short queue. The table is written as the rows come, as long as they
-//! come in key order (files usually are so); from the first row that does not, the rest is sorted first and merged with
-//! what was written ([`table`]). Index entries are sorted, in memory or with the help of temporary files ([`sort`]), and
-//! written when all rows have been seen ([`index`]). Everything written belongs to nobody until it is installed, and is
-//! freed if the load fails or is cancelled: nothing is visible or left behind.
+//! Each arm runs on a thread of its own, fed through a short queue. The table arm writes rows as they arrive while
+//! their keys ascend, as is usual for files. From the first row out of order, it sorts the remaining rows and merges
+//! them with the leaves written so far ([`table`]). Index entries are sorted, in memory or with temporary files
+//! ([`sort`]), and written after the last row ([`index`]).
+//!
+//! *Invariant.* Nothing is visible before `Store::install`. A load that fails or is cancelled frees all extents that it
+//! wrote.
 
 mod index;
 mod job;
@@ -38,10 +40,11 @@ pub(super) use index::build_index;
 pub(super) use memory::batch_bytes;
 pub(super) use unique::locate_duplicate;
 
-/// Statistics are made anew when this share of a table's rows is new.
+/// The statistics of a table are collected again if a load adds more than this fraction of its previous rows.
 const REFRESH_SHARE: f64 = 0.1;
 
-/// Adds all rows to a table that had `rows_before` rows, or none, and returns their number.
+/// Inserts all rows into a table that had about `rows_before` rows, and returns their number; inserts none after an
+/// error.
 pub(super) async fn load(
     statement: &WriteStatement,
     table: &Arc<Table>,
@@ -62,7 +65,7 @@ pub(super) async fn load(
     Ok(total)
 }
 
-/// Hands all rows to the workers.
+/// Sends all rows to the workers. Stops early, without an error, if a worker has failed.
 async fn send_all(
     job: &Arc<Job>,
     workers: &mut Workers,
@@ -82,7 +85,7 @@ async fn send_all(
     Ok(())
 }
 
-/// Installs what was loaded, with statistics.
+/// Installs the loaded trees, with statistics, in one commit.
 async fn install(
     statement: &WriteStatement,
     table: &Arc<Table>,
@@ -107,7 +110,8 @@ async fn install(
     Ok(())
 }
 
-/// Statistics of a table that was empty before are those of the loaded rows; else only the number of rows is new.
+/// The statistics to store with a load: those of the loaded rows if the table was empty; else the previous ones with
+/// the new number of rows, or `None` if there are none.
 fn new_statistics(table: &Table, loaded: Option<TableStatistics>, rows_before: f64) -> Option<TableStatistics> {
     let loaded = loaded?;
     if rows_before == 0.0 {

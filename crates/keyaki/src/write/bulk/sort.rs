@@ -1,9 +1,9 @@
-//! External sort: any number of rows in bounded memory, in key order.
+//! External merge sort: sorts any number of rows by key in bounded memory.
 //!
-//! Rows are gathered until they fill the budget, sorted by the encoding of their keys, and written to a temporary file as
-//! a run; at the end the runs are merged. What fits into the budget never touches a file. If there are more runs than can
-//! be merged at once with the budget, as many as can be are merged into a longer run (levels as in a log-structured
-//! merge tree, so that each row is rewritten once a level).
+//! Rows are buffered until they fill the budget, sorted by their encoded keys, and written to a temporary file as a
+//! run. At the end the runs are merged. Rows that fit into the budget are never written to a file. When a level has as
+//! many runs as the budget allows to merge at once, they are merged into one run of the next level, so each row is
+//! rewritten once per level.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ use crate::write::bulk::memory::{batch_bytes, compact};
 use crate::write::bulk::merge::{Input, RunMerge};
 use crate::write::bulk::spill::{RunWriter, SpillDir, SpilledRun};
 
-/// Rows of an output batch.
+/// Maximum rows of an output batch.
 pub(super) const BATCH_ROWS: usize = 8192;
-/// Bytes beside its values that a row takes while it is being sorted: sort entry, offset of its key.
+/// Bytes per row in addition to its values during sorting: sort entry and key offset.
 const ROW_OVERHEAD_BYTES: usize = 40;
-/// Runs merged at once.
+/// Maximum and minimum number of runs merged at once.
 const FAN_IN: usize = 128;
 const FAN_IN_MIN: usize = 4;
 
-/// Encodes the leading columns of batches so that bytes compare as the store orders keys: ascending, null first, floats
-/// in total order, text bytewise.
+/// Encodes the leading columns of batches as byte strings in the store's key order: ascending, null first, floats in
+/// total order, text bytewise.
 #[derive(Debug, Clone)]
 pub(super) struct SortKey {
     converter: Arc<RowConverter>,
@@ -47,7 +47,7 @@ impl SortKey {
     }
 }
 
-/// The first 16 bytes of a key as an integer that compares as they do.
+/// The first 16 bytes of a key as an integer with the same order. Shorter keys are padded with zeros.
 pub(super) fn prefix(key: &[u8]) -> u128 {
     let mut first = [0; 16];
     let len = key.len().min(16);
@@ -55,6 +55,7 @@ pub(super) fn prefix(key: &[u8]) -> u128 {
     u128::from_be_bytes(first)
 }
 
+/// An external sort in progress.
 #[derive(Debug)]
 pub(super) struct Sorter {
     schema: SchemaRef,
@@ -63,12 +64,12 @@ pub(super) struct Sorter {
     budget_bytes: usize,
     buffered: Vec<RecordBatch>,
     buffered_bytes: usize,
-    /// By level.
+    /// Runs of each level, in order of arrival.
     runs: Vec<Vec<SpilledRun>>,
 }
 
 impl Sorter {
-    /// Sorts rows of `schema` by their first `key_columns` columns within about `budget_bytes` of memory.
+    /// Creates a sorter of rows of `schema` by their first `key_columns` columns, with about `budget_bytes` of memory.
     pub fn new(schema: SchemaRef, key_columns: usize, budget_bytes: usize, dir: SpillDir) -> Result<Self> {
         let key = SortKey::new(&schema, key_columns)?;
         Ok(Sorter { schema, key, dir, budget_bytes, buffered: Vec::new(), buffered_bytes: 0, runs: Vec::new() })
@@ -79,32 +80,32 @@ impl Sorter {
             return Ok(());
         }
         let batch = compact(batch)?;
-        // Values twice: as they are and gathered in order; and about once more as keys.
+        // Values are held twice, in input order and in sorted order, and take about as much again as encoded keys.
         self.buffered_bytes += 3 * batch_bytes(&batch) + ROW_OVERHEAD_BYTES * batch.num_rows();
         self.buffered.push(batch);
         if self.buffered_bytes >= self.budget_bytes { self.spill() } else { Ok(()) }
     }
 
-    /// The rows in order, together with those of `others`, which are in order already.
+    /// Merges all rows with the sorted streams `others`. Rows of `others` precede equal rows of the sorter.
     pub fn finish<'s>(mut self, others: Vec<Input<'s>>) -> Result<RunMerge<'s>> {
         let mut last = self.sort_buffered()?;
         last.reverse();
         let runs = self.runs.into_iter().rev().flatten().collect();
-        // Runs of higher levels are older: equal keys come in the order of arrival.
+        // Runs of higher levels are older: equal keys stay in order of arrival.
         let mut inputs = others;
         inputs.extend(open(runs)?);
         inputs.push(Input::Memory(last));
         RunMerge::new(self.schema, self.key, inputs, BATCH_ROWS)
     }
 
-    /// Rows of a batch in a run: few enough for a batch of each run that is merged.
+    /// Rows per batch of a run, so that the merge can hold one batch of each run.
     fn run_batch_rows(&self, bytes: usize, rows: usize) -> usize {
         let row_bytes = (bytes / rows.max(1)).max(1);
         (self.budget_bytes / (FAN_IN * 4) / row_bytes).clamp(64, BATCH_ROWS)
     }
 
     fn fan_in(&self) -> usize {
-        // Small budgets have batches of the least size, which may be a large part of the budget.
+        // With a small budget, even batches of minimum size may take a large part of it.
         (self.budget_bytes / (64 << 10)).clamp(FAN_IN_MIN, FAN_IN)
     }
 
@@ -135,7 +136,7 @@ impl Sorter {
         self.add_run(level + 1, merged.finish()?)
     }
 
-    /// What is buffered, in order.
+    /// Sorts the buffered rows and empties the buffer.
     fn sort_buffered(&mut self) -> Result<Vec<RecordBatch>> {
         let batches = std::mem::take(&mut self.buffered);
         let bytes = batches.iter().map(batch_bytes).sum();
@@ -147,19 +148,19 @@ impl Sorter {
         }
         order.sort_unstable_by(|a, b| {
             let key = |&(_, batch, row): &(u128, u32, u32)| keys[batch as usize].row(row as usize);
-            // Equal keys keep their order of arrival.
+            // Equal keys stay in order of arrival.
             a.0.cmp(&b.0).then_with(|| key(a).data().cmp(key(b).data())).then_with(|| (a.1, a.2).cmp(&(b.1, b.2)))
         });
         drop(keys);
         let rows = self.run_batch_rows(bytes, order.len());
         let sources: Vec<&RecordBatch> = batches.iter().collect();
-        let gather = |picked: &[(u128, u32, u32)]| {
+        let sorted_batch = |picked: &[(u128, u32, u32)]| {
             let picked: Vec<(usize, usize)> = picked.iter().map(|&(_, b, r)| (b as usize, r as usize)).collect();
             let batch = interleave_record_batch(&sources, &picked)?;
-            // Gathered views still point into the buffers of all the batches that they came from.
+            // Views in the result still point into the buffers of all source batches.
             compact(&batch)
         };
-        order.chunks(rows).map(gather).collect()
+        order.chunks(rows).map(sorted_batch).collect()
     }
 }
 
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sorted_to_nothing() {
+    fn empty_input_yields_no_rows() {
         assert_eq!(sort(&[], 1, 1 << 20), vec![]);
     }
 
@@ -241,7 +242,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(40))]
         #[test]
-        fn sorts_stably_whatever_the_budget(
+        fn sorts_stably_with_any_budget(
             rows in prop::collection::vec(
                 (prop::option::of(-3i64..3), prop::option::of("[\\x00ab\\u{ff}]{0,20}")), 0..400),
             push_rows in 1usize..50,

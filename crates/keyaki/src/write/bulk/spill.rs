@@ -1,6 +1,6 @@
-//! Sorted runs in temporary files, in Arrow's IPC format.
+//! Sorted runs in temporary files, in Arrow's IPC stream format.
 //!
-//! The files have no name: they vanish when they are closed, also when the process dies.
+//! The files have no directory entries. The operating system frees them when they are closed, even if the process is killed.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Seek, SeekFrom};
@@ -13,16 +13,16 @@ use arrow::ipc::writer::StreamWriter;
 
 use crate::{Error, Result};
 
-/// Bytes of a file read or written at a time.
+/// Buffer size of file reads and writes.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Where temporary files go.
+/// Directory of the temporary files.
 #[derive(Debug, Clone)]
 pub(super) struct SpillDir(PathBuf);
 
 impl SpillDir {
-    /// The database directory, beside the data that the rows become; if the operating system does not know it (a
-    /// database on a simulated device), the system's directory for temporary files.
+    /// The database directory, or the system's directory for temporary files if the database directory does not exist
+    /// in the file system (a database on a simulated device).
     pub fn new(database: &Path) -> Self {
         SpillDir(if database.is_dir() { database.to_path_buf() } else { std::env::temp_dir() })
     }
@@ -45,7 +45,7 @@ pub(super) struct SpilledRun {
     pub rows: u64,
 }
 
-/// Reads a run; the file is gone when the reader is.
+/// Reads a run. Dropping the reader frees the file.
 #[derive(Debug)]
 pub(super) struct RunReader(StreamReader<BufReader<File>>);
 
@@ -81,7 +81,7 @@ impl RunReader {
     }
 }
 
-/// The files have no name.
+/// An I/O error of a temporary file, which has no path.
 fn spill_error(operation: &'static str, error: std::io::Error) -> Error {
     Error::io(operation, Path::new("temporary file"), error)
 }

@@ -1,8 +1,9 @@
-//! The table's own tree.
+//! Writes the table's own tree.
 //!
-//! Rows are written as they come while their keys ascend. From the first batch that does not follow its predecessor, rows
-//! go to an external sort instead; at the end they are merged with what was written before into a second, final sequence
-//! of leaves. Rows in order thus cost nothing extra, whatever their number; rows out of order are sorted once.
+//! Batches are written to leaves directly while their keys ascend. From the first batch that does not follow its
+//! predecessor, all batches go to an external sort. At the end, the sorted rows are merged with the leaves written
+//! before into a second, final sequence of leaves. Rows in order therefore cost nothing extra; if rows are out of
+//! order, the rows before them are written twice and the others are sorted once.
 
 use std::sync::Arc;
 
@@ -19,10 +20,11 @@ pub(super) struct TableWriter {
     job: Arc<Job>,
     projection: Projection,
     unique: Unique,
-    /// Rows that came in order.
+    /// Writer of the rows that arrive in order.
     writer: BulkWriter,
-    /// Set from the first batch that was not.
+    /// Sorter of all rows from the first batch out of order; `None` before.
     sorter: Option<Sorter>,
+    /// Rows received in earlier batches.
     rows: u64,
 }
 
@@ -39,7 +41,7 @@ impl TableWriter {
         })
     }
 
-    /// Writes a batch if it is in order; false if it is not.
+    /// Writes a batch. Returns false, without writing, if it is not in order.
     fn write(&mut self, batch: &RecordBatch) -> Result<bool> {
         let before = self.writer.rows();
         match self.writer.push(batch) {
@@ -56,12 +58,13 @@ impl TableWriter {
         }
     }
 
-    /// The error with the place of the row, which is known while rows come in order.
+    /// Adds file and row to an error about row `row` of the current batch. The position is known only while rows arrive
+    /// in order.
     fn at_row(&self, (error, row): (Error, usize), before: u64) -> Error {
         at(error, &*self.job.origin, before + row as u64)
     }
 
-    /// Merges what was written in order with what was sorted.
+    /// Merges the written leaves with the sorted rows.
     fn merge(job: &Job, unique: &mut Unique, written: &Loaded, sorter: Sorter) -> Result<Loaded> {
         let (tree, schema) = (job.table.def.tree, &job.table.schema);
         let pages = job.engine.store.blocking();
@@ -89,7 +92,11 @@ impl Work for TableWriter {
         let batch = self.projection.apply(batch)?;
         if self.sorter.is_none() && !self.write(&batch)? {
             let schema = &self.job.table.schema;
-            tracing::debug!(rows = self.rows, table = self.job.table.def.name, "rows out of key order: sorting");
+            tracing::debug!(
+                rows = self.rows,
+                table = self.job.table.def.name,
+                "rows are out of key order, sorting the remaining rows"
+            );
             let (arrow, keys) = (schema.arrow().clone(), schema.key_columns());
             self.sorter = Some(Sorter::new(arrow, keys, self.job.sort_bytes, self.job.spill.clone())?);
         }

@@ -1,8 +1,9 @@
-//! Uniqueness of the primary key and of unique indexes: among the loaded rows, and against the rows that the table has.
+//! Checks the uniqueness of a primary key or unique index: among the loaded rows, and against the existing rows of the
+//! table.
 //!
-//! Loaded rows pass in key order, so equal ones are neighbours. The rows of the table are looked up in the same order, each
-//! lookup jumping over the loaded keys below the row that it finds: keys above all others cost one lookup a batch. Null is
-//! equal to nothing.
+//! Loaded rows arrive in key order, so equal keys are neighbours. Existing rows are looked up in the same order. A
+//! lookup skips all loaded keys below the key that it finds: a batch whose keys are above all existing ones costs one
+//! lookup. Nulls are never equal.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::write::origin::Origin;
 use crate::write::rows::Keys;
 use crate::{ConstraintKind, Error, Result};
 
-/// The constraint of one tree; does nothing if there is none.
+/// The uniqueness check of one tree; checks nothing if the tree has no constraint.
 pub(super) struct Unique {
     job: Arc<Job>,
     constraint: Option<Constraint>,
@@ -27,19 +28,19 @@ struct Constraint {
     kind: ConstraintKind,
     name: String,
     schema: Arc<Schema>,
-    /// Leading columns that are unique.
+    /// Number of leading columns that are unique.
     columns: usize,
     key: SortKey,
-    /// The tree as it is, if it has rows.
+    /// The existing tree; `None` if it is empty.
     existing: Option<TreeView>,
-    /// The last row's key; none if it has a null.
+    /// Key of the last row checked; `None` if it contains a null.
     last: Option<Vec<u8>>,
 }
 
 impl Unique {
     pub fn of_table(job: &Arc<Job>) -> Result<Self> {
         let table = &job.table;
-        // Rowids are new.
+        // Reserved rowids are unique.
         if table.def.hidden_rowid {
             return Ok(Unique { job: job.clone(), constraint: None });
         }
@@ -67,7 +68,7 @@ impl Unique {
     ) -> Result<Self> {
         let existing = match job.snapshot.tree(tree) {
             Ok(view) => Some(view).filter(|view| view.estimate(&KeyRange::all()).rows > 0.0),
-            // A tree that is created together with what is loaded.
+            // The load creates the tree.
             Err(keyaki_store::Error::TreeNotFound(_)) => None,
             Err(error) => return Err(error.into()),
         };
@@ -76,7 +77,10 @@ impl Unique {
         Ok(Unique { job: job.clone(), constraint: Some(constraint) })
     }
 
-    /// Checks rows, which are in order over all calls, against each other.
+    /// Checks neighbouring rows against each other. All batches of the load must be passed in key order.
+    ///
+    /// # Errors
+    /// `Constraint` with the first duplicate key.
     pub fn check_neighbours(&mut self, batch: &RecordBatch) -> Result<()> {
         let Some(constraint) = &mut self.constraint else { return Ok(()) };
         let columns = &batch.columns()[..constraint.columns];
@@ -93,7 +97,7 @@ impl Unique {
         Ok(())
     }
 
-    /// Checks rows, which are in order, against those that the table has. The error comes with the row.
+    /// Checks rows in key order against the existing rows. An error comes with the row's position in the batch.
     pub fn check_existing(&mut self, batch: &RecordBatch) -> std::result::Result<(), (Error, usize)> {
         let Some(constraint) = &self.constraint else { return Ok(()) };
         let Some(view) = &constraint.existing else { return Ok(()) };
@@ -105,7 +109,7 @@ impl Unique {
         Err((self.duplicate(batch, row).unwrap_or_else(|error| error), row))
     }
 
-    /// The error for a row whose key is there already.
+    /// The `Constraint` error for a row whose key exists.
     pub fn duplicate(&self, batch: &RecordBatch, row: usize) -> Result<Error> {
         let Some(constraint) = &self.constraint else {
             return Ok(Error::Internal(format!("rowids of table \"{}\" repeat", self.job.table.def.name)));
@@ -124,7 +128,7 @@ fn has_null(columns: &[ArrayRef], row: usize) -> bool {
     columns.iter().any(|column| column.null_count() > 0 && column.is_null(row))
 }
 
-/// The error with the file and row of a row of the stream, if it has one.
+/// Adds file and row to a constraint violation at row `row` of the stream, if the row comes from a file.
 pub(super) fn at(error: Error, origin: &dyn Origin, row: u64) -> Error {
     match (error, origin.locate(row)) {
         (error @ Error::Constraint { .. }, Some((path, row))) => {
@@ -134,7 +138,7 @@ pub(super) fn at(error: Error, origin: &dyn Origin, row: u64) -> Error {
     }
 }
 
-/// Finds the row that a duplicate key belongs to, among rows that are still at hand: the last one that has it.
+/// Adds file and row to a constraint violation: searches `batches` for the last row with the duplicate key.
 pub(in crate::write) fn locate_duplicate(
     error: Error,
     table: &Table,

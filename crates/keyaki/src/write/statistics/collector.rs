@@ -1,11 +1,12 @@
-//! Gathers statistics from rows as they pass: exact counts, a HyperLogLog a column, and a sample of rows for the
+//! Collects the statistics of a stream of rows: exact counts, a HyperLogLog sketch per column, and a sample of rows for
 //! histograms.
 //!
-//! There are two ways to see a table. [`Collector::whole`] sees every row. [`Collector::clusters`] sees some stretches of
-//! consecutive rows of a large table, for which counting distinct values is an estimate: the order of the key makes
-//! neighbours alike (an order's lines lie together), so rows of a stretch are no independent picks, but stretches are. The
-//! unit is therefore "value occurs in stretch", to which the estimator of Haas and Stokes (Duj1, as in PostgreSQL) is
-//! applied: values seen in one stretch only grow in number with the stretches not seen, others do not.
+//! [`Collector::whole`] receives every row of a table. [`Collector::clusters`] receives stretches of consecutive rows
+//! of a large table and estimates the number of distinct values. Neighbouring rows are correlated because of the key
+//! order (the lines of an order are adjacent), so rows of a stretch are not independent samples, but stretches are. The
+//! unit of the estimate is therefore the incidence "value occurs in stretch". The estimator of Haas and Stokes (Duj1,
+//! as in PostgreSQL) extrapolates values that occur in one stretch only to the stretches that were not read, and counts
+//! the other values once.
 
 use std::collections::HashMap;
 
@@ -20,9 +21,9 @@ use crate::{Error, Result};
 
 const BUCKETS: usize = 100;
 const COMMON_MAX: usize = 100;
-/// A value is common if it occurs so often in the sample …
+/// Minimum number of occurrences of a common value in the sample.
 const COMMON_COUNT_MIN: usize = 8;
-/// … and so many times more often than the average value.
+/// A common value occurs more than this many times as often as the average value.
 const COMMON_FACTOR: f64 = 1.25;
 
 #[derive(Debug)]
@@ -31,7 +32,7 @@ pub(crate) struct Collector {
     columns: Vec<ColumnCounts>,
     sample: RowSample,
     hashes: Vec<u64>,
-    /// Stretches seen; none: every row is seen.
+    /// Number of stretches received; `None` if all rows are received.
     clusters: Option<u32>,
 }
 
@@ -46,20 +47,21 @@ struct ColumnCounts {
 enum Distinct {
     Whole(HyperLogLog),
     Clusters {
-        /// Hashes of the stretch being read.
+        /// Hashes of the current stretch.
         current: Vec<u64>,
-        /// Hashes of the finished stretches, once a stretch.
+        /// Distinct hashes of each finished stretch.
         finished: Vec<u64>,
     },
 }
 
 impl Collector {
-    /// For rows of `schema` that are all of a table.
+    /// A collector that receives all rows of a table.
     pub fn whole(schema: SchemaRef) -> Self {
         Self::new(schema, None)
     }
 
-    /// For stretches of consecutive rows of a large table; each is ended by [`Collector::end_cluster`].
+    /// A collector that receives stretches of consecutive rows. The caller ends each stretch with
+    /// [`Collector::end_cluster`].
     pub fn clusters(schema: SchemaRef) -> Self {
         Self::new(schema, Some(0))
     }
@@ -73,7 +75,7 @@ impl Collector {
         Collector { rows: 0, columns: columns.collect(), sample: RowSample::new(schema), hashes: Vec::new(), clusters }
     }
 
-    /// Columns of the rows.
+    /// Number of columns.
     pub fn width(&self) -> usize {
         self.columns.len()
     }
@@ -103,7 +105,7 @@ impl Collector {
         }
     }
 
-    /// `total_rows`: how many rows the table has (as far as known), for [`Collector::clusters`].
+    /// Computes the statistics. `total_rows` is the estimated number of rows in the table, for [`Collector::clusters`].
     pub fn finish(self, total_rows: u64) -> Result<TableStatistics> {
         let seen = self.rows;
         let rows = if self.clusters.is_some() { total_rows.max(seen) } else { seen };
@@ -130,8 +132,8 @@ impl Collector {
     }
 }
 
-/// Estimated distinct values of a table of which a `factor`th was seen in stretches; `incidences`: a hash for every
-/// stretch that a value occurs in.
+/// Estimates the number of distinct values of a table of which 1/`factor` was read in stretches. `incidences` has one
+/// hash for each stretch in which a value occurs.
 fn distinct_of_clusters(mut incidences: Vec<u64>, factor: f64) -> f64 {
     incidences.sort_unstable();
     let n = incidences.len() as f64;
@@ -143,9 +145,9 @@ fn distinct_of_clusters(mut incidences: Vec<u64>, factor: f64) -> f64 {
     if n == 0.0 { 0.0 } else { n * distinct / (n - single + single / factor) }
 }
 
-/// The values of a column of the sample, grouped.
+/// The values of a column of the sample, grouped by value.
 struct Groups {
-    /// Count and image by hash; equal hashes are taken for equal values.
+    /// Count and image for each hash. Values with equal hashes are treated as equal.
     by_hash: HashMap<u64, (usize, Option<f64>)>,
 }
 
@@ -160,13 +162,13 @@ impl Groups {
         Ok(Groups { by_hash })
     }
 
-    /// Common values and the histogram of the others.
+    /// The common values with their fractions, and the bounds of the histogram of the other values.
     fn describe(self, distinct: f64, sample_rows: usize) -> (Vec<(f64, f64)>, Vec<f64>) {
         let mut values: Vec<(f64, usize)> =
             self.by_hash.into_values().filter_map(|(count, image)| Some((image?, count))).collect();
         values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
         let total: usize = values.iter().map(|(_, count)| count).sum();
-        // If the values seen are all there are, and few, each is listed.
+        // A column with few distinct values, all of them in the sample, lists every value.
         let all = values.len() <= COMMON_MAX && values.len() as f64 + 0.5 >= distinct;
         let average = total as f64 / distinct.max(1.0);
         let alone = |i: usize| {
@@ -186,7 +188,7 @@ impl Groups {
     }
 }
 
-/// Bounds of buckets with about as many values each; `values`: images, ascending, and how often each occurs.
+/// Bounds of buckets of about equal counts. `values` are images in ascending order with their counts.
 fn equi_depth(values: &[(f64, usize)]) -> Vec<f64> {
     let total: usize = values.iter().map(|(_, count)| count).sum();
     let buckets = BUCKETS.min(total.saturating_sub(1));
@@ -212,15 +214,15 @@ fn hash<'a>(column: &ArrayRef, buffer: &'a mut Vec<u64>) -> Result<&'a [u64]> {
     Ok(buffer)
 }
 
-/// The hashes of the values that are not null.
+/// The hashes of all values that are not null.
 fn present<'a>(column: &'a ArrayRef, hashes: &'a [u64]) -> impl Iterator<Item = u64> + 'a {
     let nulls = column.nulls();
     hashes.iter().enumerate().filter(move |(row, _)| nulls.is_none_or(|n| n.is_valid(*row))).map(|(_, hash)| *hash)
 }
 
-/// Bytes of the values without what Arrow adds.
+/// Bytes of the values without Arrow's offsets and views.
 fn value_bytes(column: &ArrayRef) -> u64 {
-    // The low half of a view is its length.
+    // The low 32 bits of a view are the length of its value.
     let view_bytes = |views: &[u128]| views.iter().map(|view| u64::from(*view as u32)).sum();
     match column.data_type() {
         DataType::Utf8View => view_bytes(column.as_string_view().views()),
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_of_an_empty_table() {
+    fn an_empty_table_has_usable_statistics() {
         let statistics = collect(0, |_| unreachable!());
         assert_eq!(statistics.rows, 0);
         assert_eq!(statistics.distinct(0), 1.0);
@@ -283,7 +285,7 @@ mod tests {
     #[test]
     fn a_skewed_column_lists_its_common_values() {
         let mut random = Random::new(2);
-        // Half of the rows have 7, a tenth null, the others are all different.
+        // Half of the rows have the value 7, a tenth are null, the others are distinct.
         let statistics = collect(100_000, |row| {
             let number = match random.next() % 10 {
                 0..5 => Some(7),
@@ -303,15 +305,15 @@ mod tests {
     }
 
     #[test]
-    fn text_that_begins_alike_has_no_misleading_common_values() {
+    fn texts_with_equal_images_are_not_common_values() {
         let statistics = collect(50_000, |row| (None, Some(format!("STANDARD TYPE {}", row % 150))));
         let image = crate::catalog::statistics::image(&datafusion::common::ScalarValue::from("STANDARD TYPE 9"));
         assert!((statistics.selectivity_eq(1, image) - 1.0 / 150.0).abs() < 0.001);
     }
 
-    /// 4 rows an order, random parts, 7 ship modes: seen through 1 % of the rows in 100 stretches.
+    /// Four rows per order, random parts and three ship modes; 1 % of the rows are read in 100 stretches.
     #[test]
-    fn stretches_give_distinct_values_of_clustered_and_of_random_columns() {
+    fn stretches_estimate_distinct_values_of_clustered_and_of_random_columns() {
         let total = 4_000_000usize;
         let schema = batch(vec![], vec![]).schema();
         let (mut clustered, mut random_column) = (Collector::clusters(schema.clone()), Collector::clusters(schema));

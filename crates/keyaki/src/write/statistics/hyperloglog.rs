@@ -1,12 +1,13 @@
-//! HyperLogLog: the number of distinct values in 4 KiB, to about 1.6 %.
+//! HyperLogLog: estimates the number of distinct values in 4 KiB with a standard error of 1.6 %.
 //!
-//! Each hash picks a register by its first bits and offers the number of leading zeros of the rest; registers keep the
-//! maximum. The estimator is Ertl's improved raw one ("New cardinality estimation algorithms for HyperLogLog sketches",
-//! 2017), which needs neither tables nor a switch to linear counting.
+//! The leading bits of a hash select a register. The register keeps the maximum of the ranks of its hashes; the rank is
+//! the number of leading zeros of the remaining bits, plus one. The estimator is Ertl's improved raw estimator ("New
+//! cardinality estimation algorithms for HyperLogLog sketches", 2017), which needs neither tables nor a switch to
+//! linear counting.
 
 const INDEX_BITS: u32 = 12;
 const REGISTERS: usize = 1 << INDEX_BITS;
-/// Leading zeros that the rest of a hash can have, and one.
+/// Maximum rank: all remaining bits are zero.
 const RANK_MAX: usize = (64 - INDEX_BITS) as usize + 1;
 
 #[derive(Clone)]
@@ -27,7 +28,7 @@ impl HyperLogLog {
 
     pub fn add(&mut self, hash: u64) {
         let index = (hash >> (64 - INDEX_BITS)) as usize;
-        // The added bit bounds the count of zeros.
+        // The added bit limits the count to the remaining bits.
         let rank = ((hash << INDEX_BITS) | (1 << (INDEX_BITS - 1))).leading_zeros() as u8 + 1;
         let register = &mut self.registers[index];
         *register = rank.max(*register);
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_from_none_to_millions() {
+    fn estimates_are_within_six_percent_up_to_two_million() {
         let mut random = Random::new(7);
         let mut sketch = HyperLogLog::new();
         assert_eq!(sketch.count(), 0.0);

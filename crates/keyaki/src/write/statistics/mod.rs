@@ -1,7 +1,8 @@
-//! Statistics of tables, from all rows of a small table and from stretches of a large one.
+//! Collects statistics of tables: from all rows of a small table, from a sample of a large one.
 //!
-//! A large table is read in stretches of neighbouring rows, spread evenly over its leaves with a random place in each part
-//! ([`Collector::clusters`]); their number does not depend on the table's size.
+//! The sample of a large table consists of stretches of consecutive rows. The leaves of the table are divided into
+//! equal parts, and each part contributes one stretch at a random position ([`Collector::clusters`]). The number of
+//! stretches does not depend on the size of the table.
 
 mod collector;
 mod hyperloglog;
@@ -24,26 +25,26 @@ use crate::engine::Engine;
 pub(crate) use collector::Collector;
 pub(crate) use sample::Random;
 
-/// How much of a table is read.
+/// Size of a sample.
 pub(crate) struct Sampling {
-    /// Tables of up to so many rows are read whole.
+    /// Tables with at most this many rows are read completely.
     pub whole_rows: f64,
-    /// Of larger ones, so many stretches …
+    /// Number of stretches of a larger table.
     pub stretches: usize,
-    /// … of so many rows.
+    /// Maximum rows of a stretch.
     pub stretch_rows: u64,
 }
 
 const SAMPLING: Sampling = Sampling { whole_rows: 1e6, stretches: 256, stretch_rows: 2048 };
-/// With fewer leaves than this, stretches tell little of how values are spread, and reading all is cheap.
+/// A table that splits into fewer ranges is read completely: the sample would have too few stretches.
 const RANGES_MIN: usize = 16;
-/// A stretch lies in one of so many ranges of the part that it stands for.
+/// Number of ranges from which the range of each stretch is selected.
 const RANGES_PER_STRETCH: usize = 8;
 const BATCH_ROWS: usize = 8192;
-/// So many rows put into an empty table tell something about those to come.
+/// Minimum number of rows whose insertion refreshes the statistics.
 const ROWS_WORTH_STATISTICS: u64 = 16;
 
-/// Makes the statistics of a table anew and stores them.
+/// Collects the statistics of a table and stores them.
 pub(crate) async fn refresh(statement: &WriteStatement, name: &str) -> Result<()> {
     let (catalog, snapshot) = statement.latest();
     let table = catalog.table(name)?;
@@ -57,21 +58,22 @@ pub(crate) async fn refresh(statement: &WriteStatement, name: &str) -> Result<()
     statement.engine.commit_catalog(&statement.writer, batch, changed).await
 }
 
-/// Makes statistics anew after a statement that added `inserted` rows to `before` rows, if the table was empty or is now
-/// twice as large (a few rows tell nothing). The statement has succeeded, whatever becomes of this.
+/// Refreshes the statistics after a statement that inserted `inserted` rows, at least 16, into a table of `before`
+/// rows, if `inserted` is at least `before`. A failure is logged and does not affect the statement.
 pub(crate) async fn after_insert(statement: &WriteStatement, name: &str, before: f64, inserted: u64) {
     if inserted >= ROWS_WORTH_STATISTICS && inserted as f64 >= before {
         refresh_or_warn(statement, name).await;
     }
 }
 
-/// [`refresh`] after a statement that has succeeded whatever becomes of it.
+/// [`refresh`] after a successful statement: a failure is logged.
 pub(crate) async fn refresh_or_warn(statement: &WriteStatement, name: &str) {
     if let Err(error) = refresh(statement, name).await {
         tracing::warn!(%error, table = name, "could not refresh the statistics of a table");
     }
 }
 
+/// Collects the statistics of a table from the rows of `view`.
 pub(crate) async fn collect(
     engine: &Engine,
     table: &Arc<Table>,
@@ -102,7 +104,7 @@ pub(crate) async fn collect(
     collector.finish(total as u64)
 }
 
-/// Gives the rows of a range to the collector.
+/// Pushes the rows of a range into the collector, at most `limit`.
 async fn scan(
     engine: &Engine,
     table: &Arc<Table>,

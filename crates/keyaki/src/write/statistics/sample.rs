@@ -1,7 +1,8 @@
-//! A uniform sample of a stream of rows whose length is not known before.
+//! A uniform random sample of a stream of unknown length.
 //!
-//! Every row is taken with the same probability, 1 at first. When the sample outgrows its bounds, half of it is thrown
-//! away at random and the probability halved: every row that passed has then been kept with the new probability.
+//! Each row is selected with the same probability, initially 1. When the sample exceeds its limits, each of its rows is
+//! dropped with probability one half, and the probability is halved for the following rows. Every row seen so far is
+//! then in the sample with the new probability.
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array};
 use arrow::compute::{concat_batches, filter_record_batch, take_record_batch};
@@ -9,13 +10,13 @@ use arrow::datatypes::{DataType, SchemaRef};
 
 use crate::Result;
 
-/// The sample never exceeds so many rows …
+/// Maximum rows of the sample.
 const ROWS_MAX: usize = 60_000;
-/// … or bytes (but keeps a few rows of whatever size).
+/// Maximum bytes of the sample, unless it has at most [`ROWS_MIN`] rows.
 const BYTES_MAX: usize = 24 << 20;
 const ROWS_MIN: usize = 64;
 
-/// SplitMix64: small, seedable, good enough to pick rows.
+/// SplitMix64, a small pseudo-random generator with a seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
@@ -32,7 +33,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// In (0, 1].
+    /// A uniform number in (0, 1].
     pub fn unit(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
@@ -44,9 +45,9 @@ pub(super) struct RowSample {
     batches: Vec<RecordBatch>,
     rows: usize,
     bytes: usize,
-    /// Each row was taken with probability 2^-halvings.
+    /// Each row was selected with probability 2^-halvings.
     halvings: u32,
-    /// Rows to pass over before the next one that is taken.
+    /// Rows to skip before the next selected row.
     skip: u64,
     random: Random,
 }
@@ -87,12 +88,12 @@ impl RowSample {
         Ok(())
     }
 
-    /// All rows taken, as one batch.
+    /// The sample as one batch, in order of the stream.
     pub fn finish(self) -> Result<RecordBatch> {
         concat_batches(&self.schema, &self.batches).map_err(crate::Error::from)
     }
 
-    /// Rows to pass over after one that was taken: geometrically distributed.
+    /// Number of rows to skip after a selected one: geometrically distributed.
     fn gap(&mut self) -> u64 {
         if self.halvings == 0 {
             return 0;
@@ -109,13 +110,13 @@ impl RowSample {
         self.rows = kept.num_rows();
         self.bytes = kept.get_array_memory_size();
         self.batches = vec![kept];
-        // What lies ahead is decided anew, with the new probability; this keeps the rows independent.
+        // The skip is drawn again with the new probability, so that the selections stay independent.
         self.skip = if self.random.next() & 1 == 0 { 0 } else { 1 + self.gap() };
         Ok(())
     }
 }
 
-/// Lets go of the buffers that the views of text and bytes came from.
+/// Copies the values of view arrays to new buffers and releases the shared ones.
 fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
     let columns = batch.columns().iter().map(|column| -> ArrayRef {
         match column.data_type() {
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_everything_of_a_small_stream() {
+    fn keeps_all_rows_of_a_small_stream() {
         let mut sample = RowSample::new(batch(0..1).schema());
         for start in 0..5 {
             sample.push(&batch(start * 1000..(start + 1) * 1000)).expect("push");

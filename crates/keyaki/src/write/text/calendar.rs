@@ -1,18 +1,18 @@
-//! The proleptic Gregorian calendar over the whole range of a 32-bit day number (and beyond), which libraries for dates
-//! do not cover. Algorithms: Howard Hinnant, "chrono-compatible low-level date algorithms". Years are astronomical: year
-//! 0 is 1 BC.
+//! The proleptic Gregorian calendar for all 32-bit day numbers, a range that date libraries do not cover. The
+//! algorithms are from Howard Hinnant, "chrono-compatible low-level date algorithms". Years are astronomical: year 0 is
+//! 1 BC.
 
 const DAYS_PER_ERA: i64 = 146_097;
 const YEARS_PER_ERA: i64 = 400;
-/// From 0000-03-01 to 1970-01-01.
+/// Days from 0000-03-01 to 1970-01-01.
 const EPOCH_DAYS: i64 = 719_468;
 
-/// Days since 1970-01-01; none if there is no such day. The year's magnitude is at most 10 million.
+/// Days since 1970-01-01; `None` if the date does not exist or the year is beyond ±10 million.
 pub(super) fn days_from_date(year: i64, month: u32, day: u32) -> Option<i64> {
     if !(1..=12).contains(&month) || day == 0 || day > days_in_month(year, month) || year.abs() > 10_000_000 {
         return None;
     }
-    // Years begin in March, so that the leap day is their last.
+    // Years start in March, so that the leap day is the last day.
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(YEARS_PER_ERA);
     let year_of_era = year.rem_euclid(YEARS_PER_ERA);
@@ -22,7 +22,7 @@ pub(super) fn days_from_date(year: i64, month: u32, day: u32) -> Option<i64> {
     Some(era * DAYS_PER_ERA + day_of_era - EPOCH_DAYS)
 }
 
-/// The reverse: (year, month, day).
+/// The date (year, month, day) of a number of days since 1970-01-01.
 pub(super) fn date_from_days(days: i64) -> (i64, u32, u32) {
     let days = days + EPOCH_DAYS;
     let era = days.div_euclid(DAYS_PER_ERA);

@@ -1,4 +1,4 @@
-//! Values to text.
+//! Formats values as text.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ use super::calendar::date_from_days;
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
 
-/// One column, whose values can be written as text.
+/// A column as a source of formatted values.
 pub(crate) enum Formatter<'a> {
     Boolean(&'a BooleanArray),
     Int8(&'a PrimitiveArray<Int8Type>),
@@ -32,7 +32,7 @@ pub(crate) enum Formatter<'a> {
 }
 
 impl<'a> Formatter<'a> {
-    /// None if `array` is of a type that no table column has.
+    /// A formatter of `array`; `None` if no table column has its type.
     pub fn new(array: &'a ArrayRef) -> Option<Self> {
         Some(match array.data_type() {
             DataType::Boolean => Formatter::Boolean(array.as_boolean()),
@@ -55,7 +55,7 @@ impl<'a> Formatter<'a> {
         })
     }
 
-    /// Appends the value of row `row`, which is not null.
+    /// Appends the value of row `row`, which must not be null.
     pub fn write(&self, row: usize, out: &mut String) {
         match self {
             Formatter::Boolean(array) => out.push_str(if array.value(row) { "true" } else { "false" }),
@@ -73,14 +73,14 @@ impl<'a> Formatter<'a> {
         }
     }
 
-    /// Whether the text is a JSON number as it stands.
+    /// True if every value of the column is a JSON number. Floats are excluded: infinity and NaN are not.
     pub fn is_number(&self) -> bool {
         use Formatter::{Decimal, Int8, Int16, Int32, Int64};
         matches!(self, Int8(_) | Int16(_) | Int32(_) | Int64(_) | Decimal(..))
     }
 }
 
-/// Appends formatted text; writing to a string cannot fail.
+/// Appends formatted text. Writing to a string cannot fail.
 fn put(out: &mut String, arguments: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(arguments);
 }
@@ -92,7 +92,7 @@ where
     put(out, format_args!("{}", array.value(row)));
 }
 
-/// The shortest digits that give the float again; an exponent where it is shorter.
+/// The fewest digits that identify the float; with an exponent below 1e-5 and from 1e15.
 fn float(value: f64, own: impl std::fmt::Display + std::fmt::LowerExp, out: &mut String) {
     if value.is_nan() {
         out.push_str("NaN");
@@ -110,7 +110,7 @@ fn decimal(value: i128, scale: u32, out: &mut String) {
         return put(out, format_args!("{value}"));
     }
     let sign = if value < 0 { "-" } else { "" };
-    // The scale of a decimal is at most 38: 10^38 fits.
+    // The scale of a decimal is at most 38, and 10^38 fits into 128 bits.
     let unit = 10u128.pow(scale.min(38));
     let (whole, part) = (value.unsigned_abs() / unit, value.unsigned_abs() % unit);
     put(out, format_args!("{sign}{whole}.{part:0width$}", width = scale as usize));
@@ -126,7 +126,7 @@ fn bytes(value: &[u8], out: &mut String) {
     }
 }
 
-/// `rest` comes before the mark of years before 1.
+/// Formats a date. `rest` is inserted before the suffix of years before 1.
 fn date(days: i64, rest: &str, out: &mut String) {
     let (year, month, day) = date_from_days(days);
     let (year, era) = if year > 0 { (year, "") } else { (1 - year, " BC") };

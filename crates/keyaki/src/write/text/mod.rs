@@ -1,8 +1,10 @@
-//! Values as text: what COPY reads from and writes to CSV, JSON and tbl files.
+//! Conversion between values and text in CSV, JSON and tbl files.
 //!
-//! Every value of every type is written such that parsing gives it again, exactly. The forms are PostgreSQL's (ISO 8601
-//! dates and timestamps, `BC` for years before 1, `t`/`f` and the like on input, `\x` and hexadecimal digits for bytes);
-//! floats are written with as many digits as they need.
+//! Formats are PostgreSQL's: ISO 8601 dates and timestamps, `BC` for years before 1, `\x` and hexadecimal digits for
+//! bytes, and `t`, `f`, `yes`, `no`, … for booleans on input. Floats are written with the fewest digits that identify
+//! them.
+//!
+//! *Invariant.* Parsing the text of any value yields exactly that value.
 
 mod calendar;
 mod format;

@@ -1,4 +1,4 @@
-//! Text to values.
+//! Parses values from text.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::Error;
 use crate::catalog::SqlType;
 use crate::catalog::types::sql_type_name;
 
-/// Digits that an `i128` holds whatever they are.
+/// Number of decimal digits that always fit into an `i128`.
 const DECIMAL_DIGITS_MAX: u32 = 38;
 
-/// A text that is not a value of its column.
+/// A text that is not a valid value of its column.
 #[derive(Debug, Clone)]
 pub(crate) struct BadValue {
     pub row: usize,
@@ -32,7 +32,7 @@ enum Problem {
 
 type Parsed<T> = Result<T, Problem>;
 
-/// The values of a column, with the Arrow type of `ty`; nulls stay nulls. The length of VARCHAR(n) is not looked at.
+/// Parses a column of text to the Arrow type of `ty`. Nulls stay null. The length limit of VARCHAR(n) is not checked.
 pub(crate) fn parse_column(texts: &StringViewArray, ty: SqlType) -> Result<ArrayRef, BadValue> {
     let values = match ty.column {
         ColumnType::Text => Ok(Arc::new(texts.clone()) as ArrayRef),
@@ -60,7 +60,7 @@ pub(crate) fn parse_column(texts: &StringViewArray, ty: SqlType) -> Result<Array
     };
     match values {
         Ok(values) if *values.data_type() == ty.column.arrow() => Ok(values),
-        // Decimals and timestamps have parameters that builders do not know.
+        // Builders do not set the parameters of decimal and timestamp types.
         Ok(values) => values
             .to_data()
             .into_builder()
@@ -116,7 +116,7 @@ fn byte_strings(texts: &StringViewArray) -> Result<ArrayRef, (usize, Problem)> {
     Ok(Arc::new(builder.finish()))
 }
 
-/// An integer of at most 64 bits.
+/// Parses an integer of 64 bits.
 fn integer(text: &str) -> Parsed<i64> {
     let text = text.trim_ascii().as_bytes();
     let (negative, digits) = match text {
@@ -129,7 +129,7 @@ fn integer(text: &str) -> Parsed<i64> {
     }
     let mut value = 0i64;
     for digit in digits {
-        // Downwards, because there is one more negative number.
+        // Accumulates a negative number, because the minimum has no positive counterpart.
         value = value.checked_mul(10).and_then(|v| v.checked_sub(i64::from(digit - b'0'))).ok_or(Problem::Range)?;
     }
     if negative { Ok(value) } else { value.checked_neg().ok_or(Problem::Range) }
@@ -139,13 +139,14 @@ fn narrow<T: TryFrom<i64>>(value: i64) -> Parsed<T> {
     T::try_from(value).map_err(|_| Problem::Range)
 }
 
-/// A number too large for a float parses as infinity; only the word may.
+/// Parsing yields infinity for numbers beyond the range of the type; only the words for infinity may do so.
 fn finite(text: &str, infinite: bool) -> Parsed<()> {
     let word = text.trim_ascii().trim_start_matches(['+', '-']).starts_with(['i', 'I']);
     if infinite && !word { Err(Problem::Range) } else { Ok(()) }
 }
 
-/// A decimal number with `scale` digits after the point, rounded half away from zero, below `limit` without the point.
+/// Parses a decimal number to its unscaled value with `scale` digits after the point, rounded half away from zero. The
+/// absolute value must be below `limit`.
 fn decimal(text: &str, scale: u32, limit: i128) -> Parsed<i128> {
     let text = text.trim_ascii();
     let (mantissa, exponent) = match text.find(['e', 'E']) {
@@ -163,7 +164,7 @@ fn decimal(text: &str, scale: u32, limit: i128) -> Parsed<i128> {
     if whole.len() + part.len() == 0 || !digits().all(u8::is_ascii_digit) {
         return Err(Problem::Syntax);
     }
-    // How many of the digits stand before the new end.
+    // Number of leading digits that the result keeps; more than there are if zeros are appended.
     let kept = whole.len() as i64 + i64::from(exponent) + i64::from(scale);
     let mut value = 0i128;
     for (i, digit) in (0i64..).zip(digits()) {
@@ -183,7 +184,8 @@ fn decimal(text: &str, scale: u32, limit: i128) -> Parsed<i128> {
     if value >= limit { Err(Problem::Range) } else { Ok(if negative { -value } else { value }) }
 }
 
-/// `YYYY-MM-DD`, a sign or more digits before the year, or ` BC` at the end; a time of midnight may follow.
+/// Parses `YYYY-MM-DD` to days since 1970-01-01. A sign, years of up to 8 digits, the suffix ` BC`, and a time of
+/// midnight are allowed.
 fn date(text: &str) -> Parsed<i32> {
     let (days, time) = date_and_time(text)?;
     if time.is_some_and(|time| time.micros != 0 || time.offset_seconds.is_some()) {
@@ -192,7 +194,8 @@ fn date(text: &str) -> Parsed<i32> {
     i32::try_from(days).map_err(|_| Problem::Range)
 }
 
-/// A date, then `T` or a blank and a time of the day, then a time zone. A timestamp without time zone takes only UTC.
+/// Parses a date, optionally followed by `T` or a space, a time of day and a time zone, to microseconds since
+/// 1970-01-01. A timestamp without time zone accepts only UTC.
 fn timestamp(text: &str, utc: bool) -> Parsed<i64> {
     let (days, time) = date_and_time(text)?;
     let time = time.unwrap_or_default();
@@ -206,9 +209,9 @@ fn timestamp(text: &str, utc: bool) -> Parsed<i64> {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Time {
-    /// Since midnight.
+    /// Microseconds since midnight.
     micros: i64,
-    /// East of Greenwich; none if no time zone is given.
+    /// Offset east of UTC; `None` without a time zone.
     offset_seconds: Option<i64>,
 }
 
@@ -249,7 +252,7 @@ fn date_and_time(text: &str) -> Parsed<(i64, Option<Time>)> {
     Ok((days, Some(time(rest)?)))
 }
 
-/// `HH:MM[:SS[.ffffff]]` and a time zone: `Z`, `UTC`, `+HH`, `+HH:MM`, `+HHMM` or `+HH:MM:SS`.
+/// Parses `HH:MM[:SS[.ffffff]]` and an optional time zone: `Z`, `UTC`, `GMT`, `+HH`, `+HH:MM`, `+HHMM` or `+HH:MM:SS`.
 fn time(mut rest: &[u8]) -> Parsed<Time> {
     let hour = take_number(&mut rest, 1, 2)?;
     take_byte(&mut rest, b":")?;
@@ -269,7 +272,7 @@ fn time(mut rest: &[u8]) -> Parsed<Time> {
     Ok(Time { micros, offset_seconds: zone(rest)? })
 }
 
-/// The fraction of a second; further digits round.
+/// Parses the fraction of a second in microseconds, rounded by the seventh digit.
 fn micros(rest: &mut &[u8]) -> Parsed<i64> {
     let len = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     if len == 0 {
@@ -296,7 +299,7 @@ fn zone(rest: &[u8]) -> Parsed<Option<i64>> {
         if rest.is_empty() {
             break;
         }
-        // With or without colons.
+        // Colons are optional.
         let _ = take_byte(&mut rest, b":");
         *part = take_number(&mut rest, 2, 2)?;
     }
@@ -326,7 +329,8 @@ fn take_number(rest: &mut &[u8], digits_min: usize, digits_max: usize) -> Parsed
     Ok(digits.iter().fold(0, |value, digit| value * 10 + i64::from(digit - b'0')))
 }
 
-/// `\x` and hexadecimal digits; else text in which `\\` is a backslash, `\ooo` an octal and `\xhh` a hexadecimal byte.
+/// Parses `\x` and hexadecimal digits. Other text stands for its bytes, in which `\\` is a backslash, `\ooo` an octal
+/// and `\xhh` a hexadecimal byte.
 fn bytes(text: &str) -> Parsed<Vec<u8>> {
     if let Some(digits) = text.strip_prefix("\\x")
         && let Ok(bytes) = hexadecimal(digits.as_bytes())
@@ -388,7 +392,7 @@ mod tests {
         parse_column(&texts([Some(text)]), sql(column)).map_err(|bad| bad.error.to_string())
     }
 
-    /// Parses and writes again.
+    /// Parses a text and formats the value.
     fn canonical(text: &str, column: ColumnType) -> String {
         let array = parse_one(text, column).unwrap_or_else(|message| panic!("{text}: {message}"));
         assert_eq!(*array.data_type(), column.arrow());
@@ -508,7 +512,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_survives(
+        fn formatted_values_parse_to_the_same_values(
             int in any::<i64>(), float in any::<f64>(), single in any::<f32>(), days in any::<i32>(),
             micros in any::<i64>(), digits in -(10i128.pow(38) - 1)..10i128.pow(38), scale in 0i8..=38,
             raw in prop::collection::vec(any::<u8>(), 0..20),
