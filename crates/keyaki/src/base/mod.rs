@@ -1,7 +1,7 @@
-//! Vocabulary of the whole crate: errors, options and progress reports.
+//! Types that all layers use: errors, options and progress reports.
 //!
-//! Nothing here touches a database. [`options::MemoryBudget`] divides the memory of a database among page cache, root
-//! buffers and queries.
+//! Nothing in this folder accesses a database. [`options::MemoryBudget`] divides the memory of a database among page
+//! cache, root buffers and queries.
 
 mod error;
 pub(crate) mod options;

@@ -1,4 +1,6 @@
-//! Options of a database, and the options of a session (`SET keyaki.… = …`).
+//! Options of a database and of a session (`SET keyaki.… = …`).
+//!
+//! *Invariant.* [`MemoryBudget::divide`] never assigns more memory than the option allows.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,57 +12,65 @@ use keyaki_store::Durability;
 
 use crate::base::progress::Progress;
 
+/// Options for opening a database.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Fail if the database does not exist instead of creating it.
     pub must_exist: bool,
-    /// Bytes for cache, buffers and queries together; none: a quarter of the machine's memory.
+    /// Memory in bytes for page cache, root buffers and queries together, at least 16 MiB; `None` for a quarter of the
+    /// machine's memory.
     pub memory_bytes: Option<usize>,
-    /// Worker threads; none: one per core.
+    /// Number of worker threads; `None` for one per core.
     pub threads: Option<usize>,
+    /// When commits wait for `fdatasync`; SET keyaki.durability changes it.
     pub durability: Durability,
-    /// None: io_uring where permitted, else a thread pool (`KEYAKI_IO`).
+    /// Device of the files; `None` for io_uring where the system permits it, else a thread pool. The environment
+    /// variable `KEYAKI_IO` selects one of them.
     pub device: Option<Arc<dyn Device>>,
-    /// Overrides of the store's options, for tests and experiments (cache and buffer sizes are set from `memory_bytes`
-    /// when this is none).
+    /// Options of the store, for tests and experiments; `None` for the defaults with the sizes of page cache and root
+    /// buffers that follow from `memory_bytes`.
     pub store: Option<keyaki_store::Options>,
-    /// Overrides of the executor's options.
+    /// Options of the executor; `None` for its defaults.
     pub executor: Option<keyaki_exec::ExecutorOptions>,
-    /// Whether the CPU's caches are governed (`keyaki.cache_governor`).
+    /// Initial state of the CPU cache governor (`keyaki.cache_governor`).
     pub cache_governor: CacheGovernor,
-    /// Told how far opening is, while indexes in memory are built.
+    /// Receiver of progress reports while in-memory indexes are built during opening.
     pub progress: Option<Arc<dyn Progress>>,
 }
 
-/// How the memory of a database is divided.
+/// Division of the memory of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemoryBudget {
+    /// Page cache, which shares its memory with in-memory indexes and locators.
     pub cache_bytes: usize,
+    /// Budget of the root buffers. Up to twice as much is in use while buffers are flushed.
     pub buffer_bytes: usize,
+    /// Operators of queries, and sorters of bulk loads.
     pub query_bytes: usize,
 }
 
-/// Root buffers gain nothing from being larger.
+/// Larger root buffers bring no further benefit.
 const BUFFER_BYTES_MAX: usize = 256 << 20;
-/// Below this a database could not work.
+/// Minimum memory of a database.
 pub(crate) const MEMORY_BYTES_MIN: usize = 16 << 20;
 
 impl MemoryBudget {
-    /// What indexes in memory may take of the memory for pages: all but an eighth.
+    /// Maximum bytes of in-memory indexes and locators: seven eighths of the memory for pages.
     pub fn memory_index_bytes_max(&self) -> usize {
         self.cache_bytes / 8 * 7
     }
 
-    /// Half for pages, an eighth for root buffers, the rest for queries.
+    /// Divides `bytes`: half for pages, an eighth (at most 256 MiB) for root buffers, counted twice, and the rest for
+    /// queries.
     pub fn divide(bytes: usize) -> Self {
         let cache_bytes = bytes / 2;
         let buffer_bytes = (bytes / 8).min(BUFFER_BYTES_MAX);
-        // Twice the budget of the buffers may be in use while they are being flushed.
+        // While root buffers are flushed, twice their budget may be in use.
         MemoryBudget { cache_bytes, buffer_bytes, query_bytes: bytes - cache_bytes - 2 * buffer_bytes }
     }
 }
 
-/// A quarter of the machine's memory.
+/// A quarter of the machine's memory in bytes, at least [`MEMORY_BYTES_MIN`]; 1 GiB if the memory is unknown.
 pub(crate) fn default_memory_bytes() -> usize {
     const FALLBACK: usize = 1 << 30;
     let total = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
@@ -70,26 +80,29 @@ pub(crate) fn default_memory_bytes() -> usize {
     total.map_or(FALLBACK, |kib| kib * 1024 / 4).max(MEMORY_BYTES_MIN)
 }
 
+/// The choice between index pipelines and DataFusion's joins (`keyaki.join`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum JoinMode {
-    /// By estimated device time.
+    /// The plan with the lower estimated device time.
     #[default]
     Auto,
-    /// Index pipelines wherever indexes allow.
+    /// Index pipelines wherever indexes permit them.
     Index,
-    /// Never: scans and hash joins.
+    /// Scans and hash joins only.
     Scan,
 }
 
-/// Whether queries tell the governor of the CPU's caches what they are, and spare them.
+/// State of the CPU cache governor (`keyaki.cache_governor`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CacheGovernor {
+    /// Queries announce their cache class and use scan methods that spare the cache.
     #[default]
     On,
+    /// No governor, no pins.
     Off,
 }
 
-/// Options of one session, which SET changes.
+/// Options of a session. SET changes them.
 #[derive(Debug, Clone, Default)]
 pub struct SessionOptions {
     /// `keyaki.execution`: `'out_of_order'` or `'in_order'`.
@@ -98,7 +111,7 @@ pub struct SessionOptions {
     pub join: JoinMode,
 }
 
-/// Names of an enum's values, as they are written in SET and shown by SHOW.
+/// Implements `Display` and `FromStr` with the names that SET and SHOW use.
 macro_rules! named {
     ($type:ty, $($value:path = $name:literal),+) => {
         impl fmt::Display for $type {
@@ -107,7 +120,7 @@ macro_rules! named {
             }
         }
         impl FromStr for $type {
-            /// The names that would have been possible.
+            /// All valid names, quoted and separated by spaces.
             type Err = &'static str;
             fn from_str(name: &str) -> Result<Self, Self::Err> {
                 match name.to_ascii_lowercase().as_str() {
@@ -127,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn budget_is_used_up_and_not_exceeded() {
+    fn budget_is_divided_completely() {
         for bytes in [MEMORY_BYTES_MIN, 1 << 30, 100 << 30] {
             let budget = MemoryBudget::divide(bytes);
             assert_eq!(budget.cache_bytes + 2 * budget.buffer_bytes + budget.query_bytes, bytes);
@@ -137,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_settings() {
+    fn setting_values_parse_and_print_their_names() {
         assert_eq!("IN_ORDER".parse(), Ok(ExecutionMode::InOrder));
         assert_eq!("x".parse::<JoinMode>(), Err("'auto' 'index' 'scan' "));
         assert_eq!(JoinMode::Index.to_string(), "index");

@@ -1,17 +1,21 @@
-//! Progress of long statements, for whoever shows it.
+//! Progress reports of long statements.
 
 use std::fmt::Debug;
 
-/// Told by COPY, CREATE INDEX, ANALYZE and long queries how far they are. Calls are rare (every few thousand rows).
+/// Receiver of progress reports of COPY, CREATE INDEX, ANALYZE, loads, and of opening a database.
+///
+/// Calls come from several threads, about once per batch of rows, and must return quickly.
 pub trait Progress: Debug + Send + Sync {
-    /// A phase begins, e.g. `"reading lineitem.parquet"`; `total` rows if known.
+    /// Starts a phase, for example `"loading lineitem"`, with its estimated number of rows. A phase ends when the next
+    /// one starts.
     fn start(&self, phase: &str, total: Option<u64>);
-    /// Rows done in this phase.
+    /// Adds rows processed in the current phase. The sum may exceed the estimate.
     fn advance(&self, rows: u64);
+    /// Ends the last phase. A statement that fails may omit the call.
     fn finish(&self);
 }
 
-/// Shows nothing.
+/// A receiver that ignores all reports.
 #[derive(Debug, Default)]
 pub struct NoProgress;
 

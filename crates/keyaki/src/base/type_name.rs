@@ -1,8 +1,8 @@
-//! PostgreSQL's names of Arrow types.
+//! PostgreSQL's names of Arrow types, for error messages.
 
 use arrow::datatypes::DataType;
 
-/// PostgreSQL's name of an Arrow type, for messages.
+/// PostgreSQL's name of an Arrow type. Types without a counterpart in PostgreSQL keep a name of their own.
 pub(crate) fn type_name(ty: &DataType) -> String {
     use DataType as T;
     match ty {

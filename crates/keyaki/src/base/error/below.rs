@@ -81,7 +81,7 @@ impl From<ExecError> for Error {
     }
 }
 
-/// An error behind a pointer, which may be one of ours or of a library.
+/// A boxed error of any source: Keyaki's, the store's, the executor's, the device's or a library's.
 pub(super) fn external(error: &(dyn StdError + Send + Sync + 'static)) -> Error {
     if let Some(error) = error.downcast_ref::<Error>() {
         error.clone()

@@ -1,6 +1,8 @@
 //! Errors of DataFusion, Arrow and Parquet.
 //!
-//! Variants are matched first. DataFusion has only text for most errors of planning and evaluation; [`patterns`] has one
+//! Typed variants are matched first. DataFusion provides only text for most errors of planning and evaluation;
+//! [`patterns`] has one table for these texts. Wrappers (context, diagnostics, errors shared between partitions) are
+//! removed.
 //! table for these texts. Wrappers (context, diagnostics, errors shared between partitions) are taken off.
 
 use std::error::Error as StdError;
@@ -39,7 +41,7 @@ impl From<ParquetError> for Error {
     }
 }
 
-/// By reference, because partitions of a query share errors.
+/// Takes a reference because partitions of a query share errors.
 fn convert(error: &DataFusionError) -> Error {
     use DataFusionError as D;
     match error {
@@ -143,7 +145,7 @@ fn field_not_found(error: &SchemaError, field: &Column, valid: &[Column]) -> Err
             return Error::MissingFromEntry(relation.table().into());
         }
     }
-    // DataFusion computes the most similar name only for its message.
+    // DataFusion includes the most similar name only in its message.
     let message = error.to_string();
     let suggestion = message.split_once("Did you mean '").and_then(|(_, rest)| rest.split_once('\''));
     let suggestion = suggestion.map(|(name, _)| patterns::relation(&name.replace('"', "")).to_string());

@@ -1,11 +1,11 @@
-//! Errors of the database: one variant for each case that a caller may handle in its own way.
+//! Errors of the database: one variant for each case that callers may handle differently.
 //!
-//! Every error has a SQLSTATE ([`Error::sqlstate`]) and a one-line message in PostgreSQL's wording. Errors of the layers
-//! below become errors of this module at one place each: `below` converts those of store, executor and device, `datafusion`
-//! those of DataFusion, Arrow and Parquet, `parser` those of the SQL parser. A message never shows a type or a prefix of
-//! those libraries.
+//! Every error has a SQLSTATE ([`Error::sqlstate`]) and a one-line message in PostgreSQL's wording. Errors of the
+//! layers below are converted in one place each: `below` converts errors of store, executor and device, `datafusion`
+//! those of DataFusion, Arrow and Parquet, `parser` those of the SQL parser. Messages contain no type names or prefixes
+//! of these libraries.
 //!
-//! An error may travel through DataFusion inside of [`DataFusionError::External`]; converting back finds it again.
+//! An error may pass through DataFusion inside [`DataFusionError::External`]. The conversion back restores it.
 
 use std::fmt;
 use std::io;
@@ -34,10 +34,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Characters of a value that a message shows.
 const VALUE_CHARS_SHOWN: usize = 60;
 
-/// The type of an overflown result of arithmetic, of which libraries give only the text.
+/// The type of an arithmetic overflow, for which libraries provide only text.
 const ANY_NUMBER: &str = "numeric value";
 
-/// Why a call into the database failed. `Clone`, because one failure may end several parts of a query.
+/// An error of a call into the database. It is `Clone` because one failure may end several parts of a query.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -45,15 +45,15 @@ pub enum Error {
     /// The statement cannot be parsed.
     #[error("{message}{}", .position.map(|at| format!(" ({at})")).unwrap_or_default())]
     Syntax {
-        /// `syntax error at or near "x"`, and what was expected.
+        /// For example `syntax error at or near "x"`, with the expected token.
         message: String,
-        /// Where in the text that was given to the session.
+        /// Position in the text passed to the session.
         position: Option<Position>,
     },
     /// A statement or a chain of views is nested too deeply.
     #[error("{0}")]
     TooComplex(String),
-    /// Valid SQL that Keyaki does not have.
+    /// Valid SQL that Keyaki does not support.
     #[error("not supported: {0}")]
     Unsupported(String),
     /// The statement is invalid for a reason that has no variant of its own.
@@ -72,9 +72,9 @@ pub enum Error {
     /// No relation of the query, or not the given one, has a column with this name.
     #[error("column \"{column}\"{} does not exist{}", of_relation(.relation), perhaps(.suggestion))]
     UndefinedColumn {
-        /// Name that was given, qualified if it was.
+        /// Name as given, with its qualifier.
         column: String,
-        /// The only relation that may have the column, if the statement names one.
+        /// The relation that should have the column, if the statement determines it.
         relation: Option<String>,
         /// A similar name that exists.
         suggestion: Option<String>,
@@ -98,7 +98,7 @@ pub enum Error {
         /// Name that was given.
         name: String,
     },
-    /// A list of columns has a column twice.
+    /// A list of columns contains a column twice.
     #[error("column \"{0}\" specified more than once")]
     DuplicateColumn(String),
     /// Two relations of a query have the same name.
@@ -116,7 +116,7 @@ pub enum Error {
         found: ObjectKind,
         /// Kind that the statement needs.
         expected: ObjectKind,
-        /// What to do instead.
+        /// Alternative statement.
         hint: Option<&'static str>,
     },
     /// A new name is empty or too long.
@@ -127,12 +127,12 @@ pub enum Error {
         /// Bytes of the longest name.
         bytes_max: usize,
     },
-    /// A new name is kept for the database itself.
+    /// A new name is reserved for the database itself.
     #[error("name \"{name}\" is reserved: {reason}")]
     ReservedName {
         /// Name that was given.
         name: String,
-        /// Which names are reserved.
+        /// Description of the reserved names.
         reason: String,
     },
     /// A view that remains uses the object to be dropped.
@@ -173,7 +173,7 @@ pub enum Error {
         /// Type to cast to.
         to: String,
     },
-    /// A text is no value of a type.
+    /// A text is not a valid value of a type.
     #[error("invalid input syntax for type {ty}: \"{value}\"{}", of_column(.column))]
     InvalidText {
         /// PostgreSQL's name of the type.
@@ -196,7 +196,7 @@ pub enum Error {
     /// An expression refers to a column that cannot be used there.
     #[error("{0}")]
     InvalidColumnReference(String),
-    /// A text has more characters than its column allows.
+    /// A string has more characters than its column allows.
     #[error("value too long for type {ty}: \"{value}\" has {chars} characters{}", of_column(.column))]
     StringTooLong {
         /// PostgreSQL's name of the type, with the length.
@@ -230,7 +230,7 @@ pub enum Error {
         name: String,
         /// Value that was given.
         value: String,
-        /// Which values are valid.
+        /// Description of the valid values.
         expected: String,
     },
     /// A change violates a constraint of a table.
@@ -245,20 +245,20 @@ pub enum Error {
         /// Key that exists already, for example `(id)=(5)`.
         key: Option<String>,
     },
-    /// A table cannot number more rows.
+    /// A table without a primary key has no rowids left.
     #[error("rowids of table \"{table}\" are exhausted")]
     RowidsExhausted {
-        /// Table without a primary key.
+        /// The table.
         table: String,
     },
 
     // Files.
-    /// Something is wrong at a place of a file that COPY reads or writes, or of rows that a program loads.
+    /// An error at a position in a file that COPY reads or writes, or in rows that a program loads.
     #[error("{}{source}", place(.path, *.row, .column))]
     Import {
         /// The file; `None` for rows of a program.
         path: Option<PathBuf>,
-        /// Counts from 1.
+        /// Counted from 1.
         row: Option<u64>,
         /// Name of the column.
         column: Option<String>,
@@ -275,7 +275,7 @@ pub enum Error {
         path: PathBuf,
         /// `"read"`, `"write"`, `"open"` …
         operation: &'static str,
-        /// Start of the range, in bytes from the start of the file.
+        /// Start of the range in bytes from the start of the file.
         offset: Option<u64>,
         /// The operating system's error.
         source: Arc<io::Error>,
@@ -297,9 +297,9 @@ pub enum Error {
         path: PathBuf,
         /// The damaged structure: `"page"`, `"log"`, `"catalog"` …
         what: &'static str,
-        /// Where it begins, in bytes from the start of the file.
+        /// Position in bytes from the start of the file.
         offset: Option<u64>,
-        /// What was expected, and what was found.
+        /// Expected and found values.
         detail: String,
     },
     /// The file or directory is not a Keyaki database.
@@ -307,7 +307,7 @@ pub enum Error {
     NotADatabase {
         /// The file or directory.
         path: PathBuf,
-        /// How that shows.
+        /// Evidence, for example a wrong magic number.
         detail: String,
     },
     /// An incompatible version of Keyaki wrote the database.
@@ -333,45 +333,45 @@ pub enum Error {
         consumer: String,
         /// Bytes that were requested.
         requested: Option<u64>,
-        /// Bytes of the budget that were free.
+        /// Free bytes of the budget.
         available: Option<u64>,
         /// Bytes of the whole budget.
         budget: Option<u64>,
-        /// How to give it more, or how to need less.
+        /// How to raise the budget or reduce the need.
         remedy: &'static str,
     },
-    /// A query spills more than its temporary files may take.
+    /// A query spills more bytes to temporary files than permitted.
     #[error("temporary files of the query exceed {limit}")]
     SpillLimit {
-        /// Size of all temporary files that queries may use.
+        /// Limit on the size of the temporary files of all queries, with its unit.
         limit: String,
     },
-    /// What a statement should pin does not fit into the part of the CPU's cache that pins may take.
+    /// An object to be pinned does not fit into the part of the CPU cache that pins may use.
     #[error("cannot pin \"{name}\": it takes {}, and {} of the CPU cache are left for pins (three quarters of the cache in total)", bytes(*.requested), bytes(*.available))]
     PinTooLarge {
         /// Table or index.
         name: String,
-        /// Bytes that it takes.
+        /// Bytes of the object.
         requested: u64,
-        /// Bytes left beside other pins.
+        /// Bytes not used by other pins.
         available: u64,
     },
-    /// The statement needs another state of an object or setting.
+    /// The statement requires another state of an object or setting.
     #[error("{0}")]
     PrerequisiteState(String),
-    /// An index in memory could not be built when the database was opened.
+    /// An in-memory index could not be built when the database was opened.
     #[error("index \"{index}\" could not be built in memory: {cause} (drop the index, or open the database again)")]
     IndexUnusable {
-        /// The index. Its table cannot be changed.
+        /// Name of the index. Its table rejects changes.
         index: String,
-        /// Why it was not built.
+        /// Error of the build.
         cause: String,
     },
     /// The statement was cancelled.
     #[error("canceling statement due to user request")]
     Cancelled,
 
-    /// An error with the object in whose definition it occurred.
+    /// An error in the definition of an object that a statement uses.
     #[error("{context}: {source}")]
     Context {
         /// `view "v"`, `DEFAULT of column "c"` …
@@ -398,12 +398,12 @@ pub enum ConstraintKind {
     NotNull,
 }
 
-/// A place in the text of a script.
+/// A position in the text of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Position {
-    /// Counts from 1.
+    /// Counted from 1.
     pub line: u64,
-    /// In characters, counts from 1.
+    /// In characters, counted from 1.
     pub column: u64,
 }
 
@@ -477,7 +477,7 @@ impl Error {
         }
     }
 
-    /// The error without context and place in a file: for matching.
+    /// The underlying error, without [`Error::Context`] and [`Error::Import`]; for matching.
     pub fn root(&self) -> &Error {
         match self {
             Error::Import { source, .. } | Error::Context { source, .. } => source.root(),
@@ -490,7 +490,7 @@ impl Error {
         Error::Context { context: context.into(), source: Box::new(self) }
     }
 
-    /// A failed operation on a file. A full disk is an error of its own.
+    /// An error of a file operation; `DiskFull` if the disk or quota is full.
     pub(crate) fn io(operation: &'static str, path: &Path, source: io::Error) -> Error {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -500,7 +500,7 @@ impl Error {
         }
     }
 
-    /// A task on another thread panicked, or the runtime is shutting down.
+    /// The error for a task that panicked (`Internal`) or was cancelled by the shutdown of its runtime (`Cancelled`).
     pub(crate) fn task(error: &tokio::task::JoinError) -> Error {
         if error.is_cancelled() {
             Error::Cancelled
@@ -519,7 +519,7 @@ impl Error {
         Error::UndefinedColumn { column: column.into(), relation: Some(relation.into()), suggestion: None }
     }
 
-    /// Text that is no value of the type `ty`.
+    /// Text that is not a valid value of the type `ty`.
     pub(crate) fn invalid_text(ty: impl Into<String>, value: &str, column: Option<&str>) -> Error {
         Error::InvalidText { ty: ty.into(), value: shown(value), column: column.map(Into::into) }
     }
@@ -542,7 +542,7 @@ impl Error {
         Error::OutOfRange { ty: ty.into(), value: Some(shown(value)), column: column.map(Into::into) }
     }
 
-    /// The error without the column that the value is for: if the place is named with it.
+    /// Removes the column from an error about a value, for callers that name the column with the position.
     pub(crate) fn without_column(mut self) -> Error {
         match &mut self {
             Error::InvalidText { column, .. }
@@ -561,7 +561,7 @@ impl From<Error> for DataFusionError {
     }
 }
 
-/// A value for a message: control characters escaped, shortened.
+/// A value for a message, with control characters escaped and long texts shortened.
 pub(crate) fn shown(value: &str) -> String {
     let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     let mut text: String = value.chars().take(VALUE_CHARS_SHOWN).map(escape).collect();
@@ -648,7 +648,7 @@ fn io_text(error: &io::Error) -> String {
     }
 }
 
-/// PostgreSQL has SQLSTATE codes of their own for values of these types.
+/// PostgreSQL has separate SQLSTATE codes for invalid values of these types.
 fn is_datetime(ty: &str) -> bool {
     ["date", "time", "interval"].iter().any(|start| ty.starts_with(start))
 }

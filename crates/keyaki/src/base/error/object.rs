@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::SqlState;
 
-/// What a name stands for.
+/// Kind of a named object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ObjectKind {
     /// A table or view: the statement allows both.
@@ -24,7 +24,7 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// The code of the error that no object of this kind has a name.
+    /// The SQLSTATE for a missing object of this kind.
     pub(super) fn undefined(self) -> SqlState {
         match self {
             ObjectKind::Relation | ObjectKind::Table | ObjectKind::View => SqlState::UNDEFINED_TABLE,

@@ -35,7 +35,7 @@ fn parse(message: &str) -> Error {
     Error::Syntax { message, position }
 }
 
-/// Takes ` at Line: L, Column: C` off the end.
+/// Splits ` at Line: L, Column: C` off the end.
 fn split_position(message: &str) -> (&str, Option<Position>) {
     let split = || {
         let (text, place) = message.rsplit_once("Line: ")?;
@@ -46,12 +46,13 @@ fn split_position(message: &str) -> (&str, Option<Position>) {
     split().unwrap_or((message, None))
 }
 
-/// The parser gives line 0 to tokens without a place.
+/// sqlparser uses line 0 for tokens without a position.
 fn located(position: Position) -> Option<Position> {
     (position.line > 0 && position.column > 0).then_some(position)
 }
 
-/// A message of a library as a part of ours: no capital letter unless the first word is an acronym, no full stop.
+/// A message of a library in Keyaki's style: the first letter in lower case unless the first word is an acronym, no
+/// full stop.
 pub(super) fn decapitalized(message: &str) -> String {
     let message = message.trim().trim_end_matches('.');
     let mut chars = message.chars();

@@ -1,7 +1,7 @@
-//! Errors for which DataFusion and Arrow have only text.
+//! Errors for which DataFusion and Arrow provide only text.
 //!
-//! [`PATTERNS`] is the only place that looks at their texts. A pattern is literal text with `{}` for any text in between.
-//! The first pattern that fits decides. Texts without a pattern keep their wording, without prefixes, line breaks and
+//! Only [`PATTERNS`] inspects these texts. A pattern is literal text with `{}` for any text. The first pattern that
+//! matches determines the error. A text without a pattern keeps its wording, without prefixes, line breaks and
 //! backtrace, in a variant chosen by the kind of the error.
 
 use ::datafusion::arrow::datatypes::DataType;
@@ -11,10 +11,10 @@ use super::parser::decapitalized;
 use super::{Error, ObjectKind};
 use crate::base::type_name;
 
-/// A text of a library, and the error it stands for.
+/// A pattern of a library's text and the error it maps to.
 struct Pattern {
     text: &'static str,
-    /// Gets the captures in order.
+    /// Constructs the error from the captures, in order.
     error: fn(&[&str]) -> Error,
 }
 
@@ -22,7 +22,7 @@ const fn pattern(text: &'static str, error: fn(&[&str]) -> Error) -> Pattern {
     Pattern { text, error }
 }
 
-/// Prefixes that libraries put before their texts, also in the middle of other texts.
+/// Prefixes of libraries' texts, also inside other texts.
 const PREFIXES: [&str; 22] = [
     "Arrow error: ",
     "Cast error: ",
@@ -216,17 +216,17 @@ pub(super) fn resources(message: &str) -> Error {
     find(message).unwrap_or_else(|| query_memory("the query"))
 }
 
-/// A violated invariant, or a case that a library has not foreseen.
+/// A violated invariant, or a case that a library does not handle.
 pub(super) fn internal(message: &str) -> Error {
     find(message).unwrap_or_else(|| Error::Internal(plain(message)))
 }
 
-/// A feature that a library lacks.
+/// A feature that a library does not support.
 pub(super) fn not_implemented(message: &str) -> Error {
     find(message).unwrap_or_else(|| Error::Unsupported(feature(message)))
 }
 
-/// The feature that a message says is not supported.
+/// The name of the feature in a message about missing support.
 fn feature(message: &str) -> String {
     let text = plain(message);
     let text = text.strip_prefix("unsupported ").unwrap_or(&text);
@@ -246,7 +246,7 @@ fn find(message: &str) -> Option<Error> {
     PATTERNS.iter().find_map(|pattern| captures(pattern.text, message).map(|captures| (pattern.error)(&captures)))
 }
 
-/// Without backtrace, and without prefixes at the beginning.
+/// Removes the backtrace and leading prefixes.
 fn strip(message: &str) -> &str {
     let mut message = message.split(DataFusionError::BACK_TRACE_SEP).next().unwrap_or(message).trim();
     while let Some(rest) = PREFIXES.iter().find_map(|prefix| message.strip_prefix(prefix)) {
@@ -255,7 +255,7 @@ fn strip(message: &str) -> &str {
     message
 }
 
-/// The text of a library as one of ours: one line, without prefixes.
+/// A text of a library in Keyaki's style: one line, without prefixes.
 fn plain(message: &str) -> String {
     let mut text = strip(message).split_whitespace().collect::<Vec<_>>().join(" ");
     for prefix in PREFIXES {
@@ -280,7 +280,8 @@ fn literals_as_sql(text: &str) -> String {
     out + rest
 }
 
-/// What the `{}` of a pattern stand for in `text`. Each takes as little as possible, the last one everything.
+/// The texts that the `{}` of a pattern match in `text`. Each matches as little as possible, the last one the
+/// remainder.
 fn captures<'a>(pattern: &str, text: &'a str) -> Option<Vec<&'a str>> {
     let mut literals = pattern.split("{}");
     let mut rest = text.strip_prefix(literals.next()?)?;
@@ -303,7 +304,7 @@ fn undefined_function(name: &str, suggestion: Option<&str>) -> Error {
     Error::UndefinedFunction { signature: format!("function {name}(...)"), suggestion: suggestion.map(Into::into) }
 }
 
-/// A call like `abs(Utf8)` that fits no signature.
+/// The error for a call such as `abs(Utf8)` that matches no signature.
 fn call(call: &str) -> Error {
     let (name, types) = call.split_once('(').unwrap_or((call, ""));
     let types: Vec<String> =
@@ -311,7 +312,7 @@ fn call(call: &str) -> Error {
     Error::UndefinedFunction { signature: format!("function {name}({})", types.join(", ")), suggestion: None }
 }
 
-/// The parts between commas that are not inside of parentheses.
+/// Splits at commas outside parentheses.
 fn arguments(list: &str) -> Vec<&str> {
     let mut depth = 0;
     let parts = list.split(|c| {
@@ -385,7 +386,7 @@ fn query_memory(consumer: &str) -> Error {
     }
 }
 
-/// A memory consumer of DataFusion, `ExternalSorter[3]`, in words.
+/// A description of DataFusion's memory consumer, for example of `ExternalSorter[3]`.
 fn consumer(name: &str) -> String {
     let name = name.split(['[', '#']).next().unwrap_or(name);
     let words: [(&str, &str); 7] = [
@@ -401,14 +402,14 @@ fn consumer(name: &str) -> String {
     known.map_or_else(|| name.to_string(), |(_, words)| (*words).to_string())
 }
 
-/// `896.0 MB` in bytes; DataFusion counts in powers of 1024.
+/// Parses a size such as `896.0 MB` to bytes. DataFusion's units are powers of 1024.
 fn size(text: &str) -> Option<u64> {
     let (number, unit) = text.trim().split_once(' ')?;
     let shift = ["B", "KB", "MB", "GB", "TB"].iter().position(|known| *known == unit)? * 10;
     Some((number.parse::<f64>().ok()? * (1u64 << shift) as f64) as u64)
 }
 
-/// An Arrow type, as its text, under PostgreSQL's name.
+/// PostgreSQL's name of an Arrow type given as text.
 fn sql_type(text: &str) -> String {
     let text = text.trim().trim_matches('"');
     text.parse::<DataType>().map_or_else(|_| text.to_lowercase(), |ty| type_name(&ty))

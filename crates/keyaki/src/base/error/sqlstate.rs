@@ -18,7 +18,7 @@ macro_rules! states {
 }
 
 states! {
-    /// `feature_not_supported`: valid SQL that Keyaki does not have.
+    /// `feature_not_supported`: valid SQL that Keyaki does not support.
     FEATURE_NOT_SUPPORTED = "0A000";
     /// `cardinality_violation`: a subquery returned more than one row.
     CARDINALITY_VIOLATION = "21000";
