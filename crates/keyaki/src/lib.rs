@@ -10,22 +10,23 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Apache DataFusion parses and plans queries. Keyaki adds its own tables and statements (DDL with constraints and indexes,
-//! DML, COPY, ANALYZE …) and turns joins along indexes into out-of-order pipelines.
+//! Apache DataFusion plans queries and executes their relational operators. Keyaki provides the tables, the statements
+//! beyond queries (DDL with constraints and indexes, DML, COPY, ANALYZE, settings) and an optimizer that replaces joins
+//! along indexes by out-of-order index pipelines.
 //!
-//! Each folder uses itself and lower folders only:
-//! `base < catalog < engine < table < plan < write < sql < session`.
+//! A module uses only its own folder and the folders below it: `base < catalog < engine < table < plan < write < sql <
+//! session`.
 //!
 //! | folder | contents |
 //! |---|---|
-//! | `base` | errors, options, progress reports |
-//! | `catalog` | definitions, SQL types, statistics' data; the catalog tree |
-//! | `engine` | the open database: store, executor, catalog, writer lock, calibration, CPU caches |
-//! | `table` | tables as DataFusion sees them: key ranges, costs, scans |
-//! | `plan` | rewriting of logical plans; index pipelines |
-//! | `write` | from rows to write batches and bulk loads; new tables and indexes; collecting statistics |
-//! | `sql` | statements, and the state of one session |
-//! | `session` | [`Database`] and [`Session`] |
+//! | `base` | errors with SQLSTATEs, options, progress reports |
+//! | `catalog` | definitions of tables, indexes and views; SQL types; statistics; their JSON documents |
+//! | `engine` | the open database: store, executor, catalog, writer lock, calibration; in-memory indexes; the control of the CPU caches |
+//! | `table` | DataFusion's table providers: key ranges from filters, costs in device time, the scan operator |
+//! | `plan` | optimizer rules and physical operators: index pipelines, summaries, first rows |
+//! | `write` | assignment casts, write batches and bulk loads, index builds, collection of statistics |
+//! | `sql` | statements: DDL, DML, COPY, ANALYZE, settings, system views; the state of a session |
+//! | `session` | [`Database`] and [`Session`], the public API |
 
 mod base;
 mod catalog;
@@ -44,7 +45,7 @@ pub use engine::cache::{CacheCalibration, CacheStatus, PinInfo, calibrate_caches
 pub use session::{Database, Session};
 pub use sql::{IndexInfo, Outcome, TableInfo};
 
-// Types of other crates in signatures of this one.
+// Types of other crates in the signatures of this crate.
 pub use arrow::array::RecordBatch;
 pub use datafusion::execution::SendableRecordBatchStream;
 pub use keyaki_device::Device;

@@ -1,4 +1,4 @@
-//! The database: a handle on an engine, and what it says of itself.
+//! The handle of an open database: opening, calibration, cache control and descriptions of its objects.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,23 +14,26 @@ use crate::engine::cache::{CacheCalibration, CacheStatus};
 use crate::sql::{IndexInfo, TableInfo, info};
 use crate::{CacheGovernor, Options, Result};
 
-/// An open database. `Clone` gives another handle; sessions hold one.
+/// An open database. Clones and sessions refer to the same database. The last of them closes it when dropped.
 #[derive(Debug, Clone)]
 pub struct Database {
     pub(super) engine: Arc<Engine>,
 }
 
 impl Database {
-    /// Opens the database directory, creating it if it does not exist.
+    /// Opens the database directory, and creates it if it does not exist.
     ///
     /// # Errors
-    /// `NotFound` with [`Options::must_exist`]; the store's errors if the directory is something else, is open already,
-    /// of another version, or damaged.
+    /// `NotFound` with [`Options::must_exist`], `NotADatabase`, `FormatVersion`, `Locked` if the database is open
+    /// elsewhere, `Corrupt`, `InvalidParameter` if the memory is below the minimum, `Io` and `DiskFull`.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Database> {
         Ok(Database { engine: Engine::open(path.as_ref(), options)? })
     }
 
-    /// As `open`, but an existing database is an error.
+    /// Creates a database.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if the database exists, and the errors of [`Database::open`].
     pub fn create(path: impl AsRef<Path>, options: Options) -> Result<Database> {
         Ok(Database { engine: Engine::create(path.as_ref(), options)? })
     }
@@ -45,54 +48,56 @@ impl Database {
         &self.engine.path
     }
 
-    /// The store underneath, for tools.
+    /// The store of the database, for tools.
     pub fn store(&self) -> &Store {
         &self.engine.store
     }
 
-    /// The device's measured speed: `calibration.json` in the database directory, else assumed figures.
+    /// The measured speed of the device, from `calibration.json` in the database directory; default values without that
+    /// file.
     pub fn calibration(&self) -> Arc<Calibration> {
         self.engine.calibration()
     }
 
-    /// Stores a measurement in the database directory and uses it from now on.
+    /// Stores a measurement of the device in the database directory. Statements use it from now on.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// `Io` or `DiskFull` if the file cannot be written.
     pub fn set_calibration(&self, calibration: Calibration) -> Result<()> {
         self.engine.set_calibration(calibration)
     }
 
-    /// What the governor of the CPU's caches does, and what is pinned.
+    /// The state of the CPU cache governor, and the pinned objects.
     pub fn cache_status(&self) -> CacheStatus {
         self.engine.cache.status(&self.engine.store)
     }
 
-    /// Stores what was measured of the CPU's caches in the database directory and uses it from now on.
+    /// Stores a measurement of the CPU's caches in the database directory. Statements use it from now on.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// `Io` or `DiskFull` if the file cannot be written.
     pub fn set_cache_calibration(&self, measured: CacheCalibration) -> Result<()> {
         self.engine.cache.set_calibration(measured)
     }
 
-    /// Switches the governor of the CPU's caches; switching it off ends all pins.
+    /// Switches the CPU cache governor on or off. Switching it off ends all pins.
     pub fn set_cache_governor(&self, mode: CacheGovernor) {
         self.engine.set_cache_governor(mode);
     }
 
-    /// Records which memory all queries touch from now on, in a file for `keyaki_llc::sim`, until the trace is given back.
+    /// Starts recording the memory accesses of all queries in a file for `keyaki_llc::sim`, until
+    /// [`Database::end_memory_trace`].
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// `Io` or `DiskFull` if the file cannot be written.
     pub fn start_memory_trace(&self, file: &Path) -> Result<Arc<MemoryTrace>> {
         self.engine.start_memory_trace(file)
     }
 
-    /// Ends a trace. Gives the number of accesses recorded.
+    /// Ends a trace and returns the number of recorded accesses.
     ///
     /// # Errors
-    /// If the file could not be written.
+    /// `Io` or `DiskFull` if the file could not be written, an error if the trace has ended before.
     pub fn end_memory_trace(&self, trace: &MemoryTrace) -> Result<u64> {
         self.engine.end_memory_trace(trace)
     }
@@ -102,20 +107,20 @@ impl Database {
         self.engine.store.drop_caches();
     }
 
-    /// Tables and views, by name.
+    /// Descriptions of all tables and views, sorted by name.
     pub fn tables(&self) -> Vec<TableInfo> {
         info::tables(&self.engine)
     }
 
-    /// Secondary indexes, by table and name.
+    /// Descriptions of all secondary indexes, sorted by table and name.
     pub fn indexes(&self) -> Vec<IndexInfo> {
         info::indexes(&self.engine)
     }
 
-    /// Columns of a table or view: (name, SQL type text).
+    /// Columns of a table or view as (name, SQL type).
     ///
     /// # Errors
-    /// `NotFound`; a view that cannot be planned.
+    /// `NotFound`; for a view, errors of planning its query.
     pub fn columns(&self, table: &str) -> Result<Vec<(String, String)>> {
         let catalog = self.engine.catalog.read().clone();
         if catalog.views.contains_key(table) {

@@ -1,4 +1,4 @@
-//! Loading from a program: batches of rows without a file.
+//! Loads batches of rows from a program, without a file.
 
 use std::sync::Arc;
 
@@ -12,17 +12,18 @@ use crate::sql::dml::defaults;
 use crate::write::{Conform, Defaults, Given, NoOrigin, insert_loaded};
 use crate::{Error, Result};
 
-/// Batches made ahead of the load.
+/// Capacity of the channel between iterator and load, in batches.
 const BATCHES_AHEAD: usize = 4;
 
 impl Session {
-    /// Adds all rows of `batches` to a table, or none, and returns their number.
+    /// Loads all rows of `batches` into a table and returns their number. The load is one transaction, like COPY.
     ///
-    /// Columns are matched by name, and converted; columns of the table that are not given get their defaults. Rows in
-    /// the order of the primary key are the fastest. The statement of a bulk load is one transaction, like `COPY`.
+    /// Columns are matched by name, and their values are converted by assignment casts. Missing columns get their
+    /// defaults. Rows in primary key order load fastest.
     ///
     /// # Errors
-    /// The first error of the stream; `NotFound`; values that do not fit; duplicate keys.
+    /// The first error of the stream; `NotFound`; `Import` with the row for a value that cannot be converted;
+    /// `UndefinedColumn`, `DuplicateColumn` and `Constraint`. The table is then unchanged.
     pub async fn load(
         &self,
         table: &str,
@@ -51,7 +52,10 @@ impl Session {
         insert_loaded(&self.sql.write(&writer), &table, rows, Arc::new(NoOrigin)).await
     }
 
-    /// As [`Session::load`], from an iterator, which runs on a thread of its own.
+    /// Like [`Session::load`], from an iterator, which runs on a thread of its own.
+    ///
+    /// # Errors
+    /// As [`Session::load`].
     pub async fn load_iter(
         &self,
         table: &str,
@@ -60,7 +64,7 @@ impl Session {
         let (sender, mut receiver) = tokio::sync::mpsc::channel(BATCHES_AHEAD);
         tokio::task::spawn_blocking(move || {
             for batch in batches {
-                // The load has ended early.
+                // The load has failed or was cancelled.
                 if sender.blocking_send(batch).is_err() {
                     break;
                 }
@@ -70,6 +74,7 @@ impl Session {
     }
 }
 
+/// The conversion of batches with the schema of `batch`.
 fn for_batch(
     table: &Arc<Table>,
     batch: &RecordBatch,

@@ -1,7 +1,7 @@
-//! Sessions: the crate's face to programs.
+//! The public API: databases and sessions.
 //!
-//! [`Database`] is a handle on an open engine. [`Session`] runs statements on it with options of its own, and loads rows
-//! from a program ([`Session::load`]). Both only pass calls on to the layers below.
+//! [`Database`] is a handle of an open engine. [`Session`] executes statements with its own options, and loads rows
+//! from a program ([`Session::load`]). Both delegate to the layers below.
 
 mod database;
 mod load;
@@ -19,11 +19,14 @@ use crate::sql::{self, Outcome, SqlSession};
 
 pub use database::Database;
 
-/// A connection to a database with its own options. Statements of one session run one after another.
+/// A connection to a database with its own options.
+///
+/// A session is one thread of control: run its statements one after another. Use several sessions for concurrent
+/// statements.
 #[derive(Debug)]
 pub struct Session {
     database: Database,
-    /// The session as the layers below see it.
+    /// State of the session in the layers below.
     sql: SqlSession,
 }
 
@@ -33,8 +36,12 @@ impl Session {
         Session { database, sql }
     }
 
-    /// Runs every statement of `sql`; the rows of queries are read to the end and dropped. Stops at the first error; what
-    /// came before stays. An outcome of kind `Rows` has no rows left.
+    /// Executes every statement of `sql` in order and discards the rows of queries. Returns one outcome per statement;
+    /// the streams of `Rows` outcomes are empty.
+    ///
+    /// # Errors
+    /// `Syntax` if the script cannot be tokenised; nothing is executed then. Otherwise the error of the first statement
+    /// that fails; the statements before it stay in effect.
     pub async fn execute(&self, sql: &str) -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
         for statement in sql::split::split(sql)? {
@@ -43,23 +50,31 @@ impl Session {
         Ok(outcomes)
     }
 
-    /// Runs exactly one statement.
+    /// Executes exactly one statement. Dropping the future or the returned stream cancels it.
+    ///
+    /// # Errors
+    /// `Syntax` if `sql` does not contain exactly one statement; the errors of the statement. Errors during the
+    /// execution of a query are items of its stream.
     pub async fn query(&self, sql: &str) -> Result<Outcome> {
         sql::run(&self.sql, &sql::split::single(sql)?).await
     }
 
-    /// Splits `sql` into statements (text each), without running them. An unfinished last statement is an error of kind
-    /// `Syntax` too; see [`Session::is_complete`].
+    /// Splits `sql` into the texts of its statements, without executing them.
+    ///
+    /// # Errors
+    /// `Syntax` if the script cannot be tokenised, for example because its last statement has an open quote; see
+    /// [`Session::is_complete`].
     pub fn statements(&self, sql: &str) -> Result<Vec<String>> {
         Ok(sql::split::split(sql)?.into_iter().map(|statement| statement.text.into()).collect())
     }
 
-    /// Whether `sql` ends with a finished statement (for shells: else ask for more lines).
+    /// True if `sql` is empty or ends with a semicolon outside strings and comments. A shell otherwise reads further
+    /// lines.
     pub fn is_complete(sql: &str) -> bool {
         sql::split::is_complete(sql)
     }
 
-    /// The options of this session, as SET has left them.
+    /// The current options of the session, with the changes made by SET.
     pub fn options(&self) -> SessionOptions {
         self.sql.options()
     }
@@ -74,7 +89,7 @@ impl Session {
         &self.database
     }
 
-    /// What the executor did for the last query: (operator, statistics).
+    /// Statistics of the last query: one (operator, statistics) pair for each index pipeline and scan that it started.
     pub fn last_stats(&self) -> Vec<(String, Stats)> {
         self.sql.last_stats.lock().clone()
     }
@@ -84,7 +99,7 @@ impl Session {
 mod tests {
     use super::*;
 
-    /// Statements may be run on any thread of a runtime.
+    /// Futures of statements can move between the threads of a runtime.
     #[test]
     fn futures_are_send() {
         fn check(session: &Session) -> impl Send {

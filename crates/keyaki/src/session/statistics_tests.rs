@@ -1,4 +1,4 @@
-//! Statistics as loads and ANALYZE make them.
+//! Tests of the statistics that loads and ANALYZE collect.
 
 use arrow::array::{ArrayRef, Int64Array, StringArray};
 use arrow::record_batch::RecordBatch;
@@ -13,7 +13,7 @@ use crate::{Options, Result};
 
 const ROWS: i64 = 120_000;
 
-/// Four lines an order, 500 parts in no order, 7 modes, a tenth without a mode.
+/// Four lines per order, 500 parts in pseudo-random order, 7 modes; the mode of a tenth of the rows is null.
 fn lines() -> impl Iterator<Item = Result<RecordBatch>> + Send {
     (0..ROWS / 1000).map(|i| {
         let rows = i * 1000..(i + 1) * 1000;
@@ -45,7 +45,7 @@ fn check(statistics: &TableStatistics, tolerance: f64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn loads_and_analyze_know_the_table() -> Result<()> {
+async fn loads_and_analyze_collect_statistics() -> Result<()> {
     let dir = tempfile::tempdir().expect("a directory");
     let database = Database::open(dir.path().join("db"), Options::default())?;
     let session = database.session();
@@ -63,7 +63,7 @@ async fn loads_and_analyze_know_the_table() -> Result<()> {
     let table = &catalog.tables["lines"];
     let view = snapshot.tree(table.def.tree)?;
     check(&collect(&database.engine, table, view, &NoProgress, &sampling).await?, 0.35);
-    // They are stored.
+    // Statistics survive reopening.
     let before = statistics();
     drop((session, catalog, snapshot, database));
     let database = Database::open(dir.path().join("db"), Options::default())?;
@@ -72,7 +72,7 @@ async fn loads_and_analyze_know_the_table() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_added_to_a_table_count() -> Result<()> {
+async fn loads_add_their_rows_to_the_statistics() -> Result<()> {
     let dir = tempfile::tempdir().expect("a directory");
     let database = Database::open(dir.path().join("db"), Options::default())?;
     let session = database.session();
