@@ -1,4 +1,5 @@
-//! The CPU's caches: classes of operators, scans that spare them, WARM and PIN, the view, and traces.
+//! Control of the CPU caches: classes of operators, scans that bypass the cache, WARM and PIN, the system view, memory
+//! traces.
 
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use keyaki_llc::sim::trace::TraceReader;
 use keyaki_llc::software::{ScanMethod, Tuning};
 use keyaki_llc::{Caches, Quartiles};
 
-/// The governor is one for the process: tests that tell it different things take turns.
+/// The governor belongs to the process. Tests that set it hold this lock.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 const ROWS: i64 = 200_000;
-/// What the last level is said to hold.
+/// Capacity of the last-level cache according to the calibration.
 const CACHE_BYTES: u64 = 1 << 20;
 
 fn options() -> Options {
@@ -28,7 +29,7 @@ fn options() -> Options {
     }
 }
 
-/// What helps on a machine with such a cache.
+/// A calibration with a last-level cache of [`CACHE_BYTES`], in which `method` is the fastest scan method.
 fn measured(method: ScanMethod) -> CacheCalibration {
     let latency = |working_set_bytes, ns: f64| Latency { working_set_bytes, load_ns: Quartiles::of(&[ns]) };
     let latencies = vec![latency(CACHE_BYTES, 10.0), latency(64 << 20, 100.0)];
@@ -38,7 +39,7 @@ fn measured(method: ScanMethod) -> CacheCalibration {
     CacheCalibration { profile, tuning }
 }
 
-/// A table beyond that, and a small one with an index on disk and one in memory that are not.
+/// A database with a table larger than the cache, and a smaller table with an index on disk and an in-memory index.
 async fn filled(directory: &std::path::Path) -> (Database, Session) {
     let database = Database::open(directory, options()).unwrap();
     let session = database.session();
@@ -103,7 +104,7 @@ async fn operators_have_classes_and_streams_spare_the_cache() {
         assert!(plan.contains(&format!("class={class}")), "{sql}: {plan}");
         session.query(sql).await.unwrap().collect().await.unwrap();
     }
-    // What was measured is there when the database is opened again.
+    // The calibration survives reopening.
     drop((session, database));
     let database = Database::open(dir.path(), options()).unwrap();
     let status = database.cache_status();
@@ -145,7 +146,8 @@ async fn warm_and_pin() {
     };
     let (pages, stay) = kept(&database).unwrap();
     assert!(pages >= 2 && pages == stay, "{pages} {stay}");
-    // A scan over more than the page cache cannot displace them; changes that sink into leaves replace them.
+    // A scan larger than the page cache does not displace pinned pages. Only flushes of changes to their leaves replace
+    // them.
     session.query("SELECT sum(a), max(b) FROM big").await.unwrap().collect().await.unwrap();
     assert_eq!(kept(&database), Some((pages, stay)));
     assert!(error(&session, "PIN TABLE big").await.to_string().starts_with("cannot pin \"big\": it takes "));
@@ -179,7 +181,7 @@ async fn traces_name_objects_and_classes() {
         session.query(sql).await.unwrap().collect().await.unwrap();
     }
     let accesses = database.end_memory_trace(&trace).unwrap();
-    assert!(database.end_memory_trace(&trace).is_err(), "it has ended");
+    assert!(database.end_memory_trace(&trace).is_err(), "the trace has ended");
     session.query("SELECT sum(a) FROM big").await.unwrap().collect().await.unwrap();
     tokio::time::sleep(Duration::from_millis(1)).await;
     let reader = TraceReader::new(std::io::BufReader::new(std::fs::File::open(&file).unwrap())).unwrap();
@@ -190,7 +192,8 @@ async fn traces_name_objects_and_classes() {
         let number = header.objects.iter().position(|object| object == name).unwrap();
         recorded.iter().filter(|access| usize::from(access.object) == number).count()
     };
-    // A scan reads one of three columns of about a hundred bytes a row at the most; the lookup a few lines.
+    // The scan reads one of three columns, of at most about a hundred bytes per row. The lookup reads a few cache
+    // lines.
     let scanned = of("small") + of("small.small_a");
     assert!(scanned > 40 && scanned < 5000, "{scanned}");
     assert!((3..100).contains(&of("big")), "{}", of("big"));

@@ -1,7 +1,7 @@
-//! Random INSERT, UPDATE and DELETE statements against a model, on a table whose every column is in some index.
+//! Random INSERT, UPDATE and DELETE statements compared with a model, on a table whose columns are all indexed.
 //!
-//! After each statement the outcome (rows, or the refusal of a duplicate) must be the model's; every few statements the
-//! table is read along each of its trees, which must all have the model's rows.
+//! Each statement must have the model's outcome: the changed rows, or a duplicate key error. At intervals the table is
+//! read along each of its trees, and all of them must contain the model's rows.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use keyaki::{ConstraintKind, Database, Durability, Error, Options, Outcome, Session};
 
-/// Primary key → (a, b): `b` is unique where it is not null.
+/// Primary key → (a, b). Non-null values of `b` are unique.
 type Model = BTreeMap<i64, (i64, Option<i64>)>;
 
 /// xorshift64*
@@ -34,10 +34,10 @@ fn sql(value: Option<i64>) -> String {
     value.map_or("NULL".into(), |value| value.to_string())
 }
 
-/// Rows by key.
+/// Rows as (primary key, (a, b)).
 type Rows = Vec<(i64, (i64, Option<i64>))>;
 
-/// A statement and what it makes of the model.
+/// A random statement, and the rows of the model after it.
 fn statement(random: &mut Random, model: &Model) -> (String, Rows) {
     let n = random.key();
     let shift = random.below(7) as i64 - 3;
@@ -87,7 +87,7 @@ fn statement(random: &mut Random, model: &Model) -> (String, Rows) {
     }
 }
 
-/// The model of the rows, if keys and unique values are distinct.
+/// The model with these rows; `None` if keys or values of `b` repeat.
 fn valid(rows: Vec<(i64, (i64, Option<i64>))>) -> Option<Model> {
     let count = rows.len();
     let mut unique: Vec<i64> = rows.iter().filter_map(|(_, (_, b))| *b).collect();
@@ -111,7 +111,7 @@ async fn read(session: &Session, sql: &str) -> Vec<Vec<Option<i64>>> {
     rows
 }
 
-/// Reads the table along each of its trees.
+/// Compares the rows along each tree of the table with the model.
 async fn check(session: &Session, model: &Model) {
     let expect = |row: &dyn Fn(i64, i64, Option<i64>) -> Option<Vec<Option<i64>>>| {
         let mut rows: Vec<_> = model.iter().filter_map(|(k, (a, b))| row(*k, *a, *b)).collect();

@@ -1,4 +1,4 @@
-//! COPY in both directions, bulk loads, and what must not happen when they fail.
+//! COPY in both directions, bulk loads, and rollback after failures.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use arrow::util::display::array_value_to_string;
 use datafusion::parquet::arrow::ArrowWriter;
 use keyaki::{ConstraintKind, Database, Error, Options, Session};
 
-/// A database and a place for files.
+/// A database and a directory for files.
 struct Place {
     dir: tempfile::TempDir,
     session: Session,
@@ -48,7 +48,7 @@ impl Place {
         }
     }
 
-    /// All values as text, rows by `|` and `;`.
+    /// All values as text: values separated by `|`, rows by `;`.
     async fn rows(&self, sql: &str) -> String {
         let outcome = self.session.query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
         let batches = outcome.collect().await.unwrap_or_else(|error| panic!("{sql}: {error}"));
@@ -81,7 +81,7 @@ fn copy_to(what: &str, path: &Path) -> String {
 const ALL_TYPES: &str = "CREATE TABLE NAME (id INTEGER PRIMARY KEY, b BOOLEAN, i1 TINYINT, i2 SMALLINT, i8 BIGINT, \
     f4 REAL, f8 DOUBLE PRECISION, d DECIMAL(38,10), t TEXT, v VARCHAR(5), x BYTEA, day DATE, ts TIMESTAMP, tz TIMESTAMPTZ)";
 
-/// In CSV, as COPY TO writes them.
+/// Rows of the table in CSV, as COPY TO writes them.
 const ALL_VALUES: &str = "id,b,i1,i2,i8,f4,f8,d,t,v,x,day,ts,tz\n\
     1,true,-128,-32768,-9223372036854775808,1.5,-1e300,-9999999999999999999999999999.9999999999,\
     \"a,b\"\"c\nd|\\N\",äöüß€,\\x00ff0a,0001-01-01,1969-12-31 23:59:59.999999,2024-02-29 10:00:00+00\n\
@@ -110,7 +110,7 @@ async fn every_type_survives_every_format() {
         place.run(&copy_to(&format!("(SELECT * FROM {table} ORDER BY id)"), &again)).await;
         assert_eq!(std::fs::read_to_string(again).unwrap(), ALL_VALUES, "{file}");
     }
-    // Without a header, with other characters, from a query, into some columns.
+    // Without a header, with other delimiters and quotes, from a query, into a list of columns.
     let path = place.path("part.csv");
     let options = "(HEADER false, DELIMITER ';', QUOTE '''', NULL '-')";
     place.run(&format!("{} {options}", copy_to("(SELECT t, id FROM a)", &path))).await;
@@ -140,7 +140,7 @@ async fn tbl_files_of_dbgen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn columns_are_matched_by_name_or_place() {
+async fn columns_are_matched_by_name_or_position() {
     let place = Place::new();
     place.run("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT, c INTEGER NOT NULL DEFAULT 7)").await;
     let columns: Vec<(&str, ArrayRef)> =
@@ -175,7 +175,7 @@ async fn columns_are_matched_by_name_or_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn several_files_by_a_pattern() {
+async fn wildcards_match_several_files() {
     let place = Place::new();
     place.run("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT)").await;
     for i in 1..=12 {
@@ -189,7 +189,7 @@ async fn several_files_by_a_pattern() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_files_are_told_with_file_row_and_column() {
+async fn errors_name_file_row_and_column() {
     let place = Place::new();
     place.run("CREATE TABLE t (a SMALLINT PRIMARY KEY, b VARCHAR(3) NOT NULL, c DECIMAL(4,2), d DATE)").await;
     for (content, expected) in [
@@ -260,7 +260,7 @@ async fn damaged_parquet_files_are_errors() {
         let mut bytes = good.clone();
         bytes[at..(at + 16).min(good.len())].fill(0xa5);
         std::fs::write(&bad, &bytes).unwrap();
-        // Parquet's own checksums are optional: damaged values may pass, a panic may not.
+        // Checksums in Parquet files are optional: damaged values may be loaded, but no error may be a panic.
         let _ = place.session.execute(&copy_from("t", &bad)).await;
         place.run("DELETE FROM t").await;
     }
@@ -271,7 +271,7 @@ async fn damaged_parquet_files_are_errors() {
     assert_eq!(place.rows("SELECT * FROM t").await, "1|1");
 }
 
-/// Rows `(i * step % modulus)` with texts, as CSV.
+/// CSV rows for the keys `i * step % modulus` of all `i` below `count`.
 fn many(count: u64, step: u64, modulus: u64) -> String {
     (0..count).map(|i| i * step % modulus).map(|k| format!("{k},name {},{}\n", k % 1000, k * 3)).collect()
 }
@@ -296,9 +296,9 @@ async fn check_many(place: &Place, count: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn large_files_in_order_and_in_disorder() {
+async fn large_sorted_and_shuffled_files_are_loaded() {
     const COUNT: u64 = 50_000;
-    // 7919 is prime to the count: all keys, shuffled.
+    // 7919 and the count are coprime: the rows are a permutation of all keys.
     for (name, step) in [("sorted.csv", 1), ("shuffled.csv", 7919)] {
         let place = Place::new();
         place.run(KEYED).await;
@@ -306,7 +306,7 @@ async fn large_files_in_order_and_in_disorder() {
         place.run(&copy_from("t", &path)).await;
         check_many(&place, COUNT).await;
     }
-    // In order at first, then not; over several files.
+    // Keys that are in order only at the start, in several files.
     let place = Place::new();
     place.run(KEYED).await;
     let all = many(COUNT, 1, COUNT);
@@ -319,7 +319,7 @@ async fn large_files_in_order_and_in_disorder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn little_memory_spills() {
+async fn sorts_spill_with_little_memory() {
     let place = Place::with(Options { memory_bytes: Some(32 << 20), ..Options::default() });
     place.run(KEYED).await;
     let path = place.write("shuffled.csv", many(150_000, 7919, 150_000));
@@ -342,7 +342,7 @@ async fn indexes_are_built_over_existing_rows() {
         "{message}"
     );
     place.run("CREATE INDEX unique_name ON t (name)").await;
-    // Without a primary key.
+    // A table without a primary key.
     place.run("CREATE TABLE h (a INTEGER, b TEXT)").await;
     place.run(&copy_from("h", &place.write("h.csv", "1,x\n2,y\n2,y\n".repeat(20_000)))).await;
     place.run("CREATE INDEX h_a ON h (a)").await;
@@ -353,13 +353,13 @@ async fn indexes_are_built_over_existing_rows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn duplicates_leave_the_table_as_it_was() {
+async fn duplicates_leave_the_table_unchanged() {
     const COUNT: u64 = 25_000;
     for step in [1, 7919] {
         let place = Place::new();
         place.run(KEYED).await;
         let good = many(COUNT, step, COUNT);
-        // In the file: of the primary key, of the unique index.
+        // Duplicates within the file, of the primary key and of the unique index.
         let path = place.write("twice.csv", format!("{good}{},again,0\n", COUNT - 1));
         let message = place.fail(&copy_from("t", &path)).await;
         assert!(
@@ -373,7 +373,7 @@ async fn duplicates_leave_the_table_as_it_was() {
         let message = place.fail(&copy_from("t", &path)).await;
         assert!(message.contains("unique constraint \"by_n\": Key (n)=(3) already exists"), "{message}");
         assert_eq!(place.rows("SELECT count(*) FROM t").await, "0");
-        // Against the table, in a large and in a small file.
+        // Duplicates of existing rows, in a large and in a small file.
         place.run(&copy_from("t", &place.write("good.csv", &good))).await;
         for rest in [good.as_str(), ""] {
             let path = place.write("more.csv", format!("{},x,-1\n{rest}5,x,-2\n", COUNT + 5));
@@ -387,7 +387,7 @@ async fn duplicates_leave_the_table_as_it_was() {
             );
         }
         check_many(&place, COUNT).await;
-        // And what does not conflict is added to what is there.
+        // Rows without conflicts are added.
         let more: String = (COUNT..2 * COUNT).map(|k| format!("{k},name {},{}\n", k % 1000, k * 3)).collect();
         place.run(&copy_from("t", &place.write("more.csv", more))).await;
         check_many(&place, 2 * COUNT).await;
@@ -410,7 +410,7 @@ async fn loads_survive_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn batches_from_a_program() {
+async fn programs_load_batches() {
     let place = Place::new();
     place.run("CREATE TABLE t (a BIGINT PRIMARY KEY, b VARCHAR(9), c INTEGER DEFAULT 5)").await;
     let batch = |range: std::ops::Range<i32>| {
@@ -449,7 +449,7 @@ async fn a_cancelled_load_leaves_nothing() {
     });
     let load = place.session.load_iter("t", endless);
     assert!(tokio::time::timeout(std::time::Duration::from_millis(300), load).await.is_err());
-    // The next writer waits for the threads of the load to end.
+    // The next writer waits until the threads of the load have ended.
     place.run("INSERT INTO t VALUES (-1)").await;
     assert_eq!(place.rows("SELECT count(*) FROM t").await, "1");
 }

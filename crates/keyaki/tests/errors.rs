@@ -1,8 +1,8 @@
-//! Errors as users see them: SQLSTATE and message of many statements.
+//! SQLSTATE and message of the errors of many statements.
 
 use keyaki::{Database, Options, Session};
 
-/// Tables, views and indexes that the statements use.
+/// Tables, views and indexes that the tested statements refer to.
 const SETUP: &str = "
     CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(3), small SMALLINT, d DATE, b BOOLEAN, n NUMERIC(4,2) NOT NULL DEFAULT 1);
     INSERT INTO t VALUES (1, 'one', 1, DATE '2024-01-01', true, 1.5), (2, 'two', 0, NULL, false, 2.5);
@@ -353,7 +353,7 @@ const STATEMENTS: &[(&str, &str, &str)] = &[
         "invalid value for parameter \"length of VARCHAR(0)\": \"0\" (expected 1 to 4294967295)",
     ),
     ("CREATE OR REPLACE VIEW v AS SELECT * FROM v", "42P17", "view \"v\" uses itself"),
-    // Not supported.
+    // Unsupported statements.
     ("BEGIN", "0A000", "not supported: transactions of several statements (each statement is a transaction)"),
     ("ALTER TABLE t ADD COLUMN x INT", "0A000", "not supported: ALTER TABLE"),
     ("SELECT * FROM t FOR UPDATE", "0A000", "not supported: FOR UPDATE and FOR SHARE"),
@@ -404,7 +404,7 @@ const STATEMENTS: &[(&str, &str, &str)] = &[
         "42601",
         "syntax error at or near \"MATCH_RECOGNIZE\", expected end of statement (line 1, column 17)",
     ),
-    // Files and settings of the cache.
+    // Files and options of COPY.
     ("COPY t FROM '/nowhere/file.csv'", "58P01", "could not open \"/nowhere/file.csv\": No such file or directory"),
     ("COPY t FROM '/nowhere/*.csv'", "58P01", "could not open \"/nowhere/*.csv\": no file matches"),
     ("COPY t FROM '/'", "42809", "could not open \"/\": is a directory (name its files, as in 'dir/*.parquet')"),

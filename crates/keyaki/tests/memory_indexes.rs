@@ -1,5 +1,5 @@
-//! Indexes in memory: built at opening, kept within the memory, seen as of a snapshot, and what happens when they cannot be
-//! built.
+//! In-memory indexes: rebuilt at opening, limited by the memory budget, read as of a snapshot, and unusable if the
+//! build fails.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Progress for Counted {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn built_again_when_opened() {
+async fn indexes_are_rebuilt_when_the_database_opens() {
     const ROWS: u64 = 50_000;
     let dir = tempfile::tempdir().unwrap();
     let created = {
@@ -71,7 +71,7 @@ async fn built_again_when_opened() {
             )
             .await
             .unwrap();
-        // In the log, not in a checkpoint.
+        // These changes are only in the log.
         session.execute("DELETE FROM t WHERE a = 5; UPDATE t SET a = 2000 WHERE a = 6").await.unwrap();
         let created = index(&database, "t_a");
         assert!(created.build_time.is_some() && created.problem.is_none());
@@ -95,7 +95,7 @@ async fn built_again_when_opened() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_query_sees_the_state_it_began_with() {
+async fn queries_read_their_snapshot() {
     let dir = tempfile::tempdir().unwrap();
     let database = Database::open(dir.path(), options()).unwrap();
     let session = database.session();
@@ -121,7 +121,7 @@ async fn a_query_sees_the_state_it_began_with() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn they_do_not_outgrow_the_memory() {
+async fn indexes_stay_within_the_memory_budget() {
     let dir = tempfile::tempdir().unwrap();
     let small = Options { memory_bytes: Some(16 << 20), ..options() };
     let large = Options { memory_bytes: Some(512 << 20), ..options() };
@@ -139,7 +139,7 @@ async fn they_do_not_outgrow_the_memory() {
         database.session().execute("CREATE INDEX t_b ON t USING masstree (b, a, id)").await.unwrap();
         assert_eq!(index(&database, "t_b").entries, 200_001);
     }
-    // With less memory it is not used; the table can be read, and changed when the index is gone.
+    // With less memory the index is unusable. The table can be read, and changed after the index is dropped.
     let database = Database::open(dir.path(), small).unwrap();
     let session = database.session();
     assert!(index(&database, "t_b").problem.unwrap().contains("out of memory"));
@@ -161,7 +161,7 @@ fn damage(dir: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_table_opens_without_them() {
+async fn a_database_with_a_damaged_table_opens_without_its_indexes() {
     let dir = tempfile::tempdir().unwrap();
     {
         let session = Database::open(dir.path(), options()).unwrap().session();
@@ -172,7 +172,7 @@ async fn a_damaged_table_opens_without_them() {
     let database = Database::open(dir.path(), options()).unwrap();
     let session = database.session();
     assert!(index(&database, "t_b").problem.unwrap().contains("corrupt"));
-    // What is sound is there.
+    // Undamaged pages are readable.
     assert_eq!(number(&session, "SELECT count(b) FROM t WHERE id > 45000").await, 5000);
     assert!(session.query("SELECT count(b) FROM t").await.unwrap().collect().await.is_err());
 }

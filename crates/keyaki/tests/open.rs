@@ -1,4 +1,4 @@
-//! Opening databases: what is there, what is not, and what is something else.
+//! Opening of databases: existing and missing ones, and directories and files that are not databases.
 
 use keyaki::{Database, Error, ObjectKind, Options};
 use keyaki_device::calibrate::Calibration;
@@ -28,7 +28,7 @@ async fn closed_and_opened_again() {
 }
 
 #[tokio::test]
-async fn rowids_go_on_after_opening() {
+async fn rowids_continue_after_reopening() {
     let dir = tempfile::tempdir().unwrap();
     for n in 1..=3 {
         let database = Database::open(dir.path(), options()).unwrap();
@@ -39,7 +39,7 @@ async fn rowids_go_on_after_opening() {
 }
 
 #[test]
-fn missing_or_there_already() {
+fn open_requires_and_create_rejects_an_existing_database() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let must_exist = Options { must_exist: true, ..options() };
@@ -52,7 +52,7 @@ fn missing_or_there_already() {
 }
 
 #[test]
-fn only_once_at_a_time() {
+fn a_database_is_opened_only_once_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let database = Database::open(dir.path(), options()).unwrap();
     let error = Database::open(dir.path(), options()).unwrap_err();
@@ -66,7 +66,7 @@ fn only_once_at_a_time() {
 }
 
 #[test]
-fn something_else_is_left_alone() {
+fn other_files_and_directories_are_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let note = dir.path().join("note.txt");
     std::fs::write(&note, "mine").unwrap();
@@ -82,7 +82,7 @@ fn something_else_is_left_alone() {
 }
 
 #[test]
-fn too_little_memory() {
+fn too_little_memory_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let error = Database::open(dir.path().join("db"), Options { memory_bytes: Some(1000), ..options() }).unwrap_err();
     assert!(
@@ -92,7 +92,7 @@ fn too_little_memory() {
 }
 
 #[test]
-fn calibration_is_kept() {
+fn calibration_survives_reopening() {
     let dir = tempfile::tempdir().unwrap();
     let database = Database::open(dir.path(), options()).unwrap();
     assert_eq!(*database.calibration(), Calibration::assumed());
@@ -114,7 +114,7 @@ async fn leftovers_of_spilled_queries_are_removed() {
 }
 
 #[tokio::test]
-async fn definitions_as_sql_make_them_again() {
+async fn definitions_as_sql_recreate_the_objects() {
     let dir = tempfile::tempdir().unwrap();
     let first = Database::open(dir.path().join("a"), options()).unwrap();
     let script = "

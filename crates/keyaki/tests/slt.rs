@@ -1,4 +1,5 @@
-//! Runs `slt/*.slt` (sqllogictest) under several configurations, all of which must give the same answers.
+//! Runs `slt/*.slt` (sqllogictest) under several configurations, all of which must give the same answers. The
+//! environment variable `SLT` selects files by a part of their path.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,19 +11,20 @@ use async_trait::async_trait;
 use keyaki::{Database, Error, Options, Outcome, Session};
 use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner};
 
-/// How a database is opened and used.
+/// Options of the database and of its sessions.
 #[derive(Debug, Clone)]
 struct Configuration {
     options: Options,
-    /// Statements that every session begins with.
+    /// Statements executed at the start of every session.
     setup: &'static str,
-    /// Close and open the database again after every statement.
+    /// Close and reopen the database after every statement.
     reopen: bool,
-    /// What every index is made of that does not say so itself, if that is possible: after the table, and at the end.
+    /// Clauses added to every CREATE INDEX without USING, if the index type supports the column: after the table, and
+    /// at the end.
     using: Option<(&'static str, &'static str)>,
 }
 
-/// A database of one test file.
+/// The database of one test file.
 struct Tested {
     configuration: Arc<Configuration>,
     path: PathBuf,
@@ -49,7 +51,7 @@ impl AsyncDB for Tested {
         let other = self.configuration.using.and_then(|using| using_other(sql, using));
         let session = self.open().await?;
         let outcome = match session.query(other.as_deref().unwrap_or(sql)).await {
-            // Not every column can have every index.
+            // The index type may not support the column.
             Err(Error::Unsupported(what)) if what.contains("the first column must be") => session.query(sql).await?,
             outcome => outcome?,
         };
@@ -62,7 +64,7 @@ impl AsyncDB for Tested {
                 DBOutput::Rows { types: vec![DefaultColumnType::Any; columns], rows }
             }
         };
-        // SET lives in the session.
+        // Settings end with their session.
         if self.configuration.reopen && !sql.trim_start().to_ascii_uppercase().starts_with("SET") {
             self.session = None;
         }
@@ -82,7 +84,8 @@ impl AsyncDB for Tested {
     }
 }
 
-/// `CREATE INDEX … ON t (…)` as `CREATE INDEX … ON t USING masstree (…)`, or so.
+/// Adds clauses to a CREATE INDEX statement without USING, for example `ON t (…)` becomes `ON t USING masstree (…)`.
+/// `None` for other statements.
 fn using_other(sql: &str, (using, with): (&str, &str)) -> Option<String> {
     let upper = sql.trim_start().to_ascii_uppercase();
     let is_index = upper.starts_with("CREATE INDEX") || upper.starts_with("CREATE UNIQUE INDEX");
@@ -143,7 +146,7 @@ fn small_memory() -> Options {
     }
 }
 
-/// Everything as small as it goes: runs, flushes and splits happen with a handful of rows.
+/// Minimum sizes: a few rows cause runs, flushes and splits.
 fn tiny() -> Options {
     let store = keyaki_store::Options {
         cache_bytes: 128 << 10,
@@ -159,7 +162,7 @@ fn tiny() -> Options {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn as_usual() {
+async fn default_options() {
     run_all(small_memory(), "", false).await;
 }
 
@@ -174,7 +177,7 @@ async fn reopened_after_every_statement() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn indexes_in_memory() {
+async fn masstree_indexes() {
     let using = Some(("USING masstree", ""));
     let configuration = Configuration { options: tiny(), setup: "", reopen: false, using };
     run_files(configuration.clone()).await;
@@ -183,7 +186,7 @@ async fn indexes_in_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn indexes_with_trees_in_memory() {
+async fn vast_indexes() {
     let using = Some(("USING vast", ""));
     let configuration = Configuration { options: tiny(), setup: "", reopen: false, using };
     run_files(configuration.clone()).await;
@@ -192,18 +195,18 @@ async fn indexes_with_trees_in_memory() {
     run_files(Configuration { setup: "SET keyaki.join = 'index'", using, ..configuration }).await;
 }
 
-/// Aggregates look at rows.
+/// No index pipelines; aggregates read rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn never_by_index() {
+async fn joins_by_scan() {
     run_all(tiny(), "SET keyaki.join = 'scan'", false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_order() {
+async fn in_order_execution() {
     run_all(tiny(), "SET keyaki.execution = 'in_order'", false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn always_by_index() {
+async fn joins_by_index() {
     run_all(tiny(), "SET keyaki.join = 'index'", false).await;
 }

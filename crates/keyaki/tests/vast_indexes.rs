@@ -1,5 +1,4 @@
-//! Indexes with trees in memory, and aggregates that keys answer: plans, what is kept over reopening, and that answers are those
-//! of scans.
+//! Vast indexes, summaries and first rows: plans, locators after reopening, and answers compared with those of scans.
 
 use arrow::util::pretty::pretty_format_batches;
 use keyaki::{Database, IndexMethod, Options, Session};
@@ -37,7 +36,7 @@ async fn filled(database: &Database) -> Session {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_seen_of_them() {
+async fn plans_statistics_and_memory() {
     let dir = tempfile::tempdir().unwrap();
     let database = Database::open(dir.path().join("db"), options()).unwrap();
     let session = filled(&database).await;
@@ -61,7 +60,7 @@ async fn what_is_seen_of_them() {
     assert!(taken > 0);
     let count = "SELECT count(*), min(b), max(b), max(e) FROM t WHERE b >= 100 AND b < 300";
     let plan = text(&session, &format!("EXPLAIN {count}")).await;
-    assert!(!plan.contains("SummaryExec"), "no key answers max(e) there:\n{plan}");
+    assert!(!plan.contains("SummaryExec"), "t_b does not contain e:\n{plan}");
     let plan = text(&session, "EXPLAIN SELECT count(*), min(b), max(b) FROM t WHERE b >= 100 AND b < 300").await;
     let expected = "SummaryExec: count of t.t_b using vast [1 range], first b of t.t_b using vast [1 range], last b of";
     assert!(plan.contains(expected), "{plan}");
@@ -82,9 +81,9 @@ async fn what_is_seen_of_them() {
     assert_eq!(database.store().stats().locator_bytes, 0);
 }
 
-/// Every aggregate over every filter, as summaries and from rows.
+/// Computes every aggregate over every filter, as a summary and from rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn summaries_are_what_rows_say() {
+async fn summaries_equal_aggregates_of_rows() {
     let dir = tempfile::tempdir().unwrap();
     let database = Database::open(dir.path().join("db"), options()).unwrap();
     let session = filled(&database).await;
@@ -98,7 +97,7 @@ async fn summaries_are_what_rows_say() {
     ] {
         session.execute(index).await.unwrap();
     }
-    // What is in buffers counts too.
+    // Summaries include messages in buffers.
     session.execute("DELETE FROM t WHERE id BETWEEN 1000 AND 1200 OR b = 0 OR e > '1970-08-20'").await.unwrap();
     session.execute("UPDATE t SET a = 99, e = '1960-01-01' WHERE id = 17").await.unwrap();
     session
@@ -177,9 +176,9 @@ async fn summaries_are_what_rows_say() {
     assert_eq!(summarized, text(&session, nested).await);
 }
 
-/// The first rows in some order, as found through an index and as sorted.
+/// Compares the first rows found through an index with those found by sorting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn first_rows_are_what_sorting_gives() {
+async fn first_rows_equal_sorted_rows() {
     let dir = tempfile::tempdir().unwrap();
     let database = Database::open(dir.path().join("db"), options()).unwrap();
     let session = filled(&database).await;
@@ -237,7 +236,7 @@ async fn first_rows_are_what_sorting_gives() {
             session.execute("RESET keyaki.join").await.unwrap();
             assert_eq!(text(&session, sql).await, expected, "{sql}");
             let plan = text(&session, &format!("EXPLAIN {sql}")).await;
-            // Where blocking lookups cost more than the small table, it is scanned.
+            // In-order lookups may cost more than a scan of the small table.
             let expected = by_index && (execution == "out_of_order" || plan.contains("FirstRowsExec"));
             assert_eq!(plan.contains("FirstRowsExec"), expected, "{sql}\n{plan}");
         }
