@@ -14,8 +14,6 @@ use crate::run::Result;
 const LIBRARY: &[&str] = &["missing_docs", "clippy::unwrap_used", "clippy::expect_used"];
 /// `#![warn(...)]` of a program.
 const PROGRAM: &[&str] = &["clippy::unwrap_used", "clippy::expect_used"];
-/// Crates that do not have the attributes yet.
-const PENDING: &[&str] = &["keyaki"];
 /// `#![cfg_attr(test, allow(...))]` of both.
 const ALLOWED_IN_TESTS: &[&str] = &["clippy::unwrap_used", "clippy::expect_used"];
 
@@ -26,9 +24,6 @@ pub fn check(root: &Path) -> Result<()> {
     let mut missing = Vec::new();
     for entry in std::fs::read_dir(&directory).map_err(failed)? {
         let folder = entry.map_err(failed)?.path();
-        if folder.file_name().is_some_and(|name| PENDING.iter().any(|pending| name == *pending)) {
-            continue;
-        }
         let sources = folder.join("src");
         for (name, warned) in [("lib.rs", LIBRARY), ("main.rs", PROGRAM)] {
             let file = sources.join(name);

@@ -14,8 +14,8 @@
 //! beyond queries (DDL with constraints and indexes, DML, COPY, ANALYZE, settings) and an optimizer that replaces joins
 //! along indexes by out-of-order index pipelines.
 //!
-//! A module uses only its own folder and the folders below it: `base < catalog < engine < table < plan < write < sql <
-//! session`.
+//! A module uses only its own folder and the folders below it:
+//! `base < catalog < engine < table < plan < write < sql < session`.
 //!
 //! | folder | contents |
 //! |---|---|
@@ -27,6 +27,9 @@
 //! | `write` | assignment casts, write batches and bulk loads, index builds, collection of statistics |
 //! | `sql` | statements: DDL, DML, COPY, ANALYZE, settings, system views; the state of a session |
 //! | `session` | [`Database`] and [`Session`], the public API |
+
+#![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 mod base;
 mod catalog;

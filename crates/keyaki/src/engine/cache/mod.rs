@@ -58,6 +58,7 @@ pub struct CacheStatus {
     pub cache_bytes: u64,
     /// `cache_bytes` is measured.
     pub measured: bool,
+    /// Pinned tables and indexes.
     pub pins: Vec<PinInfo>,
 }
 

@@ -69,11 +69,15 @@ pub struct Warmed {
 /// A pin, for the system view.
 #[derive(Debug, Clone)]
 pub struct PinInfo {
+    /// Name of the table or index.
     pub name: String,
+    /// Bytes of its pages or nodes.
     pub bytes: u64,
+    /// Number of its pages when it was pinned; 0 for an in-memory index.
     pub pages: usize,
     /// Pages that the pin still keeps in the page cache.
     pub pages_kept: usize,
+    /// True for an in-memory index.
     pub in_memory: bool,
 }
 
