@@ -73,7 +73,7 @@ impl IndexInfo {
     }
 }
 
-/// Tables and views, by name.
+/// Descriptions of all tables and views, sorted by name.
 pub(crate) fn tables(engine: &Engine) -> Vec<TableInfo> {
     let (catalog, snapshot) = engine.moment();
     let mut list: Vec<TableInfo> = catalog.tables.values().map(|table| table_info(engine, table, &snapshot)).collect();
@@ -100,7 +100,7 @@ fn table_info(engine: &Engine, table: &Table, snapshot: &Snapshot) -> TableInfo 
     }
 }
 
-/// Secondary indexes, by table and name.
+/// Descriptions of all secondary indexes, sorted by table and name.
 pub(crate) fn indexes(engine: &Engine) -> Vec<IndexInfo> {
     let (catalog, snapshot) = engine.moment();
     let infos = catalog.tables.values().flat_map(|table| {

@@ -20,7 +20,7 @@ pub(crate) struct Statement<'a> {
 }
 
 impl Statement<'_> {
-    /// A parser at the first token.
+    /// A parser positioned at the first token.
     pub fn parser(&self) -> Parser<'static> {
         Parser::new(&DIALECT).with_tokens_with_locations(self.tokens.clone())
     }

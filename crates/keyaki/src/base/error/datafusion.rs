@@ -3,7 +3,6 @@
 //! Typed variants are matched first. DataFusion provides only text for most errors of planning and evaluation;
 //! [`patterns`] has one table for these texts. Wrappers (context, diagnostics, errors shared between partitions) are
 //! removed.
-//! table for these texts. Wrappers (context, diagnostics, errors shared between partitions) are taken off.
 
 use std::error::Error as StdError;
 use std::path::Path;
@@ -67,7 +66,7 @@ fn convert(error: &DataFusionError) -> Error {
     }
 }
 
-/// An error of a library behind a pointer.
+/// A boxed error of a library.
 pub(super) fn external(error: &(dyn StdError + Send + Sync + 'static)) -> Error {
     if let Some(error) = error.downcast_ref::<DataFusionError>() {
         convert(error)
@@ -121,7 +120,8 @@ fn parquet(error: &ParquetError) -> Error {
     }
 }
 
-/// An I/O error of a library, which does not name the file. Spilling queries are the only ones that do I/O there.
+/// An I/O error of a library, which does not name the file. The I/O of libraries concerns temporary files of queries; COPY
+/// replaces the path.
 fn io(error: &std::io::Error) -> Error {
     if let Some(inner) = error.get_ref() {
         return below::external(inner);

@@ -312,7 +312,7 @@ fn call(call: &str) -> Error {
     Error::UndefinedFunction { signature: format!("function {name}({})", types.join(", ")), suggestion: None }
 }
 
-/// Splits at commas outside parentheses.
+/// Splits at commas outside parentheses and brackets.
 fn arguments(list: &str) -> Vec<&str> {
     let mut depth = 0;
     let parts = list.split(|c| {

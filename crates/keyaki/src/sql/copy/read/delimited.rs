@@ -150,7 +150,7 @@ impl DelimitedReader {
     /// `width` is the expected number of fields, or 0 if it is unknown.
     fn next_record(&mut self, count: usize, width: usize, mut start: usize) -> Result<Option<usize>> {
         loop {
-            // Empty lines.
+            // Skip empty lines.
             while width != 1 && matches!(self.rest.get(start), Some(b'\n' | b'\r')) {
                 let crlf = self.rest[start] == b'\r' && self.rest.get(start + 1) == Some(&b'\n');
                 if self.rest[start] == b'\r' && !crlf {
