@@ -68,8 +68,8 @@ impl Session {
         Ok(sql::split::split(sql)?.into_iter().map(|statement| statement.text.into()).collect())
     }
 
-    /// True if `sql` is empty or ends with a semicolon outside strings and comments. A shell otherwise reads further
-    /// lines.
+    /// True if `sql` has no tokens or ends with a semicolon outside strings and comments, and for text that cannot be
+    /// tokenised for a reason that further lines do not change. Otherwise a shell reads further lines.
     pub fn is_complete(sql: &str) -> bool {
         sql::split::is_complete(sql)
     }

@@ -1,9 +1,9 @@
 //! Statements: parsing, dispatch and execution.
 //!
-//! [`split`] tokenises a script once and splits it into statements. Statements that sqlparser does not have
-//! (CHECKPOINT, DROP CACHES, ANALYZE, WARM, PIN, UNPIN) or parses only in part (COPY) are recognised by their first
-//! words and parsed here. sqlparser parses all others. `dispatch` executes DDL, DML and settings in this folder;
-//! DataFusion plans queries, SHOW TABLES and EXPLAIN.
+//! [`split`] tokenises a script once and splits it into statements. Statements that sqlparser lacks or parses in
+//! another form (CHECKPOINT, DROP CACHES, ANALYZE, COPY, WARM, PIN, UNPIN) are recognised by their first words and
+//! parsed here. sqlparser parses all others. `dispatch` executes DDL, DML and settings in this folder; DataFusion plans
+//! queries, SHOW TABLES and EXPLAIN.
 //!
 //! *Invariant.* Nothing is ignored. DataFusion would execute CREATE TABLE in memory, write files, and drop clauses that
 //! it does not implement. Such statements and clauses are `Unsupported` errors instead; `strict` checks the clauses of

@@ -71,7 +71,9 @@ fn rows_before(statement: &WriteStatement, table: &Table) -> Result<f64> {
 }
 
 /// Creates a table and inserts the rows of a query, in the form that [`insert`] expects. `catalog` is the newest one.
-/// After an error the table does not exist.
+///
+/// After an error the table does not exist. A bulk load commits the empty table first: other sessions see it during the
+/// load, and it remains if the statement is cancelled or the process ends before the load is installed.
 pub(crate) async fn create_table_as(
     statement: &WriteStatement,
     catalog: &Catalog,
@@ -117,7 +119,7 @@ pub(crate) fn insertion(table: &Arc<Table>, batches: &[RecordBatch]) -> Result<T
 /// Checks and commits a change. Returns the number of changed rows.
 ///
 /// # Errors
-/// `Constraint`; `IndexUnusable`; `OutOfMemory` if in-memory indexes would exceed their budget.
+/// `Constraint`; `IndexUnusable`; `OutOfMemory` if in-memory indexes exceed their budget.
 pub(crate) async fn commit(statement: &WriteStatement, snapshot: Snapshot, change: TableChange) -> Result<u64> {
     let work = move |engine: &Engine| {
         engine.check_writable(&change.table)?;

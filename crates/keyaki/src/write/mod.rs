@@ -11,8 +11,8 @@
 //! | [`bulk`] | bulk loads: rows written directly to leaf extents |
 //! | [`statistics`] | statistics collected from loaded or sampled rows |
 //!
-//! *Invariants.* A [`WriteStatement`] holds the writer lock from its first read to its commit. Each statement takes
-//! effect completely or not at all.
+//! *Invariants.* A [`WriteStatement`] holds the writer lock from its first read to its commit. All rows of a statement
+//! become visible in one commit.
 
 pub(crate) mod apply;
 pub(crate) mod assign;

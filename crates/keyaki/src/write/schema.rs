@@ -29,7 +29,7 @@ pub(crate) fn create_trees(batch: &mut WriteBatch, table: &Table) -> Result<()> 
     put(batch, DocumentKind::Table, &table.def.name, &table.def)
 }
 
-/// Drops a table after its load has failed. The table must be the statement's own.
+/// Drops the table of a CREATE TABLE AS whose load has failed. Such a table has no indexes.
 pub(crate) async fn remove_table(statement: &WriteStatement, table: &Table) -> Result<()> {
     let (catalog, _) = statement.latest();
     let mut changed = Catalog::clone(&catalog);

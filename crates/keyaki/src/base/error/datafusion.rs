@@ -120,8 +120,8 @@ fn parquet(error: &ParquetError) -> Error {
     }
 }
 
-/// An I/O error of a library, which does not name the file. The I/O of libraries concerns temporary files of queries; COPY
-/// replaces the path.
+/// An I/O error of a library, which does not name the file: usually a temporary file of a query. COPY TO replaces the
+/// path.
 fn io(error: &std::io::Error) -> Error {
     if let Some(inner) = error.get_ref() {
         return below::external(inner);
