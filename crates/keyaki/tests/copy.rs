@@ -9,12 +9,12 @@ use datafusion::parquet::arrow::ArrowWriter;
 use keyaki::{ConstraintKind, Database, Error, Options, Session};
 
 /// A database and a directory for files.
-struct Place {
+struct Fixture {
     dir: tempfile::TempDir,
     session: Session,
 }
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
         Self::with(Options::default())
     }
@@ -22,7 +22,7 @@ impl Place {
     fn with(options: Options) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let database = Database::open(dir.path().join("db"), options).unwrap();
-        Place { session: database.session(), dir }
+        Fixture { session: database.session(), dir }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -93,105 +93,108 @@ const ALL_VALUES: &str = "id,b,i1,i2,i8,f4,f8,d,t,v,x,day,ts,tz\n\
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_type_survives_every_format() {
-    let place = Place::new();
-    place.run(&ALL_TYPES.replace("NAME", "a")).await;
-    place.run(&copy_from("a", &place.write("first.csv", ALL_VALUES))).await;
+    let fixture = Fixture::new();
+    fixture.run(&ALL_TYPES.replace("NAME", "a")).await;
+    fixture.run(&copy_from("a", &fixture.write("first.csv", ALL_VALUES))).await;
     let some = "SELECT i8, d, v, x, day, ts FROM a WHERE id < 3 ORDER BY id";
     let expected = "-9223372036854775808|-9999999999999999999999999999.9999999999|äöüß€|00ff0a|0001-01-01|\
         1969-12-31T23:59:59.999999;9223372036854775807|0.0000000001|||9999-12-31|2024-01-01T00:00:00";
-    assert_eq!(place.rows(some).await, expected);
+    assert_eq!(fixture.rows(some).await, expected);
     for (i, file) in ["a.parquet", "a.csv", "a.json", "a.tsv"].into_iter().enumerate() {
-        let path = place.path(file);
-        place.run(&copy_to("a", &path)).await;
+        let path = fixture.path(file);
+        fixture.run(&copy_to("a", &path)).await;
         let table = format!("b{i}");
-        place.run(&ALL_TYPES.replace("NAME", &table)).await;
-        place.run(&copy_from(&table, &path)).await;
-        let again = place.path("again.csv");
-        place.run(&copy_to(&format!("(SELECT * FROM {table} ORDER BY id)"), &again)).await;
+        fixture.run(&ALL_TYPES.replace("NAME", &table)).await;
+        fixture.run(&copy_from(&table, &path)).await;
+        let again = fixture.path("again.csv");
+        fixture.run(&copy_to(&format!("(SELECT * FROM {table} ORDER BY id)"), &again)).await;
         assert_eq!(std::fs::read_to_string(again).unwrap(), ALL_VALUES, "{file}");
     }
     // Without a header, with other delimiters and quotes, from a query, into a list of columns.
-    let path = place.path("part.csv");
+    let path = fixture.path("part.csv");
     let options = "(HEADER false, DELIMITER ';', QUOTE '''', NULL '-')";
-    place.run(&format!("{} {options}", copy_to("(SELECT t, id FROM a)", &path))).await;
-    place.run("CREATE TABLE c (id INTEGER PRIMARY KEY, t TEXT, other TEXT DEFAULT 'x' || 'y')").await;
-    place.run(&format!("{} {options}", copy_from("c (t, id)", &path))).await;
+    fixture.run(&format!("{} {options}", copy_to("(SELECT t, id FROM a)", &path))).await;
+    fixture.run("CREATE TABLE c (id INTEGER PRIMARY KEY, t TEXT, other TEXT DEFAULT 'x' || 'y')").await;
+    fixture.run(&format!("{} {options}", copy_from("c (t, id)", &path))).await;
     assert_eq!(
-        place.rows("SELECT t, id FROM c ORDER BY id").await,
-        place.rows("SELECT t, id FROM a ORDER BY id").await
+        fixture.rows("SELECT t, id FROM c ORDER BY id").await,
+        fixture.rows("SELECT t, id FROM a ORDER BY id").await
     );
-    assert_eq!(place.rows("SELECT DISTINCT other FROM c").await, "xy");
+    assert_eq!(fixture.rows("SELECT DISTINCT other FROM c").await, "xy");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tbl_files_of_dbgen() {
-    let place = Place::new();
-    place.run("CREATE TABLE r (r_regionkey INTEGER PRIMARY KEY, r_name CHAR(25), r_comment VARCHAR(152))").await;
-    let path = place.write("region.tbl", "0|AFRICA|lar deposits. |\n1|AMERICA||\n");
-    place.run(&copy_from("r", &path)).await;
-    assert_eq!(place.rows("SELECT * FROM r ORDER BY 1").await, "0|AFRICA|lar deposits. ;1|AMERICA|");
-    let out = place.path("out.tbl");
-    place.run(&copy_to("(SELECT * FROM r ORDER BY 1)", &out)).await;
+    let fixture = Fixture::new();
+    fixture.run("CREATE TABLE r (r_regionkey INTEGER PRIMARY KEY, r_name CHAR(25), r_comment VARCHAR(152))").await;
+    let path = fixture.write("region.tbl", "0|AFRICA|lar deposits. |\n1|AMERICA||\n");
+    fixture.run(&copy_from("r", &path)).await;
+    assert_eq!(fixture.rows("SELECT * FROM r ORDER BY 1").await, "0|AFRICA|lar deposits. ;1|AMERICA|");
+    let out = fixture.path("out.tbl");
+    fixture.run(&copy_to("(SELECT * FROM r ORDER BY 1)", &out)).await;
     assert_eq!(std::fs::read_to_string(&out).unwrap(), std::fs::read_to_string(&path).unwrap());
-    place.run("UPDATE r SET r_name = 'a|b'").await;
-    assert!(place.fail(&copy_to("r", &out)).await.contains("row 1, column r_name"));
+    fixture.run("UPDATE r SET r_name = 'a|b'").await;
+    assert!(fixture.fail(&copy_to("r", &out)).await.contains("row 1, column r_name"));
     assert_eq!(std::fs::read_to_string(&out).unwrap(), std::fs::read_to_string(&path).unwrap(), "the old file stays");
-    assert_eq!(std::fs::read_dir(place.dir.path()).unwrap().count(), 3, "no temporary file stays");
+    assert_eq!(std::fs::read_dir(fixture.dir.path()).unwrap().count(), 3, "no temporary file stays");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn columns_are_matched_by_name_or_position() {
-    let place = Place::new();
-    place.run("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT, c INTEGER NOT NULL DEFAULT 7)").await;
+    let fixture = Fixture::new();
+    fixture.run("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT, c INTEGER NOT NULL DEFAULT 7)").await;
     let columns: Vec<(&str, ArrayRef)> =
         vec![("B", Arc::new(StringArray::from(vec![Some("x"), None]))), ("a", Arc::new(Int64Array::from(vec![2, 1])))];
-    let path = place.path("t.parquet");
+    let path = fixture.path("t.parquet");
     parquet(&path, &[RecordBatch::try_from_iter(columns).unwrap()]);
-    place.run(&copy_from("t", &path)).await;
-    assert_eq!(place.rows("SELECT * FROM t ORDER BY a").await, "1|∅|7;2|x|7");
-    place.run("DELETE FROM t").await;
-    let foreign = format!("{} (HEADER)", copy_from("t", &place.write("t.csv", "Key,Text,Number\n9,x,1\n")));
-    place.run(&foreign).await;
-    assert_eq!(place.rows("SELECT * FROM t").await, "9|x|1");
-    place.run("DELETE FROM t").await;
-    place.run(&copy_from("t", &place.write("t.csv", "c,A\n1,2\n"))).await;
-    place.run(&copy_from("t (b, a)", &place.write("u.csv", "x,3\n"))).await;
-    place
-        .run(&copy_from("t", &place.write("t.json", "[{\"a\": 4, \"c\": \"5\"},\n {\"a\": 6, \"c\": 8, \"b\": 1.50}]")))
+    fixture.run(&copy_from("t", &path)).await;
+    assert_eq!(fixture.rows("SELECT * FROM t ORDER BY a").await, "1|∅|7;2|x|7");
+    fixture.run("DELETE FROM t").await;
+    let foreign = format!("{} (HEADER)", copy_from("t", &fixture.write("t.csv", "Key,Text,Number\n9,x,1\n")));
+    fixture.run(&foreign).await;
+    assert_eq!(fixture.rows("SELECT * FROM t").await, "9|x|1");
+    fixture.run("DELETE FROM t").await;
+    fixture.run(&copy_from("t", &fixture.write("t.csv", "c,A\n1,2\n"))).await;
+    fixture.run(&copy_from("t (b, a)", &fixture.write("u.csv", "x,3\n"))).await;
+    fixture
+        .run(&copy_from(
+            "t",
+            &fixture.write("t.json", "[{\"a\": 4, \"c\": \"5\"},\n {\"a\": 6, \"c\": 8, \"b\": 1.50}]"),
+        ))
         .await;
-    assert_eq!(place.rows("SELECT * FROM t ORDER BY a").await, "2|∅|1;3|x|7;4|∅|5;6|1.50|8");
+    assert_eq!(fixture.rows("SELECT * FROM t ORDER BY a").await, "2|∅|1;3|x|7;4|∅|5;6|1.50|8");
     for (name, content, expected) in [
         ("extra.csv", "a,b,d\n1,2,3\n", "column \"d\" of relation \"t\" does not exist"),
         ("extra.json", "{\"a\":1,\"z\":2}", "row 1: column \"z\" of the file is not a column of the table"),
         ("twice.csv", "a,b,A\n1,2,3\n", "column \"A\" specified more than once"),
         ("missing.csv", "b,c\n1,2\n", "null value in column \"a\" of relation \"t\" violates not-null constraint"),
     ] {
-        let path = place.write(name, content);
+        let path = fixture.write(name, content);
         let sql = format!("{}{}", copy_from("t", &path), if name.ends_with("csv") { " (HEADER)" } else { "" });
-        let message = place.fail(&sql).await;
+        let message = fixture.fail(&sql).await;
         assert!(message.contains(expected), "{message}");
     }
-    assert_eq!(place.rows("SELECT count(*) FROM t").await, "4");
+    assert_eq!(fixture.rows("SELECT count(*) FROM t").await, "4");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wildcards_match_several_files() {
-    let place = Place::new();
-    place.run("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT)").await;
+    let fixture = Fixture::new();
+    fixture.run("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT)").await;
     for i in 1..=12 {
-        place.write(&format!("part-{i}.csv"), format!("{i},x\n"));
+        fixture.write(&format!("part-{i}.csv"), format!("{i},x\n"));
     }
-    place.run(&copy_from("t", &place.path("part-*.csv"))).await;
-    assert_eq!(place.rows("SELECT count(*), min(a), max(a) FROM t").await, "12|1|12");
-    place.write("part-5.csv", "50,x\n5y,z\n");
-    let message = place.fail(&copy_from("t", &place.path("part-?.csv"))).await;
+    fixture.run(&copy_from("t", &fixture.path("part-*.csv"))).await;
+    assert_eq!(fixture.rows("SELECT count(*), min(a), max(a) FROM t").await, "12|1|12");
+    fixture.write("part-5.csv", "50,x\n5y,z\n");
+    let message = fixture.fail(&copy_from("t", &fixture.path("part-?.csv"))).await;
     assert!(message.contains("part-1.csv, row 1") || message.contains("part-5.csv, row 2, column a"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_name_file_row_and_column() {
-    let place = Place::new();
-    place.run("CREATE TABLE t (a SMALLINT PRIMARY KEY, b VARCHAR(3) NOT NULL, c DECIMAL(4,2), d DATE)").await;
+    let fixture = Fixture::new();
+    fixture.run("CREATE TABLE t (a SMALLINT PRIMARY KEY, b VARCHAR(3) NOT NULL, c DECIMAL(4,2), d DATE)").await;
     for (content, expected) in [
         ("1,x,1,2024-01-01\n2,y\n", "bad.csv, row 2: row has 2 values, expected 4"),
         ("1,x,1,2024-01-01\n2x,y,1,\n", "bad.csv, row 2, column a: invalid input syntax for type smallint: \"2x\""),
@@ -219,41 +222,41 @@ async fn errors_name_file_row_and_column() {
         ),
         ("1,\"x,1,\n", "bad.csv, row 1: unterminated quoted value at end of file"),
     ] {
-        let path = place.write("bad.csv", content);
-        let message = place.fail(&copy_from("t", &path)).await;
+        let path = fixture.write("bad.csv", content);
+        let message = fixture.fail(&copy_from("t", &path)).await;
         assert!(message.contains(expected), "{content:?}: {message}");
     }
-    let path = place.write("bad.csv", b"1,x,1,\n2,\xff,1,\n");
-    assert!(place.fail(&copy_from("t", &path)).await.contains("row 2: value 2 is not valid UTF-8"));
+    let path = fixture.write("bad.csv", b"1,x,1,\n2,\xff,1,\n");
+    assert!(fixture.fail(&copy_from("t", &path)).await.contains("row 2: value 2 is not valid UTF-8"));
     for name in ["missing.csv", "missing.parquet", "missing.json", "missing.tbl", "none-*.csv"] {
-        let message = place.fail(&copy_from("t", &place.path(name))).await;
+        let message = fixture.fail(&copy_from("t", &fixture.path(name))).await;
         assert!(message.contains(name), "{message}");
     }
-    assert!(place.fail(&copy_from("t", place.dir.path())).await.contains("directory"));
-    assert!(place.fail(&copy_to("t", place.dir.path())).await.contains("directory"));
-    assert!(place.fail(&format!("{} (FORMAT csv)", copy_to("t", place.dir.path()))).await.contains("directory"));
-    assert!(place.fail(&copy_from("t", &place.write("x.unknown", ""))).await.contains("format"));
-    assert!(place.fail(&copy_from("nothing", &path)).await.contains("does not exist"));
-    assert!(place.fail(&copy_to("(SELECT 1/0)", &place.path("zero.csv"))).await.contains("zero"));
-    assert!(!place.path("zero.csv").exists());
-    assert_eq!(place.rows("SELECT count(*) FROM t").await, "0");
+    assert!(fixture.fail(&copy_from("t", fixture.dir.path())).await.contains("directory"));
+    assert!(fixture.fail(&copy_to("t", fixture.dir.path())).await.contains("directory"));
+    assert!(fixture.fail(&format!("{} (FORMAT csv)", copy_to("t", fixture.dir.path()))).await.contains("directory"));
+    assert!(fixture.fail(&copy_from("t", &fixture.write("x.unknown", ""))).await.contains("format"));
+    assert!(fixture.fail(&copy_from("nothing", &path)).await.contains("does not exist"));
+    assert!(fixture.fail(&copy_to("(SELECT 1/0)", &fixture.path("zero.csv"))).await.contains("zero"));
+    assert!(!fixture.path("zero.csv").exists());
+    assert_eq!(fixture.rows("SELECT count(*) FROM t").await, "0");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_parquet_files_are_errors() {
-    let place = Place::new();
-    place.run("CREATE TABLE t (a BIGINT PRIMARY KEY, b TEXT)").await;
+    let fixture = Fixture::new();
+    fixture.run("CREATE TABLE t (a BIGINT PRIMARY KEY, b TEXT)").await;
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("a", Arc::new(Int64Array::from_iter_values(0..5000))),
         ("b", Arc::new(StringArray::from_iter_values((0..5000).map(|i| format!("text {i}"))))),
     ];
-    let path = place.path("good.parquet");
+    let path = fixture.path("good.parquet");
     parquet(&path, &[RecordBatch::try_from_iter(columns).unwrap()]);
     let good = std::fs::read(&path).unwrap();
-    let bad = place.path("bad.parquet");
+    let bad = fixture.path("bad.parquet");
     for len in [0, 3, 4, 8, good.len() / 2, good.len() - 9, good.len() - 1] {
         std::fs::write(&bad, &good[..len]).unwrap();
-        let message = place.fail(&copy_from("t", &bad)).await;
+        let message = fixture.fail(&copy_from("t", &bad)).await;
         assert!(message.contains("bad.parquet"), "{len}: {message}");
     }
     for at in (4..good.len()).step_by(good.len() / 40) {
@@ -261,14 +264,14 @@ async fn damaged_parquet_files_are_errors() {
         bytes[at..(at + 16).min(good.len())].fill(0xa5);
         std::fs::write(&bad, &bytes).unwrap();
         // Checksums in Parquet files are optional: damaged values may be loaded, but no error may be a panic.
-        let _ = place.session.execute(&copy_from("t", &bad)).await;
-        place.run("DELETE FROM t").await;
+        let _ = fixture.session.execute(&copy_from("t", &bad)).await;
+        fixture.run("DELETE FROM t").await;
     }
     let columns: Vec<(&str, ArrayRef)> =
         vec![("a", Arc::new(Int32Array::from(vec![1]))), ("b", Arc::new(Int64Array::from(vec![1])))];
     parquet(&bad, &[RecordBatch::try_from_iter(columns).unwrap()]);
-    place.run(&copy_from("t", &bad)).await;
-    assert_eq!(place.rows("SELECT * FROM t").await, "1|1");
+    fixture.run(&copy_from("t", &bad)).await;
+    assert_eq!(fixture.rows("SELECT * FROM t").await, "1|1");
 }
 
 /// CSV rows for the keys `i * step % modulus` of all `i` below `count`.
@@ -280,18 +283,18 @@ const KEYED: &str = "CREATE TABLE t (k BIGINT PRIMARY KEY, name TEXT, n BIGINT);
     CREATE INDEX by_name ON t (name) INCLUDE (n);
     CREATE UNIQUE INDEX by_n ON t (n)";
 
-async fn check_many(place: &Place, count: u64) {
+async fn check_many(fixture: &Fixture, count: u64) {
     let sum = (0..count).sum::<u64>();
     let expected = format!("{count}|{sum}|{}|{}", sum * 3, count.min(1000));
     let sql = "SELECT count(*), sum(k), sum(n), count(DISTINCT name) FROM t";
-    assert_eq!(place.rows(sql).await, expected);
+    assert_eq!(fixture.rows(sql).await, expected);
     let least: Vec<String> = (77..count).step_by(1000).take(3).map(|k| format!("{k}|{}", k * 3)).collect();
     let sql = "SELECT k, n FROM t WHERE name = 'name 77' ORDER BY k LIMIT 3";
-    assert_eq!(place.rows(sql).await, least.join(";"));
+    assert_eq!(fixture.rows(sql).await, least.join(";"));
     let k = count / 2;
-    assert_eq!(place.rows(&format!("SELECT k FROM t WHERE n = {}", k * 3)).await, k.to_string());
-    assert_eq!(place.rows(&format!("SELECT n FROM t WHERE k = {k}")).await, (k * 3).to_string());
-    let ordered = place.rows("SELECT k FROM t ORDER BY k LIMIT 5 OFFSET 100").await;
+    assert_eq!(fixture.rows(&format!("SELECT k FROM t WHERE n = {}", k * 3)).await, k.to_string());
+    assert_eq!(fixture.rows(&format!("SELECT n FROM t WHERE k = {k}")).await, (k * 3).to_string());
+    let ordered = fixture.rows("SELECT k FROM t ORDER BY k LIMIT 5 OFFSET 100").await;
     assert_eq!(ordered, "100;101;102;103;104");
 }
 
@@ -300,68 +303,68 @@ async fn large_sorted_and_shuffled_files_are_loaded() {
     const COUNT: u64 = 50_000;
     // 7919 and the count are coprime: the rows are a permutation of all keys.
     for (name, step) in [("sorted.csv", 1), ("shuffled.csv", 7919)] {
-        let place = Place::new();
-        place.run(KEYED).await;
-        let path = place.write(name, many(COUNT, step, COUNT));
-        place.run(&copy_from("t", &path)).await;
-        check_many(&place, COUNT).await;
+        let fixture = Fixture::new();
+        fixture.run(KEYED).await;
+        let path = fixture.write(name, many(COUNT, step, COUNT));
+        fixture.run(&copy_from("t", &path)).await;
+        check_many(&fixture, COUNT).await;
     }
     // Keys that are in order only at the start, in several files.
-    let place = Place::new();
-    place.run(KEYED).await;
+    let fixture = Fixture::new();
+    fixture.run(KEYED).await;
     let all = many(COUNT, 1, COUNT);
     let lines: Vec<&str> = all.split_inclusive('\n').collect();
-    place.write("p-1.csv", lines[20_000..45_000].concat());
-    place.write("p-2.csv", lines[..20_000].concat());
-    place.write("p-3.csv", lines[45_000..].concat());
-    place.run(&copy_from("t", &place.path("p-*.csv"))).await;
-    check_many(&place, COUNT).await;
+    fixture.write("p-1.csv", lines[20_000..45_000].concat());
+    fixture.write("p-2.csv", lines[..20_000].concat());
+    fixture.write("p-3.csv", lines[45_000..].concat());
+    fixture.run(&copy_from("t", &fixture.path("p-*.csv"))).await;
+    check_many(&fixture, COUNT).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sorts_spill_with_little_memory() {
-    let place = Place::with(Options { memory_bytes: Some(32 << 20), ..Options::default() });
-    place.run(KEYED).await;
-    let path = place.write("shuffled.csv", many(150_000, 7919, 150_000));
-    place.run(&copy_from("t", &path)).await;
-    check_many(&place, 150_000).await;
+    let fixture = Fixture::with(Options { memory_bytes: Some(32 << 20), ..Options::default() });
+    fixture.run(KEYED).await;
+    let path = fixture.write("shuffled.csv", many(150_000, 7919, 150_000));
+    fixture.run(&copy_from("t", &path)).await;
+    check_many(&fixture, 150_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn indexes_are_built_over_existing_rows() {
-    let place = Place::new();
-    place.run("CREATE TABLE t (k BIGINT PRIMARY KEY, name TEXT, n BIGINT)").await;
-    place.run(&copy_from("t", &place.write("t.csv", many(30_000, 1, 30_000)))).await;
-    place.run("CREATE INDEX by_name ON t (name) INCLUDE (n); CREATE UNIQUE INDEX by_n ON t (n)").await;
-    check_many(&place, 30_000).await;
-    let message = place.fail("CREATE UNIQUE INDEX unique_name ON t (name)").await;
+    let fixture = Fixture::new();
+    fixture.run("CREATE TABLE t (k BIGINT PRIMARY KEY, name TEXT, n BIGINT)").await;
+    fixture.run(&copy_from("t", &fixture.write("t.csv", many(30_000, 1, 30_000)))).await;
+    fixture.run("CREATE INDEX by_name ON t (name) INCLUDE (n); CREATE UNIQUE INDEX by_n ON t (n)").await;
+    check_many(&fixture, 30_000).await;
+    let message = fixture.fail("CREATE UNIQUE INDEX unique_name ON t (name)").await;
     assert!(
         message.contains(
             "duplicate key value violates unique constraint \"unique_name\": Key (name)=(name 0) already exists"
         ),
         "{message}"
     );
-    place.run("CREATE INDEX unique_name ON t (name)").await;
+    fixture.run("CREATE INDEX unique_name ON t (name)").await;
     // A table without a primary key.
-    place.run("CREATE TABLE h (a INTEGER, b TEXT)").await;
-    place.run(&copy_from("h", &place.write("h.csv", "1,x\n2,y\n2,y\n".repeat(20_000)))).await;
-    place.run("CREATE INDEX h_a ON h (a)").await;
-    assert_eq!(place.rows("SELECT count(*) FROM h WHERE a = 2").await, "40000");
-    place.run(&copy_from("h", &place.path("h.csv"))).await;
-    assert_eq!(place.rows("SELECT count(*) FROM h WHERE a = 2").await, "80000");
-    assert_eq!(place.rows("SELECT count(*) FROM h").await, "120000");
+    fixture.run("CREATE TABLE h (a INTEGER, b TEXT)").await;
+    fixture.run(&copy_from("h", &fixture.write("h.csv", "1,x\n2,y\n2,y\n".repeat(20_000)))).await;
+    fixture.run("CREATE INDEX h_a ON h (a)").await;
+    assert_eq!(fixture.rows("SELECT count(*) FROM h WHERE a = 2").await, "40000");
+    fixture.run(&copy_from("h", &fixture.path("h.csv"))).await;
+    assert_eq!(fixture.rows("SELECT count(*) FROM h WHERE a = 2").await, "80000");
+    assert_eq!(fixture.rows("SELECT count(*) FROM h").await, "120000");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn duplicates_leave_the_table_unchanged() {
     const COUNT: u64 = 25_000;
     for step in [1, 7919] {
-        let place = Place::new();
-        place.run(KEYED).await;
+        let fixture = Fixture::new();
+        fixture.run(KEYED).await;
         let good = many(COUNT, step, COUNT);
         // Duplicates within the file, of the primary key and of the unique index.
-        let path = place.write("twice.csv", format!("{good}{},again,0\n", COUNT - 1));
-        let message = place.fail(&copy_from("t", &path)).await;
+        let path = fixture.write("twice.csv", format!("{good}{},again,0\n", COUNT - 1));
+        let message = fixture.fail(&copy_from("t", &path)).await;
         assert!(
             message.contains(&format!("unique constraint \"t_pkey\": Key (k)=({}) already exists", COUNT - 1)),
             "{message}"
@@ -369,50 +372,50 @@ async fn duplicates_leave_the_table_unchanged() {
         if step == 1 {
             assert!(message.contains(&format!("twice.csv, row {}", COUNT + 1)), "{message}");
         }
-        let path = place.write("twice.csv", format!("{good}{},again,3\n", COUNT + 1));
-        let message = place.fail(&copy_from("t", &path)).await;
+        let path = fixture.write("twice.csv", format!("{good}{},again,3\n", COUNT + 1));
+        let message = fixture.fail(&copy_from("t", &path)).await;
         assert!(message.contains("unique constraint \"by_n\": Key (n)=(3) already exists"), "{message}");
-        assert_eq!(place.rows("SELECT count(*) FROM t").await, "0");
+        assert_eq!(fixture.rows("SELECT count(*) FROM t").await, "0");
         // Duplicates of existing rows, in a large and in a small file.
-        place.run(&copy_from("t", &place.write("good.csv", &good))).await;
+        fixture.run(&copy_from("t", &fixture.write("good.csv", &good))).await;
         for rest in [good.as_str(), ""] {
-            let path = place.write("more.csv", format!("{},x,-1\n{rest}5,x,-2\n", COUNT + 5));
-            let message = place.fail(&copy_from("t", &path)).await;
+            let path = fixture.write("more.csv", format!("{},x,-1\n{rest}5,x,-2\n", COUNT + 5));
+            let message = fixture.fail(&copy_from("t", &path)).await;
             assert!(message.contains("\"t_pkey\""), "{message}");
-            let path = place.write("more.csv", format!("{},x,-1\n{},x,9\n", COUNT + 5, COUNT + 6));
-            let message = place.fail(&copy_from("t", &path)).await;
+            let path = fixture.write("more.csv", format!("{},x,-1\n{},x,9\n", COUNT + 5, COUNT + 6));
+            let message = fixture.fail(&copy_from("t", &path)).await;
             assert!(
                 message.contains("more.csv, row 2: duplicate key value violates unique constraint \"by_n\""),
                 "{message}"
             );
         }
-        check_many(&place, COUNT).await;
+        check_many(&fixture, COUNT).await;
         // Rows without conflicts are added.
         let more: String = (COUNT..2 * COUNT).map(|k| format!("{k},name {},{}\n", k % 1000, k * 3)).collect();
-        place.run(&copy_from("t", &place.write("more.csv", more))).await;
-        check_many(&place, 2 * COUNT).await;
-        place.run("ANALYZE t").await;
-        check_many(&place, 2 * COUNT).await;
+        fixture.run(&copy_from("t", &fixture.write("more.csv", more))).await;
+        check_many(&fixture, 2 * COUNT).await;
+        fixture.run("ANALYZE t").await;
+        check_many(&fixture, 2 * COUNT).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn loads_survive_a_restart() {
-    let place = Place::new();
-    place.run(KEYED).await;
-    place.run(&copy_from("t", &place.write("t.csv", many(30_000, 7919, 30_000)))).await;
-    let path = place.session.database().path().to_path_buf();
-    let Place { dir, session } = place;
+    let fixture = Fixture::new();
+    fixture.run(KEYED).await;
+    fixture.run(&copy_from("t", &fixture.write("t.csv", many(30_000, 7919, 30_000)))).await;
+    let path = fixture.session.database().path().to_path_buf();
+    let Fixture { dir, session } = fixture;
     drop(session);
     let database = Database::open(path, Options::default()).unwrap();
-    let place = Place { session: database.session(), dir };
-    check_many(&place, 30_000).await;
+    let fixture = Fixture { session: database.session(), dir };
+    check_many(&fixture, 30_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_load_batches() {
-    let place = Place::new();
-    place.run("CREATE TABLE t (a BIGINT PRIMARY KEY, b VARCHAR(9), c INTEGER DEFAULT 5)").await;
+    let fixture = Fixture::new();
+    fixture.run("CREATE TABLE t (a BIGINT PRIMARY KEY, b VARCHAR(9), c INTEGER DEFAULT 5)").await;
     let batch = |range: std::ops::Range<i32>| {
         let columns: Vec<(&str, ArrayRef)> = vec![
             ("b", Arc::new(StringArray::from_iter_values(range.clone().map(|i| format!("b{i}"))))),
@@ -421,16 +424,16 @@ async fn programs_load_batches() {
         RecordBatch::try_from_iter(columns).unwrap()
     };
     let batches = move |end: i32| (0..end).step_by(1000).map(move |start| Ok(batch(start..start + 1000)));
-    assert_eq!(place.session.load_iter("t", batches(100_000)).await.unwrap(), 100_000);
-    assert_eq!(place.rows("SELECT count(*), sum(a), min(c), max(c) FROM t").await, "100000|4999950000|5|5");
-    let error = place.session.load_iter("t", batches(2000)).await.unwrap_err();
+    assert_eq!(fixture.session.load_iter("t", batches(100_000)).await.unwrap(), 100_000);
+    assert_eq!(fixture.rows("SELECT count(*), sum(a), min(c), max(c) FROM t").await, "100000|4999950000|5|5");
+    let error = fixture.session.load_iter("t", batches(2000)).await.unwrap_err();
     assert!(matches!(error, Error::Constraint { kind: ConstraintKind::PrimaryKey, .. }), "{error}");
     let failing = batches(70_000).chain([Err(Error::InvalidFile("no more".into()))]);
-    place.run("DELETE FROM t").await;
-    assert_eq!(place.session.load_iter("t", failing).await.unwrap_err().to_string(), "no more");
-    assert_eq!(place.rows("SELECT count(*) FROM t").await, "0");
+    fixture.run("DELETE FROM t").await;
+    assert_eq!(fixture.session.load_iter("t", failing).await.unwrap_err().to_string(), "no more");
+    assert_eq!(fixture.rows("SELECT count(*) FROM t").await, "0");
     let stream = futures::stream::iter([Ok(batch_of_wrong_type())]);
-    assert!(place.session.load("t", stream).await.unwrap_err().to_string().starts_with("row 2: "));
+    assert!(fixture.session.load("t", stream).await.unwrap_err().to_string().starts_with("row 2: "));
 }
 
 fn batch_of_wrong_type() -> RecordBatch {
@@ -440,16 +443,16 @@ fn batch_of_wrong_type() -> RecordBatch {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_load_leaves_nothing() {
-    let place = Place::new();
-    place.run("CREATE TABLE t (a BIGINT PRIMARY KEY)").await;
-    place.run("CREATE INDEX i ON t (a)").await;
+    let fixture = Fixture::new();
+    fixture.run("CREATE TABLE t (a BIGINT PRIMARY KEY)").await;
+    fixture.run("CREATE INDEX i ON t (a)").await;
     let endless = (0i64..).map(|i| {
         let column: ArrayRef = Arc::new(Int64Array::from_iter_values(i * 1000..(i + 1) * 1000));
         Ok(RecordBatch::try_from_iter([("a", column)]).unwrap())
     });
-    let load = place.session.load_iter("t", endless);
+    let load = fixture.session.load_iter("t", endless);
     assert!(tokio::time::timeout(std::time::Duration::from_millis(300), load).await.is_err());
     // The next writer waits until the threads of the load have ended.
-    place.run("INSERT INTO t VALUES (-1)").await;
-    assert_eq!(place.rows("SELECT count(*) FROM t").await, "1");
+    fixture.run("INSERT INTO t VALUES (-1)").await;
+    assert_eq!(fixture.rows("SELECT count(*) FROM t").await, "1");
 }

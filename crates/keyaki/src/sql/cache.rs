@@ -86,8 +86,8 @@ fn resolve(session: &SqlSession, kind: CacheTargetKind, name: &str) -> Result<Ca
         CacheTargetKind::Table => catalog.table(name)?.def.tree,
         CacheTargetKind::Index => {
             let unknown = || Error::NotFound { kind: ObjectKind::Index, name: name.into() };
-            let (table, place) = catalog.index(name).ok_or_else(unknown)?;
-            table.def.indexes[place].tree
+            let (table, position) = catalog.index(name).ok_or_else(unknown)?;
+            table.def.indexes[position].tree
         }
     };
     if let Some(cause) = engine.unusable.get(&tree) {

@@ -124,7 +124,7 @@ impl Design {
     }
 
     fn column(&mut self, column: &SqlColumn) -> Result<()> {
-        let place = self.columns.len();
+        let position = self.columns.len();
         let name = new_name(&column.name)?;
         let ty = types::from_sql(&column.data_type)?;
         let (mut nullable, mut null) = (true, false);
@@ -137,7 +137,7 @@ impl Design {
                 ColumnOption::Default(expr) => default = Some(expr.to_string()),
                 ColumnOption::PrimaryKey(constraint) if constraint.is_plain() => key = true,
                 ColumnOption::Unique(constraint) if constraint.is_plain() => {
-                    self.unique.push((option.name.as_ref().map(new_name).transpose()?, vec![place]));
+                    self.unique.push((option.name.as_ref().map(new_name).transpose()?, vec![position]));
                 }
                 other => return Err(Error::Unsupported(format!("column \"{name}\": {other}"))),
             }
@@ -149,7 +149,7 @@ impl Design {
             )));
         }
         if key {
-            self.set_primary_key(vec![place])?;
+            self.set_primary_key(vec![position])?;
         }
         self.push(ColumnDef { name, ty, nullable, default })
     }
@@ -157,11 +157,11 @@ impl Design {
     fn constraint(&mut self, constraint: &TableConstraint) -> Result<()> {
         match constraint {
             TableConstraint::PrimaryKey(key) if key.is_plain() => {
-                let columns = self.places(&key.columns)?;
+                let columns = self.positions(&key.columns)?;
                 self.set_primary_key(columns)
             }
             TableConstraint::Unique(unique) if unique.is_plain() => {
-                let columns = self.places(&unique.columns)?;
+                let columns = self.positions(&unique.columns)?;
                 self.unique.push((unique.name.as_ref().map(new_name).transpose()?, columns));
                 Ok(())
             }
@@ -181,9 +181,9 @@ impl Design {
         }
     }
 
-    fn places(&self, columns: &[IndexColumn]) -> Result<Vec<usize>> {
+    fn positions(&self, columns: &[IndexColumn]) -> Result<Vec<usize>> {
         let names: Vec<&str> = self.columns.iter().map(|c| c.name.as_str()).collect();
-        index_places(columns, &names)
+        index_positions(columns, &names)
     }
 
     fn finish(mut self, session: &SqlSession, catalog: &Catalog) -> Result<TableDef> {
@@ -236,8 +236,8 @@ pub(super) fn free_index_name(catalog: &Catalog, table: &TableDef, columns: &[us
 /// # Errors
 /// `Unsupported` for expressions, orders other than ascending, and operator classes; `UndefinedColumn`;
 /// `DuplicateColumn`.
-pub(super) fn index_places(columns: &[IndexColumn], names: &[&str]) -> Result<Vec<usize>> {
-    let mut places = Vec::new();
+pub(super) fn index_positions(columns: &[IndexColumn], names: &[&str]) -> Result<Vec<usize>> {
+    let mut positions = Vec::new();
     for column in columns {
         let order = &column.column;
         let Expr::Identifier(ident) = &order.expr else {
@@ -249,20 +249,20 @@ pub(super) fn index_places(columns: &[IndexColumn], names: &[&str]) -> Result<Ve
         if column.operator_class.is_some() {
             return Err(Error::Unsupported(format!("operator class in {column}")));
         }
-        places.push(place(ident, names)?);
+        positions.push(column_position(ident, names)?);
     }
-    check_distinct(&places, names)?;
-    Ok(places)
+    check_distinct(&positions, names)?;
+    Ok(positions)
 }
 
-pub(super) fn place(ident: &Ident, names: &[&str]) -> Result<usize> {
+pub(super) fn column_position(ident: &Ident, names: &[&str]) -> Result<usize> {
     let name = plain_ident(ident);
     let found = names.iter().position(|other| *other == name);
     found.ok_or(Error::UndefinedColumn { column: name, relation: None, suggestion: None })
 }
 
-pub(super) fn check_distinct(places: &[usize], names: &[&str]) -> Result<()> {
-    match places.iter().enumerate().find(|(i, place)| places[..*i].contains(place)) {
+pub(super) fn check_distinct(positions: &[usize], names: &[&str]) -> Result<()> {
+    match positions.iter().enumerate().find(|(i, position)| positions[..*i].contains(position)) {
         Some((_, &twice)) => Err(Error::DuplicateColumn(names[twice].into())),
         None => Ok(()),
     }
@@ -338,9 +338,9 @@ pub(crate) async fn drop_index(session: &SqlSession, names: &[ObjectName], if_ex
     for name in names {
         let name = relation_name(name)?;
         match changed.index(&name) {
-            Some((table, place)) => {
+            Some((table, position)) => {
                 let mut def = table.def.clone();
-                let index = def.indexes.remove(place);
+                let index = def.indexes.remove(position);
                 batch.drop_tree(index.tree);
                 put(&mut batch, DocumentKind::Table, &def.name, &def)?;
                 let table = Table::new(def, table.statistics.clone())?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use datafusion::sql::sqlparser::ast::CreateIndex;
 use keyaki_store::WriteBatch;
 
-use super::ddl::{check_distinct, free_index_name, index_places, place};
+use super::ddl::{check_distinct, column_position, free_index_name, index_positions};
 use super::names::{new_relation_name, relation_name};
 use crate::catalog::{Catalog, Table};
 use crate::catalog::{DocumentKind, IndexDef, IndexMethod, put};
@@ -45,14 +45,14 @@ pub(crate) async fn create(session: &SqlSession, create: CreateIndex) -> Result<
     };
     let mut def = table.def.clone();
     def.indexes.push(IndexDef { name, tree, method, vast, columns, include, unique: create.unique });
-    let place = def.indexes.len() - 1;
+    let position = def.indexes.len() - 1;
     let table = Arc::new(Table::new(def, table.statistics.clone())?);
     let mut batch = WriteBatch::new();
-    batch.create_tree(tree, &table.index_schemas[place]);
+    batch.create_tree(tree, &table.index_schemas[position]);
     put(&mut batch, DocumentKind::Table, &table.def.name, &table.def)?;
     let mut changed = Catalog::clone(&catalog);
     changed.tables.insert(table.def.name.clone(), table.clone());
-    write::create_index(&session.write(&writer), &table, place, batch, changed).await?;
+    write::create_index(&session.write(&writer), &table, position, batch, changed).await?;
     Ok(Outcome::done("CREATE INDEX"))
 }
 
@@ -92,8 +92,8 @@ fn method(create: &CreateIndex) -> Result<IndexMethod> {
 /// Positions of the indexed columns and of the included columns in the table.
 fn columns(table: &Table, create: &CreateIndex) -> Result<(Vec<usize>, Vec<usize>)> {
     let names: Vec<&str> = table.def.columns.iter().map(|c| c.name.as_str()).collect();
-    let columns = index_places(&create.columns, &names)?;
-    let include = create.include.iter().map(|ident| place(ident, &names)).collect::<Result<Vec<_>>>()?;
+    let columns = index_positions(&create.columns, &names)?;
+    let include = create.include.iter().map(|ident| column_position(ident, &names)).collect::<Result<Vec<_>>>()?;
     check_distinct(&include, &names)?;
     Ok((columns, include))
 }

@@ -82,8 +82,8 @@ pub(crate) fn quoted(name: &str) -> String {
 fn is_keyword(name: &str) -> bool {
     use datafusion::sql::sqlparser::keywords::{ALL_KEYWORDS, ALL_KEYWORDS_INDEX, RESERVED_FOR_IDENTIFIER};
     use datafusion::sql::sqlparser::keywords::{RESERVED_FOR_COLUMN_ALIAS, RESERVED_FOR_TABLE_ALIAS};
-    let Ok(place) = ALL_KEYWORDS.binary_search(&name.to_ascii_uppercase().as_str()) else { return false };
-    let keyword = ALL_KEYWORDS_INDEX[place];
+    let Ok(position) = ALL_KEYWORDS.binary_search(&name.to_ascii_uppercase().as_str()) else { return false };
+    let keyword = ALL_KEYWORDS_INDEX[position];
     RESERVED_FOR_IDENTIFIER.contains(&keyword)
         || RESERVED_FOR_TABLE_ALIAS.contains(&keyword)
         || RESERVED_FOR_COLUMN_ALIAS.contains(&keyword)

@@ -159,11 +159,11 @@ fn main_tree(table: &Table) -> ChangedTree<'_> {
     }
 }
 
-fn index_tree<'a>(table: &'a Table, place: usize, index: &IndexDef) -> ChangedTree<'a> {
+fn index_tree<'a>(table: &'a Table, position: usize, index: &IndexDef) -> ChangedTree<'a> {
     ChangedTree {
         id: index.tree,
-        schema: &table.index_schemas[place],
-        columns: table.index_columns(place),
+        schema: &table.index_schemas[position],
+        columns: table.index_columns(position),
         unique: index.unique.then(|| (index.columns.len(), index.name.clone())),
     }
 }

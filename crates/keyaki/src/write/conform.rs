@@ -29,7 +29,7 @@ pub(crate) enum Given<'a> {
     /// By name, in any order. An exact match takes precedence over a match without case.
     Named(&'a [String]),
     /// By position: the number of columns, which correspond to the target columns in order.
-    Placed(usize),
+    Positional(usize),
 }
 
 /// The default of each table column, evaluated for each row.
@@ -58,40 +58,44 @@ impl Conform {
     /// `UndefinedColumn` if a given column is not among `targets`, `Constraint` if a NOT NULL column without default is
     /// missing, `DuplicateColumn`, `InvalidFile` if the number of columns is wrong.
     pub fn new(table: &Arc<Table>, targets: &[usize], given: Given<'_>, defaults: &Defaults) -> Result<Self> {
-        let mut places = vec![None; table.def.columns.len()];
+        let mut positions = vec![None; table.def.columns.len()];
         match given {
             Given::Named(names) => {
-                for (place, name) in names.iter().enumerate() {
+                for (position, name) in names.iter().enumerate() {
                     let target = named(table, targets, name)?;
-                    if places[target].replace(place).is_some() {
+                    if positions[target].replace(position).is_some() {
                         return Err(Error::DuplicateColumn(name.clone()));
                     }
                 }
             }
-            Given::Placed(count) if count != targets.len() => {
+            Given::Positional(count) if count != targets.len() => {
                 return Err(Error::InvalidFile(format!("found {count} columns, expected {}", targets.len())));
             }
-            Given::Placed(_) => targets.iter().enumerate().for_each(|(place, &target)| places[target] = Some(place)),
+            Given::Positional(_) => {
+                targets.iter().enumerate().for_each(|(position, &target)| positions[target] = Some(position))
+            }
         }
-        let source = |(i, place): (usize, Option<usize>)| match (place, &defaults[i], &table.def.columns[i]) {
-            (Some(place), ..) => Ok(ColumnSource::Column(place)),
+        let source = |(i, position): (usize, Option<usize>)| match (position, &defaults[i], &table.def.columns[i]) {
+            (Some(position), ..) => Ok(ColumnSource::Column(position)),
             (None, Some(default), _) => Ok(ColumnSource::Default(default.clone())),
             (None, None, column) if column.nullable => Ok(ColumnSource::Null),
             (None, None, column) => Err(not_null(&table.def.name, column)),
         };
-        let sources = places.into_iter().enumerate().map(source).collect::<Result<_>>()?;
+        let sources = positions.into_iter().enumerate().map(source).collect::<Result<_>>()?;
         Ok(Conform { table: table.clone(), sources })
     }
 
     /// Converts a batch of typed values.
     pub fn typed(&self, batch: &RecordBatch) -> std::result::Result<RecordBatch, BadCell> {
-        self.build(batch.num_rows(), |place, column| assign_located(batch.column(place), &self.table.def.name, column))
+        self.build(batch.num_rows(), |position, column| {
+            assign_located(batch.column(position), &self.table.def.name, column)
+        })
     }
 
     /// Converts columns of text of `rows` rows each.
     pub fn texts(&self, columns: &[StringViewArray], rows: usize) -> std::result::Result<RecordBatch, BadCell> {
-        self.build(rows, |place, column| {
-            let values = parse_column(&columns[place], column.ty).map_err(|bad| BadCell {
+        self.build(rows, |position, column| {
+            let values = parse_column(&columns[position], column.ty).map_err(|bad| BadCell {
                 row: Some(bad.row),
                 column: column.name.clone(),
                 error: Box::new(bad.error),
@@ -110,7 +114,7 @@ impl Conform {
     ) -> std::result::Result<RecordBatch, BadCell> {
         let table = &self.table;
         let columns = self.sources.iter().zip(&table.def.columns).map(|(source, column)| match source {
-            ColumnSource::Column(place) => values(*place, column),
+            ColumnSource::Column(position) => values(*position, column),
             ColumnSource::Null => Ok(new_null_array(&column.ty.column.arrow(), rows)),
             ColumnSource::Default(default) => evaluate(default, rows)
                 .and_then(|values| assign(&values, &table.def.name, column))

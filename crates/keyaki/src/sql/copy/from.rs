@@ -144,14 +144,14 @@ impl Import {
         let first = reader.peek()?.unwrap_or_default();
         let header = self.options.header.unwrap_or_else(|| self.is_header(&first));
         if !header || first.is_empty() {
-            let conform = self.conform(path, Given::Placed(self.targets.len()))?;
+            let conform = self.conform(path, Given::Positional(self.targets.len()))?;
             return Ok((Reader::Delimited(reader, self.targets.len()), conform));
         }
         reader.skip_header()?;
         // As in PostgreSQL, a header without any column name of the table is skipped, and the columns are matched by
         // position.
         let foreign = !first.iter().any(|name| self.is_column(name)) && first.len() == self.targets.len();
-        let given = if foreign { Given::Placed(first.len()) } else { Given::Named(&first) };
+        let given = if foreign { Given::Positional(first.len()) } else { Given::Named(&first) };
         let conform = self.conform(path, given)?;
         Ok((Reader::Delimited(reader, first.len()), conform))
     }

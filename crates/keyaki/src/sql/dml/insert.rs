@@ -202,7 +202,7 @@ pub(crate) async fn create_as(
 /// missing columns become null.
 fn complete(table: &Table, columns: &[usize], batch: &RecordBatch) -> Result<RecordBatch> {
     let arrays = table.def.columns.iter().enumerate().map(|(i, column)| {
-        let given: Option<&ArrayRef> = columns.iter().position(|&c| c == i).map(|place| batch.column(place));
+        let given: Option<&ArrayRef> = columns.iter().position(|&c| c == i).map(|position| batch.column(position));
         match given {
             Some(values) => assign(values, &table.def.name, column),
             None => assign(&new_null_array(&column.ty.column.arrow(), batch.num_rows()), &table.def.name, column),

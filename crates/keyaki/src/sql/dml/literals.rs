@@ -42,8 +42,9 @@ pub(super) fn rows(table: &Table, columns: &[usize], query: &Query) -> Result<Op
     let mut arrays: Vec<ArrayRef> = Vec::with_capacity(table.def.columns.len());
     for (i, column) in table.def.columns.iter().enumerate() {
         let array = match columns.iter().position(|&c| c == i) {
-            Some(place) => {
-                let literals: Option<Vec<Literal<'_>>> = rows.iter().map(|row| literal(&row[place], column)).collect();
+            Some(position) => {
+                let literals: Option<Vec<Literal<'_>>> =
+                    rows.iter().map(|row| literal(&row[position], column)).collect();
                 literals.and_then(|literals| array_of(&literals, column.ty.column))
             }
             None if column.default.is_none() => Some(Arc::new(NullArray::new(rows.len())) as ArrayRef),

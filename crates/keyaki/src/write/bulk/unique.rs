@@ -49,13 +49,13 @@ impl Unique {
         Self::new(job, kind, table.def.tree, name, &table.schema, table.schema.key_columns())
     }
 
-    pub fn of_index(job: &Arc<Job>, place: usize) -> Result<Self> {
-        let index = &job.table.def.indexes[place];
+    pub fn of_index(job: &Arc<Job>, position: usize) -> Result<Self> {
+        let index = &job.table.def.indexes[position];
         if !index.unique {
             return Ok(Unique { job: job.clone(), constraint: None });
         }
         let (kind, name) = (ConstraintKind::Unique, index.name.clone());
-        Self::new(job, kind, index.tree, name, &job.table.index_schemas[place], index.columns.len())
+        Self::new(job, kind, index.tree, name, &job.table.index_schemas[position], index.columns.len())
     }
 
     fn new(
