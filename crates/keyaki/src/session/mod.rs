@@ -50,7 +50,8 @@ impl Session {
         Ok(outcomes)
     }
 
-    /// Executes exactly one statement. Dropping the future or the returned stream cancels it.
+    /// Executes exactly one statement. Dropping the returned stream cancels a query. Dropping the future cancels the
+    /// statement unless its commit has started.
     ///
     /// # Errors
     /// `Syntax` if `sql` does not contain exactly one statement; the errors of the statement. Errors during the

@@ -39,7 +39,7 @@ pub struct IndexInfo {
     pub include: Vec<String>,
     /// True if no two entries may have equal key columns without nulls.
     pub unique: bool,
-    /// Number of entries: exact for an in-memory index, estimated for others.
+    /// Number of entries; an estimate unless the index is in memory.
     pub entries: u64,
     /// Bytes in memory for an in-memory index, in the data file for others.
     pub bytes: u64,

@@ -31,7 +31,7 @@ pub(crate) use parser::{syntax, tokenizer};
 /// The result of a call into the database.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Characters of a value that a message shows.
+/// Maximum characters of a value in a message.
 const VALUE_CHARS_SHOWN: usize = 60;
 
 /// The type of an arithmetic overflow, for which libraries provide only text.
@@ -66,10 +66,10 @@ pub enum Error {
     NotFound {
         /// Kind of the object.
         kind: ObjectKind,
-        /// Name that was given.
+        /// Name as given.
         name: String,
     },
-    /// No relation of the query, or not the given one, has a column with this name.
+    /// The given relation, or every relation of the query, lacks a column with this name.
     #[error("column \"{column}\"{} does not exist{}", of_relation(.relation), perhaps(.suggestion))]
     UndefinedColumn {
         /// Name as given, with its qualifier.
@@ -90,12 +90,12 @@ pub enum Error {
         /// A similar name that exists.
         suggestion: Option<String>,
     },
-    /// An object with the name exists already. Tables, views and indexes share one space of names.
+    /// An object with the name exists already. Tables, views and indexes share one namespace.
     #[error("{kind} \"{name}\" already exists")]
     AlreadyExists {
         /// Kind of the object to be created.
         kind: ObjectKind,
-        /// Name that was given.
+        /// Name as given.
         name: String,
     },
     /// A list of columns contains a column twice.
@@ -110,11 +110,11 @@ pub enum Error {
     /// A statement for one kind of object names an object of another kind.
     #[error("\"{name}\" is a {found}, not a {expected}{}", .hint.map(|hint| format!(" ({hint})")).unwrap_or_default())]
     WrongObjectType {
-        /// Name that was given.
+        /// Name as given.
         name: String,
         /// Kind of the object with the name.
         found: ObjectKind,
-        /// Kind that the statement needs.
+        /// Kind that the statement requires.
         expected: ObjectKind,
         /// Alternative statement.
         hint: Option<&'static str>,
@@ -122,20 +122,20 @@ pub enum Error {
     /// A new name is empty or too long.
     #[error("invalid name \"{name}\": names have 1 to {bytes_max} bytes")]
     InvalidName {
-        /// Name that was given.
+        /// Name as given.
         name: String,
-        /// Bytes of the longest name.
+        /// Maximum length in bytes.
         bytes_max: usize,
     },
     /// A new name is reserved for the database itself.
     #[error("name \"{name}\" is reserved: {reason}")]
     ReservedName {
-        /// Name that was given.
+        /// Name as given.
         name: String,
         /// Description of the reserved names.
         reason: String,
     },
-    /// A view that remains uses the object to be dropped.
+    /// Another view uses the object to be dropped.
     #[error("cannot drop \"{name}\" because view \"{dependent}\" depends on it (drop the view first)")]
     DependentObject {
         /// Object to be dropped.
@@ -154,18 +154,18 @@ pub enum Error {
     /// A table has too many columns.
     #[error("tables can have at most {limit} columns")]
     TooManyColumns {
-        /// Columns of the widest table.
+        /// Maximum number of columns.
         limit: usize,
     },
 
     // Types and values.
-    /// A column is neither in GROUP BY nor inside of an aggregate function.
+    /// A column is neither in GROUP BY nor inside an aggregate function.
     #[error("{0}")]
     Grouping(String),
-    /// The type of an expression does not fit its use.
+    /// An expression has a type that is invalid at its position.
     #[error("{0}")]
     DatatypeMismatch(String),
-    /// No cast leads from one type to the other.
+    /// There is no cast between the types.
     #[error("cannot cast type {from} to {to}")]
     CannotCast {
         /// Type of the expression.
@@ -180,7 +180,7 @@ pub enum Error {
         ty: String,
         /// The text, shortened.
         value: String,
-        /// The column that the value is for.
+        /// Target column of the value, if it is known.
         column: Option<String>,
     },
     /// A value is too large or too small for a type.
@@ -190,7 +190,7 @@ pub enum Error {
         ty: String,
         /// The value, shortened; `None` if it is the result of an operation.
         value: Option<String>,
-        /// The column that the value is for.
+        /// Target column of the value, if it is known.
         column: Option<String>,
     },
     /// An expression refers to a column that cannot be used there.
@@ -205,13 +205,13 @@ pub enum Error {
         value: String,
         /// Characters of the whole text.
         chars: usize,
-        /// The column that the value is for.
+        /// Target column of the value, if it is known.
         column: Option<String>,
     },
     /// Bytes that should be text are not valid UTF-8.
     #[error("invalid byte sequence for encoding \"UTF8\"{}", of_column(.column))]
     InvalidEncoding {
-        /// The column that the value is for.
+        /// Target column of the value, if it is known.
         column: Option<String>,
     },
     /// A number was divided by zero.
@@ -228,7 +228,7 @@ pub enum Error {
     InvalidParameter {
         /// Name of the setting or option.
         name: String,
-        /// Value that was given.
+        /// Value as given.
         value: String,
         /// Description of the valid values.
         expected: String,
@@ -283,7 +283,7 @@ pub enum Error {
     /// The disk has no space left.
     #[error("could not {operation} \"{}\": no space left on device (free disk space and retry)", .path.display())]
     DiskFull {
-        /// The file that could not grow.
+        /// File that could not be extended.
         path: PathBuf,
         /// `"write"`, `"allocate"` …
         operation: &'static str,
@@ -317,7 +317,7 @@ pub enum Error {
         path: PathBuf,
         /// Version in the file.
         found: u32,
-        /// The only version that this program reads.
+        /// The only version that this program supports.
         supported: u32,
     },
     /// Another process, or another handle of this process, has the database open.
@@ -326,12 +326,12 @@ pub enum Error {
         /// Directory of the database.
         path: PathBuf,
     },
-    /// A part of the work needs more memory than its budget has.
+    /// A memory budget is exhausted.
     #[error("out of memory: {consumer} needs {}, {} ({remedy})", .requested.map_or_else(|| "more memory".into(), bytes), left(*.available, *.budget))]
     OutOfMemory {
         /// Operator, statement or structure that needs the memory.
         consumer: String,
-        /// Bytes that were requested.
+        /// Requested bytes.
         requested: Option<u64>,
         /// Free bytes of the budget.
         available: Option<u64>,

@@ -28,7 +28,7 @@ states! {
     STRING_DATA_RIGHT_TRUNCATION = "22001";
     /// `numeric_value_out_of_range`
     NUMERIC_VALUE_OUT_OF_RANGE = "22003";
-    /// `invalid_datetime_format`: a text is no date, time or interval.
+    /// `invalid_datetime_format`: a text is not a valid date, time or interval.
     INVALID_DATETIME_FORMAT = "22007";
     /// `datetime_field_overflow`: a date or time is out of range.
     DATETIME_FIELD_OVERFLOW = "22008";
@@ -38,7 +38,7 @@ states! {
     CHARACTER_NOT_IN_REPERTOIRE = "22021";
     /// `invalid_parameter_value`: a setting or option has an invalid value.
     INVALID_PARAMETER_VALUE = "22023";
-    /// `invalid_text_representation`: a text is no value of its type.
+    /// `invalid_text_representation`: a text is not a valid value of its type.
     INVALID_TEXT_REPRESENTATION = "22P02";
     /// `bad_copy_file_format`: a file does not have the format that COPY expects.
     BAD_COPY_FILE_FORMAT = "22P04";
