@@ -23,7 +23,7 @@ use crate::base::{Durability, Error, Result, TreeId};
 use crate::engine::{Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store, apply, node_table};
 use crate::log::LogPosition;
 use crate::message::WriteBatch;
-use crate::pages::{META_BYTES_MAX, Superblock};
+use crate::pages::{NODE_TABLE_BYTES_MAX, Superblock};
 use crate::tree::{Flusher, InnerNode, StoreVersion, TreeVersion};
 
 /// Time that the background thread waits after a failure before it retries.
@@ -298,8 +298,8 @@ impl Shared {
         );
         let files = &self.files;
         let bytes = node_table::encode(&state, TreeId::new(self.next_tree.load(Ordering::Relaxed)));
-        if bytes.len() as u64 > META_BYTES_MAX {
-            let (what, bytes, limit) = ("node table", bytes.len() as u64, META_BYTES_MAX);
+        if bytes.len() as u64 > NODE_TABLE_BYTES_MAX {
+            let (what, bytes, limit) = ("node table", bytes.len() as u64, NODE_TABLE_BYTES_MAX);
             return Err(Error::TooLarge { what, bytes, limit });
         }
         let mut buffer = Buffer::zeroed(bytes.len().next_multiple_of(4096));
@@ -309,9 +309,9 @@ impl Shared {
             generation: checkpointed.generation + 1,
             sequence,
             log,
-            meta_offset: place.0,
-            meta_len: bytes.len() as u64,
-            meta_hash: xxhash_rust::xxh3::xxh3_64(&bytes),
+            node_table_offset: place.0,
+            node_table_len: bytes.len() as u64,
+            node_table_hash: xxhash_rust::xxh3::xxh3_64(&bytes),
             page_bytes: files.page_bytes,
         };
         let written = files.write_at(place.0, &buffer).and_then(|()| files.sync());

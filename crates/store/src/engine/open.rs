@@ -102,9 +102,9 @@ pub(crate) fn create(device: &dyn Device, dir: &Path, options: &Options) -> Resu
         generation: 1,
         sequence: 0,
         log: LogPosition::default(),
-        meta_offset: RESERVED_BYTES,
-        meta_len: meta.len() as u64,
-        meta_hash: xxhash_rust::xxh3::xxh3_64(&meta),
+        node_table_offset: RESERVED_BYTES,
+        node_table_len: meta.len() as u64,
+        node_table_hash: xxhash_rust::xxh3::xxh3_64(&meta),
         page_bytes: options.page_bytes as u32,
     };
     superblock.write(&*file)?;
@@ -135,10 +135,10 @@ pub(crate) fn recover(
     let bytes = read_node_table(&*data, &data_path, &superblock)?;
     let in_meta = |malformed: Malformed| {
         let Malformed { position, detail } = malformed;
-        let offset = Some(superblock.meta_offset + position as u64);
+        let offset = Some(superblock.node_table_offset + position as u64);
         Error::Corrupt { path: data_path.clone(), what: "node table", offset, detail }
     };
-    let meta_space = (superblock.meta_offset, superblock.meta_len.next_multiple_of(4096));
+    let meta_space = (superblock.node_table_offset, superblock.node_table_len.next_multiple_of(4096));
     let mut used = node_table::used_space(&bytes).map_err(in_meta)?;
     used.push(meta_space);
     let files = Arc::new(Files {
@@ -194,18 +194,18 @@ pub(crate) fn recover(
 
 fn corrupt_node_table(path: &Path, superblock: &Superblock, detail: &str) -> Error {
     let (path, detail) = (path.to_path_buf(), detail.to_string());
-    Error::Corrupt { path, what: "node table", offset: Some(superblock.meta_offset), detail }
+    Error::Corrupt { path, what: "node table", offset: Some(superblock.node_table_offset), detail }
 }
 
 fn read_node_table(data: &dyn File, path: &Path, superblock: &Superblock) -> Result<Vec<u8>> {
-    let end = superblock.meta_offset.checked_add(superblock.meta_len);
+    let end = superblock.node_table_offset.checked_add(superblock.node_table_len);
     if end.is_none_or(|end| end > data.len().unwrap_or(0)) {
         return Err(corrupt_node_table(path, superblock, "the node table extends beyond the end of the file"));
     }
-    let mut buffer = Buffer::zeroed((superblock.meta_len as usize).next_multiple_of(4096));
-    data.read_at(superblock.meta_offset, &mut buffer)?;
-    let bytes = &buffer[..superblock.meta_len as usize];
-    if xxhash_rust::xxh3::xxh3_64(bytes) != superblock.meta_hash {
+    let mut buffer = Buffer::zeroed((superblock.node_table_len as usize).next_multiple_of(4096));
+    data.read_at(superblock.node_table_offset, &mut buffer)?;
+    let bytes = &buffer[..superblock.node_table_len as usize];
+    if xxhash_rust::xxh3::xxh3_64(bytes) != superblock.node_table_hash {
         return Err(corrupt_node_table(path, superblock, "checksum mismatch"));
     }
     Ok(bytes.to_vec())

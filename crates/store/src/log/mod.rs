@@ -32,7 +32,7 @@ use std::thread::JoinHandle;
 use keyaki_device::{BLOCK, Device};
 use parking_lot::Mutex;
 
-use self::segment::Segments;
+use self::segment::LogSegments;
 use self::state::State;
 use self::writer::{SyncTarget, Writer};
 use crate::base::{Durability, Error, Result};
@@ -78,7 +78,7 @@ impl Log {
         assert!(from.offset.is_multiple_of(BLOCK as u64), "log position {from:?} is not block-aligned");
         let found = recover::recover(&device, dir, from, first, apply)?;
         let log_id = found.log_id.unwrap_or_else(random_id);
-        let segments = Segments { device, dir: dir.to_path_buf(), log_id };
+        let segments = LogSegments { device, dir: dir.to_path_buf(), log_id };
         let state = State::new(durability, found.next_segment, found.next_sequence - 1, found.tail);
         let writer = Arc::new(Writer::new(segments, state, found.bytes));
         let background = std::thread::Builder::new()

@@ -20,7 +20,7 @@ use keyaki_device::{BLOCK, Buffer, Device, File, OpenMode};
 
 use super::LogPosition;
 use super::format::{GroupHeader, HEADER_BYTES, NoHeader, split_record};
-use super::segment::{Segments, cut_tail};
+use super::segment::{LogSegments, cut_tail};
 use super::state::Tail;
 use crate::base::{Error, FORMAT_VERSION, Result};
 
@@ -51,8 +51,8 @@ pub(super) fn recover(
     apply: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<Recovered> {
     let numbers: Vec<u64> =
-        Segments::list(&**device, dir)?.into_iter().filter(|&number| number >= from.segment).collect();
-    let segments = Segments { device: device.clone(), dir: dir.to_path_buf(), log_id: 0 };
+        LogSegments::list(&**device, dir)?.into_iter().filter(|&number| number >= from.segment).collect();
+    let segments = LogSegments { device: device.clone(), dir: dir.to_path_buf(), log_id: 0 };
     let gap =
         (from.segment..=u64::MAX).zip(0..numbers.len().max(1)).find(|&(number, i)| numbers.get(i) != Some(&number));
     if let Some((missing, _)) = gap {
@@ -72,7 +72,7 @@ fn damaged(path: &Path, offset: u64, detail: String) -> Error {
 }
 
 struct Recovery<'a> {
-    segments: Segments,
+    segments: LogSegments,
     log_id: Option<u64>,
     /// Records before this one are in the checkpoint.
     first: u64,
@@ -346,7 +346,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn open(segments: &Segments, number: u64) -> Result<Reader> {
+    fn open(segments: &LogSegments, number: u64) -> Result<Reader> {
         let file = segments.device.open(&segments.path(number), OpenMode::Read)?;
         let len = file.len()? / BLOCK as u64 * BLOCK as u64;
         Ok(Reader { file, number, len, window: Buffer::zeroed(0), start: 0 })

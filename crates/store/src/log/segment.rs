@@ -24,13 +24,13 @@ const _: () = {
 
 /// The segments of a log in their directory.
 #[derive(Debug)]
-pub(super) struct Segments {
+pub(super) struct LogSegments {
     pub device: Arc<dyn Device>,
     pub dir: PathBuf,
     pub log_id: u64,
 }
 
-impl Segments {
+impl LogSegments {
     pub(super) fn path(&self, number: u64) -> PathBuf {
         self.dir.join(segment_name(number))
     }
@@ -81,7 +81,7 @@ impl Segments {
 
     /// Removes the segments before `number`, oldest first.
     pub(super) fn remove_before(&self, number: u64) -> Result<()> {
-        let old: Vec<u64> = Segments::list(&*self.device, &self.dir)?.into_iter().filter(|&n| n < number).collect();
+        let old: Vec<u64> = LogSegments::list(&*self.device, &self.dir)?.into_iter().filter(|&n| n < number).collect();
         for &segment in &old {
             self.device.remove(&self.path(segment))?;
         }

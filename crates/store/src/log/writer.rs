@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::LogPosition;
 use super::format::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES};
-use super::segment::{Segments, allocate, empty_group};
+use super::segment::{LogSegments, allocate, empty_group};
 use super::state::{GROUP_BYTES, Group, State, Tail, Zeros, group_span};
 use crate::base::{Durability, Error, Result};
 
@@ -36,7 +36,7 @@ pub(super) enum SyncTarget {
 
 #[derive(Debug)]
 pub(super) struct Writer {
-    segments: Segments,
+    segments: LogSegments,
     state: Mutex<State>,
     /// A copy of `State::durable` that can be read without the mutex.
     durable: AtomicU64,
@@ -53,7 +53,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(segments: Segments, state: State, bytes: u64) -> Writer {
+    pub(super) fn new(segments: LogSegments, state: State, bytes: u64) -> Writer {
         Writer {
             segments,
             durable: AtomicU64::new(state.durable),

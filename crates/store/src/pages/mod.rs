@@ -27,4 +27,4 @@ pub(crate) use files::Files;
 pub(crate) use row_batcher::RowBatcher;
 pub use source::{BlockingPages, PageSource, block_on};
 pub(crate) use space::Space;
-pub(crate) use superblock::{META_BYTES_MAX, RESERVED_BYTES, Superblock};
+pub(crate) use superblock::{NODE_TABLE_BYTES_MAX, RESERVED_BYTES, Superblock};

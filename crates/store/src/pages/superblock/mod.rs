@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! 0 magic "KEYAKI\0\0" | 8 version u32 | 12 page_bytes u32 | 16 generation u64 | 24 sequence u64
-//! 32 log.segment u64 | 40 log.offset u64 | 48 meta_offset u64 | 56 meta_len u64 | 64 meta_hash u64 | 72 zeros
+//! 32 log.segment u64 | 40 log.offset u64 | 48 node_table_offset u64 | 56 node_table_len u64 | 64 node_table_hash u64 | 72 zeros
 //! 4092 crc32c u32 of the 4092 bytes before                                        integers are little endian
 //! ```
 //!
@@ -24,9 +24,9 @@ use crate::log::LogPosition;
 pub const RESERVED_BYTES: u64 = 64 << 10;
 
 /// Maximum length of the node table of a checkpoint in bytes.
-pub const META_BYTES_MAX: u64 = 1 << 32;
+pub const NODE_TABLE_BYTES_MAX: u64 = 1 << 32;
 /// Minimum length of a node table in bytes: two counts, and no trees.
-const META_BYTES_MIN: u64 = 8;
+const NODE_TABLE_BYTES_MIN: u64 = 8;
 /// Maximum generation and sequence number. No database reaches it, and arithmetic on smaller numbers cannot overflow.
 const COUNT_MAX: u64 = 1 << 62;
 
@@ -55,9 +55,9 @@ pub struct Superblock {
     /// Position in the log from which recovery replays.
     pub log: LogPosition,
     /// The node table of the checkpoint: offset, length in bytes (not rounded), and xxh3 hash of its bytes.
-    pub meta_offset: u64,
-    pub meta_len: u64,
-    pub meta_hash: u64,
+    pub node_table_offset: u64,
+    pub node_table_len: u64,
+    pub node_table_hash: u64,
     /// Default page length of the database in bytes.
     pub page_bytes: u32,
 }
@@ -147,8 +147,11 @@ impl Superblock {
 
     fn encode(&self) -> Buffer {
         // A superblock that `decode` rejects must not be written.
-        assert!(self.meta_offset >= RESERVED_BYTES && self.meta_offset.is_multiple_of(BLOCK as u64), "{self:?}");
-        assert!((META_BYTES_MIN..=META_BYTES_MAX).contains(&self.meta_len), "{self:?}");
+        assert!(
+            self.node_table_offset >= RESERVED_BYTES && self.node_table_offset.is_multiple_of(BLOCK as u64),
+            "{self:?}"
+        );
+        assert!((NODE_TABLE_BYTES_MIN..=NODE_TABLE_BYTES_MAX).contains(&self.node_table_len), "{self:?}");
         assert!(self.log.offset.is_multiple_of(BLOCK as u64), "{self:?}");
         let mut block = Buffer::zeroed(BLOCK);
         block[0..8].copy_from_slice(&MAGIC);
@@ -159,9 +162,9 @@ impl Superblock {
             self.sequence,
             self.log.segment,
             self.log.offset,
-            self.meta_offset,
-            self.meta_len,
-            self.meta_hash,
+            self.node_table_offset,
+            self.node_table_len,
+            self.node_table_hash,
         ];
         for (i, word) in words.iter().enumerate() {
             block[16 + i * 8..24 + i * 8].copy_from_slice(&word.to_le_bytes());
@@ -197,9 +200,9 @@ fn decode(block: &[u8], file_len: u64) -> Slot {
         generation: word(0),
         sequence: word(1),
         log: LogPosition { segment: word(2), offset: word(3) },
-        meta_offset: word(4),
-        meta_len: word(5),
-        meta_hash: word(6),
+        node_table_offset: word(4),
+        node_table_len: word(5),
+        node_table_hash: word(6),
         page_bytes: u32_at(block, 12),
     };
     let aligned = |bytes: u64| bytes.is_multiple_of(BLOCK as u64);
@@ -209,13 +212,15 @@ fn decode(block: &[u8], file_len: u64) -> Slot {
     if found.generation > COUNT_MAX || found.sequence > COUNT_MAX {
         return Slot::Damaged("the generation or the sequence number is above 2^62");
     }
-    if !aligned(found.log.offset) || !aligned(found.meta_offset) {
+    if !aligned(found.log.offset) || !aligned(found.node_table_offset) {
         return Slot::Damaged("a position is not a multiple of 4096");
     }
-    if found.meta_offset < RESERVED_BYTES || !(META_BYTES_MIN..=META_BYTES_MAX).contains(&found.meta_len) {
+    if found.node_table_offset < RESERVED_BYTES
+        || !(NODE_TABLE_BYTES_MIN..=NODE_TABLE_BYTES_MAX).contains(&found.node_table_len)
+    {
         return Slot::Damaged("the node table lies in the superblock, or has an invalid length");
     }
-    if found.meta_offset.checked_add(found.meta_len).is_none_or(|end| end > file_len) {
+    if found.node_table_offset.checked_add(found.node_table_len).is_none_or(|end| end > file_len) {
         return Slot::Damaged("the node table ends beyond the end of the file");
     }
     Slot::Sound(found)

@@ -17,9 +17,9 @@ fn sample(generation: u64) -> Superblock {
         generation,
         sequence: generation * 10,
         log: LogPosition { segment: generation, offset: 4096 },
-        meta_offset: RESERVED_BYTES,
-        meta_len: 1234,
-        meta_hash: 0x0123_4567_89ab_cdef,
+        node_table_offset: RESERVED_BYTES,
+        node_table_len: 1234,
+        node_table_hash: 0x0123_4567_89ab_cdef,
         page_bytes: 8192,
     }
 }
@@ -146,7 +146,7 @@ fn hostile_bytes_are_errors() {
         }
         set_bytes(&medium, path(), bytes);
         if let Ok(found) = Superblock::read(&*open(&medium)) {
-            assert!(found.meta_offset + found.meta_len <= len as u64);
+            assert!(found.node_table_offset + found.node_table_len <= len as u64);
             assert!(found.page_bytes > 0 && found.page_bytes.is_multiple_of(4096));
         }
     }
