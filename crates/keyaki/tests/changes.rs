@@ -8,20 +8,18 @@ use std::collections::BTreeMap;
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use keyaki::{ConstraintKind, Database, Durability, Error, Options, Outcome, Session};
+use keyaki_primitives::Random;
 
 /// Primary key → (a, b). Non-null values of `b` are unique.
 type Model = BTreeMap<i64, (i64, Option<i64>)>;
 
-/// xorshift64*
-struct Random(u64);
+/// Random keys and values.
+trait RandomValues {
+    fn key(&mut self) -> i64;
+    fn maybe(&mut self) -> Option<i64>;
+}
 
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % end
-    }
+impl RandomValues for Random {
     fn key(&mut self) -> i64 {
         self.below(60) as i64 - 5
     }
@@ -152,7 +150,7 @@ async fn run(seed: u64, statements: usize, method: &str) {
         CREATE INDEX t_ba ON t USING {method} (b, a)"
     );
     session.execute(&schema).await.unwrap();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut model = Model::new();
     for step in 0..statements {
         let (sql, after) = statement(&mut random, &model);

@@ -6,30 +6,19 @@
 use std::path::Path;
 
 use keyaki::{Database, Options, Session};
+use keyaki_primitives::Random;
 
 use super::compare;
 
-/// Seeded random numbers (xorshift64*).
-struct Random(u64);
+/// Random decisions by percentage.
+trait Chance {
+    /// True with this probability.
+    fn chance(&mut self, percent: u64) -> bool;
+}
 
-impl Random {
-    fn new(seed: u64) -> Self {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
-    }
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-    fn chance(&mut self, percent: usize) -> bool {
+impl Chance for Random {
+    fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
-    }
-    fn pick<T: Copy>(&mut self, list: &[T]) -> T {
-        list[self.below(list.len())]
     }
 }
 
@@ -87,7 +76,7 @@ pub struct World {
 impl World {
     pub async fn create(seed: u64, session: &Session) -> World {
         let mut world = World { random: Random::new(seed), tables: Vec::new() };
-        for i in 0..3 + world.random.below(3) {
+        for i in 0..3 + world.random.index(3) {
             world.create_table(i, session).await;
         }
         world
@@ -97,11 +86,11 @@ impl World {
         let random = &mut self.random;
         let name = format!("t{i}");
         let mut columns =
-            vec![("a".to_string(), Type::BigInt), ("b".to_string(), random.pick(&[Type::BigInt, Type::Int]))];
-        for c in 0..1 + random.below(4) {
-            columns.push((format!("c{c}"), random.pick(&Type::ALL)));
+            vec![("a".to_string(), Type::BigInt), ("b".to_string(), *random.pick(&[Type::BigInt, Type::Int]))];
+        for c in 0..1 + random.index(4) {
+            columns.push((format!("c{c}"), *random.pick(&Type::ALL)));
         }
-        let key = match random.below(4) {
+        let key = match random.index(4) {
             0 => None,
             1 => Some(vec!["a"]),
             2 => Some(vec!["a", "b"]),
@@ -112,18 +101,18 @@ impl World {
         run(session, &format!("CREATE TABLE {name} ({list}{primary})")).await;
         let early = random.chance(50) || std::env::var("LATE").is_err();
         let mut indexes = Vec::new();
-        for x in 0..random.below(4) {
+        for x in 0..random.index(4) {
             let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
-            let first = random.pick(&names);
-            let second = random.pick(&names);
+            let first = *random.pick(&names);
+            let second = *random.pick(&names);
             let both = if first != second && random.chance(40) { format!("{first}, {second}") } else { first.into() };
-            let included = random.pick(&names);
+            let included = *random.pick(&names);
             let include = if random.chance(30) && !both.contains(included) {
                 format!(" INCLUDE ({included})")
             } else {
                 String::new()
             };
-            let method = if random.below(3) == 0 { "USING masstree " } else { "" };
+            let method = if random.index(3) == 0 { "USING masstree " } else { "" };
             indexes.push(format!("CREATE INDEX {name}_{x} ON {name} {method}({both}){include}"));
         }
         if early {
@@ -144,16 +133,16 @@ impl World {
 
     async fn insert(&mut self, name: &str, columns: &[(String, Type)], key: Option<&[&str]>, session: &Session) {
         let random = &mut self.random;
-        let domain = 3 + random.below(9);
+        let domain = 3 + random.index(9);
         let mut seen = std::collections::HashSet::new();
         let mut rows = Vec::new();
-        for _ in 0..random.below(40) {
+        for _ in 0..random.index(40) {
             let is_key = |column: &str| key.is_some_and(|key| key.contains(&column));
             let values: Vec<String> = columns
                 .iter()
                 .map(|(name, ty)| match random.chance(10) && !is_key(name) {
                     true => "NULL".into(),
-                    false => ty.literal(random.below(domain)),
+                    false => ty.literal(random.index(domain)),
                 })
                 .collect();
             let unique: Vec<&String> =
@@ -169,18 +158,18 @@ impl World {
 
     /// Picks a column of one of the tables in `from` (alias and table number). Returns its qualified name.
     fn column(&mut self, from: &[(String, usize)]) -> (String, Type) {
-        let (alias, table) = &from[self.random.below(from.len())];
+        let (alias, table) = &from[self.random.index(from.len())];
         let columns = &self.tables[*table].columns;
-        let (name, ty) = &columns[self.random.below(columns.len())];
+        let (name, ty) = &columns[self.random.index(columns.len())];
         (format!("{alias}.{name}"), *ty)
     }
 
     fn condition(&mut self, from: &[(String, usize)]) -> String {
         let (column, ty) = self.column(from);
-        let mut value = || ty.literal(self.random.below(12));
+        let mut value = || ty.literal(self.random.index(12));
         let (a, b, c) = (value(), value(), value());
-        let operator = self.random.pick(&["=", "<", "<=", ">", ">=", "<>"]);
-        match self.random.below(12) {
+        let operator = *self.random.pick(&["=", "<", "<=", ">", ">=", "<>"]);
+        match self.random.index(12) {
             0..=4 => format!("{column} {operator} {a}"),
             5 => format!("{column} = {a}"),
             6 if ty != Type::Boolean => format!("{column} BETWEEN {a} AND {b}"),
@@ -191,7 +180,7 @@ impl World {
             10 => format!("NOT ({column} = {a})"),
             _ => {
                 let other = self.condition(from);
-                let word = self.random.pick(&["OR", "AND"]);
+                let word = *self.random.pick(&["OR", "AND"]);
                 format!("({column} {operator} {a} {word} {other})")
             }
         }
@@ -212,11 +201,11 @@ impl World {
     }
 
     fn query(&mut self) -> String {
-        let count = 1 + self.random.below(4);
+        let count = 1 + self.random.index(4);
         let mut from: Vec<(String, usize)> = Vec::new();
         let mut sql = String::new();
         for i in 0..count {
-            let table = self.random.below(self.tables.len());
+            let table = self.random.index(self.tables.len());
             let next = (format!("x{i}"), table);
             let source = self.source(&next);
             if i == 0 {
@@ -235,20 +224,20 @@ impl World {
                 if self.random.chance(25) {
                     on += &format!(" AND {}", self.condition(&both));
                 }
-                let kind = self.random.pick(&["JOIN", "JOIN", "JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN"]);
+                let kind = *self.random.pick(&["JOIN", "JOIN", "JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN"]);
                 sql += &format!(" {kind} {source} ON {on}");
             }
             from.push(next);
         }
         let mut filters = Vec::new();
-        for _ in 0..self.random.below(4) {
+        for _ in 0..self.random.index(4) {
             filters.push(self.condition(&from));
         }
         if self.random.chance(15) {
-            let table = self.random.below(self.tables.len());
+            let table = self.random.index(self.tables.len());
             let inner = ("s".to_string(), table);
             if let Some(on) = self.equality(&from, &inner) {
-                let not = self.random.pick(&["", "NOT "]);
+                let not = *self.random.pick(&["", "NOT "]);
                 filters.push(format!("{not}EXISTS (SELECT 1 FROM {} s WHERE {on})", self.tables[table].name));
             }
         }
@@ -271,7 +260,7 @@ impl World {
     }
 
     fn output(&mut self, from: &[(String, usize)]) -> String {
-        match self.random.below(6) {
+        match self.random.index(6) {
             0 => "count(*)".into(),
             1 => {
                 let (a, _) = self.column(from);
@@ -283,7 +272,7 @@ impl World {
                 format!("DISTINCT {a}")
             }
             _ => {
-                let columns: Vec<String> = (0..1 + self.random.below(4))
+                let columns: Vec<String> = (0..1 + self.random.index(4))
                     .map(|i| {
                         let (column, ty) = self.column(from);
                         match ty {

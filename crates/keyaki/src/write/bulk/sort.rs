@@ -226,12 +226,12 @@ mod tests {
 
     #[test]
     fn tiny_budgets_spill_and_merge_in_levels() {
-        let mut random = crate::write::statistics::Random::new(5);
+        let mut random = keyaki_primitives::Random::new(5);
         let input: Vec<Row> = (0..60_000)
             .map(|i| {
-                let text = (!random.next().is_multiple_of(5))
+                let text = (!random.next_u64().is_multiple_of(5))
                     .then(|| "a longer common beginning ".to_string() + &i.to_string());
-                (Some((random.next() % 3000) as i64 - 1500), text, i as f64)
+                (Some((random.next_u64() % 3000) as i64 - 1500), text, i as f64)
             })
             .collect();
         for budget in [1, 64 << 10, 1 << 20, 64 << 20] {

@@ -239,8 +239,8 @@ mod tests {
 
     use arrow::array::{Int64Array, StringViewArray};
 
-    use super::super::sample::Random;
     use super::*;
+    use keyaki_primitives::Random;
 
     fn batch(numbers: Vec<Option<i64>>, texts: Vec<Option<String>>) -> RecordBatch {
         let numbers: ArrayRef = Arc::new(Int64Array::from(numbers));
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn a_uniform_column_has_even_ranges() {
         let mut random = Random::new(1);
-        let statistics = collect(200_000, |_| (Some((random.next() % 10_000) as i64), None));
+        let statistics = collect(200_000, |_| (Some((random.next_u64() % 10_000) as i64), None));
         let column = &statistics.columns[0];
         assert!((column.distinct - 10_000.0).abs() < 500.0, "{}", column.distinct);
         for (low, high) in [(0.0, 100.0), (5000.0, 6000.0), (9990.0, 10_000.0), (0.0, 10_000.0)] {
@@ -287,7 +287,7 @@ mod tests {
         let mut random = Random::new(2);
         // Half of the rows have the value 7, a tenth are null, the others are distinct.
         let statistics = collect(100_000, |row| {
-            let number = match random.next() % 10 {
+            let number = match random.next_u64() % 10 {
                 0..5 => Some(7),
                 5 => None,
                 _ => Some(1_000_000 + row as i64),
@@ -319,13 +319,13 @@ mod tests {
         let (mut clustered, mut random_column) = (Collector::clusters(schema.clone()), Collector::clusters(schema));
         let mut random = Random::new(3);
         for stretch in 0..100 {
-            let start = stretch * (total / 100) + (random.next() % 1000) as usize;
+            let start = stretch * (total / 100) + (random.next_u64() % 1000) as usize;
             let rows = start..start + 400;
             let modes: Vec<_> = rows.clone().map(|row| Some(["MAIL", "AIR", "SHIP"][row % 3].to_string())).collect();
             let orders = rows.clone().map(|row| Some((row / 4) as i64)).collect();
             clustered.push(&batch(orders, modes.clone())).expect("push");
             clustered.end_cluster();
-            let parts = rows.map(|_| Some((random.next() % 50_000) as i64)).collect();
+            let parts = rows.map(|_| Some((random.next_u64() % 50_000) as i64)).collect();
             random_column.push(&batch(parts, modes)).expect("push");
             random_column.end_cluster();
         }

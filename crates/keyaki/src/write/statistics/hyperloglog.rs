@@ -84,8 +84,8 @@ fn tau(mut x: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::Random;
     use super::*;
+    use keyaki_primitives::Random;
 
     #[test]
     fn estimates_are_within_six_percent_up_to_two_million() {
@@ -95,7 +95,7 @@ mod tests {
         let mut added = 0u64;
         for target in [1u64, 10, 100, 1000, 10_000, 100_000, 2_000_000] {
             while added < target {
-                let hash = random.next();
+                let hash = random.next_u64();
                 sketch.add(hash);
                 sketch.add(hash);
                 added += 1;

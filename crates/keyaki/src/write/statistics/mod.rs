@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use keyaki_exec::{ExecutionMode, Scan};
+use keyaki_primitives::Random;
 use keyaki_store::{Direction, KeyRange, TreeView, WriteBatch};
 
 use super::WriteStatement;
@@ -23,7 +24,6 @@ use crate::catalog::{DocumentKind, put};
 use crate::engine::Engine;
 
 pub(crate) use collector::Collector;
-pub(crate) use sample::Random;
 
 /// Size of a sample.
 pub(crate) struct Sampling {
@@ -96,7 +96,7 @@ pub(crate) async fn collect(
     let mut random = Random::new(u64::from(table.def.tree.get()));
     for stretch in 0..stretches {
         let (from, to) = (stretch * ranges.len() / stretches, (stretch + 1) * ranges.len() / stretches);
-        let picked = from + (random.next() % (to - from).max(1) as u64) as usize;
+        let picked = from + (random.next_u64() % (to - from).max(1) as u64) as usize;
         let range = ranges[picked].clone();
         scan(engine, table, view.clone(), range, Some(sampling.stretch_rows), progress, &mut collector).await?;
         collector.end_cluster();

@@ -7,6 +7,7 @@
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array};
 use arrow::compute::{concat_batches, filter_record_batch, take_record_batch};
 use arrow::datatypes::{DataType, SchemaRef};
+use keyaki_primitives::Random;
 
 use crate::Result;
 
@@ -15,29 +16,6 @@ const ROWS_MAX: usize = 60_000;
 /// Maximum bytes of the sample, unless it has at most [`ROWS_MIN`] rows.
 const BYTES_MAX: usize = 24 << 20;
 const ROWS_MIN: usize = 64;
-
-/// SplitMix64, a small pseudo-random generator with a seed.
-#[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Random(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A uniform number in (0, 1].
-    pub fn unit(&mut self) -> f64 {
-        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct RowSample {
@@ -99,19 +77,19 @@ impl RowSample {
             return 0;
         }
         let probability = 0.5f64.powi(self.halvings as i32);
-        (self.random.unit().ln() / (-probability).ln_1p()) as u64
+        (self.random.unit_above_zero().ln() / (-probability).ln_1p()) as u64
     }
 
     fn halve(&mut self) -> Result<()> {
         self.halvings += 1;
         let all = concat_batches(&self.schema, &self.batches)?;
-        let keep: BooleanArray = (0..all.num_rows()).map(|_| Some(self.random.next() & 1 == 0)).collect();
+        let keep: BooleanArray = (0..all.num_rows()).map(|_| Some(self.random.next_u64() & 1 == 0)).collect();
         let kept = compact(&filter_record_batch(&all, &keep)?)?;
         self.rows = kept.num_rows();
         self.bytes = kept.get_array_memory_size();
         self.batches = vec![kept];
         // The skip is drawn again with the new probability, so that the selections stay independent.
-        self.skip = if self.random.next() & 1 == 0 { 0 } else { 1 + self.gap() };
+        self.skip = if self.random.next_u64() & 1 == 0 { 0 } else { 1 + self.gap() };
         Ok(())
     }
 }
