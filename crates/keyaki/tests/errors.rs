@@ -113,7 +113,7 @@ const STATEMENTS: &[(&str, &str, &str)] = &[
     ("UPDATE t SET name = nix", "42703", "column \"nix\" does not exist"),
     ("DELETE FROM t WHERE nix = 1", "42703", "column \"nix\" does not exist"),
     ("INSERT INTO t (nix) VALUES (1)", "42703", "column \"nix\" of relation \"t\" does not exist"),
-    ("SELECT nix(1)", "42883", "function nix(...) does not exist (perhaps you meant \"nvl\")"),
+    ("SELECT nix(1)", "42883", "function nix(...) does not exist"),
     ("SELECT uper(name) FROM t", "42883", "function uper(...) does not exist (perhaps you meant \"upper\")"),
     ("SELECT abs(name) FROM t", "42883", "function abs(text) does not exist"),
     ("SELECT abs()", "42883", "function abs() does not exist"),

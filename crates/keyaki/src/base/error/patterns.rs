@@ -5,6 +5,7 @@
 //! backtrace, in a variant chosen by the kind of the error.
 
 use ::datafusion::arrow::datatypes::DataType;
+use ::datafusion::common::utils::datafusion_strsim::levenshtein;
 use ::datafusion::error::DataFusionError;
 
 use super::parser::decapitalized;
@@ -56,7 +57,9 @@ static PATTERNS: &[Pattern] = &[
     pattern("failed to resolve schema: {}", |c| Error::NotFound { kind: ObjectKind::Schema, name: c[0].into() }),
     pattern("failed to resolve catalog: {}", |c| Error::NotFound { kind: ObjectKind::Database, name: c[0].into() }),
     pattern("table function '{}' not found", |c| undefined_function(c[0], None)),
-    pattern("Invalid function '{}'.\nDid you mean '{}'?", |c| undefined_function(c[0], Some(c[1]))),
+    pattern("Invalid function '{}'.\nDid you mean '{}'?", |c| {
+        undefined_function(c[0], is_similar(c[0], c[1]).then_some(c[1]))
+    }),
     pattern("Invalid function '{}'{}", |c| undefined_function(c[0], None)),
     pattern("{}No function matches the given name and argument types '{}'.{}", |c| call(c[1])),
     pattern("'{}' does not support zero arguments{}", |c| call(&format!("{}()", c[0]))),
@@ -300,6 +303,11 @@ fn captures<'a>(pattern: &str, text: &'a str) -> Option<Vec<&'a str>> {
     rest.is_empty().then_some(captures)
 }
 
+/// DataFusion suggests the most similar function, however different it is. Ties are broken at random.
+fn is_similar(name: &str, suggestion: &str) -> bool {
+    levenshtein(name, suggestion) * 2 <= name.chars().count()
+}
+
 fn undefined_function(name: &str, suggestion: Option<&str>) -> Error {
     Error::UndefinedFunction { signature: format!("function {name}(...)"), suggestion: suggestion.map(Into::into) }
 }
@@ -456,6 +464,7 @@ mod tests {
             "42883",
             "function uper(...) does not exist (perhaps you meant \"upper\")",
         ),
+        ("Invalid function 'nix'.\nDid you mean 'pi'?", "42883", "function nix(...) does not exist"),
         ("Invalid function 'f'.", "42883", "function f(...) does not exist"),
         (
             "Failed to coerce. No function matches the given name and argument types 'round(Utf8, Decimal128(4, 2))'. You \
