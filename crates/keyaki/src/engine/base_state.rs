@@ -25,6 +25,9 @@ pub(crate) const BATCH_ROWS: usize = 8192;
 /// Number of operators that DataFusion lists in the error when the memory pool is exhausted.
 const CONSUMERS_NAMED_IN_ERRORS: usize = 5;
 
+/// The partitions of a sort reserve at most one part in this many of the query memory for merging.
+const SORT_RESERVATIONS_SHARE: usize = 4;
+
 /// Creates the state. Operators may use `query_bytes` bytes together; beyond that, sorts and joins spill to `spill`, or
 /// to the operating system's directory for temporary files (`None`). `threads` is the number of partitions of a plan.
 pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: usize) -> Result<SessionState> {
@@ -48,5 +51,8 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     // Numbers with a decimal point are exact, as in the SQL standard.
     options.sql_parser.parse_float_as_decimal = true;
     options.execution.collect_statistics = false;
+    // Each partition of a sort reserves this for merging. All partitions together must fit into a small budget.
+    let reservation = &mut options.execution.sort_spill_reservation_bytes;
+    *reservation = (*reservation).min(query_bytes / (SORT_RESERVATIONS_SHARE * threads.max(1)));
     Ok(SessionStateBuilder::new().with_config(config).with_runtime_env(runtime).with_default_features().build())
 }
