@@ -48,7 +48,6 @@ use keyaki_primitives::CACHE_LINE_BYTES;
 use super::copy::WORDS;
 use super::exclusive::Exclusive;
 use super::permutation::{Permutation, WIDTH};
-use super::search;
 use super::version::{Version, VersionSnapshot};
 use super::{BORDER_TAG, Bag};
 use crate::sync::{Acquire, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Relaxed, Release};
@@ -268,7 +267,7 @@ impl<'g> Border<'g> {
     pub fn copy_lines(self, to: &mut [u64; WORDS]) {
         #[cfg(all(target_arch = "x86_64", not(miri), not(feature = "shuttle")))]
         // SAFETY: a node consists of whole cache lines, and the largest has at most `WORDS` words.
-        if unsafe { search::copy_lines(self.header.as_ptr().cast(), to.as_mut_ptr(), self.layout().bytes()) } {
+        if unsafe { super::search::copy_lines(self.header.as_ptr().cast(), to.as_mut_ptr(), self.layout().bytes()) } {
             return;
         }
         self.copy_fields(to);
