@@ -71,7 +71,7 @@ impl Permutation {
     /// Inserts the first free slot as the entry at `position`; returns the new word and the slot.
     pub fn insert(self, position: usize) -> (Self, usize) {
         let count = self.count();
-        assert!(position <= count && count < WIDTH, "entry {position} inserted into {self:?}");
+        debug_assert!(position <= count && count < WIDTH, "entry {position} inserted into {self:?}");
         let slot = self.slot(count);
         let shift = 4 * position + 4;
         let below = self.0 & ((1 << shift) - 1);
@@ -86,7 +86,7 @@ impl Permutation {
     /// Removes the entry at `position`: its slot becomes the first free one.
     pub fn remove(self, position: usize) -> Self {
         let count = self.count();
-        assert!(position < count, "entry {position} removed from {self:?}");
+        debug_assert!(position < count, "entry {position} removed from {self:?}");
         let shift = 4 * position + 4;
         let end = 4 * count + 4;
         let slot = self.0 >> shift & 15;
@@ -98,7 +98,7 @@ impl Permutation {
 
     /// Keeps the first `count` entries.
     pub fn truncate(self, count: usize) -> Self {
-        assert!(count <= self.count(), "{self:?} cut to {count} entries");
+        debug_assert!(count <= self.count(), "{self:?} cut to {count} entries");
         Permutation(self.0 & !15 | count as u64)
     }
 

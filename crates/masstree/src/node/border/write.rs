@@ -11,7 +11,7 @@ impl<'g> Exclusive<Border<'g>> {
     /// Publishes a permutation. Its entries have been filled in.
     #[inline]
     pub fn set_permutation(&mut self, permutation: Permutation) {
-        assert!(permutation.count() <= self.width(), "{permutation:?} in a node of width {}", self.width());
+        debug_assert!(permutation.count() <= self.width(), "{permutation:?} in a node of width {}", self.width());
         self.header().permutation.store(permutation.0, Release);
     }
 
