@@ -132,7 +132,7 @@ impl Arena {
             self.reserve();
         }
         let slot = take(self.shared.as_ref()?, &mut self.slot_bits, bits)?;
-        // SAFETY: `take` returns a slot of 2^bits >= len bytes that nobody else has; the arena's memory is initialised.
+        // SAFETY: `take` returns a slot of 2^bits >= len bytes that no other buffer has; the arena's memory is initialised.
         Some(unsafe { Buffer::in_slot(slot.start(bits), len, slot) })
     }
 

@@ -71,7 +71,7 @@ impl Buffer {
     /// The first `len` bytes of an arena's slot.
     ///
     /// # Safety
-    /// `start` is the address of the slot, which has at least `len` initialised bytes that nobody else accesses until
+    /// `start` is the address of the slot, which has at least `len` initialised bytes that no other code accesses until
     /// `slot` is dropped.
     ///
     /// # Panics

@@ -1,8 +1,8 @@
 //! A device in memory for tests and experiments: deterministic, in virtual time, with crashes and faults.
 //!
 //! [`Simulated`] keeps files and directories in a current and a durable state; [`Simulated::crash`] decides from the
-//! seed which unsynced changes survive. Calls take the virtual time of its [`Model`]: the clock jumps, nobody waits in
-//! real time. Faults are planned by the caller. If one thread uses the device, a run depends only on the seed and the
+//! seed which unsynced changes survive. Calls take the virtual time of its [`Model`]: the clock jumps, and no call waits
+//! in real time. Faults are planned by the caller. If one thread uses the device, a run depends only on the seed and the
 //! calls. With several threads the order of their calls is as random as their scheduling, but the clock waits for all
 //! of them.
 //!

@@ -174,7 +174,7 @@ impl DerefMut for AlignedBytes {
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout in `new`; nobody borrows it any more.
+        // SAFETY: allocated with this layout in `new`; no borrow of it is left.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
