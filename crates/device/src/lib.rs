@@ -7,23 +7,22 @@
 //! There are three devices: [`uring`] (Linux io_uring, direct I/O), [`threads`] (a portable pool of blocking calls) and
 //! [`simulated`] (in memory, deterministic, virtual time, injected faults).
 //!
+//! The modules are layers, lowest first; a module uses its own layer and the layers before it:
+//! `memory < interface < os, simulated < threads, uring < select < calibrate`.
+//!
 //! Invariants: offsets, lengths and buffer addresses are multiples of [`BLOCK`]. Crates above this one do all data I/O
 //! through it.
 
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
-mod arena;
-mod buffer;
 pub mod calibrate;
 #[cfg(test)]
 mod conformance;
-mod device;
-mod error;
+mod interface;
+mod memory;
 #[cfg(unix)]
 mod os;
-mod queue;
-mod request;
 #[cfg(unix)]
 mod select;
 pub mod simulated;
@@ -32,10 +31,11 @@ mod threads;
 #[cfg(target_os = "linux")]
 mod uring;
 
-pub use buffer::{BLOCK, Buffer};
-pub use device::{Device, File, Lock, OpenMode};
-pub use error::{ByteRange, Error, ErrorKind, Operation, Result};
-pub use queue::{Completion, Op, Queue, Request, Wait, Waker};
+pub use interface::{
+    ByteRange, Completion, Device, Error, ErrorKind, File, Lock, Op, OpenMode, Operation, Queue, Request, Result, Wait,
+    Waker,
+};
+pub use memory::{BLOCK, Buffer};
 #[cfg(unix)]
 pub use select::{open_default, threads, uring};
 

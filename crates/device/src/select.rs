@@ -3,9 +3,9 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use crate::os::{Backend, OsDevice};
+use crate::interface::{Device, Error, ErrorKind, Operation, Result};
+use crate::os::OsDevice;
 use crate::threads::Pool;
-use crate::{Device, Error, ErrorKind, Operation, Result};
 
 /// The best device of this machine: io_uring if the kernel permits it, else a pool of threads. The environment variable
 /// `KEYAKI_IO` (`uring` or `threads`) overrides the choice.
@@ -38,7 +38,7 @@ fn select(variable: Option<&OsStr>) -> Result<Arc<dyn Device>> {
 #[cfg(target_os = "linux")]
 pub fn uring() -> Result<Arc<dyn Device>> {
     let setup = crate::uring::probe().map_err(|kind| Error::without_path(Operation::SetUpRing, kind))?;
-    Ok(Arc::new(OsDevice::new(Backend::Uring(setup))))
+    Ok(Arc::new(OsDevice::new(setup)))
 }
 
 /// Always an error: only Linux has io_uring.
@@ -55,7 +55,7 @@ pub fn uring() -> Result<Arc<dyn Device>> {
 /// # Errors
 /// None today; the signature is that of [`uring`].
 pub fn threads() -> Result<Arc<dyn Device>> {
-    Ok(Arc::new(OsDevice::new(Backend::Threads(Arc::new(Pool::new())))))
+    Ok(Arc::new(OsDevice::new(Arc::new(Pool::new()))))
 }
 
 #[cfg(test)]

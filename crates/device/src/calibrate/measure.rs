@@ -9,7 +9,8 @@ use std::time::Duration;
 use keyaki_primitives::Random;
 
 use super::{Calibration, CalibrationError, ReadRate, WriteRate, rounded};
-use crate::{BLOCK, Buffer, Completion, Device, Error, File, Op, OpenMode, Operation, Queue, Request, Result, Wait};
+use crate::interface::{Completion, Device, Error, File, Op, OpenMode, Operation, Queue, Request, Result, Wait};
+use crate::memory::{BLOCK, Buffer};
 
 /// Name of the scratch file in the measured directory.
 const SCRATCH: &str = "keyaki-calibration.scratch";
@@ -379,7 +380,7 @@ mod tests {
             workers: 2,
             ..options()
         };
-        let device = crate::open_default().unwrap();
+        let device = crate::select::open_default().unwrap();
         let calibration = calibrate(&device, dir.path(), &options, &mut |_| ()).unwrap();
         assert_eq!(calibration.reads().len(), 4);
         assert!(calibration.is_measured());

@@ -15,49 +15,13 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::interface::CalibrationError;
 pub use measure::{CalibrateOptions, Progress, calibrate};
 
-use crate::{BLOCK, Error, ErrorKind, Operation, Result};
+use crate::interface::{Error, ErrorKind, Operation, Result};
 
 /// Version of the JSON format.
 const VERSION: u32 = 1;
-
-/// Unusable measurements, or unusable options of a measurement.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CalibrationError {
-    /// The file has another format version.
-    #[error("calibration has format version {found}, expected {expected}")]
-    Version {
-        /// Version in the file.
-        found: u32,
-        /// Version that this program reads and writes.
-        expected: u32,
-    },
-    /// There is no measurement of reads.
-    #[error("calibration has no measurements")]
-    Empty,
-    /// A rate is not a positive finite number, or a size or depth is 0.
-    #[error("calibration has a size, depth or rate that is not positive")]
-    NotPositive,
-    /// The measurements are not sorted.
-    #[error("calibration is not sorted by request size and depth")]
-    Unsorted,
-    /// The options have no request sizes, or an invalid one.
-    #[error("request sizes must be positive multiples of {BLOCK}")]
-    RequestSizes,
-    /// The options have no depths, or a depth of 0.
-    #[error("depths must be at least 1")]
-    Depths,
-    /// The file to be measured is too short.
-    #[error("the file has {file_bytes} bytes, the largest request needs {request_bytes}")]
-    FileTooShort {
-        /// Length of the file.
-        file_bytes: u64,
-        /// Length of the largest request.
-        request_bytes: u64,
-    },
-}
 
 /// The performance of a device, measured or assumed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,7 +1,8 @@
 //! Tests of files, directories and locks: the blocking calls.
 
 use super::{Fixture, assert_blocks};
-use crate::{BLOCK, Buffer, ByteRange, ErrorKind, OpenMode, Operation};
+use crate::interface::{ByteRange, ErrorKind, OpenMode, Operation, Result};
+use crate::memory::{BLOCK, Buffer};
 
 pub(crate) fn names_and_directories(fixture: &Fixture) {
     let device = &fixture.device;
@@ -107,7 +108,7 @@ pub(crate) fn errors(fixture: &Fixture) {
     assert_eq!(error.path.as_deref(), Some(file.path()));
     assert_eq!(error.range, Some(ByteRange { offset: 8192, len: 8192 }));
     assert!(file.read_at(100 * BLOCK as u64, &mut buffer).unwrap_err().is_end_of_file());
-    let kind = |result: crate::Result<()>| result.unwrap_err().kind;
+    let kind = |result: Result<()>| result.unwrap_err().kind;
     assert!(matches!(kind(file.read_at(512, &mut buffer)), ErrorKind::UnalignedOffset));
     assert!(matches!(kind(file.write_at(1, &buffer)), ErrorKind::UnalignedOffset));
     let last = u64::MAX - BLOCK as u64 + 1;

@@ -6,7 +6,8 @@ mod queues;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{BLOCK, Buffer, Device, File, OpenMode};
+use crate::interface::{Device, File, OpenMode};
+use crate::memory::{BLOCK, Buffer};
 pub(crate) use files::*;
 pub(crate) use queues::*;
 
@@ -71,16 +72,19 @@ fn assert_blocks(first: u64, bytes: &[u8]) {
 
 #[cfg(unix)]
 mod os {
-    use super::Fixture;
+    use std::sync::Arc;
 
-    fn fixture(device: std::sync::Arc<dyn crate::Device>) -> Fixture {
+    use super::Fixture;
+    use crate::interface::Device;
+
+    fn fixture(device: Arc<dyn Device>) -> Fixture {
         let guard = tempfile::tempdir().unwrap();
         Fixture { device, dir: guard.path().to_path_buf(), _guard: Some(guard) }
     }
 
     mod threads {
         fn fixture() -> super::Fixture {
-            super::fixture(crate::threads().unwrap())
+            super::fixture(crate::select::threads().unwrap())
         }
         crate::conformance::conformance!(fixture);
     }
@@ -88,7 +92,7 @@ mod os {
     #[cfg(target_os = "linux")]
     mod uring {
         fn fixture() -> super::Fixture {
-            super::fixture(crate::uring().unwrap())
+            super::fixture(crate::select::uring().unwrap())
         }
         crate::conformance::conformance!(fixture);
     }
@@ -113,7 +117,7 @@ mod os {
     /// A fixture on a file system in memory, which may refuse direct I/O.
     #[cfg(target_os = "linux")]
     fn uring_fixture(setup: crate::uring::Setup) -> Fixture {
-        let device = std::sync::Arc::new(crate::os::OsDevice::new(crate::os::Backend::Uring(setup)));
+        let device = Arc::new(crate::os::OsDevice::new(setup));
         let guard = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         Fixture { device, dir: guard.path().to_path_buf(), _guard: Some(guard) }
     }

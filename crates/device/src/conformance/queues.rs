@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{Fixture, assert_blocks, pattern};
-use crate::{BLOCK, Buffer, Completion, File, Op, Queue, Request, Wait};
+use crate::interface::{Completion, File, Op, Queue, Request, Wait};
+use crate::memory::{BLOCK, Buffer};
 
 fn read(file: &Arc<dyn File>, queue: &mut dyn Queue, block: u64, blocks: usize, tag: u64) -> Request {
     let buffer = queue.buffer(blocks * BLOCK);

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::request::{check_aligned_range, check_range};
-use crate::{BLOCK, Buffer, Error, ErrorKind, File, OpenMode, Operation, Result};
+use crate::interface::{Error, ErrorKind, File, OpenMode, Operation, Result, check_aligned_range, check_range};
+use crate::memory::{BLOCK, Buffer};
 
 /// An open file.
 #[derive(Debug)]
@@ -174,7 +174,7 @@ mod cache {
 
     use rustix::fs::{Advice, AtFlags, OFlags, StatxFlags};
 
-    use crate::BLOCK;
+    use crate::memory::BLOCK;
 
     /// Enables direct I/O; false if the file system refuses it or requires a coarser alignment than [`BLOCK`].
     pub(super) fn bypass(file: &fs::File) -> bool {

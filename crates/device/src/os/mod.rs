@@ -1,50 +1,45 @@
 //! The device of the operating system's file systems.
 //!
-//! [`OsDevice`] implements the blocking calls (paths, directories, locks, [`OsFile`]). Its [`Backend`] creates the
-//! queues.
+//! [`OsDevice`] implements the blocking calls (paths, directories, locks, [`OsFile`]). A [`Backend`] creates the queues;
+//! `uring` and `threads` implement it.
 
 mod file;
 mod paths;
 
+use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 pub(crate) use file::OsFile;
 
-use crate::threads::{Pool, ThreadsQueue};
-#[cfg(target_os = "linux")]
-use crate::uring::{Setup, UringQueue};
-use crate::{Device, Error, File, Lock, OpenMode, Operation, Queue, Result};
+use crate::interface::{Device, Error, File, Lock, OpenMode, Operation, Queue, Result};
 
 /// The operating system's file systems.
 #[derive(Debug)]
-pub(crate) struct OsDevice {
-    backend: Backend,
+pub(crate) struct OsDevice<B> {
+    backend: B,
     started: Instant,
 }
 
-/// The implementation of queues.
-#[derive(Debug)]
-pub(crate) enum Backend {
-    #[cfg(target_os = "linux")]
-    Uring(Setup),
-    Threads(Arc<Pool>),
+/// An implementation of queues over [`OsFile`]s.
+pub(crate) trait Backend: Send + Sync + Debug {
+    /// The name of devices with this backend.
+    const NAME: &'static str;
+
+    /// Creates a queue; see [`Device::queue`].
+    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>>;
 }
 
-impl OsDevice {
-    pub(crate) fn new(backend: Backend) -> Self {
+impl<B: Backend> OsDevice<B> {
+    pub(crate) fn new(backend: B) -> Self {
         OsDevice { backend, started: Instant::now() }
     }
 }
 
-impl Device for OsDevice {
+impl<B: Backend> Device for OsDevice<B> {
     fn name(&self) -> &'static str {
-        match self.backend {
-            #[cfg(target_os = "linux")]
-            Backend::Uring(_) => "uring",
-            Backend::Threads(_) => "threads",
-        }
+        B::NAME
     }
 
     fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
@@ -52,11 +47,7 @@ impl Device for OsDevice {
     }
 
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
-        match &self.backend {
-            #[cfg(target_os = "linux")]
-            Backend::Uring(setup) => Ok(Box::new(UringQueue::new(depth, *setup)?)),
-            Backend::Threads(pool) => Ok(Box::new(ThreadsQueue::new(pool.clone(), depth))),
-        }
+        self.backend.queue(depth)
     }
 
     fn create_dir(&self, path: &Path) -> Result<()> {

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use crate::{ErrorKind, Lock};
+use crate::interface::{ErrorKind, Lock};
 
 /// Sorted names of the entries of `dir`.
 pub(super) fn list(dir: &Path) -> io::Result<Vec<String>> {

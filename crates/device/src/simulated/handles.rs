@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::Shared;
 use super::namespace::InodeRef;
 use super::world::World;
-use crate::request::{check_aligned_range, check_range};
-use crate::{Buffer, ByteRange, Error, ErrorKind, File, Lock, Operation, Result};
+use crate::interface::{ByteRange, Error, ErrorKind, File, Lock, Operation, Result, check_aligned_range, check_range};
+use crate::memory::Buffer;
 
 /// An open file.
 #[derive(Debug)]

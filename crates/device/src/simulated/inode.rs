@@ -21,7 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use keyaki_primitives::Random;
 
 use super::extents::Extents;
-use crate::{BLOCK, ErrorKind};
+use crate::interface::ErrorKind;
+use crate::memory::BLOCK;
 
 type Block = [u8; BLOCK];
 

@@ -44,7 +44,7 @@ use parking_lot::{Condvar, Mutex};
 pub use faults::FaultKind;
 pub use model::Model;
 
-use crate::{Device, Error, ErrorKind, File, Lock, OpenMode, Operation, Queue, Result};
+use crate::interface::{Device, Error, ErrorKind, File, Lock, OpenMode, Operation, Queue, Result};
 use handles::{SimulatedFile, SimulatedLock};
 use namespace::Node;
 use queue::SimulatedQueue;

@@ -14,7 +14,7 @@ use keyaki_primitives::Random;
 use parking_lot::Mutex;
 
 use super::inode::{CrashPolicy, Inode};
-use crate::ErrorKind;
+use crate::interface::ErrorKind;
 
 pub(super) type InodeRef = Arc<Mutex<Inode>>;
 

@@ -13,7 +13,8 @@ use parking_lot::MutexGuard;
 use super::Shared;
 use super::handles::SimulatedFile;
 use super::world::{Activity, GRACE, World};
-use crate::{Buffer, Completion, Error, ErrorKind, Op, Operation, Queue, Request, Result, Wait, Waker};
+use crate::interface::{Completion, Error, ErrorKind, Op, Operation, Queue, Request, Result, Wait, Waker};
+use crate::memory::Buffer;
 
 /// A queue of a simulated device.
 #[derive(Debug)]

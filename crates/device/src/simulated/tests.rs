@@ -8,7 +8,8 @@ use keyaki_primitives::Random;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{BLOCK, Buffer, Completion, Op, Request, Wait};
+use crate::interface::{Completion, Op, Request, Wait};
+use crate::memory::{BLOCK, Buffer};
 
 const B: u64 = BLOCK as u64;
 

@@ -25,7 +25,8 @@ use super::inode::{CrashPolicy, Inode, Space};
 use super::model::Service;
 use super::namespace::{InodeRef, Namespace, Node, normal};
 use super::{Model, SimulatedOptions};
-use crate::{BLOCK, Completion, ErrorKind, Op, Request};
+use crate::interface::{Completion, ErrorKind, Op, Request};
+use crate::memory::BLOCK;
 
 /// Real time that a jump of the clock waits for threads that neither wait nor call.
 pub(super) const GRACE: Duration = Duration::from_millis(2);

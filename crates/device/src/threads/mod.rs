@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_channel::{Receiver, Sender};
 
-use queue::Inbox;
-pub(crate) use queue::ThreadsQueue;
+use crate::interface::{Completion, Op, Queue, Request, Result};
+use crate::os::Backend;
 
-use crate::{Completion, Op, Request};
+use queue::{Inbox, ThreadsQueue};
 
 /// Maximum number of threads, so of concurrent blocking calls.
 const THREADS_MAX: usize = 64;
@@ -80,6 +80,14 @@ impl Pool {
                 self.receiver.try_iter().for_each(run);
             }
         }
+    }
+}
+
+impl Backend for Arc<Pool> {
+    const NAME: &'static str = "threads";
+
+    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
+        Ok(Box::new(ThreadsQueue::new(self.clone(), depth)))
     }
 }
 

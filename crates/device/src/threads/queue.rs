@@ -12,12 +12,12 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 
 use super::{Job, Pool};
-use crate::arena::Arena;
-use crate::{Buffer, Completion, Queue, Request, Result, Wait, Waker};
+use crate::interface::{Completion, Queue, Request, Result, Wait, Waker};
+use crate::memory::{Arena, Buffer};
 
 /// A queue of the thread pool.
 #[derive(Debug)]
-pub(crate) struct ThreadsQueue {
+pub(super) struct ThreadsQueue {
     pool: Arc<Pool>,
     inbox: Arc<Inbox>,
     /// Pushed and not started.
@@ -94,7 +94,7 @@ impl Waker for Inbox {
 }
 
 impl ThreadsQueue {
-    pub(crate) fn new(pool: Arc<Pool>, depth: usize) -> Self {
+    pub(super) fn new(pool: Arc<Pool>, depth: usize) -> Self {
         ThreadsQueue {
             pool,
             inbox: Arc::default(),

@@ -16,10 +16,9 @@ use io_uring::{cqueue, opcode};
 use rustix::io::Errno;
 
 use super::ring::Ring;
-use crate::arena::Arena;
+use crate::interface::{Completion, ErrorKind, Op, Request, Result, check_range};
+use crate::memory::{Arena, BLOCK, Buffer};
 use crate::os::OsFile;
-use crate::request::check_range;
-use crate::{BLOCK, Buffer, Completion, ErrorKind, Op, Request};
 
 /// Maximum bytes of one entry; longer requests take several entries, one after another.
 const ENTRY_BYTES_MAX: usize = 1 << 30;
@@ -247,7 +246,7 @@ fn remaining(buffer: &mut Buffer, done: usize) -> (*mut u8, u32) {
 }
 
 /// Checks a request; the descriptor of its file.
-fn check(request: &Request) -> crate::Result<RawFd> {
+fn check(request: &Request) -> Result<RawFd> {
     let Some(file) = request.file.as_any().downcast_ref::<OsFile>() else {
         return Err(request.error(ErrorKind::ForeignFile));
     };

@@ -25,5 +25,16 @@ mod queue;
 mod ring;
 mod waker;
 
-pub(crate) use queue::UringQueue;
+use crate::interface::{Queue, Result};
+use crate::os::Backend;
+
+use queue::UringQueue;
 pub(crate) use ring::{Setup, probe};
+
+impl Backend for Setup {
+    const NAME: &'static str = "uring";
+
+    fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
+        Ok(Box::new(UringQueue::new(depth, *self)?))
+    }
+}

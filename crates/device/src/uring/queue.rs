@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 use super::inflight::InFlight;
 use super::ring::{Block, Ring, Setup, depth_granted};
 use super::waker::UringWaker;
-use crate::arena::Arena;
-use crate::{Buffer, Completion, Error, ErrorKind, Operation, Queue, Request, Result, Wait, Waker};
+use crate::interface::{Completion, Error, ErrorKind, Operation, Queue, Request, Result, Wait, Waker};
+use crate::memory::{Arena, Buffer};
 
 /// User data of the poll on the waker's eventfd. Requests never have this value.
 const WAKE: u64 = u64::MAX;
 
 /// A queue of io_uring.
-pub(crate) struct UringQueue {
+pub(super) struct UringQueue {
     ring: Ring,
     inflight: InFlight,
     /// Pushed and not yet in a slot.
@@ -35,7 +35,7 @@ pub(crate) struct UringQueue {
 }
 
 impl UringQueue {
-    pub(crate) fn new(depth: usize, setup: Setup) -> Result<Self> {
+    pub(super) fn new(depth: usize, setup: Setup) -> Result<Self> {
         let new = || {
             Ok(UringQueue {
                 ring: Ring::new(depth, setup)?,
@@ -219,13 +219,20 @@ impl Drop for UringQueue {
 
 #[cfg(test)]
 mod tests {
+    use super::super::probe;
     use super::*;
-    use crate::{BLOCK, File, Op, OpenMode, uring};
+    use crate::interface::{Device, File, Op, OpenMode};
+    use crate::memory::BLOCK;
+    use crate::os::OsDevice;
+
+    fn device() -> OsDevice<Setup> {
+        OsDevice::new(probe().unwrap())
+    }
 
     /// A file of 64 blocks, and a queue with reads of it in flight.
     fn busy() -> (tempfile::TempDir, Box<dyn Queue>) {
         let dir = tempfile::tempdir().unwrap();
-        let device = uring().unwrap();
+        let device = device();
         let file: Arc<dyn File> = device.open(&dir.path().join("file"), OpenMode::CreateNew).unwrap();
         file.write_at(0, &Buffer::zeroed(64 * BLOCK)).unwrap();
         let mut queue = device.queue(16).unwrap();
@@ -265,7 +272,7 @@ mod tests {
 
     #[test]
     fn excessive_depths_are_limited() {
-        let device = uring().unwrap();
+        let device = device();
         let mut queue = device.queue(100_000).unwrap();
         assert_eq!(queue.complete(Wait::No, &mut Vec::new()).unwrap(), 0);
         assert_eq!(device.queue(0).unwrap().in_flight(), 0);

@@ -17,8 +17,8 @@ use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring};
 use rustix::io::Errno;
 
-use crate::ErrorKind;
-use crate::arena::{SEGMENT_BYTES, SEGMENTS_MAX, Segment};
+use crate::interface::ErrorKind;
+use crate::memory::{SEGMENT_BYTES, SEGMENTS_MAX, Segment};
 
 /// Maximum entries of a submission queue (the kernel's limit).
 const ENTRIES_MAX: usize = 32768;

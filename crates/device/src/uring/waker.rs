@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::event::EventfdFlags;
 
-use crate::Waker;
+use crate::interface::Waker;
 
 const IDLE: u8 = 0;
 const WAITING: u8 = 1;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use crate::{BLOCK, Completion, Error, ErrorKind, Op, Operation, Request, Result};
+use super::{Completion, Error, ErrorKind, Op, Operation, Request, Result};
+use crate::memory::{BLOCK, Buffer};
 
 impl Op {
     /// The operation for errors, and its length in bytes.
@@ -15,7 +16,7 @@ impl Op {
     }
 
     /// The operation's buffer; none for a sync.
-    pub(crate) fn into_buffer(self) -> Option<crate::Buffer> {
+    pub(crate) fn into_buffer(self) -> Option<Buffer> {
         match self {
             Op::Read(buffer) | Op::Write(buffer) => Some(buffer),
             Op::Sync => None,

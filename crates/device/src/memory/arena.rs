@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use keyaki_primitives::{AlignedMemory, HUGE_PAGE_BYTES};
 use parking_lot::Mutex;
 
-use crate::{BLOCK, Buffer};
+use super::{BLOCK, Buffer};
 
 /// Bytes of a segment.
 pub(crate) const SEGMENT_BYTES: usize = HUGE_PAGE_BYTES;

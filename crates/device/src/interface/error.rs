@@ -5,8 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::BLOCK;
-use crate::calibrate::CalibrationError;
+use crate::memory::BLOCK;
 
 /// The result of a device call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -177,6 +176,43 @@ pub enum ErrorKind {
     /// Any other error of the operating system.
     #[error("{0}")]
     Io(Arc<io::Error>),
+}
+
+/// Unusable measurements, or unusable options of a measurement.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CalibrationError {
+    /// The file has another format version.
+    #[error("calibration has format version {found}, expected {expected}")]
+    Version {
+        /// Version in the file.
+        found: u32,
+        /// Version that this program reads and writes.
+        expected: u32,
+    },
+    /// There is no measurement of reads.
+    #[error("calibration has no measurements")]
+    Empty,
+    /// A rate is not a positive finite number, or a size or depth is 0.
+    #[error("calibration has a size, depth or rate that is not positive")]
+    NotPositive,
+    /// The measurements are not sorted.
+    #[error("calibration is not sorted by request size and depth")]
+    Unsorted,
+    /// The options have no request sizes, or an invalid one.
+    #[error("request sizes must be positive multiples of {BLOCK}")]
+    RequestSizes,
+    /// The options have no depths, or a depth of 0.
+    #[error("depths must be at least 1")]
+    Depths,
+    /// The file to be measured is too short.
+    #[error("the file has {file_bytes} bytes, the largest request needs {request_bytes}")]
+    FileTooShort {
+        /// Length of the file.
+        file_bytes: u64,
+        /// Length of the largest request.
+        request_bytes: u64,
+    },
 }
 
 impl From<io::Error> for ErrorKind {

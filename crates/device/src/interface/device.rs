@@ -8,7 +8,8 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{Buffer, Queue, Result};
+use super::{Queue, Result};
+use crate::memory::Buffer;
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

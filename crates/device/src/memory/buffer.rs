@@ -1,6 +1,6 @@
 //! Owned, block-aligned memory for direct I/O.
 //!
-//! The bytes of a buffer live on the heap or in a slot of an [arena](crate::arena): the arena of the queue that made
+//! The bytes of a buffer live on the heap or in a slot of an [arena](super::arena): the arena of the queue that made
 //! the buffer, or the arena that the whole process shares for large buffers. Dropping a buffer, on any thread, returns
 //! its slot. A slot keeps its arena alive.
 //!
@@ -13,7 +13,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use crate::arena::{Arena, Slot, shared_buffer};
+use super::arena::{Arena, Slot, shared_buffer};
 
 /// Alignment of offsets, lengths and buffer addresses, in bytes.
 pub const BLOCK: usize = 4096;

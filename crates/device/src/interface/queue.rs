@@ -7,7 +7,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Buffer, File, Result};
+use super::{File, Result};
+use crate::memory::Buffer;
 
 /// A request to a queue.
 #[derive(Debug)]
