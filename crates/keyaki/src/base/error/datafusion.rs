@@ -1,7 +1,7 @@
 //! Errors of DataFusion, Arrow and Parquet.
 //!
 //! Typed variants are matched first. DataFusion provides only text for most errors of planning and evaluation;
-//! [`patterns`] has one table for these texts. Wrappers (context, diagnostics, errors shared between partitions) are
+//! [`patterns`] has tables of these texts. Wrappers (context, diagnostics, errors shared between partitions) are
 //! removed.
 
 use std::error::Error as StdError;
