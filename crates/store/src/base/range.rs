@@ -118,10 +118,41 @@ pub fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
+/// The position of `key` between `low` and `high` (`low <= high`), from 0 to 1, as if keys were evenly distributed: the
+/// first eight bytes after the common prefix of the bounds are compared as numbers.
+pub(crate) fn position_between(key: &[u8], low: &[u8], high: &[u8]) -> f64 {
+    if key <= low {
+        return 0.0;
+    }
+    if key >= high {
+        return 1.0;
+    }
+    let common = low.iter().zip(high).take_while(|(a, b)| a == b).count();
+    let (low, high) = (head(&low[common..]), head(&high[common..]));
+    let at = head(&key[common..]);
+    (at - low) as f64 / (high - low).max(1) as f64
+}
+
+/// The key at a position (0 to 1) between `low` and `high`; the inverse of [`position_between`].
+pub(crate) fn key_between(low: &[u8], high: &[u8], position: f64) -> Vec<u8> {
+    let common = low.iter().zip(high).take_while(|(a, b)| a == b).count();
+    let (from, to) = (head(&low[common..]), head(&high[common..]));
+    let at = from + (to.saturating_sub(from) as f64 * position) as u64;
+    [&low[..common], &at.to_be_bytes()[..]].concat()
+}
+
+/// The first eight bytes as a big-endian number, padded with zeros.
+fn head(bytes: &[u8]) -> u64 {
+    let mut head = [0; 8];
+    let len = bytes.len().min(8);
+    head[..len].copy_from_slice(&bytes[..len]);
+    u64::from_be_bytes(head)
+}
+
 /// An encoded key with shared ownership.
 pub(crate) type Key = Arc<[u8]>;
 
-/// Estimated size of a key range, computed from the nodes in memory and at most two index pages.
+/// Estimated size of a key range, computed from nodes and buffers in memory and a few index pages.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RangeEstimate {
     /// Number of rows.

@@ -9,7 +9,7 @@
 
 use std::num::NonZero;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use keyaki_masstree::{Bulk, BulkError, KEY_BYTES_MAX};
 
@@ -35,6 +35,8 @@ pub(crate) struct BufferBuilder {
     heap_bytes: usize,
     /// Bytes of values and operands.
     value_bytes: usize,
+    /// Estimated change of the number of rows, as if each message were the only one of its key.
+    net_rows: i64,
 }
 
 #[derive(Debug, Default)]
@@ -78,12 +80,14 @@ impl BufferBuilder {
         self.heap_bytes += sum;
         self.value_bytes += content;
         self.key_bytes += bytes.len();
+        self.net_rows += ends.len() as i64;
         self.keys.push(Piece { bytes, ends });
     }
 
     fn push_value(&mut self, sequence: u64, message: &MessageBytes<'_>) {
         self.heap_bytes += MessageChain::heap_bytes_of(message, false);
         self.value_bytes += message.len();
+        self.net_rows += message.net_rows(None);
         self.values.push(MessageChain::new(sequence, message, None));
     }
 
@@ -94,6 +98,7 @@ impl BufferBuilder {
         self.key_bytes += other.key_bytes;
         self.heap_bytes += other.heap_bytes;
         self.value_bytes += other.value_bytes;
+        self.net_rows += other.net_rows;
     }
 
     pub fn len(&self) -> usize {
@@ -131,6 +136,7 @@ impl BufferBuilder {
         let buffer = RootBuffer::default();
         buffer.set_map(map);
         buffer.add(count, self.heap_bytes, self.key_bytes + self.value_bytes);
+        buffer.add_net_rows(self.net_rows);
         Ok(buffer)
     }
 
@@ -146,10 +152,15 @@ impl BufferBuilder {
         let keys = Self::keys(&self.keys, count);
         // Heap bytes of messages that were in a word and moved to the heap, because they now have older messages.
         let more_bytes = Arc::new(AtomicUsize::new(0));
+        // Corrects the change of the number of rows for messages that have older messages.
+        let more_rows = Arc::new(AtomicI64::new(0));
         let bulk = Bulk::new().threads(std::thread::available_parallelism().map_or(1, NonZero::get)).merge({
-            let more_bytes = more_bytes.clone();
+            let (more_bytes, more_rows) = (more_bytes.clone(), more_rows.clone());
             move |older, newer: MessageChain| {
                 let before = newer.heap_bytes();
+                let rows =
+                    newer.message_with(|message| message.net_rows(Some(older.message())) - message.net_rows(None));
+                more_rows.fetch_add(rows, Ordering::Relaxed);
                 let merged = newer.put_on(older.to_owned());
                 more_bytes.fetch_add(merged.heap_bytes() - before, Ordering::Relaxed);
                 merged
@@ -161,6 +172,7 @@ impl BufferBuilder {
         }
         let heap_bytes = self.heap_bytes + more_bytes.load(Ordering::Relaxed);
         buffer.add(count, heap_bytes, self.key_bytes + self.value_bytes);
+        buffer.add_net_rows(self.net_rows + more_rows.load(Ordering::Relaxed));
         Ok(())
     }
 }

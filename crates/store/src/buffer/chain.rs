@@ -136,6 +136,11 @@ impl MessageChain {
         }
     }
 
+    /// Calls `visit` with the newest message.
+    pub fn message_with<T>(&self, visit: impl FnOnce(MessageBytes<'_>) -> T) -> T {
+        visit(MessageChainRef { word: self.0, lifetime: PhantomData }.message())
+    }
+
     /// Heap bytes of the newest message; 0 if the message is in the word.
     pub fn heap_bytes(&self) -> usize {
         MessageChainRef { word: self.0, lifetime: PhantomData }.heap_bytes()
@@ -263,6 +268,17 @@ impl<'g> MessageChainRef<'g> {
             self = self.older()?;
         }
         Some(self)
+    }
+
+    /// Estimated change of the number of rows by the messages of the chain.
+    pub fn net_rows(self) -> i64 {
+        let mut oldest = self;
+        while let Some(older) = oldest.older() {
+            oldest = older;
+        }
+        let (newest, oldest) = (self.message(), oldest.message());
+        // The changes of the messages between them cancel out.
+        oldest.net_rows(None) + newest.net_rows(Some(oldest))
     }
 
     /// Heap bytes of the newest message; 0 if the message is in the word.

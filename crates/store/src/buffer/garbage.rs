@@ -93,6 +93,7 @@ impl RootBuffer {
             return;
         }
         self.add(1, MessageChain::heap_bytes_of(&message, old.is_some()), key.len() + message.len());
+        self.add_net_rows(message.net_rows(old.map(MessageChainRef::message)));
         match old {
             None => {}
             Some(old) if old.older().is_none() => self.dirty.lock().fresh.push_back((sequence, key.into())),

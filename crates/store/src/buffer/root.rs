@@ -14,17 +14,26 @@
 
 use std::ops::Bound;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use keyaki_masstree::{Guard, Masstree, pin};
 use parking_lot::Mutex;
 
-use crate::base::{Key, KeyRange, RangeEstimate};
+use crate::base::{Key, KeyRange, RangeEstimate, key_between};
 use crate::buffer::{Dirty, MessageChain, MessageChainRef};
 use crate::message::MessageBytes;
 
 /// Number of messages between two refreshes of `map_bytes`.
 const MESSAGES_PER_REFRESH: usize = 64;
+
+/// Number of keys that an estimate visits one by one. If a range has more keys, they are one of the samples.
+const KEYS_WALKED: usize = 64;
+/// As [`KEYS_WALKED`], if the first keys are mostly deleted: the difference of two large numbers needs exact ones.
+const DELETES_WALKED: usize = 512;
+/// Number of further samples between the first and the last keys of a range.
+const SAMPLES: usize = 3;
+/// Number of keys of each further sample.
+const KEYS_PER_SAMPLE: usize = 16;
 
 #[derive(Debug, Default)]
 pub(crate) struct RootBuffer {
@@ -37,6 +46,8 @@ pub(crate) struct RootBuffer {
     heap_bytes: AtomicUsize,
     /// Bytes of keys, values and operands, the key counted once for each message.
     content_bytes: AtomicUsize,
+    /// Estimated change of the number of rows by all messages.
+    net_rows: AtomicI64,
     /// Keys with garbage; used for memory trees only.
     pub dirty: Mutex<Dirty>,
 }
@@ -72,6 +83,12 @@ impl RootBuffer {
             "messages of a key must be inserted in sequence order"
         );
         self.add(1, bytes, key.len() + message.len());
+        self.add_net_rows(message.net_rows(old.map(MessageChainRef::message)));
+    }
+
+    /// Adds to the estimated change of the number of rows.
+    pub fn add_net_rows(&self, rows: i64) {
+        self.net_rows.fetch_add(rows, Ordering::Relaxed);
     }
 
     /// Accounts for messages inserted into the map.
@@ -157,14 +174,51 @@ impl RootBuffer {
         }
     }
 
-    /// Estimated number of keys in a range, and their bytes; `pages` is 0.
-    pub fn estimate(&self, range: &KeyRange) -> RangeEstimate {
-        let keys = match self.map() {
-            Some(map) if !range.is_empty() => map.estimate::<&[u8]>(slices(range), &pin()) as f64,
-            _ => 0.0,
-        };
+    /// Estimated change of the number of rows in a range by the messages up to `sequence`. Exact for the messages of at
+    /// most [`KEYS_WALKED`] keys, if the keys of inserts had no rows before and those of deletes had.
+    pub fn net_rows(&self, range: &KeyRange, sequence: u64) -> f64 {
+        self.sum(range, |chain| chain.up_to(sequence).map_or(0, MessageChainRef::net_rows))
+    }
+
+    /// Estimated number of rows in a range of a memory tree, and their bytes; `pages` is 0.
+    pub fn estimate(&self, range: &KeyRange, sequence: u64) -> RangeEstimate {
+        // The messages below a delete may have been garbage-collected.
+        let is_row = |chain: MessageChainRef<'_>| chain.message() != MessageBytes::Delete;
+        let rows = self.sum(range, |chain| i64::from(chain.up_to(sequence).is_some_and(is_row))).max(0.0);
         let bytes = self.message_bytes() as f64 / self.len().max(1) as f64;
-        RangeEstimate { rows: keys, pages: 0.0, bytes: keys * bytes }
+        RangeEstimate { rows, pages: 0.0, bytes: rows * bytes }
+    }
+
+    /// The sum of `rows_of` over the keys of a range, by a walk over a few keys and an estimate for more keys: their
+    /// number multiplied by the average of samples.
+    fn sum(&self, range: &KeyRange, rows_of: impl Fn(MessageChainRef<'_>) -> i64) -> f64 {
+        let Some(map) = self.map().filter(|_| !range.is_empty()) else { return 0.0 };
+        if *range == KeyRange::all() {
+            return self.net_rows.load(Ordering::Relaxed) as f64;
+        }
+        let guard = pin();
+        // The first of up to `keys_max` keys, their number and sum.
+        let walk = |range: &KeyRange, descending: bool, keys_max: usize| {
+            let (mut first, mut keys, mut rows) = (None, 0, 0);
+            self.walk(range, descending, &guard, |key, chain| {
+                first.get_or_insert_with(|| key.to_vec());
+                keys += 1;
+                rows += rows_of(chain);
+                keys < keys_max && (keys < KEYS_WALKED || rows < 0)
+            });
+            (first.unwrap_or_default(), keys, rows)
+        };
+        let (low, mut keys, mut rows) = walk(range, false, DELETES_WALKED);
+        if keys < KEYS_WALKED || (keys < DELETES_WALKED && rows < 0) {
+            return rows as f64;
+        }
+        let (high, ..) = walk(range, true, 1);
+        for sample in 1..=SAMPLES {
+            let start = Bound::Included(key_between(&low, &high, sample as f64 / (SAMPLES + 1) as f64));
+            let sample = walk(&KeyRange { start, end: range.end.clone() }, false, KEYS_PER_SAMPLE);
+            (keys, rows) = (keys + sample.1, rows + sample.2);
+        }
+        map.estimate::<&[u8]>(slices(range), &guard) as f64 * rows as f64 / keys as f64
     }
 
     /// Up to `count` ascending keys within a range that divide it into parts of about equal numbers of keys.

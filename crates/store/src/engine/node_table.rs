@@ -7,6 +7,8 @@
 //! node    tag: u8 = 0 empty leaf; 1 leaf: extent number: u32; 2 inner:
 //!         pivot count: u32, pivots, children (nodes, one more), run count: u32,
 //!         runs: part count: u32, parts: extent number: u32, flags: u8 (1 low, 2 high), bounds, bytes: u64, rows: u64
+//! then, unless an older program wrote the table, for each tree and each of its extents
+//!   net rows: i64
 //! ```
 //! Names, keys and bounds are byte strings after their length (u32). Numbers are little endian.
 //!
@@ -47,7 +49,7 @@ fn string(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 pub(crate) fn encode(state: &StoreVersion, next_tree: TreeId) -> Vec<u8> {
-    let mut out = Vec::new();
+    let (mut out, mut net_rows) = (Vec::new(), Vec::new());
     out.extend_from_slice(&(state.trees.len() as u32).to_le_bytes());
     out.extend_from_slice(&next_tree.get().to_le_bytes());
     for (tree, version) in &state.trees {
@@ -66,7 +68,9 @@ pub(crate) fn encode(state: &StoreVersion, next_tree: TreeId) -> Vec<u8> {
             encode_extent(&extent.meta, &mut out);
         }
         encode_inner(&version.root, &numbers, &mut out);
+        extents.iter().for_each(|extent| net_rows.extend_from_slice(&extent.meta.net_rows.to_le_bytes()));
     }
+    out.extend_from_slice(&net_rows);
     out
 }
 
@@ -126,16 +130,18 @@ pub(crate) fn used_space(bytes: &[u8]) -> Result<Vec<(u64, u64)>> {
 
 fn read_used(reader: &mut Reader<'_>, used: &mut Vec<(u64, u64)>) -> Result<()> {
     let (trees, _) = (reader.u32()?, reader.u32()?);
-    for _ in 0..trees {
-        let tree = TreeId::new(reader.u32()?);
-        decode_schema(reader)?;
-        for _ in 0..reader.count(EXTENT_MIN)? {
-            let meta = decode_extent(reader, tree)?;
-            used.push((meta.offset, meta.len));
-        }
-        skip_node(reader, 0)?;
+    (0..trees).try_for_each(|_| skip_tree(reader, used))
+}
+
+/// Reads a tree, and adds the offsets and lengths of its extents to `used`.
+fn skip_tree(reader: &mut Reader<'_>, used: &mut Vec<(u64, u64)>) -> Result<()> {
+    let tree = TreeId::new(reader.u32()?);
+    decode_schema(reader)?;
+    for _ in 0..reader.count(EXTENT_MIN)? {
+        let meta = decode_extent(reader, tree)?;
+        used.push((meta.offset, meta.len));
     }
-    Ok(())
+    skip_node(reader, 0)
 }
 
 fn skip_node(reader: &mut Reader<'_>, depth: usize) -> Result<()> {
@@ -180,6 +186,7 @@ fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(StoreVersi
     if next_tree > TreeId::DISK_END {
         return Err(reader.malformed(format!("the next tree id, {next_tree}, is above the last id of a tree on disk")));
     }
+    let mut net_rows = NetRows::find(reader, trees)?;
     let mut state = StoreVersion::default();
     for _ in 0..trees {
         let tree = TreeId::new(reader.u32()?);
@@ -189,7 +196,8 @@ fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(StoreVersi
         let codecs = Arc::new(Codecs::new(decode_schema(reader)?));
         let mut decoder = Decoder { extents: Vec::new(), leaves: Vec::new() };
         for _ in 0..reader.count(EXTENT_MIN)? {
-            let meta = decode_extent(reader, tree)?;
+            let mut meta = decode_extent(reader, tree)?;
+            meta.net_rows = net_rows.next(&meta)?;
             decoder.extents.push(Arc::new(Extent::new(meta, files.clone())));
         }
         decoder.leaves.resize(decoder.extents.len(), false);
@@ -198,10 +206,38 @@ fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(StoreVersi
         };
         state.trees.insert(tree, Arc::new(TreeVersion::new(codecs, Arc::new(root))));
     }
-    if !reader.is_empty() {
+    if !net_rows.is_end() {
         return Err(reader.malformed("bytes after the last tree"));
     }
     Ok((state, next_tree))
+}
+
+/// The numbers after the last tree, read beside the extents that they belong to. `None` if the table has none.
+struct NetRows<'a>(Option<Reader<'a>>);
+
+impl<'a> NetRows<'a> {
+    /// The numbers of a table that `reader` has read up to the first of `trees` trees.
+    fn find(reader: &Reader<'a>, trees: u32) -> Result<Self> {
+        let mut reader = *reader;
+        (0..trees).try_for_each(|_| skip_tree(&mut reader, &mut Vec::new()))?;
+        Ok(NetRows((!reader.is_empty()).then_some(reader)))
+    }
+
+    /// The number of the next extent. All messages count as inserts if the table has no numbers.
+    fn next(&mut self, meta: &ExtentMeta) -> Result<i64> {
+        let Some(reader) = &mut self.0 else { return Ok(meta.rows as i64) };
+        let net_rows = reader.u64()? as i64;
+        if net_rows.unsigned_abs() > meta.rows {
+            return Err(
+                reader.malformed(format!("{} messages cannot change the number of rows by {net_rows}", meta.rows))
+            );
+        }
+        Ok(net_rows)
+    }
+
+    fn is_end(&self) -> bool {
+        self.0.as_ref().is_none_or(Reader::is_empty)
+    }
 }
 
 fn decode_extent(reader: &mut Reader<'_>, tree: TreeId) -> Result<ExtentMeta> {
@@ -213,6 +249,7 @@ fn decode_extent(reader: &mut Reader<'_>, tree: TreeId) -> Result<ExtentMeta> {
         index_checksum: reader.u32()?,
         pages: reader.u32()?,
         rows: reader.u64()?,
+        net_rows: 0,
         first: reader.string()?.into(),
         last: reader.string()?.into(),
     };

@@ -29,6 +29,15 @@ pub(crate) enum MessageBytes<'a> {
 }
 
 impl MessageBytes<'_> {
+    /// Estimated change of the number of rows by this message, on top of the older messages of its key in the same
+    /// buffer, the newest of which is `older`. Without older messages, an insert or upsert is assumed to add a row and a
+    /// delete to remove one.
+    pub fn net_rows(&self, older: Option<MessageBytes<'_>>) -> i64 {
+        let is_delete = |message: &MessageBytes<'_>| matches!(message, MessageBytes::Delete);
+        let existed = older.map_or(is_delete(self), |older| !is_delete(&older));
+        i64::from(!is_delete(self)) - i64::from(existed)
+    }
+
     /// Length of the value, or of the operand and the function id, in bytes.
     pub fn len(&self) -> usize {
         match self {

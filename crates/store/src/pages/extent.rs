@@ -29,6 +29,8 @@ pub(crate) struct ExtentMeta {
     /// Number of data pages.
     pub pages: u32,
     pub rows: u64,
+    /// Estimated change of the number of rows by the messages of a run; the number of rows of a leaf.
+    pub net_rows: i64,
     /// The first and the last encoded key.
     pub first: Arc<[u8]>,
     pub last: Arc<[u8]>,
@@ -115,6 +117,7 @@ pub(crate) struct ExtentWriter {
     pending: Vec<PendingPage>,
     pending_bytes: usize,
     rows: u64,
+    net_rows: i64,
     /// Hashes of the keys of pending pages, for the filter of a part of a run. Empty for leaves.
     key_hashes: Vec<u64>,
     last_key: Vec<u8>,
@@ -139,6 +142,7 @@ impl ExtentWriter {
             pending: Vec::new(),
             pending_bytes: 0,
             rows: 0,
+            net_rows: 0,
             key_hashes: Vec::new(),
             last_key: Vec::new(),
             done: Vec::new(),
@@ -163,13 +167,19 @@ impl ExtentWriter {
                 // The page may have space for more rows.
                 break;
             }
-            self.add(page, columns, messages.is_some(), row)?;
+            self.add(page, columns, messages, row)?;
             row = end;
         }
         Ok(row)
     }
 
-    fn add(&mut self, page: WrittenPage, columns: &[ArrayRef], filtered: bool, row: usize) -> Result<()> {
+    fn add(
+        &mut self,
+        page: WrittenPage,
+        columns: &[ArrayRef],
+        messages: Option<&RunColumns>,
+        row: usize,
+    ) -> Result<()> {
         let keys = &columns[..self.codecs.schema.key_columns()];
         let mut first = Vec::new();
         self.codecs.key.encode(keys, row, &mut first);
@@ -178,7 +188,7 @@ impl ExtentWriter {
             return Err(self.files.corrupt_tree(self.tree));
         }
         let fence = if self.pending.is_empty() { Vec::new() } else { separator(&self.last_key, &first) };
-        if filtered {
+        if messages.is_some() {
             let (encoder, mut key) = (self.codecs.key.encoder(keys), Vec::new());
             for row in row..row + page.rows {
                 key.clear();
@@ -190,6 +200,10 @@ impl ExtentWriter {
         self.codecs.key.encode(keys, row + page.rows - 1, &mut self.last_key);
         self.pending_bytes += page.bytes.len();
         self.rows += page.rows as u64;
+        self.net_rows += match messages {
+            Some(messages) => messages.kinds[row..row + page.rows].iter().map(|kind| kind.net_rows()).sum(),
+            None => page.rows as i64,
+        };
         self.pending.push(PendingPage { page, first, fence });
         if self.pending_bytes >= self.target_bytes {
             self.cut()?;
@@ -226,6 +240,7 @@ impl ExtentWriter {
             index_checksum: 0,
             pages: entries.len() as u32,
             rows: self.rows,
+            net_rows: self.net_rows,
             first,
             last,
         };
@@ -247,6 +262,7 @@ impl ExtentWriter {
         self.pending.clear();
         self.pending_bytes = 0;
         self.rows = 0;
+        self.net_rows = 0;
         self.key_hashes.clear();
         Ok(())
     }

@@ -32,13 +32,6 @@ pub(crate) enum LeafIndex {
 }
 
 impl LeafIndex {
-    pub fn pages(&self) -> usize {
-        match self {
-            LeafIndex::Page(index) => index.rows(),
-            LeafIndex::Located(located) => located.pages(),
-        }
-    }
-
     /// Reference to a page, and its number of rows.
     pub fn entry(&self, page: usize) -> (PageRef, u32) {
         match self {
@@ -52,14 +45,6 @@ impl LeafIndex {
         match self {
             LeafIndex::Page(index) => Some(index.pages_in(range)),
             LeafIndex::Located(located) => located.pages_of(range),
-        }
-    }
-
-    /// The last page with a fence key of at most `key`, or an earlier page if a locator's words do not decide.
-    pub fn find(&self, key: &[u8]) -> usize {
-        match self {
-            LeafIndex::Page(index) => index.find(key),
-            LeafIndex::Located(located) => located.find(key).0,
         }
     }
 

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! node           inner nodes, leaves and runs; immutable, shared between versions
-//! view           snapshots and views of one tree, with estimates
+//! view           snapshots and views of one tree
 //! cursor, leaf   rows of a range in key order; the state within one leaf
 //! merge          messages of a range from buffers and runs, merged by key
 //! count          number of rows of a range
+//! estimate       estimated size of a range
 //! flush          writes buffers as runs, moves runs down, rebuilds leaves
 //! ```
 //!
@@ -14,6 +15,7 @@
 
 mod count;
 mod cursor;
+mod estimate;
 mod flush;
 mod leaf;
 mod merge;

@@ -32,6 +32,13 @@ impl Node {
             Node::Inner(inner) => inner.rows,
         }
     }
+    /// Estimated change of the number of rows by the messages in runs of this node and below.
+    pub fn net_rows(&self) -> i64 {
+        match self {
+            Node::Leaf(_) => 0,
+            Node::Inner(inner) => inner.net_rows + inner.runs.iter().map(Run::net_rows).sum::<i64>(),
+        }
+    }
     /// Data pages in the leaves below.
     pub fn pages(&self) -> u64 {
         match self {
@@ -57,6 +64,8 @@ pub(crate) struct InnerNode {
     pub runs: Vec<Run>,
     rows: u64,
     pages: u64,
+    /// Estimated change of the number of rows by the messages in runs of the nodes below.
+    net_rows: i64,
 }
 
 /// Messages written together: a sorted list of disjoint parts.
@@ -85,6 +94,15 @@ impl Part {
         Part { extent, low: None, high: None, bytes, rows }
     }
 
+    /// Estimated change of the number of rows by the messages within the bounds.
+    pub fn net_rows(&self) -> i64 {
+        let meta = &self.extent.meta;
+        if self.low.is_none() && self.high.is_none() {
+            return meta.net_rows;
+        }
+        (meta.net_rows as f64 * self.rows as f64 / meta.rows as f64) as i64
+    }
+
     /// Lower bound on the keys of the part.
     pub fn first(&self) -> &[u8] {
         match &self.low {
@@ -105,7 +123,7 @@ impl Part {
 
 impl InnerNode {
     pub fn new(pivots: Vec<Key>, children: Vec<Arc<Node>>, runs: Vec<Run>) -> Self {
-        let mut inner = InnerNode { pivots, children, runs, rows: 0, pages: 0 };
+        let mut inner = InnerNode { pivots, children, runs, rows: 0, pages: 0, net_rows: 0 };
         inner.recount();
         inner
     }
@@ -120,6 +138,7 @@ impl InnerNode {
         assert_eq!(self.pivots.len() + 1, self.children.len(), "an inner node has one pivot fewer than children");
         self.rows = self.children.iter().map(|child| child.rows()).sum();
         self.pages = self.children.iter().map(|child| child.pages()).sum();
+        self.net_rows = self.children.iter().map(|child| child.net_rows()).sum();
     }
 
     /// True if the subtree has neither rows nor messages.
@@ -194,6 +213,11 @@ impl InnerNode {
 }
 
 impl Run {
+    /// Estimated change of the number of rows by the messages of the run.
+    pub fn net_rows(&self) -> i64 {
+        self.parts.iter().map(Part::net_rows).sum()
+    }
+
     /// The parts that may have keys in `[low, high)`.
     pub fn overlapping<'a>(&'a self, low: Option<&'a [u8]>, high: Option<&'a [u8]>) -> impl Iterator<Item = &'a Part> {
         // Parts are disjoint and ascending: a binary search skips the parts that end before `low`.

@@ -1,8 +1,7 @@
 //! Versions, snapshots and views of trees.
 //!
 //! A version of the store maps tree ids to tree versions. A commit or flush publishes a new version; a snapshot keeps
-//! the version it was taken from, and a view is one tree of a snapshot. Estimates use row and page counts in the nodes,
-//! and read at most two index pages.
+//! the version it was taken from, and a view is one tree of a snapshot.
 //!
 //! *Invariants.* A published version never changes, except that commits add messages to the active buffer, which
 //! snapshots skip by their sequence number. The version holds references to its extents, so that their space is not
@@ -12,12 +11,12 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::base::{Direction, Error, Key, KeyRange, RangeEstimate, Registration, Result, Schema, TreeId};
+use crate::base::{Direction, Error, Key, KeyRange, Registration, Result, Schema, TreeId};
 use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
-use crate::locator::{Located, Locator, Locators};
-use crate::pages::{Extent, Files, PageSource};
-use crate::tree::{Counter, Cursor, InnerNode, LeafIndex, Node};
+use crate::locator::{Locator, Locators};
+use crate::pages::{Files, PageSource};
+use crate::tree::{Counter, Cursor, InnerNode, Node};
 
 /// A version of one tree: its nodes, and the root buffers above them.
 #[derive(Debug, Clone)]
@@ -137,71 +136,6 @@ impl TreeView {
         Counter { cursor: self.cursor(source, range, Direction::Ascending).counting() }
     }
 
-    /// Estimated rows, data pages and bytes in a range. Leaves inside the range count whole, by the sums of their
-    /// nodes. The two leaves at the ends are estimated by their index pages, which are read if they are not cached.
-    /// Messages in the root's runs count as rows: all of them for the whole tree, a tenth otherwise. Buffered messages
-    /// count for the whole tree only. Memory trees estimate by the positions of the range's ends in the map; they have
-    /// no pages.
-    pub fn estimate(&self, range: &KeyRange) -> RangeEstimate {
-        if self.tree.is_memory() {
-            return self.version.active.estimate(range);
-        }
-        let root = &self.version.root;
-        let low = bound_key(&range.start);
-        let high = bound_key(&range.end);
-        let mut estimate = RangeEstimate::default();
-        if let (Some(low), Some(high)) = (low, high)
-            && low > high
-        {
-            return estimate;
-        }
-        self.add_estimate(root, low, high, &mut estimate);
-        for run in &root.runs {
-            for part in run.overlapping(low, high) {
-                let share = if low.is_none() && high.is_none() { 1.0 } else { 0.1 };
-                estimate.rows += part.rows as f64 * share;
-            }
-        }
-        if low.is_none() && high.is_none() {
-            let buffered = std::iter::once(&self.version.active).chain(&self.version.frozen);
-            estimate.rows += buffered.map(|buffer| buffer.len() as f64).sum::<f64>();
-        }
-        estimate
-    }
-
-    fn add_estimate(&self, inner: &InnerNode, low: Option<&[u8]>, high: Option<&[u8]>, estimate: &mut RangeEstimate) {
-        let from = low.map_or(0, |low| inner.child_of(low));
-        let to = high.map_or(inner.children.len() - 1, |high| inner.child_of(high));
-        for (i, child) in inner.children.iter().enumerate().take(to + 1).skip(from) {
-            let (child_low, child_high) = (if i == from { low } else { None }, if i == to { high } else { None });
-            let (fraction, pages) = match &**child {
-                _ if child_low.is_none() && child_high.is_none() => (1.0, child.pages() as f64),
-                Node::Inner(inner) => {
-                    self.add_estimate(inner, child_low, child_high, estimate);
-                    continue;
-                }
-                Node::Leaf(None) => continue,
-                Node::Leaf(Some(extent)) => match self.located_exactly(extent, child_low, child_high) {
-                    Some(located) => fraction_of(&LeafIndex::Located(located), child_low, child_high),
-                    None => match self.files.read_index(extent, self.schema()) {
-                        Ok(index) => fraction_of(&LeafIndex::Page(index), child_low, child_high),
-                        Err(_) => (0.5, child.pages() as f64 / 2.0),
-                    },
-                },
-            };
-            estimate.rows += child.rows() as f64 * fraction;
-            estimate.pages += pages;
-            estimate.bytes += pages * f64::from(self.files.page_bytes);
-        }
-    }
-
-    /// The locator's entries of a leaf, if their words decide at both keys.
-    fn located_exactly(&self, extent: &Arc<Extent>, low: Option<&[u8]>, high: Option<&[u8]>) -> Option<Located> {
-        let located = self.locator.as_ref()?.locate(extent)?;
-        let is_certain = low.into_iter().chain(high).all(|key| located.find(key).1);
-        is_certain.then_some(located)
-    }
-
     /// Number of levels of nodes, including the leaves.
     pub fn depth(&self) -> u64 {
         self.version.root.depth()
@@ -269,31 +203,11 @@ impl TreeView {
     }
 }
 
-fn bound_key(bound: &Bound<Vec<u8>>) -> Option<&[u8]> {
+pub(super) fn bound_key(bound: &Bound<Vec<u8>>) -> Option<&[u8]> {
     match bound {
         Bound::Included(key) | Bound::Excluded(key) => Some(key),
         Bound::Unbounded => None,
     }
-}
-
-/// Share of a leaf's rows between two keys, and number of its pages. A page at an end counts half its rows.
-fn fraction_of(index: &LeafIndex, low: Option<&[u8]>, high: Option<&[u8]>) -> (f64, f64) {
-    let pages = index.pages();
-    let from = low.map_or(0, |low| index.find(low));
-    let to = high.map_or(pages.saturating_sub(1), |high| index.find(high));
-    let rows_of = |page: usize| f64::from(index.entry(page).1);
-    let total: f64 = (0..pages).map(rows_of).sum();
-    let mut rows: f64 = (from..=to.min(pages.saturating_sub(1))).map(rows_of).sum();
-    if low.is_some() {
-        rows -= rows_of(from) / 2.0;
-    }
-    if high.is_some() {
-        rows -= rows_of(to) / 2.0;
-    }
-    if from == to && low.is_some() && high.is_some() {
-        rows = rows_of(from).min(4.0);
-    }
-    (rows.max(1.0) / total.max(1.0), (to.saturating_sub(from) + 1) as f64)
 }
 
 fn collect_pivots<'a>(inner: &'a InnerNode, range: &KeyRange, pivots: &mut Vec<&'a Key>) {

@@ -181,6 +181,9 @@ pub fn metadata(data: &[u8]) -> Metadata {
         for _ in 0..trees {
             walk.tree()?;
         }
+        for _ in 0..walk.found.extents.len() {
+            walk.take("net rows of an extent", 8)?;
+        }
         Some(())
     })();
     walk.found

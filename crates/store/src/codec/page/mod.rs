@@ -95,6 +95,16 @@ pub enum MessageKind {
     Upsert,
 }
 
+impl MessageKind {
+    /// Estimated change of the number of rows by the message.
+    pub(crate) fn net_rows(self) -> i64 {
+        match self {
+            MessageKind::Insert | MessageKind::Upsert => 1,
+            MessageKind::Delete => -1,
+        }
+    }
+}
+
 /// The message columns of a run page. The columns of the schema are null for messages without a row.
 #[derive(Debug, Clone)]
 pub struct RunColumns {
