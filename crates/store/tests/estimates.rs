@@ -46,7 +46,8 @@ fn rows(numbers: impl Iterator<Item = i64> + Clone) -> RecordBatch {
 
 fn encode(group: i64, row: Option<i64>) -> Vec<u8> {
     let of = |number: i64| (number ^ i64::MIN).to_be_bytes();
-    [&of(group)[..], &row.map(of).as_ref().map_or(&[][..], |row| &row[..])].concat()
+    let row = row.map(of);
+    [&of(group)[..], row.as_ref().map_or(&[], |row| &row[..])].concat()
 }
 
 fn options(seed: u64) -> Options {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use keyaki_masstree::{Bulk, BulkError, KEY_BYTES_MAX};
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Prior, Result};
 use crate::buffer::{MessageChain, RootBuffer};
 use crate::message::MessageBytes;
 
@@ -47,7 +47,7 @@ struct Piece {
 }
 
 impl BufferBuilder {
-    pub fn push(&mut self, key: &[u8], sequence: u64, message: &MessageBytes<'_>) {
+    pub fn push(&mut self, key: &[u8], sequence: u64, message: &MessageBytes<'_>, prior: Prior) {
         if self.keys.last().is_none_or(|piece| piece.bytes.len() + key.len() > piece.bytes.capacity()) {
             // The first piece is small, because replay may have many trees with few messages each.
             let capacity = if self.keys.is_empty() { 4 * key.len() } else { 2 * self.key_bytes };
@@ -59,7 +59,7 @@ impl BufferBuilder {
             piece.ends.push(piece.bytes.len());
         }
         self.key_bytes += key.len();
-        self.push_value(sequence, message);
+        self.push_value(sequence, message, prior);
     }
 
     /// Adds inserts with sequence number 0: keys concatenated in `bytes`, the end of each key, and one value per key.
@@ -84,11 +84,11 @@ impl BufferBuilder {
         self.keys.push(Piece { bytes, ends });
     }
 
-    fn push_value(&mut self, sequence: u64, message: &MessageBytes<'_>) {
+    fn push_value(&mut self, sequence: u64, message: &MessageBytes<'_>, prior: Prior) {
         self.heap_bytes += MessageChain::heap_bytes_of(message, false);
         self.value_bytes += message.len();
-        self.net_rows += message.net_rows(None);
-        self.values.push(MessageChain::new(sequence, message, None));
+        self.net_rows += message.net_rows(None, prior);
+        self.values.push(MessageChain::new(sequence, message, prior, None));
     }
 
     /// Appends the messages of `other`.
@@ -158,8 +158,8 @@ impl BufferBuilder {
             let (more_bytes, more_rows) = (more_bytes.clone(), more_rows.clone());
             move |older, newer: MessageChain| {
                 let before = newer.heap_bytes();
-                let rows =
-                    newer.message_with(|message| message.net_rows(Some(older.message())) - message.net_rows(None));
+                let (message, prior) = (newer.as_ref().message(), newer.as_ref().prior());
+                let rows = message.net_rows(Some(older.message()), prior) - message.net_rows(None, prior);
                 more_rows.fetch_add(rows, Ordering::Relaxed);
                 let merged = newer.put_on(older.to_owned());
                 more_bytes.fetch_add(merged.heap_bytes() - before, Ordering::Relaxed);
@@ -220,8 +220,12 @@ mod tests {
                 1 => MessageBytes::Upsert { function: 9, operand: &value },
                 _ => MessageBytes::Insert(&value),
             };
-            one.insert(&key, sequence, message);
-            pending.push(&key, sequence, &message);
+            // Only the knowledge below the oldest message of a key counts.
+            let is_first = one.map().is_none_or(|map| map.get(&key[..], &pin()).is_none());
+            let prior = [Prior::Unknown, Prior::Absent, Prior::Present][(number >> 45) as usize % 3];
+            let prior = if is_first { prior } else { Prior::Unknown };
+            one.insert(&key, sequence, message, prior);
+            pending.push(&key, sequence, &message, prior);
             if sequence % 1500 == 0 {
                 assert!(pending.bytes() >= pending.work_bytes());
                 std::mem::take(&mut pending).merge_into(&all).unwrap();

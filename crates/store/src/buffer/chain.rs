@@ -2,8 +2,8 @@
 //! map of a root buffer.
 //!
 //! ```text
-//!   word ─┬─ delete, or insert without value bytes: sequence number and kind, in the word itself
-//!         └─ pointer ──> references, length, sequence, function, kind │ value or operand
+//!   word ─┬─ delete, or insert without value bytes: sequence number, prior and kind, in the word itself
+//!         └─ pointer ──> references, length, sequence, function, kind, prior │ value or operand
 //!                        older ──> word of the next older message, or none
 //! ```
 //!
@@ -19,11 +19,12 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use keyaki_masstree::{Guard, Value};
 use keyaki_primitives::{CACHE_LINE_BYTES, prefetch};
 
+use crate::base::Prior;
 use crate::message::MessageBytes;
 
 /// The lowest bits of a word hold the kind; they are zero in a pointer.
@@ -33,8 +34,11 @@ const DELETE: u64 = 2;
 /// Occurs in headers only, never in a word.
 const UPSERT: u64 = 3;
 
-/// Sequence numbers below this one fit into a word beside the kind.
-const SEQUENCE_END: u64 = 1 << 62;
+/// Position in a word of the knowledge of the row below the message, and of the sequence number.
+const PRIOR_SHIFT: u32 = 2;
+const SEQUENCE_SHIFT: u32 = 4;
+/// Sequence numbers below this one fit into a word beside kind and knowledge.
+const SEQUENCE_END: u64 = 1 << (64 - SEQUENCE_SHIFT);
 
 /// Estimated overhead of the allocator for each message, in bytes.
 const ALLOCATOR_BYTES: usize = 8;
@@ -58,7 +62,9 @@ struct Header {
     /// Word of the older messages; 0: none.
     older: AtomicU64,
     function: u32,
-    kind: u32,
+    kind: u16,
+    /// Knowledge of the row below the oldest message of the chain.
+    prior: AtomicU16,
 }
 
 const _: () = {
@@ -66,7 +72,7 @@ const _: () = {
         size_of::<Header>() == 32 && align_of::<Header>() as u64 > KIND_MASK,
         "the kind bits of a pointer must be zero"
     );
-    assert!(SEQUENCE_END << 2 >> 2 == 0, "a sequence number and a kind fill a word");
+    assert!(KIND_MASK >> PRIOR_SHIFT == 0 && (Prior::Present as u64) << PRIOR_SHIFT < 1 << SEQUENCE_SHIFT);
 };
 
 impl Header {
@@ -85,18 +91,20 @@ fn pointer(word: u64) -> Option<NonNull<Header>> {
 }
 
 impl MessageChain {
-    /// A chain of a new message followed by the older ones.
+    /// A chain of a new message followed by the older ones. `prior` is the knowledge of the row below the message; that of
+    /// the oldest message is kept.
     ///
     /// # Panics
     /// If the message has 4 GiB or more; batches refuse values and operands above 64 MiB.
-    pub fn new(sequence: u64, message: &MessageBytes<'_>, older: Option<MessageChain>) -> MessageChain {
+    pub fn new(sequence: u64, message: &MessageBytes<'_>, prior: Prior, older: Option<MessageChain>) -> MessageChain {
+        let prior = older.as_ref().map_or(prior, |older| older.as_ref().prior());
         let (kind, function, bytes) = match *message {
             MessageBytes::Insert(value) => (INSERT, 0, value),
             MessageBytes::Delete => (DELETE, 0, [].as_slice()),
             MessageBytes::Upsert { function, operand } => (UPSERT, function, operand),
         };
         if older.is_none() && bytes.is_empty() && kind != UPSERT && sequence < SEQUENCE_END {
-            return MessageChain(sequence << 2 | kind);
+            return MessageChain(sequence << SEQUENCE_SHIFT | u64::from(prior.to_number()) << PRIOR_SHIFT | kind);
         }
         let len =
             u32::try_from(bytes.len()).unwrap_or_else(|_| panic!("message of {} bytes exceeds 4 GiB", bytes.len()));
@@ -110,7 +118,8 @@ impl MessageChain {
             sequence,
             older: AtomicU64::new(older.map_or(0, Value::into_word)),
             function,
-            kind: kind as u32,
+            kind: kind as u16,
+            prior: AtomicU16::new(prior.to_number().into()),
         };
         // SAFETY: fresh memory for a header and `len` bytes behind it, aligned for the header.
         unsafe {
@@ -125,25 +134,26 @@ impl MessageChain {
     /// # Panics
     /// If the chain has more than one message.
     pub fn put_on(self, older: MessageChain) -> MessageChain {
-        let alone = MessageChainRef { word: self.0, lifetime: PhantomData };
+        let alone = self.as_ref();
         match alone.header() {
             Some(header) => {
+                header.prior.store(older.as_ref().prior().to_number().into(), Ordering::Relaxed);
                 let below = header.older.swap(older.into_word(), Ordering::Release);
                 assert_eq!(below, 0, "the message already has older messages");
                 self
             }
-            None => MessageChain::new(alone.sequence(), &alone.message(), Some(older)),
+            None => MessageChain::new(alone.sequence(), &alone.message(), alone.prior(), Some(older)),
         }
     }
 
-    /// Calls `visit` with the newest message.
-    pub fn message_with<T>(&self, visit: impl FnOnce(MessageBytes<'_>) -> T) -> T {
-        visit(MessageChainRef { word: self.0, lifetime: PhantomData }.message())
+    /// The chain, borrowed from its owner.
+    pub fn as_ref(&self) -> MessageChainRef<'_> {
+        MessageChainRef { word: self.0, lifetime: PhantomData }
     }
 
     /// Heap bytes of the newest message; 0 if the message is in the word.
     pub fn heap_bytes(&self) -> usize {
-        MessageChainRef { word: self.0, lifetime: PhantomData }.heap_bytes()
+        self.as_ref().heap_bytes()
     }
 
     /// Heap bytes that [`MessageChain::new`] allocates for a message; `on_top` if the message has older ones.
@@ -186,7 +196,7 @@ impl Drop for MessageChain {
 
 impl fmt::Debug for MessageChain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        MessageChainRef { word: self.0, lifetime: PhantomData }.fmt(f)
+        self.as_ref().fmt(f)
     }
 }
 
@@ -232,7 +242,7 @@ impl<'g> MessageChainRef<'g> {
     /// Sequence number of the newest message.
     #[inline]
     pub fn sequence(self) -> u64 {
-        self.header().map_or(self.word >> 2, |header| header.sequence)
+        self.header().map_or(self.word >> SEQUENCE_SHIFT, |header| header.sequence)
     }
 
     /// The newest message.
@@ -270,15 +280,31 @@ impl<'g> MessageChainRef<'g> {
         Some(self)
     }
 
-    /// Estimated change of the number of rows by the messages of the chain.
+    /// Knowledge of the row below the oldest message of the chain.
+    #[inline]
+    pub fn prior(self) -> Prior {
+        let number = match self.header() {
+            Some(header) => header.prior.load(Ordering::Relaxed).into(),
+            None => self.word >> PRIOR_SHIFT & 3,
+        };
+        Prior::from_number(number).unwrap_or_default()
+    }
+
+    /// Estimated change of the number of rows by the messages of the chain. The changes of the messages between the
+    /// newest and the oldest cancel out.
     pub fn net_rows(self) -> i64 {
-        let mut oldest = self;
-        while let Some(older) = oldest.older() {
-            oldest = older;
+        let newest = self.message();
+        match self.prior() {
+            Prior::Unknown => {
+                let mut oldest = self;
+                while let Some(older) = oldest.older() {
+                    oldest = older;
+                }
+                let oldest = oldest.message();
+                oldest.net_rows(None, Prior::Unknown) + newest.net_rows(Some(oldest), Prior::Unknown)
+            }
+            prior => newest.net_rows(None, prior),
         }
-        let (newest, oldest) = (self.message(), oldest.message());
-        // The changes of the messages between them cancel out.
-        oldest.net_rows(None) + newest.net_rows(Some(oldest))
     }
 
     /// Heap bytes of the newest message; 0 if the message is in the word.
@@ -320,6 +346,7 @@ impl fmt::Debug for MessageChainRef<'_> {
             list.entry(&(chain.sequence(), chain.message()));
             next = chain.older();
         }
+        list.entry(&self.prior());
         list.finish()
     }
 }
@@ -331,17 +358,17 @@ mod tests {
     use super::*;
 
     fn seen(chain: &MessageChain) -> MessageChainRef<'_> {
-        MessageChainRef { word: chain.0, lifetime: PhantomData }
+        chain.as_ref()
     }
 
     #[test]
     fn messages_newest_first() {
         let upsert = MessageBytes::Upsert { function: 7, operand: b"xyz" };
-        let mut chain = MessageChain::new(3, &MessageBytes::Insert(b""), None);
+        let mut chain = MessageChain::new(3, &MessageBytes::Insert(b""), Prior::Unknown, None);
         assert_eq!(seen(&chain).heap_bytes(), 0);
-        chain = MessageChain::new(5, &upsert, Some(chain));
-        chain = MessageChain::new(8, &MessageBytes::Delete, Some(chain));
-        chain = MessageChain::new(8, &MessageBytes::Insert(b"value"), Some(chain));
+        chain = MessageChain::new(5, &upsert, Prior::Unknown, Some(chain));
+        chain = MessageChain::new(8, &MessageBytes::Delete, Prior::Unknown, Some(chain));
+        chain = MessageChain::new(8, &MessageBytes::Insert(b"value"), Prior::Unknown, Some(chain));
         let top = seen(&chain);
         assert_eq!((top.sequence(), top.message()), (8, MessageBytes::Insert(b"value")));
         let below = top.older().unwrap();
@@ -354,18 +381,18 @@ mod tests {
 
     #[test]
     fn sequence_numbers_too_large_for_a_word() {
-        let chain = MessageChain::new(SEQUENCE_END, &MessageBytes::Delete, None);
+        let chain = MessageChain::new(SEQUENCE_END, &MessageBytes::Delete, Prior::Unknown, None);
         assert_eq!((seen(&chain).sequence(), seen(&chain).message()), (SEQUENCE_END, MessageBytes::Delete));
-        let chain = MessageChain::new(SEQUENCE_END - 1, &MessageBytes::Delete, None);
+        let chain = MessageChain::new(SEQUENCE_END - 1, &MessageBytes::Delete, Prior::Unknown, None);
         assert_eq!((seen(&chain).sequence(), seen(&chain).message()), (SEQUENCE_END - 1, MessageBytes::Delete));
     }
 
     #[test]
     fn removed_messages_remain_readable_under_a_guard() {
         let guard = pin();
-        let mut chain = MessageChain::new(0, &MessageBytes::Insert(b"oldest"), None);
+        let mut chain = MessageChain::new(0, &MessageBytes::Insert(b"oldest"), Prior::Unknown, None);
         for sequence in 1..200_000 {
-            chain = MessageChain::new(sequence, &MessageBytes::Insert(b"old"), Some(chain));
+            chain = MessageChain::new(sequence, &MessageBytes::Insert(b"old"), Prior::Unknown, Some(chain));
         }
         let top = seen(&chain);
         let middle = top.up_to(100_000).unwrap();

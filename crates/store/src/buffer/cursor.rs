@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use keyaki_masstree::{Guard, pin};
 
-use crate::base::{Direction, Key, KeyRange, Result, UpsertFunctions};
+use crate::base::{Direction, Key, KeyRange, Prior, Result, UpsertFunctions};
 use crate::buffer::{MessageChainRef, RootBuffer};
 use crate::codec::RowBatch;
 use crate::message::{Change, MessageBytes, Resolver};
@@ -49,6 +49,8 @@ struct Ahead {
 #[derive(Debug)]
 struct AheadKey {
     bytes: Range<usize>,
+    /// Knowledge of the row below all messages of the key.
+    prior: Prior,
     messages: Range<usize>,
 }
 
@@ -92,7 +94,7 @@ impl Ahead {
             };
             self.messages.push(message);
         }
-        self.keys.push(AheadKey { bytes: key, messages: start..self.messages.len() });
+        self.keys.push(AheadKey { bytes: key, prior: newest.prior(), messages: start..self.messages.len() });
     }
 
     fn message(&self, number: usize) -> MessageBytes<'_> {
@@ -135,6 +137,7 @@ impl BufferCursor {
             for number in next.messages.clone() {
                 resolver.add_message(self.ahead.message(number));
             }
+            resolver.set_prior(next.prior);
             self.ahead.taken += 1;
         }
         self.key()
@@ -195,6 +198,29 @@ impl BufferCursor {
         Ok((!rows.is_empty()).then_some(rows))
     }
 
+    /// The number of the next rows, as [`BufferCursor::next_rows`] returns them; `None` at the end.
+    ///
+    /// # Errors
+    /// Those of [`BufferCursor::next_rows`].
+    pub fn count_rows(&mut self, functions: &UpsertFunctions) -> Result<Option<u64>> {
+        if self.rest.is_none() {
+            return Ok(None);
+        }
+        let (guard, buffer, mut keys) = (pin(), self.buffer.clone(), Vec::new());
+        let (found, is_end) = self.find_keys(&buffer, &guard, &mut keys);
+        let mut rows = 0;
+        for newest in found.iter().filter_map(|found| found.chain.up_to(self.sequence)) {
+            rows += u64::from(match newest.message() {
+                MessageBytes::Insert(_) => true,
+                MessageBytes::Delete => false,
+                MessageBytes::Upsert { .. } => resolve(newest, functions)?.is_some(),
+            });
+        }
+        let last = found.last().filter(|_| !is_end).map(|found| keys[found.key.clone()].to_vec());
+        self.advance(last);
+        Ok(Some(rows))
+    }
+
     /// The next keys, whose bytes are appended to `keys`, and true if they reach the end of the range. Prefetches the
     /// newest message of each key without reading it.
     fn find_keys<'g>(&self, buffer: &'g RootBuffer, guard: &'g Guard, keys: &mut Vec<u8>) -> (Vec<Found<'g>>, bool) {
@@ -235,6 +261,6 @@ pub(crate) fn resolve(newest: MessageChainRef<'_>, functions: &UpsertFunctions) 
     }
     match resolver.finish(functions)? {
         None => Ok(None),
-        Some(change) => Change::apply(&change, None, functions),
+        Some((change, _)) => Change::apply(&change, None, functions),
     }
 }

@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 
 use keyaki_masstree::{Guard, Masstree, pin};
 
-use crate::base::{Live, UpsertFunctions};
+use crate::base::{Live, Prior, UpsertFunctions};
 use crate::buffer::{MessageChain, MessageChainRef, RootBuffer, resolve};
 use crate::message::MessageBytes;
 
@@ -54,7 +54,8 @@ impl Dirty {
 impl RootBuffer {
     /// Adds a message, at least as new as the existing messages of the key, to the buffer of a memory tree. An upsert
     /// is applied at once, because the buffer holds the whole tree. If the upsert function fails, the upsert stays in
-    /// the chain, and reads of the key return its error.
+    /// the chain, and reads of the key return its error. Returns the change of the number of rows; `None` if such an upsert
+    /// makes it unknown.
     pub fn insert_in_memory(
         &self,
         key: &[u8],
@@ -62,7 +63,7 @@ impl RootBuffer {
         message: MessageBytes<'_>,
         live: &Live,
         functions: &UpsertFunctions,
-    ) {
+    ) -> Option<i64> {
         let guard = pin();
         let map = self.map_or_new();
         let applied;
@@ -84,22 +85,31 @@ impl RootBuffer {
             |old| match (old, &message) {
                 // A delete of a missing key has no effect.
                 (None, MessageBytes::Delete) => None,
-                (old, message) => Some(MessageChain::new(sequence, message, old.map(MessageChainRef::to_owned))),
+                (old, message) => {
+                    Some(MessageChain::new(sequence, message, Prior::Unknown, old.map(MessageChainRef::to_owned)))
+                }
             },
             &guard,
         );
         assert!(old.is_none_or(|old| old.sequence() <= sequence), "messages of a key come in the order of commits");
+        let prior = match old.map(MessageChainRef::message) {
+            None | Some(MessageBytes::Delete) => Prior::Absent,
+            Some(MessageBytes::Insert(_)) => Prior::Present,
+            Some(MessageBytes::Upsert { .. }) => Prior::Unknown,
+        };
+        let delta = message.delta(prior);
         if old.is_none() && message == MessageBytes::Delete {
-            return;
+            return delta;
         }
         self.add(1, MessageChain::heap_bytes_of(&message, old.is_some()), key.len() + message.len());
-        self.add_net_rows(message.net_rows(old.map(MessageChainRef::message)));
+        self.add_net_rows(message.net_rows(old.map(MessageChainRef::message), prior));
         match old {
             None => {}
             Some(old) if old.older().is_none() => self.dirty.lock().fresh.push_back((sequence, key.into())),
             // The key is dirty already and stands in a queue.
             Some(old) => self.prune(key, old, live, &guard),
         }
+        delta
     }
 
     /// Processes up to `keys` due keys. Returns false if no due key remains.
@@ -139,7 +149,7 @@ impl RootBuffer {
         let (message, bytes) = (newest.message(), newest.heap_bytes());
         let gone = message == MessageBytes::Delete;
         if gone || MessageChain::heap_bytes_of(&message, false) < bytes {
-            let alone = (!gone).then(|| MessageChain::new(newest.sequence(), &message, None));
+            let alone = (!gone).then(|| MessageChain::new(newest.sequence(), &message, Prior::Unknown, None));
             // Cannot fail: under the commit lock, no other thread changes the key.
             let _ = map.compare_exchange(key, |now| now.is_some_and(|now| now.is_same(newest)), alone, &guard);
             let (gone, content) = if gone { (1, key.len()) } else { (0, 0) };

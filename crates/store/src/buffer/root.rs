@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use keyaki_masstree::{Guard, Masstree, pin};
 use parking_lot::Mutex;
 
-use crate::base::{Key, KeyRange, RangeEstimate, key_between};
+use crate::base::{Key, KeyRange, Prior, RangeEstimate, key_between};
 use crate::buffer::{Dirty, MessageChain, MessageChainRef};
 use crate::message::MessageBytes;
 
@@ -69,13 +69,13 @@ impl RootBuffer {
     }
 
     /// Adds a message that is at least as new as the existing messages of the key.
-    pub fn insert(&self, key: &[u8], sequence: u64, message: MessageBytes<'_>) {
+    pub fn insert(&self, key: &[u8], sequence: u64, message: MessageBytes<'_>, prior: Prior) {
         let guard = pin();
         let map = self.map_or_new();
         let mut bytes = 0;
         let add = |old: Option<MessageChainRef<'_>>| {
             bytes = MessageChain::heap_bytes_of(&message, old.is_some());
-            Some(MessageChain::new(sequence, &message, old.map(MessageChainRef::to_owned)))
+            Some(MessageChain::new(sequence, &message, prior, old.map(MessageChainRef::to_owned)))
         };
         let old = map.insert_with(key, add, &guard);
         assert!(
@@ -83,7 +83,16 @@ impl RootBuffer {
             "messages of a key must be inserted in sequence order"
         );
         self.add(1, bytes, key.len() + message.len());
-        self.add_net_rows(message.net_rows(old.map(MessageChainRef::message)));
+        let old = old.map(MessageChainRef::message);
+        debug_assert!(
+            match old {
+                Some(MessageBytes::Insert(_)) => prior != Prior::Absent,
+                Some(MessageBytes::Delete) => prior != Prior::Present,
+                Some(MessageBytes::Upsert { .. }) | None => true,
+            },
+            "a writer claims {prior:?} for key {key:?}, whose newest message is {old:?}"
+        );
+        self.add_net_rows(message.net_rows(old, prior));
     }
 
     /// Adds to the estimated change of the number of rows.
@@ -175,7 +184,8 @@ impl RootBuffer {
     }
 
     /// Estimated change of the number of rows in a range by the messages up to `sequence`. Exact for the messages of at
-    /// most [`KEYS_WALKED`] keys, if the keys of inserts had no rows before and those of deletes had.
+    /// most [`KEYS_WALKED`] keys, if the writers knew the keys, or if the keys of
+    /// inserts had no rows before and those of deletes had.
     pub fn net_rows(&self, range: &KeyRange, sequence: u64) -> f64 {
         self.sum(range, |chain| chain.up_to(sequence).map_or(0, MessageChainRef::net_rows))
     }
@@ -204,19 +214,25 @@ impl RootBuffer {
                 first.get_or_insert_with(|| key.to_vec());
                 keys += 1;
                 rows += rows_of(chain);
-                keys < keys_max && (keys < KEYS_WALKED || rows < 0)
+                keys < keys_max && (keys < KEYS_WALKED || -2 * rows > keys as i64)
             });
             (first.unwrap_or_default(), keys, rows)
         };
         let (low, mut keys, mut rows) = walk(range, false, DELETES_WALKED);
-        if keys < KEYS_WALKED || (keys < DELETES_WALKED && rows < 0) {
+        if keys < KEYS_WALKED || (keys < DELETES_WALKED && -2 * rows > keys as i64) {
             return rows as f64;
         }
-        let (high, ..) = walk(range, true, 1);
+        let high = match &range.end {
+            Bound::Included(key) | Bound::Excluded(key) => key.clone(),
+            Bound::Unbounded => walk(range, true, 1).0,
+        };
         for sample in 1..=SAMPLES {
             let start = Bound::Included(key_between(&low, &high, sample as f64 / (SAMPLES + 1) as f64));
             let sample = walk(&KeyRange { start, end: range.end.clone() }, false, KEYS_PER_SAMPLE);
             (keys, rows) = (keys + sample.1, rows + sample.2);
+        }
+        if rows == 0 {
+            return 0.0;
         }
         map.estimate::<&[u8]>(slices(range), &guard) as f64 * rows as f64 / keys as f64
     }
@@ -274,7 +290,7 @@ mod tests {
         while let Some(key) = cursor.key() {
             let next = cursor.take(&key, &mut resolver);
             assert_eq!(next, cursor.key());
-            let change = resolver.finish(&UpsertFunctions::default()).unwrap().unwrap();
+            let change = resolver.finish(&UpsertFunctions::default()).unwrap().unwrap().0;
             seen.push((key.to_vec(), change));
         }
         seen
@@ -288,10 +304,10 @@ mod tests {
     fn newest_up_to_the_snapshot() {
         let buffer = Arc::new(RootBuffer::default());
         assert!(buffer.is_empty() && buffer.ends().is_none() && buffer.bytes() == 0);
-        buffer.insert(b"a", 1, MessageBytes::Insert(&[1]));
-        buffer.insert(b"a", 3, MessageBytes::Insert(&[3]));
-        buffer.insert(b"a", 3, MessageBytes::Delete);
-        buffer.insert(b"b", 2, MessageBytes::Insert(&[2]));
+        buffer.insert(b"a", 1, MessageBytes::Insert(&[1]), Prior::Unknown);
+        buffer.insert(b"a", 3, MessageBytes::Insert(&[3]), Prior::Unknown);
+        buffer.insert(b"a", 3, MessageBytes::Delete, Prior::Unknown);
+        buffer.insert(b"b", 2, MessageBytes::Insert(&[2]), Prior::Unknown);
         assert_eq!((buffer.len(), buffer.message_bytes()), (4, 7));
         let all = KeyRange::all();
         assert_eq!(keys(&buffer, &all, 1, Direction::Ascending), [(b"a".to_vec(), value(1))]);
@@ -323,11 +339,11 @@ mod tests {
         for key in 0..10_000_u32 {
             // A few keys with many messages.
             for index in 0..if key % 300 == 7 { 600 } else { 1 } {
-                buffer.insert(&key.to_be_bytes(), 5, MessageBytes::Insert(&[index as u8]));
+                buffer.insert(&key.to_be_bytes(), 5, MessageBytes::Insert(&[index as u8]), Prior::Unknown);
             }
             // Messages above the snapshot, in existing and in new keys.
-            buffer.insert(&key.to_be_bytes(), 6, MessageBytes::Delete);
-            buffer.insert(&[&key.to_be_bytes()[..], &[1]].concat(), 6, MessageBytes::Delete);
+            buffer.insert(&key.to_be_bytes(), 6, MessageBytes::Delete, Prior::Unknown);
+            buffer.insert(&[&key.to_be_bytes()[..], &[1]].concat(), 6, MessageBytes::Delete, Prior::Unknown);
             expected.push((key.to_be_bytes().to_vec(), value(if key % 300 == 7 { 599_u32 as u8 } else { 0 })));
         }
         let all = KeyRange::all();

@@ -24,7 +24,7 @@ use crate::engine::{Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store
 use crate::log::LogPosition;
 use crate::message::WriteBatch;
 use crate::pages::{NODE_TABLE_BYTES_MAX, Superblock};
-use crate::tree::{Flusher, InnerNode, StoreVersion, TreeVersion};
+use crate::tree::{Flusher, InnerNode, RowCounts, StoreVersion, TreeVersion};
 
 /// Time that the background thread waits after a failure before it retries.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -193,8 +193,8 @@ impl Shared {
         for version in trees.filter(|version| !version.active.is_empty()) {
             let mut frozen = vec![version.active.clone()];
             frozen.extend_from_slice(&version.frozen);
-            let (codecs, root) = (version.codecs.clone(), version.root.clone());
-            *version = Arc::new(TreeVersion { codecs, root, frozen, active: Arc::default() });
+            let (codecs, root, counts) = (version.codecs.clone(), version.root.clone(), version.counts.clone());
+            *version = Arc::new(TreeVersion { codecs, root, frozen, active: Arc::default(), counts });
         }
         *current = Arc::new(state);
         current.clone()
@@ -230,7 +230,8 @@ impl Shared {
                 self.leaves_changed();
                 root
             };
-            flushed.trees.insert(tree, Arc::new(TreeVersion::new(version.codecs.clone(), root)));
+            let (codecs, counts) = (version.codecs.clone(), version.counts.clone());
+            flushed.trees.insert(tree, Arc::new(TreeVersion::new(codecs, root, counts)));
         }
         Ok(flushed)
     }
@@ -242,8 +243,8 @@ impl Shared {
         let mut state = StoreVersion::clone(&current);
         let version = state.trees.get_mut(&tree);
         if let Some(version) = version.filter(|version| Arc::ptr_eq(&version.codecs, &frozen.codecs)) {
-            let (codecs, active) = (version.codecs.clone(), version.active.clone());
-            *version = Arc::new(TreeVersion { codecs, root: root.clone(), frozen: Vec::new(), active });
+            let (codecs, active, counts) = (version.codecs.clone(), version.active.clone(), version.counts.clone());
+            *version = Arc::new(TreeVersion { codecs, root: root.clone(), frozen: Vec::new(), active, counts });
             *current = Arc::new(state);
         }
     }
@@ -273,9 +274,21 @@ impl Shared {
             if sequence == checkpointed.sequence {
                 return Ok(());
             }
-            (self.freeze(&commit), sequence, self.log.cut()?)
+            let frozen = self.freeze(&commit);
+            let rows: Vec<Option<u64>> = frozen.trees.values().map(|version| version.counts.newest()).collect();
+            ((frozen, rows), sequence, self.log.cut()?)
         };
-        let state = self.flush(&checkpointed, &frozen)?;
+        let (frozen, rows) = frozen;
+        let mut state = self.flush(&checkpointed, &frozen)?;
+        // Trees on disk come first.
+        for (version, rows) in state.trees.values_mut().zip(rows) {
+            let rows = rows.or_else(|| {
+                let rows = version.root.is_settled().then(|| version.root.rows())?;
+                version.counts.settle(sequence, rows);
+                Some(rows)
+            });
+            *version = Arc::new(version.with_counts(RowCounts::new(sequence, rows)));
+        }
         self.write_checkpoint(&mut checkpointed, state, sequence, position)
     }
 
@@ -353,25 +366,40 @@ impl Shared {
         };
         self.flush(&checkpointed, &frozen)?;
         let commit = self.commit.lock();
-        let mut next = Cow::Owned(self.flush(&checkpointed, &self.freeze(&commit))?);
+        let mut next = self.flush(&checkpointed, &self.freeze(&commit))?;
         let current = self.state.read().clone();
         self.check_batch(&current, batch)?;
         let sequence = self.inserted.load(Ordering::Relaxed) + 1;
+        for version in next.trees.values_mut() {
+            // If the installation fails, the current counts remain as they are.
+            *version = Arc::new(version.with_counts(RowCounts::new(sequence - 1, version.counts.newest())));
+        }
+        let mut next = Cow::Owned(next);
         apply(&mut next, sequence, &batch.bytes)?;
         let mut next = next.into_owned();
         for (&tree, version) in &mut next.trees {
             if !version.active.is_empty() {
                 let root = self.flusher(tree, version).flush_buffer(&version.root, &version.active)?;
-                *version = Arc::new(TreeVersion::new(version.codecs.clone(), Arc::new(root)));
+                let (codecs, counts) = (version.codecs.clone(), version.counts.clone());
+                *version = Arc::new(TreeVersion::new(codecs, Arc::new(root), counts));
             }
         }
         let (built, loaded) = loaded.into_iter().partition::<Vec<_>, _>(|(tree, _)| tree.is_memory());
         let built = self.check_built(&current, batch, built)?;
         for (tree, loaded) in loaded {
             let version = next.trees.get_mut(&tree).ok_or(Error::TreeNotFound(tree))?;
+            let (rows, has_new_keys) = (loaded.rows(), loaded.has_new_keys());
             if let LoadedRows::Extents(extents) = loaded.into_rows(tree, &version.codecs.schema, &self.files)? {
-                let root = self.flusher(tree, version).add_loaded(&version.root, extents)?;
-                *version = Arc::new(TreeVersion::new(version.codecs.clone(), Arc::new(root)));
+                let was_empty = version.counts.newest() == Some(0);
+                let (root, is_between) = self.flusher(tree, version).add_loaded(&version.root, extents)?;
+                let counts = if root.is_settled() {
+                    RowCounts::new(sequence, Some(root.rows()))
+                } else {
+                    let is_exact = was_empty || is_between || has_new_keys;
+                    version.counts.add(sequence, is_exact.then_some(rows as i64));
+                    version.counts.clone()
+                };
+                *version = Arc::new(TreeVersion::new(version.codecs.clone(), Arc::new(root), counts));
             }
         }
         // The log requires a record for each sequence number. The record is empty: a crash before the superblock is
@@ -383,7 +411,8 @@ impl Shared {
             .and_then(|position| self.write_checkpoint(&mut checkpointed, next.clone(), sequence, position));
         for version in next.trees.values_mut() {
             // New active buffers, so that the checkpoint does not keep messages of later commits in memory.
-            *version = Arc::new(TreeVersion::new(version.codecs.clone(), version.root.clone()));
+            let (codecs, root, counts) = (version.codecs.clone(), version.root.clone(), version.counts.clone());
+            *version = Arc::new(TreeVersion::new(codecs, root, counts));
         }
         let mut state = self.state.write();
         if durable.is_ok() {

@@ -15,7 +15,7 @@ use crate::codec::Codecs;
 use crate::engine::Store;
 use crate::message::KEY_LIMIT;
 use crate::pages::{Extent, ExtentWriter, Files};
-use crate::tree::{InnerNode, Node, TreeVersion, TreeView};
+use crate::tree::{InnerNode, Node, RowCounts, TreeVersion, TreeView};
 
 /// Writes sorted rows directly into full extents. Created by [`Store::bulk_writer`]. [`Store::install`] makes the
 /// result part of a tree; dropping it frees the extents.
@@ -102,7 +102,7 @@ impl BulkWriter {
         if let Some(rest) = self.rest.take() {
             self.writer.write(rest.columns(), None, 0, true)?;
         }
-        Ok(Loaded { codecs: self.codecs, rows: LoadedRows::Extents(self.writer.finish()?) })
+        Ok(Loaded { codecs: self.codecs, rows: LoadedRows::Extents(self.writer.finish()?), has_new_keys: false })
     }
 }
 
@@ -111,6 +111,8 @@ impl BulkWriter {
 pub struct Loaded {
     codecs: Arc<Codecs>,
     rows: LoadedRows,
+    /// The loader claims that no key has a row in the tree.
+    has_new_keys: bool,
 }
 
 #[derive(Debug)]
@@ -126,7 +128,18 @@ pub(crate) const OTHER_SCHEMA: &str = "the rows were loaded for another schema";
 
 impl Loaded {
     pub(crate) fn in_memory(tree: TreeId, codecs: Arc<Codecs>, buffer: Arc<RootBuffer>) -> Loaded {
-        Loaded { codecs, rows: LoadedRows::Memory(tree, buffer) }
+        Loaded { codecs, rows: LoadedRows::Memory(tree, buffer), has_new_keys: false }
+    }
+
+    /// Claims that no key of the rows has a row in the tree when they are installed, after the changes of the batch. The
+    /// number of rows of the tree then stays known ([`TreeView::live_rows`]). The claim is not checked.
+    #[must_use]
+    pub fn claim_new_keys(self) -> Loaded {
+        Loaded { has_new_keys: true, ..self }
+    }
+
+    pub(crate) fn has_new_keys(&self) -> bool {
+        self.has_new_keys
     }
 
     /// The rows, after checking that they were loaded for this tree, schema and store.
@@ -187,7 +200,9 @@ impl Loaded {
     pub fn view(&self, store: &Store, tree: TreeId, schema: &Schema) -> TreeView {
         let codecs = Arc::new(Codecs::new(schema.clone()));
         let version = match &self.rows {
-            LoadedRows::Extents(extents) => TreeVersion::new(codecs, Arc::new(root_of(extents))),
+            LoadedRows::Extents(extents) => {
+                TreeVersion::new(codecs, Arc::new(root_of(extents)), RowCounts::new(0, Some(self.rows())))
+            }
             LoadedRows::Memory(_, buffer) => TreeVersion::in_memory(codecs, buffer.clone()),
         };
         let registration = tree.is_memory().then(|| Arc::new(store.shared.snapshots.enter(|| 0)));

@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use arrow_array::RecordBatch;
 use keyaki_masstree::pin;
 
-use crate::base::{Error, KeyRange, Result, Schema, TreeId};
+use crate::base::{Error, KeyRange, Prior, Result, Schema, TreeId};
 use crate::buffer::{BufferBuilder, MessageChain, RootBuffer};
 use crate::codec::Codecs;
-use crate::engine::{CommitToken, Loaded, LoadedRows, OTHER_SCHEMA, OTHER_TREE, Shared, Store, check_new};
+use crate::engine::{CommitToken, Loaded, LoadedRows, OTHER_SCHEMA, OTHER_TREE, RowChanges, Shared, Store, check_new};
 use crate::message::{KEY_LIMIT, MessageBytes, Operation, VALUE_LIMIT, WriteBatch, decode};
 use crate::tree::{StoreVersion, TreeVersion};
 
@@ -82,7 +82,7 @@ impl MemoryBuilder {
             encoder.encode(row, &mut value);
             check_len("row", value.len(), VALUE_LIMIT)?;
             content += value.len();
-            values.push(MessageChain::new(0, &MessageBytes::Insert(&value), None));
+            values.push(MessageChain::new(0, &MessageBytes::Insert(&value), Prior::Absent, None));
         }
         self.rows.push_rows(bytes, ends, values.into_iter(), content);
         Ok(())
@@ -243,11 +243,13 @@ impl Shared {
         }
         let live = self.snapshots.live(|| self.visible());
         let mut written: Vec<(TreeId, usize)> = Vec::new();
+        let mut changes = RowChanges::new(sequence);
         decode(&batch.in_memory, |operation| {
             match operation {
-                Operation::Message { tree, key, message } => {
+                Operation::Message { tree, key, message, .. } => {
                     let version = state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
-                    version.active.insert_in_memory(key, sequence, message, &live, &self.files.upserts);
+                    let delta = version.active.insert_in_memory(key, sequence, message, &live, &self.files.upserts);
+                    changes.add(state, tree, delta);
                     match written.last_mut().filter(|(last, _)| *last == tree) {
                         Some((_, messages)) => *messages += 1,
                         None => written.push((tree, 1)),
@@ -258,10 +260,14 @@ impl Shared {
                     state.to_mut().trees.insert(tree, Arc::new(version));
                     self.next_memory_tree.fetch_max(tree.next().get(), Ordering::Relaxed);
                 }
-                Operation::DropTree { tree } => drop(state.to_mut().trees.remove(&tree)),
+                Operation::DropTree { tree } => {
+                    changes.finish(state);
+                    state.to_mut().trees.remove(&tree);
+                }
             }
             Ok(())
         })?;
+        changes.finish(state);
         for (tree, messages) in written {
             if let Some(version) = state.trees.get(&tree) {
                 version.active.collect_garbage(2 * messages + KEYS_PER_COMMIT, &live);
@@ -350,7 +356,8 @@ impl Shared {
             let live = self.snapshots.live(|| self.visible());
             buffer.walk(&KeyRange::all(), false, &pin(), |key, chain| {
                 let message = chain.message();
-                version.active.insert_in_memory(key, sequence, message, &live, &self.files.upserts);
+                let delta = version.active.insert_in_memory(key, sequence, message, &live, &self.files.upserts);
+                version.counts.add(sequence, delta);
                 true
             });
         }

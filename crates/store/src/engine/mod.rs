@@ -30,5 +30,5 @@ pub(crate) use locator_thread::LocatorThread;
 pub(crate) use memory_trees::next_id;
 pub use memory_trees::{MemoryBuilder, MemoryTreeStats};
 pub(crate) use replay::{Replay, check, check_new};
-pub(crate) use store::{Checkpointed, CommitToken, Shared, Visibility, apply};
+pub(crate) use store::{Checkpointed, CommitToken, RowChanges, Shared, Visibility, apply};
 pub use store::{Store, StoreStats};

@@ -7,8 +7,8 @@
 //! node    tag: u8 = 0 empty leaf; 1 leaf: extent number: u32; 2 inner:
 //!         pivot count: u32, pivots, children (nodes, one more), run count: u32,
 //!         runs: part count: u32, parts: extent number: u32, flags: u8 (1 low, 2 high), bounds, bytes: u64, rows: u64
-//! then, unless an older program wrote the table, for each tree and each of its extents
-//!   net rows: i64
+//! then, unless an older program wrote the table, for each tree
+//!   live rows: u64 (2^64 - 1: unknown), then for each of its extents net rows: i64
 //! ```
 //! Names, keys and bounds are byte strings after their length (u32). Numbers are little endian.
 //!
@@ -25,7 +25,7 @@ use keyaki_device::BLOCK;
 use crate::base::{Key, Malformed, Reader, TreeId};
 use crate::codec::{Codecs, ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX, decode_schema, encode_schema};
 use crate::pages::{Extent, ExtentMeta, Files, RESERVED_BYTES};
-use crate::tree::{InnerNode, Node, Part, Run, StoreVersion, TreeVersion};
+use crate::tree::{InnerNode, Node, Part, RowCounts, Run, StoreVersion, TreeVersion};
 
 type Result<T> = std::result::Result<T, Malformed>;
 
@@ -40,6 +40,11 @@ const _: () = {
     assert!(PART_MIN == 4 + 1 + 8 + 8);
 };
 
+/// Stands for an unknown number of rows.
+const UNKNOWN: u64 = u64::MAX;
+/// Maximum number of rows of a tree.
+const LIVE_ROWS_MAX: u64 = 1 << 62;
+
 /// Maximum length of an extent in bytes, so that no sum over the parts of runs overflows.
 const EXTENT_BYTES_MAX: u64 = 1 << 33;
 
@@ -49,7 +54,7 @@ fn string(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 pub(crate) fn encode(state: &StoreVersion, next_tree: TreeId) -> Vec<u8> {
-    let (mut out, mut net_rows) = (Vec::new(), Vec::new());
+    let (mut out, mut counts) = (Vec::new(), Vec::new());
     out.extend_from_slice(&(state.trees.len() as u32).to_le_bytes());
     out.extend_from_slice(&next_tree.get().to_le_bytes());
     for (tree, version) in &state.trees {
@@ -68,9 +73,10 @@ pub(crate) fn encode(state: &StoreVersion, next_tree: TreeId) -> Vec<u8> {
             encode_extent(&extent.meta, &mut out);
         }
         encode_inner(&version.root, &numbers, &mut out);
-        extents.iter().for_each(|extent| net_rows.extend_from_slice(&extent.meta.net_rows.to_le_bytes()));
+        counts.extend_from_slice(&version.counts.newest().unwrap_or(UNKNOWN).to_le_bytes());
+        extents.iter().for_each(|extent| counts.extend_from_slice(&extent.meta.net_rows.to_le_bytes()));
     }
-    out.extend_from_slice(&net_rows);
+    out.extend_from_slice(&counts);
     out
 }
 
@@ -186,45 +192,58 @@ fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(StoreVersi
     if next_tree > TreeId::DISK_END {
         return Err(reader.malformed(format!("the next tree id, {next_tree}, is above the last id of a tree on disk")));
     }
-    let mut net_rows = NetRows::find(reader, trees)?;
+    let mut counts = Counts::find(reader, trees)?;
     let mut state = StoreVersion::default();
     for _ in 0..trees {
         let tree = TreeId::new(reader.u32()?);
         if tree >= TreeId::DISK_END || state.trees.last_key_value().is_some_and(|(&before, _)| before >= tree) {
             return Err(reader.malformed(format!("tree id {tree} does not ascend, or is not the id of a tree on disk")));
         }
+        let live_rows = counts.next_tree()?;
         let codecs = Arc::new(Codecs::new(decode_schema(reader)?));
         let mut decoder = Decoder { extents: Vec::new(), leaves: Vec::new() };
         for _ in 0..reader.count(EXTENT_MIN)? {
             let mut meta = decode_extent(reader, tree)?;
-            meta.net_rows = net_rows.next(&meta)?;
+            meta.net_rows = counts.next_extent(&meta)?;
             decoder.extents.push(Arc::new(Extent::new(meta, files.clone())));
         }
         decoder.leaves.resize(decoder.extents.len(), false);
         let Node::Inner(root) = decoder.node(reader, 0, (None, None))? else {
             return Err(reader.malformed("the root is a leaf"));
         };
-        state.trees.insert(tree, Arc::new(TreeVersion::new(codecs, Arc::new(root))));
+        let live_rows = live_rows.or_else(|| root.is_settled().then(|| root.rows()));
+        let version = TreeVersion::new(codecs, Arc::new(root), RowCounts::new(0, live_rows));
+        state.trees.insert(tree, Arc::new(version));
     }
-    if !net_rows.is_end() {
+    if !counts.is_end() {
         return Err(reader.malformed("bytes after the last tree"));
     }
     Ok((state, next_tree))
 }
 
-/// The numbers after the last tree, read beside the extents that they belong to. `None` if the table has none.
-struct NetRows<'a>(Option<Reader<'a>>);
+/// The numbers after the last tree, read beside the trees and extents that they belong to. `None` if the table has none.
+struct Counts<'a>(Option<Reader<'a>>);
 
-impl<'a> NetRows<'a> {
+impl<'a> Counts<'a> {
     /// The numbers of a table that `reader` has read up to the first of `trees` trees.
     fn find(reader: &Reader<'a>, trees: u32) -> Result<Self> {
         let mut reader = *reader;
         (0..trees).try_for_each(|_| skip_tree(&mut reader, &mut Vec::new()))?;
-        Ok(NetRows((!reader.is_empty()).then_some(reader)))
+        Ok(Counts((!reader.is_empty()).then_some(reader)))
     }
 
-    /// The number of the next extent. All messages count as inserts if the table has no numbers.
-    fn next(&mut self, meta: &ExtentMeta) -> Result<i64> {
+    /// The number of rows of the next tree, if it is known.
+    fn next_tree(&mut self) -> Result<Option<u64>> {
+        let Some(reader) = &mut self.0 else { return Ok(None) };
+        match reader.u64()? {
+            UNKNOWN => Ok(None),
+            rows if rows <= LIVE_ROWS_MAX => Ok(Some(rows)),
+            rows => Err(reader.malformed(format!("a tree cannot have {rows} rows"))),
+        }
+    }
+
+    /// The net rows of the tree's next extent. All messages count as inserts if the table has no numbers.
+    fn next_extent(&mut self, meta: &ExtentMeta) -> Result<i64> {
         let Some(reader) = &mut self.0 else { return Ok(meta.rows as i64) };
         let net_rows = reader.u64()? as i64;
         if net_rows.unsigned_abs() > meta.rows {

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use crate::base::{Error, Result, TreeId, TreeKind, UpsertFunctions};
 use crate::buffer::BufferBuilder;
 use crate::codec::Codecs;
+use crate::engine::RowChanges;
 use crate::message::{KEY_LIMIT, MessageBytes, Operation, decode};
-use crate::tree::{InnerNode, StoreVersion, TreeVersion};
+use crate::tree::{StoreVersion, TreeVersion};
 
 /// Checks that a tree has the kind that a part of a batch requires.
 ///
@@ -46,7 +47,7 @@ pub(crate) fn check(
             None => state.trees.get(&tree).map(|version| &version.codecs),
         };
         match operation {
-            Operation::Message { tree, key, message } => {
+            Operation::Message { tree, key, message, .. } => {
                 check_kind(tree, kind)?;
                 let codecs = codecs(tree).ok_or(Error::TreeNotFound(tree))?;
                 if key.len() > KEY_LIMIT {
@@ -119,21 +120,24 @@ impl Replay {
     pub fn apply(&mut self, sequence: u64, payload: &[u8]) -> Result<()> {
         assert!(sequence > self.inserted, "record {sequence} follows record {}", self.inserted);
         check(&self.state, payload, TreeKind::Disk, None)?;
+        let mut changes = RowChanges::new(sequence);
         decode(payload, |operation| {
             match operation {
-                Operation::Message { tree, key, message } => {
+                Operation::Message { tree, key, message, prior } => {
                     let pending = self.pending.entry(tree).or_default();
                     let before = pending.work_bytes();
-                    pending.push(key, sequence, &message);
+                    pending.push(key, sequence, &message, prior);
                     self.pending_bytes += pending.work_bytes() - before;
+                    changes.add(&self.state, tree, message.delta(prior));
                 }
                 Operation::CreateTree { tree, schema } => {
-                    let version = TreeVersion::new(Arc::new(Codecs::new(schema)), Arc::new(InnerNode::empty()));
+                    let version = TreeVersion::empty(Arc::new(Codecs::new(schema)));
                     self.state.trees.insert(tree, Arc::new(version));
                     // Cannot overflow: `check` refuses the last id.
                     self.next_tree = self.next_tree.max(tree.next());
                 }
                 Operation::DropTree { tree } => {
+                    changes.finish(&self.state);
                     self.state.trees.remove(&tree);
                     if let Some(pending) = self.pending.remove(&tree) {
                         let bytes = pending.work_bytes();
@@ -144,6 +148,7 @@ impl Replay {
             }
             Ok(())
         })?;
+        changes.finish(&self.state);
         self.inserted = sequence;
         if self.pending_bytes > self.pending_bytes_max {
             self.finish()?;
@@ -202,7 +207,8 @@ mod tests {
         let mut text = String::new();
         for (tree, version) in &state.trees {
             let buffer = &version.active;
-            text += &format!("tree {tree} of {} messages, {} bytes\n", buffer.len(), buffer.message_bytes());
+            let (messages, bytes) = (buffer.len(), buffer.message_bytes());
+            text += &format!("tree {tree} of {messages} messages, {bytes} bytes, {:?} rows\n", version.counts.newest());
             buffer.walk(&crate::KeyRange::all(), false, &keyaki_masstree::pin(), |key, chain| {
                 text += &format!("{key:?} {chain:?}\n");
                 true
@@ -238,9 +244,7 @@ mod tests {
         let mut state = StoreVersion::default();
         let codecs = Arc::new(Codecs::new(Schema::key_value()));
         for tree in [1, 1 << 31] {
-            state
-                .trees
-                .insert(TreeId::new(tree), Arc::new(TreeVersion::new(codecs.clone(), Arc::new(InnerNode::empty()))));
+            state.trees.insert(TreeId::new(tree), Arc::new(TreeVersion::empty(codecs.clone())));
         }
         let refused = |bytes: &[u8], kind| check(&state, bytes, kind, None).err();
         let mut batch = WriteBatch::new();

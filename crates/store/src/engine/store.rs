@@ -27,7 +27,7 @@ use crate::locator::Locators;
 use crate::log::Log;
 use crate::message::{Operation, WriteBatch, decode};
 use crate::pages::{BlockingPages, Cache, Files, Priority};
-use crate::tree::{InnerNode, Snapshot, StoreVersion, TreeVersion};
+use crate::tree::{Delta, Snapshot, StoreVersion, TreeVersion};
 
 /// A handle to an open store. `Clone` returns another handle to the same store. Dropping the last handle closes the
 /// store, with a checkpoint unless an earlier failure disabled writes.
@@ -326,26 +326,67 @@ impl Store {
     }
 }
 
-/// Applies a commit: inserts its messages into the active buffers, and creates and drops trees. `state` is copied only
-/// if the set of trees changes.
+/// Applies a commit: inserts its messages into the active buffers, counts their rows, and creates and drops trees. `state`
+/// is copied only if the set of trees changes.
 ///
 /// # Errors
 /// Those of [`decode`] and [`Error::TreeNotFound`]; none for a checked batch.
 pub(crate) fn apply(state: &mut Cow<'_, StoreVersion>, sequence: u64, payload: &[u8]) -> Result<()> {
+    let mut changes = RowChanges::new(sequence);
     decode(payload, |operation| {
         match operation {
-            Operation::Message { tree, key, message } => {
+            Operation::Message { tree, key, message, prior } => {
                 let version = state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
-                version.active.insert(key, sequence, message);
+                version.active.insert(key, sequence, message, prior);
+                changes.add(state, tree, message.delta(prior));
             }
             Operation::CreateTree { tree, schema } => {
-                let version = TreeVersion::new(Arc::new(Codecs::new(schema)), Arc::new(InnerNode::empty()));
+                let version = TreeVersion::empty(Arc::new(Codecs::new(schema)));
                 state.to_mut().trees.insert(tree, Arc::new(version));
             }
-            Operation::DropTree { tree } => drop(state.to_mut().trees.remove(&tree)),
+            Operation::DropTree { tree } => {
+                changes.finish(state);
+                state.to_mut().trees.remove(&tree);
+            }
         }
         Ok(())
-    })
+    })?;
+    changes.finish(state);
+    Ok(())
+}
+
+/// Adds the changes of the number of rows by a commit to the counts of its trees, once for consecutive messages of a tree.
+pub(crate) struct RowChanges {
+    sequence: u64,
+    /// The tree of the last messages, and their change.
+    last: Option<(TreeId, Delta)>,
+}
+
+impl RowChanges {
+    pub fn new(sequence: u64) -> RowChanges {
+        RowChanges { sequence, last: None }
+    }
+
+    /// Adds the change by one message.
+    #[inline]
+    pub fn add(&mut self, state: &StoreVersion, tree: TreeId, delta: Delta) {
+        match &mut self.last {
+            Some((last, sum)) if *last == tree => *sum = sum.zip(delta).map(|(sum, delta)| sum + delta),
+            _ => {
+                self.finish(state);
+                self.last = Some((tree, delta));
+            }
+        }
+    }
+
+    /// Must follow the last message, and precede the removal of a tree.
+    pub fn finish(&mut self, state: &StoreVersion) {
+        if let Some((tree, delta)) = self.last.take()
+            && let Some(version) = state.trees.get(&tree)
+        {
+            version.counts.add(self.sequence, delta);
+        }
+    }
 }
 
 impl Shared {

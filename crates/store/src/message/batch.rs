@@ -8,6 +8,9 @@
 //! 3 upsert       tree: u32, function: u32, key length: u32, operand length: u32, key, operand
 //! 4 create tree  tree: u32, schema length: u32, schema
 //! 5 drop tree    tree: u32
+//! 6 insert of a key without a row       as 1
+//! 7 insert of a key that has a row      as 1
+//! 8 delete of a key that has a row      as 2
 //! ```
 //!
 //! Operations on memory trees form a second list in the same format, which is not logged.
@@ -17,7 +20,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 
-use crate::base::{Error, Reader, Result, Schema, TreeId};
+use crate::base::{Error, Prior, Reader, Result, Schema, TreeId};
 use crate::codec::{COLUMNS_MAX, Codecs, decode_schema, encode_schema};
 use crate::message::{KEY_LIMIT, MessageBytes, VALUE_LIMIT};
 
@@ -26,8 +29,17 @@ const DELETE: u8 = 2;
 const UPSERT: u8 = 3;
 const CREATE_TREE: u8 = 4;
 const DROP_TREE: u8 = 5;
+const INSERT_NEW: u8 = 6;
+const UPDATE: u8 = 7;
+const DELETE_EXISTING: u8 = 8;
 
 /// Changes to any number of trees that become visible and durable together.
+///
+/// A writer that knows whether a key has a row says so: [`insert_new`](Self::insert_new), [`update`](Self::update) and
+/// [`delete_existing`](Self::delete_existing) have the same effect on rows as [`insert`](Self::insert) and
+/// [`delete`](Self::delete), but keep the number of rows of the tree known
+/// ([`TreeView::live_rows`](crate::TreeView::live_rows)). The knowledge refers to the moment of the message: the state
+/// before the commit, with the earlier changes of the batch applied. It is not checked; a false claim gives wrong counts.
 #[derive(Debug, Default)]
 pub struct WriteBatch {
     /// Operations on trees on disk, logged in this form.
@@ -41,7 +53,7 @@ pub struct WriteBatch {
 
 /// One operation of a batch.
 pub(crate) enum Operation<'a> {
-    Message { tree: TreeId, key: &'a [u8], message: MessageBytes<'a> },
+    Message { tree: TreeId, key: &'a [u8], message: MessageBytes<'a>, prior: Prior },
     CreateTree { tree: TreeId, schema: Schema },
     DropTree { tree: TreeId },
 }
@@ -73,6 +85,26 @@ impl WriteBatch {
     /// # Errors
     /// [`Error::ColumnCount`], [`Error::ColumnType`], [`Error::NullValue`] if the columns are not those of the schema.
     pub fn insert(&mut self, tree: TreeId, schema: &Schema, rows: &RecordBatch) -> Result<()> {
+        self.insert_rows(tree, schema, rows, Prior::Unknown)
+    }
+
+    /// As [`insert`](Self::insert), for keys that have no rows.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn insert_new(&mut self, tree: TreeId, schema: &Schema, rows: &RecordBatch) -> Result<()> {
+        self.insert_rows(tree, schema, rows, Prior::Absent)
+    }
+
+    /// As [`insert`](Self::insert), for keys that have rows, which are replaced.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn update(&mut self, tree: TreeId, schema: &Schema, rows: &RecordBatch) -> Result<()> {
+        self.insert_rows(tree, schema, rows, Prior::Present)
+    }
+
+    fn insert_rows(&mut self, tree: TreeId, schema: &Schema, rows: &RecordBatch, prior: Prior) -> Result<()> {
         schema.check_columns(rows.columns(), schema.columns().len())?;
         let codecs = self.codecs(tree, schema);
         let (keys, values) = (codecs.key.encoder(rows.columns()), codecs.row.encoder(rows.columns()));
@@ -82,7 +114,7 @@ impl WriteBatch {
             value.clear();
             keys.encode(row, &mut key);
             values.encode(row, &mut value);
-            self.insert_raw(tree, &key, &value);
+            self.put_insert(tree, &key, &value, prior);
         }
         Ok(())
     }
@@ -93,6 +125,18 @@ impl WriteBatch {
     /// # Errors
     /// [`Error::ColumnCount`], [`Error::ColumnType`], [`Error::NullValue`] if the columns are not those of the schema.
     pub fn delete(&mut self, tree: TreeId, schema: &Schema, keys: &RecordBatch) -> Result<()> {
+        self.delete_rows(tree, schema, keys, Prior::Unknown)
+    }
+
+    /// As [`delete`](Self::delete), for keys that have rows.
+    ///
+    /// # Errors
+    /// As [`delete`](Self::delete).
+    pub fn delete_existing(&mut self, tree: TreeId, schema: &Schema, keys: &RecordBatch) -> Result<()> {
+        self.delete_rows(tree, schema, keys, Prior::Present)
+    }
+
+    fn delete_rows(&mut self, tree: TreeId, schema: &Schema, keys: &RecordBatch, prior: Prior) -> Result<()> {
         schema.check_columns(keys.columns(), schema.key_columns())?;
         let codecs = self.codecs(tree, schema);
         let encoder = codecs.key.encoder(keys.columns());
@@ -100,7 +144,7 @@ impl WriteBatch {
         for row in 0..keys.num_rows() {
             key.clear();
             encoder.encode(row, &mut key);
-            self.delete_raw(tree, &key);
+            self.put_delete(tree, &key, prior);
         }
         Ok(())
     }
@@ -108,15 +152,44 @@ impl WriteBatch {
     /// As [`insert`](Self::insert), with an encoded key and value. A commit checks the encodings and fails if one is
     /// invalid.
     pub fn insert_raw(&mut self, tree: TreeId, key: &[u8], value: &[u8]) {
+        self.put_insert(tree, key, value, Prior::Unknown);
+    }
+
+    /// As [`insert_raw`](Self::insert_raw), for a key that has no row.
+    pub fn insert_new_raw(&mut self, tree: TreeId, key: &[u8], value: &[u8]) {
+        self.put_insert(tree, key, value, Prior::Absent);
+    }
+
+    /// As [`insert_raw`](Self::insert_raw), for a key that has a row, which is replaced.
+    pub fn update_raw(&mut self, tree: TreeId, key: &[u8], value: &[u8]) {
+        self.put_insert(tree, key, value, Prior::Present);
+    }
+
+    fn put_insert(&mut self, tree: TreeId, key: &[u8], value: &[u8], prior: Prior) {
         self.check_len("key", key.len(), KEY_LIMIT);
         self.check_len("row", value.len(), VALUE_LIMIT);
-        self.put(INSERT, tree, &[key.len() as u32, value.len() as u32], &[key, value]);
+        let operation = match prior {
+            Prior::Unknown => INSERT,
+            Prior::Absent => INSERT_NEW,
+            Prior::Present => UPDATE,
+        };
+        self.put(operation, tree, &[key.len() as u32, value.len() as u32], &[key, value]);
     }
 
     /// As [`delete`](Self::delete), with an encoded key.
     pub fn delete_raw(&mut self, tree: TreeId, key: &[u8]) {
+        self.put_delete(tree, key, Prior::Unknown);
+    }
+
+    /// As [`delete_raw`](Self::delete_raw), for a key that has a row.
+    pub fn delete_existing_raw(&mut self, tree: TreeId, key: &[u8]) {
+        self.put_delete(tree, key, Prior::Present);
+    }
+
+    fn put_delete(&mut self, tree: TreeId, key: &[u8], prior: Prior) {
         self.check_len("key", key.len(), KEY_LIMIT);
-        self.put(DELETE, tree, &[key.len() as u32], &[key]);
+        let operation = if prior == Prior::Present { DELETE_EXISTING } else { DELETE };
+        self.put(operation, tree, &[key.len() as u32], &[key]);
     }
 
     /// Adds an upsert: the function `function` of [`crate::Options::upserts`] will be applied to the row with this key,
@@ -190,21 +263,28 @@ pub(crate) fn decode(bytes: &[u8], mut visit: impl FnMut(Operation<'_>) -> Resul
         let operation = reader.u8()?;
         let tree = TreeId::new(reader.u32()?);
         visit(match operation {
-            INSERT => {
+            INSERT | INSERT_NEW | UPDATE => {
                 let (key, value) = (reader.u32()? as usize, reader.u32()? as usize);
                 let key = reader.bytes(key)?;
-                Operation::Message { tree, key, message: MessageBytes::Insert(reader.bytes(value)?) }
+                let prior = match operation {
+                    INSERT_NEW => Prior::Absent,
+                    UPDATE => Prior::Present,
+                    _ => Prior::Unknown,
+                };
+                Operation::Message { tree, key, message: MessageBytes::Insert(reader.bytes(value)?), prior }
             }
-            DELETE => {
+            DELETE | DELETE_EXISTING => {
                 let key = reader.u32()? as usize;
-                Operation::Message { tree, key: reader.bytes(key)?, message: MessageBytes::Delete }
+                let prior = if operation == DELETE_EXISTING { Prior::Present } else { Prior::Unknown };
+                Operation::Message { tree, key: reader.bytes(key)?, message: MessageBytes::Delete, prior }
             }
             UPSERT => {
                 let function = reader.u32()?;
                 let (key, operand) = (reader.u32()? as usize, reader.u32()? as usize);
                 let key = reader.bytes(key)?;
                 let operand = reader.bytes(operand)?;
-                Operation::Message { tree, key, message: MessageBytes::Upsert { function, operand } }
+                let message = MessageBytes::Upsert { function, operand };
+                Operation::Message { tree, key, message, prior: Prior::Unknown }
             }
             CREATE_TREE => {
                 let len = reader.u32()? as usize;

@@ -7,6 +7,8 @@
 mod batch;
 mod resolver;
 
+use crate::base::Prior;
+
 pub use batch::WriteBatch;
 pub(crate) use batch::{Operation, decode};
 pub(crate) use resolver::{Change, Resolver, encode_operands};
@@ -29,13 +31,26 @@ pub(crate) enum MessageBytes<'a> {
 }
 
 impl MessageBytes<'_> {
+    /// Change of the number of rows by this message; `None` if it is unknown.
+    pub fn delta(&self, prior: Prior) -> Option<i64> {
+        let before = prior.rows()?;
+        match self {
+            MessageBytes::Insert(_) => Some(1 - before),
+            MessageBytes::Delete => Some(-before),
+            MessageBytes::Upsert { .. } => None,
+        }
+    }
+
     /// Estimated change of the number of rows by this message, on top of the older messages of its key in the same
-    /// buffer, the newest of which is `older`. Without older messages, an insert or upsert is assumed to add a row and a
+    /// buffer, the newest of which is `older`. Where nothing is known, an insert or upsert is assumed to add a row and a
     /// delete to remove one.
-    pub fn net_rows(&self, older: Option<MessageBytes<'_>>) -> i64 {
-        let is_delete = |message: &MessageBytes<'_>| matches!(message, MessageBytes::Delete);
-        let existed = older.map_or(is_delete(self), |older| !is_delete(&older));
-        i64::from(!is_delete(self)) - i64::from(existed)
+    pub fn net_rows(&self, older: Option<MessageBytes<'_>>, prior: Prior) -> i64 {
+        let rows = |message: &MessageBytes<'_>| i64::from(!matches!(message, MessageBytes::Delete));
+        let before = match older {
+            Some(older) => rows(&older),
+            None => prior.rows().unwrap_or(1 - rows(self)),
+        };
+        rows(self) - before
     }
 
     /// Length of the value, or of the operand and the function id, in bytes.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::base::{Result, UpsertFunctions};
+use crate::base::{Prior, Result, UpsertFunctions};
 use crate::codec::{MessageKind, Page};
 use crate::message::MessageBytes;
 
@@ -21,6 +21,15 @@ pub(crate) enum Change {
 }
 
 impl Change {
+    /// Change of the number of rows, given the knowledge of the row before; `None` if it is unknown.
+    pub fn delta(&self, prior: Prior) -> Option<i64> {
+        match self {
+            Change::Insert(_) => Some(1 - prior.rows()?),
+            Change::Delete => Some(-prior.rows()?),
+            Change::Upserts(_) => None,
+        }
+    }
+
     /// Length of values and operands in bytes.
     pub fn bytes(&self) -> usize {
         match self {
@@ -56,9 +65,28 @@ pub(crate) struct Resolver {
     upserts: Vec<(u32, Arc<[u8]>)>,
     /// The newest insert or delete. It hides all older messages.
     base: Option<Change>,
+    /// Knowledge of the row below the oldest message so far.
+    prior: Prior,
+    /// Inserts resolve to empty values unless an upsert needs them, because only their number matters.
+    counts: bool,
 }
 
 impl Resolver {
+    /// A resolver whose changes are only counted: values of inserts may be empty.
+    pub fn counting() -> Resolver {
+        Resolver { counts: true, ..Resolver::default() }
+    }
+
+    /// Records the knowledge of the row below the messages added last. Messages below a settling one count, too.
+    pub fn set_prior(&mut self, prior: Prior) {
+        self.prior = prior;
+    }
+
+    /// True if the value of an insert does not matter.
+    fn skips_values(&self) -> bool {
+        self.counts && self.upserts.is_empty()
+    }
+
     /// Returns true once older messages have no effect.
     pub fn is_settled(&self) -> bool {
         self.base.is_some()
@@ -69,6 +97,7 @@ impl Resolver {
             return;
         }
         match message {
+            MessageBytes::Insert(_) if self.skips_values() => self.base = Some(Change::Insert(Arc::default())),
             MessageBytes::Insert(value) => self.base = Some(Change::Insert(value.into())),
             MessageBytes::Delete => self.base = Some(Change::Delete),
             MessageBytes::Upsert { function, operand } => self.upserts.push((function, operand.into())),
@@ -80,12 +109,15 @@ impl Resolver {
     /// # Errors
     /// [`crate::Error::Corrupt`] if the message is invalid.
     pub fn add_row(&mut self, page: &Page, row: usize) -> Result<()> {
+        let unsound = |what: &str| page.damaged(format!("invalid {what} in row {row}"));
+        let (kind, prior) = page.message(row).ok_or_else(|| unsound("kind"))?;
+        self.prior = prior;
         if self.is_settled() {
             return Ok(());
         }
-        let unsound = |what: &str| page.damaged(format!("invalid {what} in row {row}"));
-        match page.message_kind(row).ok_or_else(|| unsound("kind"))? {
+        match kind {
             MessageKind::Insert if !page.is_complete(row) => return Err(unsound("value")),
+            MessageKind::Insert if self.skips_values() => self.base = Some(Change::Insert(Arc::default())),
             MessageKind::Insert => {
                 let mut value = Vec::new();
                 page.value(row, &mut value);
@@ -100,11 +132,17 @@ impl Resolver {
         Ok(())
     }
 
-    /// Resolves the messages and resets the resolver. `None` if there were no messages.
+    /// Resolves the messages and resets the resolver. Returns the change with the knowledge of the row below it; `None` if
+    /// there were no messages.
     ///
     /// # Errors
     /// [`crate::Error::UnknownUpsert`], [`crate::Error::Upsert`].
-    pub fn finish(&mut self, functions: &UpsertFunctions) -> Result<Option<Change>> {
+    pub fn finish(&mut self, functions: &UpsertFunctions) -> Result<Option<(Change, Prior)>> {
+        let prior = std::mem::take(&mut self.prior);
+        Ok(self.resolve(functions)?.map(|change| (change, prior)))
+    }
+
+    fn resolve(&mut self, functions: &UpsertFunctions) -> Result<Option<Change>> {
         let mut upserts = std::mem::take(&mut self.upserts);
         upserts.reverse();
         let Some(base) = self.base.take() else {
@@ -158,7 +196,7 @@ mod tests {
     fn resolve(messages: &[MessageBytes<'_>]) -> Option<Change> {
         let mut resolver = Resolver::default();
         messages.iter().for_each(|message| resolver.add_message(*message));
-        resolver.finish(&functions()).unwrap()
+        resolver.finish(&functions()).unwrap().map(|(change, _)| change)
     }
 
     #[test]

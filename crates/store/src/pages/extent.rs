@@ -201,7 +201,9 @@ impl ExtentWriter {
         self.pending_bytes += page.bytes.len();
         self.rows += page.rows as u64;
         self.net_rows += match messages {
-            Some(messages) => messages.kinds[row..row + page.rows].iter().map(|kind| kind.net_rows()).sum(),
+            Some(RunColumns { kinds, priors, .. }) => {
+                (row..row + page.rows).map(|row| kinds[row].net_rows(priors[row])).sum()
+            }
             None => page.rows as i64,
         };
         self.pending.push(PendingPage { page, first, fence });

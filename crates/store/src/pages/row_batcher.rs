@@ -3,7 +3,7 @@
 
 use arrow_array::ArrayRef;
 
-use crate::base::Result;
+use crate::base::{Prior, Result};
 use crate::codec::{Chunk, Codecs, ColumnBuilder, MessageKind, RunColumns};
 use crate::message::{Change, encode_operands};
 use crate::pages::ExtentWriter;
@@ -32,7 +32,7 @@ impl<'a> RowBatcher<'a> {
             codecs,
             all: (0..columns.len()).collect(),
             builders: columns.iter().map(|column| ColumnBuilder::new(column.ty, 1024)).collect(),
-            messages: RunColumns { kinds: Vec::new(), operands: Vec::new() },
+            messages: RunColumns { kinds: Vec::new(), operands: Vec::new(), priors: Vec::new() },
             bytes: 0,
         }
     }
@@ -56,11 +56,11 @@ impl<'a> RowBatcher<'a> {
         Ok(())
     }
 
-    /// Adds a message.
+    /// Adds a message; `prior` is the knowledge of the row below it.
     ///
     /// # Errors
     /// [`crate::Error::InvalidKey`], [`crate::Error::InvalidRow`].
-    pub fn push_message(&mut self, key: &[u8], change: &Change) -> Result<()> {
+    pub fn push_message(&mut self, key: &[u8], change: &Change, prior: Prior) -> Result<()> {
         let keys = self.codecs.schema.key_columns();
         for (column, builder) in self.builders.iter_mut().enumerate() {
             match change {
@@ -77,6 +77,7 @@ impl<'a> RowBatcher<'a> {
         self.bytes += key.len() + change.bytes();
         self.messages.kinds.push(kind);
         self.messages.operands.push(operands);
+        self.messages.priors.push(prior);
         Ok(())
     }
 
@@ -89,6 +90,7 @@ impl<'a> RowBatcher<'a> {
         let messages = RunColumns {
             kinds: std::mem::take(&mut self.messages.kinds),
             operands: std::mem::take(&mut self.messages.operands),
+            priors: std::mem::take(&mut self.messages.priors),
         };
         let messages = (!messages.kinds.is_empty()).then_some(&messages);
         writer.write(&columns, messages, 0, true)?;

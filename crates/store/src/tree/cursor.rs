@@ -22,8 +22,8 @@ use crate::tree::{InnerNode, LeafIndex, LeafWalk, Merge, Node, Part, TreeView};
 /// Returns the rows of a range in chunks of about a page.
 #[derive(Debug)]
 pub struct Cursor<'s, P> {
-    view: TreeView,
-    source: &'s P,
+    pub(super) view: TreeView,
+    pub(super) source: &'s P,
     /// The range after the current leaf; `None` if the current leaf is the last.
     range: Option<KeyRange>,
     direction: Direction,
@@ -34,7 +34,7 @@ pub struct Cursor<'s, P> {
     pub(crate) leaf: Option<LeafWalk>,
     read_ahead: ReadAhead,
     /// A permanent error; all further calls return it.
-    failed: Option<Error>,
+    pub(super) failed: Option<Error>,
 }
 
 /// The read-ahead of an ascending scan.
@@ -138,25 +138,15 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             if self.leaf.is_none() && !self.enter_leaf().await? {
                 return Ok(None);
             }
-            let Some(walk) = &mut self.leaf else { return Ok(None) };
-            if let Some(rows) = walk.counted {
-                self.leaf = None;
-                return Ok(Some(rows));
-            }
-            if let Some(rows) = &mut walk.rows {
-                match rows.next_rows(&self.view.files.upserts)? {
-                    Some(rows) => return Ok(Some(rows.len() as u64)),
+            if let Some(rows) = self.leaf.as_mut().and_then(|leaf| leaf.rows.as_mut()) {
+                match rows.count_rows(&self.view.files.upserts)? {
+                    Some(rows) => return Ok(Some(rows)),
                     None => self.leaf = None,
                 }
                 continue;
             }
-            if walk.page.is_none() && walk.changes.is_empty() {
-                let message = walk.messages.next_key(&walk.range, self.view.schema(), self.source).await?.cloned();
-                // No await below: the state changes completely or not at all.
-                let rows = walk.count_pages(message.as_deref());
-                if rows > 0 {
-                    return Ok(Some(rows));
-                }
+            if !self.point {
+                return self.count_leaf().await.map(Some);
             }
             match self.next_in_leaf().await? {
                 Some(chunk) if chunk.parts.is_empty() => {}
@@ -190,10 +180,10 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     async fn enter_leaf(&mut self) -> Result<bool> {
         let Some(range) = &self.range else { return Ok(false) };
         let path = find_path(&self.view.version.root, range, self.direction);
-        let mut walk = LeafWalk::new(
-            range.intersect(path.low.as_deref(), path.high.as_deref()),
-            Merge::new(self.direction, Priority::Lookup),
-        );
+        let is_counted = self.counts && !self.point;
+        let messages = Merge::new(self.direction, Priority::Lookup);
+        let messages = if is_counted { messages.counting() } else { messages };
+        let mut walk = LeafWalk::new(range.intersect(path.low.as_deref(), path.high.as_deref()), messages);
         let mut settled = false;
         if self.point {
             if let Bound::Included(key) = &range.start
@@ -220,8 +210,8 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             && walk.range.may_overlap(&extent.meta.first, &extent.meta.last)
         {
             walk.set_inside(extent);
-            if self.counts && walk.inside == (true, true) && walk.messages.is_empty() && walk.changes.is_empty() {
-                walk.counted = Some(extent.meta.rows);
+            if is_counted {
+                walk.count.extent = Some(extent.clone());
             } else {
                 let (index, pages) = self.leaf_index(extent, &walk).await?;
                 if pages.len() > 1 {
@@ -243,7 +233,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
 
     /// The index of a leaf, and the pages that may hold rows of the range. A locator is used if its words decide and no
     /// message has to be assigned to one of several pages.
-    async fn leaf_index(&self, extent: &Arc<Extent>, walk: &LeafWalk) -> Result<(LeafIndex, Range<usize>)> {
+    pub(super) async fn leaf_index(&self, extent: &Arc<Extent>, walk: &LeafWalk) -> Result<(LeafIndex, Range<usize>)> {
         let located = self.view.locator.as_ref().and_then(|locator| locator.locate(extent)).map(LeafIndex::Located);
         if let Some(index) = located
             && let Some(pages) = index.pages_of(&walk.range)
@@ -293,7 +283,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                 resolver.add_row(&page, row)?;
             }
         }
-        resolver.finish(&self.view.files.upserts)
+        Ok(resolver.finish(&self.view.files.upserts)?.map(|(change, _)| change))
     }
 
     /// The next rows of the leaf with changes applied; `None` at the end of the leaf.

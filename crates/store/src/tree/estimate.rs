@@ -28,8 +28,9 @@ const ROWS_READ_MAX: usize = 128;
 impl TreeView {
     /// Estimated rows, data pages and bytes in a range, including pending messages.
     ///
-    /// Messages are assumed to insert keys that had no row and to delete keys that had one, unless the same buffer shows
-    /// otherwise. Reads at most a few index pages; all other figures are in memory.
+    /// Messages about whose keys the writer knew nothing are assumed to insert keys that had no row and to delete keys that
+    /// had one, unless the same buffer shows otherwise. For the whole tree, the rows are [`TreeView::live_rows`] if that
+    /// number is known, and 0 only if there are none. Reads at most a few index pages; all other figures are in memory.
     pub fn estimate(&self, range: &KeyRange) -> RangeEstimate {
         if self.tree.is_memory() {
             return self.version.active.estimate(range, self.sequence);
@@ -51,6 +52,11 @@ impl TreeView {
         found.rows += buffers.map(|buffer| buffer.net_rows(range, self.sequence)).sum::<f64>();
         let is_point = matches!((&range.start, &range.end), (Bound::Included(a), Bound::Included(b)) if a == b);
         found.rows = found.rows.clamp(0.0, if is_point { 1.0 } else { f64::MAX });
+        if *range == KeyRange::all() {
+            // Callers may take an estimate of 0 for an empty tree.
+            let rows_min = if self.is_empty() { 0.0 } else { 1.0 };
+            found.rows = self.live_rows().map_or(found.rows.max(rows_min), |rows| rows as f64);
+        }
         found.bytes = found.pages * f64::from(self.files.page_bytes);
         found
     }
@@ -97,8 +103,8 @@ impl Estimator<'_> {
             let counted = self.index(&part.extent).and_then(|index| {
                 let pages = index.pages_in(&range);
                 self.sum(&part.extent, &LeafIndex::Page(index), pages, &range, per_message, |page, rows| {
-                    let kinds = rows.filter_map(|row| page.message_kind(row));
-                    kinds.map(|kind| kind.net_rows()).sum::<i64>() as f64
+                    let messages = rows.filter_map(|row| page.message(row));
+                    messages.map(|(kind, prior)| kind.net_rows(prior)).sum::<i64>() as f64
                 })
             });
             self.found.rows +=

@@ -18,7 +18,7 @@ use crate::base::{Direction, Key, KeyRange, Options, Result, TreeId};
 use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
 use crate::pages::{BlockingPages, Extent, ExtentWriter, Files, Priority, RowBatcher, block_on};
-use crate::tree::{Cursor, InnerNode, Merge, Node, Part, Run, TreeVersion, TreeView};
+use crate::tree::{Cursor, InnerNode, Merge, Node, Part, RowCounts, Run, TreeVersion, TreeView};
 
 /// Flushes messages within one tree. Works on copies of nodes; the caller publishes the new root.
 pub(crate) struct Flusher<'a> {
@@ -105,19 +105,20 @@ impl Flusher<'_> {
         Ok(inner)
     }
 
-    /// The tree with bulk-loaded extents added, which are newer than all messages of the tree.
+    /// The tree with bulk-loaded extents added, which are newer than all messages of the tree. Also returns true if no key
+    /// of the extents had a row or a message: all of them became leaves between others.
     ///
     /// # Errors
     /// Those of [`Flusher::flush_buffer`].
-    pub fn add_loaded(&self, root: &InnerNode, extents: Vec<Arc<Extent>>) -> Result<InnerNode> {
+    pub fn add_loaded(&self, root: &InnerNode, extents: Vec<Arc<Extent>>) -> Result<(InnerNode, bool)> {
         let mut rest = Vec::new();
         let mut root = self.grow(self.fill_gaps(root, extents, &mut rest)?)?;
         if rest.is_empty() {
-            return Ok(root);
+            return Ok((root, true));
         }
         rest.sort_unstable_by(|a, b| a.meta.first.cmp(&b.meta.first));
         root.runs.insert(0, Run { parts: rest.into_iter().map(Part::whole).collect() });
-        self.settle_root(root)
+        Ok((self.settle_root(root)?, false))
     }
 
     /// Adds extents (ascending) as leaves if they lie between the node's leaves and no run on the path has messages for
@@ -314,9 +315,9 @@ impl Flusher<'_> {
         let mut writer = self.writer(self.options.leaf_bytes);
         let mut rows = RowBatcher::new(self.codecs);
         while block_on(messages.next_key(&all, &self.codecs.schema, &pages))?.is_some()
-            && let Some((key, change)) = messages.take(&self.files.upserts)?
+            && let Some((key, change, prior)) = messages.take(&self.files.upserts)?
         {
-            rows.push_message(&key, &change)?;
+            rows.push_message(&key, &change, prior)?;
             if rows.is_full() {
                 rows.write(&mut writer)?;
             }
@@ -354,7 +355,7 @@ impl Flusher<'_> {
     ) -> Result<()> {
         // A view of a tree that consists of this leaf only.
         let root = InnerNode::new(Vec::new(), vec![Arc::new(Node::Leaf(extent.cloned()))], Vec::new());
-        let version = Arc::new(TreeVersion::new(self.codecs.clone(), Arc::new(root)));
+        let version = Arc::new(TreeVersion::new(self.codecs.clone(), Arc::new(root), RowCounts::new(0, None)));
         let (tree, files) = (self.tree, self.files.clone());
         let view = TreeView { tree, sequence: u64::MAX, version, files, locator: None, registration: None };
         let pages = BlockingPages { files: self.files.clone() };

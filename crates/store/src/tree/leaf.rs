@@ -15,7 +15,7 @@ use crate::codec::{Page, PageRef};
 use crate::locator::Located;
 use crate::message::Change;
 use crate::pages::{Extent, PageSource, Priority};
-use crate::tree::{Merge, TreeView};
+use crate::tree::{LeafCount, Merge, TreeView};
 
 /// Maximum number of changes applied to a page at a time.
 const CHANGES_PER_CHUNK: usize = 1024;
@@ -112,8 +112,8 @@ pub(crate) struct LeafWalk {
     pub page: Option<PageWalk>,
     /// Replaces pages and messages if a single buffer holds all rows of the range.
     pub rows: Option<BufferCursor>,
-    /// Number of rows of the leaf, if it is counted without reading pages.
-    pub counted: Option<u64>,
+    /// Used by counters.
+    pub count: LeafCount,
     /// Messages not yet taken.
     pub messages: Merge,
     /// Changes taken from `messages` for the current page, in the cursor's direction.
@@ -142,7 +142,7 @@ impl LeafWalk {
             inside: (false, false),
             page: None,
             rows: None,
-            counted: None,
+            count: LeafCount::default(),
             messages,
             changes: Vec::new(),
             change_bytes: 0,
@@ -175,30 +175,8 @@ impl LeafWalk {
     }
 
     /// True if all rows of a page are in the range.
-    fn is_inside(&self, page: usize) -> bool {
+    pub fn is_inside(&self, page: usize) -> bool {
         (self.inside.0 || page != self.first_page) && (self.inside.1 || page != self.last_page)
-    }
-
-    /// Skips the next pages, in ascending order, that lie completely in the range and before the next message, whose
-    /// key is `message`. Returns their number of rows.
-    pub fn count_pages(&mut self, message: Option<&[u8]>) -> u64 {
-        let mut rows = 0;
-        while let Some(page) = self.next_page(Direction::Ascending)
-            && self.is_inside(page)
-            && let Some(index) = &self.index
-        {
-            let untouched = match (message, index) {
-                (None, _) => true,
-                (Some(key), LeafIndex::Page(index)) => page < self.last_page && key >= index.fence(page + 1),
-                (Some(_), LeafIndex::Located(_)) => false,
-            };
-            if !untouched {
-                break;
-            }
-            rows += u64::from(index.entry(page).1);
-            self.pages.next();
-        }
-        rows
     }
 
     /// Makes `page`, whose number is that of `next_page`, the current page.
@@ -232,7 +210,7 @@ impl LeafWalk {
                     return Ok(true);
                 }
             }
-            let Some((key, change)) = self.messages.take(functions)? else { return Ok(true) };
+            let Some((key, change, _)) = self.messages.take(functions)? else { return Ok(true) };
             self.change_bytes += key.len() + change.bytes();
             self.changes.push((key, change));
         }

@@ -21,7 +21,7 @@ use std::collections::binary_heap::PeekMut;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::base::{Direction, Error, Key, KeyRange, Result, Schema, UpsertFunctions};
+use crate::base::{Direction, Error, Key, KeyRange, Prior, Result, Schema, UpsertFunctions};
 use crate::buffer::{BufferCursor, RootBuffer};
 use crate::codec::{Page, PageRef};
 use crate::message::{Change, Resolver};
@@ -124,6 +124,11 @@ impl Merge {
         }
     }
 
+    /// The merge for a counter: values of inserts may be empty.
+    pub fn counting(self) -> Merge {
+        Merge { resolver: Resolver::counting(), ..self }
+    }
+
     /// True if no messages remain; sources whose pages are not read yet count as messages.
     pub fn is_empty(&self) -> bool {
         self.heads.is_empty()
@@ -189,11 +194,12 @@ impl Merge {
         Ok(self.heads.peek().map(|head| &head.key))
     }
 
-    /// Takes the key returned by [`Merge::next_key`], with the change that its messages resolve to; `None` at the end.
+    /// Takes the key returned by [`Merge::next_key`], with the change that its messages resolve to and the knowledge of
+    /// the row below them; `None` at the end.
     ///
     /// # Errors
     /// Errors of upsert functions, [`Error::Corrupt`]. They are permanent: all further calls return the same error.
-    pub fn take(&mut self, functions: &UpsertFunctions) -> Result<Option<(Key, Change)>> {
+    pub fn take(&mut self, functions: &UpsertFunctions) -> Result<Option<(Key, Change, Prior)>> {
         let taken = self.take_next(functions);
         if let Err(error) = &taken {
             self.failed = Some(error.clone());
@@ -201,7 +207,7 @@ impl Merge {
         taken
     }
 
-    fn take_next(&mut self, functions: &UpsertFunctions) -> Result<Option<(Key, Change)>> {
+    fn take_next(&mut self, functions: &UpsertFunctions) -> Result<Option<(Key, Change, Prior)>> {
         let Some(key) = self.heads.peek().filter(|head| head.state == HeadState::Key).map(|head| head.key.clone())
         else {
             return Ok(None);
@@ -217,7 +223,7 @@ impl Merge {
             replace(head, next);
         }
         let change = self.resolver.finish(functions)?;
-        Ok(change.map(|change| (key, change)))
+        Ok(change.map(|(change, prior)| (key, change, prior)))
     }
 }
 

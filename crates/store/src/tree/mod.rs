@@ -6,6 +6,7 @@
 //! cursor, leaf   rows of a range in key order; the state within one leaf
 //! merge          messages of a range from buffers and runs, merged by key
 //! count          number of rows of a range
+//! row_counts     number of rows of a tree, kept up by commits
 //! estimate       estimated size of a range
 //! flush          writes buffers as runs, moves runs down, rebuilds leaves
 //! ```
@@ -20,13 +21,16 @@ mod flush;
 mod leaf;
 mod merge;
 mod node;
+mod row_counts;
 mod view;
 
 pub use count::Counter;
+pub(crate) use count::LeafCount;
 pub use cursor::Cursor;
 pub(crate) use flush::Flusher;
 pub(crate) use leaf::{LeafIndex, LeafWalk};
 pub(crate) use merge::Merge;
 pub(crate) use node::{InnerNode, Node, Part, Run};
+pub(crate) use row_counts::{Delta, RowCounts};
 pub use view::{Snapshot, TreeView};
 pub(crate) use view::{StoreVersion, TreeVersion};

@@ -150,6 +150,15 @@ impl InnerNode {
             })
     }
 
+    /// True if no node of the subtree has runs: the leaves have all rows.
+    pub fn is_settled(&self) -> bool {
+        self.runs.is_empty()
+            && self.children.iter().all(|child| match &**child {
+                Node::Leaf(_) => true,
+                Node::Inner(inner) => inner.is_settled(),
+            })
+    }
+
     /// Number of the child whose range holds `key`.
     pub fn child_of(&self, key: &[u8]) -> usize {
         self.pivots.partition_point(|pivot| **pivot <= *key)

@@ -16,7 +16,7 @@ use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
 use crate::locator::{Locator, Locators};
 use crate::pages::{Files, PageSource};
-use crate::tree::{Counter, Cursor, InnerNode, Node};
+use crate::tree::{Counter, Cursor, InnerNode, Node, RowCounts};
 
 /// A version of one tree: its nodes, and the root buffers above them.
 #[derive(Debug, Clone)]
@@ -26,17 +26,30 @@ pub(crate) struct TreeVersion {
     /// Buffers being flushed, newest first.
     pub frozen: Vec<Arc<RootBuffer>>,
     pub active: Arc<RootBuffer>,
+    /// Shared by all versions with the same messages.
+    pub counts: Arc<RowCounts>,
 }
 
 impl TreeVersion {
     /// A version without buffered messages.
-    pub fn new(codecs: Arc<Codecs>, root: Arc<InnerNode>) -> Self {
-        TreeVersion { codecs, root, frozen: Vec::new(), active: Arc::default() }
+    pub fn new(codecs: Arc<Codecs>, root: Arc<InnerNode>, counts: Arc<RowCounts>) -> Self {
+        TreeVersion { codecs, root, frozen: Vec::new(), active: Arc::default(), counts }
     }
 
-    /// The version of a memory tree: one buffer and an empty root.
+    /// A tree on disk without rows.
+    pub fn empty(codecs: Arc<Codecs>) -> Self {
+        TreeVersion::new(codecs, Arc::new(InnerNode::empty()), RowCounts::new(0, Some(0)))
+    }
+
+    /// The version of a memory tree: one buffer, which has one insert for each row, and an empty root.
     pub fn in_memory(codecs: Arc<Codecs>, active: Arc<RootBuffer>) -> Self {
-        TreeVersion { codecs, root: Arc::new(InnerNode::empty()), frozen: Vec::new(), active }
+        let counts = RowCounts::new(0, Some(active.len() as u64));
+        TreeVersion { codecs, root: Arc::new(InnerNode::empty()), frozen: Vec::new(), active, counts }
+    }
+
+    /// This version with other counts.
+    pub fn with_counts(&self, counts: Arc<RowCounts>) -> Self {
+        TreeVersion { counts, ..self.clone() }
     }
 
     /// The only buffer with messages; `None` if no buffer or several have messages.
@@ -60,7 +73,9 @@ pub(crate) struct StoreVersion {
 impl StoreVersion {
     /// The same trees without buffered messages.
     pub fn without_buffers(&self) -> StoreVersion {
-        let bare = |version: &TreeVersion| Arc::new(TreeVersion::new(version.codecs.clone(), version.root.clone()));
+        let bare = |version: &TreeVersion| {
+            Arc::new(TreeVersion::new(version.codecs.clone(), version.root.clone(), version.counts.clone()))
+        };
         StoreVersion { trees: self.trees.iter().map(|(&tree, version)| (tree, bare(version))).collect() }
     }
 }
@@ -124,6 +139,28 @@ impl TreeView {
     /// The codec for keys of this tree.
     pub fn key_codec(&self) -> &crate::KeyCodec {
         &self.version.codecs.key
+    }
+
+    /// The number of rows of the tree, in constant time. `None` if it is unknown: a commit had messages about whose keys the
+    /// writer knew nothing ([`WriteBatch::insert`](crate::WriteBatch::insert), deletes, upserts), an older program wrote the
+    /// tree, or the view is more than about a thousand commits old. See [`TreeView::settle_rows`].
+    pub fn live_rows(&self) -> Option<u64> {
+        self.version.counts.at(self.sequence)
+    }
+
+    /// Returns true if the tree has neither rows nor pending messages. False does not prove that it has rows: they may all
+    /// be deleted by messages.
+    pub fn is_empty(&self) -> bool {
+        let version = &self.version;
+        let mut buffers = std::iter::once(&version.active).chain(&version.frozen);
+        version.root.is_empty() && buffers.all(|buffer| buffer.is_empty())
+    }
+
+    /// Stores the number of rows of the tree as counted in this view, so that the number is known for this view and, until
+    /// the next commit with an unknown effect, for all later ones. Returns false, without an effect, if such a commit
+    /// followed this view already, or if the number is known. The next checkpoint makes the number durable.
+    pub fn settle_rows(&self, rows: u64) -> bool {
+        self.version.counts.settle(self.sequence, rows)
     }
 
     /// A cursor over the rows of a range, in key order.

@@ -32,6 +32,8 @@ pub struct ExtentPlace {
 pub struct Metadata {
     pub fields: Vec<Field>,
     pub extents: Vec<ExtentPlace>,
+    /// Number of extents of each tree.
+    pub trees: Vec<usize>,
     pub leaves: usize,
     pub inner_nodes: usize,
     pub runs: usize,
@@ -117,7 +119,9 @@ impl Walk<'_> {
             self.take("scale", 1)?;
             self.take("nullable", 1)?;
         }
-        for _ in 0..self.take("extents", 4)? {
+        let extents = self.take("extents", 4)?;
+        self.found.trees.push(extents);
+        for _ in 0..extents {
             let (offset, len) = (self.take("extent offset", 8)?, self.take("extent length", 8)?);
             let index_len = self.take("index length", 4)?;
             let checksum_at = self.skip(4)?;
@@ -181,9 +185,11 @@ pub fn metadata(data: &[u8]) -> Metadata {
         for _ in 0..trees {
             walk.tree()?;
         }
-        for _ in 0..walk.found.extents.len() {
-            walk.take("net rows of an extent", 8)?;
-        }
+        let mut trees = walk.found.trees.clone().into_iter();
+        trees.try_for_each(|extents| {
+            walk.take("live rows of a tree", 8)?;
+            (0..extents).try_for_each(|_| walk.take("net rows of an extent", 8).map(drop))
+        })?;
         Some(())
     })();
     walk.found
@@ -260,7 +266,7 @@ pub fn log_fields(name: &str, log: &[u8]) -> Vec<Field> {
             while operation < end.min(log.len()) {
                 let tag = push("operation", operation, 1);
                 push("operation tree", operation + 1, 4);
-                let numbers = [0, 2, 1, 3, 1, 0].get(tag).copied().unwrap_or(0);
+                let numbers = [0, 2, 1, 3, 1, 0, 2, 2, 1].get(tag).copied().unwrap_or(0);
                 let lengths: Vec<usize> =
                     (0..numbers).map(|i| push("operation length", operation + 5 + i * 4, 4)).collect();
                 // The first number of an upsert is its function, not a length.
@@ -270,7 +276,7 @@ pub fn log_fields(name: &str, log: &[u8]) -> Vec<Field> {
                     push("last byte of an operation", operation + bytes - 1, 1);
                 }
                 operation += bytes;
-                if tag == 0 || tag > 5 {
+                if tag == 0 || tag > 8 {
                     break;
                 }
             }

@@ -99,7 +99,7 @@ pub fn page(bytes: &[u8]) {
         value.clear();
         page.key(row, &mut key);
         page.value(row, &mut value);
-        page.message_kind(row);
+        page.message(row);
         page.operands(row);
         page.entry(row);
         page.fence(row);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef};
 
 use super::open::ROWS_MAX;
-use super::{BLOCK, HEADER_LEN, MAGIC, MessageKind, PAGE_BYTES_MAX, PAGE_FORMAT, RunColumns};
+use super::{BLOCK, HEADER_LEN, KINDS, MAGIC, MessageKind, PAGE_BYTES_MAX, PAGE_FORMAT, RunColumns};
 use crate::base::{Error, Result, Schema};
 use crate::codec::column::{BytesEncoder, BytesOptions, ColumnEncoder, IntsEncoder};
 
@@ -130,10 +130,11 @@ impl PageWriter {
             }
         }
         if let Some(messages) = messages
-            && (messages.kinds.len() != all || messages.operands.len() != all)
+            && (messages.kinds.len() != all || messages.operands.len() != all || messages.priors.len() != all)
         {
-            let (kinds, operands) = (messages.kinds.len(), messages.operands.len());
-            return invalid("messages", format!("{kinds} kinds and {operands} operands for {all} rows"));
+            let (kinds, operands, priors) = (messages.kinds.len(), messages.operands.len(), messages.priors.len());
+            let detail = format!("{kinds} kinds, {operands} operands and {priors} priors for {all} rows");
+            return invalid("messages", detail);
         }
         match all.checked_sub(from) {
             None | Some(0) => invalid("from", format!("row {from} does not exist, there are {all} rows")),
@@ -151,11 +152,16 @@ impl PageWriter {
         }
         if let Some(messages) = messages {
             self.kinds.values.clear();
-            self.kinds.values.extend(messages.kinds[range.clone()].iter().map(|kind| match kind {
-                MessageKind::Insert => 0,
-                MessageKind::Delete => 1,
-                MessageKind::Upsert => 2,
-            }));
+            let numbers =
+                messages.kinds[range.clone()].iter().zip(&messages.priors[range.clone()]).map(|(kind, prior)| {
+                    let kind = match kind {
+                        MessageKind::Insert => 0,
+                        MessageKind::Delete => 1,
+                        MessageKind::Upsert => 2,
+                    };
+                    kind + KINDS as i64 * i64::from(prior.to_number())
+                });
+            self.kinds.values.extend(numbers);
             len += self.kinds.plan();
             // No prefix: `Page::operands` returns contiguous bytes.
             let options = BytesOptions { text: false, compress: true, share: false };

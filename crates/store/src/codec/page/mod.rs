@@ -41,13 +41,15 @@ use super::column::{BytesColumn, Column, Ints};
 use super::key::put_key;
 use super::row::put_row;
 use super::scalar::Scalar;
-use crate::base::{Error, Result, Schema, TreeId};
+use crate::base::{Error, Prior, Result, Schema, TreeId};
 
 const MAGIC: [u8; 4] = *b"KYPG";
 const PAGE_FORMAT: u8 = 1;
 const HEADER_LEN: usize = 32;
 /// Lengths and offsets of pages are multiples of this.
 const BLOCK: usize = 4096;
+/// Number of kinds of messages. A run page stores the number of the kind plus this many times the number of the prior.
+const KINDS: u64 = 3;
 /// Maximum length of a page in bytes.
 pub(crate) const PAGE_BYTES_MAX: usize = 1 << 30;
 
@@ -96,12 +98,11 @@ pub enum MessageKind {
 }
 
 impl MessageKind {
-    /// Estimated change of the number of rows by the message.
-    pub(crate) fn net_rows(self) -> i64 {
-        match self {
-            MessageKind::Insert | MessageKind::Upsert => 1,
-            MessageKind::Delete => -1,
-        }
+    /// Estimated change of the number of rows by the message. Where nothing is known, an insert or upsert is assumed to
+    /// add a row and a delete to remove one.
+    pub(crate) fn net_rows(self, prior: Prior) -> i64 {
+        let after = i64::from(self != MessageKind::Delete);
+        after - prior.rows().unwrap_or(1 - after)
     }
 }
 
@@ -112,6 +113,8 @@ pub struct RunColumns {
     pub kinds: Vec<MessageKind>,
     /// For upserts, repeated (function id: u32 LE, length: u32 LE, operand); empty otherwise.
     pub operands: Vec<Vec<u8>>,
+    /// What is known about the row below each message.
+    pub priors: Vec<Prior>,
 }
 
 /// A verified page in memory.
@@ -289,16 +292,19 @@ impl Page {
         }
     }
 
-    /// The kind of the message in `row`: `Insert` for every row of a leaf page, `None` if a run page holds an unknown
-    /// kind.
-    pub fn message_kind(&self, row: usize) -> Option<MessageKind> {
-        let Body::Rows { messages: Some(messages), .. } = &self.body else { return Some(MessageKind::Insert) };
-        match messages.kinds.get(&self.bytes, row) {
-            0 => Some(MessageKind::Insert),
-            1 => Some(MessageKind::Delete),
-            2 => Some(MessageKind::Upsert),
-            _ => None,
-        }
+    /// The kind of the message in `row`, and the knowledge of the row below it: an `Insert` about which nothing is known for
+    /// every row of a leaf page. `None` if a run page holds an unknown kind.
+    pub fn message(&self, row: usize) -> Option<(MessageKind, Prior)> {
+        let Body::Rows { messages: Some(messages), .. } = &self.body else {
+            return Some((MessageKind::Insert, Prior::Unknown));
+        };
+        let number = u64::try_from(messages.kinds.get(&self.bytes, row)).ok()?;
+        let kind = match number % KINDS {
+            0 => MessageKind::Insert,
+            1 => MessageKind::Delete,
+            _ => MessageKind::Upsert,
+        };
+        Some((kind, Prior::from_number(number / KINDS)?))
     }
 
     /// Returns true if `row` has a value in every column that is not nullable. Rows and inserts must be complete;

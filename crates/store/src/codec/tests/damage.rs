@@ -1,7 +1,7 @@
 //! Tests of damaged pages: opening fails, or all accesses are harmless.
 
 use super::*;
-use crate::base::Error;
+use crate::base::{Error, Prior};
 
 /// Calls every method of a page, whatever its kind.
 fn touch(page: &Page, schema: &Schema, key: &[u8]) {
@@ -14,7 +14,7 @@ fn touch(page: &Page, schema: &Schema, key: &[u8]) {
     for row in 0..rows.min(300) {
         page.key(row, &mut out);
         page.value(row, &mut out);
-        page.message_kind(row);
+        page.message(row);
         page.operands(row);
         page.lower_bound(&out[out.len().saturating_sub(9)..], false);
         out.clear();
@@ -61,6 +61,7 @@ proptest! {
         let messages = RunColumns {
             kinds: (0..table.rows()).map(|row| kinds[row % 3]).collect(),
             operands: (0..table.rows()).map(|row| vec![7; row % 9]).collect(),
+            priors: (0..table.rows()).map(|row| [Prior::Unknown, Prior::Absent, Prior::Present][row / 2 % 3]).collect(),
         };
         let (mut bytes, _) = page_of(&table, 8192, 0, run.then_some(&messages));
         let place = PageRef { len: bytes.len() as u32, ..PLACE };

@@ -1,7 +1,7 @@
 //! Tests of pages: rows round-trip, and searches find them.
 
 use super::*;
-use crate::base::Error;
+use crate::base::{Error, Prior};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
@@ -84,6 +84,7 @@ proptest! {
         let messages = RunColumns {
             kinds: kinds.iter().map(kind).collect(),
             operands: kinds.iter().enumerate().map(operand).collect(),
+            priors: (0..kinds.len()).map(|row| [Prior::Unknown, Prior::Absent, Prior::Present][row / 2 % 3]).collect(),
         };
         // Messages without a row have nulls, even in columns that are not nullable.
         let mut with_nulls = table.clone();
@@ -100,7 +101,7 @@ proptest! {
         assert_same(&table.schema, &decoded(&page, &table.schema, 0..page.rows()), &columns);
         let rows = RowCodec::new(&table.schema);
         for (row, &kind) in kinds.iter().enumerate().take(page.rows()) {
-            prop_assert_eq!(page.message_kind(row), Some(messages.kinds[row]));
+            prop_assert_eq!(page.message(row), Some((messages.kinds[row], messages.priors[row])));
             prop_assert_eq!(page.operands(row), &messages.operands[row][..]);
             if kind == 0 {
                 let (mut value, mut expected) = (Vec::new(), Vec::new());
@@ -214,7 +215,7 @@ fn wrong_columns_are_errors() {
     let is_invalid = |error, name| matches!(error, Error::InvalidArgument { argument, .. } if argument == name);
     assert!(is_invalid(error(&[bytes.clone(), shorter], None, 0), "columns"));
     assert!(is_invalid(error(&[bytes.clone(), bytes.clone()], None, 1), "from"));
-    let messages = RunColumns { kinds: vec![MessageKind::Delete], operands: Vec::new() };
+    let messages = RunColumns { kinds: vec![MessageKind::Delete], operands: Vec::new(), priors: Vec::new() };
     assert!(is_invalid(error(&[bytes.clone(), bytes.clone()], Some(&messages), 0), "messages"));
     assert!(KeyCodec::new(&schema).check(&[array_of(ColumnType::Text, &[])]).is_err());
     assert!(RowCodec::new(&schema).check(std::slice::from_ref(&bytes)).is_err());
