@@ -54,9 +54,7 @@ impl Sink {
             return Ok(Sink::Device(Box::new(store.bulk_writer(def.tree, schema))));
         }
         match job.snapshot.tree(def.tree) {
-            Ok(view) if view.estimate(&KeyRange::all()).rows > 0.0 => {
-                Ok(Sink::Messages { messages: WriteBatch::new(), bytes: 0 })
-            }
+            Ok(view) if !view.is_empty() => Ok(Sink::Messages { messages: WriteBatch::new(), bytes: 0 }),
             // The load may create the tree.
             Ok(_) | Err(keyaki_store::Error::TreeNotFound(_)) => {
                 Ok(Sink::Memory { builder: store.memory_builder(def.tree, schema), bytes: 0 })

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
-use keyaki_store::{KeyRange, Schema, TreeId, TreeView};
+use keyaki_store::{Schema, TreeId, TreeView};
 
 use super::job::Job;
 use super::sort::SortKey;
@@ -67,7 +67,7 @@ impl Unique {
         columns: usize,
     ) -> Result<Self> {
         let existing = match job.snapshot.tree(tree) {
-            Ok(view) => Some(view).filter(|view| view.estimate(&KeyRange::all()).rows > 0.0),
+            Ok(view) => Some(view).filter(|view| !view.is_empty()),
             // The load creates the tree.
             Err(keyaki_store::Error::TreeNotFound(_)) => None,
             Err(error) => return Err(error.into()),
