@@ -7,6 +7,12 @@
 //! Messages: in each tree, entries whose key is not among the new keys are deleted, and new entries are inserted, which
 //! replaces entries with the same key.
 //!
+//! Every message says whether its key had an entry, so that the store knows the number of rows without reading them. An old
+//! entry exists: the statement read its row from the snapshot, under the writer lock, and each index has an entry for each
+//! row. A new key that is not among the old ones has no entry: in the table's tree because it was checked to be unique, or
+//! is a new rowid; in an index because the key contains the primary key, and the entry of a row with this primary key
+//! either is among the old ones or does not exist.
+//!
 //! *Invariant.* No key of a tree gets two messages.
 
 use std::ops::Bound;
@@ -132,17 +138,21 @@ impl TableChange {
             len => Keys::encode(tree.schema, &self.old.of_tree(&tree.columns[..key_columns])?, len, |_| false),
         };
         if self.new.len == 0 {
-            (0..old.len()).for_each(|i| batch.delete_raw(tree.id, old.get(i)));
+            (0..old.len()).for_each(|i| batch.delete_existing_raw(tree.id, old.get(i)));
             return Ok(());
         }
         let columns = self.new.of_tree(&tree.columns)?;
         let new = Keys::encode(tree.schema, &columns[..key_columns], self.new.len, |_| false);
-        (0..old.len()).filter(|&i| !new.contains(old.get(i))).for_each(|i| batch.delete_raw(tree.id, old.get(i)));
+        let gone = (0..old.len()).filter(|&i| !new.contains(old.get(i)));
+        gone.for_each(|i| batch.delete_existing_raw(tree.id, old.get(i)));
         let mut values = Values::new(tree.schema, &columns);
         for i in 0..new.len() {
-            // An entry that consists only of its key is unchanged if the key is.
-            if !(only_key && old.contains(new.get(i))) {
-                batch.insert_raw(tree.id, new.get(i), values.of(new.row(i)));
+            let (key, value) = (new.get(i), values.of(new.row(i)));
+            match old.contains(key) {
+                // An entry that consists only of its key is unchanged if the key is.
+                true if only_key => {}
+                true => batch.update_raw(tree.id, key, value),
+                false => batch.insert_new_raw(tree.id, key, value),
             }
         }
         Ok(())

@@ -88,7 +88,8 @@ impl Sink {
         let tree = job.table.def.indexes[index].tree;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(match self {
-            Sink::Device(writer) => Part::Tree(tree, writer.finish()?),
+            // The keys contain the primary keys of new rows.
+            Sink::Device(writer) => Part::Tree(tree, writer.finish()?.claim_new_keys()),
             Sink::Memory { builder, .. } => {
                 let loaded = builder.finish(threads)?;
                 job.engine.check_memory(loaded.bytes() as usize)?;

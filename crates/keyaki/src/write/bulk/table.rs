@@ -113,6 +113,7 @@ impl Work for TableWriter {
             None => written,
             Some(sorter) => Self::merge(&self.job, &mut self.unique, &written, sorter)?,
         };
-        Ok(Part::Tree(self.job.table.def.tree, loaded))
+        // `unique` has compared the keys with the existing rows, or they are new rowids.
+        Ok(Part::Tree(self.job.table.def.tree, loaded.claim_new_keys()))
     }
 }
