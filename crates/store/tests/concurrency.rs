@@ -235,3 +235,42 @@ fn durability_changes_under_writers() {
     store.set_durability(Durability::Full);
     assert_eq!(store.snapshot().sequence(), store.latest().sequence());
 }
+
+/// Under full durability, a submitted commit is visible to the next writer at once, and to readers only after one of
+/// the commits that share its `fdatasync` has returned.
+#[test]
+fn submitted_commits_share_a_sync_and_become_visible_when_durable() {
+    let syncs = Arc::new(AtomicU64::new(0));
+    let counted = syncs.clone();
+    let device = common::Hooked::device(Arc::new(Simulated::new(SimulatedOptions::default())), move |call| {
+        if matches!(call, common::Call::Sync(_)) {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let store = Store::open(device, Path::new("/db"), options(Durability::Full)).unwrap();
+    let tree = TREES[0];
+    let mut create = WriteBatch::new();
+    create.create_tree(tree, &Schema::key_value());
+    store.commit(create).unwrap();
+    let rows = |latest: bool| {
+        let view = if latest { store.latest() } else { store.snapshot() }.tree(tree).unwrap();
+        let pages = store.blocking();
+        let mut counter = view.counter(&pages, KeyRange::all());
+        std::iter::from_fn(|| block_on(counter.next()).unwrap()).sum::<u64>()
+    };
+    let before = syncs.load(Ordering::Relaxed);
+    let submitted: Vec<_> = (0..5u64)
+        .map(|i| {
+            let mut batch = WriteBatch::new();
+            let bytes = i.to_be_bytes();
+            let rows = key_value_rows([(&bytes[..], &bytes[..])].into_iter());
+            batch.insert(tree, &Schema::key_value(), &rows).unwrap();
+            store.submit(batch).unwrap()
+        })
+        .collect();
+    assert_eq!((rows(true), rows(false)), (5, 0));
+    let sequences: Vec<u64> = submitted.into_iter().map(|submitted| submitted.wait().unwrap()).collect();
+    assert!(sequences.is_sorted_by(|a, b| a + 1 == *b), "{sequences:?}");
+    assert_eq!((rows(true), rows(false)), (5, 5));
+    assert_eq!(syncs.load(Ordering::Relaxed), before + 1, "five commits must share one sync");
+}

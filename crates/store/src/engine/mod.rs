@@ -31,4 +31,4 @@ pub(crate) use memory_trees::next_id;
 pub use memory_trees::{MemoryBuilder, MemoryTreeStats};
 pub(crate) use replay::{Replay, check, check_new};
 pub(crate) use store::{Checkpointed, CommitToken, RowChanges, Shared, Visibility, apply};
-pub use store::{Store, StoreStats};
+pub use store::{Store, StoreStats, Submitted};

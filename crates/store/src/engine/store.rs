@@ -205,7 +205,20 @@ impl Store {
     /// - errors of background flushes while the buffers are full;
     /// - [`Error::Poisoned`], [`Error::Closed`].
     pub fn commit(&self, batch: WriteBatch) -> Result<u64> {
-        self.shared.commit(&batch)
+        self.submit(batch)?.wait()
+    }
+
+    /// The first part of a commit: [`Store::latest`] and later commits see the changes, but other readers do not, and
+    /// the changes need not be durable, before [`Submitted::wait`] has returned. A writer that holds a lock of its own
+    /// can release it between the two, so that commits of several writers share one `fdatasync`. Blocks only while the
+    /// buffers are full, and for batches that create or drop trees.
+    ///
+    /// # Errors
+    /// As [`Store::commit`].
+    pub fn submit(&self, batch: WriteBatch) -> Result<Submitted> {
+        let submitted = self.shared.checked(self.shared.try_submit(&batch));
+        let (sequence, logged) = submitted?;
+        Ok(Submitted { shared: self.shared.clone(), sequence, logged })
     }
 
     /// A tree id that no tree of the database has had. Once all ids are used, it returns an id that [`Store::commit`]
@@ -326,6 +339,32 @@ impl Store {
     }
 }
 
+/// A commit that waits for its durability; made by [`Store::submit`]. It takes place even if this is dropped.
+#[derive(Debug)]
+#[must_use = "the changes may be neither visible nor durable before `wait` returns"]
+pub struct Submitted {
+    shared: Arc<Shared>,
+    sequence: u64,
+    /// The newest logged sequence number at the time of the commit.
+    logged: u64,
+}
+
+impl Submitted {
+    /// Waits until the changes are durable as far as [`crate::Durability`] requires, and visible. Returns the sequence
+    /// number of the commit. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], [`Error::Closed`], errors of the log's device. The changes may or may not survive then.
+    pub fn wait(self) -> Result<u64> {
+        self.shared.checked(self.shared.log.commit(self.logged))?;
+        if self.logged < self.sequence {
+            // The commit has no log record of its own, and the commits before it are durable as required.
+            self.shared.raise_floor(self.sequence);
+        }
+        Ok(self.sequence)
+    }
+}
+
 /// Applies a commit: inserts its messages into the active buffers, counts their rows, and creates and drops trees. `state`
 /// is copied only if the set of trees changes.
 ///
@@ -440,8 +479,8 @@ impl Shared {
         self.log.poison(cause);
     }
 
-    fn commit(&self, batch: &WriteBatch) -> Result<u64> {
-        let result = self.try_commit(batch);
+    /// Spreads the poison of the data file or the log after an error of a commit.
+    fn checked<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err() {
             // Only for its effect; the error of the commit is more specific.
             let _ = self.check_poison();
@@ -449,7 +488,8 @@ impl Shared {
         result
     }
 
-    fn try_commit(&self, batch: &WriteBatch) -> Result<u64> {
+    /// Applies a batch. Returns its sequence number, and the newest logged one.
+    fn try_submit(&self, batch: &WriteBatch) -> Result<(u64, u64)> {
         batch.check()?;
         self.check_poison()?;
         if !batch.bytes.is_empty() {
@@ -487,12 +527,7 @@ impl Shared {
             (sequence, logged)
         };
         self.request_work();
-        self.log.commit(logged)?;
-        if logged < sequence {
-            // The commit has no log record of its own, and the commits before it are durable as required.
-            self.raise_floor(sequence);
-        }
-        Ok(sequence)
+        Ok((sequence, logged))
     }
 
     /// Checks both parts of a batch. Returns true if the batch creates or drops trees.
