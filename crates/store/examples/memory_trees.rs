@@ -226,7 +226,8 @@ fn main() -> Outcome<()> {
             measure("disk, cached", &on_disk, &pages, &wanted)?;
             measure_map(&map, &wanted);
         }
-        drop((view, cursor));
+        drop(cursor);
+        drop(view);
         println!("updates: {:.0} k/s in memory", update(&store, memory, &workload, rows, 1_000_000)?);
         println!("{:?}", store.memory_tree_stats(memory));
     }

@@ -152,6 +152,7 @@ impl Shared {
             if let Err(error) = &result {
                 tracing::warn!(%error, "could not flush buffers");
             }
+            self.tell_generation();
             let mut work = self.work.lock();
             work.attempts += 1;
             work.failed = result.err();
@@ -181,6 +182,7 @@ impl Shared {
             // Only for its effect; the error of the change is more specific.
             let _ = self.check_poison();
         }
+        self.tell_generation();
         result
     }
 
@@ -196,7 +198,7 @@ impl Shared {
             let (codecs, root, counts) = (version.codecs.clone(), version.root.clone(), version.counts.clone());
             *version = Arc::new(TreeVersion { codecs, root, frozen, active: Arc::default(), counts });
         }
-        *current = Arc::new(state);
+        self.replace_state(&mut current, state);
         current.clone()
     }
 
@@ -210,7 +212,7 @@ impl Shared {
     /// # Errors
     /// Those of [`Flusher::flush_buffer`], and errors of syncing the log.
     fn flush(&self, _checkpointed: &Checkpointed, frozen: &StoreVersion) -> Result<StoreVersion> {
-        if self.durability.lock().durability != Durability::Off {
+        if self.visibility.durability() != Durability::Off {
             // Every snapshot sees the messages in runs, so their commits must be durable first.
             self.log.sync()?;
         }
@@ -245,7 +247,7 @@ impl Shared {
         if let Some(version) = version.filter(|version| Arc::ptr_eq(&version.codecs, &frozen.codecs)) {
             let (codecs, active, counts) = (version.codecs.clone(), version.active.clone(), version.counts.clone());
             *version = Arc::new(TreeVersion { codecs, root: root.clone(), frozen: Vec::new(), active, counts });
-            *current = Arc::new(state);
+            self.replace_state(&mut current, state);
         }
     }
 
@@ -417,7 +419,7 @@ impl Shared {
         let mut state = self.state.write();
         if durable.is_ok() {
             next.trees.extend(self.install_built(&commit, &current, sequence, batch, built)?.trees);
-            *state = Arc::new(next);
+            self.replace_state(&mut state, next);
             self.leaves_changed();
         }
         self.set_inserted(&commit, sequence);

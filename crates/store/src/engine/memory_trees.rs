@@ -162,7 +162,7 @@ impl Store {
             state.trees.insert(tree, Arc::new(TreeVersion::in_memory(codecs, buffer)));
             self.shared.next_memory_tree.fetch_max(tree.next().get(), Ordering::Relaxed);
         }
-        *current = Arc::new(state);
+        self.shared.replace_state(&mut current, state);
         Ok(())
     }
 

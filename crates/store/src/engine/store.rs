@@ -12,8 +12,8 @@
 
 use std::borrow::Cow;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use keyaki_device::{Device, File, Lock};
@@ -43,12 +43,16 @@ pub(crate) struct Shared {
     pub files: Arc<Files>,
     pub log: Log,
     pub state: RwLock<Arc<StoreVersion>>,
+    /// Number of replacements of `state`; changed under its write lock.
+    pub generation: AtomicU64,
+    /// See [`Store::observe_generations`].
+    pub observer: Observer,
     pub commit: Mutex<CommitToken>,
     /// Newest sequence number whose messages are all in the buffers. A commit that creates or drops trees stores it
     /// under the `state` lock, so that a snapshot sees the tree and the number together.
     pub inserted: AtomicU64,
     /// The durability changes under the commit lock; the floor may be raised at any time.
-    pub durability: Mutex<Visibility>,
+    pub visibility: Visibility,
     /// Newest sequence number with a record in the log.
     pub logged: AtomicU64,
     pub next_tree: AtomicU32,
@@ -76,13 +80,57 @@ impl CommitToken {
     }
 }
 
+/// The observer of generations.
+#[derive(Default)]
+pub(crate) struct Observer(OnceLock<Box<dyn Fn(u64) + Send + Sync>>);
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Observer")
+    }
+}
+
 /// Determines the newest commit that readers may see.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Visibility {
-    pub durability: Durability,
+    durability: AtomicU8,
     /// Newest sequence number that is visible independently of the log: it was visible under an earlier durability, is
     /// in a checkpoint, or belongs to a commit without a log record.
-    pub floor: u64,
+    floor: AtomicU64,
+}
+
+impl Visibility {
+    pub fn new(durability: Durability, floor: u64) -> Self {
+        Visibility { durability: AtomicU8::new(durability as u8), floor: AtomicU64::new(floor) }
+    }
+
+    pub fn durability(&self) -> Durability {
+        let number = self.durability.load(Ordering::Acquire);
+        let all = [Durability::Full, Durability::Normal, Durability::Off];
+        all.into_iter().find(|durability| *durability as u8 == number).unwrap_or(Durability::Full)
+    }
+
+    /// Changes the durability of later commits. `visible` is the newest visible sequence number; the caller holds the
+    /// commit lock.
+    fn set_durability(&self, _commit: &CommitToken, durability: Durability, visible: u64) {
+        // In this order, so that the newest visible sequence number never decreases.
+        self.raise(visible);
+        self.durability.store(durability as u8, Ordering::Release);
+    }
+
+    /// Makes all commits up to `sequence` visible.
+    fn raise(&self, sequence: u64) {
+        self.floor.fetch_max(sequence, Ordering::AcqRel);
+    }
+
+    /// The newest visible sequence number. `inserted` was read before.
+    fn newest(&self, inserted: u64, log: &Log) -> u64 {
+        let newest = match self.durability() {
+            Durability::Full => inserted.min(log.durable()),
+            Durability::Normal | Durability::Off => inserted,
+        };
+        newest.max(self.floor.load(Ordering::Acquire))
+    }
 }
 
 /// The newest checkpoint on the medium. The extents and the node table that it refers to must not be overwritten.
@@ -232,16 +280,49 @@ impl Store {
         self.shared.files.cache.clear();
     }
 
+    /// All commits so far, as one to wait for.
+    pub fn pending(&self) -> Submitted {
+        let shared = &self.shared;
+        let logged = shared.logged.load(Ordering::Acquire);
+        Submitted { shared: shared.clone(), sequence: logged, logged }
+    }
+
+    /// Makes a snapshot the newest one without the cost of taking one: no lock, and no shared reference count. Returns
+    /// false, without an effect, if trees or their buffers were replaced since the snapshot was taken, or if the store
+    /// has memory trees; only a new snapshot is the newest one then.
+    pub fn renew(&self, snapshot: &mut Snapshot) -> bool {
+        if snapshot.registration.is_some() {
+            return false;
+        }
+        let sequence = self.shared.visible();
+        // A commit after a replacement publishes its sequence number after it has seen the new state. So if the state
+        // of the snapshot is still the current one, its buffers have all commits up to `sequence`.
+        let is_current = self.shared.generation.load(Ordering::Acquire) == snapshot.generation;
+        if is_current {
+            snapshot.sequence = snapshot.sequence.max(sequence);
+        }
+        is_current
+    }
+
+    /// Calls `observe` with the new generation after trees or buffers were replaced, in the thread that replaced them, and
+    /// without locks of the store. A holder of kept snapshots can then drop them. Only the first call has an effect.
+    pub fn observe_generations(&self, observe: impl Fn(u64) + Send + Sync + 'static) {
+        let _ = self.shared.observer.0.set(Box::new(observe));
+    }
+
+    /// Number of replacements of trees and buffers since the store was opened. Snapshots of different generations are
+    /// not [renewed](Store::renew).
+    pub fn generation(&self) -> u64 {
+        self.shared.generation.load(Ordering::Acquire)
+    }
+
     /// Changes the durability of later commits. Switching to `Full` also makes all earlier commits durable, and blocks
     /// until they are. If that fails, later commits return [`Error::Poisoned`].
     pub fn set_durability(&self, durability: Durability) {
         let shared = &self.shared;
         {
-            let _commit = shared.commit.lock();
-            let visible = shared.visible();
-            let mut visibility = shared.durability.lock();
-            *visibility = Visibility { durability, floor: visibility.floor.max(visible) };
-            drop(visibility);
+            let commit = shared.commit.lock();
+            shared.visibility.set_durability(&commit, durability, shared.visible());
             shared.log.set_durability(durability);
         }
         if durability == Durability::Full
@@ -253,7 +334,7 @@ impl Store {
 
     /// The durability of later commits.
     pub fn durability(&self) -> Durability {
-        self.shared.durability.lock().durability
+        self.shared.visibility.durability()
     }
 
     /// The current counters and sizes.
@@ -432,11 +513,7 @@ impl Shared {
     /// The newest sequence number that readers may see.
     pub fn visible(&self) -> u64 {
         let inserted = self.inserted.load(Ordering::Acquire);
-        let Visibility { durability, floor } = *self.durability.lock();
-        match durability {
-            Durability::Full => inserted.min(self.log.durable()).max(floor),
-            Durability::Normal | Durability::Off => inserted.max(floor),
-        }
+        self.visibility.newest(inserted, &self.log)
     }
 
     /// Records that all messages of commit `sequence` are in the buffers.
@@ -447,8 +524,7 @@ impl Shared {
 
     /// Makes all commits up to `sequence` visible.
     pub fn raise_floor(&self, sequence: u64) {
-        let mut visibility = self.durability.lock();
-        visibility.floor = visibility.floor.max(sequence);
+        self.visibility.raise(sequence);
     }
 
     fn snapshot(&self, sequence: impl Fn() -> u64) -> Snapshot {
@@ -458,7 +534,21 @@ impl Shared {
         let has_memory_trees = state.trees.last_key_value().is_some_and(|(&tree, _)| tree.is_memory());
         let registration = has_memory_trees.then(|| Arc::new(self.snapshots.enter(&sequence)));
         let sequence = registration.as_ref().map_or_else(&sequence, |registration| registration.sequence());
-        Snapshot { sequence, state: state.clone(), locators: self.locators.clone(), registration }
+        let generation = self.generation.load(Ordering::Relaxed);
+        Snapshot { sequence, generation, state: state.clone(), locators: self.locators.clone(), registration }
+    }
+
+    /// Tells the observer the current generation. The caller holds no locks that readers need.
+    pub fn tell_generation(&self) {
+        if let Some(observe) = self.observer.0.get() {
+            observe(self.generation.load(Ordering::Acquire));
+        }
+    }
+
+    /// Replaces the current state.
+    pub fn replace_state(&self, current: &mut Arc<StoreVersion>, state: StoreVersion) {
+        *current = Arc::new(state);
+        self.generation.fetch_add(1, Ordering::Release);
     }
 
     /// Checks that neither the data file nor the log is poisoned; if one is, poisons both.
@@ -505,7 +595,7 @@ impl Shared {
             // A commit to memory trees only has a sequence number, but no bytes for the log.
             self.log.append(sequence, &batch.bytes)?;
             if !batch.bytes.is_empty() {
-                self.logged.store(sequence, Ordering::Relaxed);
+                self.logged.store(sequence, Ordering::Release);
             }
             let logged = self.logged.load(Ordering::Relaxed);
             if changes_trees {
@@ -516,7 +606,8 @@ impl Shared {
                 let mut changed = Cow::Borrowed(&**current);
                 apply(&mut changed, sequence, &batch.bytes)?;
                 self.apply_in_memory(&commit, &mut changed, sequence, batch)?;
-                *current = Arc::new(changed.into_owned());
+                let changed = changed.into_owned();
+                self.replace_state(&mut current, changed);
                 self.set_inserted(&commit, sequence);
             } else {
                 let mut state = Cow::Borrowed(&*state);

@@ -9,6 +9,7 @@
 //! *Invariants.* A cursor holds one page of the leaf, one page and one index page of each run on the path, and the
 //! changes of one chunk. A call whose future is dropped changes nothing.
 
+use std::borrow::Cow;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use crate::tree::{InnerNode, LeafIndex, LeafWalk, Merge, Node, Part, TreeView};
 /// Returns the rows of a range in chunks of about a page.
 #[derive(Debug)]
 pub struct Cursor<'s, P> {
-    pub(super) view: TreeView,
+    pub(super) view: Cow<'s, TreeView>,
     pub(super) source: &'s P,
     /// The range after the current leaf; `None` if the current leaf is the last.
     range: Option<KeyRange>,
@@ -56,7 +57,7 @@ struct Path {
 }
 
 impl<'s, P: PageSource> Cursor<'s, P> {
-    pub(crate) fn new(view: TreeView, source: &'s P, range: KeyRange, direction: Direction) -> Self {
+    pub(crate) fn new(view: Cow<'s, TreeView>, source: &'s P, range: KeyRange, direction: Direction) -> Self {
         let point = matches!((&range.start, &range.end), (Bound::Included(a), Bound::Included(b)) if a == b);
         let range = (!range.is_empty()).then_some(range);
         let read_ahead = ReadAhead::default();
@@ -77,6 +78,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         }
         let read_ahead = ReadAhead { leaves: 2, through: None };
         let direction = Direction::Ascending;
+        let view = Cow::Owned(view);
         let (leaf, failed) = (Some(leaf), None);
         Cursor { view, source, range: None, direction, point: false, counts: false, leaf, read_ahead, failed }
     }

@@ -7,6 +7,7 @@
 //! snapshots skip by their sequence number. The version holds references to its extents, so that their space is not
 //! reused.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -88,6 +89,8 @@ const CACHED_SAMPLE: u64 = 64;
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub(crate) sequence: u64,
+    /// Number of replacements of the store's state before this one.
+    pub(crate) generation: u64,
     pub(crate) state: Arc<StoreVersion>,
     pub(crate) locators: Arc<Locators>,
     /// Present if the store has memory trees.
@@ -95,6 +98,16 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// False if [`Store::renew`](crate::Store::renew) never renews the snapshot, because the store has memory trees.
+    pub fn is_renewable(&self) -> bool {
+        self.registration.is_none()
+    }
+
+    /// Two snapshots of the same generation have the same trees and buffers, and differ in their commits only.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// The newest commit that the snapshot sees.
     pub fn sequence(&self) -> u64 {
         self.sequence
@@ -126,6 +139,16 @@ pub struct TreeView {
 }
 
 impl TreeView {
+    /// Makes this the view of a snapshot of the same generation.
+    ///
+    /// # Panics
+    /// If the snapshot has another version of the tree.
+    pub fn renew(&mut self, snapshot: &Snapshot) {
+        let version = snapshot.state.trees.get(&self.tree);
+        assert!(version.is_some_and(|version| Arc::ptr_eq(version, &self.version)), "a snapshot of another generation");
+        self.sequence = snapshot.sequence;
+    }
+
     /// Columns and key of the tree.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.version.codecs.schema
@@ -164,12 +187,12 @@ impl TreeView {
     }
 
     /// A cursor over the rows of a range, in key order.
-    pub fn cursor<'s, P: PageSource>(&self, source: &'s P, range: KeyRange, direction: Direction) -> Cursor<'s, P> {
-        Cursor::new(self.clone(), source, range, direction)
+    pub fn cursor<'s, P: PageSource>(&'s self, source: &'s P, range: KeyRange, direction: Direction) -> Cursor<'s, P> {
+        Cursor::new(Cow::Borrowed(self), source, range, direction)
     }
 
     /// A counter of the rows of a range.
-    pub fn counter<'s, P: PageSource>(&self, source: &'s P, range: KeyRange) -> Counter<'s, P> {
+    pub fn counter<'s, P: PageSource>(&'s self, source: &'s P, range: KeyRange) -> Counter<'s, P> {
         Counter { cursor: self.cursor(source, range, Direction::Ascending).counting() }
     }
 
