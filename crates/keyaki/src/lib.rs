@@ -40,12 +40,13 @@ mod sql;
 mod table;
 mod write;
 
-pub use base::options::{CacheGovernor, ExecutionMode, JoinMode, Options, SessionOptions};
+pub use base::options::{CacheGovernor, ExecutionMode, JoinMode, Options, PlanCacheMode, SessionOptions, Switch};
+pub use base::value::{Value, ValueRef};
 pub use base::progress::{NoProgress, Progress};
 pub use base::{ConstraintKind, Error, ObjectKind, Position, Result, SqlState};
 pub use catalog::IndexMethod;
 pub use engine::cache::{CacheCalibration, CacheStatus, PinInfo, calibrate_caches};
-pub use session::{Database, Session};
+pub use session::{Database, Prepared, Session};
 pub use sql::{IndexInfo, Outcome, TableInfo};
 
 // Types of other crates in the signatures of this crate.

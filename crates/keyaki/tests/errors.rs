@@ -187,7 +187,12 @@ const STATEMENTS: &[(&str, &str, &str)] = &[
         "not supported: correlated scalar subqueries without an aggregate function",
     ),
     ("SELECT sum(id) OVER w FROM t", "42000", "window \"w\" does not exist"),
-    ("SELECT $1", "0A000", "not supported: parameter $1 without a value"),
+    ("SELECT $1", "42P02", "there is no parameter $1"),
+    ("SELECT ?, $1", "42601", "a statement uses either ? or $1, $2, … for its parameters"),
+    ("PREPARE twice AS SELECT $0", "42601", "invalid parameter \"$0\": parameters are $1 to $65535, or ?"),
+    ("EXECUTE unknown(1)", "26000", "prepared statement \"unknown\" does not exist"),
+    ("DEALLOCATE unknown", "26000", "prepared statement \"unknown\" does not exist"),
+    ("PREPARE p AS CREATE TABLE q (a INT)", "0A000", "not supported: PREPARE of CREATE TABLE q"),
     // Types and values.
     ("SELECT 1 / 0", "22012", "division by zero"),
     ("SELECT id / (id - 1) FROM t", "22012", "division by zero"),

@@ -195,6 +195,18 @@ async fn vast_indexes() {
     run_files(Configuration { setup: "SET keyaki.join = 'index'", using, ..configuration }).await;
 }
 
+/// Every statement of a few rows by key is compiled with parameters in place of its literals.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plan_cache_always() {
+    run_all(small_memory(), "SET keyaki.plan_cache = 'always'", false).await;
+    run_all(tiny(), "SET keyaki.plan_cache = 'always'", false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_short_path() {
+    run_all(small_memory(), "SET keyaki.short_path = 'off'", false).await;
+}
+
 /// No index pipelines; aggregates read rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn joins_by_scan() {

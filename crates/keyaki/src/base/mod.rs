@@ -7,6 +7,7 @@ mod error;
 pub(crate) mod options;
 pub(crate) mod progress;
 mod type_name;
+pub(crate) mod value;
 
 pub use error::{ConstraintKind, Error, ObjectKind, Position, Result, SqlState};
 pub(crate) use error::{shown, syntax, tokenizer};

@@ -102,6 +102,28 @@ pub enum CacheGovernor {
     Off,
 }
 
+/// State of an optional part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Switch {
+    /// Used where it applies.
+    #[default]
+    On,
+    /// Never used.
+    Off,
+}
+
+/// Which statements without parameters enter the plan cache (`keyaki.plan_cache`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PlanCacheMode {
+    /// Those that were executed before with other literals.
+    #[default]
+    On,
+    /// All that have the form of the short path.
+    Always,
+    /// None.
+    Off,
+}
+
 /// Options of a session. SET changes them.
 #[derive(Debug, Clone, Default)]
 pub struct SessionOptions {
@@ -109,6 +131,10 @@ pub struct SessionOptions {
     pub execution: ExecutionMode,
     /// `keyaki.join`: `'auto'`, `'index'` or `'scan'`.
     pub join: JoinMode,
+    /// `keyaki.short_path`: whether statements of a few rows by key bypass the planner.
+    pub short_path: Switch,
+    /// `keyaki.plan_cache`: which statements without parameters use the plan cache.
+    pub plan_cache: PlanCacheMode,
 }
 
 /// Implements `Display` and `FromStr` with the names that SET and SHOW use.
@@ -133,6 +159,8 @@ macro_rules! named {
 }
 
 named!(CacheGovernor, CacheGovernor::On = "on", CacheGovernor::Off = "off");
+named!(PlanCacheMode, PlanCacheMode::On = "on", PlanCacheMode::Always = "always", PlanCacheMode::Off = "off");
+named!(Switch, Switch::On = "on", Switch::Off = "off");
 named!(JoinMode, JoinMode::Auto = "auto", JoinMode::Index = "index", JoinMode::Scan = "scan");
 
 #[cfg(test)]

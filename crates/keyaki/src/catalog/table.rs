@@ -9,6 +9,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use arrow::datatypes::{Field, SchemaRef};
 use keyaki_store::{Column, ColumnType, Schema};
@@ -34,7 +36,19 @@ pub(crate) struct Table {
     pub tree_column: Vec<usize>,
     /// `None` before the first ANALYZE or load.
     pub statistics: Option<Arc<TableStatistics>>,
+    /// Rows changed since `statistics` were collected, or since the database was opened.
+    changed_rows: AtomicU64,
+    /// Rows inserted and not deleted since then.
+    grown_rows: AtomicI64,
+    since: Instant,
 }
+
+/// Tables with fewer changed rows keep their statistics.
+const CHANGED_ROWS_MIN: u64 = 1000;
+/// The statistics are collected again after changes of this share of the rows: one fifth, as in PostgreSQL.
+const CHANGED_SHARE: u64 = 5;
+/// Minimum time between two collections, except for tables that have doubled.
+const INTERVAL: Duration = Duration::from_secs(5);
 
 impl Table {
     /// Derives the schemas and column mappings.
@@ -51,10 +65,29 @@ impl Table {
             arrow: Arc::new(arrow::datatypes::Schema::new(fields)),
             tree_column: tree_columns(&def),
             statistics,
+            changed_rows: AtomicU64::new(0),
+            grown_rows: AtomicI64::new(0),
+            since: Instant::now(),
             def,
         };
         table.index_schemas = table.def.indexes.iter().map(|index| Arc::new(table.index_schema(index))).collect();
         Ok(table)
+    }
+
+    /// Counts changed rows; `grown` of them are additional rows. Returns true if the statistics should be collected
+    /// again, which replaces this table by one with new counts.
+    pub fn add_changed_rows(&self, rows: u64, grown: i64) -> bool {
+        let changed = self.changed_rows.fetch_add(rows, Ordering::Relaxed) + rows;
+        if changed < CHANGED_ROWS_MIN {
+            self.grown_rows.fetch_add(grown, Ordering::Relaxed);
+            return false;
+        }
+        let grown = self.grown_rows.fetch_add(grown, Ordering::Relaxed) + grown;
+        let known = self.statistics.as_ref().map_or(0, |statistics| statistics.rows);
+        let has_doubled = u64::try_from(grown).is_ok_and(|grown| grown >= CHANGED_ROWS_MIN.max(known));
+        let is_due = changed >= CHANGED_ROWS_MIN.max(known / CHANGED_SHARE) && self.since.elapsed() >= INTERVAL;
+        // Only one of several writers collects.
+        (has_doubled || is_due) && self.changed_rows.swap(0, Ordering::Relaxed) > 0
     }
 
     /// For each column of the tree of an index, its table column; `None` for the hidden rowid.

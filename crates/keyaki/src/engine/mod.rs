@@ -10,11 +10,13 @@
 mod base_state;
 pub(crate) mod cache;
 mod memory_index;
+mod moment;
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arrow::array::AsArray;
@@ -39,6 +41,7 @@ use memory_index::{no_memory, rebuild};
 
 pub(crate) use base_state::{CATALOG_NAME, SCHEMA_NAME};
 pub(crate) use memory_index::{Build, Unusable};
+pub(crate) use moment::{Moment, Moments};
 
 /// The stored calibration of the device, in the database directory.
 const CALIBRATION_FILE: &str = "calibration.json";
@@ -55,8 +58,12 @@ pub(crate) struct Engine {
     pub path: PathBuf,
     pub store: Store,
     pub executor: Executor,
-    /// The published catalog. DDL replaces it as a whole.
+    /// The published catalog. DDL replaces it as a whole ([`Engine::publish`]).
     pub catalog: RwLock<Arc<Catalog>>,
+    /// Number of replacements of `catalog`.
+    catalog_version: AtomicU64,
+    /// Snapshots of sessions for small statements.
+    pub moments: Arc<Moments>,
     /// The writer lock. A writing statement holds it from its first read to its commit.
     writer: Arc<tokio::sync::Mutex<()>>,
     pub calibration: Mutex<Arc<Calibration>>,
@@ -82,6 +89,13 @@ pub(crate) struct Engine {
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
     _guard: Arc<OwnedMutexGuard<()>>,
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // The observer of the store outlives the engine.
+        self.moments.clear();
+    }
 }
 
 impl Engine {
@@ -145,6 +159,8 @@ impl Engine {
             store,
             executor,
             catalog: RwLock::new(Arc::new(catalog)),
+            catalog_version: AtomicU64::new(0),
+            moments: Arc::default(),
             writer: Arc::default(),
             calibration: Mutex::new(Arc::new(if real { read_calibration(path) } else { Calibration::assumed() })),
             durability: Mutex::new(options.durability),
@@ -154,6 +170,8 @@ impl Engine {
             memory_index_bytes_max,
             rowids: Mutex::default(),
         };
+        let moments = engine.moments.clone();
+        engine.store.observe_generations(move |generation| moments.release(generation));
         engine.store.set_memory_limit(memory_index_bytes_max as u64);
         engine.locate_pages();
         let located = engine.catalog.read().locators();
@@ -255,11 +273,24 @@ impl Engine {
         task.await.map_err(|error| Error::task(&error))?
     }
 
+    /// Number of replacements of the catalog. It changes after the catalog did.
+    pub fn catalog_version(&self) -> u64 {
+        self.catalog_version.load(Ordering::Acquire)
+    }
+
+    /// Replaces the catalog and returns the previous one.
+    fn publish(&self, catalog: Arc<Catalog>) -> Arc<Catalog> {
+        let mut current = self.catalog.write();
+        let before = std::mem::replace(&mut *current, catalog);
+        self.catalog_version.fetch_add(1, Ordering::Release);
+        before
+    }
+
     /// Commits new or changed definitions, then publishes `catalog`.
     pub async fn commit_catalog(self: &Arc<Self>, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
         self.blocking(writer, move |engine| {
             engine.store.commit(batch)?;
-            *engine.catalog.write() = Arc::new(catalog);
+            engine.publish(Arc::new(catalog));
             engine.locate_pages();
             Ok(())
         })
@@ -278,7 +309,7 @@ impl Engine {
             engine.store.install(batch, loaded)?;
             engine.store.share_memory();
             if let Some(catalog) = catalog {
-                *engine.catalog.write() = Arc::new(catalog);
+                engine.publish(Arc::new(catalog));
                 engine.locate_pages();
             }
             Ok(())
@@ -290,9 +321,9 @@ impl Engine {
     /// publishes the previous catalog again.
     pub async fn commit_removal(self: &Arc<Self>, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
         self.blocking(writer, move |engine| {
-            let before = std::mem::replace(&mut *engine.catalog.write(), Arc::new(catalog));
+            let before = engine.publish(Arc::new(catalog));
             if let Err(error) = engine.store.commit(batch) {
-                *engine.catalog.write() = before;
+                engine.publish(before);
                 return Err(error.into());
             }
             let catalog = engine.catalog.read().clone();

@@ -5,8 +5,8 @@
 //! relations, divided by the distinct values of each class of equal columns for every relation of the class but the one
 //! with the fewest. Composite keys, other join conditions and left joins add correction factors.
 //!
-//! A tree's estimate of a range replaces the estimate from statistics if the range spans more than [`TRUSTED_LEAVES`]
-//! leaves; it includes the messages in buffers.
+//! A tree's estimate of a range replaces the estimate from statistics if the range spans more than [`TRUSTED_PAGES`]
+//! pages, and for trees without pages; it includes pending messages.
 
 use datafusion::common::{Column, JoinType};
 use datafusion::error::Result;
@@ -21,11 +21,9 @@ use crate::table::KeyakiTable;
 use crate::table::cost::Readable;
 use crate::table::ranges::{Ranges, key_ranges};
 
-/// A tree's own estimate of a range is used if it exceeds the rows of this many leaves. Below that, column statistics
-/// are more precise.
-const TRUSTED_LEAVES: f64 = 4.0;
-/// Bytes of a full leaf.
-const LEAF_BYTES: f64 = 1048576.0;
+/// A tree's own estimate of a range is used if it exceeds the rows of this many pages. Below that, column statistics are
+/// more precise.
+const TRUSTED_PAGES: f64 = 4.0;
 /// Longer lists of ranges are estimated from a sample of at most this many.
 const RANGES_ESTIMATED: usize = 64;
 /// Assumed rows of a scan without statistics.
@@ -372,11 +370,12 @@ fn range_rows(tree: &TreeFacts, by_statistics: f64) -> (f64, bool) {
     let step = ranges.len().div_ceil(RANGES_ESTIMATED);
     let sampled: f64 = ranges.iter().step_by(step).map(|range| tree.view.estimate(range).rows).sum();
     let by_tree = (sampled * step as f64).min(tree.total.rows);
-    let leaf_rows = tree.total.rows * (LEAF_BYTES / tree.total.bytes.max(LEAF_BYTES));
-    if tree.total.bytes > 0.0 && by_tree > TRUSTED_LEAVES * leaf_rows {
+    // Buffers count their keys exactly. The pages at the ends of a range are estimated.
+    let page_rows = if tree.total.pages > 0.0 { tree.total.rows / tree.total.pages.max(1.0) } else { 0.0 };
+    if by_tree > TRUSTED_PAGES * page_rows {
         (by_tree, true)
     } else {
-        (by_statistics.min(by_tree + ranges.len() as f64 * leaf_rows), false)
+        (by_statistics.min(by_tree + ranges.len() as f64 * page_rows), false)
     }
 }
 

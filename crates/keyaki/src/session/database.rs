@@ -11,13 +11,14 @@ use keyaki_store::Store;
 use super::Session;
 use crate::engine::Engine;
 use crate::engine::cache::{CacheCalibration, CacheStatus};
-use crate::sql::{IndexInfo, TableInfo, info};
+use crate::sql::{IndexInfo, PlanCache, TableInfo, info};
 use crate::{CacheGovernor, Options, Result};
 
 /// An open database. Clones and sessions refer to the same database. The last of them closes it when dropped.
 #[derive(Debug, Clone)]
 pub struct Database {
     pub(super) engine: Arc<Engine>,
+    pub(super) plans: Arc<PlanCache>,
 }
 
 impl Database {
@@ -27,7 +28,7 @@ impl Database {
     /// `NotFound` with [`Options::must_exist`], `NotADatabase`, `FormatVersion`, `Locked` if the database is open
     /// elsewhere, `Corrupt`, `InvalidParameter` if the memory is below the minimum, `Io` and `DiskFull`.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Database> {
-        Ok(Database { engine: Engine::open(path.as_ref(), options)? })
+        Ok(Database { engine: Engine::open(path.as_ref(), options)?, plans: Arc::default() })
     }
 
     /// Creates a database.
@@ -35,7 +36,7 @@ impl Database {
     /// # Errors
     /// `AlreadyExists` if the database exists, and the errors of [`Database::open`].
     pub fn create(path: impl AsRef<Path>, options: Options) -> Result<Database> {
-        Ok(Database { engine: Engine::create(path.as_ref(), options)? })
+        Ok(Database { engine: Engine::create(path.as_ref(), options)?, plans: Arc::default() })
     }
 
     /// A new session with default options.

@@ -49,7 +49,7 @@ impl Session {
             Ok(rows)
         });
         let rows = Box::pin(RecordBatchStreamAdapter::new(schema, rows));
-        insert_loaded(&self.sql.write(&writer), &table, rows, Arc::new(NoOrigin)).await
+        insert_loaded(self.sql.write(writer), &table, rows, Arc::new(NoOrigin)).await
     }
 
     /// Like [`Session::load`], from an iterator, which runs on a thread of its own.

@@ -5,10 +5,12 @@
 
 mod database;
 mod load;
+mod prepared;
 #[cfg(test)]
 mod statistics_tests;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use keyaki_exec::Stats;
 
@@ -18,6 +20,7 @@ use crate::base::progress::Progress;
 use crate::sql::{self, Outcome, SqlSession};
 
 pub use database::Database;
+pub use prepared::Prepared;
 
 /// A connection to a database with its own options.
 ///
@@ -32,7 +35,7 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(database: Database) -> Self {
-        let sql = SqlSession::new(database.engine.clone());
+        let sql = SqlSession::new(database.engine.clone(), database.plans.clone());
         Session { database, sql }
     }
 
@@ -57,7 +60,16 @@ impl Session {
     /// `Syntax` if `sql` does not contain exactly one statement; the errors of the statement. Errors during the
     /// execution of a query are items of its stream.
     pub async fn query(&self, sql: &str) -> Result<Outcome> {
-        sql::run(&self.sql, &sql::split::single(sql)?).await
+        sql::run_text(&self.sql, sql).await?.into_outcome()
+    }
+
+    /// Parses and describes a statement with parameters (`$1`, `$2` … or `?`), for repeated execution.
+    ///
+    /// # Errors
+    /// `Syntax` if `sql` does not contain exactly one statement; errors of planning, for example `NotFound` and
+    /// `UndefinedColumn`.
+    pub async fn prepare(&self, sql: &str) -> Result<Prepared> {
+        Prepared::new(self, sql).await
     }
 
     /// Splits `sql` into the texts of its statements, without executing them.
@@ -83,6 +95,11 @@ impl Session {
     /// Sets the receiver of progress reports.
     pub fn set_progress(&self, progress: Arc<dyn Progress>) {
         *self.sql.progress.lock() = progress;
+    }
+
+    /// Number of statements that this session executed on the short path: by key, without the planner.
+    pub fn short_statements(&self) -> u64 {
+        self.sql.short_statements.load(Ordering::Relaxed)
     }
 
     /// The database that the session belongs to.

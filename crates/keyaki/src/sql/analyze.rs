@@ -15,7 +15,7 @@ pub(crate) async fn run(session: &SqlSession, table: Option<&str>) -> Result<Out
         None => catalog.tables.keys().cloned().collect(),
     };
     for name in &names {
-        refresh(&session.write(&writer), name).await?;
+        refresh(&session.write(writer.clone()), name).await?;
     }
     Ok(Outcome::done("ANALYZE"))
 }

@@ -55,7 +55,7 @@ pub(crate) async fn create_table(session: &SqlSession, create: CreateTable) -> R
     let table = Arc::new(Table::new(def, None)?);
     let mut batch = WriteBatch::new();
     schema::create_trees(&mut batch, &table)?;
-    schema::commit_table(&session.write(&writer), &state.catalog, table, batch).await?;
+    schema::commit_table(&session.write(writer), &state.catalog, table, batch).await?;
     Ok(Outcome::done("CREATE TABLE"))
 }
 

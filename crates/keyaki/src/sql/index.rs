@@ -52,7 +52,7 @@ pub(crate) async fn create(session: &SqlSession, create: CreateIndex) -> Result<
     put(&mut batch, DocumentKind::Table, &table.def.name, &table.def)?;
     let mut changed = Catalog::clone(&catalog);
     changed.tables.insert(table.def.name.clone(), table.clone());
-    write::create_index(&session.write(&writer), &table, position, batch, changed).await?;
+    write::create_index(&session.write(writer), &table, position, batch, changed).await?;
     Ok(Outcome::done("CREATE INDEX"))
 }
 

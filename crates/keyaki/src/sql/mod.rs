@@ -3,22 +3,29 @@
 //! [`split`] tokenises a script once and splits it into statements. Statements that sqlparser lacks or parses in
 //! another form (CHECKPOINT, DROP CACHES, ANALYZE, COPY, WARM, PIN, UNPIN) are recognised by their first words and
 //! parsed here. sqlparser parses all others. `dispatch` executes DDL, DML and settings in this folder; DataFusion plans
-//! queries, SHOW TABLES and EXPLAIN.
+//! queries, SHOW TABLES and EXPLAIN. Before that, [`plan_cache`] looks for the statement among those that were compiled
+//! for the [`short`] path; so does [`prepared`], which parses and compiles a statement with [`parameters`] once.
 //!
 //! *Invariant.* Nothing is ignored. DataFusion would execute CREATE TABLE in memory, write files, and drop clauses that
 //! it does not implement. Such statements and clauses are `Unsupported` errors instead; `strict` checks the clauses of
 //! queries.
 
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::EmptyRecordBatchStream;
-use datafusion::sql::sqlparser::ast::{ObjectType, Query, Statement as Sql};
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, ObjectName, ObjectType, Query, SelectItem, SetExpr, Statement as Sql,
+};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use futures::StreamExt;
 
 use crate::base::syntax;
-use crate::{Error, Result};
+use crate::base::value::value_at;
+use crate::{Error, ObjectKind, PlanCacheMode, Result};
 
 mod analyze;
 mod cache;
@@ -28,9 +35,14 @@ pub(crate) mod dml;
 mod index;
 pub(crate) mod info;
 mod names;
+mod normalize;
 mod outcome;
+mod parameters;
+mod plan_cache;
+pub(crate) mod prepared;
 mod session;
 mod settings;
+mod short;
 pub(crate) mod show;
 pub(crate) mod split;
 mod state;
@@ -39,12 +51,14 @@ mod system;
 mod vast;
 mod views;
 
+use prepared::{Executed, Prepared};
 use split::Statement;
 use state::StatementState;
 
 pub use info::{IndexInfo, TableInfo};
 pub(crate) use names::relation_name;
 pub use outcome::Outcome;
+pub(crate) use plan_cache::PlanCache;
 pub(crate) use session::SqlSession;
 
 /// A parsed statement.
@@ -58,15 +72,34 @@ enum Parsed {
     Sql(Box<Sql>),
 }
 
+/// Executes exactly one statement without parameters.
+pub(crate) async fn run_text(session: &SqlSession, sql: &str) -> Result<Executed> {
+    let mode = session.plan_cache();
+    if mode != PlanCacheMode::Off
+        && let Some(executed) = session.plans.execute(session, sql, mode).await?
+    {
+        return Ok(executed);
+    }
+    run(session, &split::single(sql)?).await.map(Executed::Outcome)
+}
+
 /// Parses and executes one statement.
 pub(crate) async fn run(session: &SqlSession, statement: &Statement<'_>) -> Result<Outcome> {
-    match parse(statement)? {
+    run_parsed(session, parse(statement)?).await
+}
+
+async fn run_parsed(session: &SqlSession, parsed: Parsed) -> Result<Outcome> {
+    match parsed {
         Parsed::Checkpoint => checkpoint(session).await,
         Parsed::DropCaches => drop_caches(session),
         Parsed::Copy(copy) => copy::run(session, copy).await,
         Parsed::Analyze(table) => analyze::run(session, table.as_deref()).await,
         Parsed::Cache(statement) => cache::run(session, statement).await,
-        Parsed::Sql(sql) => dispatch(session, *sql).await,
+        Parsed::Sql(sql) if matches!(*sql, Sql::Prepare { .. }) => dispatch(session, *sql).await,
+        Parsed::Sql(sql) => match parameters::count(&sql)? {
+            0 => dispatch(session, *sql).await,
+            _ => Err(Error::UndefinedParameter { name: "$1".into() }),
+        },
     }
 }
 
@@ -142,6 +175,18 @@ async fn dispatch(session: &SqlSession, statement: Sql) -> Result<Outcome> {
                 other => unsupported(&format!("DROP {other}")),
             }
         }
+        Sql::Prepare { name, data_types, statement } => prepare(session, &name, &data_types, *statement),
+        Sql::Execute {
+            name: Some(name),
+            parameters,
+            has_parentheses: _,
+            immediate: false,
+            into,
+            using,
+            output: false,
+            default: false,
+        } if into.is_empty() && using.is_empty() => Box::pin(execute(session, &name, parameters)).await,
+        Sql::Deallocate { name, prepare: _ } => deallocate(session, &name),
         Sql::Set(set) => settings::set(session, set),
         Sql::Reset(reset) => settings::reset(session, &reset),
         Sql::ShowVariable { variable } => settings::show(session, &variable),
@@ -159,6 +204,78 @@ async fn dispatch(session: &SqlSession, statement: Sql) -> Result<Outcome> {
 /// The first three words of a statement, for error messages.
 fn first_words(statement: &Sql) -> String {
     statement.to_string().split_whitespace().take(3).collect::<Vec<_>>().join(" ")
+}
+
+/// PREPARE.
+fn prepare(
+    session: &SqlSession,
+    name: &Ident,
+    types: &[datafusion::sql::sqlparser::ast::DataType],
+    statement: Sql,
+) -> Result<Outcome> {
+    if !matches!(statement, Sql::Query(_) | Sql::Insert(_) | Sql::Update(_) | Sql::Delete(_)) {
+        return Err(Error::Unsupported(format!("PREPARE of {}", first_words(&statement))));
+    }
+    let types = types.iter().map(|ty| Ok(crate::catalog::types::from_sql(ty)?.column.arrow()));
+    let types = types.collect::<Result<Vec<_>>>()?;
+    let prepared = Prepared::of(&statement.to_string(), statement, types)?;
+    match session.prepared.lock().entry(names::plain_ident(name)) {
+        Entry::Occupied(known) => {
+            Err(Error::AlreadyExists { kind: ObjectKind::PreparedStatement, name: known.key().clone() })
+        }
+        Entry::Vacant(free) => {
+            free.insert(Arc::new(prepared));
+            Ok(Outcome::done("PREPARE"))
+        }
+    }
+}
+
+/// EXECUTE. The values are constant expressions.
+async fn execute(session: &SqlSession, name: &ObjectName, values: Vec<Expr>) -> Result<Outcome> {
+    let name = relation_name(name)?;
+    let prepared = session.prepared.lock().get(&name).cloned();
+    let prepared = prepared.ok_or(Error::NotFound { kind: ObjectKind::PreparedStatement, name })?;
+    parameters::check_count(prepared.parameters(), values.len())?;
+    let arrays = constants(session, values).await?;
+    let description = prepared.describe(session).await?;
+    let values = arrays.iter().map(|array| value_at(array, 0)).collect::<Option<Vec<_>>>();
+    if let Some(values) = values {
+        return prepared.execute(session, &values).await?.into_outcome();
+    }
+    let both = arrays.iter().zip(&description.parameters).enumerate();
+    let bound = both.map(|(i, (array, ty))| parameters::bind_array(i, array, ty.as_ref()));
+    prepared.execute_long(session, &bound.collect::<Result<Vec<_>>>()?).await?.into_outcome()
+}
+
+/// The values of constant expressions, as arrays of one value.
+async fn constants(session: &SqlSession, values: Vec<Expr>) -> Result<Vec<arrow::array::ArrayRef>> {
+    if values.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut query = *parse_query("SELECT NULL")?;
+    if let SetExpr::Select(select) = query.body.as_mut() {
+        let item = |(i, expr)| SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', format!("${}", i + 1)) };
+        select.projection = values.into_iter().enumerate().map(item).collect();
+    }
+    let state = StatementState::reading(session)?;
+    let plan = state.plan_query(query).await?;
+    let rows = Outcome::Rows(state.run(&plan).await?).collect().await?;
+    let first = rows.iter().find(|batch| batch.num_rows() > 0);
+    let first = first.ok_or_else(|| Error::Internal("constant expressions gave no row".into()))?;
+    Ok(first.columns().iter().map(|column| column.slice(0, 1)).collect())
+}
+
+/// DEALLOCATE.
+fn deallocate(session: &SqlSession, name: &Ident) -> Result<Outcome> {
+    let all = name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all");
+    let name = names::plain_ident(name);
+    let mut known = session.prepared.lock();
+    if all {
+        known.clear();
+    } else if known.remove(&name).is_none() {
+        return Err(Error::NotFound { kind: ObjectKind::PreparedStatement, name });
+    }
+    Ok(Outcome::done("DEALLOCATE"))
 }
 
 async fn query(session: &SqlSession, statement: Sql) -> Result<Outcome> {

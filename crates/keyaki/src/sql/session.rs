@@ -1,12 +1,16 @@
 //! State of one session: options, settings of DataFusion, statistics of the last query.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use keyaki_exec::Stats;
 use parking_lot::Mutex;
 
+use super::plan_cache::PlanCache;
+use super::prepared::Prepared;
 use super::state::Planning;
-use crate::base::options::SessionOptions;
+use crate::base::options::{ExecutionMode, JoinMode, PlanCacheMode, SessionOptions, Switch};
 use crate::base::progress::{NoProgress, Progress};
 use crate::engine::{Engine, Writer};
 use crate::write::WriteStatement;
@@ -21,14 +25,26 @@ pub(crate) struct SqlSession {
     pub last_stats: Arc<Mutex<Vec<(String, Stats)>>>,
     /// Settings of DataFusion changed with SET, in the order of the statements.
     pub overrides: Mutex<Vec<(String, String)>>,
+    /// Statements of PREPARE, by name.
+    pub prepared: Mutex<HashMap<String, Arc<Prepared>>>,
+    /// The plan cache of the database.
+    pub plans: Arc<PlanCache>,
+    /// Slot of the session's moment in the engine.
+    pub slot: usize,
+    /// Number of statements executed on the short path.
+    pub short_statements: AtomicU64,
     /// DataFusion's state for the current options and overrides; `None` after a change of either.
     pub planning: Mutex<Option<Planning>>,
 }
 
 impl SqlSession {
-    pub fn new(engine: Arc<Engine>) -> Self {
+    pub fn new(engine: Arc<Engine>, plans: Arc<PlanCache>) -> Self {
         SqlSession {
+            slot: engine.moments.assign(),
             engine,
+            prepared: Mutex::default(),
+            plans,
+            short_statements: AtomicU64::new(0),
             options: Mutex::default(),
             progress: Mutex::new(Arc::new(NoProgress)),
             last_stats: Arc::default(),
@@ -41,8 +57,29 @@ impl SqlSession {
         self.options.lock().clone()
     }
 
+    /// True if the session has changed settings of DataFusion, which may change the meaning of its statements.
+    pub fn has_overrides(&self) -> bool {
+        !self.overrides.lock().is_empty()
+    }
+
+    /// True if statements of a few rows by key bypass DataFusion's planner.
+    pub fn uses_short_path(&self) -> bool {
+        if self.has_overrides() {
+            return false;
+        }
+        let options = self.options.lock();
+        options.short_path == Switch::On
+            && options.execution == ExecutionMode::OutOfOrder
+            && options.join == JoinMode::Auto
+    }
+
+    /// Which statements without parameters use the plan cache.
+    pub fn plan_cache(&self) -> PlanCacheMode {
+        if self.uses_short_path() { self.options.lock().plan_cache } else { PlanCacheMode::Off }
+    }
+
     /// The context of a writing statement that holds `writer`.
-    pub fn write(&self, writer: &Writer) -> WriteStatement {
-        WriteStatement { engine: self.engine.clone(), writer: writer.clone(), progress: self.progress.lock().clone() }
+    pub fn write(&self, writer: Writer) -> WriteStatement {
+        WriteStatement { engine: self.engine.clone(), writer, progress: self.progress.lock().clone() }
     }
 }

@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | `keyaki.execution` | session | `out_of_order`, `in_order` |
 //! | `keyaki.join` | session | `auto`, `index`, `scan` |
+//! | `keyaki.short_path` | session | `on`, `off` |
+//! | `keyaki.plan_cache` | session | `on`, `always`, `off` |
 //! | `keyaki.durability` | database, until it is closed | `full`, `normal`, `off` |
 //! | `keyaki.cache_governor` | database, until it is closed | `on`, `off`; `off` ends all pins |
 //! | `datafusion.execution.…`, `datafusion.optimizer.…`, `datafusion.explain.…` | session | see DataFusion's documentation |
@@ -23,10 +25,12 @@ use keyaki_store::Durability;
 use super::names::plain_ident;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
-use crate::{CacheGovernor, Error, ExecutionMode, JoinMode, ObjectKind, Result, SessionOptions};
+use crate::{CacheGovernor, Error, ExecutionMode, JoinMode, ObjectKind, PlanCacheMode, Result, SessionOptions, Switch};
 
 const EXECUTION: &str = "keyaki.execution";
 const JOIN: &str = "keyaki.join";
+const SHORT_PATH: &str = "keyaki.short_path";
+const PLAN_CACHE: &str = "keyaki.plan_cache";
 const DURABILITY: &str = "keyaki.durability";
 const CACHE_GOVERNOR: &str = "keyaki.cache_governor";
 /// Parts of DataFusion's configuration that SET may change: they do not affect the meaning of statements.
@@ -62,6 +66,8 @@ fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()> {
     match name {
         EXECUTION => session.options.lock().execution = value.parse::<ExecutionMode>().map_err(wrong)?,
         JOIN => session.options.lock().join = value.parse::<JoinMode>().map_err(wrong)?,
+        SHORT_PATH => session.options.lock().short_path = value.parse::<Switch>().map_err(wrong)?,
+        PLAN_CACHE => session.options.lock().plan_cache = value.parse::<PlanCacheMode>().map_err(wrong)?,
         DURABILITY => {
             let durability = parse_durability(value).ok_or_else(|| wrong("'full' 'normal' 'off'"))?;
             let engine = &session.engine;
@@ -93,6 +99,8 @@ pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<
         Reset::ConfigurationParameter(name) => match setting_name(name).as_str() {
             EXECUTION => session.options.lock().execution = ExecutionMode::default(),
             JOIN => session.options.lock().join = JoinMode::default(),
+            SHORT_PATH => session.options.lock().short_path = Switch::default(),
+            PLAN_CACHE => session.options.lock().plan_cache = PlanCacheMode::default(),
             name if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
                 session.overrides.lock().retain(|(known, _)| known != name);
             }
@@ -140,6 +148,8 @@ fn all(session: &SqlSession) -> Result<Vec<(String, String)>> {
         .collect();
     all.push((EXECUTION.into(), session_options.execution.to_string()));
     all.push((JOIN.into(), session_options.join.to_string()));
+    all.push((SHORT_PATH.into(), session_options.short_path.to_string()));
+    all.push((PLAN_CACHE.into(), session_options.plan_cache.to_string()));
     all.push((DURABILITY.into(), durability.into()));
     all.push((CACHE_GOVERNOR.into(), session.engine.cache.mode().to_string()));
     all.sort();

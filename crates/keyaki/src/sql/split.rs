@@ -7,6 +7,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, TokenizerError};
 
+use super::parameters;
 use crate::{Error, Result};
 
 pub(crate) static DIALECT: PostgreSqlDialect = PostgreSqlDialect {};
@@ -16,6 +17,7 @@ pub(crate) static DIALECT: PostgreSqlDialect = PostgreSqlDialect {};
 pub(crate) struct Statement<'a> {
     /// The text without the semicolon and without surrounding white space and comments.
     pub text: &'a str,
+    /// Parameters are numbered: `$1` instead of `?`.
     pub tokens: Vec<TokenWithSpan>,
 }
 
@@ -44,7 +46,7 @@ impl Statement<'_> {
 /// Splits a script into statements, without empty ones.
 ///
 /// # Errors
-/// `Syntax` if the script cannot be tokenised.
+/// `Syntax` if the script cannot be tokenised, or if a statement uses both forms of parameters.
 pub(crate) fn split(sql: &str) -> Result<Vec<Statement<'_>>> {
     let tokens = tokenize(sql).map_err(|error| crate::base::tokenizer(&error))?;
     let mut offsets = Offsets::new(sql);
@@ -61,6 +63,8 @@ pub(crate) fn split(sql: &str) -> Result<Vec<Statement<'_>>> {
         if let (Some(first), Some(last)) = (first, last) {
             let start = offsets.at(first.span.start);
             let text = &sql[start..offsets.at(last.span.end)];
+            let mut tokens = tokens;
+            parameters::number(&mut tokens)?;
             statements.push(Statement { text, tokens });
         }
     }

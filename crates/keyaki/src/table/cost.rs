@@ -22,6 +22,8 @@ const ROW_SECONDS: f64 = 5.0e-9;
 const VALUE_SECONDS: f64 = 9.0e-9;
 /// Surcharge for a row from an in-memory index, which is decoded row by row instead of by page.
 const MEMORY_ROW_SECONDS: f64 = 1.0e-7;
+/// Assumed size of a row in a buffer, in bytes.
+const BUFFERED_ROW_BYTES: f64 = 16.0;
 /// A row inserted into a hash table.
 const BUILD_SECONDS: f64 = 6.0e-8;
 /// A row that probes a hash table.
@@ -197,7 +199,12 @@ impl Machine {
     pub fn best_scan(&self, candidates: &[Readable], columns: f64) -> Option<usize> {
         let seconds = |&i: &usize| self.seconds(self.scan_of(candidates[i], columns));
         let places = |in_memory: bool| (0..candidates.len()).filter(move |&i| candidates[i].in_memory == in_memory);
-        let stored = places(false).min_by(|&a, &b| candidates[a].bytes.total_cmp(&candidates[b].bytes));
+        // Rows in buffers have no bytes on the device.
+        let size = |i: usize| candidates[i].bytes.max(candidates[i].rows * BUFFERED_ROW_BYTES);
+        let smaller = |&a: &usize, &b: &usize| {
+            size(a).total_cmp(&size(b)).then(candidates[a].bytes.total_cmp(&candidates[b].bytes))
+        };
+        let stored = places(false).min_by(smaller);
         let fastest = |a: &usize, b: &usize| seconds(a).total_cmp(&seconds(b));
         stored.into_iter().chain(places(true).min_by(fastest)).min_by(fastest)
     }
@@ -283,6 +290,7 @@ pub(crate) mod tests {
         let in_memory = |rows| Readable { bytes: 50.0 * rows, cached: 1.0, rows, in_memory: true };
         assert_eq!(machine.best_scan(&[stored(8192.0, 100.0), in_memory(100.0)], 2.0), Some(1));
         assert_eq!(machine.best_scan(&[stored(1e9, 1e7), stored(1e8, 1e7), in_memory(1e7)], 2.0), Some(1));
+        assert_eq!(machine.best_scan(&[stored(0.0, 1e6), stored(0.0, 10.0)], 2.0), Some(1));
         assert_eq!(machine.best_scan(&[], 2.0), None);
     }
 

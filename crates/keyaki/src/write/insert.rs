@@ -4,36 +4,36 @@ use std::sync::Arc;
 
 use arrow::array::{Int64Array, RecordBatch};
 use datafusion::execution::SendableRecordBatchStream;
-use keyaki_store::{KeyRange, Snapshot, WriteBatch};
+use keyaki_store::{Durability, KeyRange, Snapshot, WriteBatch};
 
 use super::apply::TableChange;
 use super::origin::{NoOrigin, Origin};
 use super::path::{BatchLimits, RowBuffer, WritePath, choose};
 use super::rows::TableRows;
 use super::{WriteStatement, bulk, schema, statistics};
-use crate::Result;
+use crate::{Error, Result};
 use crate::catalog::{Catalog, Table};
-use crate::engine::Engine;
+use crate::engine::{Engine, Writer};
 
 /// Inserts the rows of a query and returns their number. See [`insert`] for the form of the rows.
 pub(crate) async fn insert_query(
-    statement: &WriteStatement,
+    statement: WriteStatement,
     table: &Arc<Table>,
     rows: SendableRecordBatchStream,
 ) -> Result<u64> {
-    let before = rows_before(statement, table)?;
+    let before = rows_before(&statement, table)?;
     let buffer = RowBuffer::reserved(&statement.engine, "INSERT");
     insert(statement, table, rows, before, (BatchLimits::of_query(), buffer), Arc::new(NoOrigin)).await
 }
 
 /// Inserts rows of files or of a program and returns their number. See [`insert`] for the form of the rows.
 pub(crate) async fn insert_loaded(
-    statement: &WriteStatement,
+    statement: WriteStatement,
     table: &Arc<Table>,
     rows: SendableRecordBatchStream,
     origin: Arc<dyn Origin>,
 ) -> Result<u64> {
-    let before = rows_before(statement, table)?;
+    let before = rows_before(&statement, table)?;
     insert(statement, table, rows, before, (BatchLimits::of_load(before), RowBuffer::unreserved()), origin).await
 }
 
@@ -43,7 +43,7 @@ pub(crate) async fn insert_loaded(
 /// lengths ([`super::assign`]). This function checks the primary key and unique indexes. `before` is the estimated
 /// number of rows in the table.
 async fn insert(
-    statement: &WriteStatement,
+    statement: WriteStatement,
     table: &Arc<Table>,
     rows: SendableRecordBatchStream,
     before: f64,
@@ -52,13 +52,19 @@ async fn insert(
 ) -> Result<u64> {
     statement.engine.check_writable(table)?;
     match choose(rows, limits, buffer).await? {
-        WritePath::Bulk(rows) => bulk::load(statement, table, rows, before, origin).await,
+        WritePath::Bulk(rows) => bulk::load(&statement, table, rows, before, origin).await,
         WritePath::Batch(batches) => {
             let change = insertion(table, &batches)?;
             let (_, snapshot) = statement.latest();
-            let inserted = commit(statement, snapshot, change).await;
+            let WriteStatement { engine, writer, .. } = statement.clone();
+            let inserted = commit_keeping(&engine, writer, snapshot, change).await;
             let inserted = inserted.map_err(|error| bulk::locate_duplicate(error, table, &batches, &*origin))?;
-            statistics::after_insert(statement, &table.def.name, before, inserted).await;
+            if !statistics::after_insert(&statement, &table.def.name, before, inserted).await {
+                drop(statement);
+                if table.add_changed_rows(inserted, inserted as i64) {
+                    statistics::sample_or_warn(&engine, table).await;
+                }
+            }
             Ok(inserted)
         }
     }
@@ -116,28 +122,69 @@ pub(crate) fn insertion(table: &Arc<Table>, batches: &[RecordBatch]) -> Result<T
     Ok(TableChange { table: table.clone(), old: TableRows::default(), new, old_repeats: false, assigned: None })
 }
 
-/// Checks and commits a change. Returns the number of changed rows.
+/// Changes of at most this many rows are applied on the calling thread.
+const ROWS_INLINE_MAX: usize = 1000;
+
+/// Checks and commits a change. Returns the number of changed rows. Releases the writer lock before it waits for the
+/// log, so that the commits of several sessions share one `fdatasync`; `statement` must hold the only share of the lock.
+///
+/// # Errors
+/// As [`commit_keeping`].
+pub(crate) async fn commit(statement: WriteStatement, snapshot: Snapshot, change: TableChange) -> Result<u64> {
+    let WriteStatement { engine, writer, .. } = statement;
+    let table = change.table.clone();
+    let grown = change.new.len as i64 - change.old.len as i64;
+    let rows = commit_keeping(&engine, writer, snapshot, change).await?;
+    if table.add_changed_rows(rows, grown) {
+        statistics::sample_or_warn(&engine, &table).await;
+    }
+    Ok(rows)
+}
+
+/// Checks and commits a change. Releases this share of the writer lock before it waits for the log.
 ///
 /// # Errors
 /// `Constraint`; `IndexUnusable`; `OutOfMemory` if in-memory indexes exceed their budget.
-pub(crate) async fn commit(statement: &WriteStatement, snapshot: Snapshot, change: TableChange) -> Result<u64> {
+async fn commit_keeping(
+    engine: &Arc<Engine>,
+    writer: Writer,
+    snapshot: Snapshot,
+    change: TableChange,
+) -> Result<u64> {
+    let is_small = change.old.len + change.new.len <= ROWS_INLINE_MAX;
+    let in_memory = change.table.def.indexes.iter().any(|index| index.method.is_in_memory());
     let work = move |engine: &Engine| {
         engine.check_writable(&change.table)?;
-        let in_memory = change.table.def.indexes.iter().any(|index| index.method.is_in_memory());
         let grows = change.new.len > 0;
         let (batch, rows) = prepare(engine, change, &snapshot, WriteBatch::new())?;
         if in_memory && grows {
             engine.check_memory(0)?;
         }
-        if !batch.is_empty() {
-            engine.store.commit(batch)?;
-        }
-        if in_memory {
-            engine.store.share_memory();
-        }
-        Ok(rows)
+        let submitted = if batch.is_empty() { None } else { Some(engine.store.submit(batch)?) };
+        Ok((submitted, rows))
     };
-    statement.blocking(work).await
+    let applied = if is_small { work(engine) } else { engine.blocking(&writer, work).await };
+    // The next writer sees the change.
+    drop(writer);
+    let (submitted, rows, failed) = match applied {
+        Ok((submitted, rows)) => (submitted, rows, None),
+        Err(error) => (None, 0, Some(error)),
+    };
+    // Without changes of its own, the statement still depends on those that it has seen.
+    let submitted = submitted.unwrap_or_else(|| engine.store.pending());
+    if engine.store.durability() == Durability::Full {
+        let waiting = tokio::task::spawn_blocking(move || submitted.wait());
+        waiting.await.map_err(|error| Error::task(&error))??;
+    } else {
+        submitted.wait()?;
+    }
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    if in_memory {
+        engine.store.share_memory();
+    }
+    Ok(rows)
 }
 
 /// Numbers the rows of tables with a hidden rowid, checks a change, and adds its messages to `batch`. Blocks.

@@ -4,6 +4,7 @@
 
 mod estimates;
 mod random;
+mod small;
 mod tpch;
 
 use arrow::array::RecordBatch;

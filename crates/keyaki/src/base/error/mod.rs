@@ -79,6 +79,20 @@ pub enum Error {
         /// A similar name that exists.
         suggestion: Option<String>,
     },
+    /// A statement uses a parameter that has no value.
+    #[error("there is no parameter {name}")]
+    UndefinedParameter {
+        /// `$1`, `$2` …
+        name: String,
+    },
+    /// The number of values differs from the number of parameters of a statement.
+    #[error("the statement has {expected} parameter{}, but {given} value{} given", if *.expected == 1 { "" } else { "s" }, if *.given == 1 { " was" } else { "s were" })]
+    ParameterCount {
+        /// Number of parameters.
+        expected: usize,
+        /// Number of values.
+        given: usize,
+    },
     /// A column is qualified with a table that the query does not read.
     #[error("missing FROM-clause entry for table \"{0}\"")]
     MissingFromEntry(String),
@@ -424,8 +438,11 @@ impl Error {
             Error::NotFound { kind, .. } => kind.undefined(),
             Error::UndefinedColumn { .. } => SqlState::UNDEFINED_COLUMN,
             Error::MissingFromEntry(_) => SqlState::UNDEFINED_TABLE,
+            Error::UndefinedParameter { .. } => SqlState::UNDEFINED_PARAMETER,
+            Error::ParameterCount { .. } => SqlState::PARAMETER_COUNT,
             Error::UndefinedFunction { .. } => SqlState::UNDEFINED_FUNCTION,
             Error::AlreadyExists { kind: ObjectKind::Database, .. } => SqlState::DUPLICATE_DATABASE,
+            Error::AlreadyExists { kind: ObjectKind::PreparedStatement, .. } => SqlState::DUPLICATE_STATEMENT,
             Error::AlreadyExists { .. } => SqlState::DUPLICATE_TABLE,
             Error::DuplicateColumn(_) => SqlState::DUPLICATE_COLUMN,
             Error::DuplicateAlias(_) => SqlState::DUPLICATE_ALIAS,

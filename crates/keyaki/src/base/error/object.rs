@@ -21,6 +21,8 @@ pub enum ObjectKind {
     Schema,
     /// A parameter of SET, SHOW and RESET.
     Setting,
+    /// A prepared statement.
+    PreparedStatement,
 }
 
 impl ObjectKind {
@@ -31,6 +33,7 @@ impl ObjectKind {
             ObjectKind::Index | ObjectKind::Setting => SqlState::UNDEFINED_OBJECT,
             ObjectKind::Database => SqlState::INVALID_CATALOG_NAME,
             ObjectKind::Schema => SqlState::INVALID_SCHEMA_NAME,
+            ObjectKind::PreparedStatement => SqlState::UNDEFINED_STATEMENT,
         }
     }
 }
@@ -45,6 +48,7 @@ impl fmt::Display for ObjectKind {
             ObjectKind::Database => "database",
             ObjectKind::Schema => "schema",
             ObjectKind::Setting => "configuration parameter",
+            ObjectKind::PreparedStatement => "prepared statement",
         })
     }
 }

@@ -18,6 +18,8 @@ macro_rules! states {
 }
 
 states! {
+    /// `using_clause_does_not_match_dynamic_parameter_specification`: too few or too many values for parameters.
+    PARAMETER_COUNT = "07001";
     /// `feature_not_supported`: valid SQL that Keyaki does not support.
     FEATURE_NOT_SUPPORTED = "0A000";
     /// `cardinality_violation`: a subquery returned more than one row.
@@ -50,6 +52,8 @@ states! {
     UNIQUE_VIOLATION = "23505";
     /// `dependent_objects_still_exist`: another object uses the one to be dropped.
     DEPENDENT_OBJECTS_STILL_EXIST = "2BP01";
+    /// `invalid_sql_statement_name`: a prepared statement does not exist.
+    UNDEFINED_STATEMENT = "26000";
     /// `invalid_catalog_name`: the database does not exist.
     INVALID_CATALOG_NAME = "3D000";
     /// `invalid_schema_name`: the schema does not exist.
@@ -88,6 +92,10 @@ states! {
     RESERVED_NAME = "42939";
     /// `undefined_table`: a table or view does not exist.
     UNDEFINED_TABLE = "42P01";
+    /// `undefined_parameter`: a parameter has no value.
+    UNDEFINED_PARAMETER = "42P02";
+    /// `duplicate_prepared_statement`
+    DUPLICATE_STATEMENT = "42P05";
     /// `duplicate_database`
     DUPLICATE_DATABASE = "42P04";
     /// `duplicate_table`: a table, view or index exists already.

@@ -194,6 +194,22 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
         (Error::DivisionByZero.within("view \"v\""), "22012", "view \"v\": division by zero"),
         (Error::Store(keyaki_store::Error::Closed), "57P01", "the database is closed"),
         (Error::Internal("text".into()), "XX000", "internal error: text"),
+        (
+            Error::NotFound { kind: ObjectKind::PreparedStatement, name: "p".into() },
+            "26000",
+            "prepared statement \"p\" does not exist",
+        ),
+        (
+            Error::AlreadyExists { kind: ObjectKind::PreparedStatement, name: "p".into() },
+            "42P05",
+            "prepared statement \"p\" already exists",
+        ),
+        (Error::UndefinedParameter { name: "$2".into() }, "42P02", "there is no parameter $2"),
+        (
+            Error::ParameterCount { expected: 1, given: 2 },
+            "07001",
+            "the statement has 1 parameter, but 2 values were given",
+        ),
     ]
 }
 
@@ -250,9 +266,11 @@ fn number(error: &Error) -> usize {
         E::Context { .. } => 46,
         E::Store(_) => 47,
         E::Internal(_) => 48,
+        E::UndefinedParameter { .. } => 49,
+        E::ParameterCount { .. } => 50,
     }
 }
-const VARIANTS: usize = 49;
+const VARIANTS: usize = 51;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {

@@ -52,7 +52,7 @@ pub(super) async fn run(session: &SqlSession, copy: Copy) -> Result<u64> {
     tokio::task::spawn_blocking(move || import.run(&files, &sender));
     let rows = futures::stream::poll_fn(move |context| receiver.poll_recv(context));
     let rows = Box::pin(RecordBatchStreamAdapter::new(table.arrow.clone(), rows));
-    insert_loaded(&session.write(&writer), &table, rows, origin).await
+    insert_loaded(session.write(writer), &table, rows, origin).await
 }
 
 /// State of the reading thread.

@@ -1,11 +1,15 @@
 //! DELETE: reads the key columns of the selected rows and deletes their entries from all trees of the table.
 
-use datafusion::sql::sqlparser::ast::{Delete, FromTable};
+use arrow::array::RecordBatch;
+use arrow::datatypes::DataType;
+use datafusion::sql::sqlparser::ast::{Delete, Expr, FromTable, Query, TableWithJoins};
 
 use super::TargetTable;
 use crate::catalog::Table;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
+use crate::sql::prepared::add_types;
+use crate::sql::short::{Change, ChangeKind, Read, ShortPlan};
 use crate::sql::state::StatementState;
 use crate::write::RowBuffer;
 use crate::write::apply::TableChange;
@@ -13,6 +17,51 @@ use crate::write::rows::TableRows;
 use crate::{Error, Result};
 
 pub(crate) async fn run(session: &SqlSession, delete: Delete) -> Result<Outcome> {
+    let Parts { relation, using, selection } = parts(delete)?;
+    let writer = session.engine.writer().await;
+    let (catalog, snapshot) = session.engine.latest(&writer);
+    let state = StatementState::new(session, catalog, snapshot)?;
+    let target = TargetTable::new(&state, &relation)?;
+    let table = target.table.clone();
+    let old_repeats = using.is_some();
+    let plan = state.plan_query(affected_rows(&target, using, selection)?).await?;
+    let affected = RowBuffer::reserved(&session.engine, "DELETE").collect(state.run(&plan).await?).await?;
+
+    let parts: Vec<TableRows> = affected.batches.iter().map(|batch| old_rows(&table, batch)).collect();
+    let old = TableRows::concat(&parts)?;
+    let change = TableChange { table, old, new: TableRows::default(), old_repeats, assigned: None };
+    let rows = crate::write::commit(session.write(writer), state.snapshot.clone(), change).await?;
+    Ok(Outcome::rows("DELETE", rows))
+}
+
+/// Adds the types of the parameters, and compiles the statement for the short path if it has the form.
+///
+/// # Errors
+/// As [`run`], up to the execution.
+pub(crate) async fn describe(
+    state: &StatementState,
+    delete: &Delete,
+    types: &mut [Option<DataType>],
+) -> Result<Option<ShortPlan>> {
+    let Parts { relation, using, selection } = parts(delete.clone())?;
+    let target = TargetTable::new(state, &relation)?;
+    let table = target.table.clone();
+    let alone = using.is_none();
+    let Ok(plan) = state.plan_query(affected_rows(&target, using, selection)?).await else { return Ok(None) };
+    add_types(types, &plan);
+    let Some(types) = types.iter().cloned().collect::<Option<Vec<_>>>().filter(|_| alone) else { return Ok(None) };
+    let Some(read) = Read::compile(&plan, &state.state, &types) else { return Ok(None) };
+    Ok(Some(ShortPlan::Change(Box::new(Change { read, kind: ChangeKind::Delete, table }))))
+}
+
+/// The supported parts of a DELETE.
+struct Parts {
+    relation: TableWithJoins,
+    using: Option<Vec<TableWithJoins>>,
+    selection: Option<Expr>,
+}
+
+fn parts(delete: Delete) -> Result<Parts> {
     let refuse = |refused: bool, what: &str| match refused {
         true => Err(Error::Unsupported(format!("DELETE … {what}"))),
         false => Ok(()),
@@ -32,30 +81,32 @@ pub(crate) async fn run(session: &SqlSession, delete: Delete) -> Result<Outcome>
     refuse(!tables.is_empty(), "of several tables")?;
     refuse(returning.is_some() || output.is_some(), "RETURNING")?;
     refuse(!order_by.is_empty() || limit.is_some(), "ORDER BY and LIMIT")?;
-    let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = from;
-    let [relation] = from.as_slice() else { return Err(Error::Unsupported("DELETE FROM several tables".into())) };
+    let (FromTable::WithFromKeyword(mut from) | FromTable::WithoutKeyword(mut from)) = from;
+    match (from.pop(), from.is_empty()) {
+        (Some(relation), true) => Ok(Parts { relation, using, selection }),
+        _ => Err(Error::Unsupported("DELETE FROM several tables".into())),
+    }
+}
 
-    let writer = session.engine.writer().await;
-    let (catalog, snapshot) = session.engine.latest(&writer);
-    let state = StatementState::new(session, catalog, snapshot)?;
-    let target = TargetTable::new(&state, relation)?;
-    let table = target.table.clone();
-    let needed = needed(&table);
-    let mut expressions: Vec<_> = needed.iter().map(|&c| target.column(&table.def.columns[c].name)).collect();
+/// The query of the affected rows: the columns that keys consist of, and the hidden rowid if there is one.
+fn affected_rows(
+    target: &TargetTable,
+    using: Option<Vec<TableWithJoins>>,
+    selection: Option<Expr>,
+) -> Result<Query> {
+    let table = &target.table;
+    let mut expressions: Vec<Expr> =
+        needed(table).iter().map(|&c| target.column(&table.def.columns[c].name)).collect();
     expressions.extend(target.rowid());
-    let old_repeats = using.is_some();
-    let plan = state.plan_query(target.select(expressions, using.unwrap_or_default(), selection)?).await?;
-    let affected = RowBuffer::reserved(&session.engine, "DELETE").collect(state.run(&plan).await?).await?;
+    target.select(expressions, using.unwrap_or_default(), selection)
+}
 
-    let parts = affected.batches.iter().map(|batch| {
-        let mut columns = vec![None; table.def.columns.len()];
-        needed.iter().zip(batch.columns()).for_each(|(&c, array)| columns[c] = Some(array.clone()));
-        TableRows { len: batch.num_rows(), columns, rowid: batch.columns().get(needed.len()).cloned() }
-    });
-    let old = TableRows::concat(&parts.collect::<Vec<_>>())?;
-    let change = TableChange { table, old, new: TableRows::default(), old_repeats, assigned: None };
-    let rows = crate::write::commit(&session.write(&writer), state.snapshot.clone(), change).await?;
-    Ok(Outcome::rows("DELETE", rows))
+/// The rows of a batch of this query.
+pub(crate) fn old_rows(table: &Table, batch: &RecordBatch) -> TableRows {
+    let needed = needed(table);
+    let mut columns = vec![None; table.def.columns.len()];
+    needed.iter().zip(batch.columns()).for_each(|(&c, array)| columns[c] = Some(array.clone()));
+    TableRows { len: batch.num_rows(), columns, rowid: batch.columns().get(needed.len()).cloned() }
 }
 
 /// Columns that the keys of the table and of its indexes consist of, ascending.

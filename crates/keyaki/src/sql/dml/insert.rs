@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, new_null_array};
+use arrow::datatypes::DataType;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::{Expr as Logical, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -20,6 +21,8 @@ use crate::engine::Writer;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::sql::names::relation_name;
+use crate::sql::prepared::{add_types, lone_parameter};
+use crate::sql::short::{Insert as Short, ShortPlan};
 use crate::sql::state::StatementState;
 use crate::write;
 use crate::write::assign::assign;
@@ -38,7 +41,7 @@ pub(crate) async fn run(session: &SqlSession, insert: Insert) -> Result<Outcome>
         let all: Vec<usize> = (0..table.def.columns.len()).collect();
         if let Some(batch) = literals::rows(&table, columns.as_deref().unwrap_or(&all), query)? {
             let change = write::insertion(&table, &[batch])?;
-            return Ok(Outcome::rows("INSERT", write::commit(&session.write(&writer), snapshot, change).await?));
+            return Ok(Outcome::rows("INSERT", write::commit(session.write(writer), snapshot, change).await?));
         }
     }
     let state = StatementState::new(session, catalog, snapshot)?;
@@ -48,8 +51,46 @@ pub(crate) async fn run(session: &SqlSession, insert: Insert) -> Result<Outcome>
     };
     let source = source.with_defaults(&state, &table)?;
     let rows = rows_of(&state, &table, source).await?;
-    let rows = write::insert_query(&session.write(&writer), &table, rows).await?;
+    let rows = write::insert_query(session.write(writer), &table, rows).await?;
     Ok(Outcome::rows("INSERT", rows))
+}
+
+/// Adds the types of the parameters, and compiles the statement for the short path if it has the form.
+///
+/// # Errors
+/// As [`run`], up to the execution.
+pub(crate) async fn describe(
+    state: &StatementState,
+    insert: &Insert,
+    types: &mut [Option<DataType>],
+) -> Result<Option<ShortPlan>> {
+    check_plain(insert)?;
+    let TableObject::TableName(name) = &insert.table else {
+        return Err(Error::Unsupported(format!("INSERT INTO {}", insert.table)));
+    };
+    let table = state.catalog.table(&relation_name(name)?)?.clone();
+    let columns = target_columns(&table, insert)?;
+    let Some(query) = &insert.source else { return Ok(None) };
+    let all: Vec<usize> = (0..table.def.columns.len()).collect();
+    let targets = columns.as_deref().unwrap_or(&all);
+    if let Some(values) = literals::plain_values(query) {
+        for row in &values {
+            for (expr, &column) in row.iter().zip(targets) {
+                if let Some(parameter) = lone_parameter(expr) {
+                    types[parameter].get_or_insert(table.def.columns[column].ty.column.arrow());
+                }
+            }
+        }
+        let parameter_type = |parameter: usize| types[parameter].clone();
+        let cells = literals::cells(&table, targets, &values, &parameter_type);
+        return Ok(cells.map(|columns| ShortPlan::Insert(Short { table, rows: values.len(), columns })));
+    }
+    if !types.is_empty()
+        && let Ok(plan) = state.plan_query((**query).clone()).await
+    {
+        add_types(types, &plan);
+    }
+    Ok(None)
 }
 
 /// A plan that produces values for a subset of a table's columns.
@@ -195,7 +236,7 @@ pub(crate) async fn create_as(
     let table = Arc::new(Table::new(def, None)?);
     let source = InsertSource { plan, columns: (0..table.def.columns.len()).collect() };
     let rows = rows_of(state, &table, source).await?;
-    write::create_table_as(&session.write(writer), &state.catalog, table, rows).await
+    write::create_table_as(&session.write(writer.clone()), &state.catalog, table, rows).await
 }
 
 /// Converts a batch of the source to rows of the table. `columns` gives the table column of each column of the batch;

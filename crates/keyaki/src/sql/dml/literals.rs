@@ -10,6 +10,7 @@ use std::sync::Arc;
 use arrow::array::{
     ArrayRef, BooleanArray, Decimal128Array, Float64Array, Int64Array, NullArray, RecordBatch, StringViewArray,
 };
+use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr, Query, SetExpr, TimezoneInfo, UnaryOperator, Value};
 use keyaki_store::ColumnType;
 
@@ -17,6 +18,8 @@ use super::defaults::is_default;
 use crate::Result;
 use crate::catalog::ColumnDef;
 use crate::catalog::Table;
+use crate::sql::prepared::lone_parameter;
+use crate::sql::short::Cell;
 use crate::write::assign::assign;
 
 /// A literal, as the kinds that the arrays distinguish.
@@ -56,8 +59,38 @@ pub(super) fn rows(table: &Table, columns: &[usize], query: &Query) -> Result<Op
     RecordBatch::try_new(table.arrow.clone(), arrays).map(Some).map_err(crate::Error::from)
 }
 
+/// The cells of each table column, for rows of parameters and literals for `columns`; `None` for other expressions,
+/// rows of different lengths, and defaults that must be evaluated. `types` gives the types of the parameters.
+pub(super) fn cells(
+    table: &Table,
+    columns: &[usize],
+    rows: &[&[Expr]],
+    types: &dyn Fn(usize) -> Option<DataType>,
+) -> Option<Vec<Option<Vec<Cell>>>> {
+    if columns.is_empty() || rows.is_empty() || rows.iter().any(|row| row.len() != columns.len()) {
+        return None;
+    }
+    let mut cells = Vec::with_capacity(table.def.columns.len());
+    for (i, column) in table.def.columns.iter().enumerate() {
+        let Some(position) = columns.iter().position(|&c| c == i) else {
+            if column.default.is_some() {
+                return None;
+            }
+            cells.push(None);
+            continue;
+        };
+        let ty = column.ty.column;
+        let cell = |row: &&[Expr]| match lone_parameter(&row[position]) {
+            Some(parameter) => (types(parameter)? == ty.arrow()).then_some(Cell::Parameter(parameter)),
+            None => array_of(&[literal(&row[position], column)?], ty).map(Cell::Constant),
+        };
+        cells.push(Some(rows.iter().map(cell).collect::<Option<Vec<_>>>()?));
+    }
+    Some(cells)
+}
+
 /// The rows of a query without any clause besides VALUES.
-fn plain_values(query: &Query) -> Option<Vec<&[Expr]>> {
+pub(super) fn plain_values(query: &Query) -> Option<Vec<&[Expr]>> {
     let Query {
         with: None,
         body,

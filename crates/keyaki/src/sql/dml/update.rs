@@ -1,13 +1,18 @@
 //! UPDATE: reads the selected rows with their new values, and replaces the old rows by the new ones in all trees whose
-//! columns are assigned.
+//! columns are assigned. UPDATE by key is compiled for the short path.
 
 use arrow::array::RecordBatch;
-use datafusion::sql::sqlparser::ast::{Assignment, AssignmentTarget, Expr, Update, UpdateTableFromKind};
+use arrow::datatypes::DataType;
+use datafusion::sql::sqlparser::ast::{
+    Assignment, AssignmentTarget, Expr, Query, TableWithJoins, Update, UpdateTableFromKind,
+};
 
 use super::{TargetTable, assigned_column, defaults};
 use crate::catalog::Table;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
+use crate::sql::prepared::{add_types, lone_parameter};
+use crate::sql::short::{Change, ChangeKind, Read, ShortPlan};
 use crate::sql::state::StatementState;
 use crate::write::RowBuffer;
 use crate::write::apply::TableChange;
@@ -16,6 +21,73 @@ use crate::write::rows::TableRows;
 use crate::{Error, Result};
 
 pub(crate) async fn run(session: &SqlSession, update: Update) -> Result<Outcome> {
+    let Parts { relation, assignments, others, selection } = parts(update)?;
+    let writer = session.engine.writer().await;
+    let (catalog, snapshot) = session.engine.latest(&writer);
+    let state = StatementState::new(session, catalog, snapshot)?;
+    let target = TargetTable::new(&state, &relation)?;
+    let table = target.table.clone();
+    let (assigned, values) = assignments_of(&table, assignments)?;
+    // A set-returning function in SET repeats rows, too.
+    let old_repeats = true;
+    let plan = state.plan_query(affected_rows(&target, values, others, selection)?).await?;
+    let affected = RowBuffer::reserved(&session.engine, "UPDATE").collect(state.run(&plan).await?).await?;
+
+    let parts = affected.batches.iter().map(|batch| old_and_new(&table, &assigned, batch));
+    let (old, new): (Vec<TableRows>, Vec<TableRows>) = parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+    let change = TableChange {
+        table,
+        old: TableRows::concat(&old)?,
+        new: TableRows::concat(&new)?,
+        old_repeats,
+        assigned: Some(assigned),
+    };
+    let rows = crate::write::commit(session.write(writer), state.snapshot.clone(), change).await?;
+    Ok(Outcome::rows("UPDATE", rows))
+}
+
+/// Adds the types of the parameters, and compiles the statement for the short path if it has the form.
+///
+/// # Errors
+/// As [`run`], up to the execution.
+pub(crate) async fn describe(
+    state: &StatementState,
+    update: &Update,
+    types: &mut [Option<DataType>],
+) -> Result<Option<ShortPlan>> {
+    let Parts { relation, assignments, others, selection } = parts(update.clone())?;
+    let target = TargetTable::new(state, &relation)?;
+    let table = target.table.clone();
+    let (assigned, mut values) = assignments_of(&table, assignments)?;
+    let mut parameters = Vec::new();
+    for (place, value) in values.iter_mut().enumerate() {
+        if let Some(parameter) = lone_parameter(value) {
+            // The value is converted to the column's type, and takes the place of the null.
+            types[parameter].get_or_insert(table.def.columns[assigned[place]].ty.column.arrow());
+            parameters.push((place, parameter));
+            *value = Expr::Value(datafusion::sql::sqlparser::ast::Value::Null.into());
+        }
+    }
+    let alone = others.is_empty();
+    let Ok(plan) = state.plan_query(affected_rows(&target, values, others, selection)?).await else {
+        return Ok(None);
+    };
+    add_types(types, &plan);
+    let Some(types) = types.iter().cloned().collect::<Option<Vec<_>>>().filter(|_| alone) else { return Ok(None) };
+    let Some(read) = Read::compile(&plan, &state.state, &types) else { return Ok(None) };
+    let kind = ChangeKind::Update { assigned, parameters };
+    Ok(Some(ShortPlan::Change(Box::new(Change { read, kind, table }))))
+}
+
+/// The supported parts of an UPDATE.
+struct Parts {
+    relation: TableWithJoins,
+    assignments: Vec<Assignment>,
+    others: Vec<TableWithJoins>,
+    selection: Option<Expr>,
+}
+
+fn parts(update: Update) -> Result<Parts> {
     let refuse = |refused: bool, what: &str| match refused {
         true => Err(Error::Unsupported(format!("UPDATE … {what}"))),
         false => Ok(()),
@@ -41,31 +113,20 @@ pub(crate) async fn run(session: &SqlSession, update: Update) -> Result<Outcome>
         Some(UpdateTableFromKind::AfterSet(from)) => from,
         Some(UpdateTableFromKind::BeforeSet(_)) => return Err(Error::Unsupported("UPDATE FROM … SET".into())),
     };
+    Ok(Parts { relation, assignments, others, selection })
+}
 
-    let writer = session.engine.writer().await;
-    let (catalog, snapshot) = session.engine.latest(&writer);
-    let state = StatementState::new(session, catalog, snapshot)?;
-    let target = TargetTable::new(&state, &relation)?;
-    let table = target.table.clone();
-    let (assigned, values) = assignments_of(&table, assignments)?;
-    let mut expressions: Vec<Expr> = table.def.columns.iter().map(|c| target.column(&c.name)).collect();
+/// The query of the affected rows: all columns, the hidden rowid if there is one, and the assigned values.
+fn affected_rows(
+    target: &TargetTable,
+    values: Vec<Expr>,
+    others: Vec<TableWithJoins>,
+    selection: Option<Expr>,
+) -> Result<Query> {
+    let mut expressions: Vec<Expr> = target.table.def.columns.iter().map(|c| target.column(&c.name)).collect();
     expressions.extend(target.rowid());
     expressions.extend(values);
-    let old_repeats = !others.is_empty();
-    let plan = state.plan_query(target.select(expressions, others, selection)?).await?;
-    let affected = RowBuffer::reserved(&session.engine, "UPDATE").collect(state.run(&plan).await?).await?;
-
-    let parts = affected.batches.iter().map(|batch| old_and_new(&table, &assigned, batch));
-    let (old, new): (Vec<TableRows>, Vec<TableRows>) = parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
-    let change = TableChange {
-        table,
-        old: TableRows::concat(&old)?,
-        new: TableRows::concat(&new)?,
-        old_repeats,
-        assigned: Some(assigned),
-    };
-    let rows = crate::write::commit(&session.write(&writer), state.snapshot.clone(), change).await?;
-    Ok(Outcome::rows("UPDATE", rows))
+    target.select(expressions, others, selection)
 }
 
 /// The assigned columns and their expressions, in parallel. DEFAULT is replaced by the column's default.
@@ -103,7 +164,7 @@ fn assignments_of(table: &Table, assignments: Vec<Assignment>) -> Result<(Vec<us
 
 /// Splits a batch of the input query into old and new rows. The batch has all table columns, the hidden rowid if there
 /// is one, and the assigned values.
-fn old_and_new(table: &Table, assigned: &[usize], batch: &RecordBatch) -> Result<(TableRows, TableRows)> {
+pub(crate) fn old_and_new(table: &Table, assigned: &[usize], batch: &RecordBatch) -> Result<(TableRows, TableRows)> {
     let columns = table.def.columns.len();
     let rowid = table.def.hidden_rowid.then(|| batch.column(columns).clone());
     let values = columns + usize::from(table.def.hidden_rowid);

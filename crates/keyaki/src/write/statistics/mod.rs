@@ -17,7 +17,7 @@ use keyaki_store::{Direction, KeyRange, TreeView, WriteBatch};
 
 use super::WriteStatement;
 use crate::Result;
-use crate::base::progress::Progress;
+use crate::base::progress::{NoProgress, Progress};
 use crate::catalog::TableStatistics;
 use crate::catalog::{Catalog, Table};
 use crate::catalog::{DocumentKind, put};
@@ -36,6 +36,8 @@ pub(crate) struct Sampling {
 }
 
 const SAMPLING: Sampling = Sampling { whole_rows: 1e6, stretches: 256, stretch_rows: 2048 };
+/// The smaller sample that a statement collects when many rows have changed.
+const QUICK_SAMPLING: Sampling = Sampling { whole_rows: 2e4, stretches: 64, stretch_rows: 256 };
 /// A table that splits into fewer ranges is read completely: the sample would have too few stretches.
 const RANGES_MIN: usize = 16;
 /// Number of ranges from which the range of each stretch is selected.
@@ -58,12 +60,39 @@ pub(crate) async fn refresh(statement: &WriteStatement, name: &str) -> Result<()
     statement.engine.commit_catalog(&statement.writer, batch, changed).await
 }
 
+/// Collects statistics from a small sample, without the writer lock, and stores them unless the table was dropped in the
+/// meantime. A failure is logged: it does not affect the statement whose changes made the statistics obsolete.
+pub(crate) async fn sample_or_warn(engine: &Arc<Engine>, table: &Arc<Table>) {
+    if let Err(error) = sample(engine, table).await {
+        tracing::warn!(%error, table = table.def.name, "could not refresh the statistics of a table");
+    }
+}
+
+async fn sample(engine: &Arc<Engine>, table: &Arc<Table>) -> Result<()> {
+    let view = engine.store.snapshot().tree(table.def.tree)?;
+    let statistics = collect(engine, table, view, &NoProgress, &QUICK_SAMPLING).await?;
+    let writer = engine.writer().await;
+    let (catalog, _) = engine.latest(&writer);
+    let name = &table.def.name;
+    let Some(current) = catalog.tables.get(name).filter(|current| current.def.tree == table.def.tree) else {
+        return Ok(());
+    };
+    let mut batch = WriteBatch::new();
+    put(&mut batch, DocumentKind::Statistics, name, &statistics)?;
+    let mut changed = Catalog::clone(&catalog);
+    changed.tables.insert(name.clone(), Arc::new(Table::new(current.def.clone(), Some(Arc::new(statistics)))?));
+    engine.commit_catalog(&writer, batch, changed).await
+}
+
 /// Refreshes the statistics after a statement that inserted `inserted` rows, at least 16, into a table of `before`
-/// rows, if `inserted` is at least `before`. A failure is logged and does not affect the statement.
-pub(crate) async fn after_insert(statement: &WriteStatement, name: &str, before: f64, inserted: u64) {
-    if inserted >= ROWS_WORTH_STATISTICS && inserted as f64 >= before {
+/// rows, if `inserted` is at least `before`. Returns false otherwise. A failure is logged and does not affect the
+/// statement.
+pub(crate) async fn after_insert(statement: &WriteStatement, name: &str, before: f64, inserted: u64) -> bool {
+    let fills = inserted >= ROWS_WORTH_STATISTICS && inserted as f64 >= before;
+    if fills {
         refresh_or_warn(statement, name).await;
     }
+    fills
 }
 
 /// [`refresh`] after a successful statement: a failure is logged.

@@ -1,0 +1,283 @@
+//! Prepared statements: parsed once, described and compiled once per version of the catalog, executed many times.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::sql::sqlparser::ast::{Expr, SetExpr, Statement as Sql, Value as SqlValue};
+use parking_lot::Mutex;
+
+use super::short::{ShortPlan, parameter_index};
+use super::split::Statement;
+use super::state::StatementState;
+use super::{Outcome, Parsed, SqlSession, dispatch, dml, parameters, run_parsed};
+use crate::base::value::ValueRef;
+use crate::catalog::Catalog;
+use crate::{Error, Result};
+
+/// A statement that was parsed once.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub text: Box<str>,
+    body: Body,
+    /// Declared types of the leading parameters.
+    declared: Vec<DataType>,
+    parameters: usize,
+    /// For each parameter: it is declared, or is the value of a column in VALUES or SET. Its value is converted by an
+    /// assignment cast.
+    assigned: Vec<bool>,
+    description: Mutex<Option<Arc<Description>>>,
+}
+
+#[derive(Debug)]
+enum Body {
+    Sql(Box<Sql>),
+    /// A statement without parameters that sqlparser does not parse. It is parsed again at each execution.
+    Own,
+}
+
+/// What a statement means under one version of the catalog.
+#[derive(Debug)]
+pub(crate) struct Description {
+    /// Version of the engine's catalog when the statement was planned; an older one than that of `catalog` if the
+    /// catalog changed in between.
+    version: u64,
+    catalog: Arc<Catalog>,
+    /// `None` for parameters whose type follows from their values only.
+    pub parameters: Vec<Option<DataType>>,
+    /// The columns of the result; `None` for statements without rows, and for EXPLAIN and SHOW.
+    pub columns: Option<SchemaRef>,
+    short: Option<ShortPlan>,
+}
+
+impl Description {
+    /// True if the statement has the form of the short path.
+    pub fn is_short(&self) -> bool {
+        self.short.is_some()
+    }
+
+    /// Executes the statement on the short path; `None` if the long path has to.
+    ///
+    /// # Errors
+    /// Errors of the statement.
+    pub async fn execute_short(&self, session: &SqlSession, values: &[ValueRef<'_>]) -> Result<Option<Executed>> {
+        let Some(short) = &self.short else { return Ok(None) };
+        let executed = short.run(session, &self.catalog, &self.parameters, values).await?;
+        if executed.is_some() {
+            session.short_statements.fetch_add(1, Ordering::Relaxed);
+            session.last_stats.lock().clear();
+        }
+        Ok(executed)
+    }
+}
+
+/// The result of an execution.
+#[derive(Debug)]
+pub(crate) enum Executed {
+    /// All rows of a query.
+    Rows(RecordBatch),
+    Outcome(Outcome),
+}
+
+impl Executed {
+    /// The result as an outcome.
+    pub fn into_outcome(self) -> Result<Outcome> {
+        match self {
+            Executed::Outcome(outcome) => Ok(outcome),
+            Executed::Rows(batch) => {
+                let schema = batch.schema();
+                Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(vec![batch], schema, None)?)))
+            }
+        }
+    }
+}
+
+impl Prepared {
+    /// Parses a statement.
+    ///
+    /// # Errors
+    /// `Syntax`.
+    pub fn parse(statement: &Statement<'_>) -> Result<Prepared> {
+        match super::parse(statement)? {
+            Parsed::Sql(sql) => Prepared::of(statement.text, *sql, Vec::new()),
+            _ => Ok(Prepared {
+                text: statement.text.into(),
+                body: Body::Own,
+                declared: Vec::new(),
+                parameters: 0,
+                assigned: Vec::new(),
+                description: Mutex::default(),
+            }),
+        }
+    }
+
+    /// A parsed statement; `declared` are the types of its leading parameters.
+    ///
+    /// # Errors
+    /// `Syntax` for invalid parameters.
+    pub fn of(text: &str, mut sql: Sql, declared: Vec<DataType>) -> Result<Prepared> {
+        parameters::name_columns(&mut sql);
+        let parameters = parameters::count(&sql)?.max(declared.len());
+        let mut assigned = assigned_parameters(&sql, parameters);
+        assigned[..declared.len()].fill(true);
+        let body = Body::Sql(Box::new(sql));
+        Ok(Prepared { text: text.into(), body, declared, parameters, assigned, description: Mutex::default() })
+    }
+
+    /// Number of parameters.
+    pub fn parameters(&self) -> usize {
+        self.parameters
+    }
+
+    /// The description under the newest catalog.
+    ///
+    /// # Errors
+    /// Errors of planning, for example `NotFound` and `UndefinedColumn`.
+    pub async fn describe(&self, session: &SqlSession) -> Result<Arc<Description>> {
+        if session.has_overrides() {
+            // Its plans are not those of other sessions.
+            return self.described(session).await.map(Arc::new);
+        }
+        let version = session.engine.catalog_version();
+        if let Some(known) = self.description.lock().as_ref()
+            && known.version == version
+        {
+            return Ok(known.clone());
+        }
+        let described = Arc::new(self.described(session).await?);
+        *self.description.lock() = Some(described.clone());
+        Ok(described)
+    }
+
+    async fn described(&self, session: &SqlSession) -> Result<Description> {
+        let version = session.engine.catalog_version();
+        let state = StatementState::reading(session)?;
+        let catalog = state.catalog.clone();
+        let mut types: Vec<Option<DataType>> = self.declared.iter().cloned().map(Some).collect();
+        types.resize(self.parameters, None);
+        let Body::Sql(sql) = &self.body else {
+            return Ok(Description { version, catalog, parameters: types, columns: None, short: None });
+        };
+        let (columns, short) = match &**sql {
+            Sql::Query(query) if !matches!(*query.body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_)) => {
+                match state.plan((**sql).clone()).await {
+                    Ok(plan) => {
+                        add_types(&mut types, &plan);
+                        let short = ShortPlan::of_query(&plan, &state, &types);
+                        (Some(Arc::new(plan.schema().as_arrow().clone())), short)
+                    }
+                    Err(error) if self.is_about_parameters(&error) => (None, None),
+                    Err(error) => return Err(error),
+                }
+            }
+            Sql::Insert(insert) => (None, dml::insert::describe(&state, insert, &mut types).await?),
+            Sql::Update(update) => (None, dml::update::describe(&state, update, &mut types).await?),
+            Sql::Delete(delete) => (None, dml::delete::describe(&state, delete, &mut types).await?),
+            _ => (None, None),
+        };
+        Ok(Description { version, catalog, parameters: types, columns, short })
+    }
+
+    /// True for errors that may disappear once the parameters have values.
+    fn is_about_parameters(&self, error: &Error) -> bool {
+        self.parameters > 0
+            && !matches!(
+                error.root(),
+                Error::NotFound { .. }
+                    | Error::UndefinedColumn { .. }
+                    | Error::MissingFromEntry(_)
+                    | Error::AmbiguousColumn(_)
+                    | Error::Syntax { .. }
+                    | Error::Unsupported(_)
+            )
+    }
+
+    /// Executes the statement.
+    ///
+    /// # Errors
+    /// `ParameterCount`; `Context` with the parameter for a value that cannot be converted to its type; errors of the
+    /// statement.
+    pub async fn execute(&self, session: &SqlSession, values: &[ValueRef<'_>]) -> Result<Executed> {
+        parameters::check_count(self.parameters, values.len())?;
+        let description = self.describe(session).await?;
+        // An operand keeps its value: it is not rounded to the type of the other operand.
+        let both = || values.iter().zip(&description.parameters).zip(&self.assigned);
+        if session.uses_short_path()
+            && both().all(|((value, ty), assigned)| *assigned || parameters::is_exact(*value, ty.as_ref()))
+            && let Some(executed) = description.execute_short(session, values).await?
+        {
+            return Ok(executed);
+        }
+        let bind = |(i, value): (usize, &ValueRef<'_>)| {
+            let ty = description.parameters[i].as_ref();
+            match self.assigned[i] || parameters::is_exact(*value, ty) {
+                true => parameters::bind(i, *value, ty),
+                false => parameters::bind(i, *value, None),
+            }
+        };
+        let arrays = values.iter().enumerate().map(bind).collect::<Result<Vec<_>>>()?;
+        self.execute_long(session, &arrays).await
+    }
+
+    /// Executes the statement on the long path, with values that were converted to the types of the description.
+    ///
+    /// # Errors
+    /// Errors of the statement.
+    pub async fn execute_long(&self, session: &SqlSession, values: &[ArrayRef]) -> Result<Executed> {
+        let outcome = match &self.body {
+            Body::Own => run_parsed(session, super::parse(&super::split::single(&self.text)?)?).await?,
+            Body::Sql(sql) => {
+                let mut sql = (**sql).clone();
+                parameters::substitute(&mut sql, values)?;
+                dispatch(session, sql).await?
+            }
+        };
+        Ok(Executed::Outcome(outcome))
+    }
+}
+
+/// Adds the types that DataFusion has inferred.
+pub(super) fn add_types(types: &mut [Option<DataType>], plan: &datafusion::logical_expr::LogicalPlan) {
+    // A parameter with several types has none: it takes the type of its value.
+    let Ok(inferred) = plan.get_parameter_types() else { return };
+    for (id, ty) in inferred {
+        if let Some(known) = parameter_index(&id).and_then(|index| types.get_mut(index))
+            && known.is_none()
+        {
+            *known = ty;
+        }
+    }
+}
+
+/// For each of `count` parameters: true if it is the whole value of a column in VALUES or SET.
+fn assigned_parameters(sql: &Sql, count: usize) -> Vec<bool> {
+    let mut assigned = vec![false; count];
+    let mut mark = |expr: &Expr| {
+        if let Some(parameter) = lone_parameter(expr) {
+            assigned[parameter] = true;
+        }
+    };
+    match sql {
+        Sql::Insert(insert) => {
+            if let Some(SetExpr::Values(values)) = insert.source.as_ref().map(|query| query.body.as_ref()) {
+                values.rows.iter().flat_map(|row| row.content.iter()).for_each(&mut mark);
+            }
+        }
+        Sql::Update(update) => update.assignments.iter().for_each(|assignment| mark(&assignment.value)),
+        _ => {}
+    }
+    assigned
+}
+
+/// The index of the parameter that an expression consists of.
+pub(super) fn lone_parameter(expr: &Expr) -> Option<usize> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            SqlValue::Placeholder(id) => parameter_index(id),
+            _ => None,
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,163 @@
+//! INSERT … VALUES of parameters and literals.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, PrimitiveArray, PrimitiveBuilder, StringViewBuilder, new_null_array,
+};
+use arrow::compute::concat;
+use arrow::datatypes::{
+    Date32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
+};
+use keyaki_store::ColumnType;
+
+use crate::Result;
+use crate::base::value::{ValueRef, value_at};
+use crate::catalog::{Catalog, ColumnDef, Table};
+use crate::sql::parameters::bind;
+use crate::sql::prepared::Executed;
+use crate::sql::{Outcome, SqlSession};
+use crate::write::apply::TableChange;
+use crate::write::assign::assign;
+use crate::write::rows::TableRows;
+
+/// One value of a row to insert.
+#[derive(Debug, Clone)]
+pub(crate) enum Cell {
+    Parameter(usize),
+    /// An array of one value, of any type that can be assigned to the column.
+    Constant(ArrayRef),
+}
+
+/// An INSERT of rows of parameters and literals.
+#[derive(Debug)]
+pub(crate) struct Insert {
+    pub table: Arc<Table>,
+    pub rows: usize,
+    /// For each table column, `rows` cells; `None` for columns that get null.
+    pub columns: Vec<Option<Vec<Cell>>>,
+}
+
+impl Insert {
+    /// Inserts the rows, with a value for each parameter; `None` if the catalog has changed.
+    ///
+    /// # Errors
+    /// `Context` with the parameter for a value that cannot be converted to its column; `Constraint`; errors of the
+    /// commit.
+    pub async fn run(
+        &self,
+        session: &SqlSession,
+        catalog: &Arc<Catalog>,
+        values: &[ValueRef<'_>],
+    ) -> Result<Option<Executed>> {
+        let mut columns = Vec::with_capacity(self.columns.len());
+        for (cells, column) in self.columns.iter().zip(&self.table.def.columns) {
+            let array = match cells {
+                None => new_null_array(&column.ty.column.arrow(), self.rows),
+                Some(cells) => column_of(cells, values, column)?,
+            };
+            columns.push(Some(assign(&array, &self.table.def.name, column)?));
+        }
+        let writer = session.engine.writer().await;
+        let (current, snapshot) = session.engine.latest(&writer);
+        if !Arc::ptr_eq(&current, catalog) {
+            return Ok(None);
+        }
+        let new = TableRows { len: self.rows, columns, rowid: None };
+        let change = TableChange {
+            table: self.table.clone(),
+            old: TableRows::default(),
+            new,
+            old_repeats: false,
+            assigned: None,
+        };
+        let rows = crate::write::commit(session.write(writer), snapshot, change).await?;
+        Ok(Some(Executed::Outcome(Outcome::rows("INSERT", rows))))
+    }
+}
+
+/// The values of a column, as an array of the column's type.
+///
+/// # Errors
+/// `Context` with the parameter for a value that cannot be converted.
+fn column_of(cells: &[Cell], values: &[ValueRef<'_>], column: &ColumnDef) -> Result<ArrayRef> {
+    let plain = cells.iter().map(|cell| match cell {
+        Cell::Parameter(parameter) => Some(values[*parameter]),
+        Cell::Constant(array) => value_at(array, 0),
+    });
+    let plain = plain.collect::<Option<Vec<ValueRef<'_>>>>();
+    if let Some(array) = plain.and_then(|values| array_of(&values, column.ty.column)) {
+        return Ok(array);
+    }
+    let ty = column.ty.column.arrow();
+    let converted = cells.iter().map(|cell| match cell {
+        Cell::Parameter(parameter) => bind(*parameter, values[*parameter], Some(&ty)),
+        Cell::Constant(array) => assign(array, "", &ColumnDef { nullable: true, ..column.clone() }),
+    });
+    let converted = converted.collect::<Result<Vec<_>>>()?;
+    let arrays: Vec<&dyn Array> = converted.iter().map(AsRef::as_ref).collect();
+    Ok(concat(&arrays)?)
+}
+
+/// The values as an array of type `ty`; `None` if one of them needs more than a widening conversion.
+fn array_of(values: &[ValueRef<'_>], ty: ColumnType) -> Option<ArrayRef> {
+    /// An array of numbers, converted by `number`.
+    fn numbers<T: ArrowPrimitiveType>(
+        values: &[ValueRef<'_>],
+        number: impl Fn(ValueRef<'_>) -> Option<T::Native>,
+    ) -> Option<PrimitiveArray<T>> {
+        let mut builder = PrimitiveBuilder::<T>::with_capacity(values.len());
+        for &value in values {
+            match value {
+                ValueRef::Null => builder.append_null(),
+                value => builder.append_value(number(value)?),
+            }
+        }
+        Some(builder.finish())
+    }
+    let integer = |value: ValueRef<'_>| match value {
+        ValueRef::Integer(value) => Some(value),
+        _ => None,
+    };
+    let micros = |value: ValueRef<'_>| match (value, ty) {
+        (ValueRef::Timestamp(micros), ColumnType::Timestamp { utc: false })
+        | (ValueRef::TimestampTz(micros), ColumnType::Timestamp { utc: true }) => Some(micros),
+        _ => None,
+    };
+    Some(match ty {
+        ColumnType::Int8 => Arc::new(numbers::<Int8Type>(values, |v| integer(v)?.try_into().ok())?),
+        ColumnType::Int16 => Arc::new(numbers::<Int16Type>(values, |v| integer(v)?.try_into().ok())?),
+        ColumnType::Int32 => Arc::new(numbers::<Int32Type>(values, |v| integer(v)?.try_into().ok())?),
+        ColumnType::Int64 => Arc::new(numbers::<Int64Type>(values, integer)?),
+        ColumnType::Float64 => {
+            let float = |value: ValueRef<'_>| match value {
+                ValueRef::Float(value) => Some(value),
+                _ => None,
+            };
+            Arc::new(numbers::<Float64Type>(values, float)?)
+        }
+        ColumnType::Date => {
+            let days = |value: ValueRef<'_>| match value {
+                ValueRef::Date(days) => Some(days),
+                _ => None,
+            };
+            Arc::new(numbers::<Date32Type>(values, days)?)
+        }
+        ColumnType::Timestamp { .. } => {
+            let array = numbers::<TimestampMicrosecondType>(values, micros)?;
+            Arc::new(array.with_data_type(ty.arrow()))
+        }
+        ColumnType::Text => {
+            let mut builder = StringViewBuilder::with_capacity(values.len());
+            for value in values {
+                match value {
+                    ValueRef::Null => builder.append_null(),
+                    ValueRef::Text(text) => builder.append_value(text),
+                    _ => return None,
+                }
+            }
+            Arc::new(builder.finish())
+        }
+        _ => return None,
+    })
+}

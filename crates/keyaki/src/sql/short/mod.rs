@@ -1,0 +1,77 @@
+//! The short path: statements that touch a few rows of one table by key, executed on the calling thread from cached
+//! pages, without DataFusion's planner and without another thread.
+//!
+//! A prepared statement is compiled once ([`ShortPlan`]). The compilation starts from the logical plan that the long
+//! path would execute, so both mean the same. At execution, the short path gives way to the long one if the catalog has
+//! changed, if a page is not cached, or if there are more rows than expected: a plan made for a rare value never reads a
+//! frequent one.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`read`] | the form of queries and their compilation |
+//! | [`access`] | key lookups in tables and indexes |
+//! | [`steps`] | filters, projections, sorts and limits over the rows found |
+//! | [`insert`], [`change`] | INSERT … VALUES; UPDATE and DELETE |
+
+mod access;
+mod change;
+mod insert;
+mod read;
+mod steps;
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::logical_expr::LogicalPlan;
+
+use super::SqlSession;
+use super::parameters::bind_all;
+use super::prepared::Executed;
+use super::state::StatementState;
+use crate::Result;
+use crate::base::value::ValueRef;
+use crate::catalog::Catalog;
+
+pub(crate) use change::{Change, ChangeKind};
+pub(crate) use insert::{Cell, Insert};
+pub(crate) use read::{Read, parameter_index};
+
+/// A statement compiled for the short path.
+#[derive(Debug)]
+pub(crate) enum ShortPlan {
+    Read(Box<Read>),
+    Insert(Insert),
+    Change(Box<Change>),
+}
+
+impl ShortPlan {
+    /// Compiles a query; `None` if it does not have the form of the short path, or if the type of a parameter is not
+    /// known.
+    pub fn of_query(plan: &LogicalPlan, state: &StatementState, parameters: &[Option<DataType>]) -> Option<ShortPlan> {
+        let parameters: Vec<DataType> = parameters.iter().cloned().collect::<Option<_>>()?;
+        Read::compile(plan, &state.state, &parameters).map(|read| ShortPlan::Read(Box::new(read)))
+    }
+
+    /// Executes the statement; `None` if the long path has to. `catalog` is the one that the plan was made for; `types`
+    /// are those of the parameters.
+    ///
+    /// # Errors
+    /// `Context` with the parameter for a value that cannot be converted to its type; errors of the statement.
+    pub async fn run(
+        &self,
+        session: &SqlSession,
+        catalog: &Arc<Catalog>,
+        types: &[Option<DataType>],
+        values: &[ValueRef<'_>],
+    ) -> Result<Option<Executed>> {
+        if let ShortPlan::Insert(insert) = self {
+            return insert.run(session, catalog, values).await;
+        }
+        let arrays = bind_all(values, types)?;
+        match self {
+            ShortPlan::Read(read) => Ok(read.run(session, catalog, &arrays).await?.map(Executed::Rows)),
+            ShortPlan::Change(change) => change.run(session, catalog, &arrays).await,
+            ShortPlan::Insert(_) => Ok(None),
+        }
+    }
+}
