@@ -1,8 +1,8 @@
 //! Translates changed rows to messages for the trees of a table.
 //!
 //! Uniqueness: for the primary key and each unique index, the new keys must differ from each other and from the keys of
-//! all rows that the statement does not replace. New keys are looked up in ascending order. A lookup skips all new keys
-//! below the key that it finds, so appending to a table costs one lookup.
+//! all rows that the statement does not replace. New keys are looked up in ascending order, ranges of them or one by one
+//! ([`find_existing`]). Appending to a table costs one lookup.
 //!
 //! Messages: in each tree, entries whose key is not among the new keys are deleted, and new entries are inserted, which
 //! replaces entries with the same key.
@@ -26,6 +26,12 @@ use super::rows::{Keys, TableRows, Values};
 use crate::catalog::IndexDef;
 use crate::catalog::Table;
 use crate::{ConstraintKind, Error, Result};
+
+/// A lookup of a range should skip at least this many keys: it decodes up to a chunk of rows.
+const RANGE_SKIPS_MIN: usize = 64;
+/// Bounds of the number of single lookups between two lookups of ranges.
+const SINGLE_LOOKUPS_MIN: usize = 64;
+const SINGLE_LOOKUPS_MAX: usize = 8192;
 
 /// The change of a table by a statement. `old` and `new` are parallel in an UPDATE; `old` is empty in an INSERT, `new`
 /// in a DELETE.
@@ -115,7 +121,7 @@ impl TableChange {
             Some(key) => Some(key),
             // A tree that this statement creates is not in the snapshot and is empty.
             None => match snapshot.tree(tree.id) {
-                Ok(view) => find_existing(&new, &old, store, &view)?,
+                Ok(view) => find_existing(&new, &old, *unique, store, &view)?,
                 Err(keyaki_store::Error::TreeNotFound(_)) => None,
                 Err(error) => return Err(error.into()),
             },
@@ -146,7 +152,8 @@ impl TableChange {
         let gone = (0..old.len()).filter(|&i| !new.contains(old.get(i)));
         gone.for_each(|i| batch.delete_existing_raw(tree.id, old.get(i)));
         let mut values = Values::new(tree.schema, &columns);
-        for i in 0..new.len() {
+        // In key order: neighbouring messages go to the same nodes of the root buffer.
+        for i in new.sorted() {
             let (key, value) = (new.get(i), values.of(new.row(i)));
             match old.contains(key) {
                 // An entry that consists only of its key is unchanged if the key is.
@@ -184,11 +191,26 @@ pub(crate) fn unique_keys(schema: &Schema, columns: &[ArrayRef], rows: usize) ->
     Keys::encode(schema, columns, rows, |row| nullable.iter().any(|column| column.is_null(row)))
 }
 
-/// The first key of `new` that the tree contains and `old` does not.
-pub(crate) fn find_existing(new: &Keys, old: &Keys, store: &Store, view: &TreeView) -> Result<Option<Vec<u8>>> {
+/// The first key of `new` that the tree contains and `old` does not. Each key has `columns` columns of the tree's key.
+///
+/// A lookup of a range skips the new keys below the key that it finds. If it skips few, the next keys are looked up one
+/// by one: the filters of pages exclude most keys, and no other row is decoded.
+pub(crate) fn find_existing(
+    new: &Keys,
+    old: &Keys,
+    columns: usize,
+    store: &Store,
+    view: &TreeView,
+) -> Result<Option<Vec<u8>>> {
     let source = store.blocking();
     let Some(last) = new.len().checked_sub(1) else { return Ok(None) };
     let end = successor(new.nth(last)).map_or(Bound::Unbounded, Bound::Excluded);
+    let single = |key: &[u8]| match columns == view.schema().key_columns() {
+        true => KeyRange { start: Bound::Included(key.to_vec()), end: Bound::Included(key.to_vec()) },
+        false => KeyRange::prefix(key.to_vec()),
+    };
+    // Number of keys to look up one by one, now and after the next range that skips few keys.
+    let (mut singles, mut next_singles) = (0_usize, SINGLE_LOOKUPS_MIN);
     let mut next = 0;
     while next <= last {
         let key = new.nth(next);
@@ -196,16 +218,31 @@ pub(crate) fn find_existing(new: &Keys, old: &Keys, store: &Store, view: &TreeVi
             next += 1;
             continue;
         }
-        let range = KeyRange { start: Bound::Included(key.to_vec()), end: end.clone() };
+        let by_range = singles == 0 && next < last;
+        let range = match by_range {
+            true => KeyRange { start: Bound::Included(key.to_vec()), end: end.clone() },
+            false => single(key),
+        };
         let mut cursor = view.cursor(&source, range, Direction::Ascending);
-        let Some(found) = first_key(&mut cursor)? else { return Ok(None) };
-        if found.starts_with(key) {
+        let found = first_key(&mut cursor)?;
+        if found.as_ref().is_some_and(|found| found.starts_with(key)) {
             return Ok(Some(key.to_vec()));
         }
+        if !by_range {
+            (next, singles) = (next + 1, singles.saturating_sub(1));
+            continue;
+        }
+        let Some(found) = found else { return Ok(None) };
         // The tree has no key between `key` and `found`. Keys are prefix-free, so at most one new key is a prefix of
         // `found`.
+        let before = next;
         while next <= last && new.nth(next) < found.as_slice() && !found.starts_with(new.nth(next)) {
             next += 1;
+        }
+        if next - before < RANGE_SKIPS_MIN {
+            (singles, next_singles) = (next_singles, (2 * next_singles).min(SINGLE_LOOKUPS_MAX));
+        } else {
+            next_singles = SINGLE_LOOKUPS_MIN;
         }
     }
     Ok(None)
