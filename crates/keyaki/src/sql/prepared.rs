@@ -246,7 +246,8 @@ pub(super) fn add_types(types: &mut [Option<DataType>], plan: &datafusion::logic
         if let Some(known) = parameter_index(&id).and_then(|index| types.get_mut(index))
             && known.is_none()
         {
-            *known = ty;
+            // The type of NULL: DataFusion has inferred none.
+            *known = ty.filter(|ty| *ty != DataType::Null);
         }
     }
 }
