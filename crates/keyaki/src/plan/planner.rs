@@ -8,10 +8,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::catalog::Session;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{LogicalPlan, UserDefinedLogicalNode};
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 
@@ -49,8 +52,25 @@ impl QueryPlanner for KeyakiPlanner {
             }
         };
         let pipelines = Arc::new(PipelinePlanner { context: self.context.clone() });
-        DefaultPhysicalPlanner::with_extension_planners(vec![pipelines]).create_physical_plan(&plan, session).await
+        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![pipelines]);
+        cancellable(planner.create_physical_plan(&plan, session).await?)
     }
+}
+
+/// Makes joins yield to the runtime at intervals. DataFusion makes only the operators yield that read tables: a join that
+/// multiplies its input could otherwise not be cancelled for a long time.
+fn cancellable(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let yielding = plan.transform_up(|plan| {
+        let is_join = plan.is::<CrossJoinExec>()
+            || plan.is::<NestedLoopJoinExec>()
+            || plan.is::<HashJoinExec>()
+            || plan.is::<SortMergeJoinExec>();
+        Ok(match is_join {
+            true => Transformed::yes(Arc::new(CooperativeExec::new(plan)) as Arc<dyn ExecutionPlan>),
+            false => Transformed::no(plan),
+        })
+    });
+    Ok(yielding?.data)
 }
 
 /// Creates physical operators for pipeline, summary and first-rows nodes.
