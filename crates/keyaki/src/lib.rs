@@ -1,5 +1,21 @@
 //! Keyaki: an embedded SQL database for data larger than memory on flash.
 //!
+//! ```
+//! use keyaki::Connection;
+//!
+//! # fn main() -> keyaki::Result<()> {
+//! # let directory = tempfile::tempdir().unwrap();
+//! # let path = directory.path().join("shop");
+//! let connection = Connection::open(path)?;
+//! connection.execute("CREATE TABLE orders (id BIGINT PRIMARY KEY, total DECIMAL(12,2))", ())?;
+//! connection.execute("INSERT INTO orders VALUES ($1, $2)", (1, 9.90))?;
+//! let total: f64 = connection.query_row("SELECT sum(total) FROM orders", (), |row| row.get(0))?;
+//! # assert_eq!(total, 9.90);
+//! # Ok(()) }
+//! ```
+//!
+//! [`Connection`] blocks the calling thread. [`Session`] is its counterpart for async programs:
+//!
 //! ```no_run
 //! # async fn example() -> keyaki::Result<()> {
 //! let database = keyaki::Database::open("shop.keyaki", keyaki::Options::default())?;
@@ -19,14 +35,14 @@
 //!
 //! | folder | contents |
 //! |---|---|
-//! | `base` | errors with SQLSTATEs, options, progress reports |
+//! | `base` | errors with SQLSTATEs, options, progress reports, single values |
 //! | `catalog` | definitions of tables, indexes and views; SQL types; statistics; their JSON documents |
 //! | `engine` | the open database: store, executor, catalog, writer lock, calibration; in-memory indexes; the control of the CPU caches |
 //! | `table` | DataFusion's table providers: key ranges from filters, costs in device time, the scan operator |
 //! | `plan` | optimizer rules and physical operators: index pipelines, summaries, first rows |
 //! | `write` | assignment casts, write batches and bulk loads, index builds, collection of statistics |
 //! | `sql` | statements: DDL, DML, COPY, ANALYZE, settings, system views; the state of a session |
-//! | `session` | [`Database`] and [`Session`], the public API |
+//! | `session` | [`Database`], [`Session`] and [`Connection`], the public API |
 
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
@@ -40,13 +56,18 @@ mod sql;
 mod table;
 mod write;
 
+pub use base::from_sql::FromSql;
 pub use base::options::{CacheGovernor, ExecutionMode, JoinMode, Options, PlanCacheMode, SessionOptions, Switch};
-pub use base::value::{Value, ValueRef};
 pub use base::progress::{NoProgress, Progress};
+pub use base::to_sql::{ToSql, ToSqlOutput};
+pub use base::value::{Value, ValueRef};
 pub use base::{ConstraintKind, Error, ObjectKind, Position, Result, SqlState};
 pub use catalog::IndexMethod;
 pub use engine::cache::{CacheCalibration, CacheStatus, PinInfo, calibrate_caches};
-pub use session::{Database, Prepared, Session};
+pub use session::{
+    Appender, ArrowRows, Column, Connection, Database, InterruptHandle, MappedRows, Optional, Params, ParamsFromIter,
+    Prepared, Row, RowIndex, Rows, Session, Statement, params_from_iter,
+};
 pub use sql::{IndexInfo, Outcome, TableInfo};
 
 // Types of other crates in the signatures of this crate.

@@ -11,12 +11,12 @@ use arrow::array::{
     NullArray, StringViewArray, TimestampMicrosecondArray,
 };
 use arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimeUnit,
-    TimestampMicrosecondType,
+    DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    TimeUnit, TimestampMicrosecondType,
 };
 
 /// Maximum number of decimal digits of a [`Value::Decimal`].
-const DECIMAL_DIGITS_MAX: u8 = 38;
+pub(crate) const DECIMAL_DIGITS_MAX: u8 = 38;
 
 /// A value that owns its text or bytes.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -146,6 +146,30 @@ impl ValueRef<'_> {
                 Arc::new(TimestampMicrosecondArray::from_value(micros, 1).with_timezone("+00:00"))
             }
         }
+    }
+}
+
+/// True if [`value_at`] reads arrays of this type.
+pub(crate) fn has_values(ty: &DataType) -> bool {
+    match ty {
+        DataType::Null
+        | DataType::Boolean
+        | DataType::Int8
+        | DataType::Int16
+        | DataType::Int32
+        | DataType::Int64
+        | DataType::Float32
+        | DataType::Float64
+        | DataType::Utf8
+        | DataType::LargeUtf8
+        | DataType::Utf8View
+        | DataType::Binary
+        | DataType::LargeBinary
+        | DataType::BinaryView
+        | DataType::Date32
+        | DataType::Timestamp(TimeUnit::Microsecond, _) => true,
+        DataType::Decimal128(_, scale) => *scale >= 0,
+        _ => false,
     }
 }
 

@@ -6,19 +6,25 @@ use std::sync::Arc;
 use futures::FutureExt;
 use keyaki_device::calibrate::Calibration;
 use keyaki_exec::MemoryTrace;
-use keyaki_store::Store;
+use keyaki_store::{Durability, Store};
+use tempfile::TempDir;
 
-use super::Session;
+use super::runtime::BlockingRuntime;
+use super::{Connection, Session};
 use crate::engine::Engine;
 use crate::engine::cache::{CacheCalibration, CacheStatus};
 use crate::sql::{IndexInfo, PlanCache, TableInfo, info};
-use crate::{CacheGovernor, Options, Result};
+use crate::{CacheGovernor, Error, Options, Result};
 
 /// An open database. Clones and sessions refer to the same database. The last of them closes it when dropped.
 #[derive(Debug, Clone)]
 pub struct Database {
+    // In the order of their drops: tasks of the runtime refer to the engine, which has files in the directory.
+    pub(super) runtime: Arc<BlockingRuntime>,
     pub(super) engine: Arc<Engine>,
     pub(super) plans: Arc<PlanCache>,
+    /// The directory of a temporary database.
+    _directory: Option<Arc<TempDir>>,
 }
 
 impl Database {
@@ -28,7 +34,7 @@ impl Database {
     /// `NotFound` with [`Options::must_exist`], `NotADatabase`, `FormatVersion`, `Locked` if the database is open
     /// elsewhere, `Corrupt`, `InvalidParameter` if the memory is below the minimum, `Io` and `DiskFull`.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Database> {
-        Ok(Database { engine: Engine::open(path.as_ref(), options)?, plans: Arc::default() })
+        Ok(Database::of(Engine::open(path.as_ref(), options)?, None))
     }
 
     /// Creates a database.
@@ -36,7 +42,38 @@ impl Database {
     /// # Errors
     /// `AlreadyExists` if the database exists, and the errors of [`Database::open`].
     pub fn create(path: impl AsRef<Path>, options: Options) -> Result<Database> {
-        Ok(Database { engine: Engine::create(path.as_ref(), options)?, plans: Arc::default() })
+        Ok(Database::of(Engine::create(path.as_ref(), options)?, None))
+    }
+
+    /// Creates a database in a new directory among the system's temporary files. The directory is removed when the
+    /// database is closed. Commits are not synced: the database does not survive the program anyway.
+    ///
+    /// # Errors
+    /// As [`Database::open`].
+    pub fn open_temporary(options: Options) -> Result<Database> {
+        let made = tempfile::Builder::new().prefix("keyaki-").tempdir();
+        let directory = made.map_err(|error| Error::io("create", &std::env::temp_dir(), error))?;
+        let options = Options { must_exist: false, durability: Durability::Off, ..options };
+        let engine = Engine::open(directory.path(), options)?;
+        Ok(Database::of(engine, Some(directory)))
+    }
+
+    fn of(engine: Arc<Engine>, directory: Option<TempDir>) -> Database {
+        let _directory = directory.map(Arc::new);
+        Database { runtime: Arc::default(), engine, plans: Arc::default(), _directory }
+    }
+
+    /// A blocking connection.
+    ///
+    /// # Errors
+    /// `Io` if the threads of the first connection cannot be started.
+    pub fn connect(&self) -> Result<Connection> {
+        Connection::new(self.clone())
+    }
+
+    /// Starts the threads that run statements of connections.
+    pub(super) fn start_runtime(&self) -> Result<()> {
+        self.runtime.start(self.engine.base_state.config().target_partitions())
     }
 
     /// A new session with default options.
@@ -127,7 +164,7 @@ impl Database {
         if catalog.views.contains_key(table) {
             let session = self.session();
             let planned = crate::sql::view_columns(&session.sql, table).now_or_never();
-            return planned.unwrap_or_else(|| Err(crate::Error::Internal(format!("planning view \"{table}\" waited"))));
+            return planned.unwrap_or_else(|| Err(Error::Internal(format!("planning view \"{table}\" waited"))));
         }
         let table = catalog.table(table)?;
         Ok(table.def.columns.iter().map(|c| (c.name.clone(), c.ty.to_string())).collect())

@@ -1,11 +1,29 @@
-//! The public API: databases and sessions.
+//! The public API: databases, sessions and connections.
 //!
-//! [`Database`] is a handle of an open engine. [`Session`] executes statements with its own options, and loads rows
-//! from a program ([`Session::load`]). Both delegate to the layers below.
+//! [`Database`] is a handle of an open engine. [`Session`] is the async API: it executes statements with its own options,
+//! and loads rows from a program ([`Session::load`]). [`Connection`] is the blocking API over a session. All delegate to
+//! the layers below.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`database`], [`prepared`], [`load`] | databases, and the async API besides [`Session`] |
+//! | [`connection`], [`statement`] | connections and their prepared statements |
+//! | [`params`], [`rows`], [`arrow_rows`], [`columns`] | values of parameters; results as rows and as Arrow batches |
+//! | [`appender`] | rows in bulk |
+//! | [`runtime`], [`interrupt`] | blocking execution and cancellation of futures |
 
+mod appender;
+mod arrow_rows;
+mod columns;
+mod connection;
 mod database;
+mod interrupt;
 mod load;
+mod params;
 mod prepared;
+mod rows;
+mod runtime;
+mod statement;
 #[cfg(test)]
 mod statistics_tests;
 
@@ -19,10 +37,17 @@ use crate::base::options::SessionOptions;
 use crate::base::progress::Progress;
 use crate::sql::{self, Outcome, SqlSession};
 
+pub use appender::Appender;
+pub use arrow_rows::ArrowRows;
+pub use connection::Connection;
 pub use database::Database;
+pub use interrupt::InterruptHandle;
+pub use params::{Params, ParamsFromIter, params_from_iter};
 pub use prepared::Prepared;
+pub use rows::{MappedRows, Optional, Row, RowIndex, Rows};
+pub use statement::{Column, Statement};
 
-/// A connection to a database with its own options.
+/// An async connection to a database with its own options; [`Connection`] is the blocking one.
 ///
 /// A session is one thread of control: run its statements one after another. Use several sessions for concurrent
 /// statements.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Int64Array, RecordBatch};
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::memory::MemoryStream;
 use keyaki_store::{Durability, KeyRange, Snapshot, WriteBatch};
 
 use super::apply::TableChange;
@@ -35,6 +36,22 @@ pub(crate) async fn insert_loaded(
 ) -> Result<u64> {
     let before = rows_before(&statement, table)?;
     insert(statement, table, rows, before, (BatchLimits::of_load(before), RowBuffer::unreserved()), origin).await
+}
+
+/// Inserts one chunk of the rows that a program appends, and returns the number of rows. See [`insert`] for the form of
+/// the rows.
+///
+/// A chunk that fills an empty table is a bulk load. All others are write batches: a bulk load rewrites the leaves that
+/// its keys fall into.
+pub(crate) async fn append(
+    statement: WriteStatement,
+    table: &Arc<Table>,
+    chunk: Vec<RecordBatch>,
+    origin: Arc<dyn Origin>,
+) -> Result<u64> {
+    let before = rows_before(&statement, table)?;
+    let rows = Box::pin(MemoryStream::try_new(chunk, table.arrow.clone(), None)?);
+    insert(statement, table, rows, before, (BatchLimits::of_chunk(before), RowBuffer::unreserved()), origin).await
 }
 
 /// Inserts all rows of `rows` and returns their number; inserts none after an error.

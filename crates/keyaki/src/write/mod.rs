@@ -38,8 +38,8 @@ use crate::engine::{Engine, Writer};
 
 pub(crate) use conform::{BadCell, Conform, Defaults, Given};
 pub(crate) use index::create_index;
-pub(crate) use insert::{commit, create_table_as, insert_loaded, insert_query, insertion};
-pub(crate) use origin::{NoOrigin, Origin};
+pub(crate) use insert::{append, commit, create_table_as, insert_loaded, insert_query, insertion};
+pub(crate) use origin::{AppendedRows, NoOrigin, Origin};
 pub(crate) use path::RowBuffer;
 
 /// Context of a writing statement: the engine, the writer lock, and the receiver of progress reports.

@@ -46,6 +46,11 @@ impl BatchLimits {
         let rows = if rows_before > 0.0 { LOAD_ROWS_MAX } else { LOAD_ROWS_MAX_EMPTY };
         BatchLimits { rows, bytes: LOAD_BYTES_MAX }
     }
+
+    /// Limits for a chunk of appended rows: one write batch, unless the table is empty.
+    pub fn of_chunk(rows_before: f64) -> Self {
+        if rows_before > 0.0 { BatchLimits { rows: usize::MAX, bytes: usize::MAX } } else { Self::of_load(rows_before) }
+    }
 }
 
 /// The chosen path, with the rows.

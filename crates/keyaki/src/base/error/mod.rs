@@ -231,6 +231,15 @@ pub enum Error {
     /// A number was divided by zero.
     #[error("division by zero")]
     DivisionByZero,
+    /// A query that must return a row returned none.
+    #[error("the query returned no rows")]
+    NoRows,
+    /// A row of a result has NULL where the program expects a value.
+    #[error("null cannot be converted to {ty} (use Option<{ty}>)")]
+    UnexpectedNull {
+        /// The Rust type.
+        ty: &'static str,
+    },
     /// A scalar subquery returned more than one row.
     #[error("more than one row returned by a subquery used as an expression")]
     Cardinality,
@@ -467,6 +476,8 @@ impl Error {
             Error::InvalidEncoding { .. } => SqlState::CHARACTER_NOT_IN_REPERTOIRE,
             Error::DivisionByZero => SqlState::DIVISION_BY_ZERO,
             Error::Cardinality => SqlState::CARDINALITY_VIOLATION,
+            Error::NoRows => SqlState::NO_DATA,
+            Error::UnexpectedNull { .. } => SqlState::NULL_VALUE_NO_INDICATOR,
             Error::Evaluation(_) => SqlState::DATA_EXCEPTION,
             Error::InvalidParameter { .. } => SqlState::INVALID_PARAMETER_VALUE,
             Error::Constraint { kind: ConstraintKind::NotNull, .. } => SqlState::NOT_NULL_VIOLATION,

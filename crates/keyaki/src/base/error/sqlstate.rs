@@ -18,6 +18,8 @@ macro_rules! states {
 }
 
 states! {
+    /// `no_data`: a query that must return a row returned none.
+    NO_DATA = "02000";
     /// `using_clause_does_not_match_dynamic_parameter_specification`: too few or too many values for parameters.
     PARAMETER_COUNT = "07001";
     /// `feature_not_supported`: valid SQL that Keyaki does not support.
@@ -28,6 +30,8 @@ states! {
     DATA_EXCEPTION = "22000";
     /// `string_data_right_truncation`: a text is longer than its column allows.
     STRING_DATA_RIGHT_TRUNCATION = "22001";
+    /// `null_value_no_indicator_parameter`: the program expects a value where a row has NULL.
+    NULL_VALUE_NO_INDICATOR = "22002";
     /// `numeric_value_out_of_range`
     NUMERIC_VALUE_OUT_OF_RANGE = "22003";
     /// `invalid_datetime_format`: a text is not a valid date, time or interval.

@@ -107,6 +107,8 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
         (Error::InvalidEncoding { column: None }, "22021", "invalid byte sequence for encoding \"UTF8\""),
         (Error::DivisionByZero, "22012", "division by zero"),
         (Error::Cardinality, "21000", "more than one row returned by a subquery used as an expression"),
+        (Error::NoRows, "02000", "the query returned no rows"),
+        (Error::UnexpectedNull { ty: "i64" }, "22002", "null cannot be converted to i64 (use Option<i64>)"),
         (Error::Evaluation("text".into()), "22000", "text"),
         (
             Error::InvalidParameter { name: "p".into(), value: "v".into(), expected: "w".into() },
@@ -268,9 +270,11 @@ fn number(error: &Error) -> usize {
         E::Internal(_) => 48,
         E::UndefinedParameter { .. } => 49,
         E::ParameterCount { .. } => 50,
+        E::NoRows => 51,
+        E::UnexpectedNull { .. } => 52,
     }
 }
-const VARIANTS: usize = 51;
+const VARIANTS: usize = 53;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {

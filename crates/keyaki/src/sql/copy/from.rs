@@ -235,10 +235,10 @@ impl FileOrigin {
 }
 
 impl Origin for FileOrigin {
-    fn locate(&self, row: u64) -> Option<(PathBuf, u64)> {
+    fn locate(&self, row: u64) -> Option<(Option<PathBuf>, u64)> {
         let files = self.files.lock();
         let (first, path) = files.get(files.partition_point(|(first, _)| *first <= row).checked_sub(1)?)?;
-        Some((path.clone(), row - first + 1))
+        Some((Some(path.clone()), row - first + 1))
     }
 
     fn total_rows(&self) -> Option<u64> {

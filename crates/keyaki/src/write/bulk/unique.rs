@@ -128,11 +128,11 @@ fn has_null(columns: &[ArrayRef], row: usize) -> bool {
     columns.iter().any(|column| column.null_count() > 0 && column.is_null(row))
 }
 
-/// Adds file and row to a constraint violation at row `row` of the stream, if the row comes from a file.
+/// Adds file and row to a constraint violation at row `row` of the stream, if the row has a position.
 pub(super) fn at(error: Error, origin: &dyn Origin, row: u64) -> Error {
     match (error, origin.locate(row)) {
         (error @ Error::Constraint { .. }, Some((path, row))) => {
-            Error::Import { path: Some(path), row: Some(row), column: None, source: Box::new(error) }
+            Error::Import { path, row: Some(row), column: None, source: Box::new(error) }
         }
         (error, _) => error,
     }
