@@ -26,29 +26,42 @@ const INSERT: &str = "INSERT INTO t VALUES ($1, $2, $3)";
 impl Keyaki {
     pub fn new(path: &Path, rows: i64) -> Self {
         let runtime = Runtime::new().unwrap();
-        let database = Database::open(path, Options { durability: keyaki::Durability::Off, ..Options::default() }).unwrap();
+        let database =
+            Database::open(path, Options { durability: keyaki::Durability::Off, ..Options::default() }).unwrap();
         let session = database.session();
-        runtime.block_on(async {
-            session.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, k BIGINT NOT NULL, c TEXT); CREATE INDEX t_k ON t (k)").await.unwrap();
-            let insert = session.prepare(INSERT).await.unwrap();
-            for id in 0..rows {
-                insert.query(&session, &[Value::Integer(id), Value::Integer(id / crate::PER_KEY), Value::Text(text(id))]).await.unwrap();
-            }
-            let prepare = async |sql: &str| session.prepare(sql).await.unwrap();
-            let (point, index) = (prepare(POINT).await, prepare("SELECT id, c FROM t WHERE k = $1").await);
-            let (update, delete) = (
-                prepare("UPDATE t SET k = k + 1 WHERE id = $1").await,
-                prepare("DELETE FROM t WHERE id = $1").await,
-            );
-            (point, index, insert, update, delete)
-        })
-        .into_side(runtime, database, session)
+        runtime
+            .block_on(async {
+                session
+                    .execute(
+                        "CREATE TABLE t (id BIGINT PRIMARY KEY, k BIGINT NOT NULL, c TEXT); CREATE INDEX t_k ON t (k)",
+                    )
+                    .await
+                    .unwrap();
+                let insert = session.prepare(INSERT).await.unwrap();
+                for id in 0..rows {
+                    insert
+                        .query(
+                            &session,
+                            &[Value::Integer(id), Value::Integer(id / crate::PER_KEY), Value::Text(text(id))],
+                        )
+                        .await
+                        .unwrap();
+                }
+                let prepare = async |sql: &str| session.prepare(sql).await.unwrap();
+                let (point, index) = (prepare(POINT).await, prepare("SELECT id, c FROM t WHERE k = $1").await);
+                let (update, delete) = (
+                    prepare("UPDATE t SET k = k + 1 WHERE id = $1").await,
+                    prepare("DELETE FROM t WHERE id = $1").await,
+                );
+                (point, index, insert, update, delete)
+            })
+            .into_side(runtime, database, session)
     }
 
     fn rows(&self, statement: &Prepared, key: i64) -> usize {
-        let outcome = self.runtime.block_on(async {
-            statement.query(&self.session, &[Value::Integer(key)]).await.unwrap().collect().await
-        });
+        let outcome = self
+            .runtime
+            .block_on(async { statement.query(&self.session, &[Value::Integer(key)]).await.unwrap().collect().await });
         outcome.unwrap().iter().map(|batch| batch.num_rows()).sum()
     }
 
@@ -102,7 +115,9 @@ impl Side for Keyaki {
         self.runtime.block_on(self.session.query(sql)).unwrap();
     }
     fn count(&mut self) -> i64 {
-        let outcome = self.runtime.block_on(async { self.session.query("SELECT count(*) FROM t").await.unwrap().collect().await });
+        let outcome = self
+            .runtime
+            .block_on(async { self.session.query("SELECT count(*) FROM t").await.unwrap().collect().await });
         outcome.unwrap()[0].column(0).as_any().downcast_ref::<arrow_array::Int64Array>().unwrap().value(0)
     }
     fn set_durable(&mut self, durable: bool) {
@@ -141,7 +156,13 @@ impl Side for Keyaki {
                         let statement = session.prepare(INSERT).await.unwrap();
                         for i in (number..statements).step_by(sessions) {
                             let id = first + i as i64;
-                            statement.query(&session, &[Value::Integer(id), Value::Integer(id / crate::PER_KEY), Value::Text(text(id))]).await.unwrap();
+                            statement
+                                .query(
+                                    &session,
+                                    &[Value::Integer(id), Value::Integer(id / crate::PER_KEY), Value::Text(text(id))],
+                                )
+                                .await
+                                .unwrap();
                         }
                     });
                 });

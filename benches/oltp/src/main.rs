@@ -32,8 +32,19 @@ struct Arguments {
     json: Option<std::path::PathBuf>,
 }
 
-const EXPERIMENTS: [&str; 11] =
-    ["point", "point-text", "index", "index-text", "threads", "insert", "insert-full", "insert-many", "update", "delete", "count"];
+const EXPERIMENTS: [&str; 11] = [
+    "point",
+    "point-text",
+    "index",
+    "index-text",
+    "threads",
+    "insert",
+    "insert-full",
+    "insert-many",
+    "update",
+    "delete",
+    "count",
+];
 
 /// Rows with the same value of `k`.
 const PER_KEY: i64 = 10;
@@ -106,8 +117,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rows = arguments.rows;
     println!("{rows} rows, {} statements per figure; microseconds per statement (median)", arguments.statements);
     let start = Instant::now();
-    let mut sides =
-        (keyaki_side::Keyaki::new(&dir.path().join("keyaki"), rows), sqlite_side::Sqlite::new(&dir.path().join("sqlite"), rows));
+    let mut sides = (
+        keyaki_side::Keyaki::new(&dir.path().join("keyaki"), rows),
+        sqlite_side::Sqlite::new(&dir.path().join("sqlite"), rows),
+    );
     println!("loaded in {:.1} s", start.elapsed().as_secs_f64());
     let wanted = |name: &str| arguments.experiments.iter().any(|e| e == name);
     let n = arguments.statements;
@@ -130,17 +143,29 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     if wanted("index-text") {
         let per = PER_KEY as usize;
-        figure("10 rows by index, text", measure(n, &mut sides, |side, i| timed(|| side.index_text(ids[i] / PER_KEY), per)));
+        figure(
+            "10 rows by index, text",
+            measure(n, &mut sides, |side, i| timed(|| side.index_text(ids[i] / PER_KEY), per)),
+        );
     }
     if wanted("insert") {
         sides.0.set_durable(false);
         sides.1.set_durable(false);
         let base = next_id;
-        figure("INSERT, not durable", measure(n, &mut sides, |side, i| {
-            let id = base + i as i64;
-            let c = text(id);
-            timed(|| { side.insert(id, id / PER_KEY, &c); 1 }, 1)
-        }));
+        figure(
+            "INSERT, not durable",
+            measure(n, &mut sides, |side, i| {
+                let id = base + i as i64;
+                let c = text(id);
+                timed(
+                    || {
+                        side.insert(id, id / PER_KEY, &c);
+                        1
+                    },
+                    1,
+                )
+            }),
+        );
         next_id += n as i64;
     }
     if wanted("update") {
@@ -162,7 +187,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let rows = many(i);
             let values: Vec<String> = rows.iter().map(|(id, k, c)| format!("({id},{k},'{c}')")).collect();
             let sql = format!("INSERT INTO t VALUES {}", values.join(","));
-            timed(|| { side.insert_many(&rows, &sql); 1 }, 1)
+            timed(
+                || {
+                    side.insert_many(&rows, &sql);
+                    1
+                },
+                1,
+            )
         });
         figure("INSERT of 1,000 rows", (ours, theirs));
         next_id += (statements * MANY) as i64;
@@ -170,7 +201,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if wanted("count") {
         let mut counts = Vec::new();
         let times = measure(20, &mut sides, |side, _| {
-            timed(|| { counts.push(side.count()); 1 }, 1)
+            timed(
+                || {
+                    counts.push(side.count());
+                    1
+                },
+                1,
+            )
         });
         assert!(counts.iter().all(|count| *count == counts[0]), "different counts: {counts:?}");
         figure(&format!("count(*) of {} rows", counts[0]), times);
@@ -180,11 +217,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         sides.1.set_durable(true);
         let base = next_id;
         let statements = (n / 100).max(10);
-        figure("INSERT, durable", measure(statements, &mut sides, |side, i| {
-            let id = base + i as i64;
-            let c = text(id);
-            timed(|| { side.insert(id, id / PER_KEY, &c); 1 }, 1)
-        }));
+        figure(
+            "INSERT, durable",
+            measure(statements, &mut sides, |side, i| {
+                let id = base + i as i64;
+                let c = text(id);
+                timed(
+                    || {
+                        side.insert(id, id / PER_KEY, &c);
+                        1
+                    },
+                    1,
+                )
+            }),
+        );
         next_id += statements as i64;
         let one = sides.0.inserts_per_second(1, next_id, statements);
         next_id += statements as i64;
@@ -198,7 +244,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let of = |side: &mut dyn Side, threads| side.points_per_second(threads, rows, n * 5);
         let (one, two) = (of(&mut sides.0, 1), of(&mut sides.0, 2));
         let (their_one, their_two) = (of(&mut sides.1, 1), of(&mut sides.1, 2));
-        println!("point SELECTs/s: Keyaki {one:.0} -> {two:.0} ({:.2}x), SQLite {their_one:.0} -> {their_two:.0} ({:.2}x)", two / one, their_two / their_one);
+        println!(
+            "point SELECTs/s: Keyaki {one:.0} -> {two:.0} ({:.2}x), SQLite {their_one:.0} -> {their_two:.0} ({:.2}x)",
+            two / one,
+            their_two / their_one
+        );
         report.compare("point SELECT, 1 thread", ("throughput", "1/s", Better::Higher), one, ("SQLite", their_one));
         report.compare("point SELECT, 2 threads", ("throughput", "1/s", Better::Higher), two, ("SQLite", their_two));
     }

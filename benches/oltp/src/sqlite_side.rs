@@ -26,7 +26,9 @@ impl Sqlite {
     pub fn new(path: &Path, rows: i64) -> Self {
         let connection = open(path);
         connection
-            .execute_batch("CREATE TABLE t (id INTEGER PRIMARY KEY, k INTEGER NOT NULL, c TEXT); CREATE INDEX t_k ON t (k); BEGIN")
+            .execute_batch(
+                "CREATE TABLE t (id INTEGER PRIMARY KEY, k INTEGER NOT NULL, c TEXT); CREATE INDEX t_k ON t (k); BEGIN",
+            )
             .unwrap();
         {
             let mut insert = connection.prepare("INSERT INTO t VALUES (?, ?, ?)").unwrap();

@@ -296,8 +296,16 @@ async fn statements_follow_changes_of_the_catalog() {
 async fn frequent_values_take_the_long_path() {
     let dir = tempfile::tempdir().unwrap();
     let session = Database::open(dir.path().join("db"), options()).unwrap().session();
-    session.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, a BIGINT, b TEXT); CREATE INDEX t_a ON t (a)").await.unwrap();
-    session.execute("INSERT INTO t SELECT value, CASE WHEN value < 5 THEN value ELSE -1 END, 'b' FROM generate_series(0, 4999)").await.unwrap();
+    session
+        .execute("CREATE TABLE t (id BIGINT PRIMARY KEY, a BIGINT, b TEXT); CREATE INDEX t_a ON t (a)")
+        .await
+        .unwrap();
+    session
+        .execute(
+            "INSERT INTO t SELECT value, CASE WHEN value < 5 THEN value ELSE -1 END, 'b' FROM generate_series(0, 4999)",
+        )
+        .await
+        .unwrap();
     let statement = session.prepare("SELECT b FROM t WHERE a = $1").await.unwrap();
     for (value, rows) in [(3, 1), (-1, 4995), (4, 1), (77, 0)] {
         let before = session.short_statements();
@@ -315,7 +323,10 @@ async fn prepare_execute_and_deallocate() {
     assert_eq!(query(&session, "EXECUTE add(1, 'a' || 'b', 2 + 3)").await, ["INSERT Some(1)"]);
     session.execute("PREPARE get AS SELECT r FROM two WHERE p = $1 AND q = $2").await.unwrap();
     assert_eq!(query(&session, "EXECUTE get(1, 'ab')").await, ["5"]);
-    assert_eq!(query(&session, "EXECUTE get(1)").await, ["07001 the statement has 2 parameters, but 1 value was given"]);
+    assert_eq!(
+        query(&session, "EXECUTE get(1)").await,
+        ["07001 the statement has 2 parameters, but 1 value was given"]
+    );
     assert_eq!(query(&session, "PREPARE get AS SELECT 1").await, ["42P05 prepared statement \"get\" already exists"]);
     session.execute("DEALLOCATE get").await.unwrap();
     assert_eq!(query(&session, "EXECUTE get(1, 'ab')").await, ["26000 prepared statement \"get\" does not exist"]);

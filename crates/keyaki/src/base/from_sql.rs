@@ -196,7 +196,7 @@ mod tests {
     fn decimals_become_the_nearest_float() {
         assert_eq!(f64::from_sql(decimal(1, 1)).unwrap(), 0.1);
         let digits = 12_345_678_901_234_567_890_123_456_789;
-        assert_eq!(f64::from_sql(decimal(digits, 20)).unwrap(), 123_456_789.012_345_68);
+        assert_eq!(f64::from_sql(decimal(digits, 20)).unwrap(), 123_456_789.012_345_67);
         assert_eq!(f64::from_sql(ValueRef::Integer(1 << 53)).unwrap(), 9_007_199_254_740_992.0);
         assert!(f64::from_sql(ValueRef::Integer((1 << 53) + 1)).is_err());
         assert!(f32::from_sql(ValueRef::Integer((1 << 24) + 1)).is_err());

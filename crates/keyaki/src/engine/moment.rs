@@ -45,10 +45,7 @@ pub(crate) struct Moment {
 
 impl Default for Moments {
     fn default() -> Self {
-        Moments {
-            slots: std::iter::repeat_with(Slot::default).take(SLOTS).collect(),
-            next: AtomicUsize::new(0),
-        }
+        Moments { slots: std::iter::repeat_with(Slot::default).take(SLOTS).collect(), next: AtomicUsize::new(0) }
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
@@ -80,6 +81,7 @@ impl Connection {
     pub(super) fn new(database: Database) -> Result<Connection> {
         database.start_runtime()?;
         let session = Session::new(database);
+        session.sql.is_blocking.store(true, Ordering::Relaxed);
         Ok(Connection { shared: Arc::new(Shared { session, interrupts: Arc::default(), cache: Mutex::default() }) })
     }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, SchemaRef};
 
 use super::Session;
+use crate::Result;
 use crate::base::value::{Value, ValueRef};
 use crate::sql::prepared::{Description, Executed, Prepared as Statement};
 use crate::sql::{Outcome, split};
-use crate::Result;
 
 /// A statement that was parsed and described once ([`Session::prepare`]). Changes of the catalog do not invalidate it: it
 /// is described again when its tables have changed.

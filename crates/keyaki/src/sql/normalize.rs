@@ -46,7 +46,10 @@ pub(super) struct Literal<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum LiteralKind<'a> {
     /// Digits, possibly with a decimal point. `negative`: a minus sign before them belongs to the literal.
-    Number { negative: bool, digits: &'a str },
+    Number {
+        negative: bool,
+        digits: &'a str,
+    },
     Text(Cow<'a, str>),
 }
 
@@ -380,9 +383,23 @@ mod tests {
     #[test]
     fn unusual_text_has_no_key() {
         for sql in [
-            "SELECT 1 -- x", "SELECT /* */ 1", "SELECT 1e5", "SELECT 0x10", "SELECT E'\\n'", "SELECT $$a$$", "SELECT $1",
-            "SELECT ?", "SELECT 'open", "SELECT X'00'", "SELECT 1; SELECT 2", "EXPLAIN SELECT 1", "SELECT .5",
-            "SELECT U&'a'", "SELECT 'a' 'b'", "SELECT 1_000", "SELECT 1.2.3",
+            "SELECT 1 -- x",
+            "SELECT /* */ 1",
+            "SELECT 1e5",
+            "SELECT 0x10",
+            "SELECT E'\\n'",
+            "SELECT $$a$$",
+            "SELECT $1",
+            "SELECT ?",
+            "SELECT 'open",
+            "SELECT X'00'",
+            "SELECT 1; SELECT 2",
+            "EXPLAIN SELECT 1",
+            "SELECT .5",
+            "SELECT U&'a'",
+            "SELECT 'a' 'b'",
+            "SELECT 1_000",
+            "SELECT 1.2.3",
         ] {
             assert!(normalize(sql).is_none(), "{sql}");
         }
@@ -396,7 +413,8 @@ mod tests {
             let parameters = parameterize(&mut statement, sql, &normalized.literals);
             (statement.to_string(), parameters)
         };
-        let (text, parameters) = parameterized("SELECT a + 1 FROM t\n WHERE b = -5 AND c IN (2, 'ö') AND d LIKE 'x%' LIMIT 3");
+        let (text, parameters) =
+            parameterized("SELECT a + 1 FROM t\n WHERE b = -5 AND c IN (2, 'ö') AND d LIKE 'x%' LIMIT 3");
         assert_eq!(text, "SELECT a + 1 FROM t WHERE b = $1 AND c IN ($2, $3) AND d LIKE 'x%' LIMIT 3");
         assert_eq!(parameters, [1, 2, 3]);
         let (text, _) = parameterized("UPDATE t SET a = 'x', b = b + 1 WHERE 5 < c AND d = e + 1");

@@ -11,7 +11,8 @@ use arrow::array::ArrayRef;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, SelectItem, SetExpr, Statement as Sql, Value as SqlValue, ValueWithSpan, Visit, VisitMut, Visitor, VisitorMut,
+    Expr, Ident, SelectItem, SetExpr, Statement as Sql, Value as SqlValue, ValueWithSpan, Visit, VisitMut, Visitor,
+    VisitorMut,
 };
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
@@ -32,22 +33,20 @@ const PARAMETERS_MAX: usize = 65_535;
 /// # Errors
 /// `Syntax` if the statement uses both forms.
 pub(crate) fn number(tokens: &mut [TokenWithSpan]) -> Result<()> {
-    let is_numbered = |t: &TokenWithSpan| matches!(&t.token, Token::Placeholder(id) if id.starts_with('$'));
-    let mut next = 0;
-    for i in 0..tokens.len() {
-        if matches!(&tokens[i].token, Token::Question) || matches!(&tokens[i].token, Token::Placeholder(id) if id == "?")
-        {
-            next += 1;
-            tokens[i].token = Token::Placeholder(format!("${next}"));
-        } else if is_numbered(&tokens[i]) && next > 0 {
-            return Err(mixed());
+    let (mut marks, mut numbered) = (0, false);
+    for token in tokens {
+        let is_mark = match &token.token {
+            Token::Question => true,
+            Token::Placeholder(id) => id == "?",
+            _ => continue,
+        };
+        numbered |= !is_mark;
+        if is_mark {
+            marks += 1;
+            token.token = Token::Placeholder(format!("${marks}"));
         }
     }
-    // A numbered parameter before the first question mark.
-    if next > 0 && tokens.iter().filter(|t| is_numbered(t)).count() > next {
-        return Err(mixed());
-    }
-    Ok(())
+    if marks > 0 && numbered { Err(mixed()) } else { Ok(()) }
 }
 
 fn mixed() -> Error {
@@ -315,7 +314,8 @@ mod tests {
 
     #[test]
     fn values_are_converted_to_the_type_of_the_parameter() {
-        let bound = |value: Value, ty: DataType| bind(1, value.as_ref(), Some(&ty)).map(|array| array.data_type().clone());
+        let bound =
+            |value: Value, ty: DataType| bind(1, value.as_ref(), Some(&ty)).map(|array| array.data_type().clone());
         assert_eq!(bound(Value::Integer(5), DataType::Int16).unwrap(), DataType::Int16);
         assert_eq!(bound(Value::Text("12".into()), DataType::Int32).unwrap(), DataType::Int32);
         assert_eq!(bound(Value::Null, DataType::Date32).unwrap(), DataType::Date32);

@@ -161,7 +161,9 @@ impl Prepared {
             return Ok(Description { version, catalog, parameters: types, columns: None, short: None });
         };
         let (columns, short) = match &**sql {
-            Sql::Query(query) if !matches!(*query.body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_)) => {
+            Sql::Query(query)
+                if !matches!(*query.body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_)) =>
+            {
                 match state.plan((**sql).clone()).await {
                     Ok(plan) => {
                         add_types(&mut types, &plan);

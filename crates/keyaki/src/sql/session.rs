@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use keyaki_exec::Stats;
 use parking_lot::Mutex;
@@ -29,6 +29,8 @@ pub(crate) struct SqlSession {
     pub prepared: Mutex<HashMap<String, Arc<Prepared>>>,
     /// The plan cache of the database.
     pub plans: Arc<PlanCache>,
+    /// The session belongs to a blocking connection.
+    pub is_blocking: AtomicBool,
     /// Slot of the session's moment in the engine.
     pub slot: usize,
     /// Number of statements executed on the short path.
@@ -40,6 +42,7 @@ pub(crate) struct SqlSession {
 impl SqlSession {
     pub fn new(engine: Arc<Engine>, plans: Arc<PlanCache>) -> Self {
         SqlSession {
+            is_blocking: AtomicBool::new(false),
             slot: engine.moments.assign(),
             engine,
             prepared: Mutex::default(),
@@ -80,6 +83,11 @@ impl SqlSession {
 
     /// The context of a writing statement that holds `writer`.
     pub fn write(&self, writer: Writer) -> WriteStatement {
-        WriteStatement { engine: self.engine.clone(), writer, progress: self.progress.lock().clone() }
+        WriteStatement {
+            engine: self.engine.clone(),
+            writer,
+            progress: self.progress.lock().clone(),
+            waits_inline: self.is_blocking.load(Ordering::Relaxed),
+        }
     }
 }

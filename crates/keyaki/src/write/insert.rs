@@ -12,9 +12,9 @@ use super::origin::{NoOrigin, Origin};
 use super::path::{BatchLimits, RowBuffer, WritePath, choose};
 use super::rows::TableRows;
 use super::{WriteStatement, bulk, schema, statistics};
-use crate::{Error, Result};
 use crate::catalog::{Catalog, Table};
 use crate::engine::{Engine, Writer};
+use crate::{Error, Result};
 
 /// Inserts the rows of a query and returns their number. See [`insert`] for the form of the rows.
 pub(crate) async fn insert_query(
@@ -73,8 +73,8 @@ async fn insert(
         WritePath::Batch(batches) => {
             let change = insertion(table, &batches)?;
             let (_, snapshot) = statement.latest();
-            let WriteStatement { engine, writer, .. } = statement.clone();
-            let inserted = commit_keeping(&engine, writer, snapshot, change).await;
+            let WriteStatement { engine, writer, waits_inline, .. } = statement.clone();
+            let inserted = commit_keeping(&engine, writer, waits_inline, snapshot, change).await;
             let inserted = inserted.map_err(|error| bulk::locate_duplicate(error, table, &batches, &*origin))?;
             if !statistics::after_insert(&statement, &table.def.name, before, inserted).await {
                 drop(statement);
@@ -148,10 +148,10 @@ const ROWS_INLINE_MAX: usize = 1000;
 /// # Errors
 /// As [`commit_keeping`].
 pub(crate) async fn commit(statement: WriteStatement, snapshot: Snapshot, change: TableChange) -> Result<u64> {
-    let WriteStatement { engine, writer, .. } = statement;
+    let WriteStatement { engine, writer, waits_inline, .. } = statement;
     let table = change.table.clone();
     let grown = change.new.len as i64 - change.old.len as i64;
-    let rows = commit_keeping(&engine, writer, snapshot, change).await?;
+    let rows = commit_keeping(&engine, writer, waits_inline, snapshot, change).await?;
     if table.add_changed_rows(rows, grown) {
         statistics::sample_or_warn(&engine, &table).await;
     }
@@ -165,6 +165,7 @@ pub(crate) async fn commit(statement: WriteStatement, snapshot: Snapshot, change
 async fn commit_keeping(
     engine: &Arc<Engine>,
     writer: Writer,
+    waits_inline: bool,
     snapshot: Snapshot,
     change: TableChange,
 ) -> Result<u64> {
@@ -189,7 +190,7 @@ async fn commit_keeping(
     };
     // Without changes of its own, the statement still depends on those that it has seen.
     let submitted = submitted.unwrap_or_else(|| engine.store.pending());
-    if engine.store.durability() == Durability::Full {
+    if engine.store.durability() == Durability::Full && !waits_inline {
         let waiting = tokio::task::spawn_blocking(move || submitted.wait());
         waiting.await.map_err(|error| Error::task(&error))??;
     } else {

@@ -48,6 +48,8 @@ pub(crate) struct WriteStatement {
     pub engine: Arc<Engine>,
     pub writer: Writer,
     pub progress: Arc<dyn Progress>,
+    /// The calling thread waits for the log itself: it runs no async code of others.
+    pub waits_inline: bool,
 }
 
 impl WriteStatement {

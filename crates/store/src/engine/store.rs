@@ -12,8 +12,8 @@
 
 use std::borrow::Cow;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use keyaki_device::{Device, File, Lock};

@@ -89,14 +89,9 @@ fn parts(delete: Delete) -> Result<Parts> {
 }
 
 /// The query of the affected rows: the columns that keys consist of, and the hidden rowid if there is one.
-fn affected_rows(
-    target: &TargetTable,
-    using: Option<Vec<TableWithJoins>>,
-    selection: Option<Expr>,
-) -> Result<Query> {
+fn affected_rows(target: &TargetTable, using: Option<Vec<TableWithJoins>>, selection: Option<Expr>) -> Result<Query> {
     let table = &target.table;
-    let mut expressions: Vec<Expr> =
-        needed(table).iter().map(|&c| target.column(&table.def.columns[c].name)).collect();
+    let mut expressions: Vec<Expr> = needed(table).iter().map(|&c| target.column(&table.def.columns[c].name)).collect();
     expressions.extend(target.rowid());
     target.select(expressions, using.unwrap_or_default(), selection)
 }

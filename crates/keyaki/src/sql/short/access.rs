@@ -230,11 +230,7 @@ impl Access {
     ///
     /// # Errors
     /// Errors of the executor.
-    pub async fn read_uncached(
-        &self,
-        executor: &Executor,
-        query: Uncached,
-    ) -> Result<Option<(Vec<ArrayRef>, usize)>> {
+    pub async fn read_uncached(&self, executor: &Executor, query: Uncached) -> Result<Option<(Vec<ArrayRef>, usize)>> {
         let mut rows = match query {
             Uncached::Scan(scan) => executor.scan(scan, ExecutionMode::OutOfOrder),
             Uncached::Pipeline(pipeline) => executor.pipeline(pipeline),

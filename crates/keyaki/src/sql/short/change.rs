@@ -55,7 +55,9 @@ impl Change {
         let Some(batch) = self.read.run_at(&session.engine, moment, parameters).await? else { return Ok(None) };
         let table = &self.table;
         let (tag, old, new, assigned) = match &self.kind {
-            ChangeKind::Delete => ("DELETE", crate::sql::dml::delete::old_rows(table, &batch), TableRows::default(), None),
+            ChangeKind::Delete => {
+                ("DELETE", crate::sql::dml::delete::old_rows(table, &batch), TableRows::default(), None)
+            }
             ChangeKind::Update { assigned, parameters: given } => {
                 let batch = with_parameters(table, batch, given, parameters)?;
                 let (old, new) = crate::sql::dml::update::old_and_new(table, assigned, &batch)?;

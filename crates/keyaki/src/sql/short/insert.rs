@@ -6,9 +6,7 @@ use arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, PrimitiveArray, PrimitiveBuilder, StringViewBuilder, new_null_array,
 };
 use arrow::compute::concat;
-use arrow::datatypes::{
-    Date32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
-};
+use arrow::datatypes::{Date32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType};
 use keyaki_store::ColumnType;
 
 use crate::Result;

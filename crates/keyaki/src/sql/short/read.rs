@@ -156,7 +156,8 @@ impl Compiler<'_> {
             LogicalPlan::Projection(projection) => {
                 let (access, mut steps) = self.stack(&projection.input)?;
                 let project = self.expressions(&projection.expr, projection.input.schema())?;
-                let plain = |expr: &Arc<dyn PhysicalExpr>| expr.downcast_ref::<PhysicalColumn>().map(PhysicalColumn::index);
+                let plain =
+                    |expr: &Arc<dyn PhysicalExpr>| expr.downcast_ref::<PhysicalColumn>().map(PhysicalColumn::index);
                 let inputs = projection.input.schema().fields().len();
                 let places: Option<Vec<usize>> = project.expressions.iter().map(plain).collect();
                 steps.push(match places.filter(|places| places.iter().all(|place| *place < inputs)) {
@@ -168,10 +169,8 @@ impl Compiler<'_> {
             LogicalPlan::Sort(sort) => {
                 let (access, mut steps) = self.stack(&sort.input)?;
                 let expressions = self.expressions(sort.expr.iter().map(|sort| &sort.expr), sort.input.schema())?;
-                let options = sort.expr.iter().map(|sort| SortOptions {
-                    descending: !sort.asc,
-                    nulls_first: sort.nulls_first,
-                });
+                let options =
+                    sort.expr.iter().map(|sort| SortOptions { descending: !sort.asc, nulls_first: sort.nulls_first });
                 steps.push(Step::Sort(expressions, options.collect(), sort.fetch));
                 Some((access, steps))
             }
@@ -277,7 +276,11 @@ impl Compiler<'_> {
     }
 
     /// Physical expressions over `input` and the parameters.
-    fn expressions<'e>(&self, expressions: impl IntoIterator<Item = &'e Expr>, input: &DFSchemaRef) -> Option<Expressions> {
+    fn expressions<'e>(
+        &self,
+        expressions: impl IntoIterator<Item = &'e Expr>,
+        input: &DFSchemaRef,
+    ) -> Option<Expressions> {
         let parameter = |(i, ty): (usize, &DataType)| Field::new(parameter_name(i), ty.clone(), true);
         let fields: Vec<Field> = self.parameters.iter().enumerate().map(parameter).collect();
         let parameters = DFSchema::try_from(arrow::datatypes::Schema::new(fields)).ok()?;

@@ -50,7 +50,8 @@ impl Step {
         match self {
             Step::Columns(places) => {
                 let column = |&place: &usize| rows.columns.get(place).cloned();
-                let columns = places.iter().map(column).collect::<Option<Vec<_>>>().ok_or_else(|| mismatch("columns"))?;
+                let columns =
+                    places.iter().map(column).collect::<Option<Vec<_>>>().ok_or_else(|| mismatch("columns"))?;
                 Ok(Rows { columns, len: rows.len })
             }
             // Expressions over no rows have no effect but errors, which they do not cause.
@@ -70,17 +71,23 @@ impl Step {
                 if len == rows.len {
                     return Ok(rows);
                 }
-                let columns = rows.columns.iter().map(|column| filter(column, &kept)).collect::<std::result::Result<_, _>>()?;
+                let columns =
+                    rows.columns.iter().map(|column| filter(column, &kept)).collect::<std::result::Result<_, _>>()?;
                 Ok(Rows { columns, len })
             }
             Step::Project(expressions) => Ok(Rows { columns: expressions.evaluate(&rows, parameters)?, len: rows.len }),
             Step::Sort(expressions, options, fetch) => {
                 let values = expressions.evaluate(&rows, parameters)?.into_iter();
-                let columns: Vec<SortColumn> =
-                    values.zip(options).map(|(values, options)| SortColumn { values, options: Some(*options) }).collect();
+                let columns: Vec<SortColumn> = values
+                    .zip(options)
+                    .map(|(values, options)| SortColumn { values, options: Some(*options) })
+                    .collect();
                 let order = lexsort_to_indices(&columns, *fetch)?;
-                let columns =
-                    rows.columns.iter().map(|column| take(column, &order, None)).collect::<std::result::Result<_, _>>()?;
+                let columns = rows
+                    .columns
+                    .iter()
+                    .map(|column| take(column, &order, None))
+                    .collect::<std::result::Result<_, _>>()?;
                 Ok(Rows { columns, len: order.len() })
             }
             Step::Limit(skip, fetch) => {

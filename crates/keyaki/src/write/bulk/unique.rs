@@ -103,7 +103,8 @@ impl Unique {
         let Some(view) = &constraint.existing else { return Ok(()) };
         let columns = &batch.columns()[..constraint.columns];
         let new = unique_keys(&constraint.schema, columns, batch.num_rows());
-        let found = find_existing(&new, &Keys::default(), constraint.columns, &self.job.engine.store, view).map_err(|error| (error, 0))?;
+        let found = find_existing(&new, &Keys::default(), constraint.columns, &self.job.engine.store, view)
+            .map_err(|error| (error, 0))?;
         let Some(key) = found else { return Ok(()) };
         let row = new.sorted().find(|&i| new.get(i) == key).map_or(0, |i| new.row(i));
         Err((self.duplicate(batch, row).unwrap_or_else(|error| error), row))
