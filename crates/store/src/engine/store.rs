@@ -264,7 +264,12 @@ impl Store {
     /// # Errors
     /// As [`Store::commit`].
     pub fn submit(&self, batch: WriteBatch) -> Result<Submitted> {
+        let generation = self.generation();
         let submitted = self.shared.checked(self.shared.try_submit(&batch));
+        if self.generation() != generation {
+            // The batch has created or dropped trees.
+            self.shared.tell_generation();
+        }
         let (sequence, logged) = submitted?;
         Ok(Submitted { shared: self.shared.clone(), sequence, logged })
     }
