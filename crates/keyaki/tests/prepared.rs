@@ -315,6 +315,22 @@ async fn frequent_values_take_the_long_path() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn repeated_texts_take_the_short_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = Database::open(dir.path().join("db"), options()).unwrap().session();
+    session.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, b TEXT)").await.unwrap();
+    for id in 0..10 {
+        session.execute(&format!("INSERT INTO t VALUES ({id}, 'it''s {id}')")).await.unwrap();
+        assert_eq!(query(&session, &format!("SELECT b FROM t WHERE id = {id};")).await, [format!("it's {id}")]);
+    }
+    // The first statement of each form takes the long path.
+    assert_eq!(session.short_statements(), 18);
+    let outcomes = session.execute("DELETE FROM t WHERE id = 1; DELETE FROM t WHERE id = 2").await.unwrap();
+    assert_eq!(outcomes.len(), 2);
+    assert_eq!(query(&session, "SELECT count(*) FROM t").await, ["8"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prepare_execute_and_deallocate() {
     let dir = tempfile::tempdir().unwrap();
     let session = Database::open(dir.path().join("db"), options()).unwrap().session();

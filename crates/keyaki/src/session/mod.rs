@@ -71,6 +71,9 @@ impl Session {
     /// `Syntax` if the script cannot be tokenised; nothing is executed then. Otherwise the error of the first statement
     /// that fails; the statements before it stay in effect.
     pub async fn execute(&self, sql: &str) -> Result<Vec<Outcome>> {
+        if let Some(executed) = sql::run_cached(&self.sql, sql).await? {
+            return Ok(vec![sql::drain(executed.into_outcome()?).await?]);
+        }
         let mut outcomes = Vec::new();
         for statement in sql::split::split(sql)? {
             outcomes.push(sql::drain(sql::run(&self.sql, &statement).await?).await?);

@@ -3,8 +3,8 @@
 //! [`split`] tokenises a script once and splits it into statements. Statements that sqlparser lacks or parses in
 //! another form (CHECKPOINT, DROP CACHES, ANALYZE, COPY, WARM, PIN, UNPIN) are recognised by their first words and
 //! parsed here. sqlparser parses all others. `dispatch` executes DDL, DML and settings in this folder; DataFusion plans
-//! queries, SHOW TABLES and EXPLAIN. Before that, [`plan_cache`] looks for the statement among those that were compiled
-//! for the [`short`] path; so does [`prepared`], which parses and compiles a statement with [`parameters`] once.
+//! queries, SHOW TABLES and EXPLAIN. Statements of a few rows by key take the [`short`] path instead: from
+//! [`plan_cache`], or as [`prepared`] statements with [`parameters`].
 //!
 //! *Invariant.* Nothing is ignored. DataFusion would execute CREATE TABLE in memory, write files, and drop clauses that
 //! it does not implement. Such statements and clauses are `Unsupported` errors instead; `strict` checks the clauses of
@@ -74,13 +74,18 @@ enum Parsed {
 
 /// Executes exactly one statement without parameters.
 pub(crate) async fn run_text(session: &SqlSession, sql: &str) -> Result<Executed> {
-    let mode = session.plan_cache();
-    if mode != PlanCacheMode::Off
-        && let Some(executed) = session.plans.execute(session, sql, mode).await?
-    {
-        return Ok(executed);
+    match run_cached(session, sql).await? {
+        Some(executed) => Ok(executed),
+        None => run(session, &split::single(sql)?).await.map(Executed::Outcome),
     }
-    run(session, &split::single(sql)?).await.map(Executed::Outcome)
+}
+
+/// Executes a text of one statement from the plan cache; `None` if it is not there.
+pub(crate) async fn run_cached(session: &SqlSession, sql: &str) -> Result<Option<Executed>> {
+    match session.plan_cache() {
+        PlanCacheMode::Off => Ok(None),
+        mode => session.plans.execute(session, sql, mode).await,
+    }
 }
 
 /// Parses and executes one statement.
