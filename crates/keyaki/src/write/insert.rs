@@ -188,7 +188,7 @@ async fn commit_keeping(
         Ok((submitted, rows)) => (submitted, rows, None),
         Err(error) => (None, 0, Some(error)),
     };
-    // Without changes of its own, the statement still depends on those that it has seen.
+    // A statement without changes may depend on changes that are not durable yet.
     let submitted = submitted.unwrap_or_else(|| engine.store.pending());
     if engine.store.durability() == Durability::Full && !waits_inline {
         let waiting = tokio::task::spawn_blocking(move || submitted.wait());

@@ -66,7 +66,7 @@ pub struct Appender {
     /// Full batches of the next chunk, and the number of their rows.
     chunk: Vec<RecordBatch>,
     chunk_rows: usize,
-    /// Rows of all chunks so far, those in progress and those that failed included.
+    /// Rows of all chunks so far, including those of the current chunk and of failed chunks.
     received: u64,
     inserted: u64,
 }
