@@ -183,6 +183,23 @@ fn keys_at_any_address() {
     }
 }
 
+/// The codes of a block with distant keys cover numbers beyond the separators of the next blocks, whose keys are close.
+#[test]
+fn codes_that_reach_into_the_next_blocks() {
+    for distant in [200, 255, 256, 300] {
+        let far = (0..distant).map(|row| row << 55);
+        let near = (0..600u64).map(|row| ((distant - 1) << 55) + (row + 1) * (row % 3 + 1));
+        let mut keys: Vec<u64> = far.chain(near).collect();
+        keys.sort_unstable();
+        let plan = Plan { slot_rows: 1, shapes: vec![Shape::published(1, 64, 1), Shape::line(1), Shape::line(1)] };
+        check(&Tree::build_with(&keys[..], &plan).unwrap(), &keys, "distant, then close");
+        let shapes =
+            [(1, 64), (1, 16), (1, 16)].map(|(width, bytes)| Shape { line: true, ..Shape::published(width, bytes, 1) });
+        let plan = Plan { slot_rows: 1, shapes: shapes.to_vec() };
+        check(&Tree::build_with(&keys[..], &plan).unwrap(), &keys, "distant, then close, lines");
+    }
+}
+
 fn shapes() -> impl Strategy<Value = Vec<Shape>> {
     let shape = prop_oneof![
         prop::sample::select(vec![1u8, 2, 4, 8]).prop_map(Shape::line),

@@ -3,7 +3,7 @@
 //!
 //! The traversal is monotone: greater keys never end further left. The search keys that end in one slot are therefore
 //! an interval. It ends with the last number that is compressed to the code of the separator to the right of the slot,
-//! or at the end of the enclosing block's interval if that is lower. A pass from the top down finds the last search key
+//! or at the end of the enclosing block's interval if that is lower. It is empty if the slots to the left end later. A pass from the top down finds the last search key
 //! of each slot. The answer for that key is the greatest of the slot, and its distance from the slot's beginning is the
 //! slot's displacement. The maximum over all slots bounds every search, present keys or not. The mean is taken over all
 //! rows, each searched for once.
@@ -88,6 +88,10 @@ impl Displacement {
             let grid = Grid { slot_rows: tree.slot_rows, slots: tree.slots, span };
             let children = (0..level.count).flat_map(|block| lasts_of::<K>(tree, index, &grid, block, lasts[block]));
             lasts = children.collect();
+            // Compression in one block can round beyond separators of the next. No search ends below those.
+            for child in 1..lasts.len() {
+                lasts[child].key = lasts[child].key.max(lasts[child - 1].key);
+            }
         }
         let totals = (0..tree.slots.div_ceil(levels.last().map_or(1, |level| level.children)))
             .into_par_iter()
