@@ -1,20 +1,65 @@
 //! Changing many keys in ascending order: the border node of one key stays locked for the following keys that belong to
 //! it.
 //!
-//! A key that is not lower than another key of a border node, in the same layer, belongs to that node if its slice is
-//! at most the highest slice in the node, or if the node is the last of its layer. All keys of a batch that go into one
-//! node therefore share one descent, one lock and the waits for memory.
+//! All keys with the same slice in a layer are in one border node. A key therefore belongs to a node if its slice is
+//! between the lowest and the highest slice in the node, or above the lowest one if the node is the last of its layer. All
+//! keys of a batch that go into one node share one descent, one lock and the waits for memory. Any order of keys is
+//! correct; descending keys only need a descent each.
+
+use std::fmt;
+use std::marker::PhantomData;
 
 use crate::guard::Guard;
-use crate::key::Cursor;
+use crate::key::{Cursor, KEY_BYTES_MAX};
+use crate::map::Masstree;
 use crate::node::{Border, Lookup, UnlockOnDrop};
 use crate::tree::Tree;
+use crate::value::Value;
 use crate::write::Change;
 
 /// Keys changed before the node is unlocked for other writers.
 const HOLD_KEYS_MAX: usize = 64;
 
-/// Changes keys in ascending order.
+/// Changes many keys of a map; made by [`Masstree::ascending`].
+///
+/// One border node may stay locked between two calls and until this is dropped. Other threads wait if they write keys of
+/// that node. This thread must use the map only through this writer meanwhile.
+pub struct Ascending<'g, V: Value> {
+    writer: AscendingWriter<'g>,
+    values: PhantomData<V>,
+}
+
+impl<V: Value> fmt::Debug for Ascending<'_, V> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Ascending").finish_non_exhaustive()
+    }
+}
+
+impl<'g, V: Value> Ascending<'g, V> {
+    pub(crate) fn new(tree: &'g Tree, guard: &'g Guard) -> Self {
+        Ascending { writer: AscendingWriter::new(tree, guard), values: PhantomData }
+    }
+
+    /// As [`Masstree::insert_with`]. Fastest if the key is not lower than the one before.
+    ///
+    /// # Panics
+    /// If the key is longer than [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX).
+    #[inline]
+    pub fn insert_with(
+        &mut self,
+        key: &[u8],
+        make: impl FnOnce(Option<V::Ref<'g>>) -> Option<V>,
+    ) -> Option<V::Ref<'g>> {
+        // SAFETY: found in the map under the guard.
+        let reference = |word: u64| unsafe { Masstree::<V>::reference(word) };
+        let old = self
+            .writer
+            .modify(key, |old| make(old.map(reference)).map_or(Change::Keep, |value| Change::Set(value.into_word())));
+        old.map(reference)
+    }
+}
+
+/// Changes the words of keys.
 pub(crate) struct AscendingWriter<'g> {
     tree: &'g Tree,
     guard: &'g Guard,
@@ -31,8 +76,7 @@ impl<'g> AscendingWriter<'g> {
         AscendingWriter { tree, guard, held: None, changed: 0, prefix: Vec::new() }
     }
 
-    /// As [`Tree::modify`], for a key that is not lower than the one before. `decide` may run while a node of other
-    /// keys is locked, and must not use the map.
+    /// As [`Tree::modify`]. `decide` must not use the map.
     #[inline]
     pub fn modify(&mut self, key: &[u8], decide: impl FnOnce(Option<u64>) -> Change) -> Option<u64> {
         if let Some((border, layer)) = self.held.take()
@@ -44,6 +88,7 @@ impl<'g> AscendingWriter<'g> {
                 return self.modify_held(&cursor, border, found, decide);
             }
         }
+        assert!(key.len() <= KEY_BYTES_MAX, "key of {} bytes exceeds the maximum of {KEY_BYTES_MAX}", key.len());
         // The node held before is unlocked here: a thread that holds a lock does not lock nodes further right.
         let (location, border, found) = self.tree.lock_location(key, self.guard);
         self.changed = 0;
@@ -61,8 +106,9 @@ impl<'g> AscendingWriter<'g> {
         let cursor = Cursor::at_layer(key, layer);
         let permutation = border.permutation();
         let last = permutation.count().checked_sub(1)?;
-        let highest = border.slice(permutation.slot(last));
-        (cursor.slice() <= highest || border.next().is_none()).then_some(cursor)
+        let (lowest, highest) = (border.slice(permutation.slot(0)), border.slice(permutation.slot(last)));
+        let belongs = lowest <= cursor.slice() && (cursor.slice() <= highest || border.next().is_none());
+        belongs.then_some(cursor)
     }
 
     /// Changes a key in its locked node, and keeps the node locked if possible.

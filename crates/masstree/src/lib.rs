@@ -68,6 +68,7 @@ mod unlink;
 mod value;
 mod write;
 
+pub use ascending::Ascending;
 pub use bulk::{Bulk, BulkError, sort_order};
 pub use guard::{Guard, pin};
 pub use key::{AsKey, FixedKey, KEY_BYTES_MAX};

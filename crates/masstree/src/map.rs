@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use crate::ascending::Ascending;
 use crate::guard::{Guard, pin};
 use crate::key::AsKey;
 use crate::range::{Range, RangeRev};
@@ -60,7 +61,7 @@ impl<V: Value> Masstree<V> {
 
     /// # Safety
     /// The word was in the map at some moment of `'g`, while a guard existed that lasts for `'g`.
-    unsafe fn reference<'g>(word: u64) -> V::Ref<'g> {
+    pub(crate) unsafe fn reference<'g>(word: u64) -> V::Ref<'g> {
         // SAFETY: the word comes from a value, which is dropped only after all guards of that moment.
         unsafe { V::borrow(word) }
     }
@@ -166,6 +167,11 @@ impl<V: Value> Masstree<V> {
             new.map_or(Change::Keep, |value| Change::Set(value.into_word()))
         };
         key.with_key(|key| self.modify(key, guard, decide))
+    }
+
+    /// A writer of many keys, fastest if their order is ascending: neighbouring keys share a descent and a lock.
+    pub fn ascending<'g>(&'g self, guard: &'g Guard) -> Ascending<'g, V> {
+        Ascending::new(&self.tree, guard)
     }
 
     /// Replaces the value of a key by the result of `update`; `None` removes the key. Returns the previous value.

@@ -13,6 +13,8 @@ enum Operation {
     TryInsert(Vec<u8>, u64),
     Remove(Vec<u8>),
     Update(Vec<u8>, u64),
+    /// Keys changed by one ascending writer, sorted if the flag is set.
+    Many(Vec<(Vec<u8>, u64)>, bool),
     Get(Vec<u8>),
     Range(Bound<Vec<u8>>, Bound<Vec<u8>>),
 }
@@ -43,6 +45,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => (key(), any::<u64>()).prop_map(|(key, value)| Operation::TryInsert(key, value)),
         6 => key().prop_map(Operation::Remove),
         1 => (key(), any::<u64>()).prop_map(|(key, value)| Operation::Update(key, value)),
+        1 => (proptest::collection::vec((key(), any::<u64>()), 0..40), any::<bool>())
+            .prop_map(|(entries, sorted)| Operation::Many(entries, sorted)),
         1 => key().prop_map(Operation::Get),
         1 => (bound(), bound()).prop_map(|(from, to)| Operation::Range(from, to)),
     ]
@@ -96,6 +100,20 @@ fn run(operations: Vec<Operation>) {
                     Some(value) => model.insert(key, value),
                     None => model.remove(&key),
                 };
+            }
+            Operation::Many(mut entries, sorted) => {
+                if sorted {
+                    entries.sort();
+                }
+                let mut writer = map.ascending(&guard);
+                for (key, value) in entries {
+                    let make = |old: Option<u64>| (value % 3 > 0).then(|| old.unwrap_or(1) ^ value);
+                    let old = writer.insert_with(&key, make);
+                    assert_eq!(old, model.get(&key).copied());
+                    if let Some(new) = make(old) {
+                        model.insert(key, new);
+                    }
+                }
             }
             Operation::Get(key) => {
                 assert_eq!(map.get(&key, &guard), model.get(&key).copied());
