@@ -16,7 +16,7 @@ use std::ops::Bound;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
-use keyaki_masstree::{Guard, Masstree, pin};
+use keyaki_masstree::{Ascending, Guard, Masstree, pin};
 use parking_lot::Mutex;
 
 use crate::base::{Key, KeyRange, Prior, RangeEstimate, key_between};
@@ -69,30 +69,15 @@ impl RootBuffer {
     }
 
     /// Adds a message that is at least as new as the existing messages of the key.
+    #[cfg(test)]
     pub fn insert(&self, key: &[u8], sequence: u64, message: MessageBytes<'_>, prior: Prior) {
-        let guard = pin();
-        let map = self.map_or_new();
-        let mut bytes = 0;
-        let add = |old: Option<MessageChainRef<'_>>| {
-            bytes = MessageChain::heap_bytes_of(&message, old.is_some());
-            Some(MessageChain::new(sequence, &message, prior, old.map(MessageChainRef::to_owned)))
-        };
-        let old = map.insert_with(key, add, &guard);
-        assert!(
-            old.is_none_or(|old| old.sequence() <= sequence),
-            "messages of a key must be inserted in sequence order"
-        );
-        self.add(1, bytes, key.len() + message.len());
-        let old = old.map(MessageChainRef::message);
-        debug_assert!(
-            match old {
-                Some(MessageBytes::Insert(_)) => prior != Prior::Absent,
-                Some(MessageBytes::Delete) => prior != Prior::Present,
-                Some(MessageBytes::Upsert { .. }) | None => true,
-            },
-            "a writer claims {prior:?} for key {key:?}, whose newest message is {old:?}"
-        );
-        self.add_net_rows(message.net_rows(old, prior));
+        self.writer(sequence, &pin()).insert(key, message, prior);
+    }
+
+    /// A writer of messages of one commit, which is at least as new as the existing messages of the keys.
+    pub fn writer<'g>(&'g self, sequence: u64, guard: &'g Guard) -> BufferWriter<'g> {
+        let keys = self.map_or_new().ascending(guard);
+        BufferWriter { buffer: self, keys, sequence, messages: 0, heap_bytes: 0, content_bytes: 0, net_rows: 0 }
     }
 
     /// Adds to the estimated change of the number of rows.
@@ -267,6 +252,54 @@ impl RootBuffer {
                 && visit(key, chain)
             {}
         }
+    }
+}
+
+/// Adds the messages of a commit to a buffer, fastest in ascending order of their keys. The buffer accounts for them
+/// when the writer is dropped.
+pub(crate) struct BufferWriter<'g> {
+    buffer: &'g RootBuffer,
+    keys: Ascending<'g, MessageChain>,
+    sequence: u64,
+    messages: usize,
+    heap_bytes: usize,
+    content_bytes: usize,
+    net_rows: i64,
+}
+
+impl BufferWriter<'_> {
+    /// Adds a message.
+    #[inline]
+    pub fn insert(&mut self, key: &[u8], message: MessageBytes<'_>, prior: Prior) {
+        let (sequence, mut bytes) = (self.sequence, 0);
+        let old = self.keys.insert_with(key, |old: Option<MessageChainRef<'_>>| {
+            bytes = MessageChain::heap_bytes_of(&message, old.is_some());
+            Some(MessageChain::new(sequence, &message, prior, old.map(MessageChainRef::to_owned)))
+        });
+        assert!(
+            old.is_none_or(|old| old.sequence() <= sequence),
+            "messages of a key must be inserted in sequence order"
+        );
+        let old = old.map(MessageChainRef::message);
+        debug_assert!(
+            match old {
+                Some(MessageBytes::Insert(_)) => prior != Prior::Absent,
+                Some(MessageBytes::Delete) => prior != Prior::Present,
+                Some(MessageBytes::Upsert { .. }) | None => true,
+            },
+            "a writer claims {prior:?} for key {key:?}, whose newest message is {old:?}"
+        );
+        self.messages += 1;
+        self.heap_bytes += bytes;
+        self.content_bytes += key.len() + message.len();
+        self.net_rows += message.net_rows(old, prior);
+    }
+}
+
+impl Drop for BufferWriter<'_> {
+    fn drop(&mut self) {
+        self.buffer.add_net_rows(self.net_rows);
+        self.buffer.add(self.messages, self.heap_bytes, self.content_bytes);
     }
 }
 

@@ -17,6 +17,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use keyaki_device::{Device, File, Lock};
+use keyaki_masstree::pin;
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::open;
@@ -25,7 +26,7 @@ use crate::codec::{Codecs, Page, PageRef};
 use crate::engine::{LocatorThread, Work, check, next_id};
 use crate::locator::Locators;
 use crate::log::Log;
-use crate::message::{Operation, WriteBatch, decode};
+use crate::message::{Operation, Operations, WriteBatch};
 use crate::pages::{BlockingPages, Cache, Files, Priority};
 use crate::tree::{Delta, Snapshot, StoreVersion, TreeVersion};
 
@@ -451,6 +452,9 @@ impl Submitted {
     }
 }
 
+/// Messages inserted into a buffer under one guard.
+const MESSAGES_PER_GUARD: usize = 256;
+
 /// Applies a commit: inserts its messages into the active buffers, counts their rows, and creates and drops trees. `state`
 /// is copied only if the set of trees changes.
 ///
@@ -458,12 +462,26 @@ impl Submitted {
 /// Those of [`decode`] and [`Error::TreeNotFound`]; none for a checked batch.
 pub(crate) fn apply(state: &mut Cow<'_, StoreVersion>, sequence: u64, payload: &[u8]) -> Result<()> {
     let mut changes = RowChanges::new(sequence);
-    decode(payload, |operation| {
+    let mut operations = Operations::new(payload);
+    let mut next = operations.next()?;
+    while let Some(operation) = next.take() {
         match operation {
             Operation::Message { tree, key, message, prior } => {
                 let version = state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
-                version.active.insert(key, sequence, message, prior);
+                let guard = pin();
+                let mut buffer = version.active.writer(sequence, &guard);
+                buffer.insert(key, message, prior);
                 changes.add(state, tree, message.delta(prior));
+                for _ in 1..MESSAGES_PER_GUARD {
+                    next = operations.next()?;
+                    let Some(Operation::Message { tree: other, key, message, prior }) = next else { break };
+                    if other != tree {
+                        break;
+                    }
+                    buffer.insert(key, message, prior);
+                    changes.add(state, tree, message.delta(prior));
+                    next = None;
+                }
             }
             Operation::CreateTree { tree, schema } => {
                 let version = TreeVersion::empty(Arc::new(Codecs::new(schema)));
@@ -474,8 +492,10 @@ pub(crate) fn apply(state: &mut Cow<'_, StoreVersion>, sequence: u64, payload: &
                 state.to_mut().trees.remove(&tree);
             }
         }
-        Ok(())
-    })?;
+        if next.is_none() {
+            next = operations.next()?;
+        }
+    }
     changes.finish(state);
     Ok(())
 }

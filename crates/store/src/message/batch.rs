@@ -253,16 +253,29 @@ impl WriteBatch {
     }
 }
 
-/// Decodes a batch, calling `visit` with each operation.
-///
-/// # Errors
-/// [`Error::InvalidBatch`] if the bytes are not a list of operations; errors of `visit`.
-pub(crate) fn decode(bytes: &[u8], mut visit: impl FnMut(Operation<'_>) -> Result<()>) -> Result<()> {
-    let mut reader = Reader::new(bytes);
-    while !reader.is_empty() {
+/// The operations of a batch, in order.
+pub(crate) struct Operations<'a> {
+    reader: Reader<'a>,
+}
+
+impl<'a> Operations<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Operations { reader: Reader::new(bytes) }
+    }
+
+    /// The next operation; `None` at the end.
+    ///
+    /// # Errors
+    /// [`Error::InvalidBatch`] if the bytes are not a list of operations.
+    #[inline]
+    pub fn next(&mut self) -> Result<Option<Operation<'a>>> {
+        let reader = &mut self.reader;
+        if reader.is_empty() {
+            return Ok(None);
+        }
         let operation = reader.u8()?;
         let tree = TreeId::new(reader.u32()?);
-        visit(match operation {
+        Ok(Some(match operation {
             INSERT | INSERT_NEW | UPDATE => {
                 let (key, value) = (reader.u32()? as usize, reader.u32()? as usize);
                 let key = reader.bytes(key)?;
@@ -297,7 +310,18 @@ pub(crate) fn decode(bytes: &[u8], mut visit: impl FnMut(Operation<'_>) -> Resul
             }
             DROP_TREE => Operation::DropTree { tree },
             other => return Err(reader.malformed(format!("unknown operation {other}")).into()),
-        })?;
+        }))
+    }
+}
+
+/// Decodes a batch, calling `visit` with each operation.
+///
+/// # Errors
+/// [`Error::InvalidBatch`] if the bytes are not a list of operations; errors of `visit`.
+pub(crate) fn decode<'a>(bytes: &'a [u8], mut visit: impl FnMut(Operation<'a>) -> Result<()>) -> Result<()> {
+    let mut operations = Operations::new(bytes);
+    while let Some(operation) = operations.next()? {
+        visit(operation)?;
     }
     Ok(())
 }

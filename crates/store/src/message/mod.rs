@@ -10,7 +10,7 @@ mod resolver;
 use crate::base::Prior;
 
 pub use batch::WriteBatch;
-pub(crate) use batch::{Operation, decode};
+pub(crate) use batch::{Operation, Operations, decode};
 pub(crate) use resolver::{Change, Resolver, encode_operands};
 
 /// Maximum length of a key in bytes.
