@@ -217,8 +217,16 @@ impl Chunk {
     }
 
     fn append_row(&self, key: &[u8], value: &[u8], columns: &[usize], builders: &mut [ColumnBuilder]) -> Result<()> {
+        let key_columns = self.codecs.schema.key_columns();
+        if columns.is_sorted_by(|a, b| a < b) {
+            // Keys and values are decoded in one pass.
+            let (of_key, of_value) = columns.split_at(columns.partition_point(|&column| column < key_columns));
+            let (key_builders, value_builders) = builders.split_at_mut(of_key.len());
+            self.codecs.key.append_columns(key, of_key, key_builders)?;
+            return self.codecs.row.append_columns(value, of_value, value_builders);
+        }
         for (&column, builder) in columns.iter().zip(builders) {
-            if column < self.codecs.schema.key_columns() {
+            if column < key_columns {
                 self.codecs.key.append_to(key, column, builder)?;
             } else {
                 self.codecs.row.append_to(value, column, builder)?;

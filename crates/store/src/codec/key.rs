@@ -315,11 +315,25 @@ fn take_key<'a>(column: &Column, rest: &mut &'a [u8]) -> Option<Decoded<'a>> {
         return take_escaped(rest).map(Decoded::Bytes);
     };
     let bytes = rest.split_off(..len)?;
-    let value = bytes.iter().fold(0u128, |value, &byte| value << 8 | u128::from(byte));
+    if let Some(wide) = bytes.first_chunk::<16>() {
+        return Some(Decoded::Scalar(Scalar::Wide((u128::from_be_bytes(*wide) ^ 1 << 127) as i128)));
+    }
+    let ordered = ordered_number(bytes);
     match column.ty {
-        ColumnType::Boolean if value > 1 => None,
-        ColumnType::Decimal { .. } => Some(Decoded::Scalar(Scalar::Wide((value ^ 1 << 127) as i128))),
-        ty => Some(Decoded::Scalar(Scalar::Word(word_of_ordered(ty, value as u64)))),
+        ColumnType::Boolean if ordered > 1 => None,
+        ty => Some(Decoded::Scalar(Scalar::Word(word_of_ordered(ty, ordered)))),
+    }
+}
+
+/// The big-endian number of up to eight bytes.
+#[inline]
+fn ordered_number(bytes: &[u8]) -> u64 {
+    if let Ok(bytes) = bytes.try_into() {
+        u64::from_be_bytes(bytes)
+    } else if let Ok(bytes) = bytes.try_into() {
+        u64::from(u32::from_be_bytes(bytes))
+    } else {
+        bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
     }
 }
 
@@ -332,10 +346,7 @@ fn append_words<'k>(
 ) -> Result<()> {
     for key in keys {
         let bytes = key.get(place.clone()).ok_or_else(|| invalid(key))?;
-        let ordered = match bytes.first_chunk::<8>() {
-            Some(bytes) => u64::from_be_bytes(*bytes),
-            None => bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte)),
-        };
+        let ordered = ordered_number(bytes);
         if ty == ColumnType::Boolean && ordered > 1 {
             return Err(invalid(key));
         }

@@ -12,12 +12,16 @@
 //! store is poisoned and both checkpoints keep their extents.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::num::NonZero;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use keyaki_device::Buffer;
+use parking_lot::Mutex;
 
 use crate::base::{Durability, Error, Result, TreeId};
 use crate::engine::{Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store, apply, node_table};
@@ -28,6 +32,11 @@ use crate::tree::{Flusher, InnerNode, RowCounts, StoreVersion, TreeVersion};
 
 /// Time that the background thread waits after a failure before it retries.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Maximum number of threads that flush, each one tree at a time.
+const FLUSH_THREADS_MAX: usize = 4;
+/// Buffers of fewer bytes are flushed by one thread.
+const PARALLEL_BYTES_MIN: usize = 1 << 20;
 
 /// Interval of garbage collection while dirty keys remain, for example because of live snapshots.
 const COLLECT_INTERVAL: Duration = Duration::from_millis(100);
@@ -206,7 +215,8 @@ impl Shared {
         Flusher { tree, codecs: &version.codecs, files: &self.files, options: &self.options }
     }
 
-    /// Flushes the frozen buffers of `frozen` and publishes the new trees. Returns the trees on disk without buffers.
+    /// Flushes the frozen buffers of `frozen`, several trees at a time, and publishes the new trees. Returns the trees on
+    /// disk without buffers. After an error, some trees may have been flushed.
     /// `_checkpointed` proves that the maintenance lock is held.
     ///
     /// # Errors
@@ -216,26 +226,53 @@ impl Shared {
             // Every snapshot sees the messages in runs, so their commits must be durable first.
             self.log.sync()?;
         }
-        let mut flushed = StoreVersion::default();
-        for (&tree, version) in frozen.trees.range(..TreeId::MEMORY_START) {
-            let root = if version.frozen.is_empty() {
-                version.root.clone()
-            } else {
-                let flusher = self.flusher(tree, version);
-                let mut root = InnerNode::clone(&version.root);
-                for buffer in version.frozen.iter().rev() {
-                    self.bytes_flushed.fetch_add(buffer.bytes() as u64, Ordering::Relaxed);
-                    root = flusher.flush_buffer(&root, buffer)?;
-                }
-                let root = Arc::new(root);
-                self.publish(tree, version, &root);
-                self.leaves_changed();
-                root
-            };
-            let (codecs, counts) = (version.codecs.clone(), version.counts.clone());
-            flushed.trees.insert(tree, Arc::new(TreeVersion::new(codecs, root, counts)));
+        let bytes_of = |version: &TreeVersion| version.frozen.iter().map(|buffer| buffer.bytes()).sum::<usize>();
+        let trees = frozen.trees.range(..TreeId::MEMORY_START);
+        let mut pending: Vec<(TreeId, &TreeVersion, usize)> =
+            trees.clone().map(|(&tree, version)| (tree, &**version, bytes_of(version))).collect();
+        pending.retain(|(_, version, _)| !version.frozen.is_empty());
+        // The largest last: it is flushed first.
+        pending.sort_by_key(|&(.., bytes)| bytes);
+        let threads = match pending.iter().map(|(.., bytes)| bytes).sum::<usize>() {
+            ..PARALLEL_BYTES_MIN => 1,
+            _ => std::thread::available_parallelism().map_or(1, NonZero::get).min(FLUSH_THREADS_MAX).min(pending.len()),
+        };
+        let (pending, roots) = (Mutex::new(pending), Mutex::new(HashMap::new()));
+        let work = || -> Result<()> {
+            loop {
+                let Some((tree, version, _)) = pending.lock().pop() else { return Ok(()) };
+                let root = self.flush_tree(tree, version).inspect_err(|_| pending.lock().clear())?;
+                roots.lock().insert(tree, root);
+            }
+        };
+        std::thread::scope(|scope| {
+            let helpers: Vec<_> = (1..threads)
+                .map_while(|_| std::thread::Builder::new().name("keyaki-flush".into()).spawn_scoped(scope, work).ok())
+                .collect();
+            let own = work();
+            let others = helpers.into_iter().map(|helper| helper.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            others.fold(own, Result::and)
+        })?;
+        let mut roots = roots.into_inner();
+        let flushed = trees.map(|(&tree, version)| {
+            let root = roots.remove(&tree).unwrap_or_else(|| version.root.clone());
+            (tree, Arc::new(TreeVersion::new(version.codecs.clone(), root, version.counts.clone())))
+        });
+        Ok(StoreVersion { trees: flushed.collect() })
+    }
+
+    /// Flushes the frozen buffers of a tree, and publishes and returns its new root.
+    fn flush_tree(&self, tree: TreeId, version: &TreeVersion) -> Result<Arc<InnerNode>> {
+        let flusher = self.flusher(tree, version);
+        let mut root = InnerNode::clone(&version.root);
+        for buffer in version.frozen.iter().rev() {
+            self.bytes_flushed.fetch_add(buffer.bytes() as u64, Ordering::Relaxed);
+            root = flusher.flush_buffer(&root, buffer)?;
         }
-        Ok(flushed)
+        let root = Arc::new(root);
+        self.publish(tree, version, &root);
+        self.leaves_changed();
+        Ok(root)
     }
 
     /// Publishes `root`, which has all messages of the frozen buffers, as the tree's current root. No effect if the

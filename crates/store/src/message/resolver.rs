@@ -69,6 +69,8 @@ pub(crate) struct Resolver {
     prior: Prior,
     /// Inserts resolve to empty values unless an upsert needs them, because only their number matters.
     counts: bool,
+    /// Reused for values.
+    value: Vec<u8>,
 }
 
 impl Resolver {
@@ -119,9 +121,9 @@ impl Resolver {
             MessageKind::Insert if !page.is_complete(row) => return Err(unsound("value")),
             MessageKind::Insert if self.skips_values() => self.base = Some(Change::Insert(Arc::default())),
             MessageKind::Insert => {
-                let mut value = Vec::new();
-                page.value(row, &mut value);
-                self.base = Some(Change::Insert(value.into()));
+                self.value.clear();
+                page.value(row, &mut self.value);
+                self.base = Some(Change::Insert(self.value.as_slice().into()));
             }
             MessageKind::Delete => self.base = Some(Change::Delete),
             MessageKind::Upsert => {

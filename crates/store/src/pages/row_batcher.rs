@@ -61,12 +61,14 @@ impl<'a> RowBatcher<'a> {
     /// # Errors
     /// [`crate::Error::InvalidKey`], [`crate::Error::InvalidRow`].
     pub fn push_message(&mut self, key: &[u8], change: &Change, prior: Prior) -> Result<()> {
-        let keys = self.codecs.schema.key_columns();
-        for (column, builder) in self.builders.iter_mut().enumerate() {
-            match change {
-                _ if column < keys => self.codecs.key.append_to(key, column, builder)?,
-                Change::Insert(value) => self.codecs.row.append_to(value, column, builder)?,
-                Change::Delete | Change::Upserts(_) => builder.append_nulls(1),
+        let key_columns = self.codecs.schema.key_columns();
+        let (of_key, of_value) = self.all.split_at(key_columns);
+        let (key_builders, value_builders) = self.builders.split_at_mut(key_columns);
+        self.codecs.key.append_columns(key, of_key, key_builders)?;
+        match change {
+            Change::Insert(value) => self.codecs.row.append_columns(value, of_value, value_builders)?,
+            Change::Delete | Change::Upserts(_) => {
+                value_builders.iter_mut().for_each(|builder| builder.append_nulls(1))
             }
         }
         let (kind, operands) = match change {

@@ -336,7 +336,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             if let Some(page) = &page
                 && next < rows.end
             {
-                let at = page.lower_bound(&key, false).clamp(next, rows.end);
+                let at = page.lower_bound_from(next, &key).clamp(next, rows.end);
                 push_rows(&mut parts, page, next..at);
                 next = at;
                 if at < rows.end {

@@ -64,6 +64,8 @@ struct OpenPart {
     pages: Range<usize>,
     /// The current page and its remaining rows; `None` before the first page is read.
     page: Option<(Arc<Page>, Range<usize>)>,
+    /// Reused for keys.
+    key: Vec<u8>,
 }
 
 /// The position of a source. The greatest head in the heap is the next one to process.
@@ -258,7 +260,7 @@ impl PartCursor {
                 if pages.len() > 1 && source.read_ahead_bytes() > 0 {
                     source.prefetch(&references(&index, pages.clone(), direction), schema);
                 }
-                self.open.insert(OpenPart { index, range, all: pages.clone(), pages, page: None })
+                self.open.insert(OpenPart { index, range, all: pages.clone(), pages, page: None, key: Vec::new() })
             }
         };
         let Some(number) = end_of(&open.pages, direction) else { return Ok(None) };
@@ -292,13 +294,13 @@ impl PartCursor {
 
 impl OpenPart {
     /// The key of the next row, or a bound for the keys of the next page; `None` at the end.
-    fn head(&self, direction: Direction) -> Option<(Key, HeadState)> {
+    fn head(&mut self, direction: Direction) -> Option<(Key, HeadState)> {
         if let Some((page, rows)) = &self.page
             && let Some(row) = end_of(rows, direction)
         {
-            let mut key = Vec::new();
-            page.key(row, &mut key);
-            return Some((key.into(), HeadState::Key));
+            self.key.clear();
+            page.key(row, &mut self.key);
+            return Some((self.key.as_slice().into(), HeadState::Key));
         }
         let number = end_of(&self.pages, direction)?;
         Some(match direction {
