@@ -21,4 +21,4 @@ pub use definitions::{ColumnDef, IndexDef, IndexMethod, SqlType, TableDef, VastO
 pub(crate) use definitions::{goal_name, goal_of_name};
 pub(crate) use documents::{Catalog, DocumentKind, bootstrap, corrupt, put, remove};
 pub(crate) use statistics::TableStatistics;
-pub(crate) use table::{HIDDEN_ROWID, Table};
+pub(crate) use table::{HIDDEN_ROWID, Table, TableTree};

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow::datatypes::{Field, SchemaRef};
-use keyaki_store::{Column, ColumnType, Schema};
+use keyaki_store::{Column, ColumnType, KeyCodec, RowCodec, Schema};
 
 use super::definitions::{IndexDef, IndexMethod, TableDef};
 use crate::catalog::TableStatistics;
@@ -30,6 +30,8 @@ pub(crate) struct Table {
     pub schema: Arc<Schema>,
     /// Schemas of the trees of `def.indexes`, in the same order.
     pub index_schemas: Vec<Arc<Schema>>,
+    /// The table's tree, followed by those of the indexes.
+    pub trees: Vec<TableTree>,
     /// Arrow schema of `def.columns`, without the hidden rowid.
     pub arrow: SchemaRef,
     /// For each table column, its position in the table's tree.
@@ -41,6 +43,21 @@ pub(crate) struct Table {
     /// Rows inserted and not deleted since then.
     grown_rows: AtomicI64,
     since: Instant,
+}
+
+/// The encoding of a table's rows in one of its trees.
+#[derive(Debug)]
+pub(crate) struct TableTree {
+    pub keys: KeyCodec,
+    pub rows: RowCodec,
+    /// For each column of the tree, its table column; `None` for the hidden rowid.
+    pub columns: Vec<Option<usize>>,
+}
+
+impl TableTree {
+    fn new(schema: &Schema, columns: Vec<Option<usize>>) -> TableTree {
+        TableTree { keys: KeyCodec::new(schema), rows: RowCodec::new(schema), columns }
+    }
 }
 
 /// Tables with fewer changed rows keep their statistics.
@@ -62,6 +79,7 @@ impl Table {
         let mut table = Table {
             schema: Arc::new(table_schema(&def)),
             index_schemas: Vec::new(),
+            trees: Vec::new(),
             arrow: Arc::new(arrow::datatypes::Schema::new(fields)),
             tree_column: tree_columns(&def),
             statistics,
@@ -71,6 +89,9 @@ impl Table {
             def,
         };
         table.index_schemas = table.def.indexes.iter().map(|index| Arc::new(table.index_schema(index))).collect();
+        let index_tree = |(i, schema): (usize, &Arc<Schema>)| TableTree::new(schema, table.index_columns(i));
+        let own = TableTree::new(&table.schema, table.table_columns());
+        table.trees = [own].into_iter().chain(table.index_schemas.iter().enumerate().map(index_tree)).collect();
         Ok(table)
     }
 

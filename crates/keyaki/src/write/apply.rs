@@ -20,11 +20,12 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, UInt32Array};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use keyaki_store::{Direction, KeyRange, Schema, Snapshot, Store, TreeId, TreeView, WriteBatch, block_on, successor};
+use keyaki_store::{
+    Direction, KeyCodec, KeyRange, Schema, Snapshot, Store, TreeId, TreeView, WriteBatch, block_on, successor,
+};
 
 use super::rows::{Keys, TableRows, Values};
-use crate::catalog::IndexDef;
-use crate::catalog::Table;
+use crate::catalog::{IndexDef, Table, TableTree};
 use crate::{ConstraintKind, Error, Result};
 
 /// A lookup of a range should skip at least this many keys: it decodes up to a chunk of rows.
@@ -50,10 +51,16 @@ pub(crate) struct TableChange {
 struct ChangedTree<'a> {
     id: TreeId,
     schema: &'a Schema,
-    /// The table column of each column of the tree; `None` is the hidden rowid.
-    columns: Vec<Option<usize>>,
+    encoding: &'a TableTree,
     /// Number of leading key columns that are unique, and the name of the constraint.
     unique: Option<(usize, String)>,
+}
+
+impl ChangedTree<'_> {
+    /// The table columns of the tree's key.
+    fn key_columns(&self) -> &[Option<usize>] {
+        &self.encoding.columns[..self.schema.key_columns()]
+    }
 }
 
 impl TableChange {
@@ -82,12 +89,8 @@ impl TableChange {
 
     fn drop_repeats(&mut self) -> Result<()> {
         let tree = main_tree(&self.table);
-        let keys = Keys::encode(
-            tree.schema,
-            &self.old.of_tree(&tree.columns[..tree.schema.key_columns()])?,
-            self.old.len,
-            |_| false,
-        );
+        let columns = self.old.of_tree(tree.key_columns())?;
+        let keys = Keys::encode(&tree.encoding.keys, &columns, self.old.len, |_| false);
         let rows = keys.distinct_rows();
         if rows.len() == self.old.len {
             return Ok(());
@@ -102,7 +105,9 @@ impl TableChange {
 
     /// True if a column of the tree may change. The table's own tree contains all columns.
     fn concerns(&self, tree: &ChangedTree<'_>) -> bool {
-        self.assigned.as_ref().is_none_or(|assigned| tree.columns.iter().flatten().any(|c| assigned.contains(c)))
+        self.assigned
+            .as_ref()
+            .is_none_or(|assigned| tree.encoding.columns.iter().flatten().any(|c| assigned.contains(c)))
     }
 
     fn check_unique(&self, tree: &ChangedTree<'_>, store: &Store, snapshot: &Snapshot) -> Result<()> {
@@ -110,11 +115,12 @@ impl TableChange {
         if self.new.len == 0 {
             return Ok(());
         }
-        let new_columns = self.new.of_tree(&tree.columns[..*unique])?;
-        let new = unique_keys(tree.schema, &new_columns, self.new.len);
+        let (codec, columns) = (&tree.encoding.keys, &tree.encoding.columns[..*unique]);
+        let new_columns = self.new.of_tree(columns)?;
+        let new = unique_keys(codec, &new_columns, self.new.len);
         let old = match self.old.len {
             0 => Keys::default(),
-            len => unique_keys(tree.schema, &self.old.of_tree(&tree.columns[..*unique])?, len),
+            len => unique_keys(codec, &self.old.of_tree(columns)?, len),
         };
         let twice = (1..new.len()).find(|&n| new.nth(n - 1) == new.nth(n)).map(|n| new.nth(n).to_vec());
         let found = match twice {
@@ -137,21 +143,21 @@ impl TableChange {
     }
 
     fn write(&self, tree: &ChangedTree<'_>, batch: &mut WriteBatch) -> Result<()> {
-        let key_columns = tree.schema.key_columns();
-        let only_key = key_columns == tree.columns.len();
+        let TableTree { keys, rows, columns } = tree.encoding;
+        let only_key = tree.key_columns().len() == columns.len();
         let old = match self.old.len {
             0 => Keys::default(),
-            len => Keys::encode(tree.schema, &self.old.of_tree(&tree.columns[..key_columns])?, len, |_| false),
+            len => Keys::encode(keys, &self.old.of_tree(tree.key_columns())?, len, |_| false),
         };
         if self.new.len == 0 {
             (0..old.len()).for_each(|i| batch.delete_existing_raw(tree.id, old.get(i)));
             return Ok(());
         }
-        let columns = self.new.of_tree(&tree.columns)?;
-        let new = Keys::encode(tree.schema, &columns[..key_columns], self.new.len, |_| false);
+        let columns = self.new.of_tree(columns)?;
+        let new = Keys::encode(keys, &columns[..tree.key_columns().len()], self.new.len, |_| false);
         let gone = (0..old.len()).filter(|&i| !new.contains(old.get(i)));
         gone.for_each(|i| batch.delete_existing_raw(tree.id, old.get(i)));
-        let mut values = Values::new(tree.schema, &columns);
+        let mut values = Values::new(rows, &columns);
         // In key order: neighbouring messages go to the same nodes of the root buffer.
         for i in new.sorted() {
             let (key, value) = (new.get(i), values.of(new.row(i)));
@@ -171,7 +177,7 @@ fn main_tree(table: &Table) -> ChangedTree<'_> {
     ChangedTree {
         id: table.def.tree,
         schema: &table.schema,
-        columns: table.table_columns(),
+        encoding: &table.trees[0],
         unique: (!table.def.hidden_rowid).then(|| (table.schema.key_columns(), constraint)),
     }
 }
@@ -180,15 +186,15 @@ fn index_tree<'a>(table: &'a Table, position: usize, index: &IndexDef) -> Change
     ChangedTree {
         id: index.tree,
         schema: &table.index_schemas[position],
-        columns: table.index_columns(position),
+        encoding: &table.trees[position + 1],
         unique: index.unique.then(|| (index.columns.len(), index.name.clone())),
     }
 }
 
 /// Encodes the keys of the rows without nulls in the key columns: nulls are never equal.
-pub(crate) fn unique_keys(schema: &Schema, columns: &[ArrayRef], rows: usize) -> Keys {
+pub(crate) fn unique_keys(codec: &KeyCodec, columns: &[ArrayRef], rows: usize) -> Keys {
     let nullable: Vec<&ArrayRef> = columns.iter().filter(|column| column.null_count() > 0).collect();
-    Keys::encode(schema, columns, rows, |row| nullable.iter().any(|column| column.is_null(row)))
+    Keys::encode(codec, columns, rows, |row| nullable.iter().any(|column| column.is_null(row)))
 }
 
 /// The first key of `new` that the tree contains and `old` does not. Each key has `columns` columns of the tree's key.

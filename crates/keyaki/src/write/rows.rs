@@ -2,7 +2,7 @@
 
 use arrow::array::{Array, ArrayRef, UInt32Array};
 use arrow::compute::{concat, take};
-use keyaki_store::{KeyCodec, RowCodec, Schema};
+use keyaki_store::{KeyCodec, RowCodec, RowEncoder};
 
 use crate::{Error, Result};
 
@@ -74,23 +74,43 @@ pub(crate) struct Keys {
 
 impl Keys {
     /// Encodes the leading key columns `columns` of `rows` rows. Rows for which `skip` returns true get no key.
-    pub fn encode(schema: &Schema, columns: &[ArrayRef], rows: usize, skip: impl Fn(usize) -> bool) -> Keys {
-        let codec = KeyCodec::new(schema);
-        let mut keys = Keys::default();
+    pub fn encode(codec: &KeyCodec, columns: &[ArrayRef], rows: usize, skip: impl Fn(usize) -> bool) -> Keys {
+        let encoder = codec.encoder(columns);
+        let mut keys = Keys { ends: Vec::with_capacity(rows), rows: Vec::with_capacity(rows), ..Keys::default() };
         for row in 0..rows {
             if !skip(row) {
-                codec.encode(columns, row, &mut keys.bytes);
+                encoder.encode(row, &mut keys.bytes);
                 keys.ends.push(keys.bytes.len());
                 keys.rows.push(row as u32);
             }
         }
-        let mut sorted: Vec<u32> = (0..keys.ends.len() as u32).collect();
-        if !sorted.is_sorted_by(|a, b| keys.get(*a as usize) <= keys.get(*b as usize)) {
-            // A stable sort keeps equal keys in row order.
-            sorted.sort_by(|a, b| keys.get(*a as usize).cmp(keys.get(*b as usize)));
-        }
-        keys.sorted = sorted;
+        keys.sort();
         keys
+    }
+
+    /// Computes `sorted`.
+    fn sort(&mut self) {
+        let count = self.ends.len() as u32;
+        if (1..count as usize).all(|i| self.get(i - 1) <= self.get(i)) {
+            self.sorted = (0..count).collect();
+            return;
+        }
+        // Most comparisons need only the eight bytes behind the bytes that all keys share.
+        let first = self.get(0);
+        let shared_with = |i: usize| first.iter().zip(self.get(i)).take_while(|(a, b)| a == b).count();
+        let shared = (1..count as usize).fold(first.len(), |shared, i| shared.min(shared_with(i)));
+        let head = |key: &[u8]| {
+            let (mut bytes, rest) = ([0; 8], &key[shared..]);
+            let len = rest.len().min(8);
+            bytes[..len].copy_from_slice(&rest[..len]);
+            u64::from_be_bytes(bytes)
+        };
+        let mut records: Vec<(u64, u32)> = (0..count).map(|i| (head(self.get(i as usize)), i)).collect();
+        // Equal keys stay in row order.
+        records.sort_unstable_by(|(a, i), (b, j)| {
+            a.cmp(b).then_with(|| self.get(*i as usize).cmp(self.get(*j as usize))).then(i.cmp(j))
+        });
+        self.sorted = records.into_iter().map(|(_, i)| i).collect();
     }
 
     pub fn len(&self) -> usize {
@@ -139,20 +159,19 @@ impl Keys {
 
 /// Encodes the value bytes of rows.
 pub(crate) struct Values<'a> {
-    codec: RowCodec,
-    columns: &'a [ArrayRef],
+    encoder: RowEncoder<'a>,
     buffer: Vec<u8>,
 }
 
 impl<'a> Values<'a> {
     /// `columns` are all columns of the tree, in tree order.
-    pub fn new(schema: &Schema, columns: &'a [ArrayRef]) -> Self {
-        Values { codec: RowCodec::new(schema), columns, buffer: Vec::new() }
+    pub fn new(codec: &'a RowCodec, columns: &'a [ArrayRef]) -> Self {
+        Values { encoder: codec.encoder(columns), buffer: Vec::new() }
     }
 
     pub fn of(&mut self, row: usize) -> &[u8] {
         self.buffer.clear();
-        self.codec.encode(self.columns, row, &mut self.buffer);
+        self.encoder.encode(row, &mut self.buffer);
         &self.buffer
     }
 }

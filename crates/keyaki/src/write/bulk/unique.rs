@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
-use keyaki_store::{Schema, TreeId, TreeView};
+use keyaki_store::{KeyCodec, Schema, TreeId, TreeView};
 
 use super::job::Job;
 use super::sort::SortKey;
@@ -102,7 +102,7 @@ impl Unique {
         let Some(constraint) = &self.constraint else { return Ok(()) };
         let Some(view) = &constraint.existing else { return Ok(()) };
         let columns = &batch.columns()[..constraint.columns];
-        let new = unique_keys(&constraint.schema, columns, batch.num_rows());
+        let new = unique_keys(&KeyCodec::new(&constraint.schema), columns, batch.num_rows());
         let found = find_existing(&new, &Keys::default(), constraint.columns, &self.job.engine.store, view)
             .map_err(|error| (error, 0))?;
         let Some(key) = found else { return Ok(()) };
