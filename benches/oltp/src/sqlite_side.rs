@@ -1,133 +1,113 @@
 //! SQLite's side: WAL, prepared statements, autocommit.
 
+use std::borrow::Borrow;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use keyaki_primitives::Random;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Params, Statement, params};
 
-use crate::{Side, text};
+use crate::side::{Row, Side, per_second, row};
+
+const TABLE: &str = "CREATE TABLE t (id INTEGER PRIMARY KEY, k INTEGER NOT NULL, c TEXT); CREATE INDEX t_k ON t (k)";
+const POINT: &str = "SELECT c FROM t WHERE id = ?";
+const INSERT: &str = "INSERT INTO t VALUES (?, ?, ?)";
 
 pub struct Sqlite {
     path: PathBuf,
     connection: Connection,
 }
 
-const POINT: &str = "SELECT c FROM t WHERE id = ?";
-
-fn open(path: &Path) -> Connection {
+/// Opens a database whose commits do not wait for the disk.
+pub fn open(path: &Path) -> Connection {
     let connection = Connection::open(path).unwrap();
-    connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA cache_size = -1000000; PRAGMA mmap_size = 4000000000;").unwrap();
+    connection
+        .execute_batch(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA cache_size = -1000000; \
+             PRAGMA mmap_size = 4000000000;",
+        )
+        .unwrap();
     connection.set_prepared_statement_cache_capacity(64);
     connection
 }
 
+/// Executes a query and counts its rows.
+fn rows(statement: &mut Statement<'_>, params: impl Params) -> usize {
+    let mut rows = statement.query(params).unwrap();
+    let mut count = 0;
+    while let Some(row) = rows.next().unwrap() {
+        std::hint::black_box(row.get_ref(0).unwrap());
+        count += 1;
+    }
+    count
+}
+
 impl Sqlite {
-    pub fn new(path: &Path, rows: i64) -> Self {
+    pub fn new(path: &Path, count: i64) -> Self {
         let connection = open(path);
-        connection
-            .execute_batch(
-                "CREATE TABLE t (id INTEGER PRIMARY KEY, k INTEGER NOT NULL, c TEXT); CREATE INDEX t_k ON t (k); BEGIN",
-            )
-            .unwrap();
-        {
-            let mut insert = connection.prepare("INSERT INTO t VALUES (?, ?, ?)").unwrap();
-            for id in 0..rows {
-                insert.execute(params![id, id / crate::PER_KEY, text(id)]).unwrap();
-            }
-        }
-        connection.execute_batch("COMMIT").unwrap();
-        Sqlite { path: path.into(), connection }
+        connection.execute_batch(TABLE).unwrap();
+        let mut sqlite = Sqlite { path: path.into(), connection };
+        sqlite.transaction((0..count).map(row));
+        sqlite
     }
 
-    fn rows(&self, sql: &str, key: i64) -> usize {
-        let mut statement = self.connection.prepare_cached(sql).unwrap();
-        let mut rows = statement.query([key]).unwrap();
-        let mut count = 0;
-        while let Some(row) = rows.next().unwrap() {
-            let value: rusqlite::types::ValueRef<'_> = row.get_ref(0).unwrap();
-            std::hint::black_box(value);
-            count += 1;
-        }
-        count
+    /// Prepared INSERTs in one transaction.
+    fn transaction(&mut self, rows: impl Iterator<Item = impl Borrow<Row>>) -> usize {
+        let transaction = self.connection.transaction().unwrap();
+        let inserted = {
+            let mut insert = transaction.prepare_cached(INSERT).unwrap();
+            let mut insert = |(id, k, c): &Row| insert.execute(params![id, k, c]).unwrap();
+            rows.map(|row| insert(row.borrow())).sum()
+        };
+        transaction.commit().unwrap();
+        inserted
+    }
+
+    fn change(&self, sql: &str, params: impl Params) -> usize {
+        self.connection.prepare_cached(sql).unwrap().execute(params).unwrap()
     }
 }
 
 impl Side for Sqlite {
     fn point(&mut self, id: i64) -> usize {
-        self.rows(POINT, id)
+        rows(&mut self.connection.prepare_cached(POINT).unwrap(), [id])
     }
     fn point_text(&mut self, id: i64) -> usize {
-        let mut statement = self.connection.prepare(&format!("SELECT c FROM t WHERE id = {id}")).unwrap();
-        let mut rows = statement.query([]).unwrap();
-        let mut count = 0;
-        while rows.next().unwrap().is_some() {
-            count += 1;
-        }
-        count
+        rows(&mut self.connection.prepare(&format!("SELECT c FROM t WHERE id = {id}")).unwrap(), [])
     }
     fn index(&mut self, k: i64) -> usize {
-        self.rows("SELECT id, c FROM t WHERE k = ?", k)
+        rows(&mut self.connection.prepare_cached("SELECT id, c FROM t WHERE k = ?").unwrap(), [k])
     }
     fn index_text(&mut self, k: i64) -> usize {
-        let mut statement = self.connection.prepare(&format!("SELECT id, c FROM t WHERE k = {k}")).unwrap();
-        let mut rows = statement.query([]).unwrap();
-        let mut count = 0;
-        while rows.next().unwrap().is_some() {
-            count += 1;
-        }
-        count
+        rows(&mut self.connection.prepare(&format!("SELECT id, c FROM t WHERE k = {k}")).unwrap(), [])
     }
-    fn insert(&mut self, id: i64, k: i64, c: &str) {
-        self.connection.prepare_cached("INSERT INTO t VALUES (?, ?, ?)").unwrap().execute(params![id, k, c]).unwrap();
+    fn insert(&mut self, (id, k, c): &Row) -> usize {
+        self.change(INSERT, params![id, k, c])
     }
     fn update(&mut self, id: i64) -> usize {
-        self.connection.prepare_cached("UPDATE t SET k = k + 1 WHERE id = ?").unwrap().execute([id]).unwrap()
+        self.change("UPDATE t SET k = k + 1 WHERE id = ?", [id])
     }
     fn delete(&mut self, id: i64) -> usize {
-        self.connection.prepare_cached("DELETE FROM t WHERE id = ?").unwrap().execute([id]).unwrap()
+        self.change("DELETE FROM t WHERE id = ?", [id])
     }
-    /// Prepared inserts in one transaction.
-    fn insert_many(&mut self, rows: &[(i64, i64, String)], _sql: &str) {
-        self.connection.execute_batch("BEGIN").unwrap();
-        {
-            let mut insert = self.connection.prepare_cached("INSERT INTO t VALUES (?, ?, ?)").unwrap();
-            for (id, k, c) in rows {
-                insert.execute(params![id, k, c]).unwrap();
-            }
-        }
-        self.connection.execute_batch("COMMIT").unwrap();
+    fn insert_many(&mut self, rows: &[Row], _sql: &str) -> usize {
+        self.transaction(rows.iter())
     }
-    fn count(&mut self) -> i64 {
-        self.connection.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap()
+    fn count(&mut self) -> usize {
+        self.connection.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0)).unwrap() as usize
     }
     fn set_durable(&mut self, durable: bool) {
         let setting = if durable { "FULL" } else { "OFF" };
         self.connection.execute_batch(&format!("PRAGMA synchronous = {setting}")).unwrap();
     }
-    fn points_per_second(&mut self, threads: usize, rows: i64, statements: usize) -> f64 {
-        let start = Instant::now();
-        std::thread::scope(|scope| {
-            for thread in 0..threads {
-                let path = self.path.clone();
-                scope.spawn(move || {
-                    let connection = open(&path);
-                    let mut random = Random::new(thread as u64);
-                    let mut statement = connection.prepare(POINT).unwrap();
-                    for _ in 0..statements {
-                        let id = (random.next_u64() % rows as u64) as i64;
-                        let mut found = statement.query([id]).unwrap();
-                        while let Some(row) = found.next().unwrap() {
-                            let value: rusqlite::types::ValueRef<'_> = row.get_ref(0).unwrap();
-                            std::hint::black_box(value);
-                        }
-                    }
-                });
+    fn points_per_second(&mut self, threads: usize, count: i64, statements: usize) -> f64 {
+        let path = &self.path;
+        per_second(threads, threads * statements, |thread| {
+            let connection = open(path);
+            let mut random = Random::new(thread as u64);
+            let mut point = connection.prepare(POINT).unwrap();
+            for _ in 0..statements {
+                rows(&mut point, [random.below(count as u64) as i64]);
             }
-        });
-        (statements * threads) as f64 / start.elapsed().as_secs_f64()
-    }
-    fn inserts_per_second(&mut self, _sessions: usize, _first: i64, _statements: usize) -> f64 {
-        unreachable!("SQLite has one writer")
+        })
     }
 }
