@@ -1,10 +1,15 @@
-//! Compares small statements with SQLite. See `cargo xtask bench oltp`.
+//! Compares small statements and bulk inserts with SQLite. See `cargo xtask bench oltp`.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `side`, `keyaki_side`, `sqlite_side` | table `t` and the statements on it |
 //! | `statements` | median times of statements, warm; statements per second of several threads |
+//! | `bulk` | table `purchase` and its bulk inserts |
+//! | `appender`, `iibench` | rates of bulk inserts |
 
+mod appender;
+mod bulk;
+mod iibench;
 mod keyaki_side;
 mod side;
 mod sqlite_side;
@@ -18,7 +23,7 @@ use keyaki_bench_report::{Better, Rows};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Compare small statements with SQLite
+/// Compare small statements and bulk inserts with SQLite
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Rows of the table of small statements
@@ -27,6 +32,15 @@ struct Arguments {
     /// Small statements per figure
     #[arg(long, default_value_t = 20_000)]
     statements: usize,
+    /// Rows of the experiment `appender`
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(bulk::PARTS..))]
+    appender_rows: u64,
+    /// Rows of the experiment `iibench`
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(bulk::PARTS..))]
+    iibench_rows: u64,
+    /// Rows of the experiment `iibench` in SQLite, whose rate falls steadily
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(bulk::PARTS..))]
+    iibench_peer_rows: u64,
     /// Only these experiments
     #[arg(long, value_delimiter = ',', default_values_t = Experiment::value_variants().to_vec())]
     experiments: Vec<Experiment>,
@@ -48,6 +62,8 @@ enum Experiment {
     Count,
     InsertFull,
     Threads,
+    Appender,
+    Iibench,
 }
 
 impl std::fmt::Display for Experiment {
@@ -75,7 +91,7 @@ impl Run {
         self.report.compare(workload, ("time", "µs", Better::Lower), ours, ("SQLite", sqlite));
     }
 
-    /// Adds a rate beside SQLite's.
+    /// Adds a rate beside SQLite's. `unit` is `1/s` or `rows/s`.
     fn rate(&mut self, workload: &str, unit: &str, ours: f64, sqlite: f64) {
         println!("{workload:<54} Keyaki {ours:>10.0} {unit}   SQLite {sqlite:>10.0} {unit}   {:>6.2}x", ours / sqlite);
         self.report.compare(workload, ("throughput", unit, Better::Higher), ours, ("SQLite", sqlite));
@@ -86,6 +102,8 @@ fn main() -> Result {
     let arguments = Arguments::parse();
     let mut run = Run { arguments, report: Rows::new("oltp") };
     statements::run(&mut run)?;
+    appender::run(&mut run)?;
+    iibench::run(&mut run)?;
     match &run.arguments.json {
         Some(path) => Ok(run.report.write(path)?),
         None => Ok(()),

@@ -6,7 +6,8 @@ use std::time::Instant;
 use keyaki_primitives::Random;
 
 use crate::Experiment::{
-    Count, Delete, Index, IndexText, Insert, InsertFull, InsertMany, Point, PointText, Threads, Update,
+    Appender, Count, Delete, Iibench, Index, IndexText, Insert, InsertFull, InsertMany, Point, PointText, Threads,
+    Update,
 };
 use crate::keyaki_side::Keyaki;
 use crate::side::{PER_KEY, Row, Side, Sides, row, timed};
@@ -45,6 +46,7 @@ pub fn run(run: &mut Run) -> Result {
             Count => bench.count(),
             InsertFull => bench.insert_full(),
             Threads => bench.threads(),
+            Appender | Iibench => unreachable!("not among EXPERIMENTS"),
         }
     }
     Ok(())
