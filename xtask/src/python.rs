@@ -8,7 +8,7 @@ use crate::run::{Programs, Result, root, step, target, works};
 const REQUIREMENTS: &str = "tests/python/requirements.txt";
 
 /// The environment's interpreter. Creates the environment and installs the packages if they changed.
-fn interpreter() -> Result<PathBuf> {
+pub fn interpreter() -> Result<PathBuf> {
     let environment = target().join("venv");
     let python = environment.join("bin/python");
     let requirements = root().join(REQUIREMENTS);

@@ -1,20 +1,23 @@
-//! Compares small statements and bulk inserts with SQLite. See `cargo xtask bench oltp`.
+//! Compares small statements with SQLite and DuckDB, and bulk inserts with SQLite. See `cargo xtask bench oltp`.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `side`, `keyaki_side`, `sqlite_side` | table `t` and the statements on it |
 //! | `statements` | median times of statements, warm; statements per second of several threads |
+//! | `duckdb` | the same statements in DuckDB, run by Python |
 //! | `bulk` | table `purchase` and its bulk inserts |
 //! | `appender`, `iibench` | rates of bulk inserts |
 
 mod appender;
 mod bulk;
+mod duckdb;
 mod iibench;
 mod keyaki_side;
 mod side;
 mod sqlite_side;
 mod statements;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
@@ -23,7 +26,7 @@ use keyaki_bench_report::{Better, Rows};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Compare small statements and bulk inserts with SQLite
+/// Compare small statements with SQLite and DuckDB, and bulk inserts with SQLite
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Rows of the table of small statements
@@ -78,6 +81,8 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 struct Run {
     arguments: Arguments,
     report: Rows,
+    /// DuckDB's microseconds by the name of the experiment.
+    duckdb: BTreeMap<String, f64>,
 }
 
 impl Run {
@@ -85,10 +90,16 @@ impl Run {
         self.arguments.experiments.contains(&experiment)
     }
 
-    /// Adds the median microseconds of a statement in Keyaki and SQLite.
-    fn time(&mut self, workload: &str, (ours, sqlite): (f64, f64)) {
-        println!("{workload:<28} Keyaki {ours:>10.2}   SQLite {sqlite:>10.2} {:>7.3}x", ours / sqlite);
-        self.report.compare(workload, ("time", "µs", Better::Lower), ours, ("SQLite", sqlite));
+    /// Adds the median microseconds of a statement in Keyaki and SQLite, beside DuckDB's if they were measured.
+    fn time(&mut self, experiment: Experiment, workload: &str, (ours, sqlite): (f64, f64)) {
+        let duckdb = self.duckdb.get(&experiment.to_string());
+        let peers = [("SQLite", Some(&sqlite)), ("DuckDB", duckdb)];
+        print!("{workload:<28} Keyaki {ours:>10.2}");
+        for (name, theirs) in peers.into_iter().filter_map(|(name, theirs)| Some((name, *theirs?))) {
+            print!("   {name} {theirs:>10.2} {:>7.3}x", ours / theirs);
+            self.report.compare(workload, ("time", "µs", Better::Lower), ours, (name, theirs));
+        }
+        println!();
     }
 
     /// Adds a rate beside SQLite's. `unit` is `1/s` or `rows/s`.
@@ -100,7 +111,8 @@ impl Run {
 
 fn main() -> Result {
     let arguments = Arguments::parse();
-    let mut run = Run { arguments, report: Rows::new("oltp") };
+    let duckdb = duckdb::times(&arguments)?;
+    let mut run = Run { arguments, report: Rows::new("oltp"), duckdb };
     statements::run(&mut run)?;
     appender::run(&mut run)?;
     iibench::run(&mut run)?;

@@ -33,14 +33,14 @@ pub fn run(run: &mut Run) -> Result {
     let per_key = PER_KEY as usize;
     for experiment in wanted {
         match experiment {
-            Point => bench.by_key("point SELECT", 1, |side, id| side.point(id)),
-            PointText => bench.by_key("point SELECT, text", 1, |side, id| side.point_text(id)),
-            Index => bench.by_key("10 rows by index", per_key, |side, id| side.index(id / PER_KEY)),
+            Point => bench.by_key(Point, "point SELECT", 1, |side, id| side.point(id)),
+            PointText => bench.by_key(PointText, "point SELECT, text", 1, |side, id| side.point_text(id)),
+            Index => bench.by_key(Index, "10 rows by index", per_key, |side, id| side.index(id / PER_KEY)),
             IndexText => {
-                bench.by_key("10 rows by index, text", per_key, |side, id| side.index_text(id / PER_KEY));
+                bench.by_key(IndexText, "10 rows by index, text", per_key, |side, id| side.index_text(id / PER_KEY));
             }
             Insert => bench.insert(),
-            Update => bench.by_key("UPDATE by key", 1, |side, id| side.update(id)),
+            Update => bench.by_key(Update, "UPDATE by key", 1, |side, id| side.update(id)),
             Delete => bench.delete(),
             InsertMany => bench.insert_many(),
             Count => bench.count(),
@@ -86,9 +86,15 @@ impl<'a> Bench<'a> {
     }
 
     /// A statement with a random key that reads or changes `rows` rows.
-    fn by_key(&mut self, workload: &str, rows: usize, statement: fn(&mut dyn Side, i64) -> usize) {
+    fn by_key(
+        &mut self,
+        experiment: Experiment,
+        workload: &str,
+        rows: usize,
+        statement: fn(&mut dyn Side, i64) -> usize,
+    ) {
         let times = self.sides.measure(self.statements, |side, i| timed(|| statement(side, self.ids[i]), rows));
-        self.run.time(workload, times);
+        self.run.time(experiment, workload, times);
     }
 
     /// Median microseconds of an INSERT of one row.
@@ -102,7 +108,7 @@ impl<'a> Bench<'a> {
 
     fn insert(&mut self) {
         let times = self.inserts(self.statements, |side, row| side.insert(row));
-        self.run.time("INSERT, not durable", times);
+        self.run.time(Insert, "INSERT, not durable", times);
     }
 
     /// Deletes each row once.
@@ -111,7 +117,7 @@ impl<'a> Bench<'a> {
         let step = (rows / self.statements as i64).max(1);
         let statements = self.statements.min(rows as usize);
         let times = self.sides.measure(statements, |side, i| timed(|| side.delete(i as i64 * step), 1));
-        self.run.time("DELETE by key", times);
+        self.run.time(Delete, "DELETE by key", times);
     }
 
     fn insert_many(&mut self) {
@@ -124,22 +130,22 @@ impl<'a> Bench<'a> {
             let sql = format!("INSERT INTO t VALUES {}", values.join(","));
             timed(|| side.insert_many(&rows, &sql), MANY)
         });
-        self.run.time("INSERT of 1,000 rows", times);
+        self.run.time(InsertMany, "INSERT of 1,000 rows", times);
     }
 
     fn count(&mut self) {
         let rows = self.sides.keyaki.count();
         let times = self.sides.measure(20, |side, _| timed(|| side.count(), rows));
-        self.run.time(&format!("count(*) of {rows} rows"), times);
+        self.run.time(Count, &format!("count(*) of {rows} rows"), times);
     }
 
     fn insert_full(&mut self) {
         let statements = (self.statements / 100).max(10);
         self.sides.set_durable(true);
         let times = self.inserts(statements, |side, row| side.insert_blocking(row));
-        self.run.time("INSERT, durable", times);
+        self.run.time(InsertFull, "INSERT, durable", times);
         let times = self.inserts(statements, |side, row| side.insert(row));
-        self.run.time("INSERT, durable, async", times);
+        self.run.time(InsertFull, "INSERT, durable, async", times);
         self.writers("connections", statements, Keyaki::blocking_inserts_per_second);
         self.writers("sessions", statements, Keyaki::inserts_per_second);
         self.sides.set_durable(false);

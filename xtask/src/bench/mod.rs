@@ -42,13 +42,19 @@ enum Program {
     ScriptWithPeers(&'static str),
     /// A package of `benches/`.
     Package(&'static str),
+    /// Like `Package`, with a Python interpreter that has the packages of the peers.
+    PackageWithPython(&'static str),
 }
 
 static BENCHES: [Bench; 8] = [
     Bench { name: "demo", program: Program::Keyaki("demo"), defaults: &[("--scale", "1")] },
     Bench { name: "tpch", program: Program::ScriptWithPeers("benches/tpch/bench.py"), defaults: &[("--scale", "1")] },
     Bench { name: "load", program: Program::Script("benches/load/bench.py"), defaults: &[("--scale", "1")] },
-    Bench { name: "oltp", program: Program::Package("keyaki-bench-oltp"), defaults: &[("--rows", "1000000")] },
+    Bench {
+        name: "oltp",
+        program: Program::PackageWithPython("keyaki-bench-oltp"),
+        defaults: &[("--rows", "1000000")],
+    },
     Bench { name: "masstree", program: Program::Package("keyaki-bench-masstree"), defaults: &[("--keys", "10000000")] },
     Bench { name: "vast", program: Program::Package("keyaki-bench-vast"), defaults: &[("--log", "24")] },
     Bench { name: "llc", program: Program::Package("keyaki-bench-llc"), defaults: &[("--repetitions", "31")] },
@@ -60,7 +66,7 @@ Benches and their default sizes:
   demo      one selective join, in-order against out-of-order execution (--scale 1)
   tpch      the 22 TPC-H queries, cold and warm, against DuckDB; Q1 and Q6 against DataFusion over Parquet (--scale 1)
   load      loading lineitem with a primary key and two indexes, against DuckDB (--scale 1)
-  oltp      small statements: SELECT, INSERT, UPDATE and DELETE by key, against SQLite (--rows 1000000)
+  oltp      small statements by key, against SQLite and DuckDB; bulk inserts, against SQLite (--rows 1000000)
   masstree  the in-memory ordered map against others: sorting, construction, lookups, scans, mixed work (--keys 10000000)
   vast      the static search tree against others: lookups, ranges, compression, displacement, threads (--log 24)
   llc       CPU caches: capacity, scans beside hot data, the published experiments in the simulator (--repetitions 31)
@@ -138,6 +144,11 @@ fn run_one(bench: &Bench, options: &[String], json: Option<&Path>) -> Result<()>
             command
         }
         Program::Package(package) => Command::new(build_package(package)?),
+        Program::PackageWithPython(package) => {
+            let mut command = Command::new(build_package(package)?);
+            command.env("KEYAKI_PYTHON", python::interpreter()?);
+            command
+        }
     };
     command.args(bench.options(options));
     if let Some(path) = json {
