@@ -10,7 +10,7 @@ use crate::Experiment::{
     Update,
 };
 use crate::keyaki_side::Keyaki;
-use crate::side::{PER_KEY, Row, Side, Sides, row, timed};
+use crate::side::{PER_KEY, Row, Side, Sides, median, row, timed};
 use crate::sqlite_side::Sqlite;
 use crate::{Experiment, Result, Run};
 
@@ -22,6 +22,8 @@ const EXPERIMENTS: [Experiment; 11] =
 const MANY: usize = 1000;
 /// Sessions and connections of the experiment `insert-full`.
 const WRITERS: usize = 16;
+/// Repetitions of the rates of the experiment `insert-full`.
+const TURNS: usize = 5;
 
 pub fn run(run: &mut Run) -> Result {
     let wanted: Vec<_> = EXPERIMENTS.into_iter().filter(|&experiment| run.wants(experiment)).collect();
@@ -146,22 +148,33 @@ impl<'a> Bench<'a> {
         self.run.time(InsertFull, "INSERT, durable", times);
         let times = self.inserts(statements, |side, row| side.insert(row));
         self.run.time(InsertFull, "INSERT, durable, async", times);
-        self.writers("connections", statements, Keyaki::blocking_inserts_per_second);
-        self.writers("sessions", statements, Keyaki::inserts_per_second);
+        self.writers(statements);
         self.sides.set_durable(false);
     }
 
-    /// Durable INSERTs per second of one writer, and of several at the same time.
-    fn writers(&mut self, kind: &str, statements: usize, per_second: fn(&Keyaki, usize, i64, usize) -> f64) {
-        let mut rate = |writers: usize, statements: usize| {
-            let first = self.reserve_ids(statements);
-            per_second(&self.sides.keyaki, writers, first, statements)
-        };
-        let (one, many) = (rate(1, 5 * statements), rate(WRITERS, 40 * statements));
-        println!("durable INSERTs/s, {kind}: one {one:.0}, {WRITERS} {many:.0}: {:.1}x", many / one);
-        let workload = format!("durable INSERT, {WRITERS} {kind}");
-        self.run.report.figure(&workload, "throughput", "1/s", many);
-        self.run.report.figure(&workload, "speedup over one", "times", many / one);
+    /// Durable INSERTs per second of one writer and of several at the same time, in turns, because the speed of the disk
+    /// changes.
+    fn writers(&mut self, statements: usize) {
+        type PerSecond = fn(&Keyaki, usize, i64, usize) -> f64;
+        let kinds: [(&str, PerSecond); 2] =
+            [("connections", Keyaki::blocking_inserts_per_second), ("sessions", Keyaki::inserts_per_second)];
+        let mut rates: [[Vec<f64>; 2]; 2] = Default::default();
+        for _ in 0..TURNS {
+            for ((_, per_second), rates) in kinds.iter().zip(&mut rates) {
+                for (writers, rates) in [1, WRITERS].into_iter().zip(rates) {
+                    let statements = if writers == 1 { statements } else { 8 * statements };
+                    let first = self.reserve_ids(statements);
+                    rates.push(per_second(&self.sides.keyaki, writers, first, statements));
+                }
+            }
+        }
+        for ((kind, _), rates) in kinds.iter().zip(rates) {
+            let [one, many] = rates.map(median);
+            println!("durable INSERTs/s, {kind}: one {one:.0}, {WRITERS} {many:.0}: {:.1}x", many / one);
+            let workload = format!("durable INSERT, {WRITERS} {kind}");
+            self.run.report.figure(&workload, "throughput", "1/s", many);
+            self.run.report.figure(&workload, "speedup over one", "times", many / one);
+        }
     }
 
     fn threads(&mut self) {
