@@ -368,3 +368,18 @@ async fn long_lists_and_large_values() {
     let too_large = insert.query(&session, &[Value::Integer(-2), Value::Text("x".repeat(65 << 20))]).await;
     assert_eq!(shown(too_large).await, ["54000 row of 68157441 bytes exceeds the maximum of 67108864 bytes"]);
 }
+
+/// A caller may move a future, for instance into a task. Those of the long path are boxed.
+#[tokio::test]
+async fn futures_of_statements_are_small() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = Database::open(dir.path().join("db"), options()).unwrap().session();
+    let statement = session.prepare("SELECT 1").await.unwrap();
+    let sizes = [
+        size_of_val(&session.query("SELECT 1")),
+        size_of_val(&session.execute("SELECT 1")),
+        size_of_val(&session.prepare("SELECT 1")),
+        size_of_val(&statement.query(&session, &[])),
+    ];
+    assert!(sizes.iter().all(|&bytes| bytes <= 4096), "bytes of futures: {sizes:?}");
+}

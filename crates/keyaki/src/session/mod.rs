@@ -76,7 +76,7 @@ impl Session {
         }
         let mut outcomes = Vec::new();
         for statement in sql::split::split(sql)? {
-            outcomes.push(sql::drain(sql::run(&self.sql, &statement).await?).await?);
+            outcomes.push(sql::drain(Box::pin(sql::run(&self.sql, &statement)).await?).await?);
         }
         Ok(outcomes)
     }

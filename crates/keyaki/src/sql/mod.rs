@@ -76,7 +76,7 @@ enum Parsed {
 pub(crate) async fn run_text(session: &SqlSession, sql: &str) -> Result<Executed> {
     match run_cached(session, sql).await? {
         Some(executed) => Ok(executed),
-        None => run(session, &split::single(sql)?).await.map(Executed::Outcome),
+        None => Box::pin(run(session, &split::single(sql)?)).await.map(Executed::Outcome),
     }
 }
 

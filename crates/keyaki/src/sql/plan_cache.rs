@@ -95,7 +95,7 @@ impl PlanCache {
             Some(entry) => entry,
             None if mode != PlanCacheMode::Always && self.is_first(hash) => return Ok(None),
             None if self.is_refused(hash, session.engine.catalog_version()) => return Ok(None),
-            None => match Entry::new(session, sql, &normalized).await {
+            None => match Box::pin(Entry::new(session, sql, &normalized)).await {
                 Some(entry) => self.insert(hash, Arc::new(entry)),
                 None => {
                     self.refuse(hash, session.engine.catalog_version());

@@ -138,7 +138,7 @@ impl Prepared {
     pub async fn describe(&self, session: &SqlSession) -> Result<Arc<Description>> {
         if session.has_overrides() {
             // Its plans are not those of other sessions.
-            return self.described(session).await.map(Arc::new);
+            return Box::pin(self.described(session)).await.map(Arc::new);
         }
         let version = session.engine.catalog_version();
         if let Some(known) = self.description.lock().as_ref()
@@ -146,7 +146,7 @@ impl Prepared {
         {
             return Ok(known.clone());
         }
-        let described = Arc::new(self.described(session).await?);
+        let described = Arc::new(Box::pin(self.described(session)).await?);
         *self.description.lock() = Some(described.clone());
         Ok(described)
     }
@@ -220,7 +220,8 @@ impl Prepared {
             }
         };
         let arrays = values.iter().enumerate().map(bind).collect::<Result<Vec<_>>>()?;
-        self.execute_long(session, &arrays).await
+        // Boxed: the future of the long path has tens of kilobytes, and a caller may move it.
+        Box::pin(self.execute_long(session, &arrays)).await
     }
 
     /// Executes the statement on the long path, with values that were converted to the types of the description.

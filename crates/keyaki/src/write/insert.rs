@@ -153,7 +153,7 @@ pub(crate) async fn commit(statement: WriteStatement, snapshot: Snapshot, change
     let grown = change.new.len as i64 - change.old.len as i64;
     let rows = commit_keeping(&engine, writer, waits_inline, snapshot, change).await?;
     if table.add_changed_rows(rows, grown) {
-        statistics::sample_or_warn(&engine, &table).await;
+        Box::pin(statistics::sample_or_warn(&engine, &table)).await;
     }
     Ok(rows)
 }
@@ -181,7 +181,7 @@ async fn commit_keeping(
         let submitted = if batch.is_empty() { None } else { Some(engine.store.submit(batch)?) };
         Ok((submitted, rows))
     };
-    let applied = if is_small { work(engine) } else { engine.blocking(&writer, work).await };
+    let applied = if is_small { work(engine) } else { Box::pin(engine.blocking(&writer, work)).await };
     // The next writer sees the change.
     drop(writer);
     let (submitted, rows, failed) = match applied {

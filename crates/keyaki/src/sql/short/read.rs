@@ -88,7 +88,7 @@ impl Read {
     async fn finish(&self, engine: &Engine, found: Found, parameters: &[ArrayRef]) -> Result<Option<RecordBatch>> {
         let (columns, len) = match found {
             Found::Rows(columns, len) => (columns, len),
-            Found::NotCached(query) => match self.access.read_uncached(&engine.executor, *query).await? {
+            Found::NotCached(query) => match Box::pin(self.access.read_uncached(&engine.executor, *query)).await? {
                 Some(rows) => rows,
                 None => return Ok(None),
             },
