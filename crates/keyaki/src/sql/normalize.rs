@@ -23,6 +23,9 @@ const BYTES_MAX: usize = 1 << 20;
 /// Statements with more literals have no key.
 const LITERALS_MAX: usize = 20_000;
 
+/// Estimated bytes of a text for each literal.
+const BYTES_PER_LITERAL: usize = 16;
+
 /// Replaces a literal in a key.
 const NUMBER_MARK: char = '\u{1}';
 const TEXT_MARK: char = '\u{2}';
@@ -60,7 +63,7 @@ pub(super) fn normalize(sql: &str) -> Option<Normalized<'_>> {
         return None;
     }
     let mut key = String::with_capacity(sql.len());
-    let mut literals = Vec::new();
+    let mut literals = Vec::with_capacity(bytes.len() / BYTES_PER_LITERAL);
     // The start of the text that is not yet in the key.
     let mut plain = 0;
     // The last byte before the current one that is not white space.
@@ -151,7 +154,7 @@ fn quoted(sql: &str, start: usize) -> Option<(Cow<'_, str>, usize)> {
     let mut content = Cow::Borrowed("");
     let mut from = start + 1;
     loop {
-        let end = from + sql.as_bytes()[from..].iter().position(|byte| *byte == quote)?;
+        let end = from + memchr::memchr(quote, &sql.as_bytes()[from..])?;
         let part = &sql[from..end];
         let doubled = sql.as_bytes().get(end + 1) == Some(&quote);
         // A doubled quote stands for one.

@@ -56,6 +56,12 @@ struct ChangedTree<'a> {
     unique: Option<(usize, String)>,
 }
 
+/// The encoded keys of the old and the new rows in a tree.
+struct ChangedKeys {
+    old: Keys,
+    new: Keys,
+}
+
 impl ChangedTree<'_> {
     /// The table columns of the tree's key.
     fn key_columns(&self) -> &[Option<usize>] {
@@ -78,11 +84,14 @@ impl TableChange {
         let indexes = table.def.indexes.iter().enumerate().map(|(i, index)| index_tree(&table, i, index));
         let trees: Vec<ChangedTree<'_>> =
             [main].into_iter().chain(indexes).filter(|tree| self.concerns(tree)).collect();
+        let mut keys = Vec::with_capacity(trees.len());
         for tree in &trees {
-            self.check_unique(tree, store, snapshot)?;
+            let of_tree = self.keys(tree)?;
+            self.check_unique(tree, &of_tree, store, snapshot)?;
+            keys.push(of_tree);
         }
-        for tree in &trees {
-            self.write(tree, batch)?;
+        for (tree, keys) in trees.iter().zip(&keys) {
+            self.write(tree, keys, batch)?;
         }
         Ok(self.old.len.max(self.new.len) as u64)
     }
@@ -110,24 +119,48 @@ impl TableChange {
             .is_none_or(|assigned| tree.encoding.columns.iter().flatten().any(|c| assigned.contains(c)))
     }
 
-    fn check_unique(&self, tree: &ChangedTree<'_>, store: &Store, snapshot: &Snapshot) -> Result<()> {
+    /// The keys of the rows in a tree.
+    fn keys(&self, tree: &ChangedTree<'_>) -> Result<ChangedKeys> {
+        let encode = |rows: &TableRows| -> Result<Keys> {
+            if rows.len == 0 {
+                return Ok(Keys::default());
+            }
+            Ok(Keys::encode(&tree.encoding.keys, &rows.of_tree(tree.key_columns())?, rows.len, |_| false))
+        };
+        Ok(ChangedKeys { old: encode(&self.old)?, new: encode(&self.new)? })
+    }
+
+    fn check_unique(
+        &self,
+        tree: &ChangedTree<'_>,
+        keys: &ChangedKeys,
+        store: &Store,
+        snapshot: &Snapshot,
+    ) -> Result<()> {
         let Some((unique, constraint)) = &tree.unique else { return Ok(()) };
         if self.new.len == 0 {
             return Ok(());
         }
         let (codec, columns) = (&tree.encoding.keys, &tree.encoding.columns[..*unique]);
         let new_columns = self.new.of_tree(columns)?;
-        let new = unique_keys(codec, &new_columns, self.new.len);
-        let old = match self.old.len {
-            0 => Keys::default(),
-            len => unique_keys(codec, &self.old.of_tree(columns)?, len),
+        let (unique_old, unique_new);
+        // The primary key is the whole key of the table's tree, and has no nulls.
+        let (old, new) = if tree.id == self.table.def.tree {
+            (&keys.old, &keys.new)
+        } else {
+            unique_new = unique_keys(codec, &new_columns, self.new.len);
+            unique_old = match self.old.len {
+                0 => Keys::default(),
+                len => unique_keys(codec, &self.old.of_tree(columns)?, len),
+            };
+            (&unique_old, &unique_new)
         };
         let twice = (1..new.len()).find(|&n| new.nth(n - 1) == new.nth(n)).map(|n| new.nth(n).to_vec());
         let found = match twice {
             Some(key) => Some(key),
             // A tree that this statement creates is not in the snapshot and is empty.
             None => match snapshot.tree(tree.id) {
-                Ok(view) => find_existing(&new, &old, *unique, store, &view)?,
+                Ok(view) => find_existing(new, old, *unique, store, &view)?,
                 Err(keyaki_store::Error::TreeNotFound(_)) => None,
                 Err(error) => return Err(error.into()),
             },
@@ -142,21 +175,16 @@ impl TableChange {
         })
     }
 
-    fn write(&self, tree: &ChangedTree<'_>, batch: &mut WriteBatch) -> Result<()> {
-        let TableTree { keys, rows, columns } = tree.encoding;
+    fn write(&self, tree: &ChangedTree<'_>, keys: &ChangedKeys, batch: &mut WriteBatch) -> Result<()> {
+        let TableTree { rows, columns, .. } = tree.encoding;
+        let ChangedKeys { old, new } = keys;
         let only_key = tree.key_columns().len() == columns.len();
-        let old = match self.old.len {
-            0 => Keys::default(),
-            len => Keys::encode(keys, &self.old.of_tree(tree.key_columns())?, len, |_| false),
-        };
+        let gone = (0..old.len()).filter(|&i| !new.contains(old.get(i)));
+        gone.for_each(|i| batch.delete_existing_raw(tree.id, old.get(i)));
         if self.new.len == 0 {
-            (0..old.len()).for_each(|i| batch.delete_existing_raw(tree.id, old.get(i)));
             return Ok(());
         }
         let columns = self.new.of_tree(columns)?;
-        let new = Keys::encode(keys, &columns[..tree.key_columns().len()], self.new.len, |_| false);
-        let gone = (0..old.len()).filter(|&i| !new.contains(old.get(i)));
-        gone.for_each(|i| batch.delete_existing_raw(tree.id, old.get(i)));
         let mut values = Values::new(rows, &columns);
         // In key order: neighbouring messages go to the same nodes of the root buffer.
         for i in new.sorted() {

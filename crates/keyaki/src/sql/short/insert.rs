@@ -79,12 +79,11 @@ impl Insert {
 /// # Errors
 /// `Context` with the parameter for a value that cannot be converted.
 fn column_of(cells: &[Cell], values: &[ValueRef<'_>], column: &ColumnDef) -> Result<ArrayRef> {
-    let plain = cells.iter().map(|cell| match cell {
+    let plain = |cell: usize| match &cells[cell] {
         Cell::Parameter(parameter) => Some(values[*parameter]),
         Cell::Constant(array) => value_at(array, 0),
-    });
-    let plain = plain.collect::<Option<Vec<ValueRef<'_>>>>();
-    if let Some(array) = plain.and_then(|values| array_of(&values, column.ty.column)) {
+    };
+    if let Some(array) = array_of(cells.len(), plain, column.ty.column) {
         return Ok(array);
     }
     let ty = column.ty.column.arrow();
@@ -97,27 +96,28 @@ fn column_of(cells: &[Cell], values: &[ValueRef<'_>], column: &ColumnDef) -> Res
     Ok(concat(&arrays)?)
 }
 
-/// The values as an array of type `ty`; `None` if one of them needs more than a widening conversion.
-fn array_of(values: &[ValueRef<'_>], ty: ColumnType) -> Option<ArrayRef> {
+/// The `len` values as an array of type `ty`; `None` if one of them is missing or needs more than a widening conversion.
+fn array_of<'v>(len: usize, value: impl Fn(usize) -> Option<ValueRef<'v>>, ty: ColumnType) -> Option<ArrayRef> {
     /// An array of numbers, converted by `number`.
-    fn numbers<T: ArrowPrimitiveType>(
-        values: &[ValueRef<'_>],
-        number: impl Fn(ValueRef<'_>) -> Option<T::Native>,
+    fn numbers<'v, T: ArrowPrimitiveType>(
+        (len, value): (usize, &impl Fn(usize) -> Option<ValueRef<'v>>),
+        number: impl Fn(ValueRef<'v>) -> Option<T::Native>,
     ) -> Option<PrimitiveArray<T>> {
-        let mut builder = PrimitiveBuilder::<T>::with_capacity(values.len());
-        for &value in values {
-            match value {
+        let mut builder = PrimitiveBuilder::<T>::with_capacity(len);
+        for i in 0..len {
+            match value(i)? {
                 ValueRef::Null => builder.append_null(),
                 value => builder.append_value(number(value)?),
             }
         }
         Some(builder.finish())
     }
-    let integer = |value: ValueRef<'_>| match value {
+    let values = (len, &value);
+    let integer = |value: ValueRef<'v>| match value {
         ValueRef::Integer(value) => Some(value),
         _ => None,
     };
-    let micros = |value: ValueRef<'_>| match (value, ty) {
+    let micros = |value: ValueRef<'v>| match (value, ty) {
         (ValueRef::Timestamp(micros), ColumnType::Timestamp { utc: false })
         | (ValueRef::TimestampTz(micros), ColumnType::Timestamp { utc: true }) => Some(micros),
         _ => None,
@@ -128,14 +128,14 @@ fn array_of(values: &[ValueRef<'_>], ty: ColumnType) -> Option<ArrayRef> {
         ColumnType::Int32 => Arc::new(numbers::<Int32Type>(values, |v| integer(v)?.try_into().ok())?),
         ColumnType::Int64 => Arc::new(numbers::<Int64Type>(values, integer)?),
         ColumnType::Float64 => {
-            let float = |value: ValueRef<'_>| match value {
+            let float = |value: ValueRef<'v>| match value {
                 ValueRef::Float(value) => Some(value),
                 _ => None,
             };
             Arc::new(numbers::<Float64Type>(values, float)?)
         }
         ColumnType::Date => {
-            let days = |value: ValueRef<'_>| match value {
+            let days = |value: ValueRef<'v>| match value {
                 ValueRef::Date(days) => Some(days),
                 _ => None,
             };
@@ -146,9 +146,9 @@ fn array_of(values: &[ValueRef<'_>], ty: ColumnType) -> Option<ArrayRef> {
             Arc::new(array.with_data_type(ty.arrow()))
         }
         ColumnType::Text => {
-            let mut builder = StringViewBuilder::with_capacity(values.len());
-            for value in values {
-                match value {
+            let mut builder = StringViewBuilder::with_capacity(len);
+            for i in 0..len {
+                match value(i)? {
                     ValueRef::Null => builder.append_null(),
                     ValueRef::Text(text) => builder.append_value(text),
                     _ => return None,
