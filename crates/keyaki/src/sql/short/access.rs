@@ -1,48 +1,36 @@
 //! Access by key: rows of one table found by key, from cached pages, on the calling thread.
 //!
-//! A [`Access`] is made from the conjuncts `column = constant` of a statement. Its candidates are the trees of the table
-//! whose leading key columns these conjuncts fix. At execution, the values of the parameters give a key or a prefix of
-//! keys; the candidate with the fewest estimated rows is read. If an index lacks columns, each of its entries starts a
-//! lookup in the table.
+//! An [`Access`] is made from the conditions of a statement on single columns. Its candidates are the trees of the table
+//! on whose leading key columns there are conditions ([`Key`]). If the statement needs only the first rows in an order,
+//! trees in this order are candidates too: reading stops after these rows. At execution, the values of the parameters
+//! give ranges of keys; the candidate with the fewest estimated rows is read. If an index lacks columns, each of its
+//! entries starts a lookup in the table.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::ArrayRef;
 use arrow::compute::concat_batches;
 use futures::StreamExt;
 use keyaki_exec::{Driver, ExecutionMode, Executor, Join, KeyPart, Pipeline, Scan, Step};
 use keyaki_store::{
-    ColumnBuilder, Direction, Error as StoreError, KeyRange, Page, PageRef, PageSource, Priority, Schema, Store,
-    TreeId, TreeView, block_on,
+    ColumnBuilder, ColumnType, Direction, Error as StoreError, KeyRange, Schema, Store, TreeId, TreeView,
 };
 
+use super::keys::{Condition, Key};
+use super::order::First;
+use super::pages::{CachedPages, collect, is_not_cached};
 use crate::catalog::Table;
 use crate::engine::{Moment, Unusable};
 use crate::{Error, Result};
 
 /// Maximum number of rows that a statement reads on the short path.
-const ROWS_MAX: usize = 512;
+pub(super) const ROWS_MAX: usize = 512;
+/// Maximum number of ranges that are estimated; they stand for the others.
+const ESTIMATES_MAX: usize = 8;
 /// Memory of the executor's pipeline for the rows of one statement.
 const PIPELINE_BYTES: usize = 16 << 20;
 /// Capacity of the arrays for the rows found.
 const ROWS_EXPECTED: usize = 8;
-
-/// The value that a key column must equal.
-#[derive(Debug, Clone)]
-pub(super) enum KeySource {
-    /// The parameter with this index.
-    Parameter(usize),
-    /// An array of one value of the column's type.
-    Constant(ArrayRef),
-}
-
-/// The condition `column = source`. `column` is a table column; `None` is the hidden rowid.
-#[derive(Debug, Clone)]
-pub(super) struct Equality {
-    pub column: Option<usize>,
-    pub source: KeySource,
-}
 
 /// Access to the rows of a table by key.
 #[derive(Debug)]
@@ -53,17 +41,13 @@ pub(super) struct Access {
     candidates: Vec<Candidate>,
 }
 
-/// A tree whose leading key columns are fixed.
+/// A tree with conditions on its leading key columns, or in the order of the statement.
 #[derive(Debug)]
 struct Candidate {
     tree: TreeId,
-    /// The leading key columns that are fixed, as table columns; `None` is the hidden rowid.
-    fixed: Vec<Option<usize>>,
-    /// Their values.
-    key: Vec<KeySource>,
-    /// `key` has all columns of the tree's key: there is at most one row.
-    whole_key: bool,
+    key: Key,
     source: Source,
+    stop: Option<Stop>,
 }
 
 #[derive(Debug)]
@@ -74,31 +58,64 @@ enum Source {
     Lookup(Vec<usize>),
 }
 
+/// The tree is in the order of the statement, which needs its first rows only.
+#[derive(Debug, Clone, Copy)]
+struct Stop {
+    direction: Direction,
+    /// Number of rows to read. More than the statement needs if not all rows satisfy its conditions.
+    rows: usize,
+}
+
 /// The result of an access.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// One array for each column of the access, and the number of rows.
-    Rows(Vec<ArrayRef>, usize),
+    Rows(Part),
     /// A page is not cached: the executor has to read the rows.
     NotCached(Box<Uncached>),
     /// There are too many rows: the long path has to read them.
     Refused,
 }
 
+/// Rows of the access.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// One array for each column of the access.
+    pub columns: Vec<ArrayRef>,
+    pub len: usize,
+    /// False if there may be further rows, which are behind these in the order of the statement.
+    pub complete: bool,
+}
+
 /// A query of the executor that reads the same rows.
 #[derive(Debug)]
-pub(super) enum Uncached {
+pub(super) struct Uncached {
+    query: Query,
+    rows_max: usize,
+    stops: bool,
+}
+
+#[derive(Debug)]
+enum Query {
     Scan(Scan),
     Pipeline(Pipeline),
 }
 
+/// The candidate to read, with its ranges of keys.
+struct Chosen<'a> {
+    candidate: &'a Candidate,
+    view: &'a TreeView,
+    ranges: Vec<KeyRange>,
+}
+
 impl Access {
-    /// An access to `columns` of the rows that satisfy `equalities`; `None` if these fix no leading key column of a
-    /// usable tree.
+    /// An access to `columns` of the rows that satisfy `conditions`; `None` if these are not on leading key columns of a
+    /// usable tree. `first` are the rows that the statement needs, if it needs no others; `exact`: it has no other
+    /// conditions.
     pub fn new(
         table: &Arc<Table>,
         columns: Vec<Option<usize>>,
-        equalities: &[Equality],
+        conditions: &[Condition],
+        (first, exact): (Option<&First>, bool),
         unusable: &Unusable,
     ) -> Option<Access> {
         let def = &table.def;
@@ -112,8 +129,13 @@ impl Access {
             if unusable.contains_key(&tree) {
                 continue;
             }
-            let key = fixed_columns(&tree_columns[..schema.key_columns()], equalities);
-            if key.is_empty() {
+            let key = Key::new(schema, &tree_columns, conditions);
+            let exact = exact && (0..conditions.len()).all(|condition| key.answers(condition));
+            let stop = first.filter(|first| first.rows <= ROWS_MAX).and_then(|first| {
+                let direction = first.direction(&key, schema, &tree_columns)?;
+                Some(Stop { direction, rows: if exact { first.rows } else { ROWS_MAX } })
+            });
+            if key.is_empty() && (stop.is_none() || !exact) {
                 continue;
             }
             let places = |wanted: &[Option<usize>]| -> Option<Vec<usize>> {
@@ -125,20 +147,24 @@ impl Access {
                 (None, Some(_)) => Source::Lookup(places(&own_key)?),
                 (None, None) => return None,
             };
-            let whole_key = key.len() == schema.key_columns();
-            let fixed = tree_columns[..key.len()].to_vec();
-            candidates.push(Candidate { tree, fixed, key, whole_key, source });
-        }
-        // A whole key of the table itself needs no comparison with others.
-        if let Some(i) = candidates.iter().position(|c| c.whole_key && matches!(c.source, Source::Covering(_))) {
-            candidates = vec![candidates.swap_remove(i)];
+            let candidate = Candidate { tree, key, source, stop };
+            let is_best = match candidate.source {
+                Source::Covering(_) => candidate.key.is_one_row() || stop.is_some() && exact,
+                Source::Lookup(_) => false,
+            };
+            candidates.push(candidate);
+            // A row with a whole key, or the first rows of a tree, need no comparison with others.
+            if is_best {
+                candidates.drain(..candidates.len() - 1);
+                break;
+            }
         }
         (!candidates.is_empty()).then(|| Access { table: table.clone(), columns, candidates })
     }
 
-    /// True if every row that the access returns satisfies the equality of this column.
-    pub fn answers(&self, column: Option<usize>) -> bool {
-        self.candidates.iter().all(|candidate| candidate.fixed.contains(&column))
+    /// True if every row that the access returns satisfies the condition at this position.
+    pub fn answers(&self, condition: usize) -> bool {
+        self.candidates.iter().all(|candidate| candidate.key.answers(condition))
     }
 
     /// Reads the rows as of `moment`. `parameters` has an array of one value, of the type that the plan assumes, for
@@ -153,110 +179,152 @@ impl Access {
                 moment.prepare(self.table.def.tree)?;
             }
         }
-        let view_of = |tree: TreeId| moment.view(tree).ok_or_else(|| mismatch("trees"));
-        let mut best: Option<(f64, &Candidate, &TreeView, Vec<u8>)> = None;
-        for candidate in &self.candidates {
-            let view = view_of(candidate.tree)?;
-            let Some(key) = candidate.bind(view, parameters) else {
-                // A comparison with null is never true.
-                return Ok(Found::Rows(self.builders().iter_mut().map(ColumnBuilder::finish).collect(), 0));
-            };
-            // The only candidate needs no estimate.
-            let rows = match candidate.whole_key || self.candidates.len() == 1 {
-                true => 1.0,
-                false => view.estimate(&KeyRange::prefix(key.clone())).rows,
-            };
-            if best.as_ref().is_none_or(|(least, ..)| rows < *least) {
-                best = Some((rows, candidate, view, key));
-            }
-        }
-        let Some((rows, candidate, view, key)) = best else { return Ok(Found::Refused) };
-        if rows > ROWS_MAX as f64 {
-            return Ok(Found::Refused);
-        }
-        let range = match candidate.whole_key {
-            true => KeyRange { start: Bound::Included(key.clone()), end: Bound::Included(key) },
-            false => KeyRange::prefix(key),
-        };
+        let Some(chosen) = self.choose(moment, parameters)? else { return Ok(Found::Refused) };
+        let Chosen { candidate, view, ranges } = &chosen;
+        let (direction, rows_max) = candidate.limits();
         let pages = CachedPages { store };
         let found = match &candidate.source {
             Source::Covering(places) => {
                 let mut builders = self.builders();
-                collect(view, &pages, &range, places, &mut builders, ROWS_MAX).map(|rows| Some((builders, rows)))
+                collect(view, &pages, ranges, direction, places, &mut builders, rows_max).map(|rows| (builders, rows))
             }
-            Source::Lookup(places) => self.look_up(view, view_of(self.table.def.tree)?, &pages, &range, places),
+            Source::Lookup(places) => self.look_up(view, self.table_view(moment)?, &pages, &chosen, places),
         };
         match found {
-            Ok(Some((mut builders, rows))) if rows <= ROWS_MAX => {
-                Ok(Found::Rows(builders.iter_mut().map(ColumnBuilder::finish).collect(), rows))
+            Ok((mut builders, len)) => {
+                let columns = builders.iter_mut().map(ColumnBuilder::finish).collect();
+                Ok(candidate.part(columns, len).map_or(Found::Refused, Found::Rows))
             }
-            Ok(_) => Ok(Found::Refused),
-            Err(error) if is_not_cached(&error) => Ok(match &candidate.source {
-                Source::Covering(places) => Found::NotCached(Box::new(Uncached::Scan(Scan {
-                    view: view.clone(),
-                    ranges: vec![range],
-                    direction: Direction::Ascending,
-                    columns: places.clone(),
-                    filter: None,
-                    limit: Some(ROWS_MAX as u64 + 1),
-                    batch_rows: ROWS_MAX + 1,
-                }))),
-                Source::Lookup(places) => {
-                    let driver =
-                        Driver { view: view.clone(), ranges: vec![range], columns: places.clone(), filter: None };
-                    let columns = self.table_places();
-                    let step = Step {
-                        view: view_of(self.table.def.tree)?.clone(),
-                        key: (0..places.len()).map(KeyPart::Column).collect(),
-                        join: Join::Inner,
-                        filter: None,
-                        keep: Some((places.len()..places.len() + columns.len()).collect()),
-                        columns,
-                    };
-                    Found::NotCached(Box::new(Uncached::Pipeline(Pipeline {
-                        driver,
-                        steps: vec![step],
-                        mode: ExecutionMode::OutOfOrder,
-                        batch_rows: ROWS_MAX + 1,
-                        memory_bytes: PIPELINE_BYTES,
-                    })))
-                }
-            }),
+            Err(error) if is_not_cached(&error) => self.uncached(moment, chosen),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The candidate with the fewest estimated rows; `None` if there are too many.
+    fn choose<'a>(&'a self, moment: &'a Moment, parameters: &[ArrayRef]) -> Result<Option<Chosen<'a>>> {
+        let mut best: Option<(f64, Chosen<'a>)> = None;
+        for candidate in &self.candidates {
+            let view = moment.view(candidate.tree).ok_or_else(|| mismatch("trees"))?;
+            let ranges = candidate.key.ranges(view.key_codec(), parameters);
+            // The only candidate needs no estimate.
+            let rows = match self.candidates.len() == 1 {
+                true => 0.0,
+                false => candidate.estimate(view, &ranges),
+            };
+            if best.as_ref().is_none_or(|(least, _)| rows < *least) {
+                best = Some((rows, Chosen { candidate, view, ranges }));
+            }
+        }
+        Ok(best.filter(|(rows, _)| *rows <= ROWS_MAX as f64).map(|(_, chosen)| chosen))
+    }
+
+    /// The query of the executor for rows that are not cached.
+    fn uncached(&self, moment: &Moment, chosen: Chosen<'_>) -> Result<Found> {
+        let Chosen { candidate, view, mut ranges } = chosen;
+        let (direction, rows_max) = candidate.limits();
+        let query = match &candidate.source {
+            Source::Covering(places) => {
+                if direction == Direction::Descending {
+                    ranges.reverse();
+                }
+                Query::Scan(Scan {
+                    view: view.clone(),
+                    ranges,
+                    direction,
+                    columns: places.clone(),
+                    filter: None,
+                    limit: Some(rows_max as u64),
+                    batch_rows: rows_max.max(1),
+                })
+            }
+            // A pipeline has no order.
+            Source::Lookup(_) if candidate.stop.is_some() => return Ok(Found::Refused),
+            Source::Lookup(places) => {
+                let columns = self.table_places();
+                let step = Step {
+                    view: self.table_view(moment)?.clone(),
+                    key: (0..places.len()).map(KeyPart::Column).collect(),
+                    join: Join::Inner,
+                    filter: None,
+                    keep: Some((places.len()..places.len() + columns.len()).collect()),
+                    columns,
+                };
+                Query::Pipeline(Pipeline {
+                    driver: Driver { view: view.clone(), ranges, columns: places.clone(), filter: None },
+                    steps: vec![step],
+                    mode: ExecutionMode::OutOfOrder,
+                    batch_rows: rows_max,
+                    memory_bytes: PIPELINE_BYTES,
+                })
+            }
+        };
+        Ok(Found::NotCached(Box::new(Uncached { query, rows_max, stops: candidate.stop.is_some() })))
     }
 
     /// Reads the rows of [`Found::NotCached`]; `None` if there are too many.
     ///
     /// # Errors
     /// Errors of the executor.
-    pub async fn read_uncached(&self, executor: &Executor, query: Uncached) -> Result<Option<(Vec<ArrayRef>, usize)>> {
+    pub async fn read_uncached(&self, executor: &Executor, uncached: Uncached) -> Result<Option<Part>> {
+        let Uncached { query, rows_max, stops } = uncached;
         let mut rows = match query {
-            Uncached::Scan(scan) => executor.scan(scan, ExecutionMode::OutOfOrder),
-            Uncached::Pipeline(pipeline) => executor.pipeline(pipeline),
+            Query::Scan(scan) => executor.scan(scan, ExecutionMode::OutOfOrder),
+            Query::Pipeline(pipeline) => executor.pipeline(pipeline),
         };
         let (mut batches, mut len) = (Vec::new(), 0);
-        while let Some(batch) = rows.next().await {
+        while len < rows_max
+            && let Some(batch) = rows.next().await
+        {
             let batch = batch?;
             len += batch.num_rows();
-            if len > ROWS_MAX {
-                return Ok(None);
-            }
             batches.push(batch);
+        }
+        if len > rows_max {
+            return Ok(None);
         }
         let columns = match batches.as_slice() {
             [] => self.builders().iter_mut().map(ColumnBuilder::finish).collect(),
             [batch] => batch.columns().to_vec(),
             [first, ..] => concat_batches(&first.schema(), &batches)?.columns().to_vec(),
         };
-        Ok(Some((columns, len)))
+        Ok(part(columns, len, rows_max, stops))
+    }
+
+    /// Reads index entries and the rows of the table that they refer to.
+    fn look_up(
+        &self,
+        index: &TreeView,
+        table: &TreeView,
+        pages: &CachedPages<'_>,
+        chosen: &Chosen<'_>,
+        key_places: &[usize],
+    ) -> std::result::Result<(Vec<ColumnBuilder>, usize), StoreError> {
+        let (direction, rows_max) = chosen.candidate.limits();
+        let key_column = |&place: &usize| ColumnBuilder::new(index.schema().columns()[place].ty, ROWS_EXPECTED);
+        let mut keys: Vec<ColumnBuilder> = key_places.iter().map(key_column).collect();
+        let entries = collect(index, pages, &chosen.ranges, direction, key_places, &mut keys, rows_max)?;
+        let mut builders = self.builders();
+        if entries > ROWS_MAX {
+            return Ok((builders, entries));
+        }
+        let keys: Vec<ArrayRef> = keys.iter_mut().map(ColumnBuilder::finish).collect();
+        let places = self.table_places();
+        let mut rows = 0;
+        for entry in 0..entries {
+            let mut key = Vec::with_capacity(32);
+            table.key_codec().encode(&keys, entry, &mut key);
+            let point = [KeyRange::point(key)];
+            rows += collect(table, pages, &point, Direction::Ascending, &places, &mut builders, 1)?;
+        }
+        Ok((builders, rows))
+    }
+
+    fn table_view<'a>(&self, moment: &'a Moment) -> Result<&'a TreeView> {
+        moment.view(self.table.def.tree).ok_or_else(|| mismatch("trees"))
     }
 
     fn builders(&self) -> Vec<ColumnBuilder> {
-        let ty = |column: &Option<usize>| match column {
-            Some(column) => self.table.def.columns[*column].ty.column,
-            None => keyaki_store::ColumnType::Int64,
-        };
+        let ty = |column: &Option<usize>| column.map_or(ColumnType::Int64, |c| self.table.def.columns[c].ty.column);
         self.columns.iter().map(|column| ColumnBuilder::new(ty(column), ROWS_EXPECTED)).collect()
     }
 
@@ -266,103 +334,37 @@ impl Access {
         let place = |column: &Option<usize>| tree_columns.iter().position(|c| c == column).unwrap_or(usize::MAX);
         self.columns.iter().map(place).collect()
     }
-
-    /// Reads index entries and the rows of the table that they refer to; `None` if there are too many.
-    fn look_up(
-        &self,
-        index: &TreeView,
-        table: &TreeView,
-        pages: &CachedPages<'_>,
-        range: &KeyRange,
-        key_places: &[usize],
-    ) -> std::result::Result<Option<(Vec<ColumnBuilder>, usize)>, StoreError> {
-        let key_column = |&place: &usize| ColumnBuilder::new(index.schema().columns()[place].ty, ROWS_EXPECTED);
-        let mut keys: Vec<ColumnBuilder> = key_places.iter().map(key_column).collect();
-        let entries = collect(index, pages, range, key_places, &mut keys, ROWS_MAX)?;
-        if entries > ROWS_MAX {
-            return Ok(None);
-        }
-        let keys: Vec<ArrayRef> = keys.iter_mut().map(ColumnBuilder::finish).collect();
-        let places = self.table_places();
-        let mut builders = self.builders();
-        let (mut rows, mut key) = (0, Vec::new());
-        for entry in 0..entries {
-            key.clear();
-            table.key_codec().encode(&keys, entry, &mut key);
-            let point = KeyRange { start: Bound::Included(key.clone()), end: Bound::Included(key.clone()) };
-            rows += collect(table, pages, &point, &places, &mut builders, 1)?;
-        }
-        Ok(Some((builders, rows)))
-    }
 }
 
 impl Candidate {
-    /// The encoded key; `None` if a value of the key is null.
-    fn bind(&self, view: &TreeView, parameters: &[ArrayRef]) -> Option<Vec<u8>> {
-        let mut arrays = Vec::with_capacity(self.key.len());
-        for source in &self.key {
-            let array = match source {
-                KeySource::Parameter(parameter) => &parameters[*parameter],
-                KeySource::Constant(array) => array,
-            };
-            if array.is_null(0) {
-                return None;
-            }
-            arrays.push(array.clone());
+    /// The direction of the reads, and the number of rows after which they end.
+    fn limits(&self) -> (Direction, usize) {
+        match self.stop {
+            Some(stop) => (stop.direction, stop.rows),
+            None => (Direction::Ascending, ROWS_MAX + 1),
         }
-        let mut key = Vec::with_capacity(32);
-        view.key_codec().encode(&arrays, 0, &mut key);
-        Some(key)
     }
-}
 
-/// The sources of the leading key columns that equalities fix.
-fn fixed_columns(key: &[Option<usize>], equalities: &[Equality]) -> Vec<KeySource> {
-    let source = |column: &Option<usize>| equalities.iter().find(|e| e.column == *column).map(|e| e.source.clone());
-    key.iter().map_while(source).collect()
-}
-
-/// Appends the columns at `places` of the rows in `range`. Returns their number; stops after more than `rows_max`.
-fn collect(
-    view: &TreeView,
-    pages: &CachedPages<'_>,
-    range: &KeyRange,
-    places: &[usize],
-    builders: &mut [ColumnBuilder],
-    rows_max: usize,
-) -> std::result::Result<usize, StoreError> {
-    let mut cursor = view.cursor(pages, range.clone(), Direction::Ascending);
-    let mut rows = 0;
-    while let Some(chunk) = block_on(cursor.next())? {
-        rows += chunk.rows();
-        if rows > rows_max {
-            break;
+    /// Estimated number of rows to read.
+    fn estimate(&self, view: &TreeView, ranges: &[KeyRange]) -> f64 {
+        if self.key.is_whole() {
+            return ranges.len() as f64;
         }
-        chunk.append_to(places, builders)?;
-    }
-    Ok(rows)
-}
-
-/// A source of cached pages, which fails on a cache miss.
-struct CachedPages<'a> {
-    store: &'a Store,
-}
-
-/// The error of a cache miss.
-#[derive(Debug, thiserror::Error)]
-#[error("page is not cached")]
-struct NotCached;
-
-fn is_not_cached(error: &StoreError) -> bool {
-    matches!(error, StoreError::PageSource(cause) if cause.is::<NotCached>())
-}
-
-impl PageSource for CachedPages<'_> {
-    async fn page(&self, page: PageRef, _: &Arc<Schema>, _: Priority) -> std::result::Result<Arc<Page>, StoreError> {
-        self.store.cache().get(page.offset).ok_or_else(|| StoreError::PageSource(Arc::new(NotCached)))
+        let sample = &ranges[..ranges.len().min(ESTIMATES_MAX)];
+        let rows: f64 = sample.iter().map(|range| view.estimate(range).rows).sum();
+        let rows = rows * ranges.len() as f64 / sample.len().max(1) as f64;
+        self.stop.map_or(rows, |stop| rows.min(stop.rows as f64))
     }
 
-    fn prefetch(&self, _: &[PageRef], _: &Arc<Schema>) {}
+    fn part(&self, columns: Vec<ArrayRef>, len: usize) -> Option<Part> {
+        part(columns, len, self.limits().1, self.stop.is_some())
+    }
+}
+
+/// The rows of a read that ended after `rows_max` rows; `None` if these are too many.
+fn part(columns: Vec<ArrayRef>, len: usize, rows_max: usize, stops: bool) -> Option<Part> {
+    let complete = len < rows_max;
+    (complete || stops).then_some(Part { columns, len, complete })
 }
 
 /// The error for arrays that do not match the plan.

@@ -8,15 +8,23 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`read`] | the form of queries and their compilation |
-//! | [`access`] | key lookups in tables and indexes |
+//! | [`read`] | the form of queries, their compilation and execution |
+//! | [`scan`] | the conditions on a table |
+//! | [`keys`], [`order`] | the ranges of keys that conditions give; the first rows in an order |
+//! | [`access`], [`pages`] | reads of ranges of tables and indexes, from cached pages |
+//! | [`expressions`] | expressions over rows and parameters |
 //! | [`steps`] | filters, projections, sorts and limits over the rows found |
 //! | [`insert`], [`change`] | INSERT … VALUES; UPDATE and DELETE |
 
 mod access;
 mod change;
+mod expressions;
 mod insert;
+mod keys;
+mod order;
+mod pages;
 mod read;
+mod scan;
 mod steps;
 
 use std::sync::Arc;
@@ -33,8 +41,9 @@ use crate::base::value::ValueRef;
 use crate::catalog::Catalog;
 
 pub(crate) use change::{Change, ChangeKind};
+pub(crate) use expressions::parameter_index;
 pub(crate) use insert::{Cell, Insert};
-pub(crate) use read::{Read, parameter_index};
+pub(crate) use read::Read;
 
 /// A statement compiled for the short path.
 #[derive(Debug)]

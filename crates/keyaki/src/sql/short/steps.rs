@@ -1,15 +1,11 @@
 //! What happens to the few rows of an access: filters, projections, sorts and limits, evaluated at once by DataFusion's
 //! physical expressions. Parameters are additional columns behind those of the rows.
 
-use std::sync::Arc;
-
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
-use arrow::compute::{SortColumn, SortOptions, filter, lexsort_to_indices, prep_null_mask_filter, take};
-use arrow::datatypes::SchemaRef;
-use datafusion::common::ScalarValue;
-use datafusion::physical_expr::PhysicalExpr;
+use arrow::array::{ArrayRef, BooleanArray};
+use arrow::compute::{SortColumn, SortOptions, filter, lexsort_to_indices, take};
 
 use super::access::mismatch;
+use super::expressions::Expressions;
 use crate::Result;
 
 /// Rows as arrays of the same length.
@@ -19,12 +15,15 @@ pub(super) struct Rows {
     pub len: usize,
 }
 
-/// Expressions over the columns of [`Rows`], followed by the parameters.
-#[derive(Debug)]
-pub(super) struct Expressions {
-    /// Schema of the columns and the parameters.
-    pub schema: SchemaRef,
-    pub expressions: Vec<Arc<dyn PhysicalExpr>>,
+impl Rows {
+    /// The rows for which the mask, which has no nulls, is true.
+    ///
+    /// # Errors
+    /// Errors of Arrow.
+    pub fn filtered(&self, mask: &BooleanArray) -> Result<Rows> {
+        let columns = self.columns.iter().map(|column| filter(column, mask)).collect::<std::result::Result<_, _>>()?;
+        Ok(Rows { columns, len: mask.true_count() })
+    }
 }
 
 /// One operation on all rows.
@@ -54,27 +53,12 @@ impl Step {
                     places.iter().map(column).collect::<Option<Vec<_>>>().ok_or_else(|| mismatch("columns"))?;
                 Ok(Rows { columns, len: rows.len })
             }
+            Step::Filter(conditions) => match conditions.mask(&rows, parameters)? {
+                Some(mask) => rows.filtered(&mask),
+                None => Ok(rows),
+            },
             // Expressions over no rows have no effect but errors, which they do not cause.
-            Step::Filter(_) | Step::Sort(..) if rows.len == 0 => Ok(rows),
-            Step::Filter(conditions) => {
-                let mut kept: Option<BooleanArray> = None;
-                for value in conditions.evaluate(&rows, parameters)? {
-                    let mask = value.as_boolean_opt().ok_or_else(|| mismatch("conditions"))?;
-                    let mask = if mask.null_count() == 0 { mask.clone() } else { prep_null_mask_filter(mask) };
-                    kept = Some(match kept {
-                        None => mask,
-                        Some(kept) => arrow::compute::and(&kept, &mask)?,
-                    });
-                }
-                let Some(kept) = kept else { return Ok(rows) };
-                let len = kept.true_count();
-                if len == rows.len {
-                    return Ok(rows);
-                }
-                let columns =
-                    rows.columns.iter().map(|column| filter(column, &kept)).collect::<std::result::Result<_, _>>()?;
-                Ok(Rows { columns, len })
-            }
+            Step::Sort(..) if rows.len == 0 => Ok(rows),
             Step::Project(expressions) => Ok(Rows { columns: expressions.evaluate(&rows, parameters)?, len: rows.len }),
             Step::Sort(expressions, options, fetch) => {
                 let values = expressions.evaluate(&rows, parameters)?.into_iter();
@@ -96,25 +80,5 @@ impl Step {
                 Ok(Rows { columns: rows.columns.iter().map(|column| column.slice(start, len)).collect(), len })
             }
         }
-    }
-}
-
-impl Expressions {
-    /// The values of all expressions, for each row.
-    fn evaluate(&self, rows: &Rows, parameters: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
-        let mut columns = Vec::with_capacity(self.schema.fields().len());
-        columns.extend(rows.columns.iter().cloned());
-        for parameter in parameters {
-            columns.push(match rows.len {
-                1 => parameter.clone(),
-                len => ScalarValue::try_from_array(parameter, 0)?.to_array_of_size(len)?,
-            });
-        }
-        if columns.len() != self.schema.fields().len() {
-            return Err(mismatch("number of columns"));
-        }
-        let options = RecordBatchOptions::new().with_row_count(Some(rows.len));
-        let batch = RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?;
-        self.expressions.iter().map(|expression| Ok(expression.evaluate(&batch)?.into_array(rows.len)?)).collect()
     }
 }

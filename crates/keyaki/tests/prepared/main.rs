@@ -1,6 +1,8 @@
 //! Prepared statements and the short path: the same results and errors as on the long path, in every state of the
 //! trees.
 
+mod forms;
+
 use arrow::array::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use keyaki::{Database, Error, Options, Outcome, Prepared, Session, Value};
@@ -39,6 +41,16 @@ const STATEMENTS: &[(&str, &str)] = &[
     ("SELECT count(*), sum(c) FROM t WHERE a = $1", "i"),
     ("SELECT id FROM t WHERE id IN ($1, $2, $3) ORDER BY id", "kkk"),
     ("SELECT id FROM t WHERE id > $1 AND b LIKE $2 ORDER BY id LIMIT 5", "kt"),
+    ("SELECT id, b FROM t WHERE id BETWEEN $1 AND $2 ORDER BY id", "kk"),
+    ("SELECT id, c FROM t WHERE a = $1 AND d > $2 ORDER BY id", "id"),
+    ("SELECT id, a FROM t WHERE a < $1 ORDER BY id", "i"),
+    ("SELECT * FROM t WHERE id > $1 ORDER BY id LIMIT 3", "k"),
+    ("SELECT id, f FROM t WHERE f < $1 ORDER BY f DESC LIMIT 4", "s"),
+    ("SELECT p, q FROM two WHERE p = $1 AND q > $2 ORDER BY q LIMIT 2", "it"),
+    ("UPDATE t SET e = $1 WHERE id > $2 AND id <= $3", "ekk"),
+    ("UPDATE t SET a = $1 WHERE a = $2 AND d < $3", "iid"),
+    ("DELETE FROM t WHERE id BETWEEN $1 AND $1", "k"),
+    ("DELETE FROM two WHERE p = $1 AND q >= $2", "it"),
     ("UPDATE t SET a = a + 1, b = $1 WHERE id = $2", "tk"),
     ("UPDATE t SET g = $1 WHERE id = $2", "tk"),
     ("UPDATE t SET c = c * 2, e = $1 WHERE a = $2 AND c < 1000", "ei"),

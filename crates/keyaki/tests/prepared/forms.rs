@@ -1,0 +1,178 @@
+//! The forms of queries that the short path executes, over random rows with nulls, duplicates and deleted rows: each
+//! gives the same rows as on the long path, prepared and as text, and really takes the short path.
+
+use keyaki::{Database, Prepared, Session, Value};
+
+use super::{Random, options, shown, text_of};
+
+const TABLES: &str = "
+    CREATE TABLE s (id BIGINT PRIMARY KEY, x INTEGER, y TEXT, z DECIMAL(8,2), w DATE);
+    CREATE INDEX s_x ON s (x);
+    CREATE INDEX s_yx ON s (y, x) INCLUDE (z);
+    CREATE INDEX s_w ON s (w);
+    CREATE TABLE p (a SMALLINT, b TEXT, c BIGINT, d INTEGER, PRIMARY KEY (a, b, c));
+    CREATE TABLE n (f INTEGER, g TEXT);
+    CREATE INDEX n_f ON n (f);
+";
+
+/// Rows of each table.
+const ROWS: u64 = 900;
+
+/// Queries with the kinds of their parameters, as in [`super::STATEMENTS`]. `j` is a greater key, close to the last.
+const RANGES: &[(&str, &str)] = &[
+    ("SELECT * FROM s WHERE id BETWEEN $1 AND $2", "kk"),
+    ("SELECT id, y FROM s WHERE id > $1 AND id <= $2", "kk"),
+    ("SELECT id FROM s WHERE $1 < id AND id < 40", "k"),
+    ("SELECT id, x FROM s WHERE id >= $1 AND id > $2 AND id < $3 AND id <= 55", "kkk"),
+    ("SELECT x, y FROM s WHERE id BETWEEN 10 AND $1 AND x <> 3", "k"),
+    ("SELECT id, x, w FROM s WHERE x < $1", "m"),
+    ("SELECT id, x FROM s WHERE x <= $1 AND x > -2", "m"),
+    ("SELECT id, z FROM s WHERE y = $1 AND x > $2", "ti"),
+    ("SELECT id, z FROM s WHERE y = $1 AND x < $2", "ti"),
+    ("SELECT id, z, w FROM s WHERE y = $1 AND x BETWEEN $2 AND $3", "tii"),
+    ("SELECT id, x FROM s WHERE y > $1 AND y < 'b'", "t"),
+    ("SELECT id FROM s WHERE w > $1 AND w < $2", "dd"),
+    ("SELECT * FROM p WHERE a = $1 AND b = $2 AND c >= $3", "itk"),
+    ("SELECT c, d FROM p WHERE a = $1 AND b >= $2", "it"),
+    ("SELECT c FROM p WHERE a = $1 AND b > $2 AND b <= $3 AND c > $4 AND d > 0", "ittk"),
+    ("SELECT f, g FROM n WHERE f > $1 AND f < 3", "i"),
+    ("SELECT g FROM n WHERE f BETWEEN $1 AND 1", "i"),
+];
+
+const FIRST_ROWS: &[(&str, &str)] = &[
+    ("SELECT * FROM s WHERE id > $1 ORDER BY id LIMIT 20", "k"),
+    ("SELECT id, y FROM s WHERE id < $1 ORDER BY id DESC LIMIT 7", "j"),
+    ("SELECT id, x + 1 FROM s WHERE id > $1 AND x > 0 ORDER BY id LIMIT 5 OFFSET 2", "k"),
+    ("SELECT id, z FROM s ORDER BY id LIMIT 3", ""),
+    ("SELECT id, z FROM s ORDER BY id DESC LIMIT 300", ""),
+    ("SELECT x, id FROM s WHERE x = $1 ORDER BY id DESC LIMIT 4", "i"),
+    ("SELECT x, id, w FROM s WHERE x = $1 ORDER BY x, id LIMIT 4", "i"),
+    ("SELECT x, id FROM s ORDER BY x NULLS FIRST, id LIMIT 10", ""),
+    ("SELECT x, id, w FROM s ORDER BY x DESC NULLS LAST, id DESC LIMIT 15", ""),
+    ("SELECT x, id, w FROM s WHERE x > $1 ORDER BY x, id LIMIT 15", "i"),
+    ("SELECT x, id FROM s WHERE x < $1 ORDER BY x DESC, id DESC LIMIT 15", "m"),
+    ("SELECT id, y, x FROM s WHERE y = $1 AND x > $2 ORDER BY x, id LIMIT 6", "ti"),
+    ("SELECT c, b FROM p WHERE a = $1 ORDER BY b, c LIMIT 9", "i"),
+    ("SELECT c, b FROM p WHERE a = $1 AND b = $2 AND c < $3 ORDER BY c DESC LIMIT 2", "itk"),
+    ("SELECT c, b, a FROM p WHERE a >= $1 ORDER BY a, b, c, d LIMIT 25", "i"),
+    ("SELECT u.id FROM (SELECT * FROM s WHERE id > $1) AS u ORDER BY u.id LIMIT 5", "k"),
+];
+
+/// Orders that no tree has, and ranges of too many rows: the long path answers.
+const LONG: &[(&str, &str)] = &[
+    ("SELECT x, id FROM s ORDER BY x, id LIMIT 10", ""),
+    ("SELECT x, id FROM s WHERE x > -3 ORDER BY x, id DESC LIMIT 10", ""),
+    ("SELECT id, x FROM s ORDER BY id LIMIT 513", ""),
+    ("SELECT id FROM s WHERE id >= $1", "m"),
+    ("SELECT id FROM s WHERE z > $1 AND z < 100", "n"),
+    ("SELECT id FROM s WHERE id > $1 AND z = -1 ORDER BY id LIMIT 5", "m"),
+];
+
+/// `m` is a small integer that few rows are below.
+fn value(random: &mut Random, kind: u8) -> Value {
+    match kind {
+        b'm' => Value::Integer(random.below(3) as i64 - 2),
+        b'j' => Value::Integer(ROWS as i64 - random.below(50) as i64),
+        kind => random.value(kind),
+    }
+}
+
+async fn fill(session: &Session, random: &mut Random) {
+    let s = session.prepare("INSERT INTO s VALUES ($1, $2, $3, $4, $5)").await.unwrap();
+    let p = session.prepare("INSERT INTO p VALUES ($1, $2, $3, $4)").await.unwrap();
+    let n = session.prepare("INSERT INTO n VALUES ($1, $2)").await.unwrap();
+    for i in 0..ROWS {
+        let id = Value::Integer((i * 541 % ROWS) as i64);
+        let values: Vec<Value> = b"itnd".iter().map(|&kind| random.value(kind)).collect();
+        shown(s.query(session, &[&[id.clone()], &values[..]].concat()).await).await;
+        let text = Value::Text(["", "ab", "it's", "größe%"][random.below(4) as usize].into());
+        let row = [Value::Integer(random.below(9) as i64 - 2), text, id, random.value(b'i')];
+        shown(p.query(session, &row).await).await;
+        shown(n.query(session, &[random.value(b'i'), random.value(b't')]).await).await;
+        if i == ROWS / 2 {
+            session.execute("CHECKPOINT").await.unwrap();
+        }
+    }
+    session.execute("DELETE FROM s WHERE id % 7 = 3; DELETE FROM p WHERE c % 5 = 1").await.unwrap();
+}
+
+/// Two sessions of one database, with and without the short path; the third executes texts.
+struct Sessions {
+    short: Session,
+    long: Session,
+    cached: Session,
+}
+
+impl Sessions {
+    async fn new(database: &Database) -> Sessions {
+        let [short, long, cached] = [(); 3].map(|()| database.session());
+        long.execute("SET keyaki.short_path = 'off'").await.unwrap();
+        cached.execute("SET keyaki.plan_cache = 'always'").await.unwrap();
+        Sessions { short, long, cached }
+    }
+
+    /// Executes a query in three ways. Returns the numbers of executions on the short path, prepared and as text.
+    async fn compare(&self, prepared: &Prepared, sql: &str, values: &[Value]) -> (u64, u64) {
+        let before = (self.short.short_statements(), self.cached.short_statements());
+        let text = text_of(sql, values);
+        let mut rows = [
+            shown(prepared.query(&self.short, values).await).await,
+            shown(self.cached.query(&text).await).await,
+            shown(self.long.query(&text).await).await,
+        ];
+        if !sql.contains("ORDER BY") {
+            rows.iter_mut().for_each(|rows| rows.sort());
+        }
+        assert_eq!(rows[0], rows[2], "prepared: {text}");
+        assert_eq!(rows[1], rows[2], "cached: {text}");
+        (self.short.short_statements() - before.0, self.cached.short_statements() - before.1)
+    }
+
+    /// Compares all forms. At least `share` of the executions take the short path; none if the share is 0.
+    async fn compare_all(&self, forms: &[(&str, &str)], share: f64, random: &mut Random) {
+        const ROUNDS: u64 = 20;
+        for (sql, kinds) in forms {
+            let prepared = self.short.prepare(sql).await.unwrap();
+            let mut short = (0, 0);
+            for _ in 0..ROUNDS {
+                let values: Vec<Value> = kinds.bytes().map(|kind| value(random, kind)).collect();
+                let (prepared, cached) = self.compare(&prepared, sql, &values).await;
+                short = (short.0 + prepared, short.1 + cached);
+            }
+            let enough = |short: u64, share: f64| short as f64 >= ROUNDS as f64 * share && (share > 0.0 || short == 0);
+            // NULL as literal may give a query without rows, which is not executed on the short path.
+            let is_expected = enough(short.0, share) && enough(short.1, share * 0.7);
+            assert!(is_expected, "{short:?} of {ROUNDS} prepared statements and texts are short: {sql}");
+        }
+    }
+}
+
+/// Compares forms while rows are in buffers, when all are in leaves, and with a cold cache.
+async fn compare(forms: &[(&str, &str)], share: f64) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut random = Random(11);
+    let database = Database::open(dir.path().join("db"), options()).unwrap();
+    database.session().execute(TABLES).await.unwrap();
+    fill(&database.session(), &mut random).await;
+    Sessions::new(&database).await.compare_all(forms, share, &mut random).await;
+    database.session().execute("CHECKPOINT").await.unwrap();
+    Sessions::new(&database).await.compare_all(forms, share, &mut random).await;
+    drop(database);
+    let database = Database::open(dir.path().join("db"), options()).unwrap();
+    Sessions::new(&database).await.compare_all(forms, share / 2.0, &mut random).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranges_of_keys() {
+    compare(RANGES, 0.9).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn first_rows_in_key_order() {
+    compare(FIRST_ROWS, 0.9).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_forms_take_the_long_path() {
+    compare(LONG, 0.0).await;
+}
