@@ -13,7 +13,7 @@ use datafusion::common::DFSchemaRef;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{Expr, FetchType, LogicalPlan, SkipType, Volatility};
+use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType, Volatility};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::expressions::Column as PhysicalColumn;
 
@@ -40,7 +40,7 @@ impl Read {
     /// Compiles an unoptimized plan of a query with parameters of the given types; `None` if the query does not have
     /// the form of the short path.
     pub fn compile(plan: &LogicalPlan, state: &SessionState, parameters: &[DataType]) -> Option<Read> {
-        if !is_immutable(plan) {
+        if !is_immutable(plan) || compares_lists(plan) {
             return None;
         }
         let schema = Arc::new(plan.schema().as_arrow().clone());
@@ -132,6 +132,50 @@ fn is_immutable(plan: &LogicalPlan) -> bool {
     };
     // The closures never fail.
     plan.apply(visit).is_ok() && immutable
+}
+
+/// True if the optimizer may compare the values of two lists of which one has parameters. It intersects the lists of
+/// `a IN ($1, 2) AND a IN ($2, $3)`, and takes different parameters for different values.
+fn compares_lists(plan: &LogicalPlan) -> bool {
+    // For each list, its column, and if it has other values than literals.
+    let mut lists: Vec<(Option<String>, bool)> = Vec::new();
+    let (mut projections, mut joins) = (0, 0);
+    let column = |expr: &Expr| expr.try_as_col().map(|column| column.name.clone());
+    let visit = |plan: &LogicalPlan| {
+        projections += usize::from(matches!(plan, LogicalPlan::Projection(_)));
+        joins += usize::from(matches!(plan, LogicalPlan::Join(_)));
+        plan.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                match expr {
+                    Expr::InList(list) => {
+                        let is_given = list.list.iter().any(|value| !matches!(value, Expr::Literal(..)));
+                        lists.push((column(&list.expr), is_given));
+                    }
+                    // The optimizer makes a list of `a = 1 OR a = 2`.
+                    Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
+                        for side in [left, right] {
+                            if let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = side.as_ref()
+                                && ![left, right].iter().any(|side| matches!(side.as_ref(), Expr::Placeholder(_)))
+                            {
+                                lists.push((column(left).or_else(|| column(right)), false));
+                            }
+                        }
+                    }
+                    _ => {}
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    };
+    // The closures never fail.
+    if plan.apply(visit).is_err() {
+        return true;
+    }
+    // Columns of different names are different if no operator renames columns or finds equal ones.
+    let has_names = joins == 0 && projections <= 1;
+    let differ = |a: &Option<String>, b: &Option<String>| has_names && a.is_some() && b.is_some() && a != b;
+    let is_compared = |i: usize| (0..lists.len()).any(|j| i != j && !differ(&lists[i].0, &lists[j].0));
+    (0..lists.len()).any(|i| lists[i].1 && is_compared(i))
 }
 
 impl Compiler<'_> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, new_null_array};
 use arrow::datatypes::{Field, Schema};
 use datafusion::catalog::TableProvider;
 use datafusion::common::DFSchema;
@@ -179,6 +179,7 @@ impl Compiler<'_> {
                 (*self.parameters.get(parameter)? == ty).then_some(KeySource::Parameter(parameter))?
             }
             Expr::Literal(value, _) if value.data_type() == ty => KeySource::Constant(value.to_array().ok()?),
+            Expr::Literal(value, _) if value.is_null() => KeySource::Constant(new_null_array(&ty, 1)),
             _ => return None,
         };
         Some((column, source))
