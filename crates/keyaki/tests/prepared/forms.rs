@@ -94,6 +94,19 @@ const LISTS: &[(&str, &str)] = &[
     ("SELECT id FROM s WHERE w IN ($1, $2) AND x = $3 AND id NOT IN (5, 6, $4)", "ddik"),
 ];
 
+const AGGREGATES: &[(&str, &str)] = &[
+    ("SELECT count(*), count(w), sum(x), min(y), max(z), avg(z), sum(z), max(w) FROM s WHERE x = $1", "i"),
+    ("SELECT sum(x), avg(x) FROM s WHERE id BETWEEN $1 AND $2", "kk"),
+    ("SELECT count(*) FROM s WHERE id = $1", "k"),
+    ("SELECT count(*) AS rows FROM p WHERE a = $1 AND b > $2", "it"),
+    ("SELECT sum(z) / (count(*) + 1), max(w) FROM s WHERE y = $1 AND x > $2", "ti"),
+    ("SELECT count(*) FROM s WHERE x = $1 HAVING count(*) > 85", "i"),
+    ("SELECT avg(x), avg(x) * 2, sum(x + $1) FROM s WHERE id < $2", "ik"),
+    ("SELECT min(w), max(w), min(z), max(y) FROM s WHERE id IN ($1, $2, $3, $4)", "kkkk"),
+    ("SELECT count(*), min(id) FROM (SELECT id FROM s WHERE id > $1 ORDER BY id LIMIT 10) AS u", "k"),
+    ("SELECT count(*) FROM n WHERE f = $1 LIMIT 1", "i"),
+];
+
 /// `m` is a small integer that few rows are below.
 fn value(random: &mut Random, kind: u8) -> Value {
     match kind {
@@ -205,6 +218,11 @@ async fn first_rows_in_key_order() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_of_values() {
     compare(LISTS, 0.9).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn aggregates_of_few_rows() {
+    compare(AGGREGATES, 0.9).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -50,6 +50,7 @@ const STATEMENTS: &[(&str, &str)] = &[
     ("SELECT id, b FROM t WHERE b IN ($1, $2) ORDER BY id", "tt"),
     ("UPDATE t SET g = $1 WHERE id IN ($2, $3, $2)", "tkk"),
     ("DELETE FROM t WHERE id IN ($1, $2, $3, $1)", "kkk"),
+    ("SELECT max(c), avg(a), count(b), min(f) FROM t WHERE a = $1 AND d >= $2", "id"),
     ("UPDATE t SET e = $1 WHERE id > $2 AND id <= $3", "ekk"),
     ("UPDATE t SET a = $1 WHERE a = $2 AND d < $3", "iid"),
     ("DELETE FROM t WHERE id BETWEEN $1 AND $1", "k"),

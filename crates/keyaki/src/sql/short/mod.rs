@@ -13,10 +13,11 @@
 //! | [`keys`], [`order`] | the ranges of keys that conditions give; the first rows in an order |
 //! | [`access`], [`pages`] | reads of ranges of tables and indexes, from cached pages |
 //! | [`expressions`] | expressions over rows and parameters |
-//! | [`steps`] | filters, projections, sorts and limits over the rows found |
+//! | [`steps`], [`aggregate`] | filters, projections, aggregates, sorts and limits over the rows found |
 //! | [`insert`], [`change`] | INSERT … VALUES; UPDATE and DELETE |
 
 mod access;
+mod aggregate;
 mod change;
 mod expressions;
 mod insert;

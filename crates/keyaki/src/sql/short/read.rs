@@ -1,6 +1,6 @@
 //! Compilation and execution of queries: a logical plan becomes an access by key and steps, if it has the right form.
 //!
-//! The form is a stack of projections, filters, sorts and limits over one scan of a Keyaki
+//! The form is a stack of projections, filters, aggregates, sorts and limits over one scan of a Keyaki
 //! table, in which conditions on leading key columns, or an order with a limit, bound the rows to read. The plan is the one that DataFusion's analyzer
 //! and optimizer made, so every step means the same as on the long path.
 
@@ -117,12 +117,12 @@ fn is_immutable(plan: &LogicalPlan) -> bool {
             expr.apply(|expr| {
                 immutable &= match expr {
                     Expr::ScalarFunction(call) => call.func.signature().volatility == Volatility::Immutable,
+                    Expr::AggregateFunction(call) => call.func.signature().volatility == Volatility::Immutable,
                     Expr::ScalarSubquery(_)
                     | Expr::Exists(_)
                     | Expr::InSubquery(_)
                     | Expr::SetComparison(_)
                     | Expr::OuterReferenceColumn(..)
-                    | Expr::AggregateFunction(_)
                     | Expr::WindowFunction(_) => false,
                     _ => true,
                 };
@@ -198,6 +198,11 @@ impl Compiler<'_> {
                 let first = first.and_then(|first| first.below(&projection.expr, input));
                 let (scan, mut steps) = self.stack(&projection.input, first)?;
                 steps.push(self.projection(&projection.expr, input)?);
+                Some((scan, steps))
+            }
+            LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty() => {
+                let (scan, mut steps) = self.stack(&aggregate.input, None)?;
+                steps.push(Step::Aggregate(self.aggregates(&aggregate.aggr_expr, aggregate.input.schema())?));
                 Some((scan, steps))
             }
             LogicalPlan::Sort(sort) => {

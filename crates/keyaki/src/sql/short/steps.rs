@@ -1,10 +1,11 @@
-//! What happens to the few rows of an access: filters, projections, sorts and limits, evaluated at once by DataFusion's
-//! physical expressions. Parameters are additional columns behind those of the rows.
+//! Operations on the few rows of an access: filters, projections, aggregates, sorts and limits, evaluated at once by
+//! DataFusion's physical expressions. Parameters are additional columns behind those of the rows.
 
 use arrow::array::{ArrayRef, BooleanArray};
 use arrow::compute::{SortColumn, SortOptions, filter, lexsort_to_indices, take};
 
 use super::access::mismatch;
+use super::aggregate::Aggregates;
 use super::expressions::Expressions;
 use crate::Result;
 
@@ -34,6 +35,8 @@ pub(super) enum Step {
     /// The columns at these positions.
     Columns(Vec<usize>),
     Project(Expressions),
+    /// One row of aggregates of all rows.
+    Aggregate(Aggregates),
     /// Sorts by the expressions, and keeps the first rows if a number is given.
     Sort(Expressions, Vec<SortOptions>, Option<usize>),
     /// Skips the first rows, and keeps the first of the others if a number is given.
@@ -57,6 +60,7 @@ impl Step {
                 Some(mask) => rows.filtered(&mask),
                 None => Ok(rows),
             },
+            Step::Aggregate(aggregates) => aggregates.apply(&rows, parameters),
             // Expressions over no rows have no effect but errors, which they do not cause.
             Step::Sort(..) if rows.len == 0 => Ok(rows),
             Step::Project(expressions) => Ok(Rows { columns: expressions.evaluate(&rows, parameters)?, len: rows.len }),
