@@ -13,6 +13,14 @@ const TABLES: &str = "
     CREATE TABLE p (a SMALLINT, b TEXT, c BIGINT, d INTEGER, PRIMARY KEY (a, b, c));
     CREATE TABLE n (f INTEGER, g TEXT);
     CREATE INDEX n_f ON n (f);
+    CREATE TABLE customer (id BIGINT PRIMARY KEY, name TEXT, city INTEGER);
+    CREATE INDEX customer_city ON customer (city);
+    CREATE TABLE city (id INTEGER PRIMARY KEY, name TEXT NOT NULL, twin INTEGER);
+    CREATE TABLE sale (customer BIGINT, item TEXT, place INTEGER, amount DECIMAL(8,2), id BIGINT PRIMARY KEY);
+    CREATE INDEX sale_customer ON sale (customer, item);
+    CREATE TABLE item (name TEXT PRIMARY KEY, weight SMALLINT, price DOUBLE PRECISION);
+    CREATE TABLE price (price DOUBLE PRECISION PRIMARY KEY, what TEXT);
+    INSERT INTO price VALUES (-0.0, 'nothing'), (1.5, 'little');
 ";
 
 /// Rows of each table.
@@ -36,7 +44,7 @@ const RANGES: &[(&str, &str)] = &[
     ("SELECT c, d FROM p WHERE a = $1 AND b >= $2", "it"),
     ("SELECT c FROM p WHERE a = $1 AND b > $2 AND b <= $3 AND c > $4 AND d > 0", "ittk"),
     ("SELECT f, g FROM n WHERE f > $1 AND f < 3", "i"),
-    ("SELECT g FROM n WHERE f BETWEEN $1 AND 1", "i"),
+    ("SELECT g FROM n WHERE f >= $1 AND f <= 1", "i"),
 ];
 
 const FIRST_ROWS: &[(&str, &str)] = &[
@@ -107,6 +115,91 @@ const AGGREGATES: &[(&str, &str)] = &[
     ("SELECT count(*) FROM n WHERE f = $1 LIMIT 1", "i"),
 ];
 
+const JOINS: &[(&str, &str)] = &[
+    ("SELECT s.*, c.* FROM sale AS s JOIN customer AS c ON c.id = s.customer WHERE s.id = $1", "k"),
+    ("SELECT c.name, s.amount FROM customer AS c JOIN sale AS s ON c.id = s.customer WHERE c.id = $1", "k"),
+    (
+        "SELECT c.id, s.id, i.weight FROM customer AS c, sale AS s, item AS i
+      WHERE c.id = $1 AND s.customer = c.id AND i.name = s.item AND s.amount > $2",
+        "ki",
+    ),
+    (
+        "SELECT c.name, t.name, w.name, s.id FROM sale AS s JOIN customer AS c ON c.id = s.customer
+      JOIN city AS t ON t.id = c.city JOIN city AS w ON w.id = t.twin WHERE s.id BETWEEN $1 AND $2",
+        "kk",
+    ),
+    (
+        "SELECT s.id, o.id FROM sale AS s JOIN sale AS o ON o.customer = s.customer AND o.item = s.item
+      WHERE s.id = $1 AND o.id <> s.id",
+        "k",
+    ),
+    (
+        "SELECT c.name, s.id FROM customer AS c JOIN sale AS s ON s.customer = c.id AND s.item = $2
+      WHERE c.id IN ($1, 3, 4, 5, 6)",
+        "kt",
+    ),
+    (
+        "SELECT c.id, s.id FROM customer AS c JOIN sale AS s ON s.customer = c.id AND s.place > c.city
+      WHERE c.id = $1 ORDER BY s.id LIMIT 4",
+        "k",
+    ),
+    (
+        "SELECT count(*), sum(s.amount) / (count(t.name) + 1) FROM sale AS s JOIN city AS t ON t.id = s.place
+      WHERE s.customer = $1 AND s.item = $2",
+        "kt",
+    ),
+    (
+        "SELECT count(*), max(s.amount), min(t.name) FROM sale AS s JOIN city AS t ON t.id = s.place
+      WHERE s.customer = $1",
+        "k",
+    ),
+    ("SELECT a.id, b.id FROM customer AS a, customer AS b WHERE a.id = $1 AND b.id = $2", "kk"),
+    ("SELECT s.id, c.name FROM sale AS s LEFT JOIN customer AS c ON c.id = s.customer WHERE s.id < $1", "k"),
+    (
+        "SELECT s.id, c.id, c.city FROM sale AS s LEFT JOIN customer AS c ON c.id = s.customer AND c.city > $2
+      WHERE s.id IN ($1, 1, 2, 3, 4, 5, 6, 7)",
+        "ki",
+    ),
+    (
+        "SELECT s.id, c.id, t.name FROM sale AS s LEFT JOIN customer AS c ON c.id = s.customer AND s.place = c.city
+      LEFT JOIN city AS t ON t.id = c.city WHERE s.id BETWEEN $1 AND $2",
+        "kk",
+    ),
+    (
+        "SELECT c.id, s.id FROM customer AS c LEFT JOIN sale AS s ON s.customer = c.id
+      WHERE c.id > $1 AND c.id <= 50 AND s.id IS NULL",
+        "k",
+    ),
+    (
+        "SELECT count(*), count(s.id), max(c.id) FROM customer AS c LEFT JOIN sale AS s ON s.customer = c.id
+      AND s.amount > $2 WHERE c.id = $1",
+        "ki",
+    ),
+    (
+        "SELECT s.id, c.id, t.id FROM sale AS s LEFT JOIN customer AS c ON c.id = s.customer
+      JOIN city AS t ON t.id = s.place WHERE s.id IN ($1, $2, 3, 4, 5)",
+        "kk",
+    ),
+    (
+        "SELECT u.id, t.name FROM (SELECT id, place + 0 AS p, place FROM sale WHERE id = $1) AS u
+      JOIN city AS t ON t.id = u.place",
+        "k",
+    ),
+];
+
+/// Joins without a suitable key, or of other kinds.
+const LONG_JOINS: &[(&str, &str)] = &[
+    ("SELECT s.id FROM sale AS s JOIN item AS i ON i.weight = s.place WHERE s.id = $1", "k"),
+    ("SELECT s.id FROM sale AS s RIGHT JOIN customer AS c ON c.id = s.customer WHERE c.city = $1", "i"),
+    (
+        "SELECT c.id FROM customer AS c WHERE c.id < $1 AND EXISTS (SELECT 1 FROM sale AS s WHERE s.customer = c.id)",
+        "k",
+    ),
+    ("SELECT s.id, c.name FROM sale AS s JOIN customer AS c ON c.id = s.customer", ""),
+    ("SELECT i.name, p.what FROM item AS i JOIN price AS p ON p.price = i.price WHERE i.name = $1", "t"),
+    ("SELECT a.id, b.id FROM sale AS a JOIN sale AS b ON b.customer = a.customer WHERE a.id > $1", "m"),
+];
+
 /// `m` is a small integer that few rows are below.
 fn value(random: &mut Random, kind: u8) -> Value {
     match kind {
@@ -133,6 +226,30 @@ async fn fill(session: &Session, random: &mut Random) {
         }
     }
     session.execute("DELETE FROM s WHERE id % 7 = 3; DELETE FROM p WHERE c % 5 = 1").await.unwrap();
+}
+
+async fn fill_joined(session: &Session, random: &mut Random) {
+    let customer = session.prepare("INSERT INTO customer VALUES ($1, $2, $3)").await.unwrap();
+    let city = session.prepare("INSERT INTO city VALUES ($1, $2, $3)").await.unwrap();
+    let sale = session.prepare("INSERT INTO sale VALUES ($1, $2, $3, $4, $5)").await.unwrap();
+    let item = session.prepare("INSERT INTO item VALUES ($1, $2, $3)").await.unwrap();
+    for i in 0..5 {
+        let row = [Value::Integer(i - 2), Value::Text(format!("city {i}").into()), random.value(b'i')];
+        shown(city.query(session, &row).await).await;
+        let name = ["", "ab", "it's", "größe%", "other"][i as usize];
+        let row = [Value::Text(name.into()), random.value(b'i'), Value::Float(0.0)];
+        shown(item.query(session, &row).await).await;
+    }
+    for id in 0..60 {
+        let row = [Value::Integer(id), random.value(b't'), random.value(b'i')];
+        shown(customer.query(session, &row).await).await;
+    }
+    for id in 0..300 {
+        let mut row: Vec<Value> = b"ktin".iter().map(|&kind| random.value(kind)).collect();
+        row.push(Value::Integer(id));
+        shown(sale.query(session, &row).await).await;
+    }
+    session.execute("DELETE FROM customer WHERE id % 6 = 1; DELETE FROM sale WHERE id % 10 = 4").await.unwrap();
 }
 
 /// Two sessions of one database, with and without the short path; the third executes texts.
@@ -197,6 +314,7 @@ async fn compare(forms: &[(&str, &str)], share: f64) {
     let database = Database::open(dir.path().join("db"), options()).unwrap();
     database.session().execute(TABLES).await.unwrap();
     fill(&database.session(), &mut random).await;
+    fill_joined(&database.session(), &mut random).await;
     Sessions::new(&database).await.compare_all(forms, share, &mut random).await;
     database.session().execute("CHECKPOINT").await.unwrap();
     Sessions::new(&database).await.compare_all(forms, share, &mut random).await;
@@ -226,6 +344,12 @@ async fn aggregates_of_few_rows() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn joins_of_a_few_lookups() {
+    compare(JOINS, 0.9).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_forms_take_the_long_path() {
     compare(LONG, 0.0).await;
+    compare(LONG_JOINS, 0.0).await;
 }

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::concat_batches;
 use futures::StreamExt;
 use keyaki_exec::{Driver, ExecutionMode, Executor, Join, KeyPart, Pipeline, Scan, Step};
@@ -16,9 +16,10 @@ use keyaki_store::{
     ColumnBuilder, ColumnType, Direction, Error as StoreError, KeyRange, Schema, Store, TreeId, TreeView,
 };
 
-use super::keys::{Condition, Key};
+use super::keys::{Condition, Key, Values};
 use super::order::First;
 use super::pages::{CachedPages, collect, is_not_cached};
+use super::steps::Rows;
 use crate::catalog::Table;
 use crate::engine::{Moment, Unusable};
 use crate::{Error, Result};
@@ -68,12 +69,23 @@ struct Stop {
 
 /// The result of an access.
 #[derive(Debug)]
-pub(super) enum Found {
-    Rows(Part),
+pub(super) enum Found<T> {
+    Rows(T),
     /// A page is not cached: the executor has to read the rows.
     NotCached(Box<Uncached>),
     /// There are too many rows: the long path has to read them.
     Refused,
+}
+
+impl<T> Found<T> {
+    /// Converts the rows; `None` refuses them.
+    pub fn try_map<U>(self, convert: impl FnOnce(T) -> Result<Option<U>>) -> Result<Found<U>> {
+        Ok(match self {
+            Found::Rows(rows) => convert(rows)?.map_or(Found::Refused, Found::Rows),
+            Found::NotCached(query) => Found::NotCached(query),
+            Found::Refused => Found::Refused,
+        })
+    }
 }
 
 /// Rows of the access.
@@ -105,6 +117,8 @@ struct Chosen<'a> {
     candidate: &'a Candidate,
     view: &'a TreeView,
     ranges: Vec<KeyRange>,
+    /// The table, for lookups of index entries.
+    table: &'a TreeView,
 }
 
 impl Access {
@@ -172,55 +186,101 @@ impl Access {
     ///
     /// # Errors
     /// Errors of the store.
-    pub fn read(&self, store: &Store, moment: &mut Moment, parameters: &[ArrayRef]) -> Result<Found> {
+    pub fn read(&self, store: &Store, moment: &mut Moment, parameters: &[ArrayRef]) -> Result<Found<Part>> {
+        self.prepare(moment)?;
+        let values = Values::of(parameters);
+        let Some(chosen) = self.choose(moment, values)? else { return Ok(Found::Refused) };
+        let mut builders = self.builders();
+        let limits = chosen.candidate.limits();
+        match self.collect(store, &chosen, limits, &mut builders) {
+            Ok(len) => {
+                let columns = builders.iter_mut().map(ColumnBuilder::finish).collect();
+                Ok(part(columns, len, limits.1, chosen.candidate.stop.is_some()).map_or(Found::Refused, Found::Rows))
+            }
+            Err(error) if is_not_cached(&error) => Ok(self.uncached(chosen)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads the rows for each of the rows `outer`, on whose columns the keys depend. Returns also the position of the
+    /// outer row for each row found.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub fn read_each(
+        &self,
+        store: &Store,
+        moment: &mut Moment,
+        parameters: &[ArrayRef],
+        outer: &Rows,
+    ) -> Result<Found<(Vec<ArrayRef>, Vec<u32>)>> {
+        self.prepare(moment)?;
+        let (mut builders, mut places) = (self.builders(), Vec::new());
+        let values = |row| Values { parameters, columns: &outer.columns, row };
+        if outer.len > 0 {
+            let Some(mut chosen) = self.choose(moment, values(0))? else { return Ok(Found::Refused) };
+            let Chosen { candidate, view, .. } = chosen;
+            for row in 0..outer.len {
+                chosen.ranges = candidate.key.ranges(view.key_codec(), values(row));
+                let limits = (Direction::Ascending, ROWS_MAX + 1 - places.len());
+                match self.collect(store, &chosen, limits, &mut builders) {
+                    Ok(rows) => places.resize(places.len() + rows, row as u32),
+                    Err(error) if is_not_cached(&error) => {
+                        let rest = row..outer.len;
+                        chosen.ranges = candidate.key.all_ranges(view.key_codec(), rest.map(values));
+                        return Ok(self.uncached(chosen));
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+                if places.len() > ROWS_MAX {
+                    return Ok(Found::Refused);
+                }
+            }
+        }
+        Ok(Found::Rows((builders.iter_mut().map(ColumnBuilder::finish).collect(), places)))
+    }
+
+    /// True if every key of the access has at most one row.
+    pub fn is_one_row(&self) -> bool {
+        self.candidates.iter().all(|candidate| candidate.key.is_one_row())
+    }
+
+    /// Makes the trees available in `moment`.
+    fn prepare(&self, moment: &mut Moment) -> Result<()> {
         for candidate in &self.candidates {
             moment.prepare(candidate.tree)?;
             if matches!(candidate.source, Source::Lookup(_)) {
                 moment.prepare(self.table.def.tree)?;
             }
         }
-        let Some(chosen) = self.choose(moment, parameters)? else { return Ok(Found::Refused) };
-        let Chosen { candidate, view, ranges } = &chosen;
-        let (direction, rows_max) = candidate.limits();
-        let pages = CachedPages { store };
-        let found = match &candidate.source {
-            Source::Covering(places) => {
-                let mut builders = self.builders();
-                collect(view, &pages, ranges, direction, places, &mut builders, rows_max).map(|rows| (builders, rows))
-            }
-            Source::Lookup(places) => self.look_up(view, self.table_view(moment)?, &pages, &chosen, places),
-        };
-        match found {
-            Ok((mut builders, len)) => {
-                let columns = builders.iter_mut().map(ColumnBuilder::finish).collect();
-                Ok(candidate.part(columns, len).map_or(Found::Refused, Found::Rows))
-            }
-            Err(error) if is_not_cached(&error) => self.uncached(moment, chosen),
-            Err(error) => Err(error.into()),
-        }
+        Ok(())
     }
 
     /// The candidate with the fewest estimated rows; `None` if there are too many.
-    fn choose<'a>(&'a self, moment: &'a Moment, parameters: &[ArrayRef]) -> Result<Option<Chosen<'a>>> {
+    fn choose<'a>(&'a self, moment: &'a Moment, values: Values<'_>) -> Result<Option<Chosen<'a>>> {
         let mut best: Option<(f64, Chosen<'a>)> = None;
         for candidate in &self.candidates {
             let view = moment.view(candidate.tree).ok_or_else(|| mismatch("trees"))?;
-            let ranges = candidate.key.ranges(view.key_codec(), parameters);
+            let ranges = candidate.key.ranges(view.key_codec(), values);
             // The only candidate needs no estimate.
             let rows = match self.candidates.len() == 1 {
                 true => 0.0,
                 false => candidate.estimate(view, &ranges),
             };
             if best.as_ref().is_none_or(|(least, _)| rows < *least) {
-                best = Some((rows, Chosen { candidate, view, ranges }));
+                let table = match &candidate.source {
+                    Source::Covering(_) => view,
+                    Source::Lookup(_) => moment.view(self.table.def.tree).ok_or_else(|| mismatch("trees"))?,
+                };
+                best = Some((rows, Chosen { candidate, view, ranges, table }));
             }
         }
         Ok(best.filter(|(rows, _)| *rows <= ROWS_MAX as f64).map(|(_, chosen)| chosen))
     }
 
     /// The query of the executor for rows that are not cached.
-    fn uncached(&self, moment: &Moment, chosen: Chosen<'_>) -> Result<Found> {
-        let Chosen { candidate, view, mut ranges } = chosen;
+    fn uncached<T>(&self, chosen: Chosen<'_>) -> Found<T> {
+        let Chosen { candidate, view, mut ranges, table } = chosen;
         let (direction, rows_max) = candidate.limits();
         let query = match &candidate.source {
             Source::Covering(places) => {
@@ -237,12 +297,14 @@ impl Access {
                     batch_rows: rows_max.max(1),
                 })
             }
-            // A pipeline has no order.
-            Source::Lookup(_) if candidate.stop.is_some() => return Ok(Found::Refused),
+            // A pipeline has no order: it reads all rows.
+            Source::Lookup(_) if candidate.stop.is_some() && rows_of(view, &ranges) > ROWS_MAX as f64 => {
+                return Found::Refused;
+            }
             Source::Lookup(places) => {
                 let columns = self.table_places();
                 let step = Step {
-                    view: self.table_view(moment)?.clone(),
+                    view: table.clone(),
                     key: (0..places.len()).map(KeyPart::Column).collect(),
                     join: Join::Inner,
                     filter: None,
@@ -253,12 +315,16 @@ impl Access {
                     driver: Driver { view: view.clone(), ranges, columns: places.clone(), filter: None },
                     steps: vec![step],
                     mode: ExecutionMode::OutOfOrder,
-                    batch_rows: rows_max,
+                    batch_rows: ROWS_MAX + 1,
                     memory_bytes: PIPELINE_BYTES,
                 })
             }
         };
-        Ok(Found::NotCached(Box::new(Uncached { query, rows_max, stops: candidate.stop.is_some() })))
+        let (rows_max, stops) = match &query {
+            Query::Scan(_) => (rows_max, candidate.stop.is_some()),
+            Query::Pipeline(_) => (ROWS_MAX + 1, false),
+        };
+        Found::NotCached(Box::new(Uncached { query, rows_max, stops }))
     }
 
     /// Reads the rows of [`Found::NotCached`]; `None` if there are too many.
@@ -266,19 +332,8 @@ impl Access {
     /// # Errors
     /// Errors of the executor.
     pub async fn read_uncached(&self, executor: &Executor, uncached: Uncached) -> Result<Option<Part>> {
-        let Uncached { query, rows_max, stops } = uncached;
-        let mut rows = match query {
-            Query::Scan(scan) => executor.scan(scan, ExecutionMode::OutOfOrder),
-            Query::Pipeline(pipeline) => executor.pipeline(pipeline),
-        };
-        let (mut batches, mut len) = (Vec::new(), 0);
-        while len < rows_max
-            && let Some(batch) = rows.next().await
-        {
-            let batch = batch?;
-            len += batch.num_rows();
-            batches.push(batch);
-        }
+        let (rows_max, stops) = (uncached.rows_max, uncached.stops);
+        let (batches, len) = uncached.read(executor).await?;
         if len > rows_max {
             return Ok(None);
         }
@@ -290,22 +345,31 @@ impl Access {
         Ok(part(columns, len, rows_max, stops))
     }
 
-    /// Reads index entries and the rows of the table that they refer to.
-    fn look_up(
+    /// Appends the rows of the chosen ranges. Returns their number; ends after `rows_max`.
+    ///
+    /// # Errors
+    /// The error of a cache miss, errors of the store.
+    fn collect(
         &self,
-        index: &TreeView,
-        table: &TreeView,
-        pages: &CachedPages<'_>,
+        store: &Store,
         chosen: &Chosen<'_>,
-        key_places: &[usize],
-    ) -> std::result::Result<(Vec<ColumnBuilder>, usize), StoreError> {
-        let (direction, rows_max) = chosen.candidate.limits();
-        let key_column = |&place: &usize| ColumnBuilder::new(index.schema().columns()[place].ty, ROWS_EXPECTED);
+        (direction, rows_max): (Direction, usize),
+        builders: &mut [ColumnBuilder],
+    ) -> std::result::Result<usize, StoreError> {
+        let Chosen { candidate, view, ranges, table } = chosen;
+        let pages = CachedPages { store };
+        let key_places = match &candidate.source {
+            Source::Covering(places) => {
+                return collect(view, &pages, ranges, direction, places, builders, rows_max);
+            }
+            Source::Lookup(places) => places,
+        };
+        // Index entries, and the rows of the table that they refer to.
+        let key_column = |&place: &usize| ColumnBuilder::new(view.schema().columns()[place].ty, ROWS_EXPECTED);
         let mut keys: Vec<ColumnBuilder> = key_places.iter().map(key_column).collect();
-        let entries = collect(index, pages, &chosen.ranges, direction, key_places, &mut keys, rows_max)?;
-        let mut builders = self.builders();
+        let entries = collect(view, &pages, ranges, direction, key_places, &mut keys, rows_max)?;
         if entries > ROWS_MAX {
-            return Ok((builders, entries));
+            return Ok(entries);
         }
         let keys: Vec<ArrayRef> = keys.iter_mut().map(ColumnBuilder::finish).collect();
         let places = self.table_places();
@@ -314,13 +378,9 @@ impl Access {
             let mut key = Vec::with_capacity(32);
             table.key_codec().encode(&keys, entry, &mut key);
             let point = [KeyRange::point(key)];
-            rows += collect(table, pages, &point, Direction::Ascending, &places, &mut builders, 1)?;
+            rows += collect(table, &pages, &point, Direction::Ascending, &places, builders, 1)?;
         }
-        Ok((builders, rows))
-    }
-
-    fn table_view<'a>(&self, moment: &'a Moment) -> Result<&'a TreeView> {
-        moment.view(self.table.def.tree).ok_or_else(|| mismatch("trees"))
+        Ok(rows)
     }
 
     fn builders(&self) -> Vec<ColumnBuilder> {
@@ -333,6 +393,28 @@ impl Access {
         let tree_columns = self.table.table_columns();
         let place = |column: &Option<usize>| tree_columns.iter().position(|c| c == column).unwrap_or(usize::MAX);
         self.columns.iter().map(place).collect()
+    }
+}
+
+impl Uncached {
+    /// Reads the rows and, if there are more, ends after `rows_max` or somewhat more.
+    ///
+    /// # Errors
+    /// Errors of the executor.
+    pub async fn read(self, executor: &Executor) -> Result<(Vec<RecordBatch>, usize)> {
+        let mut rows = match self.query {
+            Query::Scan(scan) => executor.scan(scan, ExecutionMode::OutOfOrder),
+            Query::Pipeline(pipeline) => executor.pipeline(pipeline),
+        };
+        let (mut batches, mut len) = (Vec::new(), 0);
+        while len < self.rows_max
+            && let Some(batch) = rows.next().await
+        {
+            let batch = batch?;
+            len += batch.num_rows();
+            batches.push(batch);
+        }
+        Ok((batches, len))
     }
 }
 
@@ -350,15 +432,16 @@ impl Candidate {
         if self.key.is_whole() {
             return ranges.len() as f64;
         }
-        let sample = &ranges[..ranges.len().min(ESTIMATES_MAX)];
-        let rows: f64 = sample.iter().map(|range| view.estimate(range).rows).sum();
-        let rows = rows * ranges.len() as f64 / sample.len().max(1) as f64;
+        let rows = rows_of(view, ranges);
         self.stop.map_or(rows, |stop| rows.min(stop.rows as f64))
     }
+}
 
-    fn part(&self, columns: Vec<ArrayRef>, len: usize) -> Option<Part> {
-        part(columns, len, self.limits().1, self.stop.is_some())
-    }
+/// Estimated number of rows in ranges of keys.
+fn rows_of(view: &TreeView, ranges: &[KeyRange]) -> f64 {
+    let sample = &ranges[..ranges.len().min(ESTIMATES_MAX)];
+    let rows: f64 = sample.iter().map(|range| view.estimate(range).rows).sum();
+    rows * ranges.len() as f64 / sample.len().max(1) as f64
 }
 
 /// The rows of a read that ended after `rows_max` rows; `None` if these are too many.

@@ -26,14 +26,31 @@ pub(super) enum KeySource {
     Parameter(usize),
     /// An array of one value of the column's type.
     Constant(ArrayRef),
+    /// The column at this position of the rows found so far, of exactly the key column's type.
+    Column(usize),
 }
 
-impl KeySource {
+/// The values of parameters, and of one row of those found so far.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Values<'a> {
+    /// An array of one value for each parameter.
+    pub parameters: &'a [ArrayRef],
+    pub columns: &'a [ArrayRef],
+    pub row: usize,
+}
+
+impl<'a> Values<'a> {
+    /// The values of parameters, without a row.
+    pub fn of(parameters: &'a [ArrayRef]) -> Values<'a> {
+        Values { parameters, columns: &[], row: 0 }
+    }
+
     /// An array of one value.
-    fn value<'a>(&'a self, parameters: &'a [ArrayRef]) -> &'a ArrayRef {
-        match self {
-            KeySource::Parameter(parameter) => &parameters[*parameter],
-            KeySource::Constant(array) => array,
+    fn get(&self, source: &KeySource) -> ArrayRef {
+        match source {
+            KeySource::Parameter(parameter) => self.parameters[*parameter].clone(),
+            KeySource::Constant(array) => array.clone(),
+            KeySource::Column(column) => self.columns[*column].slice(self.row, 1),
         }
     }
 }
@@ -136,38 +153,43 @@ impl Key {
     }
 
     /// The ranges of keys, disjoint and in ascending order.
-    pub fn ranges(&self, codec: &KeyCodec, parameters: &[ArrayRef]) -> Vec<KeyRange> {
+    pub fn ranges(&self, codec: &KeyCodec, given: Values<'_>) -> Vec<KeyRange> {
         let mut prefixes: Vec<Vec<ArrayRef>> = vec![Vec::with_capacity(self.points.len() + 1)];
         for values in &self.points {
-            let mut values = values.iter().map(|source| source.value(parameters)).filter(|array| array.is_valid(0));
+            let mut values = values.iter().map(|source| given.get(source)).filter(|array| array.is_valid(0));
             if let [prefix] = prefixes.as_mut_slice()
                 && self.single
             {
                 match values.next() {
-                    Some(value) => prefix.push(value.clone()),
+                    Some(value) => prefix.push(value),
                     None => return Vec::new(),
                 }
                 continue;
             }
-            let values: Vec<&ArrayRef> = values.collect();
+            let values: Vec<ArrayRef> = values.collect();
             let extend = |prefix: &Vec<ArrayRef>| {
-                let extended = |value: &&ArrayRef| prefix.iter().chain([*value]).cloned().collect::<Vec<_>>();
+                let extended = |value: &ArrayRef| prefix.iter().chain([value]).cloned().collect::<Vec<_>>();
                 values.iter().map(extended).collect::<Vec<_>>()
             };
             prefixes = prefixes.iter().flat_map(extend).collect();
         }
-        let range = |prefix| self.range(codec, prefix, parameters);
+        let range = |prefix| self.range(codec, prefix, given);
         let mut ranges: Vec<KeyRange> = prefixes.into_iter().filter_map(range).collect();
         if !self.single {
-            ranges.sort_unstable_by(|a, b| start(a).cmp(start(b)));
-            // Equal values of a list give the same range.
-            ranges.dedup();
+            sort(&mut ranges);
         }
         ranges
     }
 
+    /// The ranges of keys for any of several values, disjoint and in ascending order.
+    pub fn all_ranges<'a>(&self, codec: &KeyCodec, given: impl Iterator<Item = Values<'a>>) -> Vec<KeyRange> {
+        let mut ranges: Vec<KeyRange> = given.flat_map(|values| self.ranges(codec, values)).collect();
+        sort(&mut ranges);
+        ranges
+    }
+
     /// The range of keys with a prefix, within the bounds of the next column; `None` if it is empty.
-    fn range(&self, codec: &KeyCodec, mut columns: Vec<ArrayRef>, parameters: &[ArrayRef]) -> Option<KeyRange> {
+    fn range(&self, codec: &KeyCodec, mut columns: Vec<ArrayRef>, given: Values<'_>) -> Option<KeyRange> {
         let encode = |columns: &[ArrayRef]| {
             let mut key = Vec::with_capacity(32);
             if !columns.is_empty() {
@@ -188,11 +210,11 @@ impl Key {
             low.push(VALUE_MARK);
         }
         for (operator, source) in &self.bounds {
-            let value = source.value(parameters);
+            let value = given.get(source);
             if value.is_null(0) {
                 return None;
             }
-            columns.push(value.clone());
+            columns.push(value);
             let at = encode(&columns);
             columns.pop();
             match operator {
@@ -221,6 +243,12 @@ fn least(a: Option<Vec<u8>>, b: Option<Vec<u8>>) -> Option<Vec<u8>> {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
     }
+}
+
+/// Sorts the ranges of one key for different values. Equal values give the same range, others give disjoint ranges.
+fn sort(ranges: &mut Vec<KeyRange>) {
+    ranges.sort_unstable_by(|a, b| start(a).cmp(start(b)));
+    ranges.dedup();
 }
 
 fn start(range: &KeyRange) -> &[u8] {

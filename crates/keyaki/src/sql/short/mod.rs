@@ -1,15 +1,19 @@
-//! The short path: statements that touch a few rows of one table by key, executed on the calling thread from cached
-//! pages, without DataFusion's planner and without another thread.
+//! The short path: statements that touch a few rows by key, executed on the calling thread from cached pages, without
+//! DataFusion's planner and without another thread.
 //!
 //! A prepared statement is compiled once ([`ShortPlan`]). The compilation starts from the logical plan that the long
 //! path would execute, so both mean the same. At execution, the short path gives way to the long one if the catalog has
-//! changed, if a page is not cached, or if there are more rows than expected: a plan made for a rare value never reads a
-//! frequent one.
+//! changed, or if there are more rows than expected: a plan made for a rare value never reads a frequent one. The
+//! executor reads pages that are not cached.
+//!
+//! *Invariant.* A statement is not compiled if the optimizer might treat a parameter differently from a literal of its
+//! value ([`read`]).
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`read`] | the form of queries, their compilation and execution |
 //! | [`scan`] | the conditions on a table |
+//! | [`joins`], [`lookup`] | joins of a few tables by lookups |
 //! | [`keys`], [`order`] | the ranges of keys that conditions give; the first rows in an order |
 //! | [`access`], [`pages`] | reads of ranges of tables and indexes, from cached pages |
 //! | [`expressions`] | expressions over rows and parameters |
@@ -21,7 +25,9 @@ mod aggregate;
 mod change;
 mod expressions;
 mod insert;
+mod joins;
 mod keys;
+mod lookup;
 mod order;
 mod pages;
 mod read;

@@ -77,7 +77,7 @@ impl First {
 }
 
 /// The position of the column that an expression consists of.
-fn place(expr: &Expr, input: &DFSchemaRef) -> Option<usize> {
+pub(super) fn place(expr: &Expr, input: &DFSchemaRef) -> Option<usize> {
     match expr {
         Expr::Alias(alias) => place(&alias.expr, input),
         Expr::Column(column) => input.maybe_index_of_column(column),

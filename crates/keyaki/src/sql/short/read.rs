@@ -1,7 +1,7 @@
 //! Compilation and execution of queries: a logical plan becomes an access by key and steps, if it has the right form.
 //!
-//! The form is a stack of projections, filters, aggregates, sorts and limits over one scan of a Keyaki
-//! table, in which conditions on leading key columns, or an order with a limit, bound the rows to read. The plan is the one that DataFusion's analyzer
+//! The form is a stack of projections, filters, aggregates without GROUP BY, sorts and limits over one scan of a Keyaki
+//! table, or over a join of a few. Conditions on leading key columns, or an order with a limit, bound the rows to read. The plan is the one that DataFusion's analyzer
 //! and optimizer made, so every step means the same as on the long path.
 
 use std::sync::Arc;
@@ -13,15 +13,17 @@ use datafusion::common::DFSchemaRef;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType, Volatility};
+use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType, TableScan, Volatility};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::expressions::Column as PhysicalColumn;
+use keyaki_store::Store;
 
 use super::access::Found;
 use super::expressions::Compiler;
+use super::lookup::Lookup;
 use super::order::First;
-use super::scan::{Scan, scan_below_aliases};
-use super::steps::Step;
+use super::scan::{Planned, Scan, scan_below_aliases};
+use super::steps::{Rows, Step};
 use crate::Result;
 use crate::catalog::Catalog;
 use crate::engine::{Engine, Moment};
@@ -30,10 +32,35 @@ use crate::sql::SqlSession;
 /// A query of few rows by key.
 #[derive(Debug)]
 pub(crate) struct Read {
-    scan: Scan,
+    source: Source,
     steps: Vec<Step>,
     /// Schema of the result.
     pub schema: SchemaRef,
+}
+
+/// One table, or several joined ones.
+#[derive(Debug)]
+struct Source {
+    scan: Scan,
+    /// The tables joined to the first, in this order.
+    lookups: Vec<Lookup>,
+}
+
+impl Source {
+    fn read(&self, store: &Store, moment: &mut Moment, parameters: &[ArrayRef]) -> Result<Found<Rows>> {
+        let found = self.scan.access.read(store, moment, parameters)?;
+        let mut found = found.try_map(|part| self.scan.rows(part, parameters))?;
+        for lookup in &self.lookups {
+            let Found::Rows(rows) = &found else { break };
+            found = lookup.join(store, moment, parameters, rows)?;
+        }
+        Ok(found)
+    }
+
+    /// The number of cache misses after which a join takes the long path: one for each table.
+    fn misses_max(&self) -> usize {
+        if self.lookups.is_empty() { 0 } else { 1 + self.lookups.len() }
+    }
 }
 
 impl Read {
@@ -47,15 +74,15 @@ impl Read {
         let plan = state.optimize(plan).ok()?;
         let names_agree = plan.schema().fields().len() == schema.fields().len();
         let compiler = Compiler { parameters, props: state.execution_props().clone() };
-        let (scan, steps) = compiler.stack(&plan, None)?;
-        names_agree.then_some(Read { scan, steps, schema })
+        let (source, steps) = compiler.stack(&plan, None)?;
+        names_agree.then_some(Read { source, steps, schema })
     }
 
     /// Reads the rows of the result as of the session's newest moment; `None` if the long path has to, or if the
     /// catalog is not `catalog`.
     ///
     /// # Errors
-    /// Errors of the store and of expressions.
+    /// Errors of the executor.
     pub async fn run(
         &self,
         session: &SqlSession,
@@ -63,11 +90,22 @@ impl Read {
         parameters: &[ArrayRef],
     ) -> Result<Option<RecordBatch>> {
         let engine = &session.engine;
-        let found = engine.with_moment(session.slot, |moment| match Arc::ptr_eq(&moment.catalog, catalog) {
-            true => self.scan.access.read(&engine.store, moment, parameters),
-            false => Ok(Found::Refused),
-        });
-        self.finish(engine, found?, parameters).await
+        let read = || {
+            engine.with_moment(session.slot, |moment| match Arc::ptr_eq(&moment.catalog, catalog) {
+                true => self.source.read(&engine.store, moment, parameters),
+                false => Ok(Found::Refused),
+            })
+        };
+        let mut found = read();
+        // A page missing for a join is read together with the others of the same lookups, then the join starts again.
+        for _ in 0..self.source.misses_max() {
+            let Ok(Found::NotCached(query)) = found else { break };
+            if Box::pin(query.read(&engine.executor)).await.is_err() {
+                return Ok(None);
+            }
+            found = read();
+        }
+        self.finish(engine, found, parameters).await
     }
 
     /// As [`Read::run`], as of a moment of a writing statement.
@@ -80,27 +118,32 @@ impl Read {
         mut moment: Moment,
         parameters: &[ArrayRef],
     ) -> Result<Option<RecordBatch>> {
-        let found = self.scan.access.read(&engine.store, &mut moment, parameters)?;
+        let found = self.source.read(&engine.store, &mut moment, parameters);
         self.finish(engine, found, parameters).await
     }
 
-    async fn finish(&self, engine: &Engine, found: Found, parameters: &[ArrayRef]) -> Result<Option<RecordBatch>> {
-        let part = match found {
-            Found::Rows(part) => part,
-            Found::NotCached(query) => {
-                match Box::pin(self.scan.access.read_uncached(&engine.executor, *query)).await? {
-                    Some(part) => part,
-                    None => return Ok(None),
+    async fn finish(
+        &self,
+        engine: &Engine,
+        found: Result<Found<Rows>>,
+        parameters: &[ArrayRef],
+    ) -> Result<Option<RecordBatch>> {
+        let rows = match found {
+            Ok(Found::Rows(rows)) => Ok(rows),
+            Ok(Found::NotCached(query)) if self.source.lookups.is_empty() => {
+                let scan = &self.source.scan;
+                let read = Box::pin(scan.access.read_uncached(&engine.executor, *query));
+                let Some(part) = read.await? else { return Ok(None) };
+                match scan.rows(part, parameters) {
+                    Ok(Some(rows)) => Ok(rows),
+                    Ok(None) => return Ok(None),
+                    Err(error) => Err(error),
                 }
             }
-            Found::Refused => return Ok(None),
-        };
-        let apply = |rows, step: &Step| step.apply(rows, parameters);
-        let rows = match self.scan.rows(part, parameters) {
-            Ok(Some(rows)) => self.steps.iter().try_fold(rows, apply),
-            Ok(None) => return Ok(None),
+            Ok(Found::NotCached(_) | Found::Refused) => return Ok(None),
             Err(error) => Err(error),
         };
+        let rows = rows.and_then(|rows| self.steps.iter().try_fold(rows, |rows, step| step.apply(rows, parameters)));
         // The long path may evaluate an expression for fewer rows, or reports the error in its terms.
         let Ok(rows) = rows else { return Ok(None) };
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len));
@@ -179,41 +222,45 @@ fn compares_lists(plan: &LogicalPlan) -> bool {
 }
 
 impl Compiler<'_> {
-    /// The scan and the steps, in the order of their application. `first` are the rows of the plan that the statement
+    /// The source and the steps, in the order of their application. `first` are the rows of the plan that the statement
     /// needs, if it needs no others.
-    fn stack(&self, plan: &LogicalPlan, first: Option<First<usize>>) -> Option<(Scan, Vec<Step>)> {
+    fn stack(&self, plan: &LogicalPlan, first: Option<First<usize>>) -> Option<(Source, Vec<Step>)> {
         match plan {
             LogicalPlan::SubqueryAlias(alias) => self.stack(&alias.input, first),
-            LogicalPlan::TableScan(scan) => self.scan(scan, &[], first),
+            LogicalPlan::TableScan(scan) => self.table(scan, &[], first),
+            LogicalPlan::Join(_) => {
+                let (scan, lookups, columns) = self.join(plan)?;
+                Some((Source { scan, lookups }, vec![columns]))
+            }
             LogicalPlan::Filter(filter) => {
                 if let Some(scan) = scan_below_aliases(&filter.input) {
-                    return self.scan(scan, &split_conjunction(&filter.predicate), first);
+                    return self.table(scan, &split_conjunction(&filter.predicate), first);
                 }
-                let (scan, mut steps) = self.stack(&filter.input, None)?;
+                let (source, mut steps) = self.stack(&filter.input, None)?;
                 steps.push(Step::Filter(self.expressions([&filter.predicate], filter.input.schema())?));
-                Some((scan, steps))
+                Some((source, steps))
             }
             LogicalPlan::Projection(projection) => {
                 let input = projection.input.schema();
                 let first = first.and_then(|first| first.below(&projection.expr, input));
-                let (scan, mut steps) = self.stack(&projection.input, first)?;
+                let (source, mut steps) = self.stack(&projection.input, first)?;
                 steps.push(self.projection(&projection.expr, input)?);
-                Some((scan, steps))
+                Some((source, steps))
             }
             LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty() => {
-                let (scan, mut steps) = self.stack(&aggregate.input, None)?;
+                let (source, mut steps) = self.stack(&aggregate.input, None)?;
                 steps.push(Step::Aggregate(self.aggregates(&aggregate.aggr_expr, aggregate.input.schema())?));
-                Some((scan, steps))
+                Some((source, steps))
             }
             LogicalPlan::Sort(sort) => {
                 let input = sort.input.schema();
                 let first = sort.fetch.and_then(|rows| First::of_sort(rows, &sort.expr, input));
-                let (scan, mut steps) = self.stack(&sort.input, first)?;
+                let (source, mut steps) = self.stack(&sort.input, first)?;
                 let expressions = self.expressions(sort.expr.iter().map(|sort| &sort.expr), input)?;
                 let options =
                     sort.expr.iter().map(|sort| SortOptions { descending: !sort.asc, nulls_first: sort.nulls_first });
                 steps.push(Step::Sort(expressions, options.collect(), sort.fetch));
-                Some((scan, steps))
+                Some((source, steps))
             }
             LogicalPlan::Limit(limit) => {
                 let (SkipType::Literal(skip), FetchType::Literal(fetch)) =
@@ -223,12 +270,18 @@ impl Compiler<'_> {
                 };
                 let rows = fetch.and_then(|fetch| skip.checked_add(fetch));
                 let first = rows.map(|rows| First { rows, order: Vec::new() });
-                let (scan, mut steps) = self.stack(&limit.input, first)?;
+                let (source, mut steps) = self.stack(&limit.input, first)?;
                 steps.push(Step::Limit(skip, fetch));
-                Some((scan, steps))
+                Some((source, steps))
             }
             _ => None,
         }
+    }
+
+    /// A query of one table.
+    fn table(&self, scan: &TableScan, above: &[&Expr], first: Option<First<usize>>) -> Option<(Source, Vec<Step>)> {
+        let Planned { scan, steps, joined: _ } = self.scan(scan, above, first, &[])?;
+        Some((Source { scan, lookups: Vec::new() }, steps))
     }
 
     fn projection(&self, exprs: &[Expr], input: &DFSchemaRef) -> Option<Step> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, new_null_array};
+use arrow::array::{ArrayRef, BooleanArray, UInt32Array, new_null_array};
 use arrow::datatypes::{Field, Schema};
 use datafusion::catalog::TableProvider;
 use datafusion::common::DFSchema;
@@ -11,22 +11,23 @@ use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::expr_rewriter::unnormalize_col;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, LogicalPlan, Operator, TableScan};
-use keyaki_store::ColumnType;
+use keyaki_store::{ColumnType, Store};
 
-use super::access::{Access, Part};
-use super::expressions::{Compiler, parameter_index};
+use super::access::{Access, Found, Part};
+use super::expressions::{Compiler, Expressions, parameter_index};
 use super::keys::{Condition, KeySource, RANGES_MAX, Test, is_key_type};
 use super::order::First;
 use super::steps::{Rows, Step};
 use crate::Result;
+use crate::engine::Moment;
 use crate::table::KeyakiTable;
 
 /// The rows of one table that satisfy conditions.
 #[derive(Debug)]
 pub(super) struct Scan {
     pub access: Access,
-    /// The conditions that the access does not answer, as one step.
-    filter: Option<Step>,
+    /// The conditions that the access does not answer.
+    filter: Option<Expressions>,
     /// Number of leading columns of the access to return; the others are for the filter.
     columns: usize,
     /// Number of rows that the statement needs, if the access may end early.
@@ -41,18 +42,65 @@ impl Scan {
     pub fn rows(&self, part: Part, parameters: &[ArrayRef]) -> Result<Option<Rows>> {
         let Part { columns, len, complete } = part;
         let mut rows = Rows { columns, len };
-        if let Some(filter) = &self.filter {
-            rows = filter.apply(rows, parameters)?;
+        if let Some(mask) = self.mask(&rows, parameters)? {
+            rows = rows.filtered(&mask)?;
         }
         rows.columns.truncate(self.columns);
         Ok(Some(rows).filter(|rows| complete || self.needed.is_some_and(|needed| rows.len >= needed)))
     }
+
+    /// The rows for each of the rows `outer`, with the positions of the latter.
+    ///
+    /// # Errors
+    /// Errors of the store and of the conditions.
+    pub fn look_up(
+        &self,
+        store: &Store,
+        moment: &mut Moment,
+        parameters: &[ArrayRef],
+        outer: &Rows,
+    ) -> Result<Found<(Rows, UInt32Array)>> {
+        self.access.read_each(store, moment, parameters, outer)?.try_map(|(columns, places)| {
+            let (mut rows, mut places) = (Rows { columns, len: places.len() }, UInt32Array::from(places));
+            if let Some(mask) = self.mask(&rows, parameters)? {
+                rows = rows.filtered(&mask)?;
+                places = filtered_places(&places, &mask);
+            }
+            rows.columns.truncate(self.columns);
+            Ok(Some((rows, places)))
+        })
+    }
+
+    fn mask(&self, rows: &Rows, parameters: &[ArrayRef]) -> Result<Option<BooleanArray>> {
+        self.filter.as_ref().map_or(Ok(None), |filter| filter.mask(rows, parameters))
+    }
+}
+
+/// The positions for which a mask without nulls is true.
+pub(super) fn filtered_places(places: &UInt32Array, mask: &BooleanArray) -> UInt32Array {
+    let both = places.values().iter().zip(mask.values());
+    both.filter_map(|(place, kept)| kept.then_some(*place)).collect::<Vec<_>>().into()
+}
+
+/// A compiled scan.
+pub(super) struct Planned {
+    pub scan: Scan,
+    /// The steps behind the scan.
+    pub steps: Vec<Step>,
+    /// For each equality with another table: true if all rows found satisfy it.
+    pub joined: Vec<bool>,
 }
 
 impl Compiler<'_> {
-    /// A scan with the filters of the operator above it, and the steps behind the scan. `first` are the rows that the
-    /// statement needs, if it needs no others.
-    pub fn scan(&self, scan: &TableScan, above: &[&Expr], first: Option<First<usize>>) -> Option<(Scan, Vec<Step>)> {
+    /// A scan with the filters of the operator above it. `first` are the rows that the statement needs, if it needs no
+    /// others. `joined` are equalities of columns of the scan's result with columns of other tables.
+    pub fn scan(
+        &self,
+        scan: &TableScan,
+        above: &[&Expr],
+        first: Option<First<usize>>,
+        joined: &[(usize, KeySource)],
+    ) -> Option<Planned> {
         let provider = source_as_provider(&scan.source).ok()?;
         let table = provider.downcast_ref::<KeyakiTable>()?;
         if scan.fetch.is_some() && !above.is_empty() {
@@ -80,7 +128,12 @@ impl Compiler<'_> {
             scan.filters.iter().flat_map(split_conjunction).chain(above.iter().copied()).collect();
         let known: Vec<Option<Condition>> = conjuncts.iter().map(|conjunct| self.condition(conjunct, table)).collect();
         let exact = known.iter().all(Option::is_some);
-        let conditions: Vec<Condition> = known.iter().flatten().cloned().collect();
+        let mut conditions: Vec<Condition> = known.iter().flatten().cloned().collect();
+        let own = conditions.len();
+        for (place, source) in joined {
+            let column = table.table_column(*returned.get(*place)?);
+            conditions.push(Condition { column, test: Test::In(vec![source.clone()]) });
+        }
         let columns = read.iter().map(|&column| table.table_column(column)).collect();
         let access = Access::new(&table.table, columns, &conditions, (first.as_ref(), exact), &table.context.unusable)?;
         let mut position = 0;
@@ -96,15 +149,16 @@ impl Compiler<'_> {
         };
         let steps = scan.fetch.map(|fetch| Step::Limit(0, Some(fetch))).into_iter().collect();
         let needed = first.map(|first| first.rows);
-        Some((Scan { access, filter, columns: returned.len(), needed }, steps))
+        let joined = (own..conditions.len()).map(|condition| access.answers(condition)).collect();
+        Some(Planned { scan: Scan { access, filter, columns: returned.len(), needed }, steps, joined })
     }
 
     /// A filter over the columns `read` of a table.
-    fn filter_of_scan(&self, table: &KeyakiTable, read: &[usize], condition: Expr) -> Option<Step> {
+    fn filter_of_scan(&self, table: &KeyakiTable, read: &[usize], condition: Expr) -> Option<Expressions> {
         let schema = table.schema();
         let fields: Vec<Field> = read.iter().map(|&column| schema.fields()[column].as_ref().clone()).collect();
         let schema = DFSchema::try_from(Schema::new(fields)).ok()?;
-        Some(Step::Filter(self.expressions([&unnormalize_col(condition)], &Arc::new(schema))?))
+        self.expressions([&unnormalize_col(condition)], &Arc::new(schema))
     }
 
     /// A conjunct as condition on one column, if ranges of keys can answer it exactly.
