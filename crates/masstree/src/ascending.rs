@@ -6,58 +6,14 @@
 //! keys of a batch that go into one node share one descent, one lock and the waits for memory. Any order of keys is
 //! correct; descending keys only need a descent each.
 
-use std::fmt;
-use std::marker::PhantomData;
-
 use crate::guard::Guard;
 use crate::key::{Cursor, KEY_BYTES_MAX};
-use crate::map::Masstree;
 use crate::node::{Border, Lookup, UnlockOnDrop};
 use crate::tree::Tree;
-use crate::value::Value;
 use crate::write::Change;
 
 /// Keys changed before the node is unlocked for other writers.
 const HOLD_KEYS_MAX: usize = 64;
-
-/// Changes many keys of a map; made by [`Masstree::ascending`].
-///
-/// One border node may stay locked between two calls and until this is dropped. Other threads wait if they write keys of
-/// that node. This thread must use the map only through this writer meanwhile.
-pub struct Ascending<'g, V: Value> {
-    writer: AscendingWriter<'g>,
-    values: PhantomData<V>,
-}
-
-impl<V: Value> fmt::Debug for Ascending<'_, V> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Ascending").finish_non_exhaustive()
-    }
-}
-
-impl<'g, V: Value> Ascending<'g, V> {
-    pub(crate) fn new(tree: &'g Tree, guard: &'g Guard) -> Self {
-        Ascending { writer: AscendingWriter::new(tree, guard), values: PhantomData }
-    }
-
-    /// As [`Masstree::insert_with`]. Fastest if the key is not lower than the one before.
-    ///
-    /// # Panics
-    /// If the key is longer than [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX).
-    #[inline]
-    pub fn insert_with(
-        &mut self,
-        key: &[u8],
-        make: impl FnOnce(Option<V::Ref<'g>>) -> Option<V>,
-    ) -> Option<V::Ref<'g>> {
-        // SAFETY: found in the map under the guard.
-        let reference = |word: u64| unsafe { Masstree::<V>::reference(word) };
-        let old = self
-            .writer
-            .modify(key, |old| make(old.map(reference)).map_or(Change::Keep, |value| Change::Set(value.into_word())));
-        old.map(reference)
-    }
-}
 
 /// Changes the words of keys.
 pub(crate) struct AscendingWriter<'g> {

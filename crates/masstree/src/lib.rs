@@ -68,11 +68,10 @@ mod unlink;
 mod value;
 mod write;
 
-pub use ascending::Ascending;
 pub use bulk::{Bulk, BulkError, sort_order};
 pub use guard::{Guard, pin};
 pub use key::{AsKey, FixedKey, KEY_BYTES_MAX};
-pub use map::{Masstree, Occupied, Refused};
+pub use map::{Ascending, Masstree, Occupied, Refused};
 pub use range::{Range, RangeRev};
 pub use stats::{Memory, Shape};
 pub use value::{ArcRef, Value};

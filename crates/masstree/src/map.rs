@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use crate::ascending::Ascending;
+use crate::ascending::AscendingWriter;
 use crate::guard::{Guard, pin};
 use crate::key::AsKey;
 use crate::range::{Range, RangeRev};
@@ -61,7 +61,7 @@ impl<V: Value> Masstree<V> {
 
     /// # Safety
     /// The word was in the map at some moment of `'g`, while a guard existed that lasts for `'g`.
-    pub(crate) unsafe fn reference<'g>(word: u64) -> V::Ref<'g> {
+    unsafe fn reference<'g>(word: u64) -> V::Ref<'g> {
         // SAFETY: the word comes from a value, which is dropped only after all guards of that moment.
         unsafe { V::borrow(word) }
     }
@@ -323,5 +323,44 @@ impl<V: Value> fmt::Debug for Occupied<'_, V> {
 impl<V: Value> fmt::Debug for Refused<'_, V> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Refused").finish_non_exhaustive()
+    }
+}
+
+/// Changes many keys of a map; made by [`Masstree::ascending`].
+///
+/// One border node may stay locked between two calls and until this is dropped. Other threads wait if they write keys of
+/// that node. This thread must use the map only through this writer meanwhile.
+pub struct Ascending<'g, V: Value> {
+    writer: AscendingWriter<'g>,
+    values: PhantomData<V>,
+}
+
+impl<V: Value> fmt::Debug for Ascending<'_, V> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Ascending").finish_non_exhaustive()
+    }
+}
+
+impl<'g, V: Value> Ascending<'g, V> {
+    pub(crate) fn new(tree: &'g Tree, guard: &'g Guard) -> Self {
+        Ascending { writer: AscendingWriter::new(tree, guard), values: PhantomData }
+    }
+
+    /// As [`Masstree::insert_with`]. Fastest if the key is not lower than the one before.
+    ///
+    /// # Panics
+    /// If the key is longer than [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX).
+    #[inline]
+    pub fn insert_with(
+        &mut self,
+        key: &[u8],
+        make: impl FnOnce(Option<V::Ref<'g>>) -> Option<V>,
+    ) -> Option<V::Ref<'g>> {
+        // SAFETY: found in the map under the guard.
+        let reference = |word: u64| unsafe { Masstree::<V>::reference(word) };
+        let old = self
+            .writer
+            .modify(key, |old| make(old.map(reference)).map_or(Change::Keep, |value| Change::Set(value.into_word())));
+        old.map(reference)
     }
 }
