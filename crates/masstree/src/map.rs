@@ -328,8 +328,8 @@ impl<V: Value> fmt::Debug for Refused<'_, V> {
 
 /// Changes many keys of a map; made by [`Masstree::ascending`].
 ///
-/// One border node may stay locked between two calls and until this is dropped. Other threads wait if they write keys of
-/// that node. This thread must use the map only through this writer meanwhile.
+/// One border node may stay locked between two calls and until this is dropped. Other threads that use keys of that node
+/// wait. This thread must use the map only through this writer meanwhile: any other use may wait forever.
 pub struct Ascending<'g, V: Value> {
     writer: AscendingWriter<'g>,
     values: PhantomData<V>,

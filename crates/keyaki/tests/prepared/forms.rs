@@ -74,6 +74,7 @@ const LONG: &[(&str, &str)] = &[
     ("SELECT id FROM s WHERE id >= $1", "m"),
     ("SELECT id FROM s WHERE z > $1 AND z < 100", "n"),
     ("SELECT id FROM s WHERE id NOT IN ($1, 3)", "m"),
+    ("SELECT id FROM s WHERE NOT (id <> 1 AND id <> 2) AND id IN ($1, 2, 6, 7)", "m"),
     // DataFusion intersects lists without the values of parameters.
     ("SELECT id FROM s WHERE id IN ($1, $2, 3, 4) AND id IN (4, $3, $4, $5)", "mmmmm"),
     ("SELECT id FROM s WHERE id IN ($1, $2, 3, 4) AND id NOT IN (5, $3, $4, $5, 7)", "mmmmm"),
@@ -216,7 +217,7 @@ async fn fill(session: &Session, random: &mut Random) {
     for i in 0..ROWS {
         let id = Value::Integer((i * 541 % ROWS) as i64);
         let values: Vec<Value> = b"itnd".iter().map(|&kind| random.value(kind)).collect();
-        shown(s.query(session, &[&[id.clone()], &values[..]].concat()).await).await;
+        shown(s.query(session, &[std::slice::from_ref(&id), &values[..]].concat()).await).await;
         let text = Value::Text(["", "ab", "it's", "größe%"][random.below(4) as usize].into());
         let row = [Value::Integer(random.below(9) as i64 - 2), text, id, random.value(b'i')];
         shown(p.query(session, &row).await).await;
@@ -234,7 +235,7 @@ async fn fill_joined(session: &Session, random: &mut Random) {
     let sale = session.prepare("INSERT INTO sale VALUES ($1, $2, $3, $4, $5)").await.unwrap();
     let item = session.prepare("INSERT INTO item VALUES ($1, $2, $3)").await.unwrap();
     for i in 0..5 {
-        let row = [Value::Integer(i - 2), Value::Text(format!("city {i}").into()), random.value(b'i')];
+        let row = [Value::Integer(i - 2), Value::Text(format!("city {i}")), random.value(b'i')];
         shown(city.query(session, &row).await).await;
         let name = ["", "ab", "it's", "größe%", "other"][i as usize];
         let row = [Value::Text(name.into()), random.value(b'i'), Value::Float(0.0)];

@@ -223,7 +223,10 @@ impl Chunk {
             let (of_key, of_value) = columns.split_at(columns.partition_point(|&column| column < key_columns));
             let (key_builders, value_builders) = builders.split_at_mut(of_key.len());
             self.codecs.key.append_columns(key, of_key, key_builders)?;
-            return self.codecs.row.append_columns(value, of_value, value_builders);
+            return match of_value {
+                [] => Ok(()),
+                _ => self.codecs.row.append_columns(value, of_value, value_builders),
+            };
         }
         for (&column, builder) in columns.iter().zip(builders) {
             if column < key_columns {

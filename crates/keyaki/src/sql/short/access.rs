@@ -26,6 +26,8 @@ use crate::{Error, Result};
 
 /// Maximum number of rows that a statement reads on the short path.
 pub(super) const ROWS_MAX: usize = 512;
+/// Maximum number of key ranges that a lookup of several rows reads.
+const RANGES_TRIED_MAX: usize = 4 * ROWS_MAX;
 /// Maximum number of ranges that are estimated; they stand for the others.
 const ESTIMATES_MAX: usize = 8;
 /// Memory of the executor's pipeline for the rows of one statement.
@@ -220,8 +222,14 @@ impl Access {
         if outer.len > 0 {
             let Some(mut chosen) = self.choose(moment, values(0))? else { return Ok(Found::Refused) };
             let Chosen { candidate, view, .. } = chosen;
+            let mut tried = 0;
             for row in 0..outer.len {
                 chosen.ranges = candidate.key.ranges(view.key_codec(), values(row));
+                tried += chosen.ranges.len();
+                // Lists give several ranges for each row.
+                if tried + (outer.len - row - 1) * chosen.ranges.len() > RANGES_TRIED_MAX {
+                    return Ok(Found::Refused);
+                }
                 let limits = (Direction::Ascending, ROWS_MAX + 1 - places.len());
                 match self.collect(store, &chosen, limits, &mut builders) {
                     Ok(rows) => places.resize(places.len() + rows, row as u32),

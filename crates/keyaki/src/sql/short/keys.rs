@@ -94,8 +94,8 @@ impl Key {
         let (points, bounds, used) = (Vec::new(), Vec::new(), Vec::new());
         let mut key = Key { points, bounds, nullable: false, whole: false, single: false, used };
         let mut ranges = 1;
-        for place in 0..schema.key_columns() {
-            let on_column = || conditions.iter().enumerate().filter(|(_, c)| c.column == columns[place]);
+        for (column, tree_column) in columns.iter().zip(&schema.columns()[..schema.key_columns()]) {
+            let on_column = || conditions.iter().enumerate().filter(|(_, c)| c.column == *column);
             let values = on_column().filter_map(|(i, condition)| match &condition.test {
                 Test::In(values) => Some((i, values)),
                 Test::Bounds(_) => None,
@@ -113,7 +113,7 @@ impl Key {
                     key.used.push(i);
                 }
             }
-            key.nullable = schema.columns()[place].nullable;
+            key.nullable = tree_column.nullable;
             break;
         }
         key.whole = key.points.len() == schema.key_columns();

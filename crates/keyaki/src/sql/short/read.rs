@@ -197,13 +197,20 @@ fn compares_lists(plan: &LogicalPlan) -> bool {
                     // The optimizer makes a list of `a = 1 OR a = 2`.
                     Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
                         for side in [left, right] {
-                            if let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = side.as_ref()
-                                && ![left, right].iter().any(|side| matches!(side.as_ref(), Expr::Placeholder(_)))
-                            {
-                                lists.push((column(left).or_else(|| column(right)), false));
+                            match side.as_ref() {
+                                Expr::BinaryExpr(BinaryExpr { op: Operator::Or, .. }) | Expr::InList(_) => {}
+                                Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
+                                    if ![left, right].iter().any(|side| matches!(side.as_ref(), Expr::Placeholder(_))) {
+                                        lists.push((column(left).or_else(|| column(right)), false));
+                                    }
+                                }
+                                // The optimizer may make equalities of it.
+                                _ => lists.push((None, false)),
                             }
                         }
                     }
+                    // The optimizer makes `a = 1 OR a = 2` of `NOT (a <> 1 AND a <> 2)`.
+                    Expr::Not(_) => lists.push((None, false)),
                     _ => {}
                 }
                 Ok(TreeNodeRecursion::Continue)
