@@ -55,8 +55,16 @@ static BENCHES: [Bench; 8] = [
         program: Program::PackageWithPython("keyaki-bench-oltp"),
         defaults: &[("--rows", "1000000")],
     },
-    Bench { name: "masstree", program: Program::Package("keyaki-bench-masstree"), defaults: &[("--keys", "10000000")] },
-    Bench { name: "vast", program: Program::Package("keyaki-bench-vast"), defaults: &[("--log", "24")] },
+    Bench {
+        name: "masstree",
+        program: Program::Package("keyaki-bench-masstree"),
+        defaults: &[("--keys", "10000000"), ("--threads", "2"), ("--workloads", "bytes10")],
+    },
+    Bench {
+        name: "vast",
+        program: Program::Package("keyaki-bench-vast"),
+        defaults: &[("--log", "24"), ("--distributions", "poisson8")],
+    },
     Bench { name: "llc", program: Program::Package("keyaki-bench-llc"), defaults: &[("--repetitions", "31")] },
     Bench { name: "llc-sql", program: Program::Script("benches/llc/sql.py"), defaults: &[("--repetitions", "25")] },
 ];
@@ -67,8 +75,8 @@ Benches and their default sizes:
   tpch      the 22 TPC-H queries, cold and warm, against DuckDB; Q1 and Q6 against DataFusion over Parquet (--scale 1)
   load      loading lineitem with a primary key and two indexes, against DuckDB (--scale 1)
   oltp      small statements by key, against SQLite and DuckDB; bulk inserts, against SQLite (--rows 1000000)
-  masstree  the in-memory ordered map against others: sorting, construction, lookups, scans, mixed work (--keys 10000000)
-  vast      the static search tree against others: lookups, ranges, compression, displacement, threads (--log 24)
+  masstree  the in-memory ordered map against others: sorting, construction, lookups, scans, mixed work (--keys 10000000 --threads 2 --workloads bytes10)
+  vast      the static search tree against others: lookups, ranges, compression, displacement, threads (--log 24 --distributions poisson8)
   llc       CPU caches: capacity, scans beside hot data, the published experiments in the simulator (--repetitions 31)
   llc-sql   CPU caches through SQL, against SQLite and DuckDB (--repetitions 25)
   all       every bench with its default sizes; --json names a directory";
@@ -198,13 +206,13 @@ mod tests {
 
     #[test]
     fn given_options_replace_defaults() {
-        let bench = BENCHES.iter().find(|bench| bench.name == "masstree").unwrap();
+        let bench = BENCHES.iter().find(|bench| bench.name == "oltp").unwrap();
         let options = |given: &[&str]| bench.options(&given.iter().map(|word| word.to_string()).collect::<Vec<_>>());
-        assert_eq!(options(&[]), ["--keys", "10000000"]);
-        assert_eq!(options(&["--threads", "1"]), ["--keys", "10000000", "--threads", "1"]);
-        assert_eq!(options(&["--keys", "5"]), ["--keys", "5"]);
-        assert_eq!(options(&["--keys=5"]), ["--keys=5"]);
-        assert_eq!(bench.command_line(), "cargo xtask bench masstree --keys 10000000");
+        assert_eq!(options(&[]), ["--rows", "1000000"]);
+        assert_eq!(options(&["--threads", "1"]), ["--rows", "1000000", "--threads", "1"]);
+        assert_eq!(options(&["--rows", "5"]), ["--rows", "5"]);
+        assert_eq!(options(&["--rows=5"]), ["--rows=5"]);
+        assert_eq!(bench.command_line(), "cargo xtask bench oltp --rows 1000000");
     }
 
     #[test]
