@@ -48,6 +48,8 @@ const CALIBRATION_FILE: &str = "calibration.json";
 /// Opening a database waits for the locators if their trees have at most this many bytes together; larger ones are
 /// built in the background.
 const LOCATE_AT_ONCE_BYTES: u64 = 1 << 30;
+/// Number of times that a statement yields the CPU to the holder of the writer lock before it queues for the lock.
+const WRITER_YIELDS: usize = 32;
 /// Spill directory of queries, in the database directory. Opening the database empties it.
 const SPILL_DIR: &str = "tmp";
 
@@ -249,6 +251,14 @@ impl Engine {
 
     /// Waits for the writer lock.
     pub async fn writer(&self) -> Writer {
+        // The lock is fair: once a statement queues, each release hands the lock to a thread that has yet to wake up, so
+        // that small statements queue behind wake-ups. They rather wait for each other without queueing.
+        for _ in 0..WRITER_YIELDS {
+            if let Ok(guard) = self.writer.clone().try_lock_owned() {
+                return Writer { _guard: Arc::new(guard) };
+            }
+            std::thread::yield_now();
+        }
         Writer { _guard: Arc::new(self.writer.clone().lock_owned().await) }
     }
 

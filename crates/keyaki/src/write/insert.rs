@@ -5,16 +5,16 @@ use std::sync::Arc;
 use arrow::array::{Int64Array, RecordBatch};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::memory::MemoryStream;
-use keyaki_store::{Durability, KeyRange, Snapshot, WriteBatch};
+use keyaki_store::{KeyRange, Snapshot, WriteBatch};
 
 use super::apply::TableChange;
 use super::origin::{NoOrigin, Origin};
 use super::path::{BatchLimits, RowBuffer, WritePath, choose};
 use super::rows::TableRows;
 use super::{WriteStatement, bulk, schema, statistics};
+use crate::Result;
 use crate::catalog::{Catalog, Table};
 use crate::engine::{Engine, Writer};
-use crate::{Error, Result};
 
 /// Inserts the rows of a query and returns their number. See [`insert`] for the form of the rows.
 pub(crate) async fn insert_query(
@@ -190,11 +190,10 @@ async fn commit_keeping(
     };
     // A statement without changes may depend on changes that are not durable yet.
     let submitted = submitted.unwrap_or_else(|| engine.store.pending());
-    if engine.store.durability() == Durability::Full && !waits_inline {
-        let waiting = tokio::task::spawn_blocking(move || submitted.wait());
-        waiting.await.map_err(|error| Error::task(&error))??;
-    } else {
+    if waits_inline {
         submitted.wait()?;
+    } else {
+        submitted.committed().await?;
     }
     if let Some(error) = failed {
         return Err(error);

@@ -443,7 +443,21 @@ impl Submitted {
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Closed`], errors of the log's device. The changes may or may not survive then.
     pub fn wait(self) -> Result<u64> {
-        self.shared.checked(self.shared.log.commit(self.logged))?;
+        let logged = self.shared.log.commit(self.logged);
+        self.finish(logged)
+    }
+
+    /// Like [`Submitted::wait`], without blocking: a thread of the store waits for the device.
+    ///
+    /// # Errors
+    /// As [`Submitted::wait`].
+    pub async fn committed(self) -> Result<u64> {
+        let logged = self.shared.log.committed(self.logged).await;
+        self.finish(logged)
+    }
+
+    fn finish(self, logged: Result<()>) -> Result<u64> {
+        self.shared.checked(logged)?;
         if self.logged < self.sequence {
             // The commit has no log record of its own, and the commits before it are durable as required.
             self.shared.raise_floor(self.sequence);

@@ -17,6 +17,7 @@
 //! The bytes, the recovery rules and their proof are in `docs/format.md`.
 
 mod format;
+mod gate;
 mod recover;
 mod segment;
 mod state;
@@ -25,6 +26,7 @@ mod writer;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::future::poll_fn;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -111,6 +113,15 @@ impl Log {
     /// [`Error::Poisoned`].
     pub fn commit(&self, sequence: u64) -> Result<()> {
         self.writer.commit(sequence)
+    }
+
+    /// Like [`commit`](Self::commit), without blocking: the thread of the log syncs.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub async fn committed(&self, sequence: u64) -> Result<()> {
+        let mut arrived = false;
+        poll_fn(|context| self.writer.poll_commit(sequence, &mut arrived, context.waker())).await
     }
 
     /// Writes and syncs all appended records, independent of the durability.

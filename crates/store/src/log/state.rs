@@ -11,6 +11,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use keyaki_device::{BLOCK, Buffer, File};
 
@@ -140,6 +141,9 @@ pub(super) struct State {
     /// Number of commits that arrived for the next turn (`arrivals`) and for the newest turn (`arrivals_before`).
     pub arrivals: u64,
     pub arrivals_before: u64,
+    /// Wakers of commits that wait for a sync without a thread, with the sequence numbers of their records. All are
+    /// newer than `durable`.
+    pub wakers: Vec<(u64, Waker)>,
     /// Files with writes that are not synced yet.
     pub unsynced: Vec<Arc<dyn File>>,
     /// True once the log is being closed.
@@ -167,6 +171,7 @@ impl State {
             turn: 0,
             arrivals: 0,
             arrivals_before: 0,
+            wakers: Vec::new(),
             unsynced: Vec::new(),
             closing: false,
         }

@@ -1,12 +1,13 @@
 //! The writing side of the log: appends, leaders and followers, and the background thread.
 //!
-//! Leaders take turns, numbered from 1. Committers whose record is in the current turn wait on one condition variable,
-//! committers for the next turn on the other. At the end of a turn the leader wakes all of the former, and one of the
-//! latter, which leads the next turn.
+//! Leaders take turns, numbered from 1. Committers whose record is in the current turn wait at one [`Gate`], committers
+//! for the next turn at the other. At the end of a turn the leader wakes all of the former, and one of the latter, which
+//! leads the next turn. Committers that wait without a thread leave a waker; the background thread leads for them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use keyaki_device::{BLOCK, Buffer, File};
@@ -14,6 +15,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::LogPosition;
 use super::format::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES};
+use super::gate::Gate;
 use super::segment::{LogSegments, allocate, empty_group};
 use super::state::{GROUP_BYTES, Group, State, Tail, Zeros, group_span};
 use crate::base::{Durability, Error, Result};
@@ -44,8 +46,8 @@ pub(super) struct Writer {
     bytes: AtomicU64,
     /// The value of `bytes` at the last cut.
     bytes_at_cut: AtomicU64,
-    /// The condition variables of waiting committers, by the parity of their turn.
-    turns: [Condvar; 2],
+    /// Where committers wait, by the parity of their turn.
+    gates: [Gate; 2],
     /// Signalled after the creation of a segment, successful or not.
     rolled: Condvar,
     /// Signalled when there is work for the background thread.
@@ -60,7 +62,7 @@ impl Writer {
             bytes: AtomicU64::new(bytes),
             bytes_at_cut: AtomicU64::new(0),
             state: Mutex::new(state),
-            turns: [Condvar::new(), Condvar::new()],
+            gates: [Gate::default(), Gate::default()],
             rolled: Condvar::new(),
             work: Condvar::new(),
         }
@@ -104,20 +106,41 @@ impl Writer {
         match state.durability {
             Durability::Full => {
                 state.arrivals += 1;
-                self.reach(&mut state, sequence, SyncTarget::Synced)
+                self.reach(state, sequence, SyncTarget::Synced)
             }
             Durability::Normal | Durability::Off => Ok(()),
         }
     }
 
-    pub(super) fn reach_appended(&self, target: SyncTarget) -> Result<()> {
+    /// Like [`Writer::commit`], but leaves `waker` instead of blocking. `arrived` is false in the first call for a commit.
+    pub(super) fn poll_commit(&self, sequence: u64, arrived: &mut bool, waker: &Waker) -> Poll<Result<()>> {
         let mut state = self.state.lock();
+        state.check()?;
+        assert!(sequence <= state.appended, "commit of log record {sequence}, but the last one is {}", state.appended);
+        if sequence <= state.durable || state.durability != Durability::Full {
+            return Poll::Ready(Ok(()));
+        }
+        if state.closing {
+            return Poll::Ready(self.reach(state, sequence, SyncTarget::Synced));
+        }
+        state.arrivals += u64::from(!std::mem::replace(arrived, true));
+        if !state.wakers.iter().any(|(waiting, other)| *waiting == sequence && other.will_wake(waker)) {
+            state.wakers.push((sequence, waker.clone()));
+        }
+        if !state.leading {
+            self.work.notify_one();
+        }
+        Poll::Pending
+    }
+
+    pub(super) fn reach_appended(&self, target: SyncTarget) -> Result<()> {
+        let state = self.state.lock();
         let sequence = state.appended;
-        self.reach(&mut state, sequence, target)
+        self.reach(state, sequence, target)
     }
 
     /// Waits until record `sequence` has reached `target`. Leads a turn if no other thread leads one.
-    fn reach(&self, state: &mut MutexGuard<'_, State>, sequence: u64, target: SyncTarget) -> Result<()> {
+    fn reach<'a>(&'a self, mut state: MutexGuard<'a, State>, sequence: u64, target: SyncTarget) -> Result<()> {
         loop {
             state.check()?;
             let reached = match target {
@@ -127,11 +150,17 @@ impl Writer {
             if reached >= sequence {
                 return Ok(());
             }
-            if state.leading && sequence > state.in_flight {
-                let next = state.turn + 1;
-                self.turns[(next & 1) as usize].wait(state);
+            if state.leading {
+                // Records behind those in flight are written in the next turn.
+                let turn = state.turn + u64::from(sequence > state.in_flight);
+                drop(state);
+                self.gate(turn).wait(turn);
+                if self.durable() >= sequence {
+                    return Ok(());
+                }
+                state = self.state.lock();
             } else {
-                self.take_turn(state, target);
+                self.lead(&mut state, target);
             }
         }
     }
@@ -140,10 +169,15 @@ impl Writer {
     fn take_turn(&self, state: &mut MutexGuard<'_, State>, target: SyncTarget) {
         if state.leading {
             let turn = state.turn;
-            self.turns[(turn & 1) as usize].wait(state);
+            MutexGuard::unlocked(state, || self.gate(turn).wait(turn));
         } else {
             self.lead(state, target);
         }
+    }
+
+    /// Where committers of a turn wait.
+    fn gate(&self, turn: u64) -> &Gate {
+        &self.gates[(turn & 1) as usize]
     }
 
     /// Leads a turn: writes all appended records, and syncs them if this is the target.
@@ -155,7 +189,7 @@ impl Writer {
         }
         if state.poison.is_some() {
             state.leading = false;
-            self.wake_all();
+            self.wake_all(state);
             return;
         }
         state.in_flight = state.appended;
@@ -169,7 +203,7 @@ impl Writer {
         state.leading = false;
         let result = result.unwrap_or_else(|panic| {
             state.set_poison("the log writer panicked");
-            self.wake_all();
+            self.wake_all(state);
             resume_unwind(panic)
         });
         assert!(bytes <= state.pending_bytes, "{bytes} bytes written, {} were pending", state.pending_bytes);
@@ -188,11 +222,18 @@ impl Writer {
             Err(error) => state.set_poison(&error.to_string()),
         }
         if state.poison.is_some() {
-            self.wake_all();
+            self.wake_all(state);
         } else {
             let turn = state.turn;
-            self.turns[(turn & 1) as usize].notify_all();
-            self.turns[(turn & 1 ^ 1) as usize].notify_one();
+            let wakers = state.take_synced_wakers();
+            if !state.wakers.is_empty() {
+                self.work.notify_one();
+            }
+            MutexGuard::unlocked(state, || {
+                self.gate(turn).end(turn);
+                self.gate(turn + 1).offer(turn + 1);
+                wakers.into_iter().for_each(Waker::wake);
+            });
         }
     }
 
@@ -271,7 +312,7 @@ impl Writer {
     fn failed<T>(&self, state: &mut MutexGuard<'_, State>, error: Error) -> Result<T> {
         if !matches!(error, Error::DiskFull { .. }) {
             state.set_poison(&error.to_string());
-            self.wake_all();
+            self.wake_all(state);
         }
         Err(error)
     }
@@ -332,8 +373,9 @@ impl Writer {
     }
 
     pub(super) fn poison(&self, cause: &str) {
-        self.state.lock().set_poison(cause);
-        self.wake_all();
+        let mut state = self.state.lock();
+        state.set_poison(cause);
+        self.wake_all(&mut state);
     }
 
     pub(super) fn set_durability(&self, durability: Durability) {
@@ -341,16 +383,22 @@ impl Writer {
         self.work.notify_one();
     }
 
-    fn wake_all(&self) {
-        for turn in &self.turns {
-            turn.notify_all();
-        }
-        self.rolled.notify_all();
-        self.work.notify_all();
+    /// Wakes all threads and tasks after a failure.
+    fn wake_all(&self, state: &mut MutexGuard<'_, State>) {
+        let wakers = std::mem::take(&mut state.wakers);
+        MutexGuard::unlocked(state, || {
+            for gate in &self.gates {
+                gate.end(u64::MAX);
+            }
+            self.rolled.notify_all();
+            self.work.notify_all();
+            wakers.into_iter().for_each(|(_, waker)| waker.wake());
+        });
     }
 
     /// The loop of the background thread. Under `Normal` and `Off` it writes the pending records after
-    /// [`BACKGROUND_INTERVAL`], or at once if they fill a group. Under `Normal` it also syncs them.
+    /// [`BACKGROUND_INTERVAL`], or at once if they fill a group. Under `Normal` it also syncs them. It syncs at once if
+    /// committers have left wakers.
     pub(super) fn run_background(&self) {
         let mut state = self.state.lock();
         while !state.closing && state.poison.is_none() {
@@ -358,16 +406,19 @@ impl Writer {
                 self.work.wait(&mut state);
                 continue;
             }
-            if state.pending_bytes < GROUP_BYTES {
+            if state.wakers.is_empty() && state.pending_bytes < GROUP_BYTES {
                 self.work.wait_for(&mut state, BACKGROUND_INTERVAL);
             }
-            let (target, sequence) = match state.durability {
-                Durability::Full => continue,
-                Durability::Normal => (SyncTarget::Synced, state.appended),
-                Durability::Off => (SyncTarget::Written, state.appended),
+            let newest_waiting = state.wakers.iter().map(|(sequence, _)| *sequence).max();
+            let (target, sequence) = match (newest_waiting, state.durability) {
+                (Some(sequence), _) => (SyncTarget::Synced, sequence),
+                (None, Durability::Full) => continue,
+                (None, Durability::Normal) => (SyncTarget::Synced, state.appended),
+                (None, Durability::Off) => (SyncTarget::Written, state.appended),
             };
             // A failure poisons the log, which ends the loop.
-            let _ = self.reach(&mut state, sequence, target);
+            let _ = self.reach(state, sequence, target);
+            state = self.state.lock();
         }
     }
 
@@ -379,9 +430,10 @@ impl Writer {
     /// Writes pending records, appends an empty group that proves their durability, and frees the unused space of the
     /// last segment. No other thread may use the log any more.
     pub(super) fn close(&self) -> Result<()> {
-        let target = match self.state.lock().durability {
-            Durability::Full | Durability::Normal => SyncTarget::Synced,
-            Durability::Off => SyncTarget::Written,
+        let target = {
+            let state = self.state.lock();
+            let is_synced = state.durability != Durability::Off || !state.wakers.is_empty();
+            if is_synced { SyncTarget::Synced } else { SyncTarget::Written }
         };
         self.reach_appended(target)?;
         let mut state = self.state.lock();
@@ -406,11 +458,18 @@ impl State {
     }
 
     fn has_background_work(&self) -> bool {
-        match self.durability {
+        let of_durability = match self.durability {
             Durability::Full => false,
             Durability::Normal => self.durable < self.appended,
             Durability::Off => self.written < self.appended,
-        }
+        };
+        of_durability || !self.wakers.is_empty()
+    }
+
+    /// Takes the wakers of the commits that are synced.
+    fn take_synced_wakers(&mut self) -> Vec<Waker> {
+        let durable = self.durable;
+        self.wakers.extract_if(.., |(sequence, _)| *sequence <= durable).map(|(_, waker)| waker).collect()
     }
 
     /// Poisons the log. The first cause is kept.

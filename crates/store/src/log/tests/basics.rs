@@ -1,3 +1,5 @@
+use std::task::{Context, Poll, Wake, Waker};
+
 use super::*;
 use crate::base::Error;
 use crate::log::segment::SEGMENT_BYTES;
@@ -281,6 +283,106 @@ fn commits_that_wait_together_share_a_sync() {
     medium.crash();
     drop(log);
     assert_eq!(open(&medium).1.len(), 30);
+}
+
+/// Polls the commits of records on one thread until all have ended. Returns the results.
+fn committed(log: &Log, sequences: std::ops::RangeInclusive<u64>) -> Vec<Result<()>> {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut waiting: Vec<_> = sequences.map(|sequence| Box::pin(log.committed(sequence))).collect();
+    let mut results = Vec::new();
+    loop {
+        waiting.retain_mut(|commit| match commit.as_mut().poll(&mut context) {
+            Poll::Ready(result) => {
+                results.push(result);
+                false
+            }
+            Poll::Pending => true,
+        });
+        if waiting.is_empty() {
+            return results;
+        }
+        std::thread::park();
+    }
+}
+
+#[test]
+fn commits_without_threads_are_synced_by_the_background_thread() {
+    let medium = device(0);
+    let (log, _) = open(&medium);
+    for round in 0..20 {
+        for sequence in 30 * round + 1..=30 * (round + 1) {
+            append(&log, sequence, 100);
+        }
+        let before = medium.operations();
+        assert!(committed(&log, 30 * round + 1..=30 * (round + 1)).iter().all(Result::is_ok));
+        // One or two syncs: the background thread may start before the last commit has arrived.
+        assert!(medium.operations() - before <= 6);
+        assert_eq!(log.durable(), 30 * (round + 1));
+    }
+    medium.crash();
+    drop(log);
+    assert_eq!(open(&medium).1.len(), 600);
+}
+
+#[test]
+fn commits_with_and_without_threads_share_turns() {
+    let medium = device(0);
+    let (log, _) = open(&medium);
+    let next = parking_lot::Mutex::new(1);
+    let append_next = || {
+        let mut next = next.lock();
+        append(&log, *next, 100);
+        *next += 1;
+        *next - 1
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let (log, append_next) = (&log, &append_next);
+            scope.spawn(move || {
+                for _ in 0..250 {
+                    let sequence = append_next();
+                    if thread % 2 == 0 {
+                        log.commit(sequence).unwrap();
+                    } else {
+                        assert!(committed(log, sequence..=sequence)[0].is_ok());
+                    }
+                    assert!(log.durable() >= sequence);
+                }
+            });
+        }
+    });
+    medium.crash();
+    drop(log);
+    assert_eq!(open(&medium).1.len(), 2000);
+}
+
+#[test]
+fn commits_without_threads_end_with_a_failure_and_with_the_log() {
+    let medium = device(0);
+    let (log, _) = open(&medium);
+    for sequence in 1..=10 {
+        append(&log, sequence, 1);
+    }
+    medium.fail_sync(0);
+    let results = committed(&log, 1..=10);
+    assert!(results.iter().all(|result| matches!(result, Err(Error::Poisoned { .. }))));
+
+    // Without the background thread, the commit itself syncs.
+    let medium = device(0);
+    let (log, _) = open(&medium);
+    append(&log, 1, 1);
+    log.writer.stop_background();
+    assert!(committed(&log, 1..=1)[0].is_ok());
+    medium.crash();
+    drop(log);
+    assert_eq!(open(&medium).1.len(), 1);
 }
 
 #[test]
