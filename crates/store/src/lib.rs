@@ -32,7 +32,9 @@ pub use base::{
     Column, ColumnType, Direction, Durability, Error, KeyRange, Options, Prior, RangeEstimate, Result, Schema, TreeId,
     TreeKind, UpsertFunction, UpsertFunctions, successor,
 };
-pub use engine::{BulkWriter, Loaded, MemoryBuilder, MemoryTreeStats, Store, StoreStats, Submitted};
+pub use engine::{
+    BulkWriter, Loaded, MemoryBuilder, MemoryTreeStats, Savepoint, Store, StoreStats, Submitted, Transaction,
+};
 pub use locator::{Displacement, Goal, LocatorOptions, LocatorStats};
 pub use message::WriteBatch;
 pub use tree::{Counter, Cursor, Snapshot, TreeView};

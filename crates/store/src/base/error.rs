@@ -106,6 +106,14 @@ pub enum Error {
         supported: u32,
     },
 
+    /// A commit that a transaction does not see has changed what the transaction changes, or depends on. Nothing was
+    /// changed, and the transaction can be repeated. SQLSTATE 40001 `serialization_failure`.
+    #[error("could not serialize access to tree {tree} due to a concurrent update (retry the transaction)")]
+    Conflict {
+        /// The tree with the changes of both.
+        tree: TreeId,
+    },
+
     // The state of the store.
     /// Another process, or another handle of this process, has the database open. SQLSTATE 55006 `object_in_use`.
     #[error("database \"{}\" is locked: another process, or another handle of this process, has it open", .path.display())]

@@ -270,6 +270,9 @@ impl Shared {
             root = flusher.flush_buffer(&root, buffer)?;
         }
         let root = Arc::new(root);
+        // Before the buffers leave the state, so that a conflict check finds them in one of the two places. Their messages
+        // are durable or need not be, so they are visible.
+        self.transactions.flushed(tree, &version.frozen, self.visible(), self.options.buffer_bytes);
         self.publish(tree, version, &root);
         self.leaves_changed();
         Ok(root)
@@ -423,6 +426,10 @@ impl Shared {
                 *version = Arc::new(TreeVersion::new(codecs, Arc::new(root), counts));
             }
         }
+        let mut touched: Vec<TreeId> = loaded.iter().map(|(tree, _)| *tree).collect();
+        batch.visit_messages(|tree, _| touched.push(tree))?;
+        touched.sort_unstable();
+        touched.dedup();
         let (built, loaded) = loaded.into_iter().partition::<Vec<_>, _>(|(tree, _)| tree.is_memory());
         let built = self.check_built(&current, batch, built)?;
         for (tree, loaded) in loaded {
@@ -452,6 +459,9 @@ impl Shared {
             // New active buffers, so that the checkpoint does not keep messages of later commits in memory.
             let (codecs, root, counts) = (version.codecs.clone(), version.root.clone(), version.counts.clone());
             *version = Arc::new(TreeVersion::new(codecs, root, counts));
+        }
+        if durable.is_ok() {
+            self.transactions.replaced(touched, sequence);
         }
         let mut state = self.state.write();
         if durable.is_ok() {

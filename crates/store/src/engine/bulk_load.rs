@@ -213,6 +213,7 @@ impl Loaded {
             files: store.files().clone(),
             locator: None,
             registration,
+            own: None,
         }
     }
 }

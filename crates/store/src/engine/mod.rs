@@ -9,6 +9,8 @@
 //! node_table     the encoding of all trees in a checkpoint
 //! locator_thread the thread that keeps locators up to date
 //! memory_trees   trees without files
+//! transaction    uncommitted writes, savepoints, conflicts
+//! conflicts      what committed while transactions were active
 //! ```
 //!
 //! *Invariant.* A commit becomes visible after all its messages are in the buffers and, under full durability, after
@@ -16,19 +18,23 @@
 
 mod background;
 mod bulk_load;
+mod conflicts;
 mod locator_thread;
 mod memory_trees;
 mod node_table;
 mod open;
 mod replay;
 mod store;
+mod transaction;
 
 pub(crate) use background::{Work, spawn};
 pub use bulk_load::{BulkWriter, Loaded};
 pub(crate) use bulk_load::{LoadedRows, OTHER_SCHEMA, OTHER_TREE};
+pub(crate) use conflicts::Transactions;
 pub(crate) use locator_thread::LocatorThread;
 pub(crate) use memory_trees::next_id;
 pub use memory_trees::{MemoryBuilder, MemoryTreeStats};
 pub(crate) use replay::{Replay, check, check_new};
 pub(crate) use store::{Checkpointed, CommitToken, RowChanges, Shared, Visibility, apply};
 pub use store::{Store, StoreStats, Submitted};
+pub use transaction::{Savepoint, Transaction};

@@ -14,6 +14,7 @@ use keyaki_device::{BLOCK, Buffer, Device, File, Lock, OpenMode};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::base::{Error, Malformed, Options, Result, TreeId};
+use crate::engine::Transactions;
 use crate::engine::{Checkpointed, CommitToken, LocatorThread, Replay, Shared, Visibility, node_table};
 use crate::locator::Locators;
 use crate::log::{Log, LogPosition};
@@ -182,6 +183,7 @@ pub(crate) fn recover(
         next_tree: AtomicU32::new(replay.next_tree.get()),
         next_memory_tree: AtomicU32::new(TreeId::MEMORY_START.get()),
         snapshots: Arc::default(),
+        transactions: Transactions::default(),
         logged: AtomicU64::new(replay.inserted),
         maintenance: Mutex::new(checkpointed),
         work: Mutex::default(),

@@ -23,7 +23,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use super::open;
 use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TreeId, TreeKind};
 use crate::codec::{Codecs, Page, PageRef};
-use crate::engine::{LocatorThread, Work, check, next_id};
+use crate::engine::{LocatorThread, Transactions, Work, check, next_id};
 use crate::locator::Locators;
 use crate::log::Log;
 use crate::message::{Operation, Operations, WriteBatch};
@@ -59,6 +59,7 @@ pub(crate) struct Shared {
     pub next_tree: AtomicU32,
     pub next_memory_tree: AtomicU32,
     pub snapshots: Arc<Snapshots>,
+    pub transactions: Transactions,
     pub maintenance: Mutex<Checkpointed>,
     pub work: Mutex<Work>,
     pub work_changed: Condvar,
@@ -265,14 +266,7 @@ impl Store {
     /// # Errors
     /// As [`Store::commit`].
     pub fn submit(&self, batch: WriteBatch) -> Result<Submitted> {
-        let generation = self.generation();
-        let submitted = self.shared.checked(self.shared.try_submit(&batch));
-        if self.generation() != generation {
-            // The batch has created or dropped trees.
-            self.shared.tell_generation();
-        }
-        let (sequence, logged) = submitted?;
-        Ok(Submitted { shared: self.shared.clone(), sequence, logged })
+        self.shared.submit(&batch, |_| Ok(()))
     }
 
     /// A tree id that no tree of the database has had. Once all ids are used, it returns an id that [`Store::commit`]
@@ -288,16 +282,14 @@ impl Store {
 
     /// All commits so far, as one to wait for.
     pub fn pending(&self) -> Submitted {
-        let shared = &self.shared;
-        let logged = shared.logged.load(Ordering::Acquire);
-        Submitted { shared: shared.clone(), sequence: logged, logged }
+        self.shared.pending()
     }
 
     /// Makes a snapshot the newest one without the cost of taking one: no lock, and no shared reference count. Returns
     /// false, without an effect, if trees or their buffers were replaced since the snapshot was taken, or if the store
     /// has memory trees; only a new snapshot is the newest one then.
     pub fn renew(&self, snapshot: &mut Snapshot) -> bool {
-        if snapshot.registration.is_some() {
+        if !snapshot.is_renewable() {
             return false;
         }
         let sequence = self.shared.visible();
@@ -566,7 +558,7 @@ impl Shared {
         self.visibility.raise(sequence);
     }
 
-    fn snapshot(&self, sequence: impl Fn() -> u64) -> Snapshot {
+    pub fn snapshot(&self, sequence: impl Fn() -> u64) -> Snapshot {
         // A freeze needs the write lock, so the buffers of this state stay current while it is read-locked: they
         // contain all commits up to the sequence number read here.
         let state = self.state.read();
@@ -574,7 +566,8 @@ impl Shared {
         let registration = has_memory_trees.then(|| Arc::new(self.snapshots.enter(&sequence)));
         let sequence = registration.as_ref().map_or_else(&sequence, |registration| registration.sequence());
         let generation = self.generation.load(Ordering::Relaxed);
-        Snapshot { sequence, generation, state: state.clone(), locators: self.locators.clone(), registration }
+        let (state, locators) = (state.clone(), self.locators.clone());
+        Snapshot { sequence, generation, state, locators, registration, own: None }
     }
 
     /// Tells the observer the current generation. The caller holds no locks that readers need.
@@ -617,8 +610,30 @@ impl Shared {
         result
     }
 
+    /// See [`Store::pending`].
+    pub fn pending(self: &Arc<Self>) -> Submitted {
+        let logged = self.logged.load(Ordering::Acquire);
+        Submitted { shared: self.clone(), sequence: logged, logged }
+    }
+
+    /// See [`Store::submit`]. Under the commit lock, `check` decides on the current state whether the batch may commit.
+    pub fn submit(
+        self: &Arc<Self>,
+        batch: &WriteBatch,
+        check: impl FnOnce(&StoreVersion) -> Result<()>,
+    ) -> Result<Submitted> {
+        let generation = self.generation.load(Ordering::Acquire);
+        let submitted = self.checked(self.try_submit(batch, check));
+        if self.generation.load(Ordering::Acquire) != generation {
+            // The batch has created or dropped trees.
+            self.tell_generation();
+        }
+        let (sequence, logged) = submitted?;
+        Ok(Submitted { shared: self.clone(), sequence, logged })
+    }
+
     /// Applies a batch. Returns its sequence number, and the newest logged one.
-    fn try_submit(&self, batch: &WriteBatch) -> Result<(u64, u64)> {
+    fn try_submit(&self, batch: &WriteBatch, check: impl FnOnce(&StoreVersion) -> Result<()>) -> Result<(u64, u64)> {
         batch.check()?;
         self.check_poison()?;
         if !batch.bytes.is_empty() {
@@ -629,6 +644,7 @@ impl Shared {
         let (sequence, logged) = {
             let commit = self.commit.lock();
             state = self.state.read().clone();
+            check(&state)?;
             let changes_trees = self.check_batch(&state, batch)?;
             let sequence = self.inserted.load(Ordering::Relaxed) + 1;
             // A commit to memory trees only has a sequence number, but no bytes for the log.

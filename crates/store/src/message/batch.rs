@@ -217,6 +217,33 @@ impl WriteBatch {
         self.bytes.len() + self.in_memory.len()
     }
 
+    /// The operations on trees on disk, and those on memory trees.
+    pub(crate) fn parts(&self) -> [&[u8]; 2] {
+        [&self.bytes, &self.in_memory]
+    }
+
+    /// Removes the operations behind these lengths of both parts, which are ends of operations.
+    pub(crate) fn truncate(&mut self, ends: [usize; 2]) {
+        self.bytes.truncate(ends[0]);
+        self.in_memory.truncate(ends[1]);
+    }
+
+    /// Calls `visit` with the tree and the key of each message, those of trees on disk first.
+    ///
+    /// # Errors
+    /// As [`decode`].
+    pub(crate) fn visit_messages(&self, mut visit: impl FnMut(TreeId, &[u8])) -> Result<()> {
+        for part in self.parts() {
+            decode(part, |operation| {
+                if let Operation::Message { tree, key, .. } = operation {
+                    visit(tree, key);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
     /// Checks that no limit was exceeded.
     ///
     /// # Errors

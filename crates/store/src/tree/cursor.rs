@@ -92,7 +92,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     /// Errors of the page source, [`Error::Corrupt`], errors of upsert functions, [`Error::Closed`].
     pub async fn next(&mut self) -> Result<Option<Chunk>> {
         self.check()?;
-        if self.point && self.view.tree.is_memory() {
+        if self.point && self.view.tree.is_memory() && self.view.own.is_none() {
             return self.point_in_memory();
         }
         loop {
@@ -133,7 +133,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     /// enough.
     pub(crate) async fn next_count(&mut self) -> Result<Option<u64>> {
         self.check()?;
-        if self.point && self.view.tree.is_memory() {
+        if self.point && self.view.tree.is_memory() && self.view.own.is_none() {
             return Ok(self.point_in_memory()?.map(|chunk| chunk.rows() as u64));
         }
         loop {
@@ -195,15 +195,13 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                 settled = !matches!(change, Change::Upserts(_));
                 walk.changes.push((key.as_slice().into(), change));
             }
-        } else if let Some(buffer) =
-            self.view.version.only_buffer().filter(|_| path.extent.is_none() && path.parts.is_empty())
+        } else if let Some((buffer, sequence)) =
+            self.view.only_buffer().filter(|_| path.extent.is_none() && path.parts.is_empty())
         {
-            let range = walk.range.clone();
-            walk.rows = Some(BufferCursor::new(buffer.clone(), range, self.view.sequence, self.direction));
+            walk.rows = Some(BufferCursor::new(buffer.clone(), walk.range.clone(), sequence, self.direction));
         } else {
-            let version = &self.view.version;
-            for buffer in std::iter::once(&version.active).chain(&version.frozen) {
-                walk.messages.add_buffer(buffer, &walk.range, self.view.sequence);
+            for (buffer, sequence) in self.view.buffers() {
+                walk.messages.add_buffer(buffer, &walk.range, sequence);
             }
             path.parts.into_iter().for_each(|part| walk.messages.add_part(part));
         }
@@ -253,10 +251,9 @@ impl<'s, P: PageSource> Cursor<'s, P> {
 
     /// The change that the messages of one key resolve to. Reads no run older than the newest insert or delete.
     async fn point_change(&self, key: &[u8], parts: &[Part]) -> Result<Option<Change>> {
-        let version = &self.view.version;
         let mut resolver = Resolver::default();
-        for buffer in std::iter::once(&version.active).chain(&version.frozen) {
-            buffer.visit(key, self.view.sequence, |message| {
+        for (buffer, sequence) in self.view.buffers() {
+            buffer.visit(key, sequence, |message| {
                 resolver.add_message(message);
                 !resolver.is_settled()
             });

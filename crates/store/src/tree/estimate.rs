@@ -33,7 +33,10 @@ impl TreeView {
     /// number is known, and 0 only if there are none. Reads at most a few index pages; all other figures are in memory.
     pub fn estimate(&self, range: &KeyRange) -> RangeEstimate {
         if self.tree.is_memory() {
-            return self.version.active.estimate(range, self.sequence);
+            let mut found = self.version.active.estimate(range, self.sequence);
+            let own = self.own.as_ref().map_or(0.0, |(own, statement)| own.messages.net_rows(range, *statement));
+            found.rows = (found.rows + own).max(0.0);
+            return found;
         }
         if range.is_empty() {
             return RangeEstimate::default();
@@ -48,8 +51,7 @@ impl TreeView {
         };
         estimator.add_inner(&self.version.root, estimator.low, estimator.high);
         let mut found = estimator.found;
-        let buffers = std::iter::once(&self.version.active).chain(&self.version.frozen);
-        found.rows += buffers.map(|buffer| buffer.net_rows(range, self.sequence)).sum::<f64>();
+        found.rows += self.buffers().map(|(buffer, sequence)| buffer.net_rows(range, sequence)).sum::<f64>();
         let is_point = matches!((&range.start, &range.end), (Bound::Included(a), Bound::Included(b)) if a == b);
         found.rows = found.rows.clamp(0.0, if is_point { 1.0 } else { f64::MAX });
         if *range == KeyRange::all() {

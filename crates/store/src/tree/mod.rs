@@ -21,6 +21,7 @@ mod flush;
 mod leaf;
 mod merge;
 mod node;
+mod own_writes;
 mod row_counts;
 mod view;
 
@@ -31,6 +32,7 @@ pub(crate) use flush::Flusher;
 pub(crate) use leaf::{LeafIndex, LeafWalk};
 pub(crate) use merge::Merge;
 pub(crate) use node::{InnerNode, Node, Part, Run};
+pub(crate) use own_writes::{OwnBuffer, OwnWrites};
 pub(crate) use row_counts::{Delta, RowCounts};
 pub use view::{Snapshot, TreeView};
 pub(crate) use view::{StoreVersion, TreeVersion};

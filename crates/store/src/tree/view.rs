@@ -17,7 +17,7 @@ use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
 use crate::locator::{Locator, Locators};
 use crate::pages::{Files, PageSource};
-use crate::tree::{Counter, Cursor, InnerNode, Node, RowCounts};
+use crate::tree::{Counter, Cursor, InnerNode, Node, OwnBuffer, OwnWrites, RowCounts};
 
 /// A version of one tree: its nodes, and the root buffers above them.
 #[derive(Debug, Clone)]
@@ -51,12 +51,6 @@ impl TreeVersion {
     /// This version with other counts.
     pub fn with_counts(&self, counts: Arc<RowCounts>) -> Self {
         TreeVersion { counts, ..self.clone() }
-    }
-
-    /// The only buffer with messages; `None` if no buffer or several have messages.
-    pub fn only_buffer(&self) -> Option<&Arc<RootBuffer>> {
-        let mut filled = std::iter::once(&self.active).chain(&self.frozen).filter(|buffer| !buffer.is_empty());
-        filled.next().filter(|_| filled.next().is_none())
     }
 
     /// Bytes of the buffers in memory.
@@ -95,12 +89,15 @@ pub struct Snapshot {
     pub(crate) locators: Arc<Locators>,
     /// Present if the store has memory trees.
     pub(crate) registration: Option<Arc<Registration>>,
+    /// The uncommitted writes of a transaction that the snapshot sees.
+    pub(crate) own: Option<OwnWrites>,
 }
 
 impl Snapshot {
-    /// False if [`Store::renew`](crate::Store::renew) never renews the snapshot, because the store has memory trees.
+    /// False if [`Store::renew`](crate::Store::renew) never renews the snapshot, because the store has memory trees, or
+    /// because it is the snapshot of a transaction.
     pub fn is_renewable(&self) -> bool {
-        self.registration.is_none()
+        self.registration.is_none() && self.own.is_none()
     }
 
     /// Two snapshots of the same generation have the same trees and buffers, and differ in their commits only.
@@ -121,7 +118,8 @@ impl Snapshot {
         let version = self.state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?.clone();
         let registration = self.registration.clone().filter(|_| tree.is_memory());
         let (files, locator) = (self.locators.files.clone(), self.locators.get(tree));
-        Ok(TreeView { tree, sequence: self.sequence, version, files, locator, registration })
+        let own = self.own.as_ref().and_then(|own| own.tree(tree));
+        Ok(TreeView { tree, sequence: self.sequence, version, files, locator, registration, own })
     }
 }
 
@@ -136,6 +134,8 @@ pub struct TreeView {
     pub(crate) locator: Option<Arc<Locator>>,
     #[expect(dead_code, reason = "keeps messages visible to this view from being garbage-collected")]
     pub(crate) registration: Option<Arc<Registration>>,
+    /// The messages of the view's transaction, newer than all others, and the newest statement that the view sees.
+    pub(crate) own: Option<(Arc<OwnBuffer>, u64)>,
 }
 
 impl TreeView {
@@ -146,6 +146,7 @@ impl TreeView {
     pub fn renew(&mut self, snapshot: &Snapshot) {
         let version = snapshot.state.trees.get(&self.tree);
         assert!(version.is_some_and(|version| Arc::ptr_eq(version, &self.version)), "a snapshot of another generation");
+        assert!(self.own.is_none() && snapshot.own.is_none(), "views of transactions are not renewed");
         self.sequence = snapshot.sequence;
     }
 
@@ -168,22 +169,38 @@ impl TreeView {
     /// writer knew nothing ([`WriteBatch::insert`](crate::WriteBatch::insert), deletes, upserts), an older program wrote the
     /// tree, or the view is more than about a thousand commits old. See [`TreeView::settle_rows`].
     pub fn live_rows(&self) -> Option<u64> {
-        self.version.counts.at(self.sequence)
+        let committed = self.version.counts.at(self.sequence)?;
+        match &self.own {
+            Some((own, statement)) => committed.checked_add_signed(own.delta(*statement)?),
+            None => Some(committed),
+        }
+    }
+
+    /// The buffers above the tree, newest first, each with the sequence number of the newest message that the view sees.
+    pub(crate) fn buffers(&self) -> impl Iterator<Item = (&Arc<RootBuffer>, u64)> {
+        let own = self.own.iter().map(|(own, statement)| (&own.messages, *statement));
+        let committed = std::iter::once(&self.version.active).chain(&self.version.frozen);
+        own.chain(committed.map(|buffer| (buffer, self.sequence)))
+    }
+
+    /// The only buffer with messages; `None` if no buffer or several have messages.
+    pub(crate) fn only_buffer(&self) -> Option<(&Arc<RootBuffer>, u64)> {
+        let mut filled = self.buffers().filter(|(buffer, _)| !buffer.is_empty());
+        filled.next().filter(|_| filled.next().is_none())
     }
 
     /// Returns true if the tree has neither rows nor pending messages. False does not prove that it has rows: they may all
     /// be deleted by messages.
     pub fn is_empty(&self) -> bool {
-        let version = &self.version;
-        let mut buffers = std::iter::once(&version.active).chain(&version.frozen);
-        version.root.is_empty() && buffers.all(|buffer| buffer.is_empty())
+        self.version.root.is_empty() && self.buffers().all(|(buffer, _)| buffer.is_empty())
     }
 
     /// Stores the number of rows of the tree as counted in this view, so that the number is known for this view and, until
     /// the next commit with an unknown effect, for all later ones. Returns false, without an effect, if such a commit
-    /// followed this view already, or if the number is known. The next checkpoint makes the number durable.
+    /// followed this view already, if the number is known, or if the view is one of a transaction. The next checkpoint
+    /// makes the number durable.
     pub fn settle_rows(&self, rows: u64) -> bool {
-        self.version.counts.settle(self.sequence, rows)
+        self.own.is_none() && self.version.counts.settle(self.sequence, rows)
     }
 
     /// A cursor over the rows of a range, in key order.

@@ -62,6 +62,7 @@ pub(super) fn sqlstate(error: &StoreError) -> SqlState {
     match error {
         StoreError::TooLarge { .. } => SqlState::PROGRAM_LIMIT_EXCEEDED,
         StoreError::Poisoned { .. } => SqlState::IO_ERROR,
+        StoreError::Conflict { .. } => SqlState::SERIALIZATION_FAILURE,
         StoreError::Closed => SqlState::ADMIN_SHUTDOWN,
         _ => SqlState::INTERNAL_ERROR,
     }

@@ -62,6 +62,8 @@ states! {
     INVALID_CATALOG_NAME = "3D000";
     /// `invalid_schema_name`: the schema does not exist.
     INVALID_SCHEMA_NAME = "3F000";
+    /// `serialization_failure`: a concurrent commit conflicts with a transaction, which can be repeated.
+    SERIALIZATION_FAILURE = "40001";
     /// `syntax_error_or_access_rule_violation`: a statement is invalid for a reason without a code of its own.
     SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION = "42000";
     /// `insufficient_privilege`: the operating system denies access to a file.

@@ -1,0 +1,287 @@
+//! Transactions: writes that other readers see together, after the commit, or never.
+//!
+//! A transaction reads a snapshot, its *base*, below its own uncommitted writes, which are buffers on top of those of the
+//! base ([`OwnWrites`]): cursors, counts and estimates need no other code. The commit is one write batch, and therefore
+//! atomic. Under the commit lock it first checks that no commit since the base has changed a key that the transaction
+//! changes (first committer wins), nor a range that the transaction depends on ([`Transaction::depend_on`]).
+//!
+//! - Snapshot isolation: one base.
+//! - Read committed: a new base for each statement ([`Transaction::refresh`]). Each change is checked against the base of
+//!   its statement.
+//! - Serializable: snapshot isolation that depends on every range it has read. Commits are then equivalent to running the
+//!   transactions in the order of their commits.
+//!
+//! (Berenson et al., "A Critique of ANSI SQL Isolation Levels", 1995; Kung and Robinson, "On Optimistic Methods for
+//! Concurrency Control", 1981, backward validation.)
+//!
+//! *Invariant.* `marks` and `dependencies` ascend by base and by position. The own writes are those of `batch`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use keyaki_masstree::pin;
+
+use crate::base::{Error, KeyRange, Registration, Result, TreeId};
+use crate::codec::Codecs;
+use crate::engine::{Shared, Store, Submitted};
+use crate::message::{Operation, Operations, WriteBatch};
+use crate::tree::{OwnWrites, Snapshot, StoreVersion, TreeVersion};
+
+/// Uncommitted writes on top of a snapshot. Dropping a transaction rolls it back.
+#[derive(Debug)]
+pub struct Transaction {
+    shared: Arc<Shared>,
+    /// The snapshot below the own writes.
+    base: Snapshot,
+    /// The trees of the base and those created by the transaction, without those dropped by it.
+    trees: Arc<StoreVersion>,
+    /// The base of the first statement, under which the transaction is registered.
+    first_base: u64,
+    /// Keep the messages of memory trees that conflict checks need.
+    registrations: Vec<Arc<Registration>>,
+    own: OwnWrites,
+    /// The writes in the form in which they are committed.
+    batch: WriteBatch,
+    /// One for each statement that has written.
+    marks: Vec<Mark>,
+    dependencies: Vec<Dependency>,
+}
+
+/// The end of a statement's writes.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    /// Lengths of both parts of the batch, in bytes.
+    ends: [usize; 2],
+    /// Sequence number of the base of the statement.
+    base: u64,
+}
+
+/// A range that must not change between `base` and the commit.
+#[derive(Debug)]
+struct Dependency {
+    tree: TreeId,
+    range: KeyRange,
+    base: u64,
+}
+
+/// A point in a transaction to which it can be rolled back.
+#[derive(Debug, Clone, Copy)]
+pub struct Savepoint(
+    /// Number of statements that have written.
+    usize,
+);
+
+impl Store {
+    /// Begins a transaction on a snapshot of all acknowledged commits.
+    pub fn begin(&self) -> Transaction {
+        let shared = &self.shared;
+        let base = shared.transactions.enter(|| shared.snapshot(|| shared.visible()));
+        Transaction {
+            shared: shared.clone(),
+            first_base: base.sequence,
+            registrations: base.registration.iter().cloned().collect(),
+            trees: base.state.clone(),
+            base,
+            own: OwnWrites::default(),
+            batch: WriteBatch::new(),
+            marks: Vec::new(),
+            dependencies: Vec::new(),
+        }
+    }
+}
+
+impl Transaction {
+    /// A snapshot of the base and of all own writes so far. It does not see later writes.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { state: self.trees.clone(), own: Some(self.own.clone()), ..self.base.clone() }
+    }
+
+    /// Replaces the base by a snapshot of all acknowledged commits, for read committed. Earlier writes are still checked
+    /// against the bases of their statements.
+    pub fn refresh(&mut self) {
+        let shared = &self.shared;
+        let base = shared.snapshot(|| shared.visible());
+        self.registrations.extend(base.registration.iter().cloned());
+        self.trees = base.state.clone();
+        self.base = base;
+        self.change_trees([0, 0]);
+    }
+
+    /// Adds the writes of a statement. Snapshots taken before do not see them.
+    ///
+    /// # Errors
+    /// Those of [`Store::commit`] for a batch that is not applicable. Nothing changes then.
+    pub fn write(&mut self, batch: WriteBatch) -> Result<()> {
+        batch.check()?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.shared.check_batch(&self.trees, &batch)?;
+        let starts = self.ends();
+        self.batch.append(batch);
+        self.marks.push(Mark { ends: self.ends(), base: self.base.sequence });
+        self.change_trees(starts);
+        self.apply(starts);
+        Ok(())
+    }
+
+    /// Makes the commit fail if another commit has changed a key of this range since the base. For ranges on whose absent
+    /// rows the transaction depends (unique keys), and for all that it reads if it is to be serializable.
+    pub fn depend_on(&mut self, tree: TreeId, range: KeyRange) {
+        self.dependencies.push(Dependency { tree, range, base: self.base.sequence });
+    }
+
+    /// The current point, for [`Transaction::roll_back_to`].
+    pub fn savepoint(&self) -> Savepoint {
+        Savepoint(self.marks.len())
+    }
+
+    /// Undoes all writes since a savepoint of this transaction. Later savepoints become invalid. What the transaction has
+    /// read since then remains a dependency, because the program knows it.
+    ///
+    /// # Panics
+    /// If the savepoint is invalid.
+    pub fn roll_back_to(&mut self, savepoint: Savepoint) {
+        let Savepoint(statements) = savepoint;
+        assert!(statements <= self.marks.len(), "savepoint after {statements} statements of {}", self.marks.len());
+        if statements == self.marks.len() {
+            return;
+        }
+        self.marks.truncate(statements);
+        let ends = self.marks.last().map_or([0, 0], |mark| mark.ends);
+        self.batch.truncate(ends);
+        // Snapshots taken before keep the buffers that they see.
+        self.own = OwnWrites::default();
+        self.trees = self.base.state.clone();
+        self.change_trees([0, 0]);
+        let mut starts = [0, 0];
+        for mark in std::mem::take(&mut self.marks) {
+            self.marks.push(mark);
+            self.apply(starts);
+            starts = mark.ends;
+        }
+    }
+
+    /// True if nothing was written.
+    pub fn is_read_only(&self) -> bool {
+        self.marks.is_empty()
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        self.batch.bytes() + self.own.bytes()
+    }
+
+    /// Commits all writes; `None` if there are none. As after [`Store::submit`], the commit takes place even if the result is dropped.
+    ///
+    /// # Errors
+    /// [`crate::Error::Conflict`] if another commit has changed a key that the transaction changes, or a range that it
+    /// depends on; errors of [`Store::submit`]. Nothing was changed then.
+    pub fn commit(self) -> Result<Option<Submitted>> {
+        if self.is_read_only() {
+            // The snapshot is that of one moment, and all that it sees is acknowledged.
+            return Ok(None);
+        }
+        let submitted = self.shared.submit(&self.batch, |state| self.check_conflicts(state));
+        submitted.map(Some).map_err(|error| match error {
+            // The tree existed when it was written.
+            Error::TreeNotFound(tree) => Error::Conflict { tree },
+            error => error,
+        })
+    }
+
+    /// Checks on the state under the commit lock that all changes and dependencies are still valid.
+    fn check_conflicts(&self, state: &StoreVersion) -> Result<()> {
+        let newest = self.shared.inserted.load(Ordering::Relaxed);
+        let is_alone = self.marks.iter().map(|mark| mark.base).min().is_none_or(|base| base == newest);
+        if is_alone && self.dependencies.iter().all(|dependency| dependency.base == newest) {
+            return Ok(());
+        }
+        let checker = self.shared.transactions.checker(state);
+        for dependency in &self.dependencies {
+            checker.check_range(dependency.tree, &dependency.range, dependency.base)?;
+        }
+        for (part, bytes) in self.batch.parts().into_iter().enumerate() {
+            let mut start = 0;
+            for mark in &self.marks {
+                let mut operations = Operations::new(&bytes[start..mark.ends[part]]);
+                while let Some(operation) = operations.next()? {
+                    if let Operation::Message { tree, key, .. } = operation {
+                        checker.check_key(tree, key, mark.base)?;
+                    }
+                }
+                start = mark.ends[part];
+            }
+        }
+        Ok(())
+    }
+
+    fn ends(&self) -> [usize; 2] {
+        self.batch.parts().map(<[u8]>::len)
+    }
+
+    /// Creates and drops trees as the writes from `starts` on do.
+    fn change_trees(&mut self, starts: [usize; 2]) {
+        for (bytes, start) in self.batch.parts().into_iter().zip(starts) {
+            let mut operations = Operations::new(&bytes[start..]);
+            while let Some(operation) = checked(operations.next()) {
+                match operation {
+                    Operation::CreateTree { tree, schema } => {
+                        let codecs = Arc::new(Codecs::new(schema));
+                        let version = match tree.is_memory() {
+                            true => TreeVersion::in_memory(codecs, Arc::default()),
+                            false => TreeVersion::empty(codecs),
+                        };
+                        Arc::make_mut(&mut self.trees).trees.insert(tree, Arc::new(version));
+                    }
+                    Operation::DropTree { tree } => drop(Arc::make_mut(&mut self.trees).trees.remove(&tree)),
+                    Operation::Message { .. } => {}
+                }
+            }
+        }
+    }
+
+    /// Applies the writes of the newest statement, which begin at `starts`, to the own buffers.
+    fn apply(&mut self, starts: [usize; 2]) {
+        let Some(mark) = self.marks.last() else { return };
+        let statement = self.marks.len() as u64;
+        self.own.statement = statement;
+        for ((bytes, start), end) in self.batch.parts().into_iter().zip(starts).zip(mark.ends) {
+            let mut operations = Operations::new(&bytes[start..end]);
+            let mut next = checked(operations.next());
+            while let Some(operation) = next.take() {
+                match operation {
+                    Operation::Message { tree, .. } => {
+                        let buffer = self.own.tree_mut(tree);
+                        let guard = pin();
+                        let mut writer = buffer.messages.writer(statement, &guard);
+                        next = Some(operation);
+                        while let Some(Operation::Message { tree: same, key, message, prior }) = next
+                            && same == tree
+                        {
+                            writer.insert(key, message, prior);
+                            buffer.add(statement, message.delta(prior));
+                            next = checked(operations.next());
+                        }
+                    }
+                    Operation::DropTree { tree } => {
+                        self.own.remove(tree);
+                        next = checked(operations.next());
+                    }
+                    Operation::CreateTree { .. } => next = checked(operations.next()),
+                }
+            }
+        }
+    }
+}
+
+/// The operation of a batch that was checked when it was written.
+fn checked(operation: Result<Option<Operation<'_>>>) -> Option<Operation<'_>> {
+    operation.unwrap_or_else(|error| panic!("a checked batch is invalid: {error}"))
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        self.shared.transactions.leave(self.first_base);
+    }
+}

@@ -1,0 +1,77 @@
+//! The uncommitted writes of a transaction, as buffers above those of the commits.
+//!
+//! The sequence number of a message is the number of its statement, counted from 1. A snapshot of the transaction sees
+//! the messages up to a statement, so that a statement that reads while it writes does not see its own changes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::base::TreeId;
+use crate::buffer::RootBuffer;
+use crate::tree::Delta;
+
+/// The uncommitted writes to one tree.
+#[derive(Debug, Default)]
+pub(crate) struct OwnBuffer {
+    pub messages: Arc<RootBuffer>,
+    /// The change of the number of rows by the statements up to a number, ascending.
+    deltas: Mutex<Vec<(u64, Delta)>>,
+}
+
+impl OwnBuffer {
+    /// Adds the change by messages of `statement`, the newest statement.
+    pub fn add(&self, statement: u64, delta: Delta) {
+        let mut deltas = self.deltas.lock();
+        let (newest, before) = deltas.last().copied().unwrap_or((0, Some(0)));
+        assert!(newest <= statement, "statement {statement} follows statement {newest}");
+        let sum = before.zip(delta).map(|(before, delta)| before + delta);
+        match deltas.last_mut() {
+            Some(last) if newest == statement => last.1 = sum,
+            _ => deltas.push((statement, sum)),
+        }
+    }
+
+    /// The change of the number of rows by the statements up to `statement`.
+    pub fn delta(&self, statement: u64) -> Delta {
+        let deltas = self.deltas.lock();
+        let count = deltas.partition_point(|(number, _)| *number <= statement);
+        count.checked_sub(1).map_or(Some(0), |last| deltas[last].1)
+    }
+}
+
+/// The uncommitted writes of a transaction up to a statement. `Clone` is cheap.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OwnWrites {
+    trees: Arc<BTreeMap<TreeId, Arc<OwnBuffer>>>,
+    /// The newest visible statement.
+    pub statement: u64,
+}
+
+impl OwnWrites {
+    /// The writes to a tree, and the newest visible statement; `None` if there are no writes.
+    pub fn tree(&self, tree: TreeId) -> Option<(Arc<OwnBuffer>, u64)> {
+        self.trees.get(&tree).map(|buffer| (buffer.clone(), self.statement))
+    }
+
+    /// The buffer of a tree. A new one is not visible to earlier clones, which need not see it.
+    pub fn tree_mut(&mut self, tree: TreeId) -> Arc<OwnBuffer> {
+        if let Some(buffer) = self.trees.get(&tree) {
+            return buffer.clone();
+        }
+        Arc::make_mut(&mut self.trees).entry(tree).or_default().clone()
+    }
+
+    /// Forgets the writes to a tree, which was dropped.
+    pub fn remove(&mut self, tree: TreeId) {
+        if self.trees.contains_key(&tree) {
+            Arc::make_mut(&mut self.trees).remove(&tree);
+        }
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        self.trees.values().map(|buffer| buffer.messages.bytes()).sum()
+    }
+}
