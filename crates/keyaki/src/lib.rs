@@ -57,6 +57,7 @@ mod table;
 mod write;
 
 pub use base::from_sql::FromSql;
+pub use base::interrupt::InterruptHandle;
 pub use base::options::{CacheGovernor, ExecutionMode, JoinMode, Options, PlanCacheMode, SessionOptions, Switch};
 pub use base::progress::{NoProgress, Progress};
 pub use base::to_sql::{ToSql, ToSqlOutput};
@@ -65,8 +66,8 @@ pub use base::{ConstraintKind, Error, ObjectKind, Position, Result, SqlState};
 pub use catalog::IndexMethod;
 pub use engine::cache::{CacheCalibration, CacheStatus, PinInfo, calibrate_caches};
 pub use session::{
-    Appender, ArrowRows, Column, Connection, Database, InterruptHandle, MappedRows, Optional, Params, ParamsFromIter,
-    Prepared, Row, RowIndex, Rows, Session, Statement, params_from_iter,
+    Appender, ArrowRows, Column, Connection, Database, MappedRows, Optional, Params, ParamsFromIter, Prepared, Row,
+    RowIndex, Rows, Session, Statement, params_from_iter,
 };
 pub use sql::{IndexInfo, Outcome, TableInfo};
 

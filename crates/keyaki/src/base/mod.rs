@@ -1,12 +1,15 @@
-//! Types that all layers use: errors, options, progress reports and single values.
+//! Types that all layers use: errors, options, cancellation, progress reports and single values.
 //!
 //! Nothing in this folder accesses a database. [`options::MemoryBudget`] divides the memory of a database among page
 //! cache, root buffers and queries.
 
 mod error;
 pub(crate) mod from_sql;
+pub(crate) mod interrupt;
 pub(crate) mod options;
 pub(crate) mod progress;
+#[cfg(test)]
+pub(crate) mod stops;
 pub(crate) mod to_sql;
 mod type_name;
 pub(crate) mod value;

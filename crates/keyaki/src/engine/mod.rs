@@ -29,6 +29,7 @@ use keyaki_store::{Direction, Durability, KeyRange, Loaded, Snapshot, Store, Tre
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::OwnedMutexGuard;
 
+use crate::base::interrupt::{Decision, Stage};
 use crate::base::options::{MEMORY_BYTES_MIN, MemoryBudget, default_memory_bytes};
 use crate::base::progress::NoProgress;
 use crate::catalog::{Catalog, Table};
@@ -86,10 +87,12 @@ pub(crate) struct Engine {
     rowids: Mutex<HashMap<TreeId, i64>>,
 }
 
-/// A held writer lock. Clones share it; dropping the last one releases it. Blocking work owns a clone, so that the lock
-/// stays held if the statement's future is dropped before the work ends.
+/// A held writer lock, with the decision of the statement that holds it. Clones share the lock; dropping the last one
+/// releases it. Blocking work owns a clone, so that the lock stays held if the statement's future is dropped before the
+/// work ends.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
+    pub decision: Arc<Decision>,
     _guard: Arc<OwnedMutexGuard<()>>,
 }
 
@@ -249,17 +252,23 @@ impl Engine {
         }
     }
 
-    /// Waits for the writer lock.
-    pub async fn writer(&self) -> Writer {
+    /// Waits for the writer lock, for the statement with this decision.
+    pub async fn writer(&self, decision: &Arc<Decision>) -> Writer {
+        let guard = Arc::new(self.lock_writer().await);
+        decision.reach(Stage::Begun);
+        Writer { decision: decision.clone(), _guard: guard }
+    }
+
+    async fn lock_writer(&self) -> OwnedMutexGuard<()> {
         // The lock is fair: once a statement queues, each release hands the lock to a thread that has yet to wake up, so
         // that small statements queue behind wake-ups. They rather wait for each other without queueing.
         for _ in 0..WRITER_YIELDS {
             if let Ok(guard) = self.writer.clone().try_lock_owned() {
-                return Writer { _guard: Arc::new(guard) };
+                return guard;
             }
             std::thread::yield_now();
         }
-        Writer { _guard: Arc::new(self.writer.clone().lock_owned().await) }
+        self.writer.clone().lock_owned().await
     }
 
     /// Returns the catalog and a snapshot that includes commits that are not yet durable. Writers use it to see all
@@ -283,6 +292,25 @@ impl Engine {
         task.await.map_err(|error| Error::task(&error))?
     }
 
+    /// Runs blocking work that changes the store, after the decision of the statement to commit.
+    ///
+    /// # Errors
+    /// `Cancelled`, without running the work; errors of the work.
+    async fn change(
+        self: &Arc<Self>,
+        writer: &Writer,
+        work: impl FnOnce(&Engine) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let decision = writer.decision.clone();
+        let change = move |engine: &Engine| {
+            decision.commit()?;
+            work(engine)?;
+            decision.reach(Stage::Committed);
+            Ok(())
+        };
+        self.blocking(writer, change).await
+    }
+
     /// Number of replacements of the catalog. It changes after the catalog did.
     pub fn catalog_version(&self) -> u64 {
         self.catalog_version.load(Ordering::Acquire)
@@ -298,7 +326,7 @@ impl Engine {
 
     /// Commits new or changed definitions, then publishes `catalog`.
     pub async fn commit_catalog(self: &Arc<Self>, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
-        self.blocking(writer, move |engine| {
+        self.change(writer, move |engine| {
             engine.store.commit(batch)?;
             engine.publish(Arc::new(catalog));
             engine.locate_pages();
@@ -315,7 +343,7 @@ impl Engine {
         loaded: Vec<(TreeId, Loaded)>,
         catalog: Option<Catalog>,
     ) -> Result<()> {
-        self.blocking(writer, move |engine| {
+        self.change(writer, move |engine| {
             engine.store.install(batch, loaded)?;
             engine.store.share_memory();
             if let Some(catalog) = catalog {
@@ -330,7 +358,7 @@ impl Engine {
     /// Publishes `catalog`, which lacks the removed definitions, then commits their removal. If the commit fails,
     /// publishes the previous catalog again.
     pub async fn commit_removal(self: &Arc<Self>, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
-        self.blocking(writer, move |engine| {
+        self.change(writer, move |engine| {
             let before = engine.publish(Arc::new(catalog));
             if let Err(error) = engine.store.commit(batch) {
                 engine.publish(before);

@@ -1,10 +1,11 @@
 //! The blocking API: connections.
 //!
-//! A connection is a [`Session`] and the means to run its futures without async code: the runtime of the database and the
-//! interrupts. Statements and results share them.
+//! A connection is a [`Session`] and the runtime of the database, which runs its futures without async code. Statements
+//! and results share them.
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,11 +13,11 @@ use parking_lot::Mutex;
 
 use super::appender::Appender;
 use super::arrow_rows::ArrowRows;
-use super::interrupt::{InterruptHandle, Interrupts, Started};
 use super::params::Params;
 use super::rows::{Batches, MappedRows, Row, Rows};
 use super::statement::Statement;
 use super::{Database, Prepared, Session};
+use crate::base::interrupt::{Execution, InterruptHandle};
 use crate::base::value::ValueRef;
 use crate::sql::prepared::Executed;
 use crate::sql::{self, Outcome};
@@ -82,7 +83,7 @@ impl Connection {
         database.start_runtime()?;
         let session = Session::new(database);
         session.sql.is_blocking.store(true, Ordering::Relaxed);
-        Ok(Connection { shared: Arc::new(Shared { session, interrupts: Arc::default(), cache: Mutex::default() }) })
+        Ok(Connection { shared: Arc::new(Shared { session, cache: Mutex::default() }) })
     }
 
     /// A new connection to the same database, with default session options.
@@ -114,8 +115,7 @@ impl Connection {
     /// `Syntax` if the script cannot be tokenised; nothing is executed then. Otherwise the error of the first statement
     /// that fails; the statements before it stay in effect.
     pub fn execute_batch(&self, script: &str) -> Result<()> {
-        let shared = &self.shared;
-        shared.run(shared.interrupts.start(), shared.session.execute(script)).map(drop)
+        self.shared.run(self.shared.session.execute(script)).map(drop)
     }
 
     /// Prepares a statement for repeated execution.
@@ -187,7 +187,7 @@ impl Connection {
 
     /// A handle that cancels the running statements of this connection from another thread.
     pub fn interrupt_handle(&self) -> InterruptHandle {
-        InterruptHandle { interrupts: self.shared.interrupts.clone() }
+        self.shared.session.interrupt_handle()
     }
 
     /// The session of the connection, for its options and statistics, and for async code.
@@ -212,21 +212,20 @@ impl Connection {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub session: Session,
-    pub interrupts: Arc<Interrupts>,
     cache: Mutex<StatementCache>,
 }
 
 impl Shared {
-    /// Runs a part of a statement to its end. Blocks.
+    /// Runs a future to its end. Blocks.
     ///
     /// # Errors
-    /// `Cancelled` after an interrupt; errors of `work`.
-    pub fn run<T: Send>(&self, started: Started, work: impl Future<Output = Result<T>> + Send) -> Result<T> {
-        self.session.database().runtime.run(self.interrupts.guard(started, work))
+    /// Those of `work`.
+    pub fn run<T: Send>(&self, work: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        self.session.database().runtime.run(work)
     }
 
     fn prepare(&self, sql: &str) -> Result<Prepared> {
-        self.run(self.interrupts.start(), self.session.prepare(sql))
+        self.run(self.session.prepare(sql))
     }
 
     /// The prepared statement with this text, from the cache.
@@ -240,39 +239,45 @@ impl Shared {
     }
 
     pub fn query_prepared(self: &Arc<Self>, prepared: &Prepared, values: &[ValueRef<'_>]) -> Result<Batches> {
-        let started = self.interrupts.start();
-        Ok(Batches::new(self, started, self.execute(started, prepared, values)?))
+        let execution = self.session.execution();
+        let executed = self.execute(&execution, prepared, values)?;
+        Ok(Batches::new(self, execution.result_started(), executed))
     }
 
     pub fn change_prepared(&self, prepared: &Prepared, values: &[ValueRef<'_>]) -> Result<u64> {
-        let started = self.interrupts.start();
-        self.changed(started, self.execute(started, prepared, values)?)
+        let execution = self.session.execution();
+        self.changed(&execution, self.execute(&execution, prepared, values)?)
     }
 
-    fn execute(&self, started: Started, prepared: &Prepared, values: &[ValueRef<'_>]) -> Result<Executed> {
-        let work = prepared.execute(&self.session, values);
+    fn execute(&self, execution: &Execution<'_>, prepared: &Prepared, values: &[ValueRef<'_>]) -> Result<Executed> {
+        let work = prepared.execute(&self.session, execution, values);
         if prepared.columns().is_none() {
-            return self.run(started, work);
+            return self.run(execution.run(pin!(work)));
         }
         // The short path answers without waiting. The long path plans a query here and executes it later.
-        self.session.database().runtime.poll_then(work, |work| self.run(started, work))
+        self.session.database().runtime.poll_then(work, |work| self.run(execution.run(work)))
+    }
+
+    fn execute_text(&self, execution: &Execution<'_>, sql: &str) -> Result<Executed> {
+        self.run(execution.run(pin!(sql::run_text(&self.session.sql, execution, sql))))
     }
 
     fn query_text(self: &Arc<Self>, sql: &str) -> Result<Batches> {
-        let started = self.interrupts.start();
-        Ok(Batches::new(self, started, self.run(started, sql::run_text(&self.session.sql, sql))?))
+        let execution = self.session.execution();
+        let executed = self.execute_text(&execution, sql)?;
+        Ok(Batches::new(self, execution.result_started(), executed))
     }
 
     fn change_text(&self, sql: &str) -> Result<u64> {
-        let started = self.interrupts.start();
-        self.changed(started, self.run(started, sql::run_text(&self.session.sql, sql))?)
+        let execution = self.session.execution();
+        self.changed(&execution, self.execute_text(&execution, sql)?)
     }
 
     /// The number of changed rows; discards the rows of a query.
-    fn changed(&self, started: Started, executed: Executed) -> Result<u64> {
+    fn changed(&self, execution: &Execution<'_>, executed: Executed) -> Result<u64> {
         let outcome = match executed {
             Executed::Rows(_) => return Ok(0),
-            Executed::Outcome(outcome @ Outcome::Rows(_)) => self.run(started, sql::drain(outcome))?,
+            Executed::Outcome(outcome @ Outcome::Rows(_)) => self.run(execution.run(sql::drain(outcome)))?,
             Executed::Outcome(outcome) => outcome,
         };
         match outcome {

@@ -7,6 +7,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{Stream, StreamExt};
 
 use super::Session;
+use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::sql::dml::defaults;
 use crate::write::{Conform, Defaults, Given, NoOrigin, insert_loaded};
@@ -23,13 +24,23 @@ impl Session {
     ///
     /// # Errors
     /// The first error of the stream; `NotFound`; `Import` with the row for a value that cannot be converted;
-    /// `UndefinedColumn`, `DuplicateColumn` and `Constraint`. The table is then unchanged.
+    /// `UndefinedColumn`, `DuplicateColumn` and `Constraint`; `Cancelled`. The table is then unchanged.
     pub async fn load(
         &self,
         table: &str,
         batches: impl Stream<Item = Result<RecordBatch>> + Send + 'static,
     ) -> Result<u64> {
-        let writer = self.sql.engine.writer().await;
+        let execution = self.execution();
+        execution.run(self.load_in(&execution, table, batches)).await
+    }
+
+    async fn load_in(
+        &self,
+        execution: &Execution<'_>,
+        table: &str,
+        batches: impl Stream<Item = Result<RecordBatch>> + Send + 'static,
+    ) -> Result<u64> {
+        let writer = self.sql.engine.writer(execution.decision()).await;
         let (catalog, _) = self.sql.engine.latest(&writer);
         let table = catalog.table(table)?.clone();
         let defaults = defaults::physical(&self.sql, &writer, &table)?;

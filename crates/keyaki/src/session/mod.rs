@@ -10,14 +10,15 @@
 //! | [`connection`], [`statement`] | connections and their prepared statements |
 //! | [`params`], [`rows`], [`arrow_rows`], [`columns`] | values of parameters; results as rows and as Arrow batches |
 //! | [`appender`] | rows in bulk |
-//! | [`runtime`], [`interrupt`] | blocking execution and cancellation of futures |
+//! | [`runtime`] | blocking execution of futures |
 
 mod appender;
 mod arrow_rows;
+#[cfg(test)]
+mod cancel_tests;
 mod columns;
 mod connection;
 mod database;
-mod interrupt;
 mod load;
 mod params;
 mod prepared;
@@ -27,12 +28,14 @@ mod statement;
 #[cfg(test)]
 mod statistics_tests;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use keyaki_exec::Stats;
 
 use crate::Result;
+use crate::base::interrupt::{Execution, InterruptHandle};
 use crate::base::options::SessionOptions;
 use crate::base::progress::Progress;
 use crate::sql::{self, Outcome, SqlSession};
@@ -41,7 +44,6 @@ pub use appender::Appender;
 pub use arrow_rows::ArrowRows;
 pub use connection::Connection;
 pub use database::Database;
-pub use interrupt::InterruptHandle;
 pub use params::{Params, ParamsFromIter, params_from_iter};
 pub use prepared::Prepared;
 pub use rows::{MappedRows, Optional, Row, RowIndex, Rows};
@@ -71,24 +73,31 @@ impl Session {
     /// `Syntax` if the script cannot be tokenised; nothing is executed then. Otherwise the error of the first statement
     /// that fails; the statements before it stay in effect.
     pub async fn execute(&self, sql: &str) -> Result<Vec<Outcome>> {
-        if let Some(executed) = sql::run_cached(&self.sql, sql).await? {
-            return Ok(vec![sql::drain(executed.into_outcome()?).await?]);
+        // An interrupt during one statement also cancels the statements after it.
+        let started = self.sql.interrupts.start();
+        let execution = Execution::new(&self.sql.interrupts, started);
+        if let Some(executed) = execution.run(pin!(sql::run_cached(&self.sql, &execution, sql))).await? {
+            return Ok(vec![execution.run(sql::drain(executed.into_outcome()?)).await?]);
         }
         let mut outcomes = Vec::new();
         for statement in sql::split::split(sql)? {
-            outcomes.push(sql::drain(Box::pin(sql::run(&self.sql, &statement)).await?).await?);
+            let execution = Execution::new(&self.sql.interrupts, started);
+            let outcome = execution.run(Box::pin(sql::run(&self.sql, &execution, &statement))).await?;
+            outcomes.push(execution.run(sql::drain(outcome)).await?);
         }
         Ok(outcomes)
     }
 
     /// Executes exactly one statement. Dropping the returned stream cancels a query. Dropping the future cancels the
-    /// statement unless its commit has started.
+    /// statement: it changes nothing, unless its commit has started. [`Session::interrupt_handle`] cancels it with a
+    /// definite result.
     ///
     /// # Errors
     /// `Syntax` if `sql` does not contain exactly one statement; the errors of the statement. Errors during the
     /// execution of a query are items of its stream.
     pub async fn query(&self, sql: &str) -> Result<Outcome> {
-        sql::run_text(&self.sql, sql).await?.into_outcome()
+        let execution = self.execution();
+        execution.run(pin!(sql::run_text(&self.sql, &execution, sql))).await?.into_outcome()
     }
 
     /// Parses and describes a statement with parameters (`$1`, `$2` … or `?`), for repeated execution.
@@ -97,7 +106,18 @@ impl Session {
     /// `Syntax` if `sql` does not contain exactly one statement; errors of planning, for example `NotFound` and
     /// `UndefinedColumn`.
     pub async fn prepare(&self, sql: &str) -> Result<Prepared> {
-        Prepared::new(self, sql).await
+        self.execution().run(Prepared::new(self, sql)).await
+    }
+
+    /// A handle that cancels the running statements of this session from another thread or task: their futures return
+    /// [`Error::Cancelled`](crate::Error::Cancelled). To cancel a query whose stream is being read, drop the stream.
+    pub fn interrupt_handle(&self) -> InterruptHandle {
+        InterruptHandle { interrupts: self.sql.interrupts.clone() }
+    }
+
+    /// The execution of a statement that starts now.
+    fn execution(&self) -> Execution<'_> {
+        Execution::new(&self.sql.interrupts, self.sql.interrupts.start())
     }
 
     /// Splits `sql` into the texts of its statements, without executing them.

@@ -1,11 +1,13 @@
 //! Prepared statements of the async API.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
 
 use super::Session;
 use crate::Result;
+use crate::base::interrupt::Execution;
 use crate::base::value::{Value, ValueRef};
 use crate::sql::prepared::{Description, Executed, Prepared as Statement};
 use crate::sql::{Outcome, split};
@@ -47,10 +49,16 @@ impl Prepared {
     /// statement.
     pub async fn query(&self, session: &Session, values: &[Value]) -> Result<Outcome> {
         let values: Vec<ValueRef<'_>> = values.iter().map(Value::as_ref).collect();
-        self.execute(session, &values).await?.into_outcome()
+        let execution = session.execution();
+        execution.run(pin!(self.execute(session, &execution, &values))).await?.into_outcome()
     }
 
-    pub(super) async fn execute(&self, session: &Session, values: &[ValueRef<'_>]) -> Result<Executed> {
-        self.statement.execute(&session.sql, values).await
+    pub(super) async fn execute(
+        &self,
+        session: &Session,
+        execution: &Execution<'_>,
+        values: &[ValueRef<'_>],
+    ) -> Result<Executed> {
+        self.statement.execute(&session.sql, execution, values).await
     }
 }

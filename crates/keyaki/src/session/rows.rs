@@ -10,8 +10,8 @@ use futures::StreamExt;
 
 use super::columns;
 use super::connection::Shared;
-use super::interrupt::Started;
 use crate::base::from_sql::FromSql;
+use crate::base::interrupt::{Execution, Started};
 use crate::base::type_name;
 use crate::base::value::{ValueRef, value_at};
 use crate::sql::Outcome;
@@ -50,7 +50,8 @@ impl Batches {
         }
         while let Some(stream) = &mut self.stream {
             let next = async { stream.next().await.transpose().map_err(Error::from) };
-            match self.shared.run(self.started, next) {
+            let execution = Execution::new(&self.shared.session.sql.interrupts, self.started);
+            match self.shared.run(execution.run(next)) {
                 Ok(Some(batch)) if batch.num_rows() == 0 => {}
                 Ok(Some(batch)) => return Ok(Some(batch)),
                 other => {

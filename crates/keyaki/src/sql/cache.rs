@@ -4,7 +4,6 @@
 //! row: the object, and the rows, pages, nodes and bytes that were read. See [`crate::engine::cache`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, StringViewArray};
 use arrow::datatypes::{DataType, Field, Schema};
@@ -13,6 +12,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::{relation_name, syntax};
+use crate::base::interrupt::{Decision, Execution};
 use crate::engine::Engine;
 use crate::engine::cache::{CacheStatus, CacheTarget, CacheTargetKind, Warmed};
 use crate::sql::Outcome;
@@ -43,7 +43,8 @@ pub(super) fn parse(action: Action, parser: &mut Parser<'_>) -> Result<CacheStat
     Ok(CacheStatement { action, kind, name: relation_name(&parser.parse_object_name(false).map_err(syntax)?)? })
 }
 
-pub(super) async fn run(session: &SqlSession, statement: CacheStatement) -> Result<Outcome> {
+pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, statement: CacheStatement) -> Result<Outcome> {
+    let decision = execution.decision().clone();
     let engine = session.engine.clone();
     let CacheStatement { action, kind, name } = statement;
     let target = resolve(session, kind, &name)?;
@@ -51,22 +52,21 @@ pub(super) async fn run(session: &SqlSession, statement: CacheStatement) -> Resu
         Action::Unpin if engine.cache.pins.unpin(&engine.store, kind, &name) => Ok(Outcome::done("UNPIN")),
         Action::Unpin => Err(Error::PrerequisiteState(format!("{kind} \"{name}\" is not pinned"))),
         Action::Warm => {
-            let warm = move |engine: &Engine, go_on: &AtomicBool| {
+            let warm = move |engine: &Engine, decision: &Decision| {
                 let (store, bytes) = (&engine.store, engine.cache.cache_bytes());
-                crate::engine::cache::warm(store, &engine.executor, bytes, &target, || go_on.load(Ordering::Relaxed))
+                crate::engine::cache::warm(store, &engine.executor, bytes, &target, decision)
             };
-            row(&blocking(engine, warm).await?)
+            row(&blocking(engine, decision, warm).await?)
         }
         Action::Pin => {
-            let pin = move |engine: &Engine, go_on: &AtomicBool| {
+            let pin = move |engine: &Engine, decision: &Decision| {
                 let off =
                     || Error::PrerequisiteState("cannot pin while keyaki.cache_governor is off (set it to on)".into());
                 let governor = engine.cache.governor().ok_or_else(off)?;
                 let (store, bytes) = (&engine.store, engine.cache.cache_bytes());
-                let go_on = || go_on.load(Ordering::Relaxed);
-                engine.cache.pins.pin(store, &engine.executor, &governor, bytes, &target, go_on)
+                engine.cache.pins.pin(store, &engine.executor, &governor, bytes, &target, decision)
             };
-            row(&blocking(engine, pin).await?)
+            row(&blocking(engine, decision, pin).await?)
         }
     }
 }
@@ -96,21 +96,13 @@ fn resolve(session: &SqlSession, kind: CacheTargetKind, name: &str) -> Result<Ca
     Ok(CacheTarget { kind, name: name.into(), view: snapshot.tree(tree)? })
 }
 
-/// Runs blocking work on a thread of the blocking pool. The flag passed to `work` becomes false when this future is
-/// dropped; `work` then returns early.
+/// Runs blocking work on a thread of the blocking pool.
 async fn blocking<T: Send + 'static>(
     engine: Arc<Engine>,
-    work: impl FnOnce(&Engine, &AtomicBool) -> Result<T> + Send + 'static,
+    decision: Arc<Decision>,
+    work: impl FnOnce(&Engine, &Decision) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    struct Stop(Arc<AtomicBool>);
-    impl Drop for Stop {
-        fn drop(&mut self) {
-            self.0.store(false, Ordering::Relaxed);
-        }
-    }
-    let go_on = Arc::new(AtomicBool::new(true));
-    let _stop = Stop(go_on.clone());
-    let task = tokio::task::spawn_blocking(move || work(&engine, &go_on));
+    let task = tokio::task::spawn_blocking(move || work(&engine, &decision));
     task.await.map_err(|error| Error::task(&error))?
 }
 

@@ -14,6 +14,7 @@ use keyaki_store::WriteBatch;
 
 use super::names::{new_name, new_relation_name, plain_ident, relation_name};
 use super::state::StatementState;
+use crate::base::interrupt::Execution;
 use crate::catalog::types;
 use crate::catalog::{Catalog, Table};
 use crate::catalog::{ColumnDef, DocumentKind, IndexDef, IndexMethod, TableDef, VastOptions, put, remove};
@@ -26,11 +27,15 @@ use crate::{Error, ObjectKind, Result};
 /// Maximum number of columns of a table.
 const COLUMNS_MAX: usize = 1024;
 
-pub(crate) async fn create_table(session: &SqlSession, create: CreateTable) -> Result<Outcome> {
+pub(crate) async fn create_table(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    create: CreateTable,
+) -> Result<Outcome> {
     check_plain(&create)?;
     let name = new_relation_name(&create.name)?;
     let engine = &session.engine;
-    let writer = engine.writer().await;
+    let writer = engine.writer(execution.decision()).await;
     let (catalog, snapshot) = engine.latest(&writer);
     if create.if_not_exists && catalog.tables.contains_key(&name) {
         return Ok(Outcome::done("CREATE TABLE"));
@@ -293,9 +298,14 @@ impl Plain for datafusion::sql::sqlparser::ast::UniqueConstraint {
     }
 }
 
-pub(crate) async fn drop_table(session: &SqlSession, names: &[ObjectName], if_exists: bool) -> Result<Outcome> {
+pub(crate) async fn drop_table(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    names: &[ObjectName],
+    if_exists: bool,
+) -> Result<Outcome> {
     let engine = &session.engine;
-    let writer = engine.writer().await;
+    let writer = engine.writer(execution.decision()).await;
     let (catalog, snapshot) = engine.latest(&writer);
     let mut changed = Catalog::clone(&catalog);
     let mut batch = WriteBatch::new();
@@ -329,9 +339,14 @@ pub(crate) async fn drop_table(session: &SqlSession, names: &[ObjectName], if_ex
     Ok(Outcome::done("DROP TABLE"))
 }
 
-pub(crate) async fn drop_index(session: &SqlSession, names: &[ObjectName], if_exists: bool) -> Result<Outcome> {
+pub(crate) async fn drop_index(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    names: &[ObjectName],
+    if_exists: bool,
+) -> Result<Outcome> {
     let engine = &session.engine;
-    let writer = engine.writer().await;
+    let writer = engine.writer(execution.decision()).await;
     let (catalog, _) = engine.latest(&writer);
     let mut changed = Catalog::clone(&catalog);
     let mut batch = WriteBatch::new();

@@ -10,6 +10,7 @@ use keyaki_store::WriteBatch;
 
 use super::ddl::{check_distinct, column_position, free_index_name, index_positions};
 use super::names::{new_relation_name, relation_name};
+use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, Table};
 use crate::catalog::{DocumentKind, IndexDef, IndexMethod, put};
 use crate::sql::Outcome;
@@ -17,11 +18,11 @@ use crate::sql::SqlSession;
 use crate::write;
 use crate::{Error, Result};
 
-pub(crate) async fn create(session: &SqlSession, create: CreateIndex) -> Result<Outcome> {
+pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, create: CreateIndex) -> Result<Outcome> {
     let name = create.name.as_ref().map(new_relation_name).transpose()?;
     check_plain(&create)?;
     let engine = &session.engine;
-    let writer = engine.writer().await;
+    let writer = engine.writer(execution.decision()).await;
     let (catalog, _) = engine.latest(&writer);
     let table = catalog.table(&relation_name(&create.table_name)?)?.clone();
     let (columns, include) = columns(&table, &create)?;

@@ -23,6 +23,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 use futures::StreamExt;
 
+use crate::base::interrupt::{Execution, Stage};
 use crate::base::syntax;
 use crate::base::value::value_at;
 use crate::{Error, ObjectKind, PlanCacheMode, Result};
@@ -73,36 +74,36 @@ enum Parsed {
 }
 
 /// Executes exactly one statement without parameters.
-pub(crate) async fn run_text(session: &SqlSession, sql: &str) -> Result<Executed> {
-    match run_cached(session, sql).await? {
+pub(crate) async fn run_text(session: &SqlSession, execution: &Execution<'_>, sql: &str) -> Result<Executed> {
+    match run_cached(session, execution, sql).await? {
         Some(executed) => Ok(executed),
-        None => Box::pin(run(session, &split::single(sql)?)).await.map(Executed::Outcome),
+        None => Box::pin(run(session, execution, &split::single(sql)?)).await.map(Executed::Outcome),
     }
 }
 
 /// Executes a text of one statement from the plan cache; `None` if it is not there.
-pub(crate) async fn run_cached(session: &SqlSession, sql: &str) -> Result<Option<Executed>> {
+pub(crate) async fn run_cached(session: &SqlSession, execution: &Execution<'_>, sql: &str) -> Result<Option<Executed>> {
     match session.plan_cache() {
         PlanCacheMode::Off => Ok(None),
-        mode => session.plans.execute(session, sql, mode).await,
+        mode => session.plans.execute(session, execution, sql, mode).await,
     }
 }
 
 /// Parses and executes one statement.
-pub(crate) async fn run(session: &SqlSession, statement: &Statement<'_>) -> Result<Outcome> {
-    run_parsed(session, parse(statement)?).await
+pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, statement: &Statement<'_>) -> Result<Outcome> {
+    run_parsed(session, execution, parse(statement)?).await
 }
 
-async fn run_parsed(session: &SqlSession, parsed: Parsed) -> Result<Outcome> {
+async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Parsed) -> Result<Outcome> {
     match parsed {
-        Parsed::Checkpoint => checkpoint(session).await,
+        Parsed::Checkpoint => checkpoint(session, execution).await,
         Parsed::DropCaches => drop_caches(session),
-        Parsed::Copy(copy) => copy::run(session, copy).await,
-        Parsed::Analyze(table) => analyze::run(session, table.as_deref()).await,
-        Parsed::Cache(statement) => cache::run(session, statement).await,
-        Parsed::Sql(sql) if matches!(*sql, Sql::Prepare { .. }) => dispatch(session, *sql).await,
+        Parsed::Copy(copy) => copy::run(session, execution, copy).await,
+        Parsed::Analyze(table) => analyze::run(session, execution, table.as_deref()).await,
+        Parsed::Cache(statement) => cache::run(session, execution, statement).await,
+        Parsed::Sql(sql) if matches!(*sql, Sql::Prepare { .. }) => dispatch(session, execution, *sql).await,
         Parsed::Sql(sql) => match parameters::count(&sql)? {
-            0 => dispatch(session, *sql).await,
+            0 => dispatch(session, execution, *sql).await,
             _ => Err(Error::UndefinedParameter { name: "$1".into() }),
         },
     }
@@ -147,7 +148,7 @@ fn expect_end(parser: &mut Parser<'_>) -> Result<()> {
     }
 }
 
-async fn dispatch(session: &SqlSession, statement: Sql) -> Result<Outcome> {
+async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sql) -> Result<Outcome> {
     let unsupported = |what: &str| Err(Error::Unsupported(what.into()));
     match statement {
         Sql::Query(_) | Sql::ShowTables { .. } | Sql::ShowColumns { .. } | Sql::ShowFunctions { .. } => {
@@ -163,20 +164,20 @@ async fn dispatch(session: &SqlSession, statement: Sql) -> Result<Outcome> {
                 _ => unsupported("EXPLAIN of statements other than queries"),
             }
         }
-        Sql::Insert(insert) => dml::insert::run(session, insert).await,
-        Sql::Update(update) => dml::update::run(session, update).await,
-        Sql::Delete(delete) => dml::delete::run(session, delete).await,
-        Sql::CreateTable(create) => ddl::create_table(session, create).await,
-        Sql::CreateIndex(create) => index::create(session, create).await,
-        Sql::CreateView(create) => views::create(session, create).await,
+        Sql::Insert(insert) => dml::insert::run(session, execution, insert).await,
+        Sql::Update(update) => dml::update::run(session, execution, update).await,
+        Sql::Delete(delete) => dml::delete::run(session, execution, delete).await,
+        Sql::CreateTable(create) => ddl::create_table(session, execution, create).await,
+        Sql::CreateIndex(create) => index::create(session, execution, create).await,
+        Sql::CreateView(create) => views::create(session, execution, create).await,
         Sql::Drop { object_type, if_exists, names, cascade, restrict: _, purge, temporary, table } => {
             if cascade || purge || temporary || table.is_some() {
                 return unsupported("CASCADE, PURGE and TEMPORARY in DROP");
             }
             match object_type {
-                ObjectType::Table => ddl::drop_table(session, &names, if_exists).await,
-                ObjectType::Index => ddl::drop_index(session, &names, if_exists).await,
-                ObjectType::View => views::drop(session, &names, if_exists).await,
+                ObjectType::Table => ddl::drop_table(session, execution, &names, if_exists).await,
+                ObjectType::Index => ddl::drop_index(session, execution, &names, if_exists).await,
+                ObjectType::View => views::drop(session, execution, &names, if_exists).await,
                 other => unsupported(&format!("DROP {other}")),
             }
         }
@@ -190,7 +191,7 @@ async fn dispatch(session: &SqlSession, statement: Sql) -> Result<Outcome> {
             using,
             output: false,
             default: false,
-        } if into.is_empty() && using.is_empty() => Box::pin(execute(session, &name, parameters)).await,
+        } if into.is_empty() && using.is_empty() => Box::pin(execute(session, execution, &name, parameters)).await,
         Sql::Deallocate { name, prepare: _ } => deallocate(session, &name),
         Sql::Set(set) => settings::set(session, set),
         Sql::Reset(reset) => settings::reset(session, &reset),
@@ -236,7 +237,12 @@ fn prepare(
 }
 
 /// EXECUTE. The values are constant expressions.
-async fn execute(session: &SqlSession, name: &ObjectName, values: Vec<Expr>) -> Result<Outcome> {
+async fn execute(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    name: &ObjectName,
+    values: Vec<Expr>,
+) -> Result<Outcome> {
     let name = relation_name(name)?;
     let prepared = session.prepared.lock().get(&name).cloned();
     let prepared = prepared.ok_or(Error::NotFound { kind: ObjectKind::PreparedStatement, name })?;
@@ -245,11 +251,11 @@ async fn execute(session: &SqlSession, name: &ObjectName, values: Vec<Expr>) -> 
     let description = prepared.describe(session).await?;
     let values = arrays.iter().map(|array| value_at(array, 0)).collect::<Option<Vec<_>>>();
     if let Some(values) = values {
-        return prepared.execute(session, &values).await?.into_outcome();
+        return prepared.execute(session, execution, &values).await?.into_outcome();
     }
     let both = arrays.iter().zip(&description.parameters).enumerate();
     let bound = both.map(|(i, (array, ty))| parameters::bind_array(i, array, ty.as_ref()));
-    prepared.execute_long(session, &bound.collect::<Result<Vec<_>>>()?).await?.into_outcome()
+    prepared.execute_long(session, execution, &bound.collect::<Result<Vec<_>>>()?).await?.into_outcome()
 }
 
 /// The values of constant expressions, as arrays of one value.
@@ -289,9 +295,14 @@ async fn query(session: &SqlSession, statement: Sql) -> Result<Outcome> {
     Ok(Outcome::Rows(state.run(&plan).await?))
 }
 
-async fn checkpoint(session: &SqlSession) -> Result<Outcome> {
-    let store = session.engine.store.clone();
-    let task = tokio::task::spawn_blocking(move || store.checkpoint());
+async fn checkpoint(session: &SqlSession, execution: &Execution<'_>) -> Result<Outcome> {
+    let (store, decision) = (session.engine.store.clone(), execution.decision().clone());
+    let task = tokio::task::spawn_blocking(move || -> Result<()> {
+        decision.commit()?;
+        store.checkpoint()?;
+        decision.reach(Stage::Committed);
+        Ok(())
+    });
     task.await.map_err(|error| Error::task(&error))??;
     Ok(Outcome::done("CHECKPOINT"))
 }

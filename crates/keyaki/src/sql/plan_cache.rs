@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::normalize::{Literal, LiteralKind, Normalized, normalize, parameterize};
 use super::prepared::{Executed, Prepared};
 use super::{Parsed, SqlSession};
+use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
 use crate::{Error, PlanCacheMode, Result};
 
@@ -88,7 +89,13 @@ impl PlanCache {
     ///
     /// # Errors
     /// Errors of the statement.
-    pub async fn execute(&self, session: &SqlSession, sql: &str, mode: PlanCacheMode) -> Result<Option<Executed>> {
+    pub async fn execute(
+        &self,
+        session: &SqlSession,
+        execution: &Execution<'_>,
+        sql: &str,
+        mode: PlanCacheMode,
+    ) -> Result<Option<Executed>> {
         let Some(normalized) = normalize(sql) else { return Ok(None) };
         let hash = xxh3_64(normalized.key.as_bytes());
         let entry = match self.find(hash, &normalized) {
@@ -114,7 +121,7 @@ impl PlanCache {
         let values: Option<Vec<ValueRef<'_>>> =
             entry.parameters.iter().zip(&description.parameters).map(value).collect();
         let Some(values) = values else { return Ok(None) };
-        match description.execute_short(session, &values).await {
+        match description.execute_short(session, execution, &values).await {
             // The text has no parameters: the long path describes the error in its terms.
             Err(Error::Context { .. }) => Ok(None),
             executed => executed,

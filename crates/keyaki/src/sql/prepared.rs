@@ -13,6 +13,7 @@ use super::short::{ShortPlan, parameter_index};
 use super::split::Statement;
 use super::state::StatementState;
 use super::{Outcome, Parsed, SqlSession, dispatch, dml, parameters, run_parsed};
+use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
 use crate::catalog::Catalog;
 use crate::{Error, Result};
@@ -62,9 +63,14 @@ impl Description {
     ///
     /// # Errors
     /// Errors of the statement.
-    pub async fn execute_short(&self, session: &SqlSession, values: &[ValueRef<'_>]) -> Result<Option<Executed>> {
+    pub async fn execute_short(
+        &self,
+        session: &SqlSession,
+        execution: &Execution<'_>,
+        values: &[ValueRef<'_>],
+    ) -> Result<Option<Executed>> {
         let Some(short) = &self.short else { return Ok(None) };
-        let executed = short.run(session, &self.catalog, &self.parameters, values).await?;
+        let executed = short.run(session, execution, &self.catalog, &self.parameters, values).await?;
         if executed.is_some() {
             session.short_statements.fetch_add(1, Ordering::Relaxed);
             session.last_stats.lock().clear();
@@ -201,14 +207,19 @@ impl Prepared {
     /// # Errors
     /// `ParameterCount`; `Context` with the parameter for a value that cannot be converted to its type; errors of the
     /// statement.
-    pub async fn execute(&self, session: &SqlSession, values: &[ValueRef<'_>]) -> Result<Executed> {
+    pub async fn execute(
+        &self,
+        session: &SqlSession,
+        execution: &Execution<'_>,
+        values: &[ValueRef<'_>],
+    ) -> Result<Executed> {
         parameters::check_count(self.parameters, values.len())?;
         let description = self.describe(session).await?;
         // An operand keeps its value: it is not rounded to the type of the other operand.
         let both = || values.iter().zip(&description.parameters).zip(&self.assigned);
         if session.uses_short_path()
             && both().all(|((value, ty), assigned)| *assigned || parameters::is_exact(*value, ty.as_ref()))
-            && let Some(executed) = description.execute_short(session, values).await?
+            && let Some(executed) = description.execute_short(session, execution, values).await?
         {
             return Ok(executed);
         }
@@ -221,20 +232,25 @@ impl Prepared {
         };
         let arrays = values.iter().enumerate().map(bind).collect::<Result<Vec<_>>>()?;
         // Boxed: the future of the long path has tens of kilobytes, and a caller may move it.
-        Box::pin(self.execute_long(session, &arrays)).await
+        Box::pin(self.execute_long(session, execution, &arrays)).await
     }
 
     /// Executes the statement on the long path, with values that were converted to the types of the description.
     ///
     /// # Errors
     /// Errors of the statement.
-    pub async fn execute_long(&self, session: &SqlSession, values: &[ArrayRef]) -> Result<Executed> {
+    pub async fn execute_long(
+        &self,
+        session: &SqlSession,
+        execution: &Execution<'_>,
+        values: &[ArrayRef],
+    ) -> Result<Executed> {
         let outcome = match &self.body {
-            Body::Own => run_parsed(session, super::parse(&super::split::single(&self.text)?)?).await?,
+            Body::Own => run_parsed(session, execution, super::parse(&super::split::single(&self.text)?)?).await?,
             Body::Sql(sql) => {
                 let mut sql = (**sql).clone();
                 parameters::substitute(&mut sql, values)?;
-                dispatch(session, sql).await?
+                dispatch(session, execution, sql).await?
             }
         };
         Ok(Executed::Outcome(outcome))

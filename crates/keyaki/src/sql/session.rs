@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use super::plan_cache::PlanCache;
 use super::prepared::Prepared;
 use super::state::Planning;
+use crate::base::interrupt::Interrupts;
 use crate::base::options::{ExecutionMode, JoinMode, PlanCacheMode, SessionOptions, Switch};
 use crate::base::progress::{NoProgress, Progress};
 use crate::engine::{Engine, Writer};
@@ -29,6 +30,7 @@ pub(crate) struct SqlSession {
     pub prepared: Mutex<HashMap<String, Arc<Prepared>>>,
     /// The plan cache of the database.
     pub plans: Arc<PlanCache>,
+    pub interrupts: Arc<Interrupts>,
     /// The session belongs to a blocking connection.
     pub is_blocking: AtomicBool,
     /// Slot of the session's moment in the engine.
@@ -42,6 +44,7 @@ pub(crate) struct SqlSession {
 impl SqlSession {
     pub fn new(engine: Arc<Engine>, plans: Arc<PlanCache>) -> Self {
         SqlSession {
+            interrupts: Arc::default(),
             is_blocking: AtomicBool::new(false),
             slot: engine.moments.assign(),
             engine,

@@ -14,17 +14,18 @@ use keyaki_store::WriteBatch;
 
 use super::names::{new_name, new_relation_name, quoted, relation_name};
 use super::state::StatementState;
+use crate::base::interrupt::Execution;
 use crate::catalog::Catalog;
 use crate::catalog::{DocumentKind, ViewDef, put, remove};
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::{Error, ObjectKind, Result};
 
-pub(crate) async fn create(session: &SqlSession, create: CreateView) -> Result<Outcome> {
+pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, create: CreateView) -> Result<Outcome> {
     let name = new_relation_name(&create.name)?;
     check_plain(&create)?;
     let engine = &session.engine;
-    let writer = engine.writer().await;
+    let writer = engine.writer(execution.decision()).await;
     let (catalog, snapshot) = engine.latest(&writer);
     if create.if_not_exists && catalog.views.contains_key(&name) {
         return Ok(Outcome::done("CREATE VIEW"));
@@ -139,11 +140,12 @@ pub(crate) fn users(state: &StatementState, name: &str) -> Result<Vec<String>> {
 
 pub(crate) async fn drop(
     session: &SqlSession,
+    execution: &Execution<'_>,
     names: &[datafusion::sql::sqlparser::ast::ObjectName],
     if_exists: bool,
 ) -> Result<Outcome> {
     let engine = &session.engine;
-    let writer = engine.writer().await;
+    let writer = engine.writer(execution.decision()).await;
     let (catalog, snapshot) = engine.latest(&writer);
     let mut changed = Catalog::clone(&catalog);
     let mut batch = WriteBatch::new();

@@ -25,6 +25,7 @@ use keyaki_store::{
 };
 
 use super::rows::{Keys, TableRows, Values};
+use crate::base::interrupt::Decision;
 use crate::catalog::{IndexDef, Table, TableTree};
 use crate::{ConstraintKind, Error, Result};
 
@@ -74,8 +75,14 @@ impl TableChange {
     /// Blocks.
     ///
     /// # Errors
-    /// `Constraint` with the first duplicate key; errors of the store.
-    pub fn apply(mut self, store: &Store, snapshot: &Snapshot, batch: &mut WriteBatch) -> Result<u64> {
+    /// `Constraint` with the first duplicate key; `Cancelled`; errors of the store.
+    pub fn apply(
+        mut self,
+        store: &Store,
+        snapshot: &Snapshot,
+        decision: &Decision,
+        batch: &mut WriteBatch,
+    ) -> Result<u64> {
         if self.old_repeats && self.old.len > 0 {
             self.drop_repeats()?;
         }
@@ -86,11 +93,13 @@ impl TableChange {
             [main].into_iter().chain(indexes).filter(|tree| self.concerns(tree)).collect();
         let mut keys = Vec::with_capacity(trees.len());
         for tree in &trees {
+            decision.check()?;
             let of_tree = self.keys(tree)?;
             self.check_unique(tree, &of_tree, store, snapshot)?;
             keys.push(of_tree);
         }
         for (tree, keys) in trees.iter().zip(&keys) {
+            decision.check()?;
             self.write(tree, keys, batch)?;
         }
         Ok(self.old.len.max(self.new.len) as u64)

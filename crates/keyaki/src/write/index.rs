@@ -10,7 +10,7 @@ use crate::catalog::{Catalog, IndexMethod, Table};
 use crate::engine::Engine;
 use crate::{Error, Result};
 
-/// Creates an index. For a vast index, waits until its locator is built.
+/// Creates an index. For a vast index, waits until its locator is built or the statement is interrupted.
 ///
 /// `table` is the definition with the new index, which the catalog does not yet contain. `index` is its position in
 /// `table.def.indexes` and `table.index_schemas`. `batch` creates the tree and stores the definition; `catalog`
@@ -29,11 +29,11 @@ pub(crate) async fn create_index(
         bulk::build_index(statement, table, index, batch, catalog).await?;
     }
     if table.def.indexes[index].method == IndexMethod::Vast {
-        let wait = |engine: &Engine| {
-            engine.store.wait_for_locators();
-            Ok(())
-        };
-        statement.blocking(wait).await?;
+        let store = statement.engine.store.clone();
+        let located = tokio::task::spawn_blocking(move || store.wait_for_locators());
+        if let Some(Err(error)) = statement.writer.decision.unless_interrupted(located).await {
+            return Err(Error::task(&error));
+        }
     }
     Ok(())
 }

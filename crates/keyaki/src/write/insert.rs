@@ -5,16 +5,17 @@ use std::sync::Arc;
 use arrow::array::{Int64Array, RecordBatch};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::memory::MemoryStream;
-use keyaki_store::{KeyRange, Snapshot, WriteBatch};
+use keyaki_store::{Durability, KeyRange, Snapshot, Submitted, WriteBatch};
 
 use super::apply::TableChange;
 use super::origin::{NoOrigin, Origin};
 use super::path::{BatchLimits, RowBuffer, WritePath, choose};
 use super::rows::TableRows;
 use super::{WriteStatement, bulk, schema, statistics};
-use crate::Result;
+use crate::base::interrupt::{Decision, Stage};
 use crate::catalog::{Catalog, Table};
 use crate::engine::{Engine, Writer};
+use crate::{Error, Result};
 
 /// Inserts the rows of a query and returns their number. See [`insert`] for the form of the rows.
 pub(crate) async fn insert_query(
@@ -77,9 +78,10 @@ async fn insert(
             let inserted = commit_keeping(&engine, writer, waits_inline, snapshot, change).await;
             let inserted = inserted.map_err(|error| bulk::locate_duplicate(error, table, &batches, &*origin))?;
             if !statistics::after_insert(&statement, &table.def.name, before, inserted).await {
+                let decision = statement.writer.decision.clone();
                 drop(statement);
                 if table.add_changed_rows(inserted, inserted as i64) {
-                    statistics::sample_or_warn(&engine, table).await;
+                    statistics::sample_or_warn(&engine, &decision, table).await;
                 }
             }
             Ok(inserted)
@@ -110,7 +112,8 @@ pub(crate) async fn create_table_as(
             let change = insertion(&table, &batches)?;
             let (_, snapshot) = statement.latest();
             schema::create_trees(&mut batch, &table)?;
-            let work = move |engine: &Engine| prepare(engine, change, &snapshot, batch);
+            let decision = statement.writer.decision.clone();
+            let work = move |engine: &Engine| prepare(engine, &decision, change, &snapshot, batch);
             let (batch, rows) = statement.blocking(work).await?;
             schema::commit_table(statement, catalog, table.clone(), batch).await?;
             statistics::after_insert(statement, &table.def.name, 0.0, rows).await;
@@ -149,11 +152,11 @@ const ROWS_INLINE_MAX: usize = 1000;
 /// As [`commit_keeping`].
 pub(crate) async fn commit(statement: WriteStatement, snapshot: Snapshot, change: TableChange) -> Result<u64> {
     let WriteStatement { engine, writer, waits_inline, .. } = statement;
-    let table = change.table.clone();
+    let (table, decision) = (change.table.clone(), writer.decision.clone());
     let grown = change.new.len as i64 - change.old.len as i64;
     let rows = commit_keeping(&engine, writer, waits_inline, snapshot, change).await?;
     if table.add_changed_rows(rows, grown) {
-        Box::pin(statistics::sample_or_warn(&engine, &table)).await;
+        Box::pin(statistics::sample_or_warn(&engine, &decision, &table)).await;
     }
     Ok(rows)
 }
@@ -161,7 +164,7 @@ pub(crate) async fn commit(statement: WriteStatement, snapshot: Snapshot, change
 /// Checks and commits a change. Releases this share of the writer lock before it waits for the log.
 ///
 /// # Errors
-/// `Constraint`; `IndexUnusable`; `OutOfMemory` if in-memory indexes exceed their budget.
+/// `Constraint`; `IndexUnusable`; `OutOfMemory` if in-memory indexes exceed their budget; `Cancelled`.
 async fn commit_keeping(
     engine: &Arc<Engine>,
     writer: Writer,
@@ -171,42 +174,67 @@ async fn commit_keeping(
 ) -> Result<u64> {
     let is_small = change.old.len + change.new.len <= ROWS_INLINE_MAX;
     let in_memory = change.table.def.indexes.iter().any(|index| index.method.is_in_memory());
-    let work = move |engine: &Engine| {
-        engine.check_writable(&change.table)?;
-        let grows = change.new.len > 0;
-        let (batch, rows) = prepare(engine, change, &snapshot, WriteBatch::new())?;
-        if in_memory && grows {
-            engine.check_memory(0)?;
-        }
-        let submitted = if batch.is_empty() { None } else { Some(engine.store.submit(batch)?) };
-        Ok((submitted, rows))
-    };
-    let applied = if is_small { work(engine) } else { Box::pin(engine.blocking(&writer, work)).await };
-    // The next writer sees the change.
-    drop(writer);
-    let (submitted, rows, failed) = match applied {
-        Ok((submitted, rows)) => (submitted, rows, None),
-        Err(error) => (None, 0, Some(error)),
+    let apply = move |engine: &Engine| {
+        let applied = submit(engine, &writer.decision, change, &snapshot);
+        // The next writer sees the change.
+        drop(writer);
+        applied
     };
     // A statement without changes may depend on changes that are not durable yet.
-    let submitted = submitted.unwrap_or_else(|| engine.store.pending());
-    if waits_inline {
+    let pending = |engine: &Engine, applied: Result<(Option<Submitted>, u64)>| match applied {
+        Ok((submitted, rows)) => (submitted.unwrap_or_else(|| engine.store.pending()), Ok(rows)),
+        Err(error) => (engine.store.pending(), Err(error)),
+    };
+    let finish = move |engine: &Engine, applied: Result<u64>| {
+        if in_memory && applied.is_ok() {
+            engine.store.share_memory();
+        }
+        applied
+    };
+    let wait = move |engine: &Engine, applied| {
+        let (submitted, applied) = pending(engine, applied);
         submitted.wait()?;
-    } else {
-        submitted.committed().await?;
+        finish(engine, applied)
+    };
+    if !is_small {
+        // The thread ends the commit even if this future is dropped.
+        let engine = engine.clone();
+        let task = tokio::task::spawn_blocking(move || wait(&engine, apply(&engine)));
+        return task.await.map_err(|error| Error::task(&error))?;
     }
-    if let Some(error) = failed {
-        return Err(error);
+    let applied = apply(engine);
+    if waits_inline || engine.store.durability() != Durability::Full {
+        return wait(engine, applied);
     }
-    if in_memory {
-        engine.store.share_memory();
+    let (submitted, applied) = pending(engine, applied);
+    // The thread of the log ends the commit even if this future is dropped, because it is polled at once.
+    submitted.committed().await?;
+    finish(engine, applied)
+}
+
+/// Checks a change and submits it to the store, unless it is empty. Returns the number of changed rows. Blocks.
+fn submit(
+    engine: &Engine,
+    decision: &Decision,
+    change: TableChange,
+    snapshot: &Snapshot,
+) -> Result<(Option<Submitted>, u64)> {
+    engine.check_writable(&change.table)?;
+    let grows = change.new.len > 0 && change.table.def.indexes.iter().any(|index| index.method.is_in_memory());
+    let (batch, rows) = prepare(engine, decision, change, snapshot, WriteBatch::new())?;
+    if grows {
+        engine.check_memory(0)?;
     }
-    Ok(rows)
+    decision.commit()?;
+    let submitted = if batch.is_empty() { None } else { Some(engine.store.submit(batch)?) };
+    decision.reach(Stage::Committed);
+    Ok((submitted, rows))
 }
 
 /// Numbers the rows of tables with a hidden rowid, checks a change, and adds its messages to `batch`. Blocks.
 fn prepare(
     engine: &Engine,
+    decision: &Decision,
     mut change: TableChange,
     snapshot: &Snapshot,
     mut batch: WriteBatch,
@@ -216,6 +244,6 @@ fn prepare(
         let first = engine.reserve_rowids(&change.table, rows as u64)?;
         change.new.rowid = Some(Arc::new(Int64Array::from_iter_values(first..first + rows as i64)));
     }
-    let rows = change.apply(&engine.store, snapshot, &mut batch)?;
+    let rows = change.apply(&engine.store, snapshot, decision, &mut batch)?;
     Ok((batch, rows))
 }

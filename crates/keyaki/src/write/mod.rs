@@ -11,8 +11,8 @@
 //! | [`bulk`] | bulk loads: rows written directly to leaf extents |
 //! | [`statistics`] | statistics collected from loaded or sampled rows |
 //!
-//! *Invariants.* A [`WriteStatement`] holds the writer lock from its first read to its commit. All rows of a statement
-//! become visible in one commit.
+//! *Invariants.* A [`WriteStatement`] holds the writer lock from its first read to its commit. All changes of a statement
+//! become visible in one commit, which follows its decision to commit ([`crate::base::interrupt`]).
 
 pub(crate) mod apply;
 pub(crate) mod assign;
@@ -42,7 +42,7 @@ pub(crate) use insert::{append, commit, create_table_as, insert_loaded, insert_q
 pub(crate) use origin::{AppendedRows, NoOrigin, Origin};
 pub(crate) use path::RowBuffer;
 
-/// Context of a writing statement: the engine, the writer lock, and the receiver of progress reports.
+/// Context of a writing statement: the engine, the writer lock and the decision, and the receiver of progress reports.
 #[derive(Debug, Clone)]
 pub(crate) struct WriteStatement {
     pub engine: Arc<Engine>,

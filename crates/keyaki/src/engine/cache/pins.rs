@@ -18,6 +18,7 @@ use keyaki_llc::{Governor, Pin};
 use keyaki_store::{Page, Store, TreeId, TreeView};
 use parking_lot::Mutex;
 
+use crate::base::interrupt::Decision;
 use crate::{Error, Result};
 
 /// Eighths of the last-level cache available to pins.
@@ -113,11 +114,11 @@ impl Pins {
         all.iter().map(info).collect()
     }
 
-    /// Pins a target, replacing an earlier pin of it. Blocks. The walk over the tree stops if `go_on` returns false.
+    /// Pins a target, replacing an earlier pin of it. Blocks. The walk over the tree stops if the statement is cancelled.
     ///
     /// # Errors
-    /// If a page cannot be read, the walk was stopped, or the pin does not fit beside the other pins. Earlier pins stay
-    /// unchanged.
+    /// If a page cannot be read, the statement was cancelled, or the pin does not fit beside the other pins. Earlier pins
+    /// stay unchanged.
     pub fn pin(
         &self,
         store: &Store,
@@ -125,8 +126,9 @@ impl Pins {
         governor: &Governor,
         cache_bytes: u64,
         target: &CacheTarget,
-        go_on: impl Fn() -> bool + Copy,
+        decision: &Decision,
     ) -> Result<Warmed> {
+        let go_on = || decision.check().is_ok();
         let start = Instant::now();
         let room = (cache_bytes / 8 * PINNED_EIGHTHS).saturating_sub(self.bytes_without(target));
         let expected = match store.memory_tree_stats(target.view.tree()) {
@@ -138,6 +140,7 @@ impl Pins {
         check_room(target, touched.bytes, room)?;
         let pages = std::mem::take(&mut touched.kept);
         let mut all = self.all.lock();
+        decision.commit()?;
         remove_where(&mut all, store, |pinned| pinned.is(target));
         let offsets = pages.iter().map(|(offset, _)| *offset);
         let kept: Vec<u64> = offsets.filter(|&offset| store.cache().pin(offset)).collect();
@@ -245,17 +248,18 @@ fn warmed(target: &CacheTarget, store: &Store, touched: &Touched, start: Instant
     }
 }
 
-/// Reads every node of a target. Blocks. Stops if `go_on` returns false.
+/// Reads every node of a target. Blocks. Stops if the statement is cancelled.
 ///
 /// # Errors
-/// If a page cannot be read or the walk was stopped.
+/// If a page cannot be read or the statement was cancelled.
 pub(crate) fn warm(
     store: &Store,
     executor: &Executor,
     cache_bytes: u64,
     target: &CacheTarget,
-    go_on: impl Fn() -> bool + Copy,
+    decision: &Decision,
 ) -> Result<Warmed> {
+    let go_on = || decision.check().is_ok();
     let start = Instant::now();
     let keep = cache_bytes.min(AGAIN_BYTES_MAX);
     let touched = block_on(executor.touch(&target.view, keep, go_on))?;

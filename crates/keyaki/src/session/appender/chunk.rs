@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
+use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::sql::SqlSession;
 use crate::sql::dml::defaults;
@@ -32,12 +33,13 @@ pub(super) fn check_missing(table: &Table, given: &[usize]) -> Result<()> {
 /// `DuplicateColumn`; `Constraint` if a NOT NULL column is missing; errors of the commit.
 pub(super) async fn insert(
     session: &SqlSession,
+    execution: &Execution<'_>,
     table: &str,
     columns: &[&str],
     chunk: Vec<RecordBatch>,
     first: u64,
 ) -> Result<u64> {
-    let writer = session.engine.writer().await;
+    let writer = session.engine.writer(execution.decision()).await;
     let (catalog, _) = session.engine.latest(&writer);
     let table = catalog.table(table)?.clone();
     let targets = columns.iter().map(|name| table.column(name)).collect::<Result<Vec<_>>>()?;

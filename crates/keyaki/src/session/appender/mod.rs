@@ -181,8 +181,9 @@ impl Appender {
         }
         let shared = &self.shared;
         let names: Vec<&str> = self.columns.iter().map(|column| column.def.name.as_str()).collect();
-        let work = chunk::insert(&shared.session.sql, &self.table, &names, chunk, self.received - rows);
-        self.inserted += shared.run(shared.interrupts.start(), work)?;
+        let (session, execution) = (&shared.session.sql, shared.session.execution());
+        let work = chunk::insert(session, &execution, &self.table, &names, chunk, self.received - rows);
+        self.inserted += shared.run(execution.run(work))?;
         Ok(())
     }
 

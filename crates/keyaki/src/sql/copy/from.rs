@@ -17,6 +17,7 @@ use super::files::expand;
 use super::options::{CopyOptions, Dialect, Format};
 use super::read::{DelimitedReader, FileRows, JsonReader, ParquetReader};
 use super::statement::{Copy, CopyObject};
+use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::sql::SqlSession;
 use crate::sql::dml::defaults;
@@ -27,11 +28,11 @@ use crate::{Error, Result};
 /// Capacity of the channel between reader and load, in batches.
 const BATCHES_AHEAD: usize = 4;
 
-pub(super) async fn run(session: &SqlSession, copy: Copy) -> Result<u64> {
+pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: Copy) -> Result<u64> {
     let CopyObject::Table { name, columns } = &copy.object else {
         return Err(Error::syntax("COPY FROM takes a table, not a query"));
     };
-    let writer = session.engine.writer().await;
+    let writer = session.engine.writer(execution.decision()).await;
     let (catalog, _) = session.engine.latest(&writer);
     let table = catalog.table(&relation_name(name)?)?.clone();
     let listed = columns.iter().map(|column| table.column(&plain_ident(column))).collect::<Result<Vec<_>>>()?;

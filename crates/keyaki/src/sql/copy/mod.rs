@@ -19,11 +19,15 @@ mod write;
 pub(crate) use statement::{Copy, parse};
 
 use crate::Result;
+use crate::base::interrupt::Execution;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 
 /// Executes a COPY statement. COPY FROM holds the writer lock.
-pub(crate) async fn run(session: &SqlSession, copy: Copy) -> Result<Outcome> {
-    let rows = if copy.to { to::run(session, copy).await? } else { from::run(session, copy).await? };
+pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: Copy) -> Result<Outcome> {
+    let rows = match copy.to {
+        true => to::run(session, execution, copy).await?,
+        false => from::run(session, execution, copy).await?,
+    };
     Ok(Outcome::rows("COPY", rows))
 }

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 
 use super::statement::{Copy, CopyObject};
 use super::write::{Sink, open};
+use crate::base::interrupt::{Decision, Execution, Stage};
 use crate::sql::SqlSession;
 use crate::sql::names::{plain_ident, quoted, relation_name};
 use crate::sql::parse_query;
@@ -24,17 +25,18 @@ use crate::{Error, Result};
 /// Capacity of the channel between query and writer, in batches.
 const BATCHES_AHEAD: usize = 4;
 
-pub(super) async fn run(session: &SqlSession, copy: Copy) -> Result<u64> {
+pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: Copy) -> Result<u64> {
     let path = PathBuf::from(&copy.path);
     let target = OutputFile::new(&path)?;
     copy.options.resolve(&path, true)?;
     let mut rows = query(session, copy.object).await?;
     let (sender, receiver) = channel(BATCHES_AHEAD);
     let (schema, options) = (rows.schema(), copy.options);
+    let decision = execution.decision().clone();
     let task = tokio::task::spawn_blocking(move || {
         let file = target.create()?;
         let sink = open(&target.path, file, &options, &schema)?;
-        write(target, sink, receiver)
+        write(target, sink, receiver, &decision)
     });
     let progress = session.progress.lock().clone();
     progress.start(&format!("writing {}", path.display()), None);
@@ -84,12 +86,18 @@ async fn query(session: &SqlSession, object: CopyObject) -> Result<SendableRecor
 /// Writes batches until the end mark, then syncs and renames the file. Returns the number of rows.
 ///
 /// # Errors
-/// `Cancelled` if the channel closes without an end mark.
-fn write(target: OutputFile, mut sink: Box<dyn Sink>, mut batches: Receiver<Option<RecordBatch>>) -> Result<u64> {
+/// `Cancelled` if the channel closes without an end mark, or if the statement was cancelled before the file is renamed.
+fn write(
+    target: OutputFile,
+    mut sink: Box<dyn Sink>,
+    mut batches: Receiver<Option<RecordBatch>>,
+    decision: &Decision,
+) -> Result<u64> {
     let mut rows = 0;
     loop {
         match batches.blocking_recv() {
             Some(Some(batch)) => {
+                decision.check()?;
                 rows += batch.num_rows() as u64;
                 sink.write(&batch)?;
             }
@@ -99,7 +107,9 @@ fn write(target: OutputFile, mut sink: Box<dyn Sink>, mut batches: Receiver<Opti
     }
     let file = sink.finish()?;
     file.sync_all().map_err(|error| Error::io("sync", &target.path, error))?;
+    decision.commit()?;
     target.rename()?;
+    decision.reach(Stage::Committed);
     Ok(rows)
 }
 

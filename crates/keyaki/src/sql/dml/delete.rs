@@ -5,6 +5,7 @@ use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{Delete, Expr, FromTable, Query, TableWithJoins};
 
 use super::TargetTable;
+use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
@@ -16,9 +17,9 @@ use crate::write::apply::TableChange;
 use crate::write::rows::TableRows;
 use crate::{Error, Result};
 
-pub(crate) async fn run(session: &SqlSession, delete: Delete) -> Result<Outcome> {
+pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, delete: Delete) -> Result<Outcome> {
     let Parts { relation, using, selection } = parts(delete)?;
-    let writer = session.engine.writer().await;
+    let writer = session.engine.writer(execution.decision()).await;
     let (catalog, snapshot) = session.engine.latest(&writer);
     let state = StatementState::new(session, catalog, snapshot)?;
     let target = TargetTable::new(&state, &relation)?;

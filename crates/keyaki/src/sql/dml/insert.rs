@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::ast::{Insert, Query, SetExpr, TableObject};
 use futures::StreamExt;
 
 use super::{assigned_column, defaults, literals};
+use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::catalog::TableDef;
 use crate::engine::Writer;
@@ -28,12 +29,12 @@ use crate::write;
 use crate::write::assign::assign;
 use crate::{Error, Result};
 
-pub(crate) async fn run(session: &SqlSession, insert: Insert) -> Result<Outcome> {
+pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, insert: Insert) -> Result<Outcome> {
     check_plain(&insert)?;
     let TableObject::TableName(name) = &insert.table else {
         return Err(Error::Unsupported(format!("INSERT INTO {}", insert.table)));
     };
-    let writer = session.engine.writer().await;
+    let writer = session.engine.writer(execution.decision()).await;
     let (catalog, snapshot) = session.engine.latest(&writer);
     let table = catalog.table(&relation_name(name)?)?.clone();
     let columns = target_columns(&table, &insert)?;

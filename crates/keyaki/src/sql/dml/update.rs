@@ -8,6 +8,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::{TargetTable, assigned_column, defaults};
+use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
@@ -20,9 +21,9 @@ use crate::write::assign::assign;
 use crate::write::rows::TableRows;
 use crate::{Error, Result};
 
-pub(crate) async fn run(session: &SqlSession, update: Update) -> Result<Outcome> {
+pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, update: Update) -> Result<Outcome> {
     let Parts { relation, assignments, others, selection } = parts(update)?;
-    let writer = session.engine.writer().await;
+    let writer = session.engine.writer(execution.decision()).await;
     let (catalog, snapshot) = session.engine.latest(&writer);
     let state = StatementState::new(session, catalog, snapshot)?;
     let target = TargetTable::new(&state, &relation)?;

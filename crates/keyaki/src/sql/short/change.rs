@@ -7,6 +7,7 @@ use datafusion::common::ScalarValue;
 
 use super::read::Read;
 use crate::Result;
+use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, Table};
 use crate::engine::Moment;
 use crate::sql::prepared::Executed;
@@ -42,10 +43,11 @@ impl Change {
     pub async fn run(
         &self,
         session: &SqlSession,
+        execution: &Execution<'_>,
         catalog: &Arc<Catalog>,
         parameters: &[ArrayRef],
     ) -> Result<Option<Executed>> {
-        let writer = session.engine.writer().await;
+        let writer = session.engine.writer(execution.decision()).await;
         let (current, snapshot) = session.engine.latest(&writer);
         if !Arc::ptr_eq(&current, catalog) {
             return Ok(None);

@@ -10,6 +10,7 @@ use arrow::datatypes::{Date32Type, Float64Type, Int8Type, Int16Type, Int32Type, 
 use keyaki_store::ColumnType;
 
 use crate::Result;
+use crate::base::interrupt::Execution;
 use crate::base::value::{ValueRef, value_at};
 use crate::catalog::{Catalog, ColumnDef, Table};
 use crate::sql::parameters::bind;
@@ -45,6 +46,7 @@ impl Insert {
     pub async fn run(
         &self,
         session: &SqlSession,
+        execution: &Execution<'_>,
         catalog: &Arc<Catalog>,
         values: &[ValueRef<'_>],
     ) -> Result<Option<Executed>> {
@@ -56,7 +58,7 @@ impl Insert {
             };
             columns.push(Some(assign(&array, &self.table.def.name, column)?));
         }
-        let writer = session.engine.writer().await;
+        let writer = session.engine.writer(execution.decision()).await;
         let (current, snapshot) = session.engine.latest(&writer);
         if !Arc::ptr_eq(&current, catalog) {
             return Ok(None);

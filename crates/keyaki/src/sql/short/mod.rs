@@ -44,6 +44,7 @@ use super::parameters::bind_all;
 use super::prepared::Executed;
 use super::state::StatementState;
 use crate::Result;
+use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
 use crate::catalog::Catalog;
 
@@ -76,17 +77,18 @@ impl ShortPlan {
     pub async fn run(
         &self,
         session: &SqlSession,
+        execution: &Execution<'_>,
         catalog: &Arc<Catalog>,
         types: &[Option<DataType>],
         values: &[ValueRef<'_>],
     ) -> Result<Option<Executed>> {
         if let ShortPlan::Insert(insert) = self {
-            return insert.run(session, catalog, values).await;
+            return insert.run(session, execution, catalog, values).await;
         }
         let arrays = bind_all(values, types)?;
         match self {
             ShortPlan::Read(read) => Ok(read.run(session, catalog, &arrays).await?.map(Executed::Rows)),
-            ShortPlan::Change(change) => change.run(session, catalog, &arrays).await,
+            ShortPlan::Change(change) => change.run(session, execution, catalog, &arrays).await,
             ShortPlan::Insert(_) => Ok(None),
         }
     }

@@ -76,9 +76,9 @@ impl Job {
     /// Checks that the load continues.
     ///
     /// # Errors
-    /// `Cancelled` if the load has failed or was dropped.
+    /// `Cancelled` if the load has failed or the statement was cancelled.
     pub fn check(&self) -> Result<()> {
-        if self.stop.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { Ok(()) }
+        if self.stop.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { self.writer.decision.check() }
     }
 
     /// Appends a column of new rowids if the table has hidden rowids.

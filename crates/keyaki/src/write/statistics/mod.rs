@@ -17,6 +17,7 @@ use keyaki_store::{Direction, KeyRange, TreeView, WriteBatch};
 
 use super::WriteStatement;
 use crate::Result;
+use crate::base::interrupt::Decision;
 use crate::base::progress::{NoProgress, Progress};
 use crate::catalog::TableStatistics;
 use crate::catalog::{Catalog, Table};
@@ -46,32 +47,37 @@ const BATCH_ROWS: usize = 8192;
 /// Minimum number of rows whose insertion refreshes the statistics.
 const ROWS_WORTH_STATISTICS: u64 = 16;
 
-/// Collects the statistics of a table and stores them.
-pub(crate) async fn refresh(statement: &WriteStatement, name: &str) -> Result<()> {
+/// Collects the statistics of tables and stores them in one commit.
+pub(crate) async fn refresh(statement: &WriteStatement, names: &[String]) -> Result<()> {
     let (catalog, snapshot) = statement.latest();
-    let table = catalog.table(name)?;
     let progress = &statement.progress;
-    let statistics = collect(&statement.engine, table, snapshot.tree(table.def.tree)?, &**progress, &SAMPLING).await?;
-    progress.finish();
     let mut batch = WriteBatch::new();
-    put(&mut batch, DocumentKind::Statistics, name, &statistics)?;
     let mut changed = Catalog::clone(&catalog);
-    changed.tables.insert(name.into(), Arc::new(Table::new(table.def.clone(), Some(Arc::new(statistics)))?));
+    for name in names {
+        let table = catalog.table(name)?;
+        let view = snapshot.tree(table.def.tree)?;
+        let statistics = collect(&statement.engine, table, view, &**progress, &SAMPLING).await?;
+        progress.finish();
+        put(&mut batch, DocumentKind::Statistics, name, &statistics)?;
+        let table = Table::new(table.def.clone(), Some(Arc::new(statistics)))?;
+        changed.tables.insert(name.clone(), Arc::new(table));
+    }
     statement.engine.commit_catalog(&statement.writer, batch, changed).await
 }
 
 /// Collects statistics from a small sample, without the writer lock, and stores them unless the table was dropped in the
-/// meantime. A failure is logged: it does not affect the statement whose changes made the statistics obsolete.
-pub(crate) async fn sample_or_warn(engine: &Arc<Engine>, table: &Arc<Table>) {
-    if let Err(error) = sample(engine, table).await {
+/// meantime. The statement whose changes made the statistics obsolete has this decision. A failure is logged and does not
+/// affect the statement, nor does an interrupt.
+pub(crate) async fn sample_or_warn(engine: &Arc<Engine>, decision: &Arc<Decision>, table: &Arc<Table>) {
+    if let Some(Err(error)) = decision.unless_interrupted(sample(engine, decision, table)).await {
         tracing::warn!(%error, table = table.def.name, "could not refresh the statistics of a table");
     }
 }
 
-async fn sample(engine: &Arc<Engine>, table: &Arc<Table>) -> Result<()> {
+async fn sample(engine: &Arc<Engine>, decision: &Arc<Decision>, table: &Arc<Table>) -> Result<()> {
     let view = engine.store.snapshot().tree(table.def.tree)?;
     let statistics = collect(engine, table, view, &NoProgress, &QUICK_SAMPLING).await?;
-    let writer = engine.writer().await;
+    let writer = engine.writer(decision).await;
     let (catalog, _) = engine.latest(&writer);
     let name = &table.def.name;
     let Some(current) = catalog.tables.get(name).filter(|current| current.def.tree == table.def.tree) else {
@@ -95,9 +101,10 @@ pub(crate) async fn after_insert(statement: &WriteStatement, name: &str, before:
     fills
 }
 
-/// [`refresh`] after a successful statement: a failure is logged.
+/// [`refresh`] after the commit of a statement: a failure is logged, and an interrupt ends it.
 pub(crate) async fn refresh_or_warn(statement: &WriteStatement, name: &str) {
-    if let Err(error) = refresh(statement, name).await {
+    let names = [name.to_string()];
+    if let Some(Err(error)) = statement.writer.decision.unless_interrupted(refresh(statement, &names)).await {
         tracing::warn!(%error, table = name, "could not refresh the statistics of a table");
     }
 }

@@ -1,0 +1,176 @@
+//! Statements interrupted, and futures dropped, at random moments: what a statement reports is what has happened.
+//!
+//! `KEYAKI_CANCEL_ROUNDS` sets the number of statements (default 80), `KEYAKI_CANCEL_SEED` the seed (default: random,
+//! printed).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant, SystemTime};
+
+use keyaki::{Connection, Database, Error, Options};
+use keyaki_primitives::Random;
+
+const ROWS: i64 = 3_000;
+/// Rows of the file to load: enough for a bulk load into an empty table.
+const FILE_ROWS: i64 = 3_000;
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn random(test: &str) -> Random {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+    let seed = variable("KEYAKI_CANCEL_SEED").unwrap_or(now % 1_000_000_007);
+    eprintln!("{test}: KEYAKI_CANCEL_SEED={seed}");
+    Random::new(seed)
+}
+
+fn rounds() -> u64 {
+    variable("KEYAKI_CANCEL_ROUNDS").unwrap_or(80)
+}
+
+/// A database with `t`, whose rows are `(a, a % 10)` for `a` up to [`ROWS`], and an empty table `e`, and a file for it.
+fn filled(directory: &Path) -> Database {
+    let options = Options { memory_bytes: Some(64 << 20), threads: Some(2), ..Options::default() };
+    let database = Database::open(directory, options).unwrap();
+    let connection = database.connect().unwrap();
+    connection.execute("CREATE TABLE t (a BIGINT PRIMARY KEY, b BIGINT)", ()).unwrap();
+    connection.execute("CREATE INDEX t_b ON t (b)", ()).unwrap();
+    connection.execute("CREATE TABLE e (a BIGINT PRIMARY KEY, b BIGINT)", ()).unwrap();
+    connection.execute("CREATE INDEX e_b ON e USING masstree (b)", ()).unwrap();
+    let lines: String = (0..FILE_ROWS).map(|row| format!("{row},{}\n", row % 13)).collect();
+    std::fs::write(directory.join("e.csv"), lines).unwrap();
+    let rows = "INSERT INTO t SELECT value, value % 10 FROM generate_series(1, $1)";
+    connection.execute(rows, (ROWS,)).unwrap();
+    database
+}
+
+/// The tables with their numbers of rows and sums, by table and by index.
+type State = BTreeMap<&'static str, [Option<i64>; 3]>;
+
+fn state(connection: &Connection) -> State {
+    let mut state = State::new();
+    for (table, query) in [
+        ("t", "SELECT count(*), sum(a), sum(b) FROM t"),
+        ("t_b", "SELECT count(*), min(b), max(b) FROM t WHERE b > -1000000"),
+        ("e", "SELECT count(*), sum(a), sum(b) FROM e"),
+        ("e_b", "SELECT count(*), min(b), max(b) FROM e WHERE b > -1"),
+        ("n", "SELECT count(*), sum(a), sum(b) FROM n"),
+    ] {
+        match connection.query_row(query, (), |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?])) {
+            Ok(row) => _ = state.insert(table, row),
+            Err(Error::NotFound { .. }) => {}
+            Err(error) => panic!("{query}: {error}"),
+        }
+    }
+    state
+}
+
+/// A statement, and one that undoes it.
+fn statement(random: &mut Random, directory: &Path) -> (String, String) {
+    let (from, rows) = (ROWS + 1, *random.pick(&[1, 900, 2_000]));
+    // More rows than fit into a write batch are rare: they take long.
+    let rows = if random.one_in(20) { 110_000 } else { rows };
+    let series = format!("SELECT value AS a, value % 7 AS b FROM generate_series({from}, {})", from + rows - 1);
+    let undo_insert = format!("DELETE FROM t WHERE a >= {from}");
+    match 1 + random.below(5) {
+        1 => (format!("INSERT INTO t {series}"), undo_insert),
+        2 => ("UPDATE t SET b = b + 1000".into(), "UPDATE t SET b = b - 1000".into()),
+        3 => (
+            "DELETE FROM t WHERE a % 2 = 0".into(),
+            format!("INSERT INTO t SELECT value, value % 10 FROM generate_series(2, {ROWS}, 2)"),
+        ),
+        4 => (format!("COPY e FROM '{}'", directory.join("e.csv").display()), "DELETE FROM e".into()),
+        _ => (format!("INSERT INTO t VALUES ({from}, 5)"), undo_insert),
+    }
+}
+
+/// Executes and undoes a statement. Returns the state afterwards, and its time.
+fn expected(connection: &Connection, sql: &str, undo: &str) -> (State, Duration) {
+    let start = Instant::now();
+    connection.execute(sql, ()).unwrap();
+    let time = start.elapsed();
+    let after = state(connection);
+    connection.execute(undo, ()).unwrap();
+    (after, time)
+}
+
+/// A time up to a little more than `time`.
+fn delay(random: &mut Random, time: Duration) -> Duration {
+    time.mul_f64(1.2 * random.unit())
+}
+
+#[test]
+fn interrupted_statements_report_what_has_happened() {
+    let mut random = random("interrupts");
+    let directory = tempfile::tempdir().unwrap();
+    let connection = filled(directory.path()).connect().unwrap();
+    let handle = connection.interrupt_handle();
+    let before = state(&connection);
+    let (sender, receiver) = channel::<Duration>();
+    let timer = std::thread::spawn(move || {
+        for delay in receiver {
+            std::thread::sleep(delay);
+            handle.interrupt();
+        }
+    });
+    let mut cancelled = 0;
+    for _ in 0..rounds() {
+        let (sql, undo) = statement(&mut random, directory.path());
+        let other = connection.try_clone().unwrap();
+        let (after, time) = expected(&other, &sql, &undo);
+        sender.send(delay(&mut random, time)).unwrap();
+        match connection.execute(&sql, ()) {
+            Ok(_) => {
+                assert_eq!(state(&other), after, "{sql}");
+                other.execute(&undo, ()).unwrap();
+            }
+            Err(Error::Cancelled) => {
+                cancelled += 1;
+                assert_eq!(state(&other), before, "{sql}");
+            }
+            Err(error) => panic!("{sql}: {error}"),
+        }
+        // A writer waits for work that goes on, which must not change anything either.
+        other.execute("DELETE FROM t WHERE a = -1", ()).unwrap();
+        assert_eq!(state(&other), before, "{sql}");
+    }
+    drop(sender);
+    timer.join().unwrap();
+    eprintln!("{cancelled} of {} statements were cancelled", rounds());
+    drop(connection);
+    let connection = Connection::open(directory.path()).unwrap();
+    assert_eq!(state(&connection), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_with_dropped_futures_have_their_whole_effect_or_none() {
+    let mut random = random("dropped futures");
+    let directory = tempfile::tempdir().unwrap();
+    let database = filled(directory.path());
+    let session = database.session();
+    let connection = database.connect().unwrap();
+    let before = tokio::task::block_in_place(|| state(&connection));
+    for _ in 0..rounds() {
+        let (sql, undo) = statement(&mut random, directory.path());
+        let (after, time) = tokio::task::block_in_place(|| expected(&connection, &sql, &undo));
+        let ended = tokio::time::timeout(delay(&mut random, time), session.execute(&sql)).await;
+        tokio::task::block_in_place(|| {
+            // A writer waits for work that goes on.
+            connection.execute("DELETE FROM t WHERE a = -1", ()).unwrap();
+            let found = state(&connection);
+            match ended {
+                Ok(result) => {
+                    result.unwrap();
+                    assert_eq!(found, after, "{sql}");
+                }
+                Err(_) => assert!(found == before || found == after, "{sql}: {found:?}"),
+            }
+            if found != before {
+                connection.execute(&undo, ()).unwrap();
+            }
+            assert_eq!(state(&connection), before, "{sql}");
+        });
+    }
+}
