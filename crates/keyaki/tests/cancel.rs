@@ -1,4 +1,5 @@
-//! Statements interrupted, and futures dropped, at random moments: what a statement reports is what has happened.
+//! Statements interrupted, and futures dropped, at random moments: what a statement reports is what has happened. CREATE
+//! TABLE AS is also interrupted by power failures.
 //!
 //! `KEYAKI_CANCEL_ROUNDS` sets the number of statements (default 80), `KEYAKI_CANCEL_SEED` the seed (default: random,
 //! printed).
@@ -9,6 +10,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant, SystemTime};
 
 use keyaki::{Connection, Database, Error, Options};
+use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 
 const ROWS: i64 = 3_000;
@@ -74,8 +76,9 @@ fn statement(random: &mut Random, directory: &Path) -> (String, String) {
     let rows = if random.one_in(20) { 110_000 } else { rows };
     let series = format!("SELECT value AS a, value % 7 AS b FROM generate_series({from}, {})", from + rows - 1);
     let undo_insert = format!("DELETE FROM t WHERE a >= {from}");
-    match 1 + random.below(5) {
-        1 => (format!("INSERT INTO t {series}"), undo_insert),
+    match random.below(6) {
+        0 => (format!("INSERT INTO t {series}"), undo_insert),
+        1 => (format!("CREATE TABLE n AS {series}"), "DROP TABLE n".into()),
         2 => ("UPDATE t SET b = b + 1000".into(), "UPDATE t SET b = b - 1000".into()),
         3 => (
             "DELETE FROM t WHERE a % 2 = 0".into(),
@@ -172,5 +175,50 @@ async fn statements_with_dropped_futures_have_their_whole_effect_or_none() {
             }
             assert_eq!(state(&connection), before, "{sql}");
         });
+    }
+}
+
+/// Executes `sql`, which creates table `n` with `rows` rows, with a power failure after `operations` operations of the
+/// device. Checks the table after the restart. Returns the number of operations of the whole statement, if it succeeded.
+fn create_and_crash(sql: &str, rows: i64, operations: Option<u64>) -> Option<u64> {
+    let simulated = Simulated::new(SimulatedOptions { seed: operations.unwrap_or(0), ..Default::default() });
+    let options = || Options {
+        device: Some(simulated.device()),
+        memory_bytes: Some(64 << 20),
+        threads: Some(2),
+        ..Options::default()
+    };
+    let connection = Connection::open_with("/db", options()).unwrap();
+    let before = simulated.operations();
+    if let Some(operations) = operations {
+        simulated.crash_after_operations(operations);
+    }
+    let result = connection.execute(sql, ());
+    let needed = simulated.operations() - before;
+    drop(connection);
+    simulated.crash();
+    let connection = Connection::open_with("/db", options()).unwrap();
+    match connection.query_row("SELECT count(*) FROM n", (), |row| row.get::<_, i64>(0)) {
+        Ok(found) => assert_eq!(found, rows, "{sql}, crash after {operations:?} operations"),
+        Err(Error::NotFound { .. }) => assert!(result.is_err(), "{sql}, crash after {operations:?} operations"),
+        Err(error) => panic!("{sql}, crash after {operations:?} operations: {error}"),
+    }
+    // The name and the space are free.
+    connection.execute("DROP TABLE IF EXISTS n", ()).unwrap();
+    connection.execute("CREATE TABLE n AS SELECT 1 AS x", ()).unwrap();
+    result.is_ok().then_some(needed)
+}
+
+#[test]
+fn a_crash_leaves_a_created_table_with_its_rows_or_none() {
+    // A write batch and a bulk load.
+    for rows in [3_000, 110_000] {
+        let sql = format!("CREATE TABLE n AS SELECT value FROM generate_series(1, {rows})");
+        let needed = create_and_crash(&sql, rows, None).unwrap();
+        // The first operations write rows, the last ones commit them.
+        let first = (0..needed.saturating_sub(12)).step_by(7);
+        for operations in first.chain(needed.saturating_sub(12)..needed + 2) {
+            create_and_crash(&sql, rows, Some(operations));
+        }
     }
 }

@@ -48,6 +48,7 @@ const WRITE_BATCHES: Statements = &[
 const BULK_LOADS: Statements = &[
     ("INSERT INTO e SELECT value, value % 7 FROM generate_series(1, 110000)", &[]),
     ("COPY e FROM '{}/large.csv'", &[]),
+    ("CREATE TABLE n AS SELECT value FROM generate_series(1, 110000)", &[]),
 ];
 
 const DEFINITIONS: Statements = &[

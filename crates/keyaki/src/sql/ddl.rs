@@ -1,7 +1,7 @@
 //! CREATE TABLE, CREATE TABLE AS, DROP TABLE and DROP INDEX.
 //!
 //! CREATE TABLE checks the columns and constraints, creates the trees of the table and its unique indexes, and stores
-//! the definition in one write batch. DROP removes definitions and trees of all named objects in one batch, so it drops
+//! the definition in one write batch. CREATE TABLE AS adds the rows to the same commit. DROP removes definitions and trees of all named objects in one batch, so it drops
 //! all of them or none.
 
 use std::sync::Arc;

@@ -70,7 +70,7 @@ async fn insert(
 ) -> Result<u64> {
     statement.engine.check_writable(table)?;
     match choose(rows, limits, buffer).await? {
-        WritePath::Bulk(rows) => bulk::load(&statement, table, rows, before, origin).await,
+        WritePath::Bulk(rows) => bulk::load(&statement, table, rows, before, origin, None).await,
         WritePath::Batch(batches) => {
             let change = insertion(table, &batches)?;
             let (_, snapshot) = statement.latest();
@@ -97,8 +97,10 @@ fn rows_before(statement: &WriteStatement, table: &Table) -> Result<f64> {
 
 /// Creates a table and inserts the rows of a query, in the form that [`insert`] expects. `catalog` is the newest one.
 ///
-/// After an error the table does not exist. A bulk load commits the empty table first: other sessions see it during the
-/// load, and it remains if the statement is cancelled or the process ends before the load is installed.
+/// The table becomes visible together with its rows, also after a crash. A write batch contains the definition and the
+/// rows, and is one record of the log. A bulk load writes the rows to extents of a tree that does not exist yet; the
+/// checkpoint that installs them contains the definition, the tree and the references to the extents. Before its
+/// superblock is on the medium, recovery finds none of them, and the extents are free.
 pub(crate) async fn create_table_as(
     statement: &WriteStatement,
     catalog: &Catalog,
@@ -121,12 +123,7 @@ pub(crate) async fn create_table_as(
         }
         WritePath::Bulk(rows) => {
             schema::create_trees(&mut batch, &table)?;
-            schema::commit_table(statement, catalog, table.clone(), batch).await?;
-            let loaded = bulk::load(statement, &table, rows, 0.0, Arc::new(NoOrigin)).await;
-            if loaded.is_err() {
-                schema::remove_table(statement, &table).await?;
-            }
-            loaded
+            bulk::load(statement, &table, rows, 0.0, Arc::new(NoOrigin), Some(batch)).await
         }
     }
 }

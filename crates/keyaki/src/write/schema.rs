@@ -1,4 +1,4 @@
-//! Creates tables, and removes a new table whose load has failed.
+//! Creates tables.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use keyaki_store::WriteBatch;
 
 use super::WriteStatement;
 use crate::Result;
-use crate::catalog::{Catalog, DocumentKind, Table, put, remove};
+use crate::catalog::{Catalog, DocumentKind, Table, put};
 
 /// Commits `batch`, which creates the trees and the definition of `table`, and publishes the catalog with the table.
 pub(crate) async fn commit_table(
@@ -27,15 +27,4 @@ pub(crate) fn create_trees(batch: &mut WriteBatch, table: &Table) -> Result<()> 
         batch.create_tree(index.tree, schema);
     }
     put(batch, DocumentKind::Table, &table.def.name, &table.def)
-}
-
-/// Drops the table of a CREATE TABLE AS whose load has failed. Such a table has no indexes.
-pub(crate) async fn remove_table(statement: &WriteStatement, table: &Table) -> Result<()> {
-    let (catalog, _) = statement.latest();
-    let mut changed = Catalog::clone(&catalog);
-    changed.tables.remove(&table.def.name);
-    let mut batch = WriteBatch::new();
-    remove(&mut batch, DocumentKind::Table, &table.def.name)?;
-    batch.drop_tree(table.def.tree);
-    statement.engine.commit_removal(&statement.writer, batch, changed).await
 }

@@ -29,6 +29,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
+use keyaki_store::WriteBatch;
 
 use self::job::{Job, Workers};
 use super::origin::Origin;
@@ -44,13 +45,14 @@ pub(super) use unique::locate_duplicate;
 const REFRESH_SHARE: f64 = 0.1;
 
 /// Inserts all rows into a table that had about `rows_before` rows, and returns their number; inserts none after an
-/// error.
+/// error. `creation` creates the table, unless it exists.
 pub(super) async fn load(
     statement: &WriteStatement,
     table: &Arc<Table>,
     rows: SendableRecordBatchStream,
     rows_before: f64,
     origin: Arc<dyn Origin>,
+    creation: Option<WriteBatch>,
 ) -> Result<u64> {
     let (catalog, snapshot) = statement.latest();
     let progress = &statement.progress;
@@ -60,7 +62,7 @@ pub(super) async fn load(
     let sent = send_all(&job, &mut workers, &mut rows.map(|batch| batch.map_err(Error::from))).await;
     let written = workers.finish(sent).await?;
     let total = written.rows;
-    install(statement, table, catalog, written, rows_before).await?;
+    install(statement, table, catalog, written, rows_before, creation).await?;
     progress.finish();
     Ok(total)
 }
@@ -85,24 +87,28 @@ async fn send_all(
     Ok(())
 }
 
-/// Installs the loaded trees, with statistics, in one commit.
+/// Installs the loaded trees, with statistics and the creation of the table, in one commit.
 async fn install(
     statement: &WriteStatement,
     table: &Arc<Table>,
     catalog: Arc<Catalog>,
     written: job::Written,
     rows_before: f64,
+    creation: Option<WriteBatch>,
 ) -> Result<()> {
-    let mut batch = written.messages;
-    let mut changed = None;
+    let mut changed = creation.is_some().then(|| table.clone());
+    let mut batch = creation.unwrap_or_default();
+    batch.append(written.messages);
     let rows = written.rows as f64;
     if let Some(statistics) = new_statistics(table, written.statistics, rows_before) {
         put(&mut batch, DocumentKind::Statistics, &table.def.name, &statistics)?;
-        let mut catalog = Catalog::clone(&catalog);
-        let with = Arc::new(Table::new(table.def.clone(), Some(Arc::new(statistics)))?);
-        catalog.tables.insert(table.def.name.clone(), with);
-        changed = Some(catalog);
+        changed = Some(Arc::new(Table::new(table.def.clone(), Some(Arc::new(statistics)))?));
     }
+    let changed = changed.map(|table| {
+        let mut catalog = Catalog::clone(&catalog);
+        catalog.tables.insert(table.def.name.clone(), table);
+        catalog
+    });
     statement.engine.install(&statement.writer, batch, written.loaded, changed).await?;
     if rows_before > 0.0 && rows > REFRESH_SHARE * rows_before {
         statistics::refresh_or_warn(statement, &table.def.name).await;
