@@ -1,9 +1,10 @@
 //! Ctrl-C cancels the running statement, not the program.
 //!
-//! One task listens for the signal. While work is [`Active`], a press cancels the work, which drops its query. The
-//! [`PRESSES_MAX`]th press ends the program, in case the work does not react. Without active work the first press ends the
+//! One task listens for the signal. While work is [`Active`], a press cancels the work: it interrupts a statement, and
+//! drops the rows of a query. The [`PRESSES_MAX`]th press ends the program, in case the work does not react. Without active work the first press ends the
 //! program. At the shell's prompt the terminal is in raw mode, and the line editor reads Ctrl-C as a key.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -65,6 +66,18 @@ impl Active<'_> {
         }
     }
 
+    /// Runs `work` to its end. Ctrl-C calls `interrupt`, and `work` decides whether it is too late.
+    pub async fn interrupting<T>(&mut self, interrupt: impl FnOnce(), work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        tokio::select! {
+            biased;
+            // Polled first: an interrupt affects only work that has started.
+            result = work.as_mut() => return result,
+            () = self.pressed() => interrupt(),
+        }
+        work.await
+    }
+
     /// Runs `work`. Ctrl-C drops it, and the result is none.
     pub async fn unless_pressed<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
@@ -96,5 +109,9 @@ mod tests {
         }
         let mut second = interrupts.activate();
         assert_eq!(second.unless_pressed(async { 5 }).await, Some(5));
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        interrupts.press();
+        assert_eq!(second.interrupting(|| sender.send(6).unwrap(), receiver).await, Ok(6));
+        assert_eq!(second.interrupting(|| panic!("the work has ended"), async { 7 }).await, 7);
     }
 }

@@ -1,7 +1,8 @@
 //! Runs statements and writes their results, for the shell and for scripts.
 //!
-//! Rows are streamed: each batch is formatted and written before the next one is requested. Ctrl-C drops the stream, which
-//! cancels the query.
+//! Rows are streamed: each batch is formatted and written before the next one is requested. Ctrl-C interrupts the statement,
+//! which then fails or, if its commit has started, succeeds. While rows are read, Ctrl-C drops the stream, which cancels the
+//! query.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write, stdout};
@@ -62,10 +63,12 @@ impl Runner {
         let interrupts = self.interrupts.clone();
         let mut active = interrupts.activate();
         let watch = self.bars.watch(&self.session);
-        let outcome = active.unless_pressed(self.session.query(sql)).await.ok_or(Failure::Cancelled)??;
-        match outcome {
-            Outcome::Rows(stream) => self.rows(stream, &mut active, watch, start).await,
-            Outcome::Done { tag, rows } => {
+        let handle = self.session.interrupt_handle();
+        match active.interrupting(|| handle.interrupt(), self.session.query(sql)).await {
+            Err(error) if matches!(error.root(), keyaki::Error::Cancelled) => Err(Failure::Cancelled),
+            Err(error) => Err(error.into()),
+            Ok(Outcome::Rows(stream)) => self.rows(stream, &mut active, watch, start).await,
+            Ok(Outcome::Done { tag, rows }) => {
                 drop(watch);
                 self.done(&tag, rows, start.elapsed())
             }
