@@ -442,6 +442,28 @@ fn batch_of_wrong_type() -> RecordBatch {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn two_statements_write_the_same_file() {
+    let fixture = Fixture::new();
+    let path = fixture.path("same.csv");
+    let other = fixture.session.database().session();
+    // Both hold their temporary files at the same time: each has more batches than the queues.
+    let copy = |first: i64| copy_to(&format!("(SELECT {first} + value FROM generate_series(1, 200000))"), &path);
+    let (low, high) = (copy(0), copy(1_000_000));
+    let (low, high) = tokio::join!(fixture.session.execute(&low), other.execute(&high));
+    assert!(low.is_ok() && high.is_ok(), "{low:?} {high:?}");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut numbers: Vec<i64> = text.lines().skip(1).map(|line| line.parse().unwrap()).collect();
+    numbers.sort_unstable();
+    let first = numbers[0];
+    assert!([1, 1_000_001].contains(&first) && numbers.iter().copied().eq(first..first + 200_000));
+    let names = std::fs::read_dir(fixture.dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(names.into_iter().all(|name| !name.to_string_lossy().ends_with(".tmp")));
+    // The permissions are those of a file that the process creates itself.
+    let mode = |path: &Path| std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(path).unwrap().permissions());
+    assert_eq!(mode(&path), mode(&fixture.write("own", "")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_load_leaves_nothing() {
     let fixture = Fixture::new();
     fixture.run("CREATE TABLE t (a BIGINT PRIMARY KEY)").await;

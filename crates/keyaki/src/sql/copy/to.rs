@@ -4,13 +4,15 @@
 //! temporary file. After the end mark `None` the thread syncs the file and renames it. A channel that closes without an
 //! end mark means that the query failed or the statement was cancelled; the temporary file is then removed.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use arrow::array::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
+use tempfile::TempPath;
 use tokio::sync::mpsc::{Receiver, channel};
 
 use super::statement::{Copy, CopyObject};
@@ -24,6 +26,8 @@ use crate::{Error, Result};
 
 /// Capacity of the channel between query and writer, in batches.
 const BATCHES_AHEAD: usize = 4;
+/// Permissions of the file, without those that the process masks.
+const PERMISSIONS: u32 = 0o666;
 
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: Copy) -> Result<u64> {
     let path = PathBuf::from(&copy.path);
@@ -34,9 +38,9 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
     let (schema, options) = (rows.schema(), copy.options);
     let decision = execution.decision().clone();
     let task = tokio::task::spawn_blocking(move || {
-        let file = target.create()?;
+        let (file, temporary) = target.create()?;
         let sink = open(&target.path, file, &options, &schema)?;
-        write(target, sink, receiver, &decision)
+        write(&target, temporary, sink, receiver, &decision)
     });
     let progress = session.progress.lock().clone();
     progress.start(&format!("writing {}", path.display()), None);
@@ -88,7 +92,8 @@ async fn query(session: &SqlSession, object: CopyObject) -> Result<SendableRecor
 /// # Errors
 /// `Cancelled` if the channel closes without an end mark, or if the statement was cancelled before the file is renamed.
 fn write(
-    target: OutputFile,
+    target: &OutputFile,
+    temporary: TempPath,
     mut sink: Box<dyn Sink>,
     mut batches: Receiver<Option<RecordBatch>>,
     decision: &Decision,
@@ -108,16 +113,14 @@ fn write(
     let file = sink.finish()?;
     file.sync_all().map_err(|error| Error::io("sync", &target.path, error))?;
     decision.commit()?;
-    target.rename()?;
+    target.replace(temporary)?;
     decision.reach(Stage::Committed);
     Ok(rows)
 }
 
-/// The target of COPY TO and the temporary file that replaces it.
+/// The target of COPY TO.
 struct OutputFile {
     path: PathBuf,
-    temporary: PathBuf,
-    renamed: bool,
 }
 
 impl OutputFile {
@@ -128,29 +131,33 @@ impl OutputFile {
             Ok(metadata) if !metadata.is_file() => return failed(ErrorKind::InvalidInput, "is not a regular file"),
             _ => {}
         }
-        let Some(name) = path.file_name() else { return failed(ErrorKind::InvalidInput, "is not the name of a file") };
-        let mut temporary = std::ffi::OsString::from(".");
-        temporary.push(name);
-        temporary.push(format!(".{}.tmp", std::process::id()));
-        Ok(OutputFile { path: path.to_path_buf(), temporary: path.with_file_name(temporary), renamed: false })
-    }
-
-    fn create(&self) -> Result<File> {
-        File::create(&self.temporary).map_err(|error| Error::io("create", &self.path, error))
-    }
-
-    fn rename(mut self) -> Result<()> {
-        std::fs::rename(&self.temporary, &self.path).map_err(|error| Error::io("create", &self.path, error))?;
-        self.renamed = true;
-        Ok(())
-    }
-}
-
-impl Drop for OutputFile {
-    fn drop(&mut self) {
-        if !self.renamed {
-            // The file may not have been created.
-            let _ = std::fs::remove_file(&self.temporary);
+        match path.file_name() {
+            Some(_) => Ok(OutputFile { path: path.to_path_buf() }),
+            None => failed(ErrorKind::InvalidInput, "is not the name of a file"),
         }
+    }
+
+    /// The directory of the file.
+    fn directory(&self) -> &Path {
+        // The parent of a name without a directory is the empty path.
+        self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    }
+
+    /// Creates a temporary file beside the target, with a name of its own. Dropping the path removes the file.
+    fn create(&self) -> Result<(File, TempPath)> {
+        let mut prefix = std::ffi::OsString::from(".");
+        prefix.push(self.path.file_name().unwrap_or_default());
+        prefix.push(".");
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(&prefix).suffix(".tmp").permissions(Permissions::from_mode(PERMISSIONS));
+        let created = builder.tempfile_in(self.directory());
+        Ok(created.map_err(|error| Error::io("create", &self.path, error))?.into_parts())
+    }
+
+    /// Replaces the target by the temporary file, durably.
+    fn replace(&self, temporary: TempPath) -> Result<()> {
+        temporary.persist(&self.path).map_err(|failed| Error::io("create", &self.path, failed.error))?;
+        let synced = File::open(self.directory()).and_then(|directory| directory.sync_all());
+        synced.map_err(|error| Error::io("sync", self.directory(), error))
     }
 }
