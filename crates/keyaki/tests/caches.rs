@@ -71,7 +71,9 @@ async fn operators_have_classes_and_streams_spare_the_cache() {
     session.execute("SET keyaki.cache_governor = off").await.unwrap();
     assert!(!text(&session, &format!("EXPLAIN {sum}")).await.contains("class="));
     let expected = (text(&session, sum).await, text(&session, filtered).await);
-    session.execute("SET keyaki.cache_governor = on").await.unwrap();
+    session.execute("RESET keyaki.cache_governor").await.unwrap();
+    assert!(text(&session, "SHOW keyaki.cache_governor").await.contains("on"));
+    session.execute("SET keyaki.cache_governor = off; RESET ALL").await.unwrap();
     for method in [
         ScanMethod::Plain,
         ScanMethod::FlushBehind { behind_bytes: 1024 },

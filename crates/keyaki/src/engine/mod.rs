@@ -71,6 +71,8 @@ pub(crate) struct Engine {
     writer: Arc<tokio::sync::Mutex<()>>,
     pub calibration: Mutex<Arc<Calibration>>,
     pub durability: Mutex<Durability>,
+    /// The settings of the database when it was opened, for RESET.
+    pub initial: InitialSettings,
     /// Memory budget of DataFusion's operators in bytes, a part of `Options::memory_bytes`.
     pub query_memory_bytes: usize,
     /// DataFusion's functions, rules and resources, shared by all statements.
@@ -85,6 +87,13 @@ pub(crate) struct Engine {
     pub memory_index_bytes_max: usize,
     /// The next hidden rowid of tables that have been inserted into since opening.
     rowids: Mutex<HashMap<TreeId, i64>>,
+}
+
+/// Settings of the database that SET changes, as they were when it was opened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InitialSettings {
+    pub durability: Durability,
+    pub cache_governor: CacheGovernor,
 }
 
 /// A held writer lock, with the decision of the statement that holds it. Clones share the lock; dropping the last one
@@ -169,6 +178,7 @@ impl Engine {
             writer: Arc::default(),
             calibration: Mutex::new(Arc::new(if real { read_calibration(path) } else { Calibration::assumed() })),
             durability: Mutex::new(options.durability),
+            initial: InitialSettings { durability: options.durability, cache_governor: options.cache_governor },
             query_memory_bytes: budget.query_bytes,
             build_times: Mutex::new(build_times),
             unusable: Arc::new(unusable),
@@ -202,6 +212,15 @@ impl Engine {
         }
         *self.calibration.lock() = Arc::new(calibration);
         Ok(())
+    }
+
+    /// Changes the durability of later commits. Blocks if earlier commits must become durable.
+    pub fn set_durability(&self, durability: Durability) {
+        let mut current = self.durability.lock();
+        if *current != durability {
+            self.store.set_durability(durability);
+            *current = durability;
+        }
     }
 
     /// Switches the cache governor on or off. Switching off ends all pins.

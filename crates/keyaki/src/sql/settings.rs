@@ -10,7 +10,8 @@
 //! | `keyaki.cache_governor` | database, until it is closed | `on`, `off`; `off` ends all pins |
 //! | `datafusion.execution.…`, `datafusion.optimizer.…`, `datafusion.explain.…` | session | see DataFusion's documentation |
 //!
-//! RESET changes settings of the session only.
+//! RESET returns to the default of a session, or to the value with which the database was opened. RESET ALL resets the
+//! settings of the session and those of the database.
 
 use std::sync::Arc;
 
@@ -70,10 +71,7 @@ fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()> {
         PLAN_CACHE => session.options.lock().plan_cache = value.parse::<PlanCacheMode>().map_err(wrong)?,
         DURABILITY => {
             let durability = parse_durability(value).ok_or_else(|| wrong("'full' 'normal' 'off'"))?;
-            let engine = &session.engine;
-            let mut current = engine.durability.lock();
-            engine.store.set_durability(durability);
-            *current = durability;
+            session.engine.set_durability(durability);
         }
         CACHE_GOVERNOR => session.engine.set_cache_governor(value.parse::<CacheGovernor>().map_err(wrong)?),
         _ if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
@@ -91,16 +89,21 @@ fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()> {
 }
 
 pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<Outcome> {
+    let initial = session.engine.initial;
     match &statement.reset {
         Reset::ALL => {
             *session.options.lock() = SessionOptions::default();
             session.overrides.lock().clear();
+            session.engine.set_durability(initial.durability);
+            session.engine.set_cache_governor(initial.cache_governor);
         }
         Reset::ConfigurationParameter(name) => match setting_name(name).as_str() {
             EXECUTION => session.options.lock().execution = ExecutionMode::default(),
             JOIN => session.options.lock().join = JoinMode::default(),
             SHORT_PATH => session.options.lock().short_path = Switch::default(),
             PLAN_CACHE => session.options.lock().plan_cache = PlanCacheMode::default(),
+            DURABILITY => session.engine.set_durability(initial.durability),
+            CACHE_GOVERNOR => session.engine.set_cache_governor(initial.cache_governor),
             name if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
                 session.overrides.lock().retain(|(known, _)| known != name);
             }
