@@ -287,8 +287,13 @@ fn every_variant_has_a_sqlstate_and_a_message() {
         states.insert(error.sqlstate());
     }
     assert_eq!(seen.len(), VARIANTS);
-    // An oversized key is an error of the store.
-    states.insert(below::sqlstate(&keyaki_store::Error::TooLarge { what: "key", bytes: 2, limit: 1 }));
+    // Errors of the store without variants of their own.
+    let tree = keyaki_store::TreeId::new(1);
+    for error in
+        [keyaki_store::Error::TooLarge { what: "key", bytes: 2, limit: 1 }, keyaki_store::Error::Conflict { tree }]
+    {
+        states.insert(below::sqlstate(&error));
+    }
     let unused: Vec<_> = SqlState::ALL.iter().filter(|state| !states.contains(state)).collect();
     assert!(unused.is_empty(), "codes that nothing raises: {unused:?}");
     assert_eq!(SqlState::UNIQUE_VIOLATION.class(), "23");
