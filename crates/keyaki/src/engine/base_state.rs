@@ -51,6 +51,10 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     // Numbers with a decimal point are exact, as in the SQL standard.
     options.sql_parser.parse_float_as_decimal = true;
     options.execution.collect_statistics = false;
+    // A LIMIT over a subquery with ORDER BY returns its first rows, as in PostgreSQL.
+    options.sql_parser.enable_subquery_sort_elimination = false;
+    // The check compares the nullability of CASE and COALESCE, which logical and physical expressions infer differently.
+    options.execution.skip_physical_aggregate_schema_check = true;
     // Each partition of a sort reserves this for merging. All partitions together must fit into a small budget.
     let reservation = &mut options.execution.sort_spill_reservation_bytes;
     *reservation = (*reservation).min(query_bytes / (SORT_RESERVATIONS_SHARE * threads.max(1)));

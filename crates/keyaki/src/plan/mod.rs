@@ -1,7 +1,7 @@
 //! The query planner: join trees become index pipelines where their estimated cost is lower than scans and hash joins.
 //!
-//! DataFusion parses, resolves and simplifies a query and pushes filters down. The [`planner`] then rewrites the
-//! optimized logical plan:
+//! DataFusion parses, resolves and simplifies a query and pushes filters down. [`rules`] switches off the defective cases
+//! of its rules, and [`subqueries`] turns more subqueries into joins. The [`planner`] then rewrites the optimized logical plan:
 //!
 //! ```text
 //! optimized logical plan
@@ -15,7 +15,7 @@
 //!       └ first_rows  answers ORDER BY … LIMIT along a non-covering index
 //! physical plan
 //!   ├ exec, summary_exec, first_rows_exec: one operator each
-//!   └ pushdown        restricts DataFusion's physical filter pushdown
+//!   └ pushdown, unconstant: correct DataFusion's physical rules
 //! ```
 //!
 //! Costs are in seconds of device and processor time ([`cost`](crate::table::cost)). [`ranges`](crate::table::ranges)
@@ -40,14 +40,23 @@ mod node;
 mod planner;
 mod pushdown;
 mod rewrite;
+mod rules;
 mod search;
 mod selectivity;
+mod subqueries;
 mod summary;
 mod summary_exec;
+mod unconstant;
 
-/// Installs the planner in a session's state: replaces the query planner and restricts the physical filter pushdown
-/// rules.
+/// Installs the planner in a session's state: replaces the query planner and corrects rules of the optimizers.
 pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext) -> SessionStateBuilder {
-    let rules = pushdown::guarded(builder.physical_optimizers().take());
-    builder.with_physical_optimizer_rules(rules).with_query_planner(Arc::new(planner::KeyakiPlanner { context }))
+    let rules = rules::corrected(builder.optimizer().take());
+    let mut physical = pushdown::guarded(builder.physical_optimizers().take());
+    physical.insert(0, Arc::new(unconstant::ForgetConstants));
+    let mut analyzer = builder.analyzer().take().unwrap_or_default().rules;
+    analyzer.insert(0, Arc::new(rules::CompareAsFloats));
+    analyzer.push(Arc::new(subqueries::SubqueriesToJoins));
+    let builder = builder.with_analyzer_rules(analyzer);
+    let builder = builder.with_optimizer_rules(rules).with_physical_optimizer_rules(physical);
+    builder.with_query_planner(Arc::new(planner::KeyakiPlanner { context }))
 }

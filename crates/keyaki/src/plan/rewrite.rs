@@ -20,13 +20,12 @@ use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{
     Expr, Extension, Filter, Join, JoinConstraint, LogicalPlan, Projection, Sort, SubqueryAlias,
 };
-use datafusion::optimizer::optimize_projections::OptimizeProjections;
-use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{Optimizer, OptimizerContext};
 
 use super::facts::{Facts, local_filters};
 use super::graph::{Graph, RelationSet, RelationSource, is_member, is_simple};
 use super::node::{PipelineNode, PtrEq};
+use super::rules::pushdown;
 use super::search::{Node, Search, SearchResult};
 use super::summary::SummaryNode;
 use super::{assemble, first_rows};
@@ -108,7 +107,7 @@ impl Rewriter<'_> {
 
     /// Pushes filters down and prunes columns. Fails if the columns of the result differ from `original`.
     fn finish(&self, rebuilt: LogicalPlan, original: &LogicalPlan) -> Result<LogicalPlan> {
-        let rules = Optimizer::with_rules(vec![Arc::new(PushDownFilter::new()), Arc::new(OptimizeProjections::new())]);
+        let rules = Optimizer::with_rules(pushdown());
         let config = OptimizerContext::new_with_config_options(self.config.clone());
         let plan = rules.optimize(rebuilt, &config, |_, _| {})?;
         let columns = |plan: &LogicalPlan| -> Vec<_> {

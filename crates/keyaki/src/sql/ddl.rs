@@ -12,6 +12,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use keyaki_store::WriteBatch;
 
+use super::columns::shown;
 use super::names::{new_name, new_relation_name, plain_ident, relation_name};
 use super::state::StatementState;
 use crate::base::interrupt::Execution;
@@ -91,7 +92,7 @@ async fn create_table_as(
     let plan = state.plan_query(query).await?;
     let mut design = Design::new(name);
     for field in plan.schema().fields() {
-        let name = new_name(&Ident::with_quote('"', field.name()))?;
+        let name = new_name(&Ident::with_quote('"', shown(field.name())))?;
         design.push(ColumnDef {
             name,
             ty: types::from_arrow(field.data_type())?.into(),

@@ -30,6 +30,7 @@ use crate::{Error, ObjectKind, PlanCacheMode, Result};
 
 mod analyze;
 mod cache;
+mod columns;
 pub(crate) mod copy;
 mod ddl;
 pub(crate) mod dml;
@@ -37,9 +38,11 @@ mod index;
 pub(crate) mod info;
 mod names;
 mod normalize;
+mod numbers;
 mod outcome;
 mod parameters;
 mod plan_cache;
+mod precedence;
 pub(crate) mod prepared;
 mod session;
 mod settings;
@@ -122,7 +125,11 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
         ["PIN", ..] => Parsed::Cache(cache::parse(cache::Action::Pin, &mut parser)?),
         ["UNPIN", ..] => Parsed::Cache(cache::parse(cache::Action::Unpin, &mut parser)?),
         ["ANALYZE", ..] => Parsed::Analyze(Some(parse_analyze(&mut parser)?)),
-        _ => Parsed::Sql(Box::new(parser.parse_statement().map_err(syntax)?)),
+        _ => {
+            let mut sql = parser.parse_statement().map_err(syntax)?;
+            precedence::correct(&mut sql);
+            Parsed::Sql(Box::new(sql))
+        }
     };
     expect_end(&mut parser)?;
     Ok(parsed)
@@ -325,7 +332,8 @@ pub(crate) async fn drain(outcome: Outcome) -> Result<Outcome> {
 /// Parses a single query: the stored definition of a view.
 pub(crate) fn parse_query(sql: &str) -> Result<Box<Query>> {
     let mut parser = split::single(sql)?.parser();
-    let query = parser.parse_query().map_err(syntax)?;
+    let mut query = parser.parse_query().map_err(syntax)?;
+    precedence::correct(&mut query);
     expect_end(&mut parser)?;
     Ok(query)
 }
@@ -333,7 +341,8 @@ pub(crate) fn parse_query(sql: &str) -> Result<Box<Query>> {
 /// Parses a single expression: the stored default of a column.
 pub(crate) fn parse_expr(sql: &str) -> Result<datafusion::sql::sqlparser::ast::Expr> {
     let mut parser = split::single(sql)?.parser();
-    let expr = parser.parse_expr().map_err(syntax)?;
+    let mut expr = parser.parse_expr().map_err(syntax)?;
+    precedence::correct(&mut expr);
     expect_end(&mut parser)?;
     Ok(expr)
 }
@@ -345,7 +354,7 @@ pub(crate) async fn view_columns(session: &SqlSession, name: &str) -> Result<Vec
     let columns = plan.schema().fields().iter().map(|field| {
         let ty = crate::catalog::types::from_arrow(field.data_type());
         (
-            field.name().clone(),
+            columns::shown(field.name()).to_string(),
             ty.map_or_else(|_| field.data_type().to_string(), crate::catalog::types::column_type_name),
         )
     });

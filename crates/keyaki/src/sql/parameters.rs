@@ -11,8 +11,7 @@ use arrow::array::ArrayRef;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, SelectItem, SetExpr, Statement as Sql, Value as SqlValue, ValueWithSpan, Visit, VisitMut, Visitor,
-    VisitorMut,
+    Expr, Statement as Sql, Value as SqlValue, ValueWithSpan, Visit, VisitMut, Visitor, VisitorMut,
 };
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
@@ -172,34 +171,6 @@ impl VisitorMut for Substitution<'_> {
     }
 }
 
-/// Names the columns of the result that are expressions of parameters, so that the names do not depend on the values.
-pub(crate) fn name_columns(statement: &mut Sql) {
-    let Sql::Query(query) = statement else { return };
-    let SetExpr::Select(select) = query.body.as_mut() else { return };
-    for item in &mut select.projection {
-        if let SelectItem::UnnamedExpr(expr) = item
-            && has_placeholder(expr)
-        {
-            let alias = Ident::with_quote('"', expr.to_string());
-            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
-        }
-    }
-}
-
-fn has_placeholder(expr: &Expr) -> bool {
-    struct Find;
-    impl Visitor for Find {
-        type Break = ();
-        fn pre_visit_value(&mut self, value: &ValueWithSpan) -> ControlFlow<()> {
-            match value.value {
-                SqlValue::Placeholder(_) => ControlFlow::Break(()),
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
-    Visit::visit(expr, &mut Find).is_break()
-}
-
 /// An expression with exactly the type and value of an array of one value.
 fn literal(array: &ArrayRef) -> Result<Expr> {
     let text = |text: String| Expr::Value(SqlValue::SingleQuotedString(text).into());
@@ -291,7 +262,7 @@ mod tests {
     #[test]
     fn values_replace_placeholders_and_keep_column_names() {
         let mut statement = parsed("SELECT $1, a + $2 AS b, c FROM t WHERE d = $1").unwrap();
-        name_columns(&mut statement);
+        crate::sql::columns::name(&mut statement);
         let values = [Value::Boolean(true), Value::Integer(-5)];
         let arrays: Vec<ArrayRef> = values.iter().map(|value| bind(0, value.as_ref(), None).unwrap()).collect();
         substitute(&mut statement, &arrays).unwrap();

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::short::{ShortPlan, parameter_index};
 use super::split::Statement;
 use super::state::StatementState;
-use super::{Outcome, Parsed, SqlSession, dispatch, dml, parameters, run_parsed};
+use super::{Outcome, Parsed, SqlSession, columns, dispatch, dml, parameters, run_parsed};
 use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
 use crate::catalog::Catalog;
@@ -124,7 +124,8 @@ impl Prepared {
     /// # Errors
     /// `Syntax` for invalid parameters.
     pub fn of(text: &str, mut sql: Sql, declared: Vec<DataType>) -> Result<Prepared> {
-        parameters::name_columns(&mut sql);
+        // Before values replace parameters: the names do not depend on the values.
+        columns::name(&mut sql);
         let parameters = parameters::count(&sql)?.max(declared.len());
         let mut assigned = assigned_parameters(&sql, parameters);
         assigned[..declared.len()].fill(true);
@@ -174,7 +175,7 @@ impl Prepared {
                     Ok(plan) => {
                         add_types(&mut types, &plan);
                         let short = ShortPlan::of_query(&plan, &state, &types);
-                        (Some(Arc::new(plan.schema().as_arrow().clone())), short)
+                        (Some(columns::shown_schema(plan.schema().inner())), short)
                     }
                     Err(error) if self.is_about_parameters(&error) => (None, None),
                     Err(error) => return Err(error),

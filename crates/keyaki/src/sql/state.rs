@@ -19,8 +19,10 @@ use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{Query, Statement as SqlStatement};
+use futures::StreamExt;
 use futures::future::BoxFuture;
 use keyaki_store::Snapshot;
 use parking_lot::{Mutex, RwLock};
@@ -29,7 +31,7 @@ use crate::catalog::Catalog;
 use crate::catalog::Table;
 use crate::engine::{CATALOG_NAME, Engine, SCHEMA_NAME};
 use crate::plan::register;
-use crate::sql::SqlSession;
+use crate::sql::{SqlSession, columns, numbers};
 use crate::table::KeyakiTable;
 use crate::table::PlanContext;
 use crate::{Error, Result};
@@ -133,13 +135,15 @@ impl StatementState {
         self.plan_at_depth(statement, 0).await
     }
 
-    fn plan_at_depth(&self, statement: SqlStatement, depth: usize) -> BoxFuture<'_, Result<LogicalPlan>> {
+    fn plan_at_depth(&self, mut statement: SqlStatement, depth: usize) -> BoxFuture<'_, Result<LogicalPlan>> {
         Box::pin(async move {
+            columns::name(&mut statement);
+            numbers::as_floats(&mut statement);
             let statement = DfStatement::Statement(Box::new(statement));
             for relation in self.relations_used(&statement)? {
                 self.plan_view(&relation, depth).await?;
             }
-            Ok(self.state.statement_to_plan(statement).await?)
+            self.state.statement_to_plan(statement).await.map_err(|error| columns::ambiguous(error.into()))
         })
     }
 
@@ -178,7 +182,14 @@ impl StatementState {
     pub async fn run(&self, plan: &LogicalPlan) -> Result<SendableRecordBatchStream> {
         self.context.last_stats.lock().clear();
         let plan = self.state.create_physical_plan(plan).await?;
-        Ok(execute_stream(plan, self.state.task_ctx())?)
+        let rows = execute_stream(plan, self.state.task_ctx())?;
+        let schema = columns::shown_schema(&rows.schema());
+        if Arc::ptr_eq(&schema, &rows.schema()) {
+            return Ok(rows);
+        }
+        let named = schema.clone();
+        let rows = rows.map(move |batch| columns::renamed(&batch?, &named));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 }
 

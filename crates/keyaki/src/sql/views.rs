@@ -8,10 +8,12 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{CreateView, Query, Statement};
 use keyaki_store::WriteBatch;
 
+use super::columns::shown_schema;
 use super::names::{new_name, new_relation_name, quoted, relation_name};
 use super::state::StatementState;
 use crate::base::interrupt::Execution;
@@ -91,7 +93,8 @@ fn definition(create: &CreateView) -> Result<String> {
     Ok(format!("SELECT * FROM ({}) AS \"view\" ({names})", create.query))
 }
 
-fn check_columns(schema: &arrow::datatypes::SchemaRef) -> Result<()> {
+fn check_columns(schema: &SchemaRef) -> Result<()> {
+    let schema = shown_schema(schema);
     for (i, field) in schema.fields().iter().enumerate() {
         if schema.fields()[..i].iter().any(|other| other.name() == field.name()) {
             return Err(Error::DuplicateColumn(field.name().clone()));

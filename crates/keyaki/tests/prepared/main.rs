@@ -48,6 +48,8 @@ const STATEMENTS: &[(&str, &str)] = &[
     ("SELECT id, f FROM t WHERE f < $1 ORDER BY f DESC LIMIT 4", "s"),
     ("SELECT p, q FROM two WHERE p = $1 AND q > $2 ORDER BY q LIMIT 2", "it"),
     ("SELECT id, b FROM t WHERE b IN ($1, $2) ORDER BY id", "tt"),
+    ("SELECT id FROM t WHERE id IN ($1, $2) AND id IN (1, 2, 3, 5, 8) ORDER BY id", "kk"),
+    ("SELECT id FROM t WHERE a NOT IN ($1, $2, 5, 7) OR a NOT IN (1, 2, 3, 4) ORDER BY id", "ii"),
     ("UPDATE t SET g = $1 WHERE id IN ($2, $3, $2)", "tkk"),
     ("DELETE FROM t WHERE id IN ($1, $2, $3, $1)", "kkk"),
     ("SELECT max(c), avg(a), count(b), min(f) FROM t WHERE a = $1 AND d >= $2", "id"),

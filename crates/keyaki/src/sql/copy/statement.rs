@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::options::CopyOptions;
 use crate::base::syntax;
+use crate::sql::precedence;
 use crate::{Error, Result};
 
 /// A parsed COPY statement.
@@ -46,7 +47,8 @@ pub(crate) fn parse(parser: &mut Parser<'_>) -> Result<Copy> {
     parser.expect_keyword(Keyword::COPY).map_err(syntax)?;
     let object = if parser.peek_token_ref().token == Token::LParen {
         parser.expect_token(&Token::LParen).map_err(syntax)?;
-        let query = parser.parse_query().map_err(syntax)?;
+        let mut query = parser.parse_query().map_err(syntax)?;
+        precedence::correct(&mut query);
         parser.expect_token(&Token::RParen).map_err(syntax)?;
         CopyObject::Query(query)
     } else {

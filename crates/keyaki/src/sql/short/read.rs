@@ -28,6 +28,7 @@ use crate::Result;
 use crate::catalog::Catalog;
 use crate::engine::{Engine, Moment};
 use crate::sql::SqlSession;
+use crate::sql::columns::shown_schema;
 
 /// A query of few rows by key.
 #[derive(Debug)]
@@ -70,7 +71,7 @@ impl Read {
         if !is_immutable(plan) || compares_lists(plan) {
             return None;
         }
-        let schema = Arc::new(plan.schema().as_arrow().clone());
+        let schema = shown_schema(plan.schema().inner());
         let plan = state.optimize(plan).ok()?;
         let names_agree = plan.schema().fields().len() == schema.fields().len();
         let compiler = Compiler { parameters, props: state.execution_props().clone() };

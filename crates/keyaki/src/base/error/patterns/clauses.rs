@@ -54,6 +54,15 @@ pub(super) const PATTERNS: &[Pattern] = &[
     }),
     pattern("LIMIT must be >= 0, '{}' was provided", |c| not_negative("LIMIT", c[0])),
     pattern("OFFSET must be >=0, '{}' was provided", |c| not_negative("OFFSET", c[0])),
+    pattern("Physical plan does not support logical expression {}({}", |c| {
+        Error::Unsupported(match c[0] {
+            "InSubquery" => "this form of IN (SELECT …)".into(),
+            "Exists" => "this form of EXISTS".into(),
+            "SetComparison" => "this form of ANY or ALL".into(),
+            "ScalarSubquery" => "this form of scalar subquery".into(),
+            other => format!("expression {other} here"),
+        })
+    }),
     pattern("Correlated scalar subquery must be aggregated to return at most one row", |_| {
         Error::Unsupported("correlated scalar subqueries without an aggregate function".into())
     }),
@@ -155,6 +164,11 @@ pub(super) const EXAMPLES: &[super::Example] = &[
         "OFFSET must be >=0, '-1' was provided",
         "22023",
         "invalid value for parameter \"OFFSET\": \"-1\" (expected a number of rows from 0)",
+    ),
+    (
+        "Physical plan does not support logical expression Exists(Exists { subquery: <subquery>, negated: false })",
+        "0A000",
+        "not supported: this form of EXISTS",
     ),
     (
         "Correlated scalar subquery must be aggregated to return at most one row",

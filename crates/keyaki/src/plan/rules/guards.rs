@@ -1,0 +1,118 @@
+//! Conditions under which rules of DataFusion 55 are not applied.
+
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{JoinType, NullEquality};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::AggregateFunction;
+use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, Filter, Join, LogicalPlan};
+use datafusion::optimizer::OptimizerConfig;
+
+use super::Rule;
+
+/// DataFusion pushes conditions without columns below aggregates. An aggregate without GROUP BY has a row even if its
+/// input has none, and a condition on groups that is volatile is not one on rows.
+pub(super) fn push_down_filter(
+    rule: &Rule,
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> Result<Transformed<LogicalPlan>> {
+    match &plan {
+        LogicalPlan::Filter(filter) if is_bound_to_aggregate(filter) => Ok(Transformed::no(plan)),
+        _ => rule.rewrite(plan, config),
+    }
+}
+
+/// True for a filter over an aggregate that must stay there. Filters in between are merged by DataFusion.
+fn is_bound_to_aggregate(filter: &Filter) -> bool {
+    let mut volatile = filter.predicate.is_volatile();
+    let mut input = filter.input.as_ref();
+    while let LogicalPlan::Filter(below) = input {
+        volatile |= below.predicate.is_volatile();
+        input = &below.input;
+    }
+    let LogicalPlan::Aggregate(aggregate) = input else { return false };
+    volatile || aggregate.group_expr.is_empty() || matches!(aggregate.group_expr[..], [Expr::GroupingSet(_)])
+}
+
+/// DataFusion flattens a tree of inner joins and rebuilds it with one equality for all keys: either NULL equals NULL
+/// for all of them, or for none. Trees with a join on `IS NOT DISTINCT FROM` are not flattened.
+pub(super) fn eliminate_cross_join(
+    rule: &Rule,
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> Result<Transformed<LogicalPlan>> {
+    if !has_null_safe_join(&plan)? {
+        return rule.rewrite(plan, config);
+    }
+    plan.map_children(|child| eliminate_cross_join(rule, child, config))
+}
+
+fn has_null_safe_join(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        let null_safe =
+            |join: &Join| join.join_type == JoinType::Inner && join.null_equality == NullEquality::NullEqualsNull;
+        found |= matches!(node, LogicalPlan::Join(join) if null_safe(join));
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
+/// DataFusion adds ordinary equalities to the keys of a join whose keys are NULL-safe.
+pub(super) fn extract_equijoin_predicate(
+    rule: &Rule,
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> Result<Transformed<LogicalPlan>> {
+    match &plan {
+        LogicalPlan::Join(join) if join.null_equality == NullEquality::NullEqualsNull && !join.on.is_empty() => {
+            Ok(Transformed::no(plan))
+        }
+        _ => rule.rewrite(plan, config),
+    }
+}
+
+/// DataFusion removes sort keys that others determine, but takes all columns of an aggregate for determined by a key of
+/// one of its tables.
+pub(super) fn eliminate_duplicated_expr(
+    rule: &Rule,
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> Result<Transformed<LogicalPlan>> {
+    match &plan {
+        LogicalPlan::Sort(sort) if !sort.input.schema().functional_dependencies().is_empty() => {
+            Ok(Transformed::no(plan))
+        }
+        _ => rule.rewrite(plan, config),
+    }
+}
+
+/// DataFusion computes `sum(x)` beside `count(DISTINCT y)` as a sum of sums. The precision of a decimal grows with each
+/// sum: the aggregate then has another type than the expressions that use it.
+pub(super) fn single_distinct_to_group_by(
+    rule: &Rule,
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> Result<Transformed<LogicalPlan>> {
+    match &plan {
+        LogicalPlan::Aggregate(aggregate) if sums_decimals(aggregate) => Ok(Transformed::no(plan)),
+        _ => rule.rewrite(plan, config),
+    }
+}
+
+fn sums_decimals(aggregate: &Aggregate) -> bool {
+    let is_decimal = |expr: &Expr| match expr.get_type(aggregate.input.schema()) {
+        Ok(ty) => matches!(
+            ty,
+            DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) | DataType::Decimal256(..)
+        ),
+        Err(_) => true,
+    };
+    aggregate.aggr_expr.iter().any(|expr| match expr {
+        Expr::AggregateFunction(AggregateFunction { func, params }) => {
+            !params.distinct && func.name() == "sum" && params.args.iter().any(is_decimal)
+        }
+        _ => false,
+    })
+}

@@ -1,0 +1,133 @@
+//! DataFusion 55 merges two IN lists of one operand by intersecting their expressions.
+//!
+//! This is wrong for expressions that are not literals (`a IN (b, 2) AND a IN (1, 2)` loses the rows with `b = 1`), for
+//! lists with NULL, and for operands that are NULL: `a NOT IN (1, 2) OR a NOT IN (3, 4)` becomes true. [`simplify`] hides
+//! lists of an operand that has several from the rule: it gives the operands different aliases and removes them afterwards.
+
+use std::collections::HashMap;
+
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Alias, InList};
+use datafusion::logical_expr::expr_rewriter::{NamePreserver, SavedName};
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
+use datafusion::optimizer::OptimizerConfig;
+
+use super::Rule;
+
+/// Start of the aliases of hidden operands.
+const HIDDEN: &str = "__keyaki_list_";
+
+/// Simplifies the expressions of a plan's root, without merging lists.
+pub(super) fn simplify(
+    rule: &Rule,
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> Result<Transformed<LogicalPlan>> {
+    let mut hidden = false;
+    plan.apply_expressions(|expr| {
+        hidden |= has_two_lists(expr)?;
+        Ok(if hidden { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    if !hidden {
+        return rule.rewrite(plan, config);
+    }
+    let names = NamePreserver::new(&plan);
+    let mut saved = Vec::new();
+    let mut count = 0;
+    let hidden = plan.map_expressions(|expr| {
+        saved.push(names.save(&expr));
+        hide(expr, &mut count)
+    })?;
+    let mut saved = saved.into_iter();
+    let simplified = rule.rewrite(hidden.data, config)?.data;
+    simplified.map_expressions(|expr| {
+        let name = saved.next().unwrap_or(SavedName::None);
+        Ok(show(expr)?.update_data(|expr| name.restore(expr)))
+    })
+}
+
+/// True if the lists of one operand occur in two places of an expression. A disjunction of comparisons with literals
+/// counts as a list, because DataFusion makes one of it.
+fn has_two_lists(expr: &Expr) -> Result<bool> {
+    let mut lists: HashMap<&Expr, usize> = HashMap::new();
+    expr.apply(|expr| {
+        Ok(match list_operand(expr) {
+            Some(operand) => {
+                *lists.entry(operand).or_default() += 1;
+                TreeNodeRecursion::Jump
+            }
+            None => TreeNodeRecursion::Continue,
+        })
+    })?;
+    Ok(lists.values().any(|count| *count > 1))
+}
+
+/// The operand of a list, or of a disjunction of comparisons of one column with literals.
+fn list_operand(expr: &Expr) -> Option<&Expr> {
+    match expr {
+        Expr::InList(InList { expr, .. }) if !matches!(**expr, Expr::Literal(..)) => Some(expr),
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
+            let (left, right) = (disjunct_operand(left)?, disjunct_operand(right)?);
+            (left == right).then_some(left)
+        }
+        _ => None,
+    }
+}
+
+/// The operand of a comparison or list in a disjunction that DataFusion makes a list of.
+fn disjunct_operand(expr: &Expr) -> Option<&Expr> {
+    match expr {
+        Expr::InList(InList { negated: true, .. }) => None,
+        other => compared_column(other).or_else(|| list_operand(other)),
+    }
+}
+
+/// The column of `column = literal`.
+fn compared_column(expr: &Expr) -> Option<&Expr> {
+    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = expr else { return None };
+    match (left.as_ref(), right.as_ref()) {
+        (column @ Expr::Column(_), Expr::Literal(..)) | (Expr::Literal(..), column @ Expr::Column(_)) => Some(column),
+        _ => None,
+    }
+}
+
+/// Gives each operand of a list an alias of its own. A disjunction of comparisons becomes a list first.
+fn hide(expr: Expr, count: &mut usize) -> Result<Transformed<Expr>> {
+    expr.transform_down(|expr| {
+        if list_operand(&expr).is_none() {
+            return Ok(Transformed::no(expr));
+        }
+        *count += 1;
+        let name = format!("{HIDDEN}{count}");
+        let hidden = expr.transform_down(|expr| match expr {
+            Expr::InList(mut list) => {
+                list.expr = Box::new(list.expr.alias(&name));
+                Ok(Transformed::new(Expr::InList(list), true, TreeNodeRecursion::Jump))
+            }
+            expr if compared_column(&expr).is_some() => {
+                let Expr::BinaryExpr(BinaryExpr { left, op, right }) = expr else { return Ok(Transformed::no(expr)) };
+                let alias = |expr: Box<Expr>| match *expr {
+                    Expr::Column(_) => Box::new(expr.alias(&name)),
+                    _ => expr,
+                };
+                let hidden = BinaryExpr { left: alias(left), op, right: alias(right) };
+                Ok(Transformed::new(Expr::BinaryExpr(hidden), true, TreeNodeRecursion::Jump))
+            }
+            other => Ok(Transformed::no(other)),
+        })?;
+        Ok(Transformed::new(hidden.data, true, TreeNodeRecursion::Jump))
+    })
+}
+
+/// Removes the aliases, also the one that preserves the name of a hidden expression.
+fn show(expr: Expr) -> Result<Transformed<Expr>> {
+    let expr = match expr {
+        Expr::Alias(Alias { expr, name, .. }) if name.contains(HIDDEN) => *expr,
+        other => other,
+    };
+    expr.transform_up(|expr| match expr {
+        Expr::Alias(Alias { expr, name, .. }) if name.starts_with(HIDDEN) => Ok(Transformed::yes(*expr)),
+        other => Ok(Transformed::no(other)),
+    })
+}

@@ -1,0 +1,89 @@
+//! DataFusion's rules of the logical optimizer, without the cases in which they are wrong.
+//!
+//! [`corrected`] wraps the rules concerned. `docs/upstream.md` lists the defects; `tests/upstream.rs` fails once DataFusion
+//! has corrected one of them.
+//!
+//! | module | defects |
+//! |---|---|
+//! | [`decimals`] | comparisons of decimals with floats as decimals |
+//! | [`groups`] | dependencies of columns on others that do not determine them |
+//! | [`guards`] | filters below ungrouped aggregates; joins that mix NULL-safe and ordinary equality; sums of sums of decimals; sort keys removed by wrong dependencies |
+//! | [`lists`] | intersections of IN lists that ignore NULL and values that are not literals |
+//! | [`sorts`] | sorts in subqueries, which DataFusion removes too often, are removed below joins |
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::Transformed;
+use datafusion::error::Result;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::optimize_projections::OptimizeProjections;
+use datafusion::optimizer::push_down_filter::PushDownFilter;
+use datafusion::optimizer::{ApplyOrder, Optimizer, OptimizerConfig, OptimizerRule};
+
+mod decimals;
+mod groups;
+mod guards;
+mod lists;
+mod sorts;
+
+pub(super) use decimals::CompareAsFloats;
+
+pub(super) type Rule = Arc<dyn OptimizerRule + Send + Sync>;
+
+/// Returns the optimizer's rules with the defective ones wrapped.
+pub(super) fn corrected(optimizer: Option<Optimizer>) -> Vec<Rule> {
+    let rules = optimizer.unwrap_or_default().rules.into_iter();
+    let own = Arc::new(sorts::EliminateSort) as Rule;
+    let mut corrected: Vec<Rule> = rules.filter(|rule| rule.name() != own.name()).map(correct).collect();
+    corrected.insert(0, own);
+    corrected
+}
+
+/// The rules that push filters down and prune columns.
+pub(super) fn pushdown() -> Vec<Rule> {
+    vec![correct(Arc::new(PushDownFilter::new())), correct(Arc::new(OptimizeProjections::new()))]
+}
+
+fn correct(rule: Rule) -> Rule {
+    let apply: Apply = match rule.name() {
+        "push_down_filter" => guards::push_down_filter,
+        "eliminate_cross_join" => guards::eliminate_cross_join,
+        "single_distinct_aggregation_to_group_by" => guards::single_distinct_to_group_by,
+        "simplify_expressions" => lists::simplify,
+        "extract_equijoin_predicate" => guards::extract_equijoin_predicate,
+        "eliminate_duplicated_expr" => guards::eliminate_duplicated_expr,
+        "optimize_projections" => groups::optimize_projections,
+        _ => return rule,
+    };
+    Arc::new(Corrected { name: format!("{}(corrected)", rule.name()), inner: rule, apply })
+}
+
+/// Applies a rule, or not, to a plan.
+type Apply = fn(&Rule, LogicalPlan, &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>>;
+
+/// A rule of DataFusion that is applied through a function.
+#[derive(Debug)]
+struct Corrected {
+    name: String,
+    inner: Rule,
+    apply: Apply,
+}
+
+impl OptimizerRule for Corrected {
+    /// Not the name of the rule: a corrected rule is not wrapped again.
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        self.inner.apply_order()
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        (self.apply)(&self.inner, plan, config)
+    }
+}

@@ -1,0 +1,213 @@
+//! Subqueries in expressions become joins.
+//!
+//! DataFusion 55 turns EXISTS and IN in WHERE, and correlated aggregates with equalities, into joins. It leaves all other
+//! forms to the physical planner, which refuses them, and takes NULL for false where IN is an operand of NOT, OR or CASE.
+//! This rule runs after the types are resolved and rewrites those forms; the forms that DataFusion handles well stay
+//! ([`forms`]).
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`forms`] | the forms that DataFusion handles |
+//! | [`values`] | EXISTS, IN, ANY, ALL and scalar subqueries as columns of joins, with NULL as a third truth value |
+//! | [`references`] | references to outer queries: finding and replacing them |
+//! | [`domain`] | a correlated subquery for all values of the outer columns at once |
+//! | [`single`] | the aggregate function that fails for more than one row |
+//!
+//! *Invariant.* The rewritten plan has the columns of the original one.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchemaRef, JoinType};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
+use datafusion::logical_expr::{Aggregate, Expr, Filter, Join, LogicalPlan, Projection, Sort, Window};
+use datafusion::optimizer::AnalyzerRule;
+
+mod domain;
+mod forms;
+mod references;
+mod single;
+mod values;
+
+use values::{Input, Position};
+
+/// The rule.
+#[derive(Debug)]
+pub(super) struct SubqueriesToJoins;
+
+impl AnalyzerRule for SubqueriesToJoins {
+    fn name(&self) -> &str {
+        "subqueries_to_joins"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        Rewriter::default().rewrite(plan)
+    }
+}
+
+fn unsupported(what: impl Into<String>) -> DataFusionError {
+    DataFusionError::NotImplemented(what.into())
+}
+
+/// Rewrites the subqueries of one statement.
+#[derive(Debug, Default)]
+struct Rewriter {
+    /// Number of the names given so far.
+    names: usize,
+}
+
+impl Rewriter {
+    /// A new name, not used elsewhere in the statement.
+    fn name(&mut self, what: &str) -> String {
+        self.names += 1;
+        format!("__{what}_{}", self.names)
+    }
+
+    fn rewrite(&mut self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        if !has_subqueries(&plan)? {
+            return Ok(plan);
+        }
+        let plan = self.rewrite_node(plan)?;
+        let plan = plan.map_subqueries(|subquery| self.rewrite(subquery).map(Transformed::yes))?.data;
+        Ok(plan.map_children(|child| self.rewrite(child).map(Transformed::yes))?.data)
+    }
+
+    /// Rewrites the subqueries in the expressions of the root.
+    fn rewrite_node(&mut self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        if !plan.expressions().iter().any(is_subquery_in) {
+            return Ok(plan);
+        }
+        let names = NamePreserver::new_for_projection();
+        let schema = plan.schema().clone();
+        match plan {
+            LogicalPlan::Filter(filter) => self.filter(filter),
+            LogicalPlan::Projection(Projection { expr, input, .. }) => {
+                let mut input = Input::new(&input);
+                let expr = self.expressions(expr, &mut input, Position::Projected, &names)?;
+                Ok(LogicalPlan::Projection(Projection::try_new(expr, Arc::new(input.plan))?))
+            }
+            LogicalPlan::Aggregate(Aggregate { input, group_expr, aggr_expr, .. }) => {
+                let mut input = Input::new(&input);
+                let group = self.expressions(group_expr, &mut input, Position::Value, &names)?;
+                let aggregates = self.expressions(aggr_expr, &mut input, Position::Value, &names)?;
+                Ok(LogicalPlan::Aggregate(Aggregate::try_new(Arc::new(input.plan), group, aggregates)?))
+            }
+            LogicalPlan::Window(Window { input, window_expr, .. }) => {
+                let mut input = Input::new(&input);
+                let window = self.expressions(window_expr, &mut input, Position::Value, &names)?;
+                restricted(LogicalPlan::Window(Window::try_new(window, Arc::new(input.plan))?), &schema)
+            }
+            LogicalPlan::Sort(sort) => self.sort(sort),
+            LogicalPlan::Join(join) => self.join(join, &schema),
+            other => Ok(other),
+        }
+    }
+
+    fn expressions(
+        &mut self,
+        expressions: Vec<Expr>,
+        input: &mut Input,
+        position: Position,
+        names: &NamePreserver,
+    ) -> Result<Vec<Expr>> {
+        let mut rewritten = Vec::with_capacity(expressions.len());
+        for expr in expressions {
+            let name = names.save(&expr);
+            rewritten.push(name.restore(self.value(expr, input, position)?));
+        }
+        Ok(rewritten)
+    }
+
+    fn filter(&mut self, filter: Filter) -> Result<LogicalPlan> {
+        let schema = filter.input.schema().clone();
+        let mut input = Input::new(&filter.input);
+        let mut conditions = Vec::new();
+        for condition in split_conjunction_owned(filter.predicate) {
+            conditions.push(self.value(condition, &mut input, Position::Conjunct)?);
+        }
+        let Some(predicate) = conjunction(conditions) else { return Ok(input.plan) };
+        restricted(LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(input.plan))?), &schema)
+    }
+
+    /// Sort keys with subqueries become columns below the sort.
+    fn sort(&mut self, sort: Sort) -> Result<LogicalPlan> {
+        let schema = sort.input.schema().clone();
+        let mut input = Input::new(&sort.input);
+        let mut columns: Vec<Expr> = schema.columns().into_iter().map(Expr::Column).collect();
+        let mut keys = sort.expr;
+        for key in keys.iter_mut().filter(|key| is_subquery_in(&key.expr)) {
+            let name = self.name("key");
+            let expr = std::mem::replace(&mut key.expr, Expr::Column(Column::new_unqualified(&name)));
+            columns.push(self.value(expr, &mut input, Position::Value)?.alias(name));
+        }
+        let input = LogicalPlan::Projection(Projection::try_new(columns, Arc::new(input.plan))?);
+        restricted(LogicalPlan::Sort(Sort { expr: keys, input: Arc::new(input), fetch: sort.fetch }), &schema)
+    }
+
+    /// Subqueries in ON: above an inner join, they are conditions of a filter; otherwise they belong to one input.
+    fn join(&mut self, mut join: Join, schema: &DFSchemaRef) -> Result<LogicalPlan> {
+        let (with, without): (Vec<Expr>, Vec<Expr>) =
+            join.filter.take().map(split_conjunction_owned).unwrap_or_default().into_iter().partition(is_subquery_in);
+        if join.join_type == JoinType::Inner {
+            join.filter = conjunction(without);
+            let Some(predicate) = conjunction(with) else { return Ok(LogicalPlan::Join(join)) };
+            let filter = Filter::try_new(predicate, Arc::new(LogicalPlan::Join(join)))?;
+            return self.filter(filter);
+        }
+        let mut conditions = without;
+        let (mut left, mut right) = (Input::new(&join.left), Input::new(&join.right));
+        for condition in with {
+            let outer = references::used_columns(&condition)?;
+            let side = [&mut left, &mut right]
+                .into_iter()
+                .find(|side| outer.iter().all(|column| side.plan.schema().has_column(column)));
+            let Some(side) = side else {
+                return Err(unsupported("a subquery in ON of an outer join that uses columns of both tables"));
+            };
+            conditions.push(self.value(condition, side, Position::Value)?);
+        }
+        let Join { on, join_type, join_constraint, null_equality, null_aware, .. } = join;
+        let (left, right, filter) = (Arc::new(left.plan), Arc::new(right.plan), conjunction(conditions));
+        let join = Join::try_new(left, right, on, filter, join_type, join_constraint, null_equality, null_aware)?;
+        restricted(LogicalPlan::Join(join), schema)
+    }
+}
+
+/// Removes the columns that are not in `schema`.
+fn restricted(plan: LogicalPlan, schema: &DFSchemaRef) -> Result<LogicalPlan> {
+    if plan.schema().fields().len() == schema.fields().len() {
+        return Ok(plan);
+    }
+    let columns = schema.columns().into_iter().map(Expr::Column).collect();
+    Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?))
+}
+
+fn is_subquery(expr: &Expr) -> bool {
+    matches!(expr, Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_) | Expr::ScalarSubquery(_))
+}
+
+/// True if an expression contains a subquery.
+fn is_subquery_in(expr: &Expr) -> bool {
+    let mut found = false;
+    // The closure never fails.
+    let _ = expr.apply(|expr| {
+        found |= is_subquery(expr);
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    });
+    found
+}
+
+fn has_subqueries(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply(|node| {
+        node.apply_expressions(|expr| {
+            found |= is_subquery_in(expr);
+            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })?;
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}

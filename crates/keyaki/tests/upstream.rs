@@ -1,0 +1,164 @@
+//! The defects of DataFusion that Keyaki works around still exist. A test that fails after an upgrade means that DataFusion
+//! has corrected the defect: remove the workaround that `docs/upstream.md` names, and the test.
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::util::display::array_value_to_string;
+use datafusion::error::Result;
+use datafusion::prelude::{SessionConfig, SessionContext};
+
+/// The rows of a query in DataFusion alone, sorted, or its error.
+async fn rows(sql: &str) -> Result<Vec<String>, String> {
+    let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(2));
+    let tables = [
+        "CREATE TABLE t (a BIGINT NOT NULL, b BIGINT, c BIGINT, d DECIMAL(10,2)) AS VALUES
+         (1, 1, 5, 1.50), (2, 5, 5, 2.50), (4, 30, NULL, NULL), (2, NULL, 6, -1.00)",
+        "CREATE TABLE u (a BIGINT, b BIGINT, e BIGINT NOT NULL) AS VALUES
+         (1, 100, 1), (NULL, 200, 2), (2, NULL, 3), (5, 7, 4)",
+    ];
+    for table in tables {
+        collect(&context, table).await.expect("a table");
+    }
+    let batches = collect(&context, sql).await.map_err(|error| error.to_string())?;
+    let mut rows: Vec<String> = batches.iter().flat_map(shown).collect();
+    rows.sort();
+    Ok(rows)
+}
+
+async fn collect(context: &SessionContext, sql: &str) -> Result<Vec<RecordBatch>> {
+    context.sql(sql).await?.collect().await
+}
+
+fn shown(batch: &RecordBatch) -> Vec<String> {
+    let value = |column: usize, row: usize| match batch.column(column).is_null(row) {
+        true => "NULL".into(),
+        false => array_value_to_string(batch.column(column), row).expect("a printable type"),
+    };
+    let row = |row| (0..batch.num_columns()).map(|column| value(column, row)).collect::<Vec<_>>().join(" ");
+    (0..batch.num_rows()).map(row).collect()
+}
+
+/// Asserts a wrong answer.
+async fn answers(sql: &str, wrong: &[&str]) {
+    assert_eq!(rows(sql).await, Ok(wrong.iter().map(|row| (*row).into()).collect()), "{sql}");
+}
+
+/// Asserts an error.
+async fn refuses(sql: &str, message: &str) {
+    let error = rows(sql).await.expect_err(sql);
+    assert!(error.contains(message), "{sql}: {error}");
+}
+
+#[tokio::test]
+async fn filters_are_pushed_below_ungrouped_aggregates() {
+    answers("SELECT x FROM (SELECT count(b) AS x FROM t) q WHERE x = 2 AND x = 10", &["0"]).await;
+    answers("SELECT count(*) FROM t HAVING (SELECT count(*) FROM u) = 0", &["0"]).await;
+    answers("SELECT count(*) FROM t HAVING random() > 2", &["0"]).await;
+}
+
+#[tokio::test]
+async fn null_safe_joins_are_flattened_with_others() {
+    let sql = "SELECT x.e, y.e, z.e FROM u x JOIN u y ON x.b IS NOT DISTINCT FROM y.b JOIN u z ON x.a = z.a";
+    answers(sql, &["1 1 1", "4 4 4"]).await;
+}
+
+#[tokio::test]
+async fn nullability_of_case_differs() {
+    let sql = "SELECT DISTINCT CASE WHEN b > 0 AND c = 5 THEN b ELSE a END AS x FROM t";
+    refuses(sql, "Physical input schema should be the same").await;
+}
+
+#[tokio::test]
+async fn sums_of_sums_of_decimals_have_another_type() {
+    let sql = "SELECT a, count(DISTINCT b) FROM t GROUP BY a HAVING sum(d) <> 0.50";
+    refuses(sql, "Invalid comparison operation: Decimal128(30, 2) != Decimal128(20, 2)").await;
+}
+
+#[tokio::test]
+async fn lists_are_intersected_as_expressions() {
+    answers("SELECT a FROM t WHERE a IN (b, 2) AND a IN (1, 2)", &["2", "2"]).await;
+    answers("SELECT b FROM t WHERE b NOT IN (1, 2, 3, 9) OR b NOT IN (5, 6, 7, 8)", &["1", "30", "5", "NULL"]).await;
+}
+
+#[tokio::test]
+async fn sorts_in_subqueries_are_removed_below_limits() {
+    answers("SELECT * FROM (SELECT e FROM u ORDER BY e DESC) q LIMIT 1", &["1"]).await;
+}
+
+#[tokio::test]
+async fn marks_have_two_truth_values() {
+    answers("SELECT a FROM t WHERE (b IN (SELECT b FROM u)) IS NULL", &[]).await;
+}
+
+#[tokio::test]
+async fn correlated_not_in_is_refused() {
+    let sql = "SELECT a FROM t WHERE b NOT IN (SELECT b FROM u WHERE u.a = t.a)";
+    refuses(sql, "null_aware anti join only supports single column join key").await;
+}
+
+#[tokio::test]
+async fn subqueries_outside_of_filters_are_refused() {
+    refuses("SELECT a, b IN (SELECT b FROM u) AS x FROM t", "does not support logical expression InSubquery").await;
+    refuses("SELECT a, EXISTS (SELECT 1 FROM u) AS x FROM t", "does not support logical expression Exists").await;
+    let sql = "SELECT a, (SELECT count(*) FROM u WHERE u.b > t.b) AS x FROM t";
+    refuses(sql, "does not support logical expression ScalarSubquery").await;
+    let sql = "SELECT a, (SELECT e FROM u WHERE u.a = t.a) AS x FROM t";
+    refuses(sql, "Correlated scalar subquery must be aggregated").await;
+}
+
+#[tokio::test]
+async fn repeated_names_are_refused() {
+    refuses("SELECT a, a FROM t", "Projections require unique expression names").await;
+}
+
+#[tokio::test]
+async fn names_are_internal() {
+    let context = SessionContext::new();
+    let names = |sql: &'static str| {
+        let context = context.clone();
+        async move { context.sql(sql).await.expect(sql).schema().field_names() }
+    };
+    assert_eq!(names("SELECT sum(a) FROM (VALUES (1)) t(a)").await, ["sum(t.a)"]);
+    assert_eq!(names("SELECT 'x'").await, ["Utf8(\"x\")"]);
+}
+
+#[tokio::test]
+async fn floats_are_compared_as_decimals() {
+    answers("SELECT CAST(0.0 AS DECIMAL(4, 2)) = CAST('1e-20' AS DOUBLE)", &["true"]).await;
+    refuses("SELECT a FROM t WHERE d > 1e300", "Cannot cast to Decimal128(30, 15)").await;
+}
+
+#[tokio::test]
+async fn is_distinct_from_binds_too_loosely() {
+    refuses("SELECT e FROM u WHERE a IS NOT DISTINCT FROM 1 AND b = 100", "Cannot infer common argument type").await;
+}
+
+#[tokio::test]
+async fn constants_are_no_operands_of_not_in() {
+    answers("SELECT count(*) FROM t WHERE 5 NOT IN (SELECT b FROM u)", &["4"]).await;
+    answers("SELECT count(*) FROM t WHERE nullif(a, 2) NOT IN (SELECT e FROM u WHERE e = 4)", &["3"]).await;
+}
+
+#[tokio::test]
+async fn scalar_subqueries_are_not_nullable() {
+    refuses("SELECT (SELECT e FROM u WHERE e > 10)", "declared as non-nullable but contains null values").await;
+}
+
+#[tokio::test]
+async fn equalities_are_added_to_null_safe_joins() {
+    let sql = "SELECT count(*) FROM u x LEFT JOIN u y ON x.a IS NOT DISTINCT FROM y.a
+               LEFT JOIN u z ON y.e IS NOT DISTINCT FROM z.e WHERE x.b = z.b";
+    answers(sql, &["4"]).await;
+}
+
+#[tokio::test]
+async fn keys_determine_columns_of_other_tables() {
+    let tables = "CREATE TABLE c (id BIGINT PRIMARY KEY) AS VALUES (1), (2);
+                  CREATE TABLE o (c BIGINT, y BIGINT) AS VALUES (1, 1), (1, 3), (1, 2), (2, 2), (2, 1)";
+    let context = SessionContext::new();
+    for table in tables.split(';') {
+        collect(&context, table).await.expect("a table");
+    }
+    let sql = "EXPLAIN SELECT c.id, o.y FROM c JOIN o ON o.c = c.id GROUP BY c.id, o.y ORDER BY c.id, o.y";
+    let plan = collect(&context, sql).await.expect(sql).iter().flat_map(shown).next().expect("a logical plan");
+    assert!(plan.contains("Sort: c.id ASC NULLS LAST\n"), "{plan}");
+}
