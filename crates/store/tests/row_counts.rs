@@ -2,6 +2,8 @@
 //! histories: messages about whose keys the writer knows something or nothing, upserts, flushes, checkpoints, bulk loads,
 //! reopenings, crashes, and snapshots held during all of them.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
@@ -11,9 +13,11 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 use keyaki_store::{
-    Column, ColumnType, Direction, Durability, KeyRange, Loaded, Options, Result, Schema, Store, TreeId, TreeView,
-    UpsertFunctions, WriteBatch, block_on,
+    Direction, Durability, KeyRange, Loaded, Options, Result, Store, TreeId, TreeView, UpsertFunctions, WriteBatch,
+    block_on,
 };
+
+use common::{number_key as key, number_schema as schema};
 
 const TREE: TreeId = TreeId::new(20);
 const MEMORY_TREE: TreeId = TreeId::new(1 << 31 | 3);
@@ -22,15 +26,6 @@ const TREES: [TreeId; 2] = [TREE, MEMORY_TREE];
 const ADD: u32 = 7;
 
 type Model = BTreeMap<i64, i64>;
-
-fn schema() -> Schema {
-    let column = |name: &str| Column { name: name.into(), ty: ColumnType::Int64, nullable: false };
-    Schema::new(vec![column("key"), column("value")], 1)
-}
-
-fn key(number: i64) -> Vec<u8> {
-    (number ^ i64::MIN).to_be_bytes().to_vec()
-}
 
 fn add(old: Option<i64>, operand: i64) -> Option<i64> {
     Some(old.unwrap_or(0) + operand).filter(|sum| sum % 5 != 0)

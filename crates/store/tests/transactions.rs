@@ -1,6 +1,8 @@
 //! Transactions, compared with models: own writes in every form of read, savepoints, conflicts through flushes and bulk
 //! loads, trees created and dropped, and threads whose transactions must be serializable.
 
+mod common;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::path::Path;
@@ -13,9 +15,11 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 use keyaki_store::{
-    Column, ColumnType, Direction, Durability, Error, KeyRange, Options, Savepoint, Schema, Snapshot, Store,
-    Transaction, TreeId, UpsertFunctions, WriteBatch, block_on,
+    Direction, Durability, Error, KeyRange, Options, Savepoint, Snapshot, Store, Transaction, TreeId, UpsertFunctions,
+    WriteBatch, block_on,
 };
+
+use common::{number_key as key, number_schema as schema};
 
 const TREE: TreeId = TreeId::new(20);
 const MEMORY_TREE: TreeId = TreeId::new(1 << 31 | 3);
@@ -24,15 +28,6 @@ const TREES: [TreeId; 2] = [TREE, MEMORY_TREE];
 const ADD: u32 = 7;
 
 type Model = BTreeMap<i64, i64>;
-
-fn schema() -> Schema {
-    let column = |name: &str| Column { name: name.into(), ty: ColumnType::Int64, nullable: false };
-    Schema::new(vec![column("key"), column("value")], 1)
-}
-
-fn key(number: i64) -> Vec<u8> {
-    (number ^ i64::MIN).to_be_bytes().to_vec()
-}
 
 fn range(low: i64, high: i64) -> KeyRange {
     KeyRange { start: Bound::Included(key(low)), end: Bound::Excluded(key(high)) }
@@ -511,23 +506,58 @@ fn concurrent_transactions_are_serializable() {
 }
 
 /// Write skew: two doctors are on call, and each leaves if the other one stays. Snapshot isolation lets both leave;
-/// dependencies on what was read do not.
+/// serializable transactions do not.
 #[test]
-fn dependencies_prevent_write_skew() {
+fn serializable_transactions_have_no_write_skew() {
     for is_serializable in [false, true] {
         let store = new_store(6, Durability::Full, 1 << 20);
         store.commit(put(1, 1)).unwrap();
         store.commit(put(2, 1)).unwrap();
         let [first, second] = [(1, 2), (2, 1)].map(|(leaves, stays)| {
             let mut transaction = store.begin();
-            assert_eq!(get(&store, &transaction.snapshot(), TREE, stays), Some(1));
             if is_serializable {
-                transaction.depend_on(TREE, KeyRange::point(key(stays)));
+                transaction.track_reads();
             }
+            assert_eq!(get(&store, &transaction.snapshot(), TREE, stays), Some(1));
             transaction.write(put(leaves, 0)).unwrap();
             transaction
         });
         first.commit().unwrap().unwrap().wait().unwrap();
         assert_eq!(is_conflict(second.commit()), is_serializable);
+    }
+}
+
+/// A serializable transaction depends on the ranges of all its reads, and on nothing else.
+#[test]
+fn every_form_of_read_is_a_dependency() {
+    type Read = fn(&Store, &Snapshot);
+    // Each read with the keys that it depends on.
+    let reads: [(Read, std::ops::Range<i64>); 6] = [
+        (|store, snapshot| drop(get(store, snapshot, TREE, 5)), 5..6),
+        (|store, snapshot| drop(count(store, snapshot, TREE, range(10, 20))), 10..20),
+        (|store, snapshot| drop(contents(store, snapshot, TREE, Direction::Descending)), 0..100),
+        (|_, snapshot| drop(snapshot.tree(TREE).unwrap().live_rows()), 0..100),
+        (|_, snapshot| drop(snapshot.tree(TREE).unwrap().is_empty()), 0..100),
+        (|_, snapshot| drop(snapshot.tree(TREE).unwrap().estimate(&KeyRange::all())), 0..0),
+    ];
+    for (case, (read, keys)) in reads.into_iter().enumerate() {
+        for changed in [0, 5, 6, 9, 10, 19, 20, 50] {
+            for flushes in [false, true] {
+                let store = new_store(7, Durability::Full, 1 << 20);
+                (0..30).for_each(|number| drop(store.commit(put(number * 2, 1)).unwrap()));
+                store.checkpoint().unwrap();
+                let mut transaction = store.begin();
+                transaction.track_reads();
+                read(&store, &transaction.snapshot());
+                transaction.write(put(1000, 1)).unwrap();
+                assert!(transaction.bytes() > 0);
+                store.commit(put(changed, 2)).unwrap();
+                if flushes {
+                    store.checkpoint().unwrap();
+                }
+                let conflicts = is_conflict(transaction.commit());
+                assert_eq!(conflicts, keys.contains(&changed), "read {case}, changed key {changed}");
+            }
+        }
     }
 }

@@ -214,6 +214,7 @@ impl Loaded {
             locator: None,
             registration,
             own: None,
+            reads: None,
         }
     }
 }

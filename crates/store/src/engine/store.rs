@@ -567,7 +567,7 @@ impl Shared {
         let sequence = registration.as_ref().map_or_else(&sequence, |registration| registration.sequence());
         let generation = self.generation.load(Ordering::Relaxed);
         let (state, locators) = (state.clone(), self.locators.clone());
-        Snapshot { sequence, generation, state, locators, registration, own: None }
+        Snapshot { sequence, generation, state, locators, registration, own: None, reads: None }
     }
 
     /// Tells the observer the current generation. The caller holds no locks that readers need.

@@ -8,8 +8,8 @@
 //! - Snapshot isolation: one base.
 //! - Read committed: a new base for each statement ([`Transaction::refresh`]). Each change is checked against the base of
 //!   its statement.
-//! - Serializable: snapshot isolation that depends on every range it has read. Commits are then equivalent to running the
-//!   transactions in the order of their commits.
+//! - Serializable: snapshot isolation that depends on every range it has read ([`Transaction::track_reads`]). Commits are
+//!   then equivalent to running the transactions in the order of their commits.
 //!
 //! (Berenson et al., "A Critique of ANSI SQL Isolation Levels", 1995; Kung and Robinson, "On Optimistic Methods for
 //! Concurrency Control", 1981, backward validation.)
@@ -25,7 +25,7 @@ use crate::base::{Error, KeyRange, Registration, Result, TreeId};
 use crate::codec::Codecs;
 use crate::engine::{Shared, Store, Submitted};
 use crate::message::{Operation, Operations, WriteBatch};
-use crate::tree::{OwnWrites, Snapshot, StoreVersion, TreeVersion};
+use crate::tree::{OwnWrites, ReadSet, Snapshot, StoreVersion, TreeVersion};
 
 /// Uncommitted writes on top of a snapshot. Dropping a transaction rolls it back.
 #[derive(Debug)]
@@ -45,6 +45,8 @@ pub struct Transaction {
     /// One for each statement that has written.
     marks: Vec<Mark>,
     dependencies: Vec<Dependency>,
+    /// The ranges read, if the transaction is serializable.
+    reads: Option<Arc<ReadSet>>,
 }
 
 /// The end of a statement's writes.
@@ -86,6 +88,7 @@ impl Store {
             batch: WriteBatch::new(),
             marks: Vec::new(),
             dependencies: Vec::new(),
+            reads: None,
         }
     }
 }
@@ -93,12 +96,22 @@ impl Store {
 impl Transaction {
     /// A snapshot of the base and of all own writes so far. It does not see later writes.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { state: self.trees.clone(), own: Some(self.own.clone()), ..self.base.clone() }
+        let (state, own, reads) = (self.trees.clone(), Some(self.own.clone()), self.reads.clone());
+        Snapshot { state, own, reads, ..self.base.clone() }
+    }
+
+    /// Makes the transaction serializable: it depends on every range that is read from its snapshots from now on.
+    pub fn track_reads(&mut self) {
+        self.reads.get_or_insert_default();
     }
 
     /// Replaces the base by a snapshot of all acknowledged commits, for read committed. Earlier writes are still checked
     /// against the bases of their statements.
+    ///
+    /// # Panics
+    /// If the transaction is serializable.
     pub fn refresh(&mut self) {
+        assert!(self.reads.is_none(), "a serializable transaction has one base");
         let shared = &self.shared;
         let base = shared.snapshot(|| shared.visible());
         self.registrations.extend(base.registration.iter().cloned());
@@ -125,8 +138,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Makes the commit fail if another commit has changed a key of this range since the base. For ranges on whose absent
-    /// rows the transaction depends (unique keys), and for all that it reads if it is to be serializable.
+    /// Makes the commit fail if another commit has changed a key of this range since the base. A transaction needs this for
+    /// ranges that must stay empty: unique keys.
     pub fn depend_on(&mut self, tree: TreeId, range: KeyRange) {
         self.dependencies.push(Dependency { tree, range, base: self.base.sequence });
     }
@@ -169,7 +182,8 @@ impl Transaction {
 
     /// Bytes in memory.
     pub fn bytes(&self) -> usize {
-        self.batch.bytes() + self.own.bytes()
+        let dependencies = self.dependencies.capacity() * size_of::<Dependency>();
+        self.batch.bytes() + self.own.bytes() + dependencies + self.reads.as_ref().map_or(0, |reads| reads.bytes())
     }
 
     /// Commits all writes; `None` if there are none. As after [`Store::submit`], the commit takes place even if the result is dropped.
@@ -193,13 +207,18 @@ impl Transaction {
     /// Checks on the state under the commit lock that all changes and dependencies are still valid.
     fn check_conflicts(&self, state: &StoreVersion) -> Result<()> {
         let newest = self.shared.inserted.load(Ordering::Relaxed);
-        let is_alone = self.marks.iter().map(|mark| mark.base).min().is_none_or(|base| base == newest);
-        if is_alone && self.dependencies.iter().all(|dependency| dependency.base == newest) {
+        let bases = self.marks.iter().map(|mark| mark.base);
+        let read = self.reads.iter().map(|_| self.base.sequence);
+        let mut bases = bases.chain(self.dependencies.iter().map(|dependency| dependency.base)).chain(read);
+        if bases.all(|base| base == newest) {
             return Ok(());
         }
         let checker = self.shared.transactions.checker(state);
         for dependency in &self.dependencies {
             checker.check_range(dependency.tree, &dependency.range, dependency.base)?;
+        }
+        if let Some(reads) = &self.reads {
+            reads.try_for_each(|tree, range| checker.check_range(tree, range, self.base.sequence))?;
         }
         for (part, bytes) in self.batch.parts().into_iter().enumerate() {
             let mut start = 0;

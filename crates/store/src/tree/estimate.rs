@@ -56,8 +56,8 @@ impl TreeView {
         found.rows = found.rows.clamp(0.0, if is_point { 1.0 } else { f64::MAX });
         if *range == KeyRange::all() {
             // Callers may take an estimate of 0 for an empty tree.
-            let rows_min = if self.is_empty() { 0.0 } else { 1.0 };
-            found.rows = self.live_rows().map_or(found.rows.max(rows_min), |rows| rows as f64);
+            let rows_min = if self.has_nothing() { 0.0 } else { 1.0 };
+            found.rows = self.known_rows().map_or(found.rows.max(rows_min), |rows| rows as f64);
         }
         found.bytes = found.pages * f64::from(self.files.page_bytes);
         found

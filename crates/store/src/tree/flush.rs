@@ -357,7 +357,16 @@ impl Flusher<'_> {
         let root = InnerNode::new(Vec::new(), vec![Arc::new(Node::Leaf(extent.cloned()))], Vec::new());
         let version = Arc::new(TreeVersion::new(self.codecs.clone(), Arc::new(root), RowCounts::new(0, None)));
         let (tree, files) = (self.tree, self.files.clone());
-        let view = TreeView { tree, sequence: u64::MAX, version, files, locator: None, registration: None, own: None };
+        let view = TreeView {
+            tree,
+            sequence: u64::MAX,
+            version,
+            files,
+            locator: None,
+            registration: None,
+            own: None,
+            reads: None,
+        };
         let pages = BlockingPages { files: self.files.clone() };
         let index = match extent {
             Some(extent) => {

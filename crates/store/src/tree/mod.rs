@@ -7,6 +7,8 @@
 //! merge          messages of a range from buffers and runs, merged by key
 //! count          number of rows of a range
 //! row_counts     number of rows of a tree, kept up by commits
+//! own_writes     uncommitted writes of a transaction
+//! read_set       ranges read by a serializable transaction
 //! estimate       estimated size of a range
 //! flush          writes buffers as runs, moves runs down, rebuilds leaves
 //! ```
@@ -22,6 +24,7 @@ mod leaf;
 mod merge;
 mod node;
 mod own_writes;
+mod read_set;
 mod row_counts;
 mod view;
 
@@ -33,6 +36,7 @@ pub(crate) use leaf::{LeafIndex, LeafWalk};
 pub(crate) use merge::Merge;
 pub(crate) use node::{InnerNode, Node, Part, Run};
 pub(crate) use own_writes::{OwnBuffer, OwnWrites};
+pub(crate) use read_set::ReadSet;
 pub(crate) use row_counts::{Delta, RowCounts};
 pub use view::{Snapshot, TreeView};
 pub(crate) use view::{StoreVersion, TreeVersion};

@@ -17,7 +17,7 @@ use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
 use crate::locator::{Locator, Locators};
 use crate::pages::{Files, PageSource};
-use crate::tree::{Counter, Cursor, InnerNode, Node, OwnBuffer, OwnWrites, RowCounts};
+use crate::tree::{Counter, Cursor, InnerNode, Node, OwnBuffer, OwnWrites, ReadSet, RowCounts};
 
 /// A version of one tree: its nodes, and the root buffers above them.
 #[derive(Debug, Clone)]
@@ -91,6 +91,8 @@ pub struct Snapshot {
     pub(crate) registration: Option<Arc<Registration>>,
     /// The uncommitted writes of a transaction that the snapshot sees.
     pub(crate) own: Option<OwnWrites>,
+    /// Records the ranges that are read, for a serializable transaction.
+    pub(crate) reads: Option<Arc<ReadSet>>,
 }
 
 impl Snapshot {
@@ -119,7 +121,8 @@ impl Snapshot {
         let registration = self.registration.clone().filter(|_| tree.is_memory());
         let (files, locator) = (self.locators.files.clone(), self.locators.get(tree));
         let own = self.own.as_ref().and_then(|own| own.tree(tree));
-        Ok(TreeView { tree, sequence: self.sequence, version, files, locator, registration, own })
+        let reads = self.reads.clone();
+        Ok(TreeView { tree, sequence: self.sequence, version, files, locator, registration, own, reads })
     }
 }
 
@@ -136,6 +139,8 @@ pub struct TreeView {
     pub(crate) registration: Option<Arc<Registration>>,
     /// The messages of the view's transaction, newer than all others, and the newest statement that the view sees.
     pub(crate) own: Option<(Arc<OwnBuffer>, u64)>,
+    /// Records the ranges that are read.
+    pub(crate) reads: Option<Arc<ReadSet>>,
 }
 
 impl TreeView {
@@ -169,6 +174,12 @@ impl TreeView {
     /// writer knew nothing ([`WriteBatch::insert`](crate::WriteBatch::insert), deletes, upserts), an older program wrote the
     /// tree, or the view is more than about a thousand commits old. See [`TreeView::settle_rows`].
     pub fn live_rows(&self) -> Option<u64> {
+        self.record(&KeyRange::all());
+        self.known_rows()
+    }
+
+    /// As [`TreeView::live_rows`], for estimates, on which no result depends.
+    pub(super) fn known_rows(&self) -> Option<u64> {
         let committed = self.version.counts.at(self.sequence)?;
         match &self.own {
             Some((own, statement)) => committed.checked_add_signed(own.delta(*statement)?),
@@ -192,6 +203,12 @@ impl TreeView {
     /// Returns true if the tree has neither rows nor pending messages. False does not prove that it has rows: they may all
     /// be deleted by messages.
     pub fn is_empty(&self) -> bool {
+        self.record(&KeyRange::all());
+        self.has_nothing()
+    }
+
+    /// As [`TreeView::is_empty`], for estimates.
+    pub(super) fn has_nothing(&self) -> bool {
         self.version.root.is_empty() && self.buffers().all(|(buffer, _)| buffer.is_empty())
     }
 
@@ -205,7 +222,15 @@ impl TreeView {
 
     /// A cursor over the rows of a range, in key order.
     pub fn cursor<'s, P: PageSource>(&'s self, source: &'s P, range: KeyRange, direction: Direction) -> Cursor<'s, P> {
+        self.record(&range);
         Cursor::new(Cow::Borrowed(self), source, range, direction)
+    }
+
+    /// Records that `range` is read.
+    fn record(&self, range: &KeyRange) {
+        if let Some(reads) = &self.reads {
+            reads.add(self.tree, range);
+        }
     }
 
     /// A counter of the rows of a range.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use arrow_array::{ArrayRef, BinaryViewArray, RecordBatch};
 use keyaki_device::{Buffer, Device, File, Lock, OpenMode, Queue, Result};
-use keyaki_store::Schema;
+use keyaki_store::{Column, ColumnType, Schema};
 use parking_lot::{Condvar, Mutex};
 
 /// A file operation that is about to start, with the name of the file.
@@ -194,4 +194,15 @@ pub fn key_value_rows<'a>(rows: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> R
     let (keys, values): (Vec<&[u8]>, Vec<&[u8]>) = rows.unzip();
     let column = |values: Vec<&[u8]>| Arc::new(BinaryViewArray::from_iter_values(values)) as ArrayRef;
     RecordBatch::try_new(Schema::key_value().arrow().clone(), vec![column(keys), column(values)]).unwrap()
+}
+
+/// A key and a value, both 64-bit integers.
+pub fn number_schema() -> Schema {
+    let column = |name: &str| Column { name: name.into(), ty: ColumnType::Int64, nullable: false };
+    Schema::new(vec![column("key"), column("value")], 1)
+}
+
+/// The encoded key of a row of [`number_schema`].
+pub fn number_key(number: i64) -> Vec<u8> {
+    (number ^ i64::MIN).to_be_bytes().to_vec()
 }
