@@ -146,7 +146,20 @@ async fn tpch() {
             without.push(i + 1);
         }
     }
+    lists_common_to_all_branches(&session).await;
     // Queries over one table, and joins of computed relations, have no pipeline.
     println!("without a pipeline in index mode: {without:?}");
     assert!(without.len() <= 6, "too few pipelines: none in {without:?}");
+}
+
+/// A list that all branches of a disjunction contain is a condition of its own, as in query 19: it can limit a scan.
+async fn lists_common_to_all_branches(session: &Session) {
+    let plan = async |condition: &str| {
+        let sql = format!("EXPLAIN SELECT l_tax FROM lineitem WHERE {condition}");
+        let rows = session.query(&sql).await.expect("a plan").collect().await.expect("a plan");
+        format!("{rows:?}")
+    };
+    let list = "l_shipmode IN ('AIR', 'REG AIR', 'RAIL', 'SHIP')";
+    let inside = plan(&format!("{list} AND l_quantity < 5 OR {list} AND l_suppkey < 2")).await;
+    assert_eq!(inside, plan(&format!("{list} AND (l_quantity < 5 OR l_suppkey < 2)")).await);
 }

@@ -3,6 +3,7 @@
 //! This is wrong for expressions that are not literals (`a IN (b, 2) AND a IN (1, 2)` loses the rows with `b = 1`), for
 //! lists with NULL, and for operands that are NULL: `a NOT IN (1, 2) OR a NOT IN (3, 4)` becomes true. [`simplify`] hides
 //! lists of an operand that has several from the rule: it gives the operands different aliases and removes them afterwards.
+//! Equal lists get the same alias, so that a list that is common to the branches of a disjunction is still recognized.
 
 use std::collections::HashMap;
 
@@ -34,10 +35,10 @@ pub(super) fn simplify(
     }
     let names = NamePreserver::new(&plan);
     let mut saved = Vec::new();
-    let mut count = 0;
+    let mut aliases = HashMap::new();
     let hidden = plan.map_expressions(|expr| {
         saved.push(names.save(&expr));
-        hide(expr, &mut count)
+        hide(expr, &mut aliases)
     })?;
     let mut saved = saved.into_iter();
     let simplified = rule.rewrite(hidden.data, config)?.data;
@@ -92,14 +93,14 @@ fn compared_column(expr: &Expr) -> Option<&Expr> {
     }
 }
 
-/// Gives each operand of a list an alias of its own. A disjunction of comparisons becomes a list first.
-fn hide(expr: Expr, count: &mut usize) -> Result<Transformed<Expr>> {
+/// Gives the operand of each list, or disjunction that becomes a list, an alias: `aliases` has one for each different list.
+fn hide(expr: Expr, aliases: &mut HashMap<Expr, String>) -> Result<Transformed<Expr>> {
     expr.transform_down(|expr| {
         if list_operand(&expr).is_none() {
             return Ok(Transformed::no(expr));
         }
-        *count += 1;
-        let name = format!("{HIDDEN}{count}");
+        let next = aliases.len();
+        let name = aliases.entry(expr.clone()).or_insert_with(|| format!("{HIDDEN}{next}")).clone();
         let hidden = expr.transform_down(|expr| match expr {
             Expr::InList(mut list) => {
                 list.expr = Box::new(list.expr.alias(&name));
