@@ -168,37 +168,34 @@ class Generator:
 
     def integer(self, scope, depth):
         columns = [c for c in scope if c.type == INTEGER and not c.extreme]
-        choices = [self.integer_literal]
-        if columns:
-            choices += [lambda: self.random.choice(columns).name] * 4
-        if depth > 0:
-            inner = lambda: self.integer(scope, depth - 1)
-            choices += [
-                lambda: f"({inner()} {self.random.choice('+-')} {inner()})",
-                lambda: f"CASE WHEN {self.boolean(scope, depth - 1)} THEN {inner()} ELSE {inner()} END",
-                lambda: f"CASE WHEN {self.boolean(scope, depth - 1)} THEN {inner()} END",
-                lambda: f"COALESCE({inner()}, {inner()})",
-                lambda: f"NULLIF({inner()}, {inner()})",
-                lambda: f"abs({inner()})",
-            ]
-        if depth > 1:
-            choices.append(lambda: self.scalar(INTEGER, scope, depth))
-        return self.random.choice(choices)()
+        inner = lambda: self.integer(scope, depth - 1)
+        functions = [
+            lambda: f"({inner()} {self.random.choice('+-')} {inner()})",
+            lambda: f"CASE WHEN {self.boolean(scope, depth - 1)} THEN {inner()} END",
+            lambda: f"NULLIF({inner()}, {inner()})",
+            lambda: f"abs({inner()})",
+        ]
+        return self.expression(INTEGER, self.integer_literal, columns, inner, functions, scope, depth)
 
     def text(self, scope, depth):
         columns = [c for c in scope if c.type == TEXT]
-        choices = [self.text_literal]
+        inner = lambda: self.text(scope, depth - 1)
+        functions = [lambda: f"({inner()} || {inner()})"]
+        return self.expression(TEXT, self.text_literal, columns, inner, functions, scope, depth)
+
+    def expression(self, ty, literal, columns, inner, functions, scope, depth):
+        """A literal, a column, an expression of `inner` expressions, or a subquery."""
+        choices = [literal]
         if columns:
             choices += [lambda: self.random.choice(columns).name] * 4
         if depth > 0:
-            inner = lambda: self.text(scope, depth - 1)
+            choices += functions
             choices += [
-                lambda: f"({inner()} || {inner()})",
                 lambda: f"CASE WHEN {self.boolean(scope, depth - 1)} THEN {inner()} ELSE {inner()} END",
                 lambda: f"COALESCE({inner()}, {inner()})",
             ]
         if depth > 1:
-            choices.append(lambda: self.scalar(TEXT, scope, depth))
+            choices.append(lambda: self.scalar(ty, scope, depth))
         return self.random.choice(choices)()
 
     def scalar(self, ty, scope, depth):

@@ -135,7 +135,7 @@ fn interrupted_statements_report_what_has_happened() {
             }
             Err(error) => panic!("{sql}: {error}"),
         }
-        // A writer waits for work that goes on, which must not change anything either.
+        // A writer waits until the cancelled work has ended. That work must not change anything either.
         other.execute("DELETE FROM t WHERE a = -1", ()).unwrap();
         assert_eq!(state(&other), before, "{sql}");
     }
@@ -160,7 +160,7 @@ async fn statements_with_dropped_futures_have_their_whole_effect_or_none() {
         let (after, time) = tokio::task::block_in_place(|| expected(&connection, &sql, &undo));
         let ended = tokio::time::timeout(delay(&mut random, time), session.execute(&sql)).await;
         tokio::task::block_in_place(|| {
-            // A writer waits for work that goes on.
+            // A writer waits until the cancelled work has ended.
             connection.execute("DELETE FROM t WHERE a = -1", ()).unwrap();
             let found = state(&connection);
             match ended {

@@ -203,7 +203,7 @@ impl Decision {
 pub(crate) enum Stage {
     /// It holds the writer lock.
     Begun,
-    /// Its work goes on.
+    /// It is computing its change.
     Working,
     /// It will decide to commit, unless it is cancelled.
     Deciding,

@@ -427,7 +427,11 @@ impl Shared {
             }
         }
         let mut touched: Vec<TreeId> = loaded.iter().map(|(tree, _)| *tree).collect();
-        batch.visit_messages(|tree, _| touched.push(tree))?;
+        batch.visit_messages(|tree, _| {
+            if touched.last() != Some(&tree) {
+                touched.push(tree);
+            }
+        })?;
         touched.sort_unstable();
         touched.dedup();
         let (built, loaded) = loaded.into_iter().partition::<Vec<_>, _>(|(tree, _)| tree.is_memory());

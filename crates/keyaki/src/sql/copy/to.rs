@@ -26,7 +26,7 @@ use crate::{Error, Result};
 
 /// Capacity of the channel between query and writer, in batches.
 const BATCHES_AHEAD: usize = 4;
-/// Permissions of the file, without those that the process masks.
+/// Permission bits of the new file, before the umask is applied.
 const PERMISSIONS: u32 = 0o666;
 
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: Copy) -> Result<u64> {
