@@ -58,16 +58,19 @@ mod write;
 
 pub use base::from_sql::FromSql;
 pub use base::interrupt::InterruptHandle;
-pub use base::options::{CacheGovernor, ExecutionMode, JoinMode, Options, PlanCacheMode, SessionOptions, Switch};
+pub use base::options::{
+    CacheGovernor, ExecutionMode, Isolation, JoinMode, Options, PlanCacheMode, SessionOptions, Switch,
+};
 pub use base::progress::{NoProgress, Progress};
 pub use base::to_sql::{ToSql, ToSqlOutput};
 pub use base::value::{Value, ValueRef};
 pub use base::{ConstraintKind, Error, ObjectKind, Position, Result, SqlState};
 pub use catalog::IndexMethod;
 pub use engine::cache::{CacheCalibration, CacheStatus, PinInfo, calibrate_caches};
+pub use engine::transaction::TransactionStatus;
 pub use session::{
     Appender, ArrowRows, Column, Connection, Database, MappedRows, Optional, Params, ParamsFromIter, Prepared, Row,
-    RowIndex, Rows, Session, Statement, params_from_iter,
+    RowIndex, Rows, Session, Statement, Transaction, params_from_iter,
 };
 pub use sql::{IndexInfo, Outcome, TableInfo};
 

@@ -359,7 +359,13 @@ const STATEMENTS: &[(&str, &str, &str)] = &[
     ),
     ("CREATE OR REPLACE VIEW v AS SELECT * FROM v", "42P17", "view \"v\" uses itself"),
     // Unsupported statements.
-    ("BEGIN", "0A000", "not supported: transactions of several statements (each statement is a transaction)"),
+    (
+        "BEGIN CONCURRENT",
+        "42601",
+        "syntax error at or near \"CONCURRENT\", expected end of statement (line 1, column 7)",
+    ),
+    ("COMMIT", "25P01", "there is no transaction in progress"),
+    ("RELEASE s", "25P01", "RELEASE SAVEPOINT can only be used in transaction blocks"),
     ("ALTER TABLE t ADD COLUMN x INT", "0A000", "not supported: ALTER TABLE"),
     ("SELECT * FROM t FOR UPDATE", "0A000", "not supported: FOR UPDATE and FOR SHARE"),
     ("SELECT * FROM t TABLESAMPLE SYSTEM (10)", "0A000", "not supported: TABLESAMPLE"),

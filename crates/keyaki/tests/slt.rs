@@ -8,7 +8,7 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use async_trait::async_trait;
-use keyaki::{Database, Error, Options, Outcome, Session};
+use keyaki::{Database, Error, Options, Outcome, Session, TransactionStatus};
 use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner};
 
 /// Options of the database and of its sessions.
@@ -22,6 +22,19 @@ struct Configuration {
     /// Clauses added to every CREATE INDEX without USING, if the index type supports the column: after the table, and
     /// at the end.
     using: Option<(&'static str, &'static str)>,
+    transactions: Transactions,
+}
+
+/// How the statements of a file are divided into transactions.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+enum Transactions {
+    /// As in the file.
+    #[default]
+    Own,
+    /// Each statement between BEGIN and COMMIT or ROLLBACK.
+    Each,
+    /// All statements in one transaction; ROLLBACK TO a savepoint after an error.
+    One,
 }
 
 /// The database of one test file.
@@ -48,31 +61,30 @@ impl AsyncDB for Tested {
     type ColumnType = DefaultColumnType;
 
     async fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, Error> {
-        let other = self.configuration.using.and_then(|using| using_other(sql, using));
+        let configuration = self.configuration.clone();
+        let other = configuration.using.and_then(|using| using_other(sql, using));
         let session = self.open().await?;
-        let outcome = match session.query(other.as_deref().unwrap_or(sql)).await {
+        let output = match query(session, other.as_deref().unwrap_or(sql), configuration.transactions).await {
             // The index type may not support the column.
-            Err(Error::Unsupported(what)) if what.contains("the first column must be") => session.query(sql).await?,
-            outcome => outcome?,
-        };
-        let output = match outcome {
-            Outcome::Done { rows, .. } => DBOutput::StatementComplete(rows.unwrap_or(0)),
-            Outcome::Rows(_) => {
-                let batches = outcome.collect().await?;
-                let columns = batches.first().map_or(0, RecordBatch::num_columns);
-                let rows: Vec<Vec<String>> = batches.iter().flat_map(rows_of).collect();
-                DBOutput::Rows { types: vec![DefaultColumnType::Any; columns], rows }
+            Err(Error::Unsupported(what)) if what.contains("the first column must be") => {
+                query(session, sql, configuration.transactions).await?
             }
+            output => output?,
         };
-        // Settings end with their session.
-        if self.configuration.reopen && !sql.trim_start().to_ascii_uppercase().starts_with("SET") {
+        // Settings end with their session, and so do transactions.
+        let is_over = session.transaction_status() == TransactionStatus::Idle;
+        if configuration.reopen && is_over && !sql.trim_start().to_ascii_uppercase().starts_with("SET") {
             self.session = None;
         }
         Ok(output)
     }
 
     async fn shutdown(&mut self) {
-        self.session = None;
+        if let Some(session) = self.session.take()
+            && session.transaction_status() != TransactionStatus::Idle
+        {
+            session.execute("COMMIT").await.expect("no conflicts");
+        }
     }
 
     fn engine_name(&self) -> &str {
@@ -84,6 +96,52 @@ impl AsyncDB for Tested {
     }
 }
 
+/// Executes a statement in a transaction.
+async fn query(session: &Session, sql: &str, transactions: Transactions) -> Result<DBOutput<DefaultColumnType>, Error> {
+    match transactions {
+        Transactions::Own => return output(session, sql).await,
+        Transactions::Each => drop(session.execute("BEGIN ISOLATION LEVEL SERIALIZABLE").await?),
+        // Locators are built after the commit.
+        Transactions::One if sql.contains("keyaki_indexes") => {
+            if session.transaction_status() != TransactionStatus::Idle {
+                session.execute("COMMIT").await?;
+            }
+            return output(session, sql).await;
+        }
+        Transactions::One => {
+            if session.transaction_status() == TransactionStatus::Idle {
+                session.execute("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+            }
+            session.execute("SAVEPOINT before").await?;
+        }
+    }
+    let done = output(session, sql).await;
+    match (transactions, &done) {
+        (_, Err(Error::ActiveTransaction(_))) => {
+            session.execute("COMMIT").await?;
+            return output(session, sql).await;
+        }
+        (Transactions::One, Ok(_)) => session.execute("RELEASE before").await?,
+        (Transactions::One, Err(_)) => session.execute("ROLLBACK TO before").await?,
+        (_, Ok(_)) => session.execute("COMMIT").await?,
+        (_, Err(_)) => session.execute("ROLLBACK").await?,
+    };
+    done
+}
+
+/// Executes a statement.
+async fn output(session: &Session, sql: &str) -> Result<DBOutput<DefaultColumnType>, Error> {
+    let outcome = session.query(sql).await?;
+    Ok(match outcome {
+        Outcome::Done { rows, .. } => DBOutput::StatementComplete(rows.unwrap_or(0)),
+        Outcome::Rows(_) => {
+            let batches = outcome.collect().await?;
+            let columns = batches.first().map_or(0, RecordBatch::num_columns);
+            let rows: Vec<Vec<String>> = batches.iter().flat_map(rows_of).collect();
+            DBOutput::Rows { types: vec![DefaultColumnType::Any; columns], rows }
+        }
+    })
+}
 /// Adds clauses to a CREATE INDEX statement without USING, for example `ON t (…)` becomes `ON t USING masstree (…)`.
 /// `None` for other statements.
 fn using_other(sql: &str, (using, with): (&str, &str)) -> Option<String> {
@@ -116,14 +174,20 @@ fn files() -> Vec<PathBuf> {
 }
 
 async fn run_all(options: Options, setup: &'static str, reopen: bool) {
-    run_files(Configuration { options, setup, reopen, using: None }).await;
+    run_files(Configuration { options, setup, reopen, using: None, transactions: Transactions::Own }).await;
 }
 
 async fn run_files(configuration: Configuration) {
     let configuration = Arc::new(configuration);
     let only = std::env::var("SLT").unwrap_or_default();
     let mut failures = Vec::new();
+    // A file with transactions of its own.
+    let has_own = |file: &Path| file.ends_with("transactions.slt");
+    let in_transactions = configuration.transactions != Transactions::Own;
     for file in files().iter().filter(|file| file.to_string_lossy().contains(&only)) {
+        if in_transactions && has_own(file) {
+            continue;
+        }
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut runner = Runner::new(|| {
             let (configuration, path) = (configuration.clone(), dir.path().join("db"));
@@ -179,7 +243,8 @@ async fn reopened_after_every_statement() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn masstree_indexes() {
     let using = Some(("USING masstree", ""));
-    let configuration = Configuration { options: tiny(), setup: "", reopen: false, using };
+    let configuration =
+        Configuration { options: tiny(), setup: "", reopen: false, using, transactions: Transactions::Own };
     run_files(configuration.clone()).await;
     run_files(Configuration { reopen: true, ..configuration.clone() }).await;
     run_files(Configuration { setup: "SET keyaki.join = 'index'", ..configuration }).await;
@@ -188,7 +253,8 @@ async fn masstree_indexes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn vast_indexes() {
     let using = Some(("USING vast", ""));
-    let configuration = Configuration { options: tiny(), setup: "", reopen: false, using };
+    let configuration =
+        Configuration { options: tiny(), setup: "", reopen: false, using, transactions: Transactions::Own };
     run_files(configuration.clone()).await;
     run_files(Configuration { reopen: true, ..configuration.clone() }).await;
     let using = Some(("USING vast", "WITH (goal = 'fast', memory = '1 MiB')"));
@@ -221,4 +287,25 @@ async fn in_order_execution() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn joins_by_index() {
     run_all(tiny(), "SET keyaki.join = 'index'", false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_statement_in_a_transaction() {
+    let configuration =
+        Configuration { options: tiny(), setup: "", reopen: false, using: None, transactions: Transactions::Each };
+    run_files(configuration.clone()).await;
+    run_files(Configuration { reopen: true, ..configuration }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_statements_in_one_transaction() {
+    let configuration = Configuration {
+        options: Options { memory_bytes: Some(512 << 20), ..small_memory() },
+        setup: "",
+        reopen: false,
+        using: None,
+        transactions: Transactions::One,
+    };
+    run_files(configuration.clone()).await;
+    run_files(Configuration { using: Some(("USING masstree", "")), ..configuration }).await;
 }

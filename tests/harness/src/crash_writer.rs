@@ -1,6 +1,6 @@
-//! `keyaki-harness crash-writer`: commits the statements of [`operations`] until it is killed.
+//! `keyaki-harness crash-writer`: runs the steps of [`operations`] until it is killed.
 //!
-//! After each statement that returned, the writer prints the statement's number to standard output as an acknowledgement. The
+//! After each step, the writer prints its number to standard output as an acknowledgement. The
 //! buffers are small, so that flushes, compactions and checkpoints happen all the time and are hit by the kill too.
 
 use std::io::{Write, stdout};
@@ -14,9 +14,9 @@ use crate::Result;
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     database: PathBuf,
-    /// Determines the statements
+    /// Determines the steps
     seed: u64,
-    /// Number of the first statement
+    /// Number of the first step
     #[arg(long, default_value_t = 0)]
     from: u64,
 }
@@ -33,7 +33,9 @@ pub async fn run(arguments: &Arguments) -> Result<()> {
     let database = Database::open(&arguments.database, options)?;
     let session = database.session();
     for number in arguments.from.. {
-        session.execute(&operations::operation(arguments.seed, number).sql()).await?;
+        for sql in operations::step(arguments.seed, number).sql() {
+            session.execute(&sql).await?;
+        }
         let mut out = stdout().lock();
         writeln!(out, "{number}")?;
         out.flush()?;

@@ -1,7 +1,7 @@
 //! The statements of the crash test and their effect on a model.
 //!
-//! A seed and a number determine a statement, so the writing process and the checking process agree on it without
-//! communication.
+//! A seed and a number determine a step, which is a statement or a transaction, so the writing process and the checking
+//! process agree on it without communication.
 
 use std::collections::BTreeMap;
 
@@ -57,11 +57,56 @@ pub enum Operation {
     },
 }
 
-/// The statement with this number.
-pub fn operation(seed: u64, number: u64) -> Operation {
-    if let Some(statement) = SCHEMA.get(number as usize) {
-        return Operation::Schema(statement);
+/// What the writer does before it acknowledges.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The statements. Those with `false` are undone by ROLLBACK TO a savepoint.
+    pub operations: Vec<(Operation, bool)>,
+    /// How the step ends.
+    pub ending: Ending,
+}
+
+/// The end of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// It is a single statement.
+    Statement,
+    /// COMMIT of a transaction.
+    Commit,
+    /// ROLLBACK of a transaction.
+    Rollback,
+}
+
+/// Most statements of a transaction.
+const STATEMENTS_MAX: u64 = 6;
+
+/// The step with this number.
+pub fn step(seed: u64, number: u64) -> Step {
+    // The schema is created by a statement and two transactions.
+    let schema = match number {
+        0 => Some(0..1),
+        1 => Some(1..3),
+        2 => Some(3..5),
+        _ => None,
+    };
+    if let Some(statements) = schema {
+        let ending = if statements.len() == 1 { Ending::Statement } else { Ending::Commit };
+        return Step { operations: statements.map(|i| (Operation::Schema(SCHEMA[i]), true)).collect(), ending };
     }
+    let first = number * STATEMENTS_MAX;
+    let mut random = Random::new(seed.wrapping_mul(0x0100_0193) ^ number);
+    let ending = match random.below(8) {
+        0..3 => Ending::Statement,
+        7 => Ending::Rollback,
+        _ => Ending::Commit,
+    };
+    let count = if ending == Ending::Statement { 1 } else { 1 + random.below(STATEMENTS_MAX) };
+    let statement = |i| (operation(seed, first + i), ending == Ending::Statement || random.below(6) > 0);
+    Step { operations: (0..count).map(statement).collect(), ending }
+}
+
+/// The statement with this number, which is at least the number of statements of the schema.
+fn operation(seed: u64, number: u64) -> Operation {
     let mut random = Random::new(seed.wrapping_mul(0x0001_0000_01b3) ^ number);
     let owner = |random: &mut Random| random.below(OWNERS) as i64;
     match random.below(10) {
@@ -89,6 +134,30 @@ pub fn operation(seed: u64, number: u64) -> Operation {
             _ => Operation::UpdateOwner { from: owner(&mut random), to: owner(&mut random) },
         },
         _ => Operation::DeleteEntries { amount: random.below(AMOUNTS) as i64 },
+    }
+}
+
+impl Step {
+    /// The texts of the statements.
+    pub fn sql(&self) -> Vec<String> {
+        let mut texts = Vec::new();
+        let is_transaction = self.ending != Ending::Statement;
+        texts.extend(is_transaction.then(|| "BEGIN".to_string()));
+        for (operation, is_kept) in &self.operations {
+            if !is_kept {
+                texts.push("SAVEPOINT before".into());
+            }
+            texts.push(operation.sql());
+            if !is_kept {
+                texts.push("ROLLBACK TO before".into());
+            }
+        }
+        match self.ending {
+            Ending::Statement => {}
+            Ending::Commit => texts.push("COMMIT".into()),
+            Ending::Rollback => texts.push("ROLLBACK".into()),
+        }
+        texts
     }
 }
 
@@ -129,8 +198,14 @@ pub struct Model {
 }
 
 impl Model {
-    /// Does to the model what the statement does to the tables.
-    pub fn apply(&mut self, operation: &Operation) {
+    /// Does to the model what the step does to the tables.
+    pub fn apply(&mut self, step: &Step) {
+        if step.ending != Ending::Rollback {
+            step.operations.iter().filter(|(_, is_kept)| *is_kept).for_each(|(operation, _)| self.change(operation));
+        }
+    }
+
+    fn change(&mut self, operation: &Operation) {
         match operation {
             Operation::Schema(_) => self.schema += 1,
             Operation::InsertAccounts(rows) => {

@@ -1,5 +1,5 @@
-//! Kills a process that commits statements under full durability at random moments. Afterwards every acknowledged statement
-//! must be in effect, no statement may be half in effect, and the indexes must agree with their tables.
+//! Kills a process that commits statements and transactions under full durability at random moments. Afterwards every
+//! acknowledged one must be in effect, none may be half in effect, and the indexes must agree with their tables.
 //!
 //! `KEYAKI_CRASH_ROUNDS` sets the number of kills (default 200), `KEYAKI_CRASH_SEED` the seed (default: random, printed).
 
@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use keyaki::{Database, Options, Session};
-use keyaki_harness::operations::{AMOUNTS, Model, OWNERS, operation};
+use keyaki_harness::operations::{AMOUNTS, Model, OWNERS, step};
 use keyaki_primitives::Random;
 
 /// Kills of writers on one database before the test begins a new one.
@@ -42,27 +42,27 @@ async fn killed_writers_lose_nothing() {
         for _ in 0..ROUNDS_PER_DATABASE.min(rounds - round) {
             let last = kill_a_writer(&database, seed, next, &mut random);
             for number in next..last.map_or(next, |last| last + 1) {
-                model.apply(&operation(seed, number));
+                model.apply(&step(seed, number));
                 acknowledged += 1;
             }
             next = last.map_or(next, |last| last + 1);
-            // The statement that ran when the writer was killed is in effect as a whole or not at all.
+            // The step that ran when the writer was killed is in effect as a whole or not at all.
             let mut with_unfinished = model.clone();
-            with_unfinished.apply(&operation(seed, next));
+            with_unfinished.apply(&step(seed, next));
             let found = contents(&database, &mut random).await;
             if found == with_unfinished {
                 model = with_unfinished;
                 next += 1;
             } else {
-                assert_eq!(found, model, "round {round}, seed {seed}, statement {next}");
+                assert_eq!(found, model, "round {round}, seed {seed}, step {next}");
             }
             round += 1;
         }
     }
-    eprintln!("{rounds} kills, {acknowledged} acknowledged statements");
+    eprintln!("{rounds} kills, {acknowledged} acknowledged steps");
 }
 
-/// Starts a writer at statement `from` and kills it. Returns the number of the last acknowledged statement.
+/// Starts a writer at step `from` and kills it. Returns the number of the last acknowledged step.
 fn kill_a_writer(database: &Path, seed: u64, from: u64, random: &mut Random) -> Option<u64> {
     let mut writer = Command::new(env!("CARGO_BIN_EXE_keyaki-harness"))
         .arg("crash-writer")
@@ -72,16 +72,16 @@ fn kill_a_writer(database: &Path, seed: u64, from: u64, random: &mut Random) -> 
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines();
-    // One writer in ten is killed while it opens the database, the others after up to 59 statements.
-    let statements = if random.below(10) == 0 { 0 } else { random.below(60) };
+    // One writer in ten is killed while it opens the database, the others after up to 59 steps.
+    let steps = if random.below(10) == 0 { 0 } else { random.below(60) };
     let mut last = None;
     let number = |line: std::io::Result<String>| line.unwrap().parse::<u64>().unwrap();
-    for line in lines.by_ref().take(statements as usize) {
+    for line in lines.by_ref().take(steps as usize) {
         last = Some(number(line));
     }
     std::thread::sleep(Duration::from_micros(random.below(3000)));
     writer.kill().unwrap();
-    // Statements acknowledged before the kill took effect. The last line may be cut off.
+    // Steps acknowledged before the kill took effect. The last line may be cut off.
     for line in lines.map_while(Result::ok) {
         last = line.parse().ok().filter(|&line| last.is_none_or(|last| line == last + 1)).or(last);
     }

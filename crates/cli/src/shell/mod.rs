@@ -1,7 +1,8 @@
 //! The interactive shell.
 //!
 //! An input is either a dot command or SQL that ends with a semicolon. Enter on an incomplete input begins another line of it.
-//! Ctrl-C at the prompt discards the input; during a statement it cancels the statement. Ctrl-D leaves the shell.
+//! Ctrl-C at the prompt discards the input; during a statement it cancels the statement. Ctrl-D leaves the shell. The prompt
+//! shows an open transaction.
 
 pub mod commands;
 mod complete;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 
 use commands::Next;
 use helper::ShellHelper;
+use keyaki::TransactionStatus;
 use rustyline::error::ReadlineError;
 use rustyline::hint::HistoryHinter;
 use rustyline::history::FileHistory;
@@ -26,7 +28,6 @@ use crate::failure::{Failure, Result};
 use crate::run::Runner;
 use crate::{directories, terminal};
 
-const PROMPT: &str = "keyaki> ";
 const HISTORY_LINES: usize = 10_000;
 
 type Line = Editor<ShellHelper, FileHistory>;
@@ -44,7 +45,7 @@ pub fn run(runtime: &Runtime, runner: &mut Runner) -> Result<()> {
         let _ = editor.load_history(path);
     }
     loop {
-        match editor.readline(PROMPT) {
+        match editor.readline(prompt(runner)) {
             Ok(input) => {
                 let next = runtime.block_on(input_line(runner, &mut editor, &input, history.as_ref()));
                 if next == Next::Quit {
@@ -55,6 +56,15 @@ pub fn run(runtime: &Runtime, runner: &mut Runner) -> Result<()> {
             Err(ReadlineError::Eof) => return Ok(()),
             Err(error) => return Err(unusable(error)),
         }
+    }
+}
+
+/// The prompt: with `*` in a transaction, with `!` in one that has failed, as in psql.
+fn prompt(runner: &Runner) -> &'static str {
+    match runner.session.transaction_status() {
+        TransactionStatus::Idle => "keyaki> ",
+        TransactionStatus::Open => "keyaki*> ",
+        TransactionStatus::Failed => "keyaki!> ",
     }
 }
 

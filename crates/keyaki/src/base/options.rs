@@ -124,6 +124,20 @@ pub enum PlanCacheMode {
     Off,
 }
 
+/// Isolation level of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// Each statement sees all transactions that were committed before it.
+    ReadCommitted,
+    /// Snapshot isolation: all statements see the state as of the first one. The commit fails if another transaction has
+    /// changed the same rows in the meantime.
+    #[default]
+    RepeatableRead,
+    /// As if transactions ran one after another. The commit also fails if another transaction has changed what this one
+    /// has read.
+    Serializable,
+}
+
 /// Options of a session. SET changes them.
 #[derive(Debug, Clone, Default)]
 pub struct SessionOptions {
@@ -135,6 +149,10 @@ pub struct SessionOptions {
     pub short_path: Switch,
     /// `keyaki.plan_cache`: which statements without parameters use the plan cache.
     pub plan_cache: PlanCacheMode,
+    /// `default_transaction_isolation`: the level of transactions that do not specify one.
+    pub isolation: Isolation,
+    /// `default_transaction_read_only`: transactions that do not specify it cannot write.
+    pub is_read_only: bool,
 }
 
 /// Implements `Display` and `FromStr` with the names that SET and SHOW use.
@@ -161,6 +179,12 @@ macro_rules! named {
 named!(CacheGovernor, CacheGovernor::On = "on", CacheGovernor::Off = "off");
 named!(PlanCacheMode, PlanCacheMode::On = "on", PlanCacheMode::Always = "always", PlanCacheMode::Off = "off");
 named!(Switch, Switch::On = "on", Switch::Off = "off");
+named!(
+    Isolation,
+    Isolation::ReadCommitted = "read committed",
+    Isolation::RepeatableRead = "repeatable read",
+    Isolation::Serializable = "serializable"
+);
 named!(JoinMode, JoinMode::Auto = "auto", JoinMode::Index = "index", JoinMode::Scan = "scan");
 
 #[cfg(test)]

@@ -106,9 +106,7 @@ impl Catalog {
 
     /// True if the tree belongs to a table or index.
     pub fn has_tree(&self, tree: TreeId) -> bool {
-        self.tables
-            .values()
-            .any(|table| table.def.tree == tree || table.def.indexes.iter().any(|index| index.tree == tree))
+        self.tables.values().any(|table| table.has_tree(tree))
     }
 
     /// Checks that a name is not in use. Tables, indexes, views and system views share one namespace.

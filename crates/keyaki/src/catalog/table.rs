@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow::datatypes::{Field, SchemaRef};
-use keyaki_store::{Column, ColumnType, KeyCodec, RowCodec, Schema};
+use keyaki_store::{Column, ColumnType, KeyCodec, RowCodec, Schema, TreeId};
 
 use super::definitions::{IndexDef, IndexMethod, TableDef};
 use crate::catalog::TableStatistics;
@@ -93,6 +93,11 @@ impl Table {
         let own = TableTree::new(&table.schema, table.table_columns());
         table.trees = [own].into_iter().chain(table.index_schemas.iter().enumerate().map(index_tree)).collect();
         Ok(table)
+    }
+
+    /// True if the tree belongs to the table or one of its indexes.
+    pub fn has_tree(&self, tree: TreeId) -> bool {
+        self.def.tree == tree || self.def.indexes.iter().any(|index| index.tree == tree)
     }
 
     /// Counts changed rows; `grown` of them are additional rows. Returns true if the statistics should be collected

@@ -2,15 +2,27 @@
 //!
 //! An [`Engine`] owns the store, the executor, the catalog, the writer lock, the memory budget of in-memory indexes,
 //! the calibration, and the control of the CPU caches. Readers take a [`Snapshot`] with the matching [`Catalog`]
-//! ([`Engine::moment`]) and never wait for writers. A writer holds a [`Writer`]; there is one at a time.
+//! ([`Engine::moment`]) and never wait for writers. A statement that writes has a [`Writer`]: it holds the writer lock, or
+//! writes to the transaction of its session.
 //!
 //! Invariant: every tree in a visible catalog exists in the store. New definitions are committed first and then
 //! published; removed definitions are hidden first and then committed.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`writer`] | the writer lock, commits of statements |
+//! | [`transaction`] | transactions of several statements |
+//! | [`moment`] | kept snapshots for small statements |
+//! | [`memory_index`] | in-memory indexes |
+//! | [`base_state`] | functions and resources of DataFusion |
+//! | [`cache`] | control of the CPU caches |
 
 mod base_state;
 pub(crate) mod cache;
 mod memory_index;
 mod moment;
+pub(crate) mod transaction;
+mod writer;
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -25,11 +37,9 @@ use datafusion::execution::SessionState;
 use keyaki_device::Device;
 use keyaki_device::calibrate::Calibration;
 use keyaki_exec::{Executor, MemoryTrace};
-use keyaki_store::{Direction, Durability, KeyRange, Loaded, Snapshot, Store, TreeId, WriteBatch, block_on};
+use keyaki_store::{Direction, Durability, KeyRange, Store, TreeId, WriteBatch, block_on};
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::OwnedMutexGuard;
 
-use crate::base::interrupt::{Decision, Stage};
 use crate::base::options::{MEMORY_BYTES_MIN, MemoryBudget, default_memory_bytes};
 use crate::base::progress::NoProgress;
 use crate::catalog::{Catalog, Table};
@@ -43,14 +53,13 @@ use memory_index::{no_memory, rebuild};
 pub(crate) use base_state::{CATALOG_NAME, SCHEMA_NAME};
 pub(crate) use memory_index::{Build, Unusable};
 pub(crate) use moment::{Moment, Moments};
+pub(crate) use writer::{Changes, Writer};
 
 /// The stored calibration of the device, in the database directory.
 const CALIBRATION_FILE: &str = "calibration.json";
 /// Opening a database waits for the locators if their trees have at most this many bytes together; larger ones are
 /// built in the background.
 const LOCATE_AT_ONCE_BYTES: u64 = 1 << 30;
-/// Number of times that a statement yields the CPU to the holder of the writer lock before it queues for the lock.
-const WRITER_YIELDS: usize = 32;
 /// Spill directory of queries, in the database directory. Opening the database empties it.
 const SPILL_DIR: &str = "tmp";
 
@@ -94,15 +103,6 @@ pub(crate) struct Engine {
 pub(crate) struct InitialSettings {
     pub durability: Durability,
     pub cache_governor: CacheGovernor,
-}
-
-/// A held writer lock, with the decision of the statement that holds it. Clones share the lock; dropping the last one
-/// releases it. Blocking work owns a clone, so that the lock stays held if the statement's future is dropped before the
-/// work ends.
-#[derive(Debug, Clone)]
-pub(crate) struct Writer {
-    pub decision: Arc<Decision>,
-    _guard: Arc<OwnedMutexGuard<()>>,
 }
 
 impl Drop for Engine {
@@ -259,136 +259,9 @@ impl Engine {
         trace.finish().map_err(|error| Error::io("write", Path::new("memory trace"), error))
     }
 
-    /// Returns a snapshot and the matching catalog: the snapshot contains every tree of the catalog.
-    pub fn moment(&self) -> (Arc<Catalog>, Snapshot) {
-        loop {
-            let catalog = self.catalog.read().clone();
-            let snapshot = self.store.snapshot();
-            // Removals replace the catalog before they commit, so the snapshot still has all trees.
-            if Arc::ptr_eq(&catalog, &self.catalog.read()) {
-                return (catalog, snapshot);
-            }
-        }
-    }
-
-    /// Waits for the writer lock, for the statement with this decision.
-    pub async fn writer(&self, decision: &Arc<Decision>) -> Writer {
-        let guard = Arc::new(self.lock_writer().await);
-        decision.reach(Stage::Begun);
-        Writer { decision: decision.clone(), _guard: guard }
-    }
-
-    async fn lock_writer(&self) -> OwnedMutexGuard<()> {
-        // The lock is fair: once a statement queues, each release hands the lock to a thread that has yet to wake up, so
-        // that small statements queue behind wake-ups. They rather wait for each other without queueing.
-        for _ in 0..WRITER_YIELDS {
-            if let Ok(guard) = self.writer.clone().try_lock_owned() {
-                return guard;
-            }
-            std::thread::yield_now();
-        }
-        self.writer.clone().lock_owned().await
-    }
-
-    /// Returns the catalog and a snapshot that includes commits that are not yet durable. Writers use it to see all
-    /// earlier writes.
-    pub fn latest(&self, _: &Writer) -> (Arc<Catalog>, Snapshot) {
-        (self.catalog.read().clone(), self.store.latest())
-    }
-
-    /// Runs blocking work on a thread for such work. The writer lock stays held until the work ends, even if the future
-    /// is dropped.
-    pub async fn blocking<T: Send + 'static>(
-        self: &Arc<Self>,
-        writer: &Writer,
-        work: impl FnOnce(&Engine) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let (engine, writer) = (self.clone(), writer.clone());
-        let task = tokio::task::spawn_blocking(move || {
-            let _writer = writer;
-            work(&engine)
-        });
-        task.await.map_err(|error| Error::task(&error))?
-    }
-
-    /// Runs blocking work that changes the store, after the decision of the statement to commit.
-    ///
-    /// # Errors
-    /// `Cancelled`, without running the work; errors of the work.
-    async fn change(
-        self: &Arc<Self>,
-        writer: &Writer,
-        work: impl FnOnce(&Engine) -> Result<()> + Send + 'static,
-    ) -> Result<()> {
-        let decision = writer.decision.clone();
-        let change = move |engine: &Engine| {
-            decision.commit()?;
-            work(engine)?;
-            decision.reach(Stage::Committed);
-            Ok(())
-        };
-        self.blocking(writer, change).await
-    }
-
     /// Number of replacements of the catalog. It changes after the catalog did.
     pub fn catalog_version(&self) -> u64 {
         self.catalog_version.load(Ordering::Acquire)
-    }
-
-    /// Replaces the catalog and returns the previous one.
-    fn publish(&self, catalog: Arc<Catalog>) -> Arc<Catalog> {
-        let mut current = self.catalog.write();
-        let before = std::mem::replace(&mut *current, catalog);
-        self.catalog_version.fetch_add(1, Ordering::Release);
-        before
-    }
-
-    /// Commits new or changed definitions, then publishes `catalog`.
-    pub async fn commit_catalog(self: &Arc<Self>, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
-        self.change(writer, move |engine| {
-            engine.store.commit(batch)?;
-            engine.publish(Arc::new(catalog));
-            engine.locate_pages();
-            Ok(())
-        })
-        .await
-    }
-
-    /// Commits `batch` and installs bulk-loaded trees atomically, then publishes `catalog`, if there is one.
-    pub async fn install(
-        self: &Arc<Self>,
-        writer: &Writer,
-        batch: WriteBatch,
-        loaded: Vec<(TreeId, Loaded)>,
-        catalog: Option<Catalog>,
-    ) -> Result<()> {
-        self.change(writer, move |engine| {
-            engine.store.install(batch, loaded)?;
-            engine.store.share_memory();
-            if let Some(catalog) = catalog {
-                engine.publish(Arc::new(catalog));
-                engine.locate_pages();
-            }
-            Ok(())
-        })
-        .await
-    }
-
-    /// Publishes `catalog`, which lacks the removed definitions, then commits their removal. If the commit fails,
-    /// publishes the previous catalog again.
-    pub async fn commit_removal(self: &Arc<Self>, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
-        self.change(writer, move |engine| {
-            let before = engine.publish(Arc::new(catalog));
-            if let Err(error) = engine.store.commit(batch) {
-                engine.publish(before);
-                return Err(error.into());
-            }
-            let catalog = engine.catalog.read().clone();
-            engine.cache.pins.retain(&engine.store, |tree| catalog.has_tree(tree));
-            engine.locate_pages();
-            Ok(())
-        })
-        .await
     }
 
     /// Checks the memory budget of in-memory indexes.
@@ -425,8 +298,8 @@ impl Engine {
         Err(unusable.within(format!("cannot change table \"{}\"", table.def.name)))
     }
 
-    /// Reserves `count` consecutive hidden rowids of a table and returns the first. The caller holds the writer lock.
-    /// The first call for a table reads its greatest rowid, which blocks.
+    /// Reserves `count` consecutive hidden rowids of a table and returns the first. The first call for a table reads its
+    /// greatest rowid, which blocks.
     ///
     /// # Errors
     /// If the rowids are exhausted or a page cannot be read.

@@ -28,7 +28,7 @@ const CACHED_STATEMENTS: usize = 64;
 
 /// A blocking connection to a database: the counterpart of [`Session`] for programs without async code.
 ///
-/// Each statement is a transaction of its own. A connection is `Send` and `Sync`, but runs best with one thread; use
+/// Outside of a [`Transaction`](crate::Transaction), each statement is a transaction of its own. A connection is `Send` and `Sync`, but runs best with one thread; use
 /// [`Connection::try_clone`] or [`Database::connect`] for a connection of each further thread.
 ///
 /// The methods block the calling thread. They also work inside the runtime of an async program, where they occupy a
@@ -252,14 +252,15 @@ impl Shared {
     fn execute(&self, execution: &Execution<'_>, prepared: &Prepared, values: &[ValueRef<'_>]) -> Result<Executed> {
         let work = prepared.execute(&self.session, execution, values);
         if prepared.columns().is_none() {
-            return self.run(execution.run(pin!(work)));
+            return self.run(self.session.run(execution, pin!(work)));
         }
         // The short path answers without waiting. The long path plans a query here and executes it later.
-        self.session.database().runtime.poll_then(work, |work| self.run(execution.run(work)))
+        let executed = self.session.database().runtime.poll_then(work, |work| self.run(execution.run(work)));
+        executed.inspect_err(|error| self.session.sql.transaction.failed(error))
     }
 
     fn execute_text(&self, execution: &Execution<'_>, sql: &str) -> Result<Executed> {
-        self.run(execution.run(pin!(sql::run_text(&self.session.sql, execution, sql))))
+        self.run(self.session.run(execution, pin!(sql::run_text(&self.session.sql, execution, sql))))
     }
 
     fn query_text(self: &Arc<Self>, sql: &str) -> Result<Batches> {
@@ -277,7 +278,9 @@ impl Shared {
     fn changed(&self, execution: &Execution<'_>, executed: Executed) -> Result<u64> {
         let outcome = match executed {
             Executed::Rows(_) => return Ok(0),
-            Executed::Outcome(outcome @ Outcome::Rows(_)) => self.run(execution.run(sql::drain(outcome)))?,
+            Executed::Outcome(outcome @ Outcome::Rows(_)) => {
+                self.run(self.session.run(execution, sql::drain(outcome)))?
+            }
             Executed::Outcome(outcome) => outcome,
         };
         match outcome {

@@ -152,7 +152,8 @@ impl Database {
 
     /// Descriptions of all secondary indexes, sorted by table and name.
     pub fn indexes(&self) -> Vec<IndexInfo> {
-        info::indexes(&self.engine)
+        let (catalog, snapshot) = self.engine.moment();
+        info::indexes(&self.engine, &catalog, &snapshot)
     }
 
     /// Columns of a table or view as (name, SQL type).

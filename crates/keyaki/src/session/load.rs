@@ -31,7 +31,7 @@ impl Session {
         batches: impl Stream<Item = Result<RecordBatch>> + Send + 'static,
     ) -> Result<u64> {
         let execution = self.execution();
-        execution.run(self.load_in(&execution, table, batches)).await
+        self.run(&execution, self.load_in(&execution, table, batches)).await
     }
 
     async fn load_in(
@@ -40,7 +40,7 @@ impl Session {
         table: &str,
         batches: impl Stream<Item = Result<RecordBatch>> + Send + 'static,
     ) -> Result<u64> {
-        let writer = self.sql.engine.writer(execution.decision()).await;
+        let writer = self.sql.writer(execution, "INSERT").await?;
         let (catalog, _) = self.sql.engine.latest(&writer);
         let table = catalog.table(table)?.clone();
         let defaults = defaults::physical(&self.sql, &writer, &table)?;

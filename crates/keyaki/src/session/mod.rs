@@ -9,6 +9,7 @@
 //! | [`database`], [`prepared`], [`load`] | databases, and the async API besides [`Session`] |
 //! | [`connection`], [`statement`] | connections and their prepared statements |
 //! | [`params`], [`rows`], [`arrow_rows`], [`columns`] | values of parameters; results as rows and as Arrow batches |
+//! | [`transaction`] | transactions of connections |
 //! | [`appender`] | rows in bulk |
 //! | [`runtime`] | blocking execution of futures |
 
@@ -27,6 +28,7 @@ mod runtime;
 mod statement;
 #[cfg(test)]
 mod statistics_tests;
+mod transaction;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -48,6 +50,7 @@ pub use params::{Params, ParamsFromIter, params_from_iter};
 pub use prepared::Prepared;
 pub use rows::{MappedRows, Optional, Row, RowIndex, Rows};
 pub use statement::{Column, Statement};
+pub use transaction::Transaction;
 
 /// An async connection to a database with its own options; [`Connection`] is the blocking one.
 ///
@@ -76,14 +79,14 @@ impl Session {
         // An interrupt during one statement also cancels the statements after it.
         let started = self.sql.interrupts.start();
         let execution = Execution::new(&self.sql.interrupts, started);
-        if let Some(executed) = execution.run(pin!(sql::run_cached(&self.sql, &execution, sql))).await? {
-            return Ok(vec![execution.run(sql::drain(executed.into_outcome()?)).await?]);
+        if let Some(executed) = self.run(&execution, pin!(sql::run_cached(&self.sql, &execution, sql))).await? {
+            return Ok(vec![self.run(&execution, sql::drain(executed.into_outcome()?)).await?]);
         }
         let mut outcomes = Vec::new();
         for statement in sql::split::split(sql)? {
             let execution = Execution::new(&self.sql.interrupts, started);
-            let outcome = execution.run(Box::pin(sql::run(&self.sql, &execution, &statement))).await?;
-            outcomes.push(execution.run(sql::drain(outcome)).await?);
+            let outcome = self.run(&execution, Box::pin(sql::run(&self.sql, &execution, &statement))).await?;
+            outcomes.push(self.run(&execution, sql::drain(outcome)).await?);
         }
         Ok(outcomes)
     }
@@ -97,7 +100,7 @@ impl Session {
     /// execution of a query are items of its stream.
     pub async fn query(&self, sql: &str) -> Result<Outcome> {
         let execution = self.execution();
-        execution.run(pin!(sql::run_text(&self.sql, &execution, sql))).await?.into_outcome()
+        self.run(&execution, pin!(sql::run_text(&self.sql, &execution, sql))).await?.into_outcome()
     }
 
     /// Parses and describes a statement with parameters (`$1`, `$2` … or `?`), for repeated execution.
@@ -106,13 +109,22 @@ impl Session {
     /// `Syntax` if `sql` does not contain exactly one statement; errors of planning, for example `NotFound` and
     /// `UndefinedColumn`.
     pub async fn prepare(&self, sql: &str) -> Result<Prepared> {
-        self.execution().run(Prepared::new(self, sql)).await
+        self.run(&self.execution(), Prepared::new(self, sql)).await
     }
 
     /// A handle that cancels the running statements of this session from another thread or task: their futures return
     /// [`Error::Cancelled`](crate::Error::Cancelled). To cancel a query whose stream is being read, drop the stream.
     pub fn interrupt_handle(&self) -> InterruptHandle {
         InterruptHandle { interrupts: self.sql.interrupts.clone() }
+    }
+
+    /// Runs a statement or a part of it; see [`Execution::run`]. An error makes the open transaction fail.
+    async fn run<T>(&self, execution: &Execution<'_>, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let result = execution.run(work).await;
+        if let Err(error) = &result {
+            self.sql.transaction.failed(error);
+        }
+        result
     }
 
     /// The execution of a statement that starts now.

@@ -50,7 +50,7 @@ impl Prepared {
     pub async fn query(&self, session: &Session, values: &[Value]) -> Result<Outcome> {
         let values: Vec<ValueRef<'_>> = values.iter().map(Value::as_ref).collect();
         let execution = session.execution();
-        execution.run(pin!(self.execute(session, &execution, &values))).await?.into_outcome()
+        session.run(&execution, pin!(self.execute(session, &execution, &values))).await?.into_outcome()
     }
 
     pub(super) async fn execute(

@@ -2,6 +2,7 @@
 //!
 //! The statement holds the writer lock and stores all statistics in one commit.
 
+use super::transaction::check_outside;
 use super::{Outcome, SqlSession};
 use crate::Result;
 use crate::base::interrupt::Execution;
@@ -9,7 +10,8 @@ use crate::write::statistics::refresh;
 
 /// Executes ANALYZE for `table`, or for all tables if it is `None`.
 pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, table: Option<&str>) -> Result<Outcome> {
-    let writer = session.engine.writer(execution.decision()).await;
+    check_outside(session, "ANALYZE")?;
+    let writer = session.writer(execution, "ANALYZE").await?;
     let (catalog, _) = session.engine.latest(&writer);
     let names: Vec<String> = match table {
         Some(name) => vec![catalog.table(name)?.def.name.clone()],

@@ -11,6 +11,7 @@ use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 
+use super::transaction::check_outside;
 use super::{relation_name, syntax};
 use crate::base::interrupt::{Decision, Execution};
 use crate::engine::Engine;
@@ -47,6 +48,9 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
     let decision = execution.decision().clone();
     let engine = session.engine.clone();
     let CacheStatement { action, kind, name } = statement;
+    if matches!(action, Action::Pin | Action::Unpin) {
+        check_outside(session, if matches!(action, Action::Pin) { "PIN" } else { "UNPIN" })?;
+    }
     let target = resolve(session, kind, &name)?;
     match action {
         Action::Unpin if engine.cache.pins.unpin(&engine.store, kind, &name) => Ok(Outcome::done("UNPIN")),
@@ -73,7 +77,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
 
 fn resolve(session: &SqlSession, kind: CacheTargetKind, name: &str) -> Result<CacheTarget> {
     let engine = &session.engine;
-    let (catalog, snapshot) = engine.moment();
+    let (catalog, snapshot) = session.moment()?;
     let tree = match kind {
         CacheTargetKind::Table if catalog.views.contains_key(name) => {
             return Err(Error::WrongObjectType {

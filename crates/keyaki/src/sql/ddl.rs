@@ -36,7 +36,7 @@ pub(crate) async fn create_table(
     check_plain(&create)?;
     let name = new_relation_name(&create.name)?;
     let engine = &session.engine;
-    let writer = engine.writer(execution.decision()).await;
+    let writer = session.writer(execution, "CREATE TABLE").await?;
     let (catalog, snapshot) = engine.latest(&writer);
     if create.if_not_exists && catalog.tables.contains_key(&name) {
         return Ok(Outcome::done("CREATE TABLE"));
@@ -306,7 +306,7 @@ pub(crate) async fn drop_table(
     if_exists: bool,
 ) -> Result<Outcome> {
     let engine = &session.engine;
-    let writer = engine.writer(execution.decision()).await;
+    let writer = session.writer(execution, "DROP TABLE").await?;
     let (catalog, snapshot) = engine.latest(&writer);
     let mut changed = Catalog::clone(&catalog);
     let mut batch = WriteBatch::new();
@@ -347,7 +347,7 @@ pub(crate) async fn drop_index(
     if_exists: bool,
 ) -> Result<Outcome> {
     let engine = &session.engine;
-    let writer = engine.writer(execution.decision()).await;
+    let writer = session.writer(execution, "DROP INDEX").await?;
     let (catalog, _) = engine.latest(&writer);
     let mut changed = Catalog::clone(&catalog);
     let mut batch = WriteBatch::new();

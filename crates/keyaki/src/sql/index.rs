@@ -22,7 +22,7 @@ pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, crea
     let name = create.name.as_ref().map(new_relation_name).transpose()?;
     check_plain(&create)?;
     let engine = &session.engine;
-    let writer = engine.writer(execution.decision()).await;
+    let writer = session.writer(execution, "CREATE INDEX").await?;
     let (catalog, _) = engine.latest(&writer);
     let table = catalog.table(&relation_name(&create.table_name)?)?.clone();
     let (columns, include) = columns(&table, &create)?;

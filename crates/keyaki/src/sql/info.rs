@@ -5,7 +5,7 @@ use std::time::Duration;
 use keyaki_store::{KeyRange, LocatorStats, Snapshot};
 
 use super::show;
-use crate::catalog::Table;
+use crate::catalog::{Catalog, Table};
 use crate::catalog::{IndexDef, IndexMethod};
 use crate::engine::Engine;
 
@@ -100,12 +100,11 @@ fn table_info(engine: &Engine, table: &Table, snapshot: &Snapshot) -> TableInfo 
     }
 }
 
-/// Descriptions of all secondary indexes, sorted by table and name.
-pub(crate) fn indexes(engine: &Engine) -> Vec<IndexInfo> {
-    let (catalog, snapshot) = engine.moment();
+/// Descriptions of all secondary indexes of a catalog, sorted by table and name. `snapshot` contains their trees.
+pub(crate) fn indexes(engine: &Engine, catalog: &Catalog, snapshot: &Snapshot) -> Vec<IndexInfo> {
     let infos = catalog.tables.values().flat_map(|table| {
         let mut infos: Vec<IndexInfo> =
-            table.def.indexes.iter().map(|index| index_info(engine, table, index, &snapshot)).collect();
+            table.def.indexes.iter().map(|index| index_info(engine, table, index, snapshot)).collect();
         infos.sort_by(|a, b| a.name.cmp(&b.name));
         infos
     });

@@ -1,7 +1,7 @@
 //! Statements: parsing, dispatch and execution.
 //!
 //! [`split`] tokenises a script once and splits it into statements. Statements that sqlparser lacks or parses in
-//! another form (CHECKPOINT, DROP CACHES, ANALYZE, COPY, WARM, PIN, UNPIN) are recognised by their first words and
+//! another form (CHECKPOINT, DROP CACHES, ANALYZE, COPY, WARM, PIN, UNPIN, BEGIN IMMEDIATE) are recognised by their first words and
 //! parsed here. sqlparser parses all others. `dispatch` executes DDL, DML and settings in this folder; DataFusion plans
 //! queries, SHOW TABLES and EXPLAIN. Statements of a few rows by key take the [`short`] path instead: from
 //! [`plan_cache`], or as [`prepared`] statements with [`parameters`].
@@ -52,6 +52,7 @@ pub(crate) mod split;
 mod state;
 mod strict;
 mod system;
+mod transaction;
 mod vast;
 mod views;
 
@@ -98,6 +99,9 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
 }
 
 async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Parsed) -> Result<Outcome> {
+    if !matches!(parsed, Parsed::Sql(_)) {
+        session.transaction.check()?;
+    }
     match parsed {
         Parsed::Checkpoint => checkpoint(session, execution).await,
         Parsed::DropCaches => drop_caches(session),
@@ -124,6 +128,9 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
         ["WARM", ..] => Parsed::Cache(cache::parse(cache::Action::Warm, &mut parser)?),
         ["PIN", ..] => Parsed::Cache(cache::parse(cache::Action::Pin, &mut parser)?),
         ["UNPIN", ..] => Parsed::Cache(cache::parse(cache::Action::Unpin, &mut parser)?),
+        ["BEGIN", "DEFERRED" | "IMMEDIATE" | "EXCLUSIVE", ..] => {
+            Parsed::Sql(Box::new(transaction::parse(&mut parser)?))
+        }
         ["ANALYZE", ..] => Parsed::Analyze(Some(parse_analyze(&mut parser)?)),
         _ => {
             let mut sql = parser.parse_statement().map_err(syntax)?;
@@ -156,6 +163,9 @@ fn expect_end(parser: &mut Parser<'_>) -> Result<()> {
 }
 
 async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sql) -> Result<Outcome> {
+    if !transaction::is_allowed_after_failure(&statement) {
+        session.transaction.check()?;
+    }
     let unsupported = |what: &str| Err(Error::Unsupported(what.into()));
     match statement {
         Sql::Query(_) | Sql::ShowTables { .. } | Sql::ShowColumns { .. } | Sql::ShowFunctions { .. } => {
@@ -203,9 +213,11 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
         Sql::Set(set) => settings::set(session, set),
         Sql::Reset(reset) => settings::reset(session, &reset),
         Sql::ShowVariable { variable } => settings::show(session, &variable),
-        Sql::StartTransaction { .. } | Sql::Commit { .. } | Sql::Rollback { .. } | Sql::Savepoint { .. } => {
-            unsupported("transactions of several statements (each statement is a transaction)")
-        }
+        Sql::StartTransaction { .. }
+        | Sql::Commit { .. }
+        | Sql::Rollback { .. }
+        | Sql::Savepoint { .. }
+        | Sql::ReleaseSavepoint { .. } => transaction::run(session, execution, statement).await,
         Sql::Truncate(_) => unsupported("TRUNCATE (use DELETE)"),
         Sql::Merge(_) => unsupported("MERGE"),
         Sql::AlterTable(_) => unsupported("ALTER TABLE"),
@@ -299,7 +311,8 @@ fn deallocate(session: &SqlSession, name: &Ident) -> Result<Outcome> {
 async fn query(session: &SqlSession, statement: Sql) -> Result<Outcome> {
     let state = StatementState::reading(session)?;
     let plan = state.plan(statement).await?;
-    Ok(Outcome::Rows(state.run(&plan).await?))
+    let rows = state.run(&plan).await?;
+    Ok(Outcome::Rows(session.transaction.watch(rows)))
 }
 
 async fn checkpoint(session: &SqlSession, execution: &Execution<'_>) -> Result<Outcome> {

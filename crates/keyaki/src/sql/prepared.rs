@@ -147,6 +147,9 @@ impl Prepared {
             // Its plans are not those of other sessions.
             return Box::pin(self.described(session)).await.map(Arc::new);
         }
+        if self.is_planned() && session.transaction.is_open() {
+            return self.describe_in_transaction(session).await;
+        }
         let version = session.engine.catalog_version();
         if let Some(known) = self.description.lock().as_ref()
             && known.version == version
@@ -158,15 +161,39 @@ impl Prepared {
         Ok(described)
     }
 
+    /// The description under the catalog of the open transaction. Another one than the newest is not kept.
+    async fn describe_in_transaction(&self, session: &SqlSession) -> Result<Arc<Description>> {
+        let catalog = session.transaction.catalog(&session.engine)?;
+        let is_of = |known: &Arc<Description>| catalog.as_ref().is_some_and(|own| Arc::ptr_eq(own, &known.catalog));
+        if let Some(known) = self.description.lock().as_ref().filter(|known| is_of(known)) {
+            return Ok(known.clone());
+        }
+        let described = Arc::new(Box::pin(self.described(session)).await?);
+        if Arc::ptr_eq(&described.catalog, &session.engine.catalog.read()) {
+            *self.description.lock() = Some(described.clone());
+        }
+        Ok(described)
+    }
+
+    /// True for statements whose description depends on the catalog.
+    fn is_planned(&self) -> bool {
+        let Body::Sql(sql) = &self.body else { return false };
+        matches!(**sql, Sql::Query(_) | Sql::Insert(_) | Sql::Update(_) | Sql::Delete(_))
+    }
+
     async fn described(&self, session: &SqlSession) -> Result<Description> {
         let version = session.engine.catalog_version();
-        let state = StatementState::reading(session)?;
-        let catalog = state.catalog.clone();
         let mut types: Vec<Option<DataType>> = self.declared.iter().cloned().map(Some).collect();
         types.resize(self.parameters, None);
-        let Body::Sql(sql) = &self.body else {
-            return Ok(Description { version, catalog, parameters: types, columns: None, short: None });
+        let sql = match &self.body {
+            Body::Sql(sql) if self.is_planned() => sql,
+            _ => {
+                let catalog = session.engine.catalog.read().clone();
+                return Ok(Description { version, catalog, parameters: types, columns: None, short: None });
+            }
         };
+        let state = StatementState::reading(session)?;
+        let catalog = state.catalog.clone();
         let (columns, short) = match &**sql {
             Sql::Query(query)
                 if !matches!(*query.body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_)) =>

@@ -5,14 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use keyaki_exec::Stats;
+use keyaki_store::Snapshot;
 use parking_lot::Mutex;
 
 use super::plan_cache::PlanCache;
 use super::prepared::Prepared;
 use super::state::Planning;
-use crate::base::interrupt::Interrupts;
+use crate::Result;
+use crate::base::interrupt::{Execution, Interrupts};
 use crate::base::options::{ExecutionMode, JoinMode, PlanCacheMode, SessionOptions, Switch};
 use crate::base::progress::{NoProgress, Progress};
+use crate::catalog::Catalog;
+use crate::engine::transaction::{Characteristics, TransactionSlot};
 use crate::engine::{Engine, Writer};
 use crate::write::WriteStatement;
 
@@ -39,6 +43,8 @@ pub(crate) struct SqlSession {
     pub short_statements: AtomicU64,
     /// DataFusion's state for the current options and overrides; `None` after a change of either.
     pub planning: Mutex<Option<Planning>>,
+    /// The open transaction, if there is one.
+    pub transaction: TransactionSlot,
 }
 
 impl SqlSession {
@@ -56,6 +62,7 @@ impl SqlSession {
             last_stats: Arc::default(),
             overrides: Mutex::default(),
             planning: Mutex::default(),
+            transaction: TransactionSlot::default(),
         }
     }
 
@@ -79,9 +86,41 @@ impl SqlSession {
             && options.join == JoinMode::Auto
     }
 
+    /// The catalog and the snapshot for a statement that reads: those of the open transaction, or the newest that readers
+    /// see.
+    ///
+    /// # Errors
+    /// `FailedTransaction`, `Conflict`.
+    pub fn moment(&self) -> Result<(Arc<Catalog>, Snapshot)> {
+        Ok(self.transaction.moment(&self.engine)?.unwrap_or_else(|| self.engine.moment()))
+    }
+
+    /// The writer of a statement; see [`Engine::writer`].
+    ///
+    /// # Errors
+    /// `FailedTransaction`, `ReadOnlyTransaction`, `Conflict`.
+    pub async fn writer(&self, execution: &Execution<'_>, what: &str) -> Result<Writer> {
+        self.engine.writer(&self.transaction, execution.decision(), what).await
+    }
+
+    /// The characteristics of transactions that do not specify any.
+    pub fn characteristics(&self) -> Characteristics {
+        let options = self.options.lock();
+        Characteristics { isolation: options.isolation, is_read_only: options.is_read_only }
+    }
+
+    /// True if the calling thread waits for the log itself.
+    pub fn waits_inline(&self) -> bool {
+        self.is_blocking.load(Ordering::Relaxed)
+    }
+
     /// Which statements without parameters use the plan cache.
     pub fn plan_cache(&self) -> PlanCacheMode {
-        if self.uses_short_path() { self.options.lock().plan_cache } else { PlanCacheMode::Off }
+        // The cache is made for the definitions that all sessions see.
+        match self.uses_short_path() && !self.transaction.defines() {
+            true => self.options.lock().plan_cache,
+            false => PlanCacheMode::Off,
+        }
     }
 
     /// The context of a writing statement that holds `writer`.
@@ -90,7 +129,7 @@ impl SqlSession {
             engine: self.engine.clone(),
             writer,
             progress: self.progress.lock().clone(),
-            waits_inline: self.is_blocking.load(Ordering::Relaxed),
+            waits_inline: self.waits_inline(),
         }
     }
 }

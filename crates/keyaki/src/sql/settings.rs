@@ -6,6 +6,9 @@
 //! | `keyaki.join` | session | `auto`, `index`, `scan` |
 //! | `keyaki.short_path` | session | `on`, `off` |
 //! | `keyaki.plan_cache` | session | `on`, `always`, `off` |
+//! | `default_transaction_isolation` | session | `read committed`, `repeatable read`, `serializable` |
+//! | `default_transaction_read_only` | session | `on`, `off` |
+//! | `transaction_isolation`, `transaction_read_only` | open transaction | the same values |
 //! | `keyaki.durability` | database, until it is closed | `full`, `normal`, `off` |
 //! | `keyaki.cache_governor` | database, until it is closed | `on`, `off`; `off` ends all pins |
 //! | `datafusion.execution.…`, `datafusion.optimizer.…`, `datafusion.explain.…` | session | see DataFusion's documentation |
@@ -24,6 +27,8 @@ use datafusion::sql::sqlparser::ast::{Expr, Ident, ObjectName, Reset, ResetState
 use keyaki_store::Durability;
 
 use super::names::plain_ident;
+use crate::base::options::Isolation;
+use crate::engine::transaction::Characteristics;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::{CacheGovernor, Error, ExecutionMode, JoinMode, ObjectKind, PlanCacheMode, Result, SessionOptions, Switch};
@@ -32,8 +37,14 @@ const EXECUTION: &str = "keyaki.execution";
 const JOIN: &str = "keyaki.join";
 const SHORT_PATH: &str = "keyaki.short_path";
 const PLAN_CACHE: &str = "keyaki.plan_cache";
+const DEFAULT_ISOLATION: &str = "default_transaction_isolation";
+const DEFAULT_READ_ONLY: &str = "default_transaction_read_only";
+const ISOLATION: &str = "transaction_isolation";
+const READ_ONLY: &str = "transaction_read_only";
 const DURABILITY: &str = "keyaki.durability";
 const CACHE_GOVERNOR: &str = "keyaki.cache_governor";
+/// The values of settings of isolation levels.
+const ISOLATIONS: &str = "'read committed' 'repeatable read' 'serializable'";
 /// Parts of DataFusion's configuration that SET may change: they do not affect the meaning of statements.
 const OPEN_PREFIXES: [&str; 3] = ["datafusion.execution.", "datafusion.optimizer.", "datafusion.explain."];
 
@@ -46,6 +57,9 @@ pub(crate) fn apply_overrides(session: &SqlSession, mut config: SessionConfig) -
 }
 
 pub(crate) fn set(session: &SqlSession, set: Set) -> Result<Outcome> {
+    if let Set::SetTransaction { modes, snapshot: None, session: for_session } = &set {
+        return super::transaction::set(session, modes, *for_session);
+    }
     let Set::SingleAssignment { scope: None, hivevar: false, variable, values } = set else {
         return Err(Error::Unsupported(format!("{set}")));
     };
@@ -62,7 +76,7 @@ fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()> {
     let wrong = |names: &str| Error::InvalidParameter {
         name: name.into(),
         value: value.into(),
-        expected: format!("one of {}", names.trim_end().replace(' ', ", ")),
+        expected: format!("one of {}", names.trim_end().replace("' '", "', '")),
     };
     match name {
         EXECUTION => session.options.lock().execution = value.parse::<ExecutionMode>().map_err(wrong)?,
@@ -74,6 +88,16 @@ fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()> {
             session.engine.set_durability(durability);
         }
         CACHE_GOVERNOR => session.engine.set_cache_governor(value.parse::<CacheGovernor>().map_err(wrong)?),
+        DEFAULT_ISOLATION => session.options.lock().isolation = isolation(value).ok_or_else(|| wrong(ISOLATIONS))?,
+        DEFAULT_READ_ONLY => session.options.lock().is_read_only = switch(value).map_err(wrong)?,
+        ISOLATION => {
+            let isolation = isolation(value).ok_or_else(|| wrong(ISOLATIONS))?;
+            change_transaction(session, name, |characteristics| characteristics.isolation = isolation)?;
+        }
+        READ_ONLY => {
+            let is_read_only = switch(value).map_err(wrong)?;
+            change_transaction(session, name, |characteristics| characteristics.is_read_only = is_read_only)?;
+        }
         _ if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
             // An invalid value fails here and not in a later statement.
             let mut config = apply_overrides(session, SessionConfig::new())?;
@@ -102,6 +126,8 @@ pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<
             JOIN => session.options.lock().join = JoinMode::default(),
             SHORT_PATH => session.options.lock().short_path = Switch::default(),
             PLAN_CACHE => session.options.lock().plan_cache = PlanCacheMode::default(),
+            DEFAULT_ISOLATION => session.options.lock().isolation = SessionOptions::default().isolation,
+            DEFAULT_READ_ONLY => session.options.lock().is_read_only = SessionOptions::default().is_read_only,
             DURABILITY => session.engine.set_durability(initial.durability),
             CACHE_GOVERNOR => session.engine.set_cache_governor(initial.cache_governor),
             name if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
@@ -153,10 +179,39 @@ fn all(session: &SqlSession) -> Result<Vec<(String, String)>> {
     all.push((JOIN.into(), session_options.join.to_string()));
     all.push((SHORT_PATH.into(), session_options.short_path.to_string()));
     all.push((PLAN_CACHE.into(), session_options.plan_cache.to_string()));
+    let on_off = |is_on: bool| if is_on { "on" } else { "off" };
+    let transaction = session.transaction.characteristics().unwrap_or_else(|| session.characteristics());
+    all.push((DEFAULT_ISOLATION.into(), session_options.isolation.to_string()));
+    all.push((DEFAULT_READ_ONLY.into(), on_off(session_options.is_read_only).into()));
+    all.push((ISOLATION.into(), transaction.isolation.to_string()));
+    all.push((READ_ONLY.into(), on_off(transaction.is_read_only).into()));
     all.push((DURABILITY.into(), durability.into()));
     all.push((CACHE_GOVERNOR.into(), session.engine.cache.mode().to_string()));
     all.sort();
     Ok(all)
+}
+
+/// Changes the open transaction.
+fn change_transaction(session: &SqlSession, name: &str, change: impl FnOnce(&mut Characteristics)) -> Result<()> {
+    match session.transaction.set(change)? {
+        true => Ok(()),
+        false => Err(Error::NoActiveTransaction(format!("SET {name} can only be used in transaction blocks"))),
+    }
+}
+
+fn isolation(value: &str) -> Option<Isolation> {
+    match value.to_ascii_lowercase().as_str() {
+        "read uncommitted" => Some(Isolation::ReadCommitted),
+        level => level.parse().ok(),
+    }
+}
+
+fn switch(value: &str) -> std::result::Result<bool, &'static str> {
+    match value.to_ascii_lowercase().as_str() {
+        "on" | "true" | "1" => Ok(true),
+        "off" | "false" | "0" => Ok(false),
+        _ => Err("'on' 'off'"),
+    }
 }
 
 fn parse_durability(value: &str) -> Option<Durability> {

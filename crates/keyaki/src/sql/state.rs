@@ -86,9 +86,12 @@ pub(crate) struct StatementState {
 }
 
 impl StatementState {
-    /// A state over the newest snapshot that readers see, for statements that do not write.
+    /// A state for statements that do not write: over the snapshot of the open transaction, or the newest one.
+    ///
+    /// # Errors
+    /// As [`SqlSession::moment`].
     pub fn reading(session: &SqlSession) -> Result<Self> {
-        let (catalog, snapshot) = session.engine.moment();
+        let (catalog, snapshot) = session.moment()?;
         StatementState::new(session, catalog, snapshot)
     }
 
@@ -220,7 +223,9 @@ impl SchemaProvider for StatementSchema {
         if let Some(table) = self.extra.read().get(name) {
             return Ok(Some(table.clone()));
         }
-        let Some(table) = self.catalog.tables.get(name) else { return super::system::view(&self.engine, name) };
+        let Some(table) = self.catalog.tables.get(name) else {
+            return super::system::view(&self.engine, &self.catalog, &self.snapshot, name);
+        };
         Ok(Some(Arc::new(KeyakiTable::new(table.clone(), self.snapshot.clone(), self.context.clone()))))
     }
     fn table_exist(&self, name: &str) -> bool {

@@ -8,19 +8,26 @@ use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use datafusion::error::Result;
 
-use keyaki_store::LocatorStats;
+use keyaki_store::{LocatorStats, Snapshot};
 
 use super::info::{self, IndexInfo};
+use crate::catalog::Catalog;
 use crate::engine::Engine;
 
 /// Names of all system views.
 pub(super) const NAMES: &[&str] = &["keyaki_cache", "keyaki_indexes"];
 
-/// The system view `name` with the current state, or `None` if there is no such view.
-pub(super) fn view(engine: &Engine, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+/// The system view `name` with the current state and the definitions that a statement sees, or `None` if there is no such
+/// view.
+pub(super) fn view(
+    engine: &Engine,
+    catalog: &Catalog,
+    snapshot: &Snapshot,
+    name: &str,
+) -> Result<Option<Arc<dyn TableProvider>>> {
     let rows = match name {
         "keyaki_cache" => super::cache::view(&engine.cache.status(&engine.store))?,
-        "keyaki_indexes" => indexes(&info::indexes(engine))?,
+        "keyaki_indexes" => indexes(&info::indexes(engine, catalog, snapshot))?,
         _ => return Ok(None),
     };
     Ok(Some(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?)))

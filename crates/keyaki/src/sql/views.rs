@@ -27,7 +27,7 @@ pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, crea
     let name = new_relation_name(&create.name)?;
     check_plain(&create)?;
     let engine = &session.engine;
-    let writer = engine.writer(execution.decision()).await;
+    let writer = session.writer(execution, "CREATE VIEW").await?;
     let (catalog, snapshot) = engine.latest(&writer);
     if create.if_not_exists && catalog.views.contains_key(&name) {
         return Ok(Outcome::done("CREATE VIEW"));
@@ -148,7 +148,7 @@ pub(crate) async fn drop(
     if_exists: bool,
 ) -> Result<Outcome> {
     let engine = &session.engine;
-    let writer = engine.writer(execution.decision()).await;
+    let writer = session.writer(execution, "DROP VIEW").await?;
     let (catalog, snapshot) = engine.latest(&writer);
     let mut changed = Catalog::clone(&catalog);
     let mut batch = WriteBatch::new();

@@ -27,6 +27,7 @@ use keyaki_store::{
 use super::rows::{Keys, TableRows, Values};
 use crate::base::interrupt::Decision;
 use crate::catalog::{IndexDef, Table, TableTree};
+use crate::engine::Changes;
 use crate::{ConstraintKind, Error, Result};
 
 /// A lookup of a range should skip at least this many keys: it decodes up to a chunk of rows.
@@ -71,8 +72,8 @@ impl ChangedTree<'_> {
 }
 
 impl TableChange {
-    /// Checks the change against `snapshot` and adds its messages to `batch`. Returns the number of changed rows.
-    /// Blocks.
+    /// Checks the change against `snapshot` and adds its messages to `changes.batch`, and the ranges of its new unique keys
+    /// to `changes.absent`. Blocks.
     ///
     /// # Errors
     /// `Constraint` with the first duplicate key; `Cancelled`; errors of the store.
@@ -81,8 +82,8 @@ impl TableChange {
         store: &Store,
         snapshot: &Snapshot,
         decision: &Decision,
-        batch: &mut WriteBatch,
-    ) -> Result<u64> {
+        changes: &mut Changes,
+    ) -> Result<()> {
         if self.old_repeats && self.old.len > 0 {
             self.drop_repeats()?;
         }
@@ -95,14 +96,28 @@ impl TableChange {
         for tree in &trees {
             decision.check()?;
             let of_tree = self.keys(tree)?;
-            self.check_unique(tree, &of_tree, store, snapshot)?;
+            self.check_unique(tree, &of_tree, store, snapshot, &mut changes.absent)?;
             keys.push(of_tree);
         }
         for (tree, keys) in trees.iter().zip(&keys) {
             decision.check()?;
-            self.write(tree, keys, batch)?;
+            self.write(tree, keys, &mut changes.batch)?;
         }
-        Ok(self.old.len.max(self.new.len) as u64)
+        changes.rows += self.old.len.max(self.new.len) as u64;
+        changes.grown += self.new.len as i64 - self.old.len as i64;
+        Ok(())
+    }
+
+    /// Adds the entries of all rows to an index that the statement creates. Blocks.
+    ///
+    /// # Errors
+    /// `Constraint` with the first duplicate key.
+    pub fn apply_to_index(self, index: usize, store: &Store, snapshot: &Snapshot, changes: &mut Changes) -> Result<()> {
+        let table = self.table.clone();
+        let tree = index_tree(&table, index, &table.def.indexes[index]);
+        let keys = self.keys(&tree)?;
+        self.check_unique(&tree, &keys, store, snapshot, &mut changes.absent)?;
+        self.write(&tree, &keys, &mut changes.batch)
     }
 
     fn drop_repeats(&mut self) -> Result<()> {
@@ -145,6 +160,7 @@ impl TableChange {
         keys: &ChangedKeys,
         store: &Store,
         snapshot: &Snapshot,
+        absent: &mut Option<Vec<(TreeId, KeyRange)>>,
     ) -> Result<()> {
         let Some((unique, constraint)) = &tree.unique else { return Ok(()) };
         if self.new.len == 0 {
@@ -174,7 +190,14 @@ impl TableChange {
                 Err(error) => return Err(error.into()),
             },
         };
-        let Some(key) = found else { return Ok(()) };
+        let Some(key) = found else {
+            // The key of the table's own tree is the key of a message, which finds conflicts itself.
+            if let Some(absent) = absent.as_mut().filter(|_| tree.id != self.table.def.tree) {
+                let added = new.sorted().map(|i| new.get(i)).filter(|key| !old.contains(key));
+                absent.extend(added.map(|key| (tree.id, KeyRange::prefix(key.to_vec()))));
+            }
+            return Ok(());
+        };
         let row = new.sorted().find(|&i| new.get(i) == key).map_or(0, |i| new.row(i));
         Err(Error::Constraint {
             kind: if tree.id == self.table.def.tree { ConstraintKind::PrimaryKey } else { ConstraintKind::Unique },

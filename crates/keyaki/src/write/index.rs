@@ -1,14 +1,23 @@
 //! Creates indexes. An empty table needs only the commit of the definition; the entries of existing rows are built by a
-//! bulk load.
+//! bulk load, in a transaction by its writes.
 
 use std::sync::Arc;
+use std::time::Instant;
 
+use futures::StreamExt;
+use keyaki_exec::{ExecutionMode, Scan};
 use keyaki_store::{Direction, KeyRange, TreeView, WriteBatch, block_on};
 
+use super::apply::TableChange;
+use super::path::RowBuffer;
+use super::rows::TableRows;
 use super::{WriteStatement, bulk};
 use crate::catalog::{Catalog, IndexMethod, Table};
-use crate::engine::Engine;
+use crate::engine::{Changes, Engine};
 use crate::{Error, Result};
+
+/// Number of rows of a batch that is read for an index in a transaction.
+const BATCH_ROWS: usize = 8192;
 
 /// Creates an index. For a vast index, waits until its locator is built or the statement is interrupted.
 ///
@@ -23,6 +32,9 @@ pub(crate) async fn create_index(
     catalog: Catalog,
 ) -> Result<()> {
     let (_, snapshot) = statement.latest();
+    if statement.writer.is_in_transaction() {
+        return create_in_transaction(statement, table, index, batch, catalog).await;
+    }
     if is_empty(&statement.engine, snapshot.tree(table.def.tree)?).await? {
         statement.engine.commit_catalog(&statement.writer, batch, catalog).await?;
     } else {
@@ -36,6 +48,61 @@ pub(crate) async fn create_index(
         }
     }
     Ok(())
+}
+
+/// Creates an index in a transaction: its entries are writes of the transaction. Other commits must not change the table
+/// in the meantime.
+async fn create_in_transaction(
+    statement: &WriteStatement,
+    table: &Arc<Table>,
+    index: usize,
+    mut batch: WriteBatch,
+    catalog: Catalog,
+) -> Result<()> {
+    let start = Instant::now();
+    let WriteStatement { engine, writer, .. } = statement;
+    let (_, snapshot) = statement.latest();
+    let columns = table.table_columns();
+    let scan = Scan {
+        view: snapshot.tree(table.def.tree)?,
+        ranges: vec![KeyRange::all()],
+        direction: Direction::Ascending,
+        columns: (0..columns.len()).collect(),
+        filter: None,
+        limit: None,
+        batch_rows: BATCH_ROWS,
+    };
+    let mut buffer = RowBuffer::reserved(engine, "CREATE INDEX");
+    let mut rows = engine.executor.scan(scan, ExecutionMode::OutOfOrder);
+    while let Some(rows) = rows.next().await {
+        writer.decision.check()?;
+        buffer.push(rows?)?;
+    }
+    let parts = buffer.batches.iter().map(|rows| {
+        let array = |column| columns.iter().position(|c| *c == column).map(|place| rows.column(place).clone());
+        TableRows {
+            len: rows.num_rows(),
+            columns: (0..table.def.columns.len()).map(|column| array(Some(column))).collect(),
+            rowid: array(None),
+        }
+    });
+    let new = TableRows::concat(&parts.collect::<Vec<_>>())?;
+    let table = table.clone();
+    let change =
+        TableChange { table: table.clone(), old: TableRows::default(), new, old_repeats: false, assigned: None };
+    let mut changes = Changes::default();
+    let work = move |engine: &Engine| {
+        change.apply_to_index(index, &engine.store, &snapshot, &mut changes)?;
+        Ok(changes)
+    };
+    let changes = statement.blocking(work).await?;
+    let def = &table.def.indexes[index];
+    if def.method.is_in_memory() {
+        engine.build_times.lock().insert(def.tree, start.elapsed());
+    }
+    batch.append(changes.batch);
+    engine.depend_on_table(writer, &table);
+    engine.commit_catalog(writer, batch, catalog).await
 }
 
 /// True if a tree has no rows.

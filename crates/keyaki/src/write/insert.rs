@@ -12,9 +12,9 @@ use super::origin::{NoOrigin, Origin};
 use super::path::{BatchLimits, RowBuffer, WritePath, choose};
 use super::rows::TableRows;
 use super::{WriteStatement, bulk, schema, statistics};
-use crate::base::interrupt::{Decision, Stage};
+use crate::base::interrupt::Decision;
 use crate::catalog::{Catalog, Table};
-use crate::engine::{Engine, Writer};
+use crate::engine::{Changes, Engine, Writer};
 use crate::{Error, Result};
 
 /// Inserts the rows of a query and returns their number. See [`insert`] for the form of the rows.
@@ -69,6 +69,11 @@ async fn insert(
     origin: Arc<dyn Origin>,
 ) -> Result<u64> {
     statement.engine.check_writable(table)?;
+    let in_transaction = statement.writer.is_in_transaction();
+    let (limits, buffer) = match in_transaction {
+        true => (BatchLimits::none(), RowBuffer::reserved(&statement.engine, "INSERT")),
+        false => (limits, buffer),
+    };
     match choose(rows, limits, buffer).await? {
         WritePath::Bulk(rows) => bulk::load(&statement, table, rows, before, origin, None).await,
         WritePath::Batch(batches) => {
@@ -77,7 +82,7 @@ async fn insert(
             let WriteStatement { engine, writer, waits_inline, .. } = statement.clone();
             let inserted = commit_keeping(&engine, writer, waits_inline, snapshot, change).await;
             let inserted = inserted.map_err(|error| bulk::locate_duplicate(error, table, &batches, &*origin))?;
-            if !statistics::after_insert(&statement, &table.def.name, before, inserted).await {
+            if !in_transaction && !statistics::after_insert(&statement, &table.def.name, before, inserted).await {
                 let decision = statement.writer.decision.clone();
                 drop(statement);
                 if table.add_changed_rows(inserted, inserted as i64) {
@@ -108,20 +113,25 @@ pub(crate) async fn create_table_as(
     rows: SendableRecordBatchStream,
 ) -> Result<u64> {
     let buffer = RowBuffer::reserved(&statement.engine, "CREATE TABLE");
-    let mut batch = WriteBatch::new();
-    match choose(rows, BatchLimits::of_query(), buffer).await? {
+    let in_transaction = statement.writer.is_in_transaction();
+    let limits = if in_transaction { BatchLimits::none() } else { BatchLimits::of_query() };
+    match choose(rows, limits, buffer).await? {
         WritePath::Batch(batches) => {
             let change = insertion(&table, &batches)?;
             let (_, snapshot) = statement.latest();
-            schema::create_trees(&mut batch, &table)?;
+            let mut changes = Changes::default();
+            schema::create_trees(&mut changes.batch, &table)?;
             let decision = statement.writer.decision.clone();
-            let work = move |engine: &Engine| prepare(engine, &decision, change, &snapshot, batch);
-            let (batch, rows) = statement.blocking(work).await?;
+            let work = move |engine: &Engine| prepare(engine, &decision, change, &snapshot, changes);
+            let Changes { batch, rows, .. } = statement.blocking(work).await?;
             schema::commit_table(statement, catalog, table.clone(), batch).await?;
-            statistics::after_insert(statement, &table.def.name, 0.0, rows).await;
+            if !in_transaction {
+                statistics::after_insert(statement, &table.def.name, 0.0, rows).await;
+            }
             Ok(rows)
         }
         WritePath::Bulk(rows) => {
+            let mut batch = WriteBatch::new();
             schema::create_trees(&mut batch, &table)?;
             bulk::load(statement, &table, rows, 0.0, Arc::new(NoOrigin), Some(batch)).await
         }
@@ -151,14 +161,16 @@ pub(crate) async fn commit(statement: WriteStatement, snapshot: Snapshot, change
     let WriteStatement { engine, writer, waits_inline, .. } = statement;
     let (table, decision) = (change.table.clone(), writer.decision.clone());
     let grown = change.new.len as i64 - change.old.len as i64;
+    let in_transaction = writer.is_in_transaction();
     let rows = commit_keeping(&engine, writer, waits_inline, snapshot, change).await?;
-    if table.add_changed_rows(rows, grown) {
+    if !in_transaction && table.add_changed_rows(rows, grown) {
         Box::pin(statistics::sample_or_warn(&engine, &decision, &table)).await;
     }
     Ok(rows)
 }
 
-/// Checks and commits a change. Releases this share of the writer lock before it waits for the log.
+/// Checks and commits a change, or adds it to the open transaction. Releases this share of the writer lock before it waits
+/// for the log.
 ///
 /// # Errors
 /// `Constraint`; `IndexUnusable`; `OutOfMemory` if in-memory indexes exceed their budget; `Cancelled`.
@@ -170,9 +182,16 @@ async fn commit_keeping(
     change: TableChange,
 ) -> Result<u64> {
     let is_small = change.old.len + change.new.len <= ROWS_INLINE_MAX;
+    if writer.is_in_transaction() {
+        if is_small {
+            return Ok(submit(engine, &writer, change, &snapshot)?.1);
+        }
+        let owner = writer.clone();
+        return engine.blocking(&owner, move |engine| Ok(submit(engine, &writer, change, &snapshot)?.1)).await;
+    }
     let in_memory = change.table.def.indexes.iter().any(|index| index.method.is_in_memory());
     let apply = move |engine: &Engine| {
-        let applied = submit(engine, &writer.decision, change, &snapshot);
+        let applied = submit(engine, &writer, change, &snapshot);
         // The next writer sees the change.
         drop(writer);
         applied
@@ -212,35 +231,34 @@ async fn commit_keeping(
 /// Checks a change and submits it to the store, unless it is empty. Returns the number of changed rows. Blocks.
 fn submit(
     engine: &Engine,
-    decision: &Decision,
+    writer: &Writer,
     change: TableChange,
     snapshot: &Snapshot,
 ) -> Result<(Option<Submitted>, u64)> {
-    engine.check_writable(&change.table)?;
-    let grows = change.new.len > 0 && change.table.def.indexes.iter().any(|index| index.method.is_in_memory());
-    let (batch, rows) = prepare(engine, decision, change, snapshot, WriteBatch::new())?;
+    let table = change.table.clone();
+    engine.check_writable(&table)?;
+    let grows = change.new.len > 0 && table.def.indexes.iter().any(|index| index.method.is_in_memory());
+    let changes = prepare(engine, &writer.decision, change, snapshot, writer.changes())?;
     if grows {
         engine.check_memory(0)?;
     }
-    decision.commit()?;
-    let submitted = if batch.is_empty() { None } else { Some(engine.store.submit(batch)?) };
-    decision.reach(Stage::Committed);
-    Ok((submitted, rows))
+    let rows = changes.rows;
+    Ok((engine.submit(writer, &table, changes)?, rows))
 }
 
-/// Numbers the rows of tables with a hidden rowid, checks a change, and adds its messages to `batch`. Blocks.
+/// Numbers the rows of tables with a hidden rowid, checks a change, and adds it to `changes`. Blocks.
 fn prepare(
     engine: &Engine,
     decision: &Decision,
     mut change: TableChange,
     snapshot: &Snapshot,
-    mut batch: WriteBatch,
-) -> Result<(WriteBatch, u64)> {
+    mut changes: Changes,
+) -> Result<Changes> {
     let rows = change.new.len;
     if change.table.def.hidden_rowid && change.new.rowid.is_none() && rows > 0 {
         let first = engine.reserve_rowids(&change.table, rows as u64)?;
         change.new.rowid = Some(Arc::new(Int64Array::from_iter_values(first..first + rows as i64)));
     }
-    let rows = change.apply(&engine.store, snapshot, decision, &mut batch)?;
-    Ok((batch, rows))
+    change.apply(&engine.store, snapshot, decision, &mut changes)?;
+    Ok(changes)
 }

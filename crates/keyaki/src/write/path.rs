@@ -6,7 +6,7 @@
 //! | [`WritePath::Bulk`] | directly to leaf extents, without log and buffers ([`super::bulk`]) | many rows: each is written once |
 //!
 //! [`choose`] decides for INSERT, COPY, CREATE TABLE AS and loads by a program. It reads rows until they exceed
-//! [`BatchLimits`] or end. Three cases need no choice: VALUES of literals, UPDATE and DELETE always use a write batch,
+//! [`BatchLimits`] or end. Statements in a transaction always use a write batch. Three other cases need no choice: VALUES of literals, UPDATE and DELETE always use a write batch,
 //! because their rows are in memory; CREATE INDEX always builds in bulk, because a new tree has no other entries.
 
 use arrow::array::RecordBatch;
@@ -47,9 +47,14 @@ impl BatchLimits {
         BatchLimits { rows, bytes: LOAD_BYTES_MAX }
     }
 
+    /// No limits: the caller reserves memory for the rows.
+    pub fn none() -> Self {
+        BatchLimits { rows: usize::MAX, bytes: usize::MAX }
+    }
+
     /// Limits for a chunk of appended rows: one write batch, unless the table is empty.
     pub fn of_chunk(rows_before: f64) -> Self {
-        if rows_before > 0.0 { BatchLimits { rows: usize::MAX, bytes: usize::MAX } } else { Self::of_load(rows_before) }
+        if rows_before > 0.0 { Self::none() } else { Self::of_load(rows_before) }
     }
 }
 

@@ -12,7 +12,13 @@ const RANGES_MAX: usize = 1 << 16;
 
 /// The ranges read so far, by tree.
 #[derive(Debug, Default)]
-pub(crate) struct ReadSet(Mutex<BTreeMap<TreeId, Vec<KeyRange>>>);
+pub(crate) struct ReadSet(Mutex<Ranges>);
+
+#[derive(Debug, Default)]
+struct Ranges {
+    trees: BTreeMap<TreeId, Vec<KeyRange>>,
+    bytes: usize,
+}
 
 impl ReadSet {
     /// Adds a range.
@@ -20,31 +26,34 @@ impl ReadSet {
         if range.is_empty() {
             return;
         }
-        let mut trees = self.0.lock();
+        let mut read = self.0.lock();
+        let Ranges { trees, bytes } = &mut *read;
         let ranges = trees.entry(tree).or_default();
         if ranges.last() == Some(range) {
             return;
         }
         if ranges.len() == RANGES_MAX {
+            *bytes -= ranges.iter().map(bytes_of).sum::<usize>();
             let all = std::mem::take(ranges).into_iter().reduce(hull);
+            *bytes += all.as_ref().map_or(0, bytes_of);
             ranges.extend(all);
         }
+        *bytes += bytes_of(range);
         ranges.push(range.clone());
     }
 
     /// Calls `visit` for each range, until it fails.
     pub fn try_for_each<E>(&self, mut visit: impl FnMut(TreeId, &KeyRange) -> Result<(), E>) -> Result<(), E> {
-        let trees = self.0.lock();
-        trees
-            .iter()
-            .flat_map(|(&tree, ranges)| ranges.iter().map(move |range| (tree, range)))
-            .try_for_each(|(tree, range)| visit(tree, range))
+        let read = self.0.lock();
+        for (&tree, ranges) in &read.trees {
+            ranges.iter().try_for_each(|range| visit(tree, range))?;
+        }
+        Ok(())
     }
 
     /// Bytes in memory.
     pub fn bytes(&self) -> usize {
-        let trees = self.0.lock();
-        trees.values().flatten().map(bytes).sum()
+        self.0.lock().bytes
     }
 }
 
@@ -61,9 +70,9 @@ fn hull(a: KeyRange, b: KeyRange) -> KeyRange {
     KeyRange { start, end }
 }
 
-fn bytes(range: &KeyRange) -> usize {
+fn bytes_of(range: &KeyRange) -> usize {
     let bound = |bound: &Bound<Vec<u8>>| match bound {
-        Bound::Included(key) | Bound::Excluded(key) => key.capacity(),
+        Bound::Included(key) | Bound::Excluded(key) => key.len(),
         Bound::Unbounded => 0,
     };
     size_of::<KeyRange>() + bound(&range.start) + bound(&range.end)
@@ -95,7 +104,7 @@ mod tests {
         set.add(tree, &KeyRange::prefix(key(RANGES_MAX)));
         let all = KeyRange { start: Bound::Included(key(0)), end: Bound::Included(key(RANGES_MAX - 1)) };
         assert_eq!(ranges(&set), [(tree, all), (tree, KeyRange::prefix(key(RANGES_MAX)))]);
-        assert!(set.bytes() > 0);
+        assert_eq!(set.bytes(), 2 * size_of::<KeyRange>() + 4 * size_of::<u32>());
     }
 
     #[test]

@@ -51,6 +51,7 @@ impl From<StoreError> for Error {
             StoreError::NotADatabase { path, detail } => Error::NotADatabase { path, detail },
             StoreError::FormatVersion { path, found, supported } => Error::FormatVersion { path, found, supported },
             StoreError::Locked { path } => Error::Locked { path },
+            StoreError::Conflict { .. } => Error::Conflict { relation: None },
             StoreError::PageSource(error) => external(&*error),
             other => Error::Store(other),
         }
@@ -62,7 +63,6 @@ pub(super) fn sqlstate(error: &StoreError) -> SqlState {
     match error {
         StoreError::TooLarge { .. } => SqlState::PROGRAM_LIMIT_EXCEEDED,
         StoreError::Poisoned { .. } => SqlState::IO_ERROR,
-        StoreError::Conflict { .. } => SqlState::SERIALIZATION_FAILURE,
         StoreError::Closed => SqlState::ADMIN_SHUTDOWN,
         _ => SqlState::INTERNAL_ERROR,
     }

@@ -268,6 +268,29 @@ pub enum Error {
         /// Key that exists already, for example `(id)=(5)`.
         key: Option<String>,
     },
+    // Transactions.
+    /// Another transaction has changed the same rows or definitions, or rows that this one has read. Nothing was changed.
+    /// The program should run the whole transaction again.
+    #[error("could not serialize access{} because of a concurrent change (retry the transaction)", .relation.as_ref().map(|name| format!(" to relation \"{name}\"")).unwrap_or_default())]
+    Conflict {
+        /// The table or view, if it is known.
+        relation: Option<String>,
+    },
+    /// The statement cannot run inside a transaction, or no longer.
+    #[error("{0}")]
+    ActiveTransaction(String),
+    /// The statement requires an open transaction.
+    #[error("{0}")]
+    NoActiveTransaction(String),
+    /// A statement of the transaction has failed before.
+    #[error("current transaction is aborted (ROLLBACK ends it, ROLLBACK TO returns to a savepoint)")]
+    FailedTransaction,
+    /// A read-only transaction contains a statement that writes.
+    #[error("cannot execute {statement} in a read-only transaction")]
+    ReadOnlyTransaction {
+        /// For example `INSERT`.
+        statement: String,
+    },
     /// A table without a primary key has no rowids left.
     #[error("rowids of table \"{table}\" are exhausted")]
     RowidsExhausted {
@@ -482,6 +505,11 @@ impl Error {
             Error::InvalidParameter { .. } => SqlState::INVALID_PARAMETER_VALUE,
             Error::Constraint { kind: ConstraintKind::NotNull, .. } => SqlState::NOT_NULL_VIOLATION,
             Error::Constraint { .. } => SqlState::UNIQUE_VIOLATION,
+            Error::Conflict { .. } => SqlState::SERIALIZATION_FAILURE,
+            Error::ActiveTransaction(_) => SqlState::ACTIVE_SQL_TRANSACTION,
+            Error::NoActiveTransaction(_) => SqlState::NO_ACTIVE_SQL_TRANSACTION,
+            Error::FailedTransaction => SqlState::IN_FAILED_SQL_TRANSACTION,
+            Error::ReadOnlyTransaction { .. } => SqlState::READ_ONLY_SQL_TRANSACTION,
             Error::RowidsExhausted { .. } => SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
             Error::Import { source, .. } | Error::Context { source, .. } => source.sqlstate(),
             Error::InvalidFile(_) => SqlState::BAD_COPY_FILE_FORMAT,
@@ -503,6 +531,11 @@ impl Error {
             Error::Store(error) => below::sqlstate(error),
             Error::Internal(_) => SqlState::INTERNAL_ERROR,
         }
+    }
+
+    /// True for conflicts with other transactions: the whole transaction may succeed if it runs again.
+    pub fn is_retryable(&self) -> bool {
+        self.sqlstate() == SqlState::SERIALIZATION_FAILURE
     }
 
     /// The underlying error, without [`Error::Context`] and [`Error::Import`]; for matching.

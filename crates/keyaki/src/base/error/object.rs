@@ -23,6 +23,8 @@ pub enum ObjectKind {
     Setting,
     /// A prepared statement.
     PreparedStatement,
+    /// A savepoint of a transaction.
+    Savepoint,
 }
 
 impl ObjectKind {
@@ -34,6 +36,7 @@ impl ObjectKind {
             ObjectKind::Database => SqlState::INVALID_CATALOG_NAME,
             ObjectKind::Schema => SqlState::INVALID_SCHEMA_NAME,
             ObjectKind::PreparedStatement => SqlState::UNDEFINED_STATEMENT,
+            ObjectKind::Savepoint => SqlState::INVALID_SAVEPOINT,
         }
     }
 }
@@ -49,6 +52,7 @@ impl fmt::Display for ObjectKind {
             ObjectKind::Schema => "schema",
             ObjectKind::Setting => "configuration parameter",
             ObjectKind::PreparedStatement => "prepared statement",
+            ObjectKind::Savepoint => "savepoint",
         })
     }
 }

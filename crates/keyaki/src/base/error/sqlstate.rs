@@ -54,10 +54,20 @@ states! {
     NOT_NULL_VIOLATION = "23502";
     /// `unique_violation`
     UNIQUE_VIOLATION = "23505";
+    /// `active_sql_transaction`: the statement cannot run inside a transaction, or no longer.
+    ACTIVE_SQL_TRANSACTION = "25001";
+    /// `read_only_sql_transaction`: a read-only transaction contains a statement that writes.
+    READ_ONLY_SQL_TRANSACTION = "25006";
+    /// `no_active_sql_transaction`: the statement requires an open transaction.
+    NO_ACTIVE_SQL_TRANSACTION = "25P01";
+    /// `in_failed_sql_transaction`: a statement of the transaction has failed before.
+    IN_FAILED_SQL_TRANSACTION = "25P02";
     /// `dependent_objects_still_exist`: another object uses the one to be dropped.
     DEPENDENT_OBJECTS_STILL_EXIST = "2BP01";
     /// `invalid_sql_statement_name`: a prepared statement does not exist.
     UNDEFINED_STATEMENT = "26000";
+    /// `invalid_savepoint_specification`: a savepoint does not exist.
+    INVALID_SAVEPOINT = "3B001";
     /// `invalid_catalog_name`: the database does not exist.
     INVALID_CATALOG_NAME = "3D000";
     /// `invalid_schema_name`: the schema does not exist.

@@ -212,6 +212,29 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
             "07001",
             "the statement has 1 parameter, but 2 values were given",
         ),
+        (
+            Error::Conflict { relation: Some("t".into()) },
+            "40001",
+            "could not serialize access to relation \"t\" because of a concurrent change (retry the transaction)",
+        ),
+        (
+            Error::from(keyaki_store::Error::Conflict { tree: keyaki_store::TreeId::new(1) }),
+            "40001",
+            "could not serialize access because of a concurrent change (retry the transaction)",
+        ),
+        (Error::ActiveTransaction("text".into()), "25001", "text"),
+        (Error::NoActiveTransaction("text".into()), "25P01", "text"),
+        (
+            Error::FailedTransaction,
+            "25P02",
+            "current transaction is aborted (ROLLBACK ends it, ROLLBACK TO returns to a savepoint)",
+        ),
+        (
+            Error::ReadOnlyTransaction { statement: "INSERT".into() },
+            "25006",
+            "cannot execute INSERT in a read-only transaction",
+        ),
+        (Error::NotFound { kind: ObjectKind::Savepoint, name: "s".into() }, "3B001", "savepoint \"s\" does not exist"),
     ]
 }
 
@@ -272,9 +295,14 @@ fn number(error: &Error) -> usize {
         E::ParameterCount { .. } => 50,
         E::NoRows => 51,
         E::UnexpectedNull { .. } => 52,
+        E::Conflict { .. } => 53,
+        E::ActiveTransaction(_) => 54,
+        E::NoActiveTransaction(_) => 55,
+        E::FailedTransaction => 56,
+        E::ReadOnlyTransaction { .. } => 57,
     }
 }
-const VARIANTS: usize = 53;
+const VARIANTS: usize = 58;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {
@@ -288,12 +316,7 @@ fn every_variant_has_a_sqlstate_and_a_message() {
     }
     assert_eq!(seen.len(), VARIANTS);
     // Errors of the store without variants of their own.
-    let tree = keyaki_store::TreeId::new(1);
-    for error in
-        [keyaki_store::Error::TooLarge { what: "key", bytes: 2, limit: 1 }, keyaki_store::Error::Conflict { tree }]
-    {
-        states.insert(below::sqlstate(&error));
-    }
+    states.insert(below::sqlstate(&keyaki_store::Error::TooLarge { what: "key", bytes: 2, limit: 1 }));
     let unused: Vec<_> = SqlState::ALL.iter().filter(|state| !states.contains(state)).collect();
     assert!(unused.is_empty(), "codes that nothing raises: {unused:?}");
     assert_eq!(SqlState::UNIQUE_VIOLATION.class(), "23");

@@ -39,7 +39,7 @@ pub(super) async fn insert(
     chunk: Vec<RecordBatch>,
     first: u64,
 ) -> Result<u64> {
-    let writer = session.engine.writer(execution.decision()).await;
+    let writer = session.writer(execution, "INSERT").await?;
     let (catalog, _) = session.engine.latest(&writer);
     let table = catalog.table(table)?.clone();
     let targets = columns.iter().map(|name| table.column(name)).collect::<Result<Vec<_>>>()?;

@@ -73,7 +73,7 @@ pub struct Appender {
 
 impl Appender {
     pub(super) fn new(shared: &Arc<Shared>, table: &str, columns: Option<&[&str]>) -> Result<Appender> {
-        let catalog = shared.session.database().engine.catalog.read().clone();
+        let (catalog, _) = shared.session.sql.moment()?;
         let table = catalog.table(table)?;
         let positions = match columns {
             None => (0..table.def.columns.len()).collect(),
@@ -183,7 +183,7 @@ impl Appender {
         let names: Vec<&str> = self.columns.iter().map(|column| column.def.name.as_str()).collect();
         let (session, execution) = (&shared.session.sql, shared.session.execution());
         let work = chunk::insert(session, &execution, &self.table, &names, chunk, self.received - rows);
-        self.inserted += shared.run(execution.run(work))?;
+        self.inserted += shared.run(shared.session.run(&execution, work))?;
         Ok(())
     }
 

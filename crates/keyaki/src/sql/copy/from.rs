@@ -32,7 +32,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
     let CopyObject::Table { name, columns } = &copy.object else {
         return Err(Error::syntax("COPY FROM takes a table, not a query"));
     };
-    let writer = session.engine.writer(execution.decision()).await;
+    let writer = session.writer(execution, "COPY FROM").await?;
     let (catalog, _) = session.engine.latest(&writer);
     let table = catalog.table(&relation_name(name)?)?.clone();
     let listed = columns.iter().map(|column| table.column(&plain_ident(column))).collect::<Result<Vec<_>>>()?;

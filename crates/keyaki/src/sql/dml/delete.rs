@@ -19,7 +19,7 @@ use crate::{Error, Result};
 
 pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, delete: Delete) -> Result<Outcome> {
     let Parts { relation, using, selection } = parts(delete)?;
-    let writer = session.engine.writer(execution.decision()).await;
+    let writer = session.writer(execution, "DELETE").await?;
     let (catalog, snapshot) = session.engine.latest(&writer);
     let state = StatementState::new(session, catalog, snapshot)?;
     let target = TargetTable::new(&state, &relation)?;

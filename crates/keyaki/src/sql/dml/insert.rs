@@ -34,7 +34,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, insert:
     let TableObject::TableName(name) = &insert.table else {
         return Err(Error::Unsupported(format!("INSERT INTO {}", insert.table)));
     };
-    let writer = session.engine.writer(execution.decision()).await;
+    let writer = session.writer(execution, "INSERT").await?;
     let (catalog, snapshot) = session.engine.latest(&writer);
     let table = catalog.table(&relation_name(name)?)?.clone();
     let columns = target_columns(&table, &insert)?;

@@ -23,7 +23,7 @@ use crate::{Error, Result};
 
 pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, update: Update) -> Result<Outcome> {
     let Parts { relation, assignments, others, selection } = parts(update)?;
-    let writer = session.engine.writer(execution.decision()).await;
+    let writer = session.writer(execution, "UPDATE").await?;
     let (catalog, snapshot) = session.engine.latest(&writer);
     let state = StatementState::new(session, catalog, snapshot)?;
     let target = TargetTable::new(&state, &relation)?;

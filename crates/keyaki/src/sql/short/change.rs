@@ -36,6 +36,13 @@ pub(crate) enum ChangeKind {
 }
 
 impl Change {
+    fn tag(&self) -> &'static str {
+        match self.kind {
+            ChangeKind::Update { .. } => "UPDATE",
+            ChangeKind::Delete => "DELETE",
+        }
+    }
+
     /// Executes the statement; `None` if the long path has to.
     ///
     /// # Errors
@@ -47,7 +54,8 @@ impl Change {
         catalog: &Arc<Catalog>,
         parameters: &[ArrayRef],
     ) -> Result<Option<Executed>> {
-        let writer = session.engine.writer(execution.decision()).await;
+        let tag = self.tag();
+        let writer = session.writer(execution, tag).await?;
         let (current, snapshot) = session.engine.latest(&writer);
         if !Arc::ptr_eq(&current, catalog) {
             return Ok(None);
@@ -56,14 +64,12 @@ impl Change {
         let moment = Moment::of(current, snapshot.clone());
         let Some(batch) = self.read.run_at(&session.engine, moment, parameters).await? else { return Ok(None) };
         let table = &self.table;
-        let (tag, old, new, assigned) = match &self.kind {
-            ChangeKind::Delete => {
-                ("DELETE", crate::sql::dml::delete::old_rows(table, &batch), TableRows::default(), None)
-            }
+        let (old, new, assigned) = match &self.kind {
+            ChangeKind::Delete => (crate::sql::dml::delete::old_rows(table, &batch), TableRows::default(), None),
             ChangeKind::Update { assigned, parameters: given } => {
                 let batch = with_parameters(table, batch, given, parameters)?;
                 let (old, new) = crate::sql::dml::update::old_and_new(table, assigned, &batch)?;
-                ("UPDATE", old, new, Some(assigned.clone()))
+                (old, new, Some(assigned.clone()))
             }
         };
         let change = TableChange { table: table.clone(), old, new, old_repeats: false, assigned };

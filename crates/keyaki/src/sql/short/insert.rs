@@ -58,7 +58,7 @@ impl Insert {
             };
             columns.push(Some(assign(&array, &self.table.def.name, column)?));
         }
-        let writer = session.engine.writer(execution.decision()).await;
+        let writer = session.writer(execution, "INSERT").await?;
         let (current, snapshot) = session.engine.latest(&writer);
         if !Arc::ptr_eq(&current, catalog) {
             return Ok(None);

@@ -79,7 +79,7 @@ impl Read {
         names_agree.then_some(Read { source, steps, schema })
     }
 
-    /// Reads the rows of the result as of the session's newest moment; `None` if the long path has to, or if the
+    /// Reads the rows of the result as of the open transaction, or of the session's newest moment; `None` if the long path has to, or if the
     /// catalog is not `catalog`.
     ///
     /// # Errors
@@ -91,11 +91,13 @@ impl Read {
         parameters: &[ArrayRef],
     ) -> Result<Option<RecordBatch>> {
         let engine = &session.engine;
-        let read = || {
-            engine.with_moment(session.slot, |moment| match Arc::ptr_eq(&moment.catalog, catalog) {
-                true => self.source.read(&engine.store, moment, parameters),
-                false => Ok(Found::Refused),
-            })
+        let read_at = |moment: &mut Moment| match Arc::ptr_eq(&moment.catalog, catalog) {
+            true => self.source.read(&engine.store, moment, parameters),
+            false => Ok(Found::Refused),
+        };
+        let read = || match session.transaction.moment(engine)? {
+            Some((catalog, snapshot)) => read_at(&mut Moment::of(catalog, snapshot)),
+            None => engine.with_moment(session.slot, read_at),
         };
         let mut found = read();
         // A page missing for a join is read together with the others of the same lookups, then the join starts again.

@@ -77,7 +77,7 @@ pub(crate) async fn sample_or_warn(engine: &Arc<Engine>, decision: &Arc<Decision
 async fn sample(engine: &Arc<Engine>, decision: &Arc<Decision>, table: &Arc<Table>) -> Result<()> {
     let view = engine.store.snapshot().tree(table.def.tree)?;
     let statistics = collect(engine, table, view, &NoProgress, &QUICK_SAMPLING).await?;
-    let writer = engine.writer(decision).await;
+    let writer = engine.own_writer(decision).await;
     let (catalog, _) = engine.latest(&writer);
     let name = &table.def.name;
     let Some(current) = catalog.tables.get(name).filter(|current| current.def.tree == table.def.tree) else {

@@ -1,0 +1,413 @@
+//! Transactions of several statements: the store's transaction, with the catalog that its statements see.
+//!
+//! A session has at most one open transaction ([`TransactionSlot`]). The transaction takes its snapshot with its first
+//! statement that reads or writes; at the level read committed, each statement takes a new one. Statements read the
+//! snapshot below the transaction's own writes and add their changes to these. The commit takes the writer lock,
+//! checks for conflicts, and makes all changes in one write batch.
+//!
+//! ```text
+//! BEGIN ──► idle ──first statement──► running ──COMMIT──► conflicts? ──► one write batch
+//!                                       │ error
+//!                                       └──► failed: only ROLLBACK, or ROLLBACK TO a savepoint
+//! ```
+//!
+//! *Conflicts.* The store finds changes of the same rows, of new unique keys, and of ranges that a serializable
+//! transaction has read. Definitions are checked here: those of tables with changed rows must be the same as when the
+//! transaction read them, and a transaction that changes definitions must be the only one since its snapshot.
+
+mod running;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::TryStreamExt;
+use keyaki_store::{KeyRange, Savepoint, Snapshot, TreeId, WriteBatch};
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
+use tokio::sync::OwnedMutexGuard;
+
+use crate::base::interrupt::{Decision, Stage};
+use crate::base::options::Isolation;
+use crate::catalog::{Catalog, Table};
+use crate::engine::Engine;
+use crate::engine::writer::{Changes, Lock};
+use crate::{Error, ObjectKind, Result};
+
+pub(crate) use running::Committed;
+use running::{ChangedTables, Running};
+
+/// The characteristics of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Characteristics {
+    pub isolation: Isolation,
+    pub is_read_only: bool,
+}
+
+/// The state of a session's transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransactionStatus {
+    /// There is none: each statement is a transaction of its own.
+    Idle,
+    /// It is open.
+    Open,
+    /// A statement has failed: the transaction can only be rolled back.
+    Failed,
+}
+
+/// The place of a session's transaction.
+#[derive(Debug, Default)]
+pub(crate) struct TransactionSlot {
+    /// Held by a statement that writes, begins or ends the transaction.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    state: Arc<Mutex<Option<Open>>>,
+    /// True if `state` is not `None`.
+    is_open: AtomicBool,
+    /// Number of transactions begun.
+    begun: AtomicU64,
+}
+
+/// An open transaction.
+#[derive(Debug)]
+struct Open {
+    number: u64,
+    characteristics: Characteristics,
+    /// `None` before the first statement that reads or writes.
+    running: Option<Running>,
+    is_failed: bool,
+    /// Held from BEGIN IMMEDIATE to the end.
+    lock: Option<Lock>,
+    savepoints: Vec<NamedSavepoint>,
+}
+
+#[derive(Debug)]
+struct NamedSavepoint {
+    name: String,
+    point: Savepoint,
+    catalog: Arc<Catalog>,
+    changed: ChangedTables,
+}
+
+/// The turn of a statement in an open transaction.
+#[derive(Debug)]
+pub(crate) struct TransactionStatement {
+    state: Arc<Mutex<Option<Open>>>,
+    _turn: OwnedMutexGuard<()>,
+}
+
+impl TransactionSlot {
+    /// The state of the transaction.
+    pub fn status(&self) -> TransactionStatus {
+        match self.state.lock().as_ref() {
+            None => TransactionStatus::Idle,
+            Some(open) if open.is_failed => TransactionStatus::Failed,
+            Some(_) => TransactionStatus::Open,
+        }
+    }
+
+    /// True if a transaction is open.
+    pub fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
+    }
+
+    /// Checks that a statement may run.
+    ///
+    /// # Errors
+    /// `FailedTransaction`.
+    pub fn check(&self) -> Result<()> {
+        match self.is_open() && self.status() == TransactionStatus::Failed {
+            true => Err(Error::FailedTransaction),
+            false => Ok(()),
+        }
+    }
+
+    /// Notes that a statement has failed with this error. BEGIN in an open transaction does not affect it.
+    pub fn failed(&self, error: &Error) {
+        if self.is_open()
+            && !matches!(error, Error::ActiveTransaction(_))
+            && let Some(open) = self.state.lock().as_mut()
+        {
+            open.is_failed = true;
+        }
+    }
+
+    /// Passes on the rows of a query. An error makes the open transaction fail.
+    pub fn watch(&self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+        if !self.is_open() {
+            return rows;
+        }
+        let Some(number) = self.state.lock().as_ref().map(|open| open.number) else { return rows };
+        let (state, schema) = (self.state.clone(), rows.schema());
+        let rows = rows.inspect_err(move |_| {
+            if let Some(open) = state.lock().as_mut().filter(|open| open.number == number) {
+                open.is_failed = true;
+            }
+        });
+        Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+    }
+
+    /// The characteristics of the open transaction.
+    pub fn characteristics(&self) -> Option<Characteristics> {
+        self.state.lock().as_ref().map(|open| open.characteristics)
+    }
+
+    /// True if the open transaction has changed definitions.
+    pub fn defines(&self) -> bool {
+        let defines = |open: &Open| open.running.as_ref().is_some_and(Running::defines);
+        self.is_open() && self.state.lock().as_ref().is_some_and(defines)
+    }
+
+    /// The catalog of the open transaction; `None` without one.
+    ///
+    /// # Errors
+    /// As [`TransactionSlot::moment`].
+    pub fn catalog(&self, engine: &Engine) -> Result<Option<Arc<Catalog>>> {
+        Ok(self.running(engine)?.map(|running| running.catalog.clone()))
+    }
+
+    /// The catalog and the snapshot for a statement that reads; `None` without an open transaction.
+    ///
+    /// # Errors
+    /// `FailedTransaction`; `Conflict` if a table changed by the transaction has another definition by now.
+    pub fn moment(&self, engine: &Engine) -> Result<Option<(Arc<Catalog>, Snapshot)>> {
+        Ok(self.running(engine)?.map(|running| running.moment()))
+    }
+
+    /// The transaction, with a new snapshot at the level read committed. The caller reads it and does not wait.
+    fn running(&self, engine: &Engine) -> Result<Option<MappedMutexGuard<'_, Running>>> {
+        if !self.is_open() {
+            return Ok(None);
+        }
+        let mut state = self.state.lock();
+        if let Some(open) = state.as_mut() {
+            open.start(engine)?;
+        }
+        Ok(MutexGuard::try_map(state, |open| open.as_mut()?.running.as_mut()).ok())
+    }
+
+    /// The turn of a statement that writes; `None` without an open transaction. `what` names the statement.
+    ///
+    /// # Errors
+    /// As [`TransactionSlot::moment`]; `ReadOnlyTransaction`.
+    pub async fn statement(&self, engine: &Engine, what: &str) -> Result<Option<TransactionStatement>> {
+        if !self.is_open() {
+            return Ok(None);
+        }
+        let turn = self.turn.clone().lock_owned().await;
+        let mut state = self.state.lock();
+        let Some(open) = state.as_mut() else { return Ok(None) };
+        open.start(engine)?;
+        if open.characteristics.is_read_only {
+            return Err(Error::ReadOnlyTransaction { statement: what.into() });
+        }
+        Ok(Some(TransactionStatement { state: self.state.clone(), _turn: turn }))
+    }
+
+    /// Begins a transaction. If it is `immediate`, it holds the writer lock to its end, so that it has no conflicts.
+    ///
+    /// # Errors
+    /// `ActiveTransaction` if one is open; errors of the log.
+    pub async fn begin(&self, engine: &Engine, characteristics: Characteristics, immediate: bool) -> Result<()> {
+        let _turn = self.turn.lock().await;
+        if self.is_open() {
+            return Err(Error::ActiveTransaction("there is already a transaction in progress".into()));
+        }
+        let lock = if immediate { Some(engine.lock_writer().await) } else { None };
+        if lock.is_some() {
+            // The snapshot contains acknowledged commits only.
+            engine.store.pending().committed().await?;
+        }
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        let open = Open { number, characteristics, running: None, is_failed: false, lock, savepoints: Vec::new() };
+        *self.state.lock() = Some(open);
+        self.is_open.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Changes the characteristics of a transaction that has not run a statement yet. Returns false without one.
+    ///
+    /// # Errors
+    /// `ActiveTransaction` if it has run a statement and the level changes; read-only transactions stay read-only.
+    pub fn set(&self, change: impl FnOnce(&mut Characteristics)) -> Result<bool> {
+        let mut state = self.state.lock();
+        let Some(open) = state.as_mut() else { return Ok(false) };
+        let mut changed = open.characteristics;
+        change(&mut changed);
+        if open.running.is_some() && changed.isolation != open.characteristics.isolation {
+            let problem = "SET TRANSACTION ISOLATION LEVEL must be called before any query";
+            return Err(Error::ActiveTransaction(problem.into()));
+        }
+        if open.running.is_some() && open.characteristics.is_read_only && !changed.is_read_only {
+            let problem = "transaction read-write mode must be set before any query";
+            return Err(Error::ActiveTransaction(problem.into()));
+        }
+        open.characteristics = changed;
+        Ok(true)
+    }
+
+    /// Ends the transaction without its changes. Returns its characteristics; `None` without a transaction.
+    pub async fn roll_back(&self) -> Option<Characteristics> {
+        let _turn = self.turn.lock().await;
+        self.take().map(|open| open.characteristics)
+    }
+
+    fn take(&self) -> Option<Open> {
+        let open = self.state.lock().take();
+        self.is_open.store(false, Ordering::Release);
+        open
+    }
+
+    /// Commits the transaction; `None` if it had failed and was rolled back, or if there is none. The transaction ends in
+    /// any case. The writer lock is released before the result returns, which the caller waits for.
+    ///
+    /// # Errors
+    /// `Conflict`, `Cancelled`, errors of the store: nothing has changed.
+    pub async fn commit(&self, engine: &Arc<Engine>, decision: &Arc<Decision>) -> Result<Option<Committed>> {
+        let _turn = self.turn.lock().await;
+        let Some(Open { running, is_failed: false, lock, .. }) = self.take() else { return Ok(None) };
+        let Some(running) = running else { return Ok(Some(Committed::default())) };
+        if running.is_read_only() {
+            return Ok(Some(Committed::default()));
+        }
+        let lock = match lock {
+            Some(lock) => lock,
+            None => engine.lock_writer().await,
+        };
+        decision.reach(Stage::Begun);
+        let (engine, decision) = (engine.clone(), decision.clone());
+        let is_small = running.is_small();
+        let work = move || {
+            let _lock = lock;
+            running.commit(&engine, &decision)
+        };
+        if is_small {
+            return work().map(Some);
+        }
+        tokio::task::spawn_blocking(work).await.map_err(|error| Error::task(&error))?.map(Some)
+    }
+
+    /// Adds a savepoint.
+    ///
+    /// # Errors
+    /// `NoActiveTransaction`, and as [`TransactionSlot::moment`].
+    pub async fn save(&self, engine: &Engine, name: String) -> Result<()> {
+        let _turn = self.turn.lock().await;
+        let mut state = self.state.lock();
+        let open = state.as_mut().ok_or_else(|| no_transaction("SAVEPOINT"))?;
+        let running = open.start(engine)?;
+        let point = running.store.savepoint();
+        let (catalog, changed) = (running.catalog.clone(), running.changed.clone());
+        open.savepoints.push(NamedSavepoint { name, point, catalog, changed });
+        Ok(())
+    }
+
+    /// Removes the newest savepoint with this name and all later ones. Their changes remain.
+    ///
+    /// # Errors
+    /// `NoActiveTransaction`, `FailedTransaction`; `NotFound` without such a savepoint.
+    pub async fn release(&self, name: &str) -> Result<()> {
+        let _turn = self.turn.lock().await;
+        let mut state = self.state.lock();
+        let open = state.as_mut().ok_or_else(|| no_transaction("RELEASE SAVEPOINT"))?;
+        if open.is_failed {
+            return Err(Error::FailedTransaction);
+        }
+        let place = open.savepoint(name)?;
+        open.savepoints.truncate(place);
+        Ok(())
+    }
+
+    /// Undoes all changes since the newest savepoint with this name, and removes all later savepoints. A failed
+    /// transaction continues.
+    ///
+    /// # Errors
+    /// `NoActiveTransaction`; `NotFound` without such a savepoint.
+    pub async fn roll_back_to(&self, name: &str) -> Result<()> {
+        let _turn = self.turn.lock().await;
+        let mut state = self.state.lock();
+        let open = state.as_mut().ok_or_else(|| no_transaction("ROLLBACK TO SAVEPOINT"))?;
+        let place = open.savepoint(name)?;
+        open.savepoints.truncate(place + 1);
+        if let (Some(running), Some(savepoint)) = (open.running.as_mut(), open.savepoints.last()) {
+            running.roll_back_to(savepoint.point, savepoint.catalog.clone(), savepoint.changed.clone());
+        }
+        open.is_failed = false;
+        Ok(())
+    }
+}
+
+fn no_transaction(statement: &str) -> Error {
+    Error::NoActiveTransaction(format!("{statement} can only be used in transaction blocks"))
+}
+
+impl Open {
+    /// Takes the snapshot of the first statement; at the level read committed, that of each statement.
+    fn start(&mut self, engine: &Engine) -> Result<&mut Running> {
+        if self.is_failed {
+            return Err(Error::FailedTransaction);
+        }
+        let isolation = self.characteristics.isolation;
+        match &mut self.running {
+            Some(running) => {
+                if isolation == Isolation::ReadCommitted {
+                    running.refresh(engine)?;
+                }
+                Ok(running)
+            }
+            none => Ok(none.insert(Running::new(engine, isolation))),
+        }
+    }
+
+    /// The place of the newest savepoint with this name.
+    fn savepoint(&self, name: &str) -> Result<usize> {
+        let place = self.savepoints.iter().rposition(|savepoint| savepoint.name == name);
+        place.ok_or_else(|| Error::NotFound { kind: ObjectKind::Savepoint, name: name.into() })
+    }
+}
+
+impl TransactionStatement {
+    /// The catalog and the snapshot of the statement.
+    pub fn moment(&self) -> (Arc<Catalog>, Snapshot) {
+        self.with(|running| running.moment())
+    }
+
+    /// Adds changed rows of a table.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, errors of the store. Nothing has changed then.
+    pub fn add_rows(&self, table: &Table, changes: Changes) -> Result<()> {
+        self.with(|running| {
+            running.write(changes.batch)?;
+            changes.absent.into_iter().flatten().for_each(|(tree, range)| running.store.depend_on(tree, range));
+            let (rows, grown) = running.changed.entry(table.def.name.clone()).or_default();
+            *rows += changes.rows;
+            *grown += changes.grown;
+            Ok(())
+        })
+    }
+
+    /// Adds definitions; `catalog` has them.
+    ///
+    /// # Errors
+    /// `Cancelled`, `OutOfMemory`, errors of the store. Nothing has changed then.
+    pub fn define(&self, decision: &Decision, batch: WriteBatch, catalog: Catalog) -> Result<()> {
+        decision.commit()?;
+        self.with(|running| running.define(batch, catalog))?;
+        decision.reach(Stage::Committed);
+        Ok(())
+    }
+
+    /// See [`Engine::depend_on_table`].
+    pub fn depend_on(&self, tree: TreeId, range: KeyRange) {
+        self.with(|running| running.store.depend_on(tree, range));
+    }
+
+    /// Calls `work` with the transaction, which runs while the statement has its turn.
+    fn with<T>(&self, work: impl FnOnce(&mut Running) -> T) -> T {
+        let mut state = self.state.lock();
+        match state.as_mut().and_then(|open| open.running.as_mut()) {
+            Some(running) => work(running),
+            None => unreachable!("a transaction ended during the turn of a statement"),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! A transaction that has a snapshot: its writes, its catalog, and its commit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use keyaki_store::{Savepoint, Snapshot, Store, Submitted, WriteBatch};
+
+use crate::base::interrupt::{Decision, Stage};
+use crate::base::options::Isolation;
+use crate::catalog::{Catalog, Table};
+use crate::engine::Engine;
+use crate::{Error, Result};
+
+/// Estimated memory of a write, as a multiple of its bytes in the batch: the batch, and the buffer that makes it readable.
+const BYTES_PER_BATCH_BYTE: usize = 3;
+
+/// Commits of transactions with at most this many bytes run on the calling thread.
+const INLINE_BYTES_MAX: usize = 256 << 10;
+
+/// A transaction that has a snapshot.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub store: keyaki_store::Transaction,
+    /// The catalog of the snapshot.
+    base: Arc<Catalog>,
+    /// The catalog with the transaction's own definitions.
+    pub catalog: Arc<Catalog>,
+    pub changed: ChangedTables,
+    reservation: MemoryReservation,
+}
+
+/// Names of the tables whose rows were changed, each with the number of changed rows and the change of their number.
+pub(super) type ChangedTables = BTreeMap<String, (u64, i64)>;
+
+/// A committed transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Committed {
+    /// `None` if nothing was written.
+    pub submitted: Option<Submitted>,
+    /// The changed tables, with the number of changed rows and the change of their number.
+    pub changed: Vec<(Arc<Table>, u64, i64)>,
+}
+
+impl Running {
+    pub fn new(engine: &Engine, isolation: Isolation) -> Running {
+        let (base, mut store) = engine.stable(Store::begin);
+        if isolation == Isolation::Serializable {
+            store.track_reads();
+        }
+        let pool = &engine.base_state.runtime_env().memory_pool;
+        let reservation = MemoryConsumer::new("changes of a transaction").register(pool);
+        Running { store, catalog: base.clone(), base, changed: BTreeMap::new(), reservation }
+    }
+
+    pub fn moment(&self) -> (Arc<Catalog>, Snapshot) {
+        (self.catalog.clone(), self.store.snapshot())
+    }
+
+    /// Takes a new snapshot, with the newest catalog.
+    pub fn refresh(&mut self, engine: &Engine) -> Result<()> {
+        let (newest, ()) = engine.stable(|_| self.store.refresh());
+        if Arc::ptr_eq(&newest, &self.base) {
+            return Ok(());
+        }
+        self.check_definitions(&newest)?;
+        if self.defines() {
+            // Only statistics differ.
+            return Ok(());
+        }
+        (self.base, self.catalog) = (newest.clone(), newest);
+        Ok(())
+    }
+
+    /// True if the transaction changes definitions.
+    pub fn defines(&self) -> bool {
+        !Arc::ptr_eq(&self.base, &self.catalog)
+    }
+
+    /// Checks that other commits have not changed the definitions that the changes are made for.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    fn check_definitions(&self, newest: &Catalog) -> Result<()> {
+        let differs = |name: &String| {
+            let def = |catalog: &Catalog| catalog.tables.get(name).map(|table| table.def.clone());
+            def(&self.base) != def(newest)
+        };
+        let changed = match self.defines() {
+            false => self.changed.keys().find(|name| differs(name)),
+            // The new definitions may depend on all others, for example by their names.
+            true => {
+                let mut names = self.base.tables.keys().chain(newest.tables.keys());
+                let view = || {
+                    let mut names = self.base.views.keys().chain(newest.views.keys());
+                    names.find(|name| self.base.views.get(*name) != newest.views.get(*name))
+                };
+                names.find(|name| differs(name)).or_else(view)
+            }
+        };
+        match changed {
+            Some(name) => Err(Error::Conflict { relation: Some(name.clone()) }),
+            None => Ok(()),
+        }
+    }
+
+    /// Reserves memory for `bytes` more bytes of writes.
+    fn reserve(&mut self, bytes: usize) -> Result<()> {
+        let needed = self.store.bytes() + BYTES_PER_BATCH_BYTE * bytes;
+        let further = needed.saturating_sub(self.reservation.size());
+        Ok(self.reservation.try_grow(further)?)
+    }
+
+    /// Adds writes.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, errors of the store. Nothing has changed then.
+    pub fn write(&mut self, batch: WriteBatch) -> Result<()> {
+        self.reserve(batch.bytes())?;
+        let written = self.store.write(batch);
+        self.reservation.resize(self.store.bytes());
+        Ok(written?)
+    }
+
+    /// Adds definitions; `catalog` has them.
+    ///
+    /// # Errors
+    /// As [`Running::write`].
+    pub fn define(&mut self, batch: WriteBatch, catalog: Catalog) -> Result<()> {
+        self.write(batch)?;
+        self.catalog = Arc::new(catalog);
+        Ok(())
+    }
+
+    /// Returns to a savepoint, with its catalog and changed tables.
+    pub fn roll_back_to(&mut self, point: Savepoint, catalog: Arc<Catalog>, changed: ChangedTables) {
+        self.store.roll_back_to(point);
+        (self.catalog, self.changed) = (catalog, changed);
+        self.reservation.resize(self.store.bytes());
+    }
+
+    /// True if nothing was written.
+    pub fn is_read_only(&self) -> bool {
+        self.store.is_read_only()
+    }
+
+    /// True if the commit needs little time.
+    pub fn is_small(&self) -> bool {
+        self.store.bytes() <= INLINE_BYTES_MAX && !self.defines()
+    }
+
+    /// Commits. The caller holds the writer lock. Blocks.
+    pub fn commit(self, engine: &Engine, decision: &Decision) -> Result<Committed> {
+        let newest = engine.catalog.read().clone();
+        self.check_definitions(&newest)?;
+        decision.commit()?;
+        let Running { store, base, catalog, changed, .. } = self;
+        let relation = |tree| catalog.tables.values().find(|table| table.has_tree(tree)).map(|t| t.def.name.clone());
+        let failed = |error| match error {
+            keyaki_store::Error::Conflict { tree } => Error::Conflict { relation: relation(tree) },
+            error => error.into(),
+        };
+        let submitted = match Arc::ptr_eq(&base, &catalog) {
+            true => store.commit().map_err(failed)?,
+            false => {
+                let merged = with_statistics(&base, &catalog, &newest);
+                // Removed definitions are hidden first, new ones are published last.
+                engine.publish(Arc::new(without_removed(&newest, &merged)?));
+                let submitted = store.commit().map_err(|error| {
+                    engine.publish(newest.clone());
+                    failed(error)
+                })?;
+                engine.publish(Arc::new(merged));
+                engine.forget_removed();
+                submitted
+            }
+        };
+        decision.reach(Stage::Committed);
+        let current = engine.catalog.read().clone();
+        let tables = changed.iter().filter_map(|(name, &(rows, grown))| {
+            let table = current.tables.get(name)?;
+            Some((table.clone(), rows, grown))
+        });
+        let tables: Vec<_> = tables.collect();
+        if tables.iter().any(|(table, ..)| table.def.indexes.iter().any(|index| index.method.is_in_memory())) {
+            engine.store.share_memory();
+        }
+        Ok(Committed { submitted, changed: tables })
+    }
+}
+
+/// The catalog of a transaction, with the newest statistics of the tables that it has not redefined.
+fn with_statistics(base: &Catalog, catalog: &Catalog, newest: &Catalog) -> Catalog {
+    let mut merged = catalog.clone();
+    for (name, table) in &mut merged.tables {
+        let is_base = base.tables.get(name).is_some_and(|base| Arc::ptr_eq(base, table));
+        if let Some(newest) = newest.tables.get(name).filter(|_| is_base) {
+            *table = newest.clone();
+        }
+    }
+    merged
+}
+
+/// The tables, indexes and views of `newest` whose trees `merged` also has.
+fn without_removed(newest: &Catalog, merged: &Catalog) -> Result<Catalog> {
+    let mut kept = newest.clone();
+    kept.tables.retain(|name, table| merged.tables.get(name).is_some_and(|other| other.has_tree(table.def.tree)));
+    for (name, table) in &mut kept.tables {
+        let Some(other) = merged.tables.get(name) else { continue };
+        if table.def.indexes.iter().any(|index| !other.has_tree(index.tree)) {
+            let mut def = table.def.clone();
+            def.indexes.retain(|index| other.has_tree(index.tree));
+            *table = Arc::new(Table::new(def, table.statistics.clone())?);
+        }
+    }
+    kept.views.retain(|name, _| merged.views.contains_key(name));
+    Ok(kept)
+}
+
+impl Engine {
+    /// Calls `take`, which takes a snapshot of the store, and returns the matching catalog.
+    fn stable<T>(&self, mut take: impl FnMut(&Store) -> T) -> (Arc<Catalog>, T) {
+        loop {
+            let catalog = self.catalog.read().clone();
+            let taken = take(&self.store);
+            // Removals replace the catalog before they commit, so the snapshot still has all trees.
+            if Arc::ptr_eq(&catalog, &self.catalog.read()) {
+                return (catalog, taken);
+            }
+        }
+    }
+
+    /// Returns a snapshot and the matching catalog: the snapshot contains every tree of the catalog.
+    pub fn moment(&self) -> (Arc<Catalog>, Snapshot) {
+        self.stable(Store::snapshot)
+    }
+}

@@ -1,0 +1,241 @@
+//! Writers: a statement that writes commits at its end, or adds its writes to the transaction of its session.
+//!
+//! The database has one writer lock. A statement outside of a transaction holds it from its first read to its commit, so
+//! that its checks stay valid. A statement in a transaction reads and writes the transaction without the lock; its commit
+//! takes the lock and finds conflicts ([`super::transaction`]).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use keyaki_store::{KeyRange, Loaded, Snapshot, Submitted, TreeId, WriteBatch};
+use tokio::sync::OwnedMutexGuard;
+
+use super::Engine;
+use super::transaction::{TransactionSlot, TransactionStatement};
+use crate::base::interrupt::{Decision, Stage};
+use crate::catalog::{Catalog, Table};
+use crate::{Error, Result};
+
+/// Number of times that a statement yields the CPU to the holder of the writer lock before it queues for the lock.
+const WRITER_YIELDS: usize = 32;
+
+/// The held writer lock. Clones share it; dropping the last one releases it.
+pub(super) type Lock = Arc<OwnedMutexGuard<()>>;
+
+/// The right of one statement to write, with its decision. Blocking work owns a clone, so that the statement keeps the
+/// right until the work ends, even if its future is dropped before.
+#[derive(Debug, Clone)]
+pub(crate) struct Writer {
+    pub decision: Arc<Decision>,
+    scope: Scope,
+}
+
+#[derive(Debug, Clone)]
+enum Scope {
+    /// The statement is a transaction of its own.
+    Database(#[expect(dead_code, reason = "held until the statement ends")] Lock),
+    /// The statement belongs to an open transaction.
+    Transaction(Arc<TransactionStatement>),
+}
+
+/// The changes of a table by a statement.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    pub batch: WriteBatch,
+    /// Ranges of keys that must stay empty until the commit: those of new unique keys. `None` if the statement holds the
+    /// writer lock.
+    pub absent: Option<Vec<(TreeId, KeyRange)>>,
+    /// Number of changed rows.
+    pub rows: u64,
+    /// Change of the number of rows.
+    pub grown: i64,
+}
+
+impl Writer {
+    /// No changes yet, for this writer.
+    pub fn changes(&self) -> Changes {
+        Changes { absent: self.is_in_transaction().then(Vec::new), ..Changes::default() }
+    }
+
+    /// True if the writes are those of an open transaction.
+    pub fn is_in_transaction(&self) -> bool {
+        matches!(self.scope, Scope::Transaction(_))
+    }
+}
+
+impl Engine {
+    /// The writer of a statement: it writes to the open transaction of its session, or waits for the writer lock.
+    /// `what` names the statement in errors.
+    ///
+    /// # Errors
+    /// `FailedTransaction`, `ReadOnlyTransaction`, `Conflict`.
+    pub async fn writer(&self, slot: &TransactionSlot, decision: &Arc<Decision>, what: &str) -> Result<Writer> {
+        let scope = match slot.statement(self, what).await? {
+            Some(statement) => Scope::Transaction(Arc::new(statement)),
+            None => Scope::Database(self.lock_writer().await),
+        };
+        decision.reach(Stage::Begun);
+        Ok(Writer { decision: decision.clone(), scope })
+    }
+
+    /// Waits for the writer lock, for a change outside of all transactions.
+    pub async fn own_writer(&self, decision: &Arc<Decision>) -> Writer {
+        let scope = Scope::Database(self.lock_writer().await);
+        decision.reach(Stage::Begun);
+        Writer { decision: decision.clone(), scope }
+    }
+
+    /// Waits for the writer lock.
+    pub(super) async fn lock_writer(&self) -> Lock {
+        // The lock is fair: once a statement queues, each release hands the lock to a thread that has yet to wake up, so
+        // that small statements queue behind wake-ups. They rather wait for each other without queueing.
+        for _ in 0..WRITER_YIELDS {
+            if let Ok(guard) = self.writer.clone().try_lock_owned() {
+                return Arc::new(guard);
+            }
+            std::thread::yield_now();
+        }
+        Arc::new(self.writer.clone().lock_owned().await)
+    }
+
+    /// Returns the catalog and the snapshot for a writing statement. Outside of a transaction, the snapshot includes
+    /// commits that are not yet durable.
+    pub fn latest(&self, writer: &Writer) -> (Arc<Catalog>, Snapshot) {
+        match &writer.scope {
+            Scope::Database(_) => (self.catalog.read().clone(), self.store.latest()),
+            Scope::Transaction(statement) => statement.moment(),
+        }
+    }
+
+    /// Runs blocking work on a thread for such work. The statement keeps its right to write until the work ends, even if
+    /// the future is dropped.
+    pub async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        writer: &Writer,
+        work: impl FnOnce(&Engine) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (engine, writer) = (self.clone(), writer.clone());
+        let task = tokio::task::spawn_blocking(move || {
+            let _writer = writer;
+            work(&engine)
+        });
+        task.await.map_err(|error| Error::task(&error))?
+    }
+
+    /// Runs blocking work that changes the store, after the decision of the statement to commit.
+    ///
+    /// # Errors
+    /// `Cancelled`, without running the work; errors of the work.
+    async fn change(
+        self: &Arc<Self>,
+        writer: &Writer,
+        work: impl FnOnce(&Engine) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let decision = writer.decision.clone();
+        let change = move |engine: &Engine| {
+            decision.commit()?;
+            work(engine)?;
+            decision.reach(Stage::Committed);
+            Ok(())
+        };
+        self.blocking(writer, change).await
+    }
+
+    /// Replaces the catalog and returns the previous one.
+    pub(super) fn publish(&self, catalog: Arc<Catalog>) -> Arc<Catalog> {
+        let mut current = self.catalog.write();
+        let before = std::mem::replace(&mut *current, catalog);
+        self.catalog_version.fetch_add(1, Ordering::Release);
+        before
+    }
+
+    /// Commits changes of the rows of a table, after the decision of the statement; in a transaction, adds them to its
+    /// writes. Blocks.
+    ///
+    /// # Errors
+    /// `Cancelled`, `OutOfMemory`, errors of the store. Nothing has changed then.
+    pub fn submit(&self, writer: &Writer, table: &Table, changes: Changes) -> Result<Option<Submitted>> {
+        writer.decision.commit()?;
+        let submitted = match &writer.scope {
+            Scope::Transaction(statement) => {
+                statement.add_rows(table, changes)?;
+                None
+            }
+            Scope::Database(_) if changes.batch.is_empty() => None,
+            Scope::Database(_) => Some(self.store.submit(changes.batch)?),
+        };
+        writer.decision.reach(Stage::Committed);
+        Ok(submitted)
+    }
+
+    /// Commits new or changed definitions, then publishes `catalog`.
+    pub async fn commit_catalog(self: &Arc<Self>, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
+        if let Scope::Transaction(statement) = &writer.scope {
+            return statement.define(&writer.decision, batch, catalog);
+        }
+        self.change(writer, move |engine| {
+            engine.store.commit(batch)?;
+            engine.publish(Arc::new(catalog));
+            engine.locate_pages();
+            Ok(())
+        })
+        .await
+    }
+
+    /// Publishes `catalog`, which lacks the removed definitions, then commits their removal. If the commit fails,
+    /// publishes the previous catalog again.
+    pub async fn commit_removal(self: &Arc<Self>, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
+        if let Scope::Transaction(statement) = &writer.scope {
+            return statement.define(&writer.decision, batch, catalog);
+        }
+        self.change(writer, move |engine| {
+            let before = engine.publish(Arc::new(catalog));
+            if let Err(error) = engine.store.commit(batch) {
+                engine.publish(before);
+                return Err(error.into());
+            }
+            engine.forget_removed();
+            Ok(())
+        })
+        .await
+    }
+
+    /// Ends pins and locators of trees that the catalog no longer contains.
+    pub(super) fn forget_removed(&self) {
+        let catalog = self.catalog.read().clone();
+        self.cache.pins.retain(&self.store, |tree| catalog.has_tree(tree));
+        self.locate_pages();
+    }
+
+    /// Makes the commit of the statement's transaction fail if another commit changes a table in the meantime. Without
+    /// effect outside of a transaction, where the statement holds the writer lock.
+    pub fn depend_on_table(&self, writer: &Writer, table: &Table) {
+        if let Scope::Transaction(statement) = &writer.scope {
+            statement.depend_on(table.def.tree, KeyRange::all());
+        }
+    }
+
+    /// Commits `batch` and installs bulk-loaded trees atomically, then publishes `catalog`, if there is one.
+    ///
+    /// # Panics
+    /// In a transaction: bulk loads are commits of their own.
+    pub async fn install(
+        self: &Arc<Self>,
+        writer: &Writer,
+        batch: WriteBatch,
+        loaded: Vec<(TreeId, Loaded)>,
+        catalog: Option<Catalog>,
+    ) -> Result<()> {
+        assert!(!writer.is_in_transaction(), "a bulk load in a transaction");
+        self.change(writer, move |engine| {
+            engine.store.install(batch, loaded)?;
+            engine.store.share_memory();
+            if let Some(catalog) = catalog {
+                engine.publish(Arc::new(catalog));
+                engine.locate_pages();
+            }
+            Ok(())
+        })
+        .await
+    }
+}

@@ -1,0 +1,173 @@
+//! BEGIN, COMMIT, ROLLBACK, savepoints and SET TRANSACTION.
+//!
+//! As in PostgreSQL, an error makes the transaction fail: only ROLLBACK, and ROLLBACK TO a savepoint, are possible then,
+//! and COMMIT rolls back. BEGIN IMMEDIATE and BEGIN EXCLUSIVE, as in SQLite, keep other writers waiting to the end.
+
+use datafusion::sql::sqlparser::ast::{
+    BeginTransactionKind, Statement as Sql, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
+    TransactionModifier,
+};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::Parser;
+
+use super::names::plain_ident;
+use super::{Outcome, SqlSession};
+use crate::base::interrupt::Execution;
+use crate::base::options::Isolation;
+use crate::base::syntax;
+use crate::engine::transaction::{Characteristics, TransactionStatus};
+use crate::write::statistics;
+use crate::{Error, Result};
+
+/// Executes a statement that controls transactions.
+pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, statement: Sql) -> Result<Outcome> {
+    let slot = &session.transaction;
+    match statement {
+        Sql::StartTransaction { modes, begin, modifier, statements, exception, has_end_keyword, transaction: _ } => {
+            if !statements.is_empty() || exception.is_some() || has_end_keyword {
+                return Err(Error::Unsupported("blocks of statements between BEGIN and END".into()));
+            }
+            let immediate = match modifier {
+                None | Some(TransactionModifier::Deferred) => false,
+                Some(TransactionModifier::Immediate | TransactionModifier::Exclusive) => true,
+                Some(other) => return Err(Error::Unsupported(format!("BEGIN {other}"))),
+            };
+            let mut characteristics = session.characteristics();
+            apply(&mut characteristics, &modes)?;
+            slot.begin(&session.engine, characteristics, immediate).await?;
+            Ok(Outcome::done(if begin { "BEGIN" } else { "START TRANSACTION" }))
+        }
+        Sql::Commit { chain, modifier: None, end: _ } => commit(session, execution, chain).await,
+        Sql::Rollback { chain, savepoint: None } => {
+            let ended = slot.roll_back().await.ok_or_else(none_in_progress)?;
+            if chain {
+                slot.begin(&session.engine, ended, false).await?;
+            }
+            Ok(Outcome::done("ROLLBACK"))
+        }
+        Sql::Rollback { chain: false, savepoint: Some(name) } => {
+            slot.roll_back_to(&plain_ident(&name)).await?;
+            Ok(Outcome::done("ROLLBACK"))
+        }
+        Sql::Savepoint { name } => {
+            slot.save(&session.engine, plain_ident(&name)).await?;
+            Ok(Outcome::done("SAVEPOINT"))
+        }
+        Sql::ReleaseSavepoint { name } => {
+            slot.release(&plain_ident(&name)).await?;
+            Ok(Outcome::done("RELEASE"))
+        }
+        other => Err(Error::Unsupported(other.to_string())),
+    }
+}
+
+/// Parses BEGIN with SQLite's DEFERRED, IMMEDIATE or EXCLUSIVE.
+pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Sql> {
+    parser.expect_keyword(Keyword::BEGIN).map_err(syntax)?;
+    let kinds = [Keyword::DEFERRED, Keyword::IMMEDIATE, Keyword::EXCLUSIVE];
+    let modifier = match parser.expect_one_of_keywords(&kinds).map_err(syntax)? {
+        Keyword::DEFERRED => TransactionModifier::Deferred,
+        Keyword::EXCLUSIVE => TransactionModifier::Exclusive,
+        _ => TransactionModifier::Immediate,
+    };
+    let transaction = parser.parse_keyword(Keyword::TRANSACTION).then_some(BeginTransactionKind::Transaction);
+    Ok(Sql::StartTransaction {
+        modes: Vec::new(),
+        begin: true,
+        transaction,
+        modifier: Some(modifier),
+        statements: Vec::new(),
+        exception: None,
+        has_end_keyword: false,
+    })
+}
+
+/// True for statements that end a failed transaction or make it continue.
+pub(super) fn is_allowed_after_failure(statement: &Sql) -> bool {
+    matches!(statement, Sql::Commit { .. } | Sql::Rollback { .. })
+}
+
+async fn commit(session: &SqlSession, execution: &Execution<'_>, chain: bool) -> Result<Outcome> {
+    let slot = &session.transaction;
+    let characteristics = slot.characteristics().ok_or_else(none_in_progress)?;
+    let decision = execution.decision();
+    let committed = slot.commit(&session.engine, decision).await?;
+    let tag = if committed.is_some() { "COMMIT" } else { "ROLLBACK" };
+    if let Some(committed) = committed {
+        // A transaction that has read only may have seen commits that are not durable, but no transaction sees those.
+        if let Some(submitted) = committed.submitted {
+            match session.waits_inline() {
+                true => submitted.wait()?,
+                false => submitted.committed().await?,
+            };
+        }
+        for (table, rows, grown) in committed.changed {
+            if table.add_changed_rows(rows, grown) {
+                Box::pin(statistics::sample_or_warn(&session.engine, decision, &table)).await;
+            }
+        }
+    }
+    if chain {
+        slot.begin(&session.engine, characteristics, false).await?;
+    }
+    Ok(Outcome::done(tag))
+}
+
+fn none_in_progress() -> Error {
+    Error::NoActiveTransaction("there is no transaction in progress".into())
+}
+
+/// SET TRANSACTION, for the open transaction, and SET SESSION CHARACTERISTICS, for those begun later.
+pub(super) fn set(session: &SqlSession, modes: &[TransactionMode], for_session: bool) -> Result<Outcome> {
+    if for_session {
+        let mut characteristics = session.characteristics();
+        apply(&mut characteristics, modes)?;
+        let mut options = session.options.lock();
+        (options.isolation, options.is_read_only) = (characteristics.isolation, characteristics.is_read_only);
+        return Ok(Outcome::done("SET"));
+    }
+    apply(&mut session.characteristics(), modes)?;
+    let is_open = session.transaction.set(|characteristics| {
+        // The modes were checked above.
+        let _ = apply(characteristics, modes);
+    })?;
+    match is_open {
+        true => Ok(Outcome::done("SET")),
+        false => Err(Error::NoActiveTransaction("SET TRANSACTION can only be used in transaction blocks".into())),
+    }
+}
+
+/// Applies modes to characteristics.
+fn apply(characteristics: &mut Characteristics, modes: &[TransactionMode]) -> Result<()> {
+    for mode in modes {
+        match mode {
+            TransactionMode::AccessMode(mode) => {
+                characteristics.is_read_only = *mode == TransactionAccessMode::ReadOnly;
+            }
+            TransactionMode::IsolationLevel(level) => {
+                characteristics.isolation = match level {
+                    // As in PostgreSQL: no transaction sees uncommitted changes of others.
+                    TransactionIsolationLevel::ReadUncommitted | TransactionIsolationLevel::ReadCommitted => {
+                        Isolation::ReadCommitted
+                    }
+                    TransactionIsolationLevel::RepeatableRead | TransactionIsolationLevel::Snapshot => {
+                        Isolation::RepeatableRead
+                    }
+                    TransactionIsolationLevel::Serializable => Isolation::Serializable,
+                };
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a statement that cannot run in a transaction.
+///
+/// # Errors
+/// `ActiveTransaction`.
+pub(super) fn check_outside(session: &SqlSession, statement: &str) -> Result<()> {
+    match session.transaction.status() {
+        TransactionStatus::Idle => Ok(()),
+        _ => Err(Error::ActiveTransaction(format!("{statement} cannot run inside a transaction block"))),
+    }
+}
