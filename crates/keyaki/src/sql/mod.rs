@@ -48,6 +48,7 @@ mod session;
 mod settings;
 mod short;
 pub(crate) mod show;
+mod skipped;
 pub(crate) mod split;
 mod state;
 mod strict;
@@ -126,6 +127,9 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
         ["UNPIN", ..] => Parsed::Cache(cache::parse(cache::Action::Unpin, &mut parser)?),
         ["ANALYZE", ..] => Parsed::Analyze(Some(parse_analyze(&mut parser)?)),
         _ => {
+            if words.first() == Some(&"CREATE") && words.contains(&"TABLE") {
+                skipped::check(&statement.tokens)?;
+            }
             let mut sql = parser.parse_statement().map_err(syntax)?;
             precedence::correct(&mut sql);
             Parsed::Sql(Box::new(sql))
