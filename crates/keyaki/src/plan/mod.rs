@@ -55,6 +55,7 @@ pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext) -
     physical.insert(0, Arc::new(unconstant::ForgetConstants));
     let mut analyzer = builder.analyzer().take().unwrap_or_default().rules;
     analyzer.insert(0, Arc::new(rules::CompareAsFloats));
+    analyzer.push(Arc::new(rules::ReplaceOperators));
     analyzer.push(Arc::new(subqueries::SubqueriesToJoins));
     let builder = builder.with_analyzer_rules(analyzer);
     let builder = builder.with_optimizer_rules(rules).with_physical_optimizer_rules(physical);
