@@ -55,6 +55,7 @@ mod strict;
 mod system;
 mod vast;
 mod views;
+mod zones;
 
 use prepared::{Executed, Prepared};
 use split::Statement;
@@ -121,6 +122,7 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
         ["CHECKPOINT"] if statement.has_tokens(1) => return Ok(Parsed::Checkpoint),
         ["DROP", "CACHES"] if statement.has_tokens(2) => return Ok(Parsed::DropCaches),
         ["ANALYZE"] if statement.has_tokens(1) => return Ok(Parsed::Analyze(None)),
+        ["RESET", "TIME", "ZONE"] if statement.has_tokens(3) => return parse(&split::single("RESET timezone")?),
         ["COPY", ..] => Parsed::Copy(copy::parse(&mut parser)?),
         ["WARM", ..] => Parsed::Cache(cache::parse(cache::Action::Warm, &mut parser)?),
         ["PIN", ..] => Parsed::Cache(cache::parse(cache::Action::Pin, &mut parser)?),
@@ -265,7 +267,8 @@ async fn execute(
         return prepared.execute(session, execution, &values).await?.into_outcome();
     }
     let both = arrays.iter().zip(&description.parameters).enumerate();
-    let bound = both.map(|(i, (array, ty))| parameters::bind_array(i, array, ty.as_ref()));
+    let zone = session.zone();
+    let bound = both.map(|(i, (array, ty))| parameters::bind_array(i, array, ty.as_ref(), zone));
     prepared.execute_long(session, execution, &bound.collect::<Result<Vec<_>>>()?).await?.into_outcome()
 }
 

@@ -16,6 +16,7 @@ use super::{Outcome, Parsed, SqlSession, columns, dispatch, dml, parameters, run
 use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
 use crate::catalog::Catalog;
+use crate::values::zone::Zone;
 use crate::{Error, Result};
 
 /// A statement that was parsed once.
@@ -39,12 +40,14 @@ enum Body {
     Own,
 }
 
-/// What a statement means under one version of the catalog.
+/// What a statement means under one version of the catalog and in one time zone.
 #[derive(Debug)]
 pub(crate) struct Description {
     /// Version of the engine's catalog when the statement was planned; an older one than that of `catalog` if the
     /// catalog changed in between.
     version: u64,
+    /// The time zone of the session that it was made for.
+    zone: Zone,
     catalog: Arc<Catalog>,
     /// `None` for parameters whose type follows from their values only.
     pub parameters: Vec<Option<DataType>>,
@@ -150,6 +153,7 @@ impl Prepared {
         let version = session.engine.catalog_version();
         if let Some(known) = self.description.lock().as_ref()
             && known.version == version
+            && known.zone == session.zone()
         {
             return Ok(known.clone());
         }
@@ -161,11 +165,11 @@ impl Prepared {
     async fn described(&self, session: &SqlSession) -> Result<Description> {
         let version = session.engine.catalog_version();
         let state = StatementState::reading(session)?;
-        let catalog = state.catalog.clone();
+        let (catalog, zone) = (state.catalog.clone(), state.zone);
         let mut types: Vec<Option<DataType>> = self.declared.iter().cloned().map(Some).collect();
         types.resize(self.parameters, None);
         let Body::Sql(sql) = &self.body else {
-            return Ok(Description { version, catalog, parameters: types, columns: None, short: None });
+            return Ok(Description { version, zone, catalog, parameters: types, columns: None, short: None });
         };
         let (columns, short) = match &**sql {
             Sql::Query(query)
@@ -175,7 +179,8 @@ impl Prepared {
                     Ok(plan) => {
                         add_types(&mut types, &plan);
                         let short = ShortPlan::of_query(&plan, &state, &types);
-                        (Some(columns::shown_schema(plan.schema().inner())), short)
+                        let schema = columns::shown_schema(plan.schema().inner());
+                        (Some(columns::in_zone(&schema, state.zone)), short)
                     }
                     Err(error) if self.is_about_parameters(&error) => (None, None),
                     Err(error) => return Err(error),
@@ -186,7 +191,7 @@ impl Prepared {
             Sql::Delete(delete) => (None, dml::delete::describe(&state, delete, &mut types).await?),
             _ => (None, None),
         };
-        Ok(Description { version, catalog, parameters: types, columns, short })
+        Ok(Description { version, zone, catalog, parameters: types, columns, short })
     }
 
     /// True for errors that may disappear once the parameters have values.
@@ -216,19 +221,20 @@ impl Prepared {
     ) -> Result<Executed> {
         parameters::check_count(self.parameters, values.len())?;
         let description = self.describe(session).await?;
+        let zone = session.zone();
         // An operand keeps its value: it is not rounded to the type of the other operand.
         let both = || values.iter().zip(&description.parameters).zip(&self.assigned);
         if session.uses_short_path()
-            && both().all(|((value, ty), assigned)| *assigned || parameters::is_exact(*value, ty.as_ref()))
+            && both().all(|((value, ty), assigned)| *assigned || parameters::is_exact(*value, ty.as_ref(), zone))
             && let Some(executed) = description.execute_short(session, execution, values).await?
         {
             return Ok(executed);
         }
         let bind = |(i, value): (usize, &ValueRef<'_>)| {
             let ty = description.parameters[i].as_ref();
-            match self.assigned[i] || parameters::is_exact(*value, ty) {
-                true => parameters::bind(i, *value, ty),
-                false => parameters::bind(i, *value, None),
+            match self.assigned[i] || parameters::is_exact(*value, ty, zone) {
+                true => parameters::bind(i, *value, ty, zone),
+                false => parameters::bind(i, *value, None, zone),
             }
         };
         let arrays = values.iter().enumerate().map(bind).collect::<Result<Vec<_>>>()?;

@@ -268,11 +268,10 @@ where
             match is_division && b == zero {
                 true if a.is_not_a_number() => None,
                 true => Some(Error::DivisionByZero),
-                false => (operation != Operation::Remainder
-                    && value.is_infinite()
-                    && !a.is_infinite()
-                    && !b.is_infinite())
-                .then(|| overflow(&T::DATA_TYPE)),
+                false => {
+                    (operation != Operation::Remainder && value.is_infinite() && !a.is_infinite() && !b.is_infinite())
+                        .then(|| overflow(&T::DATA_TYPE))
+                }
             }
         })?;
     }
@@ -350,8 +349,7 @@ mod tests {
 
     use super::*;
 
-    const OPERATIONS: [Operation; 4] =
-        [Operation::Add, Operation::Subtract, Operation::Multiply, Operation::Divide];
+    const OPERATIONS: [Operation; 4] = [Operation::Add, Operation::Subtract, Operation::Multiply, Operation::Divide];
 
     fn exact(operation: Operation, a: i128, b: i128) -> Option<i128> {
         match operation {

@@ -235,10 +235,7 @@ fn unexpected(ty: &DataType) -> DataFusionError {
 }
 
 /// Adds `sum` of each part of the values without nulls.
-fn sum_of<T: ArrowPrimitiveType>(
-    values: &PrimitiveArray<T>,
-    mut sum: impl FnMut(&[T::Native]) -> i128,
-) -> i128 {
+fn sum_of<T: ArrowPrimitiveType>(values: &PrimitiveArray<T>, mut sum: impl FnMut(&[T::Native]) -> i128) -> i128 {
     match values.nulls().filter(|nulls| nulls.null_count() > 0) {
         None => sum(values.values()),
         Some(nulls) => nulls.valid_slices().fold(0_i128, |total, (start, end)| {

@@ -62,7 +62,7 @@ impl Change {
             }
             ChangeKind::Update { assigned, parameters: given } => {
                 let batch = with_parameters(table, batch, given, parameters)?;
-                let (old, new) = crate::sql::dml::update::old_and_new(table, assigned, &batch)?;
+                let (old, new) = crate::sql::dml::update::old_and_new(table, assigned, &batch, session.zone())?;
                 ("UPDATE", old, new, Some(assigned.clone()))
             }
         };
