@@ -25,20 +25,22 @@ pub(super) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
             Token::RParen => depth = depth.saturating_sub(1),
             // A query follows.
             Token::Word(word) if depth == 0 && is(word.value.as_str(), "AS") => return Ok(()),
-            // The first word of a definition is a name.
-            Token::Word(word)
-                if depth == 1 && word.quote_style.is_none() && !matches!(before, Token::LParen | Token::Comma) =>
-            {
-                // The parser reads GENERATED … AS IDENTITY.
-                if !matches!(before, Token::Word(before) if is(&before.value, "AS")) {
-                    refuse(&word.value)?;
-                }
-            }
+            Token::Word(word) if depth == 1 && word.quote_style.is_none() && !is_name(before) => refuse(&word.value)?,
             _ => {}
         }
         before = token;
     }
     Ok(())
+}
+
+/// True if a name follows, or a word that the parser reads: a definition starts with a name, and the parser knows
+/// GENERATED … AS IDENTITY.
+fn is_name(before: &Token) -> bool {
+    match before {
+        Token::LParen | Token::Comma => true,
+        Token::Word(word) => is(&word.value, "AS"),
+        _ => false,
+    }
 }
 
 fn is(word: &str, other: &str) -> bool {

@@ -129,6 +129,18 @@ impl<'a> Operands<'a> {
         (PrimitiveArray::new(values.into(), self.nulls()), flagged)
     }
 
+    /// Applies `f` to all rows; fails if it flags a row that is not null.
+    fn checked<T: ArrowPrimitiveType>(
+        &self,
+        f: impl Fn(T::Native, T::Native) -> (T::Native, bool) + Copy,
+    ) -> Result<ArrayRef> {
+        let (values, flagged) = self.map::<T>(f);
+        if flagged {
+            self.find::<T>(values.nulls(), |a, b| f(a, b).1.then(|| overflow(&T::DATA_TYPE)))?;
+        }
+        Ok(Arc::new(values))
+    }
+
     /// The first error of `check` for a row that is not null.
     fn find<T: ArrowPrimitiveType>(
         &self,
@@ -222,22 +234,13 @@ fn integers<T: ArrowPrimitiveType>(operation: Operation, both: &Operands<'_>) ->
 where
     T::Native: Integer,
 {
-    let apply: fn(T::Native, T::Native) -> (T::Native, bool) = match operation {
-        Operation::Add => T::Native::add,
-        Operation::Subtract => T::Native::subtract,
-        Operation::Multiply => T::Native::multiply,
-        Operation::Divide | Operation::Remainder => return by_arrow(operation, both),
-    };
     // One loop for each operation, so that it is inlined.
-    let (values, flagged) = match operation {
-        Operation::Add => both.map::<T>(T::Native::add),
-        Operation::Subtract => both.map::<T>(T::Native::subtract),
-        _ => both.map::<T>(T::Native::multiply),
-    };
-    if flagged {
-        both.find::<T>(values.nulls(), |a, b| apply(a, b).1.then(|| overflow(&T::DATA_TYPE)))?;
+    match operation {
+        Operation::Add => both.checked::<T>(T::Native::add),
+        Operation::Subtract => both.checked::<T>(T::Native::subtract),
+        Operation::Multiply => both.checked::<T>(T::Native::multiply),
+        Operation::Divide | Operation::Remainder => by_arrow(operation, both),
     }
-    Ok(Arc::new(values))
 }
 
 fn floats<T: ArrowPrimitiveType>(operation: Operation, both: &Operands<'_>) -> Result<ArrayRef>
@@ -361,15 +364,18 @@ mod tests {
         }
     }
 
+    /// The operands of a row.
+    type Row<T> = (Option<T>, Option<T>);
+
     /// Compares an operation with i128, for two columns and for a column and a single value.
-    fn check<T: ArrowPrimitiveType>(rows: &[(Option<T::Native>, Option<T::Native>)])
+    fn check<T: ArrowPrimitiveType>(rows: &[Row<T::Native>])
     where
         T::Native: Into<i128> + TryFrom<i128>,
     {
         let left: PrimitiveArray<T> = rows.iter().map(|row| row.0).collect();
         let right: PrimitiveArray<T> = rows.iter().map(|row| row.1).collect();
         for operation in OPERATIONS {
-            let compare = |actual: Result<ArrayRef>, pairs: Vec<(Option<T::Native>, Option<T::Native>)>| {
+            let compare = |actual: Result<ArrayRef>, pairs: Vec<Row<T::Native>>| {
                 let expected: Option<Vec<Option<T::Native>>> = pairs
                     .iter()
                     .map(|pair| match pair {

@@ -104,9 +104,10 @@ fn is_text(ty: &DataType) -> bool {
     matches!(ty, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-/// True for dates and timestamps without time zone.
+/// True for dates, times of day, and timestamps without time zone.
 fn is_local(ty: &DataType) -> bool {
-    matches!(ty, DataType::Date32 | DataType::Date64 | DataType::Timestamp(_, None))
+    use DataType as T;
+    matches!(ty, T::Date32 | T::Date64 | T::Time32(_) | T::Time64(_) | T::Timestamp(_, None))
 }
 
 /// Rounds floats to integers, half to even.

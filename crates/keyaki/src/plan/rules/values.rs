@@ -15,6 +15,7 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Projection, cast, lit};
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::Error;
 use crate::values::conversions::{conversion, is_conversion};
 use crate::values::floats::Float;
 use crate::values::functions::{arithmetic, canonical, is_own};
@@ -148,7 +149,7 @@ fn is_selecting(expr: &Expr) -> bool {
 }
 
 /// Functions whose results depend on the local time.
-const LOCAL_FUNCTIONS: [&str; 4] = ["date_trunc", "date_part", "to_char", "date_bin"];
+const LOCAL_FUNCTIONS: [&str; 5] = ["date_trunc", "date_part", "to_char", "date_bin", "to_local_time"];
 
 impl ReplaceOperators {
     /// The expression in the time zone of the session; `None` if it does not depend on it.
@@ -193,10 +194,28 @@ impl ReplaceOperators {
                 let local = DataType::Timestamp(TimeUnit::Nanosecond, None);
                 return Ok(conversion(&now, &from, &local, false, self.zone).map(|now| cast(now, to)));
             }
+            Expr::ScalarFunction(call) if call.func.name().starts_with("to_timestamp") => {
+                return self.timestamp_of_text(expr, &call.args, schema);
+            }
             _ => return Ok(None),
         };
         let ty = changed.get_type(schema)?;
         Ok(Some(labelled(&changed, &ty, STORED)))
+    }
+
+    /// `to_timestamp(text)`, which DataFusion reads in UTC, as a cast.
+    fn timestamp_of_text(&self, call: &Expr, args: &[Expr], schema: &DFSchema) -> Result<Option<Expr>> {
+        let from = match args.first().map(|text| text.get_type(schema)) {
+            Some(Ok(ty)) if ty.is_string() => ty,
+            _ => return Ok(None),
+        };
+        match args {
+            [text] => Ok(conversion(text, &from, &call.get_type(schema)?, false, self.zone)),
+            _ => {
+                let what = format!("to_timestamp with a format in the time zone {} (use UTC)", self.zone);
+                Err(Error::Unsupported(what).into())
+            }
+        }
     }
 }
 
