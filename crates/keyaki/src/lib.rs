@@ -31,11 +31,12 @@
 //! along indexes by out-of-order index pipelines.
 //!
 //! A module uses only its own folder and the folders below it:
-//! `base < catalog < engine < table < plan < write < sql < session`.
+//! `base < values < catalog < engine < table < plan < write < sql < session`.
 //!
 //! | folder | contents |
 //! |---|---|
 //! | `base` | errors with SQLSTATEs, options, progress reports, single values |
+//! | `values` | arithmetic, conversions and sums with PostgreSQL's results and errors |
 //! | `catalog` | definitions of tables, indexes and views; SQL types; statistics; their JSON documents |
 //! | `engine` | the open database: store, executor, catalog, writer lock, calibration; in-memory indexes; the control of the CPU caches |
 //! | `table` | DataFusion's table providers: key ranges from filters, costs in device time, the scan operator |
@@ -54,6 +55,7 @@ mod plan;
 mod session;
 mod sql;
 mod table;
+mod values;
 mod write;
 
 pub use base::from_sql::FromSql;

@@ -162,3 +162,30 @@ async fn keys_determine_columns_of_other_tables() {
     let plan = collect(&context, sql).await.expect(sql).iter().flat_map(shown).next().expect("a logical plan");
     assert!(plan.contains("Sort: c.id ASC NULLS LAST\n"), "{plan}");
 }
+
+#[tokio::test]
+async fn integers_wrap() {
+    answers("SELECT 9223372036854775807 + 1", &["-9223372036854775808"]).await;
+    let sum = "SELECT sum(a) FROM (VALUES (9223372036854775807), (1)) q (a)";
+    answers(sum, &["-9223372036854775808"]).await;
+}
+
+#[tokio::test]
+async fn casts_truncate() {
+    answers("SELECT arrow_cast(2.5, 'Decimal128(3, 1)')::int", &["2"]).await;
+    answers("SELECT 3.5::double::int", &["3"]).await;
+    answers("SELECT '1e400'::double", &["inf"]).await;
+}
+
+#[tokio::test]
+async fn at_time_zone_keeps_the_type() {
+    let sql = "SELECT arrow_typeof(TIMESTAMP '2024-03-31 03:30:00' AT TIME ZONE 'UTC' AT TIME ZONE 'UTC')";
+    answers(sql, &["Timestamp(ns, \"UTC\")"]).await;
+}
+
+#[test]
+fn words_of_column_definitions_are_skipped() {
+    use datafusion::sql::sqlparser::{dialect::PostgreSqlDialect, parser::Parser};
+    let parsed = Parser::parse_sql(&PostgreSqlDialect {}, "CREATE TABLE t (a INT AUTOINCREMENT)").expect("a statement");
+    assert_eq!(parsed[0].to_string(), "CREATE TABLE t (a INT)");
+}

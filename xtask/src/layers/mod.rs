@@ -31,7 +31,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("crates/store", "base < codec < message < buffer < log < pages < locator < tree < engine < key_value"),
     ("crates/exec", "base < query < runtime < source < operators < executor"),
     ("crates/tpch", "table < rows"),
-    ("crates/keyaki", "base < catalog < engine < table < plan < write < sql < session"),
+    ("crates/keyaki", "base < values < catalog < engine < table < plan < write < sql < session"),
     (
         "crates/cli",
         "directories, failure, interrupt, pager, terminal < bars, output, plot < arguments < run < caches, trace < calibrate \

@@ -131,7 +131,9 @@ impl ValueRef<'_> {
             ValueRef::Null => Arc::new(NullArray::new(1)),
             ValueRef::Boolean(value) => Arc::new(BooleanArray::from(vec![value])),
             ValueRef::Integer(value) => Arc::new(Int64Array::from_value(value, 1)),
-            ValueRef::Float(value) => Arc::new(Float64Array::from_value(value, 1)),
+            // Canonical: one zero and one NaN.
+            ValueRef::Float(value) if value.is_nan() => Arc::new(Float64Array::from_value(f64::NAN, 1)),
+            ValueRef::Float(value) => Arc::new(Float64Array::from_value(value + 0.0, 1)),
             ValueRef::Decimal { unscaled, scale } => {
                 let scale = scale.min(DECIMAL_DIGITS_MAX);
                 let array = Decimal128Array::from_value(unscaled, 1);

@@ -7,14 +7,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use datafusion::execution::SessionState;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::prelude::SessionConfig;
 
 use crate::Result;
+use crate::values::conversions::at_time_zone;
+use crate::values::sum::sum;
+use crate::values::zone::STORED;
 
 /// SQL name of the database.
 pub(crate) const CATALOG_NAME: &str = "keyaki";
@@ -51,6 +54,8 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     // Numbers with a decimal point are exact, as in the SQL standard.
     options.sql_parser.parse_float_as_decimal = true;
     options.execution.collect_statistics = false;
+    // The type of TIMESTAMPTZ in expressions is that of columns.
+    options.execution.time_zone = Some(STORED.into());
     // A LIMIT over a subquery with ORDER BY returns its first rows, as in PostgreSQL.
     options.sql_parser.enable_subquery_sort_elimination = false;
     // The check compares the nullability of CASE and COALESCE, which logical and physical expressions infer differently.
@@ -58,5 +63,9 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     // Each partition of a sort reserves this for merging. All partitions together must fit into a small budget.
     let reservation = &mut options.execution.sort_spill_reservation_bytes;
     *reservation = (*reservation).min(query_bytes / (SORT_RESERVATIONS_SHARE * threads.max(1)));
-    Ok(SessionStateBuilder::new().with_config(config).with_runtime_env(runtime).with_default_features().build())
+    let mut state =
+        SessionStateBuilder::new().with_config(config).with_runtime_env(runtime).with_default_features().build();
+    state.register_udaf(Arc::new(sum()))?;
+    state.register_udf(Arc::new(at_time_zone()))?;
+    Ok(state)
 }

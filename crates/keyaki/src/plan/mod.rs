@@ -29,6 +29,7 @@ use std::sync::Arc;
 use datafusion::execution::session_state::SessionStateBuilder;
 
 use crate::table::PlanContext;
+use crate::values::zone::Zone;
 
 mod assemble;
 mod exec;
@@ -48,13 +49,15 @@ mod summary;
 mod summary_exec;
 mod unconstant;
 
-/// Installs the planner in a session's state: replaces the query planner and corrects rules of the optimizers.
-pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext) -> SessionStateBuilder {
+/// Installs the planner in the state of a session with the given time zone: replaces the query planner and corrects rules
+/// of the optimizers.
+pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext, zone: Zone) -> SessionStateBuilder {
     let rules = rules::corrected(builder.optimizer().take());
     let mut physical = pushdown::guarded(builder.physical_optimizers().take());
     physical.insert(0, Arc::new(unconstant::ForgetConstants));
     let mut analyzer = builder.analyzer().take().unwrap_or_default().rules;
     analyzer.insert(0, Arc::new(rules::CompareAsFloats));
+    analyzer.push(Arc::new(rules::ReplaceOperators { zone }));
     analyzer.push(Arc::new(subqueries::SubqueriesToJoins));
     let builder = builder.with_analyzer_rules(analyzer);
     let builder = builder.with_optimizer_rules(rules).with_physical_optimizer_rules(physical);

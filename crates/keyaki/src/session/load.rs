@@ -10,6 +10,7 @@ use super::Session;
 use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::sql::dml::defaults;
+use crate::values::zone::Zone;
 use crate::write::{Conform, Defaults, Given, NoOrigin, insert_loaded};
 use crate::{Error, Result};
 
@@ -46,11 +47,12 @@ impl Session {
         let defaults = defaults::physical(&self.sql, &writer, &table)?;
         let (into, schema) = (table.clone(), table.arrow.clone());
         let mut conform: Option<(arrow::datatypes::SchemaRef, Conform)> = None;
+        let zone = self.sql.zone();
         let mut row: u64 = 0;
         let rows = batches.map(move |batch| {
             let batch = batch?;
             let known = conform.take().filter(|(schema, _)| *schema == batch.schema());
-            let current = known.map_or_else(|| for_batch(&into, &batch, &defaults), Ok)?;
+            let current = known.map_or_else(|| for_batch(&into, &batch, &defaults, zone), Ok)?;
             let rows = current.1.typed(&batch).map_err(|bad| {
                 let row = bad.row.map(|at| row + at as u64 + 1);
                 Error::Import { path: None, row, column: None, source: bad.error }
@@ -90,8 +92,9 @@ fn for_batch(
     table: &Arc<Table>,
     batch: &RecordBatch,
     defaults: &Defaults,
+    zone: Zone,
 ) -> Result<(arrow::datatypes::SchemaRef, Conform)> {
     let names: Vec<String> = batch.schema().fields().iter().map(|field| field.name().clone()).collect();
     let all: Vec<usize> = (0..table.def.columns.len()).collect();
-    Ok((batch.schema(), Conform::new(table, &all, Given::Named(&names), defaults)?))
+    Ok((batch.schema(), Conform::new(table, &all, Given::Named(&names), defaults)?.in_zone(zone)))
 }

@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{
     Distinct, Expr, Ident, ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Statement,
     VisitMut, VisitorMut,
@@ -21,6 +21,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::names::plain_ident;
 use crate::Error;
+use crate::values::zone::{Zone, is_instant, labelled};
 
 /// The zero-width space.
 const REPEATED: char = '\u{200b}';
@@ -65,13 +66,41 @@ pub(crate) fn shown_schema(schema: &SchemaRef) -> SchemaRef {
     ))
 }
 
-/// A batch with the names of `schema`.
+/// A schema with the time zone of the session for TIMESTAMPTZ.
+pub(crate) fn in_zone(schema: &SchemaRef, zone: Zone) -> SchemaRef {
+    if zone.is_utc() || !schema.fields().iter().any(|field| is_instant(field.data_type())) {
+        return schema.clone();
+    }
+    let labelled = |field: &Arc<Field>| match field.data_type() {
+        DataType::Timestamp(unit, Some(_)) => {
+            let ty = DataType::Timestamp(*unit, Some(zone.to_string().into()));
+            Arc::new(field.as_ref().clone().with_data_type(ty))
+        }
+        _ => field.clone(),
+    };
+    Arc::new(Schema::new_with_metadata(
+        schema.fields().iter().map(labelled).collect::<Vec<_>>(),
+        schema.metadata().clone(),
+    ))
+}
+
+/// Columns with the time zones of `schema`.
+pub(crate) fn labelled_columns(columns: Vec<ArrayRef>, schema: &SchemaRef) -> Vec<ArrayRef> {
+    let both = columns.into_iter().zip(schema.fields());
+    both.map(|(column, field)| match field.data_type() {
+        DataType::Timestamp(_, Some(zone)) if column.data_type() != field.data_type() => labelled(&column, zone),
+        _ => column,
+    })
+    .collect()
+}
+
+/// A batch with the names and time zones of `schema`.
 ///
 /// # Errors
 /// Errors of Arrow if the schema does not fit.
 pub(crate) fn renamed(batch: &RecordBatch, schema: &SchemaRef) -> datafusion::error::Result<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    Ok(RecordBatch::try_new_with_options(schema.clone(), batch.columns().to_vec(), &options)?)
+    Ok(RecordBatch::try_new_with_options(schema.clone(), labelled_columns(batch.columns().to_vec(), schema), &options)?)
 }
 
 struct Namer;

@@ -48,6 +48,7 @@ mod session;
 mod settings;
 mod short;
 pub(crate) mod show;
+mod skipped;
 pub(crate) mod split;
 mod state;
 mod strict;
@@ -55,6 +56,7 @@ mod system;
 mod transaction;
 mod vast;
 mod views;
+mod zones;
 
 use prepared::{Executed, Prepared};
 use split::Statement;
@@ -124,6 +126,7 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
         ["CHECKPOINT"] if statement.has_tokens(1) => return Ok(Parsed::Checkpoint),
         ["DROP", "CACHES"] if statement.has_tokens(2) => return Ok(Parsed::DropCaches),
         ["ANALYZE"] if statement.has_tokens(1) => return Ok(Parsed::Analyze(None)),
+        ["RESET", "TIME", "ZONE"] if statement.has_tokens(3) => return parse(&split::single("RESET timezone")?),
         ["COPY", ..] => Parsed::Copy(copy::parse(&mut parser)?),
         ["WARM", ..] => Parsed::Cache(cache::parse(cache::Action::Warm, &mut parser)?),
         ["PIN", ..] => Parsed::Cache(cache::parse(cache::Action::Pin, &mut parser)?),
@@ -133,6 +136,9 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
         }
         ["ANALYZE", ..] => Parsed::Analyze(Some(parse_analyze(&mut parser)?)),
         _ => {
+            if words.first() == Some(&"CREATE") && words.contains(&"TABLE") {
+                skipped::check(&statement.tokens)?;
+            }
             let mut sql = parser.parse_statement().map_err(syntax)?;
             precedence::correct(&mut sql);
             Parsed::Sql(Box::new(sql))
@@ -273,7 +279,8 @@ async fn execute(
         return prepared.execute(session, execution, &values).await?.into_outcome();
     }
     let both = arrays.iter().zip(&description.parameters).enumerate();
-    let bound = both.map(|(i, (array, ty))| parameters::bind_array(i, array, ty.as_ref()));
+    let zone = session.zone();
+    let bound = both.map(|(i, (array, ty))| parameters::bind_array(i, array, ty.as_ref(), zone));
     prepared.execute_long(session, execution, &bound.collect::<Result<Vec<_>>>()?).await?.into_outcome()
 }
 

@@ -330,7 +330,7 @@ impl LiteralKind<'_> {
                     let value = self.integer().filter(|value| value.abs() < 1 << 53)?;
                     return Some(ValueRef::Float(value as f64));
                 }
-                let value: f64 = digits.parse().ok()?;
+                let value = crate::values::cast::parse::<f64>(digits)?;
                 Some(ValueRef::Float(if *negative { -value } else { value }))
             }
             _ => None,

@@ -19,6 +19,7 @@ use crate::base::type_name;
 use crate::base::value::{Value, ValueRef};
 use crate::catalog::types::from_arrow;
 use crate::catalog::{ColumnDef, SqlType};
+use crate::values::zone::Zone;
 use crate::write::assign::assign;
 use crate::{Error, Result};
 
@@ -92,21 +93,21 @@ pub(crate) fn check_count(expected: usize, given: usize) -> Result<()> {
 ///
 /// # Errors
 /// `Context` with the parameter: `InvalidText`, `OutOfRange`, `DatatypeMismatch`, `CannotCast`.
-pub(crate) fn bind(index: usize, value: ValueRef<'_>, ty: Option<&DataType>) -> Result<ArrayRef> {
-    bind_array(index, &value.to_array(), ty)
+pub(crate) fn bind(index: usize, value: ValueRef<'_>, ty: Option<&DataType>, zone: Zone) -> Result<ArrayRef> {
+    bind_array(index, &value.to_array(), ty, zone)
 }
 
 /// As [`bind`], with a value in an array.
 ///
 /// # Errors
 /// As [`bind`].
-pub(crate) fn bind_array(index: usize, array: &ArrayRef, ty: Option<&DataType>) -> Result<ArrayRef> {
+pub(crate) fn bind_array(index: usize, array: &ArrayRef, ty: Option<&DataType>, zone: Zone) -> Result<ArrayRef> {
     let Some(ty) = ty.filter(|ty| *ty != array.data_type()) else { return Ok(array.clone()) };
     let converted = match from_arrow(ty).ok().filter(|column| column.arrow() == *ty) {
         Some(column) => {
             let ty = SqlType { column, max_chars: None };
             let column = ColumnDef { name: String::new(), ty, nullable: true, default: None };
-            assign(array, "", &column).map_err(Error::without_column)
+            assign(array, "", &column, zone).map_err(Error::without_column)
         }
         None => cast_with_options(array, ty, &CastOptions { safe: false, ..CastOptions::default() })
             .map_err(|_| Error::CannotCast { from: type_name(array.data_type()), to: type_name(ty) }),
@@ -116,7 +117,7 @@ pub(crate) fn bind_array(index: usize, array: &ArrayRef, ty: Option<&DataType>) 
 
 /// True if the conversion of a value to a type keeps the value. Also true for values that cannot be converted: the
 /// conversion reports them.
-pub(crate) fn is_exact(value: ValueRef<'_>, ty: Option<&DataType>) -> bool {
+pub(crate) fn is_exact(value: ValueRef<'_>, ty: Option<&DataType>, zone: Zone) -> bool {
     let Some(ty) = ty else { return true };
     match (value, ty) {
         (ValueRef::Null | ValueRef::Boolean(_) | ValueRef::Text(_) | ValueRef::Bytes(_), _) => return true,
@@ -124,7 +125,7 @@ pub(crate) fn is_exact(value: ValueRef<'_>, ty: Option<&DataType>) -> bool {
         _ => {}
     }
     let array = value.to_array();
-    let Ok(converted) = bind_array(0, &array, Some(ty)) else { return true };
+    let Ok(converted) = bind_array(0, &array, Some(ty), zone) else { return true };
     cast_with_options(&converted, array.data_type(), &CastOptions::default()).is_ok_and(|back| *back == *array)
 }
 
@@ -132,9 +133,9 @@ pub(crate) fn is_exact(value: ValueRef<'_>, ty: Option<&DataType>) -> bool {
 ///
 /// # Errors
 /// As [`bind`].
-pub(crate) fn bind_all(values: &[ValueRef<'_>], types: &[Option<DataType>]) -> Result<Vec<ArrayRef>> {
+pub(crate) fn bind_all(values: &[ValueRef<'_>], types: &[Option<DataType>], zone: Zone) -> Result<Vec<ArrayRef>> {
     let both = values.iter().zip(types).enumerate();
-    both.map(|(i, (value, ty))| bind(i, *value, ty.as_ref())).collect()
+    both.map(|(i, (value, ty))| bind(i, *value, ty.as_ref(), zone)).collect()
 }
 
 /// Replaces the placeholders of a statement by values. `values` has an array of one value for each parameter, of its
@@ -210,13 +211,21 @@ fn literal(array: &ArrayRef) -> Result<Expr> {
 fn cast(expr: Expr, types: &[&str]) -> Result<Expr> {
     let mut result = expr;
     for ty in types {
-        let mut call = crate::sql::parse_expr("arrow_cast(NULL, NULL)")?;
-        let mut arguments = [result, Expr::Value(SqlValue::SingleQuotedString((*ty).to_string()).into())].into_iter();
-        let mut fill = Fill { arguments: &mut arguments };
-        let _ = VisitMut::visit(&mut call, &mut fill);
-        result = call;
+        let ty = Expr::Value(SqlValue::SingleQuotedString((*ty).to_string()).into());
+        result = call("arrow_cast(NULL, NULL)", [result, ty])?;
     }
     Ok(result)
+}
+
+/// An expression from a template, with expressions in place of its NULLs.
+///
+/// # Errors
+/// `Syntax` if the template cannot be parsed.
+pub(super) fn call<const N: usize>(template: &str, arguments: [Expr; N]) -> Result<Expr> {
+    let mut call = crate::sql::parse_expr(template)?;
+    let mut fill = Fill { arguments: &mut arguments.into_iter() };
+    let _ = VisitMut::visit(&mut call, &mut fill);
+    Ok(call)
 }
 
 /// Replaces the NULLs of a template by expressions, in their order.
@@ -264,7 +273,8 @@ mod tests {
         let mut statement = parsed("SELECT $1, a + $2 AS b, c FROM t WHERE d = $1").unwrap();
         crate::sql::columns::name(&mut statement);
         let values = [Value::Boolean(true), Value::Integer(-5)];
-        let arrays: Vec<ArrayRef> = values.iter().map(|value| bind(0, value.as_ref(), None).unwrap()).collect();
+        let arrays: Vec<ArrayRef> =
+            values.iter().map(|value| bind(0, value.as_ref(), None, Zone::UTC).unwrap()).collect();
         substitute(&mut statement, &arrays).unwrap();
         let expected = "SELECT true AS \"$1\", a + arrow_cast('-5', 'Int64') AS b, c FROM t WHERE d = true";
         assert_eq!(statement.to_string(), expected);
@@ -275,7 +285,7 @@ mod tests {
     #[test]
     fn conversions_that_round_are_not_exact() {
         let decimal = DataType::Decimal128(8, 2);
-        let exact = |value: Value, ty: &DataType| is_exact(value.as_ref(), Some(ty));
+        let exact = |value: Value, ty: &DataType| is_exact(value.as_ref(), Some(ty), Zone::UTC);
         assert!(exact(Value::Decimal { unscaled: 1040, scale: 3 }, &decimal));
         assert!(!exact(Value::Decimal { unscaled: 1037, scale: 3 }, &decimal));
         assert!(exact(Value::Float(2.0), &DataType::Int64) && !exact(Value::Float(1.5), &DataType::Int64));
@@ -285,8 +295,9 @@ mod tests {
 
     #[test]
     fn values_are_converted_to_the_type_of_the_parameter() {
-        let bound =
-            |value: Value, ty: DataType| bind(1, value.as_ref(), Some(&ty)).map(|array| array.data_type().clone());
+        let bound = |value: Value, ty: DataType| {
+            bind(1, value.as_ref(), Some(&ty), Zone::UTC).map(|array| array.data_type().clone())
+        };
         assert_eq!(bound(Value::Integer(5), DataType::Int16).unwrap(), DataType::Int16);
         assert_eq!(bound(Value::Text("12".into()), DataType::Int32).unwrap(), DataType::Int32);
         assert_eq!(bound(Value::Null, DataType::Date32).unwrap(), DataType::Date32);

@@ -17,6 +17,7 @@ use super::prepared::{Executed, Prepared};
 use super::{Parsed, SqlSession};
 use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
+use crate::values::zone::Zone;
 use crate::{Error, PlanCacheMode, Result};
 
 /// Maximum estimated bytes of all entries.
@@ -50,6 +51,8 @@ struct State {
 #[derive(Debug)]
 struct Entry {
     key: Box<str>,
+    /// The time zone of its sessions: it changes the meaning of texts and the types of results.
+    zone: Zone,
     prepared: Prepared,
     /// For each parameter, its position among the literals.
     parameters: Vec<usize>,
@@ -97,8 +100,9 @@ impl PlanCache {
         mode: PlanCacheMode,
     ) -> Result<Option<Executed>> {
         let Some(normalized) = normalize(sql) else { return Ok(None) };
-        let hash = xxh3_64(normalized.key.as_bytes());
-        let entry = match self.find(hash, &normalized) {
+        let zone = session.zone();
+        let hash = xxh3_64(normalized.key.as_bytes()) ^ hash_of(zone);
+        let entry = match self.find(hash, &normalized, zone) {
             Some(entry) => entry,
             None if mode != PlanCacheMode::Always && self.is_first(hash) => return Ok(None),
             None if self.is_refused(hash, session.engine.catalog_version()) => return Ok(None),
@@ -128,11 +132,12 @@ impl PlanCache {
         }
     }
 
-    fn find(&self, hash: u64, normalized: &Normalized<'_>) -> Option<Arc<Entry>> {
+    fn find(&self, hash: u64, normalized: &Normalized<'_>, zone: Zone) -> Option<Arc<Entry>> {
         let state = self.state.lock();
         let entries = state.entries.get(&hash)?;
         let matches = |entry: &&Arc<Entry>| {
             *entry.key == *normalized.key
+                && entry.zone == zone
                 && entry.fixed.iter().all(|(place, fixed)| fixed.equals(&normalized.literals[*place]))
         };
         entries.iter().find(matches).cloned()
@@ -174,6 +179,11 @@ impl PlanCache {
     }
 }
 
+/// Different for different time zones; 0 for UTC.
+fn hash_of(zone: Zone) -> u64 {
+    if zone.is_utc() { 0 } else { xxh3_64(zone.to_string().as_bytes()) }
+}
+
 impl Entry {
     /// Estimated bytes in memory.
     fn bytes(&self) -> usize {
@@ -194,6 +204,7 @@ impl Entry {
         let fixed = fixed.map(|(place, literal)| (place, Fixed::of(literal))).collect();
         let prepared = Prepared::of(statement.text, *parsed, Vec::new()).ok()?;
         let short = prepared.describe(session).await.ok()?.is_short();
-        short.then(|| Entry { key: normalized.key.as_str().into(), prepared, parameters, fixed, assigns })
+        let zone = session.zone();
+        short.then(|| Entry { key: normalized.key.as_str().into(), zone, prepared, parameters, fixed, assigns })
     }
 }

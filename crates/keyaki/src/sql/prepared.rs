@@ -16,6 +16,7 @@ use super::{Outcome, Parsed, SqlSession, columns, dispatch, dml, parameters, run
 use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
 use crate::catalog::Catalog;
+use crate::values::zone::Zone;
 use crate::{Error, Result};
 
 /// A statement that was parsed once.
@@ -39,12 +40,14 @@ enum Body {
     Own,
 }
 
-/// What a statement means under one version of the catalog.
+/// What a statement means under one version of the catalog and in one time zone.
 #[derive(Debug)]
 pub(crate) struct Description {
     /// Version of the engine's catalog when the statement was planned; an older one than that of `catalog` if the
     /// catalog changed in between.
     version: u64,
+    /// The time zone of the session that it was made for.
+    zone: Zone,
     catalog: Arc<Catalog>,
     /// `None` for parameters whose type follows from their values only.
     pub parameters: Vec<Option<DataType>>,
@@ -153,6 +156,7 @@ impl Prepared {
         let version = session.engine.catalog_version();
         if let Some(known) = self.description.lock().as_ref()
             && known.version == version
+            && known.zone == session.zone()
         {
             return Ok(known.clone());
         }
@@ -164,7 +168,10 @@ impl Prepared {
     /// The description under the catalog of the open transaction. Another one than the newest is not kept.
     async fn describe_in_transaction(&self, session: &SqlSession) -> Result<Arc<Description>> {
         let catalog = session.transaction.catalog(&session.engine)?;
-        let is_of = |known: &Arc<Description>| catalog.as_ref().is_some_and(|own| Arc::ptr_eq(own, &known.catalog));
+        let zone = session.zone();
+        let is_of = |known: &Arc<Description>| {
+            known.zone == zone && catalog.as_ref().is_some_and(|own| Arc::ptr_eq(own, &known.catalog))
+        };
         if let Some(known) = self.description.lock().as_ref().filter(|known| is_of(known)) {
             return Ok(known.clone());
         }
@@ -188,12 +195,12 @@ impl Prepared {
         let sql = match &self.body {
             Body::Sql(sql) if self.is_planned() => sql,
             _ => {
-                let catalog = session.engine.catalog.read().clone();
-                return Ok(Description { version, catalog, parameters: types, columns: None, short: None });
+                let (catalog, zone) = (session.engine.catalog.read().clone(), session.zone());
+                return Ok(Description { version, zone, catalog, parameters: types, columns: None, short: None });
             }
         };
         let state = StatementState::reading(session)?;
-        let catalog = state.catalog.clone();
+        let (catalog, zone) = (state.catalog.clone(), state.zone);
         let (columns, short) = match &**sql {
             Sql::Query(query)
                 if !matches!(*query.body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_)) =>
@@ -202,7 +209,8 @@ impl Prepared {
                     Ok(plan) => {
                         add_types(&mut types, &plan);
                         let short = ShortPlan::of_query(&plan, &state, &types);
-                        (Some(columns::shown_schema(plan.schema().inner())), short)
+                        let schema = columns::shown_schema(plan.schema().inner());
+                        (Some(columns::in_zone(&schema, state.zone)), short)
                     }
                     Err(error) if self.is_about_parameters(&error) => (None, None),
                     Err(error) => return Err(error),
@@ -213,7 +221,7 @@ impl Prepared {
             Sql::Delete(delete) => (None, dml::delete::describe(&state, delete, &mut types).await?),
             _ => (None, None),
         };
-        Ok(Description { version, catalog, parameters: types, columns, short })
+        Ok(Description { version, zone, catalog, parameters: types, columns, short })
     }
 
     /// True for errors that may disappear once the parameters have values.
@@ -243,19 +251,20 @@ impl Prepared {
     ) -> Result<Executed> {
         parameters::check_count(self.parameters, values.len())?;
         let description = self.describe(session).await?;
+        let zone = session.zone();
         // An operand keeps its value: it is not rounded to the type of the other operand.
         let both = || values.iter().zip(&description.parameters).zip(&self.assigned);
         if session.uses_short_path()
-            && both().all(|((value, ty), assigned)| *assigned || parameters::is_exact(*value, ty.as_ref()))
+            && both().all(|((value, ty), assigned)| *assigned || parameters::is_exact(*value, ty.as_ref(), zone))
             && let Some(executed) = description.execute_short(session, execution, values).await?
         {
             return Ok(executed);
         }
         let bind = |(i, value): (usize, &ValueRef<'_>)| {
             let ty = description.parameters[i].as_ref();
-            match self.assigned[i] || parameters::is_exact(*value, ty) {
-                true => parameters::bind(i, *value, ty),
-                false => parameters::bind(i, *value, None),
+            match self.assigned[i] || parameters::is_exact(*value, ty, zone) {
+                true => parameters::bind(i, *value, ty, zone),
+                false => parameters::bind(i, *value, None, zone),
             }
         };
         let arrays = values.iter().enumerate().map(bind).collect::<Result<Vec<_>>>()?;

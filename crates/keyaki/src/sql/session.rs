@@ -18,6 +18,7 @@ use crate::base::progress::{NoProgress, Progress};
 use crate::catalog::Catalog;
 use crate::engine::transaction::{Characteristics, TransactionSlot};
 use crate::engine::{Engine, Writer};
+use crate::values::zone::Zone;
 use crate::write::WriteStatement;
 
 /// The state of one session, and the engine of its database.
@@ -25,6 +26,8 @@ use crate::write::WriteStatement;
 pub(crate) struct SqlSession {
     pub engine: Arc<Engine>,
     pub options: Mutex<SessionOptions>,
+    /// The time zone of TIMESTAMPTZ in texts and local times.
+    pub zone: Mutex<Zone>,
     pub progress: Mutex<Arc<dyn Progress>>,
     /// Statistics of the index pipelines and scans that the last query started, with a name for each.
     pub last_stats: Arc<Mutex<Vec<(String, Stats)>>>,
@@ -58,6 +61,7 @@ impl SqlSession {
             plans,
             short_statements: AtomicU64::new(0),
             options: Mutex::default(),
+            zone: Mutex::default(),
             progress: Mutex::new(Arc::new(NoProgress)),
             last_stats: Arc::default(),
             overrides: Mutex::default(),
@@ -68,6 +72,10 @@ impl SqlSession {
 
     pub fn options(&self) -> SessionOptions {
         self.options.lock().clone()
+    }
+
+    pub fn zone(&self) -> Zone {
+        *self.zone.lock()
     }
 
     /// True if the session has changed settings of DataFusion, which may change the meaning of its statements.

@@ -9,6 +9,7 @@
 //! | `default_transaction_isolation` | session | `read committed`, `repeatable read`, `serializable` |
 //! | `default_transaction_read_only` | session | `on`, `off` |
 //! | `transaction_isolation`, `transaction_read_only` | open transaction | the same values |
+//! | `timezone` | session | a name of the IANA time zone database, or hours east of Greenwich |
 //! | `keyaki.durability` | database, until it is closed | `full`, `normal`, `off` |
 //! | `keyaki.cache_governor` | database, until it is closed | `on`, `off`; `off` ends all pins |
 //! | `datafusion.execution.…`, `datafusion.optimizer.…`, `datafusion.explain.…` | session | see DataFusion's documentation |
@@ -23,7 +24,9 @@ use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::config::ConfigOptions;
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::prelude::SessionConfig;
-use datafusion::sql::sqlparser::ast::{Expr, Ident, ObjectName, Reset, ResetStatement, Set, Value};
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, ObjectName, Reset, ResetStatement, Set, UnaryOperator, Value, ValueWithSpan,
+};
 use keyaki_store::Durability;
 
 use super::names::plain_ident;
@@ -31,6 +34,7 @@ use crate::base::options::Isolation;
 use crate::engine::transaction::Characteristics;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
+use crate::values::zone::Zone;
 use crate::{CacheGovernor, Error, ExecutionMode, JoinMode, ObjectKind, PlanCacheMode, Result, SessionOptions, Switch};
 
 const EXECUTION: &str = "keyaki.execution";
@@ -41,7 +45,10 @@ const DEFAULT_ISOLATION: &str = "default_transaction_isolation";
 const DEFAULT_READ_ONLY: &str = "default_transaction_read_only";
 const ISOLATION: &str = "transaction_isolation";
 const READ_ONLY: &str = "transaction_read_only";
+const TIME_ZONE: &str = "timezone";
 const DURABILITY: &str = "keyaki.durability";
+/// DataFusion's type of TIMESTAMPTZ.
+const ENGINE_TIME_ZONE: &str = "datafusion.execution.time_zone";
 const CACHE_GOVERNOR: &str = "keyaki.cache_governor";
 /// The values of settings of isolation levels.
 const ISOLATIONS: &str = "'read committed' 'repeatable read' 'serializable'";
@@ -60,6 +67,9 @@ pub(crate) fn set(session: &SqlSession, set: Set) -> Result<Outcome> {
     if let Set::SetTransaction { modes, snapshot: None, session: for_session } = &set {
         return super::transaction::set(session, modes, *for_session);
     }
+    if let Set::SetTimeZone { local: false, value } = &set {
+        return set_zone(session, value);
+    }
     let Set::SingleAssignment { scope: None, hivevar: false, variable, values } = set else {
         return Err(Error::Unsupported(format!("{set}")));
     };
@@ -67,7 +77,28 @@ pub(crate) fn set(session: &SqlSession, set: Set) -> Result<Outcome> {
     let [value] = values.as_slice() else {
         return Err(Error::syntax(format!("SET {name} takes one value")));
     };
+    if name == TIME_ZONE {
+        return set_zone(session, value);
+    }
     assign(session, &name, &value_text(value)?)?;
+    session.planning.lock().take();
+    Ok(Outcome::done("SET"))
+}
+
+/// Sets the time zone of the session to a name, a number of hours, LOCAL or DEFAULT.
+fn set_zone(session: &SqlSession, value: &Expr) -> Result<Outcome> {
+    let zone = match value {
+        Expr::Identifier(word) if ["local", "default"].contains(&plain_ident(word).as_str()) => Zone::UTC,
+        Expr::Value(ValueWithSpan { value: Value::Number(hours, _), .. }) => Zone::of_hours(hours)?,
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => Zone::of_hours(&format!("-{}", value_text(expr)?))?,
+        value => match value_text(value)? {
+            hours if hours.trim_start_matches(['+', '-']).bytes().all(|byte| byte.is_ascii_digit()) => {
+                Zone::of_hours(&hours)?
+            }
+            name => Zone::named(&name)?,
+        },
+    };
+    *session.zone.lock() = zone;
     session.planning.lock().take();
     Ok(Outcome::done("SET"))
 }
@@ -98,6 +129,7 @@ fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()> {
             let is_read_only = switch(value).map_err(wrong)?;
             change_transaction(session, name, |characteristics| characteristics.is_read_only = is_read_only)?;
         }
+        ENGINE_TIME_ZONE => return Err(Error::Unsupported(format!("SET {name} (use SET {TIME_ZONE})"))),
         _ if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
             // An invalid value fails here and not in a later statement.
             let mut config = apply_overrides(session, SessionConfig::new())?;
@@ -118,6 +150,7 @@ pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<
         Reset::ALL => {
             *session.options.lock() = SessionOptions::default();
             session.overrides.lock().clear();
+            *session.zone.lock() = Zone::UTC;
             session.engine.set_durability(initial.durability);
             session.engine.set_cache_governor(initial.cache_governor);
         }
@@ -128,6 +161,7 @@ pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<
             PLAN_CACHE => session.options.lock().plan_cache = PlanCacheMode::default(),
             DEFAULT_ISOLATION => session.options.lock().isolation = SessionOptions::default().isolation,
             DEFAULT_READ_ONLY => session.options.lock().is_read_only = SessionOptions::default().is_read_only,
+            TIME_ZONE => *session.zone.lock() = Zone::UTC,
             DURABILITY => session.engine.set_durability(initial.durability),
             CACHE_GOVERNOR => session.engine.set_cache_governor(initial.cache_governor),
             name if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
@@ -145,6 +179,8 @@ pub(crate) fn show(session: &SqlSession, variable: &[Ident]) -> Result<Outcome> 
     let all = all(session)?;
     let rows: Vec<(String, String)> = match name.as_str() {
         "all" => all,
+        // SHOW TIME ZONE
+        "time.zone" => all.into_iter().filter(|(known, _)| known == TIME_ZONE).collect(),
         _ => all.into_iter().filter(|(known, _)| *known == name).collect(),
     };
     if rows.is_empty() {
@@ -172,7 +208,7 @@ fn all(session: &SqlSession) -> Result<Vec<(String, String)>> {
     let mut all: Vec<(String, String)> = options
         .entries()
         .into_iter()
-        .filter(|entry| open(&entry.key))
+        .filter(|entry| open(&entry.key) && entry.key != ENGINE_TIME_ZONE)
         .map(|entry| (entry.key, entry.value.unwrap_or_default()))
         .collect();
     all.push((EXECUTION.into(), session_options.execution.to_string()));
@@ -185,6 +221,7 @@ fn all(session: &SqlSession) -> Result<Vec<(String, String)>> {
     all.push((DEFAULT_READ_ONLY.into(), on_off(session_options.is_read_only).into()));
     all.push((ISOLATION.into(), transaction.isolation.to_string()));
     all.push((READ_ONLY.into(), on_off(transaction.is_read_only).into()));
+    all.push((TIME_ZONE.into(), session.zone().to_string()));
     all.push((DURABILITY.into(), durability.into()));
     all.push((CACHE_GOVERNOR.into(), session.engine.cache.mode().to_string()));
     all.sort();

@@ -31,9 +31,10 @@ use crate::catalog::Catalog;
 use crate::catalog::Table;
 use crate::engine::{CATALOG_NAME, Engine, SCHEMA_NAME};
 use crate::plan::register;
-use crate::sql::{SqlSession, columns, numbers};
+use crate::sql::{SqlSession, columns, numbers, zones};
 use crate::table::KeyakiTable;
 use crate::table::PlanContext;
+use crate::values::zone::Zone;
 use crate::{Error, Result};
 
 /// Maximum nesting depth of views.
@@ -71,7 +72,7 @@ fn planning(session: &SqlSession) -> Result<Planning> {
     let base = engine.base_state.clone();
     let config = super::settings::apply_overrides(session, base.config().clone())?;
     let builder = SessionStateBuilder::new_from_existing(base).with_config(config);
-    let planning = Planning { state: register(builder, context.clone()).build(), context };
+    let planning = Planning { state: register(builder, context.clone(), session.zone()).build(), context };
     Ok(cached.insert(planning).clone())
 }
 
@@ -81,6 +82,8 @@ pub(crate) struct StatementState {
     pub snapshot: Snapshot,
     pub context: PlanContext,
     pub state: SessionState,
+    /// The time zone of the session.
+    pub zone: Zone,
     schema: Arc<StatementSchema>,
     views_begun: Mutex<HashSet<String>>,
 }
@@ -110,7 +113,8 @@ impl StatementState {
         catalogs.register_catalog(CATALOG_NAME.into(), Arc::new(database));
         state.register_catalog_list(Arc::new(catalogs) as Arc<dyn CatalogProviderList>);
         state.mark_start_execution();
-        Ok(StatementState { catalog, snapshot, context, state, schema, views_begun: Mutex::default() })
+        let zone = session.zone();
+        Ok(StatementState { catalog, snapshot, context, state, zone, schema, views_begun: Mutex::default() })
     }
 
     /// Registers an additional table, visible only to this statement. `name` is a view or starts with a reserved
@@ -142,6 +146,7 @@ impl StatementState {
         Box::pin(async move {
             columns::name(&mut statement);
             numbers::as_floats(&mut statement);
+            zones::as_calls(&mut statement)?;
             let statement = DfStatement::Statement(Box::new(statement));
             for relation in self.relations_used(&statement)? {
                 self.plan_view(&relation, depth).await?;
@@ -186,7 +191,7 @@ impl StatementState {
         self.context.last_stats.lock().clear();
         let plan = self.state.create_physical_plan(plan).await?;
         let rows = execute_stream(plan, self.state.task_ctx())?;
-        let schema = columns::shown_schema(&rows.schema());
+        let schema = columns::in_zone(&columns::shown_schema(&rows.schema()), self.zone);
         if Arc::ptr_eq(&schema, &rows.schema()) {
             return Ok(rows);
         }

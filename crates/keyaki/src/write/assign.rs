@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryViewBuilder, Float32Array, Float64Array, StringViewArray};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryViewBuilder, StringViewArray};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Float32Type, Float64Type};
+use arrow::datatypes::DataType;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use keyaki_store::ColumnType;
 
@@ -16,18 +16,21 @@ use crate::base::shown;
 use crate::base::type_name;
 use crate::catalog::ColumnDef;
 use crate::catalog::types::sql_type_name;
+use crate::values::cast::cast;
+use crate::values::floats::canonical;
+use crate::values::zone::Zone;
 use crate::{ConstraintKind, Error, Result};
 
-/// Arrow's casts return null for values that do not fit; `check_fits` detects these nulls.
+/// Arrow's casts return null for values that do not fit.
 const CAST: CastOptions<'static> = CastOptions { safe: true, format_options: FormatOptions::new() };
 
-/// Converts `values` to the type of `column` and checks length and NOT NULL.
+/// Converts `values` to the type of `column` and checks length and NOT NULL. Texts without an offset are times in `zone`.
 ///
 /// # Errors
 /// `InvalidText`, `OutOfRange` or `StringTooLong` with the first value that does not fit; `DatatypeMismatch` if the
 /// types have no assignment cast; `Constraint` for a null.
-pub(crate) fn assign(values: &ArrayRef, table: &str, column: &ColumnDef) -> Result<ArrayRef> {
-    let converted = convert(values, column)?;
+pub(crate) fn assign(values: &ArrayRef, table: &str, column: &ColumnDef, zone: Zone) -> Result<ArrayRef> {
+    let converted = convert(values, column, zone)?;
     check_length(&converted, column)?;
     check_not_null(&converted, table, column)?;
     Ok(converted)
@@ -65,14 +68,14 @@ pub(crate) fn check_length(values: &ArrayRef, column: &ColumnDef) -> Result<()> 
     }
 }
 
-fn convert(values: &ArrayRef, column: &ColumnDef) -> Result<ArrayRef> {
+fn convert(values: &ArrayRef, column: &ColumnDef, zone: Zone) -> Result<ArrayRef> {
     let target = column.ty.column.arrow();
     let source = values.data_type();
     if *source == target {
-        return Ok(values.clone());
+        return Ok(canonical(values));
     }
     if let DataType::Dictionary(_, inner) = source {
-        return convert(&cast_with_options(values, inner, &CAST)?, column);
+        return convert(&cast_with_options(values, inner, &CAST)?, column, zone);
     }
     if !is_assignable(source, column.ty.column) {
         return Err(Error::DatatypeMismatch(format!(
@@ -82,19 +85,14 @@ fn convert(values: &ArrayRef, column: &ColumnDef) -> Result<ArrayRef> {
             type_name(source)
         )));
     }
-    let converted = match (source, column.ty.column) {
-        (DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View, ColumnType::Bytes) => parse_bytes(values)?,
-        (DataType::Float16 | DataType::Float32 | DataType::Float64, ty) if is_integer(ty) => {
-            cast_with_options(&rounded(values)?, &target, &CAST)?
+    match (source, column.ty.column) {
+        (DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View, ColumnType::Bytes) => {
+            let bytes = parse_bytes(values)?;
+            check_bytes(values, &bytes, column)?;
+            Ok(bytes)
         }
-        (DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..), ty) if is_integer(ty) => {
-            let whole = cast_with_options(values, &DataType::Decimal128(38, 0), &CAST)?;
-            cast_with_options(&whole, &target, &CAST)?
-        }
-        _ => cast_with_options(values, &target, &CAST)?,
-    };
-    check_fits(values, &converted, column)?;
-    Ok(converted)
+        _ => cast(values, &target, zone).map_err(|error| error.of_column(&column.name)),
+    }
 }
 
 fn is_integer(ty: ColumnType) -> bool {
@@ -116,15 +114,6 @@ fn is_assignable(source: &DataType, target: ColumnType) -> bool {
         D::Time32(_) | D::Time64(_) | D::Interval(_) | D::Duration(_) => target == C::Text,
         _ => false,
     }
-}
-
-/// Rounds floats to integers, half to even.
-fn rounded(values: &ArrayRef) -> Result<ArrayRef> {
-    if let Some(floats) = values.as_primitive_opt::<Float32Type>() {
-        return Ok(Arc::new(floats.unary::<_, Float32Type>(f32::round_ties_even)));
-    }
-    let floats = cast_with_options(values, &DataType::Float64, &CAST)?;
-    Ok(Arc::new(floats.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::round_ties_even)))
 }
 
 /// Parses `\x0aff` as hexadecimal digits, as PostgreSQL does; other text stands for its bytes. Invalid digits yield
@@ -152,44 +141,19 @@ fn unhex(digits: &str) -> Option<Vec<u8>> {
     (0..digits.len()).step_by(2).map(|i| u8::from_str_radix(&digits[i..i + 2], 16).ok()).collect()
 }
 
-/// Fails with the first value that the conversion changed to null or infinity.
-fn check_fits(before: &ArrayRef, after: &ArrayRef, column: &ColumnDef) -> Result<()> {
-    let lost = if after.null_count() > before.logical_null_count() {
-        let nulls = before.logical_nulls();
-        (0..after.len()).find(|&row| after.is_null(row) && nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)))
-    } else {
-        overflown(before, after)
-    };
-    let Some(row) = lost else { return Ok(()) };
-    let text = ArrayFormatter::try_new(before, &FormatOptions::new())?.value(row).to_string();
-    let ty = sql_type_name(column.ty);
-    Err(match before.data_type() {
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Error::unfit_text(ty, &text, Some(&column.name)),
-        _ => Error::out_of_range(ty, &text, Some(&column.name)),
-    })
-}
-
-/// The first finite number that became infinite.
-fn overflown(before: &ArrayRef, after: &ArrayRef) -> Option<usize> {
-    let finite = |row: usize| match before.data_type() {
-        DataType::Float64 => before.as_primitive::<Float64Type>().value(row).is_finite(),
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => false,
-        _ => true,
-    };
-    let infinite: Box<dyn Fn(usize) -> bool> = if let Some(floats) = after.as_any().downcast_ref::<Float32Array>() {
-        Box::new(|row| floats.is_valid(row) && floats.value(row).is_infinite())
-    } else if let Some(floats) = after.as_any().downcast_ref::<Float64Array>() {
-        Box::new(|row| floats.is_valid(row) && floats.value(row).is_infinite())
-    } else {
-        return None;
-    };
-    (0..after.len()).find(|&row| infinite(row) && finite(row))
+/// Fails with the first text whose digits are invalid.
+fn check_bytes(texts: &ArrayRef, bytes: &ArrayRef, column: &ColumnDef) -> Result<()> {
+    let nulls = texts.logical_nulls();
+    let is_invalid = |row: &usize| bytes.is_null(*row) && nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row));
+    let Some(row) = (0..bytes.len()).find(is_invalid) else { return Ok(()) };
+    let text = ArrayFormatter::try_new(texts, &FormatOptions::new())?.value(row).to_string();
+    Err(Error::unfit_text(sql_type_name(column.ty), &text, Some(&column.name)))
 }
 
 #[cfg(test)]
 mod tests {
     use arrow::array::{
-        BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, Int32Array, Int64Array, NullArray,
+        BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array, NullArray,
     };
 
     use super::*;
@@ -200,7 +164,7 @@ mod tests {
     }
 
     fn to(ty: ColumnType, values: impl Array + 'static) -> Result<ArrayRef> {
-        assign(&(Arc::new(values) as ArrayRef), "t", &column(ty))
+        assign(&(Arc::new(values) as ArrayRef), "t", &column(ty), Zone::UTC)
     }
 
     fn message(ty: ColumnType, values: impl Array + 'static) -> String {
@@ -257,7 +221,7 @@ mod tests {
             (ColumnType::Int64, Arc::new(Date32Array::from(vec![1]))),
             (ColumnType::Text, Arc::new(BinaryViewArray::from_iter_values([b"a"]))),
         ] {
-            assert!(assign(&values, "t", &column(ty)).is_err(), "{ty:?} from {}", values.data_type());
+            assert!(assign(&values, "t", &column(ty), Zone::UTC).is_err(), "{ty:?} from {}", values.data_type());
         }
         assert_eq!(to(ColumnType::Date, NullArray::new(3)).unwrap().null_count(), 3);
     }
@@ -267,10 +231,10 @@ mod tests {
         let varchar = SqlType { column: ColumnType::Text, max_chars: Some(3) };
         let column = ColumnDef { name: "c".into(), ty: varchar, nullable: false, default: None };
         let text = |t: Option<&str>| Arc::new(StringViewArray::from(vec![t])) as ArrayRef;
-        assert!(assign(&text(Some("äöü")), "t", &column).is_ok());
-        let long = assign(&text(Some("äöüß")), "t", &column).unwrap_err().to_string();
+        assert!(assign(&text(Some("äöü")), "t", &column, Zone::UTC).is_ok());
+        let long = assign(&text(Some("äöüß")), "t", &column, Zone::UTC).unwrap_err().to_string();
         assert_eq!(long, "value too long for type character varying(3): \"äöüß\" has 4 characters (column \"c\")");
-        let null = assign(&text(None), "t", &column).unwrap_err().to_string();
+        let null = assign(&text(None), "t", &column, Zone::UTC).unwrap_err().to_string();
         assert_eq!(null, "null value in column \"c\" of relation \"t\" violates not-null constraint");
     }
 }

@@ -11,6 +11,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use super::text::parse_column;
 use crate::catalog::ColumnDef;
 use crate::catalog::Table;
+use crate::values::zone::Zone;
 use crate::write::assign::{assign, check_length, check_not_null, not_null};
 use crate::{Error, Result};
 
@@ -41,6 +42,8 @@ pub(crate) struct Conform {
     table: Arc<Table>,
     /// The source of each table column.
     sources: Vec<ColumnSource>,
+    /// The time zone of texts without an offset.
+    zone: Zone,
 }
 
 #[derive(Debug, Clone)]
@@ -82,27 +85,33 @@ impl Conform {
             (None, None, column) => Err(not_null(&table.def.name, column)),
         };
         let sources = positions.into_iter().enumerate().map(source).collect::<Result<_>>()?;
-        Ok(Conform { table: table.clone(), sources })
+        Ok(Conform { table: table.clone(), sources, zone: Zone::UTC })
+    }
+
+    /// The conversion in a time zone.
+    #[must_use]
+    pub fn in_zone(self, zone: Zone) -> Self {
+        Conform { zone, ..self }
     }
 
     /// Converts a batch of typed values.
     pub fn typed(&self, batch: &RecordBatch) -> std::result::Result<RecordBatch, BadCell> {
         self.build(batch.num_rows(), |position, column| {
-            assign_located(batch.column(position), &self.table.def.name, column)
+            assign_located(batch.column(position), &self.table.def.name, column, self.zone)
         })
     }
 
     /// Converts columns of text of `rows` rows each.
     pub fn texts(&self, columns: &[StringViewArray], rows: usize) -> std::result::Result<RecordBatch, BadCell> {
         self.build(rows, |position, column| {
-            let values = parse_column(&columns[position], column.ty).map_err(|bad| BadCell {
+            let values = parse_column(&columns[position], column.ty, self.zone).map_err(|bad| BadCell {
                 row: Some(bad.row),
                 column: column.name.clone(),
                 error: Box::new(bad.error),
             })?;
             let table = &self.table.def.name;
             let checked = check_length(&values, column).and_then(|()| check_not_null(&values, table, column));
-            checked.map_err(|_| locate(&values, table, column))?;
+            checked.map_err(|_| locate(&values, table, column, self.zone))?;
             Ok(values)
         })
     }
@@ -117,7 +126,7 @@ impl Conform {
             ColumnSource::Column(position) => values(*position, column),
             ColumnSource::Null => Ok(new_null_array(&column.ty.column.arrow(), rows)),
             ColumnSource::Default(default) => evaluate(default, rows)
-                .and_then(|values| assign(&values, &table.def.name, column))
+                .and_then(|values| assign(&values, &table.def.name, column, self.zone))
                 .map_err(|error| BadCell { row: None, column: column.name.clone(), error: Box::new(error) }),
         });
         let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
@@ -145,15 +154,20 @@ fn evaluate(expr: &Arc<dyn PhysicalExpr>, rows: usize) -> Result<ArrayRef> {
     Ok(values.into_array(rows)?)
 }
 
-fn assign_located(values: &ArrayRef, table: &str, column: &ColumnDef) -> std::result::Result<ArrayRef, BadCell> {
+fn assign_located(
+    values: &ArrayRef,
+    table: &str,
+    column: &ColumnDef,
+    zone: Zone,
+) -> std::result::Result<ArrayRef, BadCell> {
     match values.data_type() {
         // Parquet files may lack the annotation that a column is text.
         DataType::Binary | DataType::BinaryView | DataType::LargeBinary
             if column.ty.column == keyaki_store::ColumnType::Text =>
         {
-            assign_located(&utf8(values).map_err(|row| not_utf8(row, column))?, table, column)
+            assign_located(&utf8(values).map_err(|row| not_utf8(row, column))?, table, column, zone)
         }
-        _ => assign(values, table, column).map_err(|_| locate(values, table, column)),
+        _ => assign(values, table, column, zone).map_err(|_| locate(values, table, column, zone)),
     }
 }
 
@@ -169,9 +183,9 @@ fn not_utf8(row: usize, column: &ColumnDef) -> BadCell {
 }
 
 /// Finds the first invalid value by assigning row by row.
-fn locate(values: &ArrayRef, table: &str, column: &ColumnDef) -> BadCell {
+fn locate(values: &ArrayRef, table: &str, column: &ColumnDef, zone: Zone) -> BadCell {
     let wrong = (0..values.len()).find_map(|row| {
-        let error = assign(&values.slice(row, 1), table, column).err()?;
+        let error = assign(&values.slice(row, 1), table, column, zone).err()?;
         Some((row, error))
     });
     let (row, error) = wrong.unzip();

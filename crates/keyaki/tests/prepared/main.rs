@@ -2,6 +2,7 @@
 //! trees.
 
 mod forms;
+mod values;
 
 use arrow::array::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};

@@ -591,8 +591,11 @@ impl Error {
         let is_integer = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         let is_number = match ty.as_str() {
             "tinyint" | "smallint" | "integer" | "bigint" => is_integer,
-            "real" | "double precision" => is_integer || digits.parse::<f64>().is_ok_and(f64::is_finite),
-            ty if ty.starts_with("numeric") => is_integer || digits.parse::<f64>().is_ok_and(f64::is_finite),
+            ty if ty == "real" || ty == "double precision" || ty.starts_with("numeric") => {
+                // Not the words for infinity and NaN.
+                digits.starts_with(['.', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'])
+                    && digits.parse::<f64>().is_ok()
+            }
             _ => false,
         };
         if is_number { Error::out_of_range(ty, value, column) } else { Error::invalid_text(ty, value, column) }
@@ -601,6 +604,14 @@ impl Error {
     /// A value out of the range of the type `ty`.
     pub(crate) fn out_of_range(ty: impl Into<String>, value: &str, column: Option<&str>) -> Error {
         Error::OutOfRange { ty: ty.into(), value: Some(shown(value)), column: column.map(Into::into) }
+    }
+
+    /// Adds the target column to an error about a value.
+    pub(crate) fn of_column(mut self, name: &str) -> Error {
+        if let Error::InvalidText { column, .. } | Error::OutOfRange { column, .. } = &mut self {
+            *column = Some(name.into());
+        }
+        self
     }
 
     /// Removes the column from an error about a value, for callers that name the column with the position.

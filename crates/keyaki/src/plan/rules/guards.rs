@@ -1,6 +1,5 @@
 //! Conditions under which rules of DataFusion 55 are not applied.
 
-use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinType, NullEquality};
 use datafusion::error::Result;
@@ -89,29 +88,28 @@ pub(super) fn eliminate_duplicated_expr(
 }
 
 /// DataFusion computes `sum(x)` beside `count(DISTINCT y)` as a sum of sums. The precision of a decimal grows with each
-/// sum: the aggregate then has another type than the expressions that use it.
+/// sum: the aggregate then has another type than the expressions that use it. A partial sum of integers may be out of
+/// range where the total is not.
 pub(super) fn single_distinct_to_group_by(
     rule: &Rule,
     plan: LogicalPlan,
     config: &dyn OptimizerConfig,
 ) -> Result<Transformed<LogicalPlan>> {
     match &plan {
-        LogicalPlan::Aggregate(aggregate) if sums_decimals(aggregate) => Ok(Transformed::no(plan)),
+        LogicalPlan::Aggregate(aggregate) if sums_exactly(aggregate) => Ok(Transformed::no(plan)),
         _ => rule.rewrite(plan, config),
     }
 }
 
-fn sums_decimals(aggregate: &Aggregate) -> bool {
-    let is_decimal = |expr: &Expr| match expr.get_type(aggregate.input.schema()) {
-        Ok(ty) => matches!(
-            ty,
-            DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) | DataType::Decimal256(..)
-        ),
+/// True for sums of integers and decimals.
+fn sums_exactly(aggregate: &Aggregate) -> bool {
+    let is_exact = |expr: &Expr| match expr.get_type(aggregate.input.schema()) {
+        Ok(ty) => ty.is_decimal() || ty.is_integer(),
         Err(_) => true,
     };
     aggregate.aggr_expr.iter().any(|expr| match expr {
         Expr::AggregateFunction(AggregateFunction { func, params }) => {
-            !params.distinct && func.name() == "sum" && params.args.iter().any(is_decimal)
+            !params.distinct && func.name() == "sum" && params.args.iter().any(is_exact)
         }
         _ => false,
     })

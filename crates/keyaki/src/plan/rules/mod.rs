@@ -9,6 +9,7 @@
 //! | [`groups`] | dependencies of columns on others that do not determine them |
 //! | [`guards`] | filters below ungrouped aggregates; joins that mix NULL-safe and ordinary equality; sums of sums of decimals; sort keys removed by wrong dependencies |
 //! | [`lists`] | intersections of IN lists that ignore NULL and values that are not literals |
+//! | [`values`] | operators that wrap and casts that truncate |
 //! | [`sorts`] | sorts in subqueries, which DataFusion removes too often, are removed below joins |
 
 use std::sync::Arc;
@@ -25,8 +26,10 @@ mod groups;
 mod guards;
 mod lists;
 mod sorts;
+mod values;
 
 pub(super) use decimals::CompareAsFloats;
+pub(super) use values::ReplaceOperators;
 
 pub(super) type Rule = Arc<dyn OptimizerRule + Send + Sync>;
 

@@ -15,6 +15,7 @@ use keyaki_store::ColumnType;
 use crate::base::value::{ValueRef, value_at};
 use crate::catalog::ColumnDef;
 use crate::catalog::types::sql_type_name;
+use crate::values::zone::Zone;
 use crate::write::assign::{assign, not_null};
 use crate::{Error, Result};
 
@@ -24,6 +25,8 @@ pub(super) struct ColumnBuilder {
     pub def: ColumnDef,
     /// Name of the table, for errors.
     table: String,
+    /// The time zone of texts without an offset.
+    zone: Zone,
     values: Values,
 }
 
@@ -66,7 +69,7 @@ macro_rules! each {
 }
 
 impl ColumnBuilder {
-    pub fn new(table: &str, def: &ColumnDef) -> ColumnBuilder {
+    pub fn new(table: &str, def: &ColumnDef, zone: Zone) -> ColumnBuilder {
         let arrow = || def.ty.column.arrow();
         let values = match def.ty.column {
             ColumnType::Boolean => Values::Boolean(BooleanBuilder::new()),
@@ -90,7 +93,7 @@ impl ColumnBuilder {
                 Values::TimestampTz(TimestampMicrosecondBuilder::new().with_data_type(arrow()))
             }
         };
-        ColumnBuilder { def: def.clone(), table: table.into(), values }
+        ColumnBuilder { def: def.clone(), table: table.into(), zone, values }
     }
 
     /// Appends a value and returns its approximate size in bytes. Appends nothing after an error.
@@ -157,7 +160,7 @@ impl ColumnBuilder {
     /// Appends the result of an assignment cast.
     #[cold]
     fn push_converted(&mut self, value: ValueRef<'_>) -> Result<usize> {
-        let array = assign(&value.to_array(), &self.table, &self.def)?;
+        let array = assign(&value.to_array(), &self.table, &self.def, self.zone)?;
         let converted = value_at(&array, 0).filter(|converted| !converted.is_null());
         let converted = converted.ok_or_else(|| Error::Internal("an assignment cast gave no value".into()))?;
         self.push(converted)
@@ -184,7 +187,7 @@ mod tests {
     use super::*;
 
     fn builder(ty: ColumnType, nullable: bool) -> ColumnBuilder {
-        ColumnBuilder::new("t", &ColumnDef { name: "c".into(), ty: ty.into(), nullable, default: None })
+        ColumnBuilder::new("t", &ColumnDef { name: "c".into(), ty: ty.into(), nullable, default: None }, Zone::UTC)
     }
 
     #[test]

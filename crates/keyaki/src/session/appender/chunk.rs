@@ -56,7 +56,10 @@ pub(super) async fn insert(
             Some(known) => known,
             None => {
                 let names: Vec<String> = batch.schema().fields().iter().map(|field| field.name().clone()).collect();
-                (batch.schema(), Conform::new(&table, &targets, Given::Named(&names), &defaults)?)
+                (
+                    batch.schema(),
+                    Conform::new(&table, &targets, Given::Named(&names), &defaults)?.in_zone(session.zone()),
+                )
             }
         };
         rows.push(conformed.typed(&batch).map_err(|bad| {

@@ -83,8 +83,9 @@ impl Appender {
             return Err(Error::DuplicateColumn(table.def.columns[positions[second]].name.clone()));
         }
         chunk::check_missing(table, &positions)?;
-        let columns: Vec<ColumnBuilder> =
-            positions.iter().map(|&column| ColumnBuilder::new(&table.def.name, &table.def.columns[column])).collect();
+        let zone = shared.session.sql.zone();
+        let builder = |&column: &usize| ColumnBuilder::new(&table.def.name, &table.def.columns[column], zone);
+        let columns: Vec<ColumnBuilder> = positions.iter().map(builder).collect();
         let field = |column: &ColumnBuilder| Field::new(&column.def.name, column.def.ty.column.arrow(), true);
         Ok(Appender {
             shared: shared.clone(),

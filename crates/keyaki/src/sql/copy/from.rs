@@ -22,6 +22,7 @@ use crate::catalog::Table;
 use crate::sql::SqlSession;
 use crate::sql::dml::defaults;
 use crate::sql::names::{plain_ident, relation_name};
+use crate::values::zone::Zone;
 use crate::write::{BadCell, Conform, Defaults, Given, Origin, insert_loaded};
 use crate::{Error, Result};
 
@@ -45,6 +46,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
     let import = Import {
         targets,
         defaults: defaults::physical(session, &writer, &table)?.into(),
+        zone: session.zone(),
         options: copy.options,
         table: table.clone(),
         origin: origin.clone(),
@@ -62,6 +64,8 @@ struct Import {
     /// Positions of the table columns to fill; other columns get their defaults.
     targets: Vec<usize>,
     defaults: Arc<Defaults>,
+    /// The time zone of texts without an offset.
+    zone: Zone,
     options: CopyOptions,
     origin: Arc<FileOrigin>,
 }
@@ -168,7 +172,7 @@ impl Import {
 
     fn conform(&self, path: &Path, given: Given<'_>) -> Result<Conform> {
         let conform = Conform::new(&self.table, &self.targets, given, &self.defaults);
-        conform.map_err(|error| in_file(path, error))
+        conform.map(|conform| conform.in_zone(self.zone)).map_err(|error| in_file(path, error))
     }
 
     /// Estimates the total number of rows for progress reports: exact for Parquet, else from the size of the files and

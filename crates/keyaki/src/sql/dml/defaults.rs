@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use datafusion::common::DFSchema;
-use datafusion::logical_expr::{Expr as Logical, LogicalPlanBuilder, lit};
+use datafusion::logical_expr::{Expr as Logical, LogicalPlan, LogicalPlanBuilder, Projection, lit};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, Query, Visit, Visitor};
@@ -37,7 +37,9 @@ pub(super) fn logical(state: &StatementState, column: &ColumnDef) -> Result<Logi
     match &column.default {
         None => Ok(lit(ScalarValue::Null)),
         Some(_) => {
-            let expr = ExprWithAlias { expr: sql(column)?, alias: None };
+            let mut expr = sql(column)?;
+            crate::sql::zones::as_calls(&mut expr)?;
+            let expr = ExprWithAlias { expr, alias: None };
             Ok(state.state.create_logical_expr_from_sql_expr(expr, &DFSchema::empty())?)
         }
     }
@@ -55,9 +57,22 @@ pub(crate) fn physical(
     let schema = DFSchema::empty();
     let default = |column: &ColumnDef| match column.default {
         None => Ok(None),
-        Some(_) => Ok(Some(state.state.create_physical_expr(logical(&state, column)?, &schema)?)),
+        Some(_) => {
+            let expr = analyzed(&state, logical(&state, column)?)?;
+            Ok(Some(state.state.create_physical_expr(expr, &schema)?))
+        }
     };
     table.def.columns.iter().map(default).collect()
+}
+
+/// An expression without columns after the analyzer's rules.
+fn analyzed(state: &StatementState, expr: Logical) -> Result<Logical> {
+    let plan = LogicalPlanBuilder::empty(true).project([expr])?.build()?;
+    let options = state.state.config_options();
+    match state.state.analyzer().execute_and_check(plan, options, |_, _| {})? {
+        LogicalPlan::Projection(Projection { mut expr, .. }) if expr.len() == 1 => Ok(expr.remove(0).unalias()),
+        other => Err(Error::Internal(format!("a default became {other}"))),
+    }
 }
 
 /// Evaluates each default of a new table once and checks that its value can be assigned to the column.
@@ -74,7 +89,7 @@ pub(crate) async fn check(session: &SqlSession, state: &StatementState, def: &Ta
         let value = evaluate(session, state, column).await.map_err(wrong)?;
         // DEFAULT NULL is allowed for every column. A NOT NULL column rejects the null when a row is inserted.
         if value.logical_null_count() == 0 {
-            assign(&value, &def.name, column).map_err(wrong)?;
+            assign(&value, &def.name, column, state.zone).map_err(wrong)?;
         }
     }
     Ok(())

@@ -25,6 +25,7 @@ use crate::sql::names::relation_name;
 use crate::sql::prepared::{add_types, lone_parameter};
 use crate::sql::short::{Insert as Short, ShortPlan};
 use crate::sql::state::StatementState;
+use crate::values::zone::Zone;
 use crate::write;
 use crate::write::assign::assign;
 use crate::{Error, Result};
@@ -40,7 +41,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, insert:
     let columns = target_columns(&table, &insert)?;
     if let Some(query) = &insert.source {
         let all: Vec<usize> = (0..table.def.columns.len()).collect();
-        if let Some(batch) = literals::rows(&table, columns.as_deref().unwrap_or(&all), query)? {
+        if let Some(batch) = literals::rows(&table, columns.as_deref().unwrap_or(&all), query, session.zone())? {
             let change = write::insertion(&table, &[batch])?;
             return Ok(Outcome::rows("INSERT", write::commit(session.write(writer), snapshot, change).await?));
         }
@@ -221,7 +222,8 @@ async fn rows_of(
 ) -> Result<SendableRecordBatchStream> {
     let rows = state.run(&source.plan).await?;
     let (into, schema) = (table.clone(), table.arrow.clone());
-    let rows = rows.map(move |batch| Ok(complete(&into, &source.columns, &batch?)?));
+    let zone = state.zone;
+    let rows = rows.map(move |batch| Ok(complete(&into, &source.columns, &batch?, zone)?));
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
 }
 
@@ -242,12 +244,15 @@ pub(crate) async fn create_as(
 
 /// Converts a batch of the source to rows of the table. `columns` gives the table column of each column of the batch;
 /// missing columns become null.
-fn complete(table: &Table, columns: &[usize], batch: &RecordBatch) -> Result<RecordBatch> {
+fn complete(table: &Table, columns: &[usize], batch: &RecordBatch, zone: Zone) -> Result<RecordBatch> {
     let arrays = table.def.columns.iter().enumerate().map(|(i, column)| {
         let given: Option<&ArrayRef> = columns.iter().position(|&c| c == i).map(|position| batch.column(position));
         match given {
-            Some(values) => assign(values, &table.def.name, column),
-            None => assign(&new_null_array(&column.ty.column.arrow(), batch.num_rows()), &table.def.name, column),
+            Some(values) => assign(values, &table.def.name, column, zone),
+            None => {
+                let nulls = new_null_array(&column.ty.column.arrow(), batch.num_rows());
+                assign(&nulls, &table.def.name, column, zone)
+            }
         }
     });
     RecordBatch::try_new(table.arrow.clone(), arrays.collect::<Result<_>>()?).map_err(Error::from)

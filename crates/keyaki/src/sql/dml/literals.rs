@@ -20,6 +20,8 @@ use crate::catalog::ColumnDef;
 use crate::catalog::Table;
 use crate::sql::prepared::lone_parameter;
 use crate::sql::short::Cell;
+use crate::values::cast::parse;
+use crate::values::zone::Zone;
 use crate::write::assign::assign;
 
 /// A literal, as the kinds that the arrays distinguish.
@@ -37,7 +39,7 @@ enum Literal<'a> {
 
 /// The rows of a query that consists of VALUES with plain literals for `columns`, with all columns of the table. `None`
 /// if the query is of another form.
-pub(super) fn rows(table: &Table, columns: &[usize], query: &Query) -> Result<Option<RecordBatch>> {
+pub(super) fn rows(table: &Table, columns: &[usize], query: &Query, zone: Zone) -> Result<Option<RecordBatch>> {
     let Some(rows) = plain_values(query) else { return Ok(None) };
     if columns.is_empty() || rows.iter().any(|row| row.len() != columns.len()) {
         return Ok(None);
@@ -54,7 +56,7 @@ pub(super) fn rows(table: &Table, columns: &[usize], query: &Query) -> Result<Op
             None => None,
         };
         let Some(array) = array else { return Ok(None) };
-        arrays.push(assign(&array, &table.def.name, column)?);
+        arrays.push(assign(&array, &table.def.name, column, zone)?);
     }
     RecordBatch::try_new(table.arrow.clone(), arrays).map(Some).map_err(crate::Error::from)
 }
@@ -178,7 +180,8 @@ fn numbers(literals: &[Literal<'_>], target: ColumnType) -> Option<ArrayRef> {
         ColumnType::Float32 | ColumnType::Float64 => {
             let values = values(literals, |literal| match literal {
                 Literal::Number { negative, digits } => {
-                    let value: f64 = digits.parse().ok()?;
+                    // The planner refuses numbers out of range.
+                    let value = parse::<f64>(digits)?;
                     Some(if negative { -value } else { value })
                 }
                 _ => None,
@@ -257,7 +260,7 @@ mod tests {
 
     fn inserted(ty: ColumnType, values: &str) -> Option<ArrayRef> {
         let query = crate::sql::parse_query(&format!("VALUES {values}")).unwrap();
-        rows(&table(ty), &[0], &query).unwrap().map(|batch| {
+        rows(&table(ty), &[0], &query, Zone::UTC).unwrap().map(|batch| {
             assert_eq!(batch.column(1).null_count(), batch.num_rows());
             batch.column(0).clone()
         })

@@ -15,6 +15,7 @@ use crate::sql::SqlSession;
 use crate::sql::prepared::{add_types, lone_parameter};
 use crate::sql::short::{Change, ChangeKind, Read, ShortPlan};
 use crate::sql::state::StatementState;
+use crate::values::zone::Zone;
 use crate::write::RowBuffer;
 use crate::write::apply::TableChange;
 use crate::write::assign::assign;
@@ -34,7 +35,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, update:
     let plan = state.plan_query(affected_rows(&target, values, others, selection)?).await?;
     let affected = RowBuffer::reserved(&session.engine, "UPDATE").collect(state.run(&plan).await?).await?;
 
-    let parts = affected.batches.iter().map(|batch| old_and_new(&table, &assigned, batch));
+    let parts = affected.batches.iter().map(|batch| old_and_new(&table, &assigned, batch, session.zone()));
     let (old, new): (Vec<TableRows>, Vec<TableRows>) = parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
     let change = TableChange {
         table,
@@ -165,7 +166,12 @@ fn assignments_of(table: &Table, assignments: Vec<Assignment>) -> Result<(Vec<us
 
 /// Splits a batch of the input query into old and new rows. The batch has all table columns, the hidden rowid if there
 /// is one, and the assigned values.
-pub(crate) fn old_and_new(table: &Table, assigned: &[usize], batch: &RecordBatch) -> Result<(TableRows, TableRows)> {
+pub(crate) fn old_and_new(
+    table: &Table,
+    assigned: &[usize],
+    batch: &RecordBatch,
+    zone: Zone,
+) -> Result<(TableRows, TableRows)> {
     let columns = table.def.columns.len();
     let rowid = table.def.hidden_rowid.then(|| batch.column(columns).clone());
     let values = columns + usize::from(table.def.hidden_rowid);
@@ -176,7 +182,7 @@ pub(crate) fn old_and_new(table: &Table, assigned: &[usize], batch: &RecordBatch
     };
     let mut new = old.clone();
     for (i, &column) in assigned.iter().enumerate() {
-        let value = assign(batch.column(values + i), &table.def.name, &table.def.columns[column])?;
+        let value = assign(batch.column(values + i), &table.def.name, &table.def.columns[column], zone)?;
         new.columns[column] = Some(value);
     }
     Ok((old, new))

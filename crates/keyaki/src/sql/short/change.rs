@@ -68,7 +68,7 @@ impl Change {
             ChangeKind::Delete => (crate::sql::dml::delete::old_rows(table, &batch), TableRows::default(), None),
             ChangeKind::Update { assigned, parameters: given } => {
                 let batch = with_parameters(table, batch, given, parameters)?;
-                let (old, new) = crate::sql::dml::update::old_and_new(table, assigned, &batch)?;
+                let (old, new) = crate::sql::dml::update::old_and_new(table, assigned, &batch, session.zone())?;
                 (old, new, Some(assigned.clone()))
             }
         };

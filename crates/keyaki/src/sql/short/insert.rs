@@ -16,6 +16,8 @@ use crate::catalog::{Catalog, ColumnDef, Table};
 use crate::sql::parameters::bind;
 use crate::sql::prepared::Executed;
 use crate::sql::{Outcome, SqlSession};
+use crate::values::floats::Float;
+use crate::values::zone::Zone;
 use crate::write::apply::TableChange;
 use crate::write::assign::assign;
 use crate::write::rows::TableRows;
@@ -54,9 +56,9 @@ impl Insert {
         for (cells, column) in self.columns.iter().zip(&self.table.def.columns) {
             let array = match cells {
                 None => new_null_array(&column.ty.column.arrow(), self.rows),
-                Some(cells) => column_of(cells, values, column)?,
+                Some(cells) => column_of(cells, values, column, session.zone())?,
             };
-            columns.push(Some(assign(&array, &self.table.def.name, column)?));
+            columns.push(Some(assign(&array, &self.table.def.name, column, session.zone())?));
         }
         let writer = session.writer(execution, "INSERT").await?;
         let (current, snapshot) = session.engine.latest(&writer);
@@ -80,7 +82,7 @@ impl Insert {
 ///
 /// # Errors
 /// `Context` with the parameter for a value that cannot be converted.
-fn column_of(cells: &[Cell], values: &[ValueRef<'_>], column: &ColumnDef) -> Result<ArrayRef> {
+fn column_of(cells: &[Cell], values: &[ValueRef<'_>], column: &ColumnDef, zone: Zone) -> Result<ArrayRef> {
     let plain = |cell: usize| match &cells[cell] {
         Cell::Parameter(parameter) => Some(values[*parameter]),
         Cell::Constant(array) => value_at(array, 0),
@@ -90,8 +92,8 @@ fn column_of(cells: &[Cell], values: &[ValueRef<'_>], column: &ColumnDef) -> Res
     }
     let ty = column.ty.column.arrow();
     let converted = cells.iter().map(|cell| match cell {
-        Cell::Parameter(parameter) => bind(*parameter, values[*parameter], Some(&ty)),
-        Cell::Constant(array) => assign(array, "", &ColumnDef { nullable: true, ..column.clone() }),
+        Cell::Parameter(parameter) => bind(*parameter, values[*parameter], Some(&ty), zone),
+        Cell::Constant(array) => assign(array, "", &ColumnDef { nullable: true, ..column.clone() }, zone),
     });
     let converted = converted.collect::<Result<Vec<_>>>()?;
     let arrays: Vec<&dyn Array> = converted.iter().map(AsRef::as_ref).collect();
@@ -131,7 +133,7 @@ fn array_of<'v>(len: usize, value: impl Fn(usize) -> Option<ValueRef<'v>>, ty: C
         ColumnType::Int64 => Arc::new(numbers::<Int64Type>(values, integer)?),
         ColumnType::Float64 => {
             let float = |value: ValueRef<'v>| match value {
-                ValueRef::Float(value) => Some(value),
+                ValueRef::Float(value) => Some(value.canonical()),
                 _ => None,
             };
             Arc::new(numbers::<Float64Type>(values, float)?)

@@ -40,6 +40,7 @@ use arrow::datatypes::DataType;
 use datafusion::logical_expr::LogicalPlan;
 
 use super::SqlSession;
+use super::columns::in_zone;
 use super::parameters::bind_all;
 use super::prepared::Executed;
 use super::state::StatementState;
@@ -66,7 +67,9 @@ impl ShortPlan {
     /// known.
     pub fn of_query(plan: &LogicalPlan, state: &StatementState, parameters: &[Option<DataType>]) -> Option<ShortPlan> {
         let parameters: Vec<DataType> = parameters.iter().cloned().collect::<Option<_>>()?;
-        Read::compile(plan, &state.state, &parameters).map(|read| ShortPlan::Read(Box::new(read)))
+        let mut read = Read::compile(plan, &state.state, &parameters)?;
+        read.schema = in_zone(&read.schema, state.zone);
+        Some(ShortPlan::Read(Box::new(read)))
     }
 
     /// Executes the statement; `None` if the long path has to. `catalog` is the one that the plan was made for; `types`
@@ -85,7 +88,7 @@ impl ShortPlan {
         if let ShortPlan::Insert(insert) = self {
             return insert.run(session, execution, catalog, values).await;
         }
-        let arrays = bind_all(values, types)?;
+        let arrays = bind_all(values, types, session.zone())?;
         match self {
             ShortPlan::Read(read) => Ok(read.run(session, catalog, &arrays).await?.map(Executed::Rows)),
             ShortPlan::Change(change) => change.run(session, execution, catalog, &arrays).await,

@@ -28,7 +28,7 @@ use crate::Result;
 use crate::catalog::Catalog;
 use crate::engine::{Engine, Moment};
 use crate::sql::SqlSession;
-use crate::sql::columns::shown_schema;
+use crate::sql::columns::{labelled_columns, shown_schema};
 
 /// A query of few rows by key.
 #[derive(Debug)]
@@ -151,7 +151,8 @@ impl Read {
         let Ok(rows) = rows else { return Ok(None) };
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len));
         // The optimizer may change the nullability of columns and the kind of their text. Then the long path answers.
-        Ok(RecordBatch::try_new_with_options(self.schema.clone(), rows.columns, &options).ok())
+        let columns = labelled_columns(rows.columns, &self.schema);
+        Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).ok())
     }
 }
 

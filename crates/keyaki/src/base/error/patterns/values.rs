@@ -31,6 +31,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
         Error::Evaluation(format!("invalid regular expression: {}", reason.trim()))
     }),
     pattern("Overflow happened on: {}", |c| Error::out_of_range(ANY_NUMBER, c[0], None)),
+    pattern("{}Array overflow on abs({})", |c| Error::OutOfRange { ty: sql_type(c[0]), value: None, column: None }),
     pattern("Encountered non UTF-8 data{}", |_| Error::InvalidEncoding { column: None }),
     pattern("invalid UTF-8{}", |_| Error::InvalidEncoding { column: None }),
 ];
@@ -86,6 +87,7 @@ pub(super) const EXAMPLES: &[super::Example] = &[
     ("Invalid input syntax for type INTERVAL: \"soon\"", "22007", "invalid input syntax for type interval: \"soon\""),
     ("regex parse error:\n    (\n    ^\nerror: unclosed group", "22000", "invalid regular expression: unclosed group"),
     ("Overflow happened on: 9 * 9", "22003", "numeric value out of range: \"9 * 9\""),
+    ("Int64Array overflow on abs(-9223372036854775808)", "22003", "bigint out of range"),
     ("Encountered non UTF-8 data: text", "22021", "invalid byte sequence for encoding \"UTF8\""),
     ("invalid UTF-8 in binary literal", "22021", "invalid byte sequence for encoding \"UTF8\""),
 ];

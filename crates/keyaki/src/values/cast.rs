@@ -1,0 +1,293 @@
+//! Conversions between types, for casts, assignments and parameters alike.
+//!
+//! Arrow converts most types. This module adds the rules of PostgreSQL where Arrow has others:
+//!
+//! | conversion | rule |
+//! |---|---|
+//! | decimal to integer | rounds half away from zero |
+//! | float to integer | rounds half to even |
+//! | text to float, double to real | an error if the value becomes infinite, or zero |
+//! | any to float | canonical ([`super::floats`]) |
+//! | TIMESTAMPTZ to and from text, DATE and TIMESTAMP | in the time zone of the session |
+//!
+//! A value that does not fit is an error, or null for TRY_CAST.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, StringViewArray};
+use arrow::compute::kernels::zip::zip;
+use arrow::compute::{CastOptions, cast_with_options, is_null};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Float32Type, Float64Type};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+
+use super::floats::{self, Float};
+use super::zone::{STORED, Zone, is_instant, labelled};
+use crate::base::type_name;
+use crate::{Error, Result};
+
+/// Arrow's casts return null for values that do not fit.
+const CAST: CastOptions<'static> = CastOptions { safe: true, format_options: FormatOptions::new() };
+
+/// True if the conversion differs from Arrow's.
+pub(crate) fn is_own(from: &DataType, to: &DataType, zone: Zone) -> bool {
+    match (from, to) {
+        (DataType::Dictionary(_, from), to) => is_own(from, to, zone),
+        (from, to) if to.is_integer() => from.is_floating() || from.is_decimal(),
+        (from, DataType::Float32) => is_text(from) || *from == DataType::Float64,
+        (from, DataType::Float64) => is_text(from),
+        (from, to) if is_instant(from) != is_instant(to) => {
+            let (other, local) = if is_instant(from) { (to, from) } else { (from, to) };
+            let is_calendar = is_text(other) || is_local(other);
+            !zone.is_utc() && is_calendar && is_instant(local)
+        }
+        _ => false,
+    }
+}
+
+/// Converts all values.
+///
+/// # Errors
+/// `InvalidText` or `OutOfRange` with the first value that does not fit; `CannotCast` if the types have no cast.
+pub(crate) fn cast(values: &ArrayRef, to: &DataType, zone: Zone) -> Result<ArrayRef> {
+    let converted = try_cast(values, to, zone)?;
+    match converted.null_count() > values.logical_null_count() {
+        true => Err(unfit(values, &converted, to)?),
+        false => Ok(converted),
+    }
+}
+
+/// Converts all values; null for values that do not fit.
+///
+/// # Errors
+/// `CannotCast` if the types have no cast.
+pub(crate) fn try_cast(values: &ArrayRef, to: &DataType, zone: Zone) -> Result<ArrayRef> {
+    let from = values.data_type();
+    if from == to {
+        return Ok(floats::canonical(values));
+    }
+    Ok(match (from, to) {
+        (DataType::Dictionary(_, inner), _) => try_cast(&arrow(values, inner)?, to, zone)?,
+        (from, to) if from.is_floating() && to.is_integer() => arrow(&rounded(values)?, to)?,
+        (DataType::Decimal256(..), to) if to.is_integer() => arrow(&arrow(values, &DataType::Decimal256(76, 0))?, to)?,
+        (from, to) if from.is_decimal() && to.is_integer() => {
+            arrow(&arrow(values, &DataType::Decimal128(38, 0))?, to)? //
+        }
+        (from, DataType::Float32) if is_text(from) => parsed::<Float32Type>(values)?,
+        (from, DataType::Float64) if is_text(from) => parsed::<Float64Type>(values)?,
+        (DataType::Float64, DataType::Float32) => Arc::new(narrowed(values.as_primitive())),
+        (_, DataType::Float32 | DataType::Float64) => floats::canonical(&arrow(values, to)?),
+        (from, DataType::Timestamp(unit, Some(_))) if !zone.is_utc() && is_text(from) => {
+            let local = DataType::Timestamp(*unit, None);
+            // A text with an offset is an instant; any other is a local time, which may be skipped or ambiguous.
+            let instants = arrow(values, &DataType::Timestamp(*unit, Some(zone.to_string().into())))?;
+            let locals = zone.to_instants(&arrow(values, &local)?)?;
+            arrow(&zip(&is_null(&instants)?, &locals, &labelled(&instants, STORED))?, to)?
+        }
+        (from, DataType::Timestamp(unit, Some(_))) if !zone.is_utc() && is_local(from) => {
+            let locals = arrow(values, &DataType::Timestamp(*unit, None))?;
+            arrow(&zone.to_instants(&locals)?, to)?
+        }
+        (from, to) if !zone.is_utc() && is_instant(from) && is_local(to) => arrow(&zone.to_local(values)?, to)?,
+        (from, to) if !zone.is_utc() && is_instant(from) && is_text(to) => {
+            arrow(&labelled(values, &zone.to_string()), to)?
+        }
+        _ => arrow(values, to)?,
+    })
+}
+
+fn arrow(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    cast_with_options(values, to, &CAST)
+        .map_err(|_| Error::CannotCast { from: type_name(values.data_type()), to: type_name(to) })
+}
+
+fn is_text(ty: &DataType) -> bool {
+    matches!(ty, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+/// True for dates, times of day, and timestamps without time zone.
+fn is_local(ty: &DataType) -> bool {
+    use DataType as T;
+    matches!(ty, T::Date32 | T::Date64 | T::Time32(_) | T::Time64(_) | T::Timestamp(_, None))
+}
+
+/// Rounds floats to integers, half to even.
+fn rounded(values: &ArrayRef) -> Result<ArrayRef> {
+    if let Some(floats) = values.as_primitive_opt::<Float32Type>() {
+        return Ok(Arc::new(floats.unary::<_, Float32Type>(f32::round_ties_even)));
+    }
+    let floats = arrow(values, &DataType::Float64)?;
+    Ok(Arc::new(floats.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::round_ties_even)))
+}
+
+/// REAL from DOUBLE PRECISION.
+fn narrowed(values: &PrimitiveArray<Float64Type>) -> PrimitiveArray<Float32Type> {
+    values.unary_opt(|value| {
+        let narrow = value as f32;
+        let is_lost = narrow.is_infinite() && value.is_finite() || narrow == 0.0 && value != 0.0;
+        (!is_lost).then(|| narrow.canonical())
+    })
+}
+
+fn parsed<T: ArrowPrimitiveType>(values: &ArrayRef) -> Result<ArrayRef>
+where
+    T::Native: Float + std::str::FromStr,
+{
+    let texts = arrow(values, &DataType::Utf8View)?;
+    let texts: &StringViewArray = texts.as_string_view();
+    let floats: PrimitiveArray<T> = texts.iter().map(|text| text.and_then(parse)).collect();
+    Ok(Arc::new(floats))
+}
+
+/// Parses a float; `None` if the text is not a number, or if the number is out of range.
+pub(crate) fn parse<F: Float + std::str::FromStr>(text: &str) -> Option<F> {
+    let text = text.trim_ascii();
+    let value = text.parse::<F>().ok()?;
+    let digits = text.trim_start_matches(['+', '-']);
+    if digits.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        // The words for infinity and NaN.
+        return Some(value.canonical());
+    }
+    let mantissa = digits.split(['e', 'E']).next().unwrap_or_default();
+    let is_zero = !mantissa.bytes().any(|byte| matches!(byte, b'1'..=b'9'));
+    let is_lost = value.is_infinite() || value.is_zero() && !is_zero;
+    (!is_lost).then(|| value.canonical())
+}
+
+/// The error for the first value that the conversion changed to null.
+fn unfit(before: &ArrayRef, after: &ArrayRef, to: &DataType) -> Result<Error> {
+    let nulls = before.logical_nulls();
+    let is_lost = |row: &usize| after.is_null(*row) && nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row));
+    let row = (0..after.len()).find(is_lost).unwrap_or_default();
+    let text = ArrayFormatter::try_new(before, &FormatOptions::new())?.value(row).to_string();
+    let ty = type_name(to);
+    Ok(match is_text(before.data_type()) {
+        true => Error::unfit_text(ty, &text, None),
+        false => Error::out_of_range(ty, &text, None),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{
+        Decimal128Array, Float32Array, Float64Array, Int16Array, Int64Array, TimestampMicrosecondArray,
+    };
+    use arrow::datatypes::{Int64Type, TimeUnit};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn to(values: impl Array + 'static, ty: &DataType) -> Result<ArrayRef> {
+        cast(&(Arc::new(values) as ArrayRef), ty, Zone::UTC)
+    }
+
+    fn decimal(values: Vec<i128>, scale: i8) -> Decimal128Array {
+        Decimal128Array::from(values).with_precision_and_scale(38, scale).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn decimals_round_half_away_from_zero(value in -10_i128.pow(20)..10_i128.pow(20), scale in 0_i8..10) {
+            let unit = 10_i128.pow(scale as u32);
+            let expected = (value.abs() + unit / 2) / unit * value.signum();
+            match (to(decimal(vec![value], scale), &DataType::Int64), i64::try_from(expected)) {
+                (Ok(actual), Ok(expected)) => prop_assert_eq!(actual.as_primitive::<Int64Type>().value(0), expected),
+                (Err(error), Err(_)) => prop_assert_eq!(error.sqlstate().code(), "22003"),
+                (actual, expected) => prop_assert!(false, "{:?} instead of {:?}", actual, expected),
+            }
+            // A lower scale rounds alike.
+            let lower = to(decimal(vec![value], scale), &DataType::Decimal128(38, 0)).unwrap();
+            prop_assert_eq!(lower.as_primitive::<arrow::datatypes::Decimal128Type>().value(0), expected);
+        }
+
+        #[test]
+        fn floats_round_half_to_even(half in -1_000_000_i64..1_000_000, value in -1e19_f64..1e19) {
+            let ties = half as f64 / 2.0;
+            let expected = if half % 2 == 0 { half / 2 } else { let low = half.div_euclid(2); low + low.rem_euclid(2) };
+            let actual = to(Float64Array::from(vec![ties]), &DataType::Int64).unwrap();
+            prop_assert_eq!(actual.as_primitive::<Int64Type>().value(0), expected);
+            let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&value.round_ties_even());
+            prop_assert_eq!(to(Float64Array::from(vec![value]), &DataType::Int64).is_ok(), fits);
+        }
+
+        #[test]
+        fn printed_floats_are_parsed_exactly(bits in any::<u64>()) {
+            let value = Float::canonical(f64::from_bits(bits));
+            let parsed = parse::<f64>(&value.to_string()).unwrap();
+            prop_assert_eq!(parsed.to_bits(), value.to_bits());
+        }
+    }
+
+    #[test]
+    fn values_that_do_not_fit_are_named() {
+        let message = |result: Result<ArrayRef>| result.unwrap_err().to_string();
+        assert_eq!(
+            message(to(Float64Array::from(vec![1.0, 32767.5]), &DataType::Int16)),
+            "value \"32767.5\" is out of range for type smallint"
+        );
+        assert_eq!(
+            message(to(decimal(vec![21_474_836_475], 1), &DataType::Int32)),
+            "value \"2147483647.5\" is out of range for type integer"
+        );
+        assert!(message(to(Float64Array::from(vec![f64::NAN]), &DataType::Int64)).contains("NaN"));
+        for text in ["1e400", "-1e400", "1e-400"] {
+            let error = to(StringViewArray::from(vec![text]), &DataType::Float64).unwrap_err();
+            let expected = format!("value \"{text}\" is out of range for type double precision");
+            assert_eq!((error.to_string(), error.sqlstate().code()), (expected, "22003"));
+        }
+        let error = to(StringViewArray::from(vec!["2.5"]), &DataType::Int32).unwrap_err();
+        assert_eq!(error.to_string(), "invalid input syntax for type integer: \"2.5\"");
+        assert!(to(Float64Array::from(vec![1e39]), &DataType::Float32).is_err());
+        assert!(to(Float64Array::from(vec![1e-60]), &DataType::Float32).is_err());
+    }
+
+    #[test]
+    fn try_cast_gives_null() {
+        let values: ArrayRef = Arc::new(Float64Array::from(vec![Some(1.5), Some(1e9), None]));
+        let converted = try_cast(&values, &DataType::Int16, Zone::UTC).unwrap();
+        assert_eq!(converted.as_ref(), &Int16Array::from(vec![Some(2), None, None]) as &dyn Array);
+    }
+
+    #[test]
+    fn floats_become_canonical() {
+        let zero = to(StringViewArray::from(vec!["-0", "NaN", " -Infinity "]), &DataType::Float64).unwrap();
+        let zero = zero.as_primitive::<Float64Type>();
+        assert_eq!(zero.value(0).to_bits(), 0);
+        assert_eq!(zero.value(1).to_bits(), f64::NAN.to_bits());
+        assert_eq!(zero.value(2), f64::NEG_INFINITY);
+        let same = to(Float32Array::from(vec![-0.0]), &DataType::Float32).unwrap();
+        assert_eq!(same.as_primitive::<Float32Type>().value(0).to_bits(), 0);
+        assert_eq!(
+            to(Int64Array::from(vec![0]), &DataType::Float64).unwrap().as_primitive::<Float64Type>().value(0),
+            0.0
+        );
+    }
+
+    #[test]
+    fn timestamps_with_time_zone_use_the_zone_of_the_session() {
+        let zone = Zone::named("Europe/Berlin").unwrap();
+        let instant = DataType::Timestamp(TimeUnit::Microsecond, Some(STORED.into()));
+        let texts: ArrayRef = Arc::new(StringViewArray::from(vec![
+            "2024-03-31 02:30:00",
+            "2024-03-31 03:30:00",
+            "2024-03-31 01:30:00Z",
+            "2024-03-31 00:30:00-01:00",
+            "2024-10-27 02:30:00",
+        ]));
+        let instants = cast(&texts, &instant, zone).unwrap();
+        let utc = 1_711_848_600_000_000;
+        let expected = TimestampMicrosecondArray::from(vec![utc, utc, utc, utc, 1_729_992_600_000_000]);
+        assert_eq!(instants.as_ref(), &expected.with_timezone(STORED) as &dyn Array);
+        let back = cast(&instants, &DataType::Utf8View, zone).unwrap();
+        assert_eq!(back.as_string_view().value(0), "2024-03-31T03:30:00+02:00");
+        let dates: ArrayRef = Arc::new(arrow::array::Date32Array::from(vec![19_813]));
+        let midnight = cast(&dates, &instant, zone).unwrap();
+        let back = cast(&midnight, &DataType::Date32, zone).unwrap();
+        assert_eq!(back.as_ref(), dates.as_ref());
+        assert_eq!(
+            cast(&midnight, &DataType::Utf8View, zone).unwrap().as_string_view().value(0),
+            "2024-03-31T00:00:00+01:00"
+        );
+        let soon: ArrayRef = Arc::new(StringViewArray::from(vec!["soon"]));
+        assert!(cast(&soon, &instant, zone).is_err());
+    }
+}

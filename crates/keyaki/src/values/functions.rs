@@ -1,0 +1,151 @@
+//! Kernels of this folder as functions of DataFusion, which the analyzer puts in the place of operators and casts.
+//!
+//! They are immutable and strict, and their types follow from the types of their arguments. The optimizer evaluates them
+//! for constants like operators; the short path and index pipelines evaluate them like any other function.
+
+use std::hash::Hash;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Datum};
+use arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::common::ScalarValue;
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+use super::arithmetic::{Operation, compute, is_checked};
+use super::floats;
+
+/// `left operator right` with checks; `None` if the operator needs none for these types, or is not arithmetic.
+pub(crate) fn arithmetic(left: &Expr, operator: Operator, right: &Expr, types: (&DataType, &DataType)) -> Option<Expr> {
+    let operation = match operator {
+        Operator::Plus => Operation::Add,
+        Operator::Minus => Operation::Subtract,
+        Operator::Multiply => Operation::Multiply,
+        Operator::Divide => Operation::Divide,
+        Operator::Modulo => Operation::Remainder,
+        _ => return None,
+    };
+    is_checked(operation, types.0, types.1)
+        .then(|| call(Arithmetic { operator, operation, signature: any(2) }, vec![left.clone(), right.clone()]))
+}
+
+/// The floats of `expr` in canonical form.
+pub(crate) fn canonical(expr: Expr) -> Expr {
+    call(Canonical { signature: any(1) }, vec![expr])
+}
+
+/// True for a function of this folder.
+pub(crate) fn is_own(function: &ScalarUDF) -> bool {
+    let function = function.inner();
+    function.is::<Arithmetic>() || function.is::<Canonical>()
+}
+
+pub(super) fn call(function: impl ScalarUDFImpl + 'static, args: Vec<Expr>) -> Expr {
+    Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::new_from_impl(function)), args))
+}
+
+pub(super) fn any(count: usize) -> Signature {
+    Signature::any(count, Volatility::Immutable)
+}
+
+/// A field that is nullable if an argument is.
+pub(super) fn strict_field(name: &str, ty: DataType, args: &ReturnFieldArgs<'_>) -> FieldRef {
+    Arc::new(Field::new(name, ty, args.arg_fields.iter().any(|field| field.is_nullable())))
+}
+
+/// An array of one value is a single value if all arguments are.
+pub(super) fn result(array: ArrayRef, is_single: bool) -> Result<ColumnarValue> {
+    Ok(if is_single {
+        ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?)
+    } else {
+        ColumnarValue::Array(array)
+    })
+}
+
+/// A checked arithmetic operator.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Arithmetic {
+    operator: Operator,
+    operation: Operation,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Arithmetic {
+    fn name(&self) -> &str {
+        match self.operation {
+            Operation::Add => "add",
+            Operation::Subtract => "subtract",
+            Operation::Multiply => "multiply",
+            Operation::Divide => "divide",
+            Operation::Remainder => "remainder",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        BinaryTypeCoercer::new(&types[0], &self.operator, &types[1]).get_result_type()
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let types = [args.arg_fields[0].data_type().clone(), args.arg_fields[1].data_type().clone()];
+        Ok(strict_field(self.name(), self.return_type(&types)?, &args))
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let operand = |value: &ColumnarValue| -> Result<Box<dyn Datum>> {
+            Ok(match value {
+                ColumnarValue::Array(array) => Box::new(array.clone()),
+                ColumnarValue::Scalar(scalar) => Box::new(scalar.to_scalar()?),
+            })
+        };
+        let values = compute(self.operation, operand(&args.args[0])?.as_ref(), operand(&args.args[1])?.as_ref())?;
+        let is_single = args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
+        result(values, is_single)
+    }
+}
+
+/// Canonical floats.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Canonical {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Canonical {
+    fn name(&self) -> &str {
+        "canonical"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        Ok(types[0].clone())
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        Ok(strict_field(self.name(), args.arg_fields[0].data_type().clone(), &args))
+    }
+
+    fn is_strict(&self) -> bool {
+        true
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match &args.args[0] {
+            ColumnarValue::Array(array) => Ok(ColumnarValue::Array(floats::canonical(array))),
+            ColumnarValue::Scalar(scalar) => result(floats::canonical(&scalar.to_array()?), true),
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Values of SQL: arithmetic, conversions and sums with PostgreSQL's results and errors.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`arithmetic`] | `+ - * / %` without overflow |
+//! | [`cast`] | conversions between types, for casts, assignments and parameters |
+//! | [`conversions`] | casts and AT TIME ZONE as functions of DataFusion |
+//! | [`floats`] | one zero and one NaN |
+//! | [`sum`] | the aggregate function `sum` without overflow |
+//! | [`functions`] | arithmetic as functions of DataFusion |
+//! | [`zone`] | time zones |
+
+pub(crate) mod arithmetic;
+pub(crate) mod cast;
+pub(crate) mod conversions;
+pub(crate) mod floats;
+pub(crate) mod functions;
+pub(crate) mod sum;
+pub(crate) mod zone;
