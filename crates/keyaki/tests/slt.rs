@@ -105,6 +105,7 @@ async fn query(session: &Session, sql: &str, transactions: Transactions) -> Resu
         Transactions::One if sql.contains("keyaki_indexes") => {
             if session.transaction_status() != TransactionStatus::Idle {
                 session.execute("COMMIT").await?;
+                session.database().store().wait_for_locators();
             }
             return output(session, sql).await;
         }
