@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, UInt32Array};
 use arrow::compute::concat_batches;
-use arrow::datatypes::{Field, Int64Type, Schema};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use datafusion::datasource::MemTable;
 use datafusion::sql::sqlparser::ast::{
     Assignment, BinaryOperator, ConflictTarget, DoUpdate, Expr, Ident, Insert, JoinConstraint, JoinOperator,
@@ -26,9 +26,11 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::update::{assignments_of, old_and_new};
 use super::{TargetTable, plain_ident};
-use crate::catalog::Table;
+use crate::catalog::{Table, types};
+use crate::sql::prepared::lone_parameter;
 use crate::sql::state::StatementState;
-use crate::sql::{SqlSession, names};
+use crate::sql::{SqlSession, names, short};
+use crate::values::zone::Zone;
 use crate::write::RowBuffer;
 use crate::write::apply::{TableChange, distinct_rows, unique_keys};
 use crate::write::rows::TableRows;
@@ -158,7 +160,8 @@ impl Conflict {
         let (assigned, mut values) = assignments_of(table, assignments.to_vec())?;
         let mut condition = selection.cloned().unwrap_or(Expr::value(Value::Boolean(true)));
         for expr in values.iter_mut().chain([&mut condition]) {
-            let _ = VisitMut::visit(expr, &mut NewColumns);
+            let new = |name: &str| Some(new_column(format!("{COLUMN_PREFIX}{name}")));
+            let _ = VisitMut::visit(expr, &mut NewColumns(new));
         }
         let mut expressions = target.all_columns();
         expressions.extend(values);
@@ -168,14 +171,7 @@ impl Conflict {
         let (mut old, mut new) = (Vec::new(), Vec::new());
         for batch in &found {
             matched.extend(numbers(batch));
-            let rest = without_number(batch);
-            let (condition, values) =
-                rest.columns().split_last().ok_or_else(|| Error::Internal("no condition".into()))?;
-            let schema = Schema::new(rest.schema().fields()[..values.len()].to_vec());
-            let rest = RecordBatch::try_new(Arc::new(schema), values.to_vec())?;
-            let selected = arrow::compute::cast(condition, &arrow::datatypes::DataType::Boolean)?;
-            let rest = arrow::compute::filter_record_batch(&rest, selected.as_boolean())?;
-            let (before, after) = old_and_new(table, &assigned, &rest, state.zone)?;
+            let (before, after) = updated(table, &assigned, &without_number(batch), state.zone)?;
             old.push(before);
             new.push(after);
         }
@@ -188,6 +184,60 @@ impl Conflict {
         // Empty parts of the matches have no columns.
         new.retain(|rows| rows.len > 0);
         Ok(change(table, TableRows::concat(&old)?, TableRows::concat(&new)?))
+    }
+
+    /// Compiles an INSERT of one row for the short path: a query of the existing row by its key, with the values of the new
+    /// row in place of `excluded`. `None` if it does not have the form. `insert` inserts the row.
+    ///
+    /// # Errors
+    /// Errors of the definition of DO UPDATE.
+    pub async fn short(
+        &self,
+        state: &StatementState,
+        target: &TargetTable,
+        row: &NewRow<'_>,
+        types: &[Option<DataType>],
+        insert: short::Insert,
+    ) -> Result<Option<short::Upsert>> {
+        let ([key], Some(types)) = (self.keys.as_slice(), types.iter().cloned().collect::<Option<Vec<_>>>()) else {
+            return Ok(None);
+        };
+        let table = &target.table;
+        let mut expressions = target.all_columns();
+        let (mut assigned, mut parameters) = (None, Vec::new());
+        match &self.action {
+            Action::Replace => return Ok(None),
+            Action::Nothing => {}
+            Action::Update { assignments, selection } => {
+                let (columns, mut values) = assignments_of(table, assignments.to_vec())?;
+                values.push(selection.clone().unwrap_or(Expr::value(Value::Boolean(true))));
+                for expr in &mut values {
+                    let new = |name: &str| row.value(table, table.column(name).ok()?).ok();
+                    if VisitMut::visit(expr, &mut NewColumns(new)).is_break() {
+                        return Ok(None);
+                    }
+                }
+                for (place, value) in values[..columns.len()].iter_mut().enumerate() {
+                    if let Some(parameter) = lone_parameter(value) {
+                        // Its type would be unknown. It takes the place of the null.
+                        parameters.push((place, parameter));
+                        *value = Expr::value(Value::Null);
+                    }
+                }
+                expressions.extend(values);
+                assigned = Some(columns);
+            }
+        }
+        let equal = |&column: &usize| -> Result<Expr> {
+            let left = Box::new(target.column(&table.def.columns[column].name));
+            Ok(Expr::BinaryOp { left, op: BinaryOperator::Eq, right: Box::new(row.value(table, column)?) })
+        };
+        let condition = key.iter().map(equal).collect::<Result<Vec<_>>>()?.into_iter().reduce(and);
+        let Ok(plan) = state.plan_query(target.select(expressions, Vec::new(), condition)?).await else {
+            return Ok(None);
+        };
+        let read = short::Read::compile(&plan, &state.state, &types);
+        Ok(read.map(|read| short::Upsert { insert, read, assigned, parameters }))
     }
 
     /// The pairs of new rows and existing rows with the same key: the number of the new row, and `expressions`.
@@ -230,9 +280,51 @@ impl Conflict {
     }
 }
 
+/// The single new row of an INSERT.
+pub(super) struct NewRow<'a> {
+    /// The columns with values.
+    pub columns: &'a [usize],
+    pub values: &'a [Expr],
+}
+
+impl NewRow<'_> {
+    /// The value of a column, with the column's type. A parameter has this type.
+    fn value(&self, table: &Table, column: usize) -> Result<Expr> {
+        let given = self.columns.iter().position(|&c| c == column).map(|place| &self.values[place]);
+        if let Some(parameter) = given.filter(|value| lone_parameter(value).is_some()) {
+            return Ok(parameter.clone());
+        }
+        let name = types::column_type_name(table.def.columns[column].ty.column);
+        let mut cast = crate::sql::parse_expr(&format!("CAST(NULL AS {name})"))?;
+        if let (Expr::Cast { expr, .. }, Some(value)) = (&mut cast, given) {
+            **expr = value.clone();
+        }
+        Ok(cast)
+    }
+}
+
+fn and(left: Expr, right: Expr) -> Expr {
+    Expr::BinaryOp { left: Box::new(left), op: BinaryOperator::And, right: Box::new(right) }
+}
+
+/// The old and the new rows of DO UPDATE. A batch has all columns, the hidden rowid if there is one, the assigned values, and
+/// the condition.
+pub(crate) fn updated(
+    table: &Table,
+    assigned: &[usize],
+    batch: &RecordBatch,
+    zone: Zone,
+) -> Result<(TableRows, TableRows)> {
+    let (condition, values) = batch.columns().split_last().ok_or_else(|| Error::Internal("no condition".into()))?;
+    let schema = Schema::new(batch.schema().fields()[..values.len()].to_vec());
+    let rows = RecordBatch::try_new(Arc::new(schema), values.to_vec())?;
+    let selected = arrow::compute::cast(condition, &DataType::Boolean)?;
+    old_and_new(table, assigned, &arrow::compute::filter_record_batch(&rows, selected.as_boolean())?, zone)
+}
+
 /// Registers the new rows as a table of the statement.
 fn register(state: &StatementState, table: &Table, rows: &RecordBatch) -> Result<()> {
-    let mut fields = vec![Field::new(ROW_NUMBER, arrow::datatypes::DataType::Int64, false)];
+    let mut fields = vec![Field::new(ROW_NUMBER, DataType::Int64, false)];
     let rename = |field: &Arc<Field>| field.as_ref().clone().with_name(format!("{COLUMN_PREFIX}{}", field.name()));
     fields.extend(table.arrow.fields().iter().map(rename));
     let mut columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from_iter_values(0..rows.num_rows() as i64))];
@@ -273,17 +365,20 @@ fn key_of(table: &Table, target: &ConflictTarget) -> Result<Vec<usize>> {
     }
 }
 
-/// Replaces `excluded.column` by the column of the table of new rows.
-struct NewColumns;
+/// Replaces `excluded.column` by the expression that the function returns; ends if there is none.
+struct NewColumns<F>(F);
 
-impl VisitorMut for NewColumns {
+impl<F: FnMut(&str) -> Option<Expr>> VisitorMut for NewColumns<F> {
     type Break = ();
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         if let Expr::CompoundIdentifier(parts) = expr
             && let [qualifier, column] = parts.as_slice()
             && plain_ident(qualifier) == "excluded"
         {
-            *expr = new_column(format!("{COLUMN_PREFIX}{}", plain_ident(column)));
+            match (self.0)(&plain_ident(column)) {
+                Some(new) => *expr = new,
+                None => return ControlFlow::Break(()),
+            }
         }
         ControlFlow::Continue(())
     }

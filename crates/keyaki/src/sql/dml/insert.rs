@@ -14,7 +14,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::{Ident, Insert, Query, SetExpr, TableObject};
 use futures::StreamExt;
 
-use super::conflict::Conflict;
+use super::conflict::{Conflict, NewRow};
 use super::returning::Returning;
 use super::{TargetTable, assigned_column, defaults, literals};
 use crate::base::interrupt::Execution;
@@ -105,7 +105,7 @@ pub(crate) async fn describe(
     };
     let table = state.catalog.table(&relation_name(name)?)?.clone();
     let columns = target_columns(&table, insert)?;
-    let is_plain = Conflict::of(insert, &table)?.is_none() && insert.returning.is_none();
+    let conflict = Conflict::of(insert, &table)?;
     let Some(query) = &insert.source else { return Ok(None) };
     let all: Vec<usize> = (0..table.def.columns.len()).collect();
     let targets = columns.as_deref().unwrap_or(&all);
@@ -117,12 +117,19 @@ pub(crate) async fn describe(
                 }
             }
         }
-        if !is_plain {
+        if insert.returning.is_some() {
             return Ok(None);
         }
         let parameter_type = |parameter: usize| types[parameter].clone();
-        let cells = literals::cells(&table, targets, &values, &parameter_type);
-        return Ok(cells.map(|columns| ShortPlan::Insert(Short { table, rows: values.len(), columns })));
+        let Some(columns) = literals::cells(&table, targets, &values, &parameter_type) else { return Ok(None) };
+        let short = Short { table: table.clone(), rows: values.len(), columns };
+        let (Some(conflict), [row]) = (&conflict, values.as_slice()) else {
+            return Ok(conflict.is_none().then_some(ShortPlan::Insert(short)));
+        };
+        let target = TargetTable::of(state, &table, alias(insert, &table))?;
+        let row = NewRow { columns: targets, values: row };
+        let upsert = conflict.short(state, &target, &row, types, short).await?;
+        return Ok(upsert.map(|upsert| ShortPlan::Upsert(Box::new(upsert))));
     }
     if !types.is_empty()
         && let Ok(plan) = state.plan_query((**query).clone()).await

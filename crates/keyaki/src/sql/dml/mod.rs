@@ -7,7 +7,7 @@
 //!
 //! *Invariant.* Uniqueness holds at the end of each statement; intermediate states are not checked.
 
-mod conflict;
+pub(crate) mod conflict;
 pub(crate) mod defaults;
 pub(crate) mod delete;
 pub(crate) mod insert;
