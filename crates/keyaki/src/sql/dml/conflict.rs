@@ -53,7 +53,7 @@ pub(super) struct Conflict {
 enum Action {
     Nothing,
     Replace,
-    Update { assignments: Vec<Assignment>, selection: Option<Expr> },
+    Update { assignments: Vec<Assignment>, selection: Option<Box<Expr>> },
 }
 
 impl Conflict {
@@ -91,7 +91,7 @@ impl Conflict {
                         "ON CONFLICT DO UPDATE requires the columns of a unique key, or a constraint",
                     ));
                 }
-                Action::Update { assignments: assignments.clone(), selection: selection.clone() }
+                Action::Update { assignments: assignments.clone(), selection: selection.clone().map(Box::new) }
             }
         };
         Ok(Some(Conflict { keys, action }))
@@ -136,7 +136,7 @@ impl Conflict {
                 Ok(change(table, old, last_of_each_key(table, &self.keys, &rows)?))
             }
             Action::Update { assignments, selection } => {
-                self.update(session, state, target, &rows, assignments, selection.as_ref()).await
+                self.update(session, state, target, &rows, assignments, selection.as_deref()).await
             }
         }
     }
@@ -210,7 +210,7 @@ impl Conflict {
             Action::Nothing => {}
             Action::Update { assignments, selection } => {
                 let (columns, mut values) = assignments_of(table, assignments.to_vec())?;
-                values.push(selection.clone().unwrap_or(Expr::value(Value::Boolean(true))));
+                values.push(selection.as_deref().cloned().unwrap_or(Expr::value(Value::Boolean(true))));
                 for expr in &mut values {
                     let new = |name: &str| row.value(table, table.column(name).ok()?).ok();
                     if VisitMut::visit(expr, &mut NewColumns(new)).is_break() {
