@@ -101,10 +101,11 @@ async fn query(session: &Session, sql: &str, transactions: Transactions) -> Resu
     match transactions {
         Transactions::Own => return output(session, sql).await,
         Transactions::Each => drop(session.execute("BEGIN ISOLATION LEVEL SERIALIZABLE").await?),
-        // Locators are built after the commit.
+        // Locators are built over pages, after the commit.
         Transactions::One if sql.contains("keyaki_indexes") => {
             if session.transaction_status() != TransactionStatus::Idle {
-                session.execute("COMMIT").await?;
+                session.execute("COMMIT; CHECKPOINT").await?;
+                session.database().store().wait_for_locators();
             }
             return output(session, sql).await;
         }

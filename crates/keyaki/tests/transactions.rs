@@ -450,7 +450,8 @@ fn list(connection: &Connection, key: i64) -> Result<Vec<u64>> {
 fn history(level: Isolation, seed: u64, options: &Options) -> (Vec<Done>, BTreeMap<i64, Vec<u64>>) {
     let connection = Database::open_temporary(options.clone()).unwrap().connect().unwrap();
     connection.execute("CREATE TABLE list (k INT PRIMARY KEY, items TEXT)", ()).unwrap();
-    (0..LISTS).for_each(|key| drop(connection.execute("INSERT INTO list VALUES ($1, '')", (key,)).unwrap()));
+    let insert = connection.prepare("INSERT INTO list VALUES ($1, '')").unwrap();
+    (0..LISTS).for_each(|key| assert_eq!(insert.execute((key,)).unwrap(), 1));
     let (done, next) = (Mutex::new(Vec::new()), AtomicU64::new(1));
     std::thread::scope(|scope| {
         for thread in 0..4 {

@@ -251,7 +251,7 @@ impl Shared {
 
     fn execute(&self, execution: &Execution<'_>, prepared: &Prepared, values: &[ValueRef<'_>]) -> Result<Executed> {
         let work = prepared.execute(&self.session, execution, values);
-        if prepared.columns().is_none() {
+        if prepared.columns().is_none() || !prepared.is_query() {
             return self.run(self.session.run(execution, pin!(work)));
         }
         // The short path answers without waiting. The long path plans a query here and executes it later.

@@ -42,6 +42,11 @@ impl Prepared {
         self.description.columns.as_ref()
     }
 
+    /// True for queries, which change nothing.
+    pub(super) fn is_query(&self) -> bool {
+        self.statement.is_query()
+    }
+
     /// Executes the statement with a value for each parameter.
     ///
     /// # Errors

@@ -136,6 +136,11 @@ impl Prepared {
         Ok(Prepared { text: text.into(), body, declared, parameters, assigned, description: Mutex::default() })
     }
 
+    /// True for queries, which change nothing.
+    pub fn is_query(&self) -> bool {
+        matches!(&self.body, Body::Sql(sql) if matches!(**sql, Sql::Query(_)))
+    }
+
     /// Number of parameters.
     pub fn parameters(&self) -> usize {
         self.parameters
@@ -216,9 +221,18 @@ impl Prepared {
                     Err(error) => return Err(error),
                 }
             }
-            Sql::Insert(insert) => (None, dml::insert::describe(&state, insert, &mut types).await?),
-            Sql::Update(update) => (None, dml::update::describe(&state, update, &mut types).await?),
-            Sql::Delete(delete) => (None, dml::delete::describe(&state, delete, &mut types).await?),
+            Sql::Insert(insert) => {
+                let short = dml::insert::describe(&state, insert, &mut types).await?;
+                (dml::returned_columns(&state, sql).await?, short)
+            }
+            Sql::Update(update) => {
+                let short = dml::update::describe(&state, update, &mut types).await?;
+                (dml::returned_columns(&state, sql).await?, short)
+            }
+            Sql::Delete(delete) => {
+                let short = dml::delete::describe(&state, delete, &mut types).await?;
+                (dml::returned_columns(&state, sql).await?, short)
+            }
             _ => (None, None),
         };
         Ok(Description { version, zone, catalog, parameters: types, columns, short })

@@ -84,9 +84,7 @@ impl TableChange {
         decision: &Decision,
         changes: &mut Changes,
     ) -> Result<()> {
-        if self.old_repeats && self.old.len > 0 {
-            self.drop_repeats()?;
-        }
+        self.drop_repeats()?;
         let table = self.table.clone();
         let main = main_tree(&table);
         let indexes = table.def.indexes.iter().enumerate().map(|(i, index)| index_tree(&table, i, index));
@@ -120,11 +118,12 @@ impl TableChange {
         self.write(&tree, &keys, &mut changes.batch)
     }
 
-    fn drop_repeats(&mut self) -> Result<()> {
-        let tree = main_tree(&self.table);
-        let columns = self.old.of_tree(tree.key_columns())?;
-        let keys = Keys::encode(&tree.encoding.keys, &columns, self.old.len, |_| false);
-        let rows = keys.distinct_rows();
+    /// Drops all but the first occurrence of each old row, with the new rows in their places.
+    pub fn drop_repeats(&mut self) -> Result<()> {
+        if !std::mem::take(&mut self.old_repeats) || self.old.len == 0 {
+            return Ok(());
+        }
+        let rows = distinct_rows(&self.table, &self.old)?;
         if rows.len() == self.old.len {
             return Ok(());
         }
@@ -230,6 +229,16 @@ impl TableChange {
         }
         Ok(())
     }
+}
+
+/// The first row of each group of rows with the same key in the table's own tree, ascending.
+pub(crate) fn distinct_rows(table: &Table, rows: &TableRows) -> Result<Vec<u32>> {
+    if rows.len == 0 {
+        return Ok(Vec::new());
+    }
+    let tree = main_tree(table);
+    let columns = rows.of_tree(tree.key_columns())?;
+    Ok(Keys::encode(&tree.encoding.keys, &columns, rows.len, |_| false).distinct_rows())
 }
 
 fn main_tree(table: &Table) -> ChangedTree<'_> {

@@ -402,3 +402,61 @@ async fn futures_of_statements_are_small() {
     ];
     assert!(sizes.iter().all(|&bytes| bytes <= 4096), "bytes of futures: {sizes:?}");
 }
+
+/// Upserts of one row take the short path, and mean the same as without it.
+#[test]
+fn upserts_are_short() {
+    let connection = keyaki::Connection::open_temporary().unwrap();
+    connection
+        .execute("CREATE TABLE t (id INT PRIMARY KEY, u TEXT UNIQUE, n INT NOT NULL, v DECIMAL(6,2))", ())
+        .unwrap();
+    connection.execute("CREATE INDEX t_n ON t (n)", ()).unwrap();
+    connection.execute("CREATE TABLE bag (k INT UNIQUE, n INT)", ()).unwrap();
+    let count = |sql: &str| -> i64 { connection.query_row(sql, (), |row| row.get(0)).unwrap() };
+    let short = |work: &mut dyn FnMut()| {
+        let before = connection.session().short_statements();
+        work();
+        connection.session().short_statements() - before
+    };
+    let add = "INSERT INTO t (id, n, v) VALUES ($1, $2, $3) ON CONFLICT (id) DO UPDATE SET n = t.n + excluded.n, v = excluded.v";
+    let add = connection.prepare(add).unwrap();
+    let ran = short(&mut || {
+        for round in 0..3 {
+            for id in 0..20 {
+                assert_eq!(add.execute((id, round + 1, 1.5)).unwrap(), 1);
+            }
+        }
+    });
+    assert_eq!(ran, 60);
+    assert_eq!(count("SELECT count(*) FROM t WHERE n = 6 AND v = 1.5"), 20);
+    assert_eq!(count("SELECT count(*) FROM t WHERE n + 0 = 6"), 20);
+    let by_text = "INSERT INTO t (id, u, n) VALUES ($1, $2, 0) ON CONFLICT (u) DO UPDATE SET n = 100 WHERE t.n < $1";
+    let by_text = connection.prepare(by_text).unwrap();
+    let ran = short(&mut || {
+        assert_eq!(by_text.execute((50, "a")).unwrap(), 1);
+        assert_eq!(by_text.execute((51, "a")).unwrap(), 1);
+        assert_eq!(by_text.execute((51, "a")).unwrap(), 0);
+        // NULL conflicts with nothing.
+        assert_eq!(by_text.execute((52, None::<&str>)).unwrap(), 1);
+        assert!(by_text.execute((52, None::<&str>)).is_err_and(|error| error.sqlstate().code() == "23505"));
+    });
+    assert!(ran >= 4, "{ran}");
+    assert_eq!(count("SELECT n FROM t WHERE id = 50"), 100);
+    let nothing = connection.prepare("INSERT INTO bag VALUES ($1, $2) ON CONFLICT (k) DO NOTHING").unwrap();
+    let ran = short(&mut || {
+        assert_eq!([(1, 1), (1, 2), (2, 3)].map(|row| nothing.execute(row).unwrap()), [1, 0, 1]);
+    });
+    assert_eq!(ran, 3);
+    assert_eq!(count("SELECT sum(n) FROM bag"), 4);
+    // As text, with literals.
+    let ran = short(&mut || {
+        for k in 0..10 {
+            let sql = format!("INSERT INTO bag VALUES ({k}, 1) ON CONFLICT (k) DO UPDATE SET n = bag.n + EXCLUDED.n");
+            connection.execute(&sql, ()).unwrap();
+        }
+    });
+    assert!(ran >= 8, "{ran}");
+    assert_eq!(count("SELECT sum(n) FROM bag"), 14);
+    let error = connection.prepare("INSERT INTO bag VALUES ($1, 1) ON CONFLICT (k) DO UPDATE SET n = excluded.x");
+    assert!(error.is_err() || error.unwrap().execute((1,)).is_err());
+}

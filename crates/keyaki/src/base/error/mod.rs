@@ -243,6 +243,9 @@ pub enum Error {
     /// A scalar subquery returned more than one row.
     #[error("more than one row returned by a subquery used as an expression")]
     Cardinality,
+    /// Two new rows of ON CONFLICT DO UPDATE have the same key.
+    #[error("ON CONFLICT DO UPDATE command cannot affect row a second time")]
+    AffectedTwice,
     /// A function or operator failed for a reason that has no variant of its own.
     #[error("{0}")]
     Evaluation(String),
@@ -498,7 +501,7 @@ impl Error {
             Error::StringTooLong { .. } => SqlState::STRING_DATA_RIGHT_TRUNCATION,
             Error::InvalidEncoding { .. } => SqlState::CHARACTER_NOT_IN_REPERTOIRE,
             Error::DivisionByZero => SqlState::DIVISION_BY_ZERO,
-            Error::Cardinality => SqlState::CARDINALITY_VIOLATION,
+            Error::Cardinality | Error::AffectedTwice => SqlState::CARDINALITY_VIOLATION,
             Error::NoRows => SqlState::NO_DATA,
             Error::UnexpectedNull { .. } => SqlState::NULL_VALUE_NO_INDICATOR,
             Error::Evaluation(_) => SqlState::DATA_EXCEPTION,

@@ -222,6 +222,7 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
             "40001",
             "could not serialize access because of a concurrent change (retry the transaction)",
         ),
+        (Error::AffectedTwice, "21000", "ON CONFLICT DO UPDATE command cannot affect row a second time"),
         (Error::ActiveTransaction("text".into()), "25001", "text"),
         (Error::NoActiveTransaction("text".into()), "25P01", "text"),
         (
@@ -300,9 +301,10 @@ fn number(error: &Error) -> usize {
         E::NoActiveTransaction(_) => 55,
         E::FailedTransaction => 56,
         E::ReadOnlyTransaction { .. } => 57,
+        E::AffectedTwice => 58,
     }
 }
-const VARIANTS: usize = 58;
+const VARIANTS: usize = 59;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {

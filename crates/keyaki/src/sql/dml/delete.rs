@@ -2,9 +2,10 @@
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
-use datafusion::sql::sqlparser::ast::{Delete, Expr, FromTable, Query, TableWithJoins};
+use datafusion::sql::sqlparser::ast::{Delete, Expr, FromTable, Query, SelectItem, TableWithJoins};
 
 use super::TargetTable;
+use super::returning::Returning;
 use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::sql::Outcome;
@@ -18,21 +19,30 @@ use crate::write::rows::TableRows;
 use crate::{Error, Result};
 
 pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, delete: Delete) -> Result<Outcome> {
-    let Parts { relation, using, selection } = parts(delete)?;
+    let Parts { relation, using, selection, returning } = parts(delete)?;
     let writer = session.writer(execution, "DELETE").await?;
     let (catalog, snapshot) = session.engine.latest(&writer);
     let state = StatementState::new(session, catalog, snapshot)?;
     let target = TargetTable::new(&state, &relation)?;
     let table = target.table.clone();
     let old_repeats = using.is_some();
-    let plan = state.plan_query(affected_rows(&target, using, selection)?).await?;
+    let returning = Returning::of(returning, target.alias().clone());
+    let needed = if returning.is_some() { (0..table.def.columns.len()).collect() } else { needed(&table) };
+    let plan = state.plan_query(affected_rows(&target, &needed, using, selection)?).await?;
     let affected = RowBuffer::reserved(&session.engine, "DELETE").collect(state.run(&plan).await?).await?;
 
-    let parts: Vec<TableRows> = affected.batches.iter().map(|batch| old_rows(&table, batch)).collect();
+    let parts: Vec<TableRows> = affected.batches.iter().map(|batch| rows_of(&table, &needed, batch)).collect();
     let old = TableRows::concat(&parts)?;
-    let change = TableChange { table, old, new: TableRows::default(), old_repeats, assigned: None };
+    let mut change = TableChange { table, old, new: TableRows::default(), old_repeats, assigned: None };
+    let returned = match returning {
+        Some(returning) => {
+            change.drop_repeats()?;
+            Some(returning.rows(session, &state, &change.table, &change.old).await?)
+        }
+        None => None,
+    };
     let rows = crate::write::commit(session.write(writer), state.snapshot.clone(), change).await?;
-    Ok(Outcome::rows("DELETE", rows))
+    Ok(returned.unwrap_or_else(|| Outcome::rows("DELETE", rows)))
 }
 
 /// Adds the types of the parameters, and compiles the statement for the short path if it has the form.
@@ -44,11 +54,12 @@ pub(crate) async fn describe(
     delete: &Delete,
     types: &mut [Option<DataType>],
 ) -> Result<Option<ShortPlan>> {
-    let Parts { relation, using, selection } = parts(delete.clone())?;
+    let Parts { relation, using, selection, returning } = parts(delete.clone())?;
     let target = TargetTable::new(state, &relation)?;
     let table = target.table.clone();
-    let alone = using.is_none();
-    let Ok(plan) = state.plan_query(affected_rows(&target, using, selection)?).await else { return Ok(None) };
+    let alone = using.is_none() && returning.is_none();
+    let query = affected_rows(&target, &needed(&table), using, selection)?;
+    let Ok(plan) = state.plan_query(query).await else { return Ok(None) };
     add_types(types, &plan);
     let Some(types) = types.iter().cloned().collect::<Option<Vec<_>>>().filter(|_| alone) else { return Ok(None) };
     let Some(read) = Read::compile(&plan, &state.state, &types) else { return Ok(None) };
@@ -60,6 +71,7 @@ struct Parts {
     relation: TableWithJoins,
     using: Option<Vec<TableWithJoins>>,
     selection: Option<Expr>,
+    returning: Option<Vec<SelectItem>>,
 }
 
 fn parts(delete: Delete) -> Result<Parts> {
@@ -80,26 +92,34 @@ fn parts(delete: Delete) -> Result<Parts> {
         limit,
     } = delete;
     refuse(!tables.is_empty(), "of several tables")?;
-    refuse(returning.is_some() || output.is_some(), "RETURNING")?;
+    refuse(output.is_some(), "OUTPUT (use RETURNING)")?;
     refuse(!order_by.is_empty() || limit.is_some(), "ORDER BY and LIMIT")?;
     let (FromTable::WithFromKeyword(mut from) | FromTable::WithoutKeyword(mut from)) = from;
     match (from.pop(), from.is_empty()) {
-        (Some(relation), true) => Ok(Parts { relation, using, selection }),
+        (Some(relation), true) => Ok(Parts { relation, using, selection, returning }),
         _ => Err(Error::Unsupported("DELETE FROM several tables".into())),
     }
 }
 
-/// The query of the affected rows: the columns that keys consist of, and the hidden rowid if there is one.
-fn affected_rows(target: &TargetTable, using: Option<Vec<TableWithJoins>>, selection: Option<Expr>) -> Result<Query> {
+/// The query of the affected rows: `columns`, and the hidden rowid if there is one.
+fn affected_rows(
+    target: &TargetTable,
+    columns: &[usize],
+    using: Option<Vec<TableWithJoins>>,
+    selection: Option<Expr>,
+) -> Result<Query> {
     let table = &target.table;
-    let mut expressions: Vec<Expr> = needed(table).iter().map(|&c| target.column(&table.def.columns[c].name)).collect();
+    let mut expressions: Vec<Expr> = columns.iter().map(|&c| target.column(&table.def.columns[c].name)).collect();
     expressions.extend(target.rowid());
     target.select(expressions, using.unwrap_or_default(), selection)
 }
 
-/// The rows of a batch of this query.
+/// The rows of a batch of this query for the columns that keys consist of.
 pub(crate) fn old_rows(table: &Table, batch: &RecordBatch) -> TableRows {
-    let needed = needed(table);
+    rows_of(table, &needed(table), batch)
+}
+
+fn rows_of(table: &Table, needed: &[usize], batch: &RecordBatch) -> TableRows {
     let mut columns = vec![None; table.def.columns.len()];
     needed.iter().zip(batch.columns()).for_each(|(&c, array)| columns[c] = Some(array.clone()));
     TableRows { len: batch.num_rows(), columns, rowid: batch.columns().get(needed.len()).cloned() }

@@ -11,10 +11,12 @@ use arrow::datatypes::DataType;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::{Expr as Logical, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::sql::sqlparser::ast::{Insert, Query, SetExpr, TableObject};
+use datafusion::sql::sqlparser::ast::{Ident, Insert, Query, SetExpr, TableObject};
 use futures::StreamExt;
 
-use super::{assigned_column, defaults, literals};
+use super::conflict::{Conflict, NewRow};
+use super::returning::Returning;
+use super::{TargetTable, assigned_column, defaults, literals};
 use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::catalog::TableDef;
@@ -27,6 +29,7 @@ use crate::sql::short::{Insert as Short, ShortPlan};
 use crate::sql::state::StatementState;
 use crate::values::zone::Zone;
 use crate::write;
+use crate::write::RowBuffer;
 use crate::write::assign::assign;
 use crate::{Error, Result};
 
@@ -39,22 +42,52 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, insert:
     let (catalog, snapshot) = session.engine.latest(&writer);
     let table = catalog.table(&relation_name(name)?)?.clone();
     let columns = target_columns(&table, &insert)?;
+    let conflict = Conflict::of(&insert, &table)?;
+    let returning = Returning::of(insert.returning.clone(), alias(&insert, &table));
+    let is_plain = conflict.is_none() && returning.is_none();
+    let mut literals = None;
     if let Some(query) = &insert.source {
         let all: Vec<usize> = (0..table.def.columns.len()).collect();
-        if let Some(batch) = literals::rows(&table, columns.as_deref().unwrap_or(&all), query, session.zone())? {
+        literals = literals::rows(&table, columns.as_deref().unwrap_or(&all), query, session.zone())?;
+        if let Some(batch) = literals.take_if(|_| is_plain) {
             let change = write::insertion(&table, &[batch])?;
             return Ok(Outcome::rows("INSERT", write::commit(session.write(writer), snapshot, change).await?));
         }
     }
+    let alias = alias(&insert, &table);
     let state = StatementState::new(session, catalog, snapshot)?;
-    let source = match insert.source {
-        Some(query) => plan_source(&state, &table, columns, *query).await?,
-        None => InsertSource { plan: LogicalPlanBuilder::empty(true).build()?, columns: Vec::new() },
+    let rows = match literals {
+        Some(batch) => vec![batch],
+        None => {
+            let source = match insert.source {
+                Some(query) => plan_source(&state, &table, columns, *query).await?,
+                None => InsertSource { plan: LogicalPlanBuilder::empty(true).build()?, columns: Vec::new() },
+            };
+            let rows = rows_of(&state, &table, source.with_defaults(&state, &table)?).await?;
+            if is_plain {
+                let rows = write::insert_query(session.write(writer), &table, rows).await?;
+                return Ok(Outcome::rows("INSERT", rows));
+            }
+            RowBuffer::reserved(&session.engine, "INSERT").collect(rows).await?.batches
+        }
     };
-    let source = source.with_defaults(&state, &table)?;
-    let rows = rows_of(&state, &table, source).await?;
-    let rows = write::insert_query(session.write(writer), &table, rows).await?;
-    Ok(Outcome::rows("INSERT", rows))
+    let change = match conflict {
+        Some(conflict) => conflict.change(session, &state, &TargetTable::of(&state, &table, alias)?, &rows).await?,
+        None => write::insertion(&table, &rows)?,
+    };
+    let returned = match returning {
+        Some(returning) => Some(returning.rows(session, &state, &table, &change.new).await?),
+        None => None,
+    };
+    let count = change.new.len as u64;
+    write::commit(session.write(writer), state.snapshot.clone(), change).await?;
+    Ok(returned.unwrap_or_else(|| Outcome::rows("INSERT", count)))
+}
+
+/// The name of the target in ON CONFLICT and RETURNING.
+pub(super) fn alias(insert: &Insert, table: &Table) -> Ident {
+    let given = insert.table_alias.as_ref().map(|alias| alias.alias.clone());
+    given.unwrap_or_else(|| Ident::with_quote('"', table.def.name.clone()))
 }
 
 /// Adds the types of the parameters, and compiles the statement for the short path if it has the form.
@@ -72,6 +105,7 @@ pub(crate) async fn describe(
     };
     let table = state.catalog.table(&relation_name(name)?)?.clone();
     let columns = target_columns(&table, insert)?;
+    let conflict = Conflict::of(insert, &table)?;
     let Some(query) = &insert.source else { return Ok(None) };
     let all: Vec<usize> = (0..table.def.columns.len()).collect();
     let targets = columns.as_deref().unwrap_or(&all);
@@ -83,9 +117,19 @@ pub(crate) async fn describe(
                 }
             }
         }
+        if insert.returning.is_some() {
+            return Ok(None);
+        }
         let parameter_type = |parameter: usize| types[parameter].clone();
-        let cells = literals::cells(&table, targets, &values, &parameter_type);
-        return Ok(cells.map(|columns| ShortPlan::Insert(Short { table, rows: values.len(), columns })));
+        let Some(columns) = literals::cells(&table, targets, &values, &parameter_type) else { return Ok(None) };
+        let short = Short { table: table.clone(), rows: values.len(), columns };
+        let (Some(conflict), [row]) = (&conflict, values.as_slice()) else {
+            return Ok(conflict.is_none().then_some(ShortPlan::Insert(short)));
+        };
+        let target = TargetTable::of(state, &table, alias(insert, &table))?;
+        let row = NewRow { columns: targets, values: row };
+        let upsert = conflict.short(state, &target, &row, types, short).await?;
+        return Ok(upsert.map(|upsert| ShortPlan::Upsert(Box::new(upsert))));
     }
     if !types.is_empty()
         && let Ok(plan) = state.plan_query((**query).clone()).await
@@ -133,7 +177,7 @@ fn check_plain(insert: &Insert) -> Result<()> {
     let Insert {
         insert_token: _,
         optimizer_hints: _,
-        or,
+        or: _,
         ignore,
         into: _,
         table: _,
@@ -145,10 +189,10 @@ fn check_plain(insert: &Insert) -> Result<()> {
         partitioned,
         after_columns,
         has_table_keyword,
-        on,
-        returning,
+        on: _,
+        returning: _,
         output,
-        replace_into,
+        replace_into: _,
         priority,
         insert_alias,
         settings,
@@ -158,9 +202,8 @@ fn check_plain(insert: &Insert) -> Result<()> {
         multi_table_when_clauses,
         multi_table_else_clause,
     } = insert;
-    refuse(on.is_some(), "ON CONFLICT")?;
-    refuse(returning.is_some() || output.is_some(), "RETURNING")?;
-    refuse(or.is_some() || *ignore || *replace_into, "OR, IGNORE and REPLACE")?;
+    refuse(output.is_some(), "OUTPUT (use RETURNING)")?;
+    refuse(*ignore, "IGNORE (use INSERT OR IGNORE)")?;
     refuse(
         *overwrite || *has_table_keyword || partitioned.is_some() || !after_columns.is_empty(),
         "OVERWRITE, TABLE and PARTITION",

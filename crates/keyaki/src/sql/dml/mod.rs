@@ -1,4 +1,4 @@
-//! INSERT, UPDATE and DELETE.
+//! INSERT, UPDATE and DELETE, with ON CONFLICT ([`conflict`]) and RETURNING ([`returning`]).
 //!
 //! Each statement is one atomic write batch or bulk load. Its input is an ordinary query, planned by DataFusion over
 //! the newest committed state under the writer lock. UPDATE and DELETE read the affected rows from the target table
@@ -7,18 +7,23 @@
 //!
 //! *Invariant.* Uniqueness holds at the end of each statement; intermediate states are not checked.
 
+pub(crate) mod conflict;
 pub(crate) mod defaults;
 pub(crate) mod delete;
 pub(crate) mod insert;
 mod literals;
+mod returning;
 pub(crate) mod update;
 
 use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins,
+    Expr, FromTable, Ident, Join, ObjectName, Query, SelectItem, SetExpr, Statement, TableAlias, TableFactor,
+    TableObject, TableWithJoins,
 };
 
+use self::returning::Returning;
 use super::names::{plain_ident, relation_name};
 use super::state::StatementState;
 use crate::catalog::HIDDEN_ROWID;
@@ -52,14 +57,40 @@ impl TargetTable {
             Some(TableAlias { name, columns, .. }) if columns.is_empty() => name.clone(),
             Some(alias) => return Err(Error::Unsupported(format!("column names in the alias {alias}"))),
         };
+        Ok(TargetTable::register(state, table, alias, relation.clone()))
+    }
+
+    /// As [`TargetTable::new`], for a table that has the name `alias` in expressions.
+    pub fn of(state: &StatementState, table: &Arc<Table>, alias: Ident) -> Result<TargetTable> {
+        let query = super::parse_query("SELECT 1 FROM t")?;
+        let relation = match *query.body {
+            SetExpr::Select(mut select) => select.from.pop(),
+            _ => None,
+        };
+        let relation = relation.ok_or_else(|| Error::Internal("the parser returned another kind of query".into()))?;
+        Ok(TargetTable::register(state, table.clone(), alias, relation))
+    }
+
+    /// Registers the target with the statement, and makes `relation` refer to it.
+    fn register(state: &StatementState, table: Arc<Table>, alias: Ident, mut relation: TableWithJoins) -> TargetTable {
         let own_name = format!("{TARGET_PREFIX}{}", table.def.name);
         state.add_table(&own_name, Arc::new(state.provider(&table).with_rowid()));
-        let mut relation = relation.clone();
         if let TableFactor::Table { name, alias: table_alias, .. } = &mut relation.relation {
             *name = ObjectName::from(vec![Ident::with_quote('"', own_name)]);
             *table_alias = Some(TableAlias { explicit: true, name: alias.clone(), columns: Vec::new(), at: None });
         }
-        Ok(TargetTable { table, alias, relation })
+        TargetTable { table, alias, relation }
+    }
+
+    /// The name of the table in expressions.
+    pub fn alias(&self) -> &Ident {
+        &self.alias
+    }
+
+    /// All columns, and the hidden rowid if there is one.
+    pub fn all_columns(&self) -> Vec<Expr> {
+        let columns = self.table.def.columns.iter().map(|column| self.column(&column.name));
+        columns.chain(self.rowid()).collect()
     }
 
     /// A column of the target as a qualified expression.
@@ -70,6 +101,15 @@ impl TargetTable {
     /// The hidden rowid, if the table has one.
     pub fn rowid(&self) -> Option<Expr> {
         self.table.def.hidden_rowid.then(|| self.column(HIDDEN_ROWID))
+    }
+
+    /// `SELECT expressions FROM target joins`.
+    pub fn select_joined(&self, expressions: Vec<Expr>, joins: Vec<Join>) -> Result<Query> {
+        let mut query = self.select(expressions, Vec::new(), None)?;
+        if let SetExpr::Select(select) = query.body.as_mut() {
+            select.from.iter_mut().for_each(|from| from.joins.clone_from(&joins));
+        }
+        Ok(query)
     }
 
     /// `SELECT expressions FROM target, others WHERE selection`.
@@ -106,4 +146,28 @@ pub(super) fn assigned_column(table: &Table, name: &ObjectName) -> Result<usize>
         Some([qualifier, column]) if *qualifier == table.def.name => table.column(column),
         _ => Err(Error::undefined_column(name.to_string(), &table.def.name)),
     }
+}
+
+/// The columns of the result of a statement with RETURNING; `None` without the clause.
+///
+/// # Errors
+/// Errors of planning.
+pub(super) async fn returned_columns(state: &StatementState, statement: &Statement) -> Result<Option<SchemaRef>> {
+    let (items, relation) = match statement {
+        Statement::Insert(insert) => {
+            let Some(items) = &insert.returning else { return Ok(None) };
+            let TableObject::TableName(name) = &insert.table else { return Ok(None) };
+            let table = state.catalog.table(&relation_name(name)?)?.clone();
+            let returning = Returning::new(items.clone(), insert::alias(insert, &table));
+            return returning.schema(state, &table).await.map(Some);
+        }
+        Statement::Update(update) => (&update.returning, Some(&update.table)),
+        Statement::Delete(delete) => match &delete.from {
+            FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from) => (&delete.returning, from.first()),
+        },
+        _ => (&None, None),
+    };
+    let (Some(items), Some(relation)) = (items, relation) else { return Ok(None) };
+    let target = TargetTable::new(state, relation)?;
+    Returning::new(items.clone(), target.alias().clone()).schema(state, &target.table).await.map(Some)
 }

@@ -4,9 +4,10 @@
 use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{
-    Assignment, AssignmentTarget, Expr, Query, TableWithJoins, Update, UpdateTableFromKind,
+    Assignment, AssignmentTarget, Expr, Query, SelectItem, TableWithJoins, Update, UpdateTableFromKind,
 };
 
+use super::returning::Returning;
 use super::{TargetTable, assigned_column, defaults};
 use crate::base::interrupt::Execution;
 use crate::catalog::Table;
@@ -23,7 +24,7 @@ use crate::write::rows::TableRows;
 use crate::{Error, Result};
 
 pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, update: Update) -> Result<Outcome> {
-    let Parts { relation, assignments, others, selection } = parts(update)?;
+    let Parts { relation, assignments, others, selection, returning } = parts(update)?;
     let writer = session.writer(execution, "UPDATE").await?;
     let (catalog, snapshot) = session.engine.latest(&writer);
     let state = StatementState::new(session, catalog, snapshot)?;
@@ -37,15 +38,22 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, update:
 
     let parts = affected.batches.iter().map(|batch| old_and_new(&table, &assigned, batch, session.zone()));
     let (old, new): (Vec<TableRows>, Vec<TableRows>) = parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
-    let change = TableChange {
+    let mut change = TableChange {
         table,
         old: TableRows::concat(&old)?,
         new: TableRows::concat(&new)?,
         old_repeats,
         assigned: Some(assigned),
     };
+    let returned = match Returning::of(returning, target.alias().clone()) {
+        Some(returning) => {
+            change.drop_repeats()?;
+            Some(returning.rows(session, &state, &change.table, &change.new).await?)
+        }
+        None => None,
+    };
     let rows = crate::write::commit(session.write(writer), state.snapshot.clone(), change).await?;
-    Ok(Outcome::rows("UPDATE", rows))
+    Ok(returned.unwrap_or_else(|| Outcome::rows("UPDATE", rows)))
 }
 
 /// Adds the types of the parameters, and compiles the statement for the short path if it has the form.
@@ -57,7 +65,7 @@ pub(crate) async fn describe(
     update: &Update,
     types: &mut [Option<DataType>],
 ) -> Result<Option<ShortPlan>> {
-    let Parts { relation, assignments, others, selection } = parts(update.clone())?;
+    let Parts { relation, assignments, others, selection, returning } = parts(update.clone())?;
     let target = TargetTable::new(state, &relation)?;
     let table = target.table.clone();
     let (assigned, mut values) = assignments_of(&table, assignments)?;
@@ -70,7 +78,7 @@ pub(crate) async fn describe(
             *value = Expr::Value(datafusion::sql::sqlparser::ast::Value::Null.into());
         }
     }
-    let alone = others.is_empty();
+    let alone = others.is_empty() && returning.is_none();
     let Ok(plan) = state.plan_query(affected_rows(&target, values, others, selection)?).await else {
         return Ok(None);
     };
@@ -87,6 +95,7 @@ struct Parts {
     assignments: Vec<Assignment>,
     others: Vec<TableWithJoins>,
     selection: Option<Expr>,
+    returning: Option<Vec<SelectItem>>,
 }
 
 fn parts(update: Update) -> Result<Parts> {
@@ -107,7 +116,7 @@ fn parts(update: Update) -> Result<Parts> {
         order_by,
         limit,
     } = update;
-    refuse(returning.is_some() || output.is_some(), "RETURNING")?;
+    refuse(output.is_some(), "OUTPUT (use RETURNING)")?;
     refuse(or.is_some(), "OR")?;
     refuse(!order_by.is_empty() || limit.is_some(), "ORDER BY and LIMIT")?;
     let others = match from {
@@ -115,7 +124,7 @@ fn parts(update: Update) -> Result<Parts> {
         Some(UpdateTableFromKind::AfterSet(from)) => from,
         Some(UpdateTableFromKind::BeforeSet(_)) => return Err(Error::Unsupported("UPDATE FROM … SET".into())),
     };
-    Ok(Parts { relation, assignments, others, selection })
+    Ok(Parts { relation, assignments, others, selection, returning })
 }
 
 /// The query of the affected rows: all columns, the hidden rowid if there is one, and the assigned values.
@@ -132,7 +141,7 @@ fn affected_rows(
 }
 
 /// The assigned columns and their expressions, in parallel. DEFAULT is replaced by the column's default.
-fn assignments_of(table: &Table, assignments: Vec<Assignment>) -> Result<(Vec<usize>, Vec<Expr>)> {
+pub(super) fn assignments_of(table: &Table, assignments: Vec<Assignment>) -> Result<(Vec<usize>, Vec<Expr>)> {
     let mut columns = Vec::new();
     let mut values = Vec::new();
     for Assignment { target, value } in assignments {

@@ -79,7 +79,7 @@ impl Change {
 }
 
 /// Replaces assigned values by parameters.
-fn with_parameters(
+pub(super) fn with_parameters(
     table: &Table,
     batch: RecordBatch,
     given: &[(usize, usize)],

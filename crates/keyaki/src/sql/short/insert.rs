@@ -52,20 +52,12 @@ impl Insert {
         catalog: &Arc<Catalog>,
         values: &[ValueRef<'_>],
     ) -> Result<Option<Executed>> {
-        let mut columns = Vec::with_capacity(self.columns.len());
-        for (cells, column) in self.columns.iter().zip(&self.table.def.columns) {
-            let array = match cells {
-                None => new_null_array(&column.ty.column.arrow(), self.rows),
-                Some(cells) => column_of(cells, values, column, session.zone())?,
-            };
-            columns.push(Some(assign(&array, &self.table.def.name, column, session.zone())?));
-        }
+        let new = self.new_rows(session, values)?;
         let writer = session.writer(execution, "INSERT").await?;
         let (current, snapshot) = session.engine.latest(&writer);
         if !Arc::ptr_eq(&current, catalog) {
             return Ok(None);
         }
-        let new = TableRows { len: self.rows, columns, rowid: None };
         let change = TableChange {
             table: self.table.clone(),
             old: TableRows::default(),
@@ -75,6 +67,22 @@ impl Insert {
         };
         let rows = crate::write::commit(session.write(writer), snapshot, change).await?;
         Ok(Some(Executed::Outcome(Outcome::rows("INSERT", rows))))
+    }
+
+    /// The rows, with a value for each parameter.
+    ///
+    /// # Errors
+    /// `Context` with the parameter for a value that cannot be converted to its column; `Constraint` for NOT NULL.
+    pub(super) fn new_rows(&self, session: &SqlSession, values: &[ValueRef<'_>]) -> Result<TableRows> {
+        let mut columns = Vec::with_capacity(self.columns.len());
+        for (cells, column) in self.columns.iter().zip(&self.table.def.columns) {
+            let array = match cells {
+                None => new_null_array(&column.ty.column.arrow(), self.rows),
+                Some(cells) => column_of(cells, values, column, session.zone())?,
+            };
+            columns.push(Some(assign(&array, &self.table.def.name, column, session.zone())?));
+        }
+        Ok(TableRows { len: self.rows, columns, rowid: None })
     }
 }
 

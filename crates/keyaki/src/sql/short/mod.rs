@@ -18,7 +18,7 @@
 //! | [`access`], [`pages`] | reads of ranges of tables and indexes, from cached pages |
 //! | [`expressions`] | expressions over rows and parameters |
 //! | [`steps`], [`aggregate`] | filters, projections, aggregates, sorts and limits over the rows found |
-//! | [`insert`], [`change`] | INSERT … VALUES; UPDATE and DELETE |
+//! | [`insert`], [`upsert`], [`change`] | INSERT … VALUES, with ON CONFLICT; UPDATE and DELETE |
 
 mod access;
 mod aggregate;
@@ -33,6 +33,7 @@ mod pages;
 mod read;
 mod scan;
 mod steps;
+mod upsert;
 
 use std::sync::Arc;
 
@@ -53,6 +54,7 @@ pub(crate) use change::{Change, ChangeKind};
 pub(crate) use expressions::parameter_index;
 pub(crate) use insert::{Cell, Insert};
 pub(crate) use read::Read;
+pub(crate) use upsert::Upsert;
 
 /// A statement compiled for the short path.
 #[derive(Debug)]
@@ -60,6 +62,7 @@ pub(crate) enum ShortPlan {
     Read(Box<Read>),
     Insert(Insert),
     Change(Box<Change>),
+    Upsert(Box<Upsert>),
 }
 
 impl ShortPlan {
@@ -92,6 +95,7 @@ impl ShortPlan {
         match self {
             ShortPlan::Read(read) => Ok(read.run(session, catalog, &arrays).await?.map(Executed::Rows)),
             ShortPlan::Change(change) => change.run(session, execution, catalog, &arrays).await,
+            ShortPlan::Upsert(upsert) => upsert.run(session, execution, catalog, values, &arrays).await,
             ShortPlan::Insert(_) => Ok(None),
         }
     }

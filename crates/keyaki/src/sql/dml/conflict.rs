@@ -1,0 +1,472 @@
+//! INSERT … ON CONFLICT, INSERT OR REPLACE and INSERT OR IGNORE.
+//!
+//! The new rows become a table of the statement. A join with the target on the columns of a unique key finds the rows with
+//! which they conflict; it is planned like any other join, so that many rows are looked up out of order. The result is one
+//! change of the table ([`TableChange`]), with the matched rows as old rows.
+//!
+//! | clause | rows with a conflict |
+//! |---|---|
+//! | DO NOTHING, OR IGNORE | are not inserted; of new rows that conflict with each other, the first is |
+//! | DO UPDATE | update the existing row; two new rows for one row are an error, as in PostgreSQL |
+//! | OR REPLACE | replace all rows that they conflict with; of new rows that conflict with each other, the last remains |
+
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, UInt32Array};
+use arrow::compute::concat_batches;
+use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+use datafusion::datasource::MemTable;
+use datafusion::sql::sqlparser::ast::{
+    Assignment, BinaryOperator, ConflictTarget, DoUpdate, Expr, Ident, Insert, JoinConstraint, JoinOperator,
+    OnConflict, OnConflictAction, OnInsert, Query, SetExpr, SqliteOnConflict, TableWithJoins, Value, VisitMut,
+    VisitorMut,
+};
+
+use super::update::{assignments_of, old_and_new};
+use super::{TargetTable, plain_ident};
+use crate::catalog::{Table, types};
+use crate::sql::prepared::lone_parameter;
+use crate::sql::state::StatementState;
+use crate::sql::{SqlSession, names, short};
+use crate::values::zone::Zone;
+use crate::write::RowBuffer;
+use crate::write::apply::{TableChange, distinct_rows, unique_keys};
+use crate::write::rows::TableRows;
+use crate::{Error, Result};
+
+/// The table of the new rows: its name, the prefix of its columns, and the column with the number of the row.
+const EXCLUDED: &str = "__excluded";
+const COLUMN_PREFIX: &str = "__new_";
+const ROW_NUMBER: &str = "__row";
+
+/// What happens to rows with a conflict.
+#[derive(Debug, Clone)]
+pub(super) struct Conflict {
+    /// The unique keys that can conflict, as lists of columns. Other keys raise errors.
+    keys: Vec<Vec<usize>>,
+    action: Action,
+}
+
+#[derive(Debug, Clone)]
+enum Action {
+    Nothing,
+    Replace,
+    Update { assignments: Vec<Assignment>, selection: Option<Expr> },
+}
+
+impl Conflict {
+    /// The clause of an INSERT; `None` without one.
+    ///
+    /// # Errors
+    /// `InvalidColumnReference` if no unique key has the columns; `NotFound` for an unknown constraint; `Unsupported`.
+    pub fn of(insert: &Insert, table: &Table) -> Result<Option<Conflict>> {
+        let all = || unique_columns(table).into_iter().map(|(_, columns)| columns).collect::<Vec<_>>();
+        let or = match (&insert.or, insert.replace_into) {
+            (None, false) => None,
+            (Some(SqliteOnConflict::Replace), _) | (None, true) => Some(Action::Replace),
+            (Some(SqliteOnConflict::Ignore), false) => Some(Action::Nothing),
+            (Some(SqliteOnConflict::Abort | SqliteOnConflict::Fail), false) if insert.on.is_none() => return Ok(None),
+            (Some(other), _) => {
+                return Err(Error::Unsupported(format!("INSERT {other} (use OR REPLACE, OR IGNORE or ON CONFLICT)")));
+            }
+        };
+        let (target, action) = match (&insert.on, or) {
+            (None, None) => return Ok(None),
+            (None, Some(action)) => return Ok(Some(Conflict { keys: all(), action })),
+            (Some(_), Some(_)) => return Err(Error::syntax("INSERT has both OR and ON CONFLICT")),
+            (Some(OnInsert::OnConflict(OnConflict { conflict_target, action })), None) => (conflict_target, action),
+            (Some(other), None) => return Err(Error::Unsupported(format!("INSERT …{other} (use ON CONFLICT)"))),
+        };
+        let keys = match target {
+            Some(target) => vec![key_of(table, target)?],
+            None => all(),
+        };
+        let action = match action {
+            OnConflictAction::DoNothing => Action::Nothing,
+            OnConflictAction::DoUpdate(DoUpdate { assignments, selection }) => {
+                if target.is_none() && keys.len() != 1 {
+                    return Err(Error::syntax(
+                        "ON CONFLICT DO UPDATE requires the columns of a unique key, or a constraint",
+                    ));
+                }
+                Action::Update { assignments: assignments.clone(), selection: selection.clone() }
+            }
+        };
+        Ok(Some(Conflict { keys, action }))
+    }
+
+    /// The change that inserts `rows` into the table. `target` is the table, under its name in expressions.
+    ///
+    /// # Errors
+    /// `Cardinality` if DO UPDATE affects a row twice; errors of expressions.
+    pub async fn change(
+        &self,
+        session: &SqlSession,
+        state: &StatementState,
+        target: &TargetTable,
+        rows: &[RecordBatch],
+    ) -> Result<TableChange> {
+        let table = &target.table;
+        let rows = concat_batches(&table.arrow, rows)?;
+        register(state, table, &rows)?;
+        match &self.action {
+            Action::Nothing => {
+                let mut taken = HashSet::new();
+                for key in &self.keys {
+                    let found = self.matches(session, state, target, key, Vec::new()).await?;
+                    found.iter().for_each(|batch| taken.extend(numbers(batch)));
+                }
+                let new = first_of_each_key(table, &self.keys, &rows, &taken)?;
+                Ok(change(table, TableRows::default(), new))
+            }
+            Action::Replace => {
+                let mut old = Vec::new();
+                for key in &self.keys {
+                    let found = self.matches(session, state, target, key, target.all_columns()).await?;
+                    old.extend(
+                        found.iter().map(|batch| {
+                            old_and_new(table, &[], &without_number(batch), state.zone).map(|(old, _)| old)
+                        }),
+                    );
+                }
+                let old = TableRows::concat(&old.into_iter().collect::<Result<Vec<_>>>()?)?;
+                let old = old.select(&UInt32Array::from(distinct_rows(table, &old)?))?;
+                Ok(change(table, old, last_of_each_key(table, &self.keys, &rows)?))
+            }
+            Action::Update { assignments, selection } => {
+                self.update(session, state, target, &rows, assignments, selection.as_ref()).await
+            }
+        }
+    }
+
+    async fn update(
+        &self,
+        session: &SqlSession,
+        state: &StatementState,
+        target: &TargetTable,
+        rows: &RecordBatch,
+        assignments: &[Assignment],
+        selection: Option<&Expr>,
+    ) -> Result<TableChange> {
+        let table = &target.table;
+        let [key] = self.keys.as_slice() else {
+            return Err(Error::Internal("DO UPDATE has one key".into()));
+        };
+        if first_of_each_key(table, &self.keys, rows, &HashSet::new())?.len < rows.num_rows() {
+            return Err(Error::AffectedTwice);
+        }
+        let (assigned, mut values) = assignments_of(table, assignments.to_vec())?;
+        let mut condition = selection.cloned().unwrap_or(Expr::value(Value::Boolean(true)));
+        for expr in values.iter_mut().chain([&mut condition]) {
+            let new = |name: &str| Some(new_column(format!("{COLUMN_PREFIX}{name}")));
+            let _ = VisitMut::visit(expr, &mut NewColumns(new));
+        }
+        let mut expressions = target.all_columns();
+        expressions.extend(values);
+        expressions.push(condition);
+        let found = self.matches(session, state, target, key, expressions).await?;
+        let mut matched = HashSet::new();
+        let (mut old, mut new) = (Vec::new(), Vec::new());
+        for batch in &found {
+            matched.extend(numbers(batch));
+            let (before, after) = updated(table, &assigned, &without_number(batch), state.zone)?;
+            old.push(before);
+            new.push(after);
+        }
+        let inserted = (0..rows.num_rows() as u32).filter(|row| !matched.contains(&i64::from(*row)));
+        let mut inserted = all_rows(rows).select(&UInt32Array::from_iter_values(inserted))?;
+        if table.def.hidden_rowid {
+            inserted.rowid = Some(rowids(session, table, inserted.len).await?);
+        }
+        new.push(inserted);
+        // Empty parts of the matches have no columns.
+        new.retain(|rows| rows.len > 0);
+        Ok(change(table, TableRows::concat(&old)?, TableRows::concat(&new)?))
+    }
+
+    /// Compiles an INSERT of one row for the short path: a query of the existing row by its key, with the values of the new
+    /// row in place of `excluded`. `None` if it does not have the form. `insert` inserts the row.
+    ///
+    /// # Errors
+    /// Errors of the definition of DO UPDATE.
+    pub async fn short(
+        &self,
+        state: &StatementState,
+        target: &TargetTable,
+        row: &NewRow<'_>,
+        types: &[Option<DataType>],
+        insert: short::Insert,
+    ) -> Result<Option<short::Upsert>> {
+        let ([key], Some(types)) = (self.keys.as_slice(), types.iter().cloned().collect::<Option<Vec<_>>>()) else {
+            return Ok(None);
+        };
+        let table = &target.table;
+        let mut expressions = target.all_columns();
+        let (mut assigned, mut parameters) = (None, Vec::new());
+        match &self.action {
+            Action::Replace => return Ok(None),
+            Action::Nothing => {}
+            Action::Update { assignments, selection } => {
+                let (columns, mut values) = assignments_of(table, assignments.to_vec())?;
+                values.push(selection.clone().unwrap_or(Expr::value(Value::Boolean(true))));
+                for expr in &mut values {
+                    let new = |name: &str| row.value(table, table.column(name).ok()?).ok();
+                    if VisitMut::visit(expr, &mut NewColumns(new)).is_break() {
+                        return Ok(None);
+                    }
+                }
+                for (place, value) in values[..columns.len()].iter_mut().enumerate() {
+                    if let Some(parameter) = lone_parameter(value) {
+                        // Its type would be unknown. It takes the place of the null.
+                        parameters.push((place, parameter));
+                        *value = Expr::value(Value::Null);
+                    }
+                }
+                expressions.extend(values);
+                assigned = Some(columns);
+            }
+        }
+        let equal = |&column: &usize| -> Result<Expr> {
+            let left = Box::new(target.column(&table.def.columns[column].name));
+            Ok(Expr::BinaryOp { left, op: BinaryOperator::Eq, right: Box::new(row.value(table, column)?) })
+        };
+        let condition = key.iter().map(equal).collect::<Result<Vec<_>>>()?.into_iter().reduce(and);
+        let Ok(plan) = state.plan_query(target.select(expressions, Vec::new(), condition)?).await else {
+            return Ok(None);
+        };
+        let read = short::Read::compile(&plan, &state.state, &types);
+        Ok(read.map(|read| short::Upsert { insert, read, assigned, parameters }))
+    }
+
+    /// The pairs of new rows and existing rows with the same key: the number of the new row, and `expressions`.
+    async fn matches(
+        &self,
+        session: &SqlSession,
+        state: &StatementState,
+        target: &TargetTable,
+        key: &[usize],
+        expressions: Vec<Expr>,
+    ) -> Result<Vec<RecordBatch>> {
+        let mut all = vec![new_column(ROW_NUMBER.into())];
+        all.extend(expressions);
+        let plan = state.plan_query(self.query(target, key, all)?).await?;
+        Ok(RowBuffer::reserved(&session.engine, "INSERT").collect(state.run(&plan).await?).await?.batches)
+    }
+
+    /// `SELECT expressions FROM new rows JOIN target ON keys`.
+    fn query(&self, target: &TargetTable, key: &[usize], expressions: Vec<Expr>) -> Result<Query> {
+        let name = |column: &usize| &target.table.def.columns[*column].name;
+        let equal = |column| Expr::BinaryOp {
+            left: Box::new(target.column(name(column))),
+            op: BinaryOperator::Eq,
+            right: Box::new(new_column(format!("{COLUMN_PREFIX}{}", name(column)))),
+        };
+        let and =
+            |left, right| Expr::BinaryOp { left: Box::new(left), op: BinaryOperator::And, right: Box::new(right) };
+        let condition = key.iter().map(equal).reduce(and).ok_or_else(|| Error::Internal("a key has columns".into()))?;
+        let mut join = crate::sql::parse_query(&format!("SELECT 1 FROM a JOIN \"{EXCLUDED}\" ON true"))?;
+        let mut joins = Vec::new();
+        if let SetExpr::Select(select) = join.body.as_mut() {
+            for TableWithJoins { joins: parsed, .. } in &mut select.from {
+                joins.append(parsed);
+            }
+        }
+        for join in &mut joins {
+            join.join_operator = JoinOperator::Inner(JoinConstraint::On(condition.clone()));
+        }
+        target.select_joined(expressions, joins)
+    }
+}
+
+/// The single new row of an INSERT.
+pub(super) struct NewRow<'a> {
+    /// The columns with values.
+    pub columns: &'a [usize],
+    pub values: &'a [Expr],
+}
+
+impl NewRow<'_> {
+    /// The value of a column, with the column's type. A parameter has this type.
+    fn value(&self, table: &Table, column: usize) -> Result<Expr> {
+        let given = self.columns.iter().position(|&c| c == column).map(|place| &self.values[place]);
+        if let Some(parameter) = given.filter(|value| lone_parameter(value).is_some()) {
+            return Ok(parameter.clone());
+        }
+        let name = types::column_type_name(table.def.columns[column].ty.column);
+        let mut cast = crate::sql::parse_expr(&format!("CAST(NULL AS {name})"))?;
+        if let (Expr::Cast { expr, .. }, Some(value)) = (&mut cast, given) {
+            **expr = value.clone();
+        }
+        Ok(cast)
+    }
+}
+
+fn and(left: Expr, right: Expr) -> Expr {
+    Expr::BinaryOp { left: Box::new(left), op: BinaryOperator::And, right: Box::new(right) }
+}
+
+/// The old and the new rows of DO UPDATE. A batch has all columns, the hidden rowid if there is one, the assigned values, and
+/// the condition.
+pub(crate) fn updated(
+    table: &Table,
+    assigned: &[usize],
+    batch: &RecordBatch,
+    zone: Zone,
+) -> Result<(TableRows, TableRows)> {
+    let (condition, values) = batch.columns().split_last().ok_or_else(|| Error::Internal("no condition".into()))?;
+    let schema = Schema::new(batch.schema().fields()[..values.len()].to_vec());
+    let rows = RecordBatch::try_new(Arc::new(schema), values.to_vec())?;
+    let selected = arrow::compute::cast(condition, &DataType::Boolean)?;
+    old_and_new(table, assigned, &arrow::compute::filter_record_batch(&rows, selected.as_boolean())?, zone)
+}
+
+/// Registers the new rows as a table of the statement.
+fn register(state: &StatementState, table: &Table, rows: &RecordBatch) -> Result<()> {
+    let mut fields = vec![Field::new(ROW_NUMBER, DataType::Int64, false)];
+    let rename = |field: &Arc<Field>| field.as_ref().clone().with_name(format!("{COLUMN_PREFIX}{}", field.name()));
+    fields.extend(table.arrow.fields().iter().map(rename));
+    let mut columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from_iter_values(0..rows.num_rows() as i64))];
+    columns.extend(rows.columns().iter().cloned());
+    let schema = Arc::new(Schema::new(fields));
+    let batch = RecordBatch::try_new(schema.clone(), columns)?;
+    state.add_table(EXCLUDED, Arc::new(MemTable::try_new(schema, vec![vec![batch]])?));
+    Ok(())
+}
+
+/// The names and columns of the primary key and of all unique indexes.
+fn unique_columns(table: &Table) -> Vec<(String, Vec<usize>)> {
+    let def = &table.def;
+    let primary = (!def.hidden_rowid).then(|| (format!("{}_pkey", def.name), def.primary_key.clone()));
+    let indexes = def.indexes.iter().filter(|index| index.unique);
+    primary.into_iter().chain(indexes.map(|index| (index.name.clone(), index.columns.clone()))).collect()
+}
+
+/// The columns of the key that a conflict target names.
+fn key_of(table: &Table, target: &ConflictTarget) -> Result<Vec<usize>> {
+    let keys = unique_columns(table);
+    match target {
+        ConflictTarget::OnConstraint(name) => {
+            let name = names::relation_name(name)?;
+            let found = keys.into_iter().find(|(known, _)| *known == name).map(|(_, columns)| columns);
+            found.ok_or(Error::NotFound { kind: crate::ObjectKind::Index, name })
+        }
+        ConflictTarget::Columns(columns) => {
+            let columns =
+                columns.iter().map(|name| table.column(&plain_ident(name))).collect::<Result<HashSet<_>>>()?;
+            let is_key = |key: &Vec<usize>| key.len() == columns.len() && key.iter().all(|c| columns.contains(c));
+            let found = keys.into_iter().map(|(_, key)| key).find(is_key);
+            found.ok_or_else(|| {
+                let problem = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
+                Error::InvalidColumnReference(problem.into())
+            })
+        }
+    }
+}
+
+/// Replaces `excluded.column` by the expression that the function returns; ends if there is none.
+struct NewColumns<F>(F);
+
+impl<F: FnMut(&str) -> Option<Expr>> VisitorMut for NewColumns<F> {
+    type Break = ();
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Expr::CompoundIdentifier(parts) = expr
+            && let [qualifier, column] = parts.as_slice()
+            && plain_ident(qualifier) == "excluded"
+        {
+            match (self.0)(&plain_ident(column)) {
+                Some(new) => *expr = new,
+                None => return ControlFlow::Break(()),
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// A column of the table of new rows.
+fn new_column(name: String) -> Expr {
+    Expr::CompoundIdentifier(vec![Ident::with_quote('"', EXCLUDED), Ident::with_quote('"', name)])
+}
+
+/// The numbers of the new rows of a batch of matches.
+fn numbers(batch: &RecordBatch) -> Vec<i64> {
+    batch.column(0).as_primitive_opt::<Int64Type>().map(|numbers| numbers.values().to_vec()).unwrap_or_default()
+}
+
+fn without_number(batch: &RecordBatch) -> RecordBatch {
+    let mut batch = batch.clone();
+    batch.remove_column(0);
+    batch
+}
+
+fn all_rows(rows: &RecordBatch) -> TableRows {
+    let columns = rows.columns().iter().cloned().map(Some).collect();
+    TableRows { len: rows.num_rows(), columns, rowid: None }
+}
+
+/// The rows that are not taken and whose keys no earlier row of these has.
+fn first_of_each_key(
+    table: &Table,
+    keys: &[Vec<usize>],
+    rows: &RecordBatch,
+    taken: &HashSet<i64>,
+) -> Result<TableRows> {
+    let keys = row_keys(table, keys, rows)?;
+    let mut seen: Vec<HashSet<&[u8]>> = vec![HashSet::new(); keys.len()];
+    let mut first = Vec::new();
+    for row in 0..rows.num_rows() {
+        let of_row = || keys.iter().map(|keys| keys[row].as_deref());
+        let is_free = of_row().zip(&seen).all(|(key, seen)| key.is_none_or(|key| !seen.contains(key)));
+        if is_free && !taken.contains(&(row as i64)) {
+            of_row().zip(&mut seen).for_each(|(key, seen)| seen.extend(key));
+            first.push(row as u32);
+        }
+    }
+    all_rows(rows).select(&UInt32Array::from(first))
+}
+
+/// The rows that remain if each row removes the earlier rows with which it shares a key.
+fn last_of_each_key(table: &Table, keys: &[Vec<usize>], rows: &RecordBatch) -> Result<TableRows> {
+    let keys = row_keys(table, keys, rows)?;
+    let mut owners: Vec<HashMap<&[u8], usize>> = vec![HashMap::new(); keys.len()];
+    let mut is_kept = vec![true; rows.num_rows()];
+    for row in 0..rows.num_rows() {
+        for (keys, owners) in keys.iter().zip(&mut owners) {
+            if let Some(earlier) = keys[row].as_deref().and_then(|key| owners.insert(key, row)) {
+                is_kept[earlier] = false;
+            }
+        }
+    }
+    let kept = (0..rows.num_rows() as u32).filter(|row| is_kept[*row as usize]);
+    all_rows(rows).select(&UInt32Array::from_iter_values(kept))
+}
+
+/// For each unique key, the encoded key of each row; `None` for keys with a NULL.
+fn row_keys(table: &Table, keys: &[Vec<usize>], rows: &RecordBatch) -> Result<Vec<Vec<Option<Vec<u8>>>>> {
+    let encode = |columns: &Vec<usize>| -> Result<Vec<Option<Vec<u8>>>> {
+        let def = &table.def;
+        let index = def.indexes.iter().position(|index| index.unique && index.columns == *columns);
+        let is_primary = !def.hidden_rowid && def.primary_key == *columns;
+        let tree = if is_primary { Some(0) } else { index.map(|index| index + 1) };
+        let tree = tree.ok_or_else(|| Error::Internal("a unique key has a tree".into()))?;
+        let arrays: Vec<ArrayRef> = columns.iter().map(|&column| rows.column(column).clone()).collect();
+        let encoded = unique_keys(&table.trees[tree].keys, &arrays, rows.num_rows());
+        let mut keys = vec![None; rows.num_rows()];
+        (0..encoded.len()).for_each(|i| keys[encoded.row(i)] = Some(encoded.get(i).to_vec()));
+        Ok(keys)
+    };
+    keys.iter().map(encode).collect()
+}
+
+/// Rowids for new rows of a table without a primary key.
+async fn rowids(session: &SqlSession, table: &Arc<Table>, count: usize) -> Result<ArrayRef> {
+    let (engine, of) = (session.engine.clone(), table.clone());
+    let task = tokio::task::spawn_blocking(move || engine.reserve_rowids(&of, count as u64));
+    let first = task.await.map_err(|error| Error::task(&error))??;
+    Ok(Arc::new(Int64Array::from_iter_values(first..first + count as i64)))
+}
+
+fn change(table: &Arc<Table>, old: TableRows, new: TableRows) -> TableChange {
+    TableChange { table: table.clone(), old, new, old_repeats: false, assigned: None }
+}
