@@ -544,7 +544,9 @@ fn every_form_of_read_is_a_dependency() {
         for changed in [0, 5, 6, 9, 10, 19, 20, 50] {
             for flushes in [false, true] {
                 let store = new_store(7, Durability::Full, 1 << 20);
-                (0..30).for_each(|number| drop(store.commit(put(number * 2, 1)).unwrap()));
+                for number in 0..30 {
+                    store.commit(put(number * 2, 1)).unwrap();
+                }
                 store.checkpoint().unwrap();
                 let mut transaction = store.begin();
                 transaction.track_reads();
