@@ -27,7 +27,7 @@ fn fill(directory: &Path) {
                   value % 97 AS x, 'a text of 30 characters ' || value AS pad FROM generate_series(1, 150000)";
     let wide =
         "CREATE TABLE {} AS SELECT value AS id, CASE WHEN value % 9 = {n} THEN NULL ELSE value * {m} % 2503 END AS x,
-                repeat('wide', 500) || value AS pad FROM generate_series(1, 2500)";
+                repeat('wide', 900) || value AS pad FROM generate_series(1, 1500)";
     for (table, sql, n, m) in [("l", narrow, 0, 3), ("r", narrow, 1, 2), ("w", wide, 0, 3), ("v", wide, 1, 2)] {
         let sql = sql.replace("{}", table).replace("{n}", &n.to_string()).replace("{m}", &m.to_string());
         connection.execute(&sql, ()).unwrap();
