@@ -15,7 +15,8 @@
 //!       └ first_rows  answers ORDER BY … LIMIT along a non-covering index
 //! physical plan
 //!   ├ exec, summary_exec, first_rows_exec: one operator each
-//!   └ pushdown, unconstant: correct DataFusion's physical rules
+//!   ├ pushdown, unconstant: correct DataFusion's physical rules
+//!   └ spill: joins whose build side does not fit into memory
 //! ```
 //!
 //! Costs are in seconds of device and processor time ([`cost`](crate::table::cost)). [`ranges`](crate::table::ranges)
@@ -44,6 +45,7 @@ mod rewrite;
 mod rules;
 mod search;
 mod selectivity;
+mod spill;
 mod subqueries;
 mod summary;
 mod summary_exec;

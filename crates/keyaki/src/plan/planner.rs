@@ -23,6 +23,7 @@ use super::first_rows::FirstRowsNode;
 use super::first_rows_exec::{FirstRowsExec, FirstRowsOperator};
 use super::node::PipelineNode;
 use super::rewrite::Rewriter;
+use super::spill::{SpillingJoinExec, spilling};
 use super::summary::SummaryNode;
 use super::summary_exec::{SummaryExec, SummaryOperator};
 use crate::table::PlanContext;
@@ -53,7 +54,8 @@ impl QueryPlanner for KeyakiPlanner {
         };
         let pipelines = Arc::new(PipelinePlanner { context: self.context.clone() });
         let planner = DefaultPhysicalPlanner::with_extension_planners(vec![pipelines]);
-        cancellable(planner.create_physical_plan(&plan, session).await?)
+        let is_sorted = plan.exists(|node| Ok(matches!(node, LogicalPlan::Sort(_))))?;
+        cancellable(spilling(planner.create_physical_plan(&plan, session).await?, is_sorted)?)
     }
 }
 
@@ -64,6 +66,7 @@ fn cancellable(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         let is_join = plan.is::<CrossJoinExec>()
             || plan.is::<NestedLoopJoinExec>()
             || plan.is::<HashJoinExec>()
+            || plan.is::<SpillingJoinExec>()
             || plan.is::<SortMergeJoinExec>();
         Ok(match is_join {
             true => Transformed::yes(Arc::new(CooperativeExec::new(plan)) as Arc<dyn ExecutionPlan>),

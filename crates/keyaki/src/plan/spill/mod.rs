@@ -1,0 +1,68 @@
+//! Joins whose build side does not fit into the query memory.
+//!
+//! DataFusion 55 fails in a hash join whose build side exceeds the memory. Its nested loop join has a fallback that can
+//! return wrong rows (`docs/upstream.md`). [`spilling`] puts a [`SpillingJoinExec`] in place of both operators. It runs the
+//! operator, and changes to a partitioned join if the build side does not fit:
+//!
+//! ```text
+//! left ──┬─> kept batches ─┐                                        ┌─ files L1 ⋈ files R1 ─┐
+//!        │                 ├─ memory exhausted: split both inputs ──┼─ files L2 ⋈ files R2 ─┼─> result
+//! right ─┴─> not yet read ─┘                                        └─ …                   ─┘
+//! ```
+//!
+//! - A hash join splits both inputs by a hash of the join keys (grace hash join). Rows with NULL keys that cannot match
+//!   are distributed evenly.
+//! - A nested loop join splits the input whose rows the join type returns unmatched, and reads the other input once for
+//!   each part. A FULL join has no such input: it fails if its build side does not fit.
+//!
+//! Each pair of parts is joined by the same operator. A part that does not fit is split again, up to a depth. After that
+//! the error of the memory pool is returned, for example if one key has more rows than fit.
+//!
+//! Invariants: a join is replaced only if no operator above relies on the order of its probe side. Batches of the build
+//! side are kept until the join reads its probe side: no input is executed twice.
+
+use std::sync::Arc;
+
+use datafusion::error::Result;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::limit::GlobalLimitExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
+
+mod exec;
+mod files;
+mod input;
+mod shape;
+
+pub(super) use exec::SpillingJoinExec;
+
+/// Replaces the joins of a plan by joins that spill. `ordered`: the order of the result matters.
+pub(super) fn spilling(plan: Arc<dyn ExecutionPlan>, ordered: bool) -> Result<Arc<dyn ExecutionPlan>> {
+    let relied = relied_orders(plan.as_ref(), ordered);
+    let old: Vec<Arc<dyn ExecutionPlan>> = plan.children().into_iter().cloned().collect();
+    let new = old.iter().zip(relied).map(|(child, relied)| spilling(child.clone(), relied));
+    let new = new.collect::<Result<Vec<_>>>()?;
+    let plan = match old.iter().zip(&new).all(|(old, new)| Arc::ptr_eq(old, new)) {
+        true => plan,
+        false => plan.replace_children(new, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))?,
+    };
+    if ordered && plan.output_ordering().is_some() {
+        return Ok(plan);
+    }
+    SpillingJoinExec::replacing(plan)
+}
+
+/// For each input of an operator: the operator, or one above it, relies on the order of the input.
+fn relied_orders(plan: &dyn ExecutionPlan, ordered: bool) -> Vec<bool> {
+    // A limit returns the first rows in the order of its input.
+    let limits = plan.fetch().is_some() || plan.is::<GlobalLimitExec>();
+    let groups = plan.downcast_ref::<AggregateExec>();
+    let grouped = groups.is_some_and(|aggregate| *aggregate.input_order_mode() != InputOrderMode::Linear);
+    let required = plan.required_input_ordering();
+    let kept = plan.maintains_input_order();
+    let relied = |i: usize| {
+        let is_required = required.get(i).is_some_and(Option::is_some);
+        is_required || grouped || kept.get(i).is_some_and(|kept| *kept && (ordered || limits))
+    };
+    (0..plan.children().len()).map(relied).collect()
+}
