@@ -34,6 +34,7 @@ mod columns;
 pub(crate) mod copy;
 mod ddl;
 pub(crate) mod dml;
+pub(crate) mod expressions;
 mod index;
 pub(crate) mod info;
 mod names;

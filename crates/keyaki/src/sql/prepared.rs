@@ -222,11 +222,11 @@ impl Prepared {
                 }
             }
             Sql::Insert(insert) => {
-                let short = dml::insert::describe(&state, insert, &mut types).await?;
+                let short = dml::insert::describe(session, &state, insert, &mut types).await?;
                 (dml::returned_columns(&state, sql).await?, short)
             }
             Sql::Update(update) => {
-                let short = dml::update::describe(&state, update, &mut types).await?;
+                let short = dml::update::describe(session, &state, update, &mut types).await?;
                 (dml::returned_columns(&state, sql).await?, short)
             }
             Sql::Delete(delete) => {

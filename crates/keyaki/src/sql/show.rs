@@ -23,6 +23,9 @@ pub(crate) fn create_table(def: &TableDef) -> String {
     if def.primary_key.len() > 1 {
         items.push(format!("PRIMARY KEY ({})", column_list(def, &def.primary_key)));
     }
+    for check in &def.checks {
+        items.push(format!("CONSTRAINT {} CHECK ({})", quoted(&check.name), check.sql));
+    }
     format!("CREATE TABLE {} (\n    {}\n)", quoted(&def.name), items.join(",\n    "))
 }
 

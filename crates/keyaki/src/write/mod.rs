@@ -5,6 +5,7 @@
 //! | [`assign`] | assignment casts: values of any type converted to the type of a column |
 //! | [`conform`] | rows of a file or a program converted to rows of a table |
 //! | [`text`] | conversion between values and text |
+//! | [`checks`] | CHECK constraints of new rows |
 //! | [`rows`], [`apply`] | changed rows as messages of a write batch, with uniqueness checked |
 //! | [`path`] | the choice between write batch and bulk load |
 //! | [`insert`], [`index`], [`schema`] | new rows, indexes and tables |
@@ -17,6 +18,7 @@
 pub(crate) mod apply;
 pub(crate) mod assign;
 mod bulk;
+pub(crate) mod checks;
 mod conform;
 mod index;
 mod insert;
@@ -36,7 +38,7 @@ use crate::base::progress::Progress;
 use crate::catalog::Catalog;
 use crate::engine::{Engine, Writer};
 
-pub(crate) use conform::{BadCell, Conform, Defaults, Given};
+pub(crate) use conform::{BadCell, Conform, Defaults, Given, evaluate};
 pub(crate) use index::create_index;
 pub(crate) use insert::{append, commit, create_table_as, insert_loaded, insert_query, insertion};
 pub(crate) use origin::{AppendedRows, NoOrigin, Origin};

@@ -271,6 +271,16 @@ pub enum Error {
         /// Key that exists already, for example `(id)=(5)`.
         key: Option<String>,
     },
+    /// A row violates a CHECK constraint.
+    #[error("{}", check_violation(.table, .name, *.is_new_row))]
+    CheckViolation {
+        /// Table that has the constraint.
+        table: String,
+        /// Name of the constraint.
+        name: String,
+        /// False for an existing row, when the constraint is added.
+        is_new_row: bool,
+    },
     // Transactions.
     /// Another transaction has changed the same rows or definitions, or rows that this one has read. Nothing was changed.
     /// The program should run the whole transaction again.
@@ -478,6 +488,7 @@ impl Error {
             Error::UndefinedFunction { .. } => SqlState::UNDEFINED_FUNCTION,
             Error::AlreadyExists { kind: ObjectKind::Database, .. } => SqlState::DUPLICATE_DATABASE,
             Error::AlreadyExists { kind: ObjectKind::PreparedStatement, .. } => SqlState::DUPLICATE_STATEMENT,
+            Error::AlreadyExists { kind: ObjectKind::Constraint, .. } => SqlState::DUPLICATE_OBJECT,
             Error::AlreadyExists { .. } => SqlState::DUPLICATE_TABLE,
             Error::DuplicateColumn(_) => SqlState::DUPLICATE_COLUMN,
             Error::DuplicateAlias(_) => SqlState::DUPLICATE_ALIAS,
@@ -508,6 +519,7 @@ impl Error {
             Error::InvalidParameter { .. } => SqlState::INVALID_PARAMETER_VALUE,
             Error::Constraint { kind: ConstraintKind::NotNull, .. } => SqlState::NOT_NULL_VIOLATION,
             Error::Constraint { .. } => SqlState::UNIQUE_VIOLATION,
+            Error::CheckViolation { .. } => SqlState::CHECK_VIOLATION,
             Error::Conflict { .. } => SqlState::SERIALIZATION_FAILURE,
             Error::ActiveTransaction(_) => SqlState::ACTIVE_SQL_TRANSACTION,
             Error::NoActiveTransaction(_) => SqlState::NO_ACTIVE_SQL_TRANSACTION,
@@ -689,6 +701,13 @@ fn violation(kind: &ConstraintKind, table: &str, name: &str, key: &Option<String
             let key = key.as_ref().map(|key| format!(": Key {key} already exists")).unwrap_or_default();
             format!("duplicate key value violates unique constraint \"{name}\"{key}")
         }
+    }
+}
+
+fn check_violation(table: &str, name: &str, is_new_row: bool) -> String {
+    match is_new_row {
+        true => format!("new row for relation \"{table}\" violates check constraint \"{name}\""),
+        false => format!("check constraint \"{name}\" of relation \"{table}\" is violated by some row"),
     }
 }
 

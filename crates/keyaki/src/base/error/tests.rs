@@ -126,6 +126,21 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
             "23502",
             "null value in column \"i\" of relation \"t\" violates not-null constraint",
         ),
+        (
+            Error::CheckViolation { table: "t".into(), name: "c".into(), is_new_row: true },
+            "23514",
+            "new row for relation \"t\" violates check constraint \"c\"",
+        ),
+        (
+            Error::CheckViolation { table: "t".into(), name: "c".into(), is_new_row: false },
+            "23514",
+            "check constraint \"c\" of relation \"t\" is violated by some row",
+        ),
+        (
+            Error::AlreadyExists { kind: ObjectKind::Constraint, name: "c".into() },
+            "42710",
+            "constraint \"c\" already exists",
+        ),
         (Error::RowidsExhausted { table: "t".into() }, "2200H", "rowids of table \"t\" are exhausted"),
         (
             Error::Import {
@@ -302,9 +317,10 @@ fn number(error: &Error) -> usize {
         E::FailedTransaction => 56,
         E::ReadOnlyTransaction { .. } => 57,
         E::AffectedTwice => 58,
+        E::CheckViolation { .. } => 59,
     }
 }
-const VARIANTS: usize = 59;
+const VARIANTS: usize = 60;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {

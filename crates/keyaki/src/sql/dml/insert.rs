@@ -23,6 +23,7 @@ use crate::catalog::TableDef;
 use crate::engine::Writer;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
+use crate::sql::expressions;
 use crate::sql::names::relation_name;
 use crate::sql::prepared::{add_types, lone_parameter};
 use crate::sql::short::{Insert as Short, ShortPlan};
@@ -41,6 +42,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, insert:
     let writer = session.writer(execution, "INSERT").await?;
     let (catalog, snapshot) = session.engine.latest(&writer);
     let table = catalog.table(&relation_name(name)?)?.clone();
+    expressions::compiled(session, &table)?;
     let columns = target_columns(&table, &insert)?;
     let conflict = Conflict::of(&insert, &table)?;
     let returning = Returning::of(insert.returning.clone(), alias(&insert, &table));
@@ -71,6 +73,10 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, insert:
             RowBuffer::reserved(&session.engine, "INSERT").collect(rows).await?.batches
         }
     };
+    if conflict.is_some() {
+        // As in PostgreSQL, also rows that then conflict.
+        write::checks::verify_batches(&table, &rows)?;
+    }
     let change = match conflict {
         Some(conflict) => conflict.change(session, &state, &TargetTable::of(&state, &table, alias)?, &rows).await?,
         None => write::insertion(&table, &rows)?,
@@ -95,6 +101,7 @@ pub(super) fn alias(insert: &Insert, table: &Table) -> Ident {
 /// # Errors
 /// As [`run`], up to the execution.
 pub(crate) async fn describe(
+    session: &SqlSession,
     state: &StatementState,
     insert: &Insert,
     types: &mut [Option<DataType>],
@@ -104,6 +111,7 @@ pub(crate) async fn describe(
         return Err(Error::Unsupported(format!("INSERT INTO {}", insert.table)));
     };
     let table = state.catalog.table(&relation_name(name)?)?.clone();
+    expressions::compiled(session, &table)?;
     let columns = target_columns(&table, insert)?;
     let conflict = Conflict::of(insert, &table)?;
     let Some(query) = &insert.source else { return Ok(None) };

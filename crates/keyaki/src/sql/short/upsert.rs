@@ -16,6 +16,7 @@ use crate::sql::dml::conflict::updated;
 use crate::sql::prepared::Executed;
 use crate::sql::{Outcome, SqlSession};
 use crate::write::apply::TableChange;
+use crate::write::checks::verify_rows;
 use crate::write::rows::TableRows;
 
 /// An INSERT of one row with a conflict clause for one unique key.
@@ -52,6 +53,8 @@ impl Upsert {
             return Ok(None);
         }
         let table = &self.insert.table;
+        // As in PostgreSQL, also a row that then conflicts.
+        verify_rows(table, &new, None)?;
         let moment = Moment::of(current, snapshot.clone());
         let Some(found) = self.read.run_at(&session.engine, moment, parameters).await? else { return Ok(None) };
         let (old, new, assigned) = match &self.assigned {

@@ -39,7 +39,7 @@ use crate::{Error, Result};
 
 pub(super) use index::build_index;
 pub(super) use memory::batch_bytes;
-pub(super) use unique::locate_duplicate;
+pub(super) use unique::{at, locate_duplicate};
 
 /// The statistics of a table are collected again if a load adds more than this fraction of its previous rows.
 const REFRESH_SHARE: f64 = 0.1;
