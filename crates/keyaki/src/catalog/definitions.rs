@@ -74,12 +74,15 @@ pub struct ColumnDef {
     pub nullable: bool,
     /// SQL text of the DEFAULT expression.
     pub default: Option<String>,
+    /// The trees have a place for nulls although the column is NOT NULL: it was declared so when it had rows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stores_nulls: bool,
 }
 
 impl ColumnDef {
     /// A column that accepts NULL, without a default.
     pub fn new(name: impl Into<String>, ty: impl Into<SqlType>) -> ColumnDef {
-        ColumnDef { name: name.into(), ty: ty.into(), nullable: true, default: None }
+        ColumnDef { name: name.into(), ty: ty.into(), nullable: true, default: None, stores_nulls: false }
     }
 }
 

@@ -210,7 +210,7 @@ impl Table {
 /// Definition of a table column in a tree.
 fn tree_column(def: &TableDef, column: usize) -> Column {
     let c = &def.columns[column];
-    Column { name: c.name.clone(), ty: c.ty.column, nullable: c.nullable }
+    Column { name: c.name.clone(), ty: c.ty.column, nullable: c.nullable || c.stores_nulls }
 }
 
 fn rowid_column() -> Column {

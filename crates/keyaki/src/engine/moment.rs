@@ -105,6 +105,7 @@ impl Engine {
             // The catalog must not change in between: the snapshot must have the trees of the catalog.
             moment.catalog_version == version()
                 && self.store.renew(&mut moment.snapshot)
+                && self.unpublished.load(Ordering::SeqCst) == 0
                 && moment.catalog_version == version()
         };
         if let Some(moment) = kept.as_mut()

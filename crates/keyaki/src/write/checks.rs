@@ -51,6 +51,20 @@ pub(crate) fn verify_batches(table: &Table, batches: &[RecordBatch]) -> Result<(
     batches.iter().try_for_each(|batch| verify(table, batch, None).map_err(|(error, _)| error))
 }
 
+/// Checks existing rows against the constraints of a new definition.
+///
+/// # Errors
+/// As [`verify_rows`].
+pub(super) fn verify_existing(table: &Table, batch: &RecordBatch) -> Result<()> {
+    if table.def.checks.is_empty() {
+        return Ok(());
+    }
+    verify(table, batch, None).map_err(|(error, _)| match error {
+        Error::CheckViolation { table, name, .. } => Error::CheckViolation { table, name, is_new_row: false },
+        other => other,
+    })
+}
+
 /// Passes on rows with all columns, until one violates a constraint. The error has the row's position in `origin`.
 pub(super) fn verified(
     rows: SendableRecordBatchStream,

@@ -113,6 +113,18 @@ pub(crate) async fn create_table_as(
     table: Arc<Table>,
     rows: SendableRecordBatchStream,
 ) -> Result<u64> {
+    create_filled(statement, catalog, table, rows, WriteBatch::new()).await
+}
+
+/// As [`create_table_as`], in one commit with the changes of `creation`, which `catalog` has.
+pub(super) async fn create_filled(
+    statement: &WriteStatement,
+    catalog: &Catalog,
+    table: Arc<Table>,
+    rows: SendableRecordBatchStream,
+    mut creation: WriteBatch,
+) -> Result<u64> {
+    schema::create_trees(&mut creation, &table)?;
     let buffer = RowBuffer::reserved(&statement.engine, "CREATE TABLE");
     let in_transaction = statement.writer.is_in_transaction();
     let limits = if in_transaction { BatchLimits::none() } else { BatchLimits::of_query() };
@@ -120,8 +132,7 @@ pub(crate) async fn create_table_as(
         WritePath::Batch(batches) => {
             let change = insertion(&table, &batches)?;
             let (_, snapshot) = statement.latest();
-            let mut changes = Changes::default();
-            schema::create_trees(&mut changes.batch, &table)?;
+            let changes = Changes { batch: creation, ..Changes::default() };
             let decision = statement.writer.decision.clone();
             let work = move |engine: &Engine| prepare(engine, &decision, change, &snapshot, changes);
             let Changes { batch, rows, .. } = statement.blocking(work).await?;
@@ -132,9 +143,8 @@ pub(crate) async fn create_table_as(
             Ok(rows)
         }
         WritePath::Bulk(rows) => {
-            let mut batch = WriteBatch::new();
-            schema::create_trees(&mut batch, &table)?;
-            bulk::load(statement, &table, rows, 0.0, Arc::new(NoOrigin), Some(batch)).await
+            let creation = bulk::Creation { batch: creation, catalog: catalog.clone() };
+            bulk::load(statement, &table, rows, 0.0, Arc::new(NoOrigin), Some(creation)).await
         }
     }
 }

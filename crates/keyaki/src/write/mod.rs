@@ -9,6 +9,7 @@
 //! | [`rows`], [`apply`] | changed rows as messages of a write batch, with uniqueness checked |
 //! | [`path`] | the choice between write batch and bulk load |
 //! | [`insert`], [`index`], [`schema`] | new rows, indexes and tables |
+//! | [`rebuild`] | new trees for a table whose definition changes |
 //! | [`bulk`] | bulk loads: rows written directly to leaf extents |
 //! | [`statistics`] | statistics collected from loaded or sampled rows |
 //!
@@ -24,6 +25,7 @@ mod index;
 mod insert;
 mod origin;
 mod path;
+pub(crate) mod rebuild;
 pub(crate) mod rows;
 pub(crate) mod schema;
 pub(crate) mod statistics;

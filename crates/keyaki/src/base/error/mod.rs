@@ -149,13 +149,29 @@ pub enum Error {
         /// Description of the reserved names.
         reason: String,
     },
-    /// Another view uses the object to be dropped.
-    #[error("cannot drop \"{name}\" because view \"{dependent}\" depends on it (drop the view first)")]
+    /// A view uses the object to be dropped or changed.
+    #[error("cannot {action} because view \"{dependent}\" depends on it (drop the view first)")]
     DependentObject {
-        /// Object to be dropped.
-        name: String,
-        /// View that uses it.
+        /// The change, for example `drop "t"`.
+        action: String,
+        /// View that uses the object.
         dependent: String,
+    },
+    /// A table has a column with this name already.
+    #[error("column \"{column}\" of relation \"{relation}\" already exists")]
+    ColumnExists {
+        /// Name of the new column.
+        column: String,
+        /// The table.
+        relation: String,
+    },
+    /// A table has no constraint with this name.
+    #[error("constraint \"{constraint}\" of relation \"{relation}\" does not exist")]
+    UndefinedConstraint {
+        /// Name as given.
+        constraint: String,
+        /// The table.
+        relation: String,
     },
     /// The definition of a table, view or index contradicts itself.
     #[error("{problem}")]
@@ -280,6 +296,14 @@ pub enum Error {
         name: String,
         /// False for an existing row, when the constraint is added.
         is_new_row: bool,
+    },
+    /// A column that becomes NOT NULL contains nulls.
+    #[error("column \"{column}\" of relation \"{relation}\" contains null values")]
+    NullValues {
+        /// The column.
+        column: String,
+        /// The table.
+        relation: String,
     },
     // Transactions.
     /// Another transaction has changed the same rows or definitions, or rows that this one has read. Nothing was changed.
@@ -497,6 +521,9 @@ impl Error {
             Error::InvalidName { name, .. } if name.is_empty() => SqlState::INVALID_NAME,
             Error::InvalidName { .. } => SqlState::NAME_TOO_LONG,
             Error::ReservedName { .. } => SqlState::RESERVED_NAME,
+            Error::ColumnExists { .. } => SqlState::DUPLICATE_COLUMN,
+            Error::UndefinedConstraint { .. } => SqlState::UNDEFINED_OBJECT,
+            Error::NullValues { .. } => SqlState::NOT_NULL_VIOLATION,
             Error::DependentObject { .. } => SqlState::DEPENDENT_OBJECTS_STILL_EXIST,
             Error::InvalidDefinition { kind: ObjectKind::Table, .. } => SqlState::INVALID_TABLE_DEFINITION,
             Error::InvalidDefinition { .. } => SqlState::INVALID_OBJECT_DEFINITION,

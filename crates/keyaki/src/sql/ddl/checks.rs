@@ -21,8 +21,7 @@ pub(super) fn add(def: &mut TableDef, check: &CheckConstraint) -> Result<()> {
     if check.enforced == Some(false) {
         return Err(Error::Unsupported("CHECK … NOT ENFORCED".into()));
     }
-    let mut condition = (*check.expr).clone();
-    let _ = VisitMut::visit(&mut condition, &mut Unqualify { table: &def.name });
+    let condition = unqualified(&check.expr, &def.name);
     let sql = condition.to_string();
     if parse_expr(&sql).ok().as_ref() != Some(&condition) {
         return Err(Error::Unsupported(format!("this form of CHECK: {sql}")));
@@ -68,7 +67,13 @@ pub(super) fn columns_of(def: &TableDef, condition: &Expr) -> Vec<usize> {
     columns.1
 }
 
-/// Replaces `table.column` by `column`.
+/// The expression with `column` in place of `table.column`.
+pub(super) fn unqualified(expr: &Expr, table: &str) -> Expr {
+    let mut expr = expr.clone();
+    let _ = VisitMut::visit(&mut expr, &mut Unqualify { table });
+    expr
+}
+
 struct Unqualify<'a> {
     table: &'a str,
 }

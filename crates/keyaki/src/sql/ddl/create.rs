@@ -24,7 +24,7 @@ use crate::write::schema;
 use crate::{Error, ObjectKind, Result};
 
 /// Maximum number of columns of a table.
-const COLUMNS_MAX: usize = 1024;
+pub(super) const COLUMNS_MAX: usize = 1024;
 
 pub(crate) async fn create_table(
     session: &SqlSession,
@@ -99,6 +99,51 @@ async fn create_table_as(
     Ok(Outcome::rows("CREATE TABLE", rows))
 }
 
+/// The definition of a column with its constraints.
+pub(super) struct NewColumn {
+    pub column: ColumnDef,
+    /// The column is the primary key: the name of the constraint, if it has one.
+    pub primary_key: Option<Option<String>>,
+    /// The names of UNIQUE constraints.
+    pub unique: Vec<Option<String>>,
+    pub checks: Vec<CheckConstraint>,
+}
+
+impl NewColumn {
+    /// # Errors
+    /// `Unsupported`, `InvalidName`, `ReservedName`, errors of the type.
+    pub fn new(table: &str, column: &SqlColumn) -> Result<NewColumn> {
+        let name = new_name(&column.name)?;
+        let mut new = NewColumn {
+            column: ColumnDef::new(name.clone(), types::from_sql(&column.data_type)?),
+            primary_key: None,
+            unique: Vec::new(),
+            checks: Vec::new(),
+        };
+        let mut null = false;
+        for option in &column.options {
+            let constraint = || option.name.as_ref().map(new_name).transpose();
+            match &option.option {
+                ColumnOption::Null => null = true,
+                ColumnOption::NotNull => new.column.nullable = false,
+                ColumnOption::Default(expr) => new.column.default = Some(expr.to_string()),
+                ColumnOption::PrimaryKey(key) if key.is_plain() => new.primary_key = Some(constraint()?),
+                ColumnOption::Unique(unique) if unique.is_plain() => new.unique.push(constraint()?),
+                ColumnOption::Check(check) => {
+                    new.checks.push(CheckConstraint { name: option.name.clone(), ..check.clone() });
+                }
+                other => return Err(Error::Unsupported(format!("column \"{name}\": {other}"))),
+            }
+        }
+        if null && (!new.column.nullable || new.primary_key.is_some()) {
+            return Err(Error::syntax(format!(
+                "conflicting NULL/NOT NULL declarations for column \"{name}\" of table \"{table}\""
+            )));
+        }
+        Ok(new)
+    }
+}
+
 /// The definition of a table under construction.
 struct Design {
     name: String,
@@ -126,38 +171,13 @@ impl Design {
 
     fn column(&mut self, column: &SqlColumn) -> Result<()> {
         let position = self.columns.len();
-        let name = new_name(&column.name)?;
-        let ty = types::from_sql(&column.data_type)?;
-        let (mut nullable, mut null) = (true, false);
-        let mut default = None;
-        let mut key = None;
-        for option in &column.options {
-            match &option.option {
-                ColumnOption::Null => null = true,
-                ColumnOption::NotNull => nullable = false,
-                ColumnOption::Default(expr) => default = Some(expr.to_string()),
-                ColumnOption::PrimaryKey(constraint) if constraint.is_plain() => {
-                    key = Some(option.name.as_ref().map(new_name).transpose()?);
-                }
-                ColumnOption::Unique(constraint) if constraint.is_plain() => {
-                    self.unique.push((option.name.as_ref().map(new_name).transpose()?, vec![position]));
-                }
-                ColumnOption::Check(check) => {
-                    self.checks.push(CheckConstraint { name: option.name.clone(), ..check.clone() });
-                }
-                other => return Err(Error::Unsupported(format!("column \"{name}\": {other}"))),
-            }
-        }
-        if null && (!nullable || key.is_some()) {
-            return Err(Error::syntax(format!(
-                "conflicting NULL/NOT NULL declarations for column \"{name}\" of table \"{}\"",
-                self.name
-            )));
-        }
-        if let Some(name) = key {
+        let NewColumn { column, primary_key, unique, checks } = NewColumn::new(&self.name, column)?;
+        if let Some(name) = primary_key {
             self.set_primary_key(name, vec![position])?;
         }
-        self.push(ColumnDef { name, ty, nullable, default })
+        self.unique.extend(unique.into_iter().map(|name| (name, vec![position])));
+        self.checks.extend(checks);
+        self.push(column)
     }
 
     fn constraint(&mut self, constraint: &TableConstraint) -> Result<()> {

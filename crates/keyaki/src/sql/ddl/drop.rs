@@ -48,7 +48,7 @@ pub(crate) async fn drop_table(
     }
     views::check_unused(&StatementState::new(session, catalog, snapshot)?, &dropped)?;
     if !batch.is_empty() {
-        engine.commit_removal(&writer, batch, changed).await?;
+        engine.commit_catalog(&writer, batch, changed).await?;
     }
     Ok(Outcome::done("DROP TABLE"))
 }
@@ -80,7 +80,7 @@ pub(crate) async fn drop_index(
         }
     }
     if !batch.is_empty() {
-        engine.commit_removal(&writer, batch, changed).await?;
+        engine.commit_catalog(&writer, batch, changed).await?;
     }
     Ok(Outcome::done("DROP INDEX"))
 }

@@ -1,4 +1,4 @@
-//! Definitions of tables: CREATE, DROP.
+//! Definitions of tables: CREATE, ALTER, DROP, TRUNCATE.
 //!
 //! Each statement changes definitions and trees in one write batch: it takes effect as a whole or not at all, and belongs
 //! to the open transaction if there is one.
@@ -7,11 +7,16 @@
 //! |---|---|
 //! | [`create`] | CREATE TABLE, CREATE TABLE AS |
 //! | [`drop`] | DROP TABLE, DROP INDEX |
+//! | [`alter`], [`rename`] | ALTER TABLE, ALTER INDEX |
+//! | [`truncate`] | TRUNCATE |
 //! | [`checks`] | CHECK constraints: their text and names |
 
+mod alter;
 mod checks;
 mod create;
 mod drop;
+mod rename;
+mod truncate;
 
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, IndexColumn, NullsDistinctOption, PrimaryKeyConstraint, UniqueConstraint,
@@ -21,8 +26,11 @@ use super::names::plain_ident;
 use crate::catalog::{Catalog, TableDef};
 use crate::{Error, Result};
 
+pub(crate) use alter::alter_table;
 pub(crate) use create::create_table;
 pub(crate) use drop::{drop_index, drop_table};
+pub(crate) use rename::alter_index;
+pub(crate) use truncate::truncate;
 
 /// An unused index name: `TABLE_COLUMNS_suffix`, with a number appended if that name is taken.
 pub(super) fn free_index_name(catalog: &Catalog, table: &TableDef, columns: &[usize], suffix: &str) -> String {

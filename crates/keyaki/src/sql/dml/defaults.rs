@@ -58,8 +58,11 @@ pub(crate) fn physical(
     table.def.columns.iter().map(default).collect()
 }
 
-/// The default of a column for one statement.
-fn of_statement(state: &StatementState, column: &ColumnDef) -> Result<Arc<dyn PhysicalExpr>> {
+/// The default of a column for one statement; NULL if it has none.
+///
+/// # Errors
+/// Errors of planning.
+pub(crate) fn of_statement(state: &StatementState, column: &ColumnDef) -> Result<Arc<dyn PhysicalExpr>> {
     let schema = Arc::new(DFSchema::empty());
     let expr = expressions::analyzed(&state.state, logical(state, column)?, &schema)?;
     expressions::physical(&state.state, expr, &schema)
