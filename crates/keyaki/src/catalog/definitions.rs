@@ -28,6 +28,9 @@ pub struct TableDef {
     /// CHECK constraints in the order of their definition.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<CheckDef>,
+    /// Text of COMMENT ON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
 }
 
 impl TableDef {
@@ -42,6 +45,7 @@ impl TableDef {
             indexes: Vec::new(),
             primary_key_name: None,
             checks: Vec::new(),
+            comment: None,
         }
     }
 
@@ -77,12 +81,22 @@ pub struct ColumnDef {
     /// The trees have a place for nulls although the column is NOT NULL: it was declared so when it had rows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stores_nulls: bool,
+    /// Text of COMMENT ON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
 }
 
 impl ColumnDef {
     /// A column that accepts NULL, without a default.
     pub fn new(name: impl Into<String>, ty: impl Into<SqlType>) -> ColumnDef {
-        ColumnDef { name: name.into(), ty: ty.into(), nullable: true, default: None, stores_nulls: false }
+        ColumnDef {
+            name: name.into(),
+            ty: ty.into(),
+            nullable: true,
+            default: None,
+            stores_nulls: false,
+            comment: None,
+        }
     }
 }
 
@@ -217,6 +231,9 @@ pub struct IndexDef {
     /// The index belongs to a UNIQUE constraint, whose name it has.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub constraint: bool,
+    /// Text of COMMENT ON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
 }
 
 impl IndexDef {
@@ -231,6 +248,7 @@ impl IndexDef {
             include: Vec::new(),
             unique: true,
             constraint: false,
+            comment: None,
         }
     }
 }
@@ -241,6 +259,9 @@ pub struct ViewDef {
     pub name: String,
     /// SQL text of the SELECT.
     pub sql: String,
+    /// Text of COMMENT ON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
 }
 
 #[cfg(test)]

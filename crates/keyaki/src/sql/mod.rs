@@ -180,7 +180,8 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
         Sql::Query(_) | Sql::ShowTables { .. } | Sql::ShowColumns { .. } | Sql::ShowFunctions { .. } => {
             query(session, statement).await
         }
-        Sql::ExplainTable { .. } | Sql::ShowCreate { .. } => query(session, statement).await,
+        Sql::ExplainTable { .. } => query(session, statement).await,
+        Sql::ShowCreate { obj_type, obj_name } => show::show_create(session, &obj_type, &obj_name),
         Sql::Explain { statement: ref inner, ref options, query_plan, estimate, .. } => {
             if options.is_some() || query_plan || estimate {
                 return unsupported("options of EXPLAIN other than ANALYZE, VERBOSE and FORMAT");
@@ -196,6 +197,9 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
         Sql::CreateTable(create) => ddl::create_table(session, execution, create).await,
         Sql::AlterTable(alter) => Box::pin(ddl::alter_table(session, execution, alter)).await,
         Sql::AlterIndex { name, operation } => ddl::alter_index(session, execution, &name, &operation).await,
+        Sql::Comment { object_type, object_name, comment, if_exists: false } => {
+            ddl::comment(session, execution, &object_type, &object_name, comment).await
+        }
         Sql::Truncate(truncate) => ddl::truncate(session, execution, truncate).await,
         Sql::CreateIndex(create) => index::create(session, execution, create).await,
         Sql::CreateView(create) => views::create(session, execution, create).await,

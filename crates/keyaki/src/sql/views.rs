@@ -42,7 +42,8 @@ pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, crea
     check_no_cycle(&state, &name, &create.query)?;
     let plan = state.plan(Statement::Query(super::parse_query(&sql)?)).await?;
     check_columns(plan.schema().inner())?;
-    let view = ViewDef { name: name.clone(), sql };
+    let comment = catalog.views.get(&name).and_then(|replaced| replaced.comment.clone());
+    let view = ViewDef { name: name.clone(), sql, comment };
     let mut batch = WriteBatch::new();
     put(&mut batch, DocumentKind::View, &name, &view)?;
     let mut changed = Catalog::clone(&catalog);

@@ -113,7 +113,7 @@ pub(crate) async fn create_table_as(
     table: Arc<Table>,
     rows: SendableRecordBatchStream,
 ) -> Result<u64> {
-    create_filled(statement, catalog, table, rows, WriteBatch::new()).await
+    create_filled(statement, catalog, table, rows, WriteBatch::new(), BatchLimits::of_query()).await
 }
 
 /// As [`create_table_as`], in one commit with the changes of `creation`, which `catalog` has.
@@ -123,11 +123,12 @@ pub(super) async fn create_filled(
     table: Arc<Table>,
     rows: SendableRecordBatchStream,
     mut creation: WriteBatch,
+    limits: BatchLimits,
 ) -> Result<u64> {
     schema::create_trees(&mut creation, &table)?;
     let buffer = RowBuffer::reserved(&statement.engine, "CREATE TABLE");
     let in_transaction = statement.writer.is_in_transaction();
-    let limits = if in_transaction { BatchLimits::none() } else { BatchLimits::of_query() };
+    let limits = if in_transaction { BatchLimits::none() } else { limits };
     match choose(rows, limits, buffer).await? {
         WritePath::Batch(batches) => {
             let change = insertion(&table, &batches)?;

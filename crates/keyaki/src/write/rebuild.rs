@@ -14,6 +14,8 @@ use keyaki_exec::{ExecutionMode, Scan};
 use keyaki_store::{Direction, KeyRange, WriteBatch};
 
 use super::insert::create_filled;
+use super::path::BatchLimits;
+use super::schema::create_trees;
 use super::{WriteStatement, checks};
 use crate::catalog::{Catalog, DocumentKind, Table, TableDef, remove};
 use crate::engine::Engine;
@@ -37,10 +39,24 @@ pub(crate) fn renew_trees(engine: &Engine, def: &mut TableDef) {
 }
 
 /// Adds the removal of a table's trees and statistics to `batch`.
-pub(crate) fn drop_trees(batch: &mut WriteBatch, table: &Table) -> Result<()> {
+fn drop_trees(batch: &mut WriteBatch, table: &Table) -> Result<()> {
     batch.drop_tree(table.def.tree);
     table.def.indexes.iter().for_each(|index| batch.drop_tree(index.tree));
     remove(batch, DocumentKind::Statistics, &table.def.name)
+}
+
+/// Replaces the trees of a table by empty ones: adds the change to `batch` and to `catalog`.
+///
+/// # Errors
+/// None is expected: the definition was valid before.
+pub(crate) fn empty(engine: &Engine, catalog: &mut Catalog, batch: &mut WriteBatch, table: &Table) -> Result<()> {
+    drop_trees(batch, table)?;
+    let mut def = table.def.clone();
+    renew_trees(engine, &mut def);
+    let emptied = Arc::new(Table::new(def, None)?);
+    create_trees(batch, &emptied)?;
+    catalog.tables.insert(emptied.def.name.clone(), emptied);
+    Ok(())
 }
 
 /// Replaces `old` by `new`, whose trees do not exist yet, with its rows converted. Rows keep their order. `batch` has the
@@ -62,7 +78,7 @@ pub(crate) async fn rebuild(
     statement.engine.depend_on_table(&statement.writer, old);
     drop_trees(&mut batch, old)?;
     let rows = converted(statement, old, &new, convert)?;
-    create_filled(statement, catalog, new, rows, batch).await
+    create_filled(statement, catalog, new, rows, batch, BatchLimits::of_load(0.0)).await
 }
 
 /// The rows of the old table in key order, converted and checked.

@@ -1,4 +1,4 @@
-//! Definitions of tables: CREATE, ALTER, DROP, TRUNCATE.
+//! Definitions of tables: CREATE, ALTER, DROP, TRUNCATE, COMMENT.
 //!
 //! Each statement changes definitions and trees in one write batch: it takes effect as a whole or not at all, and belongs
 //! to the open transaction if there is one.
@@ -9,10 +9,12 @@
 //! | [`drop`] | DROP TABLE, DROP INDEX |
 //! | [`alter`], [`rename`] | ALTER TABLE, ALTER INDEX |
 //! | [`truncate`] | TRUNCATE |
+//! | [`comment`] | COMMENT ON |
 //! | [`checks`] | CHECK constraints: their text and names |
 
 mod alter;
 mod checks;
+mod comment;
 mod create;
 mod drop;
 mod rename;
@@ -27,6 +29,7 @@ use crate::catalog::{Catalog, TableDef};
 use crate::{Error, Result};
 
 pub(crate) use alter::alter_table;
+pub(crate) use comment::comment;
 pub(crate) use create::create_table;
 pub(crate) use drop::{drop_index, drop_table};
 pub(crate) use rename::alter_index;

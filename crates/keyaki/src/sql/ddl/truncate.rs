@@ -9,8 +9,7 @@ use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, Table};
 use crate::sql::names::relation_name;
 use crate::sql::{Outcome, SqlSession};
-use crate::write::rebuild::{drop_trees, renew_trees};
-use crate::write::schema::create_trees;
+use crate::write::rebuild::empty;
 use crate::{Error, Result};
 
 pub(crate) async fn truncate(session: &SqlSession, execution: &Execution<'_>, truncate: Truncate) -> Result<Outcome> {
@@ -34,12 +33,7 @@ pub(crate) async fn truncate(session: &SqlSession, execution: &Execution<'_>, tr
     }
     let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
     for table in tables {
-        drop_trees(&mut batch, &table)?;
-        let mut def = table.def.clone();
-        renew_trees(&session.engine, &mut def);
-        let empty = Arc::new(Table::new(def, None)?);
-        create_trees(&mut batch, &empty)?;
-        changed.tables.insert(empty.def.name.clone(), empty);
+        empty(&session.engine, &mut changed, &mut batch, &table)?;
     }
     if !batch.is_empty() {
         session.engine.commit_catalog(&writer, batch, changed).await?;

@@ -12,30 +12,26 @@
 //!
 //! A view that would change or become invalid makes the statement fail ([`crate::sql::views`]).
 
+mod rows;
+
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, new_empty_array, new_null_array};
-use datafusion::common::DFSchema;
-use datafusion::physical_expr::PhysicalExpr;
+use arrow::array::new_empty_array;
 use datafusion::sql::sqlparser::ast::{
-    AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef as SqlColumn, DropBehavior, Expr, Ident,
+    AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef as SqlColumn, DropBehavior, Expr,
     TableConstraint,
 };
-use keyaki_store::WriteBatch;
 
 use super::create::{COLUMNS_MAX, NewColumn};
 use super::{Plain, checks, free_index_name, index_positions, rename};
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, ColumnDef, DocumentKind, IndexDef, IndexMethod, Table, TableDef, put, remove, types};
-use crate::sql::dml::{TargetTable, defaults};
+use crate::catalog::{IndexDef, IndexMethod, SqlType, Table, TableDef, types};
+use crate::sql::dml::defaults;
 use crate::sql::names::{new_name, plain_ident, relation_name};
 use crate::sql::state::StatementState;
-use crate::sql::{Outcome, SqlSession, expressions, views};
-use crate::values::zone::Zone;
+use crate::sql::{Outcome, SqlSession};
 use crate::write::assign::assign;
-use crate::write::rebuild::{rebuild, renew_trees};
-use crate::write::{self, WriteStatement};
-use crate::{ConstraintKind, Error, ObjectKind, Result};
+use crate::{Error, ObjectKind, Result};
 
 const TAG: &str = "ALTER TABLE";
 
@@ -236,7 +232,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn set_type(&mut self, position: usize, ty: crate::catalog::SqlType, using: Option<Expr>) -> Result<()> {
+    fn set_type(&mut self, position: usize, ty: SqlType, using: Option<Expr>) -> Result<()> {
         let column = &mut self.def.columns[position];
         let Source::Same(old) = self.sources[position] else {
             let problem = format!("changing the type of column \"{}\" twice or when it is added", column.name);
@@ -290,7 +286,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn add_check(&mut self, check: &datafusion::sql::sqlparser::ast::CheckConstraint) -> Result<()> {
+    fn add_check(&mut self, check: &CheckConstraint) -> Result<()> {
         checks::add(&mut self.def, check)?;
         self.checks.extend(self.def.checks.last().map(|check| check.name.clone()));
         Ok(())
@@ -361,169 +357,4 @@ impl<'a> Draft<'a> {
             false => Ok(()),
         }
     }
-
-    /// Makes the rows follow the definition and commits.
-    async fn commit(mut self, statement: &WriteStatement) -> Result<()> {
-        if self.def == self.old.def && !self.rebuilds {
-            return Ok(());
-        }
-        let rebuilds = self.must_rebuild();
-        if rebuilds {
-            self.def.columns.iter_mut().for_each(|column| column.stores_nulls = false);
-            renew_trees(&self.session.engine, &mut self.def);
-        }
-        // Positions and types of columns differ after a conversion.
-        let statistics = self.old.statistics.clone().filter(|_| !rebuilds);
-        let table = Arc::new(Table::new(self.def.clone(), statistics)?);
-        expressions::compiled(self.session, &table)?;
-        let mut changed = Catalog::clone(&self.state.catalog);
-        changed.tables.insert(table.def.name.clone(), table.clone());
-        let mut batch = WriteBatch::new();
-        let changed = self.change_views(changed, &mut batch).await?;
-        if rebuilds {
-            let convert = self.conversion(&table)?;
-            rebuild(statement, &changed, &self.old, table, convert, batch).await.map_err(|e| self.existing(e))?;
-            return Ok(());
-        }
-        self.verify(statement, &table).await?;
-        put(&mut batch, DocumentKind::Table, &table.def.name, &table.def)?;
-        for index in &self.old.def.indexes {
-            if !table.has_tree(index.tree) {
-                batch.drop_tree(index.tree);
-            }
-        }
-        let new = self.indexes.first().and_then(|name| table.def.indexes.iter().position(|i| i.name == *name));
-        match new {
-            Some(index) => {
-                batch.create_tree(table.def.indexes[index].tree, &table.index_schemas[index]);
-                write::create_index(statement, &table, index, batch, changed).await
-            }
-            None => statement.engine.commit_catalog(&statement.writer, batch, changed).await,
-        }
-    }
-
-    /// True if the rows are converted into new trees. All changes of columns do this: the trees have no place for other
-    /// columns.
-    fn must_rebuild(&self) -> bool {
-        // One index at a time is built from the existing rows.
-        self.rebuilds || self.indexes.len() > 1
-    }
-
-    /// The catalog without the views that CASCADE drops.
-    ///
-    /// # Errors
-    /// `DependentObject` with a view that would change.
-    async fn change_views(&self, mut changed: Catalog, batch: &mut WriteBatch) -> Result<Catalog> {
-        let affected = views::affected(self.session, self.state, &changed, &self.def.name, self.adds_columns).await?;
-        if let Some(view) = affected.first().filter(|_| !self.cascades) {
-            return Err(Error::DependentObject { action: self.action.clone(), dependent: view.clone() });
-        }
-        for view in affected {
-            remove(batch, DocumentKind::View, &view)?;
-            changed.views.remove(&view);
-        }
-        Ok(changed)
-    }
-
-    /// Checks the existing rows against new constraints.
-    async fn verify(&self, statement: &WriteStatement, table: &Table) -> Result<()> {
-        for name in &self.not_null {
-            let condition = crate::sql::parse_expr(&format!("{} IS NULL", crate::sql::names::quoted(name)))?;
-            if self.has_row(statement, condition).await? {
-                return Err(null_values(name, &table.def.name));
-            }
-        }
-        for check in table.def.checks.iter().filter(|check| self.checks.contains(&check.name)) {
-            if self.has_row(statement, crate::sql::parse_expr(&format!("NOT ({})", check.sql))?).await? {
-                let (table, name) = (table.def.name.clone(), check.name.clone());
-                return Err(Error::CheckViolation { table, name, is_new_row: false });
-            }
-        }
-        Ok(())
-    }
-
-    /// True if a row of the old table satisfies a condition.
-    async fn has_row(&self, statement: &WriteStatement, condition: Expr) -> Result<bool> {
-        statement.engine.depend_on_table(&statement.writer, &self.old);
-        let alias = Ident::with_quote('"', self.def.name.clone());
-        let target = TargetTable::of(self.state, &self.old, alias)?;
-        let one = crate::sql::parse_expr("1")?;
-        let plan = self.state.plan_query(target.select(vec![one], Vec::new(), Some(condition))?).await?;
-        let mut rows = self.state.run(&plan).await?;
-        while let Some(batch) = futures::StreamExt::next(&mut rows).await {
-            statement.writer.decision.check()?;
-            if batch?.num_rows() > 0 {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// The conversion of the old rows.
-    fn conversion(&self, table: &Arc<Table>) -> Result<write::rebuild::Convert> {
-        let columns = self.sources.iter().zip(&table.def.columns).map(|(source, column)| {
-            Ok(match source {
-                Source::Same(old) => Converted::Column(*old, column.clone()),
-                Source::Converted(old, None) => Converted::Column(*old, column.clone()),
-                Source::Converted(_, Some(using)) => Converted::Expression(self.using(using)?, column.clone()),
-                Source::Default => match &column.default {
-                    None => Converted::Null(column.clone()),
-                    Some(_) => {
-                        let default = defaults::of_statement(self.state, column)?;
-                        Converted::Expression(default, column.clone())
-                    }
-                },
-            })
-        });
-        let columns = columns.collect::<Result<Vec<_>>>()?;
-        let (name, zone) = (table.def.name.clone(), self.state.zone);
-        Ok(Box::new(move |batch| columns.iter().map(|column| column.values(batch, &name, zone)).collect()))
-    }
-
-    /// The expression of USING over rows of the old table.
-    fn using(&self, using: &Expr) -> Result<Arc<dyn PhysicalExpr>> {
-        expressions::refuse_queries(using, "USING")?;
-        let schema = Arc::new(DFSchema::try_from(self.old.arrow.clone())?);
-        let using = checks::unqualified(using, &self.def.name);
-        let using = expressions::logical(&self.state.state, using, &schema)?;
-        expressions::refuse_forms(&using, "USING")?;
-        let using = expressions::analyzed(&self.state.state, using, &schema)?;
-        expressions::physical(&self.state.state, using, &schema)
-    }
-
-    /// Describes an error of the conversion in terms of existing rows.
-    fn existing(&self, error: Error) -> Error {
-        match error {
-            Error::Constraint { kind: ConstraintKind::NotNull, table, name, .. } => null_values(&name, &table),
-            other => other,
-        }
-    }
-}
-
-/// The values of a column of the new table.
-enum Converted {
-    Column(usize, ColumnDef),
-    Expression(Arc<dyn PhysicalExpr>, ColumnDef),
-    Null(ColumnDef),
-}
-
-impl Converted {
-    fn values(&self, old: &RecordBatch, table: &str, zone: Zone) -> Result<ArrayRef> {
-        match self {
-            Converted::Column(position, column) => assign(old.column(*position), table, column, zone),
-            Converted::Expression(expr, column) => {
-                let values = expr.evaluate(old)?.into_array(old.num_rows())?;
-                assign(&values, table, column, zone)
-            }
-            Converted::Null(column) => {
-                let nulls = new_null_array(&column.ty.column.arrow(), old.num_rows());
-                assign(&nulls, table, column, zone)
-            }
-        }
-    }
-}
-
-/// The error for a column with nulls that becomes NOT NULL.
-fn null_values(column: &str, table: &str) -> Error {
-    Error::NullValues { column: column.into(), relation: table.into() }
 }
