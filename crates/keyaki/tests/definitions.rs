@@ -310,7 +310,7 @@ fn shown_definitions_recreate_tables() {
                  CONSTRAINT \"Key\" PRIMARY KEY (\"Name\", id), CONSTRAINT u UNIQUE (n, \"Name\"),
                  CHECK (\"select\" IN ('a', 'b''c') OR n IS NULL));
              CREATE INDEX t_name ON t USING masstree (\"Name\") INCLUDE (n);
-             CREATE UNIQUE INDEX t_n ON t USING vast (n) WITH (goal = 'fast', memory = '1 MiB');
+             CREATE UNIQUE INDEX t_n ON t USING vast (id, n) WITH (goal = 'fast', memory = '1 MiB');
              COMMENT ON TABLE t IS 'it''s'; COMMENT ON COLUMN t.\"Name\" IS 'n'; COMMENT ON INDEX u IS 'i';
              CREATE TABLE h (a INT NOT NULL, b TEXT, CHECK (CASE WHEN a > 1 THEN b LIKE 'x%' ELSE NOT (a = 7) END))",
         )

@@ -65,7 +65,7 @@ const DEFINITIONS: Statements = &[
     ("ALTER TABLE e RENAME TO f", &[Stage::Working]),
     ("ALTER TABLE t RENAME COLUMN c TO d", &[Stage::Working]),
     ("ALTER TABLE t ALTER COLUMN b SET DEFAULT 5", &[Stage::Working]),
-    ("ALTER TABLE t ADD CHECK (a > 0), ALTER COLUMN b SET NOT NULL", &[]),
+    ("ALTER TABLE t ADD CHECK (a >= 0), ALTER COLUMN b SET NOT NULL", &[]),
     ("ALTER TABLE t ADD UNIQUE (c)", &[]),
     ("ALTER TABLE t ADD COLUMN d BIGINT DEFAULT 3", &[]),
     ("ALTER TABLE e DROP COLUMN b", &[]),

@@ -13,13 +13,13 @@ use super::{Draft, Source};
 use crate::catalog::{Catalog, ColumnDef, DocumentKind, Table, put, remove};
 use crate::sql::ddl::checks;
 use crate::sql::dml::{TargetTable, defaults};
+use crate::sql::names::quoted;
 use crate::sql::{expressions, parse_expr, views};
 use crate::values::zone::Zone;
 use crate::write::assign::assign;
 use crate::write::rebuild::{Convert, rebuild, renew_trees};
 use crate::write::{self, WriteStatement};
 use crate::{ConstraintKind, Error, Result};
-use quoted;
 
 impl Draft<'_> {
     /// Makes the rows follow the definition and commits.
