@@ -8,14 +8,15 @@
 //! *Invariant.* Buffers contain only messages that passed [`check`], in the order of their sequence numbers.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use crate::base::{Error, Result, TreeId, TreeKind, UpsertFunctions};
 use crate::buffer::BufferBuilder;
-use crate::codec::Codecs;
+use crate::codec::{Codecs, ROW_UPSERT, RowUpsert};
 use crate::engine::RowChanges;
 use crate::message::{KEY_LIMIT, MessageBytes, Operation, decode};
-use crate::tree::{StoreVersion, TreeVersion};
+use crate::tree::{StoreVersion, TreeVersion, admit};
 
 /// Checks that a tree has the kind that a part of a batch requires.
 ///
@@ -26,13 +27,14 @@ fn check_kind(tree: TreeId, kind: TreeKind) -> Result<()> {
 }
 
 /// Checks that a batch can be applied: trees exist when they are written to, do not exist when they are created, and
-/// keys and rows are valid encodings for their trees. With `upserts`, also checks that the functions exist; replay
-/// passes `None`, so that a database opens without the functions in its log. Returns true if the batch creates or drops
+/// keys and rows are valid encodings for their trees. With `upserts`, also checks that the functions exist, and that no sum
+/// can leave the range of its column; replay passes `None`, so that a database opens without the functions in its log. Returns true if the batch creates or drops
 /// trees.
 ///
 /// # Errors
 /// [`Error::InvalidBatch`], [`Error::InvalidKey`], [`Error::InvalidRow`], [`Error::TooLarge`], [`Error::TooMany`],
-/// [`Error::TreeExists`], [`Error::TreeNotFound`], [`Error::WrongTreeKind`], [`Error::UnknownUpsert`].
+/// [`Error::TreeExists`], [`Error::TreeNotFound`], [`Error::WrongTreeKind`], [`Error::UnknownUpsert`],
+/// [`Error::UpsertRange`].
 pub(crate) fn check(
     state: &StoreVersion,
     payload: &[u8],
@@ -41,6 +43,7 @@ pub(crate) fn check(
 ) -> Result<bool> {
     // Trees created by the batch, or dropped by it (`None`).
     let mut changed: HashMap<TreeId, Option<Arc<Codecs>>> = HashMap::new();
+    let mut has_row_upserts = false;
     decode(payload, |operation| {
         let codecs = |tree: TreeId| match changed.get(&tree) {
             Some(changed) => changed.as_ref(),
@@ -57,6 +60,10 @@ pub(crate) fn check(
                 codecs.key.check_encoded(key)?;
                 match message {
                     MessageBytes::Insert(value) => codecs.row.check_encoded(value)?,
+                    MessageBytes::Upsert { function: ROW_UPSERT, operand } => {
+                        RowUpsert::check(&codecs.row, operand)?;
+                        has_row_upserts = true;
+                    }
                     MessageBytes::Upsert { function, .. } if upserts.is_some_and(|known| !known.contains(function)) => {
                         return Err(Error::UnknownUpsert(function));
                     }
@@ -76,7 +83,41 @@ pub(crate) fn check(
         }
         Ok(())
     })?;
+    // The bounds of a checkpoint may contain sums of later commits, so replay does not check them again.
+    if has_row_upserts && upserts.is_some() {
+        check_sums(state, payload)?;
+    }
     Ok(!changed.is_empty())
+}
+
+/// Checks that no sum of a row upsert can leave the range of its column.
+///
+/// # Errors
+/// [`Error::UpsertRange`].
+fn check_sums(state: &StoreVersion, payload: &[u8]) -> Result<()> {
+    let mut bounds: HashMap<TreeId, (Arc<Codecs>, Vec<u64>)> = HashMap::new();
+    decode(payload, |operation| {
+        match operation {
+            Operation::Message { tree, message, .. } => {
+                let (codecs, bounds) = match bounds.entry(tree) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => {
+                        let version = state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
+                        new.insert((version.codecs.clone(), version.bounds.get()))
+                    }
+                };
+                if !admit(bounds, codecs, &message) {
+                    return Err(Error::UpsertRange { tree });
+                }
+            }
+            Operation::CreateTree { tree, schema } => {
+                let version = TreeVersion::empty(Arc::new(Codecs::new(schema)));
+                bounds.insert(tree, (version.codecs.clone(), version.bounds.get()));
+            }
+            Operation::DropTree { tree } => drop(bounds.remove(&tree)),
+        }
+        Ok(())
+    })
 }
 
 /// Checks that a tree may be created: it does not exist, and its id is not the last one of its kind, which
@@ -124,6 +165,8 @@ impl Replay {
         decode(payload, |operation| {
             match operation {
                 Operation::Message { tree, key, message, prior } => {
+                    let version = self.state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
+                    version.bounds.lock(&version.codecs).raise(&message);
                     let pending = self.pending.entry(tree).or_default();
                     let before = pending.work_bytes();
                     pending.push(key, sequence, &message, prior);

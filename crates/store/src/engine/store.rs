@@ -22,11 +22,11 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::open;
 use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TreeId, TreeKind};
-use crate::codec::{Codecs, Page, PageRef};
+use crate::codec::{Codecs, Page, PageRef, ROW_UPSERT};
 use crate::engine::{LocatorThread, Transactions, Work, check, next_id};
 use crate::locator::Locators;
 use crate::log::Log;
-use crate::message::{Operation, Operations, WriteBatch};
+use crate::message::{MessageBytes, Operation, Operations, WriteBatch};
 use crate::pages::{BlockingPages, Cache, Files, Priority};
 use crate::tree::{Delta, Snapshot, StoreVersion, TreeVersion};
 
@@ -476,16 +476,28 @@ pub(crate) fn apply(state: &mut Cow<'_, StoreVersion>, sequence: u64, payload: &
                 let version = state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
                 let guard = pin();
                 let mut buffer = version.active.writer(sequence, &guard);
-                buffer.insert(key, message, prior);
-                changes.add(state, tree, message.delta(prior));
+                let mut bounds = version.bounds.lock(&version.codecs);
+                let mut add = |key: &[u8], message: MessageBytes<'_>, prior| {
+                    bounds.raise(&message);
+                    let delta = match message {
+                        MessageBytes::Upsert { function: ROW_UPSERT, operand } => {
+                            buffer.upsert(key, operand, &version.codecs.row)
+                        }
+                        message => {
+                            buffer.insert(key, message, prior);
+                            message.delta(prior)
+                        }
+                    };
+                    changes.add(state, tree, delta);
+                };
+                add(key, message, prior);
                 for _ in 1..MESSAGES_PER_GUARD {
                     next = operations.next()?;
                     let Some(Operation::Message { tree: other, key, message, prior }) = next else { break };
                     if other != tree {
                         break;
                     }
-                    buffer.insert(key, message, prior);
-                    changes.add(state, tree, message.delta(prior));
+                    add(key, message, prior);
                     next = None;
                 }
             }
