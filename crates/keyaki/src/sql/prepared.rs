@@ -222,7 +222,7 @@ impl Prepared {
                 }
             }
             Sql::Insert(insert) => {
-                let short = dml::insert::describe(&state, insert, &mut types).await?;
+                let short = dml::insert::describe(session, &state, insert, &mut types).await?;
                 (dml::returned_columns(&state, sql).await?, short)
             }
             Sql::Update(update) => {
