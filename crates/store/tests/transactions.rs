@@ -536,7 +536,7 @@ fn every_form_of_read_is_a_dependency() {
         (|store, snapshot| assert!(get(store, snapshot, TREE, 5).is_none()), 5..6),
         (|store, snapshot| assert_eq!(count(store, snapshot, TREE, range(10, 20)), 5), 10..20),
         (|store, snapshot| drop(contents(store, snapshot, TREE, Direction::Descending)), 0..100),
-        (|_, snapshot| assert_eq!(snapshot.tree(TREE).unwrap().live_rows(), None), 0..100),
+        (|_, snapshot| assert!(snapshot.tree(TREE).unwrap().live_rows().is_none_or(|rows| rows == 30)), 0..100),
         (|_, snapshot| assert!(!snapshot.tree(TREE).unwrap().is_empty()), 0..100),
         (|_, snapshot| assert!(snapshot.tree(TREE).unwrap().estimate(&KeyRange::all()).rows > 0.0), 0..0),
     ];

@@ -3,6 +3,7 @@
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 
 use datafusion::common::Statistics;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -203,9 +204,11 @@ impl ExecutionPlan for SpillingJoinExec {
             place,
         };
         let rows = futures::stream::once(run(joined, spill)).try_flatten();
-        let rows = rows.inspect(move |_| {
-            let _ = &open;
-        });
+        let mut open = Some(open);
+        let rows = rows.chain(futures::stream::poll_fn(move |_| {
+            drop(open.take());
+            Poll::Ready(None)
+        }));
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }
 
@@ -228,7 +231,7 @@ impl ExecutionPlan for SpillingJoinExec {
     }
 }
 
-/// An output partition. When it is dropped, its inputs are dropped, and with the last one the files of the group.
+/// An output partition. At its end, or when it is dropped, its inputs are dropped, and with the last one the files of the group.
 struct Open {
     group: Arc<Group>,
     place: usize,

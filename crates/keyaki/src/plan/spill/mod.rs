@@ -29,14 +29,16 @@ use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceC
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
 
+mod exchange;
 mod exec;
 mod files;
 mod input;
 mod shape;
 
+pub(super) use exchange::ExchangeExec;
 pub(super) use exec::SpillingJoinExec;
 
-/// Replaces the joins of a plan by joins that spill. `ordered`: the order of the result matters.
+/// Replaces the joins of a plan by joins that spill, and repartitionings by [`ExchangeExec`]. `ordered`: the order of the result matters.
 pub(super) fn spilling(plan: Arc<dyn ExecutionPlan>, ordered: bool) -> Result<Arc<dyn ExecutionPlan>> {
     let relied = relied_orders(plan.as_ref(), ordered);
     let old: Vec<Arc<dyn ExecutionPlan>> = plan.children().into_iter().cloned().collect();
@@ -46,6 +48,7 @@ pub(super) fn spilling(plan: Arc<dyn ExecutionPlan>, ordered: bool) -> Result<Ar
         true => plan,
         false => plan.replace_children(new, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))?,
     };
+    let plan = ExchangeExec::replacing(plan)?;
     if ordered && plan.output_ordering().is_some() {
         return Ok(plan);
     }
