@@ -72,7 +72,10 @@ impl Blind {
             }
             let own = Own { alias: plain_ident(alias), column: &table.def.columns[column].name };
             let (change, argument) = own.change(value)?;
-            if !change.is_for(table.def.columns[column].ty.column) {
+            let ty = table.def.columns[column].ty;
+            // The length of a text that grows is not known.
+            let is_exact = change != ColumnChange::Append || (ty.column == ColumnType::Text && ty.max_chars.is_none());
+            if !change.is_for(ty.column) || !is_exact {
                 return None;
             }
             assigned[column] = Assigned { change, argument };
