@@ -111,14 +111,14 @@ fn run(connection: &Connection, sql: &str, table: &str) -> Result<u64, String> {
 #[test]
 fn blind_upserts_equal_upserts_that_read() {
     let (mut upserts, mut blind, mut failures) = (0, 0, 0);
-    for seed in 0..6 {
+    for seed in 0..3 {
         let mut random = Random::new(seed);
         let directory = tempfile::tempdir().unwrap();
         let mut connection = open(directory.path());
         for table in ["blind", "reads"] {
             connection.execute(&format!("CREATE TABLE {table} ({COLUMNS})"), ()).unwrap();
         }
-        for step in 0..220 {
+        for step in 0..150 {
             match random.below(40) {
                 0 => drop(connection.execute("CHECKPOINT", ()).unwrap()),
                 1 => {
@@ -169,7 +169,7 @@ fn blind_upserts_equal_upserts_that_read() {
         assert_eq!(contents(&connection, "blind"), contents(&connection, "reads"), "seed {seed}");
     }
     assert!(blind * 2 > upserts && blind < upserts, "{blind} blind of {upserts}");
-    assert!(failures > 20, "{failures} failures");
+    assert!(failures > 10, "{failures} failures");
 }
 
 /// Prepared statements of one row, whose arguments are parameters, literals and columns of `excluded`.
