@@ -309,7 +309,7 @@ fn sums_that_could_overflow_are_refused() {
             numbers(9, 0, 0, 3),
             numbers(9, i64::MIN, 0, 0),
         ] {
-            assert!(refused(store.commit(sums(&[row.clone()]))), "{row:?}");
+            assert!(refused(store.commit(sums(std::slice::from_ref(&row)))), "{row:?}");
         }
         // The sums of one commit count together.
         assert!(refused(store.commit(sums(&[numbers(4, 3, 0, 0), numbers(5, 3, 0, 0)]))));
