@@ -338,6 +338,41 @@ fn sums_that_could_overflow_are_refused() {
 }
 
 #[test]
+fn sums_are_refused_after_own_writes_that_make_them_overflow() {
+    let simulated = Simulated::new(SimulatedOptions::default());
+    let store = new_store(&simulated);
+    let insert = |key, first| {
+        let mut write = WriteBatch::new();
+        write.insert(TREE, &schema(), &batch(&[numbers(key, first, 0, 0)])).unwrap();
+        write
+    };
+    store.commit(insert(1, 5)).unwrap();
+    let mut transaction = store.begin();
+    transaction.write(sums(&[numbers(1, 1, 0, 0)])).unwrap();
+    let before = transaction.savepoint();
+    transaction.write(insert(2, i64::MAX)).unwrap();
+    for _ in 0..2 {
+        assert!(matches!(transaction.write(sums(&[numbers(1, 1, 0, 0)])), Err(Error::UpsertRange { tree: TREE })));
+    }
+    transaction.roll_back_to(before);
+    transaction.write(sums(&[numbers(1, 1, 0, 0)])).unwrap();
+    transaction.write(insert(2, i64::MAX)).unwrap();
+    let created = TreeId::new(TREE.get() + 1);
+    let mut create = WriteBatch::new();
+    create.create_tree(created, &schema());
+    transaction.write(create).unwrap();
+    assert!(transaction.write(sums(&[numbers(1, 1, 0, 0)])).is_err());
+    let mut drop_tree = WriteBatch::new();
+    drop_tree.drop_tree(created);
+    transaction.write(drop_tree).unwrap();
+    assert!(matches!(transaction.write(sums(&[numbers(1, 1, 0, 0)])), Err(Error::UpsertRange { tree: TREE })));
+    // What was accepted commits.
+    assert!(transaction.commit().unwrap().unwrap().wait().is_ok());
+    let rows = contents(&store, &store.snapshot(), KeyRange::point(number_key(1)), Direction::Ascending);
+    assert_eq!(rows, [numbers(1, 7, 0, 0)]);
+}
+
+#[test]
 fn bulk_loads_raise_the_bounds() {
     let simulated = Simulated::new(SimulatedOptions::default());
     let store = new_store(&simulated);

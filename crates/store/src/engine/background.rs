@@ -409,7 +409,7 @@ impl Shared {
         let commit = self.commit.lock();
         let mut next = self.flush(&checkpointed, &self.freeze(&commit))?;
         let current = self.state.read().clone();
-        self.check_batch(&current, batch)?;
+        self.check_commit(&current, batch)?;
         let sequence = self.inserted.load(Ordering::Relaxed) + 1;
         for version in next.trees.values_mut() {
             // If the installation fails, the current counts remain as they are.

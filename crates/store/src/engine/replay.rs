@@ -8,7 +8,6 @@
 //! *Invariant.* Buffers contain only messages that passed [`check`], in the order of their sequence numbers.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use crate::base::{Error, Result, TreeId, TreeKind, UpsertFunctions};
@@ -16,7 +15,7 @@ use crate::buffer::BufferBuilder;
 use crate::codec::{Codecs, ROW_UPSERT, RowUpsert};
 use crate::engine::RowChanges;
 use crate::message::{KEY_LIMIT, MessageBytes, Operation, decode};
-use crate::tree::{StoreVersion, TreeVersion, admit};
+use crate::tree::{StoreVersion, TreeVersion};
 
 /// Checks that a tree has the kind that a part of a batch requires.
 ///
@@ -26,21 +25,28 @@ fn check_kind(tree: TreeId, kind: TreeKind) -> Result<()> {
     if tree.kind() == kind { Ok(()) } else { Err(Error::WrongTreeKind { tree, kind: tree.kind() }) }
 }
 
+/// What a valid batch contains, besides messages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BatchContents {
+    /// It creates or drops trees.
+    pub changes_trees: bool,
+    pub has_row_upserts: bool,
+}
+
 /// Checks that a batch can be applied: trees exist when they are written to, do not exist when they are created, and
-/// keys and rows are valid encodings for their trees. With `upserts`, also checks that the functions exist, and that no sum
-/// can leave the range of its column; replay passes `None`, so that a database opens without the functions in its log. Returns true if the batch creates or drops
-/// trees.
+/// keys and rows are valid encodings for their trees. With `upserts`, also checks that the functions exist; replay passes
+/// `None`, so that a database opens without the functions in its log. Does not check sums, because the bounds of a
+/// checkpoint may contain sums of later commits: see [`BatchBounds`](crate::tree::BatchBounds).
 ///
 /// # Errors
 /// [`Error::InvalidBatch`], [`Error::InvalidKey`], [`Error::InvalidRow`], [`Error::TooLarge`], [`Error::TooMany`],
-/// [`Error::TreeExists`], [`Error::TreeNotFound`], [`Error::WrongTreeKind`], [`Error::UnknownUpsert`],
-/// [`Error::UpsertRange`].
+/// [`Error::TreeExists`], [`Error::TreeNotFound`], [`Error::WrongTreeKind`], [`Error::UnknownUpsert`].
 pub(crate) fn check(
     state: &StoreVersion,
     payload: &[u8],
     kind: TreeKind,
     upserts: Option<&UpsertFunctions>,
-) -> Result<bool> {
+) -> Result<BatchContents> {
     // Trees created by the batch, or dropped by it (`None`).
     let mut changed: HashMap<TreeId, Option<Arc<Codecs>>> = HashMap::new();
     let mut has_row_upserts = false;
@@ -83,41 +89,7 @@ pub(crate) fn check(
         }
         Ok(())
     })?;
-    // The bounds of a checkpoint may contain sums of later commits, so replay does not check them again.
-    if has_row_upserts && upserts.is_some() {
-        check_sums(state, payload)?;
-    }
-    Ok(!changed.is_empty())
-}
-
-/// Checks that no sum of a row upsert can leave the range of its column.
-///
-/// # Errors
-/// [`Error::UpsertRange`].
-fn check_sums(state: &StoreVersion, payload: &[u8]) -> Result<()> {
-    let mut bounds: HashMap<TreeId, (Arc<Codecs>, Vec<u64>)> = HashMap::new();
-    decode(payload, |operation| {
-        match operation {
-            Operation::Message { tree, message, .. } => {
-                let (codecs, bounds) = match bounds.entry(tree) {
-                    Entry::Occupied(known) => known.into_mut(),
-                    Entry::Vacant(new) => {
-                        let version = state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
-                        new.insert((version.codecs.clone(), version.bounds.get()))
-                    }
-                };
-                if !admit(bounds, codecs, &message) {
-                    return Err(Error::UpsertRange { tree });
-                }
-            }
-            Operation::CreateTree { tree, schema } => {
-                let version = TreeVersion::empty(Arc::new(Codecs::new(schema)));
-                bounds.insert(tree, (version.codecs.clone(), version.bounds.get()));
-            }
-            Operation::DropTree { tree } => drop(bounds.remove(&tree)),
-        }
-        Ok(())
-    })
+    Ok(BatchContents { changes_trees: !changed.is_empty(), has_row_upserts })
 }
 
 /// Checks that a tree may be created: it does not exist, and its id is not the last one of its kind, which

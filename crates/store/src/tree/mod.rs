@@ -40,6 +40,6 @@ pub(crate) use node::{InnerNode, Node, Part, Run};
 pub(crate) use own_writes::{OwnBuffer, OwnWrites};
 pub(crate) use read_set::ReadSet;
 pub(crate) use row_counts::{Delta, RowCounts};
-pub(crate) use value_bounds::{ValueBounds, admit};
+pub(crate) use value_bounds::{BatchBounds, ValueBounds};
 pub use view::{Snapshot, TreeView};
 pub(crate) use view::{StoreVersion, TreeVersion};

@@ -7,13 +7,16 @@
 //!
 //! *Invariant.* Bounds change under the commit lock, together with the buffers.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::base::ColumnType;
+use crate::base::{ColumnType, Error, Result, TreeId};
 use crate::codec::{Codecs, ColumnChange, ROW_UPSERT, RowUpsert, is_bounded, limit, magnitude};
-use crate::message::MessageBytes;
+use crate::message::{MessageBytes, Operation, decode};
+use crate::tree::StoreVersion;
 
 /// Stands for an unknown bound.
 const UNKNOWN_BOUND: u64 = u64::MAX;
@@ -104,9 +107,45 @@ fn forget(bounds: &mut [u64], codecs: &Codecs) {
     }
 }
 
-/// Raises `bounds` by a row upsert. Returns false if a sum could leave the range of its column.
-pub(crate) fn admit(bounds: &mut [u64], codecs: &Codecs, message: &MessageBytes<'_>) -> bool {
-    raise(bounds, codecs, message);
+/// The bounds that trees will have after the commit of a batch, or of a transaction.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BatchBounds(HashMap<TreeId, (Arc<Codecs>, Vec<u64>)>);
+
+impl BatchBounds {
+    /// Raises the bounds by the operations of a part of a checked batch.
+    ///
+    /// # Errors
+    /// [`Error::UpsertRange`] if a sum of a row upsert could leave the range of its column.
+    pub fn admit(&mut self, state: &StoreVersion, payload: &[u8]) -> Result<()> {
+        decode(payload, |operation| {
+            match operation {
+                Operation::Message { tree, message, .. } => {
+                    let (codecs, bounds) = match self.0.entry(tree) {
+                        Entry::Occupied(known) => known.into_mut(),
+                        Entry::Vacant(new) => {
+                            let version = state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
+                            new.insert((version.codecs.clone(), version.bounds.get()))
+                        }
+                    };
+                    raise(bounds, codecs, &message);
+                    if !sums_fit(bounds, codecs, &message) {
+                        return Err(Error::UpsertRange { tree });
+                    }
+                }
+                Operation::CreateTree { tree, schema } => {
+                    let codecs = Arc::new(Codecs::new(schema));
+                    let bounds = ValueBounds::empty(&codecs).get();
+                    self.0.insert(tree, (codecs, bounds));
+                }
+                Operation::DropTree { tree } => drop(self.0.remove(&tree)),
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Returns false if a sum of a message could leave the range of its column. `bounds` include the message.
+fn sums_fit(bounds: &[u64], codecs: &Codecs, message: &MessageBytes<'_>) -> bool {
     let MessageBytes::Upsert { function: ROW_UPSERT, operand } = message else { return true };
     let Some(upsert) = RowUpsert::decode(&codecs.row, operand) else { return false };
     upsert.changes().enumerate().all(|(i, change)| match change {
