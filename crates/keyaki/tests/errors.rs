@@ -409,7 +409,12 @@ const STATEMENTS: &[(&str, &str, &str)] = &[
         "42601",
         "parameter \"goal\" specified more than once",
     ),
-    ("EXPLAIN DELETE FROM t", "0A000", "not supported: EXPLAIN of statements other than queries"),
+    ("EXPLAIN DROP TABLE t", "0A000", "not supported: EXPLAIN of statements other than queries and changes of rows"),
+    (
+        "EXPLAIN ANALYZE DELETE FROM t",
+        "0A000",
+        "not supported: EXPLAIN ANALYZE of statements that change rows (use EXPLAIN)",
+    ),
     (
         "CREATE EXTERNAL TABLE a STORED AS PARQUET LOCATION '/tmp/x'",
         "0A000",

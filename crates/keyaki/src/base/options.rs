@@ -147,6 +147,8 @@ pub struct SessionOptions {
     pub join: JoinMode,
     /// `keyaki.short_path`: whether statements of a few rows by key bypass the planner.
     pub short_path: Switch,
+    /// `keyaki.blind_upserts`: whether INSERT … ON CONFLICT may write changes without reading the rows.
+    pub blind_upserts: Switch,
     /// `keyaki.plan_cache`: which statements without parameters use the plan cache.
     pub plan_cache: PlanCacheMode,
     /// `default_transaction_isolation`: the level of transactions that do not specify one.

@@ -188,7 +188,8 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
             }
             match **inner {
                 Sql::Query(_) => query(session, statement).await,
-                _ => unsupported("EXPLAIN of statements other than queries"),
+                Sql::Insert(_) | Sql::Update(_) | Sql::Delete(_) => dml::explain::run(session, statement).await,
+                _ => unsupported("EXPLAIN of statements other than queries and changes of rows"),
             }
         }
         Sql::Insert(insert) => dml::insert::run(session, execution, insert).await,

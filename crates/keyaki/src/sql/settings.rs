@@ -5,6 +5,7 @@
 //! | `keyaki.execution` | session | `out_of_order`, `in_order` |
 //! | `keyaki.join` | session | `auto`, `index`, `scan` |
 //! | `keyaki.short_path` | session | `on`, `off` |
+//! | `keyaki.blind_upserts` | session | `on`, `off` |
 //! | `keyaki.plan_cache` | session | `on`, `always`, `off` |
 //! | `default_transaction_isolation` | session | `read committed`, `repeatable read`, `serializable` |
 //! | `default_transaction_read_only` | session | `on`, `off` |
@@ -40,6 +41,7 @@ use crate::{CacheGovernor, Error, ExecutionMode, JoinMode, ObjectKind, PlanCache
 const EXECUTION: &str = "keyaki.execution";
 const JOIN: &str = "keyaki.join";
 const SHORT_PATH: &str = "keyaki.short_path";
+const BLIND_UPSERTS: &str = "keyaki.blind_upserts";
 const PLAN_CACHE: &str = "keyaki.plan_cache";
 const DEFAULT_ISOLATION: &str = "default_transaction_isolation";
 const DEFAULT_READ_ONLY: &str = "default_transaction_read_only";
@@ -113,6 +115,7 @@ fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()> {
         EXECUTION => session.options.lock().execution = value.parse::<ExecutionMode>().map_err(wrong)?,
         JOIN => session.options.lock().join = value.parse::<JoinMode>().map_err(wrong)?,
         SHORT_PATH => session.options.lock().short_path = value.parse::<Switch>().map_err(wrong)?,
+        BLIND_UPSERTS => session.options.lock().blind_upserts = value.parse::<Switch>().map_err(wrong)?,
         PLAN_CACHE => session.options.lock().plan_cache = value.parse::<PlanCacheMode>().map_err(wrong)?,
         DURABILITY => {
             let durability = parse_durability(value).ok_or_else(|| wrong("'full' 'normal' 'off'"))?;
@@ -158,6 +161,7 @@ pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<
             EXECUTION => session.options.lock().execution = ExecutionMode::default(),
             JOIN => session.options.lock().join = JoinMode::default(),
             SHORT_PATH => session.options.lock().short_path = Switch::default(),
+            BLIND_UPSERTS => session.options.lock().blind_upserts = Switch::default(),
             PLAN_CACHE => session.options.lock().plan_cache = PlanCacheMode::default(),
             DEFAULT_ISOLATION => session.options.lock().isolation = SessionOptions::default().isolation,
             DEFAULT_READ_ONLY => session.options.lock().is_read_only = SessionOptions::default().is_read_only,
@@ -214,6 +218,7 @@ fn all(session: &SqlSession) -> Result<Vec<(String, String)>> {
     all.push((EXECUTION.into(), session_options.execution.to_string()));
     all.push((JOIN.into(), session_options.join.to_string()));
     all.push((SHORT_PATH.into(), session_options.short_path.to_string()));
+    all.push((BLIND_UPSERTS.into(), session_options.blind_upserts.to_string()));
     all.push((PLAN_CACHE.into(), session_options.plan_cache.to_string()));
     let on_off = |is_on: bool| if is_on { "on" } else { "off" };
     let transaction = session.transaction.characteristics().unwrap_or_else(|| session.characteristics());

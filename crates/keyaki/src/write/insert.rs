@@ -241,6 +241,67 @@ async fn commit_keeping(
     finish(engine, applied)
 }
 
+/// Row upserts that the store has accepted, and whose durability nobody has waited for.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct AcceptedUpserts {
+    /// `None` in a transaction.
+    submitted: Option<Submitted>,
+    rows: u64,
+}
+
+/// Submits `rows` row upserts of a table, which read nothing. Returns `None`, without a change, if a sum could leave the
+/// range of its column: the caller reads the rows then.
+///
+/// # Errors
+/// `Cancelled`, `OutOfMemory`, errors of the store.
+pub(crate) async fn submit_upserts(
+    statement: &WriteStatement,
+    table: &Arc<Table>,
+    batch: WriteBatch,
+    rows: u64,
+) -> Result<Option<AcceptedUpserts>> {
+    let (writer, of) = (statement.writer.clone(), table.clone());
+    let submit = move |engine: &Engine| {
+        engine.check_writable(&of)?;
+        // Whether a row is new is unknown.
+        let changes = Changes { batch, rows, ..writer.changes() };
+        match engine.submit(&writer, &of, changes) {
+            Ok(submitted) => Ok(Some(AcceptedUpserts { submitted, rows })),
+            Err(Error::Store(keyaki_store::Error::UpsertRange { .. })) => Ok(None),
+            Err(error) => Err(error),
+        }
+    };
+    match rows <= ROWS_INLINE_MAX as u64 {
+        true => submit(&statement.engine),
+        false => statement.blocking(submit).await,
+    }
+}
+
+/// Waits until accepted upserts are durable, after releasing the writer lock: `statement` must hold its only share. Returns
+/// the number of rows.
+///
+/// # Errors
+/// Errors of the log.
+pub(crate) async fn finish_upserts(
+    statement: WriteStatement,
+    table: &Arc<Table>,
+    accepted: AcceptedUpserts,
+) -> Result<u64> {
+    let WriteStatement { engine, writer, waits_inline, .. } = statement;
+    let AcceptedUpserts { submitted: Some(submitted), rows } = accepted else { return Ok(accepted.rows) };
+    let decision = writer.decision.clone();
+    drop(writer);
+    match waits_inline || engine.store.durability() != Durability::Full {
+        true => submitted.wait()?,
+        false => submitted.committed().await?,
+    };
+    if table.add_changed_rows(rows, 0) {
+        Box::pin(statistics::sample_or_warn(&engine, &decision, table)).await;
+    }
+    Ok(rows)
+}
+
 /// Checks a change and submits it to the store, unless it is empty. Returns the number of changed rows. Blocks.
 fn submit(
     engine: &Engine,

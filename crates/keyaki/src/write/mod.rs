@@ -42,7 +42,9 @@ use crate::engine::{Engine, Writer};
 
 pub(crate) use conform::{BadCell, Conform, Defaults, Given, evaluate};
 pub(crate) use index::create_index;
-pub(crate) use insert::{append, commit, create_table_as, insert_loaded, insert_query, insertion};
+pub(crate) use insert::{
+    append, commit, create_table_as, finish_upserts, insert_loaded, insert_query, insertion, submit_upserts,
+};
 pub(crate) use origin::{AppendedRows, NoOrigin, Origin};
 pub(crate) use path::RowBuffer;
 

@@ -252,6 +252,13 @@ pub enum Error {
     /// No upsert function is registered under this id. SQLSTATE 42883 `undefined_function`.
     #[error("upsert function {0} does not exist")]
     UnknownUpsert(u32),
+    /// A sum of a row upsert could leave the range of its column. Nothing was written; the writer can read the row instead.
+    /// SQLSTATE 22003 `numeric_value_out_of_range`.
+    #[error("a sum of an upsert could leave the range of a column of tree {tree}")]
+    UpsertRange {
+        /// The tree of the upsert.
+        tree: TreeId,
+    },
     /// An upsert function returned an error or panicked. SQLSTATE 38000 `external_routine_exception`.
     #[error("upsert function {function} failed: {message}")]
     Upsert {

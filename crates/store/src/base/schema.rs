@@ -155,6 +155,17 @@ impl Schema {
         self.columns[..count].iter().zip(arrays).try_for_each(|(column, array)| column.check(array))
     }
 
+    /// Checks that there is one array for each column, with the Arrow type of the column. Nulls are allowed.
+    ///
+    /// # Errors
+    /// [`Error::ColumnCount`], [`Error::ColumnType`].
+    pub(crate) fn check_types(&self, arrays: &[ArrayRef]) -> Result<()> {
+        if arrays.len() != self.columns.len() {
+            return Err(Error::ColumnCount { expected: self.columns.len(), found: arrays.len() });
+        }
+        self.columns.iter().zip(arrays).try_for_each(|(column, array)| column.check_type(array))
+    }
+
     /// All columns, key columns first.
     pub fn columns(&self) -> &[Column] {
         &self.columns

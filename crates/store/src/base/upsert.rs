@@ -23,11 +23,15 @@ pub struct UpsertFunctions {
 
 impl UpsertFunctions {
     /// Adds a function under `id`. A function with the same id is replaced.
+    ///
+    /// # Panics
+    /// If `id` is [`u32::MAX`], which stands for row upserts ([`crate::WriteBatch::upsert_rows`]).
     pub fn with(
         mut self,
         id: u32,
         function: impl Fn(Option<&[u8]>, &[u8]) -> Result<Option<Vec<u8>>, String> + Send + Sync + 'static,
     ) -> Self {
+        assert!(id != u32::MAX, "the id {id} is reserved for row upserts");
         self.functions.insert(id, Arc::new(function));
         self
     }

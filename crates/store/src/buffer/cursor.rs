@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use keyaki_masstree::{Guard, pin};
 
-use crate::base::{Direction, Key, KeyRange, Prior, Result, UpsertFunctions};
+use crate::base::{Direction, Key, KeyRange, Prior, Result};
 use crate::buffer::{MessageChainRef, RootBuffer};
 use crate::codec::RowBatch;
-use crate::message::{Change, MessageBytes, Resolver};
+use crate::message::{Change, MessageBytes, Resolver, Upserts};
 
 /// Keys in the first batch, which is small for short ranges; each batch has twice the keys of the batch before.
 const KEYS_FIRST: usize = 16;
@@ -168,7 +168,7 @@ impl BufferCursor {
     ///
     /// # Errors
     /// Errors of upsert functions. The cursor does not advance past an error: the next call returns it again.
-    pub fn next_rows(&mut self, functions: &UpsertFunctions) -> Result<Option<RowBatch>> {
+    pub fn next_rows(&mut self, functions: Upserts<'_>) -> Result<Option<RowBatch>> {
         let mut rows = RowBatch::default();
         while rows.is_empty() && self.rest.is_some() {
             let (guard, buffer, mut keys) = (pin(), self.buffer.clone(), Vec::new());
@@ -202,7 +202,7 @@ impl BufferCursor {
     ///
     /// # Errors
     /// Those of [`BufferCursor::next_rows`].
-    pub fn count_rows(&mut self, functions: &UpsertFunctions) -> Result<Option<u64>> {
+    pub fn count_rows(&mut self, functions: Upserts<'_>) -> Result<Option<u64>> {
         if self.rest.is_none() {
             return Ok(None);
         }
@@ -252,7 +252,7 @@ impl BufferCursor {
 ///
 /// # Errors
 /// Errors of upsert functions.
-pub(crate) fn resolve(newest: MessageChainRef<'_>, functions: &UpsertFunctions) -> Result<Option<Arc<[u8]>>> {
+pub(crate) fn resolve(newest: MessageChainRef<'_>, functions: Upserts<'_>) -> Result<Option<Arc<[u8]>>> {
     let mut resolver = Resolver::default();
     let mut next = Some(newest);
     while let Some(chain) = next.filter(|_| !resolver.is_settled()) {

@@ -28,9 +28,9 @@ use std::collections::VecDeque;
 
 use keyaki_masstree::{Guard, Masstree, pin};
 
-use crate::base::{Live, Prior, UpsertFunctions};
+use crate::base::{Live, Prior};
 use crate::buffer::{MessageChain, MessageChainRef, RootBuffer, resolve};
-use crate::message::MessageBytes;
+use crate::message::{MessageBytes, Upserts};
 
 /// The dirty keys of a buffer, each with the sequence number at which it becomes due.
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ impl RootBuffer {
         sequence: u64,
         message: MessageBytes<'_>,
         live: &Live,
-        functions: &UpsertFunctions,
+        functions: Upserts<'_>,
     ) -> Option<i64> {
         let guard = pin();
         let map = self.map_or_new();

@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 
 use crate::base::{Key, KeyRange, Prior, RangeEstimate, key_between};
 use crate::buffer::{Dirty, MessageChain, MessageChainRef};
+use crate::codec::{ROW_UPSERT, RowCodec, RowUpsert};
 use crate::message::MessageBytes;
 
 /// Number of messages between two refreshes of `map_bytes`.
@@ -296,6 +297,31 @@ impl BufferWriter<'_> {
     }
 }
 
+impl BufferWriter<'_> {
+    /// Adds a row upsert. If the newest message of the key decides its effect, the new row is added instead, so that reads
+    /// of a key with many upserts stop at the newest one. Returns the change of the number of rows; `None` if it is unknown.
+    pub fn upsert(&mut self, key: &[u8], operand: &[u8], codec: &RowCodec) -> Option<i64> {
+        let mut row = None;
+        if let Some(upsert) = RowUpsert::decode(codec, operand) {
+            self.buffer.visit(key, self.sequence, |message| {
+                row = match message {
+                    MessageBytes::Insert(old) => upsert.apply(Some(old)).map(|row| (row, Prior::Present)),
+                    MessageBytes::Delete => upsert.apply(None).map(|row| (row, Prior::Absent)),
+                    MessageBytes::Upsert { .. } => None,
+                };
+                false
+            });
+        }
+        let message = MessageBytes::Upsert { function: ROW_UPSERT, operand };
+        let (message, prior) = match &row {
+            Some((row, prior)) => (MessageBytes::Insert(row), *prior),
+            None => (message, Prior::Unknown),
+        };
+        self.insert(key, message, prior);
+        message.delta(prior)
+    }
+}
+
 impl Drop for BufferWriter<'_> {
     fn drop(&mut self) {
         self.buffer.add_net_rows(self.net_rows);
@@ -312,9 +338,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::base::{Direction, UpsertFunctions};
+    use crate::base::{Direction, Schema, UpsertFunctions};
     use crate::buffer::BufferCursor;
-    use crate::message::{Change, Resolver};
+    use crate::codec::Codecs;
+    use crate::message::{Change, Resolver, Upserts};
 
     fn keys(buffer: &Arc<RootBuffer>, range: &KeyRange, sequence: u64, direction: Direction) -> Vec<(Vec<u8>, Change)> {
         let mut cursor = BufferCursor::new(buffer.clone(), range.clone(), sequence, direction);
@@ -323,7 +350,8 @@ mod tests {
         while let Some(key) = cursor.key() {
             let next = cursor.take(&key, &mut resolver);
             assert_eq!(next, cursor.key());
-            let change = resolver.finish(&UpsertFunctions::default()).unwrap().unwrap().0;
+            let (functions, codecs) = (UpsertFunctions::default(), Codecs::new(Schema::key_value()));
+            let change = resolver.finish(Upserts::new(&functions, &codecs)).unwrap().unwrap().0;
             seen.push((key.to_vec(), change));
         }
         seen

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! key, row         encoded keys and message rows, the form used by the log, the root buffers and searches
+//! row_upsert       changes of columns that are applied without reading the row first
 //! page             pages of rows (leaves, runs) and of index entries: headers, verification, search
 //! column           columns of a page: integers, floats, decimals, text and bytes
 //! builder, views   builders of Arrow columns, filled from all of these
@@ -18,6 +19,7 @@ mod column;
 mod key;
 mod page;
 mod row;
+mod row_upsert;
 mod scalar;
 mod schema;
 #[cfg(test)]
@@ -35,4 +37,6 @@ pub use page::{
     set_checksum,
 };
 pub use row::{RowCodec, RowEncoder};
+pub use row_upsert::ColumnChange;
+pub(crate) use row_upsert::{ROW_UPSERT, RowUpsert, is_bounded, limit, magnitude, put_row_upsert};
 pub(crate) use schema::{COLUMNS_MAX, decode_schema, encode_schema};

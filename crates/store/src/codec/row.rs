@@ -15,6 +15,7 @@ use std::sync::Arc;
 use arrow_array::ArrayRef;
 
 use super::ColumnBuilder;
+use super::row_upsert::{is_bounded, magnitude};
 use super::scalar::{Scalar, Values, fixed_len, scalar_at};
 use super::varint::{Reader, put_varint};
 use crate::base::{Column, ColumnType, Error, Result, Schema};
@@ -31,6 +32,8 @@ pub struct RowCodec {
     fixed_end: usize,
     /// Number of text and bytes columns.
     variable: usize,
+    /// The value columns of integers and decimals: number, offset, type.
+    numbers: Arc<[(usize, usize, ColumnType)]>,
 }
 
 /// The position of a column in the encoding.
@@ -55,8 +58,11 @@ impl RowCodec {
             *next += fixed_len.unwrap_or(1);
             ColumnLayout { null_bit: if column.nullable { null_bits.next() } else { None }, at, fixed_len }
         };
-        let layouts = columns[key_columns..].iter().map(layout).collect();
-        RowCodec { columns: columns.into(), layouts, key_columns, fixed_end, variable }
+        let layouts: Arc<[ColumnLayout]> = columns[key_columns..].iter().map(layout).collect();
+        let numbers = columns[key_columns..].iter().zip(&*layouts).enumerate();
+        let numbers = numbers.filter(|(_, (column, _))| is_bounded(column.ty));
+        let numbers = numbers.map(|(i, (column, layout))| (i, layout.at, column.ty)).collect();
+        RowCodec { columns: columns.into(), layouts, key_columns, fixed_end, variable, numbers }
     }
 
     /// Checks that there is one array for each column of the schema, with the Arrow type of the column, and without
@@ -198,6 +204,55 @@ impl RowCodec {
                 Some(Scalar::Word(((unsigned as u64) << unused) as i64 >> unused))
             }
         }
+    }
+
+    /// The value columns, in schema order.
+    pub(crate) fn value_columns(&self) -> &[Column] {
+        &self.columns[self.key_columns..]
+    }
+
+    /// The value of the `number`th value column; `None` if `row` is invalid.
+    pub(crate) fn value<'a>(&self, row: &'a [u8], number: usize) -> Option<Scalar<'a>> {
+        if row.len() < self.fixed_end {
+            return None;
+        }
+        self.scalar(row, self.value_columns()[number].ty, &self.layouts[number])
+    }
+
+    /// Raises the bound of each value column to the magnitude of its number in a row. Columns of other types have no bound.
+    #[inline]
+    pub(crate) fn raise_bounds(&self, row: &[u8], bounds: &mut [u64]) {
+        for &(number, at, ty) in &*self.numbers {
+            let Some(bytes) = row.get(at..) else { return };
+            let magnitude = match ty {
+                ColumnType::Int8 => bytes.first().map(|&byte| u64::from((byte as i8).unsigned_abs())),
+                ColumnType::Int16 => bytes.first_chunk().map(|b| i16::from_le_bytes(*b).unsigned_abs().into()),
+                ColumnType::Int32 => bytes.first_chunk().map(|b| i32::from_le_bytes(*b).unsigned_abs().into()),
+                ColumnType::Int64 => bytes.first_chunk().map(|b| i64::from_le_bytes(*b).unsigned_abs()),
+                _ => bytes
+                    .first_chunk()
+                    .map(|b| u64::try_from(i128::from_le_bytes(*b).unsigned_abs()).unwrap_or(u64::MAX)),
+            };
+            // A null is encoded as zero.
+            bounds[number] = bounds[number].max(magnitude.unwrap_or(u64::MAX));
+        }
+    }
+
+    /// As [`raise_bounds`](Self::raise_bounds), for the rows of arrays of all columns.
+    pub(crate) fn raise_bounds_by_arrays(&self, columns: &[ArrayRef], bounds: &mut [u64]) {
+        for &(number, _, ty) in &*self.numbers {
+            let array = &columns[self.key_columns + number];
+            let (values, ty) = (Values::new(array, ty), ty);
+            let largest = (0..array.len()).map(|row| magnitude(ty, &values.get(row))).max();
+            bounds[number] = bounds[number].max(largest.unwrap_or(0));
+        }
+    }
+
+    /// Encodes a row of one value for each value column.
+    pub(crate) fn row_of(&self, values: &[Scalar<'_>]) -> Vec<u8> {
+        let mut row = Vec::with_capacity(self.fixed_end);
+        put_row(&self.columns, self.key_columns, |i| values[i - self.key_columns], &mut row);
+        row
     }
 
     /// The bytes of the `number`th text or bytes column.

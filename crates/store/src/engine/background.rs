@@ -204,8 +204,7 @@ impl Shared {
         for version in trees.filter(|version| !version.active.is_empty()) {
             let mut frozen = vec![version.active.clone()];
             frozen.extend_from_slice(&version.frozen);
-            let (codecs, root, counts) = (version.codecs.clone(), version.root.clone(), version.counts.clone());
-            *version = Arc::new(TreeVersion { codecs, root, frozen, active: Arc::default(), counts });
+            *version = Arc::new(TreeVersion { frozen, active: Arc::default(), ..TreeVersion::clone(version) });
         }
         self.replace_state(&mut current, state);
         current.clone()
@@ -256,7 +255,7 @@ impl Shared {
         let mut roots = roots.into_inner();
         let flushed = trees.map(|(&tree, version)| {
             let root = roots.remove(&tree).unwrap_or_else(|| version.root.clone());
-            (tree, Arc::new(TreeVersion::new(version.codecs.clone(), root, version.counts.clone())))
+            (tree, Arc::new(version.with_root(root)))
         });
         Ok(StoreVersion { trees: flushed.collect() })
     }
@@ -285,8 +284,8 @@ impl Shared {
         let mut state = StoreVersion::clone(&current);
         let version = state.trees.get_mut(&tree);
         if let Some(version) = version.filter(|version| Arc::ptr_eq(&version.codecs, &frozen.codecs)) {
-            let (codecs, active, counts) = (version.codecs.clone(), version.active.clone(), version.counts.clone());
-            *version = Arc::new(TreeVersion { codecs, root: root.clone(), frozen: Vec::new(), active, counts });
+            let root = root.clone();
+            *version = Arc::new(TreeVersion { root, frozen: Vec::new(), ..TreeVersion::clone(version) });
             self.replace_state(&mut current, state);
         }
     }
@@ -410,7 +409,7 @@ impl Shared {
         let commit = self.commit.lock();
         let mut next = self.flush(&checkpointed, &self.freeze(&commit))?;
         let current = self.state.read().clone();
-        self.check_batch(&current, batch)?;
+        self.check_commit(&current, batch)?;
         let sequence = self.inserted.load(Ordering::Relaxed) + 1;
         for version in next.trees.values_mut() {
             // If the installation fails, the current counts remain as they are.
@@ -422,8 +421,7 @@ impl Shared {
         for (&tree, version) in &mut next.trees {
             if !version.active.is_empty() {
                 let root = self.flusher(tree, version).flush_buffer(&version.root, &version.active)?;
-                let (codecs, counts) = (version.codecs.clone(), version.counts.clone());
-                *version = Arc::new(TreeVersion::new(codecs, Arc::new(root), counts));
+                *version = Arc::new(version.with_root(Arc::new(root)));
             }
         }
         let mut touched: Vec<TreeId> = loaded.iter().map(|(tree, _)| *tree).collect();
@@ -439,7 +437,10 @@ impl Shared {
         for (tree, loaded) in loaded {
             let version = next.trees.get_mut(&tree).ok_or(Error::TreeNotFound(tree))?;
             let (rows, has_new_keys) = (loaded.rows(), loaded.has_new_keys());
+            // Harmless if the installation fails: bounds may be too large.
+            let bounds = loaded.bounds().to_vec();
             if let LoadedRows::Extents(extents) = loaded.into_rows(tree, &version.codecs.schema, &self.files)? {
+                version.bounds.raise_to(&bounds);
                 let was_empty = version.counts.newest() == Some(0);
                 let (root, is_between) = self.flusher(tree, version).add_loaded(&version.root, extents)?;
                 let counts = if root.is_settled() {
@@ -449,7 +450,7 @@ impl Shared {
                     version.counts.add(sequence, is_exact.then_some(rows as i64));
                     version.counts.clone()
                 };
-                *version = Arc::new(TreeVersion::new(version.codecs.clone(), Arc::new(root), counts));
+                *version = Arc::new(version.with_root(Arc::new(root)).with_counts(counts));
             }
         }
         // The log requires a record for each sequence number. The record is empty: a crash before the superblock is
@@ -461,8 +462,7 @@ impl Shared {
             .and_then(|position| self.write_checkpoint(&mut checkpointed, next.clone(), sequence, position));
         for version in next.trees.values_mut() {
             // New active buffers, so that the checkpoint does not keep messages of later commits in memory.
-            let (codecs, root, counts) = (version.codecs.clone(), version.root.clone(), version.counts.clone());
-            *version = Arc::new(TreeVersion::new(codecs, root, counts));
+            *version = Arc::new(version.with_root(version.root.clone()));
         }
         if durable.is_ok() {
             self.transactions.replaced(touched, sequence);

@@ -15,7 +15,7 @@ use crate::codec::Codecs;
 use crate::engine::Store;
 use crate::message::KEY_LIMIT;
 use crate::pages::{Extent, ExtentWriter, Files};
-use crate::tree::{InnerNode, Node, RowCounts, TreeVersion, TreeView};
+use crate::tree::{InnerNode, Node, RowCounts, TreeVersion, TreeView, ValueBounds};
 
 /// Writes sorted rows directly into full extents. Created by [`Store::bulk_writer`]. [`Store::install`] makes the
 /// result part of a tree; dropping it frees the extents.
@@ -27,11 +27,14 @@ pub struct BulkWriter {
     rest: Option<RecordBatch>,
     last_key: Option<Vec<u8>>,
     rows: u64,
+    /// See [`ValueBounds`].
+    bounds: Vec<u64>,
 }
 
 impl BulkWriter {
     pub(crate) fn new(codecs: Arc<Codecs>, writer: ExtentWriter) -> Self {
-        BulkWriter { codecs, writer, rest: None, last_key: None, rows: 0 }
+        let bounds = vec![0; codecs.row.value_columns().len()];
+        BulkWriter { codecs, writer, rest: None, last_key: None, rows: 0, bounds }
     }
 
     /// Adds rows: all columns, in schema order. Keys must ascend strictly over all calls.
@@ -46,6 +49,7 @@ impl BulkWriter {
             return Ok(());
         }
         let last_key = self.check_order(rows)?;
+        self.codecs.row.raise_bounds_by_arrays(rows.columns(), &mut self.bounds);
         let joined = match self.rest.take() {
             Some(rest) => arrow_select::concat::concat_batches(self.codecs.schema.arrow(), [&rest, rows])
                 .map_err(|error| Error::Arrow(Arc::new(error)))?,
@@ -102,7 +106,8 @@ impl BulkWriter {
         if let Some(rest) = self.rest.take() {
             self.writer.write(rest.columns(), None, 0, true)?;
         }
-        Ok(Loaded { codecs: self.codecs, rows: LoadedRows::Extents(self.writer.finish()?), has_new_keys: false })
+        let rows = LoadedRows::Extents(self.writer.finish()?);
+        Ok(Loaded { codecs: self.codecs, rows, has_new_keys: false, bounds: self.bounds })
     }
 }
 
@@ -113,6 +118,8 @@ pub struct Loaded {
     rows: LoadedRows,
     /// The loader claims that no key has a row in the tree.
     has_new_keys: bool,
+    /// See [`ValueBounds`]; empty for memory trees.
+    bounds: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -128,7 +135,7 @@ pub(crate) const OTHER_SCHEMA: &str = "the rows were loaded for another schema";
 
 impl Loaded {
     pub(crate) fn in_memory(tree: TreeId, codecs: Arc<Codecs>, buffer: Arc<RootBuffer>) -> Loaded {
-        Loaded { codecs, rows: LoadedRows::Memory(tree, buffer), has_new_keys: false }
+        Loaded { codecs, rows: LoadedRows::Memory(tree, buffer), has_new_keys: false, bounds: Vec::new() }
     }
 
     /// Claims that no key of the rows has a row in the tree when they are installed, after the changes of the batch. The
@@ -136,6 +143,11 @@ impl Loaded {
     #[must_use]
     pub fn claim_new_keys(self) -> Loaded {
         Loaded { has_new_keys: true, ..self }
+    }
+
+    /// Bounds of the values of the rows, for trees on disk.
+    pub(crate) fn bounds(&self) -> &[u64] {
+        &self.bounds
     }
 
     pub(crate) fn has_new_keys(&self) -> bool {
@@ -201,7 +213,8 @@ impl Loaded {
         let codecs = Arc::new(Codecs::new(schema.clone()));
         let version = match &self.rows {
             LoadedRows::Extents(extents) => {
-                TreeVersion::new(codecs, Arc::new(root_of(extents)), RowCounts::new(0, Some(self.rows())))
+                let bounds = ValueBounds::new(self.bounds.clone());
+                TreeVersion::new(codecs, Arc::new(root_of(extents)), RowCounts::new(0, Some(self.rows())), bounds)
             }
             LoadedRows::Memory(_, buffer) => TreeVersion::in_memory(codecs, buffer.clone()),
         };

@@ -21,7 +21,7 @@ use crate::base::{Error, KeyRange, Prior, Result, Schema, TreeId};
 use crate::buffer::{BufferBuilder, MessageChain, RootBuffer};
 use crate::codec::Codecs;
 use crate::engine::{CommitToken, Loaded, LoadedRows, OTHER_SCHEMA, OTHER_TREE, RowChanges, Shared, Store, check_new};
-use crate::message::{KEY_LIMIT, MessageBytes, Operation, VALUE_LIMIT, WriteBatch, decode};
+use crate::message::{KEY_LIMIT, MessageBytes, Operation, Upserts, VALUE_LIMIT, WriteBatch, decode};
 use crate::tree::{StoreVersion, TreeVersion};
 
 /// Dirty keys that a commit processes in addition to twice the number of its messages.
@@ -248,7 +248,8 @@ impl Shared {
             match operation {
                 Operation::Message { tree, key, message, .. } => {
                     let version = state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
-                    let delta = version.active.insert_in_memory(key, sequence, message, &live, &self.files.upserts);
+                    let upserts = Upserts::new(&self.files.upserts, &version.codecs);
+                    let delta = version.active.insert_in_memory(key, sequence, message, &live, upserts);
                     changes.add(state, tree, delta);
                     match written.last_mut().filter(|(last, _)| *last == tree) {
                         Some((_, messages)) => *messages += 1,
@@ -356,7 +357,8 @@ impl Shared {
             let live = self.snapshots.live(|| self.visible());
             buffer.walk(&KeyRange::all(), false, &pin(), |key, chain| {
                 let message = chain.message();
-                let delta = version.active.insert_in_memory(key, sequence, message, &live, &self.files.upserts);
+                let upserts = Upserts::new(&self.files.upserts, &version.codecs);
+                let delta = version.active.insert_in_memory(key, sequence, message, &live, upserts);
                 version.counts.add(sequence, delta);
                 true
             });

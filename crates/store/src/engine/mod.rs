@@ -34,7 +34,7 @@ pub(crate) use conflicts::Transactions;
 pub(crate) use locator_thread::LocatorThread;
 pub(crate) use memory_trees::next_id;
 pub use memory_trees::{MemoryBuilder, MemoryTreeStats};
-pub(crate) use replay::{Replay, check, check_new};
+pub(crate) use replay::{BatchContents, Replay, check, check_new};
 pub(crate) use store::{Checkpointed, CommitToken, RowChanges, Shared, Visibility, apply};
 pub use store::{Store, StoreStats, Submitted};
 pub use transaction::{Savepoint, Transaction};

@@ -9,6 +9,8 @@
 //!         runs: part count: u32, parts: extent number: u32, flags: u8 (1 low, 2 high), bounds, bytes: u64, rows: u64
 //! then, unless an older program wrote the table, for each tree
 //!   live rows: u64 (2^64 - 1: unknown), then for each of its extents net rows: i64
+//! then, unless an older program wrote the table, for each tree
+//!   bounds: u64 for each value column of an integer or decimal type
 //! ```
 //! Names, keys and bounds are byte strings after their length (u32). Numbers are little endian.
 //!
@@ -23,9 +25,9 @@ use std::sync::Arc;
 use keyaki_device::BLOCK;
 
 use crate::base::{Key, Malformed, Reader, TreeId};
-use crate::codec::{Codecs, ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX, decode_schema, encode_schema};
+use crate::codec::{Codecs, ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX, decode_schema, encode_schema, is_bounded};
 use crate::pages::{Extent, ExtentMeta, Files, RESERVED_BYTES};
-use crate::tree::{InnerNode, Node, Part, RowCounts, Run, StoreVersion, TreeVersion};
+use crate::tree::{InnerNode, Node, Part, RowCounts, Run, StoreVersion, TreeVersion, ValueBounds};
 
 type Result<T> = std::result::Result<T, Malformed>;
 
@@ -54,7 +56,7 @@ fn string(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 pub(crate) fn encode(state: &StoreVersion, next_tree: TreeId) -> Vec<u8> {
-    let (mut out, mut counts) = (Vec::new(), Vec::new());
+    let (mut out, mut counts, mut bounds) = (Vec::new(), Vec::new(), Vec::new());
     out.extend_from_slice(&(state.trees.len() as u32).to_le_bytes());
     out.extend_from_slice(&next_tree.get().to_le_bytes());
     for (tree, version) in &state.trees {
@@ -75,8 +77,12 @@ pub(crate) fn encode(state: &StoreVersion, next_tree: TreeId) -> Vec<u8> {
         encode_inner(&version.root, &numbers, &mut out);
         counts.extend_from_slice(&version.counts.newest().unwrap_or(UNKNOWN).to_le_bytes());
         extents.iter().for_each(|extent| counts.extend_from_slice(&extent.meta.net_rows.to_le_bytes()));
+        let values = version.bounds.get();
+        let columns = version.codecs.row.value_columns().iter().zip(values).filter(|(column, _)| is_bounded(column.ty));
+        columns.for_each(|(_, bound)| bounds.extend_from_slice(&bound.to_le_bytes()));
     }
     out.extend_from_slice(&counts);
+    out.extend_from_slice(&bounds);
     out
 }
 
@@ -212,13 +218,29 @@ fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(StoreVersi
             return Err(reader.malformed("the root is a leaf"));
         };
         let live_rows = live_rows.or_else(|| root.is_settled().then(|| root.rows()));
-        let version = TreeVersion::new(codecs, Arc::new(root), RowCounts::new(0, live_rows));
+        let bounds = ValueBounds::unknown(&codecs);
+        let version = TreeVersion::new(codecs, Arc::new(root), RowCounts::new(0, live_rows), bounds);
         state.trees.insert(tree, Arc::new(version));
     }
-    if !counts.is_end() {
-        return Err(reader.malformed("bytes after the last tree"));
+    if let Some(mut rest) = counts.0.filter(|rest| !rest.is_empty()) {
+        read_bounds(&mut rest, &mut state)?;
+        if !rest.is_empty() {
+            return Err(rest.malformed("bytes after the last tree"));
+        }
     }
     Ok((state, next_tree))
+}
+
+/// Reads the bounds of all trees, which are unknown so far.
+fn read_bounds(reader: &mut Reader<'_>, state: &mut StoreVersion) -> Result<()> {
+    for version in state.trees.values_mut() {
+        let columns = version.codecs.row.value_columns().iter();
+        let bound = |ty| if is_bounded(ty) { reader.u64() } else { Ok(0) };
+        let bounds = columns.map(|column| column.ty).map(bound).collect::<Result<Vec<u64>>>()?;
+        let (codecs, root, counts) = (version.codecs.clone(), version.root.clone(), version.counts.clone());
+        *version = Arc::new(TreeVersion::new(codecs, root, counts, ValueBounds::new(bounds)));
+    }
+    Ok(())
 }
 
 /// The numbers after the last tree, read beside the trees and extents that they belong to. `None` if the table has none.
@@ -252,10 +274,6 @@ impl<'a> Counts<'a> {
             );
         }
         Ok(net_rows)
-    }
-
-    fn is_end(&self) -> bool {
-        self.0.as_ref().is_none_or(Reader::is_empty)
     }
 }
 

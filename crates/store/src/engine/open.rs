@@ -52,8 +52,9 @@ pub(crate) fn check_options(options: &Options) -> Result<()> {
 pub(crate) fn prepare_directory(device: &dyn Device, dir: &Path) -> Result<()> {
     if !device.exists(dir)? {
         device.create_dir(dir)?;
-        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            device.sync_dir(parent)?;
+        if let Some(parent) = dir.parent() {
+            // The parent of a relative path of one component is the current directory.
+            device.sync_dir(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
         }
     }
     let ours = |name: &String| matches!(name.as_str(), "LOCK" | "data.new" | "tmp") || name.starts_with("log-");

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::base::{Error, Result, TreeId, TreeKind, UpsertFunctions};
 use crate::buffer::BufferBuilder;
-use crate::codec::Codecs;
+use crate::codec::{Codecs, ROW_UPSERT, RowUpsert};
 use crate::engine::RowChanges;
 use crate::message::{KEY_LIMIT, MessageBytes, Operation, decode};
 use crate::tree::{StoreVersion, TreeVersion};
@@ -25,10 +25,18 @@ fn check_kind(tree: TreeId, kind: TreeKind) -> Result<()> {
     if tree.kind() == kind { Ok(()) } else { Err(Error::WrongTreeKind { tree, kind: tree.kind() }) }
 }
 
+/// What a valid batch contains, besides messages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BatchContents {
+    /// It creates or drops trees.
+    pub changes_trees: bool,
+    pub has_row_upserts: bool,
+}
+
 /// Checks that a batch can be applied: trees exist when they are written to, do not exist when they are created, and
-/// keys and rows are valid encodings for their trees. With `upserts`, also checks that the functions exist; replay
-/// passes `None`, so that a database opens without the functions in its log. Returns true if the batch creates or drops
-/// trees.
+/// keys and rows are valid encodings for their trees. With `upserts`, also checks that the functions exist; replay passes
+/// `None`, so that a database opens without the functions in its log. Does not check sums, because the bounds of a
+/// checkpoint may contain sums of later commits: see [`BatchBounds`](crate::tree::BatchBounds).
 ///
 /// # Errors
 /// [`Error::InvalidBatch`], [`Error::InvalidKey`], [`Error::InvalidRow`], [`Error::TooLarge`], [`Error::TooMany`],
@@ -38,9 +46,10 @@ pub(crate) fn check(
     payload: &[u8],
     kind: TreeKind,
     upserts: Option<&UpsertFunctions>,
-) -> Result<bool> {
+) -> Result<BatchContents> {
     // Trees created by the batch, or dropped by it (`None`).
     let mut changed: HashMap<TreeId, Option<Arc<Codecs>>> = HashMap::new();
+    let mut has_row_upserts = false;
     decode(payload, |operation| {
         let codecs = |tree: TreeId| match changed.get(&tree) {
             Some(changed) => changed.as_ref(),
@@ -57,6 +66,10 @@ pub(crate) fn check(
                 codecs.key.check_encoded(key)?;
                 match message {
                     MessageBytes::Insert(value) => codecs.row.check_encoded(value)?,
+                    MessageBytes::Upsert { function: ROW_UPSERT, operand } => {
+                        RowUpsert::check(&codecs.row, operand)?;
+                        has_row_upserts = true;
+                    }
                     MessageBytes::Upsert { function, .. } if upserts.is_some_and(|known| !known.contains(function)) => {
                         return Err(Error::UnknownUpsert(function));
                     }
@@ -76,7 +89,7 @@ pub(crate) fn check(
         }
         Ok(())
     })?;
-    Ok(!changed.is_empty())
+    Ok(BatchContents { changes_trees: !changed.is_empty(), has_row_upserts })
 }
 
 /// Checks that a tree may be created: it does not exist, and its id is not the last one of its kind, which
@@ -124,6 +137,8 @@ impl Replay {
         decode(payload, |operation| {
             match operation {
                 Operation::Message { tree, key, message, prior } => {
+                    let version = self.state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
+                    version.bounds.lock(&version.codecs).raise(&message);
                     let pending = self.pending.entry(tree).or_default();
                     let before = pending.work_bytes();
                     pending.push(key, sequence, &message, prior);

@@ -22,13 +22,13 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::open;
 use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TreeId, TreeKind};
-use crate::codec::{Codecs, Page, PageRef};
-use crate::engine::{LocatorThread, Transactions, Work, check, next_id};
+use crate::codec::{Codecs, Page, PageRef, ROW_UPSERT};
+use crate::engine::{BatchContents, LocatorThread, Transactions, Work, check, next_id};
 use crate::locator::Locators;
 use crate::log::Log;
-use crate::message::{Operation, Operations, WriteBatch};
+use crate::message::{MessageBytes, Operation, Operations, WriteBatch};
 use crate::pages::{BlockingPages, Cache, Files, Priority};
-use crate::tree::{Delta, Snapshot, StoreVersion, TreeVersion};
+use crate::tree::{BatchBounds, Delta, Snapshot, StoreVersion, TreeVersion};
 
 /// A handle to an open store. `Clone` returns another handle to the same store. Dropping the last handle closes the
 /// store, with a checkpoint unless an earlier failure disabled writes.
@@ -476,16 +476,28 @@ pub(crate) fn apply(state: &mut Cow<'_, StoreVersion>, sequence: u64, payload: &
                 let version = state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
                 let guard = pin();
                 let mut buffer = version.active.writer(sequence, &guard);
-                buffer.insert(key, message, prior);
-                changes.add(state, tree, message.delta(prior));
+                let mut bounds = version.bounds.lock(&version.codecs);
+                let mut add = |key: &[u8], message: MessageBytes<'_>, prior| {
+                    bounds.raise(&message);
+                    let delta = match message {
+                        MessageBytes::Upsert { function: ROW_UPSERT, operand } => {
+                            buffer.upsert(key, operand, &version.codecs.row)
+                        }
+                        message => {
+                            buffer.insert(key, message, prior);
+                            message.delta(prior)
+                        }
+                    };
+                    changes.add(state, tree, delta);
+                };
+                add(key, message, prior);
                 for _ in 1..MESSAGES_PER_GUARD {
                     next = operations.next()?;
                     let Some(Operation::Message { tree: other, key, message, prior }) = next else { break };
                     if other != tree {
                         break;
                     }
-                    buffer.insert(key, message, prior);
-                    changes.add(state, tree, message.delta(prior));
+                    add(key, message, prior);
                     next = None;
                 }
             }
@@ -645,7 +657,7 @@ impl Shared {
             let commit = self.commit.lock();
             state = self.state.read().clone();
             check(&state)?;
-            let changes_trees = self.check_batch(&state, batch)?;
+            let changes_trees = self.check_commit(&state, batch)?;
             let sequence = self.inserted.load(Ordering::Relaxed) + 1;
             // A commit to memory trees only has a sequence number, but no bytes for the log.
             self.log.append(sequence, &batch.bytes)?;
@@ -676,13 +688,30 @@ impl Shared {
         Ok((sequence, logged))
     }
 
-    /// Checks both parts of a batch. Returns true if the batch creates or drops trees.
+    /// Checks that a batch can be committed to a state. Returns true if it creates or drops trees.
+    ///
+    /// # Errors
+    /// Those of [`check`]; [`Error::UpsertRange`].
+    pub fn check_commit(&self, state: &StoreVersion, batch: &WriteBatch) -> Result<bool> {
+        let contents = self.check_batch(state, batch)?;
+        if contents.has_row_upserts {
+            let mut bounds = BatchBounds::default();
+            batch.parts().into_iter().try_for_each(|part| bounds.admit(state, part))?;
+        }
+        Ok(contents.changes_trees)
+    }
+
+    /// Checks both parts of a batch, except the bounds of sums.
     ///
     /// # Errors
     /// Those of [`check`].
-    pub fn check_batch(&self, state: &StoreVersion, batch: &WriteBatch) -> Result<bool> {
+    pub fn check_batch(&self, state: &StoreVersion, batch: &WriteBatch) -> Result<BatchContents> {
         let upserts = Some(&*self.files.upserts);
         let on_disk = check(state, &batch.bytes, TreeKind::Disk, upserts)?;
-        Ok(check(state, &batch.in_memory, TreeKind::Memory, upserts)? || on_disk)
+        let in_memory = check(state, &batch.in_memory, TreeKind::Memory, upserts)?;
+        Ok(BatchContents {
+            changes_trees: on_disk.changes_trees || in_memory.changes_trees,
+            has_row_upserts: on_disk.has_row_upserts || in_memory.has_row_upserts,
+        })
     }
 }

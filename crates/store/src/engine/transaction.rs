@@ -25,7 +25,7 @@ use crate::base::{Error, KeyRange, Registration, Result, TreeId};
 use crate::codec::Codecs;
 use crate::engine::{Shared, Store, Submitted};
 use crate::message::{Operation, Operations, WriteBatch};
-use crate::tree::{OwnWrites, ReadSet, Snapshot, StoreVersion, TreeVersion};
+use crate::tree::{BatchBounds, OwnWrites, ReadSet, Snapshot, StoreVersion, TreeVersion};
 
 /// Uncommitted writes on top of a snapshot. Dropping a transaction rolls it back.
 #[derive(Debug)]
@@ -44,6 +44,8 @@ pub struct Transaction {
     batch: WriteBatch,
     /// One for each statement that has written.
     marks: Vec<Mark>,
+    /// The bounds of numbers with all writes before the ends.
+    bounds: (BatchBounds, [usize; 2]),
     dependencies: Vec<Dependency>,
     /// The ranges read, if the transaction is serializable.
     reads: Option<Arc<ReadSet>>,
@@ -87,6 +89,7 @@ impl Store {
             own: OwnWrites::default(),
             batch: WriteBatch::new(),
             marks: Vec::new(),
+            bounds: (BatchBounds::default(), [0, 0]),
             dependencies: Vec::new(),
             reads: None,
         }
@@ -129,7 +132,9 @@ impl Transaction {
         if batch.is_empty() {
             return Ok(());
         }
-        self.shared.check_batch(&self.trees, &batch)?;
+        if self.shared.check_batch(&self.trees, &batch)?.has_row_upserts {
+            self.admit_sums(&batch)?;
+        }
         let starts = self.ends();
         self.batch.append(batch);
         self.marks.push(Mark { ends: self.ends(), base: self.base.sequence });
@@ -166,6 +171,7 @@ impl Transaction {
         // Snapshots taken before keep the buffers that they see.
         self.own = OwnWrites::default();
         self.trees = self.base.state.clone();
+        self.bounds = (BatchBounds::default(), [0, 0]);
         self.change_trees([0, 0]);
         let mut starts = [0, 0];
         for mark in std::mem::take(&mut self.marks) {
@@ -233,6 +239,25 @@ impl Transaction {
             }
         }
         Ok(())
+    }
+
+    /// Checks that no sum of a checked batch can leave the range of its column after the own writes.
+    ///
+    /// # Errors
+    /// [`Error::UpsertRange`]; [`Error::Conflict`] if another commit has dropped a tree that the transaction has changed.
+    fn admit_sums(&mut self, batch: &WriteBatch) -> Result<()> {
+        let trees = &self.base.state;
+        let (bounds, ends) = &mut self.bounds;
+        for (part, start) in self.batch.parts().into_iter().zip(ends) {
+            bounds.admit(trees, &part[*start..]).map_err(|error| match error {
+                Error::TreeNotFound(tree) => Error::Conflict { tree },
+                error => error,
+            })?;
+            *start = part.len();
+        }
+        // A refused batch changes nothing.
+        let mut raised = bounds.clone();
+        batch.parts().into_iter().try_for_each(|part| raised.admit(trees, part))
     }
 
     fn ends(&self) -> [usize; 2] {

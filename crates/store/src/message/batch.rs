@@ -21,7 +21,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 
 use crate::base::{Error, Prior, Reader, Result, Schema, TreeId};
-use crate::codec::{COLUMNS_MAX, Codecs, decode_schema, encode_schema};
+use crate::codec::{COLUMNS_MAX, Codecs, ColumnChange, ROW_UPSERT, decode_schema, encode_schema, put_row_upsert};
 use crate::message::{KEY_LIMIT, MessageBytes, VALUE_LIMIT};
 
 const INSERT: u8 = 1;
@@ -198,6 +198,54 @@ impl WriteBatch {
         self.check_len("key", key.len(), KEY_LIMIT);
         self.check_len("operand", operand.len(), VALUE_LIMIT);
         self.put(UPSERT, tree, &[function, key.len() as u32, operand.len() as u32], &[key, operand]);
+    }
+
+    /// Adds row upserts: rows are inserted where their key has no row; the columns of other rows change. No row is read.
+    /// `rows` has all columns of the schema; so has `arguments`, whose key columns and columns that keep their value do not
+    /// matter. `changes` has one entry for each column that is not part of the key.
+    ///
+    /// A commit refuses sums that could leave the range of their column ([`Error::UpsertRange`]).
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert), for `rows`; [`Error::ColumnCount`] for `changes`; [`Error::ColumnType`] for `arguments`, and
+    /// [`Error::NullValue`] for a null argument of a column that is not nullable.
+    pub fn upsert_rows(
+        &mut self,
+        tree: TreeId,
+        schema: &Schema,
+        rows: &RecordBatch,
+        changes: &[ColumnChange],
+        arguments: Option<&RecordBatch>,
+    ) -> Result<()> {
+        let columns = schema.columns().len();
+        schema.check_columns(rows.columns(), columns)?;
+        if changes.len() != columns - schema.key_columns() {
+            return Err(Error::ColumnCount { expected: columns - schema.key_columns(), found: changes.len() });
+        }
+        if let Some(arguments) = arguments {
+            schema.check_types(arguments.columns())?;
+            let values = schema.columns().iter().zip(arguments.columns()).skip(schema.key_columns());
+            for ((column, array), change) in values.zip(changes) {
+                if *change != ColumnChange::Keep && !column.nullable {
+                    column.check_not_null(array)?;
+                }
+            }
+        }
+        let codecs = self.codecs(tree, schema);
+        let (keys, values) = (codecs.key.encoder(rows.columns()), codecs.row.encoder(rows.columns()));
+        let arguments = arguments.map(|arguments| codecs.row.encoder(arguments.columns()));
+        let (mut key, mut value, mut argument, mut operand) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for row in 0..rows.num_rows() {
+            [&mut key, &mut value, &mut argument, &mut operand].into_iter().for_each(Vec::clear);
+            keys.encode(row, &mut key);
+            values.encode(row, &mut value);
+            if let Some(arguments) = &arguments {
+                arguments.encode(row, &mut argument);
+            }
+            put_row_upsert(changes, &value, arguments.as_ref().map(|_| argument.as_slice()), &mut operand);
+            self.upsert_raw(tree, &key, ROW_UPSERT, &operand);
+        }
+        Ok(())
     }
 
     /// Appends the changes of another batch.

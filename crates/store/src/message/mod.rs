@@ -6,12 +6,14 @@
 
 mod batch;
 mod resolver;
+mod upserts;
 
 use crate::base::Prior;
 
 pub use batch::WriteBatch;
 pub(crate) use batch::{Operation, Operations, decode};
 pub(crate) use resolver::{Change, Resolver, encode_operands};
+pub(crate) use upserts::Upserts;
 
 /// Maximum length of a key in bytes.
 pub(crate) const KEY_LIMIT: usize = 64 << 10;

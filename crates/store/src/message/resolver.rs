@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::base::{Prior, Result, UpsertFunctions};
+use crate::base::{Prior, Result};
 use crate::codec::{MessageKind, Page};
-use crate::message::MessageBytes;
+use crate::message::{MessageBytes, Upserts};
 
 /// The combined effect of the messages of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Change {
     ///
     /// # Errors
     /// [`crate::Error::UnknownUpsert`], [`crate::Error::Upsert`].
-    pub fn apply(&self, old: Option<&[u8]>, functions: &UpsertFunctions) -> Result<Option<Arc<[u8]>>> {
+    pub fn apply(&self, old: Option<&[u8]>, functions: Upserts<'_>) -> Result<Option<Arc<[u8]>>> {
         match self {
             Change::Insert(value) => Ok(Some(value.clone())),
             Change::Delete => Ok(None),
@@ -139,16 +139,16 @@ impl Resolver {
     ///
     /// # Errors
     /// [`crate::Error::UnknownUpsert`], [`crate::Error::Upsert`].
-    pub fn finish(&mut self, functions: &UpsertFunctions) -> Result<Option<(Change, Prior)>> {
+    pub fn finish(&mut self, functions: Upserts<'_>) -> Result<Option<(Change, Prior)>> {
         let prior = std::mem::take(&mut self.prior);
         Ok(self.resolve(functions)?.map(|change| (change, prior)))
     }
 
-    fn resolve(&mut self, functions: &UpsertFunctions) -> Result<Option<Change>> {
+    fn resolve(&mut self, functions: Upserts<'_>) -> Result<Option<Change>> {
         let mut upserts = std::mem::take(&mut self.upserts);
         upserts.reverse();
         let Some(base) = self.base.take() else {
-            return Ok((!upserts.is_empty()).then_some(Change::Upserts(upserts)));
+            return Ok((!upserts.is_empty()).then(|| Change::Upserts(functions.combined(upserts))));
         };
         if upserts.is_empty() {
             return Ok(Some(base));
@@ -190,6 +190,8 @@ fn parse_operands(mut bytes: &[u8]) -> Option<Vec<(u32, Arc<[u8]>)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::{Schema, UpsertFunctions};
+    use crate::codec::Codecs;
 
     fn functions() -> UpsertFunctions {
         UpsertFunctions::default().with(1, |old, operand| Ok(Some([old.unwrap_or_default(), operand].concat())))
@@ -198,7 +200,8 @@ mod tests {
     fn resolve(messages: &[MessageBytes<'_>]) -> Option<Change> {
         let mut resolver = Resolver::default();
         messages.iter().for_each(|message| resolver.add_message(*message));
-        resolver.finish(&functions()).unwrap().map(|(change, _)| change)
+        let codecs = Codecs::new(Schema::key_value());
+        resolver.finish(Upserts::new(&functions(), &codecs)).unwrap().map(|(change, _)| change)
     }
 
     #[test]

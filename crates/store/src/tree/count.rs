@@ -65,7 +65,7 @@ impl<P: PageSource> Cursor<'_, P> {
             self.settle_open_change().await?;
             let Some(walk) = &mut self.leaf else { return Ok(0) };
             let next = walk.messages.next_key(&walk.range, self.view.schema(), self.source).await?;
-            let taken = if next.is_some() { walk.messages.take(&self.view.files.upserts)? } else { None };
+            let taken = if next.is_some() { walk.messages.take(self.view.upserts())? } else { None };
             let Some((key, change, prior)) = taken else {
                 // No await below: the state changes completely or not at all.
                 let rows = walk.count.rows;
@@ -147,7 +147,7 @@ impl<P: PageSource> Cursor<'_, P> {
             }
         }
         // No await below: the state changes completely or not at all.
-        let new = change.apply(old.as_deref(), &self.view.files.upserts)?;
+        let new = change.apply(old.as_deref(), self.view.upserts())?;
         count.rows += i64::from(new.is_some()) - i64::from(old.is_some());
         count.open = None;
         Ok(())

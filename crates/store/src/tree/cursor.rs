@@ -100,7 +100,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                 return Ok(None);
             }
             if let Some(rows) = self.leaf.as_mut().and_then(|leaf| leaf.rows.as_mut()) {
-                match rows.next_rows(&self.view.files.upserts)? {
+                match rows.next_rows(self.view.upserts())? {
                     Some(rows) => {
                         let parts = vec![ChunkPart::Rows(Arc::new(rows))];
                         return Ok(Some(Chunk { codecs: self.view.version.codecs.clone(), parts }));
@@ -141,7 +141,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                 return Ok(None);
             }
             if let Some(rows) = self.leaf.as_mut().and_then(|leaf| leaf.rows.as_mut()) {
-                match rows.count_rows(&self.view.files.upserts)? {
+                match rows.count_rows(self.view.upserts())? {
                     Some(rows) => return Ok(Some(rows)),
                     None => self.leaf = None,
                 }
@@ -167,7 +167,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         version.active.visit_newest(key, self.view.sequence, |newest| match newest.message() {
             MessageBytes::Insert(found) => value = Some(Arc::from(found)),
             MessageBytes::Delete => {}
-            MessageBytes::Upsert { .. } => upserts = Some(resolve(newest, &self.view.files.upserts)),
+            MessageBytes::Upsert { .. } => upserts = Some(resolve(newest, self.view.upserts())),
         });
         if let Some(resolved) = upserts {
             value = resolved?;
@@ -282,7 +282,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                 resolver.add_row(&page, row)?;
             }
         }
-        Ok(resolver.finish(&self.view.files.upserts)?.map(|(change, _)| change))
+        Ok(resolver.finish(self.view.upserts())?.map(|(change, _)| change))
     }
 
     /// The next rows of the leaf with changes applied; `None` at the end of the leaf.
@@ -327,7 +327,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         let mut parts = Vec::with_capacity(1 + 2 * changes.len());
         let mut next = rows.start;
         let mut scratch = Vec::new();
-        let functions = &self.view.files.upserts;
+        let functions = self.view.upserts();
         for (key, change) in changes {
             let mut old = None;
             if let Some(page) = &page

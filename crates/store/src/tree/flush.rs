@@ -17,8 +17,9 @@ use std::sync::Arc;
 use crate::base::{Direction, Key, KeyRange, Options, Result, TreeId};
 use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
+use crate::message::Upserts;
 use crate::pages::{BlockingPages, Extent, ExtentWriter, Files, Priority, RowBatcher, block_on};
-use crate::tree::{Cursor, InnerNode, Merge, Node, Part, RowCounts, Run, TreeVersion, TreeView};
+use crate::tree::{Cursor, InnerNode, Merge, Node, Part, RowCounts, Run, TreeVersion, TreeView, ValueBounds};
 
 /// Flushes messages within one tree. Works on copies of nodes; the caller publishes the new root.
 pub(crate) struct Flusher<'a> {
@@ -315,7 +316,7 @@ impl Flusher<'_> {
         let mut writer = self.writer(self.options.leaf_bytes);
         let mut rows = RowBatcher::new(self.codecs);
         while block_on(messages.next_key(&all, &self.codecs.schema, &pages))?.is_some()
-            && let Some((key, change, prior)) = messages.take(&self.files.upserts)?
+            && let Some((key, change, prior)) = messages.take(Upserts::new(&self.files.upserts, self.codecs))?
         {
             rows.push_message(&key, &change, prior)?;
             if rows.is_full() {
@@ -355,7 +356,12 @@ impl Flusher<'_> {
     ) -> Result<()> {
         // A view of a tree that consists of this leaf only.
         let root = InnerNode::new(Vec::new(), vec![Arc::new(Node::Leaf(extent.cloned()))], Vec::new());
-        let version = Arc::new(TreeVersion::new(self.codecs.clone(), Arc::new(root), RowCounts::new(0, None)));
+        let version = Arc::new(TreeVersion::new(
+            self.codecs.clone(),
+            Arc::new(root),
+            RowCounts::new(0, None),
+            ValueBounds::unknown(self.codecs),
+        ));
         let (tree, files) = (self.tree, self.files.clone());
         let view = TreeView {
             tree,

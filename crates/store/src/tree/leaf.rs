@@ -197,7 +197,6 @@ impl LeafWalk {
         direction: Direction,
         source: &P,
     ) -> Result<bool> {
-        let functions = &view.files.upserts;
         while self.changes.len() < CHANGES_PER_CHUNK && self.change_bytes < CHANGE_BYTES_PER_CHUNK {
             let Some(key) = self.messages.next_key(&self.range, view.schema(), source).await? else { return Ok(true) };
             if let (Some(at), Some(LeafIndex::Page(index))) = (&self.page, &self.index) {
@@ -210,7 +209,7 @@ impl LeafWalk {
                     return Ok(true);
                 }
             }
-            let Some((key, change, _)) = self.messages.take(functions)? else { return Ok(true) };
+            let Some((key, change, _)) = self.messages.take(view.upserts())? else { return Ok(true) };
             self.change_bytes += key.len() + change.bytes();
             self.changes.push((key, change));
         }

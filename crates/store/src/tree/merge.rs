@@ -21,10 +21,10 @@ use std::collections::binary_heap::PeekMut;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::base::{Direction, Error, Key, KeyRange, Prior, Result, Schema, UpsertFunctions};
+use crate::base::{Direction, Error, Key, KeyRange, Prior, Result, Schema};
 use crate::buffer::{BufferCursor, RootBuffer};
 use crate::codec::{Page, PageRef};
-use crate::message::{Change, Resolver};
+use crate::message::{Change, Resolver, Upserts};
 use crate::pages::{PageSource, Priority};
 use crate::tree::Part;
 
@@ -201,7 +201,7 @@ impl Merge {
     ///
     /// # Errors
     /// Errors of upsert functions, [`Error::Corrupt`]. They are permanent: all further calls return the same error.
-    pub fn take(&mut self, functions: &UpsertFunctions) -> Result<Option<(Key, Change, Prior)>> {
+    pub fn take(&mut self, functions: Upserts<'_>) -> Result<Option<(Key, Change, Prior)>> {
         let taken = self.take_next(functions);
         if let Err(error) = &taken {
             self.failed = Some(error.clone());
@@ -209,7 +209,7 @@ impl Merge {
         taken
     }
 
-    fn take_next(&mut self, functions: &UpsertFunctions) -> Result<Option<(Key, Change, Prior)>> {
+    fn take_next(&mut self, functions: Upserts<'_>) -> Result<Option<(Key, Change, Prior)>> {
         let Some(key) = self.heads.peek().filter(|head| head.state == HeadState::Key).map(|head| head.key.clone())
         else {
             return Ok(None);

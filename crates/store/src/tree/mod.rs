@@ -7,6 +7,7 @@
 //! merge          messages of a range from buffers and runs, merged by key
 //! count          number of rows of a range
 //! row_counts     number of rows of a tree, kept up by commits
+//! value_bounds   bounds of numbers, so that sums can be written without reading
 //! own_writes     uncommitted writes of a transaction
 //! read_set       ranges read by a serializable transaction
 //! estimate       estimated size of a range
@@ -26,6 +27,7 @@ mod node;
 mod own_writes;
 mod read_set;
 mod row_counts;
+mod value_bounds;
 mod view;
 
 pub use count::Counter;
@@ -38,5 +40,6 @@ pub(crate) use node::{InnerNode, Node, Part, Run};
 pub(crate) use own_writes::{OwnBuffer, OwnWrites};
 pub(crate) use read_set::ReadSet;
 pub(crate) use row_counts::{Delta, RowCounts};
+pub(crate) use value_bounds::{BatchBounds, ValueBounds};
 pub use view::{Snapshot, TreeView};
 pub(crate) use view::{StoreVersion, TreeVersion};

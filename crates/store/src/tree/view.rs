@@ -16,8 +16,9 @@ use crate::base::{Direction, Error, Key, KeyRange, Registration, Result, Schema,
 use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
 use crate::locator::{Locator, Locators};
+use crate::message::Upserts;
 use crate::pages::{Files, PageSource};
-use crate::tree::{Counter, Cursor, InnerNode, Node, OwnBuffer, OwnWrites, ReadSet, RowCounts};
+use crate::tree::{Counter, Cursor, InnerNode, Node, OwnBuffer, OwnWrites, ReadSet, RowCounts, ValueBounds};
 
 /// A version of one tree: its nodes, and the root buffers above them.
 #[derive(Debug, Clone)]
@@ -29,23 +30,32 @@ pub(crate) struct TreeVersion {
     pub active: Arc<RootBuffer>,
     /// Shared by all versions with the same messages.
     pub counts: Arc<RowCounts>,
+    /// Shared by all versions of the tree.
+    pub bounds: Arc<ValueBounds>,
 }
 
 impl TreeVersion {
     /// A version without buffered messages.
-    pub fn new(codecs: Arc<Codecs>, root: Arc<InnerNode>, counts: Arc<RowCounts>) -> Self {
-        TreeVersion { codecs, root, frozen: Vec::new(), active: Arc::default(), counts }
+    pub fn new(codecs: Arc<Codecs>, root: Arc<InnerNode>, counts: Arc<RowCounts>, bounds: Arc<ValueBounds>) -> Self {
+        TreeVersion { codecs, root, frozen: Vec::new(), active: Arc::default(), counts, bounds }
     }
 
     /// A tree on disk without rows.
     pub fn empty(codecs: Arc<Codecs>) -> Self {
-        TreeVersion::new(codecs, Arc::new(InnerNode::empty()), RowCounts::new(0, Some(0)))
+        let bounds = ValueBounds::empty(&codecs);
+        TreeVersion::new(codecs, Arc::new(InnerNode::empty()), RowCounts::new(0, Some(0)), bounds)
     }
 
     /// The version of a memory tree: one buffer, which has one insert for each row, and an empty root.
     pub fn in_memory(codecs: Arc<Codecs>, active: Arc<RootBuffer>) -> Self {
         let counts = RowCounts::new(0, Some(active.len() as u64));
-        TreeVersion { codecs, root: Arc::new(InnerNode::empty()), frozen: Vec::new(), active, counts }
+        let bounds = ValueBounds::unknown(&codecs);
+        TreeVersion { codecs, root: Arc::new(InnerNode::empty()), frozen: Vec::new(), active, counts, bounds }
+    }
+
+    /// The version after its buffers have been written to `root`.
+    pub fn with_root(&self, root: Arc<InnerNode>) -> Self {
+        TreeVersion::new(self.codecs.clone(), root, self.counts.clone(), self.bounds.clone())
     }
 
     /// This version with other counts.
@@ -68,9 +78,7 @@ pub(crate) struct StoreVersion {
 impl StoreVersion {
     /// The same trees without buffered messages.
     pub fn without_buffers(&self) -> StoreVersion {
-        let bare = |version: &TreeVersion| {
-            Arc::new(TreeVersion::new(version.codecs.clone(), version.root.clone(), version.counts.clone()))
-        };
+        let bare = |version: &TreeVersion| Arc::new(version.with_root(version.root.clone()));
         StoreVersion { trees: self.trees.iter().map(|(&tree, version)| (tree, bare(version))).collect() }
     }
 }
@@ -93,6 +101,13 @@ pub struct Snapshot {
     pub(crate) own: Option<OwnWrites>,
     /// Records the ranges that are read, for a serializable transaction.
     pub(crate) reads: Option<Arc<ReadSet>>,
+}
+
+impl TreeView {
+    /// The functions that resolve the upserts of the tree.
+    pub(crate) fn upserts(&self) -> Upserts<'_> {
+        Upserts::new(&self.files.upserts, &self.version.codecs)
+    }
 }
 
 impl Snapshot {

@@ -162,7 +162,10 @@ impl Running {
         let Running { store, base, catalog, changed, .. } = self;
         let relation = |tree| catalog.tables.values().find(|table| table.has_tree(tree)).map(|t| t.def.name.clone());
         let failed = |error| match error {
-            keyaki_store::Error::Conflict { tree } => Error::Conflict { relation: relation(tree) },
+            // Another commit has raised the bound of a column: when the statement runs again, it reads the row.
+            keyaki_store::Error::Conflict { tree } | keyaki_store::Error::UpsertRange { tree } => {
+                Error::Conflict { relation: relation(tree) }
+            }
             error => error.into(),
         };
         let submitted = match Arc::ptr_eq(&base, &catalog) {

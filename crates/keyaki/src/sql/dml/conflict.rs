@@ -24,8 +24,12 @@ use datafusion::sql::sqlparser::ast::{
     VisitorMut,
 };
 
+use super::blind::{self, Blind};
+use super::literals::literal_cell;
 use super::update::{assignments_of, old_and_new};
 use super::{TargetTable, plain_ident};
+use keyaki_store::WriteBatch;
+
 use crate::catalog::{Table, types};
 use crate::sql::prepared::lone_parameter;
 use crate::sql::state::StatementState;
@@ -37,9 +41,9 @@ use crate::write::rows::TableRows;
 use crate::{Error, Result};
 
 /// The table of the new rows: its name, the prefix of its columns, and the column with the number of the row.
-const EXCLUDED: &str = "__excluded";
+pub(super) const EXCLUDED: &str = "__excluded";
 const COLUMN_PREFIX: &str = "__new_";
-const ROW_NUMBER: &str = "__row";
+pub(super) const ROW_NUMBER: &str = "__row";
 
 /// What happens to rows with a conflict.
 #[derive(Debug, Clone)]
@@ -141,6 +145,82 @@ impl Conflict {
         }
     }
 
+    /// The changes as messages that read nothing; `None` if the statement has to read. `alias` is the name of the target.
+    pub fn blind(&self, session: &SqlSession, table: &Table, alias: &Ident) -> Result<Option<Blind>> {
+        let [key] = self.keys.as_slice() else { return Ok(None) };
+        if !blind::is_possible(session, table, key) {
+            return Ok(None);
+        }
+        match &self.action {
+            Action::Replace => Ok(Some(Blind::Replace)),
+            Action::Update { assignments, selection: None } => {
+                let (columns, values) = assignments_of(table, assignments.to_vec())?;
+                Ok(Blind::of(table, alias, &columns, &values))
+            }
+            Action::Nothing | Action::Update { .. } => Ok(None),
+        }
+    }
+
+    /// How rows with a conflict are found and changed, for EXPLAIN.
+    pub fn describe(&self, table: &Table) -> String {
+        let names = |key: &Vec<usize>| {
+            let names: Vec<&str> = key.iter().map(|&column| table.def.columns[column].name.as_str()).collect();
+            format!("({})", names.join(", "))
+        };
+        let keys: Vec<String> = self.keys.iter().map(names).collect();
+        let action = match &self.action {
+            Action::Nothing => "keep",
+            Action::Replace => "replace",
+            Action::Update { .. } => "update",
+        };
+        format!("read and {action} rows with the same {}", keys.join(" or "))
+    }
+
+    /// Adds the types of parameters that are assigned to a column or combined with it.
+    pub fn add_types(&self, table: &Table, types: &mut [Option<DataType>]) -> Result<()> {
+        let Action::Update { assignments, .. } = &self.action else { return Ok(()) };
+        let (columns, values) = assignments_of(table, assignments.to_vec())?;
+        for (&column, value) in columns.iter().zip(&values) {
+            let (left, right) = match value {
+                Expr::BinaryOp { left, op: BinaryOperator::Plus | BinaryOperator::Minus, right } => {
+                    (lone_parameter(left), lone_parameter(right))
+                }
+                value => (lone_parameter(value), None),
+            };
+            for parameter in [left, right].into_iter().flatten() {
+                types[parameter].get_or_insert(table.def.columns[column].ty.column.arrow());
+            }
+        }
+        Ok(())
+    }
+
+    /// The messages and their number that insert `rows` by blind changes; `None` if the values do not allow it.
+    ///
+    /// # Errors
+    /// `AffectedTwice`; errors of expressions.
+    pub async fn blind_batch(
+        &self,
+        session: &SqlSession,
+        state: &StatementState,
+        table: &Table,
+        blind: &Blind,
+        rows: &[RecordBatch],
+    ) -> Result<Option<(WriteBatch, u64)>> {
+        let rows = concat_batches(&table.arrow, rows)?;
+        if matches!(blind, Blind::Replace) {
+            let last = last_of_each_key(table, &self.keys, &rows)?;
+            let columns = last.columns.into_iter().collect::<Option<Vec<_>>>();
+            let columns = columns.ok_or_else(|| Error::Internal("new rows have all columns".into()))?;
+            return Ok(Some((blind.messages(table, &columns, None)?, last.len as u64)));
+        }
+        if first_of_each_key(table, &self.keys, &rows, &HashSet::new())?.len < rows.num_rows() {
+            return Err(Error::AffectedTwice);
+        }
+        register(state, table, &rows)?;
+        let batch = blind.batch(session, state, table, &rows).await?;
+        Ok(batch.map(|batch| (batch, rows.num_rows() as u64)))
+    }
+
     async fn update(
         &self,
         session: &SqlSession,
@@ -160,8 +240,7 @@ impl Conflict {
         let (assigned, mut values) = assignments_of(table, assignments.to_vec())?;
         let mut condition = selection.cloned().unwrap_or(Expr::value(Value::Boolean(true)));
         for expr in values.iter_mut().chain([&mut condition]) {
-            let new = |name: &str| Some(new_column(format!("{COLUMN_PREFIX}{name}")));
-            let _ = VisitMut::visit(expr, &mut NewColumns(new));
+            qualify_excluded(expr);
         }
         let mut expressions = target.all_columns();
         expressions.extend(values);
@@ -198,6 +277,7 @@ impl Conflict {
         row: &NewRow<'_>,
         types: &[Option<DataType>],
         insert: short::Insert,
+        blind: Option<Blind>,
     ) -> Result<Option<short::Upsert>> {
         let ([key], Some(types)) = (self.keys.as_slice(), types.iter().cloned().collect::<Option<Vec<_>>>()) else {
             return Ok(None);
@@ -206,7 +286,16 @@ impl Conflict {
         let mut expressions = target.all_columns();
         let (mut assigned, mut parameters) = (None, Vec::new());
         match &self.action {
-            Action::Replace => return Ok(None),
+            // Replacing a row reads only the row with its key: a unique index would be a second key.
+            Action::Replace if blind.is_none() => return Ok(None),
+            Action::Replace => {
+                let all: Vec<usize> = (0..table.def.columns.len()).filter(|c| !key.contains(c)).collect();
+                for &column in &all {
+                    expressions.push(row.value(table, column)?);
+                }
+                expressions.push(Expr::value(Value::Boolean(true)));
+                assigned = Some(all);
+            }
             Action::Nothing => {}
             Action::Update { assignments, selection } => {
                 let (columns, mut values) = assignments_of(table, assignments.to_vec())?;
@@ -237,7 +326,12 @@ impl Conflict {
             return Ok(None);
         };
         let read = short::Read::compile(&plan, &state.state, &types);
-        Ok(read.map(|read| short::Upsert { insert, read, assigned, parameters }))
+        let blind = blind.and_then(|blind| {
+            let cell = |expr: &Expr, column: usize| row.cell(table, expr, column, &blind, &types);
+            let arguments = blind.cells(table, &insert, &cell)?;
+            Some(short::BlindUpsert { blind, arguments })
+        });
+        Ok(read.map(|read| short::Upsert { insert, read, assigned, parameters, blind }))
     }
 
     /// The pairs of new rows and existing rows with the same key: the number of the new row, and `expressions`.
@@ -249,7 +343,7 @@ impl Conflict {
         key: &[usize],
         expressions: Vec<Expr>,
     ) -> Result<Vec<RecordBatch>> {
-        let mut all = vec![new_column(ROW_NUMBER.into())];
+        let mut all = vec![excluded_column(ROW_NUMBER.into())];
         all.extend(expressions);
         let plan = state.plan_query(self.query(target, key, all)?).await?;
         Ok(RowBuffer::reserved(&session.engine, "INSERT").collect(state.run(&plan).await?).await?.batches)
@@ -261,7 +355,7 @@ impl Conflict {
         let equal = |column| Expr::BinaryOp {
             left: Box::new(target.column(name(column))),
             op: BinaryOperator::Eq,
-            right: Box::new(new_column(format!("{COLUMN_PREFIX}{}", name(column)))),
+            right: Box::new(excluded_column(format!("{COLUMN_PREFIX}{}", name(column)))),
         };
         let and =
             |left, right| Expr::BinaryOp { left: Box::new(left), op: BinaryOperator::And, right: Box::new(right) };
@@ -288,6 +382,26 @@ pub(super) struct NewRow<'a> {
 }
 
 impl NewRow<'_> {
+    /// The cell of an argument of a blind change: a parameter or a literal whose type makes the change exact.
+    fn cell(
+        &self,
+        table: &Table,
+        expr: &Expr,
+        column: usize,
+        blind: &Blind,
+        types: &[DataType],
+    ) -> Option<short::Cell> {
+        let Blind::Update(assigned) = blind else { return None };
+        let def = &table.def.columns[column];
+        let change = assigned[column].change;
+        if let Some(parameter) = lone_parameter(expr) {
+            let ty = types.get(parameter)?;
+            return blind::is_exact(change, ty, def).then_some(short::Cell::Parameter(parameter));
+        }
+        let array = literal_cell(expr, def)?;
+        blind::is_exact(change, array.data_type(), def).then_some(short::Cell::Constant(array))
+    }
+
     /// The value of a column, with the column's type. A parameter has this type.
     fn value(&self, table: &Table, column: usize) -> Result<Expr> {
         let given = self.columns.iter().position(|&c| c == column).map(|place| &self.values[place]);
@@ -384,8 +498,14 @@ impl<F: FnMut(&str) -> Option<Expr>> VisitorMut for NewColumns<F> {
     }
 }
 
+/// Makes `excluded.column` refer to the table of new rows.
+pub(super) fn qualify_excluded(expr: &mut Expr) {
+    let new = |name: &str| Some(excluded_column(format!("{COLUMN_PREFIX}{name}")));
+    let _ = VisitMut::visit(expr, &mut NewColumns(new));
+}
+
 /// A column of the table of new rows.
-fn new_column(name: String) -> Expr {
+pub(super) fn excluded_column(name: String) -> Expr {
     Expr::CompoundIdentifier(vec![Ident::with_quote('"', EXCLUDED), Ident::with_quote('"', name)])
 }
 

@@ -1,5 +1,7 @@
 //! DELETE: reads the key columns of the selected rows and deletes their entries from all trees of the table.
 
+use std::sync::Arc;
+
 use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{Delete, Expr, FromTable, Query, SelectItem, TableWithJoins};
@@ -98,6 +100,17 @@ pub(crate) async fn describe(
     let Some(types) = types.iter().cloned().collect::<Option<Vec<_>>>().filter(|_| alone) else { return Ok(None) };
     let Some(read) = Read::compile(&plan, &state.state, &types) else { return Ok(None) };
     Ok(Some(ShortPlan::Change(Box::new(Change { read, kind: ChangeKind::Delete, table }))))
+}
+
+/// The table and the query of the affected rows, for EXPLAIN.
+///
+/// # Errors
+/// As [`run`], up to the execution.
+pub(super) fn explained(state: &StatementState, delete: Delete) -> Result<(Arc<Table>, Query)> {
+    let Parts { relation, using, selection, .. } = parts(delete)?;
+    let target = TargetTable::new(state, &relation)?;
+    let query = affected_rows(&target, &needed(&target.table), using, selection)?;
+    Ok((target.table, query))
 }
 
 /// The supported parts of a DELETE.

@@ -77,6 +77,16 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, insert:
         // As in PostgreSQL, also rows that then conflict.
         write::checks::verify_batches(&table, &rows)?;
     }
+    if let (Some(conflict), None) = (&conflict, &returning)
+        && let Some(blind) = conflict.blind(session, &table, &alias)?
+        && let Some((batch, count)) = conflict.blind_batch(session, &state, &table, &blind, &rows).await?
+    {
+        let statement = session.write(writer.clone());
+        if let Some(accepted) = write::submit_upserts(&statement, &table, batch, count).await? {
+            drop(writer);
+            return Ok(Outcome::rows("INSERT", write::finish_upserts(statement, &table, accepted).await?));
+        }
+    }
     let change = match conflict {
         Some(conflict) => conflict.change(session, &state, &TargetTable::of(&state, &table, alias)?, &rows).await?,
         None => write::insertion(&table, &rows)?,
@@ -136,7 +146,9 @@ pub(crate) async fn describe(
         };
         let target = TargetTable::of(state, &table, alias(insert, &table))?;
         let row = NewRow { columns: targets, values: row };
-        let upsert = conflict.short(state, &target, &row, types, short).await?;
+        conflict.add_types(&table, types)?;
+        let blind = conflict.blind(session, &table, &alias(insert, &table))?;
+        let upsert = conflict.short(state, &target, &row, types, short, blind).await?;
         return Ok(upsert.map(|upsert| ShortPlan::Upsert(Box::new(upsert))));
     }
     if !types.is_empty()
@@ -176,7 +188,7 @@ impl InsertSource {
     }
 }
 
-fn check_plain(insert: &Insert) -> Result<()> {
+pub(super) fn check_plain(insert: &Insert) -> Result<()> {
     let refuse = |refused: bool, what: &str| match refused {
         true => Err(Error::Unsupported(format!("INSERT … {what}"))),
         false => Ok(()),
@@ -226,7 +238,7 @@ fn check_plain(insert: &Insert) -> Result<()> {
 }
 
 /// Positions of the listed columns; `None` without a list.
-fn target_columns(table: &Table, insert: &Insert) -> Result<Option<Vec<usize>>> {
+pub(super) fn target_columns(table: &Table, insert: &Insert) -> Result<Option<Vec<usize>>> {
     if insert.columns.is_empty() {
         return Ok(None);
     }

@@ -103,6 +103,20 @@ fn repeated(value: &ArrayRef, rows: usize) -> Result<ArrayRef> {
     Ok(take(value, &UInt32Array::from(vec![0; rows]), None)?)
 }
 
+/// A NULL, integer, boolean or text literal as an array of one value of the literal's own type.
+pub(super) fn literal_cell(expr: &Expr, column: &ColumnDef) -> Option<ArrayRef> {
+    let (Expr::Value(_) | Expr::UnaryOp { .. }) = expr else { return None };
+    match literal(expr, column)? {
+        Literal::Null => Some(Arc::new(NullArray::new(1))),
+        Literal::Boolean(value) => Some(Arc::new(BooleanArray::from(vec![value]))),
+        Literal::Text(text) => Some(Arc::new(StringViewArray::from(vec![text]))),
+        Literal::Number { negative, digits } => {
+            let text = format!("{}{digits}", if negative { "-" } else { "" });
+            Some(Arc::new(Int64Array::from(vec![text.parse::<i64>().ok()?])))
+        }
+    }
+}
+
 /// The rows of a query without any clause besides VALUES.
 pub(super) fn plain_values(query: &Query) -> Option<Vec<&[Expr]>> {
     let Query {

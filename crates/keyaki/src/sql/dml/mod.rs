@@ -1,4 +1,4 @@
-//! INSERT, UPDATE and DELETE, with ON CONFLICT ([`conflict`]) and RETURNING ([`returning`]).
+//! INSERT, UPDATE and DELETE, with ON CONFLICT ([`conflict`], [`blind`]) and RETURNING ([`returning`]).
 //!
 //! Each statement is one atomic write batch or bulk load. Its input is an ordinary query, planned by DataFusion over
 //! the newest committed state under the writer lock. UPDATE and DELETE read the affected rows from the target table
@@ -7,9 +7,11 @@
 //!
 //! *Invariant.* Uniqueness holds at the end of each statement; intermediate states are not checked.
 
+pub(crate) mod blind;
 pub(crate) mod conflict;
 pub(crate) mod defaults;
 pub(crate) mod delete;
+pub(crate) mod explain;
 pub(crate) mod insert;
 mod literals;
 mod returning;

@@ -1,6 +1,8 @@
 //! UPDATE: reads the selected rows with their new values, and replaces the old rows by the new ones in all trees whose
 //! columns are assigned. UPDATE by key is compiled for the short path.
 
+use std::sync::Arc;
+
 use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{
@@ -91,6 +93,18 @@ pub(crate) async fn describe(
     let Some(read) = Read::compile(&plan, &state.state, &types) else { return Ok(None) };
     let kind = ChangeKind::Update { assigned, parameters };
     Ok(Some(ShortPlan::Change(Box::new(Change { read, kind, table }))))
+}
+
+/// The table, the assigned columns, and the query of the affected rows, for EXPLAIN.
+///
+/// # Errors
+/// As [`run`], up to the execution.
+pub(super) fn explained(state: &StatementState, update: Update) -> Result<(Arc<Table>, Vec<usize>, Query)> {
+    let Parts { relation, assignments, others, selection, .. } = parts(update)?;
+    let target = TargetTable::new(state, &relation)?;
+    let (assigned, values) = assignments_of(&target.table, assignments)?;
+    let query = affected_rows(&target, values, others, selection)?;
+    Ok((target.table, assigned, query))
 }
 
 /// The supported parts of an UPDATE.

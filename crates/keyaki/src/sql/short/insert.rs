@@ -90,7 +90,7 @@ impl Insert {
 ///
 /// # Errors
 /// `Context` with the parameter for a value that cannot be converted.
-fn column_of(cells: &[Cell], values: &[ValueRef<'_>], column: &ColumnDef, zone: Zone) -> Result<ArrayRef> {
+pub(super) fn column_of(cells: &[Cell], values: &[ValueRef<'_>], column: &ColumnDef, zone: Zone) -> Result<ArrayRef> {
     let plain = |cell: usize| match &cells[cell] {
         Cell::Parameter(parameter) => Some(values[*parameter]),
         Cell::Constant(array) => value_at(array, 0),

@@ -54,7 +54,7 @@ pub(crate) use change::{Change, ChangeKind};
 pub(crate) use expressions::parameter_index;
 pub(crate) use insert::{Cell, Insert};
 pub(crate) use read::Read;
-pub(crate) use upsert::Upsert;
+pub(crate) use upsert::{BlindUpsert, Upsert};
 
 /// A statement compiled for the short path.
 #[derive(Debug)]

@@ -3,21 +3,25 @@
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
+use keyaki_store::WriteBatch;
 
 use super::change::with_parameters;
-use super::insert::Insert;
+use super::insert::{Cell, Insert, column_of};
 use super::read::Read;
-use crate::Result;
 use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Table};
 use crate::engine::Moment;
+use crate::sql::dml::blind::Blind;
 use crate::sql::dml::conflict::updated;
 use crate::sql::prepared::Executed;
 use crate::sql::{Outcome, SqlSession};
 use crate::write::apply::TableChange;
+use crate::write::assign::assign;
 use crate::write::checks::verify_rows;
 use crate::write::rows::TableRows;
+use crate::write::{finish_upserts, submit_upserts};
+use crate::{Result, Switch};
 
 /// An INSERT of one row with a conflict clause for one unique key.
 #[derive(Debug)]
@@ -31,6 +35,48 @@ pub(crate) struct Upsert {
     pub assigned: Option<Vec<usize>>,
     /// Positions in `assigned` whose value is a parameter and not the query's column.
     pub parameters: Vec<(usize, usize)>,
+    /// The statement as a message that reads nothing, if it has such a form.
+    pub blind: Option<BlindUpsert>,
+}
+
+/// A blind upsert of one row.
+#[derive(Debug)]
+pub(crate) struct BlindUpsert {
+    pub blind: Blind,
+    /// For each table column the cell of the argument; empty if the new row has the arguments.
+    pub arguments: Vec<Option<Vec<Cell>>>,
+}
+
+impl BlindUpsert {
+    /// The message for a new row; `None` if an argument does not fit into its column.
+    fn batch(
+        &self,
+        session: &SqlSession,
+        table: &Arc<Table>,
+        new: &TableRows,
+        values: &[ValueRef<'_>],
+    ) -> Result<Option<WriteBatch>> {
+        let Some(rows) = new.columns.iter().cloned().collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let mut arguments = None;
+        if !self.arguments.is_empty() {
+            let mut arrays = Vec::with_capacity(self.arguments.len());
+            for (cells, column) in self.arguments.iter().zip(&table.def.columns) {
+                arrays.push(match cells {
+                    None => None,
+                    Some(cells) => {
+                        let array = column_of(cells, values, column, session.zone())
+                            .and_then(|array| assign(&array, &table.def.name, column, session.zone()));
+                        match array {
+                            Ok(array) => Some(array),
+                            Err(_) => return Ok(None),
+                        }
+                    }
+                });
+            }
+            arguments = Some(arrays);
+        }
+        self.blind.messages(table, &rows, arguments).map(Some)
+    }
 }
 
 impl Upsert {
@@ -55,6 +101,16 @@ impl Upsert {
         let table = &self.insert.table;
         // As in PostgreSQL, also a row that then conflicts.
         verify_rows(table, &new, None)?;
+        if let Some(blind) = self.blind.as_ref().filter(|_| session.options().blind_upserts == Switch::On)
+            && let Some(batch) = blind.batch(session, table, &new, values)?
+        {
+            let statement = session.write(writer.clone());
+            if let Some(accepted) = submit_upserts(&statement, table, batch, 1).await? {
+                drop(writer);
+                let rows = finish_upserts(statement, table, accepted).await?;
+                return Ok(Some(Executed::Outcome(Outcome::rows("INSERT", rows))));
+            }
+        }
         let moment = Moment::of(current, snapshot.clone());
         let Some(found) = self.read.run_at(&session.engine, moment, parameters).await? else { return Ok(None) };
         let (old, new, assigned) = match &self.assigned {
