@@ -70,7 +70,7 @@ pub const ALL: &[Command] = &[
     Command { name: ".output", arguments: "[FILE]", summary: "Write results to a file; without FILE, to standard output", details: "", completes: &[Argument::File], counts: (0, 1) },
     Command { name: ".quit", arguments: "", summary: "Leave the shell (also .exit and Ctrl-D)", details: "", completes: &[], counts: (0, 0) },
     Command { name: ".read", arguments: "FILE", summary: "Run the statements of a file until the first error", details: "", completes: &[Argument::File], counts: (1, 1) },
-    Command { name: ".schema", arguments: "[TABLE]", summary: "Show CREATE statements", details: "", completes: &[Argument::Table], counts: (0, 1) },
+    Command { name: ".schema", arguments: "[TABLE]", summary: "Show CREATE statements, constraints and comments", details: "", completes: &[Argument::Table], counts: (0, 1) },
     Command { name: ".stats", arguments: "", summary: "Show pages, reads and IOPS of the last query, and reads in flight over time",
         details: "pages     pages that the query requested\n\
                   cached    pages found in the page cache\n\
@@ -247,6 +247,9 @@ fn schema(runner: &mut Runner, table: Option<&str>) -> Result<()> {
         text.push_str(&format!("{};\n", info.sql.trim_end().trim_end_matches(';')));
         for index in database.indexes().into_iter().filter(|index| index.table == info.name) {
             text.push_str(&format!("{};\n", index.sql.trim_end().trim_end_matches(';')));
+        }
+        for comment in &info.comments {
+            text.push_str(&format!("{comment};\n"));
         }
     }
     match table {

@@ -22,6 +22,52 @@ pub struct TableDef {
     /// The table has no PRIMARY KEY: a hidden column `__rowid` (Int64) is the key of its tree.
     pub hidden_rowid: bool,
     pub indexes: Vec<IndexDef>,
+    /// Name of the PRIMARY KEY constraint; `None` for the default name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primary_key_name: Option<String>,
+    /// CHECK constraints in the order of their definition.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<CheckDef>,
+    /// Text of COMMENT ON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}
+
+impl TableDef {
+    /// A table without indexes and checks.
+    pub fn new(name: impl Into<String>, tree: TreeId, columns: Vec<ColumnDef>, primary_key: Vec<usize>) -> TableDef {
+        TableDef {
+            name: name.into(),
+            tree,
+            columns,
+            hidden_rowid: primary_key.is_empty(),
+            primary_key,
+            indexes: Vec::new(),
+            primary_key_name: None,
+            checks: Vec::new(),
+            comment: None,
+        }
+    }
+
+    /// Name of the PRIMARY KEY constraint; without a primary key, the name that it would have.
+    pub fn primary_key_name(&self) -> String {
+        self.primary_key_name.clone().unwrap_or_else(|| format!("{}_pkey", self.name))
+    }
+
+    /// True if a constraint of the table has this name.
+    pub fn has_constraint(&self, name: &str) -> bool {
+        self.checks.iter().any(|check| check.name == name)
+            || self.indexes.iter().any(|index| index.constraint && index.name == name)
+            || (!self.hidden_rowid && self.primary_key_name() == name)
+    }
+}
+
+/// A CHECK constraint of a table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CheckDef {
+    pub name: String,
+    /// SQL text of the condition. Columns have no qualifiers.
+    pub sql: String,
 }
 
 /// A column of a table.
@@ -32,6 +78,26 @@ pub struct ColumnDef {
     pub nullable: bool,
     /// SQL text of the DEFAULT expression.
     pub default: Option<String>,
+    /// The trees have a place for nulls although the column is NOT NULL: it was declared so when it had rows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stores_nulls: bool,
+    /// Text of COMMENT ON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}
+
+impl ColumnDef {
+    /// A column that accepts NULL, without a default.
+    pub fn new(name: impl Into<String>, ty: impl Into<SqlType>) -> ColumnDef {
+        ColumnDef {
+            name: name.into(),
+            ty: ty.into(),
+            nullable: true,
+            default: None,
+            stores_nulls: false,
+            comment: None,
+        }
+    }
 }
 
 /// A SQL type: the store's column type and the length limit of VARCHAR(n).
@@ -162,6 +228,29 @@ pub struct IndexDef {
     /// Columns of INCLUDE; columns that are in the key already have no effect.
     pub include: Vec<usize>,
     pub unique: bool,
+    /// The index belongs to a UNIQUE constraint, whose name it has.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub constraint: bool,
+    /// Text of COMMENT ON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}
+
+impl IndexDef {
+    /// A unique index without further options.
+    pub fn unique(name: impl Into<String>, tree: TreeId, columns: Vec<usize>) -> IndexDef {
+        IndexDef {
+            name: name.into(),
+            tree,
+            method: IndexMethod::default(),
+            vast: VastOptions::default(),
+            columns,
+            include: Vec::new(),
+            unique: true,
+            constraint: false,
+            comment: None,
+        }
+    }
 }
 
 /// A view.
@@ -170,6 +259,9 @@ pub struct ViewDef {
     pub name: String,
     /// SQL text of the SELECT.
     pub sql: String,
+    /// Text of COMMENT ON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
 }
 
 #[cfg(test)]

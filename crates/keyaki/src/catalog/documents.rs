@@ -104,6 +104,12 @@ impl Catalog {
         located.collect()
     }
 
+    /// The trees of all tables and indexes.
+    pub fn trees(&self) -> impl Iterator<Item = TreeId> + '_ {
+        let tables = self.tables.values();
+        tables.flat_map(|table| [table.def.tree].into_iter().chain(table.def.indexes.iter().map(|index| index.tree)))
+    }
+
     /// True if the tree belongs to a table or index.
     pub fn has_tree(&self, tree: TreeId) -> bool {
         self.tables.values().any(|table| table.has_tree(tree))

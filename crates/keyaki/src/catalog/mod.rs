@@ -5,6 +5,7 @@
 //! | [`definitions`] | [`TableDef`], [`IndexDef`], [`ViewDef`] and their parts |
 //! | [`documents`] | [`Catalog`]; the catalog tree, which stores definitions as JSON documents |
 //! | [`types`] | SQL types: their names, column types and Arrow types |
+//! | [`expressions`] | [`Compiled`]: conditions and constant defaults of a table in executable form |
 //! | [`table`] | [`Table`]: the tree schemas and column mappings derived from a [`TableDef`] |
 //! | [`statistics`] | [`TableStatistics`]: input of the cost model |
 //!
@@ -13,12 +14,14 @@
 
 mod definitions;
 mod documents;
+mod expressions;
 pub(crate) mod statistics;
 mod table;
 pub(crate) mod types;
 
-pub use definitions::{ColumnDef, IndexDef, IndexMethod, SqlType, TableDef, VastOptions, ViewDef};
+pub use definitions::{CheckDef, ColumnDef, IndexDef, IndexMethod, SqlType, TableDef, VastOptions, ViewDef};
 pub(crate) use definitions::{goal_name, goal_of_name};
 pub(crate) use documents::{Catalog, DocumentKind, bootstrap, corrupt, put, remove};
+pub(crate) use expressions::{Check, Compiled};
 pub(crate) use statistics::TableStatistics;
 pub(crate) use table::{HIDDEN_ROWID, Table, TableTree};

@@ -8,14 +8,15 @@
 //! Invariant: [`Table::new`] checks the definition, so that column positions in a [`Table`] are always valid.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arrow::datatypes::{Field, SchemaRef};
 use keyaki_store::{Column, ColumnType, KeyCodec, RowCodec, Schema, TreeId};
 
 use super::definitions::{IndexDef, IndexMethod, TableDef};
+use super::expressions::Compiled;
 use crate::catalog::TableStatistics;
 use crate::{Error, Result};
 
@@ -36,6 +37,7 @@ pub(crate) struct Table {
     pub arrow: SchemaRef,
     /// For each table column, its position in the table's tree.
     pub tree_column: Vec<usize>,
+    compiled: OnceLock<Compiled>,
     /// `None` before the first ANALYZE or load.
     pub statistics: Option<Arc<TableStatistics>>,
     /// Rows changed since `statistics` were collected, or since the database was opened.
@@ -82,6 +84,7 @@ impl Table {
             trees: Vec::new(),
             arrow: Arc::new(arrow::datatypes::Schema::new(fields)),
             tree_column: tree_columns(&def),
+            compiled: Compiled::trivial(&def).map(OnceLock::from).unwrap_or_default(),
             statistics,
             changed_rows: AtomicU64::new(0),
             grown_rows: AtomicI64::new(0),
@@ -93,6 +96,18 @@ impl Table {
         let own = TableTree::new(&table.schema, table.table_columns());
         table.trees = [own].into_iter().chain(table.index_schemas.iter().enumerate().map(index_tree)).collect();
         Ok(table)
+    }
+
+    /// The expressions of the definition; `None` if they have not been compiled yet.
+    pub fn compiled(&self) -> Option<&Compiled> {
+        self.compiled.get()
+    }
+
+    /// Keeps the compiled expressions, unless another thread was first.
+    pub fn set_compiled(&self, compiled: Compiled) -> &Compiled {
+        assert!(compiled.checks.len() == self.def.checks.len(), "each check is compiled");
+        assert!(compiled.constants.len() == self.def.columns.len(), "each column has a place");
+        self.compiled.get_or_init(|| compiled)
     }
 
     /// True if the tree belongs to the table or one of its indexes.
@@ -195,7 +210,7 @@ impl Table {
 /// Definition of a table column in a tree.
 fn tree_column(def: &TableDef, column: usize) -> Column {
     let c = &def.columns[column];
-    Column { name: c.name.clone(), ty: c.ty.column, nullable: c.nullable }
+    Column { name: c.name.clone(), ty: c.ty.column, nullable: c.nullable || c.stores_nulls }
 }
 
 fn rowid_column() -> Column {
@@ -251,28 +266,14 @@ mod tests {
     use crate::catalog::ColumnDef;
 
     fn def(primary_key: Vec<usize>, indexes: Vec<IndexDef>) -> TableDef {
-        let column = |name: &str| ColumnDef {
-            name: name.into(),
-            ty: ColumnType::Int64.into(),
-            nullable: name != "a",
-            default: None,
-        };
+        let column = |name: &str| ColumnDef { nullable: name != "a", ..ColumnDef::new(name, ColumnType::Int64) };
         let columns = ["a", "b", "c", "d"].map(column).to_vec();
-        let hidden_rowid = primary_key.is_empty();
-        TableDef { name: "t".into(), tree: keyaki_store::TreeId::new(16), columns, primary_key, hidden_rowid, indexes }
+        TableDef { indexes, ..TableDef::new("t", keyaki_store::TreeId::new(16), columns, primary_key) }
     }
 
     fn index(columns: Vec<usize>, include: Vec<usize>) -> IndexDef {
-        let (method, vast) = (IndexMethod::Betree, crate::catalog::VastOptions::default());
-        IndexDef {
-            name: "i".into(),
-            tree: keyaki_store::TreeId::new(17),
-            method,
-            vast,
-            columns,
-            include,
-            unique: false,
-        }
+        let tree = keyaki_store::TreeId::new(17);
+        IndexDef { include, unique: false, ..IndexDef::unique("i", tree, columns) }
     }
 
     fn names(schema: &Schema) -> (Vec<&str>, usize) {

@@ -5,8 +5,9 @@
 //! ([`Engine::moment`]) and never wait for writers. A statement that writes has a [`Writer`]: it holds the writer lock, or
 //! writes to the transaction of its session.
 //!
-//! Invariant: every tree in a visible catalog exists in the store. New definitions are committed first and then
-//! published; removed definitions are hidden first and then committed.
+//! Invariant: every tree of the catalog that a statement reads exists in its snapshot. Definitions are committed first and
+//! then published. A reader between the two, with the old catalog and a snapshot without its removed trees, reads again
+//! ([`Engine::moment`]).
 //!
 //! | module | contents |
 //! |---|---|
@@ -74,6 +75,8 @@ pub(crate) struct Engine {
     pub catalog: RwLock<Arc<Catalog>>,
     /// Number of replacements of `catalog`.
     catalog_version: AtomicU64,
+    /// Number of commits of definitions that may be in the store already and are not published yet.
+    unpublished: AtomicU64,
     /// Snapshots of sessions for small statements.
     pub moments: Arc<Moments>,
     /// The writer lock. A writing statement holds it from its first read to its commit.
@@ -174,6 +177,7 @@ impl Engine {
             executor,
             catalog: RwLock::new(Arc::new(catalog)),
             catalog_version: AtomicU64::new(0),
+            unpublished: AtomicU64::new(0),
             moments: Arc::default(),
             writer: Arc::default(),
             calibration: Mutex::new(Arc::new(if real { read_calibration(path) } else { Calibration::assumed() })),

@@ -105,6 +105,7 @@ impl Engine {
             // The catalog must not change in between: the snapshot must have the trees of the catalog.
             moment.catalog_version == version()
                 && self.store.renew(&mut moment.snapshot)
+                && self.unpublished.load(Ordering::SeqCst) == 0
                 && moment.catalog_version == version()
         };
         if let Some(moment) = kept.as_mut()
@@ -112,12 +113,17 @@ impl Engine {
         {
             return run(moment);
         }
-        // Old trees and buffers are freed before new ones are kept.
+        // Old trees and buffers are freed before new ones are kept. A commit of definitions empties the slots before it is
+        // published, so the slot is not locked while this thread waits for that.
         drop(kept.take());
+        drop(kept);
         let catalog_version = self.catalog_version.load(Ordering::Acquire);
         let (catalog, snapshot) = self.moment();
         let mut moment = Moment { catalog_version, ..Moment::of(catalog, snapshot) };
-        if !moment.snapshot.is_renewable() {
+        let mut kept = self.moments.slots[slot].0.lock();
+        // Trees that were replaced in the meantime are not kept.
+        if !self.store.renew(&mut moment.snapshot) {
+            drop(kept);
             return run(&mut moment);
         }
         run(kept.insert(moment))

@@ -141,12 +141,22 @@ impl Engine {
         self.blocking(writer, change).await
     }
 
-    /// Replaces the catalog and returns the previous one.
-    pub(super) fn publish(&self, catalog: Arc<Catalog>) -> Arc<Catalog> {
-        let mut current = self.catalog.write();
-        let before = std::mem::replace(&mut *current, catalog);
-        self.catalog_version.fetch_add(1, Ordering::Release);
-        before
+    /// Commits definitions by `commit`, and then replaces the catalog. The caller holds the writer lock. Blocks.
+    ///
+    /// # Errors
+    /// Those of `commit`. The catalog is unchanged then.
+    pub(super) fn replace_catalog<T>(&self, catalog: Arc<Catalog>, commit: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.unpublished.fetch_add(1, Ordering::SeqCst);
+        let committed = commit();
+        if committed.is_ok() {
+            *self.catalog.write() = catalog;
+            self.catalog_version.fetch_add(1, Ordering::Release);
+        }
+        self.unpublished.fetch_sub(1, Ordering::SeqCst);
+        if committed.is_ok() {
+            self.forget_removed();
+        }
+        committed
     }
 
     /// Commits changes of the rows of a table, after the decision of the statement; in a transaction, adds them to its
@@ -168,40 +178,20 @@ impl Engine {
         Ok(submitted)
     }
 
-    /// Commits new or changed definitions, then publishes `catalog`.
+    /// Commits new, changed and removed definitions, then publishes `catalog`.
     pub async fn commit_catalog(self: &Arc<Self>, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
         if let Scope::Transaction(statement) = &writer.scope {
             return statement.define(&writer.decision, batch, catalog);
         }
         self.change(writer, move |engine| {
-            engine.store.commit(batch)?;
-            engine.publish(Arc::new(catalog));
-            engine.locate_pages();
-            Ok(())
-        })
-        .await
-    }
-
-    /// Publishes `catalog`, which lacks the removed definitions, then commits their removal. If the commit fails,
-    /// publishes the previous catalog again.
-    pub async fn commit_removal(self: &Arc<Self>, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
-        if let Scope::Transaction(statement) = &writer.scope {
-            return statement.define(&writer.decision, batch, catalog);
-        }
-        self.change(writer, move |engine| {
-            let before = engine.publish(Arc::new(catalog));
-            if let Err(error) = engine.store.commit(batch) {
-                engine.publish(before);
-                return Err(error.into());
-            }
-            engine.forget_removed();
+            engine.replace_catalog(Arc::new(catalog), || Ok(engine.store.commit(batch)?))?;
             Ok(())
         })
         .await
     }
 
     /// Ends pins and locators of trees that the catalog no longer contains.
-    pub(super) fn forget_removed(&self) {
+    fn forget_removed(&self) {
         let catalog = self.catalog.read().clone();
         self.cache.pins.retain(&self.store, |tree| catalog.has_tree(tree));
         self.locate_pages();
@@ -228,12 +218,12 @@ impl Engine {
     ) -> Result<()> {
         assert!(!writer.is_in_transaction(), "a bulk load in a transaction");
         self.change(writer, move |engine| {
-            engine.store.install(batch, loaded)?;
-            engine.store.share_memory();
-            if let Some(catalog) = catalog {
-                engine.publish(Arc::new(catalog));
-                engine.locate_pages();
+            let install = || Ok(engine.store.install(batch, loaded)?);
+            match catalog {
+                Some(catalog) => engine.replace_catalog(Arc::new(catalog), install)?,
+                None => install()?,
             }
+            engine.store.share_memory();
             Ok(())
         })
         .await

@@ -60,6 +60,15 @@ const DEFINITIONS: Statements = &[
     ("DROP INDEX t_b", &[Stage::Working]),
     ("DROP INDEX t_c", &[Stage::Working]),
     ("DROP VIEW v", &[Stage::Working]),
+    ("TRUNCATE t, e", &[Stage::Working]),
+    ("COMMENT ON COLUMN t.c IS 'text'", &[Stage::Working]),
+    ("ALTER TABLE e RENAME TO f", &[Stage::Working]),
+    ("ALTER TABLE t RENAME COLUMN c TO d", &[Stage::Working]),
+    ("ALTER TABLE t ALTER COLUMN b SET DEFAULT 5", &[Stage::Working]),
+    ("ALTER TABLE t ADD CHECK (a >= 0), ALTER COLUMN b SET NOT NULL", &[]),
+    ("ALTER TABLE t ADD UNIQUE (c)", &[]),
+    ("ALTER TABLE t ADD COLUMN d BIGINT DEFAULT 3", &[]),
+    ("ALTER TABLE e DROP COLUMN b", &[]),
 ];
 
 const INDEXES: Statements = &[
@@ -151,7 +160,8 @@ impl State {
         files.sort();
         let connection = Connection::open_with(directory.join("db"), options()).unwrap();
         let database = connection.database();
-        let mut stored: Vec<String> = database.tables().into_iter().map(|table| table.sql).collect();
+        let described = |table: crate::TableInfo| std::iter::once(table.sql).chain(table.comments);
+        let mut stored: Vec<String> = database.tables().into_iter().flat_map(described).collect();
         stored.extend(database.indexes().into_iter().map(|index| index.sql));
         for (table, columns) in
             [("t", "count(*), sum(a), sum(b)"), ("e", "count(*), sum(a), sum(b)"), ("n", "count(*)")]

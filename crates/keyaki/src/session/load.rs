@@ -10,6 +10,7 @@ use super::Session;
 use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::sql::dml::defaults;
+use crate::sql::expressions;
 use crate::values::zone::Zone;
 use crate::write::{Conform, Defaults, Given, NoOrigin, insert_loaded};
 use crate::{Error, Result};
@@ -44,6 +45,7 @@ impl Session {
         let writer = self.sql.writer(execution, "INSERT").await?;
         let (catalog, _) = self.sql.engine.latest(&writer);
         let table = catalog.table(table)?.clone();
+        expressions::compiled(&self.sql, &table)?;
         let defaults = defaults::physical(&self.sql, &writer, &table)?;
         let (into, schema) = (table.clone(), table.arrow.clone());
         let mut conform: Option<(arrow::datatypes::SchemaRef, Conform)> = None;

@@ -45,7 +45,8 @@ pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, crea
         IndexMethod::Masstree => engine.store.new_memory_tree_id(),
     };
     let mut def = table.def.clone();
-    def.indexes.push(IndexDef { name, tree, method, vast, columns, include, unique: create.unique });
+    let unique = create.unique;
+    def.indexes.push(IndexDef { method, vast, include, unique, ..IndexDef::unique(name, tree, columns) });
     let position = def.indexes.len() - 1;
     let table = Arc::new(Table::new(def, table.statistics.clone())?);
     let mut batch = WriteBatch::new();

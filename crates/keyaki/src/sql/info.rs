@@ -20,8 +20,10 @@ pub struct TableInfo {
     pub rows: f64,
     /// Bytes in the data file; 0 for a view.
     pub bytes: u64,
-    /// CREATE statement.
+    /// CREATE statement, without UNIQUE constraints and comments.
     pub sql: String,
+    /// COMMENT statements for the object, its columns and its indexes.
+    pub comments: Vec<String>,
 }
 
 /// Description of a secondary index.
@@ -53,7 +55,7 @@ pub struct IndexInfo {
     pub locator: Option<LocatorStats>,
     /// The reason why an in-memory index is unusable, or why the locator of a vast index is missing or incomplete.
     pub problem: Option<String>,
-    /// CREATE statement.
+    /// CREATE INDEX, or ALTER TABLE for the index of a UNIQUE constraint.
     pub sql: String,
 }
 
@@ -83,6 +85,7 @@ pub(crate) fn tables(engine: &Engine) -> Vec<TableInfo> {
         rows: 0.0,
         bytes: 0,
         sql: show::create_view(view),
+        comments: show::view_comment(view).into_iter().collect(),
     }));
     list.sort_by(|a, b| a.name.cmp(&b.name));
     list
@@ -97,6 +100,7 @@ fn table_info(engine: &Engine, table: &Table, snapshot: &Snapshot) -> TableInfo 
         rows: rows.unwrap_or_default(),
         bytes: engine.store.tree_bytes(table.def.tree),
         sql: show::create_table(&table.def),
+        comments: show::table_comments(&table.def),
     }
 }
 

@@ -34,6 +34,7 @@ mod columns;
 pub(crate) mod copy;
 mod ddl;
 pub(crate) mod dml;
+pub(crate) mod expressions;
 mod index;
 pub(crate) mod info;
 mod names;
@@ -136,8 +137,10 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
         }
         ["ANALYZE", ..] => Parsed::Analyze(Some(parse_analyze(&mut parser)?)),
         _ => {
-            if words.first() == Some(&"CREATE") && words.contains(&"TABLE") {
-                skipped::check(&statement.tokens)?;
+            match words.as_slice() {
+                ["CREATE", ..] if words.contains(&"TABLE") => skipped::check(&statement.tokens)?,
+                ["ALTER", "TABLE", ..] => skipped::check_alter(&statement.tokens)?,
+                _ => {}
             }
             let mut sql = parser.parse_statement().map_err(syntax)?;
             precedence::correct(&mut sql);
@@ -177,7 +180,8 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
         Sql::Query(_) | Sql::ShowTables { .. } | Sql::ShowColumns { .. } | Sql::ShowFunctions { .. } => {
             query(session, statement).await
         }
-        Sql::ExplainTable { .. } | Sql::ShowCreate { .. } => query(session, statement).await,
+        Sql::ExplainTable { .. } => query(session, statement).await,
+        Sql::ShowCreate { obj_type, obj_name } => show::show_create(session, &obj_type, &obj_name),
         Sql::Explain { statement: ref inner, ref options, query_plan, estimate, .. } => {
             if options.is_some() || query_plan || estimate {
                 return unsupported("options of EXPLAIN other than ANALYZE, VERBOSE and FORMAT");
@@ -192,6 +196,12 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
         Sql::Update(update) => dml::update::run(session, execution, update).await,
         Sql::Delete(delete) => dml::delete::run(session, execution, delete).await,
         Sql::CreateTable(create) => ddl::create_table(session, execution, create).await,
+        Sql::AlterTable(alter) => Box::pin(ddl::alter_table(session, execution, alter)).await,
+        Sql::AlterIndex { name, operation } => ddl::alter_index(session, execution, &name, &operation).await,
+        Sql::Comment { object_type, object_name, comment, if_exists: false } => {
+            ddl::comment(session, execution, &object_type, &object_name, comment).await
+        }
+        Sql::Truncate(truncate) => ddl::truncate(session, execution, truncate).await,
         Sql::CreateIndex(create) => index::create(session, execution, create).await,
         Sql::CreateView(create) => views::create(session, execution, create).await,
         Sql::Drop { object_type, if_exists, names, cascade, restrict: _, purge, temporary, table } => {
@@ -225,9 +235,7 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
         | Sql::Rollback { .. }
         | Sql::Savepoint { .. }
         | Sql::ReleaseSavepoint { .. } => transaction::run(session, execution, statement).await,
-        Sql::Truncate(_) => unsupported("TRUNCATE (use DELETE)"),
         Sql::Merge(_) => unsupported("MERGE"),
-        Sql::AlterTable(_) => unsupported("ALTER TABLE"),
         Sql::Vacuum(_) => unsupported("VACUUM (free space is reused automatically)"),
         other => unsupported(&first_words(&other)),
     }

@@ -5,16 +5,14 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType, ExactNumberInfo, Expr, Statement, Value, VisitMut, VisitorMut,
-};
+use datafusion::sql::sqlparser::ast::{CastKind, DataType, ExactNumberInfo, Expr, Value, VisitMut, VisitorMut};
 
 /// Maximum number of digits of a decimal.
 const DIGITS_MAX: i64 = 38;
 
 /// Replaces numbers with an exponent that have too many digits for a decimal.
-pub(crate) fn as_floats(statement: &mut Statement) {
-    let _ = VisitMut::visit(statement, &mut AsFloats);
+pub(crate) fn as_floats(node: &mut impl VisitMut) {
+    let _ = node.visit(&mut AsFloats);
 }
 
 struct AsFloats;

@@ -106,7 +106,7 @@ pub(crate) fn bind_array(index: usize, array: &ArrayRef, ty: Option<&DataType>, 
     let converted = match from_arrow(ty).ok().filter(|column| column.arrow() == *ty) {
         Some(column) => {
             let ty = SqlType { column, max_chars: None };
-            let column = ColumnDef { name: String::new(), ty, nullable: true, default: None };
+            let column = ColumnDef::new("", ty);
             assign(array, "", &column, zone).map_err(Error::without_column)
         }
         None => cast_with_options(array, ty, &CastOptions { safe: false, ..CastOptions::default() })

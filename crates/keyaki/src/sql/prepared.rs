@@ -226,7 +226,7 @@ impl Prepared {
                 (dml::returned_columns(&state, sql).await?, short)
             }
             Sql::Update(update) => {
-                let short = dml::update::describe(&state, update, &mut types).await?;
+                let short = dml::update::describe(session, &state, update, &mut types).await?;
                 (dml::returned_columns(&state, sql).await?, short)
             }
             Sql::Delete(delete) => {

@@ -1,15 +1,68 @@
-//! Renders definitions as CREATE statements that recreate the objects.
+//! Renders definitions as statements that recreate the objects.
 //!
-//! CREATE TABLE omits the indexes of UNIQUE constraints; they are rendered as CREATE UNIQUE INDEX.
+//! CREATE TABLE omits UNIQUE constraints, unless it stands alone (SHOW CREATE). They are rendered as ALTER TABLE, beside
+//! the other indexes.
 
-use super::names::quoted;
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema};
+use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::sql::sqlparser::ast::{ObjectName, ShowCreateObject};
+
+use super::names::{quoted, relation_name};
 use crate::catalog::{IndexDef, IndexMethod, TableDef, ViewDef};
+use crate::sql::{Outcome, SqlSession};
+use crate::{Error, ObjectKind, Result};
+
+/// SHOW CREATE TABLE, SHOW CREATE VIEW: one row with the statements that recreate the object.
+pub(crate) fn show_create(session: &SqlSession, kind: &ShowCreateObject, name: &ObjectName) -> Result<Outcome> {
+    let (catalog, _) = session.moment()?;
+    let name = relation_name(name)?;
+    let definition = match (kind, catalog.tables.get(&name), catalog.views.get(&name)) {
+        (ShowCreateObject::Table, Some(table), _) => table_script(&table.def),
+        (ShowCreateObject::Table | ShowCreateObject::View, _, Some(view)) => view_script(view),
+        (ShowCreateObject::View, Some(_), _) => {
+            let (found, expected) = (ObjectKind::Table, ObjectKind::View);
+            return Err(Error::WrongObjectType { name, found, expected, hint: Some("use SHOW CREATE TABLE") });
+        }
+        (ShowCreateObject::Table | ShowCreateObject::View, ..) => {
+            return Err(Error::NotFound { kind: ObjectKind::Relation, name });
+        }
+        (other, ..) => return Err(Error::Unsupported(format!("SHOW CREATE {other}"))),
+    };
+    let field = |name: &str| Field::new(name, DataType::Utf8, false);
+    let schema = Arc::new(Schema::new(vec![field("name"), field("definition")]));
+    let column = |text: String| Arc::new(StringArray::from(vec![text]));
+    let batch = RecordBatch::try_new(schema.clone(), vec![column(name), column(definition)])?;
+    Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(vec![batch], schema, None)?)))
+}
+
+/// All statements that recreate a table, each with a semicolon.
+fn table_script(def: &TableDef) -> String {
+    let unique = def.indexes.iter().filter(|index| index.constraint);
+    let unique = unique.map(|index| unique_constraint(def, index)).collect();
+    let indexes = def.indexes.iter().filter(|index| !index.constraint).map(|index| create_index(def, index));
+    let statements = std::iter::once(create_table_with(def, unique)).chain(indexes).chain(table_comments(def));
+    statements.map(|sql| sql + ";").collect::<Vec<_>>().join("\n")
+}
+
+fn view_script(view: &ViewDef) -> String {
+    let statements = std::iter::once(create_view(view)).chain(view_comment(view));
+    statements.map(|sql| sql + ";").collect::<Vec<_>>().join("\n")
+}
 
 pub(crate) fn create_table(def: &TableDef) -> String {
+    create_table_with(def, Vec::new())
+}
+
+/// CREATE TABLE with further items.
+fn create_table_with(def: &TableDef, others: Vec<String>) -> String {
     let mut items: Vec<String> = Vec::new();
+    let named_key = def.primary_key_name.as_ref().filter(|_| !def.hidden_rowid);
     for (i, column) in def.columns.iter().enumerate() {
         let mut item = format!("{} {}", quoted(&column.name), column.ty);
-        if def.primary_key == [i] {
+        if def.primary_key == [i] && named_key.is_none() {
             item.push_str(" PRIMARY KEY");
         } else if !column.nullable && !def.primary_key.contains(&i) {
             item.push_str(" NOT NULL");
@@ -20,13 +73,47 @@ pub(crate) fn create_table(def: &TableDef) -> String {
         }
         items.push(item);
     }
-    if def.primary_key.len() > 1 {
-        items.push(format!("PRIMARY KEY ({})", column_list(def, &def.primary_key)));
+    let key = column_list(def, &def.primary_key);
+    match named_key {
+        Some(name) => items.push(format!("CONSTRAINT {} PRIMARY KEY ({key})", quoted(name))),
+        None if def.primary_key.len() > 1 => items.push(format!("PRIMARY KEY ({key})")),
+        None => {}
+    }
+    items.extend(others);
+    for check in &def.checks {
+        items.push(format!("CONSTRAINT {} CHECK ({})", quoted(&check.name), check.sql));
     }
     format!("CREATE TABLE {} (\n    {}\n)", quoted(&def.name), items.join(",\n    "))
 }
 
+fn unique_constraint(table: &TableDef, index: &IndexDef) -> String {
+    format!("CONSTRAINT {} UNIQUE ({})", quoted(&index.name), column_list(table, &index.columns))
+}
+
+/// COMMENT ON statements for a table, its columns and its indexes.
+pub(crate) fn table_comments(def: &TableDef) -> Vec<String> {
+    let table = quoted(&def.name);
+    let of_table = def.comment.iter().map(|text| comment("TABLE", &table, text));
+    let columns = def.columns.iter().filter_map(|column| {
+        Some(comment("COLUMN", &format!("{table}.{}", quoted(&column.name)), column.comment.as_ref()?))
+    });
+    let indexes = def.indexes.iter();
+    let indexes = indexes.filter_map(|index| Some(comment("INDEX", &quoted(&index.name), index.comment.as_ref()?)));
+    of_table.chain(columns).chain(indexes).collect()
+}
+
+pub(crate) fn view_comment(view: &ViewDef) -> Option<String> {
+    Some(comment("VIEW", &quoted(&view.name), view.comment.as_ref()?))
+}
+
+fn comment(kind: &str, name: &str, text: &str) -> String {
+    format!("COMMENT ON {kind} {name} IS '{}'", text.replace('\'', "''"))
+}
+
 pub(crate) fn create_index(table: &TableDef, index: &IndexDef) -> String {
+    if index.constraint {
+        return format!("ALTER TABLE {} ADD {}", quoted(&table.name), unique_constraint(table, index));
+    }
     let unique = if index.unique { "UNIQUE " } else { "" };
     let columns = column_list(table, &index.columns);
     let using = match index.method {

@@ -33,6 +33,32 @@ pub(super) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
     Ok(())
 }
 
+/// Checks the column definitions of an ALTER TABLE statement.
+///
+/// # Errors
+/// As [`check`].
+pub(super) fn check_alter(tokens: &[TokenWithSpan]) -> Result<()> {
+    /// Words and signs that precede names.
+    const BEFORE_NAMES: [&str; 11] =
+        ["TABLE", "ONLY", "EXISTS", "ADD", "COLUMN", "DROP", "ALTER", "RENAME", "TO", "CONSTRAINT", "AS"];
+    let mut depth = 0_usize;
+    let mut before = &Token::Comma;
+    for token in tokens.iter().map(|token| &token.token).filter(|token| !matches!(token, Token::Whitespace(_))) {
+        match token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth = depth.saturating_sub(1),
+            Token::Word(word) if depth == 0 && word.quote_style.is_none() => match before {
+                Token::Comma | Token::Period => {}
+                Token::Word(name) if BEFORE_NAMES.iter().any(|known| is(&name.value, known)) => {}
+                _ => refuse(&word.value)?,
+            },
+            _ => {}
+        }
+        before = token;
+    }
+    Ok(())
+}
+
 /// True if a name follows, or a word that the parser reads: a definition starts with a name, and the parser knows
 /// GENERATED … AS IDENTITY.
 fn is_name(before: &Token) -> bool {

@@ -24,6 +24,7 @@ use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{Query, Statement as SqlStatement};
 use futures::StreamExt;
 use futures::future::BoxFuture;
+use keyaki_device::calibrate::Calibration;
 use keyaki_store::Snapshot;
 use parking_lot::{Mutex, RwLock};
 
@@ -59,8 +60,17 @@ fn planning(session: &SqlSession) -> Result<Planning> {
     {
         return Ok(planning.clone());
     }
+    let context = context(session, calibration);
+    let base = session.engine.base_state.clone();
+    let config = super::settings::apply_overrides(session, base.config().clone())?;
+    let builder = SessionStateBuilder::new_from_existing(base).with_config(config);
+    let planning = Planning { state: register(builder, context.clone(), session.zone()).build(), context };
+    Ok(cached.insert(planning).clone())
+}
+
+fn context(session: &SqlSession, calibration: Arc<Calibration>) -> PlanContext {
     let engine = &session.engine;
-    let context = PlanContext {
+    PlanContext {
         executor: engine.executor.clone(),
         calibration,
         options: session.options(),
@@ -68,12 +78,13 @@ fn planning(session: &SqlSession) -> Result<Planning> {
         cache: engine.cache.clone(),
         unusable: engine.unusable.clone(),
         pipeline_memory_bytes: engine.query_memory_bytes / PIPELINE_SHARE,
-    };
-    let base = engine.base_state.clone();
-    let config = super::settings::apply_overrides(session, base.config().clone())?;
-    let builder = SessionStateBuilder::new_from_existing(base).with_config(config);
-    let planning = Planning { state: register(builder, context.clone(), session.zone()).build(), context };
-    Ok(cached.insert(planning).clone())
+    }
+}
+
+/// A state for expressions in definitions, which do not depend on the settings of a session.
+pub(super) fn state_of_definitions(session: &SqlSession, zone: Zone) -> SessionState {
+    let builder = SessionStateBuilder::new_from_existing(session.engine.base_state.clone());
+    register(builder, context(session, session.engine.calibration()), zone).build()
 }
 
 /// The database as one statement sees it.

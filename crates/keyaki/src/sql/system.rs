@@ -11,11 +11,12 @@ use datafusion::error::Result;
 use keyaki_store::{LocatorStats, Snapshot};
 
 use super::info::{self, IndexInfo};
+use super::show;
 use crate::catalog::Catalog;
 use crate::engine::Engine;
 
 /// Names of all system views.
-pub(super) const NAMES: &[&str] = &["keyaki_cache", "keyaki_indexes"];
+pub(super) const NAMES: &[&str] = &["keyaki_cache", "keyaki_comments", "keyaki_constraints", "keyaki_indexes"];
 
 /// The system view `name` with the current state and the definitions that a statement sees, or `None` if there is no such
 /// view.
@@ -27,10 +28,60 @@ pub(super) fn view(
 ) -> Result<Option<Arc<dyn TableProvider>>> {
     let rows = match name {
         "keyaki_cache" => super::cache::view(&engine.cache.status(&engine.store))?,
+        "keyaki_comments" => comments(catalog)?,
+        "keyaki_constraints" => constraints(catalog)?,
         "keyaki_indexes" => indexes(&info::indexes(engine, catalog, snapshot))?,
         _ => return Ok(None),
     };
     Ok(Some(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?)))
+}
+
+/// The comments of all objects.
+fn comments(catalog: &Catalog) -> Result<RecordBatch> {
+    let mut rows: Vec<[Option<&str>; 4]> = Vec::new();
+    for table in catalog.tables.values() {
+        let def = &table.def;
+        rows.extend(def.comment.iter().map(|text| [Some("table"), Some(def.name.as_str()), None, Some(text.as_str())]));
+        let columns = def.columns.iter().filter_map(|column| Some((column, column.comment.as_deref()?)));
+        rows.extend(
+            columns.map(|(c, text)| [Some("column"), Some(def.name.as_str()), Some(c.name.as_str()), Some(text)]),
+        );
+        let indexes = def.indexes.iter().filter_map(|index| Some((index, index.comment.as_deref()?)));
+        rows.extend(indexes.map(|(index, text)| [Some("index"), Some(index.name.as_str()), None, Some(text)]));
+    }
+    let views = catalog.views.values().filter_map(|view| Some((view, view.comment.as_deref()?)));
+    rows.extend(views.map(|(view, text)| [Some("view"), Some(view.name.as_str()), None, Some(text)]));
+    texts(&["object_type", "object_name", "column_name", "comment"], &rows)
+}
+
+/// The constraints of all tables, except NOT NULL.
+fn constraints(catalog: &Catalog) -> Result<RecordBatch> {
+    let mut rows: Vec<[String; 4]> = Vec::new();
+    for table in catalog.tables.values() {
+        let def = &table.def;
+        let mut add = |name: &str, kind: &str, definition: String| {
+            rows.push([def.name.clone(), name.into(), kind.into(), definition]);
+        };
+        if !def.hidden_rowid {
+            let columns = show::column_list(def, &def.primary_key);
+            add(&def.primary_key_name(), "PRIMARY KEY", format!("PRIMARY KEY ({columns})"));
+        }
+        for index in def.indexes.iter().filter(|index| index.constraint) {
+            add(&index.name, "UNIQUE", format!("UNIQUE ({})", show::column_list(def, &index.columns)));
+        }
+        for check in &def.checks {
+            add(&check.name, "CHECK", format!("CHECK ({})", check.sql));
+        }
+    }
+    let rows: Vec<[Option<&str>; 4]> = rows.iter().map(|row| row.each_ref().map(|text| Some(text.as_str()))).collect();
+    texts(&["table_name", "constraint_name", "constraint_type", "definition"], &rows)
+}
+
+/// Rows of texts.
+fn texts(names: &[&str; 4], rows: &[[Option<&str>; 4]]) -> Result<RecordBatch> {
+    let fields: Vec<Field> = names.iter().map(|name| Field::new(*name, DataType::Utf8, true)).collect();
+    let column = |i: usize| -> ArrayRef { Arc::new(StringArray::from_iter(rows.iter().map(|row| row[i]))) };
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), (0..names.len()).map(column).collect())?)
 }
 
 fn schema(fields: &[(&str, DataType, bool)]) -> SchemaRef {

@@ -6,11 +6,13 @@
 //! *Invariants.* No view uses itself, directly or through other views. Every table and view that a stored view uses
 //! exists.
 
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::parser::Statement as DfStatement;
-use datafusion::sql::sqlparser::ast::{CreateView, Query, Statement};
+use datafusion::sql::sqlparser::ast::{CreateView, Query, Select, SelectItem, Statement, Visit, Visitor};
 use keyaki_store::WriteBatch;
 
 use super::columns::shown_schema;
@@ -40,7 +42,8 @@ pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, crea
     check_no_cycle(&state, &name, &create.query)?;
     let plan = state.plan(Statement::Query(super::parse_query(&sql)?)).await?;
     check_columns(plan.schema().inner())?;
-    let view = ViewDef { name: name.clone(), sql };
+    let comment = catalog.views.get(&name).and_then(|replaced| replaced.comment.clone());
+    let view = ViewDef { name: name.clone(), sql, comment };
     let mut batch = WriteBatch::new();
     put(&mut batch, DocumentKind::View, &name, &view)?;
     let mut changed = Catalog::clone(&catalog);
@@ -172,7 +175,7 @@ pub(crate) async fn drop(
     }
     check_unused(&StatementState::new(session, catalog, snapshot)?, &dropped)?;
     if !batch.is_empty() {
-        engine.commit_removal(&writer, batch, changed).await?;
+        engine.commit_catalog(&writer, batch, changed).await?;
     }
     Ok(Outcome::done("DROP VIEW"))
 }
@@ -184,8 +187,98 @@ pub(crate) async fn drop(
 pub(crate) fn check_unused(state: &StatementState, dropped: &[String]) -> Result<()> {
     for name in dropped {
         if let Some(user) = users(state, name)?.into_iter().find(|user| !dropped.contains(user)) {
-            return Err(Error::DependentObject { name: name.clone(), dependent: user });
+            return Err(Error::DependentObject { action: format!("drop \"{name}\""), dependent: user });
         }
     }
     Ok(())
+}
+
+/// Views that a change of a table affects: those that use it, directly or through other views, and can no longer be
+/// planned, or whose plans or columns differ. `changed` is the catalog with the change. If it `adds_columns`, views with
+/// `*` may get more columns.
+///
+/// # Errors
+/// `Syntax` for a damaged definition of a view.
+pub(crate) async fn affected(
+    session: &SqlSession,
+    state: &StatementState,
+    changed: &Catalog,
+    table: &str,
+    adds_columns: bool,
+) -> Result<Vec<String>> {
+    let changed = Arc::new(changed.clone());
+    let mut affected = Vec::new();
+    let mut expanding = BTreeSet::new();
+    for (view, used) in dependents(state, table)? {
+        if has_wildcard(&*super::parse_query(&view.sql)?) || used.iter().any(|used| expanding.contains(used)) {
+            expanding.insert(view.name.clone());
+        }
+        let shape_in = async |catalog: &Arc<Catalog>| {
+            shape(&StatementState::new(session, catalog.clone(), state.snapshot.clone())?, &view).await
+        };
+        // A view that could not be planned before is not affected.
+        let Ok(before) = shape_in(&state.catalog).await else { continue };
+        let is_same = match shape_in(&changed).await {
+            Ok(after) => after == before || (adds_columns && expanding.contains(&view.name)),
+            Err(_) => false,
+        };
+        if !is_same {
+            affected.push(view.name.clone());
+        }
+    }
+    Ok(affected)
+}
+
+/// All views that use a table, directly or through other views, each after the views that it uses, with the names of the
+/// relations that it uses.
+fn dependents(state: &StatementState, table: &str) -> Result<Vec<(Arc<ViewDef>, Vec<String>)>> {
+    let mut open = Vec::new();
+    for view in state.catalog.views.values() {
+        let query = Statement::Query(super::parse_query(&view.sql)?);
+        open.push((view.clone(), state.relations_used(&DfStatement::Statement(Box::new(query)))?));
+    }
+    let mut known = BTreeSet::from([table.to_string()]);
+    let mut found = Vec::new();
+    loop {
+        let (users, others): (Vec<_>, Vec<_>) =
+            open.into_iter().partition(|(_, used)| used.iter().any(|used| known.contains(used)));
+        if users.is_empty() {
+            return Ok(found);
+        }
+        known.extend(users.iter().map(|(view, _)| view.name.clone()));
+        found.extend(users);
+        open = others;
+    }
+}
+
+/// True if a select list has `*`. NATURAL JOIN has another meaning with more columns.
+fn has_wildcard(query: &Query) -> bool {
+    struct Find {
+        wildcard: bool,
+        natural: bool,
+    }
+    impl Visitor for Find {
+        type Break = ();
+        fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+            let is_wildcard =
+                |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
+            self.wildcard |= select.projection.iter().any(is_wildcard);
+            let joins = select.from.iter().flat_map(|from| &from.joins);
+            self.natural |= joins.map(|join| join.to_string()).any(|join| join.contains("NATURAL"));
+            ControlFlow::Continue(())
+        }
+    }
+    let mut find = Find { wildcard: false, natural: false };
+    let _ = query.visit(&mut find);
+    find.wildcard && !find.natural
+}
+
+/// The analyzed plan of a view with its columns and their types, as text.
+async fn shape(state: &StatementState, view: &ViewDef) -> Result<String> {
+    let plan = state.plan(Statement::Query(super::parse_query(&view.sql)?)).await?;
+    check_columns(plan.schema().inner())?;
+    let fields = plan.schema().fields().iter().map(|field| format!("{} {}", field.name(), field.data_type()));
+    let fields: Vec<String> = fields.collect();
+    let plan = state.state.analyzer().execute_and_check(plan, state.state.config_options(), |_, _| {})?;
+    Ok(format!("{}\n{}", fields.join(", "), plan.display_indent()))
 }

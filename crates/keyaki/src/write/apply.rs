@@ -242,7 +242,7 @@ pub(crate) fn distinct_rows(table: &Table, rows: &TableRows) -> Result<Vec<u32>>
 }
 
 fn main_tree(table: &Table) -> ChangedTree<'_> {
-    let constraint = format!("{}_pkey", table.def.name);
+    let constraint = table.def.primary_key_name();
     ChangedTree {
         id: table.def.tree,
         schema: &table.schema,

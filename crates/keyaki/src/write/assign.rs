@@ -160,7 +160,7 @@ mod tests {
     use crate::catalog::SqlType;
 
     fn column(ty: ColumnType) -> ColumnDef {
-        ColumnDef { name: "c".into(), ty: ty.into(), nullable: true, default: None }
+        ColumnDef::new("c", ty)
     }
 
     fn to(ty: ColumnType, values: impl Array + 'static) -> Result<ArrayRef> {
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn lengths_and_nulls_are_checked() {
         let varchar = SqlType { column: ColumnType::Text, max_chars: Some(3) };
-        let column = ColumnDef { name: "c".into(), ty: varchar, nullable: false, default: None };
+        let column = ColumnDef { nullable: false, ..ColumnDef::new("c", varchar) };
         let text = |t: Option<&str>| Arc::new(StringViewArray::from(vec![t])) as ArrayRef;
         assert!(assign(&text(Some("äöü")), "t", &column, Zone::UTC).is_ok());
         let long = assign(&text(Some("äöüß")), "t", &column, Zone::UTC).unwrap_err().to_string();

@@ -147,7 +147,7 @@ fn named(table: &Table, targets: &[usize], name: &str) -> Result<usize> {
 }
 
 /// Evaluates an expression without columns for `rows` rows.
-fn evaluate(expr: &Arc<dyn PhysicalExpr>, rows: usize) -> Result<ArrayRef> {
+pub(crate) fn evaluate(expr: &Arc<dyn PhysicalExpr>, rows: usize) -> Result<ArrayRef> {
     let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(rows));
     let batch = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options);
     let values = expr.evaluate(&batch?)?;

@@ -11,7 +11,7 @@ use super::apply::TableChange;
 use super::origin::{NoOrigin, Origin};
 use super::path::{BatchLimits, RowBuffer, WritePath, choose};
 use super::rows::TableRows;
-use super::{WriteStatement, bulk, schema, statistics};
+use super::{WriteStatement, bulk, checks, schema, statistics};
 use crate::base::interrupt::Decision;
 use crate::catalog::{Catalog, Table};
 use crate::engine::{Changes, Engine, Writer};
@@ -58,8 +58,8 @@ pub(crate) async fn append(
 /// Inserts all rows of `rows` and returns their number; inserts none after an error.
 ///
 /// Rows have the table's columns in table order with exactly their Arrow types. The caller has checked NOT NULL and
-/// lengths ([`super::assign`]). This function checks the primary key and unique indexes. `before` is the estimated
-/// number of rows in the table.
+/// lengths ([`super::assign`]). This function checks CHECK constraints, the primary key and unique indexes. `before` is
+/// the estimated number of rows in the table.
 async fn insert(
     statement: WriteStatement,
     table: &Arc<Table>,
@@ -69,6 +69,7 @@ async fn insert(
     origin: Arc<dyn Origin>,
 ) -> Result<u64> {
     statement.engine.check_writable(table)?;
+    let rows = checks::verified(rows, table, &origin);
     let in_transaction = statement.writer.is_in_transaction();
     let (limits, buffer) = match in_transaction {
         true => (BatchLimits::none(), RowBuffer::reserved(&statement.engine, "INSERT")),
@@ -112,15 +113,27 @@ pub(crate) async fn create_table_as(
     table: Arc<Table>,
     rows: SendableRecordBatchStream,
 ) -> Result<u64> {
+    create_filled(statement, catalog, table, rows, WriteBatch::new(), BatchLimits::of_query()).await
+}
+
+/// As [`create_table_as`], in one commit with the changes of `creation`, which `catalog` has.
+pub(super) async fn create_filled(
+    statement: &WriteStatement,
+    catalog: &Catalog,
+    table: Arc<Table>,
+    rows: SendableRecordBatchStream,
+    mut creation: WriteBatch,
+    limits: BatchLimits,
+) -> Result<u64> {
+    schema::create_trees(&mut creation, &table)?;
     let buffer = RowBuffer::reserved(&statement.engine, "CREATE TABLE");
     let in_transaction = statement.writer.is_in_transaction();
-    let limits = if in_transaction { BatchLimits::none() } else { BatchLimits::of_query() };
+    let limits = if in_transaction { BatchLimits::none() } else { limits };
     match choose(rows, limits, buffer).await? {
         WritePath::Batch(batches) => {
             let change = insertion(&table, &batches)?;
             let (_, snapshot) = statement.latest();
-            let mut changes = Changes::default();
-            schema::create_trees(&mut changes.batch, &table)?;
+            let changes = Changes { batch: creation, ..Changes::default() };
             let decision = statement.writer.decision.clone();
             let work = move |engine: &Engine| prepare(engine, &decision, change, &snapshot, changes);
             let Changes { batch, rows, .. } = statement.blocking(work).await?;
@@ -131,9 +144,8 @@ pub(crate) async fn create_table_as(
             Ok(rows)
         }
         WritePath::Bulk(rows) => {
-            let mut batch = WriteBatch::new();
-            schema::create_trees(&mut batch, &table)?;
-            bulk::load(statement, &table, rows, 0.0, Arc::new(NoOrigin), Some(batch)).await
+            let creation = bulk::Creation { batch: creation, catalog: catalog.clone() };
+            bulk::load(statement, &table, rows, 0.0, Arc::new(NoOrigin), Some(creation)).await
         }
     }
 }
@@ -156,8 +168,9 @@ const ROWS_INLINE_MAX: usize = 1000;
 /// log, so that the commits of several sessions share one `fdatasync`; `statement` must hold the only share of the lock.
 ///
 /// # Errors
-/// As [`commit_keeping`].
-pub(crate) async fn commit(statement: WriteStatement, snapshot: Snapshot, change: TableChange) -> Result<u64> {
+/// `CheckViolation`, and as [`commit_keeping`].
+pub(crate) async fn commit(statement: WriteStatement, snapshot: Snapshot, mut change: TableChange) -> Result<u64> {
+    checks::verify_change(&mut change)?;
     let WriteStatement { engine, writer, waits_inline, .. } = statement;
     let (table, decision) = (change.table.clone(), writer.decision.clone());
     let grown = change.new.len as i64 - change.old.len as i64;

@@ -5,9 +5,11 @@
 //! | [`assign`] | assignment casts: values of any type converted to the type of a column |
 //! | [`conform`] | rows of a file or a program converted to rows of a table |
 //! | [`text`] | conversion between values and text |
+//! | [`checks`] | CHECK constraints of new rows |
 //! | [`rows`], [`apply`] | changed rows as messages of a write batch, with uniqueness checked |
 //! | [`path`] | the choice between write batch and bulk load |
 //! | [`insert`], [`index`], [`schema`] | new rows, indexes and tables |
+//! | [`rebuild`] | new trees for a table whose definition changes |
 //! | [`bulk`] | bulk loads: rows written directly to leaf extents |
 //! | [`statistics`] | statistics collected from loaded or sampled rows |
 //!
@@ -17,11 +19,13 @@
 pub(crate) mod apply;
 pub(crate) mod assign;
 mod bulk;
+pub(crate) mod checks;
 mod conform;
 mod index;
 mod insert;
 mod origin;
 mod path;
+pub(crate) mod rebuild;
 pub(crate) mod rows;
 pub(crate) mod schema;
 pub(crate) mod statistics;
@@ -36,7 +40,7 @@ use crate::base::progress::Progress;
 use crate::catalog::Catalog;
 use crate::engine::{Engine, Writer};
 
-pub(crate) use conform::{BadCell, Conform, Defaults, Given};
+pub(crate) use conform::{BadCell, Conform, Defaults, Given, evaluate};
 pub(crate) use index::create_index;
 pub(crate) use insert::{
     append, commit, create_table_as, finish_upserts, insert_loaded, insert_query, insertion, submit_upserts,

@@ -149,13 +149,29 @@ pub enum Error {
         /// Description of the reserved names.
         reason: String,
     },
-    /// Another view uses the object to be dropped.
-    #[error("cannot drop \"{name}\" because view \"{dependent}\" depends on it (drop the view first)")]
+    /// A view uses the object to be dropped or changed.
+    #[error("cannot {action} because view \"{dependent}\" depends on it (drop the view first)")]
     DependentObject {
-        /// Object to be dropped.
-        name: String,
-        /// View that uses it.
+        /// The change, for example `drop "t"`.
+        action: String,
+        /// View that uses the object.
         dependent: String,
+    },
+    /// A table has a column with this name already.
+    #[error("column \"{column}\" of relation \"{relation}\" already exists")]
+    ColumnExists {
+        /// Name of the new column.
+        column: String,
+        /// The table.
+        relation: String,
+    },
+    /// A table has no constraint with this name.
+    #[error("constraint \"{constraint}\" of relation \"{relation}\" does not exist")]
+    UndefinedConstraint {
+        /// Name as given.
+        constraint: String,
+        /// The table.
+        relation: String,
     },
     /// The definition of a table, view or index contradicts itself.
     #[error("{problem}")]
@@ -270,6 +286,24 @@ pub enum Error {
         name: String,
         /// Key that exists already, for example `(id)=(5)`.
         key: Option<String>,
+    },
+    /// A row violates a CHECK constraint.
+    #[error("{}", check_violation(.table, .name, *.is_new_row))]
+    CheckViolation {
+        /// Table that has the constraint.
+        table: String,
+        /// Name of the constraint.
+        name: String,
+        /// False for an existing row, when the constraint is added.
+        is_new_row: bool,
+    },
+    /// A column that becomes NOT NULL contains nulls.
+    #[error("column \"{column}\" of relation \"{relation}\" contains null values")]
+    NullValues {
+        /// The column.
+        column: String,
+        /// The table.
+        relation: String,
     },
     // Transactions.
     /// Another transaction has changed the same rows or definitions, or rows that this one has read. Nothing was changed.
@@ -478,6 +512,7 @@ impl Error {
             Error::UndefinedFunction { .. } => SqlState::UNDEFINED_FUNCTION,
             Error::AlreadyExists { kind: ObjectKind::Database, .. } => SqlState::DUPLICATE_DATABASE,
             Error::AlreadyExists { kind: ObjectKind::PreparedStatement, .. } => SqlState::DUPLICATE_STATEMENT,
+            Error::AlreadyExists { kind: ObjectKind::Constraint, .. } => SqlState::DUPLICATE_OBJECT,
             Error::AlreadyExists { .. } => SqlState::DUPLICATE_TABLE,
             Error::DuplicateColumn(_) => SqlState::DUPLICATE_COLUMN,
             Error::DuplicateAlias(_) => SqlState::DUPLICATE_ALIAS,
@@ -486,6 +521,9 @@ impl Error {
             Error::InvalidName { name, .. } if name.is_empty() => SqlState::INVALID_NAME,
             Error::InvalidName { .. } => SqlState::NAME_TOO_LONG,
             Error::ReservedName { .. } => SqlState::RESERVED_NAME,
+            Error::ColumnExists { .. } => SqlState::DUPLICATE_COLUMN,
+            Error::UndefinedConstraint { .. } => SqlState::UNDEFINED_OBJECT,
+            Error::NullValues { .. } => SqlState::NOT_NULL_VIOLATION,
             Error::DependentObject { .. } => SqlState::DEPENDENT_OBJECTS_STILL_EXIST,
             Error::InvalidDefinition { kind: ObjectKind::Table, .. } => SqlState::INVALID_TABLE_DEFINITION,
             Error::InvalidDefinition { .. } => SqlState::INVALID_OBJECT_DEFINITION,
@@ -508,6 +546,7 @@ impl Error {
             Error::InvalidParameter { .. } => SqlState::INVALID_PARAMETER_VALUE,
             Error::Constraint { kind: ConstraintKind::NotNull, .. } => SqlState::NOT_NULL_VIOLATION,
             Error::Constraint { .. } => SqlState::UNIQUE_VIOLATION,
+            Error::CheckViolation { .. } => SqlState::CHECK_VIOLATION,
             Error::Conflict { .. } => SqlState::SERIALIZATION_FAILURE,
             Error::ActiveTransaction(_) => SqlState::ACTIVE_SQL_TRANSACTION,
             Error::NoActiveTransaction(_) => SqlState::NO_ACTIVE_SQL_TRANSACTION,
@@ -689,6 +728,13 @@ fn violation(kind: &ConstraintKind, table: &str, name: &str, key: &Option<String
             let key = key.as_ref().map(|key| format!(": Key {key} already exists")).unwrap_or_default();
             format!("duplicate key value violates unique constraint \"{name}\"{key}")
         }
+    }
+}
+
+fn check_violation(table: &str, name: &str, is_new_row: bool) -> String {
+    match is_new_row {
+        true => format!("new row for relation \"{table}\" violates check constraint \"{name}\""),
+        false => format!("check constraint \"{name}\" of relation \"{table}\" is violated by some row"),
     }
 }
 

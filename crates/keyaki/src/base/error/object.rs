@@ -25,6 +25,8 @@ pub enum ObjectKind {
     PreparedStatement,
     /// A savepoint of a transaction.
     Savepoint,
+    /// A constraint of a table.
+    Constraint,
 }
 
 impl ObjectKind {
@@ -32,7 +34,7 @@ impl ObjectKind {
     pub(super) fn undefined(self) -> SqlState {
         match self {
             ObjectKind::Relation | ObjectKind::Table | ObjectKind::View => SqlState::UNDEFINED_TABLE,
-            ObjectKind::Index | ObjectKind::Setting => SqlState::UNDEFINED_OBJECT,
+            ObjectKind::Index | ObjectKind::Setting | ObjectKind::Constraint => SqlState::UNDEFINED_OBJECT,
             ObjectKind::Database => SqlState::INVALID_CATALOG_NAME,
             ObjectKind::Schema => SqlState::INVALID_SCHEMA_NAME,
             ObjectKind::PreparedStatement => SqlState::UNDEFINED_STATEMENT,
@@ -53,6 +55,7 @@ impl fmt::Display for ObjectKind {
             ObjectKind::Setting => "configuration parameter",
             ObjectKind::PreparedStatement => "prepared statement",
             ObjectKind::Savepoint => "savepoint",
+            ObjectKind::Constraint => "constraint",
         })
     }
 }

@@ -54,6 +54,8 @@ states! {
     NOT_NULL_VIOLATION = "23502";
     /// `unique_violation`
     UNIQUE_VIOLATION = "23505";
+    /// `check_violation`
+    CHECK_VIOLATION = "23514";
     /// `active_sql_transaction`: the statement cannot run inside a transaction, or no longer.
     ACTIVE_SQL_TRANSACTION = "25001";
     /// `read_only_sql_transaction`: a read-only transaction contains a statement that writes.
@@ -92,6 +94,8 @@ states! {
     UNDEFINED_COLUMN = "42703";
     /// `undefined_object`: an index, type or setting does not exist.
     UNDEFINED_OBJECT = "42704";
+    /// `duplicate_object`: a constraint exists already.
+    DUPLICATE_OBJECT = "42710";
     /// `duplicate_alias`: two relations of a query have the same name.
     DUPLICATE_ALIAS = "42712";
     /// `grouping_error`: a column is neither grouped nor aggregated.

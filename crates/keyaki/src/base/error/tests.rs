@@ -73,7 +73,7 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
             "name \"n\" is reserved: because",
         ),
         (
-            Error::DependentObject { name: "t".into(), dependent: "v".into() },
+            Error::DependentObject { action: "drop \"t\"".into(), dependent: "v".into() },
             "2BP01",
             "cannot drop \"t\" because view \"v\" depends on it (drop the view first)",
         ),
@@ -125,6 +125,36 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
             constraint(ConstraintKind::NotNull, None),
             "23502",
             "null value in column \"i\" of relation \"t\" violates not-null constraint",
+        ),
+        (
+            Error::ColumnExists { column: "c".into(), relation: "t".into() },
+            "42701",
+            "column \"c\" of relation \"t\" already exists",
+        ),
+        (
+            Error::UndefinedConstraint { constraint: "c".into(), relation: "t".into() },
+            "42704",
+            "constraint \"c\" of relation \"t\" does not exist",
+        ),
+        (
+            Error::NullValues { column: "c".into(), relation: "t".into() },
+            "23502",
+            "column \"c\" of relation \"t\" contains null values",
+        ),
+        (
+            Error::CheckViolation { table: "t".into(), name: "c".into(), is_new_row: true },
+            "23514",
+            "new row for relation \"t\" violates check constraint \"c\"",
+        ),
+        (
+            Error::CheckViolation { table: "t".into(), name: "c".into(), is_new_row: false },
+            "23514",
+            "check constraint \"c\" of relation \"t\" is violated by some row",
+        ),
+        (
+            Error::AlreadyExists { kind: ObjectKind::Constraint, name: "c".into() },
+            "42710",
+            "constraint \"c\" already exists",
         ),
         (Error::RowidsExhausted { table: "t".into() }, "2200H", "rowids of table \"t\" are exhausted"),
         (
@@ -302,9 +332,13 @@ fn number(error: &Error) -> usize {
         E::FailedTransaction => 56,
         E::ReadOnlyTransaction { .. } => 57,
         E::AffectedTwice => 58,
+        E::CheckViolation { .. } => 59,
+        E::ColumnExists { .. } => 60,
+        E::UndefinedConstraint { .. } => 61,
+        E::NullValues { .. } => 62,
     }
 }
-const VARIANTS: usize = 59;
+const VARIANTS: usize = 63;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {

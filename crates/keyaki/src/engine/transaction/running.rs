@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use keyaki_store::{Savepoint, Snapshot, Store, Submitted, WriteBatch};
@@ -44,7 +45,7 @@ pub(crate) struct Committed {
 
 impl Running {
     pub fn new(engine: &Engine, isolation: Isolation) -> Running {
-        let (base, mut store) = engine.stable(Store::begin);
+        let (base, mut store) = engine.stable(Store::begin, |store| store.snapshot());
         if isolation == Isolation::Serializable {
             store.track_reads();
         }
@@ -59,7 +60,11 @@ impl Running {
 
     /// Takes a new snapshot, with the newest catalog.
     pub fn refresh(&mut self, engine: &Engine) -> Result<()> {
-        let (newest, ()) = engine.stable(|_| self.store.refresh());
+        let refresh = |_: &Store| {
+            self.store.refresh();
+            self.store.snapshot()
+        };
+        let (newest, _) = engine.stable(refresh, Snapshot::clone);
         if Arc::ptr_eq(&newest, &self.base) {
             return Ok(());
         }
@@ -166,16 +171,13 @@ impl Running {
         let submitted = match Arc::ptr_eq(&base, &catalog) {
             true => store.commit().map_err(failed)?,
             false => {
-                let merged = with_statistics(&base, &catalog, &newest);
-                // Removed definitions are hidden first, new ones are published last.
-                engine.publish(Arc::new(without_removed(&newest, &merged)?));
-                let submitted = store.commit().map_err(|error| {
-                    engine.publish(newest.clone());
-                    failed(error)
-                })?;
-                engine.publish(Arc::new(merged));
-                engine.forget_removed();
-                submitted
+                let merged = Arc::new(with_statistics(&base, &catalog, &newest));
+                engine.replace_catalog(merged, || {
+                    let submitted = store.commit().map_err(failed)?;
+                    // New trees exist at once, their rows only then.
+                    submitted.map(|submitted| submitted.wait()).transpose()?;
+                    Ok(None)
+                })?
             }
         };
         decision.reach(Stage::Committed);
@@ -204,37 +206,28 @@ fn with_statistics(base: &Catalog, catalog: &Catalog, newest: &Catalog) -> Catal
     merged
 }
 
-/// The tables, indexes and views of `newest` whose trees `merged` also has.
-fn without_removed(newest: &Catalog, merged: &Catalog) -> Result<Catalog> {
-    let mut kept = newest.clone();
-    kept.tables.retain(|name, table| merged.tables.get(name).is_some_and(|other| other.has_tree(table.def.tree)));
-    for (name, table) in &mut kept.tables {
-        let Some(other) = merged.tables.get(name) else { continue };
-        if table.def.indexes.iter().any(|index| !other.has_tree(index.tree)) {
-            let mut def = table.def.clone();
-            def.indexes.retain(|index| other.has_tree(index.tree));
-            *table = Arc::new(Table::new(def, table.statistics.clone())?);
-        }
-    }
-    kept.views.retain(|name, _| merged.views.contains_key(name));
-    Ok(kept)
-}
-
 impl Engine {
-    /// Calls `take`, which takes a snapshot of the store, and returns the matching catalog.
-    fn stable<T>(&self, mut take: impl FnMut(&Store) -> T) -> (Arc<Catalog>, T) {
+    /// Calls `take`, which takes a snapshot of the store, and returns the matching catalog. `snapshot` returns the
+    /// snapshot taken.
+    fn stable<T>(&self, mut take: impl FnMut(&Store) -> T, snapshot: impl Fn(&T) -> Snapshot) -> (Arc<Catalog>, T) {
         loop {
             let catalog = self.catalog.read().clone();
             let taken = take(&self.store);
-            // Removals replace the catalog before they commit, so the snapshot still has all trees.
-            if Arc::ptr_eq(&catalog, &self.catalog.read()) {
+            // A commit before the snapshot is either published, and has replaced the catalog, or counted here.
+            let is_published = self.unpublished.load(Ordering::SeqCst) == 0;
+            let has_trees = || {
+                let snapshot = snapshot(&taken);
+                catalog.trees().all(|tree| snapshot.tree(tree).is_ok())
+            };
+            if (is_published || has_trees()) && Arc::ptr_eq(&catalog, &self.catalog.read()) {
                 return (catalog, taken);
             }
+            std::thread::yield_now();
         }
     }
 
     /// Returns a snapshot and the matching catalog: the snapshot contains every tree of the catalog.
     pub fn moment(&self) -> (Arc<Catalog>, Snapshot) {
-        self.stable(Store::snapshot)
+        self.stable(Store::snapshot, Snapshot::clone)
     }
 }

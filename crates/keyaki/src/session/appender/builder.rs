@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     fn builder(ty: ColumnType, nullable: bool) -> ColumnBuilder {
-        ColumnBuilder::new("t", &ColumnDef { name: "c".into(), ty: ty.into(), nullable, default: None }, Zone::UTC)
+        ColumnBuilder::new("t", &ColumnDef { nullable, ..ColumnDef::new("c", ty) }, Zone::UTC)
     }
 
     #[test]

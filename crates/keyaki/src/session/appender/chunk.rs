@@ -11,6 +11,7 @@ use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::sql::SqlSession;
 use crate::sql::dml::defaults;
+use crate::sql::expressions;
 use crate::write::{AppendedRows, Conform, Given, append, assign};
 use crate::{Error, Result};
 
@@ -42,11 +43,9 @@ pub(super) async fn insert(
     let writer = session.writer(execution, "INSERT").await?;
     let (catalog, _) = session.engine.latest(&writer);
     let table = catalog.table(table)?.clone();
+    expressions::compiled(session, &table)?;
     let targets = columns.iter().map(|name| table.column(name)).collect::<Result<Vec<_>>>()?;
-    let defaults = match table.def.columns.iter().any(|column| column.default.is_some()) {
-        true => defaults::physical(session, &writer, &table)?,
-        false => vec![None; table.def.columns.len()],
-    };
+    let defaults = defaults::physical(session, &writer, &table)?;
     let mut conform: Option<(SchemaRef, Conform)> = None;
     let mut rows = Vec::with_capacity(chunk.len());
     let mut row = first;

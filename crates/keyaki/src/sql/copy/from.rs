@@ -21,6 +21,7 @@ use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::sql::SqlSession;
 use crate::sql::dml::defaults;
+use crate::sql::expressions;
 use crate::sql::names::{plain_ident, relation_name};
 use crate::values::zone::Zone;
 use crate::write::{BadCell, Conform, Defaults, Given, Origin, insert_loaded};
@@ -36,6 +37,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
     let writer = session.writer(execution, "COPY FROM").await?;
     let (catalog, _) = session.engine.latest(&writer);
     let table = catalog.table(&relation_name(name)?)?.clone();
+    expressions::compiled(session, &table)?;
     let listed = columns.iter().map(|column| table.column(&plain_ident(column))).collect::<Result<Vec<_>>>()?;
     if let Some((_, twice)) = listed.iter().enumerate().find(|(i, column)| listed[..*i].contains(column)) {
         return Err(Error::DuplicateColumn(table.def.columns[*twice].name.clone()));

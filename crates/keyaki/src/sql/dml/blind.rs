@@ -28,7 +28,7 @@ use datafusion::sql::sqlparser::ast::{
 use keyaki_store::{ColumnChange, ColumnType, WriteBatch};
 
 use super::conflict::{EXCLUDED, ROW_NUMBER, excluded_column};
-use crate::catalog::{ColumnDef, Table};
+use crate::catalog::{Check, ColumnDef, Table};
 use crate::sql::names::plain_ident;
 use crate::sql::state::StatementState;
 use crate::sql::{SqlSession, short};
@@ -64,6 +64,11 @@ pub(super) fn is_possible(session: &SqlSession, table: &Table, key: &[usize]) ->
 impl Blind {
     /// The changes of DO UPDATE; `None` if an assignment has another form. `alias` is the name of the target.
     pub fn of(table: &Table, alias: &Ident, columns: &[usize], values: &[Expr]) -> Option<Blind> {
+        // A condition needs the row that results.
+        let is_checked = |check: &Check| check.columns.iter().any(|column| columns.contains(column));
+        if table.compiled().is_none_or(|compiled| compiled.checks.iter().any(is_checked)) {
+            return None;
+        }
         let keep = Assigned { change: ColumnChange::Keep, argument: None };
         let mut assigned = vec![keep; table.def.columns.len()];
         for (&column, value) in columns.iter().zip(values) {

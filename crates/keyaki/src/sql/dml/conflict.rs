@@ -452,7 +452,7 @@ fn register(state: &StatementState, table: &Table, rows: &RecordBatch) -> Result
 /// The names and columns of the primary key and of all unique indexes.
 fn unique_columns(table: &Table) -> Vec<(String, Vec<usize>)> {
     let def = &table.def;
-    let primary = (!def.hidden_rowid).then(|| (format!("{}_pkey", def.name), def.primary_key.clone()));
+    let primary = (!def.hidden_rowid).then(|| (def.primary_key_name(), def.primary_key.clone()));
     let indexes = def.indexes.iter().filter(|index| index.unique);
     primary.into_iter().chain(indexes.map(|index| (index.name.clone(), index.columns.clone()))).collect()
 }

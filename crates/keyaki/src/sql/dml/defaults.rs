@@ -1,25 +1,27 @@
 //! DEFAULT values of columns.
 //!
-//! A default is an expression without columns and subqueries. The catalog stores its text. It is planned for each
-//! statement and evaluated for each row. CREATE TABLE evaluates it once to find errors.
+//! A default is an expression without columns and subqueries. The catalog stores its text. Constants are evaluated once
+//! for each definition ([`crate::sql::expressions`]). Other defaults are planned for each statement: functions such as
+//! `now()` have one value for all rows of the statement, functions such as `random()` a value for each row. CREATE TABLE
+//! evaluates each default once to find errors.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use datafusion::common::DFSchema;
-use datafusion::logical_expr::{Expr as Logical, LogicalPlan, LogicalPlanBuilder, Projection, lit};
+use datafusion::logical_expr::{Expr as Logical, lit};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, Query, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::Expr;
 
 use crate::catalog::Table;
 use crate::catalog::{ColumnDef, TableDef};
 use crate::engine::Writer;
 use crate::sql::SqlSession;
+use crate::sql::expressions;
 use crate::sql::state::StatementState;
-use crate::write::RowBuffer;
 use crate::write::assign::assign;
+use crate::write::evaluate;
 use crate::{Error, Result};
 
 /// True for the keyword DEFAULT.
@@ -28,7 +30,7 @@ pub(super) fn is_default(expr: &Expr) -> bool {
 }
 
 /// The default of a column as SQL; NULL if it has none.
-pub(super) fn sql(column: &ColumnDef) -> Result<Expr> {
+pub(crate) fn sql(column: &ColumnDef) -> Result<Expr> {
     crate::sql::parse_expr(column.default.as_deref().unwrap_or("NULL"))
 }
 
@@ -36,12 +38,7 @@ pub(super) fn sql(column: &ColumnDef) -> Result<Expr> {
 pub(super) fn logical(state: &StatementState, column: &ColumnDef) -> Result<Logical> {
     match &column.default {
         None => Ok(lit(ScalarValue::Null)),
-        Some(_) => {
-            let mut expr = sql(column)?;
-            crate::sql::zones::as_calls(&mut expr)?;
-            let expr = ExprWithAlias { expr, alias: None };
-            Ok(state.state.create_logical_expr_from_sql_expr(expr, &DFSchema::empty())?)
-        }
+        Some(_) => expressions::logical(&state.state, sql(column)?, &DFSchema::empty()),
     }
 }
 
@@ -52,61 +49,52 @@ pub(crate) fn physical(
     writer: &Writer,
     table: &Table,
 ) -> Result<Vec<Option<Arc<dyn PhysicalExpr>>>> {
+    if table.def.columns.iter().all(|column| column.default.is_none()) {
+        return Ok(vec![None; table.def.columns.len()]);
+    }
     let (catalog, snapshot) = session.engine.latest(writer);
     let state = StatementState::new(session, catalog, snapshot)?;
-    let schema = DFSchema::empty();
-    let default = |column: &ColumnDef| match column.default {
-        None => Ok(None),
-        Some(_) => {
-            let expr = analyzed(&state, logical(&state, column)?)?;
-            Ok(Some(state.state.create_physical_expr(expr, &schema)?))
-        }
-    };
+    let default = |column: &ColumnDef| column.default.is_some().then(|| of_statement(&state, column)).transpose();
     table.def.columns.iter().map(default).collect()
 }
 
-/// An expression without columns after the analyzer's rules.
-fn analyzed(state: &StatementState, expr: Logical) -> Result<Logical> {
-    let plan = LogicalPlanBuilder::empty(true).project([expr])?.build()?;
-    let options = state.state.config_options();
-    match state.state.analyzer().execute_and_check(plan, options, |_, _| {})? {
-        LogicalPlan::Projection(Projection { mut expr, .. }) if expr.len() == 1 => Ok(expr.remove(0).unalias()),
-        other => Err(Error::Internal(format!("a default became {other}"))),
-    }
+/// The default of a column for one statement; NULL if it has none.
+///
+/// # Errors
+/// Errors of planning.
+pub(crate) fn of_statement(state: &StatementState, column: &ColumnDef) -> Result<Arc<dyn PhysicalExpr>> {
+    let schema = Arc::new(DFSchema::empty());
+    let expr = expressions::analyzed(&state.state, logical(state, column)?, &schema)?;
+    expressions::physical(&state.state, expr, &schema)
 }
 
 /// Evaluates each default of a new table once and checks that its value can be assigned to the column.
 ///
 /// # Errors
-/// `Context` with the column: `Unsupported` for subqueries, `UndefinedColumn` for columns, errors of the evaluation,
-/// and errors of [`assign`].
-pub(crate) async fn check(session: &SqlSession, state: &StatementState, def: &TableDef) -> Result<()> {
-    for column in def.columns.iter().filter(|column| column.default.is_some()) {
-        let wrong = |error: Error| error.without_column().within(format!("DEFAULT of column \"{}\"", column.name));
-        if sql(column)?.visit(&mut HasQuery).is_break() {
-            return Err(wrong(Error::Unsupported("subqueries in DEFAULT".into())));
-        }
-        let value = evaluate(session, state, column).await.map_err(wrong)?;
+/// As [`check_column`].
+pub(crate) fn check(state: &StatementState, def: &TableDef) -> Result<()> {
+    def.columns.iter().try_for_each(|column| check_column(state, &def.name, column))
+}
+
+/// Evaluates the default of a column once and checks that its value can be assigned to the column.
+///
+/// # Errors
+/// `Context` with the column: `Unsupported` for subqueries, `Grouping` for aggregates, `UndefinedColumn` for columns,
+/// errors of the evaluation, and errors of [`assign`].
+pub(crate) fn check_column(state: &StatementState, table: &str, column: &ColumnDef) -> Result<()> {
+    if column.default.is_none() {
+        return Ok(());
+    }
+    let wrong = |error: Error| error.without_column().within(format!("DEFAULT of column \"{}\"", column.name));
+    let checked = || -> Result<()> {
+        expressions::refuse_queries(&sql(column)?, "DEFAULT")?;
+        expressions::refuse_forms(&logical(state, column)?, "DEFAULT")?;
+        let value: ArrayRef = evaluate(&of_statement(state, column)?, 1)?;
         // DEFAULT NULL is allowed for every column. A NOT NULL column rejects the null when a row is inserted.
         if value.logical_null_count() == 0 {
-            assign(&value, &def.name, column, state.zone).map_err(wrong)?;
+            assign(&value, table, column, state.zone)?;
         }
-    }
-    Ok(())
-}
-
-async fn evaluate(session: &SqlSession, state: &StatementState, column: &ColumnDef) -> Result<ArrayRef> {
-    let plan = LogicalPlanBuilder::empty(true).project([logical(state, column)?])?.build()?;
-    let rows = RowBuffer::reserved(&session.engine, "DEFAULT").collect(state.run(&plan).await?).await?;
-    let first = rows.batches.first().map(|batch| batch.column(0).clone());
-    first.ok_or_else(|| Error::Internal("an expression without columns gave no row".into()))
-}
-
-struct HasQuery;
-
-impl Visitor for HasQuery {
-    type Break = ();
-    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-        ControlFlow::Break(())
-    }
+        Ok(())
+    };
+    checked().map_err(wrong)
 }

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{Delete, Expr, FromTable, Query, SelectItem, TableWithJoins};
+use keyaki_store::WriteBatch;
 
 use super::TargetTable;
 use super::returning::Returning;
 use crate::base::interrupt::Execution;
-use crate::catalog::Table;
+use crate::catalog::{Catalog, Table};
+use crate::engine::Writer;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::sql::prepared::add_types;
@@ -17,8 +19,13 @@ use crate::sql::short::{Change, ChangeKind, Read, ShortPlan};
 use crate::sql::state::StatementState;
 use crate::write::RowBuffer;
 use crate::write::apply::TableChange;
+use crate::write::rebuild;
 use crate::write::rows::TableRows;
 use crate::{Error, Result};
+
+/// DELETE of all rows of a table with at least this many rows replaces its trees, as TRUNCATE does. A changed definition makes
+/// all prepared statements be planned again, which takes longer than the deletion of fewer rows.
+const TRUNCATED_ROWS_MIN: u64 = 10_000;
 
 pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, delete: Delete) -> Result<Outcome> {
     let Parts { relation, using, selection, returning } = parts(delete)?;
@@ -28,6 +35,16 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, delete:
     let target = TargetTable::new(&state, &relation)?;
     let table = target.table.clone();
     let old_repeats = using.is_some();
+    if selection.is_none()
+        && using.is_none()
+        && returning.is_none()
+        && let Some(rows) = rows_to_truncate(session, &state, &writer, &table)?
+    {
+        let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&state.catalog));
+        rebuild::empty(&session.engine, &mut changed, &mut batch, &table)?;
+        session.engine.commit_catalog(&writer, batch, changed).await?;
+        return Ok(Outcome::rows("DELETE", rows));
+    }
     let returning = Returning::of(returning, target.alias().clone());
     let needed = if returning.is_some() { (0..table.def.columns.len()).collect() } else { needed(&table) };
     let plan = state.plan_query(affected_rows(&target, &needed, using, selection)?).await?;
@@ -45,6 +62,23 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, delete:
     };
     let rows = crate::write::commit(session.write(writer), state.snapshot.clone(), change).await?;
     Ok(returned.unwrap_or_else(|| Outcome::rows("DELETE", rows)))
+}
+
+/// The number of rows of a table that new empty trees may replace: it is exact and large, and the table loses nothing but its
+/// rows. The statement is a transaction of its own.
+fn rows_to_truncate(
+    session: &SqlSession,
+    state: &StatementState,
+    writer: &Writer,
+    table: &Table,
+) -> Result<Option<u64>> {
+    let engine = &session.engine;
+    if writer.is_in_transaction() || !engine.cache.pins.list(&engine.store).is_empty() {
+        return Ok(None);
+    }
+    engine.check_writable(table)?;
+    let rows = state.snapshot.tree(table.def.tree)?.live_rows();
+    Ok(rows.filter(|rows| *rows >= TRUNCATED_ROWS_MIN))
 }
 
 /// Adds the types of the parameters, and compiles the statement for the short path if it has the form.

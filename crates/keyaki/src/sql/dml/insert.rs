@@ -23,6 +23,7 @@ use crate::catalog::TableDef;
 use crate::engine::Writer;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
+use crate::sql::expressions;
 use crate::sql::names::relation_name;
 use crate::sql::prepared::{add_types, lone_parameter};
 use crate::sql::short::{Insert as Short, ShortPlan};
@@ -41,6 +42,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, insert:
     let writer = session.writer(execution, "INSERT").await?;
     let (catalog, snapshot) = session.engine.latest(&writer);
     let table = catalog.table(&relation_name(name)?)?.clone();
+    expressions::compiled(session, &table)?;
     let columns = target_columns(&table, &insert)?;
     let conflict = Conflict::of(&insert, &table)?;
     let returning = Returning::of(insert.returning.clone(), alias(&insert, &table));
@@ -71,6 +73,10 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, insert:
             RowBuffer::reserved(&session.engine, "INSERT").collect(rows).await?.batches
         }
     };
+    if conflict.is_some() {
+        // As in PostgreSQL, also rows that then conflict.
+        write::checks::verify_batches(&table, &rows)?;
+    }
     if let (Some(conflict), None) = (&conflict, &returning)
         && let Some(blind) = conflict.blind(session, &table, &alias)?
         && let Some((batch, count)) = conflict.blind_batch(session, &state, &table, &blind, &rows).await?
@@ -115,6 +121,7 @@ pub(crate) async fn describe(
         return Err(Error::Unsupported(format!("INSERT INTO {}", insert.table)));
     };
     let table = state.catalog.table(&relation_name(name)?)?.clone();
+    expressions::compiled(session, &table)?;
     let columns = target_columns(&table, insert)?;
     let conflict = Conflict::of(insert, &table)?;
     let Some(query) = &insert.source else { return Ok(None) };

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use arrow::array::{
     ArrayRef, BooleanArray, Decimal128Array, Float64Array, Int64Array, NullArray, RecordBatch, StringViewArray,
+    UInt32Array,
 };
+use arrow::compute::take;
 use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr, Query, SetExpr, TimezoneInfo, UnaryOperator, Value};
 use keyaki_store::ColumnType;
@@ -53,7 +55,7 @@ pub(super) fn rows(table: &Table, columns: &[usize], query: &Query, zone: Zone) 
                 literals.and_then(|literals| array_of(&literals, column.ty.column))
             }
             None if column.default.is_none() => Some(Arc::new(NullArray::new(rows.len())) as ArrayRef),
-            None => None,
+            None => constant(table, i).map(|value| repeated(value, rows.len())).transpose()?,
         };
         let Some(array) = array else { return Ok(None) };
         arrays.push(assign(&array, &table.def.name, column, zone)?);
@@ -75,10 +77,11 @@ pub(super) fn cells(
     let mut cells = Vec::with_capacity(table.def.columns.len());
     for (i, column) in table.def.columns.iter().enumerate() {
         let Some(position) = columns.iter().position(|&c| c == i) else {
-            if column.default.is_some() {
-                return None;
-            }
-            cells.push(None);
+            cells.push(match (&column.default, constant(table, i)) {
+                (None, _) => None,
+                (Some(_), Some(value)) => Some(vec![Cell::Constant(value.clone()); rows.len()]),
+                (Some(_), None) => return None,
+            });
             continue;
         };
         let ty = column.ty.column;
@@ -89,6 +92,15 @@ pub(super) fn cells(
         cells.push(Some(rows.iter().map(cell).collect::<Option<Vec<_>>>()?));
     }
     Some(cells)
+}
+
+/// The constant default of a column; `None` if there is none, or if it has not been compiled.
+fn constant(table: &Table, column: usize) -> Option<&ArrayRef> {
+    table.compiled()?.constants[column].as_ref()
+}
+
+fn repeated(value: &ArrayRef, rows: usize) -> Result<ArrayRef> {
+    Ok(take(value, &UInt32Array::from(vec![0; rows]), None)?)
 }
 
 /// A NULL, integer, boolean or text literal as an array of one value of the literal's own type.
@@ -258,17 +270,8 @@ mod tests {
     use crate::catalog::TableDef;
 
     fn table(ty: ColumnType) -> Table {
-        let column =
-            |name: &str, ty: ColumnType| ColumnDef { name: name.into(), ty: ty.into(), nullable: true, default: None };
-        let columns = vec![column("a", ty), column("b", ColumnType::Text)];
-        let def = TableDef {
-            name: "t".into(),
-            tree: keyaki_store::TreeId::new(16),
-            columns,
-            primary_key: vec![],
-            hidden_rowid: true,
-            indexes: vec![],
-        };
+        let columns = vec![ColumnDef::new("a", ty), ColumnDef::new("b", ColumnType::Text)];
+        let def = TableDef::new("t", keyaki_store::TreeId::new(16), columns, vec![]);
         Table::new(def, None).unwrap()
     }
 

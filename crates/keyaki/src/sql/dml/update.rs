@@ -15,6 +15,7 @@ use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
+use crate::sql::expressions;
 use crate::sql::prepared::{add_types, lone_parameter};
 use crate::sql::short::{Change, ChangeKind, Read, ShortPlan};
 use crate::sql::state::StatementState;
@@ -32,6 +33,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, update:
     let state = StatementState::new(session, catalog, snapshot)?;
     let target = TargetTable::new(&state, &relation)?;
     let table = target.table.clone();
+    expressions::compiled(session, &table)?;
     let (assigned, values) = assignments_of(&table, assignments)?;
     // A set-returning function in SET repeats rows, too.
     let old_repeats = true;
@@ -63,6 +65,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, update:
 /// # Errors
 /// As [`run`], up to the execution.
 pub(crate) async fn describe(
+    session: &SqlSession,
     state: &StatementState,
     update: &Update,
     types: &mut [Option<DataType>],
@@ -70,6 +73,7 @@ pub(crate) async fn describe(
     let Parts { relation, assignments, others, selection, returning } = parts(update.clone())?;
     let target = TargetTable::new(state, &relation)?;
     let table = target.table.clone();
+    expressions::compiled(session, &table)?;
     let (assigned, mut values) = assignments_of(&table, assignments)?;
     let mut parameters = Vec::new();
     for (place, value) in values.iter_mut().enumerate() {

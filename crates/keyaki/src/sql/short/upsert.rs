@@ -18,6 +18,7 @@ use crate::sql::prepared::Executed;
 use crate::sql::{Outcome, SqlSession};
 use crate::write::apply::TableChange;
 use crate::write::assign::assign;
+use crate::write::checks::verify_rows;
 use crate::write::rows::TableRows;
 use crate::write::{finish_upserts, submit_upserts};
 use crate::{Result, Switch};
@@ -98,6 +99,8 @@ impl Upsert {
             return Ok(None);
         }
         let table = &self.insert.table;
+        // As in PostgreSQL, also a row that then conflicts.
+        verify_rows(table, &new, None)?;
         if let Some(blind) = self.blind.as_ref().filter(|_| session.options().blind_upserts == Switch::On)
             && let Some(batch) = blind.batch(session, table, &new, values)?
         {

@@ -39,10 +39,18 @@ use crate::{Error, Result};
 
 pub(super) use index::build_index;
 pub(super) use memory::batch_bytes;
-pub(super) use unique::locate_duplicate;
+pub(super) use unique::{at, locate_duplicate};
 
 /// The statistics of a table are collected again if a load adds more than this fraction of its previous rows.
 const REFRESH_SHARE: f64 = 0.1;
+
+/// The creation of a table by its load.
+pub(super) struct Creation {
+    /// Creates the trees and the definition.
+    pub batch: WriteBatch,
+    /// The catalog without the table, with the other changes of `batch`.
+    pub catalog: Catalog,
+}
 
 /// Inserts all rows into a table that had about `rows_before` rows, and returns their number; inserts none after an
 /// error. `creation` creates the table, unless it exists.
@@ -52,7 +60,7 @@ pub(super) async fn load(
     rows: SendableRecordBatchStream,
     rows_before: f64,
     origin: Arc<dyn Origin>,
-    creation: Option<WriteBatch>,
+    creation: Option<Creation>,
 ) -> Result<u64> {
     let (catalog, snapshot) = statement.latest();
     let progress = &statement.progress;
@@ -94,10 +102,13 @@ async fn install(
     catalog: Arc<Catalog>,
     written: job::Written,
     rows_before: f64,
-    creation: Option<WriteBatch>,
+    creation: Option<Creation>,
 ) -> Result<()> {
     let mut changed = creation.is_some().then(|| table.clone());
-    let mut batch = creation.unwrap_or_default();
+    let (mut batch, catalog) = match creation {
+        Some(Creation { batch, catalog }) => (batch, Arc::new(catalog)),
+        None => (WriteBatch::new(), catalog),
+    };
     batch.append(written.messages);
     let rows = written.rows as f64;
     if let Some(statistics) = new_statistics(table, written.statistics, rows_before) {

@@ -44,7 +44,7 @@ impl Unique {
         if table.def.hidden_rowid {
             return Ok(Unique { job: job.clone(), constraint: None });
         }
-        let name = format!("{}_pkey", table.def.name);
+        let name = table.def.primary_key_name();
         let kind = ConstraintKind::PrimaryKey;
         Self::new(job, kind, table.def.tree, name, &table.schema, table.schema.key_columns())
     }
@@ -130,9 +130,9 @@ fn has_null(columns: &[ArrayRef], row: usize) -> bool {
 }
 
 /// Adds file and row to a constraint violation at row `row` of the stream, if the row has a position.
-pub(super) fn at(error: Error, origin: &dyn Origin, row: u64) -> Error {
+pub(in crate::write) fn at(error: Error, origin: &dyn Origin, row: u64) -> Error {
     match (error, origin.locate(row)) {
-        (error @ Error::Constraint { .. }, Some((path, row))) => {
+        (error @ (Error::Constraint { .. } | Error::CheckViolation { .. }), Some((path, row))) => {
             Error::Import { path, row: Some(row), column: None, source: Box::new(error) }
         }
         (error, _) => error,

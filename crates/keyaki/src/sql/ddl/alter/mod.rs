@@ -1,0 +1,360 @@
+//! ALTER TABLE.
+//!
+//! The actions of a statement change a [`Draft`] of the definition, one after the other. Then the statement chooses how
+//! the rows follow ([`Draft::commit`]):
+//!
+//! | changes | rows |
+//! |---|---|
+//! | names, defaults, dropped constraints, longer VARCHAR | stay as they are |
+//! | SET NOT NULL, ADD CHECK | are read once and checked |
+//! | ADD UNIQUE | are read once to build the index |
+//! | columns and types, primary keys, several of these | are converted into new trees ([`crate::write::rebuild`]) |
+//!
+//! A view that would change or become invalid makes the statement fail ([`crate::sql::views`]).
+
+mod rows;
+
+use std::sync::Arc;
+
+use arrow::array::new_empty_array;
+use datafusion::sql::sqlparser::ast::{
+    AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef as SqlColumn, DropBehavior, Expr,
+    TableConstraint,
+};
+
+use super::create::{COLUMNS_MAX, NewColumn};
+use super::{Plain, checks, free_index_name, index_positions, rename};
+use crate::base::interrupt::Execution;
+use crate::catalog::{IndexDef, IndexMethod, SqlType, Table, TableDef, types};
+use crate::sql::dml::defaults;
+use crate::sql::names::{new_name, plain_ident, relation_name};
+use crate::sql::state::StatementState;
+use crate::sql::{Outcome, SqlSession};
+use crate::write::assign::assign;
+use crate::{Error, ObjectKind, Result};
+
+const TAG: &str = "ALTER TABLE";
+
+pub(crate) async fn alter_table(session: &SqlSession, execution: &Execution<'_>, alter: AlterTable) -> Result<Outcome> {
+    let AlterTable { name, if_exists, only: _, operations, location, on_cluster, table_type, end_token: _ } = alter;
+    if location.is_some() || on_cluster.is_some() || table_type.is_some() {
+        return Err(Error::Unsupported("ALTER TABLE … with SET LOCATION, ON CLUSTER or a table type".into()));
+    }
+    let name = relation_name(&name)?;
+    let writer = session.writer(execution, TAG).await?;
+    let (catalog, snapshot) = session.engine.latest(&writer);
+    if if_exists && !catalog.tables.contains_key(&name) && !catalog.views.contains_key(&name) {
+        return Ok(Outcome::done(TAG));
+    }
+    let state = StatementState::new(session, catalog.clone(), snapshot)?;
+    let table = catalog.table(&name)?.clone();
+    let statement = session.write(writer);
+    if operations.iter().any(rename::is_rename) {
+        let [operation] = operations.as_slice() else {
+            return Err(Error::Unsupported("RENAME together with other actions of ALTER TABLE".into()));
+        };
+        rename::table(session, &statement, &state, &table, operation).await?;
+        return Ok(Outcome::done(TAG));
+    }
+    let mut draft = Draft::new(session, &state, &table);
+    for operation in operations {
+        draft.apply(operation)?;
+    }
+    draft.commit(&statement).await?;
+    Ok(Outcome::done(TAG))
+}
+
+/// The source of the values of a column.
+enum Source {
+    /// A column of the old table, with the same type.
+    Same(usize),
+    /// A column of the old table, converted by an assignment cast, or the expression of USING.
+    Converted(usize, Option<Expr>),
+    /// A new column.
+    Default,
+}
+
+/// A definition that is being changed.
+struct Draft<'a> {
+    session: &'a SqlSession,
+    state: &'a StatementState,
+    old: Arc<Table>,
+    def: TableDef,
+    /// The source of each column of `def`.
+    sources: Vec<Source>,
+    /// The trees must be built again.
+    rebuilds: bool,
+    /// Names of old columns that must not contain nulls.
+    not_null: Vec<String>,
+    /// Names of new CHECK constraints.
+    checks: Vec<String>,
+    /// Names of new indexes.
+    indexes: Vec<String>,
+    /// Views that use a changed column are dropped.
+    cascades: bool,
+    /// A column was added: views with `*` may get it.
+    adds_columns: bool,
+    /// The last action that can affect views, for errors.
+    action: String,
+}
+
+impl<'a> Draft<'a> {
+    fn new(session: &'a SqlSession, state: &'a StatementState, table: &Arc<Table>) -> Draft<'a> {
+        Draft {
+            session,
+            state,
+            old: table.clone(),
+            def: table.def.clone(),
+            sources: (0..table.def.columns.len()).map(Source::Same).collect(),
+            rebuilds: false,
+            not_null: Vec::new(),
+            checks: Vec::new(),
+            indexes: Vec::new(),
+            cascades: false,
+            adds_columns: false,
+            action: format!("alter table \"{}\"", table.def.name),
+        }
+    }
+
+    fn apply(&mut self, operation: AlterTableOperation) -> Result<()> {
+        match operation {
+            AlterTableOperation::AddColumn { column_keyword: _, if_not_exists, column_def, column_position: None } => {
+                self.add_column(&column_def, if_not_exists)
+            }
+            AlterTableOperation::DropColumn { has_column_keyword: _, column_names, if_exists, drop_behavior } => {
+                self.cascades |= drop_behavior == Some(DropBehavior::Cascade);
+                column_names.iter().try_for_each(|name| self.drop_column(&plain_ident(name), if_exists))
+            }
+            AlterTableOperation::AlterColumn { column_name, op } => self.alter_column(&plain_ident(&column_name), op),
+            AlterTableOperation::AddConstraint { constraint, not_valid: false } => self.add_constraint(&constraint),
+            AlterTableOperation::DropConstraint { if_exists, name, drop_behavior: _ } => {
+                self.drop_constraint(&plain_ident(&name), if_exists)
+            }
+            other => Err(Error::Unsupported(format!("ALTER TABLE … {other}"))),
+        }
+    }
+
+    fn column(&self, name: &str) -> Result<usize> {
+        let found = self.def.columns.iter().position(|column| column.name == name);
+        found.ok_or_else(|| Error::undefined_column(name, &self.def.name))
+    }
+
+    fn add_column(&mut self, column: &SqlColumn, if_not_exists: bool) -> Result<()> {
+        let NewColumn { column, primary_key, unique, checks } = NewColumn::new(&self.def.name, column)?;
+        if self.def.columns.iter().any(|other| other.name == column.name) {
+            return match if_not_exists {
+                true => Ok(()),
+                false => Err(Error::ColumnExists { column: column.name, relation: self.def.name.clone() }),
+            };
+        }
+        if self.def.columns.len() == COLUMNS_MAX {
+            return Err(Error::TooManyColumns { limit: COLUMNS_MAX });
+        }
+        defaults::check_column(self.state, &self.def.name, &column)?;
+        self.action = format!("add column \"{}\" to table \"{}\"", column.name, self.def.name);
+        let position = self.def.columns.len();
+        self.def.columns.push(column);
+        self.sources.push(Source::Default);
+        (self.rebuilds, self.adds_columns) = (true, true);
+        if let Some(name) = primary_key {
+            self.add_primary_key(name, vec![position])?;
+        }
+        unique.into_iter().try_for_each(|name| self.add_unique(name, vec![position]))?;
+        checks.iter().try_for_each(|check| self.add_check(check))
+    }
+
+    /// Removes a column, with all indexes and constraints that use it.
+    fn drop_column(&mut self, name: &str, if_exists: bool) -> Result<()> {
+        let column = match self.column(name) {
+            Err(_) if if_exists => return Ok(()),
+            found => found?,
+        };
+        let def = &mut self.def;
+        if def.columns.len() == 1 {
+            return Err(Error::Unsupported(format!("table \"{}\" without columns", def.name)));
+        }
+        self.action = format!("drop column \"{name}\" of table \"{}\"", def.name);
+        def.indexes.retain(|index| !index.columns.contains(&column) && !index.include.contains(&column));
+        if def.primary_key.contains(&column) {
+            def.primary_key.clear();
+            (def.hidden_rowid, def.primary_key_name) = (true, None);
+        }
+        let mut kept = Vec::new();
+        for check in &def.checks {
+            if !checks::columns_of(def, &crate::sql::parse_expr(&check.sql)?).contains(&column) {
+                kept.push(check.clone());
+            }
+        }
+        def.checks = kept;
+        def.columns.remove(column);
+        self.sources.remove(column);
+        let indexes = def.indexes.iter_mut().flat_map(|index| index.columns.iter_mut().chain(&mut index.include));
+        let later = indexes.chain(&mut def.primary_key).filter(|position| **position > column);
+        later.for_each(|position| *position -= 1);
+        self.rebuilds = true;
+        Ok(())
+    }
+
+    fn alter_column(&mut self, name: &str, operation: AlterColumnOperation) -> Result<()> {
+        let position = self.column(name)?;
+        let column = &mut self.def.columns[position];
+        match operation {
+            AlterColumnOperation::SetDefault { value } => {
+                column.default = Some(value.to_string());
+                defaults::check_column(self.state, &self.def.name, column)
+            }
+            AlterColumnOperation::DropDefault => {
+                column.default = None;
+                Ok(())
+            }
+            AlterColumnOperation::SetNotNull => {
+                if column.nullable {
+                    // The trees still reserve a place for nulls.
+                    (column.nullable, column.stores_nulls) = (false, true);
+                    self.not_null.push(name.into());
+                }
+                Ok(())
+            }
+            AlterColumnOperation::DropNotNull => {
+                if self.def.primary_key.contains(&position) {
+                    let problem = format!("column \"{name}\" is in a primary key");
+                    return Err(Error::InvalidDefinition { kind: ObjectKind::Table, problem });
+                }
+                self.rebuilds |= !column.nullable && !column.stores_nulls;
+                column.nullable = true;
+                self.not_null.retain(|other| other != name);
+                Ok(())
+            }
+            AlterColumnOperation::SetDataType { data_type, using, had_set: _ } => {
+                self.set_type(position, types::from_sql(&data_type)?, using)
+            }
+            other => Err(Error::Unsupported(format!("ALTER COLUMN {name} {other}"))),
+        }
+    }
+
+    fn set_type(&mut self, position: usize, ty: SqlType, using: Option<Expr>) -> Result<()> {
+        let column = &mut self.def.columns[position];
+        let Source::Same(old) = self.sources[position] else {
+            let problem = format!("changing the type of column \"{}\" twice or when it is added", column.name);
+            return Err(Error::Unsupported(problem));
+        };
+        let before = std::mem::replace(&mut column.ty, ty);
+        let fits = match (before.max_chars, ty.max_chars) {
+            (_, None) => true,
+            (Some(before), Some(after)) => before <= after,
+            (None, Some(_)) => false,
+        };
+        if before.column == ty.column && fits && using.is_none() {
+            return Ok(());
+        }
+        for index in self.def.indexes.iter().filter(|index| index.method == IndexMethod::Vast) {
+            crate::sql::vast::check_column(&self.def.columns[index.columns[0]])?;
+        }
+        let column = &self.def.columns[position];
+        if using.is_none() {
+            let none = new_empty_array(&before.column.arrow());
+            assign(&none, &self.def.name, column, self.state.zone).map_err(|error| match error {
+                Error::DatatypeMismatch(_) => Error::DatatypeMismatch(format!(
+                    "column \"{}\" cannot be cast automatically to type {} (specify USING)",
+                    column.name,
+                    types::sql_type_name(ty)
+                )),
+                error => error,
+            })?;
+        }
+        defaults::check_column(self.state, &self.def.name, column)?;
+        self.action = format!("alter type of column \"{}\" of table \"{}\"", column.name, self.def.name);
+        self.sources[position] = Source::Converted(old, using);
+        self.rebuilds = true;
+        Ok(())
+    }
+
+    fn add_constraint(&mut self, constraint: &TableConstraint) -> Result<()> {
+        let names: Vec<&str> = self.def.columns.iter().map(|column| column.name.as_str()).collect();
+        match constraint {
+            TableConstraint::Check(check) => self.add_check(check),
+            TableConstraint::Unique(unique) if unique.is_plain() => {
+                let columns = index_positions(&unique.columns, &names)?;
+                self.add_unique(unique.name.as_ref().map(new_name).transpose()?, columns)
+            }
+            TableConstraint::PrimaryKey(key) if key.is_plain() => {
+                let columns = index_positions(&key.columns, &names)?;
+                self.add_primary_key(key.name.as_ref().map(new_name).transpose()?, columns)
+            }
+            TableConstraint::ForeignKey(_) => Err(Error::Unsupported("FOREIGN KEY constraints".into())),
+            other => Err(Error::Unsupported(format!("ADD {other}"))),
+        }
+    }
+
+    fn add_check(&mut self, check: &CheckConstraint) -> Result<()> {
+        checks::add(&mut self.def, check)?;
+        self.checks.extend(self.def.checks.last().map(|check| check.name.clone()));
+        Ok(())
+    }
+
+    fn add_unique(&mut self, name: Option<String>, columns: Vec<usize>) -> Result<()> {
+        let catalog = &self.state.catalog;
+        let name = name.unwrap_or_else(|| free_index_name(catalog, &self.def, &columns, "key"));
+        self.check_free(&name)?;
+        let tree = self.session.engine.store.new_tree_id();
+        self.def.indexes.push(IndexDef { constraint: true, ..IndexDef::unique(name.clone(), tree, columns) });
+        self.indexes.push(name);
+        Ok(())
+    }
+
+    /// Checks the name of a new index.
+    fn check_free(&self, name: &str) -> Result<()> {
+        // The name of an index that the statement drops is free.
+        let is_dropped = self.old.def.indexes.iter().any(|index| index.name == name)
+            && !self.def.indexes.iter().any(|index| index.name == name);
+        if !is_dropped {
+            self.state.catalog.check_free(name)?;
+        }
+        if self.def.indexes.iter().any(|index| index.name == name) {
+            return Err(Error::AlreadyExists { kind: ObjectKind::Relation, name: name.into() });
+        }
+        match self.def.has_constraint(name) {
+            true => Err(Error::AlreadyExists { kind: ObjectKind::Constraint, name: name.into() }),
+            false => Ok(()),
+        }
+    }
+
+    fn add_primary_key(&mut self, name: Option<String>, columns: Vec<usize>) -> Result<()> {
+        let def = &mut self.def;
+        if !def.hidden_rowid {
+            return Err(Error::InvalidDefinition {
+                kind: ObjectKind::Table,
+                problem: format!("multiple primary keys for table \"{}\" are not allowed", def.name),
+            });
+        }
+        let key_name = name.clone().unwrap_or_else(|| def.primary_key_name());
+        if def.has_constraint(&key_name) {
+            return Err(Error::AlreadyExists { kind: ObjectKind::Constraint, name: key_name });
+        }
+        for &column in &columns {
+            def.columns[column].nullable = false;
+        }
+        (def.primary_key, def.hidden_rowid, def.primary_key_name) = (columns, false, name);
+        self.rebuilds = true;
+        Ok(())
+    }
+
+    fn drop_constraint(&mut self, name: &str, if_exists: bool) -> Result<()> {
+        let def = &mut self.def;
+        if !def.hidden_rowid && def.primary_key_name() == name {
+            def.primary_key.clear();
+            (def.hidden_rowid, def.primary_key_name) = (true, None);
+            self.rebuilds = true;
+            return Ok(());
+        }
+        let before = (def.checks.len(), def.indexes.len());
+        def.checks.retain(|check| check.name != name);
+        def.indexes.retain(|index| !index.constraint || index.name != name);
+        self.checks.retain(|check| check != name);
+        self.indexes.retain(|index| index != name);
+        match before == (def.checks.len(), def.indexes.len()) && !if_exists {
+            true => Err(rename::no_constraint(name, &def.name)),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The commit of ALTER TABLE: views and rows follow the changed definition.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, new_null_array};
+use datafusion::common::DFSchema;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::sql::sqlparser::ast::{Expr, Ident};
+use futures::StreamExt;
+use keyaki_store::WriteBatch;
+
+use super::{Draft, Source};
+use crate::catalog::{Catalog, ColumnDef, DocumentKind, Table, put, remove};
+use crate::sql::ddl::checks;
+use crate::sql::dml::{TargetTable, defaults};
+use crate::sql::names::quoted;
+use crate::sql::{expressions, parse_expr, views};
+use crate::values::zone::Zone;
+use crate::write::assign::assign;
+use crate::write::rebuild::{Convert, rebuild, renew_trees};
+use crate::write::{self, WriteStatement};
+use crate::{ConstraintKind, Error, Result};
+
+impl Draft<'_> {
+    /// Makes the rows follow the definition and commits.
+    pub(super) async fn commit(mut self, statement: &WriteStatement) -> Result<()> {
+        if self.def == self.old.def && !self.rebuilds {
+            return Ok(());
+        }
+        let rebuilds = self.must_rebuild();
+        if rebuilds {
+            self.def.columns.iter_mut().for_each(|column| column.stores_nulls = false);
+            renew_trees(&self.session.engine, &mut self.def);
+        }
+        // Positions and types of columns differ after a conversion.
+        let statistics = self.old.statistics.clone().filter(|_| !rebuilds);
+        let table = Arc::new(Table::new(self.def.clone(), statistics)?);
+        expressions::compiled(self.session, &table)?;
+        let mut changed = Catalog::clone(&self.state.catalog);
+        changed.tables.insert(table.def.name.clone(), table.clone());
+        let mut batch = WriteBatch::new();
+        let changed = self.change_views(changed, &mut batch).await?;
+        if rebuilds {
+            let convert = self.conversion(&table)?;
+            rebuild(statement, &changed, &self.old, table, convert, batch).await.map_err(|e| self.existing(e))?;
+            return Ok(());
+        }
+        self.verify(statement, &table).await?;
+        put(&mut batch, DocumentKind::Table, &table.def.name, &table.def)?;
+        for index in &self.old.def.indexes {
+            if !table.has_tree(index.tree) {
+                batch.drop_tree(index.tree);
+            }
+        }
+        let new = self.indexes.first().and_then(|name| table.def.indexes.iter().position(|i| i.name == *name));
+        match new {
+            Some(index) => {
+                batch.create_tree(table.def.indexes[index].tree, &table.index_schemas[index]);
+                write::create_index(statement, &table, index, batch, changed).await
+            }
+            None => statement.engine.commit_catalog(&statement.writer, batch, changed).await,
+        }
+    }
+
+    /// True if the rows are converted into new trees. All changes of columns do this: the trees have no place for other
+    /// columns.
+    fn must_rebuild(&self) -> bool {
+        // One index at a time is built from the existing rows.
+        self.rebuilds || self.indexes.len() > 1
+    }
+
+    /// The catalog without the views that CASCADE drops.
+    ///
+    /// # Errors
+    /// `DependentObject` with a view that would change.
+    async fn change_views(&self, mut changed: Catalog, batch: &mut WriteBatch) -> Result<Catalog> {
+        let affected = views::affected(self.session, self.state, &changed, &self.def.name, self.adds_columns).await?;
+        if let Some(view) = affected.first().filter(|_| !self.cascades) {
+            return Err(Error::DependentObject { action: self.action.clone(), dependent: view.clone() });
+        }
+        for view in affected {
+            remove(batch, DocumentKind::View, &view)?;
+            changed.views.remove(&view);
+        }
+        Ok(changed)
+    }
+
+    /// Checks the existing rows against new constraints.
+    async fn verify(&self, statement: &WriteStatement, table: &Table) -> Result<()> {
+        for name in &self.not_null {
+            let condition = parse_expr(&format!("{} IS NULL", quoted(name)))?;
+            if self.has_row(statement, condition).await? {
+                return Err(null_values(name, &table.def.name));
+            }
+        }
+        for check in table.def.checks.iter().filter(|check| self.checks.contains(&check.name)) {
+            if self.has_row(statement, parse_expr(&format!("NOT ({})", check.sql))?).await? {
+                let (table, name) = (table.def.name.clone(), check.name.clone());
+                return Err(Error::CheckViolation { table, name, is_new_row: false });
+            }
+        }
+        Ok(())
+    }
+
+    /// True if a row of the old table satisfies a condition.
+    async fn has_row(&self, statement: &WriteStatement, condition: Expr) -> Result<bool> {
+        statement.engine.depend_on_table(&statement.writer, &self.old);
+        let alias = Ident::with_quote('"', self.def.name.clone());
+        let target = TargetTable::of(self.state, &self.old, alias)?;
+        let one = parse_expr("1")?;
+        let plan = self.state.plan_query(target.select(vec![one], Vec::new(), Some(condition))?).await?;
+        let mut rows = self.state.run(&plan).await?;
+        statement.writer.decision.check()?;
+        while let Some(batch) = rows.next().await {
+            statement.writer.decision.check()?;
+            if batch?.num_rows() > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The conversion of the old rows.
+    fn conversion(&self, table: &Arc<Table>) -> Result<Convert> {
+        let columns = self.sources.iter().zip(&table.def.columns).map(|(source, column)| {
+            Ok(match source {
+                Source::Same(old) => Converted::Column(*old, column.clone()),
+                Source::Converted(old, None) => Converted::Column(*old, column.clone()),
+                Source::Converted(_, Some(using)) => Converted::Expression(self.using(using)?, column.clone()),
+                Source::Default => match &column.default {
+                    None => Converted::Null(column.clone()),
+                    Some(_) => {
+                        let default = defaults::of_statement(self.state, column)?;
+                        Converted::Expression(default, column.clone())
+                    }
+                },
+            })
+        });
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let (name, zone) = (table.def.name.clone(), self.state.zone);
+        Ok(Box::new(move |batch| columns.iter().map(|column| column.values(batch, &name, zone)).collect()))
+    }
+
+    /// The expression of USING over rows of the old table.
+    fn using(&self, using: &Expr) -> Result<Arc<dyn PhysicalExpr>> {
+        expressions::refuse_queries(using, "USING")?;
+        let schema = Arc::new(DFSchema::try_from(self.old.arrow.clone())?);
+        let using = checks::unqualified(using, &self.def.name);
+        let using = expressions::logical(&self.state.state, using, &schema)?;
+        expressions::refuse_forms(&using, "USING")?;
+        let using = expressions::analyzed(&self.state.state, using, &schema)?;
+        expressions::physical(&self.state.state, using, &schema)
+    }
+
+    /// Describes an error of the conversion in terms of existing rows.
+    fn existing(&self, error: Error) -> Error {
+        match error {
+            Error::Constraint { kind: ConstraintKind::NotNull, table, name, .. } => null_values(&name, &table),
+            other => other,
+        }
+    }
+}
+
+/// The values of a column of the new table.
+enum Converted {
+    Column(usize, ColumnDef),
+    Expression(Arc<dyn PhysicalExpr>, ColumnDef),
+    Null(ColumnDef),
+}
+
+impl Converted {
+    fn values(&self, old: &RecordBatch, table: &str, zone: Zone) -> Result<ArrayRef> {
+        match self {
+            Converted::Column(position, column) => assign(old.column(*position), table, column, zone),
+            Converted::Expression(expr, column) => {
+                let values = expr.evaluate(old)?.into_array(old.num_rows())?;
+                assign(&values, table, column, zone)
+            }
+            Converted::Null(column) => {
+                let nulls = new_null_array(&column.ty.column.arrow(), old.num_rows());
+                assign(&nulls, table, column, zone)
+            }
+        }
+    }
+}
+
+/// The error for a column with nulls that becomes NOT NULL.
+fn null_values(column: &str, table: &str) -> Error {
+    Error::NullValues { column: column.into(), relation: table.into() }
+}

@@ -1,0 +1,93 @@
+//! CHECK constraints of a definition: their text and their names.
+//!
+//! A condition is stored as SQL text in which columns have no qualifiers, so that it does not change with the name of
+//! the table. A renamed column is renamed in the syntax tree of each condition.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{CheckConstraint, Expr, Ident, Visit, VisitMut, Visitor, VisitorMut};
+
+use crate::catalog::{CheckDef, TableDef};
+use crate::sql::names::{new_name, plain_ident};
+use crate::sql::parse_expr;
+use crate::{Error, ObjectKind, Result};
+
+/// Adds a constraint to a definition. A constraint without a name gets a name as in PostgreSQL: `TABLE_COLUMN_check` if
+/// the condition uses one column, else `TABLE_check`, with a number appended if the name is taken.
+///
+/// # Errors
+/// `AlreadyExists`, `Unsupported`.
+pub(super) fn add(def: &mut TableDef, check: &CheckConstraint) -> Result<()> {
+    if check.enforced == Some(false) {
+        return Err(Error::Unsupported("CHECK … NOT ENFORCED".into()));
+    }
+    let condition = unqualified(&check.expr, &def.name);
+    let sql = condition.to_string();
+    if parse_expr(&sql).ok().as_ref() != Some(&condition) {
+        return Err(Error::Unsupported(format!("this form of CHECK: {sql}")));
+    }
+    let name = match &check.name {
+        Some(name) => new_name(name)?,
+        None => free_name(def, &condition),
+    };
+    if def.has_constraint(&name) {
+        return Err(Error::AlreadyExists { kind: ObjectKind::Constraint, name });
+    }
+    def.checks.push(CheckDef { name, sql });
+    Ok(())
+}
+
+fn free_name(def: &TableDef, condition: &Expr) -> String {
+    let columns = columns_of(def, condition);
+    let base = match columns.as_slice() {
+        [column] => format!("{}_{}_check", def.name, def.columns[*column].name),
+        _ => format!("{}_check", def.name),
+    };
+    let numbered = (1_u32..).map(|n| format!("{base}{n}"));
+    std::iter::once(base.clone()).chain(numbered).find(|name| !def.has_constraint(name)).unwrap_or(base)
+}
+
+/// The columns that a condition uses, without repetitions.
+pub(super) fn columns_of(def: &TableDef, condition: &Expr) -> Vec<usize> {
+    struct Columns<'a>(&'a TableDef, Vec<usize>);
+    impl Visitor for Columns<'_> {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            if let Expr::Identifier(ident) = expr
+                && let Some(column) = self.0.columns.iter().position(|column| column.name == plain_ident(ident))
+                && !self.1.contains(&column)
+            {
+                self.1.push(column);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut columns = Columns(def, Vec::new());
+    let _ = Visit::visit(condition, &mut columns);
+    columns.1
+}
+
+/// The expression with `column` in place of `table.column`.
+pub(super) fn unqualified(expr: &Expr, table: &str) -> Expr {
+    let mut expr = expr.clone();
+    let _ = VisitMut::visit(&mut expr, &mut Unqualify { table });
+    expr
+}
+
+struct Unqualify<'a> {
+    table: &'a str,
+}
+
+impl VisitorMut for Unqualify<'_> {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Expr::CompoundIdentifier(parts) = expr
+            && let [qualifier, column] = parts.as_slice()
+            && plain_ident(qualifier) == self.table
+        {
+            *expr = Expr::Identifier(Ident::clone(column));
+        }
+        ControlFlow::Continue(())
+    }
+}

@@ -1,0 +1,95 @@
+//! COMMENT ON TABLE, COLUMN, INDEX and VIEW. The view `keyaki_comments` shows the comments.
+
+use std::sync::Arc;
+
+use datafusion::sql::sqlparser::ast::{CommentObject, ObjectName, ObjectNamePart};
+use keyaki_store::WriteBatch;
+
+use crate::base::interrupt::Execution;
+use crate::catalog::{Catalog, DocumentKind, Table, TableDef, ViewDef, put};
+use crate::sql::names::{plain_ident, relation_name};
+use crate::sql::{Outcome, SqlSession};
+use crate::{Error, ObjectKind, Result};
+
+/// Maximum length of a comment in bytes: a definition is one row of the catalog.
+const COMMENT_BYTES_MAX: usize = 1 << 20;
+
+pub(crate) async fn comment(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    object: &CommentObject,
+    name: &ObjectName,
+    comment: Option<String>,
+) -> Result<Outcome> {
+    if let Some(text) = comment.as_ref().filter(|text| text.len() > COMMENT_BYTES_MAX) {
+        return Err(Error::InvalidParameter {
+            name: "length of a comment".into(),
+            value: text.len().to_string(),
+            expected: format!("at most {COMMENT_BYTES_MAX} bytes"),
+        });
+    }
+    // An empty text removes the comment, as in PostgreSQL.
+    let comment = comment.filter(|text| !text.is_empty());
+    let writer = session.writer(execution, "COMMENT").await?;
+    let (catalog, _) = session.engine.latest(&writer);
+    let mut changed = Catalog::clone(&catalog);
+    let mut batch = WriteBatch::new();
+    match object {
+        CommentObject::Table => {
+            let table = catalog.table(&relation_name(name)?)?;
+            redefine(&mut changed, &mut batch, table, |def| def.comment = comment)?;
+        }
+        CommentObject::Column => {
+            let (table, column) = column(&catalog, name)?;
+            redefine(&mut changed, &mut batch, &table, |def| def.columns[column].comment = comment)?;
+        }
+        CommentObject::Index => {
+            let name = relation_name(name)?;
+            let found = catalog.index(&name);
+            let (table, index) = found.ok_or(Error::NotFound { kind: ObjectKind::Index, name })?;
+            redefine(&mut changed, &mut batch, table, |def| def.indexes[index].comment = comment)?;
+        }
+        CommentObject::View => {
+            let name = relation_name(name)?;
+            let Some(view) = catalog.views.get(&name) else { return Err(no_view(&catalog, name)) };
+            let view = ViewDef { comment, ..ViewDef::clone(view) };
+            put(&mut batch, DocumentKind::View, &name, &view)?;
+            changed.views.insert(name, Arc::new(view));
+        }
+        other => return Err(Error::Unsupported(format!("COMMENT ON {other}"))),
+    }
+    session.engine.commit_catalog(&writer, batch, changed).await?;
+    Ok(Outcome::done("COMMENT"))
+}
+
+/// Stores a changed definition of a table.
+fn redefine(
+    catalog: &mut Catalog,
+    batch: &mut WriteBatch,
+    table: &Table,
+    change: impl FnOnce(&mut TableDef),
+) -> Result<()> {
+    let mut def = table.def.clone();
+    change(&mut def);
+    put(batch, DocumentKind::Table, &def.name, &def)?;
+    catalog.tables.insert(def.name.clone(), Arc::new(Table::new(def, table.statistics.clone())?));
+    Ok(())
+}
+
+/// The table and the position of a column with a qualified name.
+fn column(catalog: &Catalog, name: &ObjectName) -> Result<(Arc<Table>, usize)> {
+    match name.0.as_slice() {
+        [relation @ .., ObjectNamePart::Identifier(column)] if !relation.is_empty() => {
+            let table = catalog.table(&relation_name(&ObjectName(relation.to_vec()))?)?;
+            Ok((table.clone(), table.column(&plain_ident(column))?))
+        }
+        _ => Err(Error::syntax("column name must be qualified")),
+    }
+}
+
+fn no_view(catalog: &Catalog, name: String) -> Error {
+    match catalog.tables.contains_key(&name) {
+        true => Error::WrongObjectType { name, found: ObjectKind::Table, expected: ObjectKind::View, hint: None },
+        false => Error::NotFound { kind: ObjectKind::Relation, name },
+    }
+}

@@ -1,0 +1,249 @@
+//! CREATE TABLE and CREATE TABLE AS.
+//!
+//! CREATE TABLE checks the columns and constraints, creates the trees of the table and its unique indexes, and stores
+//! the definition in one write batch. CREATE TABLE AS adds the rows to the same commit.
+
+use std::sync::Arc;
+
+use datafusion::sql::sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
+use datafusion::sql::sqlparser::ast::{
+    CheckConstraint, ColumnDef as SqlColumn, ColumnOption, CreateTable, Ident, IndexColumn, Query, TableConstraint,
+};
+use keyaki_store::WriteBatch;
+
+use super::{Plain, checks, free_index_name, index_positions};
+use crate::base::interrupt::Execution;
+use crate::catalog::{Catalog, ColumnDef, IndexDef, Table, TableDef, types};
+use crate::engine::Writer;
+use crate::sql::columns::shown;
+use crate::sql::dml::{defaults, insert};
+use crate::sql::names::{new_name, new_relation_name};
+use crate::sql::state::StatementState;
+use crate::sql::{Outcome, SqlSession, expressions};
+use crate::write::schema;
+use crate::{Error, ObjectKind, Result};
+
+/// Maximum number of columns of a table.
+pub(super) const COLUMNS_MAX: usize = 1024;
+
+pub(crate) async fn create_table(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    create: CreateTable,
+) -> Result<Outcome> {
+    check_plain(&create)?;
+    let name = new_relation_name(&create.name)?;
+    let engine = &session.engine;
+    let writer = session.writer(execution, "CREATE TABLE").await?;
+    let (catalog, snapshot) = engine.latest(&writer);
+    if create.if_not_exists && catalog.tables.contains_key(&name) {
+        return Ok(Outcome::done("CREATE TABLE"));
+    }
+    catalog.check_free(&name)?;
+    let state = StatementState::new(session, catalog, snapshot)?;
+    if let Some(query) = create.query {
+        if !create.columns.is_empty() || !create.constraints.is_empty() {
+            return Err(Error::Unsupported("columns and constraints in CREATE TABLE … AS".into()));
+        }
+        return create_table_as(session, writer, state, name, *query).await;
+    }
+    let mut design = Design::new(name);
+    for column in &create.columns {
+        design.column(column)?;
+    }
+    for constraint in &create.constraints {
+        design.constraint(constraint)?;
+    }
+    let def = design.finish(session, &state.catalog)?;
+    defaults::check(&state, &def)?;
+    let table = Arc::new(Table::new(def, None)?);
+    expressions::compiled(session, &table)?;
+    let mut batch = WriteBatch::new();
+    schema::create_trees(&mut batch, &table)?;
+    schema::commit_table(&session.write(writer), &state.catalog, table, batch).await?;
+    Ok(Outcome::done("CREATE TABLE"))
+}
+
+/// Rejects clauses of CREATE TABLE other than name, columns, constraints, query and IF NOT EXISTS.
+fn check_plain(create: &CreateTable) -> Result<()> {
+    let plain = CreateTableBuilder::new(create.name.clone())
+        .if_not_exists(create.if_not_exists)
+        .columns(create.columns.clone())
+        .constraints(create.constraints.clone())
+        .query(create.query.clone())
+        .build();
+    if create.temporary {
+        return Err(Error::Unsupported("temporary tables".into()));
+    }
+    match plain == *create {
+        true => Ok(()),
+        false => Err(Error::Unsupported(format!("this form of CREATE TABLE: {create}"))),
+    }
+}
+
+async fn create_table_as(
+    session: &SqlSession,
+    writer: Writer,
+    state: StatementState,
+    name: String,
+    query: Query,
+) -> Result<Outcome> {
+    let plan = state.plan_query(query).await?;
+    let mut design = Design::new(name);
+    for field in plan.schema().fields() {
+        let name = new_name(&Ident::with_quote('"', shown(field.name())))?;
+        design.push(ColumnDef::new(name, types::from_arrow(field.data_type())?))?;
+    }
+    let def = design.finish(session, &state.catalog)?;
+    let rows = insert::create_as(session, &writer, &state, def, plan).await?;
+    Ok(Outcome::rows("CREATE TABLE", rows))
+}
+
+/// The definition of a column with its constraints.
+pub(super) struct NewColumn {
+    pub column: ColumnDef,
+    /// The column is the primary key: the name of the constraint, if it has one.
+    pub primary_key: Option<Option<String>>,
+    /// The names of UNIQUE constraints.
+    pub unique: Vec<Option<String>>,
+    pub checks: Vec<CheckConstraint>,
+}
+
+impl NewColumn {
+    /// # Errors
+    /// `Unsupported`, `InvalidName`, `ReservedName`, errors of the type.
+    pub fn new(table: &str, column: &SqlColumn) -> Result<NewColumn> {
+        let name = new_name(&column.name)?;
+        let mut new = NewColumn {
+            column: ColumnDef::new(name.clone(), types::from_sql(&column.data_type)?),
+            primary_key: None,
+            unique: Vec::new(),
+            checks: Vec::new(),
+        };
+        let mut null = false;
+        for option in &column.options {
+            let constraint = || option.name.as_ref().map(new_name).transpose();
+            match &option.option {
+                ColumnOption::Null => null = true,
+                ColumnOption::NotNull => new.column.nullable = false,
+                ColumnOption::Default(expr) => new.column.default = Some(expr.to_string()),
+                ColumnOption::PrimaryKey(key) if key.is_plain() => new.primary_key = Some(constraint()?),
+                ColumnOption::Unique(unique) if unique.is_plain() => new.unique.push(constraint()?),
+                ColumnOption::Check(check) => {
+                    new.checks.push(CheckConstraint { name: option.name.clone(), ..check.clone() });
+                }
+                other => return Err(Error::Unsupported(format!("column \"{name}\": {other}"))),
+            }
+        }
+        if null && (!new.column.nullable || new.primary_key.is_some()) {
+            return Err(Error::syntax(format!(
+                "conflicting NULL/NOT NULL declarations for column \"{name}\" of table \"{table}\""
+            )));
+        }
+        Ok(new)
+    }
+}
+
+/// The definition of a table under construction.
+struct Design {
+    name: String,
+    columns: Vec<ColumnDef>,
+    primary_key: Option<(Option<String>, Vec<usize>)>,
+    unique: Vec<(Option<String>, Vec<usize>)>,
+    checks: Vec<CheckConstraint>,
+}
+
+impl Design {
+    fn new(name: String) -> Self {
+        Design { name, columns: Vec::new(), primary_key: None, unique: Vec::new(), checks: Vec::new() }
+    }
+
+    fn push(&mut self, column: ColumnDef) -> Result<()> {
+        if self.columns.iter().any(|other| other.name == column.name) {
+            return Err(Error::DuplicateColumn(column.name));
+        }
+        if self.columns.len() == COLUMNS_MAX {
+            return Err(Error::TooManyColumns { limit: COLUMNS_MAX });
+        }
+        self.columns.push(column);
+        Ok(())
+    }
+
+    fn column(&mut self, column: &SqlColumn) -> Result<()> {
+        let position = self.columns.len();
+        let NewColumn { column, primary_key, unique, checks } = NewColumn::new(&self.name, column)?;
+        if let Some(name) = primary_key {
+            self.set_primary_key(name, vec![position])?;
+        }
+        self.unique.extend(unique.into_iter().map(|name| (name, vec![position])));
+        self.checks.extend(checks);
+        self.push(column)
+    }
+
+    fn constraint(&mut self, constraint: &TableConstraint) -> Result<()> {
+        match constraint {
+            TableConstraint::PrimaryKey(key) if key.is_plain() => {
+                let columns = self.positions(&key.columns)?;
+                self.set_primary_key(key.name.as_ref().map(new_name).transpose()?, columns)
+            }
+            TableConstraint::Unique(unique) if unique.is_plain() => {
+                let columns = self.positions(&unique.columns)?;
+                self.unique.push((unique.name.as_ref().map(new_name).transpose()?, columns));
+                Ok(())
+            }
+            TableConstraint::Check(check) => {
+                self.checks.push(check.clone());
+                Ok(())
+            }
+            TableConstraint::ForeignKey(_) => Err(Error::Unsupported("FOREIGN KEY constraints".into())),
+            other => Err(Error::Unsupported(format!("{other}"))),
+        }
+    }
+
+    fn set_primary_key(&mut self, name: Option<String>, columns: Vec<usize>) -> Result<()> {
+        match self.primary_key.replace((name, columns)) {
+            None => Ok(()),
+            Some(_) => Err(Error::InvalidDefinition {
+                kind: ObjectKind::Table,
+                problem: format!("multiple primary keys for table \"{}\" are not allowed", self.name),
+            }),
+        }
+    }
+
+    fn positions(&self, columns: &[IndexColumn]) -> Result<Vec<usize>> {
+        let names: Vec<&str> = self.columns.iter().map(|c| c.name.as_str()).collect();
+        index_positions(columns, &names)
+    }
+
+    fn finish(mut self, session: &SqlSession, catalog: &Catalog) -> Result<TableDef> {
+        if self.columns.is_empty() {
+            return Err(Error::Unsupported(format!("table \"{}\" without columns", self.name)));
+        }
+        let (key_name, primary_key) = self.primary_key.take().unwrap_or_default();
+        for &column in &primary_key {
+            self.columns[column].nullable = false;
+        }
+        let store = &session.engine.store;
+        let mut def = TableDef::new(self.name, store.new_tree_id(), self.columns, primary_key);
+        // The default name follows the name of the table.
+        def.primary_key_name = key_name;
+        for (name, columns) in self.unique {
+            let name = match name {
+                Some(name) => name,
+                None => free_index_name(catalog, &def, &columns, "key"),
+            };
+            catalog.check_free(&name)?;
+            if name == def.name || def.indexes.iter().any(|index| index.name == name) {
+                return Err(Error::AlreadyExists { kind: ObjectKind::Relation, name });
+            }
+            if def.has_constraint(&name) {
+                return Err(Error::AlreadyExists { kind: ObjectKind::Constraint, name });
+            }
+            def.indexes.push(IndexDef { constraint: true, ..IndexDef::unique(name, store.new_tree_id(), columns) });
+        }
+        for check in &self.checks {
+            checks::add(&mut def, check)?;
+        }
+        Ok(def)
+    }
+}

@@ -1,0 +1,86 @@
+//! DROP TABLE and DROP INDEX: removes definitions and trees of all named objects in one batch, all of them or none.
+
+use std::sync::Arc;
+
+use datafusion::sql::sqlparser::ast::ObjectName;
+use keyaki_store::WriteBatch;
+
+use crate::base::interrupt::Execution;
+use crate::catalog::{Catalog, DocumentKind, Table, put, remove};
+use crate::sql::names::relation_name;
+use crate::sql::state::StatementState;
+use crate::sql::{Outcome, SqlSession, views};
+use crate::{Error, ObjectKind, Result};
+
+pub(crate) async fn drop_table(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    names: &[ObjectName],
+    if_exists: bool,
+) -> Result<Outcome> {
+    let engine = &session.engine;
+    let writer = session.writer(execution, "DROP TABLE").await?;
+    let (catalog, snapshot) = engine.latest(&writer);
+    let mut changed = Catalog::clone(&catalog);
+    let mut batch = WriteBatch::new();
+    let mut dropped = Vec::new();
+    for name in names {
+        let name = relation_name(name)?;
+        match changed.tables.remove(&name) {
+            Some(table) => {
+                remove(&mut batch, DocumentKind::Table, &name)?;
+                remove(&mut batch, DocumentKind::Statistics, &name)?;
+                batch.drop_tree(table.def.tree);
+                table.def.indexes.iter().for_each(|index| batch.drop_tree(index.tree));
+            }
+            None if changed.views.contains_key(&name) => {
+                return Err(Error::WrongObjectType {
+                    name,
+                    found: ObjectKind::View,
+                    expected: ObjectKind::Table,
+                    hint: Some("use DROP VIEW"),
+                });
+            }
+            None if if_exists => {}
+            None => return Err(Error::NotFound { kind: ObjectKind::Table, name }),
+        }
+        dropped.push(name);
+    }
+    views::check_unused(&StatementState::new(session, catalog, snapshot)?, &dropped)?;
+    if !batch.is_empty() {
+        engine.commit_catalog(&writer, batch, changed).await?;
+    }
+    Ok(Outcome::done("DROP TABLE"))
+}
+
+pub(crate) async fn drop_index(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    names: &[ObjectName],
+    if_exists: bool,
+) -> Result<Outcome> {
+    let engine = &session.engine;
+    let writer = session.writer(execution, "DROP INDEX").await?;
+    let (catalog, _) = engine.latest(&writer);
+    let mut changed = Catalog::clone(&catalog);
+    let mut batch = WriteBatch::new();
+    for name in names {
+        let name = relation_name(name)?;
+        match changed.index(&name) {
+            Some((table, position)) => {
+                let mut def = table.def.clone();
+                let index = def.indexes.remove(position);
+                batch.drop_tree(index.tree);
+                put(&mut batch, DocumentKind::Table, &def.name, &def)?;
+                let table = Table::new(def, table.statistics.clone())?;
+                changed.tables.insert(table.def.name.clone(), Arc::new(table));
+            }
+            None if if_exists => {}
+            None => return Err(Error::NotFound { kind: ObjectKind::Index, name }),
+        }
+    }
+    if !batch.is_empty() {
+        engine.commit_catalog(&writer, batch, changed).await?;
+    }
+    Ok(Outcome::done("DROP INDEX"))
+}

@@ -1,0 +1,108 @@
+//! Definitions of tables: CREATE, ALTER, DROP, TRUNCATE, COMMENT.
+//!
+//! Each statement changes definitions and trees in one write batch: it takes effect as a whole or not at all, and belongs
+//! to the open transaction if there is one.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`create`] | CREATE TABLE, CREATE TABLE AS |
+//! | [`drop`] | DROP TABLE, DROP INDEX |
+//! | [`alter`], [`rename`] | ALTER TABLE, ALTER INDEX |
+//! | [`truncate`] | TRUNCATE |
+//! | [`comment`] | COMMENT ON |
+//! | [`checks`] | CHECK constraints: their text and names |
+
+mod alter;
+mod checks;
+mod comment;
+mod create;
+mod drop;
+mod rename;
+mod truncate;
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, IndexColumn, NullsDistinctOption, PrimaryKeyConstraint, UniqueConstraint,
+};
+
+use super::names::plain_ident;
+use crate::catalog::{Catalog, TableDef};
+use crate::{Error, Result};
+
+pub(crate) use alter::alter_table;
+pub(crate) use comment::comment;
+pub(crate) use create::create_table;
+pub(crate) use drop::{drop_index, drop_table};
+pub(crate) use rename::alter_index;
+pub(crate) use truncate::truncate;
+
+/// An unused index name: `TABLE_COLUMNS_suffix`, with a number appended if that name is taken.
+pub(super) fn free_index_name(catalog: &Catalog, table: &TableDef, columns: &[usize], suffix: &str) -> String {
+    let names: Vec<&str> = columns.iter().map(|&c| table.columns[c].name.as_str()).collect();
+    let base = format!("{}_{}_{suffix}", table.name, names.join("_"));
+    let taken = |name: &str| catalog.check_free(name).is_err() || table.indexes.iter().any(|i| i.name == name);
+    if !taken(&base) {
+        return base;
+    }
+    (1u32..).map(|n| format!("{base}{n}")).find(|name| !taken(name)).unwrap_or(base)
+}
+
+/// Positions of the columns of a key or index in `names`.
+///
+/// # Errors
+/// `Unsupported` for expressions, orders other than ascending, and operator classes; `UndefinedColumn`;
+/// `DuplicateColumn`.
+pub(super) fn index_positions(columns: &[IndexColumn], names: &[&str]) -> Result<Vec<usize>> {
+    let mut positions = Vec::new();
+    for column in columns {
+        let order = &column.column;
+        let Expr::Identifier(ident) = &order.expr else {
+            return Err(Error::Unsupported(format!("expression {} in a key or index", order.expr)));
+        };
+        if order.options.asc == Some(false) || order.options.nulls_first.is_some() || order.with_fill.is_some() {
+            return Err(Error::Unsupported(format!("order {column} in a key or index (keys are ascending)")));
+        }
+        if column.operator_class.is_some() {
+            return Err(Error::Unsupported(format!("operator class in {column}")));
+        }
+        positions.push(column_position(ident, names)?);
+    }
+    check_distinct(&positions, names)?;
+    Ok(positions)
+}
+
+pub(super) fn column_position(ident: &Ident, names: &[&str]) -> Result<usize> {
+    let name = plain_ident(ident);
+    let found = names.iter().position(|other| *other == name);
+    found.ok_or(Error::UndefinedColumn { column: name, relation: None, suggestion: None })
+}
+
+pub(super) fn check_distinct(positions: &[usize], names: &[&str]) -> Result<()> {
+    match positions.iter().enumerate().find(|(i, position)| positions[..*i].contains(position)) {
+        Some((_, &twice)) => Err(Error::DuplicateColumn(names[twice].into())),
+        None => Ok(()),
+    }
+}
+
+/// Constraints without options: `is_plain` is false if a constraint has clauses that Keyaki does not implement.
+trait Plain {
+    fn is_plain(&self) -> bool;
+}
+
+impl Plain for PrimaryKeyConstraint {
+    fn is_plain(&self) -> bool {
+        self.index_name.is_none()
+            && self.index_type.is_none()
+            && self.index_options.is_empty()
+            && self.characteristics.is_none()
+    }
+}
+
+impl Plain for UniqueConstraint {
+    fn is_plain(&self) -> bool {
+        self.index_name.is_none()
+            && self.index_type.is_none()
+            && self.index_options.is_empty()
+            && self.characteristics.is_none()
+            && !matches!(self.nulls_distinct, NullsDistinctOption::NotDistinct)
+    }
+}

@@ -1,0 +1,42 @@
+//! TRUNCATE: new empty trees replace those of the tables, in constant time. Open snapshots keep the rows.
+
+use std::sync::Arc;
+
+use datafusion::sql::sqlparser::ast::{Truncate, TruncateTableTarget};
+use keyaki_store::WriteBatch;
+
+use crate::base::interrupt::Execution;
+use crate::catalog::{Catalog, Table};
+use crate::sql::names::relation_name;
+use crate::sql::{Outcome, SqlSession};
+use crate::write::rebuild::empty;
+use crate::{Error, Result};
+
+pub(crate) async fn truncate(session: &SqlSession, execution: &Execution<'_>, truncate: Truncate) -> Result<Outcome> {
+    // No other table refers to a table, and there are no sequences: CASCADE and RESTART IDENTITY have no effect.
+    let Truncate { table_names, partitions, table: _, if_exists, identity: _, cascade: _, on_cluster } = truncate;
+    if partitions.is_some() || on_cluster.is_some() {
+        return Err(Error::Unsupported("PARTITION and ON CLUSTER in TRUNCATE".into()));
+    }
+    let writer = session.writer(execution, "TRUNCATE TABLE").await?;
+    let (catalog, _) = session.engine.latest(&writer);
+    let mut tables: Vec<Arc<Table>> = Vec::new();
+    for TruncateTableTarget { name, .. } in &table_names {
+        let name = relation_name(name)?;
+        if if_exists && !catalog.tables.contains_key(&name) && !catalog.views.contains_key(&name) {
+            continue;
+        }
+        let table = catalog.table(&name)?;
+        if !tables.iter().any(|other| Arc::ptr_eq(other, table)) {
+            tables.push(table.clone());
+        }
+    }
+    let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
+    for table in tables {
+        empty(&session.engine, &mut changed, &mut batch, &table)?;
+    }
+    if !batch.is_empty() {
+        session.engine.commit_catalog(&writer, batch, changed).await?;
+    }
+    Ok(Outcome::done("TRUNCATE TABLE"))
+}

@@ -1,0 +1,246 @@
+//! Expressions in definitions: CHECK conditions and DEFAULT values.
+//!
+//! The catalog stores their text. [`compiled`] makes CHECK conditions and constant defaults executable, once for each
+//! version of a table's definition. Other defaults are planned for each statement ([`super::dml::defaults`]).
+//!
+//! *Invariant.* A condition always gives the same result for the same row. It contains no functions that are not
+//! immutable, and its meaning does not depend on the time zone of a session: it is compiled for two time zones, and both
+//! results must be equal.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef};
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, DFSchemaRef};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
+use datafusion::logical_expr::{
+    EmptyRelation, Expr as Logical, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection, Volatility,
+};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::scalar::ScalarValue;
+use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, Query, Visit, Visitor};
+
+use super::SqlSession;
+use super::state::state_of_definitions;
+use crate::base::type_name;
+use crate::catalog::{Check, CheckDef, ColumnDef, Compiled, Table};
+use crate::values::zone::Zone;
+use crate::write::assign::assign;
+use crate::write::evaluate;
+use crate::{Error, ObjectKind, Result};
+
+/// A time zone other than UTC, to find expressions that depend on the zone.
+const OTHER_ZONE: &str = "Asia/Kolkata";
+
+/// The compiled expressions of a table.
+///
+/// # Errors
+/// Errors of planning, for a definition that was valid when it was made: none is expected.
+pub(crate) fn compiled<'a>(session: &SqlSession, table: &'a Table) -> Result<&'a Compiled> {
+    match table.compiled() {
+        Some(compiled) => Ok(compiled),
+        None => {
+            let compiler = Compiler::new(session, table)?;
+            let constants = table.def.columns.iter().map(|column| Ok(compiler.constant(column).unwrap_or(None)));
+            let checks = table.def.checks.iter().map(|check| compiler.check(check));
+            let compiled =
+                Compiled { checks: checks.collect::<Result<_>>()?, constants: constants.collect::<Result<_>>()? };
+            Ok(table.set_compiled(compiled))
+        }
+    }
+}
+
+/// Compiles expressions of one table.
+struct Compiler<'a> {
+    table: &'a Table,
+    /// The columns of the table.
+    schema: DFSchemaRef,
+    utc: SessionState,
+    other: SessionState,
+}
+
+impl Compiler<'_> {
+    fn new<'a>(session: &SqlSession, table: &'a Table) -> Result<Compiler<'a>> {
+        let schema = DFSchema::try_from(table.arrow.clone())?;
+        let other = state_of_definitions(session, Zone::named(OTHER_ZONE)?);
+        Ok(Compiler { table, schema: Arc::new(schema), utc: state_of_definitions(session, Zone::UTC), other })
+    }
+
+    fn check(&self, def: &CheckDef) -> Result<Check> {
+        let invalid = |problem: String| Error::InvalidDefinition { kind: ObjectKind::Table, problem };
+        let expr = super::parse_expr(&def.sql)?;
+        refuse_queries(&expr, "CHECK")?;
+        let logical = logical(&self.utc, expr.clone(), &self.schema)?;
+        refuse_forms(&logical, "CHECK")?;
+        if let Some(function) = mutable_function(&logical)? {
+            return Err(invalid(format!("functions in CHECK must be immutable: {function} is not (\"{}\")", def.name)));
+        }
+        let condition = folded(&self.utc, analyzed(&self.utc, logical, &self.schema)?)?;
+        let other = self::logical(&self.other, expr, &self.schema);
+        let other = other.and_then(|expr| folded(&self.other, analyzed(&self.other, expr, &self.schema)?));
+        if !other.is_ok_and(|other| same(&condition, &other)) {
+            return Err(invalid(format!(
+                "CHECK must not depend on the time zone of the session (\"{}\"; write times with an offset, or use AT TIME \
+                 ZONE)",
+                def.name
+            )));
+        }
+        match condition.get_type(&self.schema)? {
+            DataType::Boolean => {}
+            ty => {
+                let ty = type_name(&ty);
+                return Err(Error::DatatypeMismatch(format!("argument of CHECK must be type boolean, not type {ty}")));
+            }
+        }
+        let condition = physical(&self.utc, condition, &self.schema)?;
+        let mut columns: Vec<usize> = collect_columns(&condition).iter().map(|column| column.index()).collect();
+        columns.sort_unstable();
+        Ok(Check { condition, columns })
+    }
+
+    /// The value of a default that is the same for all statements; `None` for other defaults.
+    fn constant(&self, column: &ColumnDef) -> Result<Option<ArrayRef>> {
+        let Some(sql) = &column.default else { return Ok(None) };
+        let expr = super::parse_expr(sql)?;
+        let schema = Arc::new(DFSchema::empty());
+        let logical = logical(&self.utc, expr.clone(), &schema)?;
+        if mutable_function(&logical)?.is_some() {
+            return Ok(None);
+        }
+        let of_zone = |state: &SessionState, zone: Zone| -> Result<ArrayRef> {
+            let value = analyzed(state, self::logical(state, expr.clone(), &schema)?, &schema)?;
+            let value = evaluate(&physical(state, value, &schema)?, 1)?;
+            // A NOT NULL column rejects the null when a row is inserted.
+            let nullable = ColumnDef { nullable: true, ..column.clone() };
+            assign(&value, &self.table.def.name, &nullable, zone)
+        };
+        let (utc, other) = (of_zone(&self.utc, Zone::UTC)?, of_zone(&self.other, Zone::named(OTHER_ZONE)?)?);
+        Ok((utc.to_data() == other.to_data()).then_some(utc))
+    }
+}
+
+/// An analyzed expression with literals in place of constant operands. An operand that fails stays: it may not be needed.
+fn folded(state: &SessionState, expr: Logical) -> Result<Logical> {
+    let schema = Arc::new(DFSchema::empty());
+    let value = |expr: &Logical| -> Result<ScalarValue> {
+        let value = evaluate(&physical(state, expr.clone(), &schema)?, 1)?;
+        Ok(ScalarValue::try_from_array(&value, 0)?)
+    };
+    let folded = expr.transform_down(|expr| match &expr {
+        Logical::Literal(..) | Logical::Column(_) => Ok(Transformed::no(expr)),
+        constant if constant.column_refs().is_empty() => Ok(match value(constant) {
+            Ok(value) => Transformed::new(Logical::Literal(value, None), true, TreeNodeRecursion::Jump),
+            Err(_) => Transformed::no(expr),
+        }),
+        _ => Ok(Transformed::no(expr)),
+    })?;
+    Ok(folded.data)
+}
+
+/// True if two expressions are the same, including the parameters of their functions.
+fn same(a: &Logical, b: &Logical) -> bool {
+    a == b && format!("{a:?}") == format!("{b:?}")
+}
+
+/// Plans an expression over `schema`.
+///
+/// # Errors
+/// Errors of planning.
+pub(super) fn logical(state: &SessionState, mut expr: Expr, schema: &DFSchema) -> Result<Logical> {
+    super::numbers::as_floats(&mut expr);
+    super::zones::as_calls(&mut expr)?;
+    Ok(state.create_logical_expr_from_sql_expr(ExprWithAlias { expr, alias: None }, schema)?)
+}
+
+/// An expression after the analyzer's rules.
+///
+/// # Errors
+/// `UndefinedColumn`, errors of types.
+pub(super) fn analyzed(state: &SessionState, expr: Logical, schema: &DFSchemaRef) -> Result<Logical> {
+    let row = LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: true, schema: schema.clone() });
+    let plan = LogicalPlanBuilder::from(row).project([expr])?.build()?;
+    let options = state.config_options();
+    match state.analyzer().execute_and_check(plan, options, |_, _| {})? {
+        LogicalPlan::Projection(Projection { mut expr, .. }) if expr.len() == 1 => Ok(expr.remove(0).unalias()),
+        other => Err(Error::Internal(format!("an expression became {other}"))),
+    }
+}
+
+/// The executable form of an analyzed expression. Functions that depend on the time take the start of the statement.
+///
+/// # Errors
+/// Errors of planning.
+pub(super) fn physical(state: &SessionState, expr: Logical, schema: &DFSchemaRef) -> Result<Arc<dyn PhysicalExpr>> {
+    let context = SimplifyContext::builder()
+        .with_schema(schema.clone())
+        .with_config_options(state.config_options().clone())
+        .with_query_execution_start_time(state.execution_props().query_execution_start_time)
+        .build();
+    // Some functions exist only until this rewrite, for example now() and coalesce().
+    let expanded = expr.transform_up(|expr| match expr {
+        Logical::ScalarFunction(ScalarFunction { func, args }) => match func.simplify(args, &context)? {
+            ExprSimplifyResult::Simplified(expr) => Ok(Transformed::yes(expr)),
+            ExprSimplifyResult::Original(args) => {
+                Ok(Transformed::no(Logical::ScalarFunction(ScalarFunction { func, args })))
+            }
+        },
+        other => Ok(Transformed::no(other)),
+    })?;
+    Ok(state.create_physical_expr(expanded.data, schema)?)
+}
+
+/// Refuses subqueries. `place` is CHECK or DEFAULT.
+///
+/// # Errors
+/// `Unsupported`.
+pub(super) fn refuse_queries(expr: &Expr, place: &str) -> Result<()> {
+    struct HasQuery;
+    impl Visitor for HasQuery {
+        type Break = ();
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            ControlFlow::Break(())
+        }
+    }
+    match expr.visit(&mut HasQuery) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(Error::Unsupported(format!("subqueries in {place}"))),
+    }
+}
+
+/// Refuses aggregates, window functions, and functions that return several rows.
+///
+/// # Errors
+/// `Grouping`, `Unsupported`.
+pub(super) fn refuse_forms(expr: &Logical, place: &str) -> Result<()> {
+    let mut refused = None;
+    expr.apply(|expr| {
+        refused = match expr {
+            Logical::AggregateFunction(_) => {
+                Some(Error::Grouping(format!("aggregate functions are not allowed in {place}")))
+            }
+            Logical::WindowFunction(_) => Some(Error::Unsupported(format!("window functions in {place}"))),
+            Logical::Unnest(_) => Some(Error::Unsupported(format!("set-returning functions in {place}"))),
+            _ => return Ok(TreeNodeRecursion::Continue),
+        };
+        Ok(TreeNodeRecursion::Stop)
+    })?;
+    refused.map_or(Ok(()), Err)
+}
+
+/// The name of a function that is not immutable.
+fn mutable_function(expr: &Logical) -> Result<Option<String>> {
+    let mut found = None;
+    expr.apply(|expr| match expr {
+        Logical::ScalarFunction(call) if call.func.signature().volatility != Volatility::Immutable => {
+            found = Some(call.func.name().to_string());
+            Ok(TreeNodeRecursion::Stop)
+        }
+        _ => Ok(TreeNodeRecursion::Continue),
+    })?;
+    Ok(found)
+}

@@ -1,0 +1,379 @@
+//! Changed definitions: ALTER TABLE, TRUNCATE, CHECK and DEFAULT in all states of a table, beside open snapshots, prepared
+//! statements and concurrent readers, and on all paths that write.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use keyaki::{Connection, Error, Options, Result};
+
+fn number(connection: &Connection, sql: &str) -> i64 {
+    connection.query_row(sql, (), |row| row.get(0)).unwrap_or_else(|error| panic!("{sql}: {error}"))
+}
+
+fn state(result: Result<u64>) -> String {
+    result.map(|_| String::new()).unwrap_or_else(|error| error.sqlstate().code().to_string())
+}
+
+/// A table of 5,000 rows with an index of each kind, and a table without a primary key.
+const TABLES: &str = "
+    CREATE TABLE t (id BIGINT PRIMARY KEY, a BIGINT NOT NULL, b TEXT, CHECK (a >= 0));
+    CREATE INDEX t_a ON t (a) INCLUDE (b);
+    CREATE UNIQUE INDEX t_m ON t USING masstree (a, id);
+    CREATE INDEX t_v ON t USING vast (a);
+    CREATE TABLE h (a BIGINT, b TEXT);
+    CREATE INDEX h_a ON h (a);
+    INSERT INTO t SELECT value, value * 2, 'row ' || value FROM generate_series(1, 5000);
+    INSERT INTO h SELECT value * 2, 'row ' || value FROM generate_series(1, 5000);";
+
+/// All access paths of both tables give the same answers.
+fn check_paths(connection: &Connection, rows: i64) {
+    for table in ["t", "h"] {
+        assert_eq!(number(connection, &format!("SELECT count(*) FROM {table}")), rows, "{table}");
+        assert_eq!(number(connection, &format!("SELECT count(*) FROM {table} WHERE a >= 0")), rows, "{table}");
+        assert_eq!(number(connection, &format!("SELECT count(b) FROM {table} WHERE a + 0 >= 0")), rows, "{table}");
+        let found = connection.query_map(&format!("SELECT b FROM {table} WHERE a = 84"), (), |row| row.get(0)).unwrap();
+        let found: Vec<String> = found.collect::<Result<_>>().unwrap();
+        assert_eq!(found, if rows > 0 { vec!["row 42"] } else { Vec::new() }, "{table}");
+    }
+    for index in ["t_a", "t_m", "t_v"] {
+        let sql = format!("SELECT entries FROM keyaki_indexes WHERE index_name = '{index}'");
+        assert_eq!(number(connection, &sql), rows, "{index}");
+    }
+}
+
+const CHANGES: [&str; 4] = [
+    "ALTER TABLE t ADD COLUMN c BIGINT DEFAULT 3, ADD COLUMN u TEXT DEFAULT uuid()",
+    "ALTER TABLE h ADD COLUMN c BIGINT DEFAULT 3, ALTER COLUMN b SET NOT NULL",
+    "ALTER TABLE t DROP COLUMN u, ALTER COLUMN c TYPE TEXT USING 'c' || c",
+    "ALTER TABLE h DROP COLUMN c, ADD CHECK (a > 0)",
+];
+
+#[test]
+fn tables_change_in_every_state() {
+    for (checkpoint, reopen) in [(false, false), (true, false), (false, true), (true, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db");
+        let mut connection = Connection::open(&path).unwrap();
+        connection.execute_batch(TABLES).unwrap();
+        for change in CHANGES {
+            if checkpoint {
+                connection.execute("CHECKPOINT", ()).unwrap();
+            }
+            if reopen {
+                drop(connection);
+                connection = Connection::open(&path).unwrap();
+            }
+            connection.execute(change, ()).unwrap_or_else(|error| panic!("{change}: {error}"));
+            check_paths(&connection, 5000);
+        }
+        assert_eq!(number(&connection, "SELECT count(*) FROM t WHERE c = 'c3'"), 5000);
+        connection.execute("TRUNCATE t, h", ()).unwrap();
+        check_paths(&connection, 0);
+        drop(connection);
+        let connection = Connection::open(&path).unwrap();
+        check_paths(&connection, 0);
+        connection.execute("INSERT INTO t (id, a, b) VALUES (42, 84, 'row 42')", ()).unwrap();
+        connection.execute("INSERT INTO h (a, b) VALUES (84, 'row 42')", ()).unwrap();
+        check_paths(&connection, 1);
+        assert_eq!(state(connection.execute("INSERT INTO h (a, b) VALUES (0, 'x')", ())), "23514");
+        assert_eq!(state(connection.execute("INSERT INTO h (a, b) VALUES (1, NULL)", ())), "23502");
+        assert_eq!(state(connection.execute("INSERT INTO t (id, a, b) VALUES (1, -1, 'x')", ())), "23514");
+        assert_eq!(state(connection.execute("INSERT INTO t (id, a, b) VALUES (42, 1, 'x')", ())), "23505");
+    }
+}
+
+#[test]
+fn large_tables_are_rebuilt_in_bulk() {
+    let connection = Connection::open_temporary().unwrap();
+    connection
+        .execute_batch(
+            "CREATE TABLE t (id BIGINT PRIMARY KEY, a BIGINT UNIQUE, b TEXT);
+             CREATE INDEX t_m ON t USING masstree (b);
+             CREATE UNIQUE INDEX t_u ON t USING masstree (a, b);
+             INSERT INTO t SELECT value, value, 'b' || value % 100 FROM generate_series(1, 250000)",
+        )
+        .unwrap();
+    connection.execute("ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 7 CHECK (c < 10)", ()).unwrap();
+    assert_eq!(number(&connection, "SELECT sum(c) FROM t"), 1_750_000);
+    assert_eq!(number(&connection, "SELECT count(*) FROM t WHERE b = 'b7'"), 2_500);
+    let error = connection.execute("ALTER TABLE t ADD COLUMN d BIGINT DEFAULT 1, ADD CHECK (id < 200000)", ());
+    assert_eq!(state(error), "23514");
+    assert_eq!(state(connection.execute("ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (b)", ())), "23505");
+    assert_eq!(state(connection.execute("ALTER TABLE t ALTER COLUMN id TYPE SMALLINT", ())), "22003");
+    // The primary key in the opposite order.
+    connection.execute("ALTER TABLE t ALTER COLUMN id TYPE BIGINT USING -id, DROP COLUMN a", ()).unwrap();
+    assert_eq!(number(&connection, "SELECT min(id) FROM t"), -250_000);
+    assert_eq!(number(&connection, "SELECT count(*) FROM t WHERE id BETWEEN -10 AND -1 AND c = 7"), 10);
+    assert_eq!(number(&connection, "SELECT count(*) FROM keyaki_indexes"), 1);
+    connection.execute("TRUNCATE t", ()).unwrap();
+    assert_eq!(number(&connection, "SELECT count(*) FROM t"), 0);
+}
+
+#[test]
+fn changes_belong_to_the_transaction() {
+    for commit in [false, true] {
+        let a = Connection::open_temporary().unwrap();
+        a.execute_batch(TABLES).unwrap();
+        let b = a.try_clone().unwrap();
+        let transaction = a.transaction().unwrap();
+        transaction.execute("INSERT INTO t VALUES (5001, 1, 'new')", ()).unwrap();
+        transaction.execute_batch("SAVEPOINT s; ALTER TABLE t DROP COLUMN b; TRUNCATE h").unwrap();
+        assert_eq!(number(&transaction, "SELECT count(*) FROM h"), 0);
+        transaction.execute_batch("ROLLBACK TO s").unwrap();
+        check_paths(&b, 5000);
+        assert_eq!(number(&transaction, "SELECT count(b) FROM t"), 5001);
+        for change in CHANGES {
+            transaction.execute(change, ()).unwrap_or_else(|error| panic!("{change}: {error}"));
+        }
+        transaction.execute("ALTER TABLE t RENAME TO renamed", ()).unwrap();
+        transaction.execute("ALTER TABLE renamed RENAME COLUMN a TO z", ()).unwrap();
+        assert_eq!(number(&transaction, "SELECT count(*) FROM renamed WHERE z = 1 OR z = 84"), 2);
+        assert_eq!(state(transaction.execute("INSERT INTO renamed (id, z) VALUES (1, 1)", ())), "23505");
+        transaction.rollback().unwrap();
+        let transaction = a.transaction().unwrap();
+        transaction.execute_batch("TRUNCATE t; INSERT INTO t VALUES (7, 8, 'seven'); TRUNCATE h").unwrap();
+        transaction.execute("ALTER TABLE t ADD COLUMN c INT DEFAULT 1", ()).unwrap();
+        assert_eq!(number(&transaction, "SELECT count(*) FROM t WHERE a = 8 AND c = 1"), 1);
+        check_paths(&b, 5000);
+        if commit {
+            transaction.commit().unwrap();
+            assert_eq!(number(&b, "SELECT count(*) FROM t WHERE a = 8 AND c = 1"), 1);
+            assert_eq!(number(&b, "SELECT count(*) FROM h"), 0);
+        } else {
+            transaction.rollback().unwrap();
+            check_paths(&b, 5000);
+        }
+    }
+}
+
+#[test]
+fn definitions_conflict_with_open_transactions() {
+    let conflicts = |statement: &str, change: &str| -> bool {
+        let a = Connection::open_temporary().unwrap();
+        a.execute_batch(TABLES).unwrap();
+        let b = a.try_clone().unwrap();
+        let transaction = a.transaction().unwrap();
+        transaction.execute(statement, ()).unwrap();
+        b.execute(change, ()).unwrap();
+        match transaction.commit() {
+            Ok(()) => false,
+            Err(error) if error.is_retryable() => true,
+            Err(error) => panic!("{statement}, {change}: {error}"),
+        }
+    };
+    let insert = "INSERT INTO t VALUES (9000, 1, 'x')";
+    for change in [
+        "ALTER TABLE t ADD CHECK (a < 20000)",
+        "ALTER TABLE t ALTER COLUMN b SET NOT NULL",
+        "ALTER TABLE t ADD COLUMN c INT",
+        "ALTER TABLE t RENAME COLUMN a TO z",
+        "TRUNCATE t",
+    ] {
+        assert!(conflicts(insert, change), "{change}");
+    }
+    assert!(!conflicts(insert, "ALTER TABLE h ADD COLUMN c INT"));
+    assert!(conflicts("ALTER TABLE t ADD COLUMN c INT", insert));
+    assert!(conflicts("ALTER TABLE t ADD CHECK (a < 20000)", insert));
+    assert!(conflicts("ALTER TABLE t ALTER COLUMN b SET NOT NULL", "UPDATE t SET b = NULL WHERE id = 5"));
+    assert!(!conflicts("ALTER TABLE t ALTER COLUMN a SET DEFAULT 5", insert));
+}
+
+#[test]
+fn snapshots_and_prepared_statements_follow() {
+    let a = Connection::open_temporary().unwrap();
+    a.execute_batch(TABLES).unwrap();
+    let b = a.try_clone().unwrap();
+    let reader = b.transaction().unwrap();
+    assert_eq!(number(&reader, "SELECT count(*) FROM t"), 5000);
+    let select = a.prepare("SELECT a FROM t WHERE id = $1").unwrap();
+    let all = a.prepare("SELECT * FROM t WHERE id = $1").unwrap();
+    let insert = a.prepare("INSERT INTO t (id, a) VALUES ($1, $2)").unwrap();
+    let update = a.prepare("UPDATE t SET a = $2 WHERE id = $1").unwrap();
+    assert_eq!(select.query_row((5,), |row| row.get::<_, i64>(0)).unwrap(), 10);
+    a.execute("ALTER TABLE t ADD COLUMN c INT DEFAULT 4, ADD CONSTRAINT small CHECK (a < 100000)", ()).unwrap();
+    assert_eq!(select.query_row((5,), |row| row.get::<_, i64>(0)).unwrap(), 10);
+    assert_eq!(all.query_row((5,), |row| row.get::<_, i64>(3)).unwrap(), 4);
+    assert_eq!(state(insert.execute((6000, 200_000))), "23514");
+    assert_eq!(state(update.execute((5, 200_000))), "23514");
+    insert.execute((6000, 7)).unwrap();
+    assert_eq!(number(&a, "SELECT c FROM t WHERE id = 6000"), 4);
+    a.execute("ALTER TABLE t DROP CONSTRAINT small", ()).unwrap();
+    update.execute((5, 200_000)).unwrap();
+    a.execute("ALTER TABLE t RENAME COLUMN a TO z", ()).unwrap();
+    assert!(matches!(select.query((5,)).err().unwrap().root(), Error::UndefinedColumn { .. }));
+    a.execute("TRUNCATE t", ()).unwrap();
+    assert!(!a.prepare("SELECT 1 FROM t WHERE id = $1").unwrap().exists((5,)).unwrap());
+    // The snapshot keeps definition and rows.
+    check_paths_of_snapshot(&reader);
+    reader.commit().unwrap();
+    assert_eq!(number(&b, "SELECT count(*) FROM t"), 0);
+}
+
+fn check_paths_of_snapshot(reader: &Connection) {
+    assert_eq!(number(reader, "SELECT count(*) FROM t WHERE a + 0 >= 0"), 5000);
+    assert_eq!(number(reader, "SELECT sum(a) FROM t WHERE a BETWEEN 1 AND 10"), 30);
+    assert_eq!(number(reader, "SELECT count(b) FROM t"), 5000);
+}
+
+/// Readers see each table before or after a change, and never without its rows.
+#[test]
+fn readers_never_miss_a_table() {
+    let options = Options { memory_bytes: Some(256 << 20), ..Options::default() };
+    let dir = tempfile::tempdir().unwrap();
+    let writer = Connection::open_with(dir.path().join("db"), options).unwrap();
+    writer.execute_batch(TABLES).unwrap();
+    writer.execute("CREATE TABLE e (id BIGINT PRIMARY KEY, a BIGINT)", ()).unwrap();
+    let done = AtomicBool::new(false);
+    let connections: Vec<Connection> = (0..3).map(|_| writer.try_clone().unwrap()).collect();
+    std::thread::scope(|scope| {
+        for connection in connections {
+            let done = &done;
+            scope.spawn(move || {
+                let point = connection.prepare("SELECT a FROM t WHERE id = $1").unwrap();
+                let mut reads = 0;
+                while !done.load(Ordering::Relaxed) || reads == 0 {
+                    assert_eq!(number(&connection, "SELECT count(*) FROM t WHERE a >= 0"), 5000);
+                    assert_eq!(point.query_row((21,), |row| row.get::<_, i64>(0)).unwrap(), 42);
+                    assert_eq!(number(&connection, "SELECT count(*) FROM h WHERE a = 84"), 1);
+                    number(&connection, "SELECT count(*) FROM e");
+                    reads += 1;
+                }
+            });
+        }
+        for round in 0..6 {
+            let run = |sql: &str| writer.execute(sql, ()).unwrap_or_else(|error| panic!("{sql}: {error}"));
+            run("ALTER TABLE t ADD COLUMN c INT DEFAULT 1");
+            run("ALTER TABLE t DROP COLUMN c");
+            run("ALTER TABLE h ALTER COLUMN a TYPE BIGINT USING a + 0");
+            run("INSERT INTO e SELECT value, value FROM generate_series(1, 100)");
+            run("TRUNCATE e");
+            let transaction = writer.transaction().unwrap();
+            transaction.execute("ALTER TABLE t ALTER COLUMN b TYPE TEXT USING b || ''", ()).unwrap();
+            transaction.execute("ALTER TABLE h ADD COLUMN d INT, DROP COLUMN d", ()).unwrap();
+            if round % 2 == 0 { transaction.commit().unwrap() } else { transaction.rollback().unwrap() }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn all_paths_check_and_fill_columns() {
+    let dir = tempfile::tempdir().unwrap();
+    let connection = Connection::open_temporary().unwrap();
+    let create = "CREATE TABLE t (id BIGINT PRIMARY KEY, a BIGINT CHECK (a > 0), at TIMESTAMPTZ DEFAULT now(),
+                  r DOUBLE PRECISION DEFAULT random(), k INT DEFAULT 1 + 1, day DATE DEFAULT current_date)";
+    connection.execute(create, ()).unwrap();
+    // An appender, with few and with many rows.
+    for rows in [10_i64, 40_000] {
+        connection.execute("TRUNCATE t", ()).unwrap();
+        let mut appender = connection.appender_with_columns("t", &["id", "a"]).unwrap();
+        (0..rows).for_each(|id| appender.append_row((id, id + 1)).unwrap());
+        assert_eq!(appender.finish().unwrap(), rows as u64);
+        assert_eq!(number(&connection, "SELECT count(*) FROM t WHERE k = 2 AND at <= now() AND day IS NOT NULL"), rows);
+        assert_eq!(number(&connection, "SELECT count(DISTINCT r) FROM t"), rows);
+        let mut appender = connection.appender_with_columns("t", &["id", "a"]).unwrap();
+        let appended = (rows..2 * rows).try_for_each(|id| appender.append_row((id, rows + 5 - id)));
+        let error = appended.and_then(|()| appender.finish().map(|_| ())).unwrap_err();
+        assert_eq!(error.sqlstate().code(), "23514");
+        assert!(error.to_string().starts_with("row 6: new row for relation \"t\""), "{error}");
+    }
+    // COPY, as a batch and in bulk, and with the position of the row.
+    for rows in [10_i64, 30_000] {
+        connection.execute("TRUNCATE t", ()).unwrap();
+        let file = dir.path().join("rows.csv");
+        let text: String = (1..=rows).map(|id| format!("{id},{id}\n")).collect();
+        std::fs::write(&file, &text).unwrap();
+        let copy = format!("COPY t (id, a) FROM '{}'", file.display());
+        assert_eq!(connection.execute(&copy, ()).unwrap(), rows as u64);
+        assert_eq!(number(&connection, "SELECT count(DISTINCT at) FROM t WHERE k = 2"), 1);
+        assert_eq!(number(&connection, "SELECT count(DISTINCT r) FROM t WHERE day IS NOT NULL"), rows);
+        connection.execute("TRUNCATE t", ()).unwrap();
+        std::fs::write(&file, text + &format!("{},0\n", rows + 1)).unwrap();
+        let error = connection.execute(&copy, ()).unwrap_err();
+        assert_eq!(error.sqlstate().code(), "23514");
+        assert!(error.to_string().contains(&format!("row {}", rows + 1)), "{error}");
+        assert_eq!(number(&connection, "SELECT count(*) FROM t"), 0);
+    }
+    // INSERT … SELECT in bulk.
+    let insert = "INSERT INTO t (id, a) SELECT value, 150000 - value FROM generate_series(1, 150000)";
+    assert_eq!(state(connection.execute(insert, ())), "23514");
+    assert_eq!(number(&connection, "SELECT count(*) FROM t"), 0);
+}
+
+/// SHOW CREATE TABLE gives statements that recreate the table.
+#[test]
+fn shown_definitions_recreate_tables() {
+    let connection = Connection::open_temporary().unwrap();
+    connection
+        .execute_batch(
+            "CREATE TABLE t (id INT, \"Name\" VARCHAR(9) NOT NULL DEFAULT 'it''s', n DECIMAL(9, 2) UNIQUE CHECK (n > 0),
+                 at TIMESTAMPTZ DEFAULT now(), \"select\" TEXT, day DATE CHECK (day > DATE '2020-01-01'),
+                 CONSTRAINT \"Key\" PRIMARY KEY (\"Name\", id), CONSTRAINT u UNIQUE (n, \"Name\"),
+                 CHECK (\"select\" IN ('a', 'b''c') OR n IS NULL));
+             CREATE INDEX t_name ON t USING masstree (\"Name\") INCLUDE (n);
+             CREATE UNIQUE INDEX t_n ON t USING vast (id, n) WITH (goal = 'fast', memory = '1 MiB');
+             COMMENT ON TABLE t IS 'it''s'; COMMENT ON COLUMN t.\"Name\" IS 'n'; COMMENT ON INDEX u IS 'i';
+             CREATE TABLE h (a INT NOT NULL, b TEXT, CHECK (CASE WHEN a > 1 THEN b LIKE 'x%' ELSE NOT (a = 7) END))",
+        )
+        .unwrap();
+    let show = |table: &str| -> String {
+        connection.query_row(&format!("SHOW CREATE TABLE {table}"), (), |row| row.get(1)).unwrap()
+    };
+    let changes = [
+        "SELECT 1",
+        "ALTER TABLE t RENAME COLUMN \"Name\" TO \"Other \"\"name\"\"\"",
+        "ALTER TABLE t RENAME COLUMN \"select\" TO plain",
+        "ALTER TABLE t ADD COLUMN extra BIGINT DEFAULT 2 * 3 CHECK (extra < 100)",
+        "ALTER TABLE t DROP CONSTRAINT u, ALTER COLUMN plain SET NOT NULL, ALTER COLUMN at DROP DEFAULT",
+        "ALTER TABLE h ADD CONSTRAINT hk PRIMARY KEY (a)",
+        "ALTER TABLE t RENAME CONSTRAINT \"Key\" TO t_pkey",
+    ];
+    for change in changes {
+        connection.query(change, ()).map(drop).unwrap_or_else(|error| panic!("{change}: {error}"));
+        for table in ["t", "h"] {
+            let before = show(table);
+            connection.execute(&format!("DROP TABLE {table}"), ()).unwrap();
+            connection.execute_batch(&before).unwrap_or_else(|error| panic!("{before}\n{error}"));
+            assert_eq!(show(table), before);
+        }
+    }
+    // The descriptions of the API recreate the table, too.
+    let database = connection.database();
+    let before = show("t");
+    let described = database.tables().into_iter().find(|table| table.name == "t").unwrap();
+    let mut script = vec![described.sql];
+    script.extend(database.indexes().into_iter().filter(|index| index.table == "t").map(|index| index.sql));
+    script.extend(described.comments);
+    connection.execute("DROP TABLE t", ()).unwrap();
+    connection.execute_batch(&script.join(";\n")).unwrap();
+    let lines = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(|line| line.trim_end_matches(',').to_string()).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(lines(&show("t")), lines(&before));
+}
+
+/// DELETE of all rows takes the way of TRUNCATE if the table is large, with the same result.
+#[test]
+fn large_tables_are_emptied_at_once() {
+    let a = Connection::open_temporary().unwrap();
+    a.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, b BIGINT UNIQUE)", ()).unwrap();
+    let b = a.try_clone().unwrap();
+    for rows in [9_000, 12_000, 120_000] {
+        let insert = format!("INSERT INTO t SELECT value, value FROM generate_series(1, {rows})");
+        a.execute(&insert, ()).unwrap();
+        let reader = b.transaction().unwrap();
+        assert_eq!(number(&reader, "SELECT count(*) FROM t"), rows);
+        assert_eq!(a.execute("DELETE FROM t", ()).unwrap(), rows as u64);
+        assert_eq!(number(&a, "SELECT count(*) FROM t"), 0);
+        assert_eq!(number(&a, "SELECT count(*) FROM t WHERE b > 0"), 0);
+        assert_eq!(number(&reader, "SELECT count(*) FROM t WHERE b > 0"), rows);
+        reader.commit().unwrap();
+        assert_eq!(a.execute("DELETE FROM t", ()).unwrap(), 0);
+        a.execute(&insert, ()).unwrap();
+        let transaction = a.transaction().unwrap();
+        assert_eq!(transaction.execute("DELETE FROM t", ()).unwrap(), rows as u64);
+        transaction.rollback().unwrap();
+        assert_eq!(a.execute("DELETE FROM t WHERE true", ()).unwrap(), rows as u64);
+    }
+}
