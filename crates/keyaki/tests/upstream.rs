@@ -128,6 +128,14 @@ async fn floats_are_compared_as_decimals() {
 }
 
 #[tokio::test]
+async fn timestamps_have_nanoseconds() {
+    answers("SELECT arrow_typeof(TIMESTAMP '2020-01-01 00:00:00')", &["Timestamp(ns)"]).await;
+    refuses("SELECT TIMESTAMP '9999-12-31 00:00:00'", "Nanosecond").await;
+    let compared = "SELECT arrow_cast('2020-01-01', 'Timestamp(µs)') < '9999-12-31'";
+    refuses(compared, "Nanosecond").await;
+}
+
+#[tokio::test]
 async fn is_distinct_from_binds_too_loosely() {
     refuses("SELECT e FROM u WHERE a IS NOT DISTINCT FROM 1 AND b = 100", "Cannot infer common argument type").await;
 }

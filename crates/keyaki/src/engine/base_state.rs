@@ -14,6 +14,7 @@ use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::prelude::SessionConfig;
 
+use super::types::ColumnTypes;
 use crate::Result;
 use crate::values::conversions::at_time_zone;
 use crate::values::sum::sum;
@@ -63,8 +64,12 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     // Each partition of a sort reserves this for merging. All partitions together must fit into a small budget.
     let reservation = &mut options.execution.sort_spill_reservation_bytes;
     *reservation = (*reservation).min(query_bytes / (SORT_RESERVATIONS_SHARE * threads.max(1)));
-    let mut state =
-        SessionStateBuilder::new().with_config(config).with_runtime_env(runtime).with_default_features().build();
+    let mut state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(runtime)
+        .with_default_features()
+        .with_type_planner(Arc::new(ColumnTypes))
+        .build();
     state.register_udaf(Arc::new(sum()))?;
     state.register_udf(Arc::new(at_time_zone()))?;
     Ok(state)

@@ -16,6 +16,7 @@
 //! | [`moment`] | kept snapshots for small statements |
 //! | [`memory_index`] | in-memory indexes |
 //! | [`base_state`] | functions and resources of DataFusion |
+//! | [`types`] | types of literals and casts |
 //! | [`cache`] | control of the CPU caches |
 
 mod base_state;
@@ -23,6 +24,7 @@ pub(crate) mod cache;
 mod memory_index;
 mod moment;
 pub(crate) mod transaction;
+mod types;
 mod writer;
 
 use std::collections::HashMap;

@@ -58,7 +58,7 @@ pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext, z
     let mut physical = pushdown::guarded(builder.physical_optimizers().take());
     physical.insert(0, Arc::new(unconstant::ForgetConstants));
     let mut analyzer = builder.analyzer().take().unwrap_or_default().rules;
-    analyzer.insert(0, Arc::new(rules::CompareAsFloats));
+    analyzer.insert(0, Arc::new(rules::ConvertOperands));
     analyzer.push(Arc::new(rules::ReplaceOperators { zone }));
     analyzer.push(Arc::new(subqueries::SubqueriesToJoins));
     let builder = builder.with_analyzer_rules(analyzer);

@@ -1,11 +1,14 @@
 //! Numbers with an exponent that are not decimals.
 //!
 //! DataFusion reads every number with a point or an exponent as a decimal and refuses those outside of its range.
-//! [`as_floats`] makes them values of type DOUBLE PRECISION.
+//! [`as_floats`] makes them values of type DOUBLE PRECISION. So are the numbers beside them in a column of VALUES, which
+//! DataFusion would convert to decimals.
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{CastKind, DataType, ExactNumberInfo, Expr, Value, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{
+    CastKind, DataType, ExactNumberInfo, Expr, Query, SetExpr, Value, VisitMut, VisitorMut,
+};
 
 /// Maximum number of digits of a decimal.
 const DIGITS_MAX: i64 = 38;
@@ -20,16 +23,52 @@ struct AsFloats;
 impl VisitorMut for AsFloats {
     type Break = ();
 
+    /// A column of VALUES with a float has floats only.
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        if let SetExpr::Values(values) = query.body.as_mut() {
+            let width = values.rows.iter().map(|row| row.len()).max().unwrap_or(0);
+            for column in 0..width {
+                if values.rows.iter().any(|row| row.get(column).is_some_and(is_float)) {
+                    let cells = values.rows.iter_mut().filter_map(|row| row.get_mut(column));
+                    cells.for_each(convert_number);
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         if let Expr::Value(value) = expr
             && let Value::Number(number, _) = &value.value
             && !is_decimal(number)
         {
-            let text = Expr::Value(Value::SingleQuotedString(number.clone()).into());
-            let data_type = DataType::Double(ExactNumberInfo::None);
-            *expr = Expr::Cast { kind: CastKind::Cast, expr: Box::new(text), data_type, array: false, format: None };
+            convert_number(expr);
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// True for a number converted by this module, also below a sign.
+fn is_float(expr: &Expr) -> bool {
+    match expr {
+        Expr::Cast { data_type: DataType::Double(ExactNumberInfo::None), .. } => true,
+        Expr::UnaryOp { expr, .. } | Expr::Nested(expr) => is_float(expr),
+        _ => false,
+    }
+}
+
+/// Replaces a number, also below a sign, by a value of type DOUBLE PRECISION.
+fn convert_number(expr: &mut Expr) {
+    match expr {
+        Expr::UnaryOp { expr, .. } | Expr::Nested(expr) => convert_number(expr),
+        Expr::Value(value) => {
+            if let Value::Number(number, _) = &value.value {
+                let text = Expr::Value(Value::SingleQuotedString(number.clone()).into());
+                let data_type = DataType::Double(ExactNumberInfo::None);
+                *expr = Expr::Cast { kind: CastKind::Cast, expr: Box::new(text), data_type, array: false, format: None };
+            }
+        }
+        _ => {}
     }
 }
 

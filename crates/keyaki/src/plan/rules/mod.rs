@@ -5,10 +5,10 @@
 //!
 //! | module | defects |
 //! |---|---|
-//! | [`decimals`] | comparisons of decimals with floats as decimals |
 //! | [`groups`] | dependencies of columns on others that do not determine them |
 //! | [`guards`] | filters below ungrouped aggregates; joins that mix NULL-safe and ordinary equality; sums of sums of decimals; sort keys removed by wrong dependencies |
 //! | [`lists`] | intersections of IN lists that ignore NULL and values that are not literals |
+//! | [`operands`] | decimals beside floats as decimals; timestamps beside texts and dates in nanoseconds |
 //! | [`values`] | operators that wrap and casts that truncate |
 //! | [`sorts`] | sorts in subqueries, which DataFusion removes too often, are removed below joins |
 
@@ -21,14 +21,14 @@ use datafusion::optimizer::optimize_projections::OptimizeProjections;
 use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{ApplyOrder, Optimizer, OptimizerConfig, OptimizerRule};
 
-mod decimals;
 mod groups;
 mod guards;
 mod lists;
+mod operands;
 mod sorts;
 mod values;
 
-pub(super) use decimals::CompareAsFloats;
+pub(super) use operands::ConvertOperands;
 pub(super) use values::ReplaceOperators;
 
 pub(super) type Rule = Arc<dyn OptimizerRule + Send + Sync>;

@@ -69,7 +69,7 @@ enum Source {
     /// A column of the old table, with the same type.
     Same(usize),
     /// A column of the old table, converted by an assignment cast, or the expression of USING.
-    Converted(usize, Option<Expr>),
+    Converted(usize, Option<Box<Expr>>),
     /// A new column.
     Default,
 }
@@ -264,7 +264,7 @@ impl<'a> Draft<'a> {
         }
         defaults::check_column(self.state, &self.def.name, column)?;
         self.action = format!("alter type of column \"{}\" of table \"{}\"", column.name, self.def.name);
-        self.sources[position] = Source::Converted(old, using);
+        self.sources[position] = Source::Converted(old, using.map(Box::new));
         self.rebuilds = true;
         Ok(())
     }

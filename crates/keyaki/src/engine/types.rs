@@ -1,0 +1,28 @@
+//! SQL types of literals and casts.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
+use datafusion::error::Result;
+use datafusion::logical_expr::planner::TypePlanner;
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, TimezoneInfo};
+
+use crate::values::zone::STORED;
+
+/// Gives types the resolution of columns: DataFusion's TIMESTAMP has nanoseconds, and ends in the year 2262.
+#[derive(Debug)]
+pub(super) struct ColumnTypes;
+
+impl TypePlanner for ColumnTypes {
+    fn plan_type_field(&self, ty: &SqlType) -> Result<Option<FieldRef>> {
+        let has_zone = match ty {
+            SqlType::Timestamp(None | Some(6), zone) => {
+                matches!(zone, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone)
+            }
+            SqlType::Datetime(None | Some(6)) => false,
+            _ => return Ok(None),
+        };
+        let zone = has_zone.then(|| STORED.into());
+        Ok(Some(Arc::new(Field::new("", DataType::Timestamp(TimeUnit::Microsecond, zone), true))))
+    }
+}
