@@ -81,6 +81,8 @@ pub const KEYWORDS: &[&str] = &[
     "LEFT",
     "LIKE",
     "LIMIT",
+    "MATCHED",
+    "MERGE",
     "NATURAL",
     "NOT",
     "NOTHING",

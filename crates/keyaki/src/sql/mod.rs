@@ -188,13 +188,16 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
             }
             match **inner {
                 Sql::Query(_) => query(session, statement).await,
-                Sql::Insert(_) | Sql::Update(_) | Sql::Delete(_) => dml::explain::run(session, statement).await,
+                Sql::Insert(_) | Sql::Update(_) | Sql::Delete(_) | Sql::Merge(_) => {
+                    dml::explain::run(session, statement).await
+                }
                 _ => unsupported("EXPLAIN of statements other than queries and changes of rows"),
             }
         }
         Sql::Insert(insert) => dml::insert::run(session, execution, insert).await,
         Sql::Update(update) => dml::update::run(session, execution, update).await,
         Sql::Delete(delete) => dml::delete::run(session, execution, delete).await,
+        Sql::Merge(merge) => Box::pin(dml::merge::run(session, execution, merge)).await,
         Sql::CreateTable(create) => ddl::create_table(session, execution, create).await,
         Sql::AlterTable(alter) => Box::pin(ddl::alter_table(session, execution, alter)).await,
         Sql::AlterIndex { name, operation } => ddl::alter_index(session, execution, &name, &operation).await,
@@ -235,7 +238,6 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
         | Sql::Rollback { .. }
         | Sql::Savepoint { .. }
         | Sql::ReleaseSavepoint { .. } => transaction::run(session, execution, statement).await,
-        Sql::Merge(_) => unsupported("MERGE"),
         Sql::Vacuum(_) => unsupported("VACUUM (free space is reused automatically)"),
         other => unsupported(&first_words(&other)),
     }
@@ -253,7 +255,7 @@ fn prepare(
     types: &[datafusion::sql::sqlparser::ast::DataType],
     statement: Sql,
 ) -> Result<Outcome> {
-    if !matches!(statement, Sql::Query(_) | Sql::Insert(_) | Sql::Update(_) | Sql::Delete(_)) {
+    if !matches!(statement, Sql::Query(_) | Sql::Insert(_) | Sql::Update(_) | Sql::Delete(_) | Sql::Merge(_)) {
         return Err(Error::Unsupported(format!("PREPARE of {}", first_words(&statement))));
     }
     let types = types.iter().map(|ty| Ok(crate::catalog::types::from_sql(ty)?.column.arrow()));

@@ -65,7 +65,8 @@ fn convert_number(expr: &mut Expr) {
             if let Value::Number(number, _) = &value.value {
                 let text = Expr::Value(Value::SingleQuotedString(number.clone()).into());
                 let data_type = DataType::Double(ExactNumberInfo::None);
-                *expr = Expr::Cast { kind: CastKind::Cast, expr: Box::new(text), data_type, array: false, format: None };
+                *expr =
+                    Expr::Cast { kind: CastKind::Cast, expr: Box::new(text), data_type, array: false, format: None };
             }
         }
         _ => {}

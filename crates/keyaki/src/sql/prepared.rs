@@ -190,7 +190,7 @@ impl Prepared {
     /// True for statements whose description depends on the catalog.
     fn is_planned(&self) -> bool {
         let Body::Sql(sql) = &self.body else { return false };
-        matches!(**sql, Sql::Query(_) | Sql::Insert(_) | Sql::Update(_) | Sql::Delete(_))
+        matches!(**sql, Sql::Query(_) | Sql::Insert(_) | Sql::Update(_) | Sql::Delete(_) | Sql::Merge(_))
     }
 
     async fn described(&self, session: &SqlSession) -> Result<Description> {
@@ -232,6 +232,10 @@ impl Prepared {
             Sql::Delete(delete) => {
                 let short = dml::delete::describe(&state, delete, &mut types).await?;
                 (dml::returned_columns(&state, sql).await?, short)
+            }
+            Sql::Merge(merge) => {
+                dml::merge::describe(&state, merge, &mut types).await?;
+                (None, None)
             }
             _ => (None, None),
         };

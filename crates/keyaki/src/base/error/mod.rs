@@ -259,9 +259,12 @@ pub enum Error {
     /// A scalar subquery returned more than one row.
     #[error("more than one row returned by a subquery used as an expression")]
     Cardinality,
-    /// Two new rows of ON CONFLICT DO UPDATE have the same key.
-    #[error("ON CONFLICT DO UPDATE command cannot affect row a second time")]
-    AffectedTwice,
+    /// A statement would change a row twice.
+    #[error("{statement} command cannot affect row a second time")]
+    AffectedTwice {
+        /// The name of the statement.
+        statement: &'static str,
+    },
     /// A function or operator failed for a reason that has no variant of its own.
     #[error("{0}")]
     Evaluation(String),
@@ -539,7 +542,7 @@ impl Error {
             Error::StringTooLong { .. } => SqlState::STRING_DATA_RIGHT_TRUNCATION,
             Error::InvalidEncoding { .. } => SqlState::CHARACTER_NOT_IN_REPERTOIRE,
             Error::DivisionByZero => SqlState::DIVISION_BY_ZERO,
-            Error::Cardinality | Error::AffectedTwice => SqlState::CARDINALITY_VIOLATION,
+            Error::Cardinality | Error::AffectedTwice { .. } => SqlState::CARDINALITY_VIOLATION,
             Error::NoRows => SqlState::NO_DATA,
             Error::UnexpectedNull { .. } => SqlState::NULL_VALUE_NO_INDICATOR,
             Error::Evaluation(_) => SqlState::DATA_EXCEPTION,

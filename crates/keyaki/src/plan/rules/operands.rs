@@ -43,7 +43,8 @@ fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = merge_schema(&plan.inputs());
     let mut found = false;
     plan.apply_expressions(|expr| {
-        found |= expr.exists(|expr| Ok(Operands::of(expr).is_some_and(|operands| operands.common(&schema).is_some())))?;
+        found |=
+            expr.exists(|expr| Ok(Operands::of(expr).is_some_and(|operands| operands.common(&schema).is_some())))?;
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     if !found {
@@ -71,7 +72,9 @@ impl<'a> Operands<'a> {
     fn of(expr: &'a Expr) -> Option<Operands<'a>> {
         let compared = |operands| Some(Operands { operands, is_comparison: true });
         match expr {
-            Expr::BinaryExpr(BinaryExpr { left, op, right }) if op.supports_propagation() => compared(vec![left, right]),
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if op.supports_propagation() => {
+                compared(vec![left, right])
+            }
             Expr::InList(InList { expr, list, .. }) => compared(std::iter::once(expr.as_ref()).chain(list).collect()),
             Expr::Between(Between { expr, low, high, .. }) => compared(vec![expr, low, high]),
             Expr::ScalarFunction(call) if SELECTING.contains(&call.func.name()) => {
@@ -153,7 +156,8 @@ fn convert(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
 
 /// Converts the columns of the inputs of a UNION to common types.
 fn convert_union(union: Union) -> Result<Transformed<LogicalPlan>> {
-    let types_of = |column: usize| union.inputs.iter().map(move |input| input.schema().field(column).data_type().clone());
+    let types_of =
+        |column: usize| union.inputs.iter().map(move |input| input.schema().field(column).data_type().clone());
     let width = union.inputs.iter().map(|input| input.schema().fields().len()).min().unwrap_or(0);
     let common: Vec<Option<Common>> = (0..width).map(|column| Common::of(types_of(column), false)).collect();
     if common.iter().all(Option::is_none) {

@@ -214,7 +214,7 @@ impl Conflict {
             return Ok(Some((blind.messages(table, &columns, None)?, last.len as u64)));
         }
         if first_of_each_key(table, &self.keys, &rows, &HashSet::new())?.len < rows.num_rows() {
-            return Err(Error::AffectedTwice);
+            return Err(Error::AffectedTwice { statement: "ON CONFLICT DO UPDATE" });
         }
         register(state, table, &rows)?;
         let batch = blind.batch(session, state, table, &rows).await?;
@@ -235,7 +235,7 @@ impl Conflict {
             return Err(Error::Internal("DO UPDATE has one key".into()));
         };
         if first_of_each_key(table, &self.keys, rows, &HashSet::new())?.len < rows.num_rows() {
-            return Err(Error::AffectedTwice);
+            return Err(Error::AffectedTwice { statement: "ON CONFLICT DO UPDATE" });
         }
         let (assigned, mut values) = assignments_of(table, assignments.to_vec())?;
         let mut condition = selection.cloned().unwrap_or(Expr::value(Value::Boolean(true)));
@@ -580,7 +580,7 @@ fn row_keys(table: &Table, keys: &[Vec<usize>], rows: &RecordBatch) -> Result<Ve
 }
 
 /// Rowids for new rows of a table without a primary key.
-async fn rowids(session: &SqlSession, table: &Arc<Table>, count: usize) -> Result<ArrayRef> {
+pub(super) async fn rowids(session: &SqlSession, table: &Arc<Table>, count: usize) -> Result<ArrayRef> {
     let (engine, of) = (session.engine.clone(), table.clone());
     let task = tokio::task::spawn_blocking(move || engine.reserve_rowids(&of, count as u64));
     let first = task.await.map_err(|error| Error::task(&error))??;

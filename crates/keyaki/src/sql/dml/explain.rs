@@ -1,4 +1,4 @@
-//! EXPLAIN of INSERT, UPDATE and DELETE: how the statement changes its table, and the plan of the query that finds or
+//! EXPLAIN of INSERT, UPDATE, DELETE and MERGE: how the statement changes its table, and the plan of the query that finds or
 //! computes the rows. Nothing is executed.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{Query, Statement as Sql, TableObject};
 use futures::StreamExt;
 
 use super::conflict::Conflict;
-use super::{delete, insert, literals, update};
+use super::{delete, insert, literals, merge, update};
 use crate::catalog::Table;
 use crate::sql::names::relation_name;
 use crate::sql::state::StatementState;
@@ -39,6 +39,10 @@ pub(crate) async fn run(session: &SqlSession, mut explain: Sql) -> Result<Outcom
         Sql::Delete(statement) => {
             let (table, query) = delete::explained(&state, statement.clone())?;
             (format!("Delete from {}", table.def.name), Some(query))
+        }
+        Sql::Merge(statement) => {
+            let (change, query) = merge::explained(&state, statement.clone())?;
+            (change, Some(query))
         }
         _ => return Err(Error::Unsupported("EXPLAIN of this statement".into())),
     };

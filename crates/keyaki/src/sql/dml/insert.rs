@@ -11,8 +11,9 @@ use arrow::datatypes::DataType;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::{Expr as Logical, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::sql::sqlparser::ast::{Ident, Insert, Query, SetExpr, TableObject};
+use datafusion::sql::sqlparser::ast::{Expr, Ident, Insert, Query, SetExpr, TableObject, Value, Values};
 use futures::StreamExt;
+use keyaki_store::ColumnType;
 
 use super::conflict::{Conflict, NewRow};
 use super::returning::Returning;
@@ -20,6 +21,7 @@ use super::{TargetTable, assigned_column, defaults, literals};
 use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::catalog::TableDef;
+use crate::catalog::types::column_type_name;
 use crate::engine::Writer;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
@@ -265,6 +267,9 @@ async fn plan_source(
                 }
             }
         }
+        for (position, &column) in columns.iter().enumerate() {
+            convert_texts(values, position, table.def.columns[column].ty.column)?;
+        }
     }
     let plan = state.plan_query(query).await?;
     let given = plan.schema().fields().len();
@@ -275,6 +280,27 @@ async fn plan_source(
         return Err(Error::syntax(message));
     }
     Ok(InsertSource { plan, columns: columns[..given].to_vec() })
+}
+
+/// Converts texts that stand in a column of VALUES beside other values to the type of the table's column, as in PostgreSQL:
+/// DataFusion looks for a common type of the values.
+fn convert_texts(values: &mut Values, position: usize, ty: ColumnType) -> Result<()> {
+    let is_text =
+        |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_)));
+    let is_null = |expr: &Expr| matches!(expr, Expr::Value(value) if value.value == Value::Null);
+    let mut cells = values.rows.iter().filter_map(|row| row.content.get(position));
+    let is_mixed = cells.clone().any(is_text) && cells.any(|cell| !is_text(cell) && !is_null(cell));
+    if !is_mixed || ty == ColumnType::Text {
+        return Ok(());
+    }
+    let cast = crate::sql::parse_expr(&format!("CAST(NULL AS {})", column_type_name(ty)))?;
+    for cell in values.rows.iter_mut().filter_map(|row| row.content.get_mut(position)).filter(|cell| is_text(cell)) {
+        let text = std::mem::replace(cell, cast.clone());
+        if let Expr::Cast { expr, .. } = cell {
+            **expr = text;
+        }
+    }
+    Ok(())
 }
 
 /// Runs the source and converts its batches to rows of the table: all columns in table order, converted and checked.

@@ -1,4 +1,4 @@
-//! INSERT, UPDATE and DELETE, with ON CONFLICT ([`conflict`], [`blind`]) and RETURNING ([`returning`]).
+//! INSERT, UPDATE, DELETE and MERGE, with ON CONFLICT ([`conflict`], [`blind`]) and RETURNING ([`returning`]).
 //!
 //! Each statement is one atomic write batch or bulk load. Its input is an ordinary query, planned by DataFusion over
 //! the newest committed state under the writer lock. UPDATE and DELETE read the affected rows from the target table
@@ -14,6 +14,7 @@ pub(crate) mod delete;
 pub(crate) mod explain;
 pub(crate) mod insert;
 mod literals;
+pub(crate) mod merge;
 mod returning;
 pub(crate) mod update;
 

@@ -1,0 +1,337 @@
+//! MERGE: updates, deletes and inserts rows of a table by a join with a source.
+//!
+//! One query joins the target with the source. Its first column is the number of the clause that applies to the pair of
+//! rows: the first whose kind and condition match. The other columns are the target's row and the values of all clauses,
+//! which are evaluated only for rows of their clause. All changes together are one change of the table.
+//!
+//! | clauses | join |
+//! |---|---|
+//! | MATCHED | inner |
+//! | NOT MATCHED \[BY TARGET\] | with all rows of the source |
+//! | NOT MATCHED BY SOURCE | with all rows of the target |
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch};
+use arrow::compute::{cast, filter_record_batch};
+use arrow::datatypes::{DataType, Int64Type};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, CaseWhen, Expr, Ident, Join, JoinConstraint, JoinOperator, Merge, MergeAction, MergeClause,
+    MergeClauseKind, MergeInsertExpr, MergeInsertKind, MergeUpdateExpr, Query, SelectItem, SetExpr, TableAlias,
+    TableFactor, TableWithJoins, Value,
+};
+
+use super::conflict::rowids;
+use super::update::{assignments_of, old_and_new};
+use super::{TargetTable, assigned_column, defaults};
+use crate::base::interrupt::Execution;
+use crate::catalog::Table;
+use crate::sql::expressions;
+use crate::sql::prepared::add_types;
+use crate::sql::state::StatementState;
+use crate::sql::{Outcome, SqlSession};
+use crate::write::RowBuffer;
+use crate::write::apply::{TableChange, distinct_rows};
+use crate::write::assign::assign;
+use crate::write::rows::TableRows;
+use crate::{Error, Result};
+
+/// A column of the source that is null in rows without a source row.
+const SOURCE_MARK: &str = "__is_source";
+
+pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, merge: Merge) -> Result<Outcome> {
+    let writer = session.writer(execution, "MERGE").await?;
+    let (catalog, snapshot) = session.engine.latest(&writer);
+    let state = StatementState::new(session, catalog, snapshot)?;
+    let (clauses, query) = query_of(&state, merge)?;
+    let Clauses { target, clauses } = clauses;
+    let table = target.table.clone();
+    expressions::compiled(session, &table)?;
+    let plan = state.plan_query(query).await?;
+    let affected = RowBuffer::reserved(&session.engine, "MERGE").collect(state.run(&plan).await?).await?;
+
+    let (mut old, mut new, mut inserted, mut rows) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    for batch in &affected.batches {
+        rows += batch.num_rows() as u64;
+        for (number, clause) in clauses.iter().enumerate() {
+            let batch = rows_of_clause(batch, number)?;
+            if batch.num_rows() == 0 {
+                continue;
+            }
+            match &clause.action {
+                Action::Update { assigned } => {
+                    let (before, after) =
+                        old_and_new(&table, assigned, &clause.with_row(&target, &batch)?, state.zone)?;
+                    old.push(before);
+                    new.push(after);
+                }
+                Action::Delete => old.push(old_and_new(&table, &[], &clause.with_row(&target, &batch)?, state.zone)?.0),
+                Action::Insert => inserted.push(new_rows(&table, clause, &batch, &state)?),
+            }
+        }
+    }
+    let old = TableRows::concat(&old)?;
+    if distinct_rows(&table, &old)?.len() < old.len {
+        return Err(Error::AffectedTwice { statement: "MERGE" });
+    }
+    let mut inserted = TableRows::concat(&inserted)?;
+    if inserted.len > 0 {
+        if table.def.hidden_rowid {
+            inserted.rowid = Some(rowids(session, &table, inserted.len).await?);
+        }
+        new.push(inserted);
+    }
+    let assigned = clauses.iter().map(|clause| match &clause.action {
+        Action::Update { assigned } => Some(assigned.clone()),
+        Action::Delete | Action::Insert => None,
+    });
+    // Rows that are deleted or inserted change all columns.
+    let assigned = assigned.collect::<Option<Vec<_>>>().map(|columns| columns.concat());
+    let change = TableChange { table, old, new: TableRows::concat(&new)?, old_repeats: false, assigned };
+    crate::write::commit(session.write(writer), state.snapshot.clone(), change).await?;
+    Ok(Outcome::rows("MERGE", rows))
+}
+
+/// The target and the query of the affected rows, for EXPLAIN: a description of the changes, and the query.
+///
+/// # Errors
+/// As [`run`], up to the execution.
+pub(super) fn explained(state: &StatementState, merge: Merge) -> Result<(String, Query)> {
+    let (clauses, query) = query_of(state, merge)?;
+    let names: Vec<String> = clauses.clauses.iter().map(|clause| clause.describe(&clauses.target.table)).collect();
+    Ok((format!("Merge into {}: {}", clauses.target.table.def.name, names.join("; ")), query))
+}
+
+/// Adds the types of the parameters.
+///
+/// # Errors
+/// As [`run`], up to the execution.
+pub(crate) async fn describe(state: &StatementState, merge: &Merge, types: &mut [Option<DataType>]) -> Result<()> {
+    let (_, query) = query_of(state, merge.clone())?;
+    // The query may need the values.
+    if let Ok(plan) = state.plan_query(query).await {
+        add_types(types, &plan);
+    }
+    Ok(())
+}
+
+/// The target with what happens to its rows.
+struct Clauses {
+    target: TargetTable,
+    clauses: Vec<Clause>,
+}
+
+struct Clause {
+    kind: Kind,
+    action: Action,
+    /// The columns of the query with the clause's values: one for each assigned or table column.
+    values: std::ops::Range<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Matched,
+    NotMatchedByTarget,
+    NotMatchedBySource,
+}
+
+enum Action {
+    Update { assigned: Vec<usize> },
+    Delete,
+    Insert,
+}
+
+impl Clause {
+    fn describe(&self, table: &Table) -> String {
+        let names = |columns: &[usize]| {
+            let names: Vec<&str> = columns.iter().map(|&column| table.def.columns[column].name.as_str()).collect();
+            names.join(", ")
+        };
+        let action = match &self.action {
+            Action::Update { assigned } => format!("set {}", names(assigned)),
+            Action::Delete => "delete".into(),
+            Action::Insert => "insert".into(),
+        };
+        let kind = match self.kind {
+            Kind::Matched => "matched",
+            Kind::NotMatchedByTarget => "not matched",
+            Kind::NotMatchedBySource => "not matched by source",
+        };
+        format!("{kind}: {action}")
+    }
+
+    /// The columns of the target and the clause's values.
+    fn with_row(&self, target: &TargetTable, batch: &RecordBatch) -> Result<RecordBatch> {
+        let row = 1..1 + target.all_columns().len();
+        let columns: Vec<usize> = row.chain(self.values.clone()).collect();
+        Ok(batch.project(&columns)?)
+    }
+}
+
+/// The clauses, and the query of the rows to which they apply.
+fn query_of(state: &StatementState, merge: Merge) -> Result<(Clauses, Query)> {
+    let refuse = |refused: bool, what: &str| match refused {
+        true => Err(Error::Unsupported(format!("MERGE … {what}"))),
+        false => Ok(()),
+    };
+    let Merge { merge_token: _, optimizer_hints: _, into: _, table, source, on, clauses: given, output } = merge;
+    refuse(output.is_some(), "RETURNING and OUTPUT")?;
+    let target = TargetTable::new(state, &TableWithJoins { relation: table, joins: Vec::new() })?;
+    let all = target.all_columns();
+    let mut clauses = Vec::new();
+    let mut conditions = Vec::new();
+    let mut values: Vec<(usize, Expr)> = Vec::new();
+    for (number, clause) in given.into_iter().enumerate() {
+        let MergeClause { when_token: _, clause_kind, predicate, action } = clause;
+        let kind = match clause_kind {
+            MergeClauseKind::Matched => Kind::Matched,
+            MergeClauseKind::NotMatched | MergeClauseKind::NotMatchedByTarget => Kind::NotMatchedByTarget,
+            MergeClauseKind::NotMatchedBySource => Kind::NotMatchedBySource,
+        };
+        let start = 1 + all.len() + values.len();
+        let (action, of_clause) = match (action, kind) {
+            (MergeAction::Insert(insert), Kind::NotMatchedByTarget) => {
+                (Action::Insert, inserted(&target.table, insert)?)
+            }
+            (MergeAction::Update(update), Kind::Matched | Kind::NotMatchedBySource) => {
+                let MergeUpdateExpr { update_token: _, assignments, update_predicate, delete_predicate } = update;
+                refuse(update_predicate.is_some() || delete_predicate.is_some(), "UPDATE … WHERE (use WHEN … AND)")?;
+                let (assigned, values) = assignments_of(&target.table, assignments)?;
+                (Action::Update { assigned }, values)
+            }
+            (MergeAction::Delete { .. }, Kind::Matched | Kind::NotMatchedBySource) => (Action::Delete, Vec::new()),
+            (MergeAction::Insert(_), _) => return Err(Error::syntax("MERGE inserts rows WHEN NOT MATCHED only")),
+            _ => return Err(Error::syntax("MERGE WHEN NOT MATCHED has no row to update or delete")),
+        };
+        values.extend(of_clause.into_iter().map(|value| (number, value)));
+        clauses.push(Clause { kind, action, values: start..1 + all.len() + values.len() });
+        conditions.push(predicate);
+    }
+    let has = |kind: Kind| clauses.iter().any(|clause| clause.kind == kind);
+    let join = match (has(Kind::NotMatchedByTarget), has(Kind::NotMatchedBySource)) {
+        (false, false) => JoinOperator::Inner,
+        (true, false) => JoinOperator::Right,
+        (false, true) => JoinOperator::Left,
+        (true, true) => JoinOperator::FullOuter,
+    };
+    let (source, mark) = marked(source)?;
+    let row = all.last().cloned().filter(|_| target.table.def.hidden_rowid);
+    let key = target.table.def.primary_key.first().map(|&c| target.column(&target.table.def.columns[c].name));
+    let row = row.or(key).ok_or_else(|| Error::Internal("a table has a key".into()))?;
+    let conditions = clauses.iter().zip(conditions).map(|(clause, predicate)| {
+        let exists = |expr: &Expr| Expr::IsNotNull(Box::new(expr.clone()));
+        let pair = match clause.kind {
+            Kind::Matched => and(exists(&row), exists(&mark)),
+            Kind::NotMatchedByTarget => Expr::IsNull(Box::new(row.clone())),
+            Kind::NotMatchedBySource => Expr::IsNull(Box::new(mark.clone())),
+        };
+        predicate.into_iter().fold(pair, |pair, predicate| and(pair, Expr::Nested(Box::new(predicate))))
+    });
+    let number = |number: usize| Expr::value(Value::Number(number.to_string(), false));
+    let applied = case(conditions.enumerate().map(|(i, condition)| (condition, number(i))).collect());
+    let mut expressions = vec![applied.clone()];
+    expressions.extend(all);
+    // A value is evaluated only where its clause applies.
+    expressions.extend(values.into_iter().map(|(clause, value)| {
+        let applies =
+            Expr::BinaryOp { left: Box::new(applied.clone()), op: BinaryOperator::Eq, right: Box::new(number(clause)) };
+        case(vec![(applies, value)])
+    }));
+    let join = Join { relation: source, global: false, join_operator: join(JoinConstraint::On(*on)) };
+    let mut query = target.select_joined(expressions, vec![join])?;
+    if let SetExpr::Select(select) = query.body.as_mut() {
+        select.selection = Some(Expr::IsNotNull(Box::new(applied)));
+    }
+    Ok((Clauses { target, clauses }, query))
+}
+
+/// The values of an INSERT for all columns of the table.
+fn inserted(table: &Table, insert: MergeInsertExpr) -> Result<Vec<Expr>> {
+    let MergeInsertExpr { insert_token: _, columns, kind_token: _, kind, insert_predicate } = insert;
+    if insert_predicate.is_some() {
+        return Err(Error::Unsupported("MERGE … INSERT … WHERE (use WHEN … AND)".into()));
+    }
+    let MergeInsertKind::Values(mut values) = kind else {
+        return Err(Error::Unsupported("MERGE … INSERT ROW (use VALUES)".into()));
+    };
+    let (Some(row), true) = (values.rows.pop(), values.rows.is_empty()) else {
+        return Err(Error::syntax("MERGE inserts one row of VALUES"));
+    };
+    let columns = match columns.is_empty() {
+        true => (0..table.def.columns.len().min(row.content.len())).collect(),
+        false => columns.iter().map(|name| assigned_column(table, name)).collect::<Result<Vec<_>>>()?,
+    };
+    if columns.len() != row.content.len() {
+        let (given, columns) = (row.content.len(), columns.len());
+        return Err(Error::syntax(format!("INSERT has {given} expressions for {columns} target columns")));
+    }
+    if let Some((_, &twice)) = columns.iter().enumerate().find(|(i, column)| columns[..*i].contains(column)) {
+        return Err(Error::DuplicateColumn(table.def.columns[twice].name.clone()));
+    }
+    let mut values = table.def.columns.iter().map(defaults::sql).collect::<Result<Vec<_>>>()?;
+    for (column, value) in columns.into_iter().zip(row.content) {
+        if !defaults::is_default(&value) {
+            values[column] = value;
+        }
+    }
+    Ok(values)
+}
+
+/// The source with one more column, which is true, and this column.
+fn marked(source: TableFactor) -> Result<(TableFactor, Expr)> {
+    let name = match &source {
+        TableFactor::Table { name, alias, .. } => match alias {
+            Some(alias) => alias.name.clone(),
+            None => match name.0.last().and_then(|part| part.as_ident()) {
+                Some(name) => name.clone(),
+                None => return Err(Error::Unsupported(format!("MERGE … USING {name}"))),
+            },
+        },
+        TableFactor::Derived { alias: Some(alias), .. } => alias.name.clone(),
+        other => return Err(Error::Unsupported(format!("MERGE … USING {other} (use a subquery with an alias)"))),
+    };
+    let mut query = super::super::parse_query(&format!("SELECT *, TRUE AS \"{SOURCE_MARK}\""))?;
+    if let SetExpr::Select(select) = query.body.as_mut() {
+        // The columns of the alias, not those of the table.
+        if let Some(SelectItem::Wildcard(_)) = select.projection.first() {
+            select.from = vec![TableWithJoins { relation: source, joins: Vec::new() }];
+        }
+    }
+    let alias = TableAlias { explicit: true, name: name.clone(), columns: Vec::new(), at: None };
+    let mark = Expr::CompoundIdentifier(vec![name, Ident::with_quote('"', SOURCE_MARK)]);
+    Ok((TableFactor::Derived { lateral: false, subquery: query, alias: Some(alias), sample: None }, mark))
+}
+
+fn and(left: Expr, right: Expr) -> Expr {
+    Expr::BinaryOp { left: Box::new(left), op: BinaryOperator::And, right: Box::new(right) }
+}
+
+/// `CASE WHEN condition THEN result … END`.
+fn case(branches: Vec<(Expr, Expr)>) -> Expr {
+    use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
+    let conditions = branches.into_iter().map(|(condition, result)| CaseWhen { condition, result }).collect();
+    Expr::Case {
+        case_token: AttachedToken::empty(),
+        end_token: AttachedToken::empty(),
+        operand: None,
+        conditions,
+        else_result: None,
+    }
+}
+
+/// The rows of a batch to which a clause applies.
+fn rows_of_clause(batch: &RecordBatch, number: usize) -> Result<RecordBatch> {
+    let applied = cast(batch.column(0), &DataType::Int64)?;
+    let applied = applied.as_primitive::<Int64Type>();
+    let selected = BooleanArray::from_unary(applied, |clause| clause == number as i64);
+    Ok(filter_record_batch(batch, &selected)?)
+}
+
+/// The new rows of an INSERT.
+fn new_rows(table: &Arc<Table>, clause: &Clause, batch: &RecordBatch, state: &StatementState) -> Result<TableRows> {
+    let values = table.def.columns.iter().zip(clause.values.clone()).map(|(column, position)| {
+        let value: &ArrayRef = batch.column(position);
+        assign(value, &table.def.name, column, state.zone).map(Some)
+    });
+    Ok(TableRows { len: batch.num_rows(), columns: values.collect::<Result<_>>()?, rowid: None })
+}
