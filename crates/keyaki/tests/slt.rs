@@ -47,7 +47,16 @@ struct Tested {
 impl Tested {
     async fn open(&mut self) -> Result<&Session, Error> {
         if self.session.is_none() {
-            let session = Database::open(&self.path, self.configuration.options.clone())?.session();
+            // Threads of a failed statement may still hold the database that was closed.
+            let mut attempts = 100;
+            let database = loop {
+                match Database::open(&self.path, self.configuration.options.clone()) {
+                    Err(Error::Locked { .. }) if attempts > 0 => attempts -= 1,
+                    opened => break opened?,
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            };
+            let session = database.session();
             session.execute(self.configuration.setup).await?;
             self.session = Some(session);
         }
