@@ -295,9 +295,7 @@ impl BufferWriter<'_> {
         self.content_bytes += key.len() + message.len();
         self.net_rows += message.net_rows(old, prior);
     }
-}
 
-impl BufferWriter<'_> {
     /// Adds a row upsert. If the newest message of the key decides its effect, the new row is added instead, so that reads
     /// of a key with many upserts stop at the newest one. Returns the change of the number of rows; `None` if it is unknown.
     pub fn upsert(&mut self, key: &[u8], operand: &[u8], codec: &RowCodec) -> Option<i64> {

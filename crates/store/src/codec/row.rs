@@ -242,7 +242,7 @@ impl RowCodec {
     pub(crate) fn raise_bounds_by_arrays(&self, columns: &[ArrayRef], bounds: &mut [u64]) {
         for &(number, _, ty) in &*self.numbers {
             let array = &columns[self.key_columns + number];
-            let (values, ty) = (Values::new(array, ty), ty);
+            let values = Values::new(array, ty);
             let largest = (0..array.len()).map(|row| magnitude(ty, &values.get(row))).max();
             bounds[number] = bounds[number].max(largest.unwrap_or(0));
         }

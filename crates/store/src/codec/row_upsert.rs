@@ -252,7 +252,7 @@ pub(crate) fn limit(ty: ColumnType) -> u64 {
         ColumnType::Int16 => i16::MAX as u64,
         ColumnType::Int32 => i32::MAX as u64,
         ColumnType::Int64 => i64::MAX as u64,
-        ColumnType::Decimal { precision, .. } => 10_u64.checked_pow(precision.into()).map_or(u64::MAX, |end| end) - 1,
+        ColumnType::Decimal { precision, .. } => 10_u64.checked_pow(precision.into()).unwrap_or(u64::MAX) - 1,
         _ => u64::MAX,
     }
 }

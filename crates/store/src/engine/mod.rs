@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! store          handles, snapshots, commits, the lock order
+//! apply          application of a commit to the buffers and counts of its trees
 //! open           creation and recovery of a database directory
 //! replay         checks of batches, replay of the log into buffers
 //! bulk_load      sorted rows written directly into extents
@@ -16,6 +17,7 @@
 //! *Invariant.* A commit becomes visible after all its messages are in the buffers and, under full durability, after
 //! its log record is durable.
 
+mod apply;
 mod background;
 mod bulk_load;
 mod conflicts;
@@ -27,6 +29,7 @@ mod replay;
 mod store;
 mod transaction;
 
+pub(crate) use apply::{RowChanges, apply};
 pub(crate) use background::{Work, spawn};
 pub use bulk_load::{BulkWriter, Loaded};
 pub(crate) use bulk_load::{LoadedRows, OTHER_SCHEMA, OTHER_TREE};
@@ -35,6 +38,6 @@ pub(crate) use locator_thread::LocatorThread;
 pub(crate) use memory_trees::next_id;
 pub use memory_trees::{MemoryBuilder, MemoryTreeStats};
 pub(crate) use replay::{BatchContents, Replay, check, check_new};
-pub(crate) use store::{Checkpointed, CommitToken, RowChanges, Shared, Visibility, apply};
+pub(crate) use store::{Checkpointed, CommitToken, Shared, Visibility};
 pub use store::{Store, StoreStats, Submitted};
 pub use transaction::{Savepoint, Transaction};

@@ -3,7 +3,7 @@
 //!
 //! The bound of a column is at least the magnitude of each value that it has ever had: rows raise it to their values, and
 //! a sum raises it by its argument. It never falls. Deleted rows and sums of different rows make it larger than
-//! necessary, which costs a BIGINT column nothing in practice.
+//! necessary.
 //!
 //! *Invariant.* Bounds change under the commit lock, together with the buffers.
 
