@@ -241,7 +241,7 @@ async fn commit_keeping(
     finish(engine, applied)
 }
 
-/// Row upserts that the store has accepted, and whose durability nobody has waited for.
+/// Row upserts accepted by the store, which may not be durable yet.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct AcceptedUpserts {

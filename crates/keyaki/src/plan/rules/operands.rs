@@ -89,7 +89,7 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// The common type, if DataFusion's is not good.
+    /// The common type; `None` if DataFusion's represents all values.
     fn common(&self, schema: &DFSchema) -> Option<Common> {
         // Types of parameters may not be known yet.
         let types = self.operands.iter().filter_map(|operand| operand.get_type(schema).ok());
@@ -106,7 +106,7 @@ enum Common {
 }
 
 impl Common {
-    /// The common type; `None` if DataFusion's is good.
+    /// The common type; `None` if DataFusion's represents all values.
     fn of(types: impl IntoIterator<Item = DataType>, with_texts: bool) -> Option<Common> {
         let types: Vec<DataType> = types.into_iter().collect();
         if types.iter().any(DataType::is_floating) && types.iter().any(DataType::is_decimal) {

@@ -17,13 +17,14 @@
 //! that do not fit, and sums that could overflow take the other path, which reads the rows.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, new_null_array};
 use arrow::compute::{concat_batches, sort_to_indices, take_record_batch};
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Query, UnaryOperator,
-    Value, Visit, Visitor,
+    Visit, Visitor,
 };
 use keyaki_store::{ColumnChange, ColumnType, WriteBatch};
 
@@ -114,7 +115,7 @@ impl Blind {
             let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
             let schema = arrow::datatypes::Schema::new(fields.collect::<Vec<_>>());
             let arrays = columns.iter().flatten().map(|&column| array(column)).collect();
-            Ok(RecordBatch::try_new(std::sync::Arc::new(schema), arrays)?)
+            Ok(RecordBatch::try_new(Arc::new(schema), arrays)?)
         };
         let rows = of_tree(&|column| rows[column].clone())?;
         let mut batch = WriteBatch::new();
@@ -208,6 +209,9 @@ fn assigned_from_new(table: &Table, assigned: &[Assigned]) -> bool {
     })
 }
 
+/// The class of SQLSTATEs of values: overflow, division by zero, invalid text.
+const DATA_EXCEPTION: &str = "22";
+
 /// Evaluates the arguments over the new rows; `None` if a type or a value does not allow a blind change.
 async fn arguments(
     session: &SqlSession,
@@ -222,7 +226,16 @@ async fn arguments(
         super::conflict::qualify_excluded(expr);
     }
     let plan = state.plan_query(select_from_excluded(expressions)?).await?;
-    let batches = RowBuffer::reserved(&session.engine, "INSERT").collect(state.run(&plan).await?).await?.batches;
+    let rows = match state.run(&plan).await {
+        Ok(rows) => RowBuffer::reserved(&session.engine, "INSERT").collect(rows).await,
+        Err(error) => Err(error),
+    };
+    let batches = match rows {
+        Ok(rows) => rows.batches,
+        // Rows without a conflict do not need their arguments, and `c - e` may be valid where `-e` is not.
+        Err(error) if error.sqlstate().class() == DATA_EXCEPTION => return Ok(None),
+        Err(error) => return Err(error),
+    };
     let Some(schema) = batches.first().map(RecordBatch::schema) else { return Ok(None) };
     let batch = concat_batches(&schema, &batches)?;
     if batch.num_rows() != len || batch.column(0).as_primitive_opt::<Int64Type>().is_none() {
@@ -408,7 +421,6 @@ fn is_free(expr: &Expr) -> bool {
                 | Expr::CompoundFieldAccess { .. }
                 | Expr::Wildcard(_)
                 | Expr::QualifiedWildcard(..) => ControlFlow::Break(()),
-                Expr::Value(value) if matches!(value.value, Value::Null) => ControlFlow::Continue(()),
                 _ => ControlFlow::Continue(()),
             }
         }

@@ -67,7 +67,7 @@ pub(crate) async fn run(session: &SqlSession, mut explain: Sql) -> Result<Outcom
     Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(batches, schema, None)?)))
 }
 
-/// What an INSERT does with its rows, and their query unless they are literals.
+/// Describes the change of an INSERT. Returns the query of its rows, too, unless they are literals.
 fn insertion(
     session: &SqlSession,
     state: &StatementState,
