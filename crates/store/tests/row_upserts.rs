@@ -366,7 +366,7 @@ fn sums_are_refused_after_own_writes_that_make_them_overflow() {
     drop_tree.drop_tree(created);
     transaction.write(drop_tree).unwrap();
     assert!(matches!(transaction.write(sums(&[numbers(1, 1, 0, 0)])), Err(Error::UpsertRange { tree: TREE })));
-    // What was accepted commits.
+    // The accepted writes commit.
     assert!(transaction.commit().unwrap().unwrap().wait().is_ok());
     let rows = contents(&store, &store.snapshot(), KeyRange::point(number_key(1)), Direction::Ascending);
     assert_eq!(rows, [numbers(1, 7, 0, 0)]);

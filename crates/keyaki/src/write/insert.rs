@@ -264,7 +264,7 @@ pub(crate) async fn submit_upserts(
     let (writer, of) = (statement.writer.clone(), table.clone());
     let submit = move |engine: &Engine| {
         engine.check_writable(&of)?;
-        // Whether a row is new is unknown.
+        // The change of the number of rows is unknown.
         let changes = Changes { batch, rows, ..writer.changes() };
         match engine.submit(&writer, &of, changes) {
             Ok(submitted) => Ok(Some(AcceptedUpserts { submitted, rows })),

@@ -25,7 +25,7 @@ fn check_kind(tree: TreeId, kind: TreeKind) -> Result<()> {
     if tree.kind() == kind { Ok(()) } else { Err(Error::WrongTreeKind { tree, kind: tree.kind() }) }
 }
 
-/// What a valid batch contains, besides messages.
+/// Contents of a valid batch besides messages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BatchContents {
     /// It creates or drops trees.
