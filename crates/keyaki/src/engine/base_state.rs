@@ -8,12 +8,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::prelude::SessionConfig;
 
+use super::query_memory::QueryPool;
 use super::types::ColumnTypes;
 use crate::Result;
 use crate::values::conversions::at_time_zone;
@@ -24,8 +25,12 @@ use crate::values::zone::STORED;
 pub(crate) const CATALOG_NAME: &str = "keyaki";
 /// SQL name of its only schema.
 pub(crate) const SCHEMA_NAME: &str = "public";
-/// Rows per batch of DataFusion's operators.
-pub(crate) const BATCH_ROWS: usize = 8192;
+/// Largest number of rows per batch of DataFusion's operators.
+const BATCH_ROWS: usize = 8192;
+/// Bytes of the query memory for each row of a batch and thread. Several operators hold batches, of rows of some 100 bytes.
+const BYTES_PER_BATCH_ROW: usize = 2048;
+/// Smallest number of rows per batch.
+const BATCH_ROWS_MIN: usize = 256;
 /// Number of operators that DataFusion lists in the error when the memory pool is exhausted.
 const CONSUMERS_NAMED_IN_ERRORS: usize = 5;
 
@@ -42,12 +47,12 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     // The constant is not zero, so the fallback is never used.
     let named = std::num::NonZeroUsize::new(CONSUMERS_NAMED_IN_ERRORS).unwrap_or(std::num::NonZeroUsize::MIN);
     let runtime = RuntimeEnvBuilder::new()
-        .with_memory_pool(Arc::new(TrackConsumersPool::new(FairSpillPool::new(query_bytes), named)))
+        .with_memory_pool(Arc::new(TrackConsumersPool::new(QueryPool::new(query_bytes), named)))
         .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode))
         .build_arc()?;
     let mut config = SessionConfig::new()
         .with_target_partitions(threads)
-        .with_batch_size(BATCH_ROWS)
+        .with_batch_size(batch_rows(query_bytes, threads))
         .with_information_schema(true)
         .with_default_catalog_and_schema(CATALOG_NAME, SCHEMA_NAME)
         .with_create_default_catalog_and_schema(false);
@@ -73,4 +78,9 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     state.register_udaf(Arc::new(sum()))?;
     state.register_udf(Arc::new(at_time_zone()))?;
     Ok(state)
+}
+
+/// Rows per batch, so that the batches of all threads are a small part of the query memory.
+fn batch_rows(query_bytes: usize, threads: usize) -> usize {
+    (query_bytes / (BYTES_PER_BATCH_ROW * threads.max(1))).clamp(BATCH_ROWS_MIN, BATCH_ROWS)
 }

@@ -23,6 +23,7 @@ mod base_state;
 pub(crate) mod cache;
 mod memory_index;
 mod moment;
+mod query_memory;
 pub(crate) mod transaction;
 mod types;
 mod writer;

@@ -36,7 +36,8 @@ pub(super) fn query_memory(consumer: &str) -> Error {
 /// A description of DataFusion's memory consumer, for example of `ExternalSorter[3]`.
 fn consumer(name: &str) -> String {
     let name = name.split(['[', '#']).next().unwrap_or(name);
-    let words: [(&str, &str); 7] = [
+    let words: [(&str, &str); 8] = [
+        ("TopK", "ORDER BY with LIMIT"),
         ("Sort", "the sort"),
         ("HashJoin", "the hash join"),
         ("NestedLoopJoin", "the nested loop join"),
