@@ -341,6 +341,44 @@ fn changes_are_checked_against_the_base_of_their_statement() {
     assert_eq!(contents(&store, &store.snapshot(), TREE, Direction::Ascending), [(1, 13), (2, 21)]);
 }
 
+/// A dependency on the existence of a key fails only if another commit has removed it.
+#[test]
+fn rows_that_others_remove_are_conflicts() {
+    // The keys that other commits put (true) or delete, and whether the range of keys 10 to 12 then is empty.
+    let cases: [(&[(i64, bool)], bool); 6] = [
+        (&[(9, true), (13, true)], false),
+        (&[(10, true)], false),
+        (&[(10, false)], true),
+        (&[(10, false), (10, true)], false),
+        (&[(10, false), (12, true)], false),
+        (&[(11, true), (10, false), (11, false)], true),
+    ];
+    for (case, (others, is_removed)) in cases.into_iter().enumerate() {
+        for flushes in [false, true] {
+            let store = new_store(8, Durability::Full, 1 << 20);
+            store.commit(put(10, 1)).unwrap();
+            store.checkpoint().unwrap();
+            let mut transaction = store.begin();
+            transaction.depend_on_existence(TREE, range(10, 13));
+            transaction.write(put(1000, 1)).unwrap();
+            for &(number, is_put) in others {
+                let mut batch = WriteBatch::new();
+                batch.delete_raw(TREE, &key(number));
+                store.commit(if is_put { put(number, 2) } else { batch }).unwrap();
+            }
+            if flushes {
+                store.checkpoint().unwrap();
+            }
+            assert_eq!(is_conflict(transaction.commit()), is_removed, "case {case}, flushes: {flushes}");
+        }
+    }
+    let store = new_store(8, Durability::Full, 1 << 20);
+    let mut transaction = store.begin();
+    transaction.depend_on_existence(TREE, range(10, 13));
+    transaction.write(put(10, 1)).unwrap();
+    assert!(transaction.commit().unwrap().is_some(), "no other commit has changed the range");
+}
+
 #[test]
 fn trees_are_created_and_dropped_with_the_commit() {
     let store = new_store(2, Durability::Full, 1 << 20);

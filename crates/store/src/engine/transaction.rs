@@ -3,7 +3,8 @@
 //! A transaction reads a snapshot, its *base*, below its own uncommitted writes, which are buffers on top of those of the
 //! base ([`OwnWrites`]): cursors, counts and estimates need no other code. The commit is one write batch, and therefore
 //! atomic. Under the commit lock it first checks that no commit since the base has changed a key that the transaction
-//! changes (first committer wins), nor a range that the transaction depends on ([`Transaction::depend_on`]).
+//! changes (first committer wins), nor a range that the transaction depends on ([`Transaction::depend_on`]), nor
+//! removed all keys of one that must not become empty ([`Transaction::depend_on_existence`]).
 //!
 //! - Snapshot isolation: one base.
 //! - Read committed: a new base for each statement ([`Transaction::refresh`]). Each change is checked against the base of
@@ -21,11 +22,12 @@ use std::sync::atomic::Ordering;
 
 use keyaki_masstree::pin;
 
-use crate::base::{Error, KeyRange, Registration, Result, TreeId};
+use crate::base::{Direction, Error, KeyRange, Registration, Result, TreeId};
 use crate::codec::Codecs;
 use crate::engine::{Shared, Store, Submitted};
 use crate::message::{Operation, Operations, WriteBatch};
-use crate::tree::{BatchBounds, OwnWrites, ReadSet, Snapshot, StoreVersion, TreeVersion};
+use crate::pages::{BlockingPages, block_on};
+use crate::tree::{BatchBounds, OwnWrites, ReadSet, Snapshot, StoreVersion, TreeVersion, TreeView};
 
 /// Uncommitted writes on top of a snapshot. Dropping a transaction rolls it back.
 #[derive(Debug)]
@@ -60,12 +62,21 @@ struct Mark {
     base: u64,
 }
 
-/// A range that must not change between `base` and the commit.
+/// A range on whose content at `base` the transaction depends.
 #[derive(Debug)]
 struct Dependency {
     tree: TreeId,
     range: KeyRange,
     base: u64,
+    on: Content,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    /// No key may change.
+    All,
+    /// The range must still have a key.
+    AnyKey,
 }
 
 /// A point in a transaction to which it can be rolled back.
@@ -146,7 +157,13 @@ impl Transaction {
     /// Makes the commit fail if another commit has changed a key of this range since the base. A transaction needs this for
     /// ranges that must stay empty: unique keys.
     pub fn depend_on(&mut self, tree: TreeId, range: KeyRange) {
-        self.dependencies.push(Dependency { tree, range, base: self.base.sequence });
+        self.dependencies.push(Dependency { tree, range, base: self.base.sequence, on: Content::All });
+    }
+
+    /// Makes the commit fail if another commit since the base has removed all keys of this range. A transaction needs this
+    /// for rows that its own rows refer to. Other changes of these rows are no conflicts.
+    pub fn depend_on_existence(&mut self, tree: TreeId, range: KeyRange) {
+        self.dependencies.push(Dependency { tree, range, base: self.base.sequence, on: Content::AnyKey });
     }
 
     /// The current point, for [`Transaction::roll_back_to`].
@@ -220,8 +237,11 @@ impl Transaction {
             return Ok(());
         }
         let checker = self.shared.transactions.checker(state);
-        for dependency in &self.dependencies {
-            checker.check_range(dependency.tree, &dependency.range, dependency.base)?;
+        for Dependency { tree, range, base, on } in &self.dependencies {
+            match checker.check_range(*tree, range, *base) {
+                Err(_) if *on == Content::AnyKey && self.has_key(state, *tree, range)? => {}
+                checked => checked?,
+            }
         }
         if let Some(reads) = &self.reads {
             reads.try_for_each(|tree, range| checker.check_range(tree, range, self.base.sequence))?;
@@ -239,6 +259,22 @@ impl Transaction {
             }
         }
         Ok(())
+    }
+
+    /// True if a tree of the state under the commit lock has a key in a range. Reads pages if buffers do not decide.
+    fn has_key(&self, state: &StoreVersion, tree: TreeId, range: &KeyRange) -> Result<bool> {
+        let Some(version) = state.trees.get(&tree).cloned() else { return Ok(false) };
+        let (sequence, files) = (self.shared.inserted.load(Ordering::Relaxed), self.shared.files.clone());
+        let source = BlockingPages { files: files.clone() };
+        let locator = self.shared.locators.get(tree);
+        let view = TreeView { tree, sequence, version, files, locator, registration: None, own: None, reads: None };
+        let mut cursor = view.cursor(&source, range.clone(), Direction::Ascending);
+        while let Some(chunk) = block_on(cursor.next())? {
+            if chunk.rows() > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Checks that no sum of a checked batch can leave the range of its column after the own writes.
