@@ -9,6 +9,8 @@ const SETUP: &str = "
     CREATE UNIQUE INDEX t_name ON t (name);
     CREATE TABLE u (id INT PRIMARY KEY, x TEXT, y BIGINT);
     INSERT INTO u VALUES (1, 'abc', 9223372036854775807), (2, '12', 0);
+    CREATE TABLE k (id INT PRIMARY KEY, u INT CONSTRAINT k_u REFERENCES u);
+    INSERT INTO k VALUES (1, 1);
     CREATE VIEW v AS SELECT id, name FROM t";
 
 /// Statement, SQLSTATE, message.
@@ -377,7 +379,32 @@ const STATEMENTS: &[(&str, &str, &str)] = &[
         "42710",
         "constraint \"c\" already exists",
     ),
-    ("CREATE TABLE a (x INT REFERENCES t (id))", "0A000", "not supported: column \"x\": REFERENCES t (id)"),
+    (
+        "CREATE TABLE a (x INT REFERENCES u (y))",
+        "42830",
+        "there is no unique constraint matching given keys for referenced table \"u\"",
+    ),
+    (
+        "CREATE TABLE a (x INT REFERENCES u DEFERRABLE)",
+        "0A000",
+        "not supported: FOREIGN KEY … DEFERRABLE (constraints are checked at the end of each statement)",
+    ),
+    (
+        "INSERT INTO k VALUES (2, 7)",
+        "23503",
+        "insert or update on table \"k\" violates foreign key constraint \"k_u\": Key (u)=(7) is not present in table \"u\"",
+    ),
+    (
+        "DELETE FROM u",
+        "23503",
+        "update or delete on table \"u\" violates foreign key constraint \"k_u\" on table \"k\": Key (id)=(1) is still \
+         referenced from table \"k\"",
+    ),
+    (
+        "DROP TABLE u",
+        "2BP01",
+        "cannot drop table \"u\" because constraint \"k_u\" of table \"k\" depends on it (drop the constraint first)",
+    ),
     (
         "CREATE INDEX i ON t USING gin (name)",
         "0A000",

@@ -377,6 +377,24 @@ fn rows_that_others_remove_are_conflicts() {
     transaction.depend_on_existence(TREE, range(10, 13));
     transaction.write(put(10, 1)).unwrap();
     assert!(transaction.commit().unwrap().is_some(), "no other commit has changed the range");
+    for exists in [false, true] {
+        let store = new_store(9, Durability::Full, 1 << 20);
+        store.commit(put(10, 1)).unwrap();
+        let mut transaction = store.begin();
+        match exists {
+            true => transaction.depend_on_existence(TREE, range(10, 13)),
+            false => transaction.depend_on(TREE, range(50, 51)),
+        }
+        let own = store.new_tree_id();
+        let mut batch = WriteBatch::new();
+        batch.create_tree(own, &schema());
+        transaction.write(batch).unwrap();
+        transaction.depend_on(own, range(0, 1));
+        let mut batch = WriteBatch::new();
+        batch.drop_tree(TREE);
+        store.commit(batch).unwrap();
+        assert!(is_conflict(transaction.commit()), "another commit has dropped the tree");
+    }
 }
 
 #[test]

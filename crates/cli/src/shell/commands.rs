@@ -240,7 +240,7 @@ fn show_list(runner: &mut Runner, mut listed: comfy_table::Table, numbers: &[usi
 fn schema(runner: &mut Runner, table: Option<&str>) -> Result<()> {
     let database = runner.session.database().clone();
     let wanted = |name: &str| table.is_none_or(|table| table == name);
-    let mut text = String::new();
+    let (mut text, mut last) = (String::new(), String::new());
     let mut found = false;
     for info in database.tables().into_iter().filter(|info| wanted(&info.name)) {
         found = true;
@@ -251,10 +251,13 @@ fn schema(runner: &mut Runner, table: Option<&str>) -> Result<()> {
         for comment in &info.comments {
             text.push_str(&format!("{comment};\n"));
         }
+        for key in &info.foreign_keys {
+            last.push_str(&format!("{key};\n"));
+        }
     }
     match table {
         Some(table) if !found => Err(Failure::message(format!("table \"{table}\" does not exist"))),
-        _ => runner.show(&text),
+        _ => runner.show(&(text + &last)),
     }
 }
 

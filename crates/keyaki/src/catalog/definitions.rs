@@ -28,6 +28,9 @@ pub struct TableDef {
     /// CHECK constraints in the order of their definition.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<CheckDef>,
+    /// FOREIGN KEY constraints in the order of their definition.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub foreign_keys: Vec<ForeignKeyDef>,
     /// Text of COMMENT ON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
@@ -45,6 +48,7 @@ impl TableDef {
             indexes: Vec::new(),
             primary_key_name: None,
             checks: Vec::new(),
+            foreign_keys: Vec::new(),
             comment: None,
         }
     }
@@ -57,6 +61,7 @@ impl TableDef {
     /// True if a constraint of the table has this name.
     pub fn has_constraint(&self, name: &str) -> bool {
         self.checks.iter().any(|check| check.name == name)
+            || self.foreign_keys.iter().any(|key| key.name == name)
             || self.indexes.iter().any(|index| index.constraint && index.name == name)
             || (!self.hidden_rowid && self.primary_key_name() == name)
     }
@@ -68,6 +73,57 @@ pub struct CheckDef {
     pub name: String,
     /// SQL text of the condition. Columns have no qualifiers.
     pub sql: String,
+}
+
+/// A FOREIGN KEY constraint of a table, the *referencing* one: each row without nulls in `columns` has a row with the same
+/// values in the *referenced* table (MATCH SIMPLE). The referenced columns are those of its primary key or of a unique
+/// index, in any order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForeignKeyDef {
+    pub name: String,
+    /// The referencing columns: indices into [`TableDef::columns`].
+    pub columns: Vec<usize>,
+    /// Name of the referenced table, which may be the referencing one.
+    pub references: String,
+    /// Names of the referenced columns, one for each of `columns`.
+    pub referenced: Vec<String>,
+    #[serde(default, skip_serializing_if = "ReferentialAction::is_default")]
+    pub on_delete: ReferentialAction,
+    #[serde(default, skip_serializing_if = "ReferentialAction::is_default")]
+    pub on_update: ReferentialAction,
+}
+
+/// What happens to referencing rows when the row they refer to is deleted or gets another key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReferentialAction {
+    /// The statement fails if its end finds referencing rows.
+    #[default]
+    NoAction,
+    /// As `NoAction`, but before the actions of other constraints.
+    Restrict,
+    /// They are deleted, or follow to the new key.
+    Cascade,
+    SetNull,
+    SetDefault,
+}
+
+impl ReferentialAction {
+    fn is_default(&self) -> bool {
+        *self == ReferentialAction::default()
+    }
+}
+
+impl fmt::Display for ReferentialAction {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            ReferentialAction::NoAction => "NO ACTION",
+            ReferentialAction::Restrict => "RESTRICT",
+            ReferentialAction::Cascade => "CASCADE",
+            ReferentialAction::SetNull => "SET NULL",
+            ReferentialAction::SetDefault => "SET DEFAULT",
+        })
+    }
 }
 
 /// A column of a table.

@@ -17,7 +17,7 @@ use keyaki_store::{Direction, KeyRange, LocatorOptions, Schema, Snapshot, Store,
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::definitions::{IndexMethod, TableDef, ViewDef};
+use super::definitions::{ForeignKeyDef, IndexMethod, TableDef, ViewDef};
 use crate::catalog::Table;
 use crate::catalog::TableStatistics;
 use crate::{Error, ObjectKind, Result};
@@ -93,6 +93,12 @@ impl Catalog {
             let place = table.def.indexes.iter().position(|index| index.name == name)?;
             Some((table, place))
         })
+    }
+
+    /// The foreign keys that refer to a table, each with the table that has it.
+    pub fn referencing(&self, name: &str) -> impl Iterator<Item = (&Arc<Table>, &ForeignKeyDef)> {
+        let keys = self.tables.values().flat_map(|table| table.def.foreign_keys.iter().map(move |key| (table, key)));
+        keys.filter(move |(_, key)| key.references == name)
     }
 
     /// Trees that need a locator, with its options: the indexes with USING vast.

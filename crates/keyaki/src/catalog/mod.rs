@@ -19,7 +19,10 @@ pub(crate) mod statistics;
 mod table;
 pub(crate) mod types;
 
-pub use definitions::{CheckDef, ColumnDef, IndexDef, IndexMethod, SqlType, TableDef, VastOptions, ViewDef};
+pub use definitions::{
+    CheckDef, ColumnDef, ForeignKeyDef, IndexDef, IndexMethod, ReferentialAction, SqlType, TableDef, VastOptions,
+    ViewDef,
+};
 pub(crate) use definitions::{goal_name, goal_of_name};
 pub(crate) use documents::{Catalog, DocumentKind, bootstrap, corrupt, put, remove};
 pub(crate) use expressions::{Check, Compiled};

@@ -254,7 +254,11 @@ fn check(def: &TableDef) -> Result<()> {
     });
     let key_ok =
         known(&def.primary_key) && distinct(&def.primary_key) && def.hidden_rowid == def.primary_key.is_empty();
-    if columns == 0 || !key_ok || !indexes_ok {
+    let references_ok = def
+        .foreign_keys
+        .iter()
+        .all(|key| known(&key.columns) && !key.columns.is_empty() && key.columns.len() == key.referenced.len());
+    if columns == 0 || !key_ok || !indexes_ok || !references_ok {
         return Err(super::corrupt(format!("the definition of table \"{}\" is inconsistent", def.name)));
     }
     Ok(())

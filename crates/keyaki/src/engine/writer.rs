@@ -28,12 +28,14 @@ pub(super) type Lock = Arc<OwnedMutexGuard<()>>;
 pub(crate) struct Writer {
     pub decision: Arc<Decision>,
     scope: Scope,
+    /// The statement has several changes: a change is not yet its decision to commit.
+    is_part: bool,
 }
 
 #[derive(Debug, Clone)]
 enum Scope {
     /// The statement is a transaction of its own.
-    Database(#[expect(dead_code, reason = "held until the statement ends")] Lock),
+    Database(Lock),
     /// The statement belongs to an open transaction.
     Transaction(Arc<TransactionStatement>),
 }
@@ -61,6 +63,19 @@ impl Writer {
     pub fn is_in_transaction(&self) -> bool {
         matches!(self.scope, Scope::Transaction(_))
     }
+
+    /// The writer of one of several changes of the statement, which belong to a transaction.
+    pub(super) fn of_part(decision: &Arc<Decision>, statement: Arc<TransactionStatement>) -> Writer {
+        Writer { decision: decision.clone(), scope: Scope::Transaction(statement), is_part: true }
+    }
+
+    /// The lock that the statement holds, or the transaction that it belongs to.
+    pub(super) fn into_scope(self) -> std::result::Result<Lock, Arc<TransactionStatement>> {
+        match self.scope {
+            Scope::Database(lock) => Ok(lock),
+            Scope::Transaction(statement) => Err(statement),
+        }
+    }
 }
 
 impl Engine {
@@ -75,14 +90,14 @@ impl Engine {
             None => Scope::Database(self.lock_writer().await),
         };
         decision.reach(Stage::Begun);
-        Ok(Writer { decision: decision.clone(), scope })
+        Ok(Writer { decision: decision.clone(), scope, is_part: false })
     }
 
     /// Waits for the writer lock, for a change outside of all transactions.
     pub async fn own_writer(&self, decision: &Arc<Decision>) -> Writer {
         let scope = Scope::Database(self.lock_writer().await);
         decision.reach(Stage::Begun);
-        Writer { decision: decision.clone(), scope }
+        Writer { decision: decision.clone(), scope, is_part: false }
     }
 
     /// Waits for the writer lock.
@@ -165,7 +180,10 @@ impl Engine {
     /// # Errors
     /// `Cancelled`, `OutOfMemory`, errors of the store. Nothing has changed then.
     pub fn submit(&self, writer: &Writer, table: &Table, changes: Changes) -> Result<Option<Submitted>> {
-        writer.decision.commit()?;
+        match writer.is_part {
+            true => writer.decision.check()?,
+            false => writer.decision.commit()?,
+        }
         let submitted = match &writer.scope {
             Scope::Transaction(statement) => {
                 statement.add_rows(table, changes)?;
@@ -174,7 +192,9 @@ impl Engine {
             Scope::Database(_) if changes.batch.is_empty() => None,
             Scope::Database(_) => Some(self.store.submit(changes.batch)?),
         };
-        writer.decision.reach(Stage::Committed);
+        if !writer.is_part {
+            writer.decision.reach(Stage::Committed);
+        }
         Ok(submitted)
     }
 
@@ -202,6 +222,22 @@ impl Engine {
     pub fn depend_on_table(&self, writer: &Writer, table: &Table) {
         if let Scope::Transaction(statement) = &writer.scope {
             statement.depend_on(table.def.tree, KeyRange::all());
+        }
+    }
+
+    /// Makes the commit of the statement's transaction fail if another commit changes a range of a tree in the meantime.
+    /// Without effect outside of a transaction.
+    pub fn depend_on(&self, writer: &Writer, tree: TreeId, range: KeyRange) {
+        if let Scope::Transaction(statement) = &writer.scope {
+            statement.depend_on(tree, range);
+        }
+    }
+
+    /// Makes the commit of the statement's transaction fail if another commit removes all entries of a range of a tree in
+    /// the meantime. Without effect outside of a transaction.
+    pub fn depend_on_existence(&self, writer: &Writer, tree: TreeId, range: KeyRange) {
+        if let Scope::Transaction(statement) = &writer.scope {
+            statement.depend_on_existence(tree, range);
         }
     }
 

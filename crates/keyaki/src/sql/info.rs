@@ -20,8 +20,10 @@ pub struct TableInfo {
     pub rows: f64,
     /// Bytes in the data file; 0 for a view.
     pub bytes: u64,
-    /// CREATE statement, without UNIQUE constraints and comments.
+    /// CREATE statement, without UNIQUE and FOREIGN KEY constraints and comments.
     pub sql: String,
+    /// ALTER TABLE statements for the FOREIGN KEY constraints. They follow the CREATE statements of all tables.
+    pub foreign_keys: Vec<String>,
     /// COMMENT statements for the object, its columns and its indexes.
     pub comments: Vec<String>,
 }
@@ -85,6 +87,7 @@ pub(crate) fn tables(engine: &Engine) -> Vec<TableInfo> {
         rows: 0.0,
         bytes: 0,
         sql: show::create_view(view),
+        foreign_keys: Vec::new(),
         comments: show::view_comment(view).into_iter().collect(),
     }));
     list.sort_by(|a, b| a.name.cmp(&b.name));
@@ -100,6 +103,7 @@ fn table_info(engine: &Engine, table: &Table, snapshot: &Snapshot) -> TableInfo 
         rows: rows.unwrap_or_default(),
         bytes: engine.store.tree_bytes(table.def.tree),
         sql: show::create_table(&table.def),
+        foreign_keys: show::foreign_keys(&table.def),
         comments: show::table_comments(&table.def),
     }
 }

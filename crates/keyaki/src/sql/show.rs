@@ -1,7 +1,7 @@
 //! Renders definitions as statements that recreate the objects.
 //!
-//! CREATE TABLE omits UNIQUE constraints, unless it stands alone (SHOW CREATE). They are rendered as ALTER TABLE, beside
-//! the other indexes.
+//! CREATE TABLE omits UNIQUE and FOREIGN KEY constraints, unless it stands alone (SHOW CREATE). They are rendered as ALTER
+//! TABLE, beside the other indexes and after all tables.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::sqlparser::ast::{ObjectName, ShowCreateObject};
 
 use super::names::{quoted, relation_name};
-use crate::catalog::{IndexDef, IndexMethod, TableDef, ViewDef};
+use crate::catalog::{ForeignKeyDef, IndexDef, IndexMethod, ReferentialAction, TableDef, ViewDef};
 use crate::sql::{Outcome, SqlSession};
 use crate::{Error, ObjectKind, Result};
 
@@ -41,9 +41,11 @@ pub(crate) fn show_create(session: &SqlSession, kind: &ShowCreateObject, name: &
 /// All statements that recreate a table, each with a semicolon.
 fn table_script(def: &TableDef) -> String {
     let unique = def.indexes.iter().filter(|index| index.constraint);
-    let unique = unique.map(|index| unique_constraint(def, index)).collect();
+    let references =
+        def.foreign_keys.iter().map(|key| format!("CONSTRAINT {} {}", quoted(&key.name), references(def, key)));
+    let constraints = unique.map(|index| unique_constraint(def, index)).chain(references).collect();
     let indexes = def.indexes.iter().filter(|index| !index.constraint).map(|index| create_index(def, index));
-    let statements = std::iter::once(create_table_with(def, unique)).chain(indexes).chain(table_comments(def));
+    let statements = std::iter::once(create_table_with(def, constraints)).chain(indexes).chain(table_comments(def));
     statements.map(|sql| sql + ";").collect::<Vec<_>>().join("\n")
 }
 
@@ -88,6 +90,27 @@ fn create_table_with(def: &TableDef, others: Vec<String>) -> String {
 
 fn unique_constraint(table: &TableDef, index: &IndexDef) -> String {
     format!("CONSTRAINT {} UNIQUE ({})", quoted(&index.name), column_list(table, &index.columns))
+}
+
+/// FOREIGN KEY with columns and actions.
+pub(crate) fn references(table: &TableDef, key: &ForeignKeyDef) -> String {
+    let referenced: Vec<String> = key.referenced.iter().map(|column| quoted(column)).collect();
+    let columns = column_list(table, &key.columns);
+    let mut sql = format!("FOREIGN KEY ({columns}) REFERENCES {} ({})", quoted(&key.references), referenced.join(", "));
+    for (event, action) in [("DELETE", key.on_delete), ("UPDATE", key.on_update)] {
+        if action != ReferentialAction::NoAction {
+            sql.push_str(&format!(" ON {event} {action}"));
+        }
+    }
+    sql
+}
+
+/// ALTER TABLE statements that add the foreign keys of a table.
+pub(crate) fn foreign_keys(def: &TableDef) -> Vec<String> {
+    let add = |key: &ForeignKeyDef| {
+        format!("ALTER TABLE {} ADD CONSTRAINT {} {}", quoted(&def.name), quoted(&key.name), references(def, key))
+    };
+    def.foreign_keys.iter().map(add).collect()
 }
 
 /// COMMENT ON statements for a table, its columns and its indexes.

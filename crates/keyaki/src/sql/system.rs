@@ -69,6 +69,9 @@ fn constraints(catalog: &Catalog) -> Result<RecordBatch> {
         for index in def.indexes.iter().filter(|index| index.constraint) {
             add(&index.name, "UNIQUE", format!("UNIQUE ({})", show::column_list(def, &index.columns)));
         }
+        for key in &def.foreign_keys {
+            add(&key.name, "FOREIGN KEY", show::references(def, key));
+        }
         for check in &def.checks {
             add(&check.name, "CHECK", format!("CHECK ({})", check.sql));
         }

@@ -3,6 +3,8 @@
 //! As in PostgreSQL, an error makes the transaction fail: only ROLLBACK, and ROLLBACK TO a savepoint, are possible then,
 //! and COMMIT rolls back. BEGIN IMMEDIATE and BEGIN EXCLUSIVE, as in SQLite, keep other writers waiting to the end.
 
+use std::sync::Arc;
+
 use datafusion::sql::sqlparser::ast::{
     BeginTransactionKind, Statement as Sql, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
     TransactionModifier,
@@ -12,10 +14,10 @@ use datafusion::sql::sqlparser::parser::Parser;
 
 use super::names::plain_ident;
 use super::{Outcome, SqlSession};
-use crate::base::interrupt::Execution;
+use crate::base::interrupt::{Decision, Execution};
 use crate::base::options::Isolation;
 use crate::base::syntax;
-use crate::engine::transaction::{Characteristics, TransactionStatus};
+use crate::engine::transaction::{Characteristics, Committed, TransactionStatus};
 use crate::write::statistics;
 use crate::{Error, Result};
 
@@ -94,23 +96,32 @@ async fn commit(session: &SqlSession, execution: &Execution<'_>, chain: bool) ->
     let committed = slot.commit(&session.engine, decision).await?;
     let tag = if committed.is_some() { "COMMIT" } else { "ROLLBACK" };
     if let Some(committed) = committed {
-        // A transaction that has read only may have seen commits that are not durable, but no transaction sees those.
-        if let Some(submitted) = committed.submitted {
-            match session.waits_inline() {
-                true => submitted.wait()?,
-                false => submitted.committed().await?,
-            };
-        }
-        for (table, rows, grown) in committed.changed {
-            if table.add_changed_rows(rows, grown) {
-                Box::pin(statistics::sample_or_warn(&session.engine, decision, &table)).await;
-            }
-        }
+        finish(session, decision, committed).await?;
     }
     if chain {
         slot.begin(&session.engine, characteristics, false).await?;
     }
     Ok(Outcome::done(tag))
+}
+
+/// Waits until a committed transaction is durable, and counts its changes.
+///
+/// # Errors
+/// Errors of the log.
+pub(super) async fn finish(session: &SqlSession, decision: &Arc<Decision>, committed: Committed) -> Result<()> {
+    // A transaction that has read only may have seen commits that are not durable, but no transaction sees those.
+    if let Some(submitted) = committed.submitted {
+        match session.waits_inline() {
+            true => submitted.wait()?,
+            false => submitted.committed().await?,
+        };
+    }
+    for (table, rows, grown) in committed.changed {
+        if table.add_changed_rows(rows, grown) {
+            Box::pin(statistics::sample_or_warn(&session.engine, decision, &table)).await;
+        }
+    }
+    Ok(())
 }
 
 fn none_in_progress() -> Error {

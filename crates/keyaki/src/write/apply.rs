@@ -36,13 +36,14 @@ const RANGE_SKIPS_MIN: usize = 64;
 const SINGLE_LOOKUPS_MIN: usize = 64;
 const SINGLE_LOOKUPS_MAX: usize = 8192;
 
-/// The change of a table by a statement. `old` and `new` are parallel in an UPDATE; `old` is empty in an INSERT, `new`
-/// in a DELETE.
+/// The change of a table by a statement. `old` is empty in an INSERT, `new` in a DELETE.
 #[derive(Debug)]
 pub(crate) struct TableChange {
     pub table: Arc<Table>,
     pub old: TableRows,
     pub new: TableRows,
+    /// Number of updated rows: they come first in `old` and `new`, in parallel.
+    pub pairs: usize,
     /// An old row may occur several times because the statement joins; its first occurrence counts.
     pub old_repeats: bool,
     /// Columns that may differ between `old` and `new`; `None` for all columns.
@@ -72,6 +73,25 @@ impl ChangedTree<'_> {
 }
 
 impl TableChange {
+    /// The change that inserts rows.
+    pub fn insertion(table: &Arc<Table>, new: TableRows) -> TableChange {
+        let old = TableRows::default();
+        TableChange { table: table.clone(), old, new, pairs: 0, old_repeats: false, assigned: None }
+    }
+
+    /// The change that deletes rows.
+    pub fn deletion(table: &Arc<Table>, old: TableRows) -> TableChange {
+        let new = TableRows::default();
+        TableChange { table: table.clone(), old, new, pairs: 0, old_repeats: false, assigned: None }
+    }
+
+    /// The change that assigns columns of rows.
+    pub fn update(table: &Arc<Table>, old: TableRows, new: TableRows, assigned: Vec<usize>) -> TableChange {
+        assert!(old.len == new.len, "an update of {} rows to {}", old.len, new.len);
+        let (table, pairs) = (table.clone(), old.len);
+        TableChange { table, old, new, pairs, old_repeats: false, assigned: Some(assigned) }
+    }
+
     /// Checks the change against `snapshot` and adds its messages to `changes.batch`, and the ranges of its new unique keys
     /// to `changes.absent`. Blocks.
     ///
@@ -132,6 +152,7 @@ impl TableChange {
             self.new = self.new.select(&rows)?;
         }
         self.old = self.old.select(&rows)?;
+        self.pairs = self.pairs.min(rows.len());
         Ok(())
     }
 
@@ -324,7 +345,7 @@ pub(crate) fn find_existing(
 }
 
 /// The encoded key of the cursor's next row; `None` at the end.
-fn first_key(cursor: &mut keyaki_store::Cursor<'_, keyaki_store::BlockingPages>) -> Result<Option<Vec<u8>>> {
+pub(super) fn first_key(cursor: &mut keyaki_store::Cursor<'_, keyaki_store::BlockingPages>) -> Result<Option<Vec<u8>>> {
     while let Some(chunk) = block_on(cursor.next())? {
         if let Some(key) = chunk.first_key() {
             return Ok(Some(key));
@@ -336,6 +357,11 @@ fn first_key(cursor: &mut keyaki_store::Cursor<'_, keyaki_store::BlockingPages>)
 /// Describes the key of a row for error messages: `(a, b)=(1, x)`.
 pub(crate) fn describe(schema: &Schema, columns: &[ArrayRef], row: usize) -> Result<String> {
     let names: Vec<&str> = schema.columns().iter().take(columns.len()).map(|c| c.name.as_str()).collect();
+    describe_key(&names, columns, row)
+}
+
+/// As [`describe`], for columns with these names.
+pub(super) fn describe_key(names: &[&str], columns: &[ArrayRef], row: usize) -> Result<String> {
     let options = FormatOptions::new().with_null("NULL");
     let values = columns.iter().map(|column| {
         let formatter = ArrayFormatter::try_new(column, &options)?;

@@ -88,8 +88,7 @@ async fn create_in_transaction(
     });
     let new = TableRows::concat(&parts.collect::<Vec<_>>())?;
     let table = table.clone();
-    let change =
-        TableChange { table: table.clone(), old: TableRows::default(), new, old_repeats: false, assigned: None };
+    let change = TableChange::insertion(&table, new);
     let mut changes = Changes::default();
     let work = move |engine: &Engine| {
         change.apply_to_index(index, &engine.store, &snapshot, &mut changes)?;

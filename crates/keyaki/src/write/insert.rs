@@ -11,7 +11,7 @@ use super::apply::TableChange;
 use super::origin::{NoOrigin, Origin};
 use super::path::{BatchLimits, RowBuffer, WritePath, choose};
 use super::rows::TableRows;
-use super::{WriteStatement, bulk, checks, schema, statistics};
+use super::{WriteStatement, bulk, checks, foreign_keys, schema, statistics};
 use crate::base::interrupt::Decision;
 use crate::catalog::{Catalog, Table};
 use crate::engine::{Changes, Engine, Writer};
@@ -58,8 +58,8 @@ pub(crate) async fn append(
 /// Inserts all rows of `rows` and returns their number; inserts none after an error.
 ///
 /// Rows have the table's columns in table order with exactly their Arrow types. The caller has checked NOT NULL and
-/// lengths ([`super::assign`]). This function checks CHECK constraints, the primary key and unique indexes. `before` is
-/// the estimated number of rows in the table.
+/// lengths ([`super::assign`]). This function checks CHECK and FOREIGN KEY constraints, the primary key and unique indexes.
+/// `before` is the estimated number of rows in the table. The rows of a table that refers to itself are held in memory.
 async fn insert(
     statement: WriteStatement,
     table: &Arc<Table>,
@@ -70,8 +70,10 @@ async fn insert(
 ) -> Result<u64> {
     statement.engine.check_writable(table)?;
     let rows = checks::verified(rows, table, &origin);
+    let rows = foreign_keys::verified(rows, &statement, table, &origin)?;
     let in_transaction = statement.writer.is_in_transaction();
-    let (limits, buffer) = match in_transaction {
+    let is_recursive = foreign_keys::is_recursive(table);
+    let (limits, buffer) = match in_transaction || is_recursive {
         true => (BatchLimits::none(), RowBuffer::reserved(&statement.engine, "INSERT")),
         false => (limits, buffer),
     };
@@ -80,6 +82,9 @@ async fn insert(
         WritePath::Batch(batches) => {
             let change = insertion(table, &batches)?;
             let (_, snapshot) = statement.latest();
+            if is_recursive {
+                foreign_keys::verify_recursive(&statement, &snapshot, &change.new, table, &*origin).await?;
+            }
             let WriteStatement { engine, writer, waits_inline, .. } = statement.clone();
             let inserted = commit_keeping(&engine, writer, waits_inline, snapshot, change).await;
             let inserted = inserted.map_err(|error| bulk::locate_duplicate(error, table, &batches, &*origin))?;
@@ -158,7 +163,7 @@ pub(crate) fn insertion(table: &Arc<Table>, batches: &[RecordBatch]) -> Result<T
         rowid: None,
     });
     let new = TableRows::concat(&rows.collect::<Vec<_>>())?;
-    Ok(TableChange { table: table.clone(), old: TableRows::default(), new, old_repeats: false, assigned: None })
+    Ok(TableChange::insertion(table, new))
 }
 
 /// Changes of at most this many rows are applied on the calling thread.
@@ -168,9 +173,14 @@ const ROWS_INLINE_MAX: usize = 1000;
 /// log, so that the commits of several sessions share one `fdatasync`; `statement` must hold the only share of the lock.
 ///
 /// # Errors
-/// `CheckViolation`, and as [`commit_keeping`].
+/// `CheckViolation`, `MissingReference`, and as [`commit_keeping`].
+///
+/// The caller has ensured that no row refers to the keys that the change removes.
 pub(crate) async fn commit(statement: WriteStatement, snapshot: Snapshot, mut change: TableChange) -> Result<u64> {
     checks::verify_change(&mut change)?;
+    if !change.table.def.foreign_keys.is_empty() {
+        Box::pin(foreign_keys::verify_change(&statement, &snapshot, &mut change)).await?;
+    }
     let WriteStatement { engine, writer, waits_inline, .. } = statement;
     let (table, decision) = (change.table.clone(), writer.decision.clone());
     let grown = change.new.len as i64 - change.old.len as i64;
@@ -180,6 +190,17 @@ pub(crate) async fn commit(statement: WriteStatement, snapshot: Snapshot, mut ch
         Box::pin(statistics::sample_or_warn(&engine, &decision, &table)).await;
     }
     Ok(rows)
+}
+
+/// Adds a change to the open transaction of a statement of several changes. The caller checks FOREIGN KEY constraints.
+/// Returns the number of changed rows.
+///
+/// # Errors
+/// `CheckViolation`, and as [`commit_keeping`].
+pub(crate) async fn add_part(statement: &WriteStatement, snapshot: Snapshot, mut change: TableChange) -> Result<u64> {
+    assert!(statement.writer.is_in_transaction(), "parts of a statement belong to a transaction");
+    checks::verify_change(&mut change)?;
+    commit_keeping(&statement.engine, statement.writer.clone(), statement.waits_inline, snapshot, change).await
 }
 
 /// Checks and commits a change, or adds it to the open transaction. Releases this share of the writer lock before it waits

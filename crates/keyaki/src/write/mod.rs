@@ -5,7 +5,7 @@
 //! | [`assign`] | assignment casts: values of any type converted to the type of a column |
 //! | [`conform`] | rows of a file or a program converted to rows of a table |
 //! | [`text`] | conversion between values and text |
-//! | [`checks`] | CHECK constraints of new rows |
+//! | [`checks`], [`foreign_keys`] | CHECK and FOREIGN KEY constraints of new rows |
 //! | [`rows`], [`apply`] | changed rows as messages of a write batch, with uniqueness checked |
 //! | [`path`] | the choice between write batch and bulk load |
 //! | [`insert`], [`index`], [`schema`] | new rows, indexes and tables |
@@ -21,6 +21,7 @@ pub(crate) mod assign;
 mod bulk;
 pub(crate) mod checks;
 mod conform;
+pub(crate) mod foreign_keys;
 mod index;
 mod insert;
 mod origin;
@@ -43,7 +44,7 @@ use crate::engine::{Engine, Writer};
 pub(crate) use conform::{BadCell, Conform, Defaults, Given, evaluate};
 pub(crate) use index::create_index;
 pub(crate) use insert::{
-    append, commit, create_table_as, finish_upserts, insert_loaded, insert_query, insertion, submit_upserts,
+    add_part, append, commit, create_table_as, finish_upserts, insert_loaded, insert_query, insertion, submit_upserts,
 };
 pub(crate) use origin::{AppendedRows, NoOrigin, Origin};
 pub(crate) use path::RowBuffer;

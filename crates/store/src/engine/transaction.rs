@@ -157,13 +157,20 @@ impl Transaction {
     /// Makes the commit fail if another commit has changed a key of this range since the base. A transaction needs this for
     /// ranges that must stay empty: unique keys.
     pub fn depend_on(&mut self, tree: TreeId, range: KeyRange) {
-        self.dependencies.push(Dependency { tree, range, base: self.base.sequence, on: Content::All });
+        self.depend(tree, range, Content::All);
     }
 
     /// Makes the commit fail if another commit since the base has removed all keys of this range. A transaction needs this
     /// for rows that its own rows refer to. Other changes of these rows are no conflicts.
     pub fn depend_on_existence(&mut self, tree: TreeId, range: KeyRange) {
-        self.dependencies.push(Dependency { tree, range, base: self.base.sequence, on: Content::AnyKey });
+        self.depend(tree, range, Content::AnyKey);
+    }
+
+    fn depend(&mut self, tree: TreeId, range: KeyRange, on: Content) {
+        // No other transaction sees a tree that this one has created.
+        if self.base.state.trees.contains_key(&tree) {
+            self.dependencies.push(Dependency { tree, range, base: self.base.sequence, on });
+        }
     }
 
     /// The current point, for [`Transaction::roll_back_to`].
@@ -238,6 +245,9 @@ impl Transaction {
         }
         let checker = self.shared.transactions.checker(state);
         for Dependency { tree, range, base, on } in &self.dependencies {
+            if !state.trees.contains_key(tree) {
+                return Err(Error::Conflict { tree: *tree });
+            }
             match checker.check_range(*tree, range, *base) {
                 Err(_) if *on == Content::AnyKey && self.has_key(state, *tree, range)? => {}
                 checked => checked?,

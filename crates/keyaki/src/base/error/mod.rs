@@ -160,6 +160,21 @@ pub enum Error {
         /// View that uses the object.
         dependent: String,
     },
+    /// A foreign key refers to the object to be dropped or changed.
+    #[error(
+        "cannot {action} because constraint \"{constraint}\" of table \"{table}\" depends on it (drop the constraint first)"
+    )]
+    DependentConstraint {
+        /// The change, for example `drop table "t"`.
+        action: String,
+        /// The foreign key.
+        constraint: String,
+        /// The table that has the foreign key.
+        table: String,
+    },
+    /// The columns that a foreign key refers to are not a key.
+    #[error("{0}")]
+    InvalidForeignKey(String),
     /// A table has a column with this name already.
     #[error("column \"{column}\" of relation \"{relation}\" already exists")]
     ColumnExists {
@@ -302,6 +317,36 @@ pub enum Error {
         name: String,
         /// False for an existing row, when the constraint is added.
         is_new_row: bool,
+    },
+    /// A row refers to a row that does not exist.
+    #[error(
+        "insert or update on table \"{table}\" violates foreign key constraint \"{name}\": Key {key} is not present in \
+         table \"{references}\""
+    )]
+    MissingReference {
+        /// Table that has the constraint.
+        table: String,
+        /// Name of the constraint.
+        name: String,
+        /// The referenced table.
+        references: String,
+        /// The key that does not exist, for example `(customer)=(5)`.
+        key: String,
+    },
+    /// A row that other rows refer to is deleted or gets another key.
+    #[error(
+        "update or delete on table \"{references}\" violates foreign key constraint \"{name}\" on table \"{table}\": Key \
+         {key} is still referenced from table \"{table}\""
+    )]
+    StillReferenced {
+        /// Table that has the constraint.
+        table: String,
+        /// Name of the constraint.
+        name: String,
+        /// The referenced table.
+        references: String,
+        /// The key that rows refer to, for example `(id)=(5)`.
+        key: String,
     },
     /// A column that becomes NOT NULL contains nulls.
     #[error("column \"{column}\" of relation \"{relation}\" contains null values")]
@@ -530,7 +575,10 @@ impl Error {
             Error::ColumnExists { .. } => SqlState::DUPLICATE_COLUMN,
             Error::UndefinedConstraint { .. } => SqlState::UNDEFINED_OBJECT,
             Error::NullValues { .. } => SqlState::NOT_NULL_VIOLATION,
-            Error::DependentObject { .. } => SqlState::DEPENDENT_OBJECTS_STILL_EXIST,
+            Error::DependentObject { .. } | Error::DependentConstraint { .. } => {
+                SqlState::DEPENDENT_OBJECTS_STILL_EXIST
+            }
+            Error::InvalidForeignKey(_) => SqlState::INVALID_FOREIGN_KEY,
             Error::InvalidDefinition { kind: ObjectKind::Table, .. } => SqlState::INVALID_TABLE_DEFINITION,
             Error::InvalidDefinition { .. } => SqlState::INVALID_OBJECT_DEFINITION,
             Error::TooManyColumns { .. } => SqlState::TOO_MANY_COLUMNS,
@@ -553,6 +601,7 @@ impl Error {
             Error::Constraint { kind: ConstraintKind::NotNull, .. } => SqlState::NOT_NULL_VIOLATION,
             Error::Constraint { .. } => SqlState::UNIQUE_VIOLATION,
             Error::CheckViolation { .. } => SqlState::CHECK_VIOLATION,
+            Error::MissingReference { .. } | Error::StillReferenced { .. } => SqlState::FOREIGN_KEY_VIOLATION,
             Error::Conflict { .. } => SqlState::SERIALIZATION_FAILURE,
             Error::ActiveTransaction(_) => SqlState::ACTIVE_SQL_TRANSACTION,
             Error::NoActiveTransaction(_) => SqlState::NO_ACTIVE_SQL_TRANSACTION,

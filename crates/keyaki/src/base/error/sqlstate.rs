@@ -54,6 +54,8 @@ states! {
     NOT_NULL_VIOLATION = "23502";
     /// `unique_violation`
     UNIQUE_VIOLATION = "23505";
+    /// `foreign_key_violation`
+    FOREIGN_KEY_VIOLATION = "23503";
     /// `check_violation`
     CHECK_VIOLATION = "23514";
     /// `active_sql_transaction`: the statement cannot run inside a transaction, or no longer.
@@ -104,6 +106,8 @@ states! {
     DATATYPE_MISMATCH = "42804";
     /// `wrong_object_type`: a statement for tables names a view, or the other way round.
     WRONG_OBJECT_TYPE = "42809";
+    /// `invalid_foreign_key`: the referenced columns are no key.
+    INVALID_FOREIGN_KEY = "42830";
     /// `cannot_coerce`: no cast leads from one type to the other.
     CANNOT_COERCE = "42846";
     /// `undefined_function`: no function or operator has this name and these argument types.

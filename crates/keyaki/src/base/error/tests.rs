@@ -152,6 +152,39 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
             "check constraint \"c\" of relation \"t\" is violated by some row",
         ),
         (
+            Error::MissingReference {
+                table: "c".into(),
+                name: "c_p_fkey".into(),
+                references: "p".into(),
+                key: "(p)=(5)".into(),
+            },
+            "23503",
+            "insert or update on table \"c\" violates foreign key constraint \"c_p_fkey\": Key (p)=(5) is not present in \
+             table \"p\"",
+        ),
+        (
+            Error::StillReferenced {
+                table: "c".into(),
+                name: "c_p_fkey".into(),
+                references: "p".into(),
+                key: "(id)=(5)".into(),
+            },
+            "23503",
+            "update or delete on table \"p\" violates foreign key constraint \"c_p_fkey\" on table \"c\": Key (id)=(5) is \
+             still referenced from table \"c\"",
+        ),
+        (
+            Error::DependentConstraint {
+                action: "drop table \"p\"".into(),
+                constraint: "c_p_fkey".into(),
+                table: "c".into(),
+            },
+            "2BP01",
+            "cannot drop table \"p\" because constraint \"c_p_fkey\" of table \"c\" depends on it (drop the constraint \
+             first)",
+        ),
+        (Error::InvalidForeignKey("no key".into()), "42830", "no key"),
+        (
             Error::AlreadyExists { kind: ObjectKind::Constraint, name: "c".into() },
             "42710",
             "constraint \"c\" already exists",
@@ -340,9 +373,13 @@ fn number(error: &Error) -> usize {
         E::ColumnExists { .. } => 60,
         E::UndefinedConstraint { .. } => 61,
         E::NullValues { .. } => 62,
+        E::MissingReference { .. } => 63,
+        E::StillReferenced { .. } => 64,
+        E::DependentConstraint { .. } => 65,
+        E::InvalidForeignKey(_) => 66,
     }
 }
-const VARIANTS: usize = 63;
+const VARIANTS: usize = 67;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {

@@ -15,6 +15,7 @@
 //! transaction has read. Definitions are checked here: those of tables with changed rows must be the same as when the
 //! transaction read them, and a transaction that changes definitions must be the only one since its snapshot.
 
+mod parts;
 mod running;
 
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use crate::engine::Engine;
 use crate::engine::writer::{Changes, Lock};
 use crate::{Error, ObjectKind, Result};
 
+pub(crate) use parts::Parts;
 pub(crate) use running::Committed;
 use running::{ChangedTables, Running};
 
@@ -213,6 +215,11 @@ impl TransactionSlot {
             return Err(Error::ActiveTransaction("there is already a transaction in progress".into()));
         }
         let lock = if immediate { Some(engine.lock_writer().await) } else { None };
+        self.open(engine, characteristics, lock).await
+    }
+
+    /// Opens a transaction that holds `lock` to its end.
+    async fn open(&self, engine: &Engine, characteristics: Characteristics, lock: Option<Lock>) -> Result<()> {
         if lock.is_some() {
             // The snapshot contains acknowledged commits only.
             engine.store.pending().committed().await?;
@@ -400,6 +407,11 @@ impl TransactionStatement {
     /// See [`Engine::depend_on_table`].
     pub fn depend_on(&self, tree: TreeId, range: KeyRange) {
         self.with(|running| running.store.depend_on(tree, range));
+    }
+
+    /// See [`Engine::depend_on_existence`].
+    pub fn depend_on_existence(&self, tree: TreeId, range: KeyRange) {
+        self.with(|running| running.store.depend_on_existence(tree, range));
     }
 
     /// Calls `work` with the transaction, which runs while the statement has its turn.

@@ -9,7 +9,7 @@ use keyaki_store::{Savepoint, Snapshot, Store, Submitted, WriteBatch};
 
 use crate::base::interrupt::{Decision, Stage};
 use crate::base::options::Isolation;
-use crate::catalog::{Catalog, Table};
+use crate::catalog::{Catalog, ForeignKeyDef, Table};
 use crate::engine::Engine;
 use crate::{Error, Result};
 
@@ -89,7 +89,7 @@ impl Running {
     fn check_definitions(&self, newest: &Catalog) -> Result<()> {
         let differs = |name: &String| {
             let def = |catalog: &Catalog| catalog.tables.get(name).map(|table| table.def.clone());
-            def(&self.base) != def(newest)
+            def(&self.base) != def(newest) || references(&self.base, name) != references(newest, name)
         };
         let changed = match self.defines() {
             false => self.changed.keys().find(|name| differs(name)),
@@ -192,6 +192,11 @@ impl Running {
         }
         Ok(Committed { submitted, changed: tables })
     }
+}
+
+/// The foreign keys that refer to a table, which changes of its rows are checked for.
+fn references(catalog: &Catalog, table: &str) -> Vec<(String, ForeignKeyDef)> {
+    catalog.referencing(table).map(|(other, key)| (other.def.name.clone(), key.clone())).collect()
 }
 
 /// The catalog of a transaction, with the newest statistics of the tables that it has not redefined.

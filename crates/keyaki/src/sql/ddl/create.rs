@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use datafusion::sql::sqlparser::ast::{
-    CheckConstraint, ColumnDef as SqlColumn, ColumnOption, CreateTable, Ident, IndexColumn, Query, TableConstraint,
+    CheckConstraint, ColumnDef as SqlColumn, ColumnOption, CreateTable, ForeignKeyConstraint, Ident, IndexColumn,
+    Query, TableConstraint,
 };
 use keyaki_store::WriteBatch;
 
-use super::{Plain, checks, free_index_name, index_positions};
+use super::{Plain, checks, foreign_keys, free_index_name, index_positions};
 use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, ColumnDef, IndexDef, Table, TableDef, types};
 use crate::engine::Writer;
@@ -107,6 +108,7 @@ pub(super) struct NewColumn {
     /// The names of UNIQUE constraints.
     pub unique: Vec<Option<String>>,
     pub checks: Vec<CheckConstraint>,
+    pub foreign_keys: Vec<ForeignKeyConstraint>,
 }
 
 impl NewColumn {
@@ -119,6 +121,7 @@ impl NewColumn {
             primary_key: None,
             unique: Vec::new(),
             checks: Vec::new(),
+            foreign_keys: Vec::new(),
         };
         let mut null = false;
         for option in &column.options {
@@ -132,6 +135,11 @@ impl NewColumn {
                 ColumnOption::Check(check) => {
                     new.checks.push(CheckConstraint { name: option.name.clone(), ..check.clone() });
                 }
+                ColumnOption::ForeignKey(key) => new.foreign_keys.push(ForeignKeyConstraint {
+                    name: option.name.clone(),
+                    columns: vec![column.name.clone()],
+                    ..key.clone()
+                }),
                 other => return Err(Error::Unsupported(format!("column \"{name}\": {other}"))),
             }
         }
@@ -151,11 +159,19 @@ struct Design {
     primary_key: Option<(Option<String>, Vec<usize>)>,
     unique: Vec<(Option<String>, Vec<usize>)>,
     checks: Vec<CheckConstraint>,
+    foreign_keys: Vec<ForeignKeyConstraint>,
 }
 
 impl Design {
     fn new(name: String) -> Self {
-        Design { name, columns: Vec::new(), primary_key: None, unique: Vec::new(), checks: Vec::new() }
+        Design {
+            name,
+            columns: Vec::new(),
+            primary_key: None,
+            unique: Vec::new(),
+            checks: Vec::new(),
+            foreign_keys: Vec::new(),
+        }
     }
 
     fn push(&mut self, column: ColumnDef) -> Result<()> {
@@ -171,12 +187,13 @@ impl Design {
 
     fn column(&mut self, column: &SqlColumn) -> Result<()> {
         let position = self.columns.len();
-        let NewColumn { column, primary_key, unique, checks } = NewColumn::new(&self.name, column)?;
+        let NewColumn { column, primary_key, unique, checks, foreign_keys } = NewColumn::new(&self.name, column)?;
         if let Some(name) = primary_key {
             self.set_primary_key(name, vec![position])?;
         }
         self.unique.extend(unique.into_iter().map(|name| (name, vec![position])));
         self.checks.extend(checks);
+        self.foreign_keys.extend(foreign_keys);
         self.push(column)
     }
 
@@ -195,7 +212,10 @@ impl Design {
                 self.checks.push(check.clone());
                 Ok(())
             }
-            TableConstraint::ForeignKey(_) => Err(Error::Unsupported("FOREIGN KEY constraints".into())),
+            TableConstraint::ForeignKey(key) => {
+                self.foreign_keys.push(key.clone());
+                Ok(())
+            }
             other => Err(Error::Unsupported(format!("{other}"))),
         }
     }
@@ -243,6 +263,9 @@ impl Design {
         }
         for check in &self.checks {
             checks::add(&mut def, check)?;
+        }
+        for key in &self.foreign_keys {
+            foreign_keys::add(&mut def, catalog, key)?;
         }
         Ok(def)
     }

@@ -1,10 +1,11 @@
-//! DROP TABLE and DROP INDEX: removes definitions and trees of all named objects in one batch, all of them or none.
+//! DROP TABLE and DROP INDEX: remove definitions and trees of all named objects in one batch, all of them or none.
 
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::ObjectName;
 use keyaki_store::WriteBatch;
 
+use super::foreign_keys;
 use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, DocumentKind, Table, put, remove};
 use crate::sql::names::relation_name;
@@ -46,6 +47,9 @@ pub(crate) async fn drop_table(
         }
         dropped.push(name);
     }
+    for name in &dropped {
+        foreign_keys::check_unreferenced(&changed, name, &[], &format!("drop table \"{name}\""))?;
+    }
     views::check_unused(&StatementState::new(session, catalog, snapshot)?, &dropped)?;
     if !batch.is_empty() {
         engine.commit_catalog(&writer, batch, changed).await?;
@@ -73,6 +77,7 @@ pub(crate) async fn drop_index(
                 batch.drop_tree(index.tree);
                 put(&mut batch, DocumentKind::Table, &def.name, &def)?;
                 let table = Table::new(def, table.statistics.clone())?;
+                foreign_keys::check_referenced(&changed, &table, &format!("drop index \"{name}\""))?;
                 changed.tables.insert(table.def.name.clone(), Arc::new(table));
             }
             None if if_exists => {}

@@ -11,12 +11,14 @@
 //! | [`truncate`] | TRUNCATE |
 //! | [`comment`] | COMMENT ON |
 //! | [`checks`] | CHECK constraints: their text and names |
+//! | [`foreign_keys`] | FOREIGN KEY constraints, and what they depend on |
 
 mod alter;
 mod checks;
 mod comment;
 mod create;
 mod drop;
+mod foreign_keys;
 mod rename;
 mod truncate;
 

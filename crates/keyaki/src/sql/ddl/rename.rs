@@ -1,6 +1,7 @@
 //! RENAME of tables, columns, constraints and indexes: changes of the definition only. The trees have no names, and the
 //! names of their columns are not used.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -9,8 +10,9 @@ use datafusion::sql::sqlparser::ast::{
 };
 use keyaki_store::WriteBatch;
 
+use super::foreign_keys;
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, DocumentKind, Table, TableDef, put, remove};
+use crate::catalog::{Catalog, DocumentKind, ForeignKeyDef, Table, TableDef, put, remove};
 use crate::sql::names::{new_name, new_relation_name, plain_ident, quoted, relation_name};
 use crate::sql::state::StatementState;
 use crate::sql::{Outcome, SqlSession, parse_expr, views};
@@ -63,6 +65,13 @@ pub(super) async fn table(
     };
     let mut changed = Catalog::clone(&state.catalog);
     let mut batch = WriteBatch::new();
+    let (table_name, column_names) = (def.name.clone(), column_names(&table.def, &def));
+    let rename = |key: &mut ForeignKeyDef| {
+        key.references.clone_from(&table_name);
+        key.referenced.iter_mut().for_each(|column| column.clone_from(&column_names[column]));
+    };
+    def.foreign_keys.iter_mut().filter(|key| key.references == old_name).for_each(rename);
+    foreign_keys::change_references(&mut changed, &mut batch, &old_name, rename)?;
     let renamed = Arc::new(Table::new(def, table.statistics.clone())?);
     if renamed.def.name != old_name {
         changed.tables.remove(&old_name);
@@ -78,6 +87,11 @@ pub(super) async fn table(
         return Err(Error::DependentObject { action, dependent });
     }
     statement.engine.commit_catalog(&statement.writer, batch, changed).await
+}
+
+/// The new name of each column.
+fn column_names(old: &TableDef, new: &TableDef) -> HashMap<String, String> {
+    old.columns.iter().zip(&new.columns).map(|(old, new)| (old.name.clone(), new.name.clone())).collect()
 }
 
 /// Renames a column, also in CHECK conditions.
@@ -130,6 +144,8 @@ fn constraint(catalog: &Catalog, def: &mut TableDef, old: &str, new: String) -> 
         index.name = new;
     } else if let Some(check) = def.checks.iter_mut().find(|check| check.name == old) {
         check.name = new;
+    } else if let Some(key) = def.foreign_keys.iter_mut().find(|key| key.name == old) {
+        key.name = new;
     }
     Ok(())
 }

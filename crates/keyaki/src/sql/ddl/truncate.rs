@@ -1,10 +1,12 @@
-//! TRUNCATE: new empty trees replace those of the tables, in constant time. Open snapshots keep the rows.
+//! TRUNCATE: new empty trees replace those of the tables, in constant time. Open snapshots keep the rows. With CASCADE, the
+//! tables that refer to these by foreign keys are emptied, too.
 
 use std::sync::Arc;
 
-use datafusion::sql::sqlparser::ast::{Truncate, TruncateTableTarget};
+use datafusion::sql::sqlparser::ast::{CascadeOption, Truncate, TruncateTableTarget};
 use keyaki_store::WriteBatch;
 
+use super::foreign_keys;
 use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, Table};
 use crate::sql::names::relation_name;
@@ -13,8 +15,8 @@ use crate::write::rebuild::empty;
 use crate::{Error, Result};
 
 pub(crate) async fn truncate(session: &SqlSession, execution: &Execution<'_>, truncate: Truncate) -> Result<Outcome> {
-    // No other table refers to a table, and there are no sequences: CASCADE and RESTART IDENTITY have no effect.
-    let Truncate { table_names, partitions, table: _, if_exists, identity: _, cascade: _, on_cluster } = truncate;
+    // There are no sequences: RESTART IDENTITY has no effect.
+    let Truncate { table_names, partitions, table: _, if_exists, identity: _, cascade, on_cluster } = truncate;
     if partitions.is_some() || on_cluster.is_some() {
         return Err(Error::Unsupported("PARTITION and ON CLUSTER in TRUNCATE".into()));
     }
@@ -30,6 +32,21 @@ pub(crate) async fn truncate(session: &SqlSession, execution: &Execution<'_>, tr
         if !tables.iter().any(|other| Arc::ptr_eq(other, table)) {
             tables.push(table.clone());
         }
+    }
+    if cascade == Some(CascadeOption::Cascade) {
+        let mut next = 0;
+        while let Some(table) = tables.get(next).cloned() {
+            for (other, _) in catalog.referencing(&table.def.name) {
+                if !tables.iter().any(|known| Arc::ptr_eq(known, other)) {
+                    tables.push(other.clone());
+                }
+            }
+            next += 1;
+        }
+    }
+    let names: Vec<String> = tables.iter().map(|table| table.def.name.clone()).collect();
+    for name in &names {
+        foreign_keys::check_unreferenced(&catalog, name, &names, &format!("truncate table \"{name}\""))?;
     }
     let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
     for table in tables {

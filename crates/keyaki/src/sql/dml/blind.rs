@@ -59,6 +59,7 @@ pub(super) fn is_possible(session: &SqlSession, table: &Table, key: &[usize]) ->
     session.options().blind_upserts == Switch::On
         && !table.def.hidden_rowid
         && table.def.indexes.is_empty()
+        && table.def.foreign_keys.is_empty()
         && *key == table.def.primary_key
 }
 

@@ -262,7 +262,8 @@ impl Conflict {
         new.push(inserted);
         // Empty parts of the matches have no columns.
         new.retain(|rows| rows.len > 0);
-        Ok(change(table, TableRows::concat(&old)?, TableRows::concat(&new)?))
+        let (old, new) = (TableRows::concat(&old)?, TableRows::concat(&new)?);
+        Ok(TableChange { pairs: old.len, ..change(table, old, new) })
     }
 
     /// Compiles an INSERT of one row for the short path: a query of the existing row by its key, with the values of the new
@@ -588,5 +589,5 @@ pub(super) async fn rowids(session: &SqlSession, table: &Arc<Table>, count: usiz
 }
 
 fn change(table: &Arc<Table>, old: TableRows, new: TableRows) -> TableChange {
-    TableChange { table: table.clone(), old, new, old_repeats: false, assigned: None }
+    TableChange { table: table.clone(), old, new, pairs: 0, old_repeats: false, assigned: None }
 }

@@ -7,8 +7,8 @@ use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{Delete, Expr, FromTable, Query, SelectItem, TableWithJoins};
 use keyaki_store::WriteBatch;
 
-use super::TargetTable;
 use super::returning::Returning;
+use super::{TargetTable, foreign_keys};
 use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, Table};
 use crate::engine::Writer;
@@ -52,7 +52,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, delete:
 
     let parts: Vec<TableRows> = affected.batches.iter().map(|batch| rows_of(&table, &needed, batch)).collect();
     let old = TableRows::concat(&parts)?;
-    let mut change = TableChange { table, old, new: TableRows::default(), old_repeats, assigned: None };
+    let mut change = TableChange { old_repeats, ..TableChange::deletion(&table, old) };
     let returned = match returning {
         Some(returning) => {
             change.drop_repeats()?;
@@ -60,7 +60,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, delete:
         }
         None => None,
     };
-    let rows = crate::write::commit(session.write(writer), state.snapshot.clone(), change).await?;
+    let rows = foreign_keys::commit(session, writer, &state.catalog, state.snapshot.clone(), change).await?;
     Ok(returned.unwrap_or_else(|| Outcome::rows("DELETE", rows)))
 }
 
@@ -73,7 +73,8 @@ fn rows_to_truncate(
     table: &Table,
 ) -> Result<Option<u64>> {
     let engine = &session.engine;
-    if writer.is_in_transaction() || !engine.cache.pins.list(&engine.store).is_empty() {
+    let is_referenced = state.catalog.referencing(&table.def.name).any(|(other, _)| other.def.name != table.def.name);
+    if is_referenced || writer.is_in_transaction() || !engine.cache.pins.list(&engine.store).is_empty() {
         return Ok(None);
     }
     engine.check_writable(table)?;
@@ -166,14 +167,14 @@ pub(crate) fn old_rows(table: &Table, batch: &RecordBatch) -> TableRows {
     rows_of(table, &needed(table), batch)
 }
 
-fn rows_of(table: &Table, needed: &[usize], batch: &RecordBatch) -> TableRows {
+pub(super) fn rows_of(table: &Table, needed: &[usize], batch: &RecordBatch) -> TableRows {
     let mut columns = vec![None; table.def.columns.len()];
     needed.iter().zip(batch.columns()).for_each(|(&c, array)| columns[c] = Some(array.clone()));
     TableRows { len: batch.num_rows(), columns, rowid: batch.columns().get(needed.len()).cloned() }
 }
 
 /// Columns that the keys of the table and of its indexes consist of, ascending.
-fn needed(table: &Table) -> Vec<usize> {
+pub(super) fn needed(table: &Table) -> Vec<usize> {
     let def = &table.def;
     let mut columns = def.primary_key.clone();
     columns.extend(def.indexes.iter().flat_map(|index| index.columns.iter().copied()));

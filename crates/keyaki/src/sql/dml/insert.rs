@@ -17,7 +17,7 @@ use keyaki_store::ColumnType;
 
 use super::conflict::{Conflict, NewRow};
 use super::returning::Returning;
-use super::{TargetTable, assigned_column, defaults, literals};
+use super::{TargetTable, assigned_column, defaults, foreign_keys, literals};
 use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::catalog::TableDef;
@@ -98,7 +98,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, insert:
         None => None,
     };
     let count = change.new.len as u64;
-    write::commit(session.write(writer), state.snapshot.clone(), change).await?;
+    foreign_keys::commit(session, writer, &state.catalog, state.snapshot.clone(), change).await?;
     Ok(returned.unwrap_or_else(|| Outcome::rows("INSERT", count)))
 }
 

@@ -23,7 +23,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::conflict::rowids;
 use super::update::{assignments_of, old_and_new};
-use super::{TargetTable, assigned_column, defaults};
+use super::{TargetTable, assigned_column, defaults, foreign_keys};
 use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::sql::expressions;
@@ -50,7 +50,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, merge: 
     let plan = state.plan_query(query).await?;
     let affected = RowBuffer::reserved(&session.engine, "MERGE").collect(state.run(&plan).await?).await?;
 
-    let (mut old, mut new, mut inserted, mut rows) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let (mut old, mut new, mut deleted, mut inserted, mut rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), 0);
     for batch in &affected.batches {
         rows += batch.num_rows() as u64;
         for (number, clause) in clauses.iter().enumerate() {
@@ -65,11 +65,15 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, merge: 
                     old.push(before);
                     new.push(after);
                 }
-                Action::Delete => old.push(old_and_new(&table, &[], &clause.with_row(&target, &batch)?, state.zone)?.0),
+                Action::Delete => {
+                    deleted.push(old_and_new(&table, &[], &clause.with_row(&target, &batch)?, state.zone)?.0);
+                }
                 Action::Insert => inserted.push(new_rows(&table, clause, &batch, &state)?),
             }
         }
     }
+    let pairs = old.iter().map(|rows| rows.len).sum();
+    old.append(&mut deleted);
     let old = TableRows::concat(&old)?;
     if distinct_rows(&table, &old)?.len() < old.len {
         return Err(Error::AffectedTwice { statement: "MERGE" });
@@ -87,8 +91,8 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, merge: 
     });
     // Rows that are deleted or inserted change all columns.
     let assigned = assigned.collect::<Option<Vec<_>>>().map(|columns| columns.concat());
-    let change = TableChange { table, old, new: TableRows::concat(&new)?, old_repeats: false, assigned };
-    crate::write::commit(session.write(writer), state.snapshot.clone(), change).await?;
+    let change = TableChange { table, old, new: TableRows::concat(&new)?, pairs, old_repeats: false, assigned };
+    foreign_keys::commit(session, writer, &state.catalog, state.snapshot.clone(), change).await?;
     Ok(Outcome::rows("MERGE", rows))
 }
 

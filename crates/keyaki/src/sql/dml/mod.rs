@@ -1,17 +1,19 @@
-//! INSERT, UPDATE, DELETE and MERGE, with ON CONFLICT ([`conflict`], [`blind`]) and RETURNING ([`returning`]).
+//! INSERT, UPDATE, DELETE and MERGE, with ON CONFLICT ([`conflict`], [`blind`]), RETURNING ([`returning`]) and the actions of
+//! foreign keys ([`foreign_keys`]).
 //!
 //! Each statement is one atomic write batch or bulk load. Its input is an ordinary query, planned by DataFusion over
 //! the newest committed state under the writer lock. UPDATE and DELETE read the affected rows from the target table
 //! under a reserved name, so WHERE, FROM and USING mean the same as in a query. The rows are collected, checked as a
 //! whole and applied by key ([`crate::write::apply`]).
 //!
-//! *Invariant.* Uniqueness holds at the end of each statement; intermediate states are not checked.
+//! *Invariant.* Constraints hold at the end of each statement; intermediate states are not checked.
 
 pub(crate) mod blind;
 pub(crate) mod conflict;
 pub(crate) mod defaults;
 pub(crate) mod delete;
 pub(crate) mod explain;
+pub(crate) mod foreign_keys;
 pub(crate) mod insert;
 mod literals;
 pub(crate) mod merge;
@@ -65,13 +67,7 @@ impl TargetTable {
 
     /// As [`TargetTable::new`], for a table that has the name `alias` in expressions.
     pub fn of(state: &StatementState, table: &Arc<Table>, alias: Ident) -> Result<TargetTable> {
-        let query = super::parse_query("SELECT 1 FROM t")?;
-        let relation = match *query.body {
-            SetExpr::Select(mut select) => select.from.pop(),
-            _ => None,
-        };
-        let relation = relation.ok_or_else(|| Error::Internal("the parser returned another kind of query".into()))?;
-        Ok(TargetTable::register(state, table.clone(), alias, relation))
+        Ok(TargetTable::register(state, table.clone(), alias, any_relation()?))
     }
 
     /// Registers the target with the statement, and makes `relation` refer to it.
@@ -136,6 +132,15 @@ impl TargetTable {
         select.selection = selection;
         Ok(query)
     }
+}
+
+/// An item of a FROM list, whose name and alias the caller replaces.
+fn any_relation() -> Result<TableWithJoins> {
+    let relation = match *super::parse_query("SELECT 1 FROM t")?.body {
+        SetExpr::Select(mut select) => select.from.pop(),
+        _ => None,
+    };
+    relation.ok_or_else(|| Error::Internal("the parser returned another kind of query".into()))
 }
 
 /// Position of an assigned column, whose name may be qualified with the target's name.

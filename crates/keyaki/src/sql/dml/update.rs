@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::returning::Returning;
-use super::{TargetTable, assigned_column, defaults};
+use super::{TargetTable, assigned_column, defaults, foreign_keys};
 use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::sql::Outcome;
@@ -42,13 +42,8 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, update:
 
     let parts = affected.batches.iter().map(|batch| old_and_new(&table, &assigned, batch, session.zone()));
     let (old, new): (Vec<TableRows>, Vec<TableRows>) = parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
-    let mut change = TableChange {
-        table,
-        old: TableRows::concat(&old)?,
-        new: TableRows::concat(&new)?,
-        old_repeats,
-        assigned: Some(assigned),
-    };
+    let (old, new) = (TableRows::concat(&old)?, TableRows::concat(&new)?);
+    let mut change = TableChange { old_repeats, ..TableChange::update(&table, old, new, assigned) };
     let returned = match Returning::of(returning, target.alias().clone()) {
         Some(returning) => {
             change.drop_repeats()?;
@@ -56,7 +51,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, update:
         }
         None => None,
     };
-    let rows = crate::write::commit(session.write(writer), state.snapshot.clone(), change).await?;
+    let rows = foreign_keys::commit(session, writer, &state.catalog, state.snapshot.clone(), change).await?;
     Ok(returned.unwrap_or_else(|| Outcome::rows("UPDATE", rows)))
 }
 

@@ -10,10 +10,12 @@ use crate::Result;
 use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, Table};
 use crate::engine::Moment;
+use crate::sql::dml::delete::old_rows;
+use crate::sql::dml::foreign_keys;
+use crate::sql::dml::update::old_and_new;
 use crate::sql::prepared::Executed;
 use crate::sql::{Outcome, SqlSession};
 use crate::write::apply::TableChange;
-use crate::write::rows::TableRows;
 
 /// A change of the rows that a query finds.
 #[derive(Debug)]
@@ -64,16 +66,15 @@ impl Change {
         let moment = Moment::of(current, snapshot.clone());
         let Some(batch) = self.read.run_at(&session.engine, moment, parameters).await? else { return Ok(None) };
         let table = &self.table;
-        let (old, new, assigned) = match &self.kind {
-            ChangeKind::Delete => (crate::sql::dml::delete::old_rows(table, &batch), TableRows::default(), None),
+        let change = match &self.kind {
+            ChangeKind::Delete => TableChange::deletion(table, old_rows(table, &batch)),
             ChangeKind::Update { assigned, parameters: given } => {
                 let batch = with_parameters(table, batch, given, parameters)?;
-                let (old, new) = crate::sql::dml::update::old_and_new(table, assigned, &batch, session.zone())?;
-                (old, new, Some(assigned.clone()))
+                let (old, new) = old_and_new(table, assigned, &batch, session.zone())?;
+                TableChange::update(table, old, new, assigned.clone())
             }
         };
-        let change = TableChange { table: table.clone(), old, new, old_repeats: false, assigned };
-        let rows = crate::write::commit(session.write(writer), snapshot, change).await?;
+        let rows = foreign_keys::commit(session, writer, catalog, snapshot, change).await?;
         Ok(Some(Executed::Outcome(Outcome::rows(tag, rows))))
     }
 }

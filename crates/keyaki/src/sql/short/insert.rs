@@ -58,13 +58,7 @@ impl Insert {
         if !Arc::ptr_eq(&current, catalog) {
             return Ok(None);
         }
-        let change = TableChange {
-            table: self.table.clone(),
-            old: TableRows::default(),
-            new,
-            old_repeats: false,
-            assigned: None,
-        };
+        let change = TableChange::insertion(&self.table, new);
         let rows = crate::write::commit(session.write(writer), snapshot, change).await?;
         Ok(Some(Executed::Outcome(Outcome::rows("INSERT", rows))))
     }

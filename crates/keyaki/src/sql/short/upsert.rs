@@ -14,6 +14,7 @@ use crate::catalog::{Catalog, Table};
 use crate::engine::Moment;
 use crate::sql::dml::blind::Blind;
 use crate::sql::dml::conflict::updated;
+use crate::sql::dml::foreign_keys;
 use crate::sql::prepared::Executed;
 use crate::sql::{Outcome, SqlSession};
 use crate::write::apply::TableChange;
@@ -113,18 +114,17 @@ impl Upsert {
         }
         let moment = Moment::of(current, snapshot.clone());
         let Some(found) = self.read.run_at(&session.engine, moment, parameters).await? else { return Ok(None) };
-        let (old, new, assigned) = match &self.assigned {
-            _ if found.num_rows() == 0 => (TableRows::default(), new, None),
-            None => (TableRows::default(), TableRows::default(), None),
+        let change = match &self.assigned {
+            _ if found.num_rows() == 0 => TableChange::insertion(table, new),
+            None => TableChange::insertion(table, TableRows::default()),
             Some(assigned) => {
                 let found = with_parameters(table, found, &self.parameters, parameters)?;
                 let (old, new) = updated(table, assigned, &found, session.zone())?;
-                (old, new, Some(assigned.clone()))
+                TableChange::update(table, old, new, assigned.clone())
             }
         };
-        let count = new.len as u64;
-        let change = TableChange { table: table.clone(), old, new, old_repeats: false, assigned };
-        crate::write::commit(session.write(writer), snapshot, change).await?;
+        let count = change.new.len as u64;
+        foreign_keys::commit(session, writer, catalog, snapshot, change).await?;
         Ok(Some(Executed::Outcome(Outcome::rows("INSERT", count))))
     }
 }

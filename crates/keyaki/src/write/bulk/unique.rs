@@ -132,9 +132,10 @@ fn has_null(columns: &[ArrayRef], row: usize) -> bool {
 /// Adds file and row to a constraint violation at row `row` of the stream, if the row has a position.
 pub(in crate::write) fn at(error: Error, origin: &dyn Origin, row: u64) -> Error {
     match (error, origin.locate(row)) {
-        (error @ (Error::Constraint { .. } | Error::CheckViolation { .. }), Some((path, row))) => {
-            Error::Import { path, row: Some(row), column: None, source: Box::new(error) }
-        }
+        (
+            error @ (Error::Constraint { .. } | Error::CheckViolation { .. } | Error::MissingReference { .. }),
+            Some((path, row)),
+        ) => Error::Import { path, row: Some(row), column: None, source: Box::new(error) },
         (error, _) => error,
     }
 }

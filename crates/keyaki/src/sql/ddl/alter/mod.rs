@@ -6,7 +6,7 @@
 //! | changes | rows |
 //! |---|---|
 //! | names, defaults, dropped constraints, longer VARCHAR | stay as they are |
-//! | SET NOT NULL, ADD CHECK | are read once and checked |
+//! | SET NOT NULL, ADD CHECK, ADD FOREIGN KEY | are read once and checked |
 //! | ADD UNIQUE | are read once to build the index |
 //! | columns and types, primary keys, several of these | are converted into new trees ([`crate::write::rebuild`]) |
 //!
@@ -19,13 +19,13 @@ use std::sync::Arc;
 use arrow::array::new_empty_array;
 use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef as SqlColumn, DropBehavior, Expr,
-    TableConstraint,
+    ForeignKeyConstraint, TableConstraint,
 };
 
 use super::create::{COLUMNS_MAX, NewColumn};
-use super::{Plain, checks, free_index_name, index_positions, rename};
+use super::{Plain, checks, foreign_keys, free_index_name, index_positions, rename};
 use crate::base::interrupt::Execution;
-use crate::catalog::{IndexDef, IndexMethod, SqlType, Table, TableDef, types};
+use crate::catalog::{ForeignKeyDef, IndexDef, IndexMethod, SqlType, Table, TableDef, types};
 use crate::sql::dml::defaults;
 use crate::sql::names::{new_name, plain_ident, relation_name};
 use crate::sql::state::StatementState;
@@ -88,6 +88,8 @@ struct Draft<'a> {
     not_null: Vec<String>,
     /// Names of new CHECK constraints.
     checks: Vec<String>,
+    /// Names of new FOREIGN KEY constraints.
+    foreign_keys: Vec<String>,
     /// Names of new indexes.
     indexes: Vec<String>,
     /// Views that use a changed column are dropped.
@@ -109,6 +111,7 @@ impl<'a> Draft<'a> {
             rebuilds: false,
             not_null: Vec::new(),
             checks: Vec::new(),
+            foreign_keys: Vec::new(),
             indexes: Vec::new(),
             cascades: false,
             adds_columns: false,
@@ -140,7 +143,7 @@ impl<'a> Draft<'a> {
     }
 
     fn add_column(&mut self, column: &SqlColumn, if_not_exists: bool) -> Result<()> {
-        let NewColumn { column, primary_key, unique, checks } = NewColumn::new(&self.def.name, column)?;
+        let NewColumn { column, primary_key, unique, checks, foreign_keys } = NewColumn::new(&self.def.name, column)?;
         if self.def.columns.iter().any(|other| other.name == column.name) {
             return match if_not_exists {
                 true => Ok(()),
@@ -160,7 +163,8 @@ impl<'a> Draft<'a> {
             self.add_primary_key(name, vec![position])?;
         }
         unique.into_iter().try_for_each(|name| self.add_unique(name, vec![position]))?;
-        checks.iter().try_for_each(|check| self.add_check(check))
+        checks.iter().try_for_each(|check| self.add_check(check))?;
+        foreign_keys.iter().try_for_each(|key| self.add_foreign_key(key))
     }
 
     /// Removes a column, with all indexes and constraints that use it.
@@ -186,10 +190,14 @@ impl<'a> Draft<'a> {
             }
         }
         def.checks = kept;
+        let is_own = |key: &ForeignKeyDef| key.references == def.name && key.referenced.iter().any(|c| c == name);
+        def.foreign_keys.retain(|key| !key.columns.contains(&column) && !is_own(key));
+        self.foreign_keys.retain(|added| def.foreign_keys.iter().any(|key| key.name == *added));
         def.columns.remove(column);
         self.sources.remove(column);
         let indexes = def.indexes.iter_mut().flat_map(|index| index.columns.iter_mut().chain(&mut index.include));
-        let later = indexes.chain(&mut def.primary_key).filter(|position| **position > column);
+        let references = def.foreign_keys.iter_mut().flat_map(|key| &mut key.columns);
+        let later = indexes.chain(&mut def.primary_key).chain(references).filter(|position| **position > column);
         later.for_each(|position| *position -= 1);
         self.rebuilds = true;
         Ok(())
@@ -247,6 +255,11 @@ impl<'a> Draft<'a> {
         if before.column == ty.column && fits && using.is_none() {
             return Ok(());
         }
+        if let Some(key) = self.def.foreign_keys.iter().find(|key| key.columns.contains(&position)) {
+            let problem =
+                format!("changing the type of a column of constraint \"{}\" (drop the constraint first)", key.name);
+            return Err(Error::Unsupported(problem));
+        }
         for index in self.def.indexes.iter().filter(|index| index.method == IndexMethod::Vast) {
             crate::sql::vast::check_column(&self.def.columns[index.columns[0]])?;
         }
@@ -281,7 +294,7 @@ impl<'a> Draft<'a> {
                 let columns = index_positions(&key.columns, &names)?;
                 self.add_primary_key(key.name.as_ref().map(new_name).transpose()?, columns)
             }
-            TableConstraint::ForeignKey(_) => Err(Error::Unsupported("FOREIGN KEY constraints".into())),
+            TableConstraint::ForeignKey(key) => self.add_foreign_key(key),
             other => Err(Error::Unsupported(format!("ADD {other}"))),
         }
     }
@@ -289,6 +302,12 @@ impl<'a> Draft<'a> {
     fn add_check(&mut self, check: &CheckConstraint) -> Result<()> {
         checks::add(&mut self.def, check)?;
         self.checks.extend(self.def.checks.last().map(|check| check.name.clone()));
+        Ok(())
+    }
+
+    fn add_foreign_key(&mut self, key: &ForeignKeyConstraint) -> Result<()> {
+        foreign_keys::add(&mut self.def, &self.state.catalog, key)?;
+        self.foreign_keys.extend(self.def.foreign_keys.last().map(|key| key.name.clone()));
         Ok(())
     }
 
@@ -347,12 +366,14 @@ impl<'a> Draft<'a> {
             self.rebuilds = true;
             return Ok(());
         }
-        let before = (def.checks.len(), def.indexes.len());
+        let before = (def.checks.len(), def.indexes.len(), def.foreign_keys.len());
         def.checks.retain(|check| check.name != name);
         def.indexes.retain(|index| !index.constraint || index.name != name);
+        def.foreign_keys.retain(|key| key.name != name);
         self.checks.retain(|check| check != name);
+        self.foreign_keys.retain(|key| key != name);
         self.indexes.retain(|index| index != name);
-        match before == (def.checks.len(), def.indexes.len()) && !if_exists {
+        match before == (def.checks.len(), def.indexes.len(), def.foreign_keys.len()) && !if_exists {
             true => Err(rename::no_constraint(name, &def.name)),
             false => Ok(()),
         }

@@ -11,12 +11,13 @@ use keyaki_store::WriteBatch;
 
 use super::{Draft, Source};
 use crate::catalog::{Catalog, ColumnDef, DocumentKind, Table, put, remove};
-use crate::sql::ddl::checks;
+use crate::sql::ddl::{checks, foreign_keys};
 use crate::sql::dml::{TargetTable, defaults};
 use crate::sql::names::quoted;
-use crate::sql::{expressions, parse_expr, views};
+use crate::sql::{expressions, parse_expr, parse_query, views};
 use crate::values::zone::Zone;
 use crate::write::assign::assign;
+use crate::write::foreign_keys::{ForeignKey, KeyRows};
 use crate::write::rebuild::{Convert, rebuild, renew_trees};
 use crate::write::{self, WriteStatement};
 use crate::{ConstraintKind, Error, Result};
@@ -36,10 +37,12 @@ impl Draft<'_> {
         let statistics = self.old.statistics.clone().filter(|_| !rebuilds);
         let table = Arc::new(Table::new(self.def.clone(), statistics)?);
         expressions::compiled(self.session, &table)?;
+        foreign_keys::check_referenced(&self.state.catalog, &table, &self.action)?;
         let mut changed = Catalog::clone(&self.state.catalog);
         changed.tables.insert(table.def.name.clone(), table.clone());
         let mut batch = WriteBatch::new();
         let changed = self.change_views(changed, &mut batch).await?;
+        self.verify_references(statement, &changed, &table).await?;
         if rebuilds {
             let convert = self.conversion(&table)?;
             rebuild(statement, &changed, &self.old, table, convert, batch).await.map_err(|e| self.existing(e))?;
@@ -97,6 +100,54 @@ impl Draft<'_> {
             if self.has_row(statement, parse_expr(&format!("NOT ({})", check.sql))?).await? {
                 let (table, name) = (table.def.name.clone(), check.name.clone());
                 return Err(Error::CheckViolation { table, name, is_new_row: false });
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the existing rows against new foreign keys.
+    async fn verify_references(&self, statement: &WriteStatement, changed: &Catalog, table: &Arc<Table>) -> Result<()> {
+        for key in ForeignKey::of(changed, table)? {
+            let def = key.def();
+            if !self.foreign_keys.contains(&def.name) {
+                continue;
+            }
+            let mut columns = Vec::new();
+            for &column in &def.columns {
+                match self.sources[column] {
+                    Source::Same(old) => columns.push(quoted(&self.old.def.columns[old].name)),
+                    // Its values are null, and refer to nothing.
+                    Source::Default if self.def.columns[column].default.is_none() => break,
+                    _ => {
+                        let problem = "a FOREIGN KEY of a column with another type or with a default (add it later)";
+                        return Err(Error::Unsupported(problem.into()));
+                    }
+                }
+            }
+            if columns.len() < def.columns.len() {
+                continue;
+            }
+            statement.engine.depend_on_table(&statement.writer, &self.old);
+            let referenced = self.state.catalog.table(&def.references)?;
+            statement.engine.depend_on_table(&statement.writer, referenced);
+            let join = |items: Vec<String>, by: &str| items.join(by);
+            let pairs = columns.iter().zip(&def.referenced);
+            let query = format!(
+                "SELECT {} FROM {} AS c WHERE {} AND NOT EXISTS (SELECT 1 FROM {} AS p WHERE {}) LIMIT 1",
+                join(columns.iter().map(|column| format!("c.{column}")).collect(), ", "),
+                quoted(&self.old.def.name),
+                join(columns.iter().map(|column| format!("c.{column} IS NOT NULL")).collect(), " AND "),
+                quoted(&def.references),
+                join(pairs.map(|(column, other)| format!("p.{} = c.{column}", quoted(other))).collect(), " AND "),
+            );
+            let plan = self.state.plan_query(*parse_query(&query)?).await?;
+            let mut rows = self.state.run(&plan).await?;
+            while let Some(batch) = rows.next().await {
+                statement.writer.decision.check()?;
+                let batch = batch?;
+                if batch.num_rows() > 0 {
+                    return Err(key.missing_error(&KeyRows::of(batch.columns().to_vec()), 0));
+                }
             }
         }
         Ok(())

@@ -1,0 +1,191 @@
+//! FOREIGN KEY constraints of a definition, and definitions that they depend on.
+//!
+//! *Invariant.* The columns that a foreign key refers to exist, have comparable types, and are a key: those of the primary
+//! key or of a unique index. A statement that would break this is refused.
+
+use std::sync::Arc;
+
+use datafusion::sql::sqlparser::ast::{
+    ConstraintCharacteristics, ConstraintReferenceMatchKind, DeferrableInitial, ForeignKeyConstraint, Ident,
+    ReferentialAction as SqlAction,
+};
+use keyaki_store::{ColumnType, WriteBatch};
+
+use super::{check_distinct, column_position};
+use crate::catalog::{Catalog, DocumentKind, ForeignKeyDef, ReferentialAction, Table, TableDef, put, types};
+use crate::sql::names::{new_name, plain_ident, relation_name};
+use crate::write::foreign_keys::are_key;
+use crate::{Error, ObjectKind, Result};
+
+/// Adds a constraint to a definition, which may refer to itself. Without a name, it gets a name as in PostgreSQL:
+/// `TABLE_COLUMNS_fkey`, with a number appended if the name is taken.
+///
+/// # Errors
+/// `Unsupported`, `UndefinedColumn`, `NotFound`, `InvalidForeignKey`, `DatatypeMismatch`, `AlreadyExists`.
+pub(super) fn add(def: &mut TableDef, catalog: &Catalog, key: &ForeignKeyConstraint) -> Result<()> {
+    let ForeignKeyConstraint {
+        name,
+        index_name,
+        columns,
+        foreign_table,
+        referred_columns,
+        on_delete,
+        on_update,
+        match_kind,
+        characteristics,
+    } = key;
+    let refuse = |refused: bool, what: &str| match refused {
+        true => Err(Error::Unsupported(format!("FOREIGN KEY … {what}"))),
+        false => Ok(()),
+    };
+    refuse(index_name.is_some(), "with the name of an index")?;
+    let is_simple = matches!(match_kind, None | Some(ConstraintReferenceMatchKind::Simple));
+    refuse(!is_simple, "MATCH FULL and MATCH PARTIAL (use NOT NULL or CHECK)")?;
+    if let Some(ConstraintCharacteristics { deferrable, initially, enforced }) = characteristics {
+        let is_deferred = *deferrable == Some(true) || *initially == Some(DeferrableInitial::Deferred);
+        refuse(is_deferred, "DEFERRABLE (constraints are checked at the end of each statement)")?;
+        refuse(*enforced == Some(false), "NOT ENFORCED")?;
+    }
+    let names: Vec<&str> = def.columns.iter().map(|column| column.name.as_str()).collect();
+    let columns = columns.iter().map(|ident| column_position(ident, &names)).collect::<Result<Vec<_>>>()?;
+    check_distinct(&columns, &names)?;
+    let references = relation_name(foreign_table)?;
+    let referenced_table = match references == def.name {
+        true => Arc::new(Table::new(def.clone(), None)?),
+        false => catalog.table(&references)?.clone(),
+    };
+    let referenced = referenced_columns(&referenced_table, referred_columns, columns.len())?;
+    let name = match name {
+        Some(name) => new_name(name)?,
+        None => free_name(def, &columns),
+    };
+    if def.has_constraint(&name) {
+        return Err(Error::AlreadyExists { kind: ObjectKind::Constraint, name });
+    }
+    for (&column, &other) in columns.iter().zip(&referenced) {
+        let (column, other) = (&def.columns[column], &referenced_table.def.columns[other]);
+        if !is_comparable(column.ty.column, other.ty.column) {
+            return Err(Error::DatatypeMismatch(format!(
+                "foreign key constraint \"{name}\" cannot be implemented: key columns \"{}\" and \"{}\" are of incompatible \
+                 types: {} and {}",
+                column.name,
+                other.name,
+                types::sql_type_name(column.ty),
+                types::sql_type_name(other.ty)
+            )));
+        }
+    }
+    let referenced = referenced.iter().map(|&column| referenced_table.def.columns[column].name.clone()).collect();
+    let (on_delete, on_update) = (action(*on_delete), action(*on_update));
+    def.foreign_keys.push(ForeignKeyDef { name, columns, references, referenced, on_delete, on_update });
+    Ok(())
+}
+
+/// The positions of the referenced columns: those given, or the primary key.
+fn referenced_columns(table: &Table, given: &[Ident], count: usize) -> Result<Vec<usize>> {
+    let def = &table.def;
+    let columns = match given {
+        [] if def.hidden_rowid => {
+            return Err(Error::InvalidForeignKey(format!(
+                "there is no primary key for referenced table \"{}\"",
+                def.name
+            )));
+        }
+        [] => def.primary_key.clone(),
+        given => given.iter().map(|ident| table.column(&plain_ident(ident))).collect::<Result<Vec<_>>>()?,
+    };
+    if columns.len() != count {
+        let problem = "number of referencing and referenced columns for foreign key disagree";
+        return Err(Error::InvalidForeignKey(problem.into()));
+    }
+    match are_key(table, &columns) {
+        true => Ok(columns),
+        false => Err(Error::InvalidForeignKey(format!(
+            "there is no unique constraint matching given keys for referenced table \"{}\"",
+            def.name
+        ))),
+    }
+}
+
+fn action(action: Option<SqlAction>) -> ReferentialAction {
+    match action {
+        None | Some(SqlAction::NoAction) => ReferentialAction::NoAction,
+        Some(SqlAction::Restrict) => ReferentialAction::Restrict,
+        Some(SqlAction::Cascade) => ReferentialAction::Cascade,
+        Some(SqlAction::SetNull) => ReferentialAction::SetNull,
+        Some(SqlAction::SetDefault) => ReferentialAction::SetDefault,
+    }
+}
+
+/// True if equal values of two types have the same key after a conversion that fails for all others.
+fn is_comparable(a: ColumnType, b: ColumnType) -> bool {
+    let is_integer = |ty| matches!(ty, ColumnType::Int8 | ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64);
+    a == b || (is_integer(a) && is_integer(b))
+}
+
+fn free_name(def: &TableDef, columns: &[usize]) -> String {
+    let names: Vec<&str> = columns.iter().map(|&column| def.columns[column].name.as_str()).collect();
+    let base = format!("{}_{}_fkey", def.name, names.join("_"));
+    let numbered = (1_u32..).map(|n| format!("{base}{n}"));
+    std::iter::once(base.clone()).chain(numbered).find(|name| !def.has_constraint(name)).unwrap_or(base)
+}
+
+/// Checks that the foreign keys that refer to a changed table still can. `action` describes the change.
+///
+/// # Errors
+/// `DependentConstraint`.
+pub(super) fn check_referenced(catalog: &Catalog, changed: &Table, action: &str) -> Result<()> {
+    let name = &changed.def.name;
+    let others = catalog.referencing(name).filter(|(other, _)| other.def.name != *name);
+    let own = changed.def.foreign_keys.iter().filter(|key| key.references == *name);
+    for (def, key) in others.map(|(other, key)| (&other.def, key)).chain(own.map(|key| (&changed.def, key))) {
+        let columns = key.referenced.iter().map(|name| changed.column(name)).collect::<Result<Vec<_>>>();
+        let is_possible = columns.is_ok_and(|columns| {
+            let pairs = columns.iter().zip(&key.columns);
+            let mut types = pairs.map(|(&a, &b)| (changed.def.columns[a].ty.column, def.columns[b].ty.column));
+            are_key(changed, &columns) && types.all(|(a, b)| is_comparable(a, b))
+        });
+        if !is_possible {
+            return Err(Error::DependentConstraint {
+                action: action.into(),
+                constraint: key.name.clone(),
+                table: def.name.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that no table other than `among` refers to a table whose rows are removed without their being read.
+///
+/// # Errors
+/// `DependentConstraint`.
+pub(super) fn check_unreferenced(catalog: &Catalog, table: &str, among: &[String], action: &str) -> Result<()> {
+    match catalog.referencing(table).find(|(other, _)| other.def.name != table && !among.contains(&other.def.name)) {
+        None => Ok(()),
+        Some((other, key)) => Err(Error::DependentConstraint {
+            action: action.into(),
+            constraint: key.name.clone(),
+            table: other.def.name.clone(),
+        }),
+    }
+}
+
+/// Changes the foreign keys of other tables that refer to a table: its new definitions go to `catalog` and `batch`.
+pub(super) fn change_references(
+    catalog: &mut Catalog,
+    batch: &mut WriteBatch,
+    table: &str,
+    change: impl Fn(&mut ForeignKeyDef),
+) -> Result<()> {
+    let others = catalog.referencing(table).map(|(other, _)| other.def.name.clone());
+    let others: Vec<String> = others.filter(|other| other != table).collect();
+    for name in others {
+        let other = catalog.table(&name)?.clone();
+        let mut def = other.def.clone();
+        def.foreign_keys.iter_mut().filter(|key| key.references == table).for_each(&change);
+        put(batch, DocumentKind::Table, &name, &def)?;
+        catalog.tables.insert(name, Arc::new(Table::new(def, other.statistics.clone())?));
+    }
+    Ok(())
+}
