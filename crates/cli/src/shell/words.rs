@@ -102,6 +102,7 @@ pub const KEYWORDS: &[&str] = &[
     "RANGE",
     "REAL",
     "RECURSIVE",
+    "REFERENCES",
     "RENAME",
     "REPLACE",
     "RETURNING",
