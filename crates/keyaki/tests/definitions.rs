@@ -312,7 +312,11 @@ fn shown_definitions_recreate_tables() {
              CREATE INDEX t_name ON t USING masstree (\"Name\") INCLUDE (n);
              CREATE UNIQUE INDEX t_n ON t USING vast (id, n) WITH (goal = 'fast', memory = '1 MiB');
              COMMENT ON TABLE t IS 'it''s'; COMMENT ON COLUMN t.\"Name\" IS 'n'; COMMENT ON INDEX u IS 'i';
-             CREATE TABLE h (a INT NOT NULL, b TEXT, CHECK (CASE WHEN a > 1 THEN b LIKE 'x%' ELSE NOT (a = 7) END))",
+             CREATE TABLE h (a INT NOT NULL, b TEXT, CHECK (CASE WHEN a > 1 THEN b LIKE 'x%' ELSE NOT (a = 7) END));
+             CREATE TABLE \"P q\" (\"x y\" INT PRIMARY KEY, b TEXT, a TEXT, UNIQUE (a, b));
+             CREATE TABLE f (id INT PRIMARY KEY, x INT DEFAULT 3 REFERENCES \"P q\" ON UPDATE RESTRICT ON DELETE SET DEFAULT,
+                 up INT CONSTRAINT \"Up\" REFERENCES f (id) ON DELETE CASCADE, b TEXT, a TEXT,
+                 FOREIGN KEY (b, a) REFERENCES \"P q\" (b, a) ON UPDATE SET NULL)",
         )
         .unwrap();
     let show = |table: &str| -> String {
@@ -326,10 +330,12 @@ fn shown_definitions_recreate_tables() {
         "ALTER TABLE t DROP CONSTRAINT u, ALTER COLUMN plain SET NOT NULL, ALTER COLUMN at DROP DEFAULT",
         "ALTER TABLE h ADD CONSTRAINT hk PRIMARY KEY (a)",
         "ALTER TABLE t RENAME CONSTRAINT \"Key\" TO t_pkey",
+        "ALTER TABLE \"P q\" RENAME COLUMN a TO \"A\"",
+        "ALTER TABLE f RENAME COLUMN up TO \"select\"",
     ];
     for change in changes {
         connection.query(change, ()).map(drop).unwrap_or_else(|error| panic!("{change}: {error}"));
-        for table in ["t", "h"] {
+        for table in ["t", "h", "f"] {
             let before = show(table);
             connection.execute(&format!("DROP TABLE {table}"), ()).unwrap();
             connection.execute_batch(&before).unwrap_or_else(|error| panic!("{before}\n{error}"));

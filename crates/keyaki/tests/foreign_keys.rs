@@ -278,7 +278,7 @@ fn constraints_hold_in_concurrent_histories() {
         let count = |result: keyaki::Result<u64>| match result {
             Ok(_) => committed.fetch_add(1, Ordering::Relaxed),
             Err(Error::Conflict { .. }) => conflicts.fetch_add(1, Ordering::Relaxed),
-            Err(error) if error.sqlstate().starts_with("23") => refused.fetch_add(1, Ordering::Relaxed),
+            Err(error) if error.sqlstate().code().starts_with("23") => refused.fetch_add(1, Ordering::Relaxed),
             Err(error) => panic!("{action}: {error}"),
         };
         std::thread::scope(|scope| {
@@ -345,7 +345,7 @@ fn loads_check_references() {
         connection.execute(sql, ())
     };
     let error = run(&[(20, Some(1)), (21, None), (22, Some(9)), (23, Some(8))], &copy).unwrap_err();
-    assert_eq!(error.sqlstate(), "23503");
+    assert_eq!(error.sqlstate().code(), "23503");
     let text = "rows.csv, row 3: insert or update on table \"c\" violates foreign key constraint \"c_p_fkey\": Key (p)=(9) is \
                 not present in table \"p\"";
     assert!(error.to_string().contains(text), "{error}");
@@ -378,7 +378,7 @@ fn loads_check_references() {
     appender.append_row((40, 2, 0)).unwrap();
     appender.append_row((41, 5, 0)).unwrap();
     let error = appender.finish().unwrap_err();
-    assert_eq!(error.sqlstate(), "23503");
+    assert_eq!(error.sqlstate().code(), "23503");
     assert!(error.to_string().contains("row 2: insert or update"), "{error}");
     assert_eq!(number(&connection, "SELECT count(*) FROM c WHERE id IN (40, 41)"), 0);
     let mut appender = connection.appender("c").unwrap();

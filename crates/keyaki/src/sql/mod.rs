@@ -208,13 +208,13 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
         Sql::CreateIndex(create) => index::create(session, execution, create).await,
         Sql::CreateView(create) => views::create(session, execution, create).await,
         Sql::Drop { object_type, if_exists, names, cascade, restrict: _, purge, temporary, table } => {
-            if cascade || purge || temporary || table.is_some() {
-                return unsupported("CASCADE, PURGE and TEMPORARY in DROP");
+            if purge || temporary || table.is_some() {
+                return unsupported("PURGE and TEMPORARY in DROP");
             }
             match object_type {
-                ObjectType::Table => ddl::drop_table(session, execution, &names, if_exists).await,
-                ObjectType::Index => ddl::drop_index(session, execution, &names, if_exists).await,
-                ObjectType::View => views::drop(session, execution, &names, if_exists).await,
+                ObjectType::Table => ddl::drop_table(session, execution, &names, if_exists, cascade).await,
+                ObjectType::Index => ddl::drop_index(session, execution, &names, if_exists, cascade).await,
+                ObjectType::View => views::drop(session, execution, &names, if_exists, cascade).await,
                 other => unsupported(&format!("DROP {other}")),
             }
         }

@@ -149,6 +149,7 @@ pub(crate) async fn drop(
     execution: &Execution<'_>,
     names: &[datafusion::sql::sqlparser::ast::ObjectName],
     if_exists: bool,
+    cascades: bool,
 ) -> Result<Outcome> {
     let engine = &session.engine;
     let writer = session.writer(execution, "DROP VIEW").await?;
@@ -173,11 +174,33 @@ pub(crate) async fn drop(
         }
         dropped.push(name);
     }
-    check_unused(&StatementState::new(session, catalog, snapshot)?, &dropped)?;
+    let state = StatementState::new(session, catalog, snapshot)?;
+    match cascades {
+        true => drop_users(&state, dropped, &mut changed, &mut batch)?,
+        false => check_unused(&state, &dropped)?,
+    }
     if !batch.is_empty() {
         engine.commit_catalog(&writer, batch, changed).await?;
     }
     Ok(Outcome::done("DROP VIEW"))
+}
+
+/// Drops the views that use dropped objects, directly or through other views.
+pub(crate) fn drop_users(
+    state: &StatementState,
+    mut dropped: Vec<String>,
+    changed: &mut Catalog,
+    batch: &mut WriteBatch,
+) -> Result<()> {
+    while let Some(name) = dropped.pop() {
+        for user in users(state, &name)? {
+            if changed.views.remove(&user).is_some() {
+                remove(batch, DocumentKind::View, &user)?;
+                dropped.push(user);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Checks that no remaining view uses an object to be dropped.

@@ -1,4 +1,5 @@
-//! DROP TABLE and DROP INDEX: remove definitions and trees of all named objects in one batch, all of them or none.
+//! DROP TABLE and DROP INDEX: remove definitions and trees of all named objects in one batch, all of them or none. With
+//! CASCADE, foreign keys and views that depend on them are dropped, too.
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ pub(crate) async fn drop_table(
     execution: &Execution<'_>,
     names: &[ObjectName],
     if_exists: bool,
+    cascades: bool,
 ) -> Result<Outcome> {
     let engine = &session.engine;
     let writer = session.writer(execution, "DROP TABLE").await?;
@@ -47,10 +49,20 @@ pub(crate) async fn drop_table(
         }
         dropped.push(name);
     }
-    for name in &dropped {
-        foreign_keys::check_unreferenced(&changed, name, &[], &format!("drop table \"{name}\""))?;
+    let state = StatementState::new(session, catalog, snapshot)?;
+    if cascades {
+        for name in &dropped {
+            foreign_keys::change_references(&mut changed, &mut batch, name, |_, keys| {
+                keys.retain(|key| key.references != *name);
+            })?;
+        }
+        views::drop_users(&state, dropped, &mut changed, &mut batch)?;
+    } else {
+        for name in &dropped {
+            foreign_keys::check_unreferenced(&changed, name, &[], &format!("drop table \"{name}\""))?;
+        }
+        views::check_unused(&state, &dropped)?;
     }
-    views::check_unused(&StatementState::new(session, catalog, snapshot)?, &dropped)?;
     if !batch.is_empty() {
         engine.commit_catalog(&writer, batch, changed).await?;
     }
@@ -62,6 +74,7 @@ pub(crate) async fn drop_index(
     execution: &Execution<'_>,
     names: &[ObjectName],
     if_exists: bool,
+    cascades: bool,
 ) -> Result<Outcome> {
     let engine = &session.engine;
     let writer = session.writer(execution, "DROP INDEX").await?;
@@ -70,14 +83,15 @@ pub(crate) async fn drop_index(
     let mut batch = WriteBatch::new();
     for name in names {
         let name = relation_name(name)?;
-        match changed.index(&name) {
+        match changed.index(&name).map(|(table, position)| (table.clone(), position)) {
             Some((table, position)) => {
                 let mut def = table.def.clone();
                 let index = def.indexes.remove(position);
                 batch.drop_tree(index.tree);
-                put(&mut batch, DocumentKind::Table, &def.name, &def)?;
                 let table = Table::new(def, table.statistics.clone())?;
-                foreign_keys::check_referenced(&changed, &table, &format!("drop index \"{name}\""))?;
+                let action = format!("drop index \"{name}\"");
+                let table = foreign_keys::check_referenced(&mut changed, &mut batch, table, cascades, &action)?;
+                put(&mut batch, DocumentKind::Table, &table.def.name, &table.def)?;
                 changed.tables.insert(table.def.name.clone(), Arc::new(table));
             }
             None if if_exists => {}

@@ -3,6 +3,7 @@
 //! *Invariant.* The columns that a foreign key refers to exist, have comparable types, and are a key: those of the primary
 //! key or of a unique index. A statement that would break this is refused.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
@@ -130,30 +131,47 @@ fn free_name(def: &TableDef, columns: &[usize]) -> String {
     std::iter::once(base.clone()).chain(numbered).find(|name| !def.has_constraint(name)).unwrap_or(base)
 }
 
-/// Checks that the foreign keys that refer to a changed table still can. `action` describes the change.
+/// Checks that the foreign keys that refer to a changed table still can. If the change `cascades`, the others are dropped:
+/// those of other tables in `catalog` and `batch`, its own in the table that is returned. `action` describes the change.
 ///
 /// # Errors
 /// `DependentConstraint`.
-pub(super) fn check_referenced(catalog: &Catalog, changed: &Table, action: &str) -> Result<()> {
+pub(super) fn check_referenced(
+    catalog: &mut Catalog,
+    batch: &mut WriteBatch,
+    changed: Table,
+    cascades: bool,
+    action: &str,
+) -> Result<Table> {
+    let broken = broken(catalog, &changed);
+    let Some((table, constraint)) = broken.first().cloned() else { return Ok(changed) };
+    if !cascades {
+        return Err(Error::DependentConstraint { action: action.into(), constraint, table });
+    }
+    let drop = |table: &str, keys: &mut Vec<ForeignKeyDef>| {
+        keys.retain(|key| !broken.iter().any(|(of, name)| of == table && *name == key.name));
+    };
+    change_references(catalog, batch, &changed.def.name, drop)?;
+    let mut def = changed.def.clone();
+    drop(&changed.def.name, &mut def.foreign_keys);
+    Table::new(def, changed.statistics.clone())
+}
+
+/// The foreign keys that can no longer refer to a changed table: for each the table that has it, and its name.
+fn broken(catalog: &Catalog, changed: &Table) -> Vec<(String, String)> {
     let name = &changed.def.name;
     let others = catalog.referencing(name).filter(|(other, _)| other.def.name != *name);
     let own = changed.def.foreign_keys.iter().filter(|key| key.references == *name);
-    for (def, key) in others.map(|(other, key)| (&other.def, key)).chain(own.map(|key| (&changed.def, key))) {
+    let all = others.map(|(other, key)| (&other.def, key)).chain(own.map(|key| (&changed.def, key)));
+    let broken = all.filter(|(def, key)| {
         let columns = key.referenced.iter().map(|name| changed.column(name)).collect::<Result<Vec<_>>>();
-        let is_possible = columns.is_ok_and(|columns| {
+        !columns.is_ok_and(|columns| {
             let pairs = columns.iter().zip(&key.columns);
             let mut types = pairs.map(|(&a, &b)| (changed.def.columns[a].ty.column, def.columns[b].ty.column));
             are_key(changed, &columns) && types.all(|(a, b)| is_comparable(a, b))
-        });
-        if !is_possible {
-            return Err(Error::DependentConstraint {
-                action: action.into(),
-                constraint: key.name.clone(),
-                table: def.name.clone(),
-            });
-        }
-    }
-    Ok(())
+        })
+    });
+    broken.map(|(def, key)| (def.name.clone(), key.name.clone())).collect()
 }
 
 /// Checks that no table other than `among` refers to a table whose rows are removed without their being read.
@@ -171,19 +189,20 @@ pub(super) fn check_unreferenced(catalog: &Catalog, table: &str, among: &[String
     }
 }
 
-/// Changes the foreign keys of other tables that refer to a table: its new definitions go to `catalog` and `batch`.
+/// Changes the foreign keys of other tables that refer to a table: their new definitions go to `catalog` and `batch`.
+/// `change` is called with the name of each such table and all its foreign keys.
 pub(super) fn change_references(
     catalog: &mut Catalog,
     batch: &mut WriteBatch,
     table: &str,
-    change: impl Fn(&mut ForeignKeyDef),
+    change: impl Fn(&str, &mut Vec<ForeignKeyDef>),
 ) -> Result<()> {
     let others = catalog.referencing(table).map(|(other, _)| other.def.name.clone());
-    let others: Vec<String> = others.filter(|other| other != table).collect();
+    let others: BTreeSet<String> = others.filter(|other| other != table).collect();
     for name in others {
         let other = catalog.table(&name)?.clone();
         let mut def = other.def.clone();
-        def.foreign_keys.iter_mut().filter(|key| key.references == table).for_each(&change);
+        change(&name, &mut def.foreign_keys);
         put(batch, DocumentKind::Table, &name, &def)?;
         catalog.tables.insert(name, Arc::new(Table::new(def, other.statistics.clone())?));
     }

@@ -71,7 +71,9 @@ pub(super) async fn table(
         key.referenced.iter_mut().for_each(|column| column.clone_from(&column_names[column]));
     };
     def.foreign_keys.iter_mut().filter(|key| key.references == old_name).for_each(rename);
-    foreign_keys::change_references(&mut changed, &mut batch, &old_name, rename)?;
+    foreign_keys::change_references(&mut changed, &mut batch, &old_name, |_, keys| {
+        keys.iter_mut().filter(|key| key.references == old_name).for_each(rename);
+    })?;
     let renamed = Arc::new(Table::new(def, table.statistics.clone())?);
     if renamed.def.name != old_name {
         changed.tables.remove(&old_name);

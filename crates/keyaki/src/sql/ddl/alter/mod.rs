@@ -92,7 +92,7 @@ struct Draft<'a> {
     foreign_keys: Vec<String>,
     /// Names of new indexes.
     indexes: Vec<String>,
-    /// Views that use a changed column are dropped.
+    /// Views and foreign keys that depend on the change are dropped.
     cascades: bool,
     /// A column was added: views with `*` may get it.
     adds_columns: bool,
@@ -130,7 +130,8 @@ impl<'a> Draft<'a> {
             }
             AlterTableOperation::AlterColumn { column_name, op } => self.alter_column(&plain_ident(&column_name), op),
             AlterTableOperation::AddConstraint { constraint, not_valid: false } => self.add_constraint(&constraint),
-            AlterTableOperation::DropConstraint { if_exists, name, drop_behavior: _ } => {
+            AlterTableOperation::DropConstraint { if_exists, name, drop_behavior } => {
+                self.cascades |= drop_behavior == Some(DropBehavior::Cascade);
                 self.drop_constraint(&plain_ident(&name), if_exists)
             }
             other => Err(Error::Unsupported(format!("ALTER TABLE … {other}"))),
@@ -360,6 +361,7 @@ impl<'a> Draft<'a> {
 
     fn drop_constraint(&mut self, name: &str, if_exists: bool) -> Result<()> {
         let def = &mut self.def;
+        self.action = format!("drop constraint \"{name}\" of table \"{}\"", def.name);
         if !def.hidden_rowid && def.primary_key_name() == name {
             def.primary_key.clear();
             (def.hidden_rowid, def.primary_key_name) = (true, None);

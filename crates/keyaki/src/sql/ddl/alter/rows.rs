@@ -35,12 +35,13 @@ impl Draft<'_> {
         }
         // Positions and types of columns differ after a conversion.
         let statistics = self.old.statistics.clone().filter(|_| !rebuilds);
-        let table = Arc::new(Table::new(self.def.clone(), statistics)?);
+        let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&self.state.catalog));
+        let table = Table::new(self.def.clone(), statistics)?;
+        let (cascades, action) = (self.cascades, &self.action);
+        let table = foreign_keys::check_referenced(&mut changed, &mut batch, table, cascades, action)?;
+        let table = Arc::new(table);
         expressions::compiled(self.session, &table)?;
-        foreign_keys::check_referenced(&self.state.catalog, &table, &self.action)?;
-        let mut changed = Catalog::clone(&self.state.catalog);
         changed.tables.insert(table.def.name.clone(), table.clone());
-        let mut batch = WriteBatch::new();
         let changed = self.change_views(changed, &mut batch).await?;
         self.verify_references(statement, &changed, &table).await?;
         if rebuilds {
