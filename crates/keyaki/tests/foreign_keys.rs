@@ -297,7 +297,10 @@ fn constraints_hold_in_concurrent_histories() {
                         let done = (0..statements).try_fold(0, |_, _| transaction.execute(&change(&mut random), ()));
                         match done {
                             Ok(_) => count(transaction.commit().map(|()| 0)),
-                            failed => count(failed),
+                            failed => {
+                                drop(transaction);
+                                count(failed)
+                            }
                         };
                         let at = connection.transaction_at(Isolation::RepeatableRead).unwrap();
                         ORPHANS.iter().for_each(|sql| assert_eq!(number(&at, sql), 0, "{action}: {sql}"));

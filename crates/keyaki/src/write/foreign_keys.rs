@@ -236,59 +236,33 @@ impl ForeignKey {
         })
     }
 
-    /// The first of the keys that the referenced table does not have. In a transaction, the others must continue to exist.
-    /// Blocks.
-    ///
-    /// # Errors
-    /// `Cancelled`, errors of the store.
-    fn first_missing(&self, statement: &WriteStatement, snapshot: &Snapshot, keys: &KeyRows) -> Result<Option<usize>> {
-        let mut missing = None;
-        self.lookup(statement, snapshot, keys, |row| {
-            missing = Some(row);
-            false
-        })?;
-        Ok(missing)
-    }
-
     /// The keys that the referenced table does not have, each once. In a transaction, the others must continue to exist.
     /// Blocks.
     ///
     /// # Errors
     /// `Cancelled`, errors of the store.
     pub fn missing(&self, statement: &WriteStatement, snapshot: &Snapshot, keys: &KeyRows) -> Result<KeyRows> {
-        let mut missing = Vec::new();
-        self.lookup(statement, snapshot, keys, |row| {
-            missing.push(row as u32);
-            true
-        })?;
-        keys.select(&missing.into())
+        keys.select(&self.missing_rows(statement, snapshot, keys)?.into())
     }
 
-    /// Looks up each key in the referenced table, and calls `on_missing` with the row of those that it does not have, until
-    /// it returns false.
-    fn lookup(
-        &self,
-        statement: &WriteStatement,
-        snapshot: &Snapshot,
-        keys: &KeyRows,
-        mut on_missing: impl FnMut(usize) -> bool,
-    ) -> Result<()> {
+    /// As [`ForeignKey::missing`], the positions of the keys.
+    fn missing_rows(&self, statement: &WriteStatement, snapshot: &Snapshot, keys: &KeyRows) -> Result<Vec<u32>> {
         let (engine, tree) = (&statement.engine, self.referenced_tree()?);
         let (encoded, view) = (tree.keys(keys), tree.view(snapshot)?);
+        let mut missing = Vec::new();
         for i in distinct(&encoded) {
             let range = tree.range(encoded.get(i));
             let exists = match &view {
-                Some(view) => has_entry(engine, view, range.clone())?,
+                Some(view) => has_entry(engine, view, &range, true)?,
                 None => false,
             };
-            if exists {
-                engine.depend_on_existence(&statement.writer, tree.id, range);
-            } else if !on_missing(encoded.row(i)) {
-                break;
+            match exists {
+                true => engine.depend_on_existence(&statement.writer, tree.id, range),
+                false => missing.push(encoded.row(i) as u32),
             }
             statement.writer.decision.check()?;
         }
-        Ok(())
+        Ok(missing)
     }
 
     /// The first of the keys that rows refer to, found by an index. In a transaction, rows that refer to the other keys
@@ -304,14 +278,11 @@ impl ForeignKey {
     ) -> Result<Option<usize>> {
         let tree = self.referencing_tree();
         let tree = tree.ok_or_else(|| Error::Internal("a foreign key without an index".into()))?;
-        let types = self.def().columns.iter().map(|&column| type_of(&self.referencing, column));
-        // No row refers to a key that does not fit into its columns: it becomes null.
-        let columns = keys.columns.iter().zip(types).map(|(column, ty)| converted(column, &ty));
-        let encoded = tree.keys(&KeyRows::of(columns.collect::<Result<_>>()?));
+        let encoded = self.references_to(&tree, keys)?;
         let Some(view) = tree.view(snapshot)? else { return Ok(None) };
         for i in distinct(&encoded) {
             let range = tree.range(encoded.get(i));
-            if has_entry(&statement.engine, &view, range.clone())? {
+            if has_entry(&statement.engine, &view, &range, false)? {
                 return Ok(Some(encoded.row(i)));
             }
             statement.engine.depend_on(&statement.writer, tree.id, range);
@@ -320,12 +291,28 @@ impl ForeignKey {
         Ok(None)
     }
 
-    /// In a transaction, no other one may add rows that refer to the keys; without an index, it may not change the
-    /// referencing table at all.
-    pub fn depend_on_absence(&self, statement: &WriteStatement) {
-        if !self.has_index() {
+    /// In a transaction, no other one may change rows that refer to the keys, or add any; without an index, it may not
+    /// change the referencing table at all.
+    ///
+    /// # Errors
+    /// Errors of conversions.
+    pub fn depend_on_references(&self, statement: &WriteStatement, keys: &KeyRows) -> Result<()> {
+        let Some(tree) = self.referencing_tree() else {
             statement.engine.depend_on_table(&statement.writer, &self.referencing);
+            return Ok(());
+        };
+        let encoded = self.references_to(&tree, keys)?;
+        for i in distinct(&encoded) {
+            statement.engine.depend_on(&statement.writer, tree.id, tree.range(encoded.get(i)));
         }
+        Ok(())
+    }
+
+    /// The keys as those of rows that refer to them. No row refers to a key that does not fit into its columns.
+    fn references_to(&self, tree: &KeyTree<'_>, keys: &KeyRows) -> Result<Keys> {
+        let types = self.def().columns.iter().map(|&column| type_of(&self.referencing, column));
+        let columns = keys.columns.iter().zip(types).map(|(column, ty)| converted(column, &ty));
+        Ok(tree.keys(&KeyRows::of(columns.collect::<Result<_>>()?)))
     }
 
     /// The error for a row that refers to key `row`, which does not exist.
@@ -394,8 +381,8 @@ impl ForeignKey {
             true => self.without_own(rows, keys).map_err(first)?,
             false => keys,
         };
-        match self.first_missing(statement, snapshot, &keys).map_err(first)? {
-            Some(row) => violation(row),
+        match self.missing_rows(statement, snapshot, &keys).map_err(first)?.into_iter().min() {
+            Some(row) => violation(row as usize),
             None => Ok(()),
         }
     }
@@ -542,10 +529,18 @@ fn distinct(keys: &Keys) -> impl Iterator<Item = usize> + '_ {
     keys.sorted().filter(move |&i| last.replace(keys.get(i)) != Some(keys.get(i)))
 }
 
-fn has_entry(engine: &Engine, view: &TreeView, range: KeyRange) -> Result<bool> {
+/// True if a range has an entry. If that is the `expected` answer, a serializable transaction depends on it by a dependency
+/// that the caller adds: other changes of the entry are no conflicts.
+fn has_entry(engine: &Engine, view: &TreeView, range: &KeyRange, expected: bool) -> Result<bool> {
     let source = engine.store.blocking();
-    let mut cursor = view.cursor(&source, range, Direction::Ascending);
-    Ok(first_key(&mut cursor)?.is_some())
+    let has_entry = |view: &TreeView| {
+        let mut cursor = view.cursor(&source, range.clone(), Direction::Ascending);
+        Ok(first_key(&mut cursor)?.is_some())
+    };
+    match has_entry(&view.clone().unrecorded())? {
+        answer if answer == expected => Ok(answer),
+        _ => has_entry(view),
+    }
 }
 
 fn columns_of(rows: &TableRows, columns: &[usize]) -> Result<Vec<ArrayRef>> {

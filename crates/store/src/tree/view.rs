@@ -175,6 +175,12 @@ impl TreeView {
         &self.version.codecs.schema
     }
 
+    /// The same view, whose reads a serializable transaction does not depend on. It must depend on their results in another
+    /// way ([`Transaction::depend_on_existence`](crate::Transaction::depend_on_existence)).
+    pub fn unrecorded(self) -> TreeView {
+        TreeView { reads: None, ..self }
+    }
+
     /// The id of the tree.
     pub fn tree(&self) -> TreeId {
         self.tree

@@ -135,7 +135,7 @@ async fn find_reference(
     if key.has_index() && keys.rows <= LOOKUPS_MAX {
         return key.first_referenced(statement, snapshot, keys);
     }
-    key.depend_on_absence(statement);
+    key.depend_on_references(statement, keys)?;
     let state = StatementState::new(session, catalog.clone(), snapshot.clone())?;
     let mut numbers = keys.clone();
     numbers.columns.push(Arc::new(Int64Array::from_iter_values(0..keys.rows as i64)));
@@ -149,10 +149,6 @@ async fn find_reference(
         .batches
         .first()
         .and_then(|batch| batch.column(0).as_primitive_opt::<Int64Type>()?.values().first().copied());
-    if key.has_index() && first.is_none() {
-        // No row refers to the keys: each of them is a dependency.
-        key.first_referenced(statement, snapshot, keys)?;
-    }
     Ok(first.map(|row| row as usize))
 }
 
@@ -245,7 +241,7 @@ impl Actions<'_> {
         // The definition does not change during the statement, but the table may have other statistics.
         let table = state.catalog.table(&key.referencing.def.name)?.clone();
         expressions::compiled(session, &table)?;
-        key.depend_on_absence(&session.write(writer.clone()));
+        key.depend_on_references(&session.write(writer.clone()), old)?;
         let columns = &key.def().columns;
         let new = match kind {
             ActionKind::Update(new) => Some(new),
