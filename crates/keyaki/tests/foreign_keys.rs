@@ -286,7 +286,7 @@ fn constraints_hold_in_concurrent_histories() {
                 let (connection, count) = (connection.try_clone().unwrap(), &count);
                 scope.spawn(move || {
                     let mut random = Random::new(seed as u64 * 10 + thread);
-                    for _ in 0..60 {
+                    for _ in 0..30 {
                         if random.below(2) == 0 {
                             count(connection.execute(&change(&mut random), ()));
                             continue;
@@ -310,7 +310,7 @@ fn constraints_hold_in_concurrent_histories() {
         });
         ORPHANS.iter().for_each(|sql| assert_eq!(number(&connection, sql), 0, "{action}: {sql}"));
         let total = [&committed, &refused, &conflicts].map(|number| number.load(Ordering::Relaxed));
-        assert!(total[0] > 20 && total[1] > 5, "{action}: {total:?}");
+        assert!(total[0] > 15 && total[1] > 3, "{action}: {total:?}");
         // The state survives reopening.
         let rows = |connection: &Connection| -> Vec<String> {
             let sql = "SELECT 'a', id, x FROM a UNION ALL SELECT 'b', id, a FROM b UNION ALL SELECT 'c', id, a FROM c
