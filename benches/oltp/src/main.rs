@@ -7,6 +7,7 @@
 //! | `duckdb` | the same statements in DuckDB, run by Python |
 //! | `bulk` | table `purchase` and its bulk inserts |
 //! | `appender`, `iibench` | rates of bulk inserts |
+//! | `upsert` | rates of upserts with random keys |
 
 mod appender;
 mod bulk;
@@ -16,6 +17,7 @@ mod keyaki_side;
 mod side;
 mod sqlite_side;
 mod statements;
+mod upsert;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -44,6 +46,12 @@ struct Arguments {
     /// Rows of the experiment `iibench` in SQLite, whose rate falls steadily
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(bulk::PARTS..))]
     iibench_peer_rows: u64,
+    /// Rows of the table of the experiment `upsert`
+    #[arg(long, default_value_t = 20_000_000)]
+    upsert_rows: i64,
+    /// Statements per figure of the experiment `upsert`
+    #[arg(long, default_value_t = 200_000)]
+    upserts: usize,
     /// Only these experiments
     #[arg(long, value_delimiter = ',', default_values_t = Experiment::value_variants().to_vec())]
     experiments: Vec<Experiment>,
@@ -67,6 +75,7 @@ enum Experiment {
     Threads,
     Appender,
     Iibench,
+    Upsert,
 }
 
 impl std::fmt::Display for Experiment {
@@ -116,6 +125,7 @@ fn main() -> Result {
     statements::run(&mut run)?;
     appender::run(&mut run)?;
     iibench::run(&mut run)?;
+    upsert::run(&mut run)?;
     match &run.arguments.json {
         Some(path) => Ok(run.report.write(path)?),
         None => Ok(()),

@@ -7,7 +7,7 @@ use keyaki_primitives::Random;
 
 use crate::Experiment::{
     Appender, Count, Delete, Iibench, Index, IndexText, Insert, InsertFull, InsertMany, Point, PointText, Threads,
-    Update,
+    Update, Upsert,
 };
 use crate::keyaki_side::Keyaki;
 use crate::side::{PER_KEY, Row, Side, Sides, median, row, timed};
@@ -48,7 +48,7 @@ pub fn run(run: &mut Run) -> Result {
             Count => bench.count(),
             InsertFull => bench.insert_full(),
             Threads => bench.threads(),
-            Appender | Iibench => unreachable!("not among EXPERIMENTS"),
+            Appender | Iibench | Upsert => unreachable!("not among EXPERIMENTS"),
         }
     }
     Ok(())
