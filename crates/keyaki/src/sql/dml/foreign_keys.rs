@@ -19,6 +19,7 @@ use datafusion::datasource::MemTable;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Ident, Join, JoinConstraint, JoinOperator, ObjectName, TableAlias, TableFactor, Value,
 };
+use futures::future::{Either, ready};
 use keyaki_store::Snapshot;
 
 use super::conflict::ROW_NUMBER;
@@ -49,18 +50,22 @@ const LOOKUPS_MAX: usize = 1000;
 ///
 /// # Errors
 /// `StillReferenced`, and as [`write::commit`].
-pub(crate) async fn commit(
+pub(crate) fn commit(
     session: &SqlSession,
     writer: Writer,
     catalog: &Arc<Catalog>,
     snapshot: Snapshot,
     change: TableChange,
-) -> Result<u64> {
-    let keys = referring(catalog, &change)?;
-    if keys.is_empty() {
-        return write::commit(session.write(writer), snapshot, change).await;
+) -> impl Future<Output = Result<u64>> {
+    // An async function would hold the change twice, in statements whose futures callers may move.
+    match referring(catalog, &change) {
+        Ok(keys) if keys.is_empty() => Either::Left(write::commit(session.write(writer), snapshot, change)),
+        Ok(keys) => {
+            let commit = commit_referenced(session, writer, catalog, snapshot, change, keys);
+            Either::Right(Either::Left(Box::pin(commit)))
+        }
+        Err(error) => Either::Right(Either::Right(ready(Err(error)))),
     }
-    Box::pin(commit_referenced(session, writer, catalog, snapshot, change, keys)).await
 }
 
 /// The foreign keys whose referenced keys a change may remove.
