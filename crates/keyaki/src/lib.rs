@@ -74,7 +74,7 @@ pub use session::{
     Appender, ArrowRows, Column, Connection, Database, MappedRows, Optional, Params, ParamsFromIter, Prepared, Row,
     RowIndex, Rows, Session, Statement, Transaction, params_from_iter,
 };
-pub use sql::{IndexInfo, Outcome, TableInfo};
+pub use sql::{IndexInfo, Outcome, SequenceInfo, TableInfo};
 
 // Types of other crates in the signatures of this crate.
 pub use arrow::array::RecordBatch;

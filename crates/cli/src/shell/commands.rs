@@ -242,6 +242,13 @@ fn schema(runner: &mut Runner, table: Option<&str>) -> Result<()> {
     let wanted = |name: &str| table.is_none_or(|table| table == name);
     let (mut text, mut last) = (String::new(), String::new());
     let mut found = false;
+    // The defaults of tables use them.
+    for sequence in database.sequences().into_iter().filter(|sequence| wanted(&sequence.name)) {
+        found = true;
+        for statement in std::iter::once(sequence.sql).chain(sequence.comment) {
+            text.push_str(&format!("{statement};\n"));
+        }
+    }
     for info in database.tables().into_iter().filter(|info| wanted(&info.name)) {
         found = true;
         text.push_str(&format!("{};\n", info.sql.trim_end().trim_end_matches(';')));

@@ -9,6 +9,8 @@ use std::str::FromStr;
 use keyaki_store::{ColumnType, Goal, TreeId};
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
+
 /// A table. The schema of its tree is the primary key columns in key order, then the other columns in table order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TableDef {
@@ -134,6 +136,9 @@ pub struct ColumnDef {
     pub nullable: bool,
     /// SQL text of the DEFAULT expression.
     pub default: Option<String>,
+    /// The column is GENERATED … AS IDENTITY, and has no `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<IdentityDef>,
     /// The trees have a place for nulls although the column is NOT NULL: it was declared so when it had rows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stores_nulls: bool,
@@ -150,10 +155,84 @@ impl ColumnDef {
             ty: ty.into(),
             nullable: true,
             default: None,
+            identity: None,
             stores_nulls: false,
             comment: None,
         }
     }
+
+    /// True if a row that gives no value gets one.
+    pub fn has_default(&self) -> bool {
+        self.default.is_some() || self.identity.is_some()
+    }
+}
+
+/// An identity column.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct IdentityDef {
+    /// ALWAYS: INSERT and UPDATE must not give a value. Otherwise BY DEFAULT.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub always: bool,
+    pub sequence: SequenceDef,
+}
+
+/// A sequence of numbers.
+///
+/// Invariants: `min <= start <= max`, and `increment` is not 0.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SequenceDef {
+    pub name: String,
+    /// Key of the position. A sequence that is restarted by a definition gets a new one.
+    pub id: u64,
+    pub min: i64,
+    pub max: i64,
+    pub increment: i64,
+    pub start: i64,
+    /// The sequence starts again at the other end after its last value.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cycles: bool,
+    /// Text of COMMENT ON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}
+
+impl SequenceDef {
+    /// Number of values from `value` to the end, at most `u64::MAX`. `value` lies between the limits.
+    pub(crate) fn left(&self, value: i64) -> u64 {
+        let end = if self.increment > 0 { self.max } else { self.min };
+        self.steps(value, end).saturating_add(1)
+    }
+
+    /// Number of whole increments from one value to another that lies in the direction of the sequence.
+    pub(crate) fn steps(&self, from: i64, to: i64) -> u64 {
+        from.abs_diff(to) / self.increment.unsigned_abs()
+    }
+
+    /// The value `steps` after `value`, at most one step behind the end; `None` there if the sequence does not cycle.
+    pub(crate) fn after(&self, value: i64, steps: u64) -> Option<i64> {
+        let after = i128::from(value) + i128::from(steps) * i128::from(self.increment);
+        let first = if self.increment > 0 { self.min } else { self.max };
+        let is_within = (i128::from(self.min)..=i128::from(self.max)).contains(&after);
+        if is_within { i64::try_from(after).ok() } else { self.cycles.then_some(first) }
+    }
+
+    /// True if the sequence returns `value`, or a value beyond it, from `next` on without starting again.
+    pub(crate) fn reaches(&self, next: i64, value: i64) -> bool {
+        if self.increment > 0 { (next..=self.max).contains(&value) } else { (self.min..=next).contains(&value) }
+    }
+
+    /// The error behind the last value.
+    pub(crate) fn exhausted(&self) -> Error {
+        let (end, limit) = if self.increment > 0 { ("maximum", self.max) } else { ("minimum", self.min) };
+        Error::SequenceLimit { name: self.name.clone(), end, limit }
+    }
+}
+
+/// The position of a sequence in the catalog tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SequencePosition {
+    /// A value that has not been returned yet, nor have those behind it; `None` if all have been.
+    pub next: Option<i64>,
 }
 
 /// A SQL type: the store's column type and the length limit of VARCHAR(n).

@@ -6,6 +6,8 @@
 //! | `table/NAME` | [`TableDef`], with its indexes |
 //! | `view/NAME` | [`ViewDef`] |
 //! | `statistics/NAME` | [`TableStatistics`] of the table |
+//! | `sequence/NAME` | [`SequenceDef`]; those of identity columns are in the table |
+//! | `sequence_position/ID` | [`SequencePosition`](super::SequencePosition), also of identity columns |
 //!
 //! Invariant: catalog and trees agree. A document changes in the same write batch as the trees that it describes.
 
@@ -13,11 +15,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray, RecordBatch};
+use keyaki_store::key_value::KeyValue;
 use keyaki_store::{Direction, KeyRange, LocatorOptions, Schema, Snapshot, Store, TreeId, WriteBatch, block_on};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::definitions::{ForeignKeyDef, IndexMethod, TableDef, ViewDef};
+use super::definitions::{ForeignKeyDef, IndexMethod, SequenceDef, TableDef, ViewDef};
 use crate::catalog::Table;
 use crate::catalog::TableStatistics;
 use crate::{Error, ObjectKind, Result};
@@ -46,6 +49,8 @@ pub(crate) enum DocumentKind {
     Table,
     View,
     Statistics,
+    Sequence,
+    SequencePosition,
 }
 
 impl DocumentKind {
@@ -55,6 +60,8 @@ impl DocumentKind {
             DocumentKind::Table => "table",
             DocumentKind::View => "view",
             DocumentKind::Statistics => "statistics",
+            DocumentKind::Sequence => "sequence",
+            DocumentKind::SequencePosition => "sequence_position",
         };
         format!("{kind}/{name}")
     }
@@ -65,6 +72,8 @@ impl DocumentKind {
 pub(crate) struct Catalog {
     pub tables: BTreeMap<String, Arc<Table>>,
     pub views: BTreeMap<String, Arc<ViewDef>>,
+    /// The sequences of CREATE SEQUENCE.
+    pub sequences: BTreeMap<String, Arc<SequenceDef>>,
 }
 
 impl Catalog {
@@ -95,6 +104,25 @@ impl Catalog {
         })
     }
 
+    /// All sequences, those of identity columns included, with the names of their table and column.
+    pub fn sequences(&self) -> impl Iterator<Item = (&SequenceDef, Option<(&str, &str)>)> {
+        let own = self.sequences.values().map(|def| (&**def, None));
+        let identities = self.tables.values().flat_map(|table| {
+            let columns = table.def.columns.iter();
+            columns.filter_map(|column| {
+                let sequence = &column.identity.as_ref()?.sequence;
+                Some((sequence, Some((table.def.name.as_str(), column.name.as_str()))))
+            })
+        });
+        own.chain(identities)
+    }
+
+    /// Looks up a sequence by name.
+    pub fn sequence(&self, name: &str) -> Option<&SequenceDef> {
+        let own = self.sequences.get(name).map(|def| &**def);
+        own.or_else(|| self.sequences().map(|(def, _)| def).find(|def| def.name == name))
+    }
+
     /// The foreign keys that refer to a table, each with the table that has it.
     pub fn referencing(&self, name: &str) -> impl Iterator<Item = (&Arc<Table>, &ForeignKeyDef)> {
         let keys = self.tables.values().flat_map(|table| table.def.foreign_keys.iter().map(move |key| (table, key)));
@@ -121,7 +149,7 @@ impl Catalog {
         self.tables.values().any(|table| table.has_tree(tree))
     }
 
-    /// Checks that a name is not in use. Tables, indexes, views and system views share one namespace.
+    /// Checks that a name is not in use. Tables, indexes, views, sequences and system views share one namespace.
     ///
     /// # Errors
     /// If the name is in use or starts with [`SYSTEM_PREFIX`].
@@ -130,7 +158,8 @@ impl Catalog {
             let reason = format!("names starting with \"{SYSTEM_PREFIX}\" are reserved for system views");
             return Err(Error::ReservedName { name: name.into(), reason });
         }
-        if self.tables.contains_key(name) || self.views.contains_key(name) || self.index(name).is_some() {
+        let is_relation = self.tables.contains_key(name) || self.views.contains_key(name);
+        if is_relation || self.index(name).is_some() || self.sequence(name).is_some() {
             return Err(Error::AlreadyExists { kind: ObjectKind::Relation, name: name.into() });
         }
         Ok(())
@@ -177,10 +206,23 @@ impl Catalog {
             } else if key.starts_with("view/") {
                 let view: ViewDef = parse(key, document)?;
                 catalog.views.insert(view.name.clone(), Arc::new(view));
+            } else if key.starts_with("sequence/") {
+                let sequence: SequenceDef = parse(key, document)?;
+                catalog.sequences.insert(sequence.name.clone(), Arc::new(sequence));
             }
         }
         Ok(catalog)
     }
+}
+
+/// Reads a document. Blocks.
+///
+/// # Errors
+/// `Corrupt`, errors of the store.
+pub(crate) fn document<T: DeserializeOwned>(store: &Store, kind: DocumentKind, name: &str) -> Result<Option<T>> {
+    let key = kind.key(name);
+    let document = KeyValue::open(store, CATALOG_TREE)?.get(key.as_bytes())?;
+    document.map(|document| parse(&key, &document)).transpose()
 }
 
 fn binary(array: &ArrayRef) -> Result<&BinaryViewArray> {

@@ -1,8 +1,8 @@
-//! The catalog: definitions of tables, indexes and views, and data derived from a definition alone.
+//! The catalog: definitions of tables, indexes, views and sequences, and data derived from a definition alone.
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`definitions`] | [`TableDef`], [`IndexDef`], [`ViewDef`] and their parts |
+//! | [`definitions`] | [`TableDef`], [`IndexDef`], [`ViewDef`], [`SequenceDef`] and their parts |
 //! | [`documents`] | [`Catalog`]; the catalog tree, which stores definitions as JSON documents |
 //! | [`types`] | SQL types: their names, column types and Arrow types |
 //! | [`expressions`] | [`Compiled`]: conditions and constant defaults of a table in executable form |
@@ -20,11 +20,11 @@ mod table;
 pub(crate) mod types;
 
 pub use definitions::{
-    CheckDef, ColumnDef, ForeignKeyDef, IndexDef, IndexMethod, ReferentialAction, SqlType, TableDef, VastOptions,
-    ViewDef,
+    CheckDef, ColumnDef, ForeignKeyDef, IdentityDef, IndexDef, IndexMethod, ReferentialAction, SequenceDef, SqlType,
+    TableDef, VastOptions, ViewDef,
 };
-pub(crate) use definitions::{goal_name, goal_of_name};
-pub(crate) use documents::{Catalog, DocumentKind, bootstrap, corrupt, put, remove};
+pub(crate) use definitions::{SequencePosition, goal_name, goal_of_name};
+pub(crate) use documents::{Catalog, DocumentKind, bootstrap, corrupt, document, put, remove};
 pub(crate) use expressions::{Check, Compiled};
 pub(crate) use statistics::TableStatistics;
 pub(crate) use table::{HIDDEN_ROWID, Table, TableTree};

@@ -24,6 +24,7 @@ pub(crate) mod cache;
 mod memory_index;
 mod moment;
 mod query_memory;
+pub(crate) mod sequences;
 pub(crate) mod transaction;
 mod types;
 mod writer;
@@ -53,6 +54,7 @@ use crate::{CacheGovernor, Error, ObjectKind, Options, Result};
 
 use base_state::base_state;
 use memory_index::{no_memory, rebuild};
+use sequences::Sequences;
 
 pub(crate) use base_state::{CATALOG_NAME, SCHEMA_NAME};
 pub(crate) use memory_index::{Build, Unusable};
@@ -102,6 +104,8 @@ pub(crate) struct Engine {
     pub memory_index_bytes_max: usize,
     /// The next hidden rowid of tables that have been inserted into since opening.
     rowids: Mutex<HashMap<TreeId, i64>>,
+    /// Positions of the sequences.
+    pub sequences: Sequences,
 }
 
 /// Settings of the database that SET changes, as they were when it was opened.
@@ -113,6 +117,10 @@ pub(crate) struct InitialSettings {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        if let Err(error) = self.sequences.close(&self.store) {
+            // The sequences go on behind the values that were reserved.
+            tracing::warn!(%error, "failed to store the positions of sequences");
+        }
         // The observer of the store outlives the engine.
         self.moments.clear();
     }
@@ -182,6 +190,7 @@ impl Engine {
             catalog_version: AtomicU64::new(0),
             unpublished: AtomicU64::new(0),
             moments: Arc::default(),
+            sequences: Sequences::default(),
             writer: Arc::default(),
             calibration: Mutex::new(Arc::new(if real { read_calibration(path) } else { Calibration::assumed() })),
             durability: Mutex::new(options.durability),

@@ -13,7 +13,7 @@ use super::runtime::BlockingRuntime;
 use super::{Connection, Session};
 use crate::engine::Engine;
 use crate::engine::cache::{CacheCalibration, CacheStatus};
-use crate::sql::{IndexInfo, PlanCache, TableInfo, info};
+use crate::sql::{IndexInfo, PlanCache, SequenceInfo, TableInfo, info};
 use crate::{CacheGovernor, Error, Options, Result};
 
 /// An open database. Clones and sessions refer to the same database. The last of them closes it when dropped.
@@ -148,6 +148,11 @@ impl Database {
     /// Descriptions of all tables and views, sorted by name.
     pub fn tables(&self) -> Vec<TableInfo> {
         info::tables(&self.engine)
+    }
+
+    /// Descriptions of the sequences of CREATE SEQUENCE, sorted by name.
+    pub fn sequences(&self) -> Vec<SequenceInfo> {
+        info::sequences(&self.engine)
     }
 
     /// Descriptions of all secondary indexes, sorted by table and name.

@@ -1,12 +1,12 @@
 //! Descriptions of tables and indexes, for the shell and the system views.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use keyaki_store::{KeyRange, LocatorStats, Snapshot};
 
-use super::show;
-use crate::catalog::{Catalog, Table};
-use crate::catalog::{IndexDef, IndexMethod};
+use super::{sequences, show};
+use crate::catalog::{Catalog, IndexDef, IndexMethod, SequenceDef, Table};
 use crate::engine::Engine;
 
 /// Description of a table or view.
@@ -26,6 +26,17 @@ pub struct TableInfo {
     pub foreign_keys: Vec<String>,
     /// COMMENT statements for the object, its columns and its indexes.
     pub comments: Vec<String>,
+}
+
+/// Description of a sequence of CREATE SEQUENCE. Those of identity columns belong to their tables.
+#[derive(Debug, Clone)]
+pub struct SequenceInfo {
+    /// Name without qualifiers.
+    pub name: String,
+    /// CREATE statement. The sequence that it creates begins at its start.
+    pub sql: String,
+    /// COMMENT statement.
+    pub comment: Option<String>,
 }
 
 /// Description of a secondary index.
@@ -92,6 +103,17 @@ pub(crate) fn tables(engine: &Engine) -> Vec<TableInfo> {
     }));
     list.sort_by(|a, b| a.name.cmp(&b.name));
     list
+}
+
+/// Descriptions of all sequences of CREATE SEQUENCE, sorted by name.
+pub(crate) fn sequences(engine: &Engine) -> Vec<SequenceInfo> {
+    let (catalog, _) = engine.moment();
+    let info = |def: &Arc<SequenceDef>| SequenceInfo {
+        name: def.name.clone(),
+        sql: sequences::create_sql(def),
+        comment: show::sequence_comment(def),
+    };
+    catalog.sequences.values().map(info).collect()
 }
 
 fn table_info(engine: &Engine, table: &Table, snapshot: &Snapshot) -> TableInfo {

@@ -45,6 +45,7 @@ mod parameters;
 mod plan_cache;
 mod precedence;
 pub(crate) mod prepared;
+pub(crate) mod sequences;
 mod session;
 mod settings;
 mod short;
@@ -63,7 +64,7 @@ use prepared::{Executed, Prepared};
 use split::Statement;
 use state::StatementState;
 
-pub use info::{IndexInfo, TableInfo};
+pub use info::{IndexInfo, SequenceInfo, TableInfo};
 pub(crate) use names::relation_name;
 pub use outcome::Outcome;
 pub(crate) use plan_cache::PlanCache;
@@ -206,6 +207,9 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
         }
         Sql::Truncate(truncate) => ddl::truncate(session, execution, truncate).await,
         Sql::CreateIndex(create) => index::create(session, execution, create).await,
+        Sql::CreateSequence { temporary: false, if_not_exists, name, data_type, sequence_options, owned_by: None } => {
+            sequences::create(session, execution, &name, if_not_exists, data_type.as_ref(), &sequence_options).await
+        }
         Sql::CreateView(create) => views::create(session, execution, create).await,
         Sql::Drop { object_type, if_exists, names, cascade, restrict: _, purge, temporary, table } => {
             if purge || temporary || table.is_some() {
@@ -215,6 +219,7 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
                 ObjectType::Table => ddl::drop_table(session, execution, &names, if_exists, cascade).await,
                 ObjectType::Index => ddl::drop_index(session, execution, &names, if_exists, cascade).await,
                 ObjectType::View => views::drop(session, execution, &names, if_exists, cascade).await,
+                ObjectType::Sequence => sequences::drop(session, execution, &names, if_exists, cascade).await,
                 other => unsupported(&format!("DROP {other}")),
             }
         }
@@ -367,6 +372,17 @@ pub(crate) fn parse_query(sql: &str) -> Result<Box<Query>> {
     precedence::correct(&mut query);
     expect_end(&mut parser)?;
     Ok(query)
+}
+
+/// Parses the name of a relation.
+///
+/// # Errors
+/// `Syntax`.
+pub(crate) fn parse_name(sql: &str) -> Result<ObjectName> {
+    let mut parser = split::single(sql)?.parser();
+    let name = parser.parse_object_name(false).map_err(syntax)?;
+    expect_end(&mut parser)?;
+    Ok(name)
 }
 
 /// Parses a single expression: the stored default of a column.

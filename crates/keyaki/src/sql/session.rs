@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::plan_cache::PlanCache;
 use super::prepared::Prepared;
+use super::sequences::Taken;
 use super::state::Planning;
 use crate::Result;
 use crate::base::interrupt::{Execution, Interrupts};
@@ -48,6 +49,8 @@ pub(crate) struct SqlSession {
     pub planning: Mutex<Option<Planning>>,
     /// The open transaction, if there is one.
     pub transaction: TransactionSlot,
+    /// Values that the session has taken from sequences.
+    pub taken: Arc<Mutex<Taken>>,
 }
 
 impl SqlSession {
@@ -67,6 +70,7 @@ impl SqlSession {
             overrides: Mutex::default(),
             planning: Mutex::default(),
             transaction: TransactionSlot::default(),
+            taken: Arc::default(),
         }
     }
 
@@ -109,6 +113,12 @@ impl SqlSession {
     /// `FailedTransaction`, `ReadOnlyTransaction`, `Conflict`.
     pub async fn writer(&self, execution: &Execution<'_>, what: &str) -> Result<Writer> {
         self.engine.writer(&self.transaction, execution.decision(), what).await
+    }
+
+    /// True in a read-only transaction, open or implicit.
+    pub fn is_read_only(&self) -> bool {
+        let open = self.transaction.characteristics();
+        open.unwrap_or_else(|| self.characteristics()).is_read_only
     }
 
     /// The characteristics of transactions that do not specify any.

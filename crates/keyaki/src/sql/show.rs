@@ -11,8 +11,8 @@ use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::sqlparser::ast::{ObjectName, ShowCreateObject};
 
 use super::names::{quoted, relation_name};
-use crate::catalog::{ForeignKeyDef, IndexDef, IndexMethod, ReferentialAction, TableDef, ViewDef};
-use crate::sql::{Outcome, SqlSession};
+use crate::catalog::{ForeignKeyDef, IndexDef, IndexMethod, ReferentialAction, SequenceDef, TableDef, ViewDef};
+use crate::sql::{Outcome, SqlSession, sequences};
 use crate::{Error, ObjectKind, Result};
 
 /// SHOW CREATE TABLE, SHOW CREATE VIEW: one row with the statements that recreate the object.
@@ -69,6 +69,10 @@ fn create_table_with(def: &TableDef, others: Vec<String>) -> String {
         } else if !column.nullable && !def.primary_key.contains(&i) {
             item.push_str(" NOT NULL");
         }
+        if let Some(identity) = &column.identity {
+            item.push(' ');
+            item.push_str(&sequences::identity_sql(identity, column.ty.column));
+        }
         if let Some(default) = &column.default {
             item.push_str(" DEFAULT ");
             item.push_str(default);
@@ -122,11 +126,16 @@ pub(crate) fn table_comments(def: &TableDef) -> Vec<String> {
     });
     let indexes = def.indexes.iter();
     let indexes = indexes.filter_map(|index| Some(comment("INDEX", &quoted(&index.name), index.comment.as_ref()?)));
-    of_table.chain(columns).chain(indexes).collect()
+    let identities = def.columns.iter().filter_map(|column| sequence_comment(&column.identity.as_ref()?.sequence));
+    of_table.chain(columns).chain(indexes).chain(identities).collect()
 }
 
 pub(crate) fn view_comment(view: &ViewDef) -> Option<String> {
     Some(comment("VIEW", &quoted(&view.name), view.comment.as_ref()?))
+}
+
+pub(crate) fn sequence_comment(sequence: &SequenceDef) -> Option<String> {
+    Some(comment("SEQUENCE", &quoted(&sequence.name), sequence.comment.as_ref()?))
 }
 
 fn comment(kind: &str, name: &str, text: &str) -> String {

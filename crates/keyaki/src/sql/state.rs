@@ -32,7 +32,7 @@ use crate::catalog::Catalog;
 use crate::catalog::Table;
 use crate::engine::{CATALOG_NAME, Engine, SCHEMA_NAME};
 use crate::plan::register;
-use crate::sql::{SqlSession, columns, numbers, zones};
+use crate::sql::{SqlSession, columns, numbers, sequences, zones};
 use crate::table::KeyakiTable;
 use crate::table::PlanContext;
 use crate::values::zone::Zone;
@@ -64,7 +64,8 @@ fn planning(session: &SqlSession) -> Result<Planning> {
     let base = session.engine.base_state.clone();
     let config = super::settings::apply_overrides(session, base.config().clone())?;
     let builder = SessionStateBuilder::new_from_existing(base).with_config(config);
-    let planning = Planning { state: register(builder, context.clone(), session.zone()).build(), context };
+    let builder = sequences::registered(register(builder, context.clone(), session.zone()));
+    let planning = Planning { state: builder.build(), context };
     Ok(cached.insert(planning).clone())
 }
 
@@ -84,7 +85,7 @@ fn context(session: &SqlSession, calibration: Arc<Calibration>) -> PlanContext {
 /// A state for expressions in definitions, which do not depend on the settings of a session.
 pub(super) fn state_of_definitions(session: &SqlSession, zone: Zone) -> SessionState {
     let builder = SessionStateBuilder::new_from_existing(session.engine.base_state.clone());
-    register(builder, context(session, session.engine.calibration()), zone).build()
+    sequences::registered(register(builder, context(session, session.engine.calibration()), zone)).build()
 }
 
 /// The database as one statement sees it.
@@ -124,6 +125,7 @@ impl StatementState {
         catalogs.register_catalog(CATALOG_NAME.into(), Arc::new(database));
         state.register_catalog_list(Arc::new(catalogs) as Arc<dyn CatalogProviderList>);
         state.mark_start_execution();
+        sequences::register_for(&mut state, session, &catalog)?;
         let zone = session.zone();
         Ok(StatementState { catalog, snapshot, context, state, zone, schema, views_begun: Mutex::default() })
     }

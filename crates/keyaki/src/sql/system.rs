@@ -12,11 +12,12 @@ use keyaki_store::{LocatorStats, Snapshot};
 
 use super::info::{self, IndexInfo};
 use super::show;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, SequenceDef};
 use crate::engine::Engine;
 
 /// Names of all system views.
-pub(super) const NAMES: &[&str] = &["keyaki_cache", "keyaki_comments", "keyaki_constraints", "keyaki_indexes"];
+pub(super) const NAMES: &[&str] =
+    &["keyaki_cache", "keyaki_comments", "keyaki_constraints", "keyaki_indexes", "keyaki_sequences"];
 
 /// The system view `name` with the current state and the definitions that a statement sees, or `None` if there is no such
 /// view.
@@ -31,6 +32,7 @@ pub(super) fn view(
         "keyaki_comments" => comments(catalog)?,
         "keyaki_constraints" => constraints(catalog)?,
         "keyaki_indexes" => indexes(&info::indexes(engine, catalog, snapshot))?,
+        "keyaki_sequences" => sequences(engine, catalog)?,
         _ => return Ok(None),
     };
     Ok(Some(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?)))
@@ -51,6 +53,8 @@ fn comments(catalog: &Catalog) -> Result<RecordBatch> {
     }
     let views = catalog.views.values().filter_map(|view| Some((view, view.comment.as_deref()?)));
     rows.extend(views.map(|(view, text)| [Some("view"), Some(view.name.as_str()), None, Some(text)]));
+    let sequences = catalog.sequences().filter_map(|(def, _)| Some((def, def.comment.as_deref()?)));
+    rows.extend(sequences.map(|(def, text)| [Some("sequence"), Some(def.name.as_str()), None, Some(text)]));
     texts(&["object_type", "object_name", "column_name", "comment"], &rows)
 }
 
@@ -78,6 +82,41 @@ fn constraints(catalog: &Catalog) -> Result<RecordBatch> {
     }
     let rows: Vec<[Option<&str>; 4]> = rows.iter().map(|row| row.each_ref().map(|text| Some(text.as_str()))).collect();
     texts(&["table_name", "constraint_name", "constraint_type", "definition"], &rows)
+}
+
+/// All sequences with their next values.
+fn sequences(engine: &Engine, catalog: &Catalog) -> Result<RecordBatch> {
+    let schema = schema(&[
+        ("sequence_name", DataType::Utf8, false),
+        ("table_name", DataType::Utf8, true),
+        ("column_name", DataType::Utf8, true),
+        ("next_value", DataType::Int64, true),
+        ("start_value", DataType::Int64, false),
+        ("min_value", DataType::Int64, false),
+        ("max_value", DataType::Int64, false),
+        ("increment", DataType::Int64, false),
+        ("cycle", DataType::Boolean, false),
+    ]);
+    let rows: Vec<_> = catalog.sequences().collect();
+    let next = rows.iter().map(|(def, _)| engine.sequences.peek(&engine.store, def)).collect::<crate::Result<Vec<_>>>();
+    let text = |of: &dyn Fn(&Option<(&str, &str)>) -> Option<String>| -> ArrayRef {
+        Arc::new(StringArray::from_iter(rows.iter().map(|(_, owner)| of(owner))))
+    };
+    let number = |of: &dyn Fn(&SequenceDef) -> i64| -> ArrayRef {
+        Arc::new(Int64Array::from_iter_values(rows.iter().map(|(def, _)| of(def))))
+    };
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from_iter_values(rows.iter().map(|(def, _)| &def.name))),
+        text(&|owner| owner.map(|(table, _)| table.into())),
+        text(&|owner| owner.map(|(_, column)| column.into())),
+        Arc::new(Int64Array::from_iter(next?)),
+        number(&|def| def.start),
+        number(&|def| def.min),
+        number(&|def| def.max),
+        number(&|def| def.increment),
+        Arc::new(BooleanArray::from_iter(rows.iter().map(|(def, _)| Some(def.cycles)))),
+    ];
+    Ok(RecordBatch::try_new(schema, columns)?)
 }
 
 /// Rows of texts.

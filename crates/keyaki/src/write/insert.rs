@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Int64Array, RecordBatch};
+use arrow::array::{AsArray, Int64Array, RecordBatch};
+use arrow::compute::{cast, max, min};
+use arrow::datatypes::{DataType, Int64Type};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
 use keyaki_store::{Durability, KeyRange, Snapshot, Submitted, WriteBatch};
 
 use super::apply::TableChange;
@@ -71,6 +75,7 @@ async fn insert(
     statement.engine.check_writable(table)?;
     let rows = checks::verified(rows, table, &origin);
     let rows = foreign_keys::verified(rows, &statement, table, &origin)?;
+    let rows = passing_identities(rows, &statement, table);
     let in_transaction = statement.writer.is_in_transaction();
     let is_recursive = foreign_keys::is_recursive(table);
     let (limits, buffer) = match in_transaction || is_recursive {
@@ -166,6 +171,43 @@ pub(crate) fn insertion(table: &Arc<Table>, batches: &[RecordBatch]) -> Result<T
     Ok(TableChange::insertion(table, new))
 }
 
+/// Lets the sequences of identity columns go on behind the values of new rows, so that generated values are new.
+///
+/// # Errors
+/// Errors of the store.
+fn pass_identities(engine: &Engine, table: &Table, rows: &TableRows) -> Result<()> {
+    for (column, values) in table.def.columns.iter().zip(&rows.columns) {
+        let (Some(identity), Some(values)) = (&column.identity, values) else { continue };
+        let def = &identity.sequence;
+        let values = cast(values, &DataType::Int64)?;
+        let values = values.as_primitive::<Int64Type>();
+        let last = if def.increment > 0 { max(values) } else { min(values) };
+        if let Some(last) = last.filter(|_| !def.cycles) {
+            engine.sequences.pass(&engine.store, def, last)?;
+        }
+    }
+    Ok(())
+}
+
+/// Passes on rows with all columns; see [`pass_identities`].
+fn passing_identities(
+    rows: SendableRecordBatchStream,
+    statement: &WriteStatement,
+    table: &Arc<Table>,
+) -> SendableRecordBatchStream {
+    if table.def.columns.iter().all(|column| column.identity.is_none()) {
+        return rows;
+    }
+    let (engine, table, schema) = (statement.engine.clone(), table.clone(), rows.schema());
+    let rows = rows.map(move |batch| {
+        let batch = batch?;
+        let columns = batch.columns().iter().cloned().map(Some).collect();
+        pass_identities(&engine, &table, &TableRows { len: batch.num_rows(), columns, rowid: None })?;
+        Ok(batch)
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+}
+
 /// Changes of at most this many rows are applied on the calling thread.
 const ROWS_INLINE_MAX: usize = 1000;
 
@@ -178,6 +220,9 @@ const ROWS_INLINE_MAX: usize = 1000;
 /// The caller has ensured that no row refers to the keys that the change removes.
 pub(crate) async fn commit(statement: WriteStatement, snapshot: Snapshot, mut change: TableChange) -> Result<u64> {
     checks::verify_change(&mut change)?;
+    if change.new.len > change.pairs {
+        pass_identities(&statement.engine, &change.table, &change.new)?;
+    }
     if !change.table.def.foreign_keys.is_empty() {
         Box::pin(foreign_keys::verify_change(&statement, &snapshot, &mut change)).await?;
     }
@@ -200,6 +245,9 @@ pub(crate) async fn commit(statement: WriteStatement, snapshot: Snapshot, mut ch
 pub(crate) async fn add_part(statement: &WriteStatement, snapshot: Snapshot, mut change: TableChange) -> Result<u64> {
     assert!(statement.writer.is_in_transaction(), "parts of a statement belong to a transaction");
     checks::verify_change(&mut change)?;
+    if change.new.len > change.pairs {
+        pass_identities(&statement.engine, &change.table, &change.new)?;
+    }
     commit_keeping(&statement.engine, statement.writer.clone(), statement.waits_inline, snapshot, change).await
 }
 

@@ -19,6 +19,7 @@ use super::schema::create_trees;
 use super::{WriteStatement, checks};
 use crate::catalog::{Catalog, DocumentKind, Table, TableDef, remove};
 use crate::engine::Engine;
+use crate::engine::sequences::Sequences;
 use crate::{Error, Result};
 
 /// Number of rows of a batch that is read from the old trees.
@@ -49,9 +50,19 @@ fn drop_trees(batch: &mut WriteBatch, table: &Table) -> Result<()> {
 ///
 /// # Errors
 /// None is expected: the definition was valid before.
-pub(crate) fn empty(engine: &Engine, catalog: &mut Catalog, batch: &mut WriteBatch, table: &Table) -> Result<()> {
+pub(crate) fn empty(
+    engine: &Engine,
+    catalog: &mut Catalog,
+    batch: &mut WriteBatch,
+    table: &Table,
+    restarts: bool,
+) -> Result<()> {
     drop_trees(batch, table)?;
     let mut def = table.def.clone();
+    if restarts {
+        let identities = def.columns.iter_mut().filter_map(|column| column.identity.as_mut());
+        identities.for_each(|identity| identity.sequence.id = Sequences::new_id());
+    }
     renew_trees(engine, &mut def);
     let emptied = Arc::new(Table::new(def, None)?);
     create_trees(batch, &emptied)?;

@@ -172,6 +172,32 @@ pub enum Error {
         /// The table that has the foreign key.
         table: String,
     },
+    /// A sequence that a column uses cannot be dropped.
+    #[error("cannot drop sequence \"{sequence}\" because {dependent} uses it")]
+    DependentDefault {
+        /// Name of the sequence.
+        sequence: String,
+        /// The column.
+        dependent: String,
+    },
+    /// A sequence has returned its last value.
+    #[error("nextval: reached {end} value of sequence \"{name}\" ({limit})")]
+    SequenceLimit {
+        /// Name of the sequence.
+        name: String,
+        /// `maximum` or `minimum`.
+        end: &'static str,
+        /// The last value that the sequence may return.
+        limit: i64,
+    },
+    /// A statement gives a value for a column that is GENERATED ALWAYS.
+    #[error("{} column \"{column}\": it is GENERATED ALWAYS (use DEFAULT, or define it BY DEFAULT)", if *.updates { "cannot update" } else { "cannot insert a non-DEFAULT value into" })]
+    GeneratedAlways {
+        /// Name of the column.
+        column: String,
+        /// The statement updates rows; else, it inserts them.
+        updates: bool,
+    },
     /// The columns that a foreign key refers to are not a key.
     #[error("{0}")]
     InvalidForeignKey(String),
@@ -575,10 +601,12 @@ impl Error {
             Error::ColumnExists { .. } => SqlState::DUPLICATE_COLUMN,
             Error::UndefinedConstraint { .. } => SqlState::UNDEFINED_OBJECT,
             Error::NullValues { .. } => SqlState::NOT_NULL_VIOLATION,
-            Error::DependentObject { .. } | Error::DependentConstraint { .. } => {
+            Error::DependentObject { .. } | Error::DependentConstraint { .. } | Error::DependentDefault { .. } => {
                 SqlState::DEPENDENT_OBJECTS_STILL_EXIST
             }
             Error::InvalidForeignKey(_) => SqlState::INVALID_FOREIGN_KEY,
+            Error::SequenceLimit { .. } => SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
+            Error::GeneratedAlways { .. } => SqlState::GENERATED_ALWAYS,
             Error::InvalidDefinition { kind: ObjectKind::Table, .. } => SqlState::INVALID_TABLE_DEFINITION,
             Error::InvalidDefinition { .. } => SqlState::INVALID_OBJECT_DEFINITION,
             Error::TooManyColumns { .. } => SqlState::TOO_MANY_COLUMNS,

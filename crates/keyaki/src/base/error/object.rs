@@ -27,13 +27,17 @@ pub enum ObjectKind {
     Savepoint,
     /// A constraint of a table.
     Constraint,
+    /// A sequence.
+    Sequence,
 }
 
 impl ObjectKind {
     /// The SQLSTATE for a missing object of this kind.
     pub(super) fn undefined(self) -> SqlState {
         match self {
-            ObjectKind::Relation | ObjectKind::Table | ObjectKind::View => SqlState::UNDEFINED_TABLE,
+            ObjectKind::Relation | ObjectKind::Table | ObjectKind::View | ObjectKind::Sequence => {
+                SqlState::UNDEFINED_TABLE
+            }
             ObjectKind::Index | ObjectKind::Setting | ObjectKind::Constraint => SqlState::UNDEFINED_OBJECT,
             ObjectKind::Database => SqlState::INVALID_CATALOG_NAME,
             ObjectKind::Schema => SqlState::INVALID_SCHEMA_NAME,
@@ -56,6 +60,7 @@ impl fmt::Display for ObjectKind {
             ObjectKind::PreparedStatement => "prepared statement",
             ObjectKind::Savepoint => "savepoint",
             ObjectKind::Constraint => "constraint",
+            ObjectKind::Sequence => "sequence",
         })
     }
 }

@@ -106,6 +106,8 @@ states! {
     DATATYPE_MISMATCH = "42804";
     /// `wrong_object_type`: a statement for tables names a view, or the other way round.
     WRONG_OBJECT_TYPE = "42809";
+    /// `generated_always`: a statement gives a value for a column that is always generated.
+    GENERATED_ALWAYS = "428C9";
     /// `invalid_foreign_key`: the referenced columns are no key.
     INVALID_FOREIGN_KEY = "42830";
     /// `cannot_coerce`: no cast leads from one type to the other.

@@ -185,6 +185,22 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
         ),
         (Error::InvalidForeignKey("no key".into()), "42830", "no key"),
         (
+            Error::DependentDefault { sequence: "s".into(), dependent: "column \"c\"".into() },
+            "2BP01",
+            "cannot drop sequence \"s\" because column \"c\" uses it",
+        ),
+        (
+            Error::SequenceLimit { name: "s".into(), end: "maximum", limit: 3 },
+            "2200H",
+            "nextval: reached maximum value of sequence \"s\" (3)",
+        ),
+        (
+            Error::GeneratedAlways { column: "id".into(), updates: false },
+            "428C9",
+            "cannot insert a non-DEFAULT value into column \"id\": it is GENERATED ALWAYS (use DEFAULT, or define it BY \
+             DEFAULT)",
+        ),
+        (
             Error::AlreadyExists { kind: ObjectKind::Constraint, name: "c".into() },
             "42710",
             "constraint \"c\" already exists",
@@ -377,9 +393,12 @@ fn number(error: &Error) -> usize {
         E::StillReferenced { .. } => 64,
         E::DependentConstraint { .. } => 65,
         E::InvalidForeignKey(_) => 66,
+        E::SequenceLimit { .. } => 67,
+        E::GeneratedAlways { .. } => 68,
+        E::DependentDefault { .. } => 69,
     }
 }
-const VARIANTS: usize = 67;
+const VARIANTS: usize = 70;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {

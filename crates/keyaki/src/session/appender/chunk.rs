@@ -22,7 +22,7 @@ use crate::{Error, Result};
 pub(super) fn check_missing(table: &Table, given: &[usize]) -> Result<()> {
     let columns = table.def.columns.iter().enumerate();
     let mut missing =
-        columns.filter(|(position, column)| !given.contains(position) && !column.nullable && column.default.is_none());
+        columns.filter(|(position, column)| !given.contains(position) && !column.nullable && !column.has_default());
     missing.next().map_or(Ok(()), |(_, column)| Err(assign::not_null(&table.def.name, column)))
 }
 

@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::ast::{CommentObject, ObjectName, ObjectNamePart}
 use keyaki_store::WriteBatch;
 
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, DocumentKind, Table, TableDef, ViewDef, put};
+use crate::catalog::{Catalog, DocumentKind, SequenceDef, Table, TableDef, ViewDef, put};
 use crate::sql::names::{plain_ident, relation_name};
 use crate::sql::{Outcome, SqlSession};
 use crate::{Error, ObjectKind, Result};
@@ -55,6 +55,28 @@ pub(crate) async fn comment(
             let view = ViewDef { comment, ..ViewDef::clone(view) };
             put(&mut batch, DocumentKind::View, &name, &view)?;
             changed.views.insert(name, Arc::new(view));
+        }
+        CommentObject::Sequence => {
+            let name = relation_name(name)?;
+            let owner = catalog.sequences().find(|(def, _)| def.name == name);
+            let Some((def, owner)) = owner else { return Err(Error::NotFound { kind: ObjectKind::Sequence, name }) };
+            match owner {
+                Some((table, column)) => {
+                    let table = catalog.table(table)?;
+                    let column = table.column(column)?;
+                    let of = |def: &mut TableDef| {
+                        if let Some(identity) = &mut def.columns[column].identity {
+                            identity.sequence.comment = comment;
+                        }
+                    };
+                    redefine(&mut changed, &mut batch, table, of)?;
+                }
+                None => {
+                    let def = SequenceDef { comment, ..def.clone() };
+                    put(&mut batch, DocumentKind::Sequence, &name, &def)?;
+                    changed.sequences.insert(name, Arc::new(def));
+                }
+            }
         }
         other => return Err(Error::Unsupported(format!("COMMENT ON {other}"))),
     }

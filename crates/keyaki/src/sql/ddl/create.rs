@@ -14,13 +14,13 @@ use keyaki_store::WriteBatch;
 
 use super::{Plain, checks, foreign_keys, free_index_name, index_positions};
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, ColumnDef, IndexDef, Table, TableDef, types};
+use crate::catalog::{Catalog, ColumnDef, IndexDef, SqlType, Table, TableDef, types};
 use crate::engine::Writer;
 use crate::sql::columns::shown;
 use crate::sql::dml::{defaults, insert};
 use crate::sql::names::{new_name, new_relation_name};
 use crate::sql::state::StatementState;
-use crate::sql::{Outcome, SqlSession, expressions};
+use crate::sql::{Outcome, SqlSession, expressions, sequences};
 use crate::write::schema;
 use crate::{Error, ObjectKind, Result};
 
@@ -116,8 +116,10 @@ impl NewColumn {
     /// `Unsupported`, `InvalidName`, `ReservedName`, errors of the type.
     pub fn new(table: &str, column: &SqlColumn) -> Result<NewColumn> {
         let name = new_name(&column.name)?;
+        let ty = sequences::serial_type(&column.data_type).map(SqlType::from);
+        let ty = ty.map_or_else(|| types::from_sql(&column.data_type), Ok)?;
         let mut new = NewColumn {
-            column: ColumnDef::new(name.clone(), types::from_sql(&column.data_type)?),
+            column: ColumnDef::new(name.clone(), ty),
             primary_key: None,
             unique: Vec::new(),
             checks: Vec::new(),
@@ -140,8 +142,18 @@ impl NewColumn {
                     columns: vec![column.name.clone()],
                     ..key.clone()
                 }),
+                _ if sequences::is_identity(option) => {}
                 other => return Err(Error::Unsupported(format!("column \"{name}\": {other}"))),
             }
+        }
+        new.column.identity = sequences::identity(format!("{table}_{name}_seq"), column, ty.column)?;
+        if new.column.identity.is_some() {
+            if null || new.column.default.is_some() {
+                let what = if null { "NULL" } else { "DEFAULT" };
+                let problem = format!("both {what} and identity specified for column \"{name}\" of table \"{table}\"");
+                return Err(Error::syntax(problem));
+            }
+            new.column.nullable = false;
         }
         if null && (!new.column.nullable || new.primary_key.is_some()) {
             return Err(Error::syntax(format!(
@@ -261,6 +273,7 @@ impl Design {
             }
             def.indexes.push(IndexDef { constraint: true, ..IndexDef::unique(name, store.new_tree_id(), columns) });
         }
+        sequences::name_identities(&mut def, catalog);
         for check in &self.checks {
             checks::add(&mut def, check)?;
         }

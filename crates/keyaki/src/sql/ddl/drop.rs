@@ -11,7 +11,7 @@ use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, DocumentKind, Table, put, remove};
 use crate::sql::names::relation_name;
 use crate::sql::state::StatementState;
-use crate::sql::{Outcome, SqlSession, views};
+use crate::sql::{Outcome, SqlSession, sequences, views};
 use crate::{Error, ObjectKind, Result};
 
 pub(crate) async fn drop_table(
@@ -33,6 +33,7 @@ pub(crate) async fn drop_table(
             Some(table) => {
                 remove(&mut batch, DocumentKind::Table, &name)?;
                 remove(&mut batch, DocumentKind::Statistics, &name)?;
+                sequences::forget(&mut batch, &table.def)?;
                 batch.drop_tree(table.def.tree);
                 table.def.indexes.iter().for_each(|index| batch.drop_tree(index.tree));
             }

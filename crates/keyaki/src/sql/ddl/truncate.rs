@@ -3,20 +3,19 @@
 
 use std::sync::Arc;
 
-use datafusion::sql::sqlparser::ast::{CascadeOption, Truncate, TruncateTableTarget};
+use datafusion::sql::sqlparser::ast::{CascadeOption, Truncate, TruncateIdentityOption, TruncateTableTarget};
 use keyaki_store::WriteBatch;
 
 use super::foreign_keys;
 use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, Table};
 use crate::sql::names::relation_name;
-use crate::sql::{Outcome, SqlSession};
+use crate::sql::{Outcome, SqlSession, sequences};
 use crate::write::rebuild::empty;
 use crate::{Error, Result};
 
 pub(crate) async fn truncate(session: &SqlSession, execution: &Execution<'_>, truncate: Truncate) -> Result<Outcome> {
-    // There are no sequences: RESTART IDENTITY has no effect.
-    let Truncate { table_names, partitions, table: _, if_exists, identity: _, cascade, on_cluster } = truncate;
+    let Truncate { table_names, partitions, table: _, if_exists, identity, cascade, on_cluster } = truncate;
     if partitions.is_some() || on_cluster.is_some() {
         return Err(Error::Unsupported("PARTITION and ON CLUSTER in TRUNCATE".into()));
     }
@@ -48,9 +47,13 @@ pub(crate) async fn truncate(session: &SqlSession, execution: &Execution<'_>, tr
     for name in &names {
         foreign_keys::check_unreferenced(&catalog, name, &names, &format!("truncate table \"{name}\""))?;
     }
+    let restarts = identity == Some(TruncateIdentityOption::Restart);
     let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
     for table in tables {
-        empty(&session.engine, &mut changed, &mut batch, &table)?;
+        if restarts {
+            sequences::forget(&mut batch, &table.def)?;
+        }
+        empty(&session.engine, &mut changed, &mut batch, &table, restarts)?;
     }
     if !batch.is_empty() {
         session.engine.commit_catalog(&writer, batch, changed).await?;

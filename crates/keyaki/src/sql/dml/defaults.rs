@@ -19,6 +19,8 @@ use crate::catalog::{ColumnDef, TableDef};
 use crate::engine::Writer;
 use crate::sql::SqlSession;
 use crate::sql::expressions;
+use crate::sql::names::quoted;
+use crate::sql::sequences;
 use crate::sql::state::StatementState;
 use crate::write::assign::assign;
 use crate::write::evaluate;
@@ -31,14 +33,20 @@ pub(super) fn is_default(expr: &Expr) -> bool {
 
 /// The default of a column as SQL; NULL if it has none.
 pub(crate) fn sql(column: &ColumnDef) -> Result<Expr> {
-    crate::sql::parse_expr(column.default.as_deref().unwrap_or("NULL"))
+    match &column.identity {
+        Some(identity) => {
+            let name = quoted(&identity.sequence.name).replace('\'', "''");
+            crate::sql::parse_expr(&format!("nextval('{name}')"))
+        }
+        None => crate::sql::parse_expr(column.default.as_deref().unwrap_or("NULL")),
+    }
 }
 
 /// The default of a column as a logical expression; NULL if it has none.
 pub(super) fn logical(state: &StatementState, column: &ColumnDef) -> Result<Logical> {
-    match &column.default {
-        None => Ok(lit(ScalarValue::Null)),
-        Some(_) => expressions::logical(&state.state, sql(column)?, &DFSchema::empty()),
+    match column.has_default() {
+        false => Ok(lit(ScalarValue::Null)),
+        true => expressions::logical(&state.state, sql(column)?, &DFSchema::empty()),
     }
 }
 
@@ -49,12 +57,12 @@ pub(crate) fn physical(
     writer: &Writer,
     table: &Table,
 ) -> Result<Vec<Option<Arc<dyn PhysicalExpr>>>> {
-    if table.def.columns.iter().all(|column| column.default.is_none()) {
+    if table.def.columns.iter().all(|column| !column.has_default()) {
         return Ok(vec![None; table.def.columns.len()]);
     }
     let (catalog, snapshot) = session.engine.latest(writer);
     let state = StatementState::new(session, catalog, snapshot)?;
-    let default = |column: &ColumnDef| column.default.is_some().then(|| of_statement(&state, column)).transpose();
+    let default = |column: &ColumnDef| column.has_default().then(|| of_statement(&state, column)).transpose();
     table.def.columns.iter().map(default).collect()
 }
 
@@ -89,6 +97,10 @@ pub(crate) fn check_column(state: &StatementState, table: &str, column: &ColumnD
     let checked = || -> Result<()> {
         expressions::refuse_queries(&sql(column)?, "DEFAULT")?;
         expressions::refuse_forms(&logical(state, column)?, "DEFAULT")?;
+        if sequences::calls_sequence(&sql(column)?) {
+            // The evaluation would take a value.
+            return of_statement(state, column).map(drop);
+        }
         let value: ArrayRef = evaluate(&of_statement(state, column)?, 1)?;
         // DEFAULT NULL is allowed for every column. A NOT NULL column rejects the null when a row is inserted.
         if value.logical_null_count() == 0 {

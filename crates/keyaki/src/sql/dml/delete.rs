@@ -41,7 +41,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, delete:
         && let Some(rows) = rows_to_truncate(session, &state, &writer, &table)?
     {
         let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&state.catalog));
-        rebuild::empty(&session.engine, &mut changed, &mut batch, &table)?;
+        rebuild::empty(&session.engine, &mut changed, &mut batch, &table, false)?;
         session.engine.commit_catalog(&writer, batch, changed).await?;
         return Ok(Outcome::rows("DELETE", rows));
     }

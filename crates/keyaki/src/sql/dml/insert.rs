@@ -28,6 +28,7 @@ use crate::sql::SqlSession;
 use crate::sql::expressions;
 use crate::sql::names::relation_name;
 use crate::sql::prepared::{add_types, lone_parameter};
+use crate::sql::sequences;
 use crate::sql::short::{Insert as Short, ShortPlan};
 use crate::sql::state::StatementState;
 use crate::values::zone::Zone;
@@ -172,7 +173,7 @@ impl InsertSource {
     /// Adds the defaults of the other columns by a projection.
     fn with_defaults(self, state: &StatementState, table: &Table) -> Result<InsertSource> {
         let missing = (0..table.def.columns.len())
-            .filter(|column| !self.columns.contains(column) && table.def.columns[*column].default.is_some());
+            .filter(|column| !self.columns.contains(column) && table.def.columns[*column].has_default());
         let missing: Vec<usize> = missing.collect();
         // INSERT … DEFAULT VALUES into a table without defaults: a projection needs a column, so it gets the first
         // column's NULL.
@@ -240,7 +241,22 @@ pub(super) fn check_plain(insert: &Insert) -> Result<()> {
 }
 
 /// Positions of the listed columns; `None` without a list.
+///
+/// # Errors
+/// `UndefinedColumn`, `DuplicateColumn`; `GeneratedAlways` for values in VALUES.
 pub(super) fn target_columns(table: &Table, insert: &Insert) -> Result<Option<Vec<usize>>> {
+    let columns = listed_columns(table, insert)?;
+    if let Some(SetExpr::Values(values)) = insert.source.as_ref().map(|query| query.body.as_ref()) {
+        let all: Vec<usize> = (0..table.def.columns.len()).collect();
+        let is_default = |row: &[Expr], position| row.get(position).is_none_or(defaults::is_default);
+        sequences::check_given(table, columns.as_deref().unwrap_or(&all), false, |position| {
+            values.rows.iter().all(|row| is_default(&row.content, position))
+        })?;
+    }
+    Ok(columns)
+}
+
+fn listed_columns(table: &Table, insert: &Insert) -> Result<Option<Vec<usize>>> {
     if insert.columns.is_empty() {
         return Ok(None);
     }
@@ -259,6 +275,7 @@ async fn plan_source(
 ) -> Result<InsertSource> {
     let listed = columns.is_some();
     let columns = columns.unwrap_or_else(|| (0..table.def.columns.len()).collect());
+    let is_values = matches!(query.body.as_ref(), SetExpr::Values(_));
     if let SetExpr::Values(values) = query.body.as_mut() {
         for row in &mut values.rows {
             for (expr, column) in row.content.iter_mut().zip(&columns) {
@@ -278,6 +295,9 @@ async fn plan_source(
             if given > columns.len() { ("expressions", "target columns") } else { ("target columns", "expressions") };
         let message = format!("INSERT has more {more} than {fewer} ({given} expressions, {} columns)", columns.len());
         return Err(Error::syntax(message));
+    }
+    if !is_values {
+        sequences::check_given(table, &columns[..given], false, |_| false)?;
     }
     Ok(InsertSource { plan, columns: columns[..given].to_vec() })
 }

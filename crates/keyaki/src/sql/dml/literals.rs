@@ -54,6 +54,7 @@ pub(super) fn rows(table: &Table, columns: &[usize], query: &Query, zone: Zone) 
                     rows.iter().map(|row| literal(&row[position], column)).collect();
                 literals.and_then(|literals| array_of(&literals, column.ty.column))
             }
+            None if column.identity.is_some() => None,
             None if column.default.is_none() => Some(Arc::new(NullArray::new(rows.len())) as ArrayRef),
             None => constant(table, i).map(|value| repeated(value, rows.len())).transpose()?,
         };
@@ -166,7 +167,7 @@ fn literal<'a>(expr: &'a Expr, column: &ColumnDef) -> Option<Literal<'a>> {
             }
             _ => None,
         },
-        _ if is_default(expr) && column.default.is_none() => Some(Literal::Null),
+        _ if is_default(expr) && !column.has_default() => Some(Literal::Null),
         _ => None,
     }
 }

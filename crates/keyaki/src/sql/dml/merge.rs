@@ -29,7 +29,7 @@ use crate::catalog::Table;
 use crate::sql::expressions;
 use crate::sql::prepared::add_types;
 use crate::sql::state::StatementState;
-use crate::sql::{Outcome, SqlSession};
+use crate::sql::{Outcome, SqlSession, sequences};
 use crate::write::RowBuffer;
 use crate::write::apply::{TableChange, distinct_rows};
 use crate::write::assign::assign;
@@ -272,6 +272,9 @@ fn inserted(table: &Table, insert: MergeInsertExpr) -> Result<Vec<Expr>> {
     if let Some((_, &twice)) = columns.iter().enumerate().find(|(i, column)| columns[..*i].contains(column)) {
         return Err(Error::DuplicateColumn(table.def.columns[twice].name.clone()));
     }
+    sequences::check_given(table, &columns, false, |position| {
+        row.content.get(position).is_none_or(defaults::is_default)
+    })?;
     let mut values = table.def.columns.iter().map(defaults::sql).collect::<Result<Vec<_>>>()?;
     for (column, value) in columns.into_iter().zip(row.content) {
         if !defaults::is_default(&value) {

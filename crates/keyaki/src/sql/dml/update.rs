@@ -17,6 +17,7 @@ use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::sql::expressions;
 use crate::sql::prepared::{add_types, lone_parameter};
+use crate::sql::sequences;
 use crate::sql::short::{Change, ChangeKind, Read, ShortPlan};
 use crate::sql::state::StatementState;
 use crate::values::zone::Zone;
@@ -178,6 +179,7 @@ pub(super) fn assignments_of(table: &Table, assignments: Vec<Assignment>) -> Res
         let name = &table.def.columns[*twice].name;
         return Err(Error::syntax(format!("multiple assignments to same column \"{name}\"")));
     }
+    sequences::check_given(table, &columns, true, |position| defaults::is_default(&values[position]))?;
     for (column, value) in columns.iter().zip(&mut values) {
         if defaults::is_default(value) {
             *value = defaults::sql(&table.def.columns[*column])?;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, PrimitiveArray, PrimitiveBuilder, StringViewBuilder, new_null_array,
+    Array, ArrayRef, ArrowPrimitiveType, Int64Array, PrimitiveArray, PrimitiveBuilder, StringViewBuilder,
+    new_null_array,
 };
 use arrow::compute::concat;
 use arrow::datatypes::{Date32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType};
@@ -71,6 +72,12 @@ impl Insert {
         let mut columns = Vec::with_capacity(self.columns.len());
         for (cells, column) in self.columns.iter().zip(&self.table.def.columns) {
             let array = match cells {
+                None if let Some(identity) = &column.identity => {
+                    let def = &identity.sequence;
+                    let values = session.engine.sequences.next(&session.engine.store, def, self.rows)?;
+                    session.taken.lock().note(def.id, &values);
+                    Arc::new(Int64Array::from(values))
+                }
                 None => new_null_array(&column.ty.column.arrow(), self.rows),
                 Some(cells) => column_of(cells, values, column, session.zone())?,
             };

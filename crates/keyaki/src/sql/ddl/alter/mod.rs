@@ -29,7 +29,7 @@ use crate::catalog::{ForeignKeyDef, IndexDef, IndexMethod, SqlType, Table, Table
 use crate::sql::dml::defaults;
 use crate::sql::names::{new_name, plain_ident, relation_name};
 use crate::sql::state::StatementState;
-use crate::sql::{Outcome, SqlSession};
+use crate::sql::{Outcome, SqlSession, sequences};
 use crate::write::assign::assign;
 use crate::{Error, ObjectKind, Result};
 
@@ -158,6 +158,7 @@ impl<'a> Draft<'a> {
         self.action = format!("add column \"{}\" to table \"{}\"", column.name, self.def.name);
         let position = self.def.columns.len();
         self.def.columns.push(column);
+        sequences::name_identities(&mut self.def, &self.state.catalog);
         self.sources.push(Source::Default);
         (self.rebuilds, self.adds_columns) = (true, true);
         if let Some(name) = primary_key {
@@ -208,12 +209,19 @@ impl<'a> Draft<'a> {
         let position = self.column(name)?;
         let column = &mut self.def.columns[position];
         match operation {
+            AlterColumnOperation::SetDefault { .. } | AlterColumnOperation::DropNotNull
+                if column.identity.is_some() =>
+            {
+                let problem =
+                    format!("column \"{name}\" is an identity column (DROP DEFAULT makes it an ordinary one)");
+                Err(Error::InvalidDefinition { kind: ObjectKind::Table, problem })
+            }
             AlterColumnOperation::SetDefault { value } => {
                 column.default = Some(value.to_string());
                 defaults::check_column(self.state, &self.def.name, column)
             }
             AlterColumnOperation::DropDefault => {
-                column.default = None;
+                (column.default, column.identity) = (None, None);
                 Ok(())
             }
             AlterColumnOperation::SetNotNull => {
@@ -277,6 +285,10 @@ impl<'a> Draft<'a> {
             })?;
         }
         defaults::check_column(self.state, &self.def.name, column)?;
+        if let Some(identity) = &mut self.def.columns[position].identity {
+            sequences::retype(&mut identity.sequence, before.column, ty.column)?;
+        }
+        let column = &self.def.columns[position];
         self.action = format!("alter type of column \"{}\" of table \"{}\"", column.name, self.def.name);
         self.sources[position] = Source::Converted(old, using.map(Box::new));
         self.rebuilds = true;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, new_null_array};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, new_null_array};
 use datafusion::common::DFSchema;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::sql::sqlparser::ast::{Expr, Ident};
@@ -10,7 +10,8 @@ use futures::StreamExt;
 use keyaki_store::WriteBatch;
 
 use super::{Draft, Source};
-use crate::catalog::{Catalog, ColumnDef, DocumentKind, Table, put, remove};
+use crate::catalog::{Catalog, ColumnDef, DocumentKind, SequenceDef, Table, put, remove};
+use crate::engine::Engine;
 use crate::sql::ddl::{checks, foreign_keys};
 use crate::sql::dml::{TargetTable, defaults};
 use crate::sql::names::quoted;
@@ -118,7 +119,7 @@ impl Draft<'_> {
                 match self.sources[column] {
                     Source::Same(old) => columns.push(quoted(&self.old.def.columns[old].name)),
                     // Its values are null, and refer to nothing.
-                    Source::Default if self.def.columns[column].default.is_none() => break,
+                    Source::Default if !self.def.columns[column].has_default() => break,
                     _ => {
                         let problem = "a FOREIGN KEY of a column with another type or with a default (add it later)";
                         return Err(Error::Unsupported(problem.into()));
@@ -179,6 +180,9 @@ impl Draft<'_> {
                 Source::Same(old) => Converted::Column(*old, column.clone()),
                 Source::Converted(old, None) => Converted::Column(*old, column.clone()),
                 Source::Converted(_, Some(using)) => Converted::Expression(self.using(using)?, column.clone()),
+                Source::Default if let Some(identity) = &column.identity => {
+                    Converted::Sequence(self.session.engine.clone(), identity.sequence.clone(), column.clone())
+                }
                 Source::Default => match &column.default {
                     None => Converted::Null(column.clone()),
                     Some(_) => {
@@ -218,6 +222,8 @@ enum Converted {
     Column(usize, ColumnDef),
     Expression(Arc<dyn PhysicalExpr>, ColumnDef),
     Null(ColumnDef),
+    /// A new identity column.
+    Sequence(Arc<Engine>, SequenceDef, ColumnDef),
 }
 
 impl Converted {
@@ -227,6 +233,10 @@ impl Converted {
             Converted::Expression(expr, column) => {
                 let values = expr.evaluate(old)?.into_array(old.num_rows())?;
                 assign(&values, table, column, zone)
+            }
+            Converted::Sequence(engine, sequence, column) => {
+                let values = engine.sequences.next(&engine.store, sequence, old.num_rows())?;
+                assign(&(Arc::new(Int64Array::from(values)) as ArrayRef), table, column, zone)
             }
             Converted::Null(column) => {
                 let nulls = new_null_array(&column.ty.column.arrow(), old.num_rows());

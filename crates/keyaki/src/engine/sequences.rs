@@ -1,0 +1,247 @@
+//! Values of sequences.
+//!
+//! A sequence returns each of its values once: values that a transaction has taken are not returned by a rollback. The
+//! next value is in memory. The catalog tree has a value that no one has taken yet, some values ahead: it is changed once
+//! for [`RESERVED`] values, by a commit of its own, before the first of them is returned. So a crash loses values, but
+//! never returns one twice. Closing the database writes the exact next value.
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+
+use keyaki_store::{Store, WriteBatch};
+use parking_lot::Mutex;
+
+use crate::Result;
+use crate::catalog::{DocumentKind, SequenceDef, SequencePosition, document, put};
+
+/// Number of values that are logged at a time.
+const RESERVED: u64 = 64;
+
+/// The sequences that have been used since the database was opened, by the id of their definition.
+#[derive(Debug, Default)]
+pub(crate) struct Sequences {
+    positions: Mutex<HashMap<u64, Arc<Mutex<Position>>>>,
+}
+
+/// The position of a sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Position {
+    /// The next value; `None` after the last one.
+    next: Option<i64>,
+    /// Number of values, from `next` on, that may be returned without a change of the catalog.
+    reserved: u64,
+}
+
+impl Position {
+    /// Appends the next `count` values to `values`. `log` stores the value that follows all logged ones.
+    ///
+    /// # Errors
+    /// `SequenceLimit`, with the values before it taken; errors of `log`.
+    fn take(
+        &mut self,
+        def: &SequenceDef,
+        count: usize,
+        values: &mut Vec<i64>,
+        log: impl Fn(Option<i64>) -> Result<()>,
+    ) -> Result<()> {
+        let end = values.len() + count;
+        while values.len() < end {
+            let next = self.next.ok_or_else(|| def.exhausted())?;
+            let wanted = (end - values.len()) as u64;
+            if self.reserved == 0 {
+                let reserved = wanted.max(RESERVED).min(def.left(next));
+                log(def.after(next, reserved))?;
+                self.reserved = reserved;
+            }
+            let taken = wanted.min(self.reserved);
+            values.extend((0..taken as i64).map(|i| next + i * def.increment));
+            self.next = def.after(next, taken);
+            self.reserved -= taken;
+        }
+        Ok(())
+    }
+
+    /// Goes on behind `value` if the sequence has not reached it yet.
+    ///
+    /// # Errors
+    /// Errors of `log`.
+    fn pass(&mut self, def: &SequenceDef, value: i64, log: impl Fn(Option<i64>) -> Result<()>) -> Result<()> {
+        let Some(next) = self.next.filter(|next| def.reaches(*next, value)) else { return Ok(()) };
+        let steps = def.steps(next, value) + 1;
+        if steps <= self.reserved {
+            *self = Position { next: def.after(next, steps), reserved: self.reserved - steps };
+            return Ok(());
+        }
+        let next = def.after(next, steps);
+        let reserved = next.map_or(0, |next| RESERVED.min(def.left(next)));
+        log(next.and_then(|next| def.after(next, reserved)))?;
+        *self = Position { next, reserved };
+        Ok(())
+    }
+}
+
+impl Sequences {
+    /// An id for a new sequence, or for one that starts again. It is random, because a transaction that creates a sequence,
+    /// uses it, and is rolled back leaves a position in the catalog.
+    pub fn new_id() -> u64 {
+        RandomState::new().build_hasher().finish()
+    }
+
+    /// The next `count` values of a sequence.
+    ///
+    /// # Errors
+    /// `SequenceLimit`; errors of the store.
+    pub fn next(&self, store: &Store, def: &SequenceDef, count: usize) -> Result<Vec<i64>> {
+        let position = self.position(store, def)?;
+        let mut values = Vec::with_capacity(count);
+        position.lock().take(def, count, &mut values, |next| log(store, def, next))?;
+        Ok(values)
+    }
+
+    /// Goes on behind a value that a statement has given explicitly.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub fn pass(&self, store: &Store, def: &SequenceDef, value: i64) -> Result<()> {
+        let position = self.position(store, def)?;
+        position.lock().pass(def, value, |next| log(store, def, next))
+    }
+
+    /// Sets the next value.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub fn set(&self, store: &Store, def: &SequenceDef, next: Option<i64>) -> Result<()> {
+        let position = self.position(store, def)?;
+        let mut position = position.lock();
+        log(store, def, next)?;
+        *position = Position { next, reserved: 0 };
+        Ok(())
+    }
+
+    /// The next value; `None` after the last one.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub fn peek(&self, store: &Store, def: &SequenceDef) -> Result<Option<i64>> {
+        Ok(self.position(store, def)?.lock().next)
+    }
+
+    /// Stores the exact positions, so that the next process goes on without a gap.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub fn close(&self, store: &Store) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        for (id, position) in self.positions.lock().drain() {
+            let position = position.lock();
+            if position.reserved > 0 {
+                let document = SequencePosition { next: position.next };
+                put(&mut batch, DocumentKind::SequencePosition, &id.to_string(), &document)?;
+            }
+        }
+        if !batch.is_empty() {
+            store.commit(batch)?;
+        }
+        Ok(())
+    }
+
+    fn position(&self, store: &Store, def: &SequenceDef) -> Result<Arc<Mutex<Position>>> {
+        let mut positions = self.positions.lock();
+        if let Some(position) = positions.get(&def.id) {
+            return Ok(position.clone());
+        }
+        let stored = document(store, DocumentKind::SequencePosition, &def.id.to_string())?;
+        let next = stored.map_or(Some(def.start), |SequencePosition { next }| next);
+        let position = Arc::new(Mutex::new(Position { next, reserved: 0 }));
+        Ok(positions.entry(def.id).or_insert(position).clone())
+    }
+}
+
+/// Stores the value that follows all logged ones. It is durable before a value is returned: a program may use values
+/// outside of the database.
+fn log(store: &Store, def: &SequenceDef, next: Option<i64>) -> Result<()> {
+    let mut batch = WriteBatch::new();
+    put(&mut batch, DocumentKind::SequencePosition, &def.id.to_string(), &SequencePosition { next })?;
+    store.commit(batch)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn def(min: i64, max: i64, increment: i64, cycles: bool) -> SequenceDef {
+        let start = if increment > 0 { min } else { max };
+        SequenceDef { name: "s".into(), id: 1, min, max, increment, start, cycles, comment: None }
+    }
+
+    /// Takes `count` values one after another, or all at once, with the value that a crash would go on with.
+    fn taken(def: &SequenceDef, count: usize, at_once: bool) -> (Vec<i64>, Option<i64>) {
+        let mut position = Position { next: Some(def.start), reserved: 0 };
+        let (mut values, logged) = (Vec::new(), Cell::new(Some(def.start)));
+        let log = |next| {
+            logged.set(next);
+            Ok(())
+        };
+        let parts = if at_once { vec![count] } else { vec![1; count] };
+        for part in parts {
+            if position.take(def, part, &mut values, log).is_err() {
+                break;
+            }
+        }
+        (values, logged.get())
+    }
+
+    #[test]
+    fn values_follow_each_other() {
+        for at_once in [false, true] {
+            assert_eq!(taken(&def(1, i64::MAX, 1, false), 3, at_once), (vec![1, 2, 3], Some(65)));
+            assert_eq!(taken(&def(1, 1000, 3, false), 3, at_once), (vec![1, 4, 7], Some(193)));
+            assert_eq!(taken(&def(-9, -1, -2, false), 3, at_once), (vec![-1, -3, -5], None));
+            assert_eq!(taken(&def(1, 3, 1, false), 5, at_once).0, [1, 2, 3]);
+            assert_eq!(taken(&def(1, 3, 2, false), 5, at_once).0, [1, 3]);
+            assert_eq!(taken(&def(1, 3, 1, true), 7, at_once).0, [1, 2, 3, 1, 2, 3, 1]);
+            assert_eq!(taken(&def(1, 4, 2, true), 5, at_once).0, [1, 3, 1, 3, 1]);
+            assert_eq!(taken(&def(i64::MAX - 1, i64::MAX, 1, false), 5, at_once).0, [i64::MAX - 1, i64::MAX]);
+            assert_eq!(taken(&def(i64::MIN, i64::MAX, i64::MAX, false), 5, at_once).0, [i64::MIN, -1, i64::MAX - 1]);
+            assert_eq!(taken(&def(i64::MIN, i64::MAX, -1, false), 2, at_once).0, [i64::MAX, i64::MAX - 1]);
+        }
+        assert_eq!(taken(&def(1, i64::MAX, 1, false), 100, true).1, Some(101));
+        assert_eq!(taken(&def(1, i64::MAX, 1, false), 100, false).1, Some(129));
+    }
+
+    #[test]
+    fn explicit_values_are_passed() {
+        let def = def(1, 1000, 10, false);
+        let mut position = Position { next: Some(1), reserved: 0 };
+        let logged = Cell::new(0);
+        let log = |next: Option<i64>| {
+            logged.set(next.unwrap_or(-1));
+            Ok(())
+        };
+        for (value, next) in [(0, 1), (-5, 1), (1, 11), (11, 21), (12, 21), (20, 21), (21, 31), (55, 61)] {
+            position.pass(&def, value, log).unwrap();
+            assert_eq!(position.next, Some(next), "{value}");
+        }
+        // 64 values from 11 on.
+        assert_eq!(logged.get(), 651);
+        position.pass(&def, 660, log).unwrap();
+        assert_eq!((position.next, logged.get()), (Some(661), -1));
+        position.pass(&def, 5000, log).unwrap();
+        assert_eq!(position.next, Some(661), "a value that the sequence cannot reach");
+        position.pass(&def, 995, log).unwrap();
+        assert_eq!(position.next, None);
+        position.pass(&def, 995, log).unwrap();
+        let down = SequenceDef { min: i64::MIN, max: -1, increment: -1, start: -1, ..def };
+        let mut position = Position { next: Some(-1), reserved: 0 };
+        position.pass(&down, -7, |_| Ok(())).unwrap();
+        assert_eq!(position.next, Some(-8));
+        position.pass(&down, 7, |_| Ok(())).unwrap();
+        assert_eq!(position.next, Some(-8));
+    }
+}

@@ -1,0 +1,634 @@
+//! Sequences: CREATE SEQUENCE, DROP SEQUENCE, and the functions `nextval`, `currval`, `lastval` and `setval`.
+//!
+//! The functions find a sequence by name in the catalog that their statement sees, also if the open transaction has
+//! created it. Their values do not belong to a transaction ([`crate::engine::sequences`]).
+
+use std::collections::HashMap;
+use std::fmt::{self, Debug, Formatter};
+use std::hash::{Hash, Hasher};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::datatypes::{DataType, Int64Type};
+use datafusion::error::DataFusionError;
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::execution::{FunctionRegistry, SessionState};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+};
+use datafusion::sql::sqlparser::ast::{
+    ColumnDef as SqlColumn, ColumnOption, ColumnOptionDef, DataType as SqlDataType, Expr, FunctionArg, FunctionArgExpr,
+    FunctionArguments, GeneratedAs, ObjectName, SequenceOptions, UnaryOperator, Value, Visit, Visitor,
+};
+use datafusion::sql::sqlparser::tokenizer::Token;
+use keyaki_store::{ColumnType, WriteBatch};
+use parking_lot::Mutex;
+
+use super::names::{new_relation_name, quoted, relation_name};
+use super::{Outcome, SqlSession};
+use crate::base::interrupt::Execution;
+use crate::catalog::{Catalog, ColumnDef, DocumentKind, IdentityDef, SequenceDef, Table, TableDef, put, remove, types};
+use crate::engine::Engine;
+use crate::engine::sequences::Sequences;
+use crate::{Error, ObjectKind, Result};
+
+/// The values that a session has taken.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    /// The last value of each sequence, by the id of its definition.
+    values: HashMap<u64, i64>,
+    /// The sequence of the last call of `nextval`.
+    last: Option<u64>,
+}
+
+/// The surroundings of a call.
+struct Context {
+    engine: Arc<Engine>,
+    catalog: Arc<Catalog>,
+    taken: Arc<Mutex<Taken>>,
+    is_read_only: bool,
+}
+
+impl Context {
+    /// # Errors
+    /// `NotFound`, `WrongObjectType`.
+    fn sequence(&self, name: &str) -> Result<&SequenceDef> {
+        let name = relation_name(&super::parse_name(name)?)?;
+        self.catalog.sequence(&name).ok_or_else(|| {
+            let is_relation = self.catalog.tables.contains_key(&name) || self.catalog.views.contains_key(&name);
+            match is_relation {
+                true => Error::WrongObjectType {
+                    name,
+                    found: ObjectKind::Relation,
+                    expected: ObjectKind::Sequence,
+                    hint: None,
+                },
+                false => Error::NotFound { kind: ObjectKind::Sequence, name },
+            }
+        })
+    }
+
+    /// # Errors
+    /// `ReadOnlyTransaction`.
+    fn check_writes(&self, function: &str) -> Result<()> {
+        match self.is_read_only {
+            true => Err(Error::ReadOnlyTransaction { statement: format!("{function}()") }),
+            false => Ok(()),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    NextVal,
+    CurrVal,
+    LastVal,
+    SetVal,
+}
+
+/// One of the functions.
+struct Function {
+    kind: Kind,
+    signature: Signature,
+    /// `None` for a database without sequences.
+    context: Option<Arc<Context>>,
+}
+
+impl Debug for Function {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.name())
+    }
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Self) -> bool {
+        let context = |function: &Self| function.context.as_ref().map(Arc::as_ptr);
+        self.kind == other.kind && context(self) == context(other)
+    }
+}
+
+impl Eq for Function {}
+
+impl Hash for Function {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.kind.hash(state);
+    }
+}
+
+impl Function {
+    fn all(context: Option<&Arc<Context>>) -> impl Iterator<Item = ScalarUDF> {
+        [Kind::NextVal, Kind::CurrVal, Kind::LastVal, Kind::SetVal].into_iter().map(move |kind| {
+            let (name, number, called) = (DataType::Utf8View, DataType::Int64, DataType::Boolean);
+            let signature = match kind {
+                Kind::NextVal | Kind::CurrVal => Signature::exact(vec![name], Volatility::Volatile),
+                Kind::LastVal => Signature::nullary(Volatility::Volatile),
+                Kind::SetVal => {
+                    let signatures = [vec![name.clone(), number.clone()], vec![name, number, called]];
+                    Signature::one_of(signatures.into_iter().map(TypeSignature::Exact).collect(), Volatility::Volatile)
+                }
+            };
+            ScalarUDF::new_from_impl(Function { kind, signature, context: context.cloned() })
+        })
+    }
+
+    /// The value of one call.
+    fn call(&self, context: &Context, name: &str, value: i64, is_called: bool) -> Result<i64> {
+        let store = &context.engine.store;
+        let sequences = &context.engine.sequences;
+        match self.kind {
+            Kind::NextVal => Ok(self.next(context, name, 1)?[0]),
+            Kind::CurrVal => {
+                let def = context.sequence(name)?;
+                let taken = context.taken.lock().values.get(&def.id).copied();
+                taken.ok_or_else(|| {
+                    let problem = format!("currval of sequence \"{}\" is not yet defined in this session", def.name);
+                    Error::PrerequisiteState(problem)
+                })
+            }
+            Kind::LastVal => {
+                let taken = context.taken.lock();
+                let last = taken.last.and_then(|id| taken.values.get(&id).copied());
+                last.ok_or_else(|| Error::PrerequisiteState("lastval is not yet defined in this session".into()))
+            }
+            Kind::SetVal => {
+                context.check_writes("setval")?;
+                let def = context.sequence(name)?;
+                if !(def.min..=def.max).contains(&value) {
+                    return Err(Error::InvalidParameter {
+                        name: format!("setval of sequence \"{}\"", def.name),
+                        value: value.to_string(),
+                        expected: format!("{} to {}", def.min, def.max),
+                    });
+                }
+                sequences.set(store, def, if is_called { def.after(value, 1) } else { Some(value) })?;
+                if is_called {
+                    context.taken.lock().values.insert(def.id, value);
+                }
+                Ok(value)
+            }
+        }
+    }
+
+    fn next(&self, context: &Context, name: &str, count: usize) -> Result<Vec<i64>> {
+        context.check_writes("nextval")?;
+        let def = context.sequence(name)?;
+        let values = context.engine.sequences.next(&context.engine.store, def, count)?;
+        context.taken.lock().note(def.id, &values);
+        Ok(values)
+    }
+
+    fn invoke(&self, args: &ScalarFunctionArgs) -> Result<ArrayRef> {
+        let Some(context) = &self.context else {
+            let name = match args.args.first() {
+                Some(ColumnarValue::Scalar(name)) => name.to_string(),
+                _ => self.name().into(),
+            };
+            return Err(Error::NotFound { kind: ObjectKind::Sequence, name });
+        };
+        let rows = args.number_rows;
+        if let (Kind::NextVal, Some(ColumnarValue::Scalar(name))) = (self.kind, args.args.first()) {
+            return Ok(match name.try_as_str().flatten() {
+                Some(name) => Arc::new(Int64Array::from(self.next(context, name, rows)?)),
+                None => Arc::new(Int64Array::new_null(rows)),
+            });
+        }
+        let columns = args.args.iter().map(|arg| Ok(arg.to_array(rows)?)).collect::<Result<Vec<_>>>()?;
+        let names = columns.first().and_then(|names| names.as_string_view_opt());
+        let numbers = columns.get(1).and_then(|numbers| numbers.as_primitive_opt::<Int64Type>());
+        let called = columns.get(2).and_then(|called| called.as_boolean_opt());
+        let call = |row: usize| {
+            if columns.iter().any(|column| column.is_null(row)) {
+                return Ok(None);
+            }
+            let name = names.map_or("", |names| names.value(row));
+            let value = numbers.map_or(0, |numbers| numbers.value(row));
+            self.call(context, name, value, called.is_none_or(|called| called.value(row))).map(Some)
+        };
+        Ok(Arc::new((0..rows).map(call).collect::<Result<Int64Array>>()?))
+    }
+}
+
+impl ScalarUDFImpl for Function {
+    fn name(&self) -> &str {
+        match self.kind {
+            Kind::NextVal => "nextval",
+            Kind::CurrVal => "currval",
+            Kind::LastVal => "lastval",
+            Kind::SetVal => "setval",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> datafusion::error::Result<DataType> {
+        Ok(DataType::Int64)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> datafusion::error::Result<ColumnarValue> {
+        Ok(ColumnarValue::Array(self.invoke(&args).map_err(DataFusionError::from)?))
+    }
+}
+
+impl Taken {
+    /// Notes values that the session has taken.
+    pub fn note(&mut self, id: u64, values: &[i64]) {
+        if let Some(last) = values.last() {
+            self.values.insert(id, *last);
+            self.last = Some(id);
+        }
+    }
+}
+
+/// Adds the functions, for databases without sequences.
+pub(super) fn registered(mut builder: SessionStateBuilder) -> SessionStateBuilder {
+    let functions = builder.scalar_functions().get_or_insert_default();
+    functions.extend(Function::all(None).map(Arc::new));
+    builder
+}
+
+/// Gives the functions of a statement's state their surroundings.
+pub(super) fn register_for(
+    state: &mut SessionState,
+    session: &SqlSession,
+    catalog: &Arc<Catalog>,
+) -> datafusion::error::Result<()> {
+    if catalog.sequences().next().is_none() {
+        return Ok(());
+    }
+    let context = Arc::new(Context {
+        engine: session.engine.clone(),
+        catalog: catalog.clone(),
+        taken: session.taken.clone(),
+        is_read_only: session.is_read_only(),
+    });
+    for function in Function::all(Some(&context)) {
+        state.register_udf(Arc::new(function))?;
+    }
+    Ok(())
+}
+
+/// The definition of a sequence with values of an integer type.
+///
+/// # Errors
+/// `InvalidDefinition`, `Unsupported`.
+pub(super) fn definition(name: String, ty: ColumnType, options: &[SequenceOptions]) -> Result<SequenceDef> {
+    let invalid = |problem: String| Error::InvalidDefinition { kind: ObjectKind::Sequence, problem };
+    let bits = match ty {
+        ColumnType::Int8 => 8,
+        ColumnType::Int16 => 16,
+        ColumnType::Int32 => 32,
+        ColumnType::Int64 => 64,
+        other => {
+            let ty = types::column_type_name(other);
+            return Err(invalid(format!(
+                "the type of a sequence or identity column must be an integer type, not {ty}"
+            )));
+        }
+    };
+    let (type_min, type_max) = (i64::MIN >> (64 - bits), i64::MAX >> (64 - bits));
+    let (mut increment, mut min, mut max, mut start, mut cycles) = (None, None, None, None, None);
+    for option in options {
+        let (is_first, what) = match option {
+            SequenceOptions::IncrementBy(value, _) => (increment.replace(integer(value)?).is_none(), "INCREMENT"),
+            SequenceOptions::MinValue(value) => {
+                (min.replace(value.as_ref().map(integer).transpose()?).is_none(), "MINVALUE")
+            }
+            SequenceOptions::MaxValue(value) => {
+                (max.replace(value.as_ref().map(integer).transpose()?).is_none(), "MAXVALUE")
+            }
+            SequenceOptions::StartWith(value, _) => (start.replace(integer(value)?).is_none(), "START"),
+            SequenceOptions::Cycle(no) => (cycles.replace(!*no).is_none(), "CYCLE"),
+            // The number of values in memory is fixed.
+            SequenceOptions::Cache(value) => match integer(value)? {
+                1.. => (true, "CACHE"),
+                other => return Err(invalid(format!("CACHE ({other}) must be greater than zero"))),
+            },
+        };
+        if !is_first {
+            return Err(Error::syntax(format!("conflicting or redundant options: {what}")));
+        }
+    }
+    let increment = increment.unwrap_or(1);
+    if increment == 0 {
+        return Err(invalid("INCREMENT must not be zero".into()));
+    }
+    let is_up = increment > 0;
+    let min = min.flatten().unwrap_or(if is_up { 1 } else { type_min });
+    let max = max.flatten().unwrap_or(if is_up { type_max } else { -1 });
+    for (what, value) in [("MINVALUE", min), ("MAXVALUE", max)] {
+        if !(type_min..=type_max).contains(&value) {
+            let ty = types::column_type_name(ty);
+            return Err(invalid(format!("{what} ({value}) is out of range for sequence data type {ty}")));
+        }
+    }
+    if min >= max {
+        return Err(invalid(format!("MINVALUE ({min}) must be less than MAXVALUE ({max})")));
+    }
+    let start = start.unwrap_or(if is_up { min } else { max });
+    if !(min..=max).contains(&start) {
+        return Err(invalid(format!("START value ({start}) must lie between MINVALUE ({min}) and MAXVALUE ({max})")));
+    }
+    let (id, cycles) = (Sequences::new_id(), cycles.unwrap_or(false));
+    Ok(SequenceDef { name, id, min, max, increment, start, cycles, comment: None })
+}
+
+fn integer(expr: &Expr) -> Result<i64> {
+    let text = match expr {
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => format!("-{expr}"),
+        Expr::UnaryOp { op: UnaryOperator::Plus, expr } => expr.to_string(),
+        Expr::Value(value) if matches!(value.value, Value::Number(..)) => expr.to_string(),
+        other => return Err(Error::syntax(format!("an option of a sequence is an integer, not {other}"))),
+    };
+    let out_of_range = |_| Error::OutOfRange { ty: "bigint".into(), value: Some(text.clone()), column: None };
+    text.parse().map_err(out_of_range)
+}
+
+/// CREATE SEQUENCE.
+pub(super) async fn create(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    name: &ObjectName,
+    if_not_exists: bool,
+    data_type: Option<&SqlDataType>,
+    options: &[SequenceOptions],
+) -> Result<Outcome> {
+    let name = new_relation_name(name)?;
+    let ty = data_type.map_or(Ok(ColumnType::Int64), |ty| types::from_sql(ty).map(|ty| ty.column))?;
+    let def = definition(name.clone(), ty, options)?;
+    let writer = session.writer(execution, "CREATE SEQUENCE").await?;
+    let (catalog, _) = session.engine.latest(&writer);
+    if if_not_exists && catalog.sequence(&name).is_some() {
+        return Ok(Outcome::done("CREATE SEQUENCE"));
+    }
+    catalog.check_free(&name)?;
+    let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
+    put(&mut batch, DocumentKind::Sequence, &name, &def)?;
+    changed.sequences.insert(name, Arc::new(def));
+    session.engine.commit_catalog(&writer, batch, changed).await?;
+    Ok(Outcome::done("CREATE SEQUENCE"))
+}
+
+/// DROP SEQUENCE. With CASCADE, columns lose a DEFAULT that uses the sequence.
+pub(super) async fn drop(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    names: &[ObjectName],
+    if_exists: bool,
+    cascades: bool,
+) -> Result<Outcome> {
+    let writer = session.writer(execution, "DROP SEQUENCE").await?;
+    let (catalog, _) = session.engine.latest(&writer);
+    let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
+    for name in names {
+        let name = relation_name(name)?;
+        let Some(def) = changed.sequences.remove(&name) else {
+            match catalog.sequences().find(|(def, _)| def.name == name) {
+                Some((_, Some((table, column)))) => {
+                    let dependent = format!("column \"{column}\" of table \"{table}\"");
+                    return Err(Error::DependentDefault { sequence: name, dependent });
+                }
+                _ if if_exists => continue,
+                _ => return Err(Error::NotFound { kind: ObjectKind::Sequence, name }),
+            }
+        };
+        remove(&mut batch, DocumentKind::Sequence, &name)?;
+        remove(&mut batch, DocumentKind::SequencePosition, &def.id.to_string())?;
+        let tables: Vec<Arc<Table>> = changed.tables.values().cloned().collect();
+        for table in tables {
+            let mut def = table.def.clone();
+            for column in &mut def.columns {
+                if !uses(column, &name)? {
+                    continue;
+                }
+                if !cascades {
+                    let dependent =
+                        format!("the default of column \"{}\" of table \"{}\"", column.name, table.def.name);
+                    return Err(Error::DependentDefault { sequence: name, dependent });
+                }
+                column.default = None;
+            }
+            if def != table.def {
+                put(&mut batch, DocumentKind::Table, &def.name, &def)?;
+                let table = Table::new(def, table.statistics.clone())?;
+                changed.tables.insert(table.def.name.clone(), Arc::new(table));
+            }
+        }
+    }
+    if !batch.is_empty() {
+        session.engine.commit_catalog(&writer, batch, changed).await?;
+    }
+    Ok(Outcome::done("DROP SEQUENCE"))
+}
+
+/// True if the default of a column calls a function of this module with a sequence's name.
+fn uses(column: &ColumnDef, name: &str) -> Result<bool> {
+    let Some(sql) = &column.default else { return Ok(false) };
+    Ok(called_sequences(&super::parse_expr(sql)?).iter().any(|used| used == name))
+}
+
+/// The sequences that an expression names in calls of this module's functions.
+fn called_sequences(expr: &Expr) -> Vec<String> {
+    struct Calls(Vec<String>);
+    impl Visitor for Calls {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            if let Expr::Function(function) = expr
+                && is_sequence_function(&function.name)
+                && let FunctionArguments::List(list) = &function.args
+                && let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value)))) = list.args.first()
+                && let Value::SingleQuotedString(name) = &value.value
+                && let Ok(name) = super::parse_name(name).and_then(|name| relation_name(&name))
+            {
+                self.0.push(name);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut calls = Calls(Vec::new());
+    let _ = expr.visit(&mut calls);
+    calls.0
+}
+
+fn is_sequence_function(name: &ObjectName) -> bool {
+    let name = name.to_string().to_ascii_lowercase();
+    ["nextval", "currval", "lastval", "setval"].contains(&name.as_str())
+}
+
+/// True if an expression calls a function of this module: evaluating it takes a value.
+pub(super) fn calls_sequence(expr: &Expr) -> bool {
+    struct Calls;
+    impl Visitor for Calls {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            match expr {
+                Expr::Function(function) if is_sequence_function(&function.name) => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    expr.visit(&mut Calls).is_break()
+}
+
+/// SQL text of the options of a sequence that differ from their defaults, for values of type `ty`.
+pub(super) fn options_sql(def: &SequenceDef, ty: ColumnType) -> String {
+    let plain = |increment| {
+        let increment = SequenceOptions::IncrementBy(number(increment), true);
+        definition(def.name.clone(), ty, &[increment]).ok()
+    };
+    let Some(default) = plain(def.increment) else { return String::new() };
+    let mut options = Vec::new();
+    let mut add = |what: &str, value: i64, is_default: bool| {
+        if !is_default {
+            options.push(format!("{what} {value}"));
+        }
+    };
+    add("INCREMENT BY", def.increment, def.increment == 1);
+    add("MINVALUE", def.min, def.min == default.min);
+    add("MAXVALUE", def.max, def.max == default.max);
+    let first = if def.increment > 0 { def.min } else { def.max };
+    add("START WITH", def.start, def.start == first);
+    if def.cycles {
+        options.push("CYCLE".into());
+    }
+    options.join(" ")
+}
+
+fn number(value: i64) -> Expr {
+    Expr::value(Value::Number(value.to_string(), false))
+}
+
+/// SQL text of CREATE SEQUENCE.
+pub(super) fn create_sql(def: &SequenceDef) -> String {
+    let options = options_sql(def, ColumnType::Int64);
+    let space = if options.is_empty() { "" } else { " " };
+    format!("CREATE SEQUENCE {}{space}{options}", quoted(&def.name))
+}
+
+/// The identity that the type and options of a column define; `None` if it has none. `name` is the name of its sequence.
+///
+/// # Errors
+/// As [`definition`]; `Syntax`.
+pub(super) fn identity(name: String, column: &SqlColumn, ty: ColumnType) -> Result<Option<IdentityDef>> {
+    let mut found = serial_type(&column.data_type).map(|_| (false, Vec::new()));
+    for option in &column.options {
+        let identity = match &option.option {
+            ColumnOption::Generated { generated_as, sequence_options, .. } if is_identity(option) => {
+                (*generated_as == GeneratedAs::Always, sequence_options.clone().unwrap_or_default())
+            }
+            _ if is_identity(option) => (false, Vec::new()),
+            _ => continue,
+        };
+        if found.replace(identity).is_some() {
+            return Err(Error::syntax(format!("multiple identity specifications for column {}", column.name)));
+        }
+    }
+    let Some((always, options)) = found else { return Ok(None) };
+    Ok(Some(IdentityDef { always, sequence: definition(name, ty, &options)? }))
+}
+
+/// True for GENERATED … AS IDENTITY, SQLite's AUTOINCREMENT and MySQL's AUTO_INCREMENT.
+pub(super) fn is_identity(option: &ColumnOptionDef) -> bool {
+    match &option.option {
+        ColumnOption::Generated { generated_as, generation_expr: None, generated_keyword: true, .. } => {
+            matches!(generated_as, GeneratedAs::Always | GeneratedAs::ByDefault)
+        }
+        ColumnOption::DialectSpecific(tokens) => match tokens.as_slice() {
+            [Token::Word(word)] => {
+                ["AUTOINCREMENT", "AUTO_INCREMENT"].contains(&word.value.to_ascii_uppercase().as_str())
+            }
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Gives the sequences of the identity columns of a new table or column names that are not in use.
+pub(super) fn name_identities(def: &mut TableDef, catalog: &Catalog) {
+    let own: Vec<String> =
+        std::iter::once(&def.name).chain(def.indexes.iter().map(|index| &index.name)).cloned().collect();
+    let old = catalog.tables.get(&def.name).map(|table| table.def.clone());
+    let is_old = |name: &str| {
+        let columns = old.iter().flat_map(|def| &def.columns).filter_map(|column| column.identity.as_ref());
+        columns.clone().any(|identity| identity.sequence.name == name)
+    };
+    let mut used: Vec<String> = Vec::new();
+    for identity in def.columns.iter_mut().filter_map(|column| column.identity.as_mut()) {
+        let base = identity.sequence.name.clone();
+        if !is_old(&base) || used.contains(&base) {
+            let is_free =
+                |name: &String| catalog.check_free(name).is_ok() && !own.contains(name) && !used.contains(name);
+            let numbered = (1_u32..).map(|n| format!("{base}{n}"));
+            let name = std::iter::once(base.clone()).chain(numbered).find(is_free);
+            identity.sequence.name = name.unwrap_or(base);
+        }
+        used.push(identity.sequence.name.clone());
+    }
+}
+
+/// Changes the type of the values of an identity column's sequence.
+///
+/// # Errors
+/// As [`definition`].
+pub(super) fn retype(sequence: &mut SequenceDef, before: ColumnType, after: ColumnType) -> Result<()> {
+    let limits = |ty| definition(String::new(), ty, &[SequenceOptions::IncrementBy(number(sequence.increment), true)]);
+    let (old, new) = (limits(before)?, limits(after)?);
+    let min = if sequence.min == old.min { new.min } else { sequence.min };
+    let max = if sequence.max == old.max { new.max } else { sequence.max };
+    let options = [
+        SequenceOptions::MinValue(Some(number(min))),
+        SequenceOptions::MaxValue(Some(number(max))),
+        SequenceOptions::StartWith(number(sequence.start), true),
+        SequenceOptions::IncrementBy(number(sequence.increment), true),
+    ];
+    let SequenceDef { min, max, .. } = definition(sequence.name.clone(), after, &options)?;
+    (sequence.min, sequence.max) = (min, max);
+    Ok(())
+}
+
+/// Adds the removal of the positions of a dropped table's identity columns to `batch`.
+pub(super) fn forget(batch: &mut WriteBatch, def: &TableDef) -> Result<()> {
+    let mut identities = def.columns.iter().filter_map(|column| column.identity.as_ref());
+    identities.try_for_each(|identity| remove(batch, DocumentKind::SequencePosition, &identity.sequence.id.to_string()))
+}
+
+/// Refuses values for columns that are GENERATED ALWAYS. `is_default` tells for a column if its value is DEFAULT.
+///
+/// # Errors
+/// `GeneratedAlways`.
+pub(super) fn check_given(
+    table: &Table,
+    columns: &[usize],
+    updates: bool,
+    is_default: impl Fn(usize) -> bool,
+) -> Result<()> {
+    let columns = columns.iter().enumerate().map(|(position, &column)| (position, &table.def.columns[column]));
+    let mut always = columns.filter(|(_, column)| column.identity.as_ref().is_some_and(|identity| identity.always));
+    match always.find(|(position, _)| !is_default(*position)) {
+        None => Ok(()),
+        Some((_, column)) => Err(Error::GeneratedAlways { column: column.name.clone(), updates }),
+    }
+}
+
+/// SQL text of GENERATED … AS IDENTITY.
+pub(super) fn identity_sql(identity: &IdentityDef, ty: ColumnType) -> String {
+    let kind = if identity.always { "ALWAYS" } else { "BY DEFAULT" };
+    match options_sql(&identity.sequence, ty).as_str() {
+        "" => format!("GENERATED {kind} AS IDENTITY"),
+        options => format!("GENERATED {kind} AS IDENTITY ({options})"),
+    }
+}
+
+/// The integer type of SERIAL and its variants.
+pub(super) fn serial_type(ty: &SqlDataType) -> Option<ColumnType> {
+    let SqlDataType::Custom(name, arguments) = ty else { return None };
+    let column = match name.to_string().to_ascii_lowercase().as_str() {
+        "smallserial" | "serial2" => ColumnType::Int16,
+        "serial" | "serial4" => ColumnType::Int32,
+        "bigserial" | "serial8" => ColumnType::Int64,
+        _ => return None,
+    };
+    arguments.is_empty().then_some(column)
+}
