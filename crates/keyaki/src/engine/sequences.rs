@@ -56,7 +56,8 @@ impl Position {
                 self.reserved = reserved;
             }
             let taken = wanted.min(self.reserved);
-            values.extend((0..taken as i64).map(|i| next + i * def.increment));
+            // The values lie between the limits; their differences may not.
+            values.extend((0..taken as i64).map(|i| next.wrapping_add(i.wrapping_mul(def.increment))));
             self.next = def.after(next, taken);
             self.reserved -= taken;
         }
