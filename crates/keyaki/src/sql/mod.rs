@@ -138,10 +138,13 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
         }
         ["ANALYZE", ..] => Parsed::Analyze(Some(parse_analyze(&mut parser)?)),
         _ => {
-            match words.as_slice() {
-                ["CREATE", ..] if words.contains(&"TABLE") => skipped::check(&statement.tokens)?,
-                ["ALTER", "TABLE", ..] => skipped::check_alter(&statement.tokens)?,
-                _ => {}
+            let tokens = match words.as_slice() {
+                ["CREATE", ..] if words.contains(&"TABLE") => Some(skipped::in_create(&statement.tokens)?),
+                ["ALTER", "TABLE", ..] => Some(skipped::in_alter(&statement.tokens)?),
+                _ => None,
+            };
+            if let Some(tokens) = tokens {
+                parser = split::parser(tokens);
             }
             let mut sql = parser.parse_statement().map_err(syntax)?;
             precedence::correct(&mut sql);

@@ -12,6 +12,11 @@ use crate::{Error, Result};
 
 pub(crate) static DIALECT: PostgreSqlDialect = PostgreSqlDialect {};
 
+/// A parser of Keyaki's dialect.
+pub(crate) fn parser(tokens: Vec<TokenWithSpan>) -> Parser<'static> {
+    Parser::new(&DIALECT).with_tokens_with_locations(tokens)
+}
+
 /// One statement as text and tokens.
 #[derive(Debug, Clone)]
 pub(crate) struct Statement<'a> {
@@ -24,7 +29,7 @@ pub(crate) struct Statement<'a> {
 impl Statement<'_> {
     /// A parser positioned at the first token.
     pub fn parser(&self) -> Parser<'static> {
-        Parser::new(&DIALECT).with_tokens_with_locations(self.tokens.clone())
+        parser(self.tokens.clone())
     }
 
     /// The leading unquoted words, in upper case, up to the first other token.
