@@ -21,7 +21,6 @@ use datafusion::sql::sqlparser::ast::{
     ColumnDef as SqlColumn, ColumnOption, ColumnOptionDef, DataType as SqlDataType, Expr, FunctionArg, FunctionArgExpr,
     FunctionArguments, GeneratedAs, ObjectName, SequenceOptions, UnaryOperator, Value, Visit, Visitor,
 };
-use datafusion::sql::sqlparser::tokenizer::Token;
 use keyaki_store::{ColumnType, WriteBatch};
 use parking_lot::Mutex;
 
@@ -514,13 +513,11 @@ pub(super) fn create_sql(def: &SequenceDef) -> String {
 pub(super) fn identity(name: String, column: &SqlColumn, ty: ColumnType) -> Result<Option<IdentityDef>> {
     let mut found = serial_type(&column.data_type).map(|_| (false, Vec::new()));
     for option in &column.options {
-        let identity = match &option.option {
-            ColumnOption::Generated { generated_as, sequence_options, .. } if is_identity(option) => {
-                (*generated_as == GeneratedAs::Always, sequence_options.clone().unwrap_or_default())
-            }
-            _ if is_identity(option) => (false, Vec::new()),
-            _ => continue,
-        };
+        let ColumnOption::Generated { generated_as, sequence_options, .. } = &option.option else { continue };
+        if !is_identity(option) {
+            continue;
+        }
+        let identity = (*generated_as == GeneratedAs::Always, sequence_options.clone().unwrap_or_default());
         if found.replace(identity).is_some() {
             return Err(Error::syntax(format!("multiple identity specifications for column {}", column.name)));
         }
@@ -529,18 +526,12 @@ pub(super) fn identity(name: String, column: &SqlColumn, ty: ColumnType) -> Resu
     Ok(Some(IdentityDef { always, sequence: definition(name, ty, &options)? }))
 }
 
-/// True for GENERATED … AS IDENTITY, SQLite's AUTOINCREMENT and MySQL's AUTO_INCREMENT.
+/// True for GENERATED … AS IDENTITY.
 pub(super) fn is_identity(option: &ColumnOptionDef) -> bool {
     match &option.option {
         ColumnOption::Generated { generated_as, generation_expr: None, generated_keyword: true, .. } => {
             matches!(generated_as, GeneratedAs::Always | GeneratedAs::ByDefault)
         }
-        ColumnOption::DialectSpecific(tokens) => match tokens.as_slice() {
-            [Token::Word(word)] => {
-                ["AUTOINCREMENT", "AUTO_INCREMENT"].contains(&word.value.to_ascii_uppercase().as_str())
-            }
-            _ => false,
-        },
         _ => false,
     }
 }
