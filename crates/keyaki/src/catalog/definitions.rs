@@ -139,6 +139,9 @@ pub struct ColumnDef {
     /// The column is GENERATED … AS IDENTITY, and has no `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<IdentityDef>,
+    /// SQL text of the expression of a generated column, which has no `default` and no `identity`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generated: Option<String>,
     /// The trees have a place for nulls although the column is NOT NULL: it was declared so when it had rows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stores_nulls: bool,
@@ -156,6 +159,7 @@ impl ColumnDef {
             nullable: true,
             default: None,
             identity: None,
+            generated: None,
             stores_nulls: false,
             comment: None,
         }

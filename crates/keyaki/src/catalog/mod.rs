@@ -5,7 +5,7 @@
 //! | [`definitions`] | [`TableDef`], [`IndexDef`], [`ViewDef`], [`SequenceDef`] and their parts |
 //! | [`documents`] | [`Catalog`]; the catalog tree, which stores definitions as JSON documents |
 //! | [`types`] | SQL types: their names, column types and Arrow types |
-//! | [`expressions`] | [`Compiled`]: conditions and constant defaults of a table in executable form |
+//! | [`expressions`] | [`Compiled`]: conditions, generated columns and constant defaults of a table in executable form |
 //! | [`table`] | [`Table`]: the tree schemas and column mappings derived from a [`TableDef`] |
 //! | [`statistics`] | [`TableStatistics`]: input of the cost model |
 //!
@@ -25,6 +25,6 @@ pub use definitions::{
 };
 pub(crate) use definitions::{SequencePosition, goal_name, goal_of_name};
 pub(crate) use documents::{Catalog, DocumentKind, bootstrap, corrupt, document, put, remove};
-pub(crate) use expressions::{Check, Compiled};
+pub(crate) use expressions::{Check, Compiled, Generated, Generation};
 pub(crate) use statistics::TableStatistics;
 pub(crate) use table::{HIDDEN_ROWID, Table, TableTree};

@@ -98,6 +98,17 @@ impl Table {
         Ok(table)
     }
 
+    /// True if a column is generated.
+    pub fn has_generated(&self) -> bool {
+        self.def.columns.iter().any(|column| column.generated.is_some())
+    }
+
+    /// The columns whose values a statement or file may give.
+    pub fn given_columns(&self) -> Vec<usize> {
+        let columns = self.def.columns.iter().enumerate();
+        columns.filter(|(_, column)| column.generated.is_none()).map(|(position, _)| position).collect()
+    }
+
     /// The expressions of the definition; `None` if they have not been compiled yet.
     pub fn compiled(&self) -> Option<&Compiled> {
         self.compiled.get()

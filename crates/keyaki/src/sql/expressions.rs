@@ -1,17 +1,17 @@
-//! Expressions in definitions: CHECK conditions and DEFAULT values.
+//! Expressions in definitions: CHECK conditions, generated columns and DEFAULT values.
 //!
-//! The catalog stores their text. [`compiled`] makes CHECK conditions and constant defaults executable, once for each
-//! version of a table's definition. Other defaults are planned for each statement ([`super::dml::defaults`]).
+//! The catalog stores their text. [`compiled`] makes conditions, generated columns and constant defaults executable, once
+//! for each version of a table's definition. Other defaults are planned for each statement ([`super::dml::defaults`]).
 //!
-//! *Invariant.* A condition always gives the same result for the same row. It contains no functions that are not
+//! *Invariant.* A condition or generated column always has the same value for the same row. It contains no functions that are not
 //! immutable, and its meaning does not depend on the time zone of a session: it is compiled for two time zones, and both
 //! results must be equal.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef};
-use arrow::datatypes::DataType;
+use arrow::array::{Array, ArrayRef, new_empty_array};
+use arrow::datatypes::{DataType, Schema};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DFSchemaRef};
 use datafusion::execution::SessionState;
@@ -28,7 +28,7 @@ use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, Query, Visit, Visitor
 use super::SqlSession;
 use super::state::state_of_definitions;
 use crate::base::type_name;
-use crate::catalog::{Check, CheckDef, ColumnDef, Compiled, Table};
+use crate::catalog::{Check, CheckDef, ColumnDef, Compiled, Generated, Generation, Table};
 use crate::values::zone::Zone;
 use crate::write::assign::assign;
 use crate::write::evaluate;
@@ -48,8 +48,11 @@ pub(crate) fn compiled<'a>(session: &SqlSession, table: &'a Table) -> Result<&'a
             let compiler = Compiler::new(session, table)?;
             let constants = table.def.columns.iter().map(|column| Ok(compiler.constant(column).unwrap_or(None)));
             let checks = table.def.checks.iter().map(|check| compiler.check(check));
-            let compiled =
-                Compiled { checks: checks.collect::<Result<_>>()?, constants: constants.collect::<Result<_>>()? };
+            let compiled = Compiled {
+                checks: checks.collect::<Result<_>>()?,
+                constants: constants.collect::<Result<_>>()?,
+                generation: compiler.generation()?,
+            };
             Ok(table.set_compiled(compiled))
         }
     }
@@ -72,24 +75,8 @@ impl Compiler<'_> {
     }
 
     fn check(&self, def: &CheckDef) -> Result<Check> {
-        let invalid = |problem: String| Error::InvalidDefinition { kind: ObjectKind::Table, problem };
-        let expr = super::parse_expr(&def.sql)?;
-        refuse_queries(&expr, "CHECK")?;
-        let logical = logical(&self.utc, expr.clone(), &self.schema)?;
-        refuse_forms(&logical, "CHECK")?;
-        if let Some(function) = mutable_function(&logical)? {
-            return Err(invalid(format!("functions in CHECK must be immutable: {function} is not (\"{}\")", def.name)));
-        }
-        let condition = folded(&self.utc, analyzed(&self.utc, logical, &self.schema)?)?;
-        let other = self::logical(&self.other, expr, &self.schema);
-        let other = other.and_then(|expr| folded(&self.other, analyzed(&self.other, expr, &self.schema)?));
-        if !other.is_ok_and(|other| same(&condition, &other)) {
-            return Err(invalid(format!(
-                "CHECK must not depend on the time zone of the session (\"{}\"; write times with an offset, or use AT TIME \
-                 ZONE)",
-                def.name
-            )));
-        }
+        let place = Place { what: "CHECK", name: &def.name };
+        let condition = self.immutable(&def.sql, &self.schema, place)?;
         match condition.get_type(&self.schema)? {
             DataType::Boolean => {}
             ty => {
@@ -98,9 +85,66 @@ impl Compiler<'_> {
             }
         }
         let condition = physical(&self.utc, condition, &self.schema)?;
-        let mut columns: Vec<usize> = collect_columns(&condition).iter().map(|column| column.index()).collect();
-        columns.sort_unstable();
-        Ok(Check { condition, columns })
+        Ok(Check { columns: columns_of(&condition), condition })
+    }
+
+    fn generation(&self) -> Result<Option<Generation>> {
+        if !self.table.has_generated() {
+            return Ok(None);
+        }
+        let fields = self.table.arrow.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let over = Arc::new(DFSchema::try_from(schema.clone())?);
+        let columns = &self.table.def.columns;
+        let generated = columns.iter().enumerate().filter_map(|(position, column)| {
+            let sql = column.generated.as_ref()?;
+            Some(self.generated(position, sql, &over).map_err(|error| match error {
+                error @ Error::InvalidDefinition { .. } => error,
+                error => error.within(format!("generated column \"{}\"", column.name)),
+            }))
+        });
+        Ok(Some(Generation { columns: generated.collect::<Result<_>>()?, schema }))
+    }
+
+    fn generated(&self, column: usize, sql: &str, schema: &DFSchemaRef) -> Result<Generated> {
+        let def = &self.table.def.columns[column];
+        let value = self.immutable(sql, schema, Place { what: "a generated column", name: &def.name })?;
+        let value = physical(&self.utc, value, schema)?;
+        let uses = columns_of(&value);
+        if let Some(&other) = uses.iter().find(|&&other| self.table.def.columns[other].generated.is_some()) {
+            let other = &self.table.def.columns[other].name;
+            let problem = format!("generated column \"{}\" cannot use generated column \"{other}\"", def.name);
+            return Err(Error::InvalidDefinition { kind: ObjectKind::Table, problem });
+        }
+        let none = new_empty_array(&value.data_type(schema.as_arrow())?);
+        assign(&none, &self.table.def.name, def, Zone::UTC)?;
+        Ok(Generated { column, value, uses })
+    }
+
+    /// An analyzed expression that always has the same value for the same row.
+    ///
+    /// # Errors
+    /// `InvalidDefinition`, `Unsupported`, `Grouping`, errors of planning.
+    fn immutable(&self, sql: &str, schema: &DFSchemaRef, place: Place<'_>) -> Result<Logical> {
+        let Place { what, name } = place;
+        let invalid = |problem: String| Error::InvalidDefinition { kind: ObjectKind::Table, problem };
+        let expr = super::parse_expr(sql)?;
+        refuse_queries(&expr, what)?;
+        let logical = logical(&self.utc, expr.clone(), schema)?;
+        refuse_forms(&logical, what)?;
+        if let Some(function) = mutable_function(&logical)? {
+            return Err(invalid(format!("functions in {what} must be immutable: {function} is not (\"{name}\")")));
+        }
+        let value = folded(&self.utc, analyzed(&self.utc, logical, schema)?)?;
+        let other = self::logical(&self.other, expr, schema);
+        let other = other.and_then(|expr| folded(&self.other, analyzed(&self.other, expr, schema)?));
+        if !other.is_ok_and(|other| same(&value, &other)) {
+            return Err(invalid(format!(
+                "{what} must not depend on the time zone of the session (\"{name}\"; write times with an offset, or use AT \
+                 TIME ZONE)"
+            )));
+        }
+        Ok(value)
     }
 
     /// The value of a default that is the same for all statements; `None` for other defaults.
@@ -122,6 +166,22 @@ impl Compiler<'_> {
         let (utc, other) = (of_zone(&self.utc, Zone::UTC)?, of_zone(&self.other, Zone::named(OTHER_ZONE)?)?);
         Ok((utc.to_data() == other.to_data()).then_some(utc))
     }
+}
+
+/// The place of an expression, for errors.
+#[derive(Debug, Clone, Copy)]
+struct Place<'a> {
+    /// CHECK, or another clause.
+    what: &'a str,
+    /// The constraint or column.
+    name: &'a str,
+}
+
+/// The columns that an expression uses, in table order.
+fn columns_of(expr: &Arc<dyn PhysicalExpr>) -> Vec<usize> {
+    let mut columns: Vec<usize> = collect_columns(expr).iter().map(|column| column.index()).collect();
+    columns.sort_unstable();
+    columns
 }
 
 /// An analyzed expression with literals in place of constant operands. An operand that fails stays: it may not be needed.

@@ -387,7 +387,8 @@ pub(super) async fn drop(
             match catalog.sequences().find(|(def, _)| def.name == name) {
                 Some((_, Some((table, column)))) => {
                     let dependent = format!("column \"{column}\" of table \"{table}\"");
-                    return Err(Error::DependentDefault { sequence: name, dependent });
+                    let action = format!("drop sequence \"{name}\"");
+                    return Err(Error::DependentColumn { action, dependent });
                 }
                 _ if if_exists => continue,
                 _ => return Err(Error::NotFound { kind: ObjectKind::Sequence, name }),
@@ -405,7 +406,8 @@ pub(super) async fn drop(
                 if !cascades {
                     let dependent =
                         format!("the default of column \"{}\" of table \"{}\"", column.name, table.def.name);
-                    return Err(Error::DependentDefault { sequence: name, dependent });
+                    let action = format!("drop sequence \"{name}\"");
+                    return Err(Error::DependentColumn { action, dependent });
                 }
                 column.default = None;
             }
@@ -596,7 +598,10 @@ pub(super) fn check_given(
     is_default: impl Fn(usize) -> bool,
 ) -> Result<()> {
     let columns = columns.iter().enumerate().map(|(position, &column)| (position, &table.def.columns[column]));
-    let mut always = columns.filter(|(_, column)| column.identity.as_ref().is_some_and(|identity| identity.always));
+    let is_always = |column: &ColumnDef| {
+        column.generated.is_some() || column.identity.as_ref().is_some_and(|identity| identity.always)
+    };
+    let mut always = columns.filter(|(_, column)| is_always(column));
     match always.find(|(position, _)| !is_default(*position)) {
         None => Ok(()),
         Some((_, column)) => Err(Error::GeneratedAlways { column: column.name.clone(), updates }),

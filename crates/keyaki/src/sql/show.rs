@@ -77,6 +77,9 @@ fn create_table_with(def: &TableDef, others: Vec<String>) -> String {
             item.push_str(" DEFAULT ");
             item.push_str(default);
         }
+        if let Some(sql) = &column.generated {
+            item.push_str(&format!(" GENERATED ALWAYS AS ({sql}) STORED"));
+        }
         items.push(item);
     }
     let key = column_list(def, &def.primary_key);

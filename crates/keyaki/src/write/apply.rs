@@ -24,6 +24,7 @@ use keyaki_store::{
     Direction, KeyCodec, KeyRange, Schema, Snapshot, Store, TreeId, TreeView, WriteBatch, block_on, successor,
 };
 
+use super::generated;
 use super::rows::{Keys, TableRows, Values};
 use crate::base::interrupt::Decision;
 use crate::catalog::{IndexDef, Table, TableTree};
@@ -85,11 +86,12 @@ impl TableChange {
         TableChange { table: table.clone(), old, new, pairs: 0, old_repeats: false, assigned: None }
     }
 
-    /// The change that assigns columns of rows.
+    /// The change that assigns columns of rows, whose generated columns follow.
     pub fn update(table: &Arc<Table>, old: TableRows, new: TableRows, assigned: Vec<usize>) -> TableChange {
         assert!(old.len == new.len, "an update of {} rows to {}", old.len, new.len);
         let (table, pairs) = (table.clone(), old.len);
-        TableChange { table, old, new, pairs, old_repeats: false, assigned: Some(assigned) }
+        let assigned = Some(generated::with_dependents(&table, assigned));
+        TableChange { table, old, new, pairs, old_repeats: false, assigned }
     }
 
     /// Checks the change against `snapshot` and adds its messages to `changes.batch`, and the ranges of its new unique keys

@@ -13,6 +13,7 @@ use crate::catalog::ColumnDef;
 use crate::catalog::Table;
 use crate::values::zone::Zone;
 use crate::write::assign::{assign, check_length, check_not_null, not_null};
+use crate::write::generated;
 use crate::{Error, Result};
 
 /// A value that cannot be converted to its column.
@@ -52,13 +53,15 @@ enum ColumnSource {
     /// The default, evaluated for each row.
     Default(Arc<dyn PhysicalExpr>),
     Null,
+    /// The column is generated.
+    Generated,
 }
 
 impl Conform {
     /// `targets` are the table columns that the source may fill; other columns get their defaults.
     ///
     /// # Errors
-    /// `UndefinedColumn` if a given column is not among `targets`, `Constraint` if a NOT NULL column without default is
+    /// `UndefinedColumn` if a given column is not among `targets`, `GeneratedAlways` for a generated column, `Constraint` if a NOT NULL column without default is
     /// missing, `DuplicateColumn`, `InvalidFile` if the number of columns is wrong.
     pub fn new(table: &Arc<Table>, targets: &[usize], given: Given<'_>, defaults: &Defaults) -> Result<Self> {
         let mut positions = vec![None; table.def.columns.len()];
@@ -79,6 +82,10 @@ impl Conform {
             }
         }
         let source = |(i, position): (usize, Option<usize>)| match (position, &defaults[i], &table.def.columns[i]) {
+            (Some(_), _, column) if column.generated.is_some() => {
+                Err(Error::GeneratedAlways { column: column.name.clone(), updates: false })
+            }
+            (None, _, column) if column.generated.is_some() => Ok(ColumnSource::Generated),
             (Some(position), ..) => Ok(ColumnSource::Column(position)),
             (None, Some(default), _) => Ok(ColumnSource::Default(default.clone())),
             (None, None, column) if column.nullable => Ok(ColumnSource::Null),
@@ -124,12 +131,14 @@ impl Conform {
         let table = &self.table;
         let columns = self.sources.iter().zip(&table.def.columns).map(|(source, column)| match source {
             ColumnSource::Column(position) => values(*position, column),
+            ColumnSource::Generated => Ok(generated::placeholder(column, rows)),
             ColumnSource::Null => Ok(new_null_array(&column.ty.column.arrow(), rows)),
             ColumnSource::Default(default) => evaluate(default, rows)
                 .and_then(|values| assign(&values, &table.def.name, column, self.zone))
                 .map_err(|error| BadCell { row: None, column: column.name.clone(), error: Box::new(error) }),
         });
-        let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+        let mut columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+        generated::complete(table, &mut columns, rows).map_err(|error| locate_generated(table, &columns, error))?;
         RecordBatch::try_new(table.arrow.clone(), columns).map_err(|error| BadCell {
             row: None,
             column: String::new(),
@@ -180,6 +189,17 @@ fn utf8(bytes: &ArrayRef) -> std::result::Result<ArrayRef, usize> {
 
 fn not_utf8(row: usize, column: &ColumnDef) -> BadCell {
     BadCell { row: Some(row), column: column.name.clone(), error: Box::new(Error::InvalidEncoding { column: None }) }
+}
+
+/// Finds the first row whose generated columns fail, by computing them row by row.
+fn locate_generated(table: &Table, columns: &[ArrayRef], error: Error) -> BadCell {
+    let rows = columns.first().map_or(0, |column| column.len());
+    let wrong = (0..rows).find_map(|row| {
+        let mut columns: Vec<ArrayRef> = columns.iter().map(|column| column.slice(row, 1)).collect();
+        Some((row, generated::complete(table, &mut columns, 1).err()?))
+    });
+    let (row, of_row) = wrong.unzip();
+    BadCell { row, column: String::new(), error: Box::new(of_row.unwrap_or(error)) }
 }
 
 /// Finds the first invalid value by assigning row by row.

@@ -22,6 +22,7 @@ mod bulk;
 pub(crate) mod checks;
 mod conform;
 pub(crate) mod foreign_keys;
+pub(crate) mod generated;
 mod index;
 mod insert;
 mod origin;

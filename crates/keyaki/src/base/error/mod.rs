@@ -172,12 +172,12 @@ pub enum Error {
         /// The table that has the foreign key.
         table: String,
     },
-    /// A sequence that a column uses cannot be dropped.
-    #[error("cannot drop sequence \"{sequence}\" because {dependent} uses it")]
-    DependentDefault {
-        /// Name of the sequence.
-        sequence: String,
-        /// The column.
+    /// The default or the expression of a column uses the object to be dropped or changed.
+    #[error("cannot {action} because {dependent} uses it")]
+    DependentColumn {
+        /// The change, for example `drop sequence "s"`.
+        action: String,
+        /// The column that uses the object.
         dependent: String,
     },
     /// A sequence has returned its last value.
@@ -191,7 +191,7 @@ pub enum Error {
         limit: i64,
     },
     /// A statement gives a value for a column that is GENERATED ALWAYS.
-    #[error("{} column \"{column}\": it is GENERATED ALWAYS (use DEFAULT, or define it BY DEFAULT)", if *.updates { "cannot update" } else { "cannot insert a non-DEFAULT value into" })]
+    #[error("{} column \"{column}\": it is GENERATED ALWAYS (omit it, or use DEFAULT)", if *.updates { "cannot update" } else { "cannot insert a non-DEFAULT value into" })]
     GeneratedAlways {
         /// Name of the column.
         column: String,
@@ -601,7 +601,7 @@ impl Error {
             Error::ColumnExists { .. } => SqlState::DUPLICATE_COLUMN,
             Error::UndefinedConstraint { .. } => SqlState::UNDEFINED_OBJECT,
             Error::NullValues { .. } => SqlState::NOT_NULL_VIOLATION,
-            Error::DependentObject { .. } | Error::DependentConstraint { .. } | Error::DependentDefault { .. } => {
+            Error::DependentObject { .. } | Error::DependentConstraint { .. } | Error::DependentColumn { .. } => {
                 SqlState::DEPENDENT_OBJECTS_STILL_EXIST
             }
             Error::InvalidForeignKey(_) => SqlState::INVALID_FOREIGN_KEY,

@@ -185,7 +185,7 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
         ),
         (Error::InvalidForeignKey("no key".into()), "42830", "no key"),
         (
-            Error::DependentDefault { sequence: "s".into(), dependent: "column \"c\"".into() },
+            Error::DependentColumn { action: "drop sequence \"s\"".into(), dependent: "column \"c\"".into() },
             "2BP01",
             "cannot drop sequence \"s\" because column \"c\" uses it",
         ),
@@ -197,8 +197,7 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
         (
             Error::GeneratedAlways { column: "id".into(), updates: false },
             "428C9",
-            "cannot insert a non-DEFAULT value into column \"id\": it is GENERATED ALWAYS (use DEFAULT, or define it BY \
-             DEFAULT)",
+            "cannot insert a non-DEFAULT value into column \"id\": it is GENERATED ALWAYS (omit it, or use DEFAULT)",
         ),
         (
             Error::AlreadyExists { kind: ObjectKind::Constraint, name: "c".into() },
@@ -395,7 +394,7 @@ fn number(error: &Error) -> usize {
         E::InvalidForeignKey(_) => 66,
         E::SequenceLimit { .. } => 67,
         E::GeneratedAlways { .. } => 68,
-        E::DependentDefault { .. } => 69,
+        E::DependentColumn { .. } => 69,
     }
 }
 const VARIANTS: usize = 70;

@@ -21,8 +21,9 @@ use crate::{Error, Result};
 /// `Constraint` if a NOT NULL column without default is not among `given`.
 pub(super) fn check_missing(table: &Table, given: &[usize]) -> Result<()> {
     let columns = table.def.columns.iter().enumerate();
-    let mut missing =
-        columns.filter(|(position, column)| !given.contains(position) && !column.nullable && !column.has_default());
+    let mut missing = columns.filter(|(position, column)| {
+        !given.contains(position) && !column.nullable && !column.has_default() && column.generated.is_none()
+    });
     missing.next().map_or(Ok(()), |(_, column)| Err(assign::not_null(&table.def.name, column)))
 }
 

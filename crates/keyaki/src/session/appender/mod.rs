@@ -76,7 +76,7 @@ impl Appender {
         let (catalog, _) = shared.session.sql.moment()?;
         let table = catalog.table(table)?;
         let positions = match columns {
-            None => (0..table.def.columns.len()).collect(),
+            None => table.given_columns(),
             Some(names) => names.iter().map(|name| table.column(name)).collect::<Result<Vec<_>>>()?,
         };
         if let Some(second) = (1..positions.len()).find(|&i| positions[..i].contains(&positions[i])) {

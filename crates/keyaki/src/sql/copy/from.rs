@@ -42,7 +42,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
     if let Some((_, twice)) = listed.iter().enumerate().find(|(i, column)| listed[..*i].contains(column)) {
         return Err(Error::DuplicateColumn(table.def.columns[*twice].name.clone()));
     }
-    let targets = if listed.is_empty() { (0..table.def.columns.len()).collect() } else { listed };
+    let targets = if listed.is_empty() { table.given_columns() } else { listed };
     let files = expand(&copy.path)?;
     let origin = Arc::new(FileOrigin::default());
     let import = Import {

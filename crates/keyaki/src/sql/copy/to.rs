@@ -74,15 +74,22 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
 
 /// Starts the query whose rows are written.
 async fn query(session: &SqlSession, object: CopyObject) -> Result<SendableRecordBatchStream> {
+    let state = StatementState::reading(session)?;
     let query = match object {
         CopyObject::Query(query) => query,
         CopyObject::Table { name, columns } => {
-            let columns: Vec<String> = columns.iter().map(|column| quoted(&plain_ident(column))).collect();
+            let name = relation_name(&name)?;
+            let mut columns: Vec<String> = columns.iter().map(|column| quoted(&plain_ident(column))).collect();
+            // As in PostgreSQL, without generated columns, so that COPY FROM can read the file.
+            let generating =
+                state.catalog.tables.get(&name).filter(|table| table.has_generated() && columns.is_empty());
+            if let Some(table) = generating {
+                columns.extend(table.given_columns().into_iter().map(|column| quoted(&table.def.columns[column].name)));
+            }
             let columns = if columns.is_empty() { "*".into() } else { columns.join(", ") };
-            parse_query(&format!("SELECT {columns} FROM {}", quoted(&relation_name(&name)?)))?
+            parse_query(&format!("SELECT {columns} FROM {}", quoted(&name)))?
         }
     };
-    let state = StatementState::reading(session)?;
     let plan = state.plan_query(*query).await?;
     state.run(&plan).await
 }

@@ -1,7 +1,7 @@
-//! CHECK constraints of a definition: their text and their names.
+//! CHECK constraints and generated columns of a definition: their text, and the names of constraints.
 //!
-//! A condition is stored as SQL text in which columns have no qualifiers, so that it does not change with the name of
-//! the table. A renamed column is renamed in the syntax tree of each condition.
+//! A condition or expression is stored as SQL text in which columns have no qualifiers, so that it does not change with the name of
+//! the table. A renamed column is renamed in the syntax tree of each.
 
 use std::ops::ControlFlow;
 
@@ -21,20 +21,29 @@ pub(super) fn add(def: &mut TableDef, check: &CheckConstraint) -> Result<()> {
     if check.enforced == Some(false) {
         return Err(Error::Unsupported("CHECK … NOT ENFORCED".into()));
     }
-    let condition = unqualified(&check.expr, &def.name);
-    let sql = condition.to_string();
-    if parse_expr(&sql).ok().as_ref() != Some(&condition) {
-        return Err(Error::Unsupported(format!("this form of CHECK: {sql}")));
-    }
+    let sql = text(&check.expr, &def.name, "CHECK")?;
     let name = match &check.name {
         Some(name) => new_name(name)?,
-        None => free_name(def, &condition),
+        None => free_name(def, &unqualified(&check.expr, &def.name)),
     };
     if def.has_constraint(&name) {
         return Err(Error::AlreadyExists { kind: ObjectKind::Constraint, name });
     }
     def.checks.push(CheckDef { name, sql });
     Ok(())
+}
+
+/// The text of an expression of a definition. `place` is CHECK or another clause.
+///
+/// # Errors
+/// `Unsupported` for an expression that is not the same after parsing its text.
+pub(super) fn text(expr: &Expr, table: &str, place: &str) -> Result<String> {
+    let expr = unqualified(expr, table);
+    let sql = expr.to_string();
+    match parse_expr(&sql).ok() == Some(expr) {
+        true => Ok(sql),
+        false => Err(Error::Unsupported(format!("this form of {place}: {sql}"))),
+    }
 }
 
 fn free_name(def: &TableDef, condition: &Expr) -> String {

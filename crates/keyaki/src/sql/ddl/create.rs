@@ -143,10 +143,22 @@ impl NewColumn {
                     ..key.clone()
                 }),
                 _ if sequences::is_identity(option) => {}
+                ColumnOption::Generated { generation_expr: Some(expr), .. } => {
+                    let sql = checks::text(expr, table, "a generated column")?;
+                    if new.column.generated.replace(sql).is_some() {
+                        let problem = format!("multiple generation clauses specified for column \"{name}\"");
+                        return Err(Error::syntax(problem));
+                    }
+                }
                 other => return Err(Error::Unsupported(format!("column \"{name}\": {other}"))),
             }
         }
         new.column.identity = sequences::identity(format!("{table}_{name}_seq"), column, ty.column)?;
+        if new.column.generated.is_some() && new.column.has_default() {
+            let what = if new.column.identity.is_some() { "identity" } else { "DEFAULT" };
+            let problem = format!("both {what} and generation expression specified for column \"{name}\"");
+            return Err(Error::syntax(problem));
+        }
         if new.column.identity.is_some() {
             if null || new.column.default.is_some() {
                 let what = if null { "NULL" } else { "DEFAULT" };

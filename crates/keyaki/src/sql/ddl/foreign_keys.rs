@@ -78,8 +78,30 @@ pub(super) fn add(def: &mut TableDef, catalog: &Catalog, key: &ForeignKeyConstra
     }
     let referenced = referenced.iter().map(|&column| referenced_table.def.columns[column].name.clone()).collect();
     let (on_delete, on_update) = (action(*on_delete), action(*on_update));
+    check_actions(def, &columns, on_delete, on_update)?;
     def.foreign_keys.push(ForeignKeyDef { name, columns, references, referenced, on_delete, on_update });
     Ok(())
+}
+
+/// Refuses actions that would change generated columns.
+///
+/// # Errors
+/// `InvalidForeignKey`.
+fn check_actions(
+    def: &TableDef,
+    columns: &[usize],
+    on_delete: ReferentialAction,
+    on_update: ReferentialAction,
+) -> Result<()> {
+    use ReferentialAction::{Cascade, NoAction, Restrict};
+    let Some(&column) = columns.iter().find(|&&column| def.columns[column].generated.is_some()) else { return Ok(()) };
+    let changes = match (on_delete, on_update) {
+        (_, action @ (Cascade | ReferentialAction::SetNull | ReferentialAction::SetDefault)) => ("UPDATE", action),
+        (action @ (ReferentialAction::SetNull | ReferentialAction::SetDefault), _) => ("DELETE", action),
+        (Cascade | NoAction | Restrict, NoAction | Restrict) => return Ok(()),
+    };
+    let ((event, action), name) = (changes, &def.columns[column].name);
+    Err(Error::InvalidForeignKey(format!("ON {event} {action} would change generated column \"{name}\"")))
 }
 
 /// The positions of the referenced columns: those given, or the primary key.

@@ -96,16 +96,17 @@ fn column_names(old: &TableDef, new: &TableDef) -> HashMap<String, String> {
     old.columns.iter().zip(&new.columns).map(|(old, new)| (old.name.clone(), new.name.clone())).collect()
 }
 
-/// Renames a column, also in CHECK conditions.
+/// Renames a column, also in CHECK conditions and generated columns.
 fn column(def: &mut TableDef, position: usize, new: String) -> Result<()> {
     if def.columns.iter().any(|column| column.name == new) {
         return Err(Error::ColumnExists { column: new, relation: def.name.clone() });
     }
     let old = std::mem::replace(&mut def.columns[position].name, new.clone());
-    for check in &mut def.checks {
-        let mut condition = parse_expr(&check.sql)?;
-        let _ = VisitMut::visit(&mut condition, &mut RenameColumn { old: &old, new: &new });
-        check.sql = condition.to_string();
+    let generated = def.columns.iter_mut().filter_map(|column| column.generated.as_mut());
+    for sql in def.checks.iter_mut().map(|check| &mut check.sql).chain(generated) {
+        let mut expr = parse_expr(sql)?;
+        let _ = VisitMut::visit(&mut expr, &mut RenameColumn { old: &old, new: &new });
+        *sql = expr.to_string();
     }
     Ok(())
 }

@@ -62,6 +62,8 @@ pub(super) fn is_possible(session: &SqlSession, table: &Table, key: &[usize]) ->
         && table.def.foreign_keys.is_empty()
         // The sequence of an identity column follows the values of new rows.
         && table.def.columns.iter().all(|column| column.identity.is_none())
+        // A generated column may need the row that results.
+        && !table.has_generated()
         && *key == table.def.primary_key
 }
 

@@ -35,6 +35,7 @@ use crate::values::zone::Zone;
 use crate::write;
 use crate::write::RowBuffer;
 use crate::write::assign::assign;
+use crate::write::generated;
 use crate::{Error, Result};
 
 pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, insert: Insert) -> Result<Outcome> {
@@ -142,6 +143,10 @@ pub(crate) async fn describe(
             return Ok(None);
         }
         let parameter_type = |parameter: usize| types[parameter].clone();
+        if conflict.is_some() && table.has_generated() {
+            // `excluded` has the generated columns of the new row.
+            return Ok(None);
+        }
         let Some(columns) = literals::cells(&table, targets, &values, &parameter_type) else { return Ok(None) };
         let short = Short { table: table.clone(), rows: values.len(), columns };
         let (Some(conflict), [row]) = (&conflict, values.as_slice()) else {
@@ -352,11 +357,12 @@ pub(crate) async fn create_as(
 }
 
 /// Converts a batch of the source to rows of the table. `columns` gives the table column of each column of the batch;
-/// missing columns become null.
+/// missing columns become null, except generated ones.
 fn complete(table: &Table, columns: &[usize], batch: &RecordBatch, zone: Zone) -> Result<RecordBatch> {
     let arrays = table.def.columns.iter().enumerate().map(|(i, column)| {
         let given: Option<&ArrayRef> = columns.iter().position(|&c| c == i).map(|position| batch.column(position));
         match given {
+            _ if column.generated.is_some() => Ok(generated::placeholder(column, batch.num_rows())),
             Some(values) => assign(values, &table.def.name, column, zone),
             None => {
                 let nulls = new_null_array(&column.ty.column.arrow(), batch.num_rows());
@@ -364,5 +370,5 @@ fn complete(table: &Table, columns: &[usize], batch: &RecordBatch, zone: Zone) -
             }
         }
     });
-    RecordBatch::try_new(table.arrow.clone(), arrays.collect::<Result<_>>()?).map_err(Error::from)
+    generated::completed(table, arrays.collect::<Result<_>>()?)
 }

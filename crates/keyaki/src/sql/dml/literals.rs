@@ -25,6 +25,7 @@ use crate::sql::short::Cell;
 use crate::values::cast::parse;
 use crate::values::zone::Zone;
 use crate::write::assign::assign;
+use crate::write::generated;
 
 /// A literal, as the kinds that the arrays distinguish.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,6 +50,10 @@ pub(super) fn rows(table: &Table, columns: &[usize], query: &Query, zone: Zone) 
     let mut arrays: Vec<ArrayRef> = Vec::with_capacity(table.def.columns.len());
     for (i, column) in table.def.columns.iter().enumerate() {
         let array = match columns.iter().position(|&c| c == i) {
+            _ if column.generated.is_some() => {
+                arrays.push(generated::placeholder(column, rows.len()));
+                continue;
+            }
             Some(position) => {
                 let literals: Option<Vec<Literal<'_>>> =
                     rows.iter().map(|row| literal(&row[position], column)).collect();
@@ -61,7 +66,7 @@ pub(super) fn rows(table: &Table, columns: &[usize], query: &Query, zone: Zone) 
         let Some(array) = array else { return Ok(None) };
         arrays.push(assign(&array, &table.def.name, column, zone)?);
     }
-    RecordBatch::try_new(table.arrow.clone(), arrays).map(Some).map_err(crate::Error::from)
+    generated::completed(table, arrays).map(Some)
 }
 
 /// The cells of each table column, for rows of parameters and literals for `columns`; `None` for other expressions,
@@ -77,6 +82,10 @@ pub(super) fn cells(
     }
     let mut cells = Vec::with_capacity(table.def.columns.len());
     for (i, column) in table.def.columns.iter().enumerate() {
+        if column.generated.is_some() {
+            cells.push(None);
+            continue;
+        }
         let Some(position) = columns.iter().position(|&c| c == i) else {
             cells.push(match (&column.default, constant(table, i)) {
                 (None, _) => None,

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch};
+use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::sql::sqlparser::ast::{
@@ -33,6 +33,7 @@ use crate::sql::{Outcome, SqlSession, sequences};
 use crate::write::RowBuffer;
 use crate::write::apply::{TableChange, distinct_rows};
 use crate::write::assign::assign;
+use crate::write::generated;
 use crate::write::rows::TableRows;
 use crate::{Error, Result};
 
@@ -86,7 +87,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, merge: 
         new.push(inserted);
     }
     let assigned = clauses.iter().map(|clause| match &clause.action {
-        Action::Update { assigned } => Some(assigned.clone()),
+        Action::Update { assigned } => Some(generated::with_dependents(&table, assigned.clone())),
         Action::Delete | Action::Insert => None,
     });
     // Rows that are deleted or inserted change all columns.
@@ -336,9 +337,13 @@ fn rows_of_clause(batch: &RecordBatch, number: usize) -> Result<RecordBatch> {
 
 /// The new rows of an INSERT.
 fn new_rows(table: &Arc<Table>, clause: &Clause, batch: &RecordBatch, state: &StatementState) -> Result<TableRows> {
-    let values = table.def.columns.iter().zip(clause.values.clone()).map(|(column, position)| {
-        let value: &ArrayRef = batch.column(position);
-        assign(value, &table.def.name, column, state.zone).map(Some)
-    });
-    Ok(TableRows { len: batch.num_rows(), columns: values.collect::<Result<_>>()?, rowid: None })
+    let len = batch.num_rows();
+    let values =
+        table.def.columns.iter().zip(clause.values.clone()).map(|(column, position)| match &column.generated {
+            Some(_) => Ok(generated::placeholder(column, len)),
+            None => assign(batch.column(position), &table.def.name, column, state.zone),
+        });
+    let mut columns = values.collect::<Result<Vec<_>>>()?;
+    generated::complete(table, &mut columns, len)?;
+    Ok(TableRows { len, columns: columns.into_iter().map(Some).collect(), rowid: None })
 }

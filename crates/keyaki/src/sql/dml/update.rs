@@ -24,6 +24,7 @@ use crate::values::zone::Zone;
 use crate::write::RowBuffer;
 use crate::write::apply::TableChange;
 use crate::write::assign::assign;
+use crate::write::generated;
 use crate::write::rows::TableRows;
 use crate::{Error, Result};
 
@@ -180,6 +181,9 @@ pub(super) fn assignments_of(table: &Table, assignments: Vec<Assignment>) -> Res
         return Err(Error::syntax(format!("multiple assignments to same column \"{name}\"")));
     }
     sequences::check_given(table, &columns, true, |position| defaults::is_default(&values[position]))?;
+    // Generated columns follow the others.
+    let given = columns.into_iter().zip(values).filter(|(column, _)| table.def.columns[*column].generated.is_none());
+    let (columns, mut values): (Vec<usize>, Vec<Expr>) = given.unzip();
     for (column, value) in columns.iter().zip(&mut values) {
         if defaults::is_default(value) {
             *value = defaults::sql(&table.def.columns[*column])?;
@@ -209,5 +213,6 @@ pub(crate) fn old_and_new(
         let value = assign(batch.column(values + i), &table.def.name, &table.def.columns[column], zone)?;
         new.columns[column] = Some(value);
     }
+    generated::follow(table, assigned, &mut new)?;
     Ok((old, new))
 }

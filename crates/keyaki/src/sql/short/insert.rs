@@ -21,6 +21,7 @@ use crate::values::floats::Float;
 use crate::values::zone::Zone;
 use crate::write::apply::TableChange;
 use crate::write::assign::assign;
+use crate::write::generated;
 use crate::write::rows::TableRows;
 
 /// One value of a row to insert.
@@ -36,7 +37,7 @@ pub(crate) enum Cell {
 pub(crate) struct Insert {
     pub table: Arc<Table>,
     pub rows: usize,
-    /// For each table column, `rows` cells; `None` for columns that get null.
+    /// For each table column, `rows` cells; `None` for columns that get null or are generated.
     pub columns: Vec<Option<Vec<Cell>>>,
 }
 
@@ -72,6 +73,10 @@ impl Insert {
         let mut columns = Vec::with_capacity(self.columns.len());
         for (cells, column) in self.columns.iter().zip(&self.table.def.columns) {
             let array = match cells {
+                None if column.generated.is_some() => {
+                    columns.push(generated::placeholder(column, self.rows));
+                    continue;
+                }
                 None if let Some(identity) = &column.identity => {
                     let def = &identity.sequence;
                     let values = session.engine.sequences.next(&session.engine.store, def, self.rows)?;
@@ -81,9 +86,10 @@ impl Insert {
                 None => new_null_array(&column.ty.column.arrow(), self.rows),
                 Some(cells) => column_of(cells, values, column, session.zone())?,
             };
-            columns.push(Some(assign(&array, &self.table.def.name, column, session.zone())?));
+            columns.push(assign(&array, &self.table.def.name, column, session.zone())?);
         }
-        Ok(TableRows { len: self.rows, columns, rowid: None })
+        generated::complete(&self.table, &mut columns, self.rows)?;
+        Ok(TableRows { len: self.rows, columns: columns.into_iter().map(Some).collect(), rowid: None })
     }
 }
 

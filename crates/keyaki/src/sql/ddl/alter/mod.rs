@@ -175,6 +175,8 @@ impl<'a> Draft<'a> {
             Err(_) if if_exists => return Ok(()),
             found => found?,
         };
+        self.drop_dependents(column)?;
+        let column = self.column(name)?;
         let def = &mut self.def;
         if def.columns.len() == 1 {
             return Err(Error::Unsupported(format!("table \"{}\" without columns", def.name)));
@@ -205,10 +207,43 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
+    /// The names of the generated columns that use a column.
+    fn dependents(&self, column: usize) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for other in &self.def.columns {
+            if let Some(sql) = &other.generated
+                && checks::columns_of(&self.def, &crate::sql::parse_expr(sql)?).contains(&column)
+            {
+                names.push(other.name.clone());
+            }
+        }
+        Ok(names)
+    }
+
+    /// Drops the generated columns that use a column, with CASCADE.
+    ///
+    /// # Errors
+    /// `DependentColumn` without CASCADE.
+    fn drop_dependents(&mut self, column: usize) -> Result<()> {
+        let action = format!("drop column \"{}\" of table \"{}\"", self.def.columns[column].name, self.def.name);
+        for name in self.dependents(column)? {
+            if !self.cascades {
+                return Err(Error::DependentColumn { action, dependent: format!("generated column \"{name}\"") });
+            }
+            self.drop_column(&name, true)?;
+        }
+        Ok(())
+    }
+
     fn alter_column(&mut self, name: &str, operation: AlterColumnOperation) -> Result<()> {
         let position = self.column(name)?;
         let column = &mut self.def.columns[position];
         match operation {
+            AlterColumnOperation::SetDefault { .. } if column.generated.is_some() => {
+                let problem =
+                    format!("column \"{name}\" is a generated column (DROP EXPRESSION makes it an ordinary one)");
+                Err(Error::InvalidDefinition { kind: ObjectKind::Table, problem })
+            }
             AlterColumnOperation::SetDefault { .. } | AlterColumnOperation::DropNotNull
                 if column.identity.is_some() =>
             {
@@ -221,7 +256,7 @@ impl<'a> Draft<'a> {
                 defaults::check_column(self.state, &self.def.name, column)
             }
             AlterColumnOperation::DropDefault => {
-                (column.default, column.identity) = (None, None);
+                (column.default, column.identity, column.generated) = (None, None, None);
                 Ok(())
             }
             AlterColumnOperation::SetNotNull => {
@@ -273,7 +308,16 @@ impl<'a> Draft<'a> {
             crate::sql::vast::check_column(&self.def.columns[index.columns[0]])?;
         }
         let column = &self.def.columns[position];
-        if using.is_none() {
+        let action = format!("alter type of column \"{}\" of table \"{}\"", column.name, self.def.name);
+        if let Some(name) = self.dependents(position)?.first() {
+            let dependent = format!("generated column \"{name}\"");
+            return Err(Error::DependentColumn { action, dependent });
+        }
+        if column.generated.is_some() && using.is_some() {
+            let problem = format!("column \"{}\" is a generated column: its type changes without USING", column.name);
+            return Err(Error::InvalidDefinition { kind: ObjectKind::Table, problem });
+        }
+        if using.is_none() && column.generated.is_none() {
             let none = new_empty_array(&before.column.arrow());
             assign(&none, &self.def.name, column, self.state.zone).map_err(|error| match error {
                 Error::DatatypeMismatch(_) => Error::DatatypeMismatch(format!(
@@ -288,8 +332,7 @@ impl<'a> Draft<'a> {
         if let Some(identity) = &mut self.def.columns[position].identity {
             sequences::retype(&mut identity.sequence, before.column, ty.column)?;
         }
-        let column = &self.def.columns[position];
-        self.action = format!("alter type of column \"{}\" of table \"{}\"", column.name, self.def.name);
+        self.action = action;
         self.sources[position] = Source::Converted(old, using.map(Box::new));
         self.rebuilds = true;
         Ok(())

@@ -19,6 +19,7 @@ use crate::sql::{expressions, parse_expr, parse_query, views};
 use crate::values::zone::Zone;
 use crate::write::assign::assign;
 use crate::write::foreign_keys::{ForeignKey, KeyRows};
+use crate::write::generated;
 use crate::write::rebuild::{Convert, rebuild, renew_trees};
 use crate::write::{self, WriteStatement};
 use crate::{ConstraintKind, Error, Result};
@@ -119,7 +120,7 @@ impl Draft<'_> {
                 match self.sources[column] {
                     Source::Same(old) => columns.push(quoted(&self.old.def.columns[old].name)),
                     // Its values are null, and refer to nothing.
-                    Source::Default if !self.def.columns[column].has_default() => break,
+                    Source::Default if !has_values(&self.def.columns[column]) => break,
                     _ => {
                         let problem = "a FOREIGN KEY of a column with another type or with a default (add it later)";
                         return Err(Error::Unsupported(problem.into()));
@@ -177,6 +178,7 @@ impl Draft<'_> {
     fn conversion(&self, table: &Arc<Table>) -> Result<Convert> {
         let columns = self.sources.iter().zip(&table.def.columns).map(|(source, column)| {
             Ok(match source {
+                _ if column.generated.is_some() => Converted::Generated(column.clone()),
                 Source::Same(old) => Converted::Column(*old, column.clone()),
                 Source::Converted(old, None) => Converted::Column(*old, column.clone()),
                 Source::Converted(_, Some(using)) => Converted::Expression(self.using(using)?, column.clone()),
@@ -193,8 +195,13 @@ impl Draft<'_> {
             })
         });
         let columns = columns.collect::<Result<Vec<_>>>()?;
-        let (name, zone) = (table.def.name.clone(), self.state.zone);
-        Ok(Box::new(move |batch| columns.iter().map(|column| column.values(batch, &name, zone)).collect()))
+        let (table, zone) = (table.clone(), self.state.zone);
+        Ok(Box::new(move |batch| {
+            let values = columns.iter().map(|column| column.values(batch, &table.def.name, zone));
+            let mut values = values.collect::<Result<Vec<_>>>()?;
+            generated::complete(&table, &mut values, batch.num_rows())?;
+            Ok(values)
+        }))
     }
 
     /// The expression of USING over rows of the old table.
@@ -224,6 +231,8 @@ enum Converted {
     Null(ColumnDef),
     /// A new identity column.
     Sequence(Arc<Engine>, SequenceDef, ColumnDef),
+    /// Computed from the other columns.
+    Generated(ColumnDef),
 }
 
 impl Converted {
@@ -238,12 +247,18 @@ impl Converted {
                 let values = engine.sequences.next(&engine.store, sequence, old.num_rows())?;
                 assign(&(Arc::new(Int64Array::from(values)) as ArrayRef), table, column, zone)
             }
+            Converted::Generated(column) => Ok(generated::placeholder(column, old.num_rows())),
             Converted::Null(column) => {
                 let nulls = new_null_array(&column.ty.column.arrow(), old.num_rows());
                 assign(&nulls, table, column, zone)
             }
         }
     }
+}
+
+/// True if a new column may have values other than null.
+fn has_values(column: &ColumnDef) -> bool {
+    column.has_default() || column.generated.is_some()
 }
 
 /// The error for a column with nulls that becomes NOT NULL.
