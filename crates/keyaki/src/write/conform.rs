@@ -152,7 +152,14 @@ fn named(table: &Table, targets: &[usize], name: &str) -> Result<usize> {
     let columns = &table.def.columns;
     let exact = targets.iter().find(|&&target| columns[target].name == name);
     let found = exact.or_else(|| targets.iter().find(|&&target| columns[target].name.eq_ignore_ascii_case(name)));
-    found.copied().ok_or_else(|| Error::undefined_column(name, &table.def.name))
+    if let Some(&target) = found {
+        return Ok(target);
+    }
+    let generated = columns.iter().find(|column| column.generated.is_some() && column.name.eq_ignore_ascii_case(name));
+    Err(match generated {
+        Some(column) => Error::GeneratedAlways { column: column.name.clone(), updates: false },
+        None => Error::undefined_column(name, &table.def.name),
+    })
 }
 
 /// Evaluates an expression without columns for `rows` rows.
