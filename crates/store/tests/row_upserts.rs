@@ -165,7 +165,15 @@ fn change(write: &mut WriteBatch, model: &mut Model, random: &mut Random) {
             let arguments: Option<Vec<(i64, Row)>> =
                 (random.below(2) == 0).then(|| rows.iter().map(|(key, _)| (*key, row(random))).collect());
             let arguments_batch = arguments.as_ref().map(|arguments| batch(arguments));
-            write.upsert_rows(TREE, &schema(), &batch(&rows), &changes, arguments_batch.as_ref()).unwrap();
+            write
+                .upsert_rows(
+                    TREE,
+                    &schema(),
+                    batch(&rows).columns(),
+                    &changes,
+                    arguments_batch.as_ref().map(|batch| batch.columns()),
+                )
+                .unwrap();
             for (i, (key, new)) in rows.into_iter().enumerate() {
                 let argument = arguments.as_ref().map_or(&new, |arguments| &arguments[i].1).clone();
                 let change = |old: &Row| (0..5).map(|c| changed(changes[c], &old[c], &argument[c])).collect();
@@ -279,7 +287,7 @@ fn numbers(key: i64, counter: i64, small: i64, price: i64) -> (i64, Row) {
 /// Adds the numbers of rows to those of the rows with their keys.
 fn sums(rows: &[(i64, Row)]) -> WriteBatch {
     let mut write = WriteBatch::new();
-    write.upsert_rows(TREE, &schema(), &batch(rows), &[Add, Add, Keep, Add, Keep], None).unwrap();
+    write.upsert_rows(TREE, &schema(), batch(rows).columns(), &[Add, Add, Keep, Add, Keep], None).unwrap();
     write
 }
 
@@ -319,7 +327,7 @@ fn sums_that_could_overflow_are_refused() {
     // Other changes are not affected.
     let mut write = WriteBatch::new();
     let row = batch(&[numbers(1, i64::MIN, i16::MIN.into(), 0)]);
-    write.upsert_rows(TREE, &schema(), &row, &[Set, Min, Keep, Max, Keep], None).unwrap();
+    write.upsert_rows(TREE, &schema(), row.columns(), &[Set, Min, Keep, Max, Keep], None).unwrap();
     store.commit(write).unwrap();
     // A transaction is refused when it writes, and again when it commits.
     let (mut first, mut second) = (store.begin(), store.begin());
@@ -327,7 +335,13 @@ fn sums_that_could_overflow_are_refused() {
     let small = |key| {
         let mut write = WriteBatch::new();
         write
-            .upsert_rows(TREE, &schema(), &batch(&[numbers(key, 0, 0, 2)]), &[Keep, Keep, Keep, Add, Keep], None)
+            .upsert_rows(
+                TREE,
+                &schema(),
+                batch(&[numbers(key, 0, 0, 2)]).columns(),
+                &[Keep, Keep, Keep, Add, Keep],
+                None,
+            )
             .unwrap();
         write
     };
@@ -381,7 +395,9 @@ fn bulk_loads_raise_the_bounds() {
     store.install(WriteBatch::new(), vec![(TREE, writer.finish().unwrap())]).unwrap();
     assert!(refused(store.commit(sums(&[numbers(2, 1, 0, 0)]))));
     let mut write = WriteBatch::new();
-    write.upsert_rows(TREE, &schema(), &batch(&[numbers(2, 1, 4, 0)]), &[Keep, Add, Keep, Keep, Keep], None).unwrap();
+    write
+        .upsert_rows(TREE, &schema(), batch(&[numbers(2, 1, 4, 0)]).columns(), &[Keep, Add, Keep, Keep, Keep], None)
+        .unwrap();
     store.commit(write).unwrap();
     let rows = contents(&store, &store.snapshot(), KeyRange::point(number_key(2)), Direction::Ascending);
     assert_eq!(rows, [numbers(2, 0, -1, 1)]);
@@ -394,7 +410,13 @@ fn invalid_upserts_are_errors() {
     let commit = |changes: &[ColumnChange], argument: Row| {
         let mut write = WriteBatch::new();
         let arguments = batch(&[(1, argument)]);
-        write.upsert_rows(TREE, &schema(), &batch(&[numbers(1, 1, 1, 1)]), changes, Some(&arguments))?;
+        write.upsert_rows(
+            TREE,
+            &schema(),
+            batch(&[numbers(1, 1, 1, 1)]).columns(),
+            changes,
+            Some(arguments.columns()),
+        )?;
         store.commit(write)
     };
     let null = || [vec![Value::Number(1)], vec![Value::Null; 4]].concat();

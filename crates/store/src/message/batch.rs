@@ -18,7 +18,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{Array, ArrayRef, RecordBatch};
 
 use crate::base::{Error, Prior, Reader, Result, Schema, TreeId};
 use crate::codec::{COLUMNS_MAX, Codecs, ColumnChange, ROW_UPSERT, decode_schema, encode_schema, put_row_upsert};
@@ -201,8 +201,8 @@ impl WriteBatch {
     }
 
     /// Adds row upserts: rows are inserted where their key has no row; the columns of other rows change. No row is read.
-    /// `rows` has all columns of the schema; so has `arguments`, whose key columns and columns that keep their value do not
-    /// matter. `changes` has one entry for each column that is not part of the key.
+    /// `rows` are arrays of equal lengths, one for each column of the schema; so are `arguments`, whose key columns and columns
+    /// that keep their value do not matter. `changes` has one entry for each column that is not part of the key.
     ///
     /// A commit refuses sums that could leave the range of their column ([`Error::UpsertRange`]).
     ///
@@ -213,18 +213,21 @@ impl WriteBatch {
         &mut self,
         tree: TreeId,
         schema: &Schema,
-        rows: &RecordBatch,
+        rows: &[ArrayRef],
         changes: &[ColumnChange],
-        arguments: Option<&RecordBatch>,
+        arguments: Option<&[ArrayRef]>,
     ) -> Result<()> {
         let columns = schema.columns().len();
-        schema.check_columns(rows.columns(), columns)?;
+        schema.check_columns(rows, columns)?;
+        let len = rows[0].len();
+        let others = rows.iter().chain(arguments.unwrap_or_default());
+        assert!(others.clone().all(|array| array.len() == len), "columns of different lengths");
         if changes.len() != columns - schema.key_columns() {
             return Err(Error::ColumnCount { expected: columns - schema.key_columns(), found: changes.len() });
         }
         if let Some(arguments) = arguments {
-            schema.check_types(arguments.columns())?;
-            let values = schema.columns().iter().zip(arguments.columns()).skip(schema.key_columns());
+            schema.check_types(arguments)?;
+            let values = schema.columns().iter().zip(arguments).skip(schema.key_columns());
             for ((column, array), change) in values.zip(changes) {
                 if *change != ColumnChange::Keep && !column.nullable {
                     column.check_not_null(array)?;
@@ -232,10 +235,10 @@ impl WriteBatch {
             }
         }
         let codecs = self.codecs(tree, schema);
-        let (keys, values) = (codecs.key.encoder(rows.columns()), codecs.row.encoder(rows.columns()));
-        let arguments = arguments.map(|arguments| codecs.row.encoder(arguments.columns()));
+        let (keys, values) = (codecs.key.encoder(rows), codecs.row.encoder(rows));
+        let arguments = arguments.map(|arguments| codecs.row.encoder(arguments));
         let (mut key, mut value, mut argument, mut operand) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for row in 0..rows.num_rows() {
+        for row in 0..len {
             [&mut key, &mut value, &mut argument, &mut operand].into_iter().for_each(Vec::clear);
             keys.encode(row, &mut key);
             values.encode(row, &mut value);

@@ -17,7 +17,6 @@
 //! that do not fit, and sums that could overflow take the other path, which reads the rows.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, new_null_array};
 use arrow::compute::{concat_batches, sort_to_indices, take_record_batch};
@@ -113,27 +112,21 @@ impl Blind {
         arguments: Option<Vec<Option<ArrayRef>>>,
     ) -> Result<WriteBatch> {
         let columns = table.table_columns();
-        let len = rows.first().map_or(0, |column| column.len());
-        let null = |column: usize| new_null_array(&table.def.columns[column].ty.column.arrow(), len);
-        let of_tree = |array: &dyn Fn(usize) -> ArrayRef| -> Result<RecordBatch> {
-            let schema = table.schema.arrow();
-            let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
-            let schema = arrow::datatypes::Schema::new(fields.collect::<Vec<_>>());
-            let arrays = columns.iter().flatten().map(|&column| array(column)).collect();
-            Ok(RecordBatch::try_new(Arc::new(schema), arrays)?)
+        let of_tree = |array: &dyn Fn(usize) -> ArrayRef| -> Vec<ArrayRef> {
+            columns.iter().flatten().map(|&column| array(column)).collect()
         };
-        let rows = of_tree(&|column| rows[column].clone())?;
+        let len = rows.first().map_or(0, |column| column.len());
+        let rows = of_tree(&|column| rows[column].clone());
         let mut batch = WriteBatch::new();
         if matches!(self, Blind::Replace) {
+            let rows = RecordBatch::try_new(table.schema.arrow().clone(), rows)?;
             batch.insert(table.def.tree, &table.schema, &rows)?;
             return Ok(batch);
         }
-        let argument = |arguments: &Vec<Option<ArrayRef>>, column: usize| match &arguments[column] {
-            Some(array) => array.clone(),
-            None => null(column),
-        };
-        let arguments = arguments.map(|arguments| of_tree(&|column| argument(&arguments, column))).transpose()?;
-        batch.upsert_rows(table.def.tree, &table.schema, &rows, &self.changes(table), arguments.as_ref())?;
+        let null = |column: usize| new_null_array(&table.def.columns[column].ty.column.arrow(), len);
+        let arguments =
+            arguments.map(|arrays| of_tree(&|column| arrays[column].clone().unwrap_or_else(|| null(column))));
+        batch.upsert_rows(table.def.tree, &table.schema, &rows, &self.changes(table), arguments.as_deref())?;
         Ok(batch)
     }
 
@@ -161,8 +154,8 @@ impl Blind {
         self.messages(table, rows.columns(), arguments).map(Some)
     }
 
-    /// The arguments of a statement with one row of parameters and literals as cells; `None` if one of them has another
-    /// form. `cell` returns the cell of a parameter or literal for a column.
+    /// The arguments of a statement with one row of parameters and literals as cells, empty if the new row has the arguments;
+    /// `None` if one of them has another form. `cell` returns the cell of a parameter or literal for a column.
     pub fn cells(
         &self,
         table: &Table,
@@ -170,6 +163,9 @@ impl Blind {
         cell: &dyn Fn(&Expr, usize) -> Option<short::Cell>,
     ) -> Option<Vec<Option<Vec<short::Cell>>>> {
         let Blind::Update(assigned) = self else { return Some(Vec::new()) };
+        if assigned_from_new(table, assigned) {
+            return Some(Vec::new());
+        }
         let of_column = |(column, assigned): (usize, &Assigned)| match &assigned.argument {
             None => Some(None),
             Some(argument) => match excluded_name(argument) {
