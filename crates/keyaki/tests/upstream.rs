@@ -197,3 +197,12 @@ fn words_of_column_definitions_are_skipped() {
     let parsed = Parser::parse_sql(&PostgreSqlDialect {}, "CREATE TABLE t (a INT AUTOINCREMENT)").expect("a statement");
     assert_eq!(parsed[0].to_string(), "CREATE TABLE t (a INT)");
 }
+
+#[test]
+fn generated_columns_must_be_stored() {
+    use datafusion::sql::sqlparser::{dialect::PostgreSqlDialect, parser::Parser};
+    for clause in ["AS (a + 1)", "GENERATED ALWAYS AS (a + 1)", "GENERATED ALWAYS AS (a + 1) VIRTUAL"] {
+        let sql = format!("CREATE TABLE t (a INT, b INT {clause})");
+        assert!(Parser::parse_sql(&PostgreSqlDialect {}, &sql).is_err(), "{sql}");
+    }
+}
