@@ -9,13 +9,17 @@ use datafusion::sql::sqlparser::ast::{DataType as SqlType, TimezoneInfo};
 
 use crate::values::zone::STORED;
 
-/// Gives types the resolution of columns: DataFusion's TIMESTAMP has nanoseconds, and ends in the year 2262.
+/// Gives types the Arrow types of columns: DataFusion's TIMESTAMP has nanoseconds, and ends in the year 2262; its BYTEA is not
+/// a view.
 #[derive(Debug)]
 pub(super) struct ColumnTypes;
 
 impl TypePlanner for ColumnTypes {
     fn plan_type_field(&self, ty: &SqlType) -> Result<Option<FieldRef>> {
         let has_zone = match ty {
+            SqlType::Bytea | SqlType::Blob(None) | SqlType::Varbinary(None) => {
+                return Ok(Some(Arc::new(Field::new("", DataType::BinaryView, true))));
+            }
             SqlType::Timestamp(None | Some(6), zone) => {
                 matches!(zone, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone)
             }

@@ -212,7 +212,7 @@ fn same(a: &Logical, b: &Logical) -> bool {
 /// # Errors
 /// Errors of planning.
 pub(super) fn logical(state: &SessionState, mut expr: Expr, schema: &DFSchema) -> Result<Logical> {
-    super::numbers::as_floats(&mut expr);
+    super::constants::typed(&mut expr);
     super::zones::as_calls(&mut expr)?;
     Ok(state.create_logical_expr_from_sql_expr(ExprWithAlias { expr, alias: None }, schema)?)
 }

@@ -221,7 +221,7 @@ mod tests {
             "as ((a + 1) * 2) virtual",
             "AS ((a + 1) * 2) STORED",
             "GENERATED ALWAYS AS ((a + 1) * 2)",
-            "generated always as ((a + 1) * 2) VIRTUAL",
+            "GENERATED ALWAYS AS ((a + 1) * 2) virtual",
             clause,
         ] {
             let tokens = |sql: &str| single(&sql.replace(clause, short)).unwrap().tokens;

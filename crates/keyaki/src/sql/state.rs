@@ -32,7 +32,7 @@ use crate::catalog::Catalog;
 use crate::catalog::Table;
 use crate::engine::{CATALOG_NAME, Engine, SCHEMA_NAME};
 use crate::plan::register;
-use crate::sql::{SqlSession, columns, numbers, sequences, zones};
+use crate::sql::{SqlSession, columns, constants, sequences, zones};
 use crate::table::KeyakiTable;
 use crate::table::PlanContext;
 use crate::values::zone::Zone;
@@ -158,7 +158,7 @@ impl StatementState {
     fn plan_at_depth(&self, mut statement: SqlStatement, depth: usize) -> BoxFuture<'_, Result<LogicalPlan>> {
         Box::pin(async move {
             columns::name(&mut statement);
-            numbers::as_floats(&mut statement);
+            constants::typed(&mut statement);
             zones::as_calls(&mut statement)?;
             let statement = DfStatement::Statement(Box::new(statement));
             for relation in self.relations_used(&statement)? {

@@ -1,8 +1,9 @@
-//! Numbers with an exponent that are not decimals.
+//! Constants that DataFusion reads with another type.
 //!
-//! DataFusion reads every number with a point or an exponent as a decimal and refuses those outside of its range.
-//! [`as_floats`] makes them values of type DOUBLE PRECISION. So are the numbers beside them in a column of VALUES, which
-//! DataFusion would convert to decimals.
+//! - It reads every number with a point or an exponent as a decimal and refuses those outside of its range. [`typed`] makes
+//!   them values of type DOUBLE PRECISION. So are the numbers beside them in a column of VALUES, which DataFusion would
+//!   convert to decimals.
+//! - `X'00'` is not of the type of BYTEA columns, and some functions do not accept both.
 
 use std::ops::ControlFlow;
 
@@ -13,14 +14,14 @@ use datafusion::sql::sqlparser::ast::{
 /// Maximum number of digits of a decimal.
 const DIGITS_MAX: i64 = 38;
 
-/// Replaces numbers with an exponent that have too many digits for a decimal.
-pub(crate) fn as_floats(node: &mut impl VisitMut) {
-    let _ = node.visit(&mut AsFloats);
+/// Replaces constants by constants with a cast to their type.
+pub(crate) fn typed(node: &mut impl VisitMut) {
+    let _ = node.visit(&mut Typed);
 }
 
-struct AsFloats;
+struct Typed;
 
-impl VisitorMut for AsFloats {
+impl VisitorMut for Typed {
     type Break = ();
 
     /// A column of VALUES with a float has floats only.
@@ -44,6 +45,11 @@ impl VisitorMut for AsFloats {
         {
             convert_number(expr);
         }
+        if let Expr::Value(value) = expr
+            && let Value::HexStringLiteral(_) = &value.value
+        {
+            *expr = cast(expr.clone(), DataType::Bytea);
+        }
         ControlFlow::Continue(())
     }
 }
@@ -64,13 +70,15 @@ fn convert_number(expr: &mut Expr) {
         Expr::Value(value) => {
             if let Value::Number(number, _) = &value.value {
                 let text = Expr::Value(Value::SingleQuotedString(number.clone()).into());
-                let data_type = DataType::Double(ExactNumberInfo::None);
-                *expr =
-                    Expr::Cast { kind: CastKind::Cast, expr: Box::new(text), data_type, array: false, format: None };
+                *expr = cast(text, DataType::Double(ExactNumberInfo::None));
             }
         }
         _ => {}
     }
+}
+
+fn cast(expr: Expr, data_type: DataType) -> Expr {
+    Expr::Cast { kind: CastKind::Cast, expr: Box::new(expr), data_type, array: false, format: None }
 }
 
 /// False for a number with an exponent whose digits, with all zeros, exceed those of a decimal.
