@@ -80,10 +80,10 @@ impl Context {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
-    NextVal,
-    CurrVal,
-    LastVal,
-    SetVal,
+    Next,
+    Current,
+    Last,
+    Set,
 }
 
 /// One of the functions.
@@ -117,12 +117,12 @@ impl Hash for Function {
 
 impl Function {
     fn all(context: Option<&Arc<Context>>) -> impl Iterator<Item = ScalarUDF> {
-        [Kind::NextVal, Kind::CurrVal, Kind::LastVal, Kind::SetVal].into_iter().map(move |kind| {
+        [Kind::Next, Kind::Current, Kind::Last, Kind::Set].into_iter().map(move |kind| {
             let (name, number, called) = (DataType::Utf8View, DataType::Int64, DataType::Boolean);
             let signature = match kind {
-                Kind::NextVal | Kind::CurrVal => Signature::exact(vec![name], Volatility::Volatile),
-                Kind::LastVal => Signature::nullary(Volatility::Volatile),
-                Kind::SetVal => {
+                Kind::Next | Kind::Current => Signature::exact(vec![name], Volatility::Volatile),
+                Kind::Last => Signature::nullary(Volatility::Volatile),
+                Kind::Set => {
                     let signatures = [vec![name.clone(), number.clone()], vec![name, number, called]];
                     Signature::one_of(signatures.into_iter().map(TypeSignature::Exact).collect(), Volatility::Volatile)
                 }
@@ -136,8 +136,8 @@ impl Function {
         let store = &context.engine.store;
         let sequences = &context.engine.sequences;
         match self.kind {
-            Kind::NextVal => Ok(self.next(context, name, 1)?[0]),
-            Kind::CurrVal => {
+            Kind::Next => Ok(self.next(context, name, 1)?[0]),
+            Kind::Current => {
                 let def = context.sequence(name)?;
                 let taken = context.taken.lock().values.get(&def.id).copied();
                 taken.ok_or_else(|| {
@@ -145,12 +145,12 @@ impl Function {
                     Error::PrerequisiteState(problem)
                 })
             }
-            Kind::LastVal => {
+            Kind::Last => {
                 let taken = context.taken.lock();
                 let last = taken.last.and_then(|id| taken.values.get(&id).copied());
                 last.ok_or_else(|| Error::PrerequisiteState("lastval is not yet defined in this session".into()))
             }
-            Kind::SetVal => {
+            Kind::Set => {
                 context.check_writes("setval")?;
                 let def = context.sequence(name)?;
                 if !(def.min..=def.max).contains(&value) {
@@ -186,7 +186,7 @@ impl Function {
             return Err(Error::NotFound { kind: ObjectKind::Sequence, name });
         };
         let rows = args.number_rows;
-        if let (Kind::NextVal, Some(ColumnarValue::Scalar(name))) = (self.kind, args.args.first()) {
+        if let (Kind::Next, Some(ColumnarValue::Scalar(name))) = (self.kind, args.args.first()) {
             return Ok(match name.try_as_str().flatten() {
                 Some(name) => Arc::new(Int64Array::from(self.next(context, name, rows)?)),
                 None => Arc::new(Int64Array::new_null(rows)),
@@ -211,10 +211,10 @@ impl Function {
 impl ScalarUDFImpl for Function {
     fn name(&self) -> &str {
         match self.kind {
-            Kind::NextVal => "nextval",
-            Kind::CurrVal => "currval",
-            Kind::LastVal => "lastval",
-            Kind::SetVal => "setval",
+            Kind::Next => "nextval",
+            Kind::Current => "currval",
+            Kind::Last => "lastval",
+            Kind::Set => "setval",
         }
     }
 

@@ -99,16 +99,15 @@ fn sequences(engine: &Engine, catalog: &Catalog) -> Result<RecordBatch> {
     ]);
     let rows: Vec<_> = catalog.sequences().collect();
     let next = rows.iter().map(|(def, _)| engine.sequences.peek(&engine.store, def)).collect::<crate::Result<Vec<_>>>();
-    let text = |of: &dyn Fn(&Option<(&str, &str)>) -> Option<String>| -> ArrayRef {
-        Arc::new(StringArray::from_iter(rows.iter().map(|(_, owner)| of(owner))))
-    };
+    let tables = rows.iter().map(|(_, owner)| owner.map(|(table, _)| table));
+    let columns = rows.iter().map(|(_, owner)| owner.map(|(_, column)| column));
     let number = |of: &dyn Fn(&SequenceDef) -> i64| -> ArrayRef {
         Arc::new(Int64Array::from_iter_values(rows.iter().map(|(def, _)| of(def))))
     };
     let columns: Vec<ArrayRef> = vec![
         Arc::new(StringArray::from_iter_values(rows.iter().map(|(def, _)| &def.name))),
-        text(&|owner| owner.map(|(table, _)| table.into())),
-        text(&|owner| owner.map(|(_, column)| column.into())),
+        Arc::new(StringArray::from_iter(tables)),
+        Arc::new(StringArray::from_iter(columns)),
         Arc::new(Int64Array::from_iter(next?)),
         number(&|def| def.start),
         number(&|def| def.min),
