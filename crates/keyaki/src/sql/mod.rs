@@ -36,6 +36,7 @@ pub(crate) mod copy;
 mod ddl;
 pub(crate) mod dml;
 pub(crate) mod expressions;
+mod file_tables;
 mod index;
 pub(crate) mod info;
 mod names;

@@ -32,7 +32,7 @@ use crate::catalog::Catalog;
 use crate::catalog::Table;
 use crate::engine::{CATALOG_NAME, Engine, SCHEMA_NAME};
 use crate::plan::register;
-use crate::sql::{SqlSession, columns, constants, sequences, zones};
+use crate::sql::{SqlSession, columns, constants, file_tables, sequences, zones};
 use crate::table::KeyakiTable;
 use crate::table::PlanContext;
 use crate::values::zone::Zone;
@@ -160,6 +160,10 @@ impl StatementState {
             columns::name(&mut statement);
             constants::typed(&mut statement);
             zones::as_calls(&mut statement)?;
+            let files = file_tables::take(&mut statement, self.schema.extra.read().len())?;
+            for table in &files {
+                self.add_table(&table.name, file_tables::provider(table, &self.state).await?);
+            }
             let statement = DfStatement::Statement(Box::new(statement));
             for relation in self.relations_used(&statement)? {
                 self.plan_view(&relation, depth).await?;

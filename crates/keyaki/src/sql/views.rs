@@ -37,6 +37,7 @@ pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, crea
     if !(create.or_replace && catalog.views.contains_key(&name)) {
         catalog.check_free(&name)?;
     }
+    super::file_tables::refuse(&*create.query)?;
     let sql = definition(&create)?;
     let state = StatementState::new(session, catalog.clone(), snapshot)?;
     check_no_cycle(&state, &name, &create.query)?;

@@ -46,7 +46,7 @@ fn convert(error: &DataFusionError) -> Error {
     match error {
         D::ArrowError(error, _) => arrow(error),
         D::ParquetError(error) => parquet(error),
-        D::ObjectStore(error) => Error::Internal(error.to_string()),
+        D::ObjectStore(error) => Error::InvalidFile(error.to_string()),
         D::IoError(error) => io(error),
         D::SQL(error, _) => parser::syntax(ParserError::clone(error)),
         D::NotImplemented(message) => patterns::not_implemented(message),

@@ -13,7 +13,7 @@ use crate::{Error, Result};
 ///
 /// # Errors
 /// `Io` if the file does not exist, is a directory, or no file matches.
-pub(super) fn expand(path: &str) -> Result<Vec<PathBuf>> {
+pub(in crate::sql) fn expand(path: &str) -> Result<Vec<PathBuf>> {
     let whole = Path::new(path);
     // The name of an existing file may contain wildcard characters.
     if !path.contains(['*', '?']) || whole.exists() {
