@@ -2,7 +2,7 @@
 //!
 //! The candidates after FROM, JOIN, INTO and the like are tables. After `t.` they are the columns of `t`, a table or an alias.
 //! Elsewhere they are the columns of the tables that the statement names, functions, keywords and tables. Arguments of dot
-//! commands are completed by their kind, and string literals in COPY statements as file names.
+//! commands are completed by their kind, and string literals that name files as such.
 
 use keyaki::Database;
 use rustyline::completion::{FilenameCompleter, Pair};
@@ -39,7 +39,7 @@ pub fn complete(names: &dyn Names, line: &str, position: usize) -> (usize, Vec<P
     let tokens_before = tokens(before);
     let last = tokens_before.last().copied();
     if let Some(literal) = last.filter(|token| token.kind == Kind::String && is_open(token.text)) {
-        return if is_copy(&tokens_before) { file(before, literal.offset + 1) } else { (position, Vec::new()) };
+        return if names_file(&tokens_before) { file(before, literal.offset + 1) } else { (position, Vec::new()) };
     }
     let word = last.filter(|token| matches!(token.kind, Kind::Keyword | Kind::Identifier));
     let start = word.map_or(position, |token| token.offset);
@@ -134,8 +134,13 @@ fn file(before: &str, start: usize) -> (usize, Vec<Pair>) {
     }
 }
 
-fn is_copy(tokens: &[Token]) -> bool {
-    tokens.iter().any(|token| token.text.eq_ignore_ascii_case("copy"))
+/// True if the last token, a string literal, is the name of a file: in COPY, as a table, and in `read_csv` and the like.
+fn names_file(tokens: &[Token]) -> bool {
+    let before = tokens.iter().rev().skip(1).filter(|token| !matches!(token.kind, Kind::Space | Kind::Comment));
+    let mut words = before.map(|token| token.text.to_ascii_lowercase());
+    let is_copy = tokens.iter().any(|token| token.text.eq_ignore_ascii_case("copy"));
+    let reads = |word: String| ["from", "join", "parquet_scan"].contains(&word.as_str()) || word.starts_with("read_");
+    is_copy || words.find(|word| word != "(" && word != "[").is_some_and(reads)
 }
 
 /// True if a string literal lacks its closing quote.
@@ -209,6 +214,24 @@ mod tests {
         assert_eq!(at_end("select cou"), ["select count("]);
         assert!(at_end("select 'fro").is_empty());
         assert_eq!(at_end("set keyaki.e"), ["set keyaki.execution"]);
+    }
+
+    #[test]
+    fn files_of_queries() {
+        for line in [
+            "copy t from 'a",
+            "select * from 'a",
+            "select 1 from t join 'a",
+            "SELECT * FROM read_csv('a",
+            "select * from read_parquet( ['a",
+        ] {
+            assert!(names_file(&tokens(line)), "{line}");
+        }
+        for line in
+            ["select 'a", "select * from t where x = 'a", "select trim('a", "select * from read_csv('a', quote => 'b"]
+        {
+            assert!(!names_file(&tokens(line)), "{line}");
+        }
     }
 
     #[test]

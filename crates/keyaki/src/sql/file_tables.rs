@@ -261,7 +261,8 @@ fn file_format(
 /// True if the first record of a file consists of different names.
 fn has_header(file: &Path, dialect: &Dialect) -> Result<bool> {
     let fields = first_record(file, dialect)?;
-    let is_name = |text: &String| !text.is_empty() && !text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c));
+    let is_name =
+        |text: &String| !text.is_empty() && !text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c));
     let are_distinct = (1..fields.len()).all(|i| !fields[..i].contains(&fields[i]));
     Ok(!fields.is_empty() && are_distinct && fields.iter().all(is_name))
 }

@@ -26,10 +26,10 @@ use std::path::Path;
 
 use read::DelimitedReader;
 
-use crate::{Error, Result};
 use crate::base::interrupt::Execution;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
+use crate::{Error, Result};
 
 /// The first record of a text file; empty if the file is.
 ///
