@@ -142,6 +142,7 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
             let tokens = match words.as_slice() {
                 ["CREATE", ..] if words.contains(&"TABLE") => Some(skipped::in_create(&statement.tokens)?),
                 ["ALTER", "TABLE", ..] => Some(skipped::in_alter(&statement.tokens)?),
+                ["REPLACE", "INTO", ..] => Some(skipped::in_replace(&statement.tokens)),
                 _ => None,
             };
             if let Some(tokens) = tokens {

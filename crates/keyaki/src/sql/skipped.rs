@@ -1,4 +1,4 @@
-//! Words of column definitions that sqlparser 0.62 does not read in PostgreSQL's dialect.
+//! Words that sqlparser 0.62 does not read in PostgreSQL's dialect, most of them in column definitions.
 //!
 //! For some words, the parser tests whether they follow before it tests whether the dialect has them, and drops them without
 //! a trace in the syntax tree. It knows generated columns in one form only. This module changes the tokens: definitions get
@@ -81,6 +81,11 @@ pub(super) fn in_alter(tokens: &[TokenWithSpan]) -> Result<Vec<TokenWithSpan>> {
         }
     }
     Ok(edited(&tokens, &edits))
+}
+
+/// The tokens of REPLACE INTO as INSERT OR REPLACE INTO.
+pub(super) fn in_replace(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
+    edited(&significant(tokens).collect::<Vec<_>>(), &Edits::from([(0, ["INSERT", "OR", "REPLACE"].as_slice())]))
 }
 
 /// Words in place of tokens, by position. A token without an entry stays.
