@@ -7,6 +7,7 @@
 //! | decimal to integer | rounds half away from zero |
 //! | float to integer | rounds half to even |
 //! | text to float, double to real | an error if the value becomes infinite, or zero |
+//! | text to BYTEA | PostgreSQL's formats ([`super::bytes`]) |
 //! | any to float | canonical ([`super::floats`]) |
 //! | TIMESTAMPTZ to and from text, DATE and TIMESTAMP | in the time zone of the session |
 //!
@@ -14,12 +15,13 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, StringViewArray};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray, PrimitiveArray, StringViewArray};
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{CastOptions, cast_with_options, is_null};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Float32Type, Float64Type};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
+use super::bytes;
 use super::floats::{self, Float};
 use super::zone::{STORED, Zone, is_instant, labelled};
 use crate::base::type_name;
@@ -35,6 +37,7 @@ pub(crate) fn is_own(from: &DataType, to: &DataType, zone: Zone) -> bool {
         (from, to) if to.is_integer() => from.is_floating() || from.is_decimal(),
         (from, DataType::Float32) => is_text(from) || *from == DataType::Float64,
         (from, DataType::Float64) => is_text(from),
+        (from, to) if is_binary(to) => is_text(from),
         (from, to) if is_instant(from) != is_instant(to) => {
             let (other, local) = if is_instant(from) { (to, from) } else { (from, to) };
             let is_calendar = is_text(other) || is_local(other);
@@ -74,6 +77,11 @@ pub(crate) fn try_cast(values: &ArrayRef, to: &DataType, zone: Zone) -> Result<A
         }
         (from, DataType::Float32) if is_text(from) => parsed::<Float32Type>(values)?,
         (from, DataType::Float64) if is_text(from) => parsed::<Float64Type>(values)?,
+        (from, to) if is_text(from) && is_binary(to) => {
+            let texts = arrow(values, &DataType::Utf8View)?;
+            let bytes = texts.as_string_view().iter().map(|text| text.and_then(bytes::parse));
+            arrow(&(Arc::new(bytes.collect::<BinaryViewArray>()) as ArrayRef), to)?
+        }
         (DataType::Float64, DataType::Float32) => Arc::new(narrowed(values.as_primitive())),
         (_, DataType::Float32 | DataType::Float64) => floats::canonical(&arrow(values, to)?),
         (from, DataType::Timestamp(unit, Some(_))) if !zone.is_utc() && is_text(from) => {
@@ -102,6 +110,10 @@ fn arrow(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
 
 fn is_text(ty: &DataType) -> bool {
     matches!(ty, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+fn is_binary(ty: &DataType) -> bool {
+    matches!(ty, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
 }
 
 /// True for dates, times of day, and timestamps without time zone.

@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`arithmetic`] | `+ - * / %` without overflow |
+//! | [`bytes`] | BYTEA from text |
 //! | [`cast`] | conversions between types, for casts, assignments and parameters |
 //! | [`conversions`] | casts and AT TIME ZONE as functions of DataFusion |
 //! | [`floats`] | one zero and one NaN |
@@ -11,6 +12,7 @@
 //! | [`zone`] | time zones |
 
 pub(crate) mod arithmetic;
+pub(crate) mod bytes;
 pub(crate) mod cast;
 pub(crate) mod conversions;
 pub(crate) mod floats;

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryViewBuilder, StringViewArray};
+use arrow::array::{Array, ArrayRef, AsArray, StringViewArray};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::DataType;
-use arrow::util::display::{ArrayFormatter, FormatOptions};
+use arrow::util::display::FormatOptions;
 use keyaki_store::ColumnType;
 
 use crate::base::shown;
@@ -85,14 +85,7 @@ fn convert(values: &ArrayRef, column: &ColumnDef, zone: Zone) -> Result<ArrayRef
             type_name(source)
         )));
     }
-    match (source, column.ty.column) {
-        (DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View, ColumnType::Bytes) => {
-            let bytes = parse_bytes(values)?;
-            check_bytes(values, &bytes, column)?;
-            Ok(bytes)
-        }
-        _ => cast(values, &target, zone).map_err(|error| error.of_column(&column.name)),
-    }
+    cast(values, &target, zone).map_err(|error| error.of_column(&column.name))
 }
 
 fn is_integer(ty: ColumnType) -> bool {
@@ -114,40 +107,6 @@ fn is_assignable(source: &DataType, target: ColumnType) -> bool {
         D::Time32(_) | D::Time64(_) | D::Interval(_) | D::Duration(_) => target == C::Text,
         _ => false,
     }
-}
-
-/// Parses `\x0aff` as hexadecimal digits, as PostgreSQL does; other text stands for its bytes. Invalid digits yield
-/// null.
-fn parse_bytes(values: &ArrayRef) -> Result<ArrayRef> {
-    let texts = cast_with_options(values, &DataType::Utf8View, &CAST)?;
-    let texts: &StringViewArray = texts.as_string_view();
-    let mut bytes = BinaryViewBuilder::with_capacity(texts.len());
-    for text in texts {
-        match text {
-            None => bytes.append_null(),
-            Some(text) => match text.strip_prefix("\\x") {
-                None => bytes.append_value(text),
-                Some(digits) => bytes.append_option(unhex(digits)),
-            },
-        }
-    }
-    Ok(Arc::new(bytes.finish()))
-}
-
-fn unhex(digits: &str) -> Option<Vec<u8>> {
-    if !digits.len().is_multiple_of(2) || !digits.is_ascii() {
-        return None;
-    }
-    (0..digits.len()).step_by(2).map(|i| u8::from_str_radix(&digits[i..i + 2], 16).ok()).collect()
-}
-
-/// Fails with the first text whose digits are invalid.
-fn check_bytes(texts: &ArrayRef, bytes: &ArrayRef, column: &ColumnDef) -> Result<()> {
-    let nulls = texts.logical_nulls();
-    let is_invalid = |row: &usize| bytes.is_null(*row) && nulls.as_ref().is_none_or(|nulls| nulls.is_valid(*row));
-    let Some(row) = (0..bytes.len()).find(is_invalid) else { return Ok(()) };
-    let text = ArrayFormatter::try_new(texts, &FormatOptions::new())?.value(row).to_string();
-    Err(Error::unfit_text(sql_type_name(column.ty), &text, Some(&column.name)))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use super::calendar::days_from_date;
 use crate::Error;
 use crate::catalog::SqlType;
 use crate::catalog::types::sql_type_name;
+use crate::values::bytes;
 use crate::values::floats::Float;
 use crate::values::zone::Zone;
 
@@ -110,7 +111,7 @@ fn booleans(texts: &StringViewArray) -> Result<ArrayRef, (usize, Problem)> {
 fn byte_strings(texts: &StringViewArray) -> Result<ArrayRef, (usize, Problem)> {
     let mut builder = BinaryViewBuilder::with_capacity(texts.len());
     for (row, text) in texts.iter().enumerate() {
-        let value = text.map(|text| bytes(text).map_err(|problem| (row, problem)));
+        let value = text.map(|text| bytes::parse(text).ok_or((row, Problem::Syntax)));
         builder.append_option(value.transpose()?);
     }
     Ok(Arc::new(builder.finish()))
@@ -336,49 +337,6 @@ fn take_number(rest: &mut &[u8], digits_min: usize, digits_max: usize) -> Parsed
     let (digits, after) = rest.split_at(len);
     *rest = after;
     Ok(digits.iter().fold(0, |value, digit| value * 10 + i64::from(digit - b'0')))
-}
-
-/// Parses `\x` and hexadecimal digits. Other text stands for its bytes, in which `\\` is a backslash, `\ooo` an octal
-/// and `\xhh` a hexadecimal byte.
-fn bytes(text: &str) -> Parsed<Vec<u8>> {
-    if let Some(digits) = text.strip_prefix("\\x")
-        && let Ok(bytes) = hexadecimal(digits.as_bytes())
-    {
-        return Ok(bytes);
-    }
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        if byte != b'\\' {
-            out.push(byte);
-            continue;
-        }
-        match rest {
-            [b'\\', after @ ..] => {
-                out.push(b'\\');
-                rest = after;
-            }
-            [b'x', high, low, after @ ..] => {
-                out.extend(hexadecimal(&[*high, *low])?);
-                rest = after;
-            }
-            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] => {
-                out.push((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'));
-                rest = after;
-            }
-            _ => return Err(Problem::Syntax),
-        }
-    }
-    Ok(out)
-}
-
-fn hexadecimal(digits: &[u8]) -> Parsed<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).ok_or(Problem::Syntax);
-    if !digits.len().is_multiple_of(2) {
-        return Err(Problem::Syntax);
-    }
-    digits.chunks_exact(2).map(|pair| Ok((digit(pair[0])? * 16 + digit(pair[1])?) as u8)).collect()
 }
 
 #[cfg(test)]
