@@ -109,6 +109,11 @@ async fn statements_use_files() {
     assert_eq!(files.rows(count).await, "3");
     files.write("new.csv", "id,name\n7,seven\n");
     assert_eq!(files.rows(count).await, "1");
+    files.run("SET keyaki.plan_cache = 'always'").await;
+    assert_eq!(files.rows(count).await, "1");
+    files.write("new.csv", "id,name\n8,eight\n7,seven\n");
+    assert_eq!(files.rows(count).await, "2");
+    files.write("new.csv", "id,name\n7,seven\n");
     assert_eq!(files.rows("WITH f AS (SELECT * FROM '@/new.csv') SELECT * FROM f").await, "7|seven");
     assert_eq!(files.rows("SELECT (SELECT max(id) FROM '@/new.csv')").await, "7");
     let in_view = "not supported: files in a view (use CREATE TABLE … AS)";

@@ -205,13 +205,7 @@ pub(super) async fn provider(table: &FileTable, state: &SessionState) -> Result<
     let options = ListingOptions::new(file_format(format, &dialect, table.options.header, &files)?);
     let options = options.with_file_extension("");
     let urls = files.iter().map(|file| url(file)).collect::<Result<Vec<_>>>()?;
-    let inferred = futures::stream::iter(urls.iter().zip(&files).map(|(url, file)| {
-        let options = &options;
-        async move {
-            let schema = options.infer_schema(state, url).await;
-            schema.map_err(|error| Error::from(error).within(format!("\"{}\"", file.display())))
-        }
-    }));
+    let inferred = futures::stream::iter(urls.clone()).map(|url| inferred_schema(&options, state, url));
     let schemas: Vec<SchemaRef> = inferred.buffered(FILES_AT_A_TIME).try_collect().await?;
     let schema = merged(format, &files, &schemas)?;
     if schema.fields().is_empty() {
@@ -219,6 +213,11 @@ pub(super) async fn provider(table: &FileTable, state: &SessionState) -> Result<
     }
     let config = ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options).with_schema(schema);
     Ok(Arc::new(ListingTable::try_new(config)?))
+}
+
+async fn inferred_schema(options: &ListingOptions, state: &SessionState, url: ListingTableUrl) -> Result<SchemaRef> {
+    let schema = options.infer_schema(state, &url).await;
+    schema.map_err(|error| Error::from(error).within(format!("\"/{}\"", url.prefix())))
 }
 
 fn file_format(

@@ -4,9 +4,7 @@
 //! length are errors that name the value. Casts that would reinterpret a value, such as a number as a date or a boolean
 //! as a number, are rejected.
 
-use std::sync::Arc;
-
-use arrow::array::{Array, ArrayRef, AsArray, StringViewArray};
+use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::DataType;
 use arrow::util::display::FormatOptions;
@@ -111,8 +109,11 @@ fn is_assignable(source: &DataType, target: ColumnType) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use arrow::array::{
         BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array, NullArray,
+        StringViewArray,
     };
 
     use super::*;
