@@ -66,7 +66,7 @@ async fn every_format_is_a_table() {
         .await;
     for format in ["parquet", "csv", "ndjson", "tsv"] {
         files.run(&format!("COPY t TO '@/t.{format}'")).await;
-        let query = format!("SELECT id, name, price, day, at FROM '@/t.{format}' ORDER BY id");
+        let query = format!("SELECT id, name, price, day::DATE, at::TIMESTAMP FROM '@/t.{format}' ORDER BY id");
         assert_eq!(
             files.rows(&query).await.replace("1.50", "1.5"),
             "1|ada|1.5|2024-02-29|2024-02-29T12:00:00.500; 2|∅|∅|∅|∅; 3|x,y\"z|-2.25|1969-12-31|0001-01-01T00:00:00",
@@ -127,9 +127,9 @@ async fn statements_use_files() {
 #[tokio::test(flavor = "multi_thread")]
 async fn options_of_text_files() {
     let files = Files::new();
-    files.write("semicolon.txt", "a;b\n1;'x;y'\n-;''\n");
-    let read = "SELECT * FROM read_csv('@/semicolon.txt', delim => ';', quote => '''', nullstr => '-') ORDER BY a";
-    assert_eq!(files.rows(read).await, "1|x;y; ∅|");
+    files.write("semicolon.txt", "a;b\n1;'x;y'\n2;\n");
+    let read = "SELECT * FROM read_csv('@/semicolon.txt', delim => ';', quote => '''') ORDER BY a";
+    assert_eq!(files.rows(read).await, "1|x;y; 2|∅");
     files.write("plain.csv", "1,2024-01-01,true\n2,2024-01-02,false\n");
     assert_eq!(files.rows("SELECT * FROM '@/plain.csv' ORDER BY 1").await, "1|2024-01-01|true; 2|2024-01-02|false");
     assert_eq!(files.rows("SELECT * FROM read_csv('@/plain.csv', header = true)").await, "2|2024-01-02|false");
@@ -189,13 +189,13 @@ async fn errors_name_the_file() {
     files.write("bad.json", "{\"a\": 1}\n{");
     files.write("packed.csv", b"\x1f\x8b\x08rest");
     for (query, error) in [
-        ("SELECT * FROM '@/missing.csv'", "could not open \"@/missing.csv\": No such file or directory (os error 2)"),
+        ("SELECT * FROM '@/missing.csv'", "could not open \"@/missing.csv\": No such file or directory"),
         ("SELECT * FROM '@/*.tsv'", "could not open \"@/*.tsv\": no file matches"),
         ("SELECT * FROM '@'", "could not open \"@\": is a directory (name its files, as in 'dir/*.parquet')"),
         ("SELECT * FROM '@/empty.csv'", "\"@/empty.csv\" has no columns"),
         (
             "SELECT * FROM read_csv('@/a.csv', headr => true)",
-            "option headr not recognized by read_csv (it has header, delim, delimiter, sep, quote, escape, null, nullstr)",
+            "option headr not recognized by read_csv (it has header, delim, delimiter, sep, quote, escape)",
         ),
         (
             "SELECT * FROM read_csv('@/a.csv', header => 'maybe')",

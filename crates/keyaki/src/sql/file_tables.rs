@@ -39,7 +39,7 @@ const FUNCTIONS: [(&str, Format); 8] = [
     ("read_ndjson_auto", Format::Json),
 ];
 /// Options of text files.
-const OPTIONS: [&str; 8] = ["HEADER", "DELIM", "DELIMITER", "SEP", "QUOTE", "ESCAPE", "NULL", "NULLSTR"];
+const OPTIONS: [&str; 6] = ["HEADER", "DELIM", "DELIMITER", "SEP", "QUOTE", "ESCAPE"];
 /// Records from which the types of a text file's columns are inferred.
 const INFERRED_RECORDS: usize = 20_480;
 /// Files whose columns are inferred at a time.
@@ -240,9 +240,6 @@ fn file_format(
             if let Some(quote) = dialect.quote {
                 csv = csv.with_quote(quote).with_escape(Some(dialect.escape).filter(|escape| *escape != quote));
             }
-            if !dialect.null.is_empty() {
-                csv = csv.with_null_regex(Some(format!("^{}$", escaped(&dialect.null))));
-            }
             Arc::new(csv)
         }
         Format::Json => {
@@ -264,12 +261,6 @@ fn has_header(file: &Path, dialect: &Dialect) -> Result<bool> {
         |text: &String| !text.is_empty() && !text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c));
     let are_distinct = (1..fields.len()).all(|i| !fields[..i].contains(&fields[i]));
     Ok(!fields.is_empty() && are_distinct && fields.iter().all(is_name))
-}
-
-/// A text as a regular expression.
-fn escaped(text: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || c == '_' || c == ' ';
-    text.chars().map(|c| if is_plain(c) { c.to_string() } else { format!("\\{c}") }).collect()
 }
 
 /// The URL of a file, whose name may contain any characters.
