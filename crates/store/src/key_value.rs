@@ -153,7 +153,7 @@ impl KeyValueSnapshot {
         match &chunk.parts()[0] {
             ChunkPart::Page { page, rows, .. } => {
                 page.check_all_columns()?;
-                page.value(rows.start as usize, &mut value);
+                page.value(rows.start as usize, &chunk.codecs.row, &mut value);
             }
             ChunkPart::Row { value: found, .. } => value.extend_from_slice(found),
             ChunkPart::Rows(batch) => value.extend_from_slice(batch.value(0)),
@@ -288,7 +288,7 @@ fn for_each_row(chunk: &Chunk, mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>
             found_key.clear();
             found_value.clear();
             page.key(row, &mut found_key);
-            page.value(row, &mut found_value);
+            page.value(row, &chunk.codecs.row, &mut found_value);
             visit(&found_key, &found_value)?;
         }
     }

@@ -2,10 +2,36 @@
 
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, Field, SchemaRef, TimeUnit};
 
 use super::{Error, Result};
+
+/// Bytes of a UUID.
+pub(crate) const UUID_LEN: usize = 16;
+
+/// The 128-bit number of a UUID. Numbers have the order of the bytes.
+#[inline]
+pub(crate) fn wide_of_uuid(uuid: &[u8; UUID_LEN]) -> i128 {
+    (u128::from_be_bytes(*uuid) ^ 1 << 127) as i128
+}
+
+/// Inverse of [`wide_of_uuid`].
+#[inline]
+pub(crate) fn uuid_of_wide(wide: i128) -> [u8; UUID_LEN] {
+    (wide as u128 ^ 1 << 127).to_be_bytes()
+}
+
+/// The UUIDs of an array, with any values in the place of nulls.
+///
+/// # Panics
+/// If the array has another type.
+pub(crate) fn uuids(array: &ArrayRef) -> &[[u8; UUID_LEN]] {
+    let array = array.as_fixed_size_binary();
+    assert_eq!(array.value_size(), UUID_LEN, "length of a UUID");
+    array.value_data().as_chunks().0
+}
 
 /// The type of a column and the Arrow type of its decoded values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,6 +68,10 @@ pub enum ColumnType {
         /// True for instants in UTC, false for local dates and times.
         utc: bool,
     },
+    /// Microseconds since midnight, read as `Time64`. The store accepts any number.
+    Time,
+    /// 16 bytes, read as `FixedSizeBinary(16)`.
+    Uuid,
 }
 
 impl ColumnType {
@@ -61,7 +91,14 @@ impl ColumnType {
             ColumnType::Date => DataType::Date32,
             ColumnType::Timestamp { utc: false } => DataType::Timestamp(TimeUnit::Microsecond, None),
             ColumnType::Timestamp { utc: true } => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
+            ColumnType::Time => DataType::Time64(TimeUnit::Microsecond),
+            ColumnType::Uuid => DataType::FixedSizeBinary(UUID_LEN as i32),
         }
+    }
+
+    /// True if values have 128 bits: decimals and UUIDs.
+    pub(crate) fn is_wide(self) -> bool {
+        matches!(self, ColumnType::Decimal { .. } | ColumnType::Uuid)
     }
 }
 
@@ -111,8 +148,8 @@ impl Column {
 }
 
 /// The columns of a tree. The first [`key_columns`](Schema::key_columns) of them, in this order, form the key. Keys are
-/// unique. Rows are sorted by key: ascending, null before every value, floats in IEEE total order, text and bytes
-/// bytewise.
+/// unique. Rows are sorted by key: ascending, null before every value, floats in IEEE total order, text, bytes
+/// and UUIDs bytewise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
     columns: Arc<[Column]>,
@@ -140,8 +177,20 @@ impl Schema {
     /// Returns true if both schemas have the same column types, nullability and number of key columns. Names may
     /// differ.
     pub(crate) fn is_alike(&self, other: &Schema) -> bool {
-        let types = |schema: &Schema| schema.columns.iter().map(|c| (c.ty, c.nullable)).collect::<Vec<_>>();
-        self.key_columns == other.key_columns && types(self) == types(other)
+        self.columns.len() == other.columns.len() && self.starts_with(other)
+    }
+
+    /// True if the schema has the columns of `other`, except for names, and further columns behind them, which are
+    /// nullable.
+    pub(crate) fn extends(&self, other: &Schema) -> bool {
+        self.columns.len() > other.columns.len()
+            && self.starts_with(other)
+            && self.columns[other.columns.len()..].iter().all(|column| column.nullable)
+    }
+
+    fn starts_with(&self, other: &Schema) -> bool {
+        let mut columns = self.columns.iter().zip(&*other.columns);
+        self.key_columns == other.key_columns && columns.all(|(a, b)| (a.ty, a.nullable) == (b.ty, b.nullable))
     }
 
     /// Checks that the first `count` arrays fit the first `count` columns of the schema. Further arrays are ignored.

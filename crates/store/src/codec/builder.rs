@@ -6,17 +6,17 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    TimestampMicrosecondType,
+    Time64MicrosecondType, TimestampMicrosecondType,
 };
 use arrow_array::{
-    Array, ArrayRef, ArrowPrimitiveType, BinaryViewArray, BooleanArray, GenericByteViewArray, PrimitiveArray,
-    StringViewArray, types::ByteViewType,
+    Array, ArrayRef, ArrowPrimitiveType, BinaryViewArray, BooleanArray, FixedSizeBinaryArray, GenericByteViewArray,
+    PrimitiveArray, StringViewArray, types::ByteViewType,
 };
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer, ScalarBuffer};
 
 use super::scalar::Scalar;
 use super::views::ViewBuilder;
-use crate::base::ColumnType;
+use crate::base::{ColumnType, UUID_LEN, uuid_of_wide, uuids, wide_of_uuid};
 
 /// A builder of arrays of one column type; see [`ColumnType::arrow`].
 #[derive(Debug)]
@@ -38,7 +38,8 @@ pub(super) enum Values {
     Int64(Vec<i64>),
     Float32(Vec<f32>),
     Float64(Vec<f64>),
-    Decimal(Vec<i128>),
+    /// Decimals, or the numbers of UUIDs.
+    Wide(Vec<i128>),
     Views(ViewBuilder),
 }
 
@@ -50,10 +51,12 @@ impl ColumnBuilder {
             ColumnType::Int8 => Values::Int8(Vec::with_capacity(capacity)),
             ColumnType::Int16 => Values::Int16(Vec::with_capacity(capacity)),
             ColumnType::Int32 | ColumnType::Date => Values::Int32(Vec::with_capacity(capacity)),
-            ColumnType::Int64 | ColumnType::Timestamp { .. } => Values::Int64(Vec::with_capacity(capacity)),
+            ColumnType::Int64 | ColumnType::Timestamp { .. } | ColumnType::Time => {
+                Values::Int64(Vec::with_capacity(capacity))
+            }
             ColumnType::Float32 => Values::Float32(Vec::with_capacity(capacity)),
             ColumnType::Float64 => Values::Float64(Vec::with_capacity(capacity)),
-            ColumnType::Decimal { .. } => Values::Decimal(Vec::with_capacity(capacity)),
+            ColumnType::Decimal { .. } | ColumnType::Uuid => Values::Wide(Vec::with_capacity(capacity)),
             ColumnType::Text | ColumnType::Bytes => Values::Views(ViewBuilder::with_capacity(capacity)),
         };
         ColumnBuilder { ty, len: 0, validity: None, values }
@@ -84,7 +87,7 @@ impl ColumnBuilder {
             Values::Int64(values) => values.capacity() * 8,
             Values::Float32(values) => values.capacity() * 4,
             Values::Float64(values) => values.capacity() * 8,
-            Values::Decimal(values) => values.capacity() * 16,
+            Values::Wide(values) => values.capacity() * 16,
             Values::Views(values) => values.memory_bytes(),
         };
         values + self.validity.as_ref().map_or(0, |v| v.capacity() / 8)
@@ -100,7 +103,7 @@ impl ColumnBuilder {
             Values::Int64(values) => values.resize(self.len + count, 0),
             Values::Float32(values) => values.resize(self.len + count, 0.0),
             Values::Float64(values) => values.resize(self.len + count, 0.0),
-            Values::Decimal(values) => values.resize(self.len + count, 0),
+            Values::Wide(values) => values.resize(self.len + count, 0),
             Values::Views(values) => values.push_empty(count),
         }
         self.validity().append_n(count, false);
@@ -124,10 +127,14 @@ impl ColumnBuilder {
             (Values::Int64(values), ColumnType::Timestamp { .. }) => {
                 extend::<TimestampMicrosecondType>(values, array, &rows);
             }
+            (Values::Int64(values), ColumnType::Time) => extend::<Time64MicrosecondType>(values, array, &rows),
             (Values::Int64(values), _) => extend::<Int64Type>(values, array, &rows),
             (Values::Float32(values), _) => extend::<Float32Type>(values, array, &rows),
             (Values::Float64(values), _) => extend::<Float64Type>(values, array, &rows),
-            (Values::Decimal(values), _) => extend::<Decimal128Type>(values, array, &rows),
+            (Values::Wide(values), ColumnType::Uuid) => {
+                values.extend(uuids(array)[rows.clone()].iter().map(wide_of_uuid));
+            }
+            (Values::Wide(values), _) => extend::<Decimal128Type>(values, array, &rows),
             (Values::Views(values), ColumnType::Text) => extend_views(values, array.as_string_view(), &rows),
             (Values::Views(values), _) => extend_views(values, array.as_binary_view(), &rows),
         }
@@ -156,10 +163,15 @@ impl ColumnBuilder {
                 let array = PrimitiveArray::<TimestampMicrosecondType>::new(values, nulls);
                 Arc::new(array.with_data_type(self.ty.arrow()))
             }
+            (Values::Int64(values), ColumnType::Time) => primitive::<Time64MicrosecondType>(values, nulls),
             (Values::Int64(values), _) => primitive::<Int64Type>(values, nulls),
             (Values::Float32(values), _) => primitive::<Float32Type>(values, nulls),
             (Values::Float64(values), _) => primitive::<Float64Type>(values, nulls),
-            (Values::Decimal(values), _) => {
+            (Values::Wide(values), ColumnType::Uuid) => {
+                let bytes: Vec<u8> = std::mem::take(values).into_iter().flat_map(uuid_of_wide).collect();
+                Arc::new(FixedSizeBinaryArray::new(UUID_LEN as i32, bytes.into(), nulls))
+            }
+            (Values::Wide(values), _) => {
                 let array = PrimitiveArray::<Decimal128Type>::new(std::mem::take(values).into(), nulls);
                 Arc::new(array.with_data_type(self.ty.arrow()))
             }
@@ -219,7 +231,7 @@ impl ColumnBuilder {
             (Values::Int64(values), Scalar::Word(word)) => values.push(word),
             (Values::Float32(values), Scalar::Word(word)) => values.push(f32::from_bits(word as u32)),
             (Values::Float64(values), Scalar::Word(word)) => values.push(f64::from_bits(word as u64)),
-            (Values::Decimal(values), Scalar::Wide(value)) => values.push(value),
+            (Values::Wide(values), Scalar::Wide(value)) => values.push(value),
             (Values::Views(values), Scalar::Bytes(head, tail)) => values.push(head, tail),
             (_, value) => panic!("{value:?} for a column of {:?}", self.ty),
         }

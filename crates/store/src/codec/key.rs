@@ -6,8 +6,9 @@
 //! |---|---|
 //! | marker, of nullable columns only | `00` null (nothing follows), `01` a value follows |
 //! | boolean | `00`, `01` |
-//! | integer, date, timestamp | big endian in the type's own width, sign bit flipped |
+//! | integer, date, time, timestamp | big endian in the type's own width, sign bit flipped |
 //! | decimal | 16 bytes, big endian, sign bit flipped |
+//! | UUID | its 16 bytes |
 //! | float | big endian IEEE bits; sign bit flipped if it is clear, else all bits flipped (IEEE total order) |
 //! | text, bytes | every `00` as `00 ff`, then `00 00` |
 //!

@@ -197,7 +197,7 @@ impl RowCodec {
         bytes[..len].copy_from_slice(&row[layout.at..layout.at + len]);
         let unsigned = u128::from_le_bytes(bytes);
         match ty {
-            ColumnType::Decimal { .. } => Some(Scalar::Wide(unsigned as i128)),
+            ty if ty.is_wide() => Some(Scalar::Wide(unsigned as i128)),
             ColumnType::Boolean if unsigned > 1 => None,
             _ => {
                 let unused = 64 - 8 * len as u32;
@@ -253,6 +253,24 @@ impl RowCodec {
         let mut row = Vec::with_capacity(self.fixed_end);
         put_row(&self.columns, self.key_columns, |i| values[i - self.key_columns], &mut row);
         row
+    }
+
+    /// The encoding of a row of a codec with fewer columns, with null in the columns that it lacks; `None` if `row` is invalid.
+    pub(crate) fn widened(&self, old: &RowCodec, row: &[u8]) -> Option<Vec<u8>> {
+        let values: Option<Vec<Scalar<'_>>> = (0..old.value_columns().len()).map(|i| old.value(row, i)).collect();
+        let mut values = values?;
+        values.resize(self.value_columns().len(), Scalar::Null);
+        Some(self.row_of(&values))
+    }
+
+    /// The codec of the first `columns` columns.
+    pub(crate) fn prefix(&self, columns: usize) -> RowCodec {
+        RowCodec::new(&Schema::new(self.columns[..columns].to_vec(), self.key_columns))
+    }
+
+    /// All columns of the schema, and the number of key columns.
+    pub(crate) fn columns(&self) -> (&[Column], usize) {
+        (&self.columns, self.key_columns)
     }
 
     /// The bytes of the `number`th text or bytes column.

@@ -105,6 +105,19 @@ impl<'a> RowUpsert<'a> {
         Some(RowUpsert { codec, changes, new, arguments })
     }
 
+    /// The operand with the effect of this one on the rows of a codec with further columns, which it keeps; `None` if it is
+    /// invalid. New rows have null in them.
+    pub fn widened(&self, codec: &RowCodec) -> Option<Vec<u8>> {
+        let changes: Option<Vec<ColumnChange>> = self.changes.iter().map(|byte| ColumnChange::of_byte(*byte)).collect();
+        let mut changes = changes?;
+        changes.resize(codec.value_columns().len(), ColumnChange::Keep);
+        let (new, arguments) = (codec.widened(self.codec, self.new)?, codec.widened(self.codec, self.arguments)?);
+        let arguments = (arguments != new).then_some(arguments);
+        let mut operand = Vec::with_capacity(2 * new.len() + changes.len() + 8);
+        put_row_upsert(&changes, &new, arguments.as_deref(), &mut operand);
+        Some(operand)
+    }
+
     /// Checks an operand. After that, applying it cannot fail.
     ///
     /// # Errors

@@ -3,20 +3,20 @@
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    TimestampMicrosecondType,
+    Time64MicrosecondType, TimestampMicrosecondType,
 };
 use arrow_array::{Array, ArrayRef, BinaryViewArray, StringViewArray};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 
-use crate::base::ColumnType;
+use crate::base::{ColumnType, UUID_LEN, uuids, wide_of_uuid};
 
 /// A value of any column type.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Scalar<'a> {
     Null,
-    /// A boolean (0 or 1), an integer, a date, a timestamp, or the sign-extended bits of a float.
+    /// A boolean (0 or 1), an integer, a date, a time, a timestamp, or the sign-extended bits of a float.
     Word(i64),
-    /// A decimal.
+    /// A decimal, or the number of a UUID.
     Wide(i128),
     /// Text or bytes, the concatenation of two parts.
     Bytes(&'a [u8], &'a [u8]),
@@ -28,8 +28,8 @@ pub(crate) fn fixed_len(ty: ColumnType) -> Option<usize> {
         ColumnType::Boolean | ColumnType::Int8 => Some(1),
         ColumnType::Int16 => Some(2),
         ColumnType::Int32 | ColumnType::Float32 | ColumnType::Date => Some(4),
-        ColumnType::Int64 | ColumnType::Float64 | ColumnType::Timestamp { .. } => Some(8),
-        ColumnType::Decimal { .. } => Some(16),
+        ColumnType::Int64 | ColumnType::Float64 | ColumnType::Timestamp { .. } | ColumnType::Time => Some(8),
+        ColumnType::Decimal { .. } | ColumnType::Uuid => Some(16),
         ColumnType::Text | ColumnType::Bytes => None,
     }
 }
@@ -53,6 +53,7 @@ enum Typed<'a> {
     Decimal(&'a [i128]),
     Text(&'a StringViewArray),
     Bytes(&'a BinaryViewArray),
+    Uuid(&'a [[u8; UUID_LEN]]),
 }
 
 impl<'a> Values<'a> {
@@ -67,11 +68,13 @@ impl<'a> Values<'a> {
             ColumnType::Date => Typed::Int32(array.as_primitive::<Date32Type>().values()),
             ColumnType::Int64 => Typed::Int64(array.as_primitive::<Int64Type>().values()),
             ColumnType::Timestamp { .. } => Typed::Int64(array.as_primitive::<TimestampMicrosecondType>().values()),
+            ColumnType::Time => Typed::Int64(array.as_primitive::<Time64MicrosecondType>().values()),
             ColumnType::Float32 => Typed::Float32(array.as_primitive::<Float32Type>().values()),
             ColumnType::Float64 => Typed::Float64(array.as_primitive::<Float64Type>().values()),
             ColumnType::Decimal { .. } => Typed::Decimal(array.as_primitive::<Decimal128Type>().values()),
             ColumnType::Text => Typed::Text(array.as_string_view()),
             ColumnType::Bytes => Typed::Bytes(array.as_binary_view()),
+            ColumnType::Uuid => Typed::Uuid(uuids(array)),
         };
         Values { nulls: array.nulls(), typed }
     }
@@ -96,6 +99,7 @@ impl<'a> Values<'a> {
             Typed::Decimal(values) => Scalar::Wide(values[row]),
             Typed::Text(values) => Scalar::Bytes(values.value(row).as_bytes(), &[]),
             Typed::Bytes(values) => Scalar::Bytes(values.value(row), &[]),
+            Typed::Uuid(values) => Scalar::Wide(wide_of_uuid(&values[row])),
         }
     }
 }

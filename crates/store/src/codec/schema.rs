@@ -32,6 +32,8 @@ pub(crate) fn encode_schema(schema: &Schema, out: &mut Vec<u8>) {
             ColumnType::Date => (11, 0, 0),
             ColumnType::Timestamp { utc: false } => (12, 0, 0),
             ColumnType::Timestamp { utc: true } => (13, 0, 0),
+            ColumnType::Time => (14, 0, 0),
+            ColumnType::Uuid => (15, 0, 0),
         };
         out.extend_from_slice(&[tag, precision, scale, u8::from(column.nullable)]);
     }
@@ -67,6 +69,8 @@ pub(crate) fn decode_schema(reader: &mut Reader<'_>) -> Result<Schema, Malformed
             (11, 0, 0) => ColumnType::Date,
             (12, 0, 0) => ColumnType::Timestamp { utc: false },
             (13, 0, 0) => ColumnType::Timestamp { utc: true },
+            (14, 0, 0) => ColumnType::Time,
+            (15, 0, 0) => ColumnType::Uuid,
             (tag, precision, scale) => {
                 return Err(reader.malformed(format!("unknown column type {tag} ({precision}, {scale})")));
             }

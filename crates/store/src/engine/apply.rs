@@ -57,6 +57,10 @@ pub(crate) fn apply(state: &mut Cow<'_, StoreVersion>, sequence: u64, payload: &
                 let version = TreeVersion::empty(Arc::new(Codecs::new(schema)));
                 state.to_mut().trees.insert(tree, Arc::new(version));
             }
+            Operation::ExtendTree { tree, schema } => {
+                let version = state.to_mut().trees.get_mut(&tree).ok_or(Error::TreeNotFound(tree))?;
+                *version = Arc::new(version.extended(schema)?);
+            }
             Operation::DropTree { tree } => {
                 changes.finish(state);
                 state.to_mut().trees.remove(&tree);

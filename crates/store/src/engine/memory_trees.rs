@@ -265,6 +265,7 @@ impl Shared {
                     changes.finish(state);
                     state.to_mut().trees.remove(&tree);
                 }
+                Operation::ExtendTree { tree, .. } => return Err(Error::WrongTreeKind { tree, kind: tree.kind() }),
             }
             Ok(())
         })?;
@@ -312,7 +313,7 @@ impl Shared {
             match operation {
                 Operation::CreateTree { tree, schema } => drop(created.insert(tree, Some(Arc::new(schema)))),
                 Operation::DropTree { tree } => drop(created.insert(tree, None)),
-                Operation::Message { .. } => {}
+                Operation::Message { .. } | Operation::ExtendTree { .. } => {}
             }
             Ok(())
         })?;

@@ -28,8 +28,10 @@ fn check_kind(tree: TreeId, kind: TreeKind) -> Result<()> {
 /// Contents of a valid batch besides messages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BatchContents {
-    /// It creates or drops trees.
+    /// It creates, drops or extends trees.
     pub changes_trees: bool,
+    /// It adds columns to trees.
+    pub extends_trees: bool,
     pub has_row_upserts: bool,
 }
 
@@ -40,7 +42,8 @@ pub(crate) struct BatchContents {
 ///
 /// # Errors
 /// [`Error::InvalidBatch`], [`Error::InvalidKey`], [`Error::InvalidRow`], [`Error::TooLarge`], [`Error::TooMany`],
-/// [`Error::TreeExists`], [`Error::TreeNotFound`], [`Error::WrongTreeKind`], [`Error::UnknownUpsert`].
+/// [`Error::TreeExists`], [`Error::TreeNotFound`], [`Error::TreeMismatch`], [`Error::WrongTreeKind`],
+/// [`Error::UnknownUpsert`].
 pub(crate) fn check(
     state: &StoreVersion,
     payload: &[u8],
@@ -49,7 +52,7 @@ pub(crate) fn check(
 ) -> Result<BatchContents> {
     // Trees created by the batch, or dropped by it (`None`).
     let mut changed: HashMap<TreeId, Option<Arc<Codecs>>> = HashMap::new();
-    let mut has_row_upserts = false;
+    let (mut has_row_upserts, mut extends_trees) = (false, false);
     decode(payload, |operation| {
         let codecs = |tree: TreeId| match changed.get(&tree) {
             Some(changed) => changed.as_ref(),
@@ -81,6 +84,16 @@ pub(crate) fn check(
                 check_new(tree, codecs(tree).is_some())?;
                 changed.insert(tree, Some(Arc::new(Codecs::new(schema))));
             }
+            Operation::ExtendTree { tree, schema } => {
+                check_kind(tree, TreeKind::Disk)?;
+                check_kind(tree, kind)?;
+                let known = codecs(tree).ok_or(Error::TreeNotFound(tree))?;
+                if !schema.extends(&known.schema) {
+                    return Err(Error::TreeMismatch { tree, reason: "it has other columns than those to be extended" });
+                }
+                changed.insert(tree, Some(Arc::new(Codecs::new(schema))));
+                extends_trees = true;
+            }
             Operation::DropTree { tree } => {
                 check_kind(tree, kind)?;
                 codecs(tree).ok_or(Error::TreeNotFound(tree))?;
@@ -89,7 +102,7 @@ pub(crate) fn check(
         }
         Ok(())
     })?;
-    Ok(BatchContents { changes_trees: !changed.is_empty(), has_row_upserts })
+    Ok(BatchContents { changes_trees: !changed.is_empty(), extends_trees, has_row_upserts })
 }
 
 /// Checks that a tree may be created: it does not exist, and its id is not the last one of its kind, which
@@ -151,14 +164,16 @@ impl Replay {
                     // Cannot overflow: `check` refuses the last id.
                     self.next_tree = self.next_tree.max(tree.next());
                 }
+                Operation::ExtendTree { tree, schema } => {
+                    // The pending messages have the encoding of the old schema.
+                    self.finish_tree(tree)?;
+                    let version = self.state.trees.get_mut(&tree).ok_or(Error::TreeNotFound(tree))?;
+                    *version = Arc::new(version.extended(schema)?);
+                }
                 Operation::DropTree { tree } => {
                     changes.finish(&self.state);
                     self.state.trees.remove(&tree);
-                    if let Some(pending) = self.pending.remove(&tree) {
-                        let bytes = pending.work_bytes();
-                        assert!(bytes <= self.pending_bytes, "removed {bytes} of {} pending bytes", self.pending_bytes);
-                        self.pending_bytes -= bytes;
-                    }
+                    self.take_pending(tree);
                 }
             }
             Ok(())
@@ -169,6 +184,22 @@ impl Replay {
             self.finish()?;
         }
         Ok(())
+    }
+
+    /// Removes the pending messages of a tree.
+    fn take_pending(&mut self, tree: TreeId) -> Option<BufferBuilder> {
+        let pending = self.pending.remove(&tree)?;
+        let bytes = pending.work_bytes();
+        assert!(bytes <= self.pending_bytes, "removed {bytes} of {} pending bytes", self.pending_bytes);
+        self.pending_bytes -= bytes;
+        Some(pending)
+    }
+
+    /// Inserts the pending messages of a tree into its buffer.
+    fn finish_tree(&mut self, tree: TreeId) -> Result<()> {
+        let Some(pending) = self.take_pending(tree) else { return Ok(()) };
+        let version = self.state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
+        pending.merge_into(&version.active)
     }
 
     /// Inserts the pending messages into the buffers.

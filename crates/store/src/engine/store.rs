@@ -609,13 +609,25 @@ impl Shared {
     /// Checks both parts of a batch, except the bounds of sums.
     ///
     /// # Errors
-    /// Those of [`check`].
+    /// Those of [`check`]; [`Error::TreeMismatch`] if rows were encoded for other columns.
     pub fn check_batch(&self, state: &StoreVersion, batch: &WriteBatch) -> Result<BatchContents> {
+        for (tree, schema) in batch.schemas() {
+            let is_alike = |known: &Schema| known.is_alike(schema);
+            if state.trees.get(&tree).is_none_or(|version| is_alike(&version.codecs.schema)) {
+                continue;
+            }
+            // The batch may change the tree.
+            if !batch.schema_of(tree)?.as_ref().is_some_and(is_alike) {
+                return Err(Error::TreeMismatch { tree, reason: "the rows were encoded for other columns" });
+            }
+        }
         let upserts = Some(&*self.files.upserts);
         let on_disk = check(state, &batch.bytes, TreeKind::Disk, upserts)?;
         let in_memory = check(state, &batch.in_memory, TreeKind::Memory, upserts)?;
+        let changes_trees = on_disk.changes_trees || in_memory.changes_trees;
         Ok(BatchContents {
-            changes_trees: on_disk.changes_trees || in_memory.changes_trees,
+            changes_trees,
+            extends_trees: on_disk.extends_trees,
             has_row_upserts: on_disk.has_row_upserts || in_memory.has_row_upserts,
         })
     }

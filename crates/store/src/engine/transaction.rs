@@ -143,7 +143,11 @@ impl Transaction {
         if batch.is_empty() {
             return Ok(());
         }
-        if self.shared.check_batch(&self.trees, &batch)?.has_row_upserts {
+        let contents = self.shared.check_batch(&self.trees, &batch)?;
+        if contents.extends_trees {
+            return Err(Error::InvalidBatch { position: 0, detail: "a transaction cannot extend a tree".into() });
+        }
+        if contents.has_row_upserts {
             self.admit_sums(&batch)?;
         }
         let starts = self.ends();
@@ -325,7 +329,7 @@ impl Transaction {
                         Arc::make_mut(&mut self.trees).trees.insert(tree, Arc::new(version));
                     }
                     Operation::DropTree { tree } => drop(Arc::make_mut(&mut self.trees).trees.remove(&tree)),
-                    Operation::Message { .. } => {}
+                    Operation::Message { .. } | Operation::ExtendTree { .. } => {}
                 }
             }
         }
@@ -358,7 +362,7 @@ impl Transaction {
                         self.own.remove(tree);
                         next = checked(operations.next());
                     }
-                    Operation::CreateTree { .. } => next = checked(operations.next()),
+                    Operation::CreateTree { .. } | Operation::ExtendTree { .. } => next = checked(operations.next()),
                 }
             }
         }

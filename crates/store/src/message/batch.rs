@@ -11,6 +11,7 @@
 //! 6 insert of a key without a row       as 1
 //! 7 insert of a key that has a row      as 1
 //! 8 delete of a key that has a row      as 2
+//! 9 extend tree  tree: u32, schema length: u32, schema
 //! ```
 //!
 //! Operations on memory trees form a second list in the same format, which is not logged.
@@ -32,6 +33,7 @@ const DROP_TREE: u8 = 5;
 const INSERT_NEW: u8 = 6;
 const UPDATE: u8 = 7;
 const DELETE_EXISTING: u8 = 8;
+const EXTEND_TREE: u8 = 9;
 
 /// Changes to any number of trees that become visible and durable together.
 ///
@@ -47,6 +49,8 @@ pub struct WriteBatch {
     /// Operations on memory trees in the same format, not logged.
     pub(crate) in_memory: Vec<u8>,
     codecs: HashMap<TreeId, Arc<Codecs>>,
+    /// The schemas for which the caller encoded rows.
+    encoded: HashMap<TreeId, Arc<Schema>>,
     /// The first exceeded limit of a key, a value or a schema. Commits of the batch fail with this error.
     refused: Option<Error>,
 }
@@ -56,6 +60,7 @@ pub(crate) enum Operation<'a> {
     Message { tree: TreeId, key: &'a [u8], message: MessageBytes<'a>, prior: Prior },
     CreateTree { tree: TreeId, schema: Schema },
     DropTree { tree: TreeId },
+    ExtendTree { tree: TreeId, schema: Schema },
 }
 
 impl WriteBatch {
@@ -66,13 +71,24 @@ impl WriteBatch {
 
     /// Creates a tree under an id from [`Store::new_tree_id`](crate::Store::new_tree_id).
     pub fn create_tree(&mut self, tree: TreeId, schema: &Schema) {
+        self.put_schema(CREATE_TREE, tree, schema);
+    }
+
+    /// Adds columns to a tree on disk in constant time. `schema` has the columns of the tree, in order, and behind them the new
+    /// ones, which are nullable and null in all rows. A commit fails if the tree has other columns. Transactions cannot extend
+    /// trees.
+    pub fn extend_tree(&mut self, tree: TreeId, schema: &Schema) {
+        self.put_schema(EXTEND_TREE, tree, schema);
+    }
+
+    fn put_schema(&mut self, operation: u8, tree: TreeId, schema: &Schema) {
         if schema.columns().len() > COLUMNS_MAX {
             self.refuse(Error::TooMany { what: "columns", limit: COLUMNS_MAX as u64 });
             return;
         }
         let mut encoded = Vec::new();
         encode_schema(schema, &mut encoded);
-        self.put(CREATE_TREE, tree, &[encoded.len() as u32], &[&encoded]);
+        self.put(operation, tree, &[encoded.len() as u32], &[&encoded]);
     }
 
     /// Drops a tree with all its rows.
@@ -149,8 +165,16 @@ impl WriteBatch {
         Ok(())
     }
 
+    /// Says for which schema the caller encodes the rows of a tree. A commit fails if the tree has other columns by then.
+    pub fn encoded_for(&mut self, tree: TreeId, schema: &Arc<Schema>) {
+        let known = self.encoded.entry(tree).or_insert_with(|| schema.clone());
+        if !Arc::ptr_eq(known, schema) && !known.is_alike(schema) {
+            self.refuse(Error::TreeMismatch { tree, reason: "the rows of a batch were encoded for different columns" });
+        }
+    }
+
     /// As [`insert`](Self::insert), with an encoded key and value. A commit checks the encodings and fails if one is
-    /// invalid.
+    /// invalid; see also [`encoded_for`](Self::encoded_for).
     pub fn insert_raw(&mut self, tree: TreeId, key: &[u8], value: &[u8]) {
         self.put_insert(tree, key, value, Prior::Unknown);
     }
@@ -255,6 +279,8 @@ impl WriteBatch {
     pub fn append(&mut self, other: WriteBatch) {
         self.bytes.extend_from_slice(&other.bytes);
         self.in_memory.extend_from_slice(&other.in_memory);
+        self.codecs.extend(other.codecs);
+        other.encoded.iter().for_each(|(&tree, schema)| self.encoded_for(tree, schema));
         self.refused = self.refused.take().or(other.refused);
     }
 
@@ -293,6 +319,34 @@ impl WriteBatch {
             })?;
         }
         Ok(())
+    }
+
+    /// The schemas for which the rows of trees were encoded.
+    pub(crate) fn schemas(&self) -> impl Iterator<Item = (TreeId, &Schema)> {
+        let by_batch = self.codecs.iter().map(|(&tree, codecs)| (tree, &*codecs.schema));
+        by_batch.chain(self.encoded.iter().map(|(&tree, schema)| (tree, &**schema)))
+    }
+
+    /// The schema that a tree has after the batch, if the batch creates or extends it.
+    ///
+    /// # Errors
+    /// As [`decode`].
+    pub(crate) fn schema_of(&self, wanted: TreeId) -> Result<Option<Schema>> {
+        let mut found = None;
+        for part in self.parts() {
+            decode(part, |operation| {
+                match operation {
+                    Operation::CreateTree { tree, schema } | Operation::ExtendTree { tree, schema }
+                        if tree == wanted =>
+                    {
+                        found = Some(schema);
+                    }
+                    _ => {}
+                }
+                Ok(())
+            })?;
+        }
+        Ok(found)
     }
 
     /// Checks that no limit was exceeded.
@@ -377,14 +431,17 @@ impl<'a> Operations<'a> {
                 let message = MessageBytes::Upsert { function, operand };
                 Operation::Message { tree, key, message, prior: Prior::Unknown }
             }
-            CREATE_TREE => {
+            CREATE_TREE | EXTEND_TREE => {
                 let len = reader.u32()? as usize;
                 let mut encoded = reader.section(len)?;
                 let schema = decode_schema(&mut encoded)?;
                 if !encoded.is_empty() {
                     return Err(encoded.malformed(format!("bytes after the schema of tree {tree}")).into());
                 }
-                Operation::CreateTree { tree, schema }
+                match operation {
+                    CREATE_TREE => Operation::CreateTree { tree, schema },
+                    _ => Operation::ExtendTree { tree, schema },
+                }
             }
             DROP_TREE => Operation::DropTree { tree },
             other => return Err(reader.malformed(format!("unknown operation {other}")).into()),

@@ -7,6 +7,7 @@
 mod batch;
 mod resolver;
 mod upserts;
+mod widen;
 
 use crate::base::Prior;
 
@@ -14,6 +15,7 @@ pub use batch::WriteBatch;
 pub(crate) use batch::{Operation, Operations, decode};
 pub(crate) use resolver::{Change, Resolver, encode_operands};
 pub(crate) use upserts::Upserts;
+pub(crate) use widen::Widened;
 
 /// Maximum length of a key in bytes.
 pub(crate) const KEY_LIMIT: usize = 64 << 10;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::base::{Prior, Result};
-use crate::codec::{MessageKind, Page};
+use crate::codec::{MessageKind, Page, ROW_UPSERT, RowCodec, RowUpsert};
 use crate::message::{MessageBytes, Upserts};
 
 /// The combined effect of the messages of one key.
@@ -106,11 +106,12 @@ impl Resolver {
         }
     }
 
-    /// Adds the message in row `row` of a run page. Requires a successful [`Page::check_all_columns`].
+    /// Adds the message in row `row` of a run page of a tree with the codec `codec`. Requires a successful
+    /// [`Page::check_all_columns`].
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] if the message is invalid.
-    pub fn add_row(&mut self, page: &Page, row: usize) -> Result<()> {
+    pub fn add_row(&mut self, page: &Page, row: usize, codec: &RowCodec) -> Result<()> {
         let unsound = |what: &str| page.damaged(format!("invalid {what} in row {row}"));
         let (kind, prior) = page.message(row).ok_or_else(|| unsound("kind"))?;
         self.prior = prior;
@@ -122,12 +123,19 @@ impl Resolver {
             MessageKind::Insert if self.skips_values() => self.base = Some(Change::Insert(Arc::default())),
             MessageKind::Insert => {
                 self.value.clear();
-                page.value(row, &mut self.value);
+                page.value(row, codec, &mut self.value);
                 self.base = Some(Change::Insert(self.value.as_slice().into()));
             }
             MessageKind::Delete => self.base = Some(Change::Delete),
             MessageKind::Upsert => {
-                let upserts = parse_operands(page.operands(row)).ok_or_else(|| unsound("operand"))?;
+                let mut upserts = parse_operands(page.operands(row)).ok_or_else(|| unsound("operand"))?;
+                if page.columns() < codec.columns().0.len() {
+                    let old = codec.prefix(page.columns());
+                    for (_, operand) in upserts.iter_mut().filter(|(function, _)| *function == ROW_UPSERT) {
+                        let widened = RowUpsert::decode(&old, operand).and_then(|upsert| upsert.widened(codec));
+                        *operand = widened.ok_or_else(|| unsound("operand"))?.into();
+                    }
+                }
                 self.upserts.extend(upserts.into_iter().rev());
             }
         }

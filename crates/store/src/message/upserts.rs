@@ -29,6 +29,11 @@ impl<'a> Upserts<'a> {
         new.map(Some).ok_or_else(|| Error::Upsert { function: id, message: "a row or an operand is invalid".into() })
     }
 
+    /// The codec of the tree's rows.
+    pub fn rows(&self) -> &'a RowCodec {
+        self.rows
+    }
+
     /// The upserts of a key, oldest first, with neighbours combined where possible.
     pub fn combined(&self, upserts: Vec<(u32, Arc<[u8]>)>) -> Vec<(u32, Arc<[u8]>)> {
         let mut combined: Vec<(u32, Arc<[u8]>)> = Vec::with_capacity(1);

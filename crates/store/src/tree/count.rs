@@ -141,7 +141,7 @@ impl<P: PageSource> Cursor<'_, P> {
                 let mut value = Vec::new();
                 if matches!(change, Change::Upserts(_)) {
                     page.check_all_columns()?;
-                    page.value(row, &mut value);
+                    page.value(row, self.view.upserts().rows(), &mut value);
                 }
                 old = Some(value);
             }

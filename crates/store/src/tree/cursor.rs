@@ -279,7 +279,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             page.check_all_columns()?;
             let row = page.lower_bound(key, false);
             if row < page.lower_bound_above(key) {
-                resolver.add_row(&page, row)?;
+                resolver.add_row(&page, row, self.view.upserts().rows())?;
             }
         }
         Ok(resolver.finish(self.view.upserts())?.map(|(change, _)| change))
@@ -344,7 +344,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                         if matches!(change, Change::Upserts(_)) {
                             page.check_all_columns()?;
                             let mut value = Vec::new();
-                            page.value(at, &mut value);
+                            page.value(at, functions.rows(), &mut value);
                             old = Some(value);
                         }
                     }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use crate::base::{Direction, Error, Key, KeyRange, Prior, Result, Schema};
 use crate::buffer::{BufferCursor, RootBuffer};
-use crate::codec::{Page, PageRef};
+use crate::codec::{Page, PageRef, RowCodec};
 use crate::message::{Change, Resolver, Upserts};
 use crate::pages::{PageSource, Priority};
 use crate::tree::Part;
@@ -219,7 +219,7 @@ impl Merge {
             && head.key == key
         {
             let next = match &mut self.sources[head.source] {
-                Source::Part(part) => part.take(&mut self.resolver, self.direction)?,
+                Source::Part(part) => part.take(&mut self.resolver, functions.rows(), self.direction)?,
                 Source::Buffer(cursor) => cursor.take(&key, &mut self.resolver).map(|key| (key, HeadState::Key)),
             };
             replace(head, next);
@@ -276,12 +276,17 @@ impl PartCursor {
     }
 
     /// Consumes the current row; returns the next head.
-    fn take(&mut self, resolver: &mut Resolver, direction: Direction) -> Result<Option<(Key, HeadState)>> {
+    fn take(
+        &mut self,
+        resolver: &mut Resolver,
+        codec: &RowCodec,
+        direction: Direction,
+    ) -> Result<Option<(Key, HeadState)>> {
         let Some(open) = &mut self.open else { return Ok(None) };
         if let Some((page, rows)) = &mut open.page
             && let Some(row) = end_of(rows, direction)
         {
-            resolver.add_row(page, row)?;
+            resolver.add_row(page, row, codec)?;
             step(rows, direction);
         }
         let head = open.head(direction);

@@ -41,6 +41,13 @@ impl ValueBounds {
         Arc::new(ValueBounds(Mutex::new(bounds)))
     }
 
+    /// The bounds of the tree with further columns, which are null.
+    pub fn extended(&self, codecs: &Codecs) -> Arc<ValueBounds> {
+        let mut bounds = self.get();
+        bounds.resize(codecs.row.value_columns().len(), 0);
+        Self::new(bounds)
+    }
+
     /// A copy of the bounds.
     pub fn get(&self) -> Vec<u64> {
         self.0.lock().clone()
@@ -135,6 +142,16 @@ impl BatchBounds {
                 Operation::CreateTree { tree, schema } => {
                     let codecs = Arc::new(Codecs::new(schema));
                     let bounds = ValueBounds::empty(&codecs).get();
+                    self.0.insert(tree, (codecs, bounds));
+                }
+                Operation::ExtendTree { tree, schema } => {
+                    let known = state.trees.get(&tree).map(|version| version.bounds.clone());
+                    let before = match self.0.remove(&tree) {
+                        Some((_, bounds)) => ValueBounds::new(bounds),
+                        None => known.ok_or(Error::TreeNotFound(tree))?,
+                    };
+                    let codecs = Arc::new(Codecs::new(schema));
+                    let bounds = before.extended(&codecs).get();
                     self.0.insert(tree, (codecs, bounds));
                 }
                 Operation::DropTree { tree } => drop(self.0.remove(&tree)),

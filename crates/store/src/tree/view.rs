@@ -12,11 +12,13 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use keyaki_masstree::pin;
+
 use crate::base::{Direction, Error, Key, KeyRange, Registration, Result, Schema, TreeId};
-use crate::buffer::RootBuffer;
+use crate::buffer::{BufferBuilder, RootBuffer};
 use crate::codec::Codecs;
 use crate::locator::{Locator, Locators};
-use crate::message::Upserts;
+use crate::message::{Upserts, Widened};
 use crate::pages::{Files, PageSource};
 use crate::tree::{Counter, Cursor, InnerNode, Node, OwnBuffer, OwnWrites, ReadSet, RowCounts, ValueBounds};
 
@@ -56,6 +58,40 @@ impl TreeVersion {
     /// The version after its buffers have been written to `root`.
     pub fn with_root(&self, root: Arc<InnerNode>) -> Self {
         TreeVersion::new(self.codecs.clone(), root, self.counts.clone(), self.bounds.clone())
+    }
+
+    /// The version with further columns, which are null in all rows. All buffered messages are encoded again, in one new
+    /// buffer: snapshots and flushes keep the old ones.
+    ///
+    /// # Errors
+    /// None for a schema that [extends](Schema::extends) that of the tree, and checked messages.
+    pub fn extended(&self, schema: Schema) -> Result<Self> {
+        assert!(schema.extends(&self.codecs.schema), "the columns of a tree are kept");
+        let codecs = Arc::new(Codecs::new(schema));
+        let (mut messages, guard) = (BufferBuilder::default(), pin());
+        for buffer in self.frozen.iter().rev().chain([&self.active]) {
+            let mut failed = false;
+            let mut chain = Vec::new();
+            buffer.walk(&KeyRange::all(), false, &guard, |key, newest| {
+                chain.clear();
+                chain.extend(std::iter::successors(Some(newest), |message| message.older()));
+                for message in chain.iter().rev() {
+                    let (sequence, prior) = (message.sequence(), message.prior());
+                    match Widened::new(message.message(), &self.codecs.row, &codecs.row) {
+                        Some(widened) => messages.push(key, sequence, &widened.message(), prior),
+                        None => failed = true,
+                    }
+                }
+                !failed
+            });
+            if failed {
+                return Err(Error::InvalidRow { len: 0 });
+            }
+        }
+        let bounds = self.bounds.extended(&codecs);
+        let version = TreeVersion::new(codecs, self.root.clone(), self.counts.clone(), bounds);
+        messages.merge_into(&version.active)?;
+        Ok(version)
     }
 
     /// This version with other counts.

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    TimestampMicrosecondType,
+    Time64MicrosecondType, TimestampMicrosecondType,
 };
 use arrow_array::{
-    Array, ArrayRef, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array,
-    Int8Array, Int16Array, Int32Array, Int64Array, RecordBatch, StringViewArray, TimestampMicrosecondArray,
+    Array, ArrayRef, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, FixedSizeBinaryArray, Float32Array,
+    Float64Array, Int8Array, Int16Array, Int32Array, Int64Array, RecordBatch, StringViewArray, Time64MicrosecondArray,
+    TimestampMicrosecondArray,
 };
 use keyaki_device::Device;
 use keyaki_store::key_value::{KeyValue, KeyValueBatch};
@@ -101,6 +102,8 @@ pub fn types() -> Schema {
         (ColumnType::Date, true),
         (ColumnType::Timestamp { utc: false }, false),
         (ColumnType::Timestamp { utc: true }, true),
+        (ColumnType::Time, false),
+        (ColumnType::Uuid, true),
     ];
     Schema::new(types.into_iter().enumerate().map(column).collect(), 2)
 }
@@ -168,6 +171,8 @@ fn types_row(i: u64, edition: u64) -> Row {
         number(12, [i32::MIN.into(), i32::MAX.into(), -1]),
         never_null(number(13, micros)),
         number(14, micros),
+        never_null(number(15, micros)),
+        number(16, [0, u128::MAX as i128, 1 << 64]),
     ]
 }
 
@@ -213,6 +218,11 @@ fn array(ty: ColumnType, cells: &[&Cell]) -> ArrayRef {
         ColumnType::Float32 => Arc::new(words().map(|n| n.map(|n| f32::from_bits(n as u32))).collect::<Float32Array>()),
         ColumnType::Float64 => Arc::new(words().map(|n| n.map(|n| f64::from_bits(n as u64))).collect::<Float64Array>()),
         ColumnType::Decimal { .. } => Arc::new(numbers().collect::<Decimal128Array>().with_data_type(ty.arrow())),
+        ColumnType::Time => Arc::new(words().collect::<Time64MicrosecondArray>()),
+        ColumnType::Uuid => {
+            let uuids = numbers().map(|number| number.map(i128::to_be_bytes));
+            Arc::new(FixedSizeBinaryArray::try_from_sparse_iter_with_size(uuids, 16).unwrap())
+        }
         ColumnType::Text => Arc::new(StringViewArray::from_iter(cells.iter().map(|cell| match cell {
             Cell::Text(text) => Some(text.as_str()),
             _ => None,
@@ -249,6 +259,8 @@ fn cell(ty: ColumnType, array: &ArrayRef, row: usize) -> Cell {
         ColumnType::Bytes => return Cell::Bytes(array.as_binary_view().value(row).into()),
         ColumnType::Date => array.as_primitive::<Date32Type>().value(row).into(),
         ColumnType::Timestamp { .. } => array.as_primitive::<TimestampMicrosecondType>().value(row).into(),
+        ColumnType::Time => array.as_primitive::<Time64MicrosecondType>().value(row).into(),
+        ColumnType::Uuid => i128::from_be_bytes(array.as_fixed_size_binary().value(row).try_into().unwrap()),
     })
 }
 

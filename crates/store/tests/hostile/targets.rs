@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow_array::Array;
 use keyaki_store::{
-    Column, ColumnBuilder, ColumnType, Direction, KeyCodec, Page, PageKind, PageRef, Schema, TreeId, seal,
+    Column, ColumnBuilder, ColumnType, Direction, KeyCodec, Page, PageKind, PageRef, RowCodec, Schema, TreeId, seal,
 };
 
 use crate::fields;
@@ -93,12 +93,12 @@ pub fn page(bytes: &[u8]) {
     let sound = page.check_all_columns().is_ok();
     page.memory_bytes();
     let rows = page.rows();
-    let (mut key, mut value) = (Vec::new(), Vec::new());
+    let (mut key, mut value, codec) = (Vec::new(), Vec::new(), RowCodec::new(schema));
     for row in (0..rows).step_by(rows.div_ceil(40).max(1)) {
         key.clear();
         value.clear();
         page.key(row, &mut key);
-        page.value(row, &mut value);
+        page.value(row, &codec, &mut value);
         page.message(row);
         page.operands(row);
         page.entry(row);

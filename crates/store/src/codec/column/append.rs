@@ -49,14 +49,14 @@ impl Column {
             (Data::Ints(ints), Values::Float64(out)) => {
                 extend(ints, bytes, rows, out, |word| f64::from_bits(word as u64));
             }
-            (Data::Ints(ints), Values::Decimal(out)) => extend(ints, bytes, rows, out, i128::from),
+            (Data::Ints(ints), Values::Wide(out)) => extend(ints, bytes, rows, out, i128::from),
             (Data::Scaled(scaled), Values::Float32(out)) => {
                 extend(&scaled.0, bytes, rows, out, |word| (word as f64 / scaled.1) as f32);
             }
             (Data::Scaled(scaled), Values::Float64(out)) => {
                 extend(&scaled.0, bytes, rows, out, |word| word as f64 / scaled.1);
             }
-            (Data::Wide(wide), Values::Decimal(out)) => {
+            (Data::Wide(wide), Values::Wide(out)) => {
                 let first = out.len();
                 extend(&wide.0, bytes, rows.clone(), out, i128::from);
                 let mut highs = out[first..].iter_mut();
@@ -88,7 +88,7 @@ impl Column {
                     out.extend(rows.clone().map(|row| ints.get(bytes, row)));
                     true
                 }
-                (Data::Ints(ints), Values::Decimal(out)) => {
+                (Data::Ints(ints), Values::Wide(out)) => {
                     out.extend(rows.clone().map(|row| i128::from(ints.get(bytes, row))));
                     true
                 }

@@ -8,15 +8,15 @@ use std::ops::Range;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ByteViewType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    TimestampMicrosecondType,
+    Time64MicrosecondType, TimestampMicrosecondType,
 };
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, GenericByteViewArray};
 use arrow_buffer::NullBuffer;
 
 use super::bytes::{BytesEncoder, BytesOptions};
 use super::ints::IntsEncoder;
-use super::{DECIMAL_NARROW, DECIMAL_WIDE, FLOAT_BITS, NULLS_ALL, NULLS_BITMAP, NULLS_NONE, floats};
-use crate::base::ColumnType;
+use super::{FLOAT_BITS, NARROW, NULLS_ALL, NULLS_BITMAP, NULLS_NONE, WIDE, floats};
+use crate::base::{ColumnType, uuids, wide_of_uuid};
 
 /// Encodes one column of successive pages. Buffers and properties of the values, such as the exponent of floats, carry
 /// over from page to page.
@@ -26,9 +26,9 @@ pub(crate) struct ColumnEncoder {
     /// Compress heaps. False for key columns, because a search would have to decompress them.
     compress: bool,
     nulls: Nulls,
-    /// The integers; high halves of wide decimals.
+    /// The integers; high halves of wide values.
     ints: IntsEncoder,
-    /// Low halves of wide decimals.
+    /// Low halves of wide values.
     low: IntsEncoder,
     bytes: BytesEncoder,
     /// The exponent of floats, also the hint for the next page.
@@ -73,7 +73,10 @@ impl ColumnEncoder {
             + match self.ty {
                 ColumnType::Text => self.plan_bytes(array.as_string_view(), rows),
                 ColumnType::Bytes => self.plan_bytes(array.as_binary_view(), rows),
-                ColumnType::Decimal { .. } => self.plan_decimals(array, rows),
+                ColumnType::Decimal { .. } => {
+                    self.plan_wide(array.as_primitive::<Decimal128Type>().values()[rows].iter().copied())
+                }
+                ColumnType::Uuid => self.plan_wide(uuids(array)[rows].iter().map(wide_of_uuid)),
                 ColumnType::Float32 => {
                     self.load::<Float32Type>(array, rows, |value| (value.to_bits() as i32).into());
                     self.plan_floats(true)
@@ -102,6 +105,7 @@ impl ColumnEncoder {
             ColumnType::Int32 => self.load::<Int32Type>(array, rows, i64::from),
             ColumnType::Date => self.load::<Date32Type>(array, rows, i64::from),
             ColumnType::Timestamp { .. } => self.load::<TimestampMicrosecondType>(array, rows, |value| value),
+            ColumnType::Time => self.load::<Time64MicrosecondType>(array, rows, |value| value),
             _ => self.load::<Int64Type>(array, rows, |value| value),
         }
     }
@@ -125,24 +129,23 @@ impl ColumnEncoder {
         1 + self.ints.plan()
     }
 
-    fn plan_decimals(&mut self, array: &ArrayRef, rows: Range<usize>) -> usize {
-        let values = &array.as_primitive::<Decimal128Type>().values()[rows];
+    fn plan_wide(&mut self, values: impl ExactSizeIterator<Item = i128> + Clone) -> usize {
         self.ints.values.clear();
-        self.ints.values.extend(values.iter().map(|&value| value as i64));
+        self.ints.values.extend(values.clone().map(|value| value as i64));
         let bitmap = match &self.nulls {
             Nulls::Bitmap(bitmap) => &bitmap[..],
             _ => &[],
         };
         let is_null = |i: usize| bitmap.get(i / 8).is_some_and(|byte| byte >> (i % 8) & 1 == 0);
-        let narrow = |(i, &value): (usize, &i128)| value == i128::from(value as i64) || is_null(i);
-        self.wide = !values.iter().enumerate().all(narrow);
+        let narrow = |(i, value): (usize, i128)| value == i128::from(value as i64) || is_null(i);
+        self.wide = !values.clone().enumerate().all(narrow);
         if !self.wide {
             self.fill_nulls();
             return 1 + self.ints.plan();
         }
         std::mem::swap(&mut self.ints.values, &mut self.low.values);
         self.ints.values.clear();
-        self.ints.values.extend(values.iter().map(|&value| (value >> 64) as i64));
+        self.ints.values.extend(values.map(|value| (value >> 64) as i64));
         fill_nulls(bitmap, &mut self.low.values);
         fill_nulls(bitmap, &mut self.ints.values);
         1 + self.ints.plan() + self.low.plan()
@@ -172,7 +175,7 @@ impl ColumnEncoder {
         match self.ty {
             ColumnType::Text | ColumnType::Bytes => return self.bytes.write(out),
             ColumnType::Float32 | ColumnType::Float64 => out.push(self.exponent),
-            ColumnType::Decimal { .. } => out.push(if self.wide { DECIMAL_WIDE } else { DECIMAL_NARROW }),
+            ty if ty.is_wide() => out.push(if self.wide { WIDE } else { NARROW }),
             _ => (),
         }
         self.ints.write(out);

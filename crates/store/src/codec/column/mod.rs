@@ -5,12 +5,12 @@
 //!
 //! | type | bytes |
 //! |---|---|
-//! | boolean, integers, date, timestamp | integers ([`ints`]) |
+//! | boolean, integers, date, time, timestamp | integers ([`ints`]) |
 //! | float | exponent (1 byte), integers: the values times 10^exponent ([`floats`]), or their bits if the exponent is 255 |
-//! | decimal | 0, integers: the values; or 1, integers: the high, integers: the low 64 bits |
+//! | decimal, UUID | 0, integers: the values; or 1, integers: the high, integers: the low 64 bits |
 //! | text, bytes | [`bytes`] |
 //!
-//! Null rows have a value too, which is ignored.
+//! The value of a UUID is a signed 128-bit number in the order of the bytes. Null rows have a value too, which is ignored.
 
 mod append;
 mod bytes;
@@ -33,8 +33,8 @@ const NULLS_BITMAP: u8 = 1;
 const NULLS_ALL: u8 = 2;
 /// Exponent that marks floats stored as bits.
 const FLOAT_BITS: u8 = 255;
-const DECIMAL_NARROW: u8 = 0;
-const DECIMAL_WIDE: u8 = 1;
+const NARROW: u8 = 0;
+const WIDE: u8 = 1;
 
 /// The offsets of the parts of a column in its page. Methods also take the bytes of the page.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ enum Data {
     Ints(Ints),
     /// Floats stored as integers, and the power of ten by which they were multiplied.
     Scaled(Box<(Ints, f64)>),
-    /// Decimals that exceed 64 bits: high and low halves.
+    /// Values that exceed 64 bits: high and low halves.
     Wide(Box<(Ints, Ints)>),
     Bytes(Box<BytesColumn>),
 }
@@ -83,9 +83,9 @@ impl Column {
                     _ => return None,
                 }
             }
-            ColumnType::Decimal { .. } => match reader.u8()? {
-                DECIMAL_NARROW => Data::Ints(Ints::parse(reader, count)?),
-                DECIMAL_WIDE => Data::Wide(Box::new((Ints::parse(reader, count)?, Ints::parse(reader, count)?))),
+            ty if ty.is_wide() => match reader.u8()? {
+                NARROW => Data::Ints(Ints::parse(reader, count)?),
+                WIDE => Data::Wide(Box::new((Ints::parse(reader, count)?, Ints::parse(reader, count)?))),
                 _ => return None,
             },
             _ => Data::Ints(Ints::parse(reader, count)?),
@@ -131,7 +131,7 @@ impl Column {
         }
         match &self.data {
             Data::Bytes(column) => Scalar::Bytes(column.prefix(bytes), column.suffix(bytes, row, rows)),
-            _ if matches!(ty, ColumnType::Decimal { .. }) => Scalar::Wide(self.wide(bytes, row)),
+            _ if ty.is_wide() => Scalar::Wide(self.wide(bytes, row)),
             // Damaged pages may contain other words than 0 and 1.
             _ if ty == ColumnType::Boolean => Scalar::Word((self.word(bytes, ty, row) != 0).into()),
             _ => Scalar::Word(self.word(bytes, ty, row)),
@@ -149,7 +149,7 @@ impl Column {
         }
     }
 
-    /// The value of `row` of a decimal column.
+    /// The value of `row` of a column of decimals or UUIDs.
     fn wide(&self, bytes: &[u8], row: usize) -> i128 {
         match &self.data {
             Data::Ints(ints) => ints.get(bytes, row).into(),
@@ -182,7 +182,7 @@ impl Column {
         }
     }
 
-    /// The part of `rows` whose decimals are neither below nor above the target; see [`equal_range`].
+    /// The part of `rows` whose 128-bit values are neither below nor above the target; see [`equal_range`].
     pub(crate) fn equal_wide(
         &self,
         bytes: &[u8],

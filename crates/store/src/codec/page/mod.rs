@@ -12,7 +12,7 @@
 //! 26  number of columns in the directory (2 bytes)
 //! 28  rows; entries of an index page (4 bytes)
 //! 32  directory: the start of each column, then the end of the last one (4 bytes each, from the start of the page)
-//! ..  columns, in schema order; then, in a run page: kinds of messages, operands
+//! ..  columns, in schema order, without those that the tree got later; then, in a run page: kinds of messages, operands
 //! ..  zeros to the end
 //! ```
 //!
@@ -37,11 +37,12 @@ pub(crate) use open::{ENTRIES_MAX, ROWS_MAX};
 use arrow_buffer::MutableBuffer;
 
 use super::ColumnBuilder;
+use super::RowCodec;
 use super::column::{BytesColumn, Column, Ints};
 use super::key::put_key;
 use super::row::put_row;
 use super::scalar::Scalar;
-use crate::base::{Error, Prior, Result, Schema, TreeId};
+use crate::base::{ColumnType, Error, Prior, Result, Schema, TreeId};
 
 const MAGIC: [u8; 4] = *b"KYPG";
 const PAGE_FORMAT: u8 = 1;
@@ -186,7 +187,7 @@ impl Page {
         self.place.tree
     }
 
-    /// Number of columns of the schema; 0 for an index page.
+    /// Number of columns of the schema when the page was written; 0 for an index page.
     pub fn columns(&self) -> usize {
         if let Body::Rows { columns, .. } = &self.body { columns.len() } else { 0 }
     }
@@ -206,13 +207,10 @@ impl Page {
 
     // Leaf and run pages.
 
-    fn scalar(&self, schema: &Schema, columns: &[Column], column: usize, row: usize) -> Scalar<'_> {
-        match (&self.body, columns.get(column)) {
-            (Body::Rows { columns, .. }, Some(_)) => {
-                columns[column].scalar(&self.bytes, schema.columns()[column].ty, row, self.rows)
-            }
-            _ => Scalar::Null,
-        }
+    /// The value of a column of type `ty`; null if the page was written before the tree got the column.
+    fn scalar(&self, column: usize, ty: ColumnType, row: usize) -> Scalar<'_> {
+        let Body::Rows { columns, .. } = &self.body else { return Scalar::Null };
+        columns.get(column).map_or(Scalar::Null, |column| column.scalar(&self.bytes, ty, row, self.rows))
     }
 
     /// Appends the encoded key of `row` to `out`.
@@ -221,9 +219,9 @@ impl Page {
     /// If `row` is out of bounds.
     pub fn key(&self, row: usize, out: &mut Vec<u8>) {
         assert!(row < self.rows, "row {row} of {}", self.rows);
-        if let Body::Rows { schema, columns, .. } = &self.body {
+        if let Body::Rows { schema, .. } = &self.body {
             for (i, column) in schema.columns()[..schema.key_columns()].iter().enumerate() {
-                put_key(column, self.scalar(schema, columns, i, row), out);
+                put_key(column, self.scalar(i, column.ty, row), out);
             }
         }
     }
@@ -262,14 +260,10 @@ impl Page {
     /// If a row is out of bounds, or the builder does not have the type of the column.
     pub fn append_to(&self, column: usize, rows: Range<usize>, builder: &mut ColumnBuilder) {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
-        match &self.body {
-            Body::Rows { schema, columns, .. } => {
-                check_builder(schema, column, builder);
-                // SAFETY: the page was opened with these bytes, rows and schema, and the builder has the type of the
-                // column.
-                unsafe { columns[column].append(&self.bytes, self.rows, rows, builder) };
-            }
-            Body::Index(_) => builder.append_nulls(rows.len()),
+        match self.column(column, builder) {
+            // SAFETY: the page was opened with these bytes, rows and schema, and the builder has the type of the column.
+            Some(column) => unsafe { column.append(&self.bytes, self.rows, rows, builder) },
+            None => builder.append_nulls(rows.len()),
         }
     }
 
@@ -281,15 +275,23 @@ impl Page {
     pub fn append_selected(&self, column: usize, rows: &[u32], builder: &mut ColumnBuilder) {
         let all = self.rows;
         assert!(rows.iter().all(|&row| (row as usize) < all), "rows {rows:?} of {all}");
-        match &self.body {
-            Body::Rows { schema, columns, .. } => {
-                check_builder(schema, column, builder);
-                // SAFETY: the page was opened with these bytes, rows and schema, and the builder has the type of the
-                // column.
-                unsafe { columns[column].append_selected(&self.bytes, all, rows, builder) };
-            }
-            Body::Index(_) => builder.append_nulls(rows.len()),
+        match self.column(column, builder) {
+            // SAFETY: the page was opened with these bytes, rows and schema, and the builder has the type of the column.
+            Some(column) => unsafe { column.append_selected(&self.bytes, all, rows, builder) },
+            None => builder.append_nulls(rows.len()),
         }
+    }
+
+    /// A column; `None` if the page was written before the tree got it, and for index pages.
+    ///
+    /// # Panics
+    /// If the builder does not have the type of the column.
+    fn column(&self, column: usize, builder: &ColumnBuilder) -> Option<&Column> {
+        let Body::Rows { schema, columns, .. } = &self.body else { return None };
+        let values = columns.get(column)?;
+        let (expected, found) = (schema.columns()[column].ty, builder.column_type());
+        assert!(found == expected, "builder of {found:?} for a column of {expected:?}");
+        Some(values)
     }
 
     /// The kind of the message in `row`, and the knowledge of the row below it: an `Insert` about which nothing is known for
@@ -321,15 +323,16 @@ impl Page {
         messages.operands.suffix(&self.bytes, row, self.rows)
     }
 
-    /// Appends the value bytes of `row`, encoded as by [`super::RowCodec::encode`]. Requires a successful
-    /// [`Page::check_columns`].
+    /// Appends the value bytes of `row`, encoded as by [`super::RowCodec::encode`] of `codec`: the codec of the tree, also if
+    /// the page was written before the tree got all its columns. Requires a successful [`Page::check_columns`].
     ///
     /// # Panics
     /// If `row` is out of bounds.
-    pub fn value(&self, row: usize, out: &mut Vec<u8>) {
+    pub fn value(&self, row: usize, codec: &RowCodec, out: &mut Vec<u8>) {
         assert!(row < self.rows, "row {row} of {}", self.rows);
-        if let Body::Rows { schema, columns, .. } = &self.body {
-            put_row(schema.columns(), schema.key_columns(), |i| self.scalar(schema, columns, i, row), out);
+        if matches!(self.body, Body::Rows { .. }) {
+            let (columns, key_columns) = codec.columns();
+            put_row(columns, key_columns, |i| self.scalar(i, columns[i].ty, row), out);
         }
     }
 
@@ -398,11 +401,6 @@ impl Page {
             Body::Rows { .. } => true,
         }
     }
-}
-
-fn check_builder(schema: &Schema, column: usize, builder: &ColumnBuilder) {
-    let expected = schema.columns()[column].ty;
-    assert!(builder.column_type() == expected, "builder of {:?} for a column of {expected:?}", builder.column_type());
 }
 
 /// Writes offset, tree, length and checksum into an encoded page that was placed. Returns the reference with the

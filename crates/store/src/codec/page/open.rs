@@ -99,9 +99,13 @@ fn parse_rows(
     run: bool,
     columns: usize,
 ) -> std::result::Result<Body, String> {
-    let expected = schema.columns().len() + if run { 2 } else { 0 };
-    if columns != expected {
-        return Err(format!("{columns} columns, expected {expected}"));
+    let messages = if run { 2 } else { 0 };
+    let all = schema.columns().len();
+    let written = columns.saturating_sub(messages);
+    // The tree may have got columns after the page was written.
+    let lacks_nullable = || schema.columns()[written..].iter().all(|column| column.nullable);
+    if written < schema.key_columns() || written > all || !lacks_nullable() {
+        return Err(format!("{columns} columns, expected {}", all + messages));
     }
     if rows == 0 || rows > ROWS_MAX || HEADER_LEN + (columns + 1) * 4 > len {
         return Err(format!("{rows} rows of {columns} columns in {len} bytes"));
@@ -112,16 +116,15 @@ fn parse_rows(
         (at <= end && end <= len).then_some(Reader { bytes, at, end })
     };
     let mut parsed = Vec::with_capacity(schema.columns().len());
-    for (i, column) in schema.columns().iter().enumerate() {
+    for (i, column) in schema.columns()[..written].iter().enumerate() {
         // Deletes and upserts have nulls in the value columns.
         let nullable = column.nullable || (run && i >= schema.key_columns());
         let found = reader(i).and_then(|mut reader| Column::parse(&mut reader, column.ty, nullable, rows));
         parsed.push(found.ok_or_else(|| format!("invalid column {:?}", column.name))?);
     }
     let messages = || {
-        let first = schema.columns().len();
-        let kinds = Ints::parse(&mut reader(first)?, rows)?;
-        let operands = BytesColumn::parse(&mut reader(first + 1)?, rows, false)?;
+        let kinds = Ints::parse(&mut reader(written)?, rows)?;
+        let operands = BytesColumn::parse(&mut reader(written + 1)?, rows, false)?;
         Some(Box::new(Messages { kinds, operands }))
     };
     let messages = if run { Some(messages().ok_or("invalid messages")?) } else { None };

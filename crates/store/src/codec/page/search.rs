@@ -53,7 +53,7 @@ impl Page {
                 // A null consists of its marker only.
                 _ if column.nullable && values.is_null(narrowed.bytes, narrowed.first) => (),
                 (None, _) => values.bytes().into_iter().for_each(|values| narrowed.by_bytes(values)),
-                (Some(_), ColumnType::Decimal { .. }) => narrowed.by_wide(values),
+                (Some(_), ty) if ty.is_wide() => narrowed.by_wide(values),
                 (Some(len), ty) => narrowed.by_word(values, ty, len),
             }
         }

@@ -11,9 +11,10 @@ fn touch(page: &Page, schema: &Schema, key: &[u8]) {
         assert!(page.lower_bound(key, after) <= rows);
     }
     let mut out = Vec::new();
+    let codec = RowCodec::new(schema);
     for row in 0..rows.min(300) {
         page.key(row, &mut out);
-        page.value(row, &mut out);
+        page.value(row, &codec, &mut out);
         page.message(row);
         page.operands(row);
         page.lower_bound(&out[out.len().saturating_sub(9)..], false);

@@ -15,7 +15,7 @@ mod codecs;
 mod damage;
 mod pages;
 
-const TYPES: [ColumnType; 14] = [
+const TYPES: [ColumnType; 16] = [
     ColumnType::Boolean,
     ColumnType::Int8,
     ColumnType::Int16,
@@ -30,6 +30,8 @@ const TYPES: [ColumnType; 14] = [
     ColumnType::Date,
     ColumnType::Timestamp { utc: false },
     ColumnType::Timestamp { utc: true },
+    ColumnType::Time,
+    ColumnType::Uuid,
 ];
 
 /// An owned value.
@@ -62,9 +64,10 @@ fn value_of(ty: ColumnType, word: i64, text: &[u8]) -> Value {
         ColumnType::Float32 if word % 3 == 0 => Value::Word(((word as f32 / 100.0).to_bits() as i32).into()),
         ColumnType::Float32 => Value::Word((word as i32).into()),
         ColumnType::Float64 if word % 5 != 0 => Value::Word((word as f64 / 100.0).to_bits() as i64),
-        ColumnType::Int64 | ColumnType::Timestamp { .. } | ColumnType::Float64 => Value::Word(word),
+        ColumnType::Int64 | ColumnType::Timestamp { .. } | ColumnType::Time | ColumnType::Float64 => Value::Word(word),
         ColumnType::Decimal { precision: 15, .. } => Value::Wide(word.into()),
-        ColumnType::Decimal { .. } => Value::Wide(i128::from(word) * i128::from(word | 1)),
+        ColumnType::Uuid if word % 4 == 0 => Value::Wide(word.into()),
+        ColumnType::Decimal { .. } | ColumnType::Uuid => Value::Wide(i128::from(word) * i128::from(word | 1)),
         ColumnType::Text => Value::Bytes(String::from_utf8_lossy(text).into_owned().into_bytes()),
         ColumnType::Bytes => Value::Bytes(text.to_vec()),
     }

@@ -44,7 +44,7 @@ proptest! {
             let (mut key, mut value, mut expected) = (Vec::new(), Vec::new(), Vec::new());
             page.key(row, &mut key);
             prop_assert_eq!(&key, &table.key(from + row));
-            page.value(row, &mut value);
+            page.value(row, &rows, &mut value);
             rows.encode(&table.columns, from + row, &mut expected);
             prop_assert_eq!(&value, &expected);
         }
@@ -105,7 +105,7 @@ proptest! {
             prop_assert_eq!(page.operands(row), &messages.operands[row][..]);
             if kind == 0 {
                 let (mut value, mut expected) = (Vec::new(), Vec::new());
-                page.value(row, &mut value);
+                page.value(row, &rows, &mut value);
                 rows.encode(&table.columns, row, &mut expected);
                 prop_assert_eq!(value, expected);
             }

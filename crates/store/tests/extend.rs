@@ -1,0 +1,296 @@
+//! Trees that get further columns, compared with a model over random histories: rows of all ages in root buffers, runs and
+//! leaves, old snapshots, row upserts of the old columns, flushes, reopenings and crashes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int16Type, Int64Type};
+use arrow_array::{Array, ArrayRef, FixedSizeBinaryArray, Int16Array, Int64Array, RecordBatch, StringViewArray};
+use keyaki_device::simulated::{Simulated, SimulatedOptions};
+use keyaki_primitives::Random;
+use keyaki_store::{
+    Column, ColumnChange, ColumnType, Direction, Durability, Error, KeyRange, Options, Schema, Snapshot, Store, TreeId,
+    WriteBatch, block_on,
+};
+
+const TREE: TreeId = TreeId::new(20);
+const KEYS: u64 = 60;
+/// Columns of the tree at first: the key, a counter that is not nullable, a text.
+const FIRST_COLUMNS: usize = 3;
+const LAST_COLUMNS: usize = 9;
+
+fn column_type(column: usize) -> ColumnType {
+    match column {
+        0 | 1 => ColumnType::Int64,
+        _ => [ColumnType::Text, ColumnType::Int16, ColumnType::Uuid][column % 3],
+    }
+}
+
+fn schema(columns: usize) -> Schema {
+    let column = |i| Column { name: format!("c{i}"), ty: column_type(i), nullable: i > 1 };
+    Schema::new((0..columns).map(column).collect(), 1)
+}
+
+/// The values of the columns behind the key; texts and UUIDs are written as numbers.
+type Row = Vec<Option<i64>>;
+type Model = BTreeMap<i64, Row>;
+
+fn array(column: usize, values: Vec<Option<i64>>) -> ArrayRef {
+    match column_type(column) {
+        ColumnType::Int64 => Arc::new(Int64Array::from(values)),
+        ColumnType::Int16 => Arc::new(values.iter().map(|v| v.map(|v| v as i16)).collect::<Int16Array>()),
+        ColumnType::Text => Arc::new(values.iter().map(|v| v.map(|v| v.to_string())).collect::<StringViewArray>()),
+        _ => {
+            let uuids = values.iter().map(|value| value.map(|value| i128::from(value).to_be_bytes()));
+            Arc::new(FixedSizeBinaryArray::try_from_sparse_iter_with_size(uuids, 16).unwrap())
+        }
+    }
+}
+
+fn value(column: usize, array: &ArrayRef, row: usize) -> Option<i64> {
+    array.is_valid(row).then(|| match column_type(column) {
+        ColumnType::Int64 => array.as_primitive::<Int64Type>().value(row),
+        ColumnType::Int16 => array.as_primitive::<Int16Type>().value(row).into(),
+        ColumnType::Text => array.as_string_view().value(row).parse().unwrap(),
+        _ => i128::from_be_bytes(array.as_fixed_size_binary().value(row).try_into().unwrap()) as i64,
+    })
+}
+
+fn batch(rows: &[(i64, Row)], columns: usize) -> RecordBatch {
+    let values = |column: usize| match column {
+        0 => rows.iter().map(|(key, _)| Some(*key)).collect(),
+        column => rows.iter().map(|(_, row)| row[column - 1]).collect(),
+    };
+    let arrays = (0..columns).map(|column| array(column, values(column))).collect();
+    RecordBatch::try_new(schema(columns).arrow().clone(), arrays).unwrap()
+}
+
+fn row(columns: usize, random: &mut Random) -> Row {
+    let value = |column| (column == 1 || random.below(4) > 0).then(|| random.below(1000) as i64 - 500);
+    (1..columns).map(value).collect()
+}
+
+fn contents(store: &Store, snapshot: &Snapshot, direction: Direction) -> Vec<(i64, Row)> {
+    let (view, source, mut rows) = (snapshot.tree(TREE).unwrap(), store.blocking(), Vec::new());
+    let all: Vec<usize> = (0..view.schema().columns().len()).collect();
+    let mut cursor = view.cursor(&source, KeyRange::all(), direction);
+    while let Some(chunk) = block_on(cursor.next()).unwrap() {
+        let columns = chunk.to_arrays(&all).unwrap();
+        for i in 0..chunk.rows() {
+            let values = all[1..].iter().map(|&column| value(column, &columns[column], i));
+            rows.push((columns[0].as_primitive::<Int64Type>().value(i), values.collect()));
+        }
+    }
+    rows
+}
+
+/// Adds a random change to a batch and to the model.
+fn change(write: &mut WriteBatch, model: &mut Model, columns: usize, random: &mut Random) {
+    let mut keys: Vec<i64> = (0..1 + random.below(8)).map(|_| random.below(KEYS) as i64).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let rows: Vec<(i64, Row)> = keys.into_iter().map(|key| (key, row(columns, random))).collect();
+    let schema = schema(columns);
+    match random.below(6) {
+        0..3 => {
+            write.insert(TREE, &schema, &batch(&rows, columns)).unwrap();
+            model.extend(rows);
+        }
+        3 => {
+            write.delete(TREE, &schema, &batch(&rows, columns)).unwrap();
+            rows.iter().for_each(|(key, _)| drop(model.remove(key)));
+        }
+        _ => {
+            // Adds to the counter, sets another column, and keeps the rest.
+            let set = 1 + random.below(columns as u64 - 1) as usize;
+            let mut changes = vec![ColumnChange::Keep; columns - 1];
+            changes[set - 1] = ColumnChange::Set;
+            changes[0] = ColumnChange::Add;
+            write.upsert_rows(TREE, &schema, batch(&rows, columns).columns(), &changes, None).unwrap();
+            for (key, new) in rows {
+                match model.get_mut(&key) {
+                    Some(old) => {
+                        let sum = old[0].zip(new[0]).map(|(a, b)| a + b);
+                        old[set - 1] = new[set - 1];
+                        old[0] = sum;
+                    }
+                    None => drop(model.insert(key, new)),
+                }
+            }
+        }
+    }
+}
+
+fn options(seed: u64) -> Options {
+    Options {
+        buffer_bytes: [3_000, 20_000, 1 << 20][(seed % 3) as usize],
+        checkpoint_log_bytes: 60_000,
+        cache_bytes: 200_000,
+        page_bytes: 4096,
+        leaf_bytes: 8_192,
+        fan_out: 2 + (seed % 4) as usize,
+        node_buffer_bytes: 10_000,
+        runs_per_node: 1 + (seed % 4) as usize,
+        durability: Durability::Full,
+        ..Options::default()
+    }
+}
+
+fn check(store: &Store, snapshot: &Snapshot, model: &Model) {
+    let expected: Vec<(i64, Row)> = model.iter().map(|(key, row)| (*key, row.clone())).collect();
+    assert_eq!(contents(store, snapshot, Direction::Ascending), expected);
+    let mut descending = contents(store, snapshot, Direction::Descending);
+    descending.reverse();
+    assert_eq!(descending, expected);
+}
+
+fn extend(store: &Store, model: &mut Model, columns: usize) {
+    let mut write = WriteBatch::new();
+    write.extend_tree(TREE, &schema(columns));
+    store.commit(write).unwrap();
+    model.values_mut().for_each(|row| row.resize(columns - 1, None));
+}
+
+#[test]
+fn random_histories_match_the_model() {
+    for seed in 0..24 {
+        let mut random = Random::new(seed);
+        let simulated = Simulated::new(SimulatedOptions { seed, ..Default::default() });
+        let open = || Store::open(simulated.device(), Path::new("db"), options(seed)).unwrap();
+        let mut store = open();
+        let mut columns = FIRST_COLUMNS;
+        let mut create = WriteBatch::new();
+        create.create_tree(TREE, &schema(columns));
+        store.commit(create).unwrap();
+        let mut model = Model::new();
+        let mut held: Vec<(Snapshot, Model)> = Vec::new();
+        for step in 0..500 {
+            match random.below(50) {
+                0 => store.checkpoint().unwrap(),
+                1..3 => held.push((store.snapshot(), model.clone())),
+                3 => {
+                    held.clear();
+                    drop(store);
+                    if random.below(2) == 0 {
+                        simulated.crash();
+                    }
+                    store = open();
+                }
+                4 if columns < LAST_COLUMNS => {
+                    columns += 1 + random.below(2) as usize;
+                    extend(&store, &mut model, columns);
+                    check(&store, &store.snapshot(), &model);
+                }
+                5..8 => {
+                    let mut transaction = store.begin();
+                    for _ in 0..3 {
+                        let mut write = WriteBatch::new();
+                        change(&mut write, &mut model, columns, &mut random);
+                        transaction.write(write).unwrap();
+                        check(&store, &transaction.snapshot(), &model);
+                    }
+                    transaction.commit().unwrap().unwrap().wait().unwrap();
+                }
+                _ => {
+                    let mut write = WriteBatch::new();
+                    change(&mut write, &mut model, columns, &mut random);
+                    store.commit(write).unwrap();
+                }
+            }
+            if step % 10 == 0 {
+                check(&store, &store.snapshot(), &model);
+                held.iter().for_each(|(snapshot, model)| check(&store, snapshot, model));
+                held.truncate(3);
+            }
+        }
+        assert!(columns > FIRST_COLUMNS, "seed {seed}");
+    }
+}
+
+fn new_store(simulated: &Simulated) -> Store {
+    let store = Store::open(simulated.device(), Path::new("db"), options(2)).unwrap();
+    let mut create = WriteBatch::new();
+    create.create_tree(TREE, &schema(FIRST_COLUMNS));
+    store.commit(create).unwrap();
+    store
+}
+
+#[test]
+fn rows_with_other_columns_are_refused() {
+    let simulated = Simulated::new(SimulatedOptions::default());
+    let store = new_store(&simulated);
+    let rows = |columns: usize| batch(&[(1, vec![Some(1); columns - 1])], columns);
+    let insert = |columns: usize| {
+        let mut write = WriteBatch::new();
+        write.insert(TREE, &schema(columns), &rows(columns)).unwrap();
+        write
+    };
+    store.commit(insert(3)).unwrap();
+    assert!(matches!(store.commit(insert(4)), Err(Error::TreeMismatch { .. })));
+    // A transaction that began before.
+    let mut transaction = store.begin();
+    transaction.write(insert(3)).unwrap();
+    // The columns and the rows of one commit.
+    let mut both = WriteBatch::new();
+    both.extend_tree(TREE, &schema(5));
+    both.append(insert(5));
+    store.commit(both).unwrap();
+    assert!(transaction.commit().is_err());
+    assert!(matches!(store.commit(insert(3)), Err(Error::TreeMismatch { .. })));
+    store.commit(insert(5)).unwrap();
+    assert_eq!(contents(&store, &store.snapshot(), Direction::Ascending), [(1, vec![Some(1); 4])]);
+}
+
+#[test]
+fn only_nullable_columns_can_be_added() {
+    let simulated = Simulated::new(SimulatedOptions::default());
+    let store = new_store(&simulated);
+    let refused = |schema: &Schema| {
+        let mut write = WriteBatch::new();
+        write.extend_tree(TREE, schema);
+        matches!(store.commit(write), Err(Error::TreeMismatch { .. }))
+    };
+    // The same columns, fewer, other types, and a column that is not nullable.
+    assert!(refused(&schema(FIRST_COLUMNS)) && refused(&schema(2)));
+    let mut columns = schema(4).columns().to_vec();
+    columns[3].nullable = false;
+    assert!(refused(&Schema::new(columns.clone(), 1)));
+    columns[3].nullable = true;
+    assert!(refused(&Schema::new(columns.clone(), 2)));
+    columns[2].ty = ColumnType::Bytes;
+    assert!(refused(&Schema::new(columns, 1)));
+    let mut missing = WriteBatch::new();
+    missing.extend_tree(TreeId::new(21), &schema(4));
+    assert!(matches!(store.commit(missing), Err(Error::TreeNotFound(_))));
+    let mut write = WriteBatch::new();
+    write.extend_tree(TREE, &schema(4));
+    assert!(matches!(store.begin().write(write), Err(Error::InvalidBatch { .. })));
+}
+
+#[test]
+fn rows_can_be_loaded_beside_older_ones() {
+    let simulated = Simulated::new(SimulatedOptions::default());
+    let mut store = new_store(&simulated);
+    let load = |store: &Store, keys: std::ops::Range<i64>, columns: usize| {
+        let rows: Vec<(i64, Row)> = keys.map(|key| (key, vec![Some(key % 400); columns - 1])).collect();
+        let mut writer = store.bulk_writer(TREE, &schema(columns));
+        writer.push(&batch(&rows, columns)).unwrap();
+        writer.finish().unwrap()
+    };
+    let loaded = load(&store, 0..3000, 3);
+    store.install(WriteBatch::new(), vec![(TREE, loaded)]).unwrap();
+    let early = load(&store, 3000..3100, 3);
+    let mut model: Model = (0..3000).map(|key| (key, vec![Some(key % 400); 2])).collect();
+    extend(&store, &mut model, 6);
+    assert!(matches!(store.install(WriteBatch::new(), vec![(TREE, early)]), Err(Error::TreeMismatch { .. })));
+    let loaded = load(&store, 2500..5000, 6);
+    store.install(WriteBatch::new(), vec![(TREE, loaded)]).unwrap();
+    model.extend((2500..5000).map(|key| (key, vec![Some(key % 400); 5])));
+    check(&store, &store.snapshot(), &model);
+    store.checkpoint().unwrap();
+    drop(store);
+    store = Store::open(simulated.device(), Path::new("db"), options(2)).unwrap();
+    check(&store, &store.snapshot(), &model);
+}
