@@ -14,6 +14,7 @@ import duckdb
 
 PER_KEY = 10
 MANY = 1000
+GROUPS = 10
 
 
 class Table:
@@ -37,6 +38,15 @@ class Table:
             rows = self.connection.execute(statement, [key]).fetchall()
             yield time.perf_counter() - start
             assert (len(rows) if "SELECT" in sql else rows[0][0]) == expected, (sql, key, rows)
+
+    def group(self, keys):
+        sql = "SELECT k, count(*), max(c) FROM t WHERE k BETWEEN ? AND ? GROUP BY k"
+        statement, = self.connection.extract_statements(sql)
+        for key in keys:
+            start = time.perf_counter()
+            rows = self.connection.execute(statement, [key, key + GROUPS - 1]).fetchall()
+            yield time.perf_counter() - start
+            assert len(rows) == GROUPS, (key, rows)
 
     def new_row(self):
         id = self.next_id
@@ -82,6 +92,7 @@ def main():
     experiments = {
         "point": lambda: table.by_key("SELECT c FROM t WHERE id = ?", ids, 1),
         "index": lambda: table.by_key("SELECT id, c FROM t WHERE k = ?", [id // PER_KEY for id in ids], PER_KEY),
+        "group": lambda: table.group([min(id, arguments.rows - GROUPS * PER_KEY) // PER_KEY for id in ids]),
         "insert": lambda: table.insert(statements),
         "update": lambda: table.by_key("UPDATE t SET k = k + 1 WHERE id = ?", ids, 1),
         "delete": lambda: table.by_key("DELETE FROM t WHERE id = ?", range(0, arguments.rows, step)[:statements], 1),

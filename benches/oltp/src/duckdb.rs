@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
-use crate::Experiment::{Count, Delete, Index, Insert, InsertMany, Point, Update};
+use crate::Experiment::{Count, Delete, Group, Index, Insert, InsertMany, Point, Update};
 use crate::{Arguments, Result};
 
 const SCRIPT: &str = include_str!("../duckdb_side.py");
 
 /// DuckDB's median microseconds by the names of the experiments; none without the environment variable.
 pub fn times(arguments: &Arguments) -> Result<BTreeMap<String, f64>> {
-    let supported = [Point, Index, Insert, Update, Delete, InsertMany, Count];
+    let supported = [Point, Index, Group, Insert, Update, Delete, InsertMany, Count];
     let wanted = supported.iter().filter(|experiment| arguments.experiments.contains(experiment));
     let wanted: Vec<String> = wanted.map(ToString::to_string).collect();
     if wanted.is_empty() {

@@ -6,7 +6,7 @@ use keyaki::{Connection, Database, Durability, Options, Outcome, Prepared, Sessi
 use keyaki_primitives::Random;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::side::{Row, Side, per_second, row};
+use crate::side::{GROUPS, Row, Side, per_second, row};
 
 const TABLE: &str = "CREATE TABLE t (id BIGINT PRIMARY KEY, k BIGINT NOT NULL, c TEXT); CREATE INDEX t_k ON t (k)";
 const POINT: &str = "SELECT c FROM t WHERE id = $1";
@@ -25,6 +25,7 @@ pub struct Keyaki {
 struct Statements {
     point: Prepared,
     index: Prepared,
+    group: Prepared,
     insert: Prepared,
     update: Prepared,
     delete: Prepared,
@@ -36,6 +37,7 @@ impl Statements {
         Statements {
             point: prepare(POINT).await,
             index: prepare("SELECT id, c FROM t WHERE k = $1").await,
+            group: prepare("SELECT k, count(*), max(c) FROM t WHERE k BETWEEN $1 AND $2 GROUP BY k").await,
             insert: prepare(INSERT).await,
             update: prepare("UPDATE t SET k = k + 1 WHERE id = $1").await,
             delete: prepare("DELETE FROM t WHERE id = $1").await,
@@ -116,6 +118,10 @@ impl Side for Keyaki {
     }
     fn index_text(&mut self, k: i64) -> usize {
         self.rows(async || self.session.query(&format!("SELECT id, c FROM t WHERE k = {k}")).await)
+    }
+    fn group(&mut self, k: i64) -> usize {
+        let bounds = [Value::Integer(k), Value::Integer(k + GROUPS - 1)];
+        self.rows(async || self.statements.group.query(&self.session, &bounds).await)
     }
     fn insert(&mut self, row: &Row) -> usize {
         self.changed(async || self.statements.insert.query(&self.session, &values(row)).await)

@@ -66,6 +66,7 @@ enum Experiment {
     PointText,
     Index,
     IndexText,
+    Group,
     Insert,
     Update,
     Delete,

@@ -8,6 +8,9 @@ use crate::sqlite_side::Sqlite;
 /// Rows with the same value of `k`.
 pub const PER_KEY: i64 = 10;
 
+/// Values of `k` in a statement of the experiment `group`.
+pub const GROUPS: i64 = 10;
+
 /// A row of table `t`: `id`, `k` and `c`.
 pub type Row = (i64, i64, String);
 
@@ -26,6 +29,8 @@ pub trait Side {
     fn index(&mut self, k: i64) -> usize;
     /// The same as text.
     fn index_text(&mut self, k: i64) -> usize;
+    /// `SELECT k, count(*), max(c) FROM t WHERE k BETWEEN ? AND ? GROUP BY k` for [`GROUPS`] values of `k`, prepared.
+    fn group(&mut self, k: i64) -> usize;
     /// `INSERT INTO t VALUES (?, ?, ?)`, prepared.
     fn insert(&mut self, row: &Row) -> usize;
     /// The same through an API that blocks the calling thread.

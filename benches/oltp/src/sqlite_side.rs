@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use keyaki_primitives::Random;
 use rusqlite::{Connection, Params, Statement, params};
 
-use crate::side::{Row, Side, per_second, row};
+use crate::side::{GROUPS, Row, Side, per_second, row};
 
 const TABLE: &str = "CREATE TABLE t (id INTEGER PRIMARY KEY, k INTEGER NOT NULL, c TEXT); CREATE INDEX t_k ON t (k)";
 const POINT: &str = "SELECT c FROM t WHERE id = ?";
@@ -79,6 +79,10 @@ impl Side for Sqlite {
     }
     fn index_text(&mut self, k: i64) -> usize {
         rows(&mut self.connection.prepare(&format!("SELECT id, c FROM t WHERE k = {k}")).unwrap(), [])
+    }
+    fn group(&mut self, k: i64) -> usize {
+        let sql = "SELECT k, count(*), max(c) FROM t WHERE k BETWEEN ? AND ? GROUP BY k";
+        rows(&mut self.connection.prepare_cached(sql).unwrap(), [k, k + GROUPS - 1])
     }
     fn insert(&mut self, (id, k, c): &Row) -> usize {
         self.change(INSERT, params![id, k, c])

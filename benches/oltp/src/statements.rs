@@ -6,17 +6,17 @@ use std::time::Instant;
 use keyaki_primitives::Random;
 
 use crate::Experiment::{
-    Appender, Count, Delete, Iibench, Index, IndexText, Insert, InsertFull, InsertMany, Point, PointText, Threads,
+    Appender, Count, Delete, Group, Iibench, Index, IndexText, Insert, InsertFull, InsertMany, Point, PointText, Threads,
     Update, Upsert,
 };
 use crate::keyaki_side::Keyaki;
-use crate::side::{PER_KEY, Row, Side, Sides, median, row, timed};
+use crate::side::{GROUPS, PER_KEY, Row, Side, Sides, median, row, timed};
 use crate::sqlite_side::Sqlite;
 use crate::{Experiment, Result, Run};
 
 /// The experiments, in the order of their execution.
-const EXPERIMENTS: [Experiment; 11] =
-    [Point, PointText, Index, IndexText, Insert, Update, Delete, InsertMany, Count, InsertFull, Threads];
+const EXPERIMENTS: [Experiment; 12] =
+    [Point, PointText, Index, IndexText, Group, Insert, Update, Delete, InsertMany, Count, InsertFull, Threads];
 
 /// Rows of a statement of the experiment `insert-many`.
 const MANY: usize = 1000;
@@ -41,6 +41,7 @@ pub fn run(run: &mut Run) -> Result {
             IndexText => {
                 bench.by_key(IndexText, "10 rows by index, text", per_key, |side, id| side.index_text(id / PER_KEY));
             }
+            Group => bench.group(),
             Insert => bench.insert(),
             Update => bench.by_key(Update, "UPDATE by key", 1, |side, id| side.update(id)),
             Delete => bench.delete(),
@@ -111,6 +112,15 @@ impl<'a> Bench<'a> {
     fn insert(&mut self) {
         let times = self.inserts(self.statements, |side, row| side.insert(row));
         self.run.time(Insert, "INSERT, not durable", times);
+    }
+
+    /// Groups of a range; the statement takes the long path.
+    fn group(&mut self) {
+        let last = self.run.arguments.rows / PER_KEY - GROUPS;
+        let times = self.sides.measure(self.statements / 10, |side, i| {
+            timed(|| side.group((self.ids[i] / PER_KEY).min(last)), GROUPS as usize)
+        });
+        self.run.time(Group, "groups of 100 rows", times);
     }
 
     /// Deletes each row once.
