@@ -23,6 +23,9 @@ class Column:
 
 
 class Generator:
+    # Joins are added to a FROM list while it has fewer columns.
+    columns_max = 16
+
     def __init__(self, seed):
         self.random = random.Random(seed)
         self.tables = {}
@@ -125,7 +128,7 @@ class Generator:
         text, scope = self.relation(depth)
         # SQLite 3.40 loses rows of RIGHT and FULL joins that follow a join without rows.
         kinds = ["JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "CROSS JOIN", "RIGHT JOIN", "FULL JOIN"]
-        while depth > 1 and self.chance(0.45) and len(scope) < 16:
+        while depth > 1 and self.chance(0.45) and len(scope) < self.columns_max:
             right, columns = self.relation(depth - 1)
             both = scope + columns
             join = self.random.choice(kinds)
