@@ -246,7 +246,7 @@ fn types_without_values_are_widened_or_text() {
     assert_eq!(get("arrow_cast('18446744073709551615', 'UInt64')"), max);
     assert_eq!(get("[1, NULL, 3]"), Value::Text("[1, , 3]".into()));
     assert_eq!(get("INTERVAL '1 month'"), Value::Text("1 mons".into()));
-    assert_eq!(get("TIME '12:34:56'"), Value::Text("12:34:56".into()));
+    assert_eq!(get("TIME '12:34:56'"), Value::Time(45_296_000_000));
     assert_eq!(get("arrow_cast(1000, 'Timestamp(Nanosecond, None)')"), Value::Timestamp(1));
     assert_eq!(get("arrow_cast(NULL, 'UInt8')"), Value::Null);
 }
@@ -586,4 +586,33 @@ fn an_appender_flushes_when_it_is_dropped() {
     appender.append_row((1, "a", 1)).unwrap();
     drop(appender);
     assert_eq!(count(&connection, "t"), 1, "the error is only logged");
+}
+
+#[test]
+fn uuids_times_and_documents() {
+    let connection = connection();
+    connection.execute_batch("CREATE TABLE e (id UUID PRIMARY KEY, at TIME, body JSON)").unwrap();
+    let (first, second) = (uuid::Uuid::from_u128(7), uuid::Uuid::from_u128(u128::MAX));
+    connection.execute("INSERT INTO e VALUES (?, ?, ?)", params![first, "10:00", r#"{"n": 1}"#]).unwrap();
+    let mut appender = connection.appender("e").unwrap();
+    appender.append_row(params![second, Value::Time(1), r#"{"n": 2}"#]).unwrap();
+    // Texts and bytes are converted.
+    appender.append_row(params![uuid::Uuid::from_u128(8).to_string(), "11:00", None::<&str>]).unwrap();
+    appender.append_row(params![uuid::Uuid::from_u128(9).into_bytes(), None::<&str>, "[]"]).unwrap();
+    let refused = appender.append_row(params![first, Value::Time(-1), None::<&str>]).unwrap_err();
+    assert_eq!(refused.sqlstate().code(), "22008");
+    let refused = appender.append_row(params![first, None::<&str>, "{"]).unwrap_err();
+    assert_eq!(refused.sqlstate().code(), "22P02");
+    assert_eq!(appender.finish().unwrap(), 3);
+    let find = connection.prepare("SELECT at, body->>'n' FROM e WHERE id = ?").unwrap();
+    for id in [Value::Uuid(second), Value::Text(second.to_string()), Value::Bytes(vec![255; 16])] {
+        let found: (Value, String) = find.query_row((id,), |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        assert_eq!(found, (Value::Time(1), "2".into()));
+    }
+    let rows = connection.query("SELECT id FROM e ORDER BY id", ()).unwrap();
+    let ids: Vec<uuid::Uuid> = rows.mapped(|row| row.get(0)).map(Result::unwrap).collect();
+    assert_eq!(ids, [7, 8, 9, u128::MAX].map(uuid::Uuid::from_u128));
+    let refused = connection.execute("UPDATE e SET at = ?", (Value::Time(86_400_000_000),)).unwrap_err();
+    assert_eq!(refused.sqlstate().code(), "22008");
+    assert!(connection.query_row("SELECT id FROM e LIMIT 1", (), |row| row.get::<_, String>(0)).is_err());
 }

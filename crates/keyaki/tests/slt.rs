@@ -152,18 +152,21 @@ async fn output(session: &Session, sql: &str) -> Result<DBOutput<DefaultColumnTy
         }
     })
 }
-/// Adds clauses to a CREATE INDEX statement without USING, for example `ON t (…)` becomes `ON t USING masstree (…)`.
+/// Adds clauses to a CREATE INDEX statement without USING, for example `ON t (…)` becomes `ON t USING masstree (…)`. WITH
+/// stands before WHERE.
 /// `None` for other statements.
 fn using_other(sql: &str, (using, with): (&str, &str)) -> Option<String> {
     let upper = sql.trim_start().to_ascii_uppercase();
     let is_index = upper.starts_with("CREATE INDEX") || upper.starts_with("CREATE UNIQUE INDEX");
-    let is_plain = is_index && !upper.contains(" USING ") && !upper.contains(" WHERE ");
+    let is_plain = is_index && !upper.contains(" USING ");
     let (head, columns) = sql.split_once(" (").filter(|_| is_plain)?;
-    Some(format!("{head} {using} ({columns} {with}"))
+    let (columns, condition) = columns.split_at(columns.find(" WHERE ").unwrap_or(columns.len()));
+    Some(format!("{head} {using} ({columns} {with}{condition}"))
 }
 
 fn rows_of(batch: &RecordBatch) -> Vec<Vec<String>> {
     let options = FormatOptions::new().with_null("NULL");
+    let batch = keyaki::printable(batch);
     let columns: Vec<ArrayFormatter<'_>> =
         batch.columns().iter().map(|c| ArrayFormatter::try_new(c, &options).expect("a printable type")).collect();
     let text = |column: &ArrayFormatter<'_>, row: usize| match column.value(row).to_string() {
@@ -191,8 +194,8 @@ async fn run_files(configuration: Configuration) {
     let configuration = Arc::new(configuration);
     let only = std::env::var("SLT").unwrap_or_default();
     let mut failures = Vec::new();
-    // A file with transactions of its own.
-    let has_own = |file: &Path| file.ends_with("transactions.slt");
+    // Files with transactions of their own.
+    let has_own = |file: &Path| file.ends_with("transactions.slt") || file.ends_with("search_path.slt");
     let in_transactions = configuration.transactions != Transactions::Own;
     for file in files().iter().filter(|file| file.to_string_lossy().contains(&only)) {
         if in_transactions && has_own(file) {

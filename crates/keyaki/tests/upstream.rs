@@ -68,6 +68,12 @@ async fn nullability_of_case_differs() {
 }
 
 #[tokio::test]
+async fn conditions_are_copied_to_rows_that_are_not_joined() {
+    let sql = "SELECT count(*) FROM t JOIN u ON t.a = u.e WHERE 10 / (t.a - 3) < 100";
+    refuses(sql, "Divide by zero").await;
+}
+
+#[tokio::test]
 async fn sums_of_sums_of_decimals_have_another_type() {
     let sql = "SELECT a, count(DISTINCT b) FROM t GROUP BY a HAVING sum(d) <> 0.50";
     refuses(sql, "Invalid comparison operation: Decimal128(30, 2) != Decimal128(20, 2)").await;
@@ -176,6 +182,12 @@ async fn integers_wrap() {
     answers("SELECT 9223372036854775807 + 1", &["-9223372036854775808"]).await;
     let sum = "SELECT sum(a) FROM (VALUES (9223372036854775807), (1)) q (a)";
     answers(sum, &["-9223372036854775808"]).await;
+}
+
+#[tokio::test]
+async fn frames_over_bytes_are_refused() {
+    let message = "Cannot run range queries on datatype";
+    refuses("SELECT rank() OVER (ORDER BY x) FROM (VALUES (X'00')) AS v (x)", message).await;
 }
 
 #[tokio::test]

@@ -2,13 +2,15 @@
 //! of objects, one per line, with NULL as `null` and exact decimals.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, ArrayRef, RecordBatch, StringArray};
 use arrow::csv;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::WriterBuilder;
 use arrow::json::writer::JsonFormat;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 use super::{Format, to_io};
 
@@ -26,12 +28,34 @@ impl Csv {
 impl Format for Csv {
     fn batch(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> io::Result<()> {
         let header = !std::mem::replace(&mut self.header_written, true);
-        csv::WriterBuilder::new().with_header(header).build(out).write(batch).map_err(to_io)
+        csv::WriterBuilder::new().with_header(header).build(out).write(&flat(batch)?).map_err(to_io)
     }
 
     fn end(&mut self, out: &mut dyn Write) -> io::Result<()> {
         if self.header_written { Ok(()) } else { self.batch(&RecordBatch::new_empty(self.schema.clone()), out) }
     }
+}
+
+/// The rows with texts in place of lists and other nested values, which have no form in CSV.
+fn flat(batch: &RecordBatch) -> io::Result<RecordBatch> {
+    if !batch.columns().iter().any(|column| column.data_type().is_nested()) {
+        return Ok(batch.clone());
+    }
+    let options = FormatOptions::default();
+    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        if !column.data_type().is_nested() {
+            fields.push(field.clone());
+            columns.push(column.clone());
+            continue;
+        }
+        let formatter = ArrayFormatter::try_new(column, &options).map_err(to_io)?;
+        let text = |row| column.is_valid(row).then(|| formatter.value(row).to_string());
+        let texts: StringArray = (0..column.len()).map(text).collect();
+        fields.push(Arc::new(Field::new(field.name(), DataType::Utf8, true)));
+        columns.push(Arc::new(texts) as ArrayRef);
+    }
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(to_io)
 }
 
 /// Each batch has a writer of its own, which continues the array of the batches before.

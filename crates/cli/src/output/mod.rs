@@ -40,13 +40,13 @@ impl Mode {
 
     /// A writer of results with this schema. `width` is the number of columns of the terminal; none means no limit.
     pub fn format(self, schema: SchemaRef, width: Option<usize>) -> Box<dyn Format> {
-        match self {
+        Box::new(Printable(match self {
             Mode::Table => Box::new(table::Table::new(schema, width)),
             Mode::Csv => Box::new(delimited::Csv::new(schema)),
             Mode::Json => Box::new(delimited::Json::new()),
             Mode::Line => Box::new(lines::Line::new(schema)),
             Mode::Markdown => Box::new(lines::Markdown::new(schema)),
-        }
+        }))
     }
 
     /// True if a footer such as "(3 rows, 0.01 s)" may follow the result.
@@ -64,6 +64,19 @@ pub trait Format {
     fn batch(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> io::Result<()>;
     /// Writes the remaining rows and the end of the result.
     fn end(&mut self, out: &mut dyn Write) -> io::Result<()>;
+}
+
+/// A format of rows whose values Arrow prints as SQL.
+struct Printable(Box<dyn Format>);
+
+impl Format for Printable {
+    fn batch(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> io::Result<()> {
+        self.0.batch(&keyaki::printable(batch), out)
+    }
+
+    fn end(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        self.0.end(out)
+    }
 }
 
 /// Formatters for the columns of a batch. They write NULL as the text `null`.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use keyaki::Database;
 
-use super::complete::quoted;
+use super::complete::{PUBLIC, quoted};
 use super::script::{self, OnError};
 use super::stats;
 use crate::bars::Bars;
@@ -79,7 +79,7 @@ pub const ALL: &[Command] = &[
                   requests  reads, each of one or more neighbouring pages\n\
                   flight    maximum number of requests in flight", completes: &[], counts: (0, 0) },
     Command { name: ".tables", arguments: "[PATTERN]", summary: "List tables and views with their rows and sizes",
-        details: "In PATTERN, % matches any text and _ any character.", completes: &[Argument::Table], counts: (0, 1) },
+        details: "In PATTERN, % matches any text and _ any character. Names of other schemas than public contain the schema.", completes: &[Argument::Table], counts: (0, 1) },
     Command { name: ".timer", arguments: "on|off", summary: "Print the elapsed time of each statement, or not", details: "", completes: &[Argument::OneOf(&["on", "off"])], counts: (0, 1) },
 ];
 
@@ -187,13 +187,14 @@ fn tables(runner: &mut Runner, pattern: Option<&str>) -> Result<()> {
     let mut listed = comfy_table::Table::new();
     listed.load_preset(comfy_table::presets::NOTHING).set_header(["table", "rows", "bytes"]);
     for table in runner.session.database().tables() {
-        if pattern.is_none_or(|pattern| like(pattern, &table.name)) {
+        let name = shown(&table.schema, table.name);
+        if pattern.is_none_or(|pattern| like(pattern, &name)) {
             let (rows, bytes) = if table.is_view {
                 ("view".into(), String::new())
             } else {
                 (format!("~{}", terminal::thousands(table.rows.round().max(0.0) as u64)), terminal::bytes(table.bytes))
             };
-            listed.add_row([table.name, rows, bytes]);
+            listed.add_row([name, rows, bytes]);
         }
     }
     show_list(runner, listed, &[1, 2])
@@ -212,17 +213,24 @@ fn indexes(runner: &mut Runner, table: Option<&str>) -> Result<()> {
         "in memory",
     ]);
     for index in runner.session.database().indexes() {
-        if table.is_none_or(|table| table == index.table) {
+        let of = shown(&index.schema, index.table.clone());
+        if table.is_none_or(|table| table == of) {
             let unique = if index.unique { "unique" } else { "" };
             let bytes = terminal::bytes(index.bytes);
             let memory = Some(index.memory_bytes()).filter(|&bytes| bytes > 0).map(terminal::bytes);
             let (columns, include) = (index.columns.join(", "), index.include.join(", "));
             let method = index.method.to_string();
             let memory = memory.unwrap_or_default();
-            listed.add_row([index.name, index.table, method, columns, include, unique.into(), bytes, memory]);
+            let name = shown(&index.schema, index.name);
+            listed.add_row([name, of, method, columns, include, unique.into(), bytes, memory]);
         }
     }
     show_list(runner, listed, &[6, 7])
+}
+
+/// A name with its schema, unless that is `public`.
+fn shown(schema: &str, name: String) -> String {
+    if schema == PUBLIC { name } else { format!("{schema}.{name}") }
 }
 
 fn show_list(runner: &mut Runner, mut listed: comfy_table::Table, numbers: &[usize]) -> Result<()> {
@@ -242,17 +250,28 @@ fn schema(runner: &mut Runner, table: Option<&str>) -> Result<()> {
     let wanted = |name: &str| table.is_none_or(|table| table == name);
     let (mut text, mut last) = (String::new(), String::new());
     let mut found = false;
+    if table.is_none() {
+        database.schemas().iter().for_each(|name| text.push_str(&format!("CREATE SCHEMA {};\n", quoted(name))));
+    }
     // The defaults of tables use them.
-    for sequence in database.sequences().into_iter().filter(|sequence| wanted(&sequence.name)) {
+    for sequence in database.sequences() {
+        if !wanted(&shown(&sequence.schema, sequence.name)) {
+            continue;
+        }
         found = true;
         for statement in std::iter::once(sequence.sql).chain(sequence.comment) {
             text.push_str(&format!("{statement};\n"));
         }
     }
-    for info in database.tables().into_iter().filter(|info| wanted(&info.name)) {
+    for info in database.tables() {
+        if !wanted(&shown(&info.schema, info.name.clone())) {
+            continue;
+        }
         found = true;
         text.push_str(&format!("{};\n", info.sql.trim_end().trim_end_matches(';')));
-        for index in database.indexes().into_iter().filter(|index| index.table == info.name) {
+        for index in
+            database.indexes().into_iter().filter(|index| (&index.schema, &index.table) == (&info.schema, &info.name))
+        {
             text.push_str(&format!("{};\n", index.sql.trim_end().trim_end_matches(';')));
         }
         for comment in &info.comments {
@@ -310,7 +329,13 @@ fn set_output(runner: &mut Runner, path: Option<&str>) -> Result<()> {
 
 async fn import(runner: &mut Runner, file: &str, table: &str) -> Result<()> {
     let literal = file.replace('\'', "''");
-    runner.statement(&format!("COPY {} FROM '{literal}'", quoted(table))).await
+    let tables = runner.session.database().tables();
+    let found = tables.iter().find(|info| shown(&info.schema, info.name.clone()) == table);
+    let table = match found.filter(|info| info.schema != PUBLIC) {
+        Some(info) => format!("{}.{}", quoted(&info.schema), quoted(&info.name)),
+        None => quoted(table),
+    };
+    runner.statement(&format!("COPY {table} FROM '{literal}'")).await
 }
 
 fn open(runner: &mut Runner, path: &Path) -> Result<()> {

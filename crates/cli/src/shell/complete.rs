@@ -14,7 +14,10 @@ use super::words::{FUNCTIONS, KEYWORDS, SETTINGS};
 /// Keywords that precede a table name.
 const BEFORE_TABLE: [&str; 8] = ["FROM", "JOIN", "INTO", "UPDATE", "TABLE", "ANALYZE", "COPY", "DESCRIBE"];
 
-/// Names of tables and columns. A trait, so that tests need no database.
+/// The schema of names without a schema.
+pub const PUBLIC: &str = "public";
+
+/// Names of tables of the schema `public`, and of columns. A trait, so that tests need no database.
 pub trait Names {
     fn tables(&self) -> Vec<String>;
     /// Column names of a table; empty if the table does not exist.
@@ -23,7 +26,8 @@ pub trait Names {
 
 impl Names for Database {
     fn tables(&self) -> Vec<String> {
-        self.tables().into_iter().map(|table| table.name).collect()
+        let public = self.tables().into_iter().filter(|table| table.schema == PUBLIC);
+        public.map(|table| table.name).collect()
     }
     fn columns(&self, table: &str) -> Vec<String> {
         self.columns(table).map(|columns| columns.into_iter().map(|(name, _)| name).collect()).unwrap_or_default()

@@ -25,11 +25,12 @@ const EXACT_POWER_OF_TEN: u8 = 22;
 /// | `String`, `&str`, `Cow<str>` | TEXT |
 /// | `Vec<u8>`, `&[u8]`, `Cow<[u8]>` | BYTEA |
 /// | [`SystemTime`] | TIMESTAMPTZ |
+/// | [`uuid::Uuid`] | UUID |
 /// | `Option<T>` | as `T`; `None` for NULL |
 /// | [`Value`], [`ValueRef`] | every type |
 ///
-/// A DECIMAL keeps all its digits as [`Value::Decimal`]. Only the caller's choice of `f64` or `f32` rounds it. DATE and
-/// TIMESTAMP have no counterpart in Rust's library: read them as [`Value`]. [`Value`]'s `Display` prints every type.
+/// A DECIMAL keeps all its digits as [`Value::Decimal`]. Only the caller's choice of `f64` or `f32` rounds it. DATE, TIME
+/// and TIMESTAMP have no counterpart in Rust's library: read them as [`Value`]. [`Value`]'s `Display` prints every type.
 ///
 /// ```
 /// use keyaki::{FromSql, Result, ValueRef};
@@ -82,6 +83,7 @@ macro_rules! from_sql {
 }
 
 from_sql!(bool = "bool" => Boolean(value) => value);
+from_sql!(uuid::Uuid = "Uuid" => Uuid(value) => value);
 from_sql!(&'a str = "&str" => Text(value) => value);
 from_sql!(String = "String", Box<str> = "Box<str>", Rc<str> = "Rc<str>", Arc<str> = "Arc<str>", Cow<'a, str> = "Cow<str>"
     => Text(value) => value.into());

@@ -12,6 +12,7 @@ pub(crate) mod progress;
 pub(crate) mod stops;
 pub(crate) mod to_sql;
 mod type_name;
+pub(crate) mod uuids;
 pub(crate) mod value;
 
 pub use error::{ConstraintKind, Error, ObjectKind, Position, Result, SqlState};

@@ -18,9 +18,10 @@ use crate::{Error, Result};
 /// | `f32`, `f64` | REAL, DOUBLE PRECISION |
 /// | `str`, `String`, `Cow<str>` | TEXT |
 /// | `[u8]`, `Vec<u8>`, `[u8; N]`, `Cow<[u8]>` | BYTEA |
+/// | [`uuid::Uuid`] | UUID |
 /// | [`SystemTime`] | TIMESTAMPTZ, truncated to microseconds |
 /// | `Option<T>` | NULL for `None` |
-/// | [`Value`], [`ValueRef`] | any type: [`Value::Decimal`], [`Value::Date`] and [`Value::Timestamp`] have no counterpart in Rust's library |
+/// | [`Value`], [`ValueRef`] | any type: [`Value::Decimal`], [`Value::Date`], [`Value::Time`] and [`Value::Timestamp`] have no counterpart in Rust's library |
 ///
 /// The type of the parameter or column decides the conversion that follows: text is parsed, numbers are rounded to the
 /// column's scale, and values out of range are errors.
@@ -101,6 +102,7 @@ to_sql!(f64 => |value| ValueRef::Float(*value));
 to_sql!(f32 => |value| ValueRef::Float(f64::from(*value)));
 to_sql!(str, String, Box<str>, Rc<str>, Arc<str>, Cow<'_, str> => |value| ValueRef::Text(value));
 to_sql!([u8], Vec<u8>, Box<[u8]>, Cow<'_, [u8]> => |value| ValueRef::Bytes(value));
+to_sql!(uuid::Uuid => |value| ValueRef::Uuid(*value));
 to_sql!(ValueRef<'_> => |value| *value);
 to_sql!(Value => |value| value.as_ref());
 

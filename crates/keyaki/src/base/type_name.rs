@@ -2,6 +2,8 @@
 
 use arrow::datatypes::DataType;
 
+use super::uuids::is_uuid;
+
 /// PostgreSQL's name of an Arrow type. Types without a counterpart in PostgreSQL keep a name of their own.
 pub(crate) fn type_name(ty: &DataType) -> String {
     use DataType as T;
@@ -23,6 +25,7 @@ pub(crate) fn type_name(ty: &DataType) -> String {
         | T::Decimal128(precision, scale)
         | T::Decimal256(precision, scale) => format!("numeric({precision},{scale})"),
         T::Utf8 | T::LargeUtf8 | T::Utf8View => "text".into(),
+        ty if is_uuid(ty) => "uuid".into(),
         T::Binary | T::LargeBinary | T::BinaryView | T::FixedSizeBinary(_) => "bytea".into(),
         T::Date32 | T::Date64 => "date".into(),
         T::Time32(_) | T::Time64(_) => "time".into(),

@@ -8,12 +8,15 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int64Array,
-    NullArray, StringViewArray, TimestampMicrosecondArray,
+    NullArray, StringViewArray, Time64MicrosecondArray, TimestampMicrosecondArray,
 };
 use arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    TimeUnit, TimestampMicrosecondType,
+    Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
+use uuid::Uuid;
+
+use super::uuids;
 
 /// Maximum number of decimal digits of a [`Value::Decimal`].
 pub(crate) const DECIMAL_DIGITS_MAX: u8 = 38;
@@ -47,6 +50,10 @@ pub enum Value {
     Timestamp(i64),
     /// TIMESTAMPTZ: microseconds since 1970-01-01 00:00:00 UTC.
     TimestampTz(i64),
+    /// TIME: microseconds since midnight.
+    Time(i64),
+    /// UUID.
+    Uuid(Uuid),
 }
 
 /// A value that borrows its text or bytes; see [`Value`].
@@ -67,6 +74,8 @@ pub enum ValueRef<'a> {
     Date(i32),
     Timestamp(i64),
     TimestampTz(i64),
+    Time(i64),
+    Uuid(Uuid),
 }
 
 impl Value {
@@ -83,6 +92,8 @@ impl Value {
             Value::Date(days) => ValueRef::Date(*days),
             Value::Timestamp(micros) => ValueRef::Timestamp(*micros),
             Value::TimestampTz(micros) => ValueRef::TimestampTz(*micros),
+            Value::Time(micros) => ValueRef::Time(*micros),
+            Value::Uuid(uuid) => ValueRef::Uuid(*uuid),
         }
     }
 }
@@ -101,6 +112,8 @@ impl ValueRef<'_> {
             ValueRef::Date(days) => Value::Date(days),
             ValueRef::Timestamp(micros) => Value::Timestamp(micros),
             ValueRef::TimestampTz(micros) => Value::TimestampTz(micros),
+            ValueRef::Time(micros) => Value::Time(micros),
+            ValueRef::Uuid(uuid) => Value::Uuid(uuid),
         }
     }
 
@@ -122,6 +135,8 @@ impl ValueRef<'_> {
             ValueRef::Date(_) => "date",
             ValueRef::Timestamp(_) => "timestamp without time zone",
             ValueRef::TimestampTz(_) => "timestamp with time zone",
+            ValueRef::Time(_) => "time",
+            ValueRef::Uuid(_) => "uuid",
         }
     }
 
@@ -147,6 +162,8 @@ impl ValueRef<'_> {
             ValueRef::TimestampTz(micros) => {
                 Arc::new(TimestampMicrosecondArray::from_value(micros, 1).with_timezone("+00:00"))
             }
+            ValueRef::Time(micros) => Arc::new(Time64MicrosecondArray::from_value(micros, 1)),
+            ValueRef::Uuid(uuid) => Arc::new(uuids::array([Some(uuid)].into_iter())),
         }
     }
 }
@@ -169,6 +186,8 @@ pub(crate) fn has_values(ty: &DataType) -> bool {
         | DataType::LargeBinary
         | DataType::BinaryView
         | DataType::Date32
+        | DataType::Time64(TimeUnit::Microsecond)
+        | DataType::FixedSizeBinary(uuids::UUID_LEN)
         | DataType::Timestamp(TimeUnit::Microsecond, _) => true,
         DataType::Decimal128(_, scale) => *scale >= 0,
         _ => false,
@@ -202,6 +221,10 @@ pub(crate) fn value_at(array: &dyn Array, row: usize) -> Option<ValueRef<'_>> {
             let micros = array.as_primitive::<TimestampMicrosecondType>().value(row);
             if zone.is_some() { ValueRef::TimestampTz(micros) } else { ValueRef::Timestamp(micros) }
         }
+        DataType::Time64(TimeUnit::Microsecond) => {
+            ValueRef::Time(array.as_primitive::<Time64MicrosecondType>().value(row))
+        }
+        DataType::FixedSizeBinary(uuids::UUID_LEN) => ValueRef::Uuid(uuids::uuid_at(array.as_fixed_size_binary(), row)),
         _ => return None,
     })
 }
@@ -216,6 +239,7 @@ impl fmt::Display for ValueRef<'_> {
                 f.write_str("\\x")?;
                 bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
             }
+            ValueRef::Uuid(uuid) => uuid.fmt(f),
             other => {
                 let array = other.to_array();
                 match arrow::util::display::array_value_to_string(&array, 0) {
@@ -251,6 +275,8 @@ mod tests {
             Value::Date(-1),
             Value::Timestamp(1),
             Value::TimestampTz(-1),
+            Value::Time(86_399_999_999),
+            Value::Uuid(Uuid::from_u128(7)),
         ];
         for value in values {
             let array = value.as_ref().to_array();
@@ -264,6 +290,8 @@ mod tests {
         assert_eq!(Value::Decimal { unscaled: -12345, scale: 2 }.to_string(), "-123.45");
         assert_eq!(Value::Bytes(vec![0, 255]).to_string(), "\\x00ff");
         assert_eq!(Value::Date(0).to_string(), "1970-01-01");
+        assert_eq!(Value::Time(36_000_500_000).to_string(), "10:00:00.500");
+        assert_eq!(Value::Uuid(Uuid::from_u128(7)).to_string(), "00000000-0000-0000-0000-000000000007");
         assert_eq!(Value::Null.to_string(), "NULL");
     }
 }

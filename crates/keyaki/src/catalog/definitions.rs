@@ -9,12 +9,13 @@ use std::str::FromStr;
 use keyaki_store::{ColumnType, Goal, TreeId};
 use serde::{Deserialize, Serialize};
 
+use super::names::RelationName;
 use crate::Error;
 
 /// A table. The schema of its tree is the primary key columns in key order, then the other columns in table order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TableDef {
-    pub name: String,
+    pub name: RelationName,
     #[serde(with = "crate::catalog::types::tree_number")]
     pub tree: TreeId,
     /// Columns in the order of CREATE TABLE.
@@ -40,9 +41,9 @@ pub struct TableDef {
 
 impl TableDef {
     /// A table without indexes and checks.
-    pub fn new(name: impl Into<String>, tree: TreeId, columns: Vec<ColumnDef>, primary_key: Vec<usize>) -> TableDef {
+    pub fn new(name: RelationName, tree: TreeId, columns: Vec<ColumnDef>, primary_key: Vec<usize>) -> TableDef {
         TableDef {
-            name: name.into(),
+            name,
             tree,
             columns,
             hidden_rowid: primary_key.is_empty(),
@@ -57,7 +58,7 @@ impl TableDef {
 
     /// Name of the PRIMARY KEY constraint; without a primary key, the name that it would have.
     pub fn primary_key_name(&self) -> String {
-        self.primary_key_name.clone().unwrap_or_else(|| format!("{}_pkey", self.name))
+        self.primary_key_name.clone().unwrap_or_else(|| format!("{}_pkey", &*self.name))
     }
 
     /// True if a constraint of the table has this name.
@@ -86,7 +87,7 @@ pub struct ForeignKeyDef {
     /// The referencing columns: indices into [`TableDef::columns`].
     pub columns: Vec<usize>,
     /// Name of the referenced table, which may be the referencing one.
-    pub references: String,
+    pub references: RelationName,
     /// Names of the referenced columns, one for each of `columns`.
     pub referenced: Vec<String>,
     #[serde(default, skip_serializing_if = "ReferentialAction::is_default")]
@@ -185,7 +186,7 @@ pub struct IdentityDef {
 /// Invariants: `min <= start <= max`, and `increment` is not 0.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SequenceDef {
-    pub name: String,
+    pub name: RelationName,
     /// Key of the position. A sequence that is restarted by a definition gets a new one.
     pub id: u64,
     pub min: i64,
@@ -228,7 +229,7 @@ impl SequenceDef {
     /// The error behind the last value.
     pub(crate) fn exhausted(&self) -> Error {
         let (end, limit) = if self.increment > 0 { ("maximum", self.max) } else { ("minimum", self.min) };
-        Error::SequenceLimit { name: self.name.clone(), end, limit }
+        Error::SequenceLimit { name: self.name.to_string(), end, limit }
     }
 }
 
@@ -239,13 +240,23 @@ pub(crate) struct SequencePosition {
     pub next: Option<i64>,
 }
 
-/// A SQL type: the store's column type and the length limit of VARCHAR(n).
+/// A SQL type: the store's column type, and what its texts must satisfy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SqlType {
     #[serde(with = "crate::catalog::types::column_type_text")]
     pub column: ColumnType,
     /// Maximum number of characters, for VARCHAR(n) and CHAR(n).
     pub max_chars: Option<u32>,
+    /// Texts are JSON documents.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub json: bool,
+}
+
+impl SqlType {
+    /// True for types of text that do not accept every text.
+    pub fn restricts_text(self) -> bool {
+        self.json || self.max_chars.is_some()
+    }
 }
 
 /// The access method of an index (USING).
@@ -287,7 +298,8 @@ impl FromStr for IndexMethod {
     type Err = &'static str;
     fn from_str(name: &str) -> std::result::Result<Self, Self::Err> {
         match name.to_ascii_lowercase().as_str() {
-            "betree" => Ok(IndexMethod::Betree),
+            // PostgreSQL's name for its ordered indexes.
+            "betree" | "btree" => Ok(IndexMethod::Betree),
             "masstree" => Ok(IndexMethod::Masstree),
             "vast" => Ok(IndexMethod::Vast),
             _ => Err("betree, masstree, vast"),
@@ -351,9 +363,11 @@ impl VastOptions {
 }
 
 /// A secondary index. The key of its tree is the indexed columns, then the primary key columns not among them. The
-/// included columns follow the key. A unique index has the same schema; writes check uniqueness first.
+/// included columns follow the key. A unique index has the same schema; writes check uniqueness first. A partial index has
+/// entries for the rows that satisfy its predicate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IndexDef {
+    /// Name in the schema of the table.
     pub name: String,
     /// For an in-memory index, valid until the database is closed.
     #[serde(with = "crate::catalog::types::tree_number")]
@@ -367,6 +381,9 @@ pub struct IndexDef {
     /// Columns of INCLUDE; columns that are in the key already have no effect.
     pub include: Vec<usize>,
     pub unique: bool,
+    /// SQL text of the condition of a partial index. Columns have no qualifiers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicate: Option<String>,
     /// The index belongs to a UNIQUE constraint, whose name it has.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub constraint: bool,
@@ -376,6 +393,11 @@ pub struct IndexDef {
 }
 
 impl IndexDef {
+    /// True if no two rows of the table may have equal values in `columns`, unless one of these is null.
+    pub fn is_key(&self) -> bool {
+        self.unique && self.predicate.is_none()
+    }
+
     /// A unique index without further options.
     pub fn unique(name: impl Into<String>, tree: TreeId, columns: Vec<usize>) -> IndexDef {
         IndexDef {
@@ -386,6 +408,7 @@ impl IndexDef {
             columns,
             include: Vec::new(),
             unique: true,
+            predicate: None,
             constraint: false,
             comment: None,
         }
@@ -395,8 +418,8 @@ impl IndexDef {
 /// A view.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ViewDef {
-    pub name: String,
-    /// SQL text of the SELECT.
+    pub name: RelationName,
+    /// SQL text of the SELECT. Relations without a schema are those of `public`.
     pub sql: String,
     /// Text of COMMENT ON.
     #[serde(default, skip_serializing_if = "Option::is_none")]

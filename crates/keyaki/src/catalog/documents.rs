@@ -7,11 +7,14 @@
 //! | `view/NAME` | [`ViewDef`] |
 //! | `statistics/NAME` | [`TableStatistics`] of the table |
 //! | `sequence/NAME` | [`SequenceDef`]; those of identity columns are in the table |
+//! | `schema/NAME` | [`SchemaDocument`]; `public` has none |
 //! | `sequence_position/ID` | [`SequencePosition`](super::SequencePosition), also of identity columns |
+//!
+//! The key of an object in another schema than `public` is `KIND@SCHEMA/NAME`.
 //!
 //! Invariant: catalog and trees agree. A document changes in the same write batch as the trees that it describes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray, RecordBatch};
@@ -21,6 +24,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::definitions::{ForeignKeyDef, IndexMethod, SequenceDef, TableDef, ViewDef};
+use super::names::{PUBLIC, RelationName};
 use crate::catalog::Table;
 use crate::catalog::TableStatistics;
 use crate::{Error, ObjectKind, Result};
@@ -34,12 +38,21 @@ pub(crate) const SYSTEM_PREFIX: &str = "keyaki_";
 /// Names the catalog in errors: it has no file of its own.
 const CATALOG: &str = "catalog";
 
-/// Format version of the documents.
+/// Format version of the documents of a new database.
 const FORMAT: u32 = 1;
+/// Format version of documents with schemas or predicates of indexes. Programs that do not know these would take such an
+/// index for one of all rows.
+const FORMAT_EXTENDED: u32 = 2;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct FormatDocument {
     version: u32,
+}
+
+/// The definition of a schema.
+#[derive(Debug, Serialize, Deserialize)]
+struct SchemaDocument {
+    name: String,
 }
 
 /// Kind of a document; the first part of its key.
@@ -51,29 +64,53 @@ pub(crate) enum DocumentKind {
     Statistics,
     Sequence,
     SequencePosition,
+    Schema,
+}
+
+/// The name of a document in its key.
+pub(crate) trait DocumentName: std::fmt::Display {
+    /// The key of the document of a kind.
+    fn key(&self, kind: &str) -> String {
+        format!("{kind}/{self}")
+    }
+}
+
+impl DocumentName for &str {}
+impl DocumentName for String {}
+
+impl DocumentName for RelationName {
+    fn key(&self, kind: &str) -> String {
+        match self.is_public() {
+            true => format!("{kind}/{}", self.name),
+            // The name begins behind the first slash.
+            false => format!("{kind}@{}/{}", self.schema.replace('%', "%25").replace('/', "%2F"), self.name),
+        }
+    }
 }
 
 impl DocumentKind {
-    fn key(self, name: &str) -> String {
-        let kind = match self {
+    fn key(self, name: &impl DocumentName) -> String {
+        name.key(match self {
             DocumentKind::Meta => "meta",
             DocumentKind::Table => "table",
             DocumentKind::View => "view",
             DocumentKind::Statistics => "statistics",
             DocumentKind::Sequence => "sequence",
             DocumentKind::SequencePosition => "sequence_position",
-        };
-        format!("{kind}/{name}")
+            DocumentKind::Schema => "schema",
+        })
     }
 }
 
 /// All tables, indexes and views as of one snapshot.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Catalog {
-    pub tables: BTreeMap<String, Arc<Table>>,
-    pub views: BTreeMap<String, Arc<ViewDef>>,
+    pub tables: BTreeMap<RelationName, Arc<Table>>,
+    pub views: BTreeMap<RelationName, Arc<ViewDef>>,
     /// The sequences of CREATE SEQUENCE.
-    pub sequences: BTreeMap<String, Arc<SequenceDef>>,
+    pub sequences: BTreeMap<RelationName, Arc<SequenceDef>>,
+    /// The schemas other than `public`.
+    pub schemas: BTreeSet<String>,
 }
 
 impl Catalog {
@@ -81,52 +118,52 @@ impl Catalog {
     ///
     /// # Errors
     /// If there is no such table, or the name is that of a view.
-    pub fn table(&self, name: &str) -> Result<&Arc<Table>> {
+    pub fn table(&self, name: &RelationName) -> Result<&Arc<Table>> {
         self.tables.get(name).ok_or_else(|| {
             if self.views.contains_key(name) {
                 Error::WrongObjectType {
-                    name: name.into(),
+                    name: name.to_string(),
                     found: ObjectKind::View,
                     expected: ObjectKind::Table,
                     hint: None,
                 }
             } else {
-                Error::NotFound { kind: ObjectKind::Relation, name: name.into() }
+                Error::NotFound { kind: ObjectKind::Relation, name: name.to_string() }
             }
         })
     }
 
     /// Looks up an index by name. Returns its table and its position in the table's list of indexes.
-    pub fn index(&self, name: &str) -> Option<(&Arc<Table>, usize)> {
-        self.tables.values().find_map(|table| {
-            let place = table.def.indexes.iter().position(|index| index.name == name)?;
+    pub fn index(&self, name: &RelationName) -> Option<(&Arc<Table>, usize)> {
+        self.tables.values().filter(|table| table.def.name.schema == name.schema).find_map(|table| {
+            let place = table.def.indexes.iter().position(|index| index.name == name.name)?;
             Some((table, place))
         })
     }
 
     /// All sequences, those of identity columns included, with the names of their table and column.
-    pub fn sequences(&self) -> impl Iterator<Item = (&SequenceDef, Option<(&str, &str)>)> {
+    pub fn sequences(&self) -> impl Iterator<Item = (&SequenceDef, Option<(&RelationName, &str)>)> {
         let own = self.sequences.values().map(|def| (&**def, None));
         let identities = self.tables.values().flat_map(|table| {
             let columns = table.def.columns.iter();
             columns.filter_map(|column| {
                 let sequence = &column.identity.as_ref()?.sequence;
-                Some((sequence, Some((table.def.name.as_str(), column.name.as_str()))))
+                Some((sequence, Some((&table.def.name, column.name.as_str()))))
             })
         });
         own.chain(identities)
     }
 
     /// Looks up a sequence by name.
-    pub fn sequence(&self, name: &str) -> Option<&SequenceDef> {
+    pub fn sequence(&self, name: &RelationName) -> Option<&SequenceDef> {
         let own = self.sequences.get(name).map(|def| &**def);
-        own.or_else(|| self.sequences().map(|(def, _)| def).find(|def| def.name == name))
+        own.or_else(|| self.sequences().map(|(def, _)| def).find(|def| def.name == *name))
     }
 
     /// The foreign keys that refer to a table, each with the table that has it.
-    pub fn referencing(&self, name: &str) -> impl Iterator<Item = (&Arc<Table>, &ForeignKeyDef)> {
+    pub fn referencing(&self, name: &RelationName) -> impl Iterator<Item = (&Arc<Table>, &ForeignKeyDef)> {
         let keys = self.tables.values().flat_map(|table| table.def.foreign_keys.iter().map(move |key| (table, key)));
-        keys.filter(move |(_, key)| key.references == name)
+        keys.filter(move |(_, key)| key.references == *name)
     }
 
     /// Trees that need a locator, with its options: the indexes with USING vast.
@@ -149,20 +186,33 @@ impl Catalog {
         self.tables.values().any(|table| table.has_tree(tree))
     }
 
-    /// Checks that a name is not in use. Tables, indexes, views, sequences and system views share one namespace.
+    /// True if a schema has this name.
+    pub fn has_schema(&self, name: &str) -> bool {
+        name == PUBLIC || self.schemas.contains(name)
+    }
+
+    /// True if a table, index, view or sequence has this name.
+    pub fn has_relation(&self, name: &RelationName) -> bool {
+        self.tables.contains_key(name)
+            || self.views.contains_key(name)
+            || self.index(name).is_some()
+            || self.sequence(name).is_some()
+    }
+
+    /// Checks that a name is not in use. The tables, indexes, views and sequences of a schema share one namespace, with
+    /// the system views.
     ///
     /// # Errors
     /// If the name is in use or starts with [`SYSTEM_PREFIX`].
-    pub fn check_free(&self, name: &str) -> Result<()> {
+    pub fn check_free(&self, name: &RelationName) -> Result<()> {
         if name.starts_with(SYSTEM_PREFIX) {
             let reason = format!("names starting with \"{SYSTEM_PREFIX}\" are reserved for system views");
-            return Err(Error::ReservedName { name: name.into(), reason });
+            return Err(Error::ReservedName { name: name.name.clone(), reason });
         }
-        let is_relation = self.tables.contains_key(name) || self.views.contains_key(name);
-        if is_relation || self.index(name).is_some() || self.sequence(name).is_some() {
-            return Err(Error::AlreadyExists { kind: ObjectKind::Relation, name: name.into() });
+        match self.has_relation(name) {
+            true => Err(Error::AlreadyExists { kind: ObjectKind::Relation, name: name.to_string() }),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Reads the catalog as of `snapshot`. Returns `None` if the database has no catalog tree. Blocks.
@@ -185,17 +235,19 @@ impl Catalog {
     /// Decodes the documents. `memory_tree` allocates tree ids for in-memory indexes; the caller builds these trees.
     fn decode(documents: &BTreeMap<String, Vec<u8>>, memory_tree: impl Fn() -> TreeId) -> Result<Catalog> {
         let format: Option<FormatDocument> =
-            documents.get(&DocumentKind::Meta.key("format")).map(|d| parse("meta/format", d)).transpose()?;
+            documents.get(&DocumentKind::Meta.key(&"format")).map(|d| parse("meta/format", d)).transpose()?;
         match format {
-            Some(FormatDocument { version: FORMAT }) => {}
+            Some(FormatDocument { version: FORMAT..=FORMAT_EXTENDED }) => {}
             Some(FormatDocument { version }) => {
-                return Err(Error::FormatVersion { path: CATALOG.into(), found: version, supported: FORMAT });
+                return Err(Error::FormatVersion { path: CATALOG.into(), found: version, supported: FORMAT_EXTENDED });
             }
             None => return Err(corrupt("it has no format version".into())),
         }
         let mut catalog = Catalog::default();
         for (key, document) in documents {
-            if key.starts_with("table/") {
+            // `table` for `table/NAME` and `table@SCHEMA/NAME`.
+            let kind = key.split(['/', '@']).next();
+            if kind == Some("table") {
                 let mut def: TableDef = parse(key, document)?;
                 for index in def.indexes.iter_mut().filter(|index| index.method.is_in_memory()) {
                     index.tree = memory_tree();
@@ -203,12 +255,14 @@ impl Catalog {
                 let statistics = documents.get(&DocumentKind::Statistics.key(&def.name));
                 let statistics: Option<TableStatistics> = statistics.map(|d| parse("statistics", d)).transpose()?;
                 catalog.tables.insert(def.name.clone(), Arc::new(Table::new(def, statistics.map(Arc::new))?));
-            } else if key.starts_with("view/") {
+            } else if kind == Some("view") {
                 let view: ViewDef = parse(key, document)?;
                 catalog.views.insert(view.name.clone(), Arc::new(view));
-            } else if key.starts_with("sequence/") {
+            } else if kind == Some("sequence") {
                 let sequence: SequenceDef = parse(key, document)?;
                 catalog.sequences.insert(sequence.name.clone(), Arc::new(sequence));
+            } else if kind == Some("schema") {
+                catalog.schemas.insert(parse::<SchemaDocument>(key, document)?.name);
             }
         }
         Ok(catalog)
@@ -219,7 +273,11 @@ impl Catalog {
 ///
 /// # Errors
 /// `Corrupt`, errors of the store.
-pub(crate) fn document<T: DeserializeOwned>(store: &Store, kind: DocumentKind, name: &str) -> Result<Option<T>> {
+pub(crate) fn document<T: DeserializeOwned>(
+    store: &Store,
+    kind: DocumentKind,
+    name: &impl DocumentName,
+) -> Result<Option<T>> {
     let key = kind.key(name);
     let document = KeyValue::open(store, CATALOG_TREE)?.get(key.as_bytes())?;
     document.map(|document| parse(&key, &document)).transpose()
@@ -242,11 +300,27 @@ pub(crate) fn corrupt(detail: String) -> Error {
 /// Adds the creation of the catalog tree and its format document to `batch`.
 pub(crate) fn bootstrap(batch: &mut WriteBatch) -> Result<()> {
     batch.create_tree(CATALOG_TREE, &Schema::key_value());
-    put(batch, DocumentKind::Meta, "format", &FormatDocument { version: FORMAT })
+    put(batch, DocumentKind::Meta, &"format", &FormatDocument { version: FORMAT })
+}
+
+/// Adds a schema to `batch`.
+pub(crate) fn put_schema(batch: &mut WriteBatch, name: &str) -> Result<()> {
+    extend_format(batch)?;
+    put(batch, DocumentKind::Schema, &name, &SchemaDocument { name: name.into() })
+}
+
+/// Adds the format version that documents with schemas or partial indexes need to `batch`.
+pub(crate) fn extend_format(batch: &mut WriteBatch) -> Result<()> {
+    put(batch, DocumentKind::Meta, &"format", &FormatDocument { version: FORMAT_EXTENDED })
 }
 
 /// Adds the insertion or replacement of a document to `batch`.
-pub(crate) fn put(batch: &mut WriteBatch, kind: DocumentKind, name: &str, document: &impl Serialize) -> Result<()> {
+pub(crate) fn put(
+    batch: &mut WriteBatch,
+    kind: DocumentKind,
+    name: &impl DocumentName,
+    document: &impl Serialize,
+) -> Result<()> {
     let document = serde_json::to_vec(document)
         .map_err(|error| Error::Internal(format!("the definition of \"{name}\" is not valid JSON: {error}")))?;
     let schema = Schema::key_value();
@@ -255,7 +329,7 @@ pub(crate) fn put(batch: &mut WriteBatch, kind: DocumentKind, name: &str, docume
 }
 
 /// Adds the deletion of a document to `batch`. The document need not exist.
-pub(crate) fn remove(batch: &mut WriteBatch, kind: DocumentKind, name: &str) -> Result<()> {
+pub(crate) fn remove(batch: &mut WriteBatch, kind: DocumentKind, name: &impl DocumentName) -> Result<()> {
     let schema = Schema::key_value();
     let rows = record(&schema, &[kind.key(name).as_bytes(), b""])?;
     Ok(batch.delete(CATALOG_TREE, &schema, &rows)?)
@@ -284,32 +358,67 @@ mod tests {
     fn documents_decode_to_a_catalog() {
         let view = r#"{"name":"v","sql":"SELECT 1"}"#;
         let catalog = decode(&[("meta/format", r#"{"version":1}"#), ("table/t", TABLE), ("view/v", view)]).unwrap();
-        assert_eq!(catalog.table("t").unwrap().def.tree, TreeId::new(16));
-        assert_eq!(catalog.index("i").map(|(table, place)| (table.def.name.as_str(), place)), Some(("t", 0)));
-        assert!(catalog.table("v").unwrap_err().to_string().contains("is a view"));
-        assert!(matches!(catalog.table("x"), Err(Error::NotFound { kind: ObjectKind::Relation, .. })));
-        for name in ["t", "v", "i"] {
-            assert!(matches!(catalog.check_free(name), Err(Error::AlreadyExists { kind: ObjectKind::Relation, .. })));
+        assert_eq!(catalog.table(&RelationName::public("t")).unwrap().def.tree, TreeId::new(16));
+        assert_eq!(
+            catalog.index(&RelationName::public("i")).map(|(table, place)| (&*table.def.name, place)),
+            Some(("t", 0))
+        );
+        assert!(catalog.table(&RelationName::public("v")).unwrap_err().to_string().contains("is a view"));
+        assert!(matches!(
+            catalog.table(&RelationName::public("x")),
+            Err(Error::NotFound { kind: ObjectKind::Relation, .. })
+        ));
+        for name in ["t", "v", "i"].map(RelationName::public) {
+            assert!(matches!(catalog.check_free(&name), Err(Error::AlreadyExists { kind: ObjectKind::Relation, .. })));
         }
-        assert!(catalog.check_free("x").is_ok());
-        assert!(catalog.check_free("keyaki_x").unwrap_err().to_string().contains("is reserved"));
+        assert!(catalog.check_free(&RelationName::public("x")).is_ok());
+        assert!(catalog.check_free(&RelationName::public("keyaki_x")).unwrap_err().to_string().contains("is reserved"));
+    }
+
+    #[test]
+    fn documents_of_schemas_have_keys_of_their_own() {
+        let table = TABLE.replace(r#""name":"t""#, r#""name":{"schema":"s","name":"t"}"#);
+        let schema = ("schema/s", r#"{"name":"s"}"#);
+        let format = ("meta/format", r#"{"version":2}"#);
+        let catalog = decode(&[format, ("table/t", TABLE), schema, ("table@s/t", &table)]).unwrap();
+        let name = RelationName::new("s", "t");
+        assert_eq!(catalog.table(&name).unwrap().def.name, name);
+        assert_eq!(catalog.tables.len(), 2);
+        assert!(catalog.has_schema("s") && catalog.has_schema(PUBLIC) && !catalog.has_schema("t"));
+        assert!(catalog.index(&RelationName::new("s", "i")).is_some());
+        let key = |schema: &str, name: &str| DocumentKind::View.key(&RelationName::new(schema, name));
+        assert_eq!(key("s", "a/b"), "view@s/a/b");
+        assert_ne!(key("s/a", "b"), key("s", "a/b"));
+        assert_ne!(key("s%2Fa", "b"), key("s/a", "b"));
     }
 
     #[test]
     fn indexes_in_memory_get_new_tree_ids() {
         let table = TABLE.replace(r#""unique":true"#, r#""unique":true,"method":"masstree""#);
         let catalog = decode(&[("meta/format", r#"{"version":1}"#), ("table/t", &table)]).unwrap();
-        let index = &catalog.table("t").unwrap().def.indexes[0];
+        let index = &catalog.table(&RelationName::public("t")).unwrap().def.indexes[0];
         assert_eq!((index.tree, index.method), (TreeId::new(1 << 31), IndexMethod::Masstree));
         assert_eq!("MASSTREE".parse(), Ok(IndexMethod::Masstree));
         assert!("hash".parse::<IndexMethod>().is_err());
     }
 
     #[test]
+    fn partial_indexes_keep_their_predicates() {
+        let table = TABLE.replace(r#""unique":true"#, r#""unique":true,"predicate":"a > 0""#);
+        let catalog = decode(&[("meta/format", r#"{"version":2}"#), ("table/t", &table)]).unwrap();
+        let def = &catalog.table(&RelationName::public("t")).unwrap().def;
+        assert_eq!((def.indexes[0].predicate.as_deref(), def.indexes[0].is_key()), (Some("a > 0"), false));
+        let stored = serde_json::to_string(def).unwrap();
+        assert_eq!(serde_json::from_str::<TableDef>(&stored).unwrap(), *def);
+        let whole = decode(&[("meta/format", r#"{"version":1}"#), ("table/t", TABLE)]).unwrap();
+        assert!(whole.table(&RelationName::public("t")).unwrap().def.indexes[0].is_key());
+    }
+
+    #[test]
     fn damaged_documents_are_errors() {
         let format = ("meta/format", r#"{"version":1}"#);
         assert!(decode(&[]).unwrap_err().to_string().contains("no format version"));
-        assert!(decode(&[("meta/format", r#"{"version":2}"#)]).unwrap_err().to_string().contains("version 2"));
+        assert!(decode(&[("meta/format", r#"{"version":3}"#)]).unwrap_err().to_string().contains("version 3"));
         for damaged in ["", "{", "{}", &TABLE.replace("[0]", "[7]"), &TABLE.replace("BIGINT", "BIGINTEGER")] {
             let error = decode(&[format, ("table/t", damaged)]).unwrap_err().to_string();
             assert!(error.contains("table"), "{error}");

@@ -1,4 +1,5 @@
-//! The expressions of a table's definition in executable form: CHECK conditions, generated columns and constant defaults.
+//! The expressions of a table's definition in executable form: CHECK conditions, generated columns, constant defaults and
+//! predicates of indexes.
 //!
 //! A definition stores expressions as SQL text. The first statement that needs them compiles them, and the [`Table`]
 //! keeps the result. A changed definition is another [`Table`], so that the result never becomes stale.
@@ -7,11 +8,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::prep_null_mask_filter;
 use arrow::datatypes::SchemaRef;
+use datafusion::logical_expr::Expr;
 use datafusion::physical_expr::PhysicalExpr;
 
-use super::definitions::{ColumnDef, TableDef};
+use super::definitions::{ColumnDef, IndexDef, TableDef};
+use crate::{Error, Result};
 
 /// The compiled expressions of a table.
 #[derive(Debug)]
@@ -23,6 +27,37 @@ pub(crate) struct Compiled {
     pub constants: Vec<Option<ArrayRef>>,
     /// `None` for a table without generated columns.
     pub generation: Option<Generation>,
+    /// The predicate of each index; `None` for an index of all rows.
+    pub predicates: Vec<Option<Predicate>>,
+}
+
+/// The compiled predicate of a partial index.
+#[derive(Debug)]
+pub(crate) struct Predicate {
+    /// Its conditions, of which all must be true, in the form that the optimizer gives to filters, over unqualified columns.
+    pub conjuncts: Vec<Expr>,
+    /// The columns that it uses.
+    pub columns: Vec<usize>,
+    /// The condition over rows with these columns alone.
+    pub condition: Arc<dyn PhysicalExpr>,
+    /// The schema of such rows.
+    pub schema: SchemaRef,
+}
+
+impl Predicate {
+    /// For each row, true if it belongs to the index. `columns` are the values of [`Predicate::columns`].
+    ///
+    /// # Errors
+    /// Errors of the condition.
+    pub fn select(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<BooleanArray> {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch = RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?;
+        let values = self.condition.evaluate(&batch)?.into_array(rows)?;
+        let Some(values) = values.as_boolean_opt() else {
+            return Err(Error::Internal(format!("the predicate of an index is of type {}", values.data_type())));
+        };
+        Ok(if values.null_count() == 0 { values.clone() } else { prep_null_mask_filter(values) })
+    }
 }
 
 /// The compiled expressions of a table's generated columns.
@@ -38,6 +73,8 @@ pub(crate) struct Generation {
 #[derive(Debug)]
 pub(crate) struct Generated {
     pub column: usize,
+    /// The analyzed expression over unqualified columns.
+    pub expr: Expr,
     pub value: Arc<dyn PhysicalExpr>,
     /// The columns that it uses.
     pub uses: Vec<usize>,
@@ -63,8 +100,14 @@ impl Compiled {
     /// The result for a definition without expressions; `None` for others.
     pub(super) fn trivial(def: &TableDef) -> Option<Compiled> {
         let is_plain = |column: &ColumnDef| column.default.is_none() && column.generated.is_none();
-        let is_trivial = def.checks.is_empty() && def.columns.iter().all(is_plain);
-        let compiled = || Compiled { checks: Vec::new(), constants: vec![None; def.columns.len()], generation: None };
+        let is_whole = |index: &IndexDef| index.predicate.is_none();
+        let is_trivial = def.checks.is_empty() && def.columns.iter().all(is_plain) && def.indexes.iter().all(is_whole);
+        let compiled = || Compiled {
+            checks: Vec::new(),
+            constants: vec![None; def.columns.len()],
+            generation: None,
+            predicates: def.indexes.iter().map(|_| None).collect(),
+        };
         is_trivial.then(compiled)
     }
 }

@@ -4,9 +4,11 @@
 //! |---|---|
 //! | [`definitions`] | [`TableDef`], [`IndexDef`], [`ViewDef`], [`SequenceDef`] and their parts |
 //! | [`documents`] | [`Catalog`]; the catalog tree, which stores definitions as JSON documents |
+//! | [`names`] | [`RelationName`]: a schema and a name in it |
 //! | [`types`] | SQL types: their names, column types and Arrow types |
-//! | [`expressions`] | [`Compiled`]: conditions, generated columns and constant defaults of a table in executable form |
+//! | [`expressions`] | [`Compiled`]: conditions, generated columns, constant defaults and predicates of a table in executable form |
 //! | [`table`] | [`Table`]: the tree schemas and column mappings derived from a [`TableDef`] |
+//! | [`projection`] | [`Projection`]: rows of a table as rows of one of its trees |
 //! | [`statistics`] | [`TableStatistics`]: input of the cost model |
 //!
 //! Invariants: a [`Catalog`] is immutable; DDL replaces it as a whole. Every [`Table`] in it has a consistent
@@ -15,6 +17,8 @@
 mod definitions;
 mod documents;
 mod expressions;
+mod names;
+mod projection;
 pub(crate) mod statistics;
 mod table;
 pub(crate) mod types;
@@ -24,7 +28,11 @@ pub use definitions::{
     TableDef, VastOptions, ViewDef,
 };
 pub(crate) use definitions::{SequencePosition, goal_name, goal_of_name};
-pub(crate) use documents::{Catalog, DocumentKind, bootstrap, corrupt, document, put, remove};
-pub(crate) use expressions::{Check, Compiled, Generated, Generation};
+pub(crate) use documents::{
+    Catalog, DocumentKind, SYSTEM_PREFIX, bootstrap, corrupt, document, extend_format, put, put_schema, remove,
+};
+pub(crate) use expressions::{Check, Compiled, Generated, Generation, Predicate};
+pub(crate) use names::{PUBLIC, RelationName};
+pub(crate) use projection::Projection;
 pub(crate) use statistics::TableStatistics;
 pub(crate) use table::{HIDDEN_ROWID, Table, TableTree};

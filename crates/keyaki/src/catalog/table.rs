@@ -16,7 +16,7 @@ use arrow::datatypes::{Field, SchemaRef};
 use keyaki_store::{Column, ColumnType, KeyCodec, RowCodec, Schema, TreeId};
 
 use super::definitions::{IndexDef, IndexMethod, TableDef};
-use super::expressions::Compiled;
+use super::expressions::{Compiled, Predicate};
 use crate::catalog::TableStatistics;
 use crate::{Error, Result};
 
@@ -118,7 +118,26 @@ impl Table {
     pub fn set_compiled(&self, compiled: Compiled) -> &Compiled {
         assert!(compiled.checks.len() == self.def.checks.len(), "each check is compiled");
         assert!(compiled.constants.len() == self.def.columns.len(), "each column has a place");
+        assert!(compiled.predicates.len() == self.def.indexes.len(), "each index has a place");
         self.compiled.get_or_init(|| compiled)
+    }
+
+    /// True if an index is partial.
+    pub fn has_partial_index(&self) -> bool {
+        self.def.indexes.iter().any(|index| index.predicate.is_some())
+    }
+
+    /// The predicate of an index; `None` for an index of all rows.
+    ///
+    /// # Errors
+    /// `Internal` if the expressions have not been compiled.
+    pub fn predicate(&self, index: usize) -> Result<Option<&Predicate>> {
+        if self.def.indexes[index].predicate.is_none() {
+            return Ok(None);
+        }
+        let compiled = self.compiled().map(|compiled| compiled.predicates[index].as_ref());
+        compiled
+            .ok_or_else(|| Error::Internal(format!("the predicates of table \"{}\" are not compiled", self.def.name)))
     }
 
     /// True if the tree belongs to the table or one of its indexes.
@@ -158,7 +177,7 @@ impl Table {
 
     /// Name of the table's tree (`None`) or of the tree of an index, for EXPLAIN.
     pub fn tree_name(&self, index: Option<usize>) -> String {
-        let Some(index) = index.map(|i| &self.def.indexes[i]) else { return self.def.name.clone() };
+        let Some(index) = index.map(|i| &self.def.indexes[i]) else { return self.def.name.to_string() };
         let using = if index.method == IndexMethod::Vast { " using vast" } else { "" };
         format!("{}.{}{using}", self.def.name, index.name)
     }
@@ -278,12 +297,15 @@ fn check(def: &TableDef) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::ColumnDef;
+    use crate::catalog::{ColumnDef, RelationName};
 
     fn def(primary_key: Vec<usize>, indexes: Vec<IndexDef>) -> TableDef {
         let column = |name: &str| ColumnDef { nullable: name != "a", ..ColumnDef::new(name, ColumnType::Int64) };
         let columns = ["a", "b", "c", "d"].map(column).to_vec();
-        TableDef { indexes, ..TableDef::new("t", keyaki_store::TreeId::new(16), columns, primary_key) }
+        TableDef {
+            indexes,
+            ..TableDef::new(RelationName::public("t"), keyaki_store::TreeId::new(16), columns, primary_key)
+        }
     }
 
     fn index(columns: Vec<usize>, include: Vec<usize>) -> IndexDef {

@@ -14,6 +14,7 @@ use datafusion::sql::sqlparser::ast::{
 use keyaki_store::ColumnType;
 
 use crate::base::type_name;
+use crate::base::uuids::is_uuid;
 use crate::catalog::SqlType;
 use crate::{Error, Result};
 
@@ -66,6 +67,8 @@ pub fn column_type_name(ty: ColumnType) -> String {
         ColumnType::Date => "DATE".into(),
         ColumnType::Timestamp { utc: false } => "TIMESTAMP".into(),
         ColumnType::Timestamp { utc: true } => "TIMESTAMPTZ".into(),
+        ColumnType::Time => "TIME".into(),
+        ColumnType::Uuid => "UUID".into(),
     }
 }
 
@@ -84,6 +87,8 @@ fn parse_column_type(text: &str) -> Option<ColumnType> {
         "DATE" => ColumnType::Date,
         "TIMESTAMP" => ColumnType::Timestamp { utc: false },
         "TIMESTAMPTZ" => ColumnType::Timestamp { utc: true },
+        "TIME" => ColumnType::Time,
+        "UUID" => ColumnType::Uuid,
         _ => {
             let (precision, scale) = text.strip_prefix("DECIMAL(")?.strip_suffix(')')?.split_once(',')?;
             let (precision, scale) = (precision.parse().ok()?, scale.parse().ok()?);
@@ -98,6 +103,7 @@ fn parse_column_type(text: &str) -> Option<ColumnType> {
 impl fmt::Display for SqlType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.max_chars {
+            _ if self.json => f.write_str("JSON"),
             Some(chars) => write!(f, "VARCHAR({chars})"),
             None => f.write_str(&column_type_name(self.column)),
         }
@@ -106,7 +112,7 @@ impl fmt::Display for SqlType {
 
 impl From<ColumnType> for SqlType {
     fn from(column: ColumnType) -> Self {
-        SqlType { column, max_chars: None }
+        SqlType { column, max_chars: None, json: false }
     }
 }
 
@@ -139,6 +145,9 @@ pub fn from_sql(ty: &SqlDataType) -> Result<SqlType> {
         T::Char(length) | T::Character(length) => return text(length, Some(1), ty),
         T::Bytea | T::Blob(None) | T::Varbinary(None) => ColumnType::Bytes,
         T::Date | T::Date32 => ColumnType::Date,
+        T::Time(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => ColumnType::Time,
+        T::Uuid => ColumnType::Uuid,
+        T::JSON | T::JSONB => return Ok(SqlType { column: ColumnType::Text, max_chars: None, json: true }),
         T::Timestamp(None | Some(6), zone) => ColumnType::Timestamp {
             utc: match zone {
                 TimezoneInfo::None | TimezoneInfo::WithoutTimeZone => false,
@@ -201,7 +210,7 @@ fn text(length: &Option<CharacterLength>, default: Option<u32>, ty: &SqlDataType
             }
         },
     };
-    Ok(SqlType { column: ColumnType::Text, max_chars })
+    Ok(SqlType { column: ColumnType::Text, max_chars, json: false })
 }
 
 /// The column type that holds values of an Arrow type without loss: for CREATE TABLE AS.
@@ -223,10 +232,12 @@ pub fn from_arrow(ty: &arrow::datatypes::DataType) -> Result<ColumnType> {
             ColumnType::Decimal { precision: *precision, scale: *scale }
         }
         T::Utf8 | T::LargeUtf8 | T::Utf8View => ColumnType::Text,
+        ty if is_uuid(ty) => ColumnType::Uuid,
         T::Binary | T::LargeBinary | T::BinaryView | T::FixedSizeBinary(_) => ColumnType::Bytes,
         T::Date32 => ColumnType::Date,
         T::Date64 => ColumnType::Timestamp { utc: false },
         T::Timestamp(_, zone) => ColumnType::Timestamp { utc: zone.is_some() },
+        T::Time32(_) | T::Time64(_) => ColumnType::Time,
         T::Dictionary(_, value) => from_arrow(value)?,
         // A column with only nulls.
         T::Null => ColumnType::Text,
@@ -237,6 +248,7 @@ pub fn from_arrow(ty: &arrow::datatypes::DataType) -> Result<ColumnType> {
 /// PostgreSQL's name of a column's type, for messages.
 pub(crate) fn sql_type_name(ty: SqlType) -> String {
     match ty.max_chars {
+        _ if ty.json => "json".into(),
         Some(chars) => format!("character varying({chars})"),
         None => type_name(&ty.column.arrow()),
     }
@@ -278,6 +290,11 @@ mod tests {
             ("timestamp with time zone", "TIMESTAMPTZ"),
             ("timestamptz", "TIMESTAMPTZ"),
             ("timestamp(6)", "TIMESTAMP"),
+            ("time", "TIME"),
+            ("time(6) without time zone", "TIME"),
+            ("uuid", "UUID"),
+            ("json", "JSON"),
+            ("jsonb", "JSON"),
         ];
         for (sql, name) in types {
             let ty = parsed(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
@@ -293,11 +310,10 @@ mod tests {
     #[test]
     fn unsupported_types_are_errors() {
         for sql in [
-            "uuid",
             "int unsigned",
-            "time",
+            "timetz",
+            "time(3)",
             "interval",
-            "json",
             "int[]",
             "timestamp(3)",
             "decimal(39,0)",

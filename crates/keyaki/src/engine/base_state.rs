@@ -17,14 +17,15 @@ use datafusion::prelude::SessionConfig;
 use super::query_memory::QueryPool;
 use super::types::ColumnTypes;
 use crate::Result;
+use crate::catalog::PUBLIC;
 use crate::values::conversions::at_time_zone;
 use crate::values::sum::sum;
+use crate::values::uuids;
 use crate::values::zone::STORED;
+use crate::values::{json, operators};
 
 /// SQL name of the database.
 pub(crate) const CATALOG_NAME: &str = "keyaki";
-/// SQL name of its only schema.
-pub(crate) const SCHEMA_NAME: &str = "public";
 /// Largest number of rows per batch of DataFusion's operators.
 const BATCH_ROWS: usize = 8192;
 /// Bytes of the query memory for each row of a batch and thread. Several operators hold batches, of rows of some 100 bytes.
@@ -54,7 +55,7 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
         .with_target_partitions(threads)
         .with_batch_size(batch_rows(query_bytes, threads))
         .with_information_schema(true)
-        .with_default_catalog_and_schema(CATALOG_NAME, SCHEMA_NAME)
+        .with_default_catalog_and_schema(CATALOG_NAME, PUBLIC)
         .with_create_default_catalog_and_schema(false);
     let options = config.options_mut();
     // Numbers with a decimal point are exact, as in the SQL standard.
@@ -77,6 +78,13 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
         .build();
     state.register_udaf(Arc::new(sum()))?;
     state.register_udf(Arc::new(at_time_zone()))?;
+    for function in json::functions() {
+        state.register_udf(function)?;
+    }
+    state.register_expr_planner(Arc::new(json::Operators))?;
+    state.register_expr_planner(Arc::new(operators::Operators))?;
+    state.register_udf(Arc::new(uuids::random()))?;
+    state.register_udf(Arc::new(uuids::ascending()))?;
     Ok(state)
 }
 

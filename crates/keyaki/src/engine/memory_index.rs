@@ -21,13 +21,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use arrow::array::RecordBatch;
 use futures::StreamExt;
 use keyaki_exec::{ExecutionMode, Executor, Scan};
 use keyaki_store::{Direction, KeyRange, Loaded, MemoryBuilder, Snapshot, Store, TreeId, TreeView};
 
 use crate::base::progress::Progress;
-use crate::catalog::{Catalog, Table};
+use crate::catalog::{Catalog, Projection, Table};
+use crate::engine::{Compile, Engine};
 use crate::{Error, Result};
 
 /// Rows per batch of the scans.
@@ -36,19 +36,19 @@ const BATCH_ROWS: usize = 8192;
 /// Trees of in-memory indexes that could not be built, with the error text.
 pub(crate) type Unusable = HashMap<TreeId, String>;
 
-/// Builds all in-memory indexes of a database. Returns the build time of each index and the indexes that could not be
-/// built; the trees of the latter are empty. Blocks.
+/// Builds all in-memory indexes of the tables of a catalog, after `compile` has compiled the expressions of each table.
+/// Returns the build time of each index and the indexes that could not be built; the trees of the latter are empty. Blocks.
 ///
 /// # Errors
 /// If the store cannot install an empty tree. A failed build is not an error.
 pub(crate) fn rebuild(
-    store: &Store,
-    executor: &Executor,
+    engine: &Engine,
     catalog: &Catalog,
     threads: usize,
-    memory_bytes_max: usize,
     progress: &dyn Progress,
+    compile: Compile,
 ) -> Result<(HashMap<TreeId, Duration>, Unusable)> {
+    let Engine { store, executor, memory_index_bytes_max, .. } = engine;
     let (mut times, mut unusable) = (HashMap::new(), Unusable::new());
     for table in catalog.tables.values() {
         let places: Vec<usize> =
@@ -58,11 +58,13 @@ pub(crate) fn rebuild(
         }
         let start = Instant::now();
         let check = || Ok(());
-        let build =
-            Build { store, executor, table, places: &places, threads, memory_bytes_max, progress, check: &check };
-        let built = build.run(&store.latest(), &mut |tree, loaded| Ok(store.install_memory(vec![(tree, loaded)])?));
+        let (places, memory_bytes_max) = (&places, *memory_index_bytes_max);
+        let build = Build { store, executor, table, places, threads, memory_bytes_max, progress, check: &check };
+        let install = &mut |tree, loaded| Ok(store.install_memory(vec![(tree, loaded)])?);
+        let compiled = if table.has_partial_index() { compile(engine, table) } else { Ok(()) };
+        let built = compiled.and_then(|()| build.run(&store.latest(), install));
         progress.finish();
-        for &place in &places {
+        for &place in places {
             let tree = table.def.indexes[place].tree;
             times.insert(tree, start.elapsed());
             if let Err(error) = &built
@@ -151,30 +153,14 @@ impl Build<'_> {
     /// Scans a part of the table and returns the entries of each index. `remaining` is the budget in bytes, shared by
     /// all threads.
     fn read(&self, view: &TreeView, part: KeyRange, remaining: &AtomicI64) -> Result<Vec<MemoryBuilder>> {
-        // The scan reads the union of the columns of all indexes. A projection selects the columns of one index.
-        let mut columns: Vec<usize> = Vec::new();
-        let mut projection_of = |place: usize| -> Vec<usize> {
-            let table_columns = self.table.index_columns(place);
-            // The hidden rowid is the first column of the table's tree.
-            let tree_columns =
-                table_columns.into_iter().map(|column| column.map_or(0, |column| self.table.tree_column[column]));
-            let mut found = |column| {
-                columns.iter().position(|&c| c == column).unwrap_or_else(|| {
-                    columns.push(column);
-                    columns.len() - 1
-                })
-            };
-            tree_columns.map(&mut found).collect()
-        };
-        let projections: Vec<Vec<usize>> = self.places.iter().map(|&place| projection_of(place)).collect();
-        let schemas: Vec<_> = self.places.iter().map(|&place| &self.table.index_schemas[place]).collect();
-        let tree = |place: usize| self.table.def.indexes[place].tree;
-        let mut builders: Vec<MemoryBuilder> = self
-            .places
-            .iter()
-            .zip(&schemas)
-            .map(|(&place, schema)| self.store.memory_builder(tree(place), schema))
-            .collect();
+        // The scan reads the union of the columns of all indexes.
+        let mut columns = Vec::new();
+        let projection =
+            |&place: &usize| Projection::of_index(self.table, place, |c| scanned(self.table, c, &mut columns));
+        let projections = self.places.iter().map(projection).collect::<Result<Vec<_>>>()?;
+        let (indexes, schemas) = (&self.table.def.indexes, &self.table.index_schemas);
+        let builder = |&place: &usize| self.store.memory_builder(indexes[place].tree, &schemas[place]);
+        let mut builders: Vec<MemoryBuilder> = self.places.iter().map(builder).collect();
         let scan = Scan {
             view: view.clone(),
             ranges: vec![part],
@@ -188,10 +174,9 @@ impl Build<'_> {
         while let Some(batch) = futures::executor::block_on(rows.next()) {
             let batch = batch?;
             (self.check)()?;
-            for ((builder, projection), schema) in builders.iter_mut().zip(&projections).zip(&schemas) {
-                let columns = projection.iter().map(|&column| batch.column(column).clone()).collect();
+            for (builder, projection) in builders.iter_mut().zip(&projections) {
                 let before = builder.bytes();
-                builder.push(&RecordBatch::try_new(schema.arrow().clone(), columns)?)?;
+                builder.push(&projection.apply(&batch)?)?;
                 let grown = (builder.bytes() - before) as i64;
                 if remaining.fetch_sub(grown, Ordering::Relaxed) < grown {
                     return Err(no_memory(self.memory_bytes_max));
@@ -201,4 +186,15 @@ impl Build<'_> {
         }
         Ok(builders)
     }
+}
+
+/// Position of a table column among the columns that a scan of the table's tree reads; adds it if it is not there. `None` is
+/// the hidden rowid.
+pub(crate) fn scanned(table: &Table, column: Option<usize>, columns: &mut Vec<usize>) -> usize {
+    // The hidden rowid is the first column of the table's tree.
+    let column = column.map_or(0, |column| table.tree_column[column]);
+    columns.iter().position(|&known| known == column).unwrap_or_else(|| {
+        columns.push(column);
+        columns.len() - 1
+    })
 }

@@ -56,8 +56,8 @@ use base_state::base_state;
 use memory_index::{no_memory, rebuild};
 use sequences::Sequences;
 
-pub(crate) use base_state::{CATALOG_NAME, SCHEMA_NAME};
-pub(crate) use memory_index::{Build, Unusable};
+pub(crate) use base_state::CATALOG_NAME;
+pub(crate) use memory_index::{Build, Unusable, scanned};
 pub(crate) use moment::{Moment, Moments};
 pub(crate) use writer::{Changes, Writer};
 
@@ -68,6 +68,9 @@ const CALIBRATION_FILE: &str = "calibration.json";
 const LOCATE_AT_ONCE_BYTES: u64 = 1 << 30;
 /// Spill directory of queries, in the database directory. Opening the database empties it.
 const SPILL_DIR: &str = "tmp";
+
+/// Compiles the expressions of a table.
+pub(crate) type Compile = fn(&Engine, &Table) -> Result<()>;
 
 /// An open database. Sessions share it through an [`Arc`].
 #[derive(Debug)]
@@ -127,25 +130,26 @@ impl Drop for Engine {
 }
 
 impl Engine {
-    /// Opens a database directory. Creates it if it does not exist, unless `options.must_exist` is set.
-    pub fn open(path: &Path, options: Options) -> Result<Arc<Engine>> {
+    /// Opens a database directory. Creates it if it does not exist, unless `options.must_exist` is set. `compile` compiles
+    /// the expressions of a table whose in-memory indexes are built.
+    pub fn open(path: &Path, options: Options, compile: Compile) -> Result<Arc<Engine>> {
         let device = device(&options)?;
         if options.must_exist && !exists(&device, path)? {
             return Err(Error::NotFound { kind: ObjectKind::Database, name: path.display().to_string() });
         }
-        Engine::open_on(device, path, options)
+        Engine::open_on(device, path, options, compile)
     }
 
     /// Like [`Engine::open`], but fails if the database exists.
-    pub fn create(path: &Path, options: Options) -> Result<Arc<Engine>> {
+    pub fn create(path: &Path, options: Options, compile: Compile) -> Result<Arc<Engine>> {
         let device = device(&options)?;
         if exists(&device, path)? {
             return Err(Error::AlreadyExists { kind: ObjectKind::Database, name: path.display().to_string() });
         }
-        Engine::open_on(device, path, Options { must_exist: false, ..options })
+        Engine::open_on(device, path, Options { must_exist: false, ..options }, compile)
     }
 
-    fn open_on(device: Arc<dyn Device>, path: &Path, options: Options) -> Result<Arc<Engine>> {
+    fn open_on(device: Arc<dyn Device>, path: &Path, options: Options, compile: Compile) -> Result<Arc<Engine>> {
         let threads = options.threads.unwrap_or_else(default_threads).max(1);
         let memory_bytes = options.memory_bytes.unwrap_or_else(default_memory_bytes);
         if memory_bytes < MEMORY_BYTES_MIN {
@@ -173,20 +177,18 @@ impl Engine {
             ..executor_options
         };
         let executor = Executor::new(store.clone(), executor_options)?;
-        let catalog = read_or_create_catalog(&store)?;
+        let catalog = Arc::new(read_or_create_catalog(&store)?);
         let memory_index_bytes_max = budget.memory_index_bytes_max();
         let progress = options.progress.unwrap_or_else(|| Arc::new(NoProgress));
-        let (build_times, unusable) =
-            rebuild(&store, &executor, &catalog, threads, memory_index_bytes_max, &*progress)?;
         let spill = if real { Some(empty_spill_dir(path)?) } else { None };
         let cache = CacheControl::new(options.cache_governor, real.then_some(path));
-        let engine = Engine {
+        let mut engine = Engine {
             cache: Arc::new(cache),
             path: path.to_path_buf(),
             base_state: base_state(budget.query_bytes, spill, threads)?,
             store,
             executor,
-            catalog: RwLock::new(Arc::new(catalog)),
+            catalog: RwLock::new(catalog.clone()),
             catalog_version: AtomicU64::new(0),
             unpublished: AtomicU64::new(0),
             moments: Arc::default(),
@@ -196,11 +198,13 @@ impl Engine {
             durability: Mutex::new(options.durability),
             initial: InitialSettings { durability: options.durability, cache_governor: options.cache_governor },
             query_memory_bytes: budget.query_bytes,
-            build_times: Mutex::new(build_times),
-            unusable: Arc::new(unusable),
+            build_times: Mutex::default(),
+            unusable: Arc::default(),
             memory_index_bytes_max,
             rowids: Mutex::default(),
         };
+        let (build_times, unusable) = rebuild(&engine, &catalog, threads, &*progress, compile)?;
+        (engine.build_times, engine.unusable) = (Mutex::new(build_times), Arc::new(unusable));
         let moments = engine.moments.clone();
         engine.store.observe_generations(move |generation| moments.release(generation));
         engine.store.set_memory_limit(memory_index_bytes_max as u64);
@@ -254,7 +258,7 @@ impl Engine {
     pub fn start_memory_trace(&self, file: &Path) -> Result<Arc<MemoryTrace>> {
         let (catalog, _) = self.moment();
         let trees = catalog.tables.values().flat_map(|table| {
-            let own = (table.def.tree, table.def.name.clone());
+            let own = (table.def.tree, table.def.name.to_string());
             let index = |index: &IndexDef| (index.tree, format!("{}.{}", table.def.name, index.name));
             std::iter::once(own).chain(table.def.indexes.iter().map(index)).collect::<Vec<_>>()
         });
@@ -326,7 +330,7 @@ impl Engine {
             None => greatest_rowid(&self.store, table)?.map_or(Some(1), |id| id.checked_add(1)).unwrap_or(i64::MAX),
         };
         let end = i64::try_from(count).ok().and_then(|count| next.checked_add(count));
-        let end = end.ok_or_else(|| Error::RowidsExhausted { table: table.def.name.clone() })?;
+        let end = end.ok_or_else(|| Error::RowidsExhausted { table: table.def.name.to_string() })?;
         rowids.insert(table.def.tree, end);
         Ok(next)
     }

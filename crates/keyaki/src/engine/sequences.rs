@@ -130,7 +130,8 @@ impl Sequences {
         Ok(self.position(store, def)?.lock().next)
     }
 
-    /// Stores the exact positions, so that the next process goes on without a gap.
+    /// Stores the next value of each sequence in place of its reserved bound, so that values do not skip when the database is
+    /// opened again.
     ///
     /// # Errors
     /// Errors of the store.
@@ -178,7 +179,16 @@ mod tests {
 
     fn def(min: i64, max: i64, increment: i64, cycles: bool) -> SequenceDef {
         let start = if increment > 0 { min } else { max };
-        SequenceDef { name: "s".into(), id: 1, min, max, increment, start, cycles, comment: None }
+        SequenceDef {
+            name: crate::catalog::RelationName::public("s"),
+            id: 1,
+            min,
+            max,
+            increment,
+            start,
+            cycles,
+            comment: None,
+        }
     }
 
     /// Takes `count` values one after another, or all at once, with the value that a crash would go on with.

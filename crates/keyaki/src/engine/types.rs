@@ -7,16 +7,21 @@ use datafusion::error::Result;
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, TimezoneInfo};
 
+use crate::base::uuids::UUID;
 use crate::values::zone::STORED;
 
 /// Gives types the Arrow types of columns: DataFusion's TIMESTAMP has nanoseconds, and ends in the year 2262; its BYTEA is not
-/// a view.
+/// a view, and it has no UUID.
 #[derive(Debug)]
 pub(super) struct ColumnTypes;
 
 impl TypePlanner for ColumnTypes {
     fn plan_type_field(&self, ty: &SqlType) -> Result<Option<FieldRef>> {
         let has_zone = match ty {
+            SqlType::Uuid => return Ok(Some(Arc::new(Field::new("", UUID, true)))),
+            SqlType::Time(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
+                return Ok(Some(Arc::new(Field::new("", DataType::Time64(TimeUnit::Microsecond), true))));
+            }
             SqlType::Bytea | SqlType::Blob(None) | SqlType::Varbinary(None) => {
                 return Ok(Some(Arc::new(Field::new("", DataType::BinaryView, true))));
             }

@@ -5,8 +5,8 @@
 //! Two passes over the stages:
 //!
 //! - Forward: a predicate becomes a residual filter of the first stage at which all its columns are available. It is
-//!   dropped if the driver's ranges contain only rows for which it is true, or if lookup keys and earlier filters have
-//!   made its two columns equal.
+//!   dropped if the driver's ranges contain only rows for which it is true, if the predicate of a partial index implies it,
+//!   or if lookup keys and earlier filters have made its two columns equal.
 //! - Backward: a column is carried from the first tree of its relation that contains it to its last use.
 //!
 //! Invariants: every predicate of the pipeline's relations that is not late is evaluated once or proven to hold. The
@@ -159,7 +159,7 @@ struct Unplaced<'a> {
 ///
 /// Fails with an internal error if a predicate uses a column that no stage provides.
 fn place_filters<'a>(graph: &'a Graph, facts: &Facts, stages: &mut [Stage<'a>], set: RelationSet) -> Result<()> {
-    let mut unplaced = unplaced(graph, facts, &stages[0], set);
+    let mut unplaced = unplaced(graph, facts, stages, set);
     let mut available = Columns::new();
     let mut equal = EqualColumns::default();
     for i in 0..stages.len() {
@@ -203,17 +203,21 @@ fn place_filters<'a>(graph: &'a Graph, facts: &Facts, stages: &mut [Stage<'a>], 
 
 /// Predicates that a pipeline over `set` has to evaluate. For an outer relation alone: the conditions of its ON that
 /// use no other relation.
-fn unplaced<'a>(graph: &'a Graph, facts: &Facts, driver: &Stage<'_>, set: RelationSet) -> Vec<Unplaced<'a>> {
-    let relation = driver.relation;
-    let answered = |index: usize| {
-        let place = facts.relations[relation].locals.iter().position(|&local| local == index);
-        place.is_some_and(|place| driver.tree.ranges.answered[place])
+fn unplaced<'a>(graph: &'a Graph, facts: &Facts, stages: &[Stage<'_>], set: RelationSet) -> Vec<Unplaced<'a>> {
+    let driver = &stages[0];
+    let place = |relation: usize, index| facts.relations[relation].locals.iter().position(|&local| local == index);
+    let answered = |index| place(driver.relation, index).is_some_and(|place| driver.tree.ranges.answered[place]);
+    // The positions of local filters count in ON for an outer relation, which is not the driver of other relations.
+    let is_implied = |index| {
+        let mut inner = stages.iter().filter(|stage| !stage.outer);
+        inner.any(|stage| place(stage.relation, index).is_some_and(|place| stage.tree.implied[place]))
     };
-    if graph.relations[relation].outer.is_some() {
-        let own = local_filters(graph, relation).into_iter();
+    if graph.relations[driver.relation].outer.is_some() {
+        let own = local_filters(graph, driver.relation).into_iter().filter(|(i, _)| !is_implied(*i));
         return own.map(|(i, expr)| Unplaced { expr, equality: None, answered: answered(i) }).collect();
     }
     let predicates = graph.predicates.iter().enumerate().filter(|(_, p)| !p.late && p.relations & !set == 0);
+    let predicates = predicates.filter(|(i, _)| !is_implied(*i));
     let unplaced = |(i, p)| {
         let p: &'a super::graph::Predicate = p;
         Unplaced { expr: &p.expr, equality: p.equality, answered: answered(i) }

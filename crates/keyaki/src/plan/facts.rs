@@ -69,6 +69,10 @@ pub(super) struct TreeFacts {
     pub key_columns: usize,
     /// Number of leading key columns that identify a row.
     pub unique: usize,
+    /// The tree is a partial index, whose predicate the relation's own filters imply.
+    pub partial: bool,
+    /// For each of the relation's own filters, true if every row of a partial index passes it.
+    pub implied: Vec<bool>,
     /// Size of the whole tree.
     pub total: RangeEstimate,
     /// Fraction of the tree's pages in the page cache, 0 to 1.
@@ -77,7 +81,8 @@ pub(super) struct TreeFacts {
     pub ranges: Ranges,
     /// Size of `ranges`.
     pub range: RangeEstimate,
-    /// Selectivity of the relation's own filters over columns of this tree: fraction of the table's rows, 0 to 1.
+    /// Selectivity of the relation's own filters over columns of this tree, and of the predicate of a partial index:
+    /// fraction of the table's rows, 0 to 1.
     pub passing: f64,
 }
 
@@ -90,6 +95,10 @@ impl TreeFacts {
     pub fn readable(&self, part: f64) -> Readable {
         let (bytes, rows) = (self.range.bytes * part, self.range.rows * part);
         Readable { bytes, cached: self.cached, rows, in_memory: self.in_memory }
+    }
+    /// Rows of a table of `rows` rows that have an entry in the tree; at least 1.
+    pub fn rows_of(&self, rows: f64) -> f64 {
+        if self.partial { self.total.rows.clamp(1.0, rows.max(1.0)) } else { rows }
     }
     /// True if the tree contains a column of the relation.
     pub fn has(&self, column: usize) -> bool {
@@ -137,7 +146,7 @@ impl Facts {
             return 1.0;
         }
         let values: f64 = tree.key()[..prefix].iter().map(|&c| facts.distinct[c]).product();
-        (facts.rows / values).max(1.0 / facts.rows.max(1.0))
+        (tree.rows_of(facts.rows) / values).max(1.0 / facts.rows.max(1.0))
     }
 
     /// Cardinality of the join of a set of relations under all predicates over these relations that are not late.
@@ -241,8 +250,9 @@ impl RelationFacts {
         let (locals, filters): (Vec<usize>, Vec<&Expr>) = local_filters(graph, relation).into_iter().unzip();
         let owned: Vec<Expr> = filters.iter().map(|&filter| filter.clone()).collect();
         let mut trees = Vec::new();
-        let usable = (0..def.indexes.len()).filter(|&i| !table.context.unusable.contains_key(&def.indexes[i].tree));
-        for index in std::iter::once(None).chain(usable.map(Some)) {
+        let of_table = |name: &Column| resolve(name).filter(|&column| column < def.columns.len());
+        for index in std::iter::once(None).chain((0..def.indexes.len()).map(Some)) {
+            let Some(implied) = table.implied_over(index, &owned, &of_table) else { continue };
             let in_memory = index.is_some_and(|i| def.indexes[i].method.is_in_memory());
             let (name, id, columns, unique) = match index {
                 None => (table.table.tree_name(None), def.tree, table.table.table_columns(), None),
@@ -261,6 +271,7 @@ impl RelationFacts {
             let ranges = key_ranges(view.schema(), &owned, &place);
             let (key_columns, total) = (view.schema().key_columns(), view.estimate(&KeyRange::all()));
             let unique = unique.unwrap_or(key_columns);
+            let partial = index.is_some_and(|i| def.indexes[i].predicate.is_some());
             let (cached, range, passing) = (view.cached_share(), total, 1.0);
             trees.push(TreeFacts {
                 name,
@@ -269,6 +280,8 @@ impl RelationFacts {
                 columns,
                 key_columns,
                 unique,
+                partial,
+                implied,
                 total,
                 cached,
                 ranges,
@@ -291,7 +304,8 @@ impl RelationFacts {
         let columns = table.table.def.columns.len();
         let statistics = table.table.statistics.as_deref();
         let known = |column: usize| statistics.filter(|_| column < columns).map(|s| s.distinct_of(column, self.rows));
-        let is_key = |column: usize| self.trees.iter().any(|tree| tree.unique == 1 && tree.columns[0] == column);
+        let is_key = |tree: &TreeFacts, column: usize| tree.unique == 1 && !tree.partial && tree.columns[0] == column;
+        let is_key = |column: usize| self.trees.iter().any(|tree| is_key(tree, column));
         let distinct = |column: usize| match known(column) {
             _ if is_key(column) => self.rows,
             Some(values) => values.min(self.rows).max(1.0),
@@ -333,20 +347,29 @@ impl RelationFacts {
                 let names = filter.column_refs();
                 names.into_iter().all(|name| resolve(name).is_some_and(|column| columns.contains(&column)))
             };
-            let own: Vec<&Expr> = filters.iter().copied().filter(|filter| within(filter, &tree.columns)).collect();
-            tree.passing = share(&own);
+            let implied = &tree.implied;
+            // The filters that hold for all rows of the tree or use the given columns only, and the others.
+            let parts = |columns: &[usize]| {
+                let mut parts = (Vec::new(), Vec::new());
+                for (&filter, &implied) in filters.iter().zip(implied) {
+                    let part = if implied || within(filter, columns) { &mut parts.0 } else { &mut parts.1 };
+                    part.push(filter);
+                }
+                parts
+            };
+            tree.passing = share(&parts(&tree.columns).0).min(tree.rows_of(rows) / rows);
             if bounded == 0 {
                 continue;
             }
-            let key = &tree.columns[..bounded];
-            let (inside, outside): (Vec<&Expr>, Vec<&Expr>) = filters.iter().partition(|filter| within(filter, key));
+            let (inside, outside) = parts(&tree.columns[..bounded]);
             let (found, trusted) = range_rows(tree, rows * share(&inside));
             if trusted && bounded > most_bounded {
                 most_bounded = bounded;
                 self.filtered = (found * share(&outside)).min(rows);
             }
             let fraction = found / rows;
-            let pages = (tree.total.pages * fraction + tree.ranges.ranges.len().min(found as usize + 1) as f64)
+            let pages = (tree.total.pages * found / tree.rows_of(rows)
+                + tree.ranges.ranges.len().min(found as usize + 1) as f64)
                 .min(tree.total.pages);
             tree.range = RangeEstimate { rows: found, pages, bytes: pages * tree.page_bytes() };
             tree.passing = tree.passing.min(fraction);

@@ -59,7 +59,9 @@ pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext, z
     physical.insert(0, Arc::new(unconstant::ForgetConstants));
     let mut analyzer = builder.analyzer().take().unwrap_or_default().rules;
     analyzer.insert(0, Arc::new(rules::ConvertOperands));
+    analyzer.insert(1, Arc::new(rules::GroupFrames));
     analyzer.push(Arc::new(rules::ReplaceOperators { zone }));
+    analyzer.push(Arc::new(rules::UseGenerated));
     analyzer.push(Arc::new(subqueries::SubqueriesToJoins));
     let builder = builder.with_analyzer_rules(analyzer);
     let builder = builder.with_optimizer_rules(rules).with_physical_optimizer_rules(physical);

@@ -17,7 +17,7 @@ use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::Expr;
 use keyaki_store::ColumnType;
 
-use super::facts::{Facts, TreeFacts, local_filters};
+use super::facts::{Facts, RelationFacts, TreeFacts, local_filters};
 use super::graph::{ColumnId, Graph, RelationSet, bit, members};
 use crate::JoinMode;
 use crate::table::cost::{Cost, Lookups, Machine, Readable};
@@ -128,7 +128,7 @@ pub(super) struct Search<'a> {
 impl<'a> Search<'a> {
     /// `facts` belong to `graph`.
     pub fn new(graph: &'a Graph, facts: &'a Facts, machine: &'a Machine, mode: JoinMode) -> Self {
-        let needed = needed(graph);
+        let needed = needed(graph, |_| true);
         Search { graph, facts, machine, mode, needed, plans: Vec::new(), best: HashMap::new() }
     }
 
@@ -186,7 +186,7 @@ impl<'a> Search<'a> {
             _ => 1.0,
         };
         // The access path that the table provider would choose.
-        let covering: Vec<&TreeFacts> = facts.trees.iter().filter(|tree| needed.iter().all(|&c| tree.has(c))).collect();
+        let covering: Vec<&TreeFacts> = facts.trees.iter().filter(|tree| self.covers(relation, tree)).collect();
         let readable: Vec<Readable> = covering.iter().map(|tree| tree.readable(1.0)).collect();
         let columns = needed.len() as f64;
         let (cost, scan_penalty) = match self.machine.best_scan(&readable, columns) {
@@ -208,8 +208,9 @@ impl<'a> Search<'a> {
         };
         let mut drivers = Vec::new();
         for (i, tree) in facts.trees.iter().enumerate() {
-            let covers = needed.iter().all(|&c| tree.has(c));
-            if !covers && tree.ranges.bounded == 0 {
+            let covers = self.covers(relation, tree);
+            // The table has the same rows, unless the index is partial.
+            if !covers && tree.ranges.bounded == 0 && !tree.partial {
                 continue;
             }
             let cost = self.driver_cost(relation, tree, covers, fetched(facts.filtered));
@@ -234,6 +235,19 @@ impl<'a> Search<'a> {
             let useful = access.then_table || tree.ranges.ranges.len() > 1;
             self.add(plan, useful, drives, false);
         }
+    }
+
+    /// True if a tree has all columns of its relation that the query uses. The columns of a condition that holds for all
+    /// rows of a partial index are not read.
+    fn covers(&self, relation: usize, tree: &TreeFacts) -> bool {
+        let has_all = |columns: &[usize]| columns.iter().all(|&column| tree.has(column));
+        if has_all(&self.needed[relation]) || !tree.partial || self.graph.relations[relation].outer.is_some() {
+            return has_all(&self.needed[relation]);
+        }
+        let RelationFacts { locals, .. } = &self.facts.relations[relation];
+        let implied =
+            |place: usize| locals.iter().zip(&tree.implied).any(|(&local, implied)| local == place && *implied);
+        has_all(&needed(self.graph, |place| !implied(place))[relation])
     }
 
     /// Cost of reading the fraction `part` of a tree's ranges, with table lookups if the tree does not cover the query.
@@ -387,7 +401,7 @@ impl<'a> Search<'a> {
         for (i, tree) in facts.trees.iter().enumerate() {
             let set = self.plans[pipeline].set;
             let Some(key) = key_of(self.graph, self.facts, relation, tree, set) else { continue };
-            let then_table = !self.needed[relation].iter().all(|&c| tree.has(c));
+            let then_table = !self.covers(relation, tree);
             if then_table && !self.outer_is_decided_by(relation, tree, &key) {
                 continue;
             }
@@ -450,7 +464,8 @@ impl<'a> Search<'a> {
             return cost;
         }
         let table = &facts.trees[0];
-        let found = (input.rows * matches * tree.passing).max(rows.min(input.rows * matches));
+        let passing = (tree.passing * facts.rows / tree.rows_of(facts.rows)).min(1.0);
+        let found = (input.rows * matches * passing).max(rows.min(input.rows * matches));
         let rows_distinct = found.min(facts.rows);
         cost + self.machine.lookups(&lookups_into(table, found, rows_distinct, 1.0, needed.len() as f64))
     }
@@ -476,10 +491,12 @@ fn lookups_into(tree: &TreeFacts, count: f64, distinct: f64, matches: f64, colum
     }
 }
 
-/// Columns of each relation that the output, a predicate or an ON condition uses, in ascending order.
-fn needed(graph: &Graph) -> Vec<Vec<usize>> {
+/// Columns of each relation that the output, an ON condition or a predicate uses, in ascending order. `is_used` selects the
+/// predicates.
+fn needed(graph: &Graph, is_used: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
     let on = graph.relations.iter().flat_map(|relation| relation.outer.iter().flatten());
-    let exprs = graph.output.iter().chain(graph.predicates.iter().map(|predicate| &predicate.expr)).chain(on);
+    let predicates = graph.predicates.iter().enumerate().filter(|(place, _)| is_used(*place));
+    let exprs = graph.output.iter().chain(predicates.map(|(_, predicate)| &predicate.expr)).chain(on);
     let mut needed = vec![Vec::new(); graph.relations.len()];
     for column in exprs.flat_map(|expr| graph.columns_of(expr)) {
         needed[column.relation].push(column.column);

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use super::{Connection, Database, Session};
 use crate::base::interrupt::Stage;
+use crate::catalog::RelationName;
 use crate::engine::Engine;
 use crate::{Error, Options, Result};
 
@@ -149,7 +150,12 @@ impl Held {
 impl State {
     /// The state after all work of a statement has ended. Closes the database.
     fn of(engine: Arc<Engine>, directory: &Path) -> State {
-        let statistics = engine.catalog.read().tables.get("e").is_some_and(|table| table.statistics.is_some());
+        let statistics = engine
+            .catalog
+            .read()
+            .tables
+            .get(&RelationName::public("e"))
+            .is_some_and(|table| table.statistics.is_some());
         let (checkpoints, pins) = (engine.store.stats().checkpoints, engine.cache.pins.list(&engine.store).len());
         assert_eq!(Arc::strong_count(&engine), 1, "all work has ended");
         drop(engine);

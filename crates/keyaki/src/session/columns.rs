@@ -83,6 +83,7 @@ fn exact_type(column: &ArrayRef) -> Option<DataType> {
         }
         DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
         DataType::Date64 => DataType::Timestamp(TimeUnit::Microsecond, None),
+        DataType::Time32(_) | DataType::Time64(TimeUnit::Nanosecond) => DataType::Time64(TimeUnit::Microsecond),
         DataType::FixedSizeBinary(_) => DataType::Binary,
         DataType::Dictionary(_, values) => (**values).clone(),
         DataType::RunEndEncoded(_, values) => values.data_type().clone(),
@@ -108,7 +109,7 @@ fn texts(column: &ArrayRef) -> Result<ArrayRef> {
 mod tests {
     use arrow::array::{
         Date64Array, Decimal128Array, Decimal256Array, DictionaryArray, FixedSizeBinaryArray, Int32Array, ListArray,
-        Time64MicrosecondArray, TimestampNanosecondArray, TimestampSecondArray, UInt8Array, UInt64Array,
+        Time64NanosecondArray, TimestampNanosecondArray, TimestampSecondArray, UInt8Array, UInt64Array,
     };
     use arrow::datatypes::{Int8Type, Int64Type, i256};
 
@@ -138,13 +139,13 @@ mod tests {
         assert_eq!(values(negative), [V::Decimal { unscaled: 500, scale: 0 }]);
         let words: DictionaryArray<Int8Type> = vec![Some("a"), None].into_iter().collect();
         assert_eq!(values(words), [V::Text("a".into()), V::Null]);
+        assert_eq!(values(Time64NanosecondArray::from(vec![Some(1000), None])), [V::Time(1), V::Null]);
         let fixed = FixedSizeBinaryArray::try_from_iter([[1_u8, 2]].into_iter()).unwrap();
         assert_eq!(values(fixed), [V::Bytes(vec![1, 2])]);
     }
 
     #[test]
     fn other_values_become_text() {
-        assert_eq!(values(Time64MicrosecondArray::from(vec![Some(1), None]))[0], Value::Text("00:00:00.000001".into()));
         // No calendar has this year.
         assert!(convert(&mut [Arc::new(TimestampSecondArray::from(vec![10_000_000_000_000]))]).is_err());
         let precise = values(TimestampNanosecondArray::from(vec![1]));

@@ -11,9 +11,10 @@ use tempfile::TempDir;
 
 use super::runtime::BlockingRuntime;
 use super::{Connection, Session};
+use crate::catalog::Table;
 use crate::engine::Engine;
 use crate::engine::cache::{CacheCalibration, CacheStatus};
-use crate::sql::{IndexInfo, PlanCache, SequenceInfo, TableInfo, info};
+use crate::sql::{IndexInfo, PlanCache, SequenceInfo, TableInfo, expressions, info};
 use crate::{CacheGovernor, Error, Options, Result};
 
 /// An open database. Clones and sessions refer to the same database. The last of them closes it when dropped.
@@ -34,7 +35,7 @@ impl Database {
     /// `NotFound` with [`Options::must_exist`], `NotADatabase`, `FormatVersion`, `Locked` if the database is open
     /// elsewhere, `Corrupt`, `InvalidParameter` if the memory is below the minimum, `Io` and `DiskFull`.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Database> {
-        Ok(Database::of(Engine::open(path.as_ref(), options)?, None))
+        Ok(Database::of(Engine::open(path.as_ref(), options, compile)?, None))
     }
 
     /// Creates a database.
@@ -42,7 +43,7 @@ impl Database {
     /// # Errors
     /// `AlreadyExists` if the database exists, and the errors of [`Database::open`].
     pub fn create(path: impl AsRef<Path>, options: Options) -> Result<Database> {
-        Ok(Database::of(Engine::create(path.as_ref(), options)?, None))
+        Ok(Database::of(Engine::create(path.as_ref(), options, compile)?, None))
     }
 
     /// Creates a database in a new directory among the system's temporary files. The directory is removed when the
@@ -54,7 +55,7 @@ impl Database {
         let made = tempfile::Builder::new().prefix("keyaki-").tempdir();
         let directory = made.map_err(|error| Error::io("create", &std::env::temp_dir(), error))?;
         let options = Options { must_exist: false, durability: Durability::Off, ..options };
-        let engine = Engine::open(directory.path(), options)?;
+        let engine = Engine::open(directory.path(), options, compile)?;
         Ok(Database::of(engine, Some(directory)))
     }
 
@@ -145,34 +146,45 @@ impl Database {
         self.engine.store.drop_caches();
     }
 
-    /// Descriptions of all tables and views, sorted by name.
+    /// Descriptions of all tables and views, sorted by schema and name.
     pub fn tables(&self) -> Vec<TableInfo> {
         info::tables(&self.engine)
     }
 
-    /// Descriptions of the sequences of CREATE SEQUENCE, sorted by name.
+    /// Descriptions of the sequences of CREATE SEQUENCE, sorted by schema and name.
     pub fn sequences(&self) -> Vec<SequenceInfo> {
         info::sequences(&self.engine)
     }
 
-    /// Descriptions of all secondary indexes, sorted by table and name.
+    /// The schemas, sorted by name, without `public`.
+    pub fn schemas(&self) -> Vec<String> {
+        self.engine.moment().0.schemas.iter().cloned().collect()
+    }
+
+    /// Descriptions of all secondary indexes, sorted by schema, table and name.
     pub fn indexes(&self) -> Vec<IndexInfo> {
         let (catalog, snapshot) = self.engine.moment();
         info::indexes(&self.engine, &catalog, &snapshot)
     }
 
-    /// Columns of a table or view as (name, SQL type).
+    /// Columns of a table or view as (name, SQL type). The name may be qualified as in SQL.
     ///
     /// # Errors
     /// `NotFound`; for a view, errors of planning its query.
     pub fn columns(&self, table: &str) -> Result<Vec<(String, String)>> {
         let catalog = self.engine.catalog.read().clone();
-        if catalog.views.contains_key(table) {
-            let session = self.session();
-            let planned = crate::sql::view_columns(&session.sql, table).now_or_never();
+        let session = self.session();
+        let name = session.sql.named(&catalog, table)?;
+        if catalog.views.contains_key(&name) {
+            let planned = crate::sql::view_columns(&session.sql, &name).now_or_never();
             return planned.unwrap_or_else(|| Err(Error::Internal(format!("planning view \"{table}\" waited"))));
         }
-        let table = catalog.table(table)?;
+        let table = catalog.table(&name)?;
         Ok(table.def.columns.iter().map(|c| (c.name.clone(), c.ty.to_string())).collect())
     }
+}
+
+/// Compiles the expressions of a table.
+fn compile(engine: &Engine, table: &Table) -> Result<()> {
+    expressions::compile(engine, table).map(drop)
 }

@@ -44,7 +44,7 @@ impl Session {
     ) -> Result<u64> {
         let writer = self.sql.writer(execution, "INSERT").await?;
         let (catalog, _) = self.sql.engine.latest(&writer);
-        let table = catalog.table(table)?.clone();
+        let table = catalog.table(&self.sql.named(&catalog, table)?)?.clone();
         expressions::compiled(&self.sql, &table)?;
         let defaults = defaults::physical(&self.sql, &writer, &table)?;
         let (into, schema) = (table.clone(), table.arrow.clone());

@@ -67,3 +67,73 @@ impl Prepared {
         self.statement.execute(&session.sql, execution, values).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Database;
+    use crate::{Options, Result};
+
+    #[tokio::test]
+    async fn queries_of_tables_have_templates() -> Result<()> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let database = Database::open(dir.path().join("db"), Options::default())?;
+        let session = database.session();
+        let tables = "CREATE TABLE t (a BIGINT PRIMARY KEY, b TEXT); CREATE VIEW v AS SELECT a, b || '!' AS c FROM t;
+            CREATE TABLE h (x INTEGER); CREATE SEQUENCE s; INSERT INTO t VALUES (1, 'one'), (2, 'two')";
+        session.execute(tables).await?;
+        for (sql, has_template) in [
+            ("SELECT b, count(*) FROM t WHERE a > $1 GROUP BY b", true),
+            ("SELECT c FROM v WHERE c <> $1 ORDER BY c DESC", true),
+            ("SELECT a FROM t WHERE b IN (SELECT 'two' FROM h RIGHT JOIN v ON x = a) AND a < $1", true),
+            ("WITH q AS (SELECT max(a) AS m FROM t) SELECT m + $1, now() FROM q", true),
+            ("SELECT $1 + 1", true),
+            // The short path.
+            ("SELECT b FROM t WHERE a = $1", false),
+            // Tables, functions and files of one statement.
+            ("SELECT a, nextval('s') FROM t GROUP BY a HAVING a > $1", false),
+            ("SELECT a, random() FROM t GROUP BY a", false),
+            ("SELECT t.a FROM t, keyaki_indexes AS i WHERE i.table_name <> b", false),
+            ("SELECT a FROM t JOIN generate_series(1, 3) AS g (i) ON i = a", false),
+            ("WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT n FROM r", false),
+            ("INSERT INTO h SELECT a FROM t", false),
+        ] {
+            let prepared = session.prepare(sql).await?;
+            assert_eq!(prepared.description.has_template(), has_template, "{sql}");
+        }
+        Ok(())
+    }
+
+    /// A template keeps no rows, and follows the catalog.
+    #[tokio::test]
+    async fn templates_read_the_newest_rows() -> Result<()> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let database = Database::open(dir.path().join("db"), Options::default())?;
+        let [session, other] = [database.session(), database.session()];
+        session
+            .execute("CREATE TABLE t (a BIGINT PRIMARY KEY, b INTEGER); INSERT INTO t VALUES (1, 1), (2, 1)")
+            .await?;
+        let prepared = session.prepare("SELECT b, count(*), max(a) FROM t WHERE a >= $1 GROUP BY b").await?;
+        assert!(prepared.description.has_template());
+        let rows = async |session: &Session, least: i64| {
+            let batches = prepared.query(session, &[Value::Integer(least)]).await?.collect().await?;
+            let shown = arrow::util::pretty::pretty_format_batches(&batches)?.to_string();
+            Result::Ok(shown.lines().nth(3).unwrap_or_default().replace(' ', ""))
+        };
+        assert_eq!(rows(&session, 0).await?, "|1|2|2|");
+        session.execute("INSERT INTO t VALUES (3, 1)").await?;
+        assert_eq!(rows(&session, 2).await?, "|1|2|3|");
+        other.execute("BEGIN; INSERT INTO t VALUES (4, 1)").await?;
+        assert_eq!(rows(&other, 2).await?, "|1|3|4|");
+        assert_eq!(rows(&session, 2).await?, "|1|2|3|");
+        other.execute("ROLLBACK; ALTER TABLE t ALTER COLUMN b TYPE TEXT; CREATE INDEX t_b ON t (b)").await?;
+        assert_eq!(rows(&session, 1).await?, "|1|3|3|");
+        session.execute("BEGIN").await?;
+        session.execute("SELECT * FROM missing").await.map(drop).expect_err("an error");
+        let error = rows(&session, 1).await.expect_err("the transaction has failed");
+        assert_eq!(error.sqlstate().code(), "25P02");
+        session.execute("ROLLBACK; DROP TABLE t").await?;
+        assert_eq!(rows(&session, 1).await.expect_err("no table").sqlstate().code(), "42P01");
+        Ok(())
+    }
+}

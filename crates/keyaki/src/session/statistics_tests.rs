@@ -6,7 +6,7 @@ use arrow::record_batch::RecordBatch;
 use std::sync::Arc;
 
 use crate::base::progress::NoProgress;
-use crate::catalog::TableStatistics;
+use crate::catalog::{RelationName, TableStatistics};
 use crate::session::Database;
 use crate::write::statistics::{Sampling, collect};
 use crate::{Options, Result};
@@ -53,21 +53,21 @@ async fn loads_and_analyze_collect_statistics() -> Result<()> {
     session.load_iter("lines", lines()).await?;
     let statistics = || {
         let (catalog, _) = database.engine.moment();
-        catalog.tables["lines"].statistics.clone().expect("statistics")
+        catalog.tables[&RelationName::public("lines")].statistics.clone().expect("statistics")
     };
     check(&statistics(), 0.1);
     session.execute("ANALYZE").await?;
     check(&statistics(), 0.1);
     let sampling = Sampling { whole_rows: 0.0, stretches: 100, stretch_rows: 200 };
     let (catalog, snapshot) = database.engine.moment();
-    let table = &catalog.tables["lines"];
+    let table = &catalog.tables[&RelationName::public("lines")];
     let view = snapshot.tree(table.def.tree)?;
     check(&collect(&database.engine, table, view, &NoProgress, &sampling).await?, 0.35);
     // Statistics survive reopening.
     let before = statistics();
     drop((session, catalog, snapshot, database));
     let database = Database::open(dir.path().join("db"), Options::default())?;
-    assert_eq!(database.engine.moment().0.tables["lines"].statistics, Some(before));
+    assert_eq!(database.engine.moment().0.tables[&RelationName::public("lines")].statistics, Some(before));
     Ok(())
 }
 
@@ -77,10 +77,13 @@ async fn loads_add_their_rows_to_the_statistics() -> Result<()> {
     let database = Database::open(dir.path().join("db"), Options::default())?;
     let session = database.session();
     session.execute("CREATE TABLE t (o BIGINT, l BIGINT, p BIGINT, m TEXT); ANALYZE t").await?;
-    assert_eq!(database.engine.moment().0.tables["t"].statistics.as_ref().map(|s| s.rows), Some(0));
+    assert_eq!(
+        database.engine.moment().0.tables[&RelationName::public("t")].statistics.as_ref().map(|s| s.rows),
+        Some(0)
+    );
     for times in 1..=2 {
         session.load_iter("t", lines()).await?;
-        let rows = database.engine.moment().0.tables["t"].statistics.as_ref().map(|s| s.rows);
+        let rows = database.engine.moment().0.tables[&RelationName::public("t")].statistics.as_ref().map(|s| s.rows);
         assert_eq!(rows, Some(times * ROWS as u64));
     }
     let error = session.execute("ANALYZE nothing").await.expect_err("no such table");

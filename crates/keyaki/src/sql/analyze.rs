@@ -2,19 +2,26 @@
 //!
 //! The statement holds the writer lock and stores all statistics in one commit.
 
+use datafusion::sql::sqlparser::ast::ObjectName;
+
 use super::transaction::check_outside;
 use super::{Outcome, SqlSession};
 use crate::Result;
 use crate::base::interrupt::Execution;
+use crate::catalog::RelationName;
 use crate::write::statistics::refresh;
 
 /// Executes ANALYZE for `table`, or for all tables if it is `None`.
-pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, table: Option<&str>) -> Result<Outcome> {
+pub(crate) async fn run(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    table: Option<&ObjectName>,
+) -> Result<Outcome> {
     check_outside(session, "ANALYZE")?;
     let writer = session.writer(execution, "ANALYZE").await?;
     let (catalog, _) = session.engine.latest(&writer);
-    let names: Vec<String> = match table {
-        Some(name) => vec![catalog.table(name)?.def.name.clone()],
+    let names: Vec<RelationName> = match table {
+        Some(name) => vec![catalog.table(&session.relation(&catalog, name)?)?.def.name.clone()],
         None => catalog.tables.keys().cloned().collect(),
     };
     refresh(&session.write(writer), &names).await?;

@@ -8,11 +8,13 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, StringViewArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::sql::sqlparser::ast::ObjectName;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 
+use super::names::shown_sql;
+use super::syntax;
 use super::transaction::check_outside;
-use super::{relation_name, syntax};
 use crate::base::interrupt::{Decision, Execution};
 use crate::engine::Engine;
 use crate::engine::cache::{CacheStatus, CacheTarget, CacheTargetKind, Warmed};
@@ -31,7 +33,7 @@ pub(super) enum Action {
 pub(super) struct CacheStatement {
     action: Action,
     kind: CacheTargetKind,
-    name: String,
+    name: ObjectName,
 }
 
 /// Parses a statement whose first word is the keyword of `action`.
@@ -41,7 +43,7 @@ pub(super) fn parse(action: Action, parser: &mut Parser<'_>) -> Result<CacheStat
         Keyword::TABLE => CacheTargetKind::Table,
         _ => CacheTargetKind::Index,
     };
-    Ok(CacheStatement { action, kind, name: relation_name(&parser.parse_object_name(false).map_err(syntax)?)? })
+    Ok(CacheStatement { action, kind, name: parser.parse_object_name(false).map_err(syntax)? })
 }
 
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, statement: CacheStatement) -> Result<Outcome> {
@@ -52,6 +54,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
         check_outside(session, if matches!(action, Action::Pin) { "PIN" } else { "UNPIN" })?;
     }
     let target = resolve(session, kind, &name)?;
+    let name = target.name.clone();
     match action {
         Action::Unpin if engine.cache.pins.unpin(&engine.store, kind, &name) => Ok(Outcome::done("UNPIN")),
         Action::Unpin => Err(Error::PrerequisiteState(format!("{kind} \"{name}\" is not pinned"))),
@@ -75,29 +78,30 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
     }
 }
 
-fn resolve(session: &SqlSession, kind: CacheTargetKind, name: &str) -> Result<CacheTarget> {
+fn resolve(session: &SqlSession, kind: CacheTargetKind, name: &ObjectName) -> Result<CacheTarget> {
     let engine = &session.engine;
     let (catalog, snapshot) = session.moment()?;
+    let name = session.relation(&catalog, name)?;
     let tree = match kind {
-        CacheTargetKind::Table if catalog.views.contains_key(name) => {
+        CacheTargetKind::Table if catalog.views.contains_key(&name) => {
             return Err(Error::WrongObjectType {
-                name: name.into(),
+                name: name.to_string(),
                 found: ObjectKind::View,
                 expected: ObjectKind::Table,
                 hint: None,
             });
         }
-        CacheTargetKind::Table => catalog.table(name)?.def.tree,
+        CacheTargetKind::Table => catalog.table(&name)?.def.tree,
         CacheTargetKind::Index => {
-            let unknown = || Error::NotFound { kind: ObjectKind::Index, name: name.into() };
-            let (table, position) = catalog.index(name).ok_or_else(unknown)?;
+            let unknown = || Error::NotFound { kind: ObjectKind::Index, name: name.to_string() };
+            let (table, position) = catalog.index(&name).ok_or_else(unknown)?;
             table.def.indexes[position].tree
         }
     };
     if let Some(cause) = engine.unusable.get(&tree) {
-        return Err(Error::IndexUnusable { index: name.into(), cause: cause.to_string() });
+        return Err(Error::IndexUnusable { index: name.to_string(), cause: cause.to_string() });
     }
-    Ok(CacheTarget { kind, name: name.into(), view: snapshot.tree(tree)? })
+    Ok(CacheTarget { kind, name: shown_sql(&name), view: snapshot.tree(tree)? })
 }
 
 /// Runs blocking work on a thread of the blocking pool.

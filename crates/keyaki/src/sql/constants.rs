@@ -3,12 +3,14 @@
 //! - It reads every number with a point or an exponent as a decimal and refuses those outside of its range. [`typed`] makes
 //!   them values of type DOUBLE PRECISION. So are the numbers beside them in a column of VALUES, which DataFusion would
 //!   convert to decimals.
+//! - DataFusion has no type JSON. A cast to it is the function `json`.
 //! - `X'00'` is not of the type of BYTEA columns, and some functions do not accept both.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType, ExactNumberInfo, Expr, Query, SetExpr, Value, VisitMut, VisitorMut,
+    CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
+    FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SetExpr, Value, VisitMut, VisitorMut,
 };
 
 /// Maximum number of digits of a decimal.
@@ -50,8 +52,46 @@ impl VisitorMut for Typed {
         {
             *expr = cast(expr.clone(), DataType::Bytea);
         }
+        if let Some(document) = cast_to_json(expr) {
+            *expr = function("json", document);
+        }
         ControlFlow::Continue(())
     }
+}
+
+/// The operand of a cast to JSON.
+fn cast_to_json(expr: &Expr) -> Option<Expr> {
+    match expr {
+        Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, array: false, format: None }
+            if is_json(data_type) =>
+        {
+            Some(expr.as_ref().clone())
+        }
+        Expr::TypedString(typed) if is_json(&typed.data_type) => Some(Expr::Value(typed.value.clone())),
+        _ => None,
+    }
+}
+
+fn is_json(ty: &DataType) -> bool {
+    matches!(ty, DataType::JSON | DataType::JSONB)
+}
+
+fn function(name: &str, argument: Expr) -> Expr {
+    let argument = FunctionArg::Unnamed(FunctionArgExpr::Expr(argument));
+    Expr::Function(Function {
+        name: ObjectName(vec![ObjectNamePart::Identifier(Ident::new(name))]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: vec![argument],
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
 }
 
 /// True for a number converted by this module, also below a sign.

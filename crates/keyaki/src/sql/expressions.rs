@@ -1,7 +1,8 @@
-//! Expressions in definitions: CHECK conditions, generated columns and DEFAULT values.
+//! Expressions in definitions: CHECK conditions, generated columns, predicates of indexes and DEFAULT values.
 //!
-//! The catalog stores their text. [`compiled`] makes conditions, generated columns and constant defaults executable, once
-//! for each version of a table's definition. Other defaults are planned for each statement ([`super::dml::defaults`]).
+//! The catalog stores their text. [`compile`] makes conditions, generated columns and constant defaults executable, once
+//! for each version of a table's definition: before a statement writes, before a query plans a table that has generated
+//! columns or partial indexes, and before partial indexes in memory are built. Other defaults are planned for each statement ([`super::dml::defaults`]).
 //!
 //! *Invariant.* A condition or generated column always has the same value for the same row. It contains no functions that are not
 //! immutable, and its meaning does not depend on the time zone of a session: it is compiled for two time zones, and both
@@ -17,9 +18,11 @@ use datafusion::common::{DFSchema, DFSchemaRef};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
+use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{
     EmptyRelation, Expr as Logical, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection, Volatility,
 };
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::scalar::ScalarValue;
@@ -28,7 +31,9 @@ use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, Query, Visit, Visitor
 use super::SqlSession;
 use super::state::state_of_definitions;
 use crate::base::type_name;
-use crate::catalog::{Check, CheckDef, ColumnDef, Compiled, Generated, Generation, Table};
+use crate::catalog::{Check, CheckDef, ColumnDef, Compiled, Generated, Generation, IndexDef, Predicate, Table};
+use crate::engine::Engine;
+use crate::table::compact;
 use crate::values::zone::Zone;
 use crate::write::assign::assign;
 use crate::write::evaluate;
@@ -44,18 +49,36 @@ const OTHER_ZONE: &str = "Asia/Kolkata";
 pub(crate) fn compiled<'a>(session: &SqlSession, table: &'a Table) -> Result<&'a Compiled> {
     match table.compiled() {
         Some(compiled) => Ok(compiled),
-        None => {
-            let compiler = Compiler::new(session, table)?;
-            let constants = table.def.columns.iter().map(|column| Ok(compiler.constant(column).unwrap_or(None)));
-            let checks = table.def.checks.iter().map(|check| compiler.check(check));
-            let compiled = Compiled {
-                checks: checks.collect::<Result<_>>()?,
-                constants: constants.collect::<Result<_>>()?,
-                generation: compiler.generation()?,
-            };
-            Ok(table.set_compiled(compiled))
-        }
+        None => compile(&session.engine, table),
     }
+}
+
+/// Compiles the expressions of a table.
+///
+/// # Errors
+/// As [`compiled`].
+pub(crate) fn compile<'a>(engine: &Engine, table: &'a Table) -> Result<&'a Compiled> {
+    let compiler = Compiler::new(engine, table)?;
+    let constants = table.def.columns.iter().map(|column| Ok(compiler.constant(column).unwrap_or(None)));
+    let checks = table.def.checks.iter().map(|check| compiler.check(check));
+    let compiled = Compiled {
+        checks: checks.collect::<Result<_>>()?,
+        constants: constants.collect::<Result<_>>()?,
+        generation: compiler.generation()?,
+        predicates: table.def.indexes.iter().map(|index| compiler.predicate(index)).collect::<Result<_>>()?,
+    };
+    Ok(table.set_compiled(compiled))
+}
+
+/// The conditions of a predicate over the unqualified columns of a table, in the form of [`Predicate::conjuncts`]. `what` is
+/// the clause that has the predicate.
+///
+/// # Errors
+/// As those of an index predicate.
+pub(super) fn conjuncts(engine: &Engine, table: &Table, sql: &str, what: &str) -> Result<Vec<Logical>> {
+    let compiler = Compiler::new(engine, table)?;
+    let condition = compiler.condition(sql, Place { what, name: &table.def.name })?;
+    compiler.conjuncts(condition)
 }
 
 /// Compiles expressions of one table.
@@ -68,24 +91,44 @@ struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    fn new<'a>(session: &SqlSession, table: &'a Table) -> Result<Compiler<'a>> {
+    fn new<'a>(engine: &Engine, table: &'a Table) -> Result<Compiler<'a>> {
         let schema = DFSchema::try_from(table.arrow.clone())?;
-        let other = state_of_definitions(session, Zone::named(OTHER_ZONE)?);
-        Ok(Compiler { table, schema: Arc::new(schema), utc: state_of_definitions(session, Zone::UTC), other })
+        let other = state_of_definitions(engine, Zone::named(OTHER_ZONE)?);
+        let utc = state_of_definitions(engine, Zone::UTC);
+        Ok(Compiler { table, schema: Arc::new(schema), utc, other })
     }
 
     fn check(&self, def: &CheckDef) -> Result<Check> {
-        let place = Place { what: "CHECK", name: &def.name };
-        let condition = self.immutable(&def.sql, &self.schema, place)?;
-        match condition.get_type(&self.schema)? {
-            DataType::Boolean => {}
-            ty => {
-                let ty = type_name(&ty);
-                return Err(Error::DatatypeMismatch(format!("argument of CHECK must be type boolean, not type {ty}")));
-            }
-        }
+        let condition = self.condition(&def.sql, Place { what: "CHECK", name: &def.name })?;
         let condition = physical(&self.utc, condition, &self.schema)?;
         Ok(Check { columns: columns_of(&condition), condition })
+    }
+
+    /// The predicate of an index; `None` for an index of all rows.
+    fn predicate(&self, index: &IndexDef) -> Result<Option<Predicate>> {
+        let Some(sql) = &index.predicate else { return Ok(None) };
+        let condition = self.condition(sql, Place { what: "an index predicate", name: &index.name })?;
+        let (columns, physical) = compact(physical(&self.utc, condition.clone(), &self.schema)?)?;
+        let schema = Arc::new(self.table.arrow.project(&columns)?);
+        Ok(Some(Predicate { conjuncts: self.conjuncts(condition)?, columns, condition: physical, schema }))
+    }
+
+    /// The parts of a condition, of which all must be true, in the form that the optimizer gives to filters.
+    fn conjuncts(&self, condition: Logical) -> Result<Vec<Logical>> {
+        let simplified = ExprSimplifier::new(simplification(&self.utc, &self.schema)).simplify(condition)?;
+        Ok(split_conjunction_owned(simplified))
+    }
+
+    /// A condition with literals in place of constant operands.
+    fn condition(&self, sql: &str, place: Place<'_>) -> Result<Logical> {
+        let condition = folded(&self.utc, self.immutable(sql, &self.schema, place)?)?;
+        match condition.get_type(&self.schema)? {
+            DataType::Boolean => Ok(condition),
+            ty => {
+                let (what, ty) = (place.what, type_name(&ty));
+                Err(Error::DatatypeMismatch(format!("argument of {what} must be type boolean, not type {ty}")))
+            }
+        }
     }
 
     fn generation(&self) -> Result<Option<Generation>> {
@@ -108,8 +151,8 @@ impl Compiler<'_> {
 
     fn generated(&self, column: usize, sql: &str, schema: &DFSchemaRef) -> Result<Generated> {
         let def = &self.table.def.columns[column];
-        let value = self.immutable(sql, schema, Place { what: "a generated column", name: &def.name })?;
-        let value = physical(&self.utc, value, schema)?;
+        let expr = self.immutable(sql, schema, Place { what: "a generated column", name: &def.name })?;
+        let value = physical(&self.utc, folded(&self.utc, expr.clone())?, schema)?;
         let uses = columns_of(&value);
         if let Some(&other) = uses.iter().find(|&&other| self.table.def.columns[other].generated.is_some()) {
             let other = &self.table.def.columns[other].name;
@@ -118,7 +161,7 @@ impl Compiler<'_> {
         }
         let none = new_empty_array(&value.data_type(schema.as_arrow())?);
         assign(&none, &self.table.def.name, def, Zone::UTC)?;
-        Ok(Generated { column, value, uses })
+        Ok(Generated { column, expr, value, uses })
     }
 
     /// An analyzed expression that always has the same value for the same row.
@@ -135,10 +178,11 @@ impl Compiler<'_> {
         if let Some(function) = mutable_function(&logical)? {
             return Err(invalid(format!("functions in {what} must be immutable: {function} is not (\"{name}\")")));
         }
-        let value = folded(&self.utc, analyzed(&self.utc, logical, schema)?)?;
+        let value = analyzed(&self.utc, logical, schema)?;
+        let constants = folded(&self.utc, value.clone())?;
         let other = self::logical(&self.other, expr, schema);
         let other = other.and_then(|expr| folded(&self.other, analyzed(&self.other, expr, schema)?));
-        if !other.is_ok_and(|other| same(&value, &other)) {
+        if !other.is_ok_and(|other| same(&constants, &other)) {
             return Err(invalid(format!(
                 "{what} must not depend on the time zone of the session (\"{name}\"; write times with an offset, or use AT \
                  TIME ZONE)"
@@ -236,11 +280,7 @@ pub(super) fn analyzed(state: &SessionState, expr: Logical, schema: &DFSchemaRef
 /// # Errors
 /// Errors of planning.
 pub(super) fn physical(state: &SessionState, expr: Logical, schema: &DFSchemaRef) -> Result<Arc<dyn PhysicalExpr>> {
-    let context = SimplifyContext::builder()
-        .with_schema(schema.clone())
-        .with_config_options(state.config_options().clone())
-        .with_query_execution_start_time(state.execution_props().query_execution_start_time)
-        .build();
+    let context = simplification(state, schema);
     // Some functions exist only until this rewrite, for example now() and coalesce().
     let expanded = expr.transform_up(|expr| match expr {
         Logical::ScalarFunction(ScalarFunction { func, args }) => match func.simplify(args, &context)? {
@@ -252,6 +292,14 @@ pub(super) fn physical(state: &SessionState, expr: Logical, schema: &DFSchemaRef
         other => Ok(Transformed::no(other)),
     })?;
     Ok(state.create_physical_expr(expanded.data, schema)?)
+}
+
+fn simplification(state: &SessionState, schema: &DFSchemaRef) -> SimplifyContext {
+    SimplifyContext::builder()
+        .with_schema(schema.clone())
+        .with_config_options(state.config_options().clone())
+        .with_query_execution_start_time(state.execution_props().query_execution_start_time)
+        .build()
 }
 
 /// Refuses subqueries. `place` is CHECK or DEFAULT.

@@ -195,6 +195,12 @@ pub(super) async fn provider(table: &FileTable, state: &SessionState) -> Result<
     for path in &table.paths {
         files.extend(expand(path)?);
     }
+    if table.options.lacks_format(&files[0]) {
+        let file = files[0].display();
+        let message =
+            format!("the name of \"{file}\" has no known extension (use read_parquet, read_csv or read_json)");
+        return Err(Error::syntax(message));
+    }
     let (format, dialect) = table.options.resolve(&files[0], false)?;
     for file in &files[1..] {
         if table.options.resolve(file, false)? != (format, dialect.clone()) {

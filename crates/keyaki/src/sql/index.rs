@@ -1,35 +1,36 @@
 //! CREATE INDEX.
 //!
 //! The definition and the tree are created in one write batch; `write::create_index` adds the entries of existing rows
-//! and commits.
+//! and commits. The predicate of a partial index is stored as SQL text, as CHECK conditions are.
 
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::CreateIndex;
 use keyaki_store::WriteBatch;
 
-use super::ddl::{check_distinct, column_position, free_index_name, index_positions};
-use super::names::{new_relation_name, relation_name};
+use super::ddl::{check_distinct, checks, column_position, free_index_name, index_positions};
+use super::expressions;
+use super::names::new_sibling;
 use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, Table};
-use crate::catalog::{DocumentKind, IndexDef, IndexMethod, put};
+use crate::catalog::{DocumentKind, IndexDef, IndexMethod, extend_format, put};
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::write;
 use crate::{Error, Result};
 
 pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, create: CreateIndex) -> Result<Outcome> {
-    let name = create.name.as_ref().map(new_relation_name).transpose()?;
     check_plain(&create)?;
     let engine = &session.engine;
     let writer = session.writer(execution, "CREATE INDEX").await?;
     let (catalog, _) = engine.latest(&writer);
-    let table = catalog.table(&relation_name(&create.table_name)?)?.clone();
+    let table = catalog.table(&session.relation(&catalog, &create.table_name)?)?.clone();
+    let name = create.name.as_ref().map(|name| new_sibling(name, &table.def.name)).transpose()?;
     let (columns, include) = columns(&table, &create)?;
     let name = match name {
         Some(name) => name,
         None if create.if_not_exists => return Err(Error::syntax("CREATE INDEX IF NOT EXISTS requires an index name")),
-        None => free_index_name(&catalog, &table.def, &columns, "idx"),
+        None => table.def.name.sibling(free_index_name(&catalog, &table.def, &columns, "idx")),
     };
     if create.if_not_exists && catalog.index(&name).is_some() {
         return Ok(Outcome::done("CREATE INDEX"));
@@ -45,11 +46,17 @@ pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, crea
         IndexMethod::Masstree => engine.store.new_memory_tree_id(),
     };
     let mut def = table.def.clone();
-    let unique = create.unique;
-    def.indexes.push(IndexDef { method, vast, include, unique, ..IndexDef::unique(name, tree, columns) });
+    let predicate = create.predicate.as_ref();
+    let predicate = predicate.map(|expr| checks::text(expr, &def.name, "an index predicate")).transpose()?;
+    let unique = IndexDef::unique(name.name, tree, columns);
+    def.indexes.push(IndexDef { method, vast, include, unique: create.unique, predicate, ..unique });
     let position = def.indexes.len() - 1;
     let table = Arc::new(Table::new(def, table.statistics.clone())?);
+    expressions::compiled(session, &table)?;
     let mut batch = WriteBatch::new();
+    if create.predicate.is_some() {
+        extend_format(&mut batch)?;
+    }
     batch.create_tree(tree, &table.index_schemas[position]);
     put(&mut batch, DocumentKind::Table, &table.def.name, &table.def)?;
     let mut changed = Catalog::clone(&catalog);
@@ -75,13 +82,12 @@ fn check_plain(create: &CreateIndex) -> Result<()> {
         include: _,
         nulls_distinct,
         with: _,
-        predicate,
+        predicate: _,
         index_options,
         alter_options,
     } = create;
     refuse(*concurrently, "CONCURRENTLY")?;
     refuse(*nulls_distinct == Some(false), "NULLS NOT DISTINCT")?;
-    refuse(predicate.is_some(), "WHERE")?;
     refuse(!index_options.is_empty() || !alter_options.is_empty(), "with options other than WITH")
 }
 

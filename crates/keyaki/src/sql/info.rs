@@ -12,7 +12,9 @@ use crate::engine::Engine;
 /// Description of a table or view.
 #[derive(Debug, Clone)]
 pub struct TableInfo {
-    /// Name without qualifiers.
+    /// Name of its schema.
+    pub schema: String,
+    /// Name without the schema.
     pub name: String,
     /// True for a view, false for a table.
     pub is_view: bool,
@@ -31,7 +33,9 @@ pub struct TableInfo {
 /// Description of a sequence of CREATE SEQUENCE. Those of identity columns belong to their tables.
 #[derive(Debug, Clone)]
 pub struct SequenceInfo {
-    /// Name without qualifiers.
+    /// Name of its schema.
+    pub schema: String,
+    /// Name without the schema.
     pub name: String,
     /// CREATE statement. The sequence that it creates begins at its start.
     pub sql: String,
@@ -42,7 +46,9 @@ pub struct SequenceInfo {
 /// Description of a secondary index.
 #[derive(Debug, Clone)]
 pub struct IndexInfo {
-    /// Name without qualifiers.
+    /// Name of its schema, and that of its table.
+    pub schema: String,
+    /// Name without the schema.
     pub name: String,
     /// Name of the indexed table.
     pub table: String,
@@ -54,6 +60,8 @@ pub struct IndexInfo {
     pub include: Vec<String>,
     /// True if no two entries may have equal key columns without nulls.
     pub unique: bool,
+    /// SQL text of the condition of a partial index, which has entries for the rows that satisfy it.
+    pub predicate: Option<String>,
     /// Number of entries; an estimate unless the index is in memory.
     pub entries: u64,
     /// Bytes in memory for an in-memory index, in the data file for others.
@@ -88,12 +96,13 @@ impl IndexInfo {
     }
 }
 
-/// Descriptions of all tables and views, sorted by name.
+/// Descriptions of all tables and views, sorted by schema and name.
 pub(crate) fn tables(engine: &Engine) -> Vec<TableInfo> {
     let (catalog, snapshot) = engine.moment();
     let mut list: Vec<TableInfo> = catalog.tables.values().map(|table| table_info(engine, table, &snapshot)).collect();
     list.extend(catalog.views.values().map(|view| TableInfo {
-        name: view.name.clone(),
+        schema: view.name.schema.to_string(),
+        name: view.name.name.clone(),
         is_view: true,
         rows: 0.0,
         bytes: 0,
@@ -101,7 +110,7 @@ pub(crate) fn tables(engine: &Engine) -> Vec<TableInfo> {
         foreign_keys: Vec::new(),
         comments: show::view_comment(view).into_iter().collect(),
     }));
-    list.sort_by(|a, b| a.name.cmp(&b.name));
+    list.sort_by(|a, b| (&a.schema, &a.name).cmp(&(&b.schema, &b.name)));
     list
 }
 
@@ -109,7 +118,8 @@ pub(crate) fn tables(engine: &Engine) -> Vec<TableInfo> {
 pub(crate) fn sequences(engine: &Engine) -> Vec<SequenceInfo> {
     let (catalog, _) = engine.moment();
     let info = |def: &Arc<SequenceDef>| SequenceInfo {
-        name: def.name.clone(),
+        schema: def.name.schema.to_string(),
+        name: def.name.name.clone(),
         sql: sequences::create_sql(def),
         comment: show::sequence_comment(def),
     };
@@ -119,7 +129,8 @@ pub(crate) fn sequences(engine: &Engine) -> Vec<SequenceInfo> {
 fn table_info(engine: &Engine, table: &Table, snapshot: &Snapshot) -> TableInfo {
     let rows = snapshot.tree(table.def.tree).map(|view| view.estimate(&KeyRange::all()).rows);
     TableInfo {
-        name: table.def.name.clone(),
+        schema: table.def.name.schema.to_string(),
+        name: table.def.name.name.clone(),
         is_view: false,
         // The snapshot of `moment` contains all trees of its catalog.
         rows: rows.unwrap_or_default(),
@@ -154,12 +165,14 @@ fn index_info(engine: &Engine, table: &Table, index: &IndexDef, snapshot: &Snaps
     let build_time = engine.build_times.lock().get(&index.tree).copied();
     let problem = engine.unusable.get(&index.tree).cloned();
     IndexInfo {
+        schema: table.def.name.schema.to_string(),
         name: index.name.clone(),
-        table: table.def.name.clone(),
+        table: table.def.name.name.clone(),
         method: index.method,
         columns: names(&index.columns),
         include: names(&index.include),
         unique: index.unique,
+        predicate: index.predicate.clone(),
         entries,
         bytes: in_memory.as_ref().map_or_else(|| engine.store.tree_bytes(index.tree), |stats| stats.bytes),
         depth: in_memory.as_ref().map_or_else(|| view.map_or(0, |view| view.depth()), |stats| stats.depth.into()),

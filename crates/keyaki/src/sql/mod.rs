@@ -16,7 +16,7 @@ use std::sync::Arc;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::EmptyRecordBatchStream;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, ObjectName, ObjectType, Query, SelectItem, SetExpr, Statement as Sql,
+    DescribeAlias, Expr, Ident, ObjectName, ObjectNamePart, ObjectType, Query, SelectItem, SetExpr, Statement as Sql,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -26,6 +26,7 @@ use futures::StreamExt;
 use crate::base::interrupt::{Execution, Stage};
 use crate::base::syntax;
 use crate::base::value::value_at;
+use crate::catalog::RelationName;
 use crate::{Error, ObjectKind, PlanCacheMode, Result};
 
 mod analyze;
@@ -34,6 +35,7 @@ mod columns;
 mod constants;
 pub(crate) mod copy;
 mod ddl;
+mod describe;
 pub(crate) mod dml;
 pub(crate) mod expressions;
 mod file_tables;
@@ -46,6 +48,8 @@ mod parameters;
 mod plan_cache;
 mod precedence;
 pub(crate) mod prepared;
+mod qualify;
+mod schemas;
 pub(crate) mod sequences;
 mod session;
 mod settings;
@@ -56,6 +60,7 @@ pub(crate) mod split;
 mod state;
 mod strict;
 mod system;
+mod template;
 mod transaction;
 mod vast;
 mod views;
@@ -66,7 +71,6 @@ use split::Statement;
 use state::StatementState;
 
 pub use info::{IndexInfo, SequenceInfo, TableInfo};
-pub(crate) use names::relation_name;
 pub use outcome::Outcome;
 pub(crate) use plan_cache::PlanCache;
 pub(crate) use session::SqlSession;
@@ -77,7 +81,7 @@ enum Parsed {
     DropCaches,
     Copy(copy::Copy),
     /// The table to analyze; `None` for all tables.
-    Analyze(Option<String>),
+    Analyze(Option<ObjectName>),
     Cache(cache::CacheStatement),
     Sql(Box<Sql>),
 }
@@ -111,7 +115,7 @@ async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Par
         Parsed::Checkpoint => checkpoint(session, execution).await,
         Parsed::DropCaches => drop_caches(session),
         Parsed::Copy(copy) => copy::run(session, execution, copy).await,
-        Parsed::Analyze(table) => analyze::run(session, execution, table.as_deref()).await,
+        Parsed::Analyze(table) => analyze::run(session, execution, table.as_ref()).await,
         Parsed::Cache(statement) => cache::run(session, execution, statement).await,
         Parsed::Sql(sql) if matches!(*sql, Sql::Prepare { .. }) => dispatch(session, execution, *sql).await,
         Parsed::Sql(sql) => match parameters::count(&sql)? {
@@ -143,6 +147,7 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
                 ["CREATE", ..] if words.contains(&"TABLE") => Some(skipped::in_create(&statement.tokens)?),
                 ["ALTER", "TABLE", ..] => Some(skipped::in_alter(&statement.tokens)?),
                 ["REPLACE", "INTO", ..] => Some(skipped::in_replace(&statement.tokens)),
+                ["INSERT" | "EXPLAIN" | "PREPARE", ..] => skipped::in_insert(&statement.tokens)?,
                 _ => None,
             };
             if let Some(tokens) = tokens {
@@ -157,10 +162,10 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
     Ok(parsed)
 }
 
-fn parse_analyze(parser: &mut Parser<'_>) -> Result<String> {
+fn parse_analyze(parser: &mut Parser<'_>) -> Result<ObjectName> {
     parser.expect_keyword(Keyword::ANALYZE).map_err(syntax)?;
     let _ = parser.parse_keyword(Keyword::TABLE);
-    relation_name(&parser.parse_object_name(false).map_err(syntax)?)
+    parser.parse_object_name(false).map_err(syntax)
 }
 
 /// Checks that the statement has no further tokens.
@@ -186,13 +191,18 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
         Sql::Query(_) | Sql::ShowTables { .. } | Sql::ShowColumns { .. } | Sql::ShowFunctions { .. } => {
             query(session, statement).await
         }
-        Sql::ExplainTable { .. } => query(session, statement).await,
+        Sql::ExplainTable { describe_alias: _, hive_format: None, has_table_keyword: _, table_name } => {
+            describe::relation(session, &table_name).await
+        }
         Sql::ShowCreate { obj_type, obj_name } => show::show_create(session, &obj_type, &obj_name),
-        Sql::Explain { statement: ref inner, ref options, query_plan, estimate, .. } => {
+        Sql::Explain { statement: ref inner, ref options, query_plan, estimate, describe_alias, .. } => {
             if options.is_some() || query_plan || estimate {
                 return unsupported("options of EXPLAIN other than ANALYZE, VERBOSE and FORMAT");
             }
             match **inner {
+                Sql::Query(ref described) if describe_alias != DescribeAlias::Explain => {
+                    describe::query(session, Query::clone(described)).await
+                }
                 Sql::Query(_) => query(session, statement).await,
                 Sql::Insert(_) | Sql::Update(_) | Sql::Delete(_) | Sql::Merge(_) => {
                     dml::explain::run(session, statement).await
@@ -215,6 +225,15 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
         Sql::CreateSequence { temporary: false, if_not_exists, name, data_type, sequence_options, owned_by: None } => {
             sequences::create(session, execution, &name, if_not_exists, data_type.as_ref(), &sequence_options).await
         }
+        Sql::CreateSchema {
+            schema_name,
+            if_not_exists,
+            with: None,
+            options: None,
+            default_collate_spec: None,
+            clone: None,
+        } => schemas::create(session, execution, &schema_name, if_not_exists).await,
+        Sql::AlterSchema(alter) => schemas::alter(session, execution, &alter).await,
         Sql::CreateView(create) => views::create(session, execution, create).await,
         Sql::Drop { object_type, if_exists, names, cascade, restrict: _, purge, temporary, table } => {
             if purge || temporary || table.is_some() {
@@ -225,6 +244,7 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
                 ObjectType::Index => ddl::drop_index(session, execution, &names, if_exists, cascade).await,
                 ObjectType::View => views::drop(session, execution, &names, if_exists, cascade).await,
                 ObjectType::Sequence => sequences::drop(session, execution, &names, if_exists, cascade).await,
+                ObjectType::Schema => schemas::drop(session, execution, &names, if_exists, cascade).await,
                 other => unsupported(&format!("DROP {other}")),
             }
         }
@@ -289,7 +309,10 @@ async fn execute(
     name: &ObjectName,
     values: Vec<Expr>,
 ) -> Result<Outcome> {
-    let name = relation_name(name)?;
+    let name = match name.0.as_slice() {
+        [ObjectNamePart::Identifier(ident)] => names::plain_ident(ident),
+        _ => return Err(Error::NotFound { kind: ObjectKind::PreparedStatement, name: name.to_string() }),
+    };
     let prepared = session.prepared.lock().get(&name).cloned();
     let prepared = prepared.ok_or(Error::NotFound { kind: ObjectKind::PreparedStatement, name })?;
     parameters::check_count(prepared.parameters(), values.len())?;
@@ -390,6 +413,20 @@ pub(crate) fn parse_name(sql: &str) -> Result<ObjectName> {
     Ok(name)
 }
 
+/// Parses a list of identifiers separated by commas.
+///
+/// # Errors
+/// `Syntax`.
+pub(crate) fn parse_idents(sql: &str) -> Result<Vec<Ident>> {
+    if sql.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut parser = split::single(sql)?.parser();
+    let idents = parser.parse_comma_separated(Parser::parse_identifier).map_err(syntax)?;
+    expect_end(&mut parser)?;
+    Ok(idents)
+}
+
 /// Parses a single expression: the stored default of a column.
 pub(crate) fn parse_expr(sql: &str) -> Result<datafusion::sql::sqlparser::ast::Expr> {
     let mut parser = split::single(sql)?.parser();
@@ -400,9 +437,9 @@ pub(crate) fn parse_expr(sql: &str) -> Result<datafusion::sql::sqlparser::ast::E
 }
 
 /// The columns of a view as (name, SQL type). A type without an SQL equivalent is shown as Arrow's type.
-pub(crate) async fn view_columns(session: &SqlSession, name: &str) -> Result<Vec<(String, String)>> {
+pub(crate) async fn view_columns(session: &SqlSession, name: &RelationName) -> Result<Vec<(String, String)>> {
     let state = StatementState::reading(session)?;
-    let plan = state.plan_query(*parse_query(&format!("SELECT * FROM {}", names::quoted(name)))?).await?;
+    let plan = state.plan_query(*parse_query(&format!("SELECT * FROM {}", names::full_sql(name)))?).await?;
     let columns = plan.schema().fields().iter().map(|field| {
         let ty = crate::catalog::types::from_arrow(field.data_type());
         (

@@ -1,16 +1,23 @@
 //! Identifiers and relation names.
 //!
-//! Unquoted identifiers are folded to lower case. A relation name may be qualified with the only schema, or with the
-//! database name and the schema.
+//! Unquoted identifiers are folded to lower case. A relation name may be qualified with a schema, or with the database
+//! name and a schema. Other names are found along the search path of the session. A name in a definition that the catalog
+//! stores does not depend on a search path: without a schema, it belongs to `public`.
+
+use std::fmt;
 
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
-use crate::catalog::HIDDEN_ROWID;
-use crate::engine::{CATALOG_NAME, SCHEMA_NAME};
+use crate::catalog::{Catalog, HIDDEN_ROWID, PUBLIC, RelationName, SYSTEM_PREFIX};
+use crate::engine::CATALOG_NAME;
 use crate::{Error, ObjectKind, Result};
 
 /// Maximum length of a name in bytes.
 const NAME_BYTES_MAX: usize = 255;
+/// Another name of the schema `public`.
+const MAIN: &str = "main";
+/// Reserved schema names. Names starting with `pg_` or the prefix of system views are reserved as well.
+const RESERVED_SCHEMAS: [&str; 2] = ["information_schema", "temp"];
 
 /// An identifier in the form that the catalog stores: quoted as written, unquoted in lower case.
 pub(crate) fn plain_ident(ident: &Ident) -> String {
@@ -36,38 +43,155 @@ pub(crate) fn new_name(ident: &Ident) -> Result<String> {
     Ok(name)
 }
 
-/// The last part of a relation name.
+/// The schemas that a session searches for names without a schema, in this order. Schemas that do not exist are skipped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SearchPath(Vec<String>);
+
+impl Default for SearchPath {
+    fn default() -> Self {
+        SearchPath(vec![PUBLIC.into()])
+    }
+}
+
+impl SearchPath {
+    pub fn new(schemas: &[Ident]) -> SearchPath {
+        SearchPath(schemas.iter().map(schema_name).collect())
+    }
+
+    /// The schemas that exist.
+    pub fn schemas<'a>(&'a self, catalog: &'a Catalog) -> impl Iterator<Item = &'a str> {
+        self.0.iter().map(String::as_str).filter(|schema| catalog.has_schema(schema))
+    }
+
+    /// The first relation with a name.
+    pub fn find(&self, catalog: &Catalog, name: &str) -> Option<RelationName> {
+        let names = self.schemas(catalog).map(|schema| RelationName::new(schema, name));
+        names.into_iter().find(|name| catalog.has_relation(name))
+    }
+
+    /// The schema of new objects.
+    ///
+    /// # Errors
+    /// `NotFound` if no schema of the path exists.
+    pub fn current(&self, catalog: &Catalog) -> Result<&str> {
+        let found = self.0.iter().find(|schema| catalog.has_schema(schema));
+        found.map(String::as_str).ok_or_else(|| Error::NotFound { kind: ObjectKind::Schema, name: self.to_string() })
+    }
+}
+
+impl fmt::Display for SearchPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.iter().map(|schema| quoted(schema)).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// A schema. `main`, the name in DuckDB and SQLite, stands for `public`.
+pub(crate) fn schema_name(ident: &Ident) -> String {
+    match plain_ident(ident) {
+        main if main == MAIN => PUBLIC.into(),
+        schema => schema,
+    }
+}
+
+/// The name of a new schema.
 ///
 /// # Errors
-/// `NotFound` if the qualifiers name another database or schema.
-pub(crate) fn relation_ident(name: &ObjectName) -> Result<&Ident> {
+/// `InvalidName`, `ReservedName`.
+pub(crate) fn new_schema_name(name: &ObjectName) -> Result<String> {
+    let [ObjectNamePart::Identifier(ident)] = name.0.as_slice() else {
+        return Err(Error::Unsupported(format!("schema name {name}")));
+    };
+    let name = schema_name(&Ident { value: new_name(ident)?, ..ident.clone() });
+    match RESERVED_SCHEMAS.contains(&name.as_str()) || ["pg_", SYSTEM_PREFIX].iter().any(|p| name.starts_with(p)) {
+        true => Err(Error::ReservedName { name, reason: "it is a schema of the system".into() }),
+        false => Ok(name),
+    }
+}
+
+/// The parts of a relation's name: the schema, if it is given, and the name.
+///
+/// # Errors
+/// `NotFound` if it is qualified with another database.
+fn parts(name: &ObjectName) -> Result<(Option<String>, &Ident)> {
     let idents = name.0.iter().map(|part| match part {
         ObjectNamePart::Identifier(ident) => Ok(ident),
         ObjectNamePart::Function(_) => Err(Error::Unsupported(format!("name {name}"))),
     });
-    let idents = idents.collect::<Result<Vec<_>>>()?;
-    let (last, qualifiers) =
-        idents.split_last().ok_or_else(|| Error::InvalidName { name: String::new(), bytes_max: NAME_BYTES_MAX })?;
-    let ours = match qualifiers.iter().map(|ident| plain_ident(ident)).collect::<Vec<_>>().as_slice() {
-        [] => true,
-        [schema] => schema == SCHEMA_NAME,
-        [catalog, schema] => catalog == CATALOG_NAME && schema == SCHEMA_NAME,
-        _ => false,
-    };
-    if !ours {
-        return Err(Error::NotFound { kind: ObjectKind::Relation, name: name.to_string() });
+    match idents.collect::<Result<Vec<_>>>()?.as_slice() {
+        [name] => Ok((None, name)),
+        [schema, name] => Ok((Some(schema_name(schema)), name)),
+        [database, schema, name] if plain_ident(database) == CATALOG_NAME => Ok((Some(schema_name(schema)), name)),
+        _ => Err(Error::NotFound { kind: ObjectKind::Relation, name: name.to_string() }),
     }
-    Ok(last)
 }
 
-/// Name of an existing relation, without qualifiers.
-pub(crate) fn relation_name(name: &ObjectName) -> Result<String> {
-    relation_ident(name).map(plain_ident)
+/// Name of an existing relation. One that no schema of the path has is in the schema without a name, which has no
+/// relations.
+///
+/// # Errors
+/// As [`parts`].
+pub(crate) fn relation_name(name: &ObjectName, catalog: &Catalog, path: &SearchPath) -> Result<RelationName> {
+    let (schema, ident) = parts(name)?;
+    let name = plain_ident(ident);
+    Ok(match schema {
+        Some(schema) => RelationName::new(schema, name),
+        None => path.find(catalog, &name).unwrap_or_else(|| RelationName::new("", name)),
+    })
 }
 
-/// Name of a new relation, without qualifiers; see [`new_name`].
-pub(crate) fn new_relation_name(name: &ObjectName) -> Result<String> {
-    relation_ident(name).and_then(new_name)
+/// Name of a relation in a definition, in which names without a schema are those of `public`.
+///
+/// # Errors
+/// As [`parts`].
+pub(crate) fn stored_name(name: &ObjectName) -> Result<RelationName> {
+    let (schema, ident) = parts(name)?;
+    Ok(RelationName::new(schema.unwrap_or_else(|| PUBLIC.into()), plain_ident(ident)))
+}
+
+/// Name of a new relation; see [`new_name`]. Without a schema, it belongs to the first one of the path.
+///
+/// # Errors
+/// As [`parts`]; `NotFound` for the schema.
+pub(crate) fn new_relation_name(name: &ObjectName, catalog: &Catalog, path: &SearchPath) -> Result<RelationName> {
+    let (schema, ident) = parts(name)?;
+    let name = new_name(ident)?;
+    match schema {
+        Some(schema) if catalog.has_schema(&schema) => Ok(RelationName::new(schema, name)),
+        Some(schema) => Err(Error::NotFound { kind: ObjectKind::Schema, name: schema }),
+        None => Ok(RelationName::new(path.current(catalog)?, name)),
+    }
+}
+
+/// A new name in the schema of `other`: that of an index of this table, or of a relation to be renamed.
+///
+/// # Errors
+/// As [`new_name`]; `Unsupported` for a name in another schema.
+pub(crate) fn new_sibling(name: &ObjectName, other: &RelationName) -> Result<RelationName> {
+    let (schema, ident) = parts(name)?;
+    match schema {
+        Some(schema) if *schema != *other.schema => {
+            Err(Error::Unsupported(format!("name {name} in another schema than that of \"{other}\"")))
+        }
+        _ => Ok(other.sibling(new_name(ident)?)),
+    }
+}
+
+/// A relation's name as SQL text that has the same meaning in all sessions. One without a schema is not in the catalog.
+pub(crate) fn full_sql(name: &RelationName) -> String {
+    match name.schema.is_empty() {
+        true => quoted(&name.name),
+        false => format!("{}.{}", quoted(&name.schema), quoted(&name.name)),
+    }
+}
+
+/// A relation's name as SQL text, without the schema if it is `public`.
+pub(crate) fn shown_sql(name: &RelationName) -> String {
+    if name.is_public() { quoted(&name.name) } else { full_sql(name) }
+}
+
+/// A name as an identifier, quoted if it must be.
+pub(crate) fn ident(name: &str) -> Ident {
+    if quoted(name).starts_with('"') { Ident::with_quote('"', name) } else { Ident::new(name) }
 }
 
 /// A name as SQL text, quoted if it is a reserved word or not in lower case.

@@ -16,6 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::tokenizer::Location;
 
+use crate::base::uuids::UUID_LEN;
 use crate::base::value::ValueRef;
 
 /// Longer statements have no key.
@@ -309,9 +310,14 @@ impl LiteralKind<'_> {
     /// this value. `assigned`: the parameter stands for a value of a row, not for an operand.
     pub fn value(&self, ty: &DataType, assigned: bool) -> Option<ValueRef<'_>> {
         match (self, ty) {
-            (LiteralKind::Text(text), DataType::Utf8 | DataType::Utf8View | DataType::Date32) => {
-                Some(ValueRef::Text(text))
-            }
+            (
+                LiteralKind::Text(text),
+                DataType::Utf8
+                | DataType::Utf8View
+                | DataType::Date32
+                | DataType::Time64(_)
+                | DataType::FixedSizeBinary(UUID_LEN),
+            ) => Some(ValueRef::Text(text)),
             (LiteralKind::Text(text), DataType::Timestamp(..)) => {
                 is_exact_timestamp(text).then_some(ValueRef::Text(text))
             }

@@ -105,7 +105,7 @@ pub(crate) fn bind_array(index: usize, array: &ArrayRef, ty: Option<&DataType>, 
     let Some(ty) = ty.filter(|ty| *ty != array.data_type()) else { return Ok(array.clone()) };
     let converted = match from_arrow(ty).ok().filter(|column| column.arrow() == *ty) {
         Some(column) => {
-            let ty = SqlType { column, max_chars: None };
+            let ty = SqlType::from(column);
             let column = ColumnDef::new("", ty);
             assign(array, "", &column, zone).map_err(Error::without_column)
         }
@@ -120,7 +120,9 @@ pub(crate) fn bind_array(index: usize, array: &ArrayRef, ty: Option<&DataType>, 
 pub(crate) fn is_exact(value: ValueRef<'_>, ty: Option<&DataType>, zone: Zone) -> bool {
     let Some(ty) = ty else { return true };
     match (value, ty) {
-        (ValueRef::Null | ValueRef::Boolean(_) | ValueRef::Text(_) | ValueRef::Bytes(_), _) => return true,
+        (ValueRef::Null | ValueRef::Boolean(_) | ValueRef::Text(_) | ValueRef::Bytes(_) | ValueRef::Uuid(_), _) => {
+            return true;
+        }
         (ValueRef::Integer(_), DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64) => return true,
         _ => {}
     }
@@ -195,6 +197,10 @@ fn literal(array: &ArrayRef) -> Result<Expr> {
         Some(Value::Timestamp(micros)) => {
             return cast(text(micros.to_string()), &["Int64", &array.data_type().to_string()]);
         }
+        Some(Value::Time(micros)) => {
+            return cast(text(micros.to_string()), &["Int64", &array.data_type().to_string()]);
+        }
+        Some(Value::Uuid(uuid)) => return call("CAST(NULL AS UUID)", [text(uuid.to_string())]),
         Some(Value::TimestampTz(micros)) => {
             return cast(text(micros.to_string()), &["Int64", &array.data_type().to_string()]);
         }

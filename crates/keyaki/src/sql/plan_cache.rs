@@ -12,6 +12,7 @@ use datafusion::sql::sqlparser::ast::Statement as Sql;
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::names::SearchPath;
 use super::normalize::{Literal, LiteralKind, Normalized, normalize, parameterize};
 use super::prepared::{Executed, Prepared};
 use super::{Parsed, SqlSession};
@@ -53,6 +54,8 @@ struct Entry {
     key: Box<str>,
     /// The time zone of its sessions: it changes the meaning of texts and the types of results.
     zone: Zone,
+    /// The search path of its sessions: it changes the meaning of names.
+    path: Arc<SearchPath>,
     prepared: Prepared,
     /// For each parameter, its position among the literals.
     parameters: Vec<usize>,
@@ -102,7 +105,7 @@ impl PlanCache {
         let Some(normalized) = normalize(sql) else { return Ok(None) };
         let zone = session.zone();
         let hash = xxh3_64(normalized.key.as_bytes()) ^ hash_of(zone);
-        let entry = match self.find(hash, &normalized, zone) {
+        let entry = match self.find(hash, &normalized, session) {
             Some(entry) => entry,
             None if mode != PlanCacheMode::Always && self.is_first(hash) => return Ok(None),
             None if self.is_refused(hash, session.engine.catalog_version()) => return Ok(None),
@@ -132,12 +135,14 @@ impl PlanCache {
         }
     }
 
-    fn find(&self, hash: u64, normalized: &Normalized<'_>, zone: Zone) -> Option<Arc<Entry>> {
+    fn find(&self, hash: u64, normalized: &Normalized<'_>, session: &SqlSession) -> Option<Arc<Entry>> {
+        let zone = session.zone();
         let state = self.state.lock();
         let entries = state.entries.get(&hash)?;
         let matches = |entry: &&Arc<Entry>| {
             *entry.key == *normalized.key
                 && entry.zone == zone
+                && session.has_path(&entry.path)
                 && entry.fixed.iter().all(|(place, fixed)| fixed.equals(&normalized.literals[*place]))
         };
         entries.iter().find(matches).cloned()
@@ -204,7 +209,7 @@ impl Entry {
         let fixed = fixed.map(|(place, literal)| (place, Fixed::of(literal))).collect();
         let prepared = Prepared::of(statement.text, *parsed, Vec::new()).ok()?;
         let short = prepared.describe(session).await.ok()?.is_short();
-        let zone = session.zone();
-        short.then(|| Entry { key: normalized.key.as_str().into(), zone, prepared, parameters, fixed, assigns })
+        let (zone, path) = (session.zone(), session.path());
+        short.then(|| Entry { key: normalized.key.as_str().into(), zone, path, prepared, parameters, fixed, assigns })
     }
 }

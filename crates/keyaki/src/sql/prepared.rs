@@ -1,4 +1,7 @@
 //! Prepared statements: parsed once, described and compiled once per version of the catalog, executed many times.
+//!
+//! A query is executed on the short path if it has that form, else from its [`Template`]. All other statements replace the
+//! parameters in the syntax tree, and are planned by each execution.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,15 +12,17 @@ use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::sqlparser::ast::{Expr, SetExpr, Statement as Sql, Value as SqlValue};
 use parking_lot::Mutex;
 
+use super::names::SearchPath;
 use super::short::{ShortPlan, parameter_index};
 use super::split::Statement;
 use super::state::StatementState;
+use super::template::Template;
 use super::{Outcome, Parsed, SqlSession, columns, dispatch, dml, parameters, run_parsed};
 use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
 use crate::catalog::Catalog;
 use crate::values::zone::Zone;
-use crate::{Error, Result};
+use crate::{Error, PlanCacheMode, Result};
 
 /// A statement that was parsed once.
 #[derive(Debug)]
@@ -40,7 +45,7 @@ enum Body {
     Own,
 }
 
-/// What a statement means under one version of the catalog and in one time zone.
+/// What a statement means under one version of the catalog, in one time zone and with one search path.
 #[derive(Debug)]
 pub(crate) struct Description {
     /// Version of the engine's catalog when the statement was planned; an older one than that of `catalog` if the
@@ -48,18 +53,28 @@ pub(crate) struct Description {
     version: u64,
     /// The time zone of the session that it was made for.
     zone: Zone,
+    /// The search path of that session.
+    path: Arc<SearchPath>,
     catalog: Arc<Catalog>,
     /// `None` for parameters whose type follows from their values only.
     pub parameters: Vec<Option<DataType>>,
     /// The columns of the result; `None` for statements without rows, and for EXPLAIN and SHOW.
     pub columns: Option<SchemaRef>,
     short: Option<ShortPlan>,
+    /// For queries that are not short.
+    template: Option<Template>,
 }
 
 impl Description {
     /// True if the statement has the form of the short path.
     pub fn is_short(&self) -> bool {
         self.short.is_some()
+    }
+
+    /// True if executions with values of the described types need no names resolved.
+    #[cfg(test)]
+    pub fn has_template(&self) -> bool {
+        self.template.is_some()
     }
 
     /// Executes the statement on the short path; `None` if the long path has to.
@@ -79,6 +94,27 @@ impl Description {
             session.last_stats.lock().clear();
         }
         Ok(executed)
+    }
+
+    /// Executes a query from its template; `None` if there is none that fits the values and the catalog.
+    ///
+    /// # Errors
+    /// Errors of the query.
+    async fn execute_template(&self, session: &SqlSession, values: &[ArrayRef]) -> Result<Option<Executed>> {
+        let types = self.parameters.iter().map(Option::as_ref);
+        let Some(template) = self.template.as_ref().filter(|_| types.eq(values.iter().map(|v| Some(v.data_type()))))
+        else {
+            return Ok(None);
+        };
+        session.transaction.check()?;
+        let state = StatementState::reading(session)?;
+        if !Arc::ptr_eq(&state.catalog, &self.catalog) {
+            return Ok(None);
+        }
+        // Planning from the syntax tree reports an error in the terms of the statement.
+        let Ok(plan) = template.bind(&state, values) else { return Ok(None) };
+        let rows = state.run(&plan).await?;
+        Ok(Some(Executed::Outcome(Outcome::Rows(session.transaction.watch(rows)))))
     }
 }
 
@@ -162,6 +198,7 @@ impl Prepared {
         if let Some(known) = self.description.lock().as_ref()
             && known.version == version
             && known.zone == session.zone()
+            && session.has_path(&known.path)
         {
             return Ok(known.clone());
         }
@@ -175,7 +212,9 @@ impl Prepared {
         let catalog = session.transaction.catalog(&session.engine)?;
         let zone = session.zone();
         let is_of = |known: &Arc<Description>| {
-            known.zone == zone && catalog.as_ref().is_some_and(|own| Arc::ptr_eq(own, &known.catalog))
+            known.zone == zone
+                && session.has_path(&known.path)
+                && catalog.as_ref().is_some_and(|own| Arc::ptr_eq(own, &known.catalog))
         };
         if let Some(known) = self.description.lock().as_ref().filter(|known| is_of(known)) {
             return Ok(known.clone());
@@ -200,12 +239,22 @@ impl Prepared {
         let sql = match &self.body {
             Body::Sql(sql) if self.is_planned() => sql,
             _ => {
-                let (catalog, zone) = (session.engine.catalog.read().clone(), session.zone());
-                return Ok(Description { version, zone, catalog, parameters: types, columns: None, short: None });
+                let (catalog, zone, path) = (session.engine.catalog.read().clone(), session.zone(), session.path());
+                return Ok(Description {
+                    version,
+                    zone,
+                    path,
+                    catalog,
+                    parameters: types,
+                    columns: None,
+                    short: None,
+                    template: None,
+                });
             }
         };
         let state = StatementState::reading(session)?;
-        let (catalog, zone) = (state.catalog.clone(), state.zone);
+        let (catalog, zone, path) = (state.catalog.clone(), state.zone, state.path.clone());
+        let mut template = None;
         let (columns, short) = match &**sql {
             Sql::Query(query)
                 if !matches!(*query.body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_)) =>
@@ -214,6 +263,7 @@ impl Prepared {
                     Ok(plan) => {
                         add_types(&mut types, &plan);
                         let short = ShortPlan::of_query(&plan, &state, &types);
+                        template = if short.is_none() { Template::of(&plan) } else { None };
                         let schema = columns::shown_schema(plan.schema().inner());
                         (Some(columns::in_zone(&schema, state.zone)), short)
                     }
@@ -239,7 +289,7 @@ impl Prepared {
             }
             _ => (None, None),
         };
-        Ok(Description { version, zone, catalog, parameters: types, columns, short })
+        Ok(Description { version, zone, path, catalog, parameters: types, columns, short, template })
     }
 
     /// True for errors that may disappear once the parameters have values.
@@ -286,7 +336,12 @@ impl Prepared {
             }
         };
         let arrays = values.iter().enumerate().map(bind).collect::<Result<Vec<_>>>()?;
-        // Boxed: the future of the long path has tens of kilobytes, and a caller may move it.
+        // Boxed: the futures of the long path have tens of kilobytes, and a caller may move them.
+        if session.plan_cache() != PlanCacheMode::Off
+            && let Some(executed) = Box::pin(description.execute_template(session, &arrays)).await?
+        {
+            return Ok(executed);
+        }
         Box::pin(self.execute_long(session, execution, &arrays)).await
     }
 

@@ -18,16 +18,18 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 use datafusion::sql::sqlparser::ast::{
-    ColumnDef as SqlColumn, ColumnOption, ColumnOptionDef, DataType as SqlDataType, Expr, FunctionArg, FunctionArgExpr,
-    FunctionArguments, GeneratedAs, ObjectName, SequenceOptions, UnaryOperator, Value, Visit, Visitor,
+    ColumnDef as SqlColumn, ColumnOption, ColumnOptionDef, DataType as SqlDataType, Expr, GeneratedAs, ObjectName,
+    SequenceOptions, UnaryOperator, Value, Visit, Visitor,
 };
 use keyaki_store::{ColumnType, WriteBatch};
 use parking_lot::Mutex;
 
-use super::names::{new_relation_name, quoted, relation_name};
-use super::{Outcome, SqlSession};
+use super::names::{SearchPath, relation_name, shown_sql, stored_name};
+use super::{Outcome, SqlSession, qualify};
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, ColumnDef, DocumentKind, IdentityDef, SequenceDef, Table, TableDef, put, remove, types};
+use crate::catalog::{
+    Catalog, ColumnDef, DocumentKind, IdentityDef, RelationName, SequenceDef, Table, TableDef, put, remove, types,
+};
 use crate::engine::Engine;
 use crate::engine::sequences::Sequences;
 use crate::{Error, ObjectKind, Result};
@@ -45,6 +47,7 @@ pub(crate) struct Taken {
 struct Context {
     engine: Arc<Engine>,
     catalog: Arc<Catalog>,
+    path: Arc<SearchPath>,
     taken: Arc<Mutex<Taken>>,
     is_read_only: bool,
 }
@@ -53,17 +56,17 @@ impl Context {
     /// # Errors
     /// `NotFound`, `WrongObjectType`.
     fn sequence(&self, name: &str) -> Result<&SequenceDef> {
-        let name = relation_name(&super::parse_name(name)?)?;
+        let name = relation_name(&super::parse_name(name)?, &self.catalog, &self.path)?;
         self.catalog.sequence(&name).ok_or_else(|| {
             let is_relation = self.catalog.tables.contains_key(&name) || self.catalog.views.contains_key(&name);
             match is_relation {
                 true => Error::WrongObjectType {
-                    name,
+                    name: name.to_string(),
                     found: ObjectKind::Relation,
                     expected: ObjectKind::Sequence,
                     hint: None,
                 },
-                false => Error::NotFound { kind: ObjectKind::Sequence, name },
+                false => Error::NotFound { kind: ObjectKind::Sequence, name: name.to_string() },
             }
         })
     }
@@ -260,6 +263,7 @@ pub(super) fn register_for(
     let context = Arc::new(Context {
         engine: session.engine.clone(),
         catalog: catalog.clone(),
+        path: session.path(),
         taken: session.taken.clone(),
         is_read_only: session.is_read_only(),
     });
@@ -273,7 +277,7 @@ pub(super) fn register_for(
 ///
 /// # Errors
 /// `InvalidDefinition`, `Unsupported`.
-pub(super) fn definition(name: String, ty: ColumnType, options: &[SequenceOptions]) -> Result<SequenceDef> {
+pub(super) fn definition(name: RelationName, ty: ColumnType, options: &[SequenceOptions]) -> Result<SequenceDef> {
     let invalid = |problem: String| Error::InvalidDefinition { kind: ObjectKind::Sequence, problem };
     let bits = match ty {
         ColumnType::Int8 => 8,
@@ -354,11 +358,11 @@ pub(super) async fn create(
     data_type: Option<&SqlDataType>,
     options: &[SequenceOptions],
 ) -> Result<Outcome> {
-    let name = new_relation_name(name)?;
     let ty = data_type.map_or(Ok(ColumnType::Int64), |ty| types::from_sql(ty).map(|ty| ty.column))?;
-    let def = definition(name.clone(), ty, options)?;
     let writer = session.writer(execution, "CREATE SEQUENCE").await?;
     let (catalog, _) = session.engine.latest(&writer);
+    let name = session.new_relation(&catalog, name)?;
+    let def = definition(name.clone(), ty, options)?;
     if if_not_exists && catalog.sequence(&name).is_some() {
         return Ok(Outcome::done("CREATE SEQUENCE"));
     }
@@ -382,8 +386,8 @@ pub(super) async fn drop(
     let (catalog, _) = session.engine.latest(&writer);
     let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
     for name in names {
-        let name = relation_name(name)?;
-        let Some(def) = changed.sequences.remove(&name) else {
+        let name = session.relation(&catalog, name)?;
+        if !changed.sequences.contains_key(&name) {
             match catalog.sequences().find(|(def, _)| def.name == name) {
                 Some((_, Some((table, column)))) => {
                     let dependent = format!("column \"{column}\" of table \"{table}\"");
@@ -391,32 +395,10 @@ pub(super) async fn drop(
                     return Err(Error::DependentColumn { action, dependent });
                 }
                 _ if if_exists => continue,
-                _ => return Err(Error::NotFound { kind: ObjectKind::Sequence, name }),
-            }
-        };
-        remove(&mut batch, DocumentKind::Sequence, &name)?;
-        remove(&mut batch, DocumentKind::SequencePosition, &def.id.to_string())?;
-        let tables: Vec<Arc<Table>> = changed.tables.values().cloned().collect();
-        for table in tables {
-            let mut def = table.def.clone();
-            for column in &mut def.columns {
-                if !uses(column, &name)? {
-                    continue;
-                }
-                if !cascades {
-                    let dependent =
-                        format!("the default of column \"{}\" of table \"{}\"", column.name, table.def.name);
-                    let action = format!("drop sequence \"{name}\"");
-                    return Err(Error::DependentColumn { action, dependent });
-                }
-                column.default = None;
-            }
-            if def != table.def {
-                put(&mut batch, DocumentKind::Table, &def.name, &def)?;
-                let table = Table::new(def, table.statistics.clone())?;
-                changed.tables.insert(table.def.name.clone(), Arc::new(table));
+                _ => return Err(Error::NotFound { kind: ObjectKind::Sequence, name: name.to_string() }),
             }
         }
+        remove_from(&mut changed, &mut batch, &name, cascades)?;
     }
     if !batch.is_empty() {
         session.engine.commit_catalog(&writer, batch, changed).await?;
@@ -424,36 +406,56 @@ pub(super) async fn drop(
     Ok(Outcome::done("DROP SEQUENCE"))
 }
 
-/// True if the default of a column calls a function of this module with a sequence's name.
-fn uses(column: &ColumnDef, name: &str) -> Result<bool> {
-    let Some(sql) = &column.default else { return Ok(false) };
-    Ok(called_sequences(&super::parse_expr(sql)?).iter().any(|used| used == name))
-}
-
-/// The sequences that an expression names in calls of this module's functions.
-fn called_sequences(expr: &Expr) -> Vec<String> {
-    struct Calls(Vec<String>);
-    impl Visitor for Calls {
-        type Break = ();
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-            if let Expr::Function(function) = expr
-                && is_sequence_function(&function.name)
-                && let FunctionArguments::List(list) = &function.args
-                && let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value)))) = list.args.first()
-                && let Value::SingleQuotedString(name) = &value.value
-                && let Ok(name) = super::parse_name(name).and_then(|name| relation_name(&name))
-            {
-                self.0.push(name);
+/// Removes a sequence of CREATE SEQUENCE. If the removal `cascades`, defaults that use it are removed, too.
+///
+/// # Errors
+/// `DependentColumn` with such a default otherwise.
+pub(super) fn remove_from(
+    changed: &mut Catalog,
+    batch: &mut WriteBatch,
+    name: &RelationName,
+    cascades: bool,
+) -> Result<()> {
+    let Some(def) = changed.sequences.remove(name) else { return Ok(()) };
+    remove(batch, DocumentKind::Sequence, name)?;
+    remove(batch, DocumentKind::SequencePosition, &def.id.to_string())?;
+    let tables: Vec<Arc<Table>> = changed.tables.values().cloned().collect();
+    for table in tables {
+        let mut def = table.def.clone();
+        for column in &mut def.columns {
+            if !uses(column, name)? {
+                continue;
             }
-            ControlFlow::Continue(())
+            if !cascades {
+                let dependent = format!("the default of column \"{}\" of table \"{}\"", column.name, table.def.name);
+                let action = format!("drop sequence \"{name}\"");
+                return Err(Error::DependentColumn { action, dependent });
+            }
+            column.default = None;
+        }
+        if def != table.def {
+            put(batch, DocumentKind::Table, &def.name, &def)?;
+            let table = Table::new(def, table.statistics.clone())?;
+            changed.tables.insert(table.def.name.clone(), Arc::new(table));
         }
     }
-    let mut calls = Calls(Vec::new());
-    let _ = expr.visit(&mut calls);
-    calls.0
+    Ok(())
 }
 
-fn is_sequence_function(name: &ObjectName) -> bool {
+/// True if the default of a column calls a function of this module with a sequence's name.
+fn uses(column: &ColumnDef, name: &RelationName) -> Result<bool> {
+    let Some(sql) = &column.default else { return Ok(false) };
+    let mut found = false;
+    let mut expr = super::parse_expr(sql)?;
+    qualify::calls(&mut expr, |used| {
+        found |= stored_name(used).is_ok_and(|used| used == *name);
+        None
+    });
+    Ok(found)
+}
+
+/// True for the functions of this module.
+pub(super) fn is_sequence_function(name: &ObjectName) -> bool {
     let name = name.to_string().to_ascii_lowercase();
     ["nextval", "currval", "lastval", "setval"].contains(&name.as_str())
 }
@@ -505,14 +507,14 @@ fn number(value: i64) -> Expr {
 pub(super) fn create_sql(def: &SequenceDef) -> String {
     let options = options_sql(def, ColumnType::Int64);
     let space = if options.is_empty() { "" } else { " " };
-    format!("CREATE SEQUENCE {}{space}{options}", quoted(&def.name))
+    format!("CREATE SEQUENCE {}{space}{options}", shown_sql(&def.name))
 }
 
 /// The identity that the type and options of a column define; `None` if it has none. `name` is the name of its sequence.
 ///
 /// # Errors
 /// As [`definition`]; `Syntax`.
-pub(super) fn identity(name: String, column: &SqlColumn, ty: ColumnType) -> Result<Option<IdentityDef>> {
+pub(super) fn identity(name: RelationName, column: &SqlColumn, ty: ColumnType) -> Result<Option<IdentityDef>> {
     let mut found = serial_type(&column.data_type).map(|_| (false, Vec::new()));
     for option in &column.options {
         let ColumnOption::Generated { generated_as, sequence_options, .. } = &option.option else { continue };
@@ -541,19 +543,20 @@ pub(super) fn is_identity(option: &ColumnOptionDef) -> bool {
 /// Gives the sequences of the identity columns of a new table or column names that are not in use.
 pub(super) fn name_identities(def: &mut TableDef, catalog: &Catalog) {
     let own: Vec<String> =
-        std::iter::once(&def.name).chain(def.indexes.iter().map(|index| &index.name)).cloned().collect();
+        std::iter::once(&def.name.name).chain(def.indexes.iter().map(|index| &index.name)).cloned().collect();
     let old = catalog.tables.get(&def.name).map(|table| table.def.clone());
-    let is_old = |name: &str| {
+    let is_old = |name: &RelationName| {
         let columns = old.iter().flat_map(|def| &def.columns).filter_map(|column| column.identity.as_ref());
-        columns.clone().any(|identity| identity.sequence.name == name)
+        columns.clone().any(|identity| identity.sequence.name == *name)
     };
-    let mut used: Vec<String> = Vec::new();
+    let mut used: Vec<RelationName> = Vec::new();
     for identity in def.columns.iter_mut().filter_map(|column| column.identity.as_mut()) {
         let base = identity.sequence.name.clone();
         if !is_old(&base) || used.contains(&base) {
-            let is_free =
-                |name: &String| catalog.check_free(name).is_ok() && !own.contains(name) && !used.contains(name);
-            let numbered = (1_u32..).map(|n| format!("{base}{n}"));
+            let is_free = |name: &RelationName| {
+                catalog.check_free(name).is_ok() && !own.contains(&name.name) && !used.contains(name)
+            };
+            let numbered = (1_u32..).map(|n| base.sibling(format!("{}{n}", base.name)));
             let name = std::iter::once(base.clone()).chain(numbered).find(is_free);
             identity.sequence.name = name.unwrap_or(base);
         }
@@ -566,7 +569,8 @@ pub(super) fn name_identities(def: &mut TableDef, catalog: &Catalog) {
 /// # Errors
 /// As [`definition`].
 pub(super) fn retype(sequence: &mut SequenceDef, before: ColumnType, after: ColumnType) -> Result<()> {
-    let limits = |ty| definition(String::new(), ty, &[SequenceOptions::IncrementBy(number(sequence.increment), true)]);
+    let limits =
+        |ty| definition(sequence.name.clone(), ty, &[SequenceOptions::IncrementBy(number(sequence.increment), true)]);
     let (old, new) = (limits(before)?, limits(after)?);
     let min = if sequence.min == old.min { new.min } else { sequence.min };
     let max = if sequence.max == old.max { new.max } else { sequence.max };

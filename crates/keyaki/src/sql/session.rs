@@ -4,23 +4,25 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use datafusion::sql::sqlparser::ast::ObjectName;
 use keyaki_exec::Stats;
 use keyaki_store::Snapshot;
 use parking_lot::Mutex;
 
+use super::names::{self, SearchPath};
 use super::plan_cache::PlanCache;
 use super::prepared::Prepared;
 use super::sequences::Taken;
 use super::state::Planning;
-use crate::Result;
 use crate::base::interrupt::{Execution, Interrupts};
 use crate::base::options::{ExecutionMode, JoinMode, PlanCacheMode, SessionOptions, Switch};
 use crate::base::progress::{NoProgress, Progress};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, RelationName};
 use crate::engine::transaction::{Characteristics, TransactionSlot};
 use crate::engine::{Engine, Writer};
 use crate::values::zone::Zone;
 use crate::write::WriteStatement;
+use crate::{Error, ObjectKind, Result};
 
 /// The state of one session, and the engine of its database.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub(crate) struct SqlSession {
     pub options: Mutex<SessionOptions>,
     /// The time zone of TIMESTAMPTZ in texts and local times.
     pub zone: Mutex<Zone>,
+    /// The schemas of names without a schema.
+    pub path: Mutex<Arc<SearchPath>>,
     pub progress: Mutex<Arc<dyn Progress>>,
     /// Statistics of the index pipelines and scans that the last query started, with a name for each.
     pub last_stats: Arc<Mutex<Vec<(String, Stats)>>>,
@@ -65,6 +69,7 @@ impl SqlSession {
             short_statements: AtomicU64::new(0),
             options: Mutex::default(),
             zone: Mutex::default(),
+            path: Mutex::default(),
             progress: Mutex::new(Arc::new(NoProgress)),
             last_stats: Arc::default(),
             overrides: Mutex::default(),
@@ -80,6 +85,46 @@ impl SqlSession {
 
     pub fn zone(&self) -> Zone {
         *self.zone.lock()
+    }
+
+    pub fn path(&self) -> Arc<SearchPath> {
+        self.path.lock().clone()
+    }
+
+    /// True if `path` is the search path of the session.
+    pub fn has_path(&self, path: &Arc<SearchPath>) -> bool {
+        let own = self.path.lock();
+        Arc::ptr_eq(&own, path) || **own == **path
+    }
+
+    /// Name of a relation that a statement names; see [`names::relation_name`].
+    ///
+    /// # Errors
+    /// As [`names::relation_name`].
+    pub fn relation(&self, catalog: &Catalog, name: &ObjectName) -> Result<RelationName> {
+        names::relation_name(name, catalog, &self.path())
+    }
+
+    /// Name of a new relation; see [`names::new_relation_name`].
+    ///
+    /// # Errors
+    /// As [`names::new_relation_name`].
+    pub fn new_relation(&self, catalog: &Catalog, name: &ObjectName) -> Result<RelationName> {
+        names::new_relation_name(name, catalog, &self.path())
+    }
+
+    /// The relation with the given name, or with a name that is qualified as in SQL.
+    ///
+    /// # Errors
+    /// `NotFound` for a name that is not on the search path.
+    pub fn named(&self, catalog: &Catalog, name: &str) -> Result<RelationName> {
+        if let Some(found) = self.path().find(catalog, name) {
+            return Ok(found);
+        }
+        match super::parse_name(name) {
+            Ok(parsed) if parsed.0.len() > 1 => self.relation(catalog, &parsed),
+            _ => Err(Error::NotFound { kind: ObjectKind::Relation, name: name.into() }),
+        }
     }
 
     /// True if the session has changed settings of DataFusion, which may change the meaning of its statements.

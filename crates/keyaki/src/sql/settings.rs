@@ -10,6 +10,7 @@
 //! | `default_transaction_isolation` | session | `read committed`, `repeatable read`, `serializable` |
 //! | `default_transaction_read_only` | session | `on`, `off` |
 //! | `transaction_isolation`, `transaction_read_only` | open transaction | the same values |
+//! | `search_path` | session | names of schemas, separated by commas |
 //! | `timezone` | session | a name of the IANA time zone database, or hours east of Greenwich |
 //! | `keyaki.durability` | database, until it is closed | `full`, `normal`, `off` |
 //! | `keyaki.cache_governor` | database, until it is closed | `on`, `off`; `off` ends all pins |
@@ -30,7 +31,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use keyaki_store::Durability;
 
-use super::names::plain_ident;
+use super::names::{SearchPath, plain_ident};
 use crate::base::options::Isolation;
 use crate::engine::transaction::Characteristics;
 use crate::sql::Outcome;
@@ -48,6 +49,7 @@ const DEFAULT_READ_ONLY: &str = "default_transaction_read_only";
 const ISOLATION: &str = "transaction_isolation";
 const READ_ONLY: &str = "transaction_read_only";
 const TIME_ZONE: &str = "timezone";
+const SEARCH_PATH: &str = "search_path";
 const DURABILITY: &str = "keyaki.durability";
 /// DataFusion's type of TIMESTAMPTZ.
 const ENGINE_TIME_ZONE: &str = "datafusion.execution.time_zone";
@@ -76,6 +78,9 @@ pub(crate) fn set(session: &SqlSession, set: Set) -> Result<Outcome> {
         return Err(Error::Unsupported(format!("{set}")));
     };
     let name = setting_name(&variable);
+    if name == SEARCH_PATH {
+        return set_path(session, &values);
+    }
     let [value] = values.as_slice() else {
         return Err(Error::syntax(format!("SET {name} takes one value")));
     };
@@ -102,6 +107,26 @@ fn set_zone(session: &SqlSession, value: &Expr) -> Result<Outcome> {
     };
     *session.zone.lock() = zone;
     session.planning.lock().take();
+    Ok(Outcome::done("SET"))
+}
+
+/// Sets the search path to a list of names, or to a text that contains such a list.
+fn set_path(session: &SqlSession, values: &[Expr]) -> Result<Outcome> {
+    let mut schemas = Vec::new();
+    for value in values {
+        match value {
+            Expr::Identifier(word) if word.quote_style.is_none() && plain_ident(word) == "default" => {
+                if values.len() > 1 {
+                    return Err(Error::syntax("DEFAULT stands alone in SET search_path"));
+                }
+                *session.path.lock() = Arc::default();
+                return Ok(Outcome::done("SET"));
+            }
+            Expr::Identifier(schema) => schemas.push(schema.clone()),
+            value => schemas.extend(super::parse_idents(&value_text(value)?)?),
+        }
+    }
+    *session.path.lock() = Arc::new(SearchPath::new(&schemas));
     Ok(Outcome::done("SET"))
 }
 
@@ -154,6 +179,7 @@ pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<
             *session.options.lock() = SessionOptions::default();
             session.overrides.lock().clear();
             *session.zone.lock() = Zone::UTC;
+            *session.path.lock() = Arc::default();
             session.engine.set_durability(initial.durability);
             session.engine.set_cache_governor(initial.cache_governor);
         }
@@ -166,6 +192,7 @@ pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<
             DEFAULT_ISOLATION => session.options.lock().isolation = SessionOptions::default().isolation,
             DEFAULT_READ_ONLY => session.options.lock().is_read_only = SessionOptions::default().is_read_only,
             TIME_ZONE => *session.zone.lock() = Zone::UTC,
+            SEARCH_PATH => *session.path.lock() = Arc::default(),
             DURABILITY => session.engine.set_durability(initial.durability),
             CACHE_GOVERNOR => session.engine.set_cache_governor(initial.cache_governor),
             name if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
@@ -227,6 +254,7 @@ fn all(session: &SqlSession) -> Result<Vec<(String, String)>> {
     all.push((ISOLATION.into(), transaction.isolation.to_string()));
     all.push((READ_ONLY.into(), on_off(transaction.is_read_only).into()));
     all.push((TIME_ZONE.into(), session.zone().to_string()));
+    all.push((SEARCH_PATH.into(), session.path().to_string()));
     all.push((DURABILITY.into(), durability.into()));
     all.push((CACHE_GOVERNOR.into(), session.engine.cache.mode().to_string()));
     all.sort();

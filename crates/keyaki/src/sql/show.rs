@@ -10,7 +10,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::sqlparser::ast::{ObjectName, ShowCreateObject};
 
-use super::names::{quoted, relation_name};
+use super::names::{quoted, shown_sql};
 use crate::catalog::{ForeignKeyDef, IndexDef, IndexMethod, ReferentialAction, SequenceDef, TableDef, ViewDef};
 use crate::sql::{Outcome, SqlSession, sequences};
 use crate::{Error, ObjectKind, Result};
@@ -18,23 +18,24 @@ use crate::{Error, ObjectKind, Result};
 /// SHOW CREATE TABLE, SHOW CREATE VIEW: one row with the statements that recreate the object.
 pub(crate) fn show_create(session: &SqlSession, kind: &ShowCreateObject, name: &ObjectName) -> Result<Outcome> {
     let (catalog, _) = session.moment()?;
-    let name = relation_name(name)?;
+    let name = session.relation(&catalog, name)?;
     let definition = match (kind, catalog.tables.get(&name), catalog.views.get(&name)) {
         (ShowCreateObject::Table, Some(table), _) => table_script(&table.def),
         (ShowCreateObject::Table | ShowCreateObject::View, _, Some(view)) => view_script(view),
         (ShowCreateObject::View, Some(_), _) => {
             let (found, expected) = (ObjectKind::Table, ObjectKind::View);
+            let name = name.to_string();
             return Err(Error::WrongObjectType { name, found, expected, hint: Some("use SHOW CREATE TABLE") });
         }
         (ShowCreateObject::Table | ShowCreateObject::View, ..) => {
-            return Err(Error::NotFound { kind: ObjectKind::Relation, name });
+            return Err(Error::NotFound { kind: ObjectKind::Relation, name: name.to_string() });
         }
         (other, ..) => return Err(Error::Unsupported(format!("SHOW CREATE {other}"))),
     };
     let field = |name: &str| Field::new(name, DataType::Utf8, false);
     let schema = Arc::new(Schema::new(vec![field("name"), field("definition")]));
     let column = |text: String| Arc::new(StringArray::from(vec![text]));
-    let batch = RecordBatch::try_new(schema.clone(), vec![column(name), column(definition)])?;
+    let batch = RecordBatch::try_new(schema.clone(), vec![column(name.to_string()), column(definition)])?;
     Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(vec![batch], schema, None)?)))
 }
 
@@ -92,7 +93,7 @@ fn create_table_with(def: &TableDef, others: Vec<String>) -> String {
     for check in &def.checks {
         items.push(format!("CONSTRAINT {} CHECK ({})", quoted(&check.name), check.sql));
     }
-    format!("CREATE TABLE {} (\n    {}\n)", quoted(&def.name), items.join(",\n    "))
+    format!("CREATE TABLE {} (\n    {}\n)", shown_sql(&def.name), items.join(",\n    "))
 }
 
 fn unique_constraint(table: &TableDef, index: &IndexDef) -> String {
@@ -103,7 +104,8 @@ fn unique_constraint(table: &TableDef, index: &IndexDef) -> String {
 pub(crate) fn references(table: &TableDef, key: &ForeignKeyDef) -> String {
     let referenced: Vec<String> = key.referenced.iter().map(|column| quoted(column)).collect();
     let columns = column_list(table, &key.columns);
-    let mut sql = format!("FOREIGN KEY ({columns}) REFERENCES {} ({})", quoted(&key.references), referenced.join(", "));
+    let mut sql =
+        format!("FOREIGN KEY ({columns}) REFERENCES {} ({})", shown_sql(&key.references), referenced.join(", "));
     for (event, action) in [("DELETE", key.on_delete), ("UPDATE", key.on_update)] {
         if action != ReferentialAction::NoAction {
             sql.push_str(&format!(" ON {event} {action}"));
@@ -115,30 +117,32 @@ pub(crate) fn references(table: &TableDef, key: &ForeignKeyDef) -> String {
 /// ALTER TABLE statements that add the foreign keys of a table.
 pub(crate) fn foreign_keys(def: &TableDef) -> Vec<String> {
     let add = |key: &ForeignKeyDef| {
-        format!("ALTER TABLE {} ADD CONSTRAINT {} {}", quoted(&def.name), quoted(&key.name), references(def, key))
+        format!("ALTER TABLE {} ADD CONSTRAINT {} {}", shown_sql(&def.name), quoted(&key.name), references(def, key))
     };
     def.foreign_keys.iter().map(add).collect()
 }
 
 /// COMMENT ON statements for a table, its columns and its indexes.
 pub(crate) fn table_comments(def: &TableDef) -> Vec<String> {
-    let table = quoted(&def.name);
+    let table = shown_sql(&def.name);
     let of_table = def.comment.iter().map(|text| comment("TABLE", &table, text));
     let columns = def.columns.iter().filter_map(|column| {
         Some(comment("COLUMN", &format!("{table}.{}", quoted(&column.name)), column.comment.as_ref()?))
     });
     let indexes = def.indexes.iter();
-    let indexes = indexes.filter_map(|index| Some(comment("INDEX", &quoted(&index.name), index.comment.as_ref()?)));
+    let indexes = indexes.filter_map(|index| {
+        Some(comment("INDEX", &shown_sql(&def.name.sibling(index.name.clone())), index.comment.as_ref()?))
+    });
     let identities = def.columns.iter().filter_map(|column| sequence_comment(&column.identity.as_ref()?.sequence));
     of_table.chain(columns).chain(indexes).chain(identities).collect()
 }
 
 pub(crate) fn view_comment(view: &ViewDef) -> Option<String> {
-    Some(comment("VIEW", &quoted(&view.name), view.comment.as_ref()?))
+    Some(comment("VIEW", &shown_sql(&view.name), view.comment.as_ref()?))
 }
 
 pub(crate) fn sequence_comment(sequence: &SequenceDef) -> Option<String> {
-    Some(comment("SEQUENCE", &quoted(&sequence.name), sequence.comment.as_ref()?))
+    Some(comment("SEQUENCE", &shown_sql(&sequence.name), sequence.comment.as_ref()?))
 }
 
 fn comment(kind: &str, name: &str, text: &str) -> String {
@@ -147,7 +151,7 @@ fn comment(kind: &str, name: &str, text: &str) -> String {
 
 pub(crate) fn create_index(table: &TableDef, index: &IndexDef) -> String {
     if index.constraint {
-        return format!("ALTER TABLE {} ADD {}", quoted(&table.name), unique_constraint(table, index));
+        return format!("ALTER TABLE {} ADD {}", shown_sql(&table.name), unique_constraint(table, index));
     }
     let unique = if index.unique { "UNIQUE " } else { "" };
     let columns = column_list(table, &index.columns);
@@ -155,15 +159,20 @@ pub(crate) fn create_index(table: &TableDef, index: &IndexDef) -> String {
         IndexMethod::Betree => String::new(),
         method => format!(" USING {method}"),
     };
-    let mut sql = format!("CREATE {unique}INDEX {} ON {}{using} ({columns})", quoted(&index.name), quoted(&table.name));
+    let mut sql =
+        format!("CREATE {unique}INDEX {} ON {}{using} ({columns})", quoted(&index.name), shown_sql(&table.name));
     if !index.include.is_empty() {
         sql.push_str(&format!(" INCLUDE ({})", column_list(table, &index.include)));
     }
-    sql + &super::vast::with(&index.vast)
+    sql.push_str(&super::vast::with(&index.vast));
+    if let Some(predicate) = &index.predicate {
+        sql.push_str(&format!(" WHERE {predicate}"));
+    }
+    sql
 }
 
 pub(crate) fn create_view(view: &ViewDef) -> String {
-    format!("CREATE VIEW {} AS {}", quoted(&view.name), view.sql)
+    format!("CREATE VIEW {} AS {}", shown_sql(&view.name), view.sql)
 }
 
 pub(crate) fn column_list(def: &TableDef, columns: &[usize]) -> String {

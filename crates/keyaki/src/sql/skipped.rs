@@ -1,13 +1,17 @@
 //! Words that sqlparser 0.62 does not read in PostgreSQL's dialect, most of them in column definitions.
 //!
 //! For some words, the parser tests whether they follow before it tests whether the dialect has them, and drops them without
-//! a trace in the syntax tree. It knows generated columns in one form only. This module changes the tokens: definitions get
-//! the form that the parser reads, and other words that it would drop are errors.
+//! a trace in the syntax tree. It knows generated columns in one form only, and conflict targets without WHERE. This module
+//! changes the tokens: definitions and conflict targets get the form that the parser reads, and other words that it would
+//! drop are errors.
 
 use std::collections::BTreeMap;
 
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use datafusion::sql::sqlparser::ast::Ident;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
+use crate::base::syntax;
 use crate::{Error, Result};
 
 /// Words for identity columns.
@@ -88,6 +92,42 @@ pub(super) fn in_replace(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     edited(&significant(tokens).collect::<Vec<_>>(), &Edits::from([(0, ["INSERT", "OR", "REPLACE"].as_slice())]))
 }
 
+/// Quotes the condition of a conflict target. No name in PostgreSQL's dialect has this quote.
+const CONDITION_QUOTE: char = '`';
+
+/// True if a column of a conflict target is the text of its condition.
+pub(super) fn is_condition(column: &Ident) -> bool {
+    column.quote_style == Some(CONDITION_QUOTE)
+}
+
+/// The tokens of an INSERT with the condition of the conflict target as the last of its columns: `(a, b) WHERE p` becomes
+/// ``(a, b, `p`)``. `None` if there is no condition.
+///
+/// # Errors
+/// `Syntax`, and `Unsupported` for a condition that is not the same after parsing its text.
+pub(super) fn in_insert(tokens: &[TokenWithSpan]) -> Result<Option<Vec<TokenWithSpan>>> {
+    let tokens: Vec<&TokenWithSpan> = significant(tokens).collect();
+    let has = |place: usize, expected: &str| is_word(tokens.get(place).copied(), expected);
+    let starts = (1..tokens.len()).filter(|&place| has(place - 1, "ON") && has(place, "CONFLICT"));
+    for start in starts {
+        let Some(end) = closing(&tokens, start + 1).filter(|&end| has(end + 1, "WHERE")) else { continue };
+        let Some(action) = (end + 2..tokens.len()).find(|&place| has(place, "DO")) else { continue };
+        let mut parser = super::split::parser(tokens[end + 2..action].iter().map(|&token| token.clone()).collect());
+        let mut condition = parser.parse_expr().map_err(syntax)?;
+        super::expect_end(&mut parser)?;
+        super::precedence::correct(&mut condition);
+        let text = condition.to_string();
+        if super::parse_expr(&text).ok() != Some(condition) {
+            return Err(Error::Unsupported(format!("this form of ON CONFLICT … WHERE: {text}")));
+        }
+        let word = Word { value: text, quote_style: Some(CONDITION_QUOTE), keyword: Keyword::NoKeyword };
+        let column = [Token::Comma, Token::Word(word)].map(|token| TokenWithSpan::new(token, tokens[end].span));
+        let parts = [&tokens[..end], &column.iter().collect::<Vec<_>>(), &tokens[end..=end], &tokens[action..]];
+        return Ok(Some(parts.concat().into_iter().cloned().collect()));
+    }
+    Ok(None)
+}
+
 /// Words in place of tokens, by position. A token without an entry stays.
 type Edits = BTreeMap<usize, &'static [&'static str]>;
 
@@ -112,27 +152,14 @@ fn as_token(word: &str) -> Token {
 
 /// Completes a generation clause whose AS is at `place`.
 fn generated(tokens: &[&TokenWithSpan], place: usize, edits: &mut Edits) {
-    let word = |place: usize| match tokens.get(place).map(|token| &token.token) {
-        Some(Token::Word(word)) if word.quote_style.is_none() => Some(word.value.as_str()),
-        _ => None,
-    };
-    let has = |place: usize, expected: &str| word(place).is_some_and(|word| is(word, expected));
+    let has = |place: usize, expected: &str| is_word(tokens.get(place).copied(), expected);
     if !has(place, "AS") || tokens.get(place + 1).map(|token| &token.token) != Some(&Token::LParen) {
         return;
     }
     if place == 0 || !has(place - 1, "ALWAYS") {
         edits.insert(place, &["GENERATED", "ALWAYS", "AS"]);
     }
-    let mut depth = 0_usize;
-    let end = tokens.iter().enumerate().skip(place + 1).find(|(_, token)| {
-        match token.token {
-            Token::LParen => depth += 1,
-            Token::RParen => depth -= 1,
-            _ => {}
-        }
-        depth == 0
-    });
-    let Some((end, _)) = end else { return };
+    let Some(end) = closing(tokens, place + 1) else { return };
     if has(end + 1, "VIRTUAL") {
         edits.insert(end + 1, &["STORED"]);
     } else if !has(end + 1, "STORED") {
@@ -142,10 +169,7 @@ fn generated(tokens: &[&TokenWithSpan], place: usize, edits: &mut Edits) {
 
 /// True if `ALTER [COLUMN] name DROP` precedes.
 fn drops_expression(before: &[&TokenWithSpan]) -> bool {
-    let word = |token: &TokenWithSpan, expected: &str| match &token.token {
-        Token::Word(word) => word.quote_style.is_none() && is(&word.value, expected),
-        _ => false,
-    };
+    let word = |token: &TokenWithSpan, expected: &str| is_word(Some(token), expected);
     match before {
         [.., alter, column, _, drop] if word(drop, "DROP") => {
             word(column, "ALTER") || (word(alter, "ALTER") && word(column, "COLUMN"))
@@ -160,6 +184,28 @@ fn is_name(before: &Token) -> bool {
     match before {
         Token::LParen | Token::Comma => true,
         Token::Word(word) => is(&word.value, "AS"),
+        _ => false,
+    }
+}
+
+/// The position of the parenthesis that closes the one at `start`; `None` if there is no parenthesis.
+fn closing(tokens: &[&TokenWithSpan], start: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    let end = tokens.iter().enumerate().skip(start).find(|(_, token)| {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0
+    });
+    end.map(|(end, _)| end).filter(|&end| end > start)
+}
+
+/// True for the given word without quotes.
+fn is_word(token: Option<&TokenWithSpan>, expected: &str) -> bool {
+    match token.map(|token| &token.token) {
+        Some(Token::Word(word)) => word.quote_style.is_none() && is(&word.value, expected),
         _ => false,
     }
 }
@@ -244,6 +290,25 @@ mod tests {
             let read = if kept.starts_with("ALTER") { super::in_alter(&tokens) } else { super::in_create(&tokens) };
             assert_eq!(text(&read.unwrap()), kept);
         }
+    }
+
+    #[test]
+    fn the_condition_of_a_conflict_target_is_its_last_column() {
+        let given = "INSERT INTO t VALUES (1, 'DO') ON CONFLICT (a, b) WHERE s = 'it''s' AND (n > 1) DO UPDATE SET c = 1 WHERE d";
+        let read = super::in_insert(&single(given).unwrap().tokens).unwrap().unwrap();
+        assert_eq!(
+            text(&read),
+            "INSERT INTO t VALUES ( 1 , 'DO' ) ON CONFLICT ( a , b , `s = 'it''s' AND (n > 1)` ) DO UPDATE SET c = 1 WHERE d"
+        );
+        for kept in [
+            "INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET c = 1 WHERE d",
+            "INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING",
+            "INSERT INTO t SELECT conflict FROM u WHERE a",
+        ] {
+            assert!(super::in_insert(&single(kept).unwrap().tokens).unwrap().is_none(), "{kept}");
+        }
+        let broken = single("INSERT INTO t VALUES (1) ON CONFLICT (a) WHERE b = DO NOTHING").unwrap();
+        assert!(super::in_insert(&broken.tokens).is_err());
     }
 
     #[test]

@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::catalog::{
-    CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList, SchemaProvider,
-    TableProvider,
+    CatalogProvider, CatalogProviderList, MemoryCatalogProviderList, SchemaProvider, TableProvider,
 };
 use datafusion::common::TableReference;
 use datafusion::datasource::ViewTable;
@@ -21,22 +20,22 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::parser::Statement as DfStatement;
-use datafusion::sql::sqlparser::ast::{Query, Statement as SqlStatement};
+use datafusion::sql::sqlparser::ast::{ObjectName, Query, Statement as SqlStatement};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use keyaki_device::calibrate::Calibration;
 use keyaki_store::Snapshot;
 use parking_lot::{Mutex, RwLock};
 
-use crate::catalog::Catalog;
-use crate::catalog::Table;
-use crate::engine::{CATALOG_NAME, Engine, SCHEMA_NAME};
+use crate::catalog::{Catalog, PUBLIC, RelationName, Table};
+use crate::engine::{CATALOG_NAME, Engine};
 use crate::plan::register;
-use crate::sql::{SqlSession, columns, constants, file_tables, sequences, zones};
+use crate::sql::names::{SearchPath, relation_name};
+use crate::sql::{SqlSession, columns, constants, file_tables, qualify, schemas, sequences, zones};
 use crate::table::KeyakiTable;
 use crate::table::PlanContext;
 use crate::values::zone::Zone;
-use crate::{Error, Result};
+use crate::{Error, Result, SessionOptions};
 
 /// Maximum nesting depth of views.
 const VIEW_DEPTH_MAX: usize = 50;
@@ -70,12 +69,17 @@ fn planning(session: &SqlSession) -> Result<Planning> {
 }
 
 fn context(session: &SqlSession, calibration: Arc<Calibration>) -> PlanContext {
-    let engine = &session.engine;
+    let context = context_of_definitions(&session.engine);
+    PlanContext { calibration, options: session.options(), last_stats: session.last_stats.clone(), ..context }
+}
+
+/// A context with the default options of sessions.
+fn context_of_definitions(engine: &Engine) -> PlanContext {
     PlanContext {
         executor: engine.executor.clone(),
-        calibration,
-        options: session.options(),
-        last_stats: session.last_stats.clone(),
+        calibration: engine.calibration(),
+        options: SessionOptions::default(),
+        last_stats: Arc::default(),
         cache: engine.cache.clone(),
         unusable: engine.unusable.clone(),
         pipeline_memory_bytes: engine.query_memory_bytes / PIPELINE_SHARE,
@@ -83,9 +87,9 @@ fn context(session: &SqlSession, calibration: Arc<Calibration>) -> PlanContext {
 }
 
 /// A state for expressions in definitions, which do not depend on the settings of a session.
-pub(super) fn state_of_definitions(session: &SqlSession, zone: Zone) -> SessionState {
-    let builder = SessionStateBuilder::new_from_existing(session.engine.base_state.clone());
-    sequences::registered(register(builder, context(session, session.engine.calibration()), zone)).build()
+pub(super) fn state_of_definitions(engine: &Engine, zone: Zone) -> SessionState {
+    let builder = SessionStateBuilder::new_from_existing(engine.base_state.clone());
+    sequences::registered(register(builder, context_of_definitions(engine), zone)).build()
 }
 
 /// The database as one statement sees it.
@@ -96,8 +100,10 @@ pub(crate) struct StatementState {
     pub state: SessionState,
     /// The time zone of the session.
     pub zone: Zone,
-    schema: Arc<StatementSchema>,
-    views_begun: Mutex<HashSet<String>>,
+    /// The search path of the session.
+    pub path: Arc<SearchPath>,
+    tables: Arc<StatementTables>,
+    views_begun: Mutex<HashSet<RelationName>>,
 }
 
 impl StatementState {
@@ -112,33 +118,48 @@ impl StatementState {
 
     pub fn new(session: &SqlSession, catalog: Arc<Catalog>, snapshot: Snapshot) -> Result<Self> {
         let Planning { context, mut state } = planning(session)?;
-        let schema = Arc::new(StatementSchema {
+        let tables = Arc::new(StatementTables {
             engine: session.engine.clone(),
             catalog: catalog.clone(),
             snapshot: snapshot.clone(),
             context: context.clone(),
             extra: RwLock::default(),
         });
-        let database = MemoryCatalogProvider::new();
-        database.register_schema(SCHEMA_NAME, schema.clone())?;
         let catalogs = MemoryCatalogProviderList::new();
-        catalogs.register_catalog(CATALOG_NAME.into(), Arc::new(database));
+        catalogs.register_catalog(CATALOG_NAME.into(), Arc::new(StatementCatalog(tables.clone())));
         state.register_catalog_list(Arc::new(catalogs) as Arc<dyn CatalogProviderList>);
         state.mark_start_execution();
         sequences::register_for(&mut state, session, &catalog)?;
-        let zone = session.zone();
-        Ok(StatementState { catalog, snapshot, context, state, zone, schema, views_begun: Mutex::default() })
+        let (zone, path) = (session.zone(), session.path());
+        schemas::register_for(&mut state, &catalog, &path)?;
+        Ok(StatementState { catalog, snapshot, context, state, zone, path, tables, views_begun: Mutex::default() })
     }
 
     /// Registers an additional table, visible only to this statement. `name` is a view or starts with a reserved
     /// prefix.
-    pub fn add_table(&self, name: &str, table: Arc<dyn TableProvider>) {
-        self.schema.extra.write().insert(name.into(), table);
+    pub fn add_table(&self, name: RelationName, table: Arc<dyn TableProvider>) {
+        self.tables.extra.write().insert(name, table);
+    }
+
+    /// Name of a relation that the statement names.
+    ///
+    /// # Errors
+    /// As [`relation_name`].
+    pub fn relation(&self, name: &ObjectName) -> Result<RelationName> {
+        relation_name(name, &self.catalog, &self.path)
+    }
+
+    /// A table that the statement names.
+    ///
+    /// # Errors
+    /// As [`StatementState::relation`] and [`Catalog::table`].
+    pub fn table(&self, name: &ObjectName) -> Result<Arc<Table>> {
+        Ok(self.catalog.table(&self.relation(name)?)?.clone())
     }
 
     /// DataFusion's table provider of a table as of the statement's snapshot.
     pub fn provider(&self, table: &Arc<Table>) -> KeyakiTable {
-        KeyakiTable::new(table.clone(), self.snapshot.clone(), self.context.clone())
+        self.tables.provider(table)
     }
 
     pub async fn plan_query(&self, query: Query) -> Result<LogicalPlan> {
@@ -152,17 +173,34 @@ impl StatementState {
     /// DataFusion's planner.
     pub async fn plan(&self, statement: SqlStatement) -> Result<LogicalPlan> {
         super::strict::check(&statement)?;
-        self.plan_at_depth(statement, 0).await
+        self.plan_at_depth(statement, &self.path, 0).await
     }
 
-    fn plan_at_depth(&self, mut statement: SqlStatement, depth: usize) -> BoxFuture<'_, Result<LogicalPlan>> {
+    /// Plans a query that the catalog stores: its names do not depend on the search path of the session.
+    ///
+    /// # Errors
+    /// As [`StatementState::plan`].
+    pub async fn plan_stored(&self, sql: &str) -> Result<LogicalPlan> {
+        let statement = SqlStatement::Query(super::parse_query(sql)?);
+        super::strict::check(&statement)?;
+        self.plan_at_depth(statement, &SearchPath::default(), 0).await
+    }
+
+    /// Plans a statement whose names are found along `path`.
+    fn plan_at_depth<'a>(
+        &'a self,
+        mut statement: SqlStatement,
+        path: &'a SearchPath,
+        depth: usize,
+    ) -> BoxFuture<'a, Result<LogicalPlan>> {
         Box::pin(async move {
             columns::name(&mut statement);
+            qualify::planned(&mut statement, &self.catalog, path)?;
             constants::typed(&mut statement);
             zones::as_calls(&mut statement)?;
-            let files = file_tables::take(&mut statement, self.schema.extra.read().len())?;
+            let files = file_tables::take(&mut statement, self.tables.extra.read().len())?;
             for table in &files {
-                self.add_table(&table.name, file_tables::provider(table, &self.state).await?);
+                self.add_table(RelationName::public(&table.name), file_tables::provider(table, &self.state).await?);
             }
             let statement = DfStatement::Statement(Box::new(statement));
             for relation in self.relations_used(&statement)? {
@@ -172,22 +210,23 @@ impl StatementState {
         })
     }
 
-    /// Names of the tables and views that a statement uses directly. A query of the information schema uses all views.
-    pub fn relations_used(&self, statement: &DfStatement) -> Result<Vec<String>> {
+    /// Names of the tables and views that a statement uses directly; without a schema, those of `public`. A query of the
+    /// information schema uses all views.
+    pub fn relations_used(&self, statement: &DfStatement) -> Result<Vec<RelationName>> {
         let mut used = Vec::new();
         for reference in self.state.resolve_table_references(statement)? {
             if reference.schema() == Some("information_schema") {
                 used.extend(self.catalog.views.keys().cloned());
             } else if let Some(name) = own_name(&reference) {
-                used.push(name.into());
+                used.push(name);
             }
         }
         Ok(used)
     }
 
-    async fn plan_view(&self, name: &str, depth: usize) -> Result<()> {
+    async fn plan_view(&self, name: &RelationName, depth: usize) -> Result<()> {
         // A view over the information schema uses all views, itself included: each view is planned once.
-        if self.schema.extra.read().contains_key(name) || !self.views_begun.lock().insert(name.into()) {
+        if self.tables.extra.read().contains_key(name) || !self.views_begun.lock().insert(name.clone()) {
             return Ok(());
         }
         let Some(view) = self.catalog.views.get(name) else { return Ok(()) };
@@ -198,8 +237,9 @@ impl StatementState {
         }
         let query = super::parse_query(&view.sql)?;
         let failed = |error: Error| error.within(format!("view \"{name}\""));
-        let plan = self.plan_at_depth(SqlStatement::Query(query), depth + 1).await.map_err(failed)?;
-        self.add_table(name, Arc::new(ViewTable::new(plan, Some(view.sql.clone()))));
+        let path = SearchPath::default();
+        let plan = self.plan_at_depth(SqlStatement::Query(query), &path, depth + 1).await.map_err(failed)?;
+        self.add_table(name.clone(), Arc::new(ViewTable::new(plan, Some(view.sql.clone()))));
         Ok(())
     }
 
@@ -218,41 +258,81 @@ impl StatementState {
     }
 }
 
-/// The table name of a reference to this database's schema.
-fn own_name(reference: &TableReference) -> Option<&str> {
-    let ours = reference.catalog().is_none_or(|name| name == CATALOG_NAME)
-        && reference.schema().is_none_or(|name| name == SCHEMA_NAME);
-    ours.then(|| reference.table())
+/// The name of a reference to a relation of this database.
+fn own_name(reference: &TableReference) -> Option<RelationName> {
+    let is_ours = reference.catalog().is_none_or(|name| name == CATALOG_NAME);
+    is_ours.then(|| RelationName::new(reference.schema().unwrap_or(PUBLIC), reference.table()))
 }
 
-/// Schema provider of one statement. Table providers are created when DataFusion resolves their names.
+/// The relations of one statement. Table providers are created when DataFusion resolves their names.
 #[derive(Debug)]
-struct StatementSchema {
+struct StatementTables {
     engine: Arc<Engine>,
     catalog: Arc<Catalog>,
     snapshot: Snapshot,
     context: PlanContext,
     /// Planned views, and tables visible only to this statement.
-    extra: RwLock<HashMap<String, Arc<dyn TableProvider>>>,
+    extra: RwLock<HashMap<RelationName, Arc<dyn TableProvider>>>,
+}
+
+/// The schemas of one statement.
+#[derive(Debug)]
+struct StatementCatalog(Arc<StatementTables>);
+
+impl CatalogProvider for StatementCatalog {
+    fn schema_names(&self) -> Vec<String> {
+        std::iter::once(PUBLIC.into()).chain(self.0.catalog.schemas.iter().cloned()).collect()
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        let schema = || StatementSchema { name: name.into(), tables: self.0.clone() };
+        self.0.catalog.has_schema(name).then(|| Arc::new(schema()) as Arc<dyn SchemaProvider>)
+    }
+}
+
+/// A schema of one statement. The system views belong to `public`.
+#[derive(Debug)]
+struct StatementSchema {
+    name: Arc<str>,
+    tables: Arc<StatementTables>,
+}
+
+impl StatementTables {
+    /// The provider of a table, after the expressions that queries use have been compiled.
+    fn provider(&self, table: &Arc<Table>) -> KeyakiTable {
+        if (table.has_generated() || table.has_partial_index()) && table.compiled().is_none() {
+            // Without its expressions, a query reads the columns that they use, and no partial index.
+            let _ = super::expressions::compile(&self.engine, table);
+        }
+        KeyakiTable::new(table.clone(), self.snapshot.clone(), self.context.clone())
+    }
 }
 
 #[async_trait]
 impl SchemaProvider for StatementSchema {
     fn table_names(&self) -> Vec<String> {
-        self.catalog.tables.keys().chain(self.catalog.views.keys()).cloned().collect()
+        let catalog = &self.tables.catalog;
+        let names = catalog.tables.keys().chain(catalog.views.keys());
+        names.filter(|name| name.schema == self.name).map(|name| name.name.clone()).collect()
     }
     async fn table(&self, name: &str) -> datafusion::error::Result<Option<Arc<dyn TableProvider>>> {
-        if let Some(table) = self.extra.read().get(name) {
+        let StatementTables { engine, catalog, snapshot, extra, .. } = &*self.tables;
+        let name = RelationName::new(self.name.clone(), name);
+        if let Some(table) = extra.read().get(&name) {
             return Ok(Some(table.clone()));
         }
-        let Some(table) = self.catalog.tables.get(name) else {
-            return super::system::view(&self.engine, &self.catalog, &self.snapshot, name);
+        let Some(table) = catalog.tables.get(&name) else {
+            return match name.is_public() {
+                true => super::system::view(engine, catalog, snapshot, &name),
+                false => Ok(None),
+            };
         };
-        Ok(Some(Arc::new(KeyakiTable::new(table.clone(), self.snapshot.clone(), self.context.clone()))))
+        Ok(Some(Arc::new(self.tables.provider(table))))
     }
     fn table_exist(&self, name: &str) -> bool {
-        self.catalog.tables.contains_key(name)
-            || self.extra.read().contains_key(name)
-            || super::system::NAMES.contains(&name)
+        let name = RelationName::new(self.name.clone(), name);
+        self.tables.catalog.tables.contains_key(&name)
+            || self.tables.extra.read().contains_key(&name)
+            || (name.is_public() && super::system::NAMES.contains(&&*name))
     }
 }

@@ -12,7 +12,7 @@ use keyaki_store::{LocatorStats, Snapshot};
 
 use super::info::{self, IndexInfo};
 use super::show;
-use crate::catalog::{Catalog, SequenceDef};
+use crate::catalog::{Catalog, RelationName, SequenceDef};
 use crate::engine::Engine;
 
 /// Names of all system views.
@@ -40,31 +40,30 @@ pub(super) fn view(
 
 /// The comments of all objects.
 fn comments(catalog: &Catalog) -> Result<RecordBatch> {
-    let mut rows: Vec<[Option<&str>; 4]> = Vec::new();
+    let mut rows: Vec<[Option<&str>; 5]> = Vec::new();
     for table in catalog.tables.values() {
-        let def = &table.def;
-        rows.extend(def.comment.iter().map(|text| [Some("table"), Some(def.name.as_str()), None, Some(text.as_str())]));
-        let columns = def.columns.iter().filter_map(|column| Some((column, column.comment.as_deref()?)));
-        rows.extend(
-            columns.map(|(c, text)| [Some("column"), Some(def.name.as_str()), Some(c.name.as_str()), Some(text)]),
-        );
-        let indexes = def.indexes.iter().filter_map(|index| Some((index, index.comment.as_deref()?)));
-        rows.extend(indexes.map(|(index, text)| [Some("index"), Some(index.name.as_str()), None, Some(text)]));
+        let RelationName { schema, name } = &table.def.name;
+        let row = |kind, name, column, comment| [Some(kind), Some(name), column, comment, Some(&**schema)];
+        rows.push(row("table", name.as_str(), None, table.def.comment.as_deref()));
+        let columns = table.def.columns.iter();
+        rows.extend(columns.map(|c| row("column", name.as_str(), Some(c.name.as_str()), c.comment.as_deref())));
+        let indexes = table.def.indexes.iter();
+        rows.extend(indexes.map(|index| row("index", index.name.as_str(), None, index.comment.as_deref())));
     }
-    let views = catalog.views.values().filter_map(|view| Some((view, view.comment.as_deref()?)));
-    rows.extend(views.map(|(view, text)| [Some("view"), Some(view.name.as_str()), None, Some(text)]));
-    let sequences = catalog.sequences().filter_map(|(def, _)| Some((def, def.comment.as_deref()?)));
-    rows.extend(sequences.map(|(def, text)| [Some("sequence"), Some(def.name.as_str()), None, Some(text)]));
-    texts(&["object_type", "object_name", "column_name", "comment"], &rows)
+    let views = catalog.views.values().map(|view| ("view", &view.name, view.comment.as_deref()));
+    let others = views.chain(catalog.sequences().map(|(def, _)| ("sequence", &def.name, def.comment.as_deref())));
+    rows.extend(others.map(|(kind, name, comment)| [Some(kind), Some(&**name), None, comment, Some(&*name.schema)]));
+    rows.retain(|[_, _, _, comment, _]| comment.is_some());
+    texts(&["object_type", "object_name", "column_name", "comment", "schema_name"], &rows)
 }
 
 /// The constraints of all tables, except NOT NULL.
 fn constraints(catalog: &Catalog) -> Result<RecordBatch> {
-    let mut rows: Vec<[String; 4]> = Vec::new();
+    let mut rows: Vec<[String; 5]> = Vec::new();
     for table in catalog.tables.values() {
         let def = &table.def;
         let mut add = |name: &str, kind: &str, definition: String| {
-            rows.push([def.name.clone(), name.into(), kind.into(), definition]);
+            rows.push([def.name.name.clone(), name.into(), kind.into(), definition, def.name.schema.to_string()]);
         };
         if !def.hidden_rowid {
             let columns = show::column_list(def, &def.primary_key);
@@ -80,8 +79,8 @@ fn constraints(catalog: &Catalog) -> Result<RecordBatch> {
             add(&check.name, "CHECK", format!("CHECK ({})", check.sql));
         }
     }
-    let rows: Vec<[Option<&str>; 4]> = rows.iter().map(|row| row.each_ref().map(|text| Some(text.as_str()))).collect();
-    texts(&["table_name", "constraint_name", "constraint_type", "definition"], &rows)
+    let rows: Vec<[Option<&str>; 5]> = rows.iter().map(|row| row.each_ref().map(|text| Some(text.as_str()))).collect();
+    texts(&["table_name", "constraint_name", "constraint_type", "definition", "schema_name"], &rows)
 }
 
 /// All sequences with their next values.
@@ -96,16 +95,17 @@ fn sequences(engine: &Engine, catalog: &Catalog) -> Result<RecordBatch> {
         ("max_value", DataType::Int64, false),
         ("increment", DataType::Int64, false),
         ("cycle", DataType::Boolean, false),
+        ("schema_name", DataType::Utf8, false),
     ]);
     let rows: Vec<_> = catalog.sequences().collect();
     let next = rows.iter().map(|(def, _)| engine.sequences.peek(&engine.store, def)).collect::<crate::Result<Vec<_>>>();
-    let tables = rows.iter().map(|(_, owner)| owner.map(|(table, _)| table));
+    let tables = rows.iter().map(|(_, owner)| owner.map(|(table, _)| table.name.as_str()));
     let columns = rows.iter().map(|(_, owner)| owner.map(|(_, column)| column));
     let number = |of: &dyn Fn(&SequenceDef) -> i64| -> ArrayRef {
         Arc::new(Int64Array::from_iter_values(rows.iter().map(|(def, _)| of(def))))
     };
     let columns: Vec<ArrayRef> = vec![
-        Arc::new(StringArray::from_iter_values(rows.iter().map(|(def, _)| &def.name))),
+        Arc::new(StringArray::from_iter_values(rows.iter().map(|(def, _)| &def.name.name))),
         Arc::new(StringArray::from_iter(tables)),
         Arc::new(StringArray::from_iter(columns)),
         Arc::new(Int64Array::from_iter(next?)),
@@ -114,12 +114,13 @@ fn sequences(engine: &Engine, catalog: &Catalog) -> Result<RecordBatch> {
         number(&|def| def.max),
         number(&|def| def.increment),
         Arc::new(BooleanArray::from_iter(rows.iter().map(|(def, _)| Some(def.cycles)))),
+        Arc::new(StringArray::from_iter_values(rows.iter().map(|(def, _)| &*def.name.schema))),
     ];
     Ok(RecordBatch::try_new(schema, columns)?)
 }
 
 /// Rows of texts.
-fn texts(names: &[&str; 4], rows: &[[Option<&str>; 4]]) -> Result<RecordBatch> {
+fn texts(names: &[&str; 5], rows: &[[Option<&str>; 5]]) -> Result<RecordBatch> {
     let fields: Vec<Field> = names.iter().map(|name| Field::new(*name, DataType::Utf8, true)).collect();
     let column = |i: usize| -> ArrayRef { Arc::new(StringArray::from_iter(rows.iter().map(|row| row[i]))) };
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), (0..names.len()).map(column).collect())?)
@@ -139,6 +140,7 @@ fn indexes(indexes: &[IndexInfo]) -> Result<RecordBatch> {
         ("columns", DataType::Utf8, false),
         ("include", DataType::Utf8, true),
         ("is_unique", DataType::Boolean, false),
+        ("predicate", DataType::Utf8, true),
         ("entries", DataType::Int64, false),
         ("bytes", DataType::Int64, false),
         ("depth", DataType::Int64, false),
@@ -152,6 +154,7 @@ fn indexes(indexes: &[IndexInfo]) -> Result<RecordBatch> {
         ("displacement_max", DataType::Int64, true),
         ("regions", DataType::Utf8, true),
         ("problem", DataType::Utf8, true),
+        ("schema_name", DataType::Utf8, false),
     ]);
     let text = |of: &dyn Fn(&IndexInfo) -> String| -> ArrayRef {
         Arc::new(StringArray::from_iter_values(indexes.iter().map(of)))
@@ -171,6 +174,7 @@ fn indexes(indexes: &[IndexInfo]) -> Result<RecordBatch> {
         text(&|index| index.columns.join(", ")),
         Arc::new(StringArray::from_iter(include)),
         Arc::new(BooleanArray::from_iter(indexes.iter().map(|index| Some(index.unique)))),
+        Arc::new(StringArray::from_iter(indexes.iter().map(|index| index.predicate.clone()))),
         number(&|index| Some(index.entries)),
         number(&|index| Some(index.bytes)),
         number(&|index| Some(index.depth)),
@@ -184,6 +188,7 @@ fn indexes(indexes: &[IndexInfo]) -> Result<RecordBatch> {
         number(&|index| Some(index.located()?.displacement.max as u64)),
         Arc::new(StringArray::from_iter(indexes.iter().map(|index| index.located().map(regions)))),
         Arc::new(StringArray::from_iter(indexes.iter().map(|index| index.problem.clone()))),
+        text(&|index| index.schema.clone()),
     ];
     Ok(RecordBatch::try_new(schema, columns)?)
 }

@@ -1,7 +1,8 @@
 //! CREATE VIEW and DROP VIEW.
 //!
 //! A view is stored as the text of its SELECT and planned for each statement that uses it. CREATE VIEW plans the query
-//! once to report errors.
+//! once to report errors. It resolves relations along the search path and stores their schemas in the text, except for
+//! `public`.
 //!
 //! *Invariants.* No view uses itself, directly or through other views. Every table and view that a stored view uses
 //! exists.
@@ -16,21 +17,20 @@ use datafusion::sql::sqlparser::ast::{CreateView, Query, Select, SelectItem, Sta
 use keyaki_store::WriteBatch;
 
 use super::columns::shown_schema;
-use super::names::{new_name, new_relation_name, quoted, relation_name};
+use super::names::{new_name, quoted};
 use super::state::StatementState;
 use crate::base::interrupt::Execution;
-use crate::catalog::Catalog;
-use crate::catalog::{DocumentKind, ViewDef, put, remove};
+use crate::catalog::{Catalog, DocumentKind, RelationName, ViewDef, put, remove};
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::{Error, ObjectKind, Result};
 
-pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, create: CreateView) -> Result<Outcome> {
-    let name = new_relation_name(&create.name)?;
+pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, mut create: CreateView) -> Result<Outcome> {
     check_plain(&create)?;
     let engine = &session.engine;
     let writer = session.writer(execution, "CREATE VIEW").await?;
     let (catalog, snapshot) = engine.latest(&writer);
+    let name = session.new_relation(&catalog, &create.name)?;
     if create.if_not_exists && catalog.views.contains_key(&name) {
         return Ok(Outcome::done("CREATE VIEW"));
     }
@@ -38,10 +38,11 @@ pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, crea
         catalog.check_free(&name)?;
     }
     super::file_tables::refuse(&*create.query)?;
+    super::qualify::stored(&mut *create.query, &catalog, &session.path())?;
     let sql = definition(&create)?;
     let state = StatementState::new(session, catalog.clone(), snapshot)?;
     check_no_cycle(&state, &name, &create.query)?;
-    let plan = state.plan(Statement::Query(super::parse_query(&sql)?)).await?;
+    let plan = state.plan_stored(&sql).await?;
     check_columns(plan.schema().inner())?;
     let comment = catalog.views.get(&name).and_then(|replaced| replaced.comment.clone());
     let view = ViewDef { name: name.clone(), sql, comment };
@@ -111,13 +112,13 @@ fn check_columns(schema: &SchemaRef) -> Result<()> {
 ///
 /// # Errors
 /// `InvalidDefinition`.
-fn check_no_cycle(state: &StatementState, name: &str, query: &Query) -> Result<()> {
+fn check_no_cycle(state: &StatementState, name: &RelationName, query: &Query) -> Result<()> {
     let mut open = vec![query.clone()];
     let mut seen = std::collections::BTreeSet::new();
     while let Some(query) = open.pop() {
         let statement = DfStatement::Statement(Box::new(Statement::Query(Box::new(query))));
         for used in state.relations_used(&statement)? {
-            if used == name {
+            if used == *name {
                 return Err(Error::InvalidDefinition {
                     kind: ObjectKind::View,
                     problem: format!("view \"{name}\" uses itself"),
@@ -134,7 +135,7 @@ fn check_no_cycle(state: &StatementState, name: &str, query: &Query) -> Result<(
 }
 
 /// Views that use the table or view `name` directly.
-pub(crate) fn users(state: &StatementState, name: &str) -> Result<Vec<String>> {
+pub(crate) fn users(state: &StatementState, name: &RelationName) -> Result<Vec<RelationName>> {
     let mut users = Vec::new();
     for view in state.catalog.views.values() {
         let statement = DfStatement::Statement(Box::new(Statement::Query(super::parse_query(&view.sql)?)));
@@ -159,19 +160,19 @@ pub(crate) async fn drop(
     let mut batch = WriteBatch::new();
     let mut dropped = Vec::new();
     for name in names {
-        let name = relation_name(name)?;
+        let name = session.relation(&catalog, name)?;
         match changed.views.remove(&name) {
             Some(_) => remove(&mut batch, DocumentKind::View, &name)?,
             None if changed.tables.contains_key(&name) => {
                 return Err(Error::WrongObjectType {
-                    name,
+                    name: name.to_string(),
                     found: ObjectKind::Table,
                     expected: ObjectKind::View,
                     hint: Some("use DROP TABLE"),
                 });
             }
             None if if_exists => {}
-            None => return Err(Error::NotFound { kind: ObjectKind::View, name }),
+            None => return Err(Error::NotFound { kind: ObjectKind::View, name: name.to_string() }),
         }
         dropped.push(name);
     }
@@ -189,7 +190,7 @@ pub(crate) async fn drop(
 /// Drops the views that use dropped objects, directly or through other views.
 pub(crate) fn drop_users(
     state: &StatementState,
-    mut dropped: Vec<String>,
+    mut dropped: Vec<RelationName>,
     changed: &mut Catalog,
     batch: &mut WriteBatch,
 ) -> Result<()> {
@@ -208,10 +209,10 @@ pub(crate) fn drop_users(
 ///
 /// # Errors
 /// `DependentObject` with the first such view.
-pub(crate) fn check_unused(state: &StatementState, dropped: &[String]) -> Result<()> {
+pub(crate) fn check_unused(state: &StatementState, dropped: &[RelationName]) -> Result<()> {
     for name in dropped {
         if let Some(user) = users(state, name)?.into_iter().find(|user| !dropped.contains(user)) {
-            return Err(Error::DependentObject { action: format!("drop \"{name}\""), dependent: user });
+            return Err(Error::DependentObject { action: format!("drop \"{name}\""), dependent: user.to_string() });
         }
     }
     Ok(())
@@ -227,9 +228,9 @@ pub(crate) async fn affected(
     session: &SqlSession,
     state: &StatementState,
     changed: &Catalog,
-    table: &str,
+    table: &RelationName,
     adds_columns: bool,
-) -> Result<Vec<String>> {
+) -> Result<Vec<RelationName>> {
     let changed = Arc::new(changed.clone());
     let mut affected = Vec::new();
     let mut expanding = BTreeSet::new();
@@ -255,13 +256,13 @@ pub(crate) async fn affected(
 
 /// All views that use a table, directly or through other views, each after the views that it uses, with the names of the
 /// relations that it uses.
-fn dependents(state: &StatementState, table: &str) -> Result<Vec<(Arc<ViewDef>, Vec<String>)>> {
+fn dependents(state: &StatementState, table: &RelationName) -> Result<Vec<(Arc<ViewDef>, Vec<RelationName>)>> {
     let mut open = Vec::new();
     for view in state.catalog.views.values() {
         let query = Statement::Query(super::parse_query(&view.sql)?);
         open.push((view.clone(), state.relations_used(&DfStatement::Statement(Box::new(query)))?));
     }
-    let mut known = BTreeSet::from([table.to_string()]);
+    let mut known = BTreeSet::from([table.clone()]);
     let mut found = Vec::new();
     loop {
         let (users, others): (Vec<_>, Vec<_>) =
@@ -299,7 +300,7 @@ fn has_wildcard(query: &Query) -> bool {
 
 /// The analyzed plan of a view with its columns and their types, as text.
 async fn shape(state: &StatementState, view: &ViewDef) -> Result<String> {
-    let plan = state.plan(Statement::Query(super::parse_query(&view.sql)?)).await?;
+    let plan = state.plan_stored(&view.sql).await?;
     check_columns(plan.schema().inner())?;
     let fields = plan.schema().fields().iter().map(|field| format!("{} {}", field.name(), field.data_type()));
     let fields: Vec<String> = fields.collect();

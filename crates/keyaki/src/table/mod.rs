@@ -2,8 +2,9 @@
 //!
 //! A [`KeyakiTable`] provides one table as of one snapshot to one statement. [`ranges`] turns filters into ranges of
 //! encoded keys, and [`cost`] estimates the time of each access path. The provider chooses the cheapest of the table
-//! and its covering indexes and plans a [`scan::ScanExec`] over the ranges. The scan evaluates the residual filters. A
-//! [`PlanContext`] carries the state of session and database that planning and operators use.
+//! and its covering indexes and plans a [`scan::ScanExec`] over the ranges. The scan evaluates the residual filters.
+//! [`partial`] decides which partial indexes a query may use. A [`PlanContext`] carries the state of session and database
+//! that planning and operators use.
 //!
 //! Invariants: a scan reads every row that passes the filters. All tables of a statement read one snapshot.
 
@@ -12,12 +13,14 @@ pub(crate) mod cost;
 mod estimate;
 mod filter;
 mod leaf;
+mod partial;
 mod provider;
 pub(crate) mod ranges;
 mod scan;
 
 pub(crate) use context::PlanContext;
-pub(crate) use filter::ExprFilter;
+pub(crate) use filter::{ExprFilter, compact};
 pub(crate) use leaf::{LeafExec, LeafOperator};
+pub(crate) use partial::implies_all;
 pub(crate) use provider::{Answer, KeyakiTable};
 pub(crate) use scan::record;

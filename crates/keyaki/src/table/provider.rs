@@ -1,8 +1,9 @@
 //! DataFusion's table provider: the choice of an access path and the plan of a scan.
 //!
-//! Candidates are the table's tree and the covering indexes. Each candidate gets the key ranges that the filters imply
-//! in its key; the cost model chooses among them. The ranges are split into partitions of about equal size. Filters
-//! that the ranges do not answer exactly become the residual filter of the scan.
+//! Candidates are the table's tree and the covering indexes; a partial index is one if the filters imply its predicate. Each
+//! candidate gets the key ranges that the filters imply in its key; the cost model chooses among them. The ranges are split
+//! into partitions of about equal size. Filters that neither the ranges nor a predicate answer exactly become the residual
+//! filter of the scan.
 //!
 //! Invariant: pushed filters are exact. DataFusion does not evaluate them again.
 
@@ -21,6 +22,7 @@ use keyaki_store::{Direction, KeyRange, RangeEstimate, Snapshot, TreeId, TreeVie
 
 use super::estimate;
 use super::filter::{is_row_filter, remap};
+use super::partial::implied_filters;
 use super::scan::{ScanExec, ScanOperator, ScanPlan};
 use crate::catalog::{HIDDEN_ROWID, Table};
 use crate::table::PlanContext;
@@ -88,9 +90,9 @@ impl KeyakiTable {
     /// Returns the trees in which key ranges answer all filters exactly, the table first.
     pub fn answers(&self, filters: &[Expr]) -> Result<Vec<Answer>> {
         let def = &self.table.def;
-        let usable = (0..def.indexes.len()).filter(|&i| !self.context.unusable.contains_key(&def.indexes[i].tree));
         let mut answers = Vec::new();
-        for index in std::iter::once(None).chain(usable.map(Some)) {
+        for index in std::iter::once(None).chain((0..def.indexes.len()).map(Some)) {
+            let Some(implied) = self.implied(index, filters) else { continue };
             let (tree, columns) = match index {
                 None => (def.tree, self.table.table_columns()),
                 Some(i) => (def.indexes[i].tree, self.table.index_columns(i)),
@@ -100,7 +102,8 @@ impl KeyakiTable {
                 let column = self.table_column(self.resolve(column)?);
                 columns.iter().position(|c| *c == column)
             };
-            let ranges = key_ranges(view.schema(), filters, &resolve);
+            let mut ranges = key_ranges(view.schema(), filters, &resolve);
+            ranges.add_answered(&implied);
             if ranges.answered.iter().all(|&answered| answered) {
                 let in_memory = index.is_some_and(|i| def.indexes[i].method.is_in_memory());
                 answers.push(Answer { name: self.table.tree_name(index), view, columns, ranges, in_memory });
@@ -112,12 +115,12 @@ impl KeyakiTable {
     /// Estimated elapsed seconds of the best scan that reads the provider's columns `needed` and the columns of the
     /// filters.
     pub fn scan_seconds(&self, needed: &[usize], filters: &[Expr]) -> Result<f64> {
-        let used = filters.iter().flat_map(|f| f.column_refs()).filter_map(|column| self.resolve(column));
-        let needed: Vec<_> = needed.iter().copied().chain(used).map(|column| self.table_column(column)).collect();
-        let chosen = self.choose(&needed, filters)?;
+        let output: Vec<_> = needed.iter().map(|&column| self.table_column(column)).collect();
+        let chosen = self.choose(&output, filters)?;
         let machine = self.context.machine();
         let readable = chosen.readable(chosen.view.tree().is_memory());
-        Ok(machine.seconds(machine.scan_of(readable, needed.len() as f64)))
+        let columns = output.len() + self.used(filters, &vec![false; filters.len()]).len();
+        Ok(machine.seconds(machine.scan_of(readable, columns as f64)))
     }
 
     /// Column index of a name in a filter. The index after the last column is the hidden rowid.
@@ -131,33 +134,70 @@ impl KeyakiTable {
         (column < self.table.def.columns.len()).then_some(column)
     }
 
-    fn candidate(&self, name: &str, tree: TreeId, columns: Vec<Option<usize>>, filters: &[Expr]) -> Result<Candidate> {
+    /// For each filter, true if every row of a tree passes it; `None` if the tree may lack rows that pass all of them, or is
+    /// unusable. The tree is that of an index or the table's.
+    pub fn implied(&self, index: Option<usize>, filters: &[Expr]) -> Option<Vec<bool>> {
+        self.implied_over(index, filters, &|column| self.table_column(self.resolve(column)?))
+    }
+
+    /// As [`KeyakiTable::implied`]; `resolve` maps a column of the filters to a table column.
+    pub fn implied_over(
+        &self,
+        index: Option<usize>,
+        filters: &[Expr],
+        resolve: &dyn Fn(&Column) -> Option<usize>,
+    ) -> Option<Vec<bool>> {
+        let Some(index) = index else { return Some(vec![false; filters.len()]) };
+        if self.context.unusable.contains_key(&self.table.def.indexes[index].tree) {
+            return None;
+        }
+        implied_filters(&self.table, index, filters, resolve)
+    }
+
+    /// Table columns of the filters for which `implied` is false.
+    fn used(&self, filters: &[Expr], implied: &[bool]) -> Vec<Option<usize>> {
+        let others = filters.iter().zip(implied).filter(|(_, implied)| !**implied).map(|(filter, _)| filter);
+        let columns = others.flat_map(|filter| filter.column_refs()).filter_map(|column| self.resolve(column));
+        columns.map(|column| self.table_column(column)).collect()
+    }
+
+    fn candidate(
+        &self,
+        name: &str,
+        tree: TreeId,
+        columns: Vec<Option<usize>>,
+        filters: &[Expr],
+        implied: &[bool],
+    ) -> Result<Candidate> {
         let view = self.snapshot.tree(tree).map_err(crate::Error::from)?;
         let resolve = |column: &Column| {
             let column = self.table_column(self.resolve(column)?);
             columns.iter().position(|c| *c == column)
         };
-        let ranges = key_ranges(view.schema(), filters, &resolve);
+        let mut ranges = key_ranges(view.schema(), filters, &resolve);
+        ranges.add_answered(implied);
         let estimate = ranges.ranges.iter().map(|range| view.estimate(range)).fold(RangeEstimate::default(), add);
         Ok(Candidate { name: name.into(), view, columns, ranges, estimate })
     }
 
-    /// Chooses the cheapest tree that contains all `needed` columns.
-    fn choose(&self, needed: &[Option<usize>], filters: &[Expr]) -> Result<Candidate> {
+    /// Chooses the cheapest tree that contains all columns of `output` and of the residual filters.
+    fn choose(&self, output: &[Option<usize>], filters: &[Expr]) -> Result<Candidate> {
         let def = &self.table.def;
-        let mut candidates = vec![self.candidate(&def.name, def.tree, self.table.table_columns(), filters)?];
+        let none = vec![false; filters.len()];
+        let mut candidates = vec![self.candidate(&def.name, def.tree, self.table.table_columns(), filters, &none)?];
         let mut readable = vec![candidates[0].readable(false)];
         for (i, index) in def.indexes.iter().enumerate() {
+            let Some(implied) = self.implied(Some(i), filters) else { continue };
             let columns = self.table.index_columns(i);
-            let covers = needed.iter().all(|column| columns.contains(column));
-            if covers && !self.context.unusable.contains_key(&index.tree) {
+            if output.iter().chain(&self.used(filters, &implied)).all(|column| columns.contains(column)) {
                 let name = self.table.tree_name(Some(i));
-                let candidate = self.candidate(&name, index.tree, columns, filters)?;
+                let candidate = self.candidate(&name, index.tree, columns, filters, &implied)?;
                 readable.push(candidate.readable(index.method.is_in_memory()));
                 candidates.push(candidate);
             }
         }
-        let best = self.context.machine().best_scan(&readable, needed.len() as f64);
+        let columns = output.len() + self.used(filters, &none).len();
+        let best = self.context.machine().best_scan(&readable, columns as f64);
         // The table itself is always a candidate.
         Ok(candidates.swap_remove(best.unwrap_or(0)))
     }
@@ -203,7 +243,7 @@ fn constraints(table: &Table) -> Constraints {
         list.push(Constraint::PrimaryKey(def.primary_key.clone()));
     }
     let not_null = |columns: &[usize]| columns.iter().all(|&c| !def.columns[c].nullable);
-    let unique = def.indexes.iter().filter(|index| index.unique && not_null(&index.columns));
+    let unique = def.indexes.iter().filter(|index| index.is_key() && not_null(&index.columns));
     list.extend(unique.map(|index| Constraint::Unique(index.columns.clone())));
     Constraints::new_unverified(list)
 }
@@ -238,10 +278,8 @@ impl TableProvider for KeyakiTable {
             Some(columns) => columns.clone(),
             None => (0..self.schema.fields().len()).collect(),
         };
-        let used = filters.iter().flat_map(|f| f.column_refs()).filter_map(|column| self.resolve(column));
-        let needed: Vec<Option<usize>> =
-            output.iter().copied().chain(used).map(|column| self.table_column(column)).collect();
-        let chosen = self.choose(&needed, filters)?;
+        let of_table: Vec<Option<usize>> = output.iter().map(|&column| self.table_column(column)).collect();
+        let chosen = self.choose(&of_table, filters)?;
         let in_tree = |column: usize| {
             let column = self.table_column(column);
             // `choose` returns a tree with all needed columns.

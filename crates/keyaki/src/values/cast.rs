@@ -7,7 +7,7 @@
 //! | decimal to integer | rounds half away from zero |
 //! | float to integer | rounds half to even |
 //! | text to float, double to real | an error if the value becomes infinite, or zero |
-//! | text to BYTEA | PostgreSQL's formats ([`super::bytes`]) |
+//! | text to BYTEA, UUID, TIME | PostgreSQL's formats ([`super::bytes`], [`uuids`], [`super::time`]) |
 //! | any to float | canonical ([`super::floats`]) |
 //! | TIMESTAMPTZ to and from text, DATE and TIMESTAMP | in the time zone of the session |
 //!
@@ -18,13 +18,14 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray, PrimitiveArray, StringViewArray};
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{CastOptions, cast_with_options, is_null};
-use arrow::datatypes::{ArrowPrimitiveType, DataType, Float32Type, Float64Type};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Float32Type, Float64Type, Time64MicrosecondType, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
-use super::bytes;
 use super::floats::{self, Float};
 use super::zone::{STORED, Zone, is_instant, labelled};
+use super::{bytes, time};
 use crate::base::type_name;
+use crate::base::uuids::{self, is_uuid};
 use crate::{Error, Result};
 
 /// Arrow's casts return null for values that do not fit.
@@ -37,7 +38,10 @@ pub(crate) fn is_own(from: &DataType, to: &DataType, zone: Zone) -> bool {
         (from, to) if to.is_integer() => from.is_floating() || from.is_decimal(),
         (from, DataType::Float32) => is_text(from) || *from == DataType::Float64,
         (from, DataType::Float64) => is_text(from),
+        (from, to) if is_uuid(to) => is_text(from) || is_binary(from),
+        (from, to) if is_uuid(from) => is_text(to),
         (from, to) if is_binary(to) => is_text(from),
+        (from, DataType::Time64(TimeUnit::Microsecond)) if is_text(from) => true,
         (from, to) if is_instant(from) != is_instant(to) => {
             let (other, local) = if is_instant(from) { (to, from) } else { (from, to) };
             let is_calendar = is_text(other) || is_local(other);
@@ -81,6 +85,23 @@ pub(crate) fn try_cast(values: &ArrayRef, to: &DataType, zone: Zone) -> Result<A
             let texts = arrow(values, &DataType::Utf8View)?;
             let bytes = texts.as_string_view().iter().map(|text| text.and_then(bytes::parse));
             arrow(&(Arc::new(bytes.collect::<BinaryViewArray>()) as ArrayRef), to)?
+        }
+        (from, to) if is_uuid(to) && is_text(from) => {
+            let texts = arrow(values, &DataType::Utf8View)?;
+            Arc::new(uuids::array(texts.as_string_view().iter().map(|text| text.and_then(uuids::parse))))
+        }
+        (from, to) if is_uuid(to) && is_binary(from) => {
+            let bytes = arrow(values, &DataType::BinaryView)?;
+            let uuid = |bytes: Option<&[u8]>| bytes.and_then(|bytes| uuid::Uuid::from_slice(bytes).ok());
+            Arc::new(uuids::array(bytes.as_binary_view().iter().map(uuid)))
+        }
+        (from, to) if is_uuid(from) && is_text(to) => {
+            arrow(&(Arc::new(uuids::texts(values.as_fixed_size_binary())) as ArrayRef), to)?
+        }
+        (from, DataType::Time64(TimeUnit::Microsecond)) if is_text(from) => {
+            let texts = arrow(values, &DataType::Utf8View)?;
+            let times = texts.as_string_view().iter().map(|text| text.and_then(time::parse));
+            Arc::new(times.collect::<PrimitiveArray<Time64MicrosecondType>>())
         }
         (DataType::Float64, DataType::Float32) => Arc::new(narrowed(values.as_primitive())),
         (_, DataType::Float32 | DataType::Float64) => floats::canonical(&arrow(values, to)?),

@@ -7,8 +7,13 @@
 //! | [`cast`] | conversions between types, for casts, assignments and parameters |
 //! | [`conversions`] | casts and AT TIME ZONE as functions of DataFusion |
 //! | [`floats`] | one zero and one NaN |
+//! | [`json`] | functions and operators of JSON |
+//! | [`operators`] | operators of UUIDs, texts and times |
 //! | [`sum`] | the aggregate function `sum` without overflow |
 //! | [`functions`] | arithmetic as functions of DataFusion |
+//! | [`templates`] | templates of `to_char` |
+//! | [`time`] | TIME from text |
+//! | [`uuids`] | functions that make UUIDs |
 //! | [`zone`] | time zones |
 
 pub(crate) mod arithmetic;
@@ -17,5 +22,10 @@ pub(crate) mod cast;
 pub(crate) mod conversions;
 pub(crate) mod floats;
 pub(crate) mod functions;
+pub(crate) mod json;
+pub(crate) mod operators;
 pub(crate) mod sum;
+pub(crate) mod templates;
+pub(crate) mod time;
+pub(crate) mod uuids;
 pub(crate) mod zone;

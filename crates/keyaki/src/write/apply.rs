@@ -11,14 +11,15 @@
 //! entry exists: the statement read its row from the snapshot, under the writer lock, and each index has an entry for each
 //! row. A new key that is not among the old ones has no entry: in the table's tree because it was checked to be unique, or
 //! is a new rowid; in an index because the key contains the primary key, and the entry of a row with this primary key
-//! either is among the old ones or does not exist.
+//! either is among the old ones or does not exist. A partial index has entries for the rows that its predicate selects: the
+//! other rows have no keys in it.
 //!
 //! *Invariant.* No key of a tree gets two messages.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, UInt32Array};
+use arrow::array::{Array, ArrayRef, BooleanArray, UInt32Array};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use keyaki_store::{
     Direction, KeyCodec, KeyRange, Schema, Snapshot, Store, TreeId, TreeView, WriteBatch, block_on, successor,
@@ -27,7 +28,7 @@ use keyaki_store::{
 use super::generated;
 use super::rows::{Keys, TableRows, Values};
 use crate::base::interrupt::Decision;
-use crate::catalog::{IndexDef, Table, TableTree};
+use crate::catalog::{IndexDef, Predicate, Table, TableTree};
 use crate::engine::Changes;
 use crate::{ConstraintKind, Error, Result};
 
@@ -54,16 +55,20 @@ pub(crate) struct TableChange {
 /// A tree of the table.
 struct ChangedTree<'a> {
     id: TreeId,
-    schema: &'a Schema,
+    schema: &'a Arc<Schema>,
     encoding: &'a TableTree,
     /// Number of leading key columns that are unique, and the name of the constraint.
     unique: Option<(usize, String)>,
+    predicate: Option<&'a Predicate>,
 }
 
 /// The encoded keys of the old and the new rows in a tree.
 struct ChangedKeys {
     old: Keys,
     new: Keys,
+    /// The rows of a partial index; `None` if all rows have entries.
+    selected_old: Option<BooleanArray>,
+    selected_new: Option<BooleanArray>,
 }
 
 impl ChangedTree<'_> {
@@ -110,8 +115,8 @@ impl TableChange {
         let table = self.table.clone();
         let main = main_tree(&table);
         let indexes = table.def.indexes.iter().enumerate().map(|(i, index)| index_tree(&table, i, index));
-        let trees: Vec<ChangedTree<'_>> =
-            [main].into_iter().chain(indexes).filter(|tree| self.concerns(tree)).collect();
+        let mut trees: Vec<ChangedTree<'_>> = [Ok(main)].into_iter().chain(indexes).collect::<Result<_>>()?;
+        trees.retain(|tree| self.concerns(tree));
         let mut keys = Vec::with_capacity(trees.len());
         for tree in &trees {
             decision.check()?;
@@ -134,7 +139,7 @@ impl TableChange {
     /// `Constraint` with the first duplicate key.
     pub fn apply_to_index(self, index: usize, store: &Store, snapshot: &Snapshot, changes: &mut Changes) -> Result<()> {
         let table = self.table.clone();
-        let tree = index_tree(&table, index, &table.def.indexes[index]);
+        let tree = index_tree(&table, index, &table.def.indexes[index])?;
         let keys = self.keys(&tree)?;
         self.check_unique(&tree, &keys, store, snapshot, &mut changes.absent)?;
         self.write(&tree, &keys, &mut changes.batch)
@@ -158,22 +163,29 @@ impl TableChange {
         Ok(())
     }
 
-    /// True if a column of the tree may change. The table's own tree contains all columns.
+    /// True if a column of the tree or of its predicate may change. The table's own tree contains all columns.
     fn concerns(&self, tree: &ChangedTree<'_>) -> bool {
-        self.assigned
-            .as_ref()
-            .is_none_or(|assigned| tree.encoding.columns.iter().flatten().any(|c| assigned.contains(c)))
+        let of_predicate = tree.predicate.iter().flat_map(|predicate| &predicate.columns);
+        let mut columns = tree.encoding.columns.iter().flatten().chain(of_predicate);
+        self.assigned.as_ref().is_none_or(|assigned| columns.any(|column| assigned.contains(column)))
     }
 
     /// The keys of the rows in a tree.
     fn keys(&self, tree: &ChangedTree<'_>) -> Result<ChangedKeys> {
-        let encode = |rows: &TableRows| -> Result<Keys> {
+        let encode = |rows: &TableRows, selected: &Option<BooleanArray>| -> Result<Keys> {
             if rows.len == 0 {
                 return Ok(Keys::default());
             }
-            Ok(Keys::encode(&tree.encoding.keys, &rows.of_tree(tree.key_columns())?, rows.len, |_| false))
+            let columns = rows.of_tree(tree.key_columns())?;
+            Ok(Keys::encode(&tree.encoding.keys, &columns, rows.len, |row| !is_selected(selected, row)))
         };
-        Ok(ChangedKeys { old: encode(&self.old)?, new: encode(&self.new)? })
+        let select = |rows: &TableRows| -> Result<Option<BooleanArray>> {
+            let Some(predicate) = tree.predicate.filter(|_| rows.len > 0) else { return Ok(None) };
+            rows.selected(predicate).map(Some)
+        };
+        let (selected_old, selected_new) = (select(&self.old)?, select(&self.new)?);
+        let (old, new) = (encode(&self.old, &selected_old)?, encode(&self.new, &selected_new)?);
+        Ok(ChangedKeys { old, new, selected_old, selected_new })
     }
 
     fn check_unique(
@@ -195,10 +207,10 @@ impl TableChange {
         let (old, new) = if tree.id == self.table.def.tree {
             (&keys.old, &keys.new)
         } else {
-            unique_new = unique_keys(codec, &new_columns, self.new.len);
+            unique_new = unique_keys(codec, &new_columns, self.new.len, keys.selected_new.as_ref());
             unique_old = match self.old.len {
                 0 => Keys::default(),
-                len => unique_keys(codec, &self.old.of_tree(columns)?, len),
+                len => unique_keys(codec, &self.old.of_tree(columns)?, len, keys.selected_old.as_ref()),
             };
             (&unique_old, &unique_new)
         };
@@ -223,7 +235,7 @@ impl TableChange {
         let row = new.sorted().find(|&i| new.get(i) == key).map_or(0, |i| new.row(i));
         Err(Error::Constraint {
             kind: if tree.id == self.table.def.tree { ConstraintKind::PrimaryKey } else { ConstraintKind::Unique },
-            table: self.table.def.name.clone(),
+            table: self.table.def.name.to_string(),
             name: constraint.clone(),
             key: Some(describe(tree.schema, &new_columns, row)?),
         })
@@ -231,7 +243,7 @@ impl TableChange {
 
     fn write(&self, tree: &ChangedTree<'_>, keys: &ChangedKeys, batch: &mut WriteBatch) -> Result<()> {
         let TableTree { rows, columns, .. } = tree.encoding;
-        let ChangedKeys { old, new } = keys;
+        let ChangedKeys { old, new, .. } = keys;
         let only_key = tree.key_columns().len() == columns.len();
         let gone = (0..old.len()).filter(|&i| !new.contains(old.get(i)));
         gone.for_each(|i| batch.delete_existing_raw(tree.id, old.get(i)));
@@ -240,6 +252,7 @@ impl TableChange {
         }
         let columns = self.new.of_tree(columns)?;
         let mut values = Values::new(rows, &columns);
+        batch.encoded_for(tree.id, tree.schema);
         // In key order: neighbouring messages go to the same nodes of the root buffer.
         for i in new.sorted() {
             let (key, value) = (new.get(i), values.of(new.row(i)));
@@ -271,22 +284,35 @@ fn main_tree(table: &Table) -> ChangedTree<'_> {
         schema: &table.schema,
         encoding: &table.trees[0],
         unique: (!table.def.hidden_rowid).then(|| (table.schema.key_columns(), constraint)),
+        predicate: None,
     }
 }
 
-fn index_tree<'a>(table: &'a Table, position: usize, index: &IndexDef) -> ChangedTree<'a> {
-    ChangedTree {
+fn index_tree<'a>(table: &'a Table, position: usize, index: &IndexDef) -> Result<ChangedTree<'a>> {
+    Ok(ChangedTree {
         id: index.tree,
         schema: &table.index_schemas[position],
         encoding: &table.trees[position + 1],
         unique: index.unique.then(|| (index.columns.len(), index.name.clone())),
-    }
+        predicate: table.predicate(position)?,
+    })
 }
 
-/// Encodes the keys of the rows without nulls in the key columns: nulls are never equal.
-pub(crate) fn unique_keys(codec: &KeyCodec, columns: &[ArrayRef], rows: usize) -> Keys {
+fn is_selected(selected: &Option<BooleanArray>, row: usize) -> bool {
+    selected.as_ref().is_none_or(|selected| selected.value(row))
+}
+
+/// Encodes the keys of the rows without nulls in the key columns: nulls are never equal. `selected` are the rows of a
+/// partial index.
+pub(crate) fn unique_keys(
+    codec: &KeyCodec,
+    columns: &[ArrayRef],
+    rows: usize,
+    selected: Option<&BooleanArray>,
+) -> Keys {
     let nullable: Vec<&ArrayRef> = columns.iter().filter(|column| column.null_count() > 0).collect();
-    Keys::encode(codec, columns, rows, |row| nullable.iter().any(|column| column.is_null(row)))
+    let is_free = |row| nullable.iter().any(|column| column.is_null(row)) || selected.is_some_and(|s| !s.value(row));
+    Keys::encode(codec, columns, rows, is_free)
 }
 
 /// The first key of `new` that the tree contains and `old` does not. Each key has `columns` columns of the tree's key.

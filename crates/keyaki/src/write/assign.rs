@@ -6,16 +6,19 @@
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Time64MicrosecondType};
 use arrow::util::display::FormatOptions;
 use keyaki_store::ColumnType;
 
 use crate::base::shown;
 use crate::base::type_name;
+use crate::base::uuids::is_uuid;
 use crate::catalog::ColumnDef;
 use crate::catalog::types::sql_type_name;
 use crate::values::cast::cast;
 use crate::values::floats::canonical;
+use crate::values::json;
+use crate::values::time::MICROS_PER_DAY;
 use crate::values::zone::Zone;
 use crate::{ConstraintKind, Error, Result};
 
@@ -29,7 +32,8 @@ const CAST: CastOptions<'static> = CastOptions { safe: true, format_options: For
 /// types have no assignment cast; `Constraint` for a null.
 pub(crate) fn assign(values: &ArrayRef, table: &str, column: &ColumnDef, zone: Zone) -> Result<ArrayRef> {
     let converted = convert(values, column, zone)?;
-    check_length(&converted, column)?;
+    check_text(&converted, column)?;
+    check_time(&converted, column)?;
     check_not_null(&converted, table, column)?;
     Ok(converted)
 }
@@ -49,9 +53,15 @@ pub(crate) fn not_null(table: &str, column: &ColumnDef) -> Error {
 }
 
 /// # Errors
-/// `StringTooLong` if a text has more characters than the column allows.
-pub(crate) fn check_length(values: &ArrayRef, column: &ColumnDef) -> Result<()> {
-    let (Some(max), Some(texts)) = (column.ty.max_chars, values.as_string_view_opt()) else { return Ok(()) };
+/// `StringTooLong` if a text has more characters than the column allows, `InvalidText` if it is not JSON but has to be.
+pub(crate) fn check_text(values: &ArrayRef, column: &ColumnDef) -> Result<()> {
+    let Some(texts) = values.as_string_view_opt() else { return Ok(()) };
+    if column.ty.json
+        && let Some(text) = texts.iter().flatten().find(|text| !json::is_valid(text))
+    {
+        return Err(Error::invalid_text("json", text, Some(&column.name)));
+    }
+    let Some(max) = column.ty.max_chars else { return Ok(()) };
     let max = max as usize;
     // A string has at least as many bytes as characters.
     let too_long = texts.iter().flatten().find(|text| text.len() > max && text.chars().count() > max);
@@ -63,6 +73,16 @@ pub(crate) fn check_length(values: &ArrayRef, column: &ColumnDef) -> Result<()> 
             chars: text.chars().count(),
             column: Some(column.name.clone()),
         }),
+    }
+}
+
+/// # Errors
+/// `OutOfRange` if a TIME is not within a day. Arrow's arrays may have such values.
+fn check_time(values: &ArrayRef, column: &ColumnDef) -> Result<()> {
+    let Some(times) = values.as_primitive_opt::<Time64MicrosecondType>() else { return Ok(()) };
+    match times.iter().flatten().find(|micros| !(0..MICROS_PER_DAY).contains(micros)) {
+        None => Ok(()),
+        Some(micros) => Err(Error::out_of_range("time", &format!("{micros} µs"), Some(&column.name))),
     }
 }
 
@@ -100,9 +120,13 @@ fn is_assignable(source: &DataType, target: ColumnType) -> bool {
         source if source.is_numeric() => {
             is_integer(target) || matches!(target, C::Float32 | C::Float64 | C::Decimal { .. } | C::Text)
         }
-        D::Date32 | D::Date64 | D::Timestamp(..) => matches!(target, C::Date | C::Timestamp { .. } | C::Text),
-        D::Binary | D::LargeBinary | D::BinaryView | D::FixedSizeBinary(_) => target == C::Bytes,
-        D::Time32(_) | D::Time64(_) | D::Interval(_) | D::Duration(_) => target == C::Text,
+        D::Date32 | D::Date64 => matches!(target, C::Date | C::Timestamp { .. } | C::Text),
+        D::Timestamp(..) => matches!(target, C::Date | C::Time | C::Timestamp { .. } | C::Text),
+        source if is_uuid(source) => matches!(target, C::Uuid | C::Text),
+        D::FixedSizeBinary(_) => target == C::Bytes,
+        D::Binary | D::LargeBinary | D::BinaryView => matches!(target, C::Bytes | C::Uuid),
+        D::Time32(_) | D::Time64(_) => matches!(target, C::Time | C::Text),
+        D::Interval(_) | D::Duration(_) => target == C::Text,
         _ => false,
     }
 }
@@ -188,7 +212,7 @@ mod tests {
 
     #[test]
     fn lengths_and_nulls_are_checked() {
-        let varchar = SqlType { column: ColumnType::Text, max_chars: Some(3) };
+        let varchar = SqlType { max_chars: Some(3), ..SqlType::from(ColumnType::Text) };
         let column = ColumnDef { nullable: false, ..ColumnDef::new("c", varchar) };
         let text = |t: Option<&str>| Arc::new(StringViewArray::from(vec![t])) as ArrayRef;
         assert!(assign(&text(Some("äöü")), "t", &column, Zone::UTC).is_ok());

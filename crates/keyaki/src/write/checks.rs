@@ -102,7 +102,7 @@ fn verify(table: &Table, batch: &RecordBatch, assigned: Option<&[usize]>) -> std
     for (check, def) in checks.iter().zip(&table.def.checks).filter(|(check, _)| concerns(check)) {
         let violation = first_violation(check, batch).map_err(|error| (error, 0))?;
         if let Some(row) = violation {
-            let (table, name) = (table.def.name.clone(), def.name.clone());
+            let (table, name) = (table.def.name.to_string(), def.name.clone());
             return Err((Error::CheckViolation { table, name, is_new_row: true }, row));
         }
     }

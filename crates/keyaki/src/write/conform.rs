@@ -12,7 +12,7 @@ use super::text::parse_column;
 use crate::catalog::ColumnDef;
 use crate::catalog::Table;
 use crate::values::zone::Zone;
-use crate::write::assign::{assign, check_length, check_not_null, not_null};
+use crate::write::assign::{assign, check_not_null, check_text, not_null};
 use crate::write::generated;
 use crate::{Error, Result};
 
@@ -117,7 +117,7 @@ impl Conform {
                 error: Box::new(bad.error),
             })?;
             let table = &self.table.def.name;
-            let checked = check_length(&values, column).and_then(|()| check_not_null(&values, table, column));
+            let checked = check_text(&values, column).and_then(|()| check_not_null(&values, table, column));
             checked.map_err(|_| locate(&values, table, column, self.zone))?;
             Ok(values)
         })
@@ -131,7 +131,7 @@ impl Conform {
         let table = &self.table;
         let columns = self.sources.iter().zip(&table.def.columns).map(|(source, column)| match source {
             ColumnSource::Column(position) => values(*position, column),
-            ColumnSource::Generated => Ok(generated::placeholder(column, rows)),
+            ColumnSource::Generated => Ok(generated::unset(column, rows)),
             ColumnSource::Null => Ok(new_null_array(&column.ty.column.arrow(), rows)),
             ColumnSource::Default(default) => evaluate(default, rows)
                 .and_then(|values| assign(&values, &table.def.name, column, self.zone))

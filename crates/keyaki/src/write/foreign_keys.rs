@@ -322,9 +322,9 @@ impl ForeignKey {
         describe_key(&names, &keys.columns, row).map_or_else(
             |error| error,
             |key| Error::MissingReference {
-                table: table.def.name.clone(),
+                table: table.def.name.to_string(),
                 name: def.name.clone(),
-                references: def.references.clone(),
+                references: def.references.to_string(),
                 key,
             },
         )
@@ -337,9 +337,9 @@ impl ForeignKey {
         describe_key(&names, &keys.columns, row).map_or_else(
             |error| error,
             |key| Error::StillReferenced {
-                table: self.referencing.def.name.clone(),
+                table: self.referencing.def.name.to_string(),
                 name: def.name.clone(),
-                references: def.references.clone(),
+                references: def.references.to_string(),
                 key,
             },
         )
@@ -490,11 +490,11 @@ fn all_columns(batch: &RecordBatch) -> TableRows {
     TableRows { len: batch.num_rows(), columns, rowid: None }
 }
 
-/// The trees of a table whose keys start with the given columns, in any order, and whether these are unique.
+/// The trees of all rows of a table whose keys start with the given columns, in any order, and whether these are unique.
 fn key_trees<'t>(table: &'t Table, columns: &[usize]) -> impl Iterator<Item = (KeyTree<'t>, bool)> {
     let def = &table.def;
     let own = (!def.hidden_rowid).then_some((def.tree, 0, def.primary_key.as_slice(), true));
-    let indexes = def.indexes.iter().enumerate();
+    let indexes = def.indexes.iter().enumerate().filter(|(_, index)| index.predicate.is_none());
     let indexes = indexes.map(|(i, index)| (index.tree, i + 1, index.columns.as_slice(), index.unique));
     let count = columns.len();
     own.into_iter().chain(indexes).filter_map(move |(id, tree, key, is_unique)| {

@@ -12,7 +12,7 @@ use crate::values::zone::Zone;
 use crate::{Error, Result};
 
 /// Values in the place of a generated column, until [`complete`] computes them.
-pub(crate) fn placeholder(column: &ColumnDef, rows: usize) -> ArrayRef {
+pub(crate) fn unset(column: &ColumnDef, rows: usize) -> ArrayRef {
     new_null_array(&column.ty.column.arrow(), rows)
 }
 

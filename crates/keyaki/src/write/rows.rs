@@ -1,9 +1,10 @@
 //! Rows of a table in columnar form, and their encoding as keys and values of the table's trees.
 
-use arrow::array::{Array, ArrayRef, UInt32Array};
-use arrow::compute::{concat, take};
+use arrow::array::{Array, ArrayRef, BooleanArray, UInt32Array};
+use arrow::compute::{cast, concat, take};
 use keyaki_store::{KeyCodec, RowCodec, RowEncoder};
 
+use crate::catalog::{ColumnDef, Predicate};
 use crate::{Error, Result};
 
 /// Rows with the columns that a change uses.
@@ -14,6 +15,15 @@ pub(crate) struct TableRows {
     pub columns: Vec<Option<ArrayRef>>,
     /// The hidden rowids, for tables that have them.
     pub rowid: Option<ArrayRef>,
+}
+
+/// A column that a query has read, with the type that it has in the table: results have the time zone of the session.
+///
+/// # Errors
+/// None is expected.
+pub(crate) fn as_stored(values: &ArrayRef, column: &ColumnDef) -> Result<ArrayRef> {
+    let ty = column.ty.column.arrow();
+    if *values.data_type() == ty { Ok(values.clone()) } else { Ok(cast(values, &ty)?) }
 }
 
 impl TableRows {
@@ -45,6 +55,15 @@ impl TableRows {
             columns: self.columns.iter().map(pick).collect::<Result<_>>()?,
             rowid: pick(&self.rowid)?,
         })
+    }
+
+    /// For each row, true if the index with this predicate has an entry for it.
+    ///
+    /// # Errors
+    /// `Internal` if these rows lack a column; errors of the predicate.
+    pub fn selected(&self, predicate: &Predicate) -> Result<BooleanArray> {
+        let columns: Vec<Option<usize>> = predicate.columns.iter().copied().map(Some).collect();
+        predicate.select(self.of_tree(&columns)?, self.len)
     }
 
     /// The columns of a tree. `columns` gives the table column of each of them; `None` is the rowid.

@@ -1,6 +1,9 @@
 //! SQLSTATE codes: five characters that classify an error, as in appendix A of PostgreSQL's documentation.
 
-use std::fmt;
+use std::{fmt, io};
+
+use super::text::is_datetime;
+use super::{ConstraintKind, Error, ObjectKind, below};
 
 /// A SQLSTATE code. The first two characters name its class.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -126,6 +129,8 @@ states! {
     DUPLICATE_DATABASE = "42P04";
     /// `duplicate_table`: a table, view or index exists already.
     DUPLICATE_TABLE = "42P07";
+    /// A schema with the name exists already.
+    DUPLICATE_SCHEMA = "42P06";
     /// `invalid_column_reference`
     INVALID_COLUMN_REFERENCE = "42P10";
     /// `invalid_table_definition`
@@ -196,5 +201,92 @@ impl fmt::Display for SqlState {
 impl fmt::Debug for SqlState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SqlState({})", self.0)
+    }
+}
+
+impl Error {
+    /// The SQLSTATE code of the error.
+    pub fn sqlstate(&self) -> SqlState {
+        match self {
+            Error::Syntax { .. } => SqlState::SYNTAX_ERROR,
+            Error::TooComplex(_) => SqlState::STATEMENT_TOO_COMPLEX,
+            Error::Unsupported(_) | Error::FormatVersion { .. } => SqlState::FEATURE_NOT_SUPPORTED,
+            Error::InvalidStatement(_) => SqlState::SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION,
+            Error::NotFound { kind, .. } => kind.undefined(),
+            Error::UndefinedColumn { .. } => SqlState::UNDEFINED_COLUMN,
+            Error::MissingFromEntry(_) => SqlState::UNDEFINED_TABLE,
+            Error::UndefinedParameter { .. } => SqlState::UNDEFINED_PARAMETER,
+            Error::ParameterCount { .. } => SqlState::PARAMETER_COUNT,
+            Error::UndefinedFunction { .. } => SqlState::UNDEFINED_FUNCTION,
+            Error::AlreadyExists { kind: ObjectKind::Database, .. } => SqlState::DUPLICATE_DATABASE,
+            Error::AlreadyExists { kind: ObjectKind::PreparedStatement, .. } => SqlState::DUPLICATE_STATEMENT,
+            Error::AlreadyExists { kind: ObjectKind::Schema, .. } => SqlState::DUPLICATE_SCHEMA,
+            Error::AlreadyExists { kind: ObjectKind::Constraint, .. } => SqlState::DUPLICATE_OBJECT,
+            Error::AlreadyExists { .. } => SqlState::DUPLICATE_TABLE,
+            Error::DuplicateColumn(_) => SqlState::DUPLICATE_COLUMN,
+            Error::DuplicateAlias(_) => SqlState::DUPLICATE_ALIAS,
+            Error::AmbiguousColumn(_) => SqlState::AMBIGUOUS_COLUMN,
+            Error::WrongObjectType { .. } => SqlState::WRONG_OBJECT_TYPE,
+            Error::InvalidName { name, .. } if name.is_empty() => SqlState::INVALID_NAME,
+            Error::InvalidName { .. } => SqlState::NAME_TOO_LONG,
+            Error::ReservedName { .. } => SqlState::RESERVED_NAME,
+            Error::ColumnExists { .. } => SqlState::DUPLICATE_COLUMN,
+            Error::UndefinedConstraint { .. } => SqlState::UNDEFINED_OBJECT,
+            Error::NullValues { .. } => SqlState::NOT_NULL_VIOLATION,
+            Error::DependentObject { .. } | Error::DependentConstraint { .. } | Error::DependentColumn { .. } => {
+                SqlState::DEPENDENT_OBJECTS_STILL_EXIST
+            }
+            Error::InvalidForeignKey(_) => SqlState::INVALID_FOREIGN_KEY,
+            Error::SequenceLimit { .. } => SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
+            Error::GeneratedAlways { .. } => SqlState::GENERATED_ALWAYS,
+            Error::InvalidDefinition { kind: ObjectKind::Table, .. } => SqlState::INVALID_TABLE_DEFINITION,
+            Error::InvalidDefinition { .. } => SqlState::INVALID_OBJECT_DEFINITION,
+            Error::TooManyColumns { .. } => SqlState::TOO_MANY_COLUMNS,
+            Error::InvalidColumnReference(_) => SqlState::INVALID_COLUMN_REFERENCE,
+            Error::Grouping(_) => SqlState::GROUPING_ERROR,
+            Error::DatatypeMismatch(_) => SqlState::DATATYPE_MISMATCH,
+            Error::CannotCast { .. } => SqlState::CANNOT_COERCE,
+            Error::InvalidText { ty, .. } if is_datetime(ty) => SqlState::INVALID_DATETIME_FORMAT,
+            Error::InvalidText { .. } => SqlState::INVALID_TEXT_REPRESENTATION,
+            Error::OutOfRange { ty, .. } if is_datetime(ty) => SqlState::DATETIME_FIELD_OVERFLOW,
+            Error::OutOfRange { .. } => SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
+            Error::StringTooLong { .. } => SqlState::STRING_DATA_RIGHT_TRUNCATION,
+            Error::InvalidEncoding { .. } => SqlState::CHARACTER_NOT_IN_REPERTOIRE,
+            Error::DivisionByZero => SqlState::DIVISION_BY_ZERO,
+            Error::Cardinality | Error::AffectedTwice { .. } => SqlState::CARDINALITY_VIOLATION,
+            Error::NoRows => SqlState::NO_DATA,
+            Error::UnexpectedNull { .. } => SqlState::NULL_VALUE_NO_INDICATOR,
+            Error::Evaluation(_) => SqlState::DATA_EXCEPTION,
+            Error::InvalidParameter { .. } => SqlState::INVALID_PARAMETER_VALUE,
+            Error::Constraint { kind: ConstraintKind::NotNull, .. } => SqlState::NOT_NULL_VIOLATION,
+            Error::Constraint { .. } => SqlState::UNIQUE_VIOLATION,
+            Error::CheckViolation { .. } => SqlState::CHECK_VIOLATION,
+            Error::MissingReference { .. } | Error::StillReferenced { .. } => SqlState::FOREIGN_KEY_VIOLATION,
+            Error::Conflict { .. } => SqlState::SERIALIZATION_FAILURE,
+            Error::ActiveTransaction(_) => SqlState::ACTIVE_SQL_TRANSACTION,
+            Error::NoActiveTransaction(_) => SqlState::NO_ACTIVE_SQL_TRANSACTION,
+            Error::FailedTransaction => SqlState::IN_FAILED_SQL_TRANSACTION,
+            Error::ReadOnlyTransaction { .. } => SqlState::READ_ONLY_SQL_TRANSACTION,
+            Error::RowidsExhausted { .. } => SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
+            Error::Import { source, .. } | Error::Context { source, .. } => source.sqlstate(),
+            Error::InvalidFile(_) => SqlState::BAD_COPY_FILE_FORMAT,
+            Error::Io { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => SqlState::UNDEFINED_FILE,
+                io::ErrorKind::AlreadyExists => SqlState::DUPLICATE_FILE,
+                io::ErrorKind::PermissionDenied => SqlState::INSUFFICIENT_PRIVILEGE,
+                io::ErrorKind::IsADirectory => SqlState::WRONG_OBJECT_TYPE,
+                _ => SqlState::IO_ERROR,
+            },
+            Error::DiskFull { .. } | Error::SpillLimit { .. } => SqlState::DISK_FULL,
+            Error::Corrupt { .. } => SqlState::DATA_CORRUPTED,
+            Error::NotADatabase { .. } => SqlState::INVALID_CATALOG_NAME,
+            Error::Locked { .. } => SqlState::OBJECT_IN_USE,
+            Error::OutOfMemory { .. } => SqlState::OUT_OF_MEMORY,
+            Error::PinTooLarge { .. } => SqlState::INSUFFICIENT_RESOURCES,
+            Error::PrerequisiteState(_) | Error::IndexUnusable { .. } => SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+            Error::Cancelled => SqlState::QUERY_CANCELED,
+            Error::Store(error) => below::sqlstate(error),
+            Error::Internal(_) => SqlState::INTERNAL_ERROR,
+        }
     }
 }

@@ -52,6 +52,7 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
             "42P04",
             "database \"d\" already exists",
         ),
+        (Error::AlreadyExists { kind: ObjectKind::Schema, name: "s".into() }, "42P06", "schema \"s\" already exists"),
         (Error::DuplicateColumn("c".into()), "42701", "column \"c\" specified more than once"),
         (Error::DuplicateAlias("t".into()), "42712", "table name \"t\" specified more than once"),
         (Error::AmbiguousColumn("c".into()), "42702", "column reference \"c\" is ambiguous"),

@@ -5,12 +5,12 @@
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    TimeUnit, TimestampMicrosecondType,
+    Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
 use datafusion::common::ScalarValue;
 
 /// Returns the image of a value: numbers as such (decimals scaled), booleans as 0 and 1, dates in days, timestamps in
-/// microseconds, text and bytes as the integer of their first 8 bytes. Returns `None` for null, NaN, and types that no
+/// microseconds, times of day in microseconds, text, bytes and UUIDs as the integer of their first 8 bytes. Returns `None` for null, NaN, and types that no
 /// column has.
 ///
 /// The value must have its column's Arrow type; text and bytes may have any representation.
@@ -30,7 +30,10 @@ pub fn image(value: &ScalarValue) -> Option<f64> {
         ScalarValue::Binary(value) | ScalarValue::LargeBinary(value) | ScalarValue::BinaryView(value) => {
             value.as_ref().map(|value| leading(value))
         }
-        ScalarValue::TimestampMicrosecond(value, _) => value.map(|value| value as f64),
+        ScalarValue::FixedSizeBinary(_, value) => value.as_ref().map(|value| leading(value)),
+        ScalarValue::TimestampMicrosecond(value, _) | ScalarValue::Time64Microsecond(value) => {
+            value.map(|value| value as f64)
+        }
         _ => None,
     }
 }
@@ -57,6 +60,8 @@ pub(crate) fn images(array: &ArrayRef) -> Vec<Option<f64>> {
         DataType::Timestamp(TimeUnit::Microsecond, _) => numbers!(TimestampMicrosecondType, |value| value as f64),
         DataType::Utf8View => array.as_string_view().iter().map(|v| v.map(|v| leading(v.as_bytes()))).collect(),
         DataType::BinaryView => array.as_binary_view().iter().map(|v| v.map(leading)).collect(),
+        DataType::Time64(TimeUnit::Microsecond) => numbers!(Time64MicrosecondType, |value| value as f64),
+        DataType::FixedSizeBinary(_) => array.as_fixed_size_binary().iter().map(|v| v.map(leading)).collect(),
         _ => vec![None; array.len()],
     }
 }
@@ -88,6 +93,8 @@ mod tests {
             ScalarValue::iter_to_array([-700, 0, 901].map(|v| ScalarValue::Decimal128(Some(v), 12, 2))),
             ScalarValue::iter_to_array([Some(false), Some(true), None].map(ScalarValue::Boolean)),
             ScalarValue::iter_to_array([Some(-1), Some(20_000), None].map(ScalarValue::Date32)),
+            ScalarValue::iter_to_array([Some(0), Some(20_000), None].map(ScalarValue::Time64Microsecond)),
+            ScalarValue::iter_to_array([1, 2, 255].map(|v| ScalarValue::FixedSizeBinary(16, Some(vec![v; 16])))),
         ];
         for array in scalars.map(|array| array.expect("one type")) {
             let images = images(&array);

@@ -9,7 +9,7 @@ use keyaki_store::{Savepoint, Snapshot, Store, Submitted, WriteBatch};
 
 use crate::base::interrupt::{Decision, Stage};
 use crate::base::options::Isolation;
-use crate::catalog::{Catalog, ForeignKeyDef, Table};
+use crate::catalog::{Catalog, ForeignKeyDef, RelationName, Table};
 use crate::engine::Engine;
 use crate::{Error, Result};
 
@@ -32,7 +32,7 @@ pub(super) struct Running {
 }
 
 /// Names of the tables whose rows were changed, each with the number of changed rows and the change of their number.
-pub(super) type ChangedTables = BTreeMap<String, (u64, i64)>;
+pub(super) type ChangedTables = BTreeMap<RelationName, (u64, i64)>;
 
 /// A committed transaction.
 #[derive(Debug, Default)]
@@ -87,24 +87,24 @@ impl Running {
     /// # Errors
     /// `Conflict`.
     fn check_definitions(&self, newest: &Catalog) -> Result<()> {
-        let differs = |name: &String| {
+        let differs = |name: &RelationName| {
             let def = |catalog: &Catalog| catalog.tables.get(name).map(|table| table.def.clone());
             def(&self.base) != def(newest) || references(&self.base, name) != references(newest, name)
         };
         let changed = match self.defines() {
-            false => self.changed.keys().find(|name| differs(name)),
+            false => self.changed.keys().find(|name| differs(name)).map(RelationName::to_string),
             // The new definitions may depend on all others, for example by their names.
             true => {
                 let mut names = self.base.tables.keys().chain(newest.tables.keys());
-                let view = || {
-                    let mut names = self.base.views.keys().chain(newest.views.keys());
-                    names.find(|name| self.base.views.get(*name) != newest.views.get(*name))
-                };
-                names.find(|name| differs(name)).or_else(view)
+                let table = names.find(|name| differs(name)).map(RelationName::to_string);
+                let view = || first_difference(&self.base.views, &newest.views);
+                let sequence = || first_difference(&self.base.sequences, &newest.sequences);
+                let schema = || self.base.schemas.symmetric_difference(&newest.schemas).next().cloned();
+                table.or_else(view).or_else(sequence).or_else(schema)
             }
         };
         match changed {
-            Some(name) => Err(Error::Conflict { relation: Some(name.clone()) }),
+            Some(name) => Err(Error::Conflict { relation: Some(name) }),
             None => Ok(()),
         }
     }
@@ -160,7 +160,8 @@ impl Running {
         self.check_definitions(&newest)?;
         decision.commit()?;
         let Running { store, base, catalog, changed, .. } = self;
-        let relation = |tree| catalog.tables.values().find(|table| table.has_tree(tree)).map(|t| t.def.name.clone());
+        let relation =
+            |tree| catalog.tables.values().find(|table| table.has_tree(tree)).map(|t| t.def.name.to_string());
         let failed = |error| match error {
             // Another commit has raised the bound of a column: when the statement runs again, it reads the row.
             keyaki_store::Error::Conflict { tree } | keyaki_store::Error::UpsertRange { tree } => {
@@ -194,8 +195,17 @@ impl Running {
     }
 }
 
+/// The first object that differs between two versions of the catalog.
+fn first_difference<T: PartialEq>(
+    base: &BTreeMap<RelationName, Arc<T>>,
+    newest: &BTreeMap<RelationName, Arc<T>>,
+) -> Option<String> {
+    let mut names = base.keys().chain(newest.keys());
+    names.find(|name| base.get(*name) != newest.get(*name)).map(RelationName::to_string)
+}
+
 /// The foreign keys that refer to a table, which changes of its rows are checked for.
-fn references(catalog: &Catalog, table: &str) -> Vec<(String, ForeignKeyDef)> {
+fn references(catalog: &Catalog, table: &RelationName) -> Vec<(RelationName, ForeignKeyDef)> {
     catalog.referencing(table).map(|(other, key)| (other.def.name.clone(), key.clone())).collect()
 }
 

@@ -7,7 +7,7 @@ use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, Filter, Join, LogicalPlan};
 use datafusion::optimizer::OptimizerConfig;
 
-use super::Rule;
+use super::{Rule, inferred};
 
 /// DataFusion pushes conditions without columns below aggregates. An aggregate without GROUP BY has a row even if its
 /// input has none, and a condition on groups that is volatile is not one on rows.
@@ -18,7 +18,7 @@ pub(super) fn push_down_filter(
 ) -> Result<Transformed<LogicalPlan>> {
     match &plan {
         LogicalPlan::Filter(filter) if is_bound_to_aggregate(filter) => Ok(Transformed::no(plan)),
-        _ => rule.rewrite(plan, config),
+        _ => inferred::push_below_join(rule, plan, config),
     }
 }
 

@@ -5,8 +5,11 @@
 //!
 //! | module | defects |
 //! |---|---|
+//! | [`frames`] | default frames over BYTEA |
+//! | [`generated`] | none: uses generated columns for their expressions |
 //! | [`groups`] | dependencies of columns on others that do not determine them |
 //! | [`guards`] | filters below ungrouped aggregates; joins that mix NULL-safe and ordinary equality; sums of sums of decimals; sort keys removed by wrong dependencies |
+//! | [`inferred`] | conditions that can fail, copied to rows that are not joined |
 //! | [`lists`] | intersections of IN lists that ignore NULL and values that are not literals |
 //! | [`operands`] | decimals beside floats as decimals; timestamps beside texts and dates in nanoseconds |
 //! | [`values`] | operators that wrap and casts that truncate |
@@ -21,13 +24,18 @@ use datafusion::optimizer::optimize_projections::OptimizeProjections;
 use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{ApplyOrder, Optimizer, OptimizerConfig, OptimizerRule};
 
+mod frames;
+mod generated;
 mod groups;
 mod guards;
+mod inferred;
 mod lists;
 mod operands;
 mod sorts;
 mod values;
 
+pub(super) use frames::GroupFrames;
+pub(super) use generated::UseGenerated;
 pub(super) use operands::ConvertOperands;
 pub(super) use values::ReplaceOperators;
 

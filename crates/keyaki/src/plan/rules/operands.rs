@@ -4,6 +4,7 @@
 //!   errors. The common type is DOUBLE PRECISION, as in PostgreSQL.
 //! - Timestamps and texts, dates or timestamps with nanoseconds: DataFusion converts all to nanoseconds, which end in the
 //!   year 2262. The common type is that of columns, with microseconds.
+//! - UUIDs and texts: DataFusion has no common type. Texts become UUIDs.
 //!
 //! [`ConvertOperands`] runs before DataFusion resolves the types.
 
@@ -19,6 +20,8 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Projection, Union, cast};
 use datafusion::optimizer::AnalyzerRule;
+
+use crate::base::uuids::{UUID, is_uuid};
 
 /// The rule.
 #[derive(Debug)]
@@ -103,6 +106,8 @@ enum Common {
     Float,
     /// The type of timestamps, and whether texts are converted.
     Timestamp(DataType, bool),
+    /// Texts are converted to UUIDs.
+    Uuid,
 }
 
 impl Common {
@@ -111,6 +116,9 @@ impl Common {
         let types: Vec<DataType> = types.into_iter().collect();
         if types.iter().any(DataType::is_floating) && types.iter().any(DataType::is_decimal) {
             return Some(Common::Float);
+        }
+        if types.iter().any(is_uuid) {
+            return types.iter().any(DataType::is_string).then_some(Common::Uuid);
         }
         let timestamp = types.iter().find(|ty| matches!(ty, DataType::Timestamp(TimeUnit::Microsecond, _)))?;
         let common = Common::Timestamp(timestamp.clone(), with_texts);
@@ -126,6 +134,7 @@ impl Common {
                 Some(DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))
             }
             (Common::Timestamp(common, true), ty) if ty.is_string() => Some(common.clone()),
+            (Common::Uuid, ty) if ty.is_string() => Some(UUID),
             _ => None,
         }
     }

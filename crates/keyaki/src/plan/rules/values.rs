@@ -19,6 +19,7 @@ use crate::Error;
 use crate::values::conversions::{conversion, is_conversion};
 use crate::values::floats::Float;
 use crate::values::functions::{arithmetic, canonical, is_own};
+use crate::values::templates::chrono_format;
 use crate::values::zone::{STORED, Zone};
 
 /// The rule.
@@ -60,12 +61,20 @@ impl ReplaceOperators {
     }
 
     fn replace(&self, expr: Expr, schema: &DFSchema, config: &ConfigOptions) -> Result<Transformed<Expr>> {
+        let templated = with_chrono_format(expr)?;
+        Ok(match self.replace_operator(&templated.data, schema, config)? {
+            Some(expr) => Transformed::yes(expr),
+            None => templated,
+        })
+    }
+
+    fn replace_operator(&self, expr: &Expr, schema: &DFSchema, config: &ConfigOptions) -> Result<Option<Expr>> {
         if !self.zone.is_utc()
-            && let Some(local) = self.localized(&expr, schema, config)?
+            && let Some(local) = self.localized(expr, schema, config)?
         {
-            return Ok(Transformed::yes(local));
+            return Ok(Some(local));
         }
-        let replaced = match &expr {
+        Ok(match expr {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) => match (left.get_type(schema), right.get_type(schema)) {
                 (Ok(a), Ok(b)) => arithmetic(left, *op, right, (&a, &b)),
                 // The type of a parameter may not be known yet.
@@ -101,12 +110,30 @@ impl ReplaceOperators {
                 }
             }
             _ => None,
-        };
-        Ok(match replaced {
-            Some(expr) => Transformed::yes(expr),
-            None => Transformed::no(expr),
         })
     }
+}
+
+/// Functions with a format behind their first argument.
+const FORMATTING: [&str; 3] = ["to_char", "to_date", "to_timestamp"];
+
+/// Replaces PostgreSQL's templates in calls of formatting functions by formats of chrono.
+fn with_chrono_format(expr: Expr) -> Result<Transformed<Expr>> {
+    let Expr::ScalarFunction(mut call) = expr else { return Ok(Transformed::no(expr)) };
+    let mut found = false;
+    if FORMATTING.contains(&call.func.name()) {
+        for format in call.args.iter_mut().skip(1) {
+            if let Expr::Literal(template, _) = format
+                && let Some(Some(template)) = template.try_as_str()
+                && let Some(chrono) = chrono_format(template)?
+            {
+                *format = lit(chrono);
+                found = true;
+            }
+        }
+    }
+    let call = Expr::ScalarFunction(call);
+    Ok(if found { Transformed::yes(call) } else { Transformed::no(call) })
 }
 
 /// Functions that return one of their arguments.

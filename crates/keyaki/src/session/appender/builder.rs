@@ -6,15 +6,19 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BinaryViewBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, Float32Builder, Float64Builder,
-    Int8Builder, Int16Builder, Int32Builder, Int64Builder, StringViewBuilder, TimestampMicrosecondBuilder,
+    ArrayRef, BinaryViewBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, FixedSizeBinaryBuilder,
+    Float32Builder, Float64Builder, Int8Builder, Int16Builder, Int32Builder, Int64Builder, StringViewBuilder,
+    Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
 };
 use arrow::datatypes::DataType;
 use keyaki_store::ColumnType;
 
+use crate::base::uuids::UUID_LEN;
 use crate::base::value::{ValueRef, value_at};
 use crate::catalog::ColumnDef;
 use crate::catalog::types::sql_type_name;
+use crate::values::json;
+use crate::values::time::MICROS_PER_DAY;
 use crate::values::zone::Zone;
 use crate::write::assign::{assign, not_null};
 use crate::{Error, Result};
@@ -45,6 +49,8 @@ enum Values {
     Date(Date32Builder),
     Timestamp(TimestampMicrosecondBuilder),
     TimestampTz(TimestampMicrosecondBuilder),
+    Time(Time64MicrosecondBuilder),
+    Uuid(FixedSizeBinaryBuilder),
 }
 
 /// Applies an expression to the builder of every variant.
@@ -64,6 +70,8 @@ macro_rules! each {
             Values::Date($builder) => $result,
             Values::Timestamp($builder) => $result,
             Values::TimestampTz($builder) => $result,
+            Values::Time($builder) => $result,
+            Values::Uuid($builder) => $result,
         }
     };
 }
@@ -92,6 +100,8 @@ impl ColumnBuilder {
             ColumnType::Timestamp { utc: true } => {
                 Values::TimestampTz(TimestampMicrosecondBuilder::new().with_data_type(arrow()))
             }
+            ColumnType::Time => Values::Time(Time64MicrosecondBuilder::new()),
+            ColumnType::Uuid => Values::Uuid(FixedSizeBinaryBuilder::new(UUID_LEN)),
         };
         ColumnBuilder { def: def.clone(), table: table.into(), zone, values }
     }
@@ -138,6 +148,9 @@ impl ColumnBuilder {
             }
             (Values::Text(builder), ValueRef::Text(text)) => {
                 let within = |max: u32| text.len() <= max as usize || text.chars().count() <= max as usize;
+                if self.def.ty.json && !json::is_valid(text) {
+                    return Err(Error::invalid_text("json", text, Some(&self.def.name)));
+                }
                 if !self.def.ty.max_chars.is_none_or(within) {
                     return self.push_converted(value);
                 }
@@ -152,6 +165,14 @@ impl ColumnBuilder {
             (Values::Date(builder), ValueRef::Date(days)) => builder.append_value(days),
             (Values::Timestamp(builder), ValueRef::Timestamp(micros))
             | (Values::TimestampTz(builder), ValueRef::TimestampTz(micros)) => builder.append_value(micros),
+            (Values::Time(builder), ValueRef::Time(micros)) if (0..MICROS_PER_DAY).contains(&micros) => {
+                builder.append_value(micros);
+            }
+            (Values::Time(_), ValueRef::Time(_)) => return Err(out_of_range(&self.def, value)),
+            (Values::Uuid(builder), ValueRef::Uuid(uuid)) => {
+                builder.append_value(uuid.as_bytes())?;
+                return Ok(UUID_LEN as usize);
+            }
             _ => return self.push_converted(value),
         }
         Ok(8)

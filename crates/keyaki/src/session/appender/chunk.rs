@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
 use crate::base::interrupt::Execution;
-use crate::catalog::Table;
+use crate::catalog::{RelationName, Table};
 use crate::sql::SqlSession;
 use crate::sql::dml::defaults;
 use crate::sql::expressions;
@@ -36,7 +36,7 @@ pub(super) fn check_missing(table: &Table, given: &[usize]) -> Result<()> {
 pub(super) async fn insert(
     session: &SqlSession,
     execution: &Execution<'_>,
-    table: &str,
+    table: &RelationName,
     columns: &[&str],
     chunk: Vec<RecordBatch>,
     first: u64,

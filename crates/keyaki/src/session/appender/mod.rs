@@ -19,6 +19,7 @@ use self::builder::ColumnBuilder;
 use super::connection::Shared;
 use super::params::Params;
 use crate::base::value::ValueRef;
+use crate::catalog::RelationName;
 use crate::{Error, Result};
 
 /// Rows of a chunk.
@@ -53,7 +54,7 @@ const CHUNK_BYTES: usize = 16 << 20;
 #[derive(Debug)]
 pub struct Appender {
     shared: Arc<Shared>,
-    table: String,
+    table: RelationName,
     columns: Vec<ColumnBuilder>,
     /// Schema of the batches that the builders make.
     schema: SchemaRef,
@@ -74,7 +75,7 @@ pub struct Appender {
 impl Appender {
     pub(super) fn new(shared: &Arc<Shared>, table: &str, columns: Option<&[&str]>) -> Result<Appender> {
         let (catalog, _) = shared.session.sql.moment()?;
-        let table = catalog.table(table)?;
+        let table = catalog.table(&shared.session.sql.named(&catalog, table)?)?;
         let positions = match columns {
             None => table.given_columns(),
             Some(names) => names.iter().map(|name| table.column(name)).collect::<Result<Vec<_>>>()?,
@@ -235,7 +236,7 @@ impl Drop for Appender {
             return;
         }
         if let Err(error) = self.flush() {
-            tracing::warn!(%error, table = self.table, "appended rows were lost");
+            tracing::warn!(%error, table = %self.table, "appended rows were lost");
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::catalog::Table;
 use crate::sql::SqlSession;
 use crate::sql::dml::defaults;
 use crate::sql::expressions;
-use crate::sql::names::{plain_ident, relation_name};
+use crate::sql::names::plain_ident;
 use crate::values::zone::Zone;
 use crate::write::{BadCell, Conform, Defaults, Given, Origin, insert_loaded};
 use crate::{Error, Result};
@@ -36,7 +36,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
     };
     let writer = session.writer(execution, "COPY FROM").await?;
     let (catalog, _) = session.engine.latest(&writer);
-    let table = catalog.table(&relation_name(name)?)?.clone();
+    let table = catalog.table(&session.relation(&catalog, name)?)?.clone();
     expressions::compiled(session, &table)?;
     let listed = columns.iter().map(|column| table.column(&plain_ident(column))).collect::<Result<Vec<_>>>()?;
     if let Some((_, twice)) = listed.iter().enumerate().find(|(i, column)| listed[..*i].contains(column)) {

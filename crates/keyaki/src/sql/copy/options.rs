@@ -103,6 +103,11 @@ impl CopyOptions {
         }
     }
 
+    /// True if neither an option nor the name of the file determines the format.
+    pub fn lacks_format(&self, path: &Path) -> bool {
+        self.format.is_none() && Format::of(path).is_none()
+    }
+
     /// The format of a file, from the option or else from its name, and the dialect of text formats. `to` is true for
     /// COPY TO.
     ///

@@ -19,7 +19,7 @@ use super::statement::{Copy, CopyObject};
 use super::write::{Sink, open};
 use crate::base::interrupt::{Decision, Execution, Stage};
 use crate::sql::SqlSession;
-use crate::sql::names::{plain_ident, quoted, relation_name};
+use crate::sql::names::{full_sql, plain_ident, quoted};
 use crate::sql::parse_query;
 use crate::sql::state::StatementState;
 use crate::{Error, Result};
@@ -78,7 +78,7 @@ async fn query(session: &SqlSession, object: CopyObject) -> Result<SendableRecor
     let query = match object {
         CopyObject::Query(query) => query,
         CopyObject::Table { name, columns } => {
-            let name = relation_name(&name)?;
+            let name = state.relation(&name)?;
             let mut columns: Vec<String> = columns.iter().map(|column| quoted(&plain_ident(column))).collect();
             // As in PostgreSQL, without generated columns, so that COPY FROM can read the file.
             let generating =
@@ -87,7 +87,7 @@ async fn query(session: &SqlSession, object: CopyObject) -> Result<SendableRecor
                 columns.extend(table.given_columns().into_iter().map(|column| quoted(&table.def.columns[column].name)));
             }
             let columns = if columns.is_empty() { "*".into() } else { columns.join(", ") };
-            parse_query(&format!("SELECT {columns} FROM {}", quoted(&name)))?
+            parse_query(&format!("SELECT {columns} FROM {}", full_sql(&name)))?
         }
     };
     let plan = state.plan_query(*query).await?;

@@ -1,4 +1,4 @@
-//! CHECK constraints and generated columns of a definition: their text, and the names of constraints.
+//! CHECK constraints, generated columns and index predicates of a definition: their text, and the names of constraints.
 //!
 //! A condition or expression is stored as SQL text in which columns have no qualifiers, so that it does not change with the name of
 //! the table. A renamed column is renamed in the syntax tree of each.
@@ -37,7 +37,7 @@ pub(super) fn add(def: &mut TableDef, check: &CheckConstraint) -> Result<()> {
 ///
 /// # Errors
 /// `Unsupported` for an expression that is not the same after parsing its text.
-pub(super) fn text(expr: &Expr, table: &str, place: &str) -> Result<String> {
+pub(in crate::sql) fn text(expr: &Expr, table: &str, place: &str) -> Result<String> {
     let expr = unqualified(expr, table);
     let sql = expr.to_string();
     match parse_expr(&sql).ok() == Some(expr) {
@@ -49,8 +49,8 @@ pub(super) fn text(expr: &Expr, table: &str, place: &str) -> Result<String> {
 fn free_name(def: &TableDef, condition: &Expr) -> String {
     let columns = columns_of(def, condition);
     let base = match columns.as_slice() {
-        [column] => format!("{}_{}_check", def.name, def.columns[*column].name),
-        _ => format!("{}_check", def.name),
+        [column] => format!("{}_{}_check", def.name.name, def.columns[*column].name),
+        _ => format!("{}_check", def.name.name),
     };
     let numbered = (1_u32..).map(|n| format!("{base}{n}"));
     std::iter::once(base.clone()).chain(numbered).find(|name| !def.has_constraint(name)).unwrap_or(base)
@@ -77,7 +77,7 @@ pub(super) fn columns_of(def: &TableDef, condition: &Expr) -> Vec<usize> {
 }
 
 /// The expression with `column` in place of `table.column`.
-pub(super) fn unqualified(expr: &Expr, table: &str) -> Expr {
+pub(in crate::sql) fn unqualified(expr: &Expr, table: &str) -> Expr {
     let mut expr = expr.clone();
     let _ = VisitMut::visit(&mut expr, &mut Unqualify { table });
     expr

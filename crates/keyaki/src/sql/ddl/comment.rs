@@ -6,8 +6,8 @@ use datafusion::sql::sqlparser::ast::{CommentObject, ObjectName, ObjectNamePart}
 use keyaki_store::WriteBatch;
 
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, DocumentKind, SequenceDef, Table, TableDef, ViewDef, put};
-use crate::sql::names::{plain_ident, relation_name};
+use crate::catalog::{Catalog, DocumentKind, RelationName, SequenceDef, Table, TableDef, ViewDef, put};
+use crate::sql::names::plain_ident;
 use crate::sql::{Outcome, SqlSession};
 use crate::{Error, ObjectKind, Result};
 
@@ -36,30 +36,32 @@ pub(crate) async fn comment(
     let mut batch = WriteBatch::new();
     match object {
         CommentObject::Table => {
-            let table = catalog.table(&relation_name(name)?)?;
+            let table = catalog.table(&session.relation(&catalog, name)?)?;
             redefine(&mut changed, &mut batch, table, |def| def.comment = comment)?;
         }
         CommentObject::Column => {
-            let (table, column) = column(&catalog, name)?;
+            let (table, column) = column(session, &catalog, name)?;
             redefine(&mut changed, &mut batch, &table, |def| def.columns[column].comment = comment)?;
         }
         CommentObject::Index => {
-            let name = relation_name(name)?;
+            let name = session.relation(&catalog, name)?;
             let found = catalog.index(&name);
-            let (table, index) = found.ok_or(Error::NotFound { kind: ObjectKind::Index, name })?;
+            let (table, index) = found.ok_or(Error::NotFound { kind: ObjectKind::Index, name: name.to_string() })?;
             redefine(&mut changed, &mut batch, table, |def| def.indexes[index].comment = comment)?;
         }
         CommentObject::View => {
-            let name = relation_name(name)?;
+            let name = session.relation(&catalog, name)?;
             let Some(view) = catalog.views.get(&name) else { return Err(no_view(&catalog, name)) };
             let view = ViewDef { comment, ..ViewDef::clone(view) };
             put(&mut batch, DocumentKind::View, &name, &view)?;
             changed.views.insert(name, Arc::new(view));
         }
         CommentObject::Sequence => {
-            let name = relation_name(name)?;
+            let name = session.relation(&catalog, name)?;
             let owner = catalog.sequences().find(|(def, _)| def.name == name);
-            let Some((def, owner)) = owner else { return Err(Error::NotFound { kind: ObjectKind::Sequence, name }) };
+            let Some((def, owner)) = owner else {
+                return Err(Error::NotFound { kind: ObjectKind::Sequence, name: name.to_string() });
+            };
             match owner {
                 Some((table, column)) => {
                     let table = catalog.table(table)?;
@@ -99,18 +101,20 @@ fn redefine(
 }
 
 /// The table and the position of a column with a qualified name.
-fn column(catalog: &Catalog, name: &ObjectName) -> Result<(Arc<Table>, usize)> {
+fn column(session: &SqlSession, catalog: &Catalog, name: &ObjectName) -> Result<(Arc<Table>, usize)> {
     match name.0.as_slice() {
         [relation @ .., ObjectNamePart::Identifier(column)] if !relation.is_empty() => {
-            let table = catalog.table(&relation_name(&ObjectName(relation.to_vec()))?)?;
+            let table = catalog.table(&session.relation(catalog, &ObjectName(relation.to_vec()))?)?;
             Ok((table.clone(), table.column(&plain_ident(column))?))
         }
         _ => Err(Error::syntax("column name must be qualified")),
     }
 }
 
-fn no_view(catalog: &Catalog, name: String) -> Error {
-    match catalog.tables.contains_key(&name) {
+fn no_view(catalog: &Catalog, name: RelationName) -> Error {
+    let is_table = catalog.tables.contains_key(&name);
+    let name = name.to_string();
+    match is_table {
         true => Error::WrongObjectType { name, found: ObjectKind::Table, expected: ObjectKind::View, hint: None },
         false => Error::NotFound { kind: ObjectKind::Relation, name },
     }

@@ -14,11 +14,11 @@ use keyaki_store::WriteBatch;
 
 use super::{Plain, checks, foreign_keys, free_index_name, index_positions};
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, ColumnDef, IndexDef, SqlType, Table, TableDef, types};
+use crate::catalog::{ColumnDef, IndexDef, RelationName, SqlType, Table, TableDef, types};
 use crate::engine::Writer;
 use crate::sql::columns::shown;
 use crate::sql::dml::{defaults, insert};
-use crate::sql::names::{new_name, new_relation_name};
+use crate::sql::names::new_name;
 use crate::sql::state::StatementState;
 use crate::sql::{Outcome, SqlSession, expressions, sequences};
 use crate::write::schema;
@@ -33,10 +33,10 @@ pub(crate) async fn create_table(
     create: CreateTable,
 ) -> Result<Outcome> {
     check_plain(&create)?;
-    let name = new_relation_name(&create.name)?;
     let engine = &session.engine;
     let writer = session.writer(execution, "CREATE TABLE").await?;
     let (catalog, snapshot) = engine.latest(&writer);
+    let name = session.new_relation(&catalog, &create.name)?;
     if create.if_not_exists && catalog.tables.contains_key(&name) {
         return Ok(Outcome::done("CREATE TABLE"));
     }
@@ -50,12 +50,12 @@ pub(crate) async fn create_table(
     }
     let mut design = Design::new(name);
     for column in &create.columns {
-        design.column(column)?;
+        design.column(&state, column)?;
     }
     for constraint in &create.constraints {
         design.constraint(constraint)?;
     }
-    let def = design.finish(session, &state.catalog)?;
+    let def = design.finish(session, &state)?;
     defaults::check(&state, &def)?;
     let table = Arc::new(Table::new(def, None)?);
     expressions::compiled(session, &table)?;
@@ -86,7 +86,7 @@ async fn create_table_as(
     session: &SqlSession,
     writer: Writer,
     state: StatementState,
-    name: String,
+    name: RelationName,
     query: Query,
 ) -> Result<Outcome> {
     let plan = state.plan_query(query).await?;
@@ -95,7 +95,7 @@ async fn create_table_as(
         let name = new_name(&Ident::with_quote('"', shown(field.name())))?;
         design.push(ColumnDef::new(name, types::from_arrow(field.data_type())?))?;
     }
-    let def = design.finish(session, &state.catalog)?;
+    let def = design.finish(session, &state)?;
     let rows = insert::create_as(session, &writer, &state, def, plan).await?;
     Ok(Outcome::rows("CREATE TABLE", rows))
 }
@@ -114,7 +114,7 @@ pub(super) struct NewColumn {
 impl NewColumn {
     /// # Errors
     /// `Unsupported`, `InvalidName`, `ReservedName`, errors of the type.
-    pub fn new(table: &str, column: &SqlColumn) -> Result<NewColumn> {
+    pub fn new(state: &StatementState, table: &RelationName, column: &SqlColumn) -> Result<NewColumn> {
         let name = new_name(&column.name)?;
         let ty = sequences::serial_type(&column.data_type).map(SqlType::from);
         let ty = ty.map_or_else(|| types::from_sql(&column.data_type), Ok)?;
@@ -131,7 +131,7 @@ impl NewColumn {
             match &option.option {
                 ColumnOption::Null => null = true,
                 ColumnOption::NotNull => new.column.nullable = false,
-                ColumnOption::Default(expr) => new.column.default = Some(expr.to_string()),
+                ColumnOption::Default(expr) => new.column.default = Some(defaults::text(state, expr)?),
                 ColumnOption::PrimaryKey(key) if key.is_plain() => new.primary_key = Some(constraint()?),
                 ColumnOption::Unique(unique) if unique.is_plain() => new.unique.push(constraint()?),
                 ColumnOption::Check(check) => {
@@ -153,7 +153,8 @@ impl NewColumn {
                 other => return Err(Error::Unsupported(format!("column \"{name}\": {other}"))),
             }
         }
-        new.column.identity = sequences::identity(format!("{table}_{name}_seq"), column, ty.column)?;
+        new.column.identity =
+            sequences::identity(table.sibling(format!("{}_{name}_seq", table.name)), column, ty.column)?;
         if new.column.generated.is_some() && new.column.has_default() {
             let what = if new.column.identity.is_some() { "identity" } else { "DEFAULT" };
             let problem = format!("both {what} and generation expression specified for column \"{name}\"");
@@ -178,7 +179,7 @@ impl NewColumn {
 
 /// The definition of a table under construction.
 struct Design {
-    name: String,
+    name: RelationName,
     columns: Vec<ColumnDef>,
     primary_key: Option<(Option<String>, Vec<usize>)>,
     unique: Vec<(Option<String>, Vec<usize>)>,
@@ -187,7 +188,7 @@ struct Design {
 }
 
 impl Design {
-    fn new(name: String) -> Self {
+    fn new(name: RelationName) -> Self {
         Design {
             name,
             columns: Vec::new(),
@@ -209,9 +210,10 @@ impl Design {
         Ok(())
     }
 
-    fn column(&mut self, column: &SqlColumn) -> Result<()> {
+    fn column(&mut self, state: &StatementState, column: &SqlColumn) -> Result<()> {
         let position = self.columns.len();
-        let NewColumn { column, primary_key, unique, checks, foreign_keys } = NewColumn::new(&self.name, column)?;
+        let NewColumn { column, primary_key, unique, checks, foreign_keys } =
+            NewColumn::new(state, &self.name, column)?;
         if let Some(name) = primary_key {
             self.set_primary_key(name, vec![position])?;
         }
@@ -259,7 +261,8 @@ impl Design {
         index_positions(columns, &names)
     }
 
-    fn finish(mut self, session: &SqlSession, catalog: &Catalog) -> Result<TableDef> {
+    fn finish(mut self, session: &SqlSession, state: &StatementState) -> Result<TableDef> {
+        let catalog = &state.catalog;
         if self.columns.is_empty() {
             return Err(Error::Unsupported(format!("table \"{}\" without columns", self.name)));
         }
@@ -276,8 +279,8 @@ impl Design {
                 Some(name) => name,
                 None => free_index_name(catalog, &def, &columns, "key"),
             };
-            catalog.check_free(&name)?;
-            if name == def.name || def.indexes.iter().any(|index| index.name == name) {
+            catalog.check_free(&def.name.sibling(name.clone()))?;
+            if name == def.name.name || def.indexes.iter().any(|index| index.name == name) {
                 return Err(Error::AlreadyExists { kind: ObjectKind::Relation, name });
             }
             if def.has_constraint(&name) {
@@ -290,7 +293,7 @@ impl Design {
             checks::add(&mut def, check)?;
         }
         for key in &self.foreign_keys {
-            foreign_keys::add(&mut def, catalog, key)?;
+            foreign_keys::add(&mut def, state, key)?;
         }
         Ok(def)
     }

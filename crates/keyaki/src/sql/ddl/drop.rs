@@ -8,8 +8,7 @@ use keyaki_store::WriteBatch;
 
 use super::foreign_keys;
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, DocumentKind, Table, put, remove};
-use crate::sql::names::relation_name;
+use crate::catalog::{Catalog, DocumentKind, RelationName, Table, put, remove};
 use crate::sql::state::StatementState;
 use crate::sql::{Outcome, SqlSession, sequences, views};
 use crate::{Error, ObjectKind, Result};
@@ -28,36 +27,25 @@ pub(crate) async fn drop_table(
     let mut batch = WriteBatch::new();
     let mut dropped = Vec::new();
     for name in names {
-        let name = relation_name(name)?;
-        match changed.tables.remove(&name) {
-            Some(table) => {
-                remove(&mut batch, DocumentKind::Table, &name)?;
-                remove(&mut batch, DocumentKind::Statistics, &name)?;
-                sequences::forget(&mut batch, &table.def)?;
-                batch.drop_tree(table.def.tree);
-                table.def.indexes.iter().for_each(|index| batch.drop_tree(index.tree));
-            }
-            None if changed.views.contains_key(&name) => {
+        let name = session.relation(&catalog, name)?;
+        match remove_from(&mut changed, &mut batch, &name)? {
+            true => {}
+            false if changed.views.contains_key(&name) => {
                 return Err(Error::WrongObjectType {
-                    name,
+                    name: name.to_string(),
                     found: ObjectKind::View,
                     expected: ObjectKind::Table,
                     hint: Some("use DROP VIEW"),
                 });
             }
-            None if if_exists => {}
-            None => return Err(Error::NotFound { kind: ObjectKind::Table, name }),
+            false if if_exists => {}
+            false => return Err(Error::NotFound { kind: ObjectKind::Table, name: name.to_string() }),
         }
         dropped.push(name);
     }
     let state = StatementState::new(session, catalog, snapshot)?;
     if cascades {
-        for name in &dropped {
-            foreign_keys::change_references(&mut changed, &mut batch, name, |_, keys| {
-                keys.retain(|key| key.references != *name);
-            })?;
-        }
-        views::drop_users(&state, dropped, &mut changed, &mut batch)?;
+        drop_dependents(&state, dropped, &mut changed, &mut batch)?;
     } else {
         for name in &dropped {
             foreign_keys::check_unreferenced(&changed, name, &[], &format!("drop table \"{name}\""))?;
@@ -68,6 +56,38 @@ pub(crate) async fn drop_table(
         engine.commit_catalog(&writer, batch, changed).await?;
     }
     Ok(Outcome::done("DROP TABLE"))
+}
+
+/// Removes a table from a catalog. Returns false if it does not exist.
+///
+/// # Errors
+/// None is expected.
+pub(crate) fn remove_from(changed: &mut Catalog, batch: &mut WriteBatch, name: &RelationName) -> Result<bool> {
+    let Some(table) = changed.tables.remove(name) else { return Ok(false) };
+    remove(batch, DocumentKind::Table, name)?;
+    remove(batch, DocumentKind::Statistics, name)?;
+    sequences::forget(batch, &table.def)?;
+    batch.drop_tree(table.def.tree);
+    table.def.indexes.iter().for_each(|index| batch.drop_tree(index.tree));
+    Ok(true)
+}
+
+/// Drops the foreign keys that refer to dropped tables, and the views that use dropped tables or views.
+///
+/// # Errors
+/// None is expected.
+pub(crate) fn drop_dependents(
+    state: &StatementState,
+    dropped: Vec<RelationName>,
+    changed: &mut Catalog,
+    batch: &mut WriteBatch,
+) -> Result<()> {
+    for name in &dropped {
+        foreign_keys::change_references(changed, batch, name, |_, keys| {
+            keys.retain(|key| key.references != *name);
+        })?;
+    }
+    views::drop_users(state, dropped, changed, batch)
 }
 
 pub(crate) async fn drop_index(
@@ -83,7 +103,7 @@ pub(crate) async fn drop_index(
     let mut changed = Catalog::clone(&catalog);
     let mut batch = WriteBatch::new();
     for name in names {
-        let name = relation_name(name)?;
+        let name = session.relation(&catalog, name)?;
         match changed.index(&name).map(|(table, position)| (table.clone(), position)) {
             Some((table, position)) => {
                 let mut def = table.def.clone();
@@ -96,7 +116,7 @@ pub(crate) async fn drop_index(
                 changed.tables.insert(table.def.name.clone(), Arc::new(table));
             }
             None if if_exists => {}
-            None => return Err(Error::NotFound { kind: ObjectKind::Index, name }),
+            None => return Err(Error::NotFound { kind: ObjectKind::Index, name: name.to_string() }),
         }
     }
     if !batch.is_empty() {

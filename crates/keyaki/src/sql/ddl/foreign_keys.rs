@@ -13,8 +13,11 @@ use datafusion::sql::sqlparser::ast::{
 use keyaki_store::{ColumnType, WriteBatch};
 
 use super::{check_distinct, column_position};
-use crate::catalog::{Catalog, DocumentKind, ForeignKeyDef, ReferentialAction, Table, TableDef, put, types};
-use crate::sql::names::{new_name, plain_ident, relation_name};
+use crate::catalog::{
+    Catalog, DocumentKind, ForeignKeyDef, ReferentialAction, RelationName, Table, TableDef, put, types,
+};
+use crate::sql::names::{new_name, plain_ident};
+use crate::sql::state::StatementState;
 use crate::write::foreign_keys::are_key;
 use crate::{Error, ObjectKind, Result};
 
@@ -23,7 +26,7 @@ use crate::{Error, ObjectKind, Result};
 ///
 /// # Errors
 /// `Unsupported`, `UndefinedColumn`, `NotFound`, `InvalidForeignKey`, `DatatypeMismatch`, `AlreadyExists`.
-pub(super) fn add(def: &mut TableDef, catalog: &Catalog, key: &ForeignKeyConstraint) -> Result<()> {
+pub(super) fn add(def: &mut TableDef, state: &StatementState, key: &ForeignKeyConstraint) -> Result<()> {
     let ForeignKeyConstraint {
         name,
         index_name,
@@ -50,10 +53,16 @@ pub(super) fn add(def: &mut TableDef, catalog: &Catalog, key: &ForeignKeyConstra
     let names: Vec<&str> = def.columns.iter().map(|column| column.name.as_str()).collect();
     let columns = columns.iter().map(|ident| column_position(ident, &names)).collect::<Result<Vec<_>>>()?;
     check_distinct(&columns, &names)?;
-    let references = relation_name(foreign_table)?;
-    let referenced_table = match references == def.name {
-        true => Arc::new(Table::new(def.clone(), None)?),
-        false => catalog.table(&references)?.clone(),
+    let (own, references) = (def.name.clone(), state.relation(foreign_table)?);
+    // A new table is not in the catalog yet.
+    let is_first = || state.path.current(&state.catalog).is_ok_and(|schema| *schema == *own.schema);
+    let is_own = references == own || (foreign_table.0.len() == 1 && references.name == own.name && is_first());
+    let (references, referenced_table) = match is_own {
+        true => (own, Arc::new(Table::new(def.clone(), None)?)),
+        false => {
+            let table = state.catalog.table(&references)?.clone();
+            (references, table)
+        }
     };
     let referenced = referenced_columns(&referenced_table, referred_columns, columns.len())?;
     let name = match name {
@@ -148,7 +157,7 @@ fn is_comparable(a: ColumnType, b: ColumnType) -> bool {
 
 fn free_name(def: &TableDef, columns: &[usize]) -> String {
     let names: Vec<&str> = columns.iter().map(|&column| def.columns[column].name.as_str()).collect();
-    let base = format!("{}_{}_fkey", def.name, names.join("_"));
+    let base = format!("{}_{}_fkey", def.name.name, names.join("_"));
     let numbered = (1_u32..).map(|n| format!("{base}{n}"));
     std::iter::once(base.clone()).chain(numbered).find(|name| !def.has_constraint(name)).unwrap_or(base)
 }
@@ -168,9 +177,9 @@ pub(super) fn check_referenced(
     let broken = broken(catalog, &changed);
     let Some((table, constraint)) = broken.first().cloned() else { return Ok(changed) };
     if !cascades {
-        return Err(Error::DependentConstraint { action: action.into(), constraint, table });
+        return Err(Error::DependentConstraint { action: action.into(), constraint, table: table.to_string() });
     }
-    let drop = |table: &str, keys: &mut Vec<ForeignKeyDef>| {
+    let drop = |table: &RelationName, keys: &mut Vec<ForeignKeyDef>| {
         keys.retain(|key| !broken.iter().any(|(of, name)| of == table && *name == key.name));
     };
     change_references(catalog, batch, &changed.def.name, drop)?;
@@ -180,7 +189,7 @@ pub(super) fn check_referenced(
 }
 
 /// The foreign keys that can no longer refer to a changed table: for each the table that has it, and its name.
-fn broken(catalog: &Catalog, changed: &Table) -> Vec<(String, String)> {
+fn broken(catalog: &Catalog, changed: &Table) -> Vec<(RelationName, String)> {
     let name = &changed.def.name;
     let others = catalog.referencing(name).filter(|(other, _)| other.def.name != *name);
     let own = changed.def.foreign_keys.iter().filter(|key| key.references == *name);
@@ -200,13 +209,18 @@ fn broken(catalog: &Catalog, changed: &Table) -> Vec<(String, String)> {
 ///
 /// # Errors
 /// `DependentConstraint`.
-pub(super) fn check_unreferenced(catalog: &Catalog, table: &str, among: &[String], action: &str) -> Result<()> {
-    match catalog.referencing(table).find(|(other, _)| other.def.name != table && !among.contains(&other.def.name)) {
+pub(super) fn check_unreferenced(
+    catalog: &Catalog,
+    table: &RelationName,
+    among: &[RelationName],
+    action: &str,
+) -> Result<()> {
+    match catalog.referencing(table).find(|(other, _)| other.def.name != *table && !among.contains(&other.def.name)) {
         None => Ok(()),
         Some((other, key)) => Err(Error::DependentConstraint {
             action: action.into(),
             constraint: key.name.clone(),
-            table: other.def.name.clone(),
+            table: other.def.name.to_string(),
         }),
     }
 }
@@ -216,11 +230,11 @@ pub(super) fn check_unreferenced(catalog: &Catalog, table: &str, among: &[String
 pub(super) fn change_references(
     catalog: &mut Catalog,
     batch: &mut WriteBatch,
-    table: &str,
-    change: impl Fn(&str, &mut Vec<ForeignKeyDef>),
+    table: &RelationName,
+    change: impl Fn(&RelationName, &mut Vec<ForeignKeyDef>),
 ) -> Result<()> {
     let others = catalog.referencing(table).map(|(other, _)| other.def.name.clone());
-    let others: BTreeSet<String> = others.filter(|other| other != table).collect();
+    let others: BTreeSet<RelationName> = others.filter(|other| other != table).collect();
     for name in others {
         let other = catalog.table(&name)?.clone();
         let mut def = other.def.clone();

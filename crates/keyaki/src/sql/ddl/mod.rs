@@ -10,11 +10,11 @@
 //! | [`alter`], [`rename`] | ALTER TABLE, ALTER INDEX |
 //! | [`truncate`] | TRUNCATE |
 //! | [`comment`] | COMMENT ON |
-//! | [`checks`] | CHECK constraints: their text and names |
+//! | [`checks`] | CHECK constraints: their text and names; the text of other expressions |
 //! | [`foreign_keys`] | FOREIGN KEY constraints, and what they depend on |
 
 mod alter;
-mod checks;
+pub(super) mod checks;
 mod comment;
 mod create;
 mod drop;
@@ -33,15 +33,17 @@ use crate::{Error, Result};
 pub(crate) use alter::alter_table;
 pub(crate) use comment::comment;
 pub(crate) use create::create_table;
-pub(crate) use drop::{drop_index, drop_table};
+pub(crate) use drop::{drop_dependents, drop_index, drop_table, remove_from};
 pub(crate) use rename::alter_index;
 pub(crate) use truncate::truncate;
 
 /// An unused index name: `TABLE_COLUMNS_suffix`, with a number appended if that name is taken.
 pub(super) fn free_index_name(catalog: &Catalog, table: &TableDef, columns: &[usize], suffix: &str) -> String {
     let names: Vec<&str> = columns.iter().map(|&c| table.columns[c].name.as_str()).collect();
-    let base = format!("{}_{}_{suffix}", table.name, names.join("_"));
-    let taken = |name: &str| catalog.check_free(name).is_err() || table.indexes.iter().any(|i| i.name == name);
+    let base = format!("{}_{}_{suffix}", table.name.name, names.join("_"));
+    let taken = |name: &str| {
+        catalog.check_free(&table.name.sibling(name)).is_err() || table.indexes.iter().any(|i| i.name == name)
+    };
     if !taken(&base) {
         return base;
     }
@@ -51,17 +53,19 @@ pub(super) fn free_index_name(catalog: &Catalog, table: &TableDef, columns: &[us
 /// Positions of the columns of a key or index in `names`.
 ///
 /// # Errors
-/// `Unsupported` for expressions, orders other than ascending, and operator classes; `UndefinedColumn`;
+/// `Unsupported` for expressions and operator classes; `UndefinedColumn`;
 /// `DuplicateColumn`.
 pub(super) fn index_positions(columns: &[IndexColumn], names: &[&str]) -> Result<Vec<usize>> {
     let mut positions = Vec::new();
     for column in columns {
         let order = &column.column;
         let Expr::Identifier(ident) = &order.expr else {
-            return Err(Error::Unsupported(format!("expression {} in a key or index", order.expr)));
+            let hint = "add a generated column with the expression, and index it";
+            return Err(Error::Unsupported(format!("expression {} in a key or index ({hint})", order.expr)));
         };
-        if order.options.asc == Some(false) || order.options.nulls_first.is_some() || order.with_fill.is_some() {
-            return Err(Error::Unsupported(format!("order {column} in a key or index (keys are ascending)")));
+        // ASC, DESC and NULLS FIRST or LAST do not matter: keys are ascending, and are read in both directions.
+        if order.with_fill.is_some() {
+            return Err(Error::Unsupported(format!("WITH FILL in {column}")));
         }
         if column.operator_class.is_some() {
             return Err(Error::Unsupported(format!("operator class in {column}")));

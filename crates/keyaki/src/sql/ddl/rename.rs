@@ -6,14 +6,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
-    AlterIndexOperation, AlterTableOperation, Expr, Ident, ObjectName, RenameTableNameKind, VisitMut, VisitorMut,
+    AlterIndexOperation, AlterTableOperation, Expr, ObjectName, RenameTableNameKind, VisitMut, VisitorMut,
 };
 use keyaki_store::WriteBatch;
 
 use super::foreign_keys;
 use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, DocumentKind, ForeignKeyDef, Table, TableDef, put, remove};
-use crate::sql::names::{new_name, new_relation_name, plain_ident, quoted, relation_name};
+use crate::sql::names::{ident, new_name, new_sibling, plain_ident};
 use crate::sql::state::StatementState;
 use crate::sql::{Outcome, SqlSession, parse_expr, views};
 use crate::write::WriteStatement;
@@ -44,7 +44,7 @@ pub(super) async fn table(
     let action = match operation {
         AlterTableOperation::RenameTable { table_name } => {
             let (RenameTableNameKind::As(name) | RenameTableNameKind::To(name)) = table_name;
-            let name = new_relation_name(name)?;
+            let name = new_sibling(name, &old_name)?;
             state.catalog.check_free(&name)?;
             if !def.hidden_rowid {
                 def.primary_key_name = Some(def.primary_key_name());
@@ -86,7 +86,7 @@ pub(super) async fn table(
     put(&mut batch, DocumentKind::Table, &renamed.def.name, &renamed.def)?;
     changed.tables.insert(renamed.def.name.clone(), renamed);
     if let Some(dependent) = views::affected(session, state, &changed, &old_name, false).await?.into_iter().next() {
-        return Err(Error::DependentObject { action, dependent });
+        return Err(Error::DependentObject { action, dependent: dependent.to_string() });
     }
     statement.engine.commit_catalog(&statement.writer, batch, changed).await
 }
@@ -96,14 +96,15 @@ fn column_names(old: &TableDef, new: &TableDef) -> HashMap<String, String> {
     old.columns.iter().zip(&new.columns).map(|(old, new)| (old.name.clone(), new.name.clone())).collect()
 }
 
-/// Renames a column, also in CHECK conditions and generated columns.
+/// Renames a column, also in CHECK conditions, generated columns and index predicates.
 fn column(def: &mut TableDef, position: usize, new: String) -> Result<()> {
     if def.columns.iter().any(|column| column.name == new) {
-        return Err(Error::ColumnExists { column: new, relation: def.name.clone() });
+        return Err(Error::ColumnExists { column: new, relation: def.name.to_string() });
     }
     let old = std::mem::replace(&mut def.columns[position].name, new.clone());
     let generated = def.columns.iter_mut().filter_map(|column| column.generated.as_mut());
-    for sql in def.checks.iter_mut().map(|check| &mut check.sql).chain(generated) {
+    let predicates = def.indexes.iter_mut().filter_map(|index| index.predicate.as_mut());
+    for sql in def.checks.iter_mut().map(|check| &mut check.sql).chain(generated).chain(predicates) {
         let mut expr = parse_expr(sql)?;
         let _ = VisitMut::visit(&mut expr, &mut RenameColumn { old: &old, new: &new });
         *sql = expr.to_string();
@@ -123,10 +124,7 @@ impl VisitorMut for RenameColumn<'_> {
         if let Expr::Identifier(ident) = expr
             && plain_ident(ident) == self.old
         {
-            *ident = match quoted(self.new).starts_with('"') {
-                true => Ident::with_quote('"', self.new),
-                false => Ident::new(self.new),
-            };
+            *ident = self::ident(self.new);
         }
         ControlFlow::Continue(())
     }
@@ -143,7 +141,7 @@ fn constraint(catalog: &Catalog, def: &mut TableDef, old: &str, new: String) -> 
     if !def.hidden_rowid && def.primary_key_name() == old {
         def.primary_key_name = Some(new);
     } else if let Some(index) = def.indexes.iter_mut().find(|index| index.constraint && index.name == old) {
-        catalog.check_free(&new)?;
+        catalog.check_free(&def.name.sibling(new.clone()))?;
         index.name = new;
     } else if let Some(check) = def.checks.iter_mut().find(|check| check.name == old) {
         check.name = new;
@@ -166,18 +164,19 @@ pub(crate) async fn alter_index(
     operation: &AlterIndexOperation,
 ) -> Result<Outcome> {
     let AlterIndexOperation::RenameIndex { index_name } = operation;
-    let (old, new) = (relation_name(name)?, new_relation_name(index_name)?);
     let writer = session.writer(execution, "ALTER INDEX").await?;
     let (catalog, _) = session.engine.latest(&writer);
+    let old = session.relation(&catalog, name)?;
     let Some((table, position)) = catalog.index(&old) else {
-        return Err(Error::NotFound { kind: ObjectKind::Index, name: old });
+        return Err(Error::NotFound { kind: ObjectKind::Index, name: old.to_string() });
     };
+    let new = new_sibling(index_name, &old)?;
     catalog.check_free(&new)?;
     let mut def = table.def.clone();
     if def.indexes[position].constraint && def.has_constraint(&new) {
-        return Err(Error::AlreadyExists { kind: ObjectKind::Constraint, name: new });
+        return Err(Error::AlreadyExists { kind: ObjectKind::Constraint, name: new.name });
     }
-    def.indexes[position].name = new;
+    def.indexes[position].name = new.name;
     let mut batch = WriteBatch::new();
     put(&mut batch, DocumentKind::Table, &def.name, &def)?;
     let mut changed = Catalog::clone(&catalog);

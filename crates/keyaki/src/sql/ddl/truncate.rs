@@ -8,8 +8,7 @@ use keyaki_store::WriteBatch;
 
 use super::foreign_keys;
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, Table};
-use crate::sql::names::relation_name;
+use crate::catalog::{Catalog, RelationName, Table};
 use crate::sql::{Outcome, SqlSession, sequences};
 use crate::write::rebuild::empty;
 use crate::{Error, Result};
@@ -23,7 +22,7 @@ pub(crate) async fn truncate(session: &SqlSession, execution: &Execution<'_>, tr
     let (catalog, _) = session.engine.latest(&writer);
     let mut tables: Vec<Arc<Table>> = Vec::new();
     for TruncateTableTarget { name, .. } in &table_names {
-        let name = relation_name(name)?;
+        let name = session.relation(&catalog, name)?;
         if if_exists && !catalog.tables.contains_key(&name) && !catalog.views.contains_key(&name) {
             continue;
         }
@@ -43,7 +42,7 @@ pub(crate) async fn truncate(session: &SqlSession, execution: &Execution<'_>, tr
             next += 1;
         }
     }
-    let names: Vec<String> = tables.iter().map(|table| table.def.name.clone()).collect();
+    let names: Vec<RelationName> = tables.iter().map(|table| table.def.name.clone()).collect();
     for name in &names {
         foreign_keys::check_unreferenced(&catalog, name, &names, &format!("truncate table \"{name}\""))?;
     }

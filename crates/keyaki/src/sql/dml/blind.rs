@@ -83,8 +83,8 @@ impl Blind {
             let own = Own { alias: plain_ident(alias), column: &table.def.columns[column].name };
             let (change, argument) = own.change(value)?;
             let ty = table.def.columns[column].ty;
-            // The length of a text that grows is not known.
-            let is_exact = change != ColumnChange::Append || (ty.column == ColumnType::Text && ty.max_chars.is_none());
+            // The whole of a text that grows is not known.
+            let is_exact = change != ColumnChange::Append || (ty.column == ColumnType::Text && !ty.restricts_text());
             if !change.is_for(ty.column) || !is_exact {
                 return None;
             }
@@ -278,7 +278,7 @@ pub(super) fn is_exact(change: ColumnChange, argument: &DataType, column: &Colum
     let is_integer = argument.is_signed_integer();
     match (change, column.ty.column) {
         (ColumnChange::Keep | ColumnChange::Set, _) => true,
-        (ColumnChange::Append, ColumnType::Text) => is_text && column.ty.max_chars.is_none(),
+        (ColumnChange::Append, ColumnType::Text) => is_text && !column.ty.restricts_text(),
         (ColumnChange::Append, _) => false,
         (_, ColumnType::Int8 | ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64) => is_integer,
         (_, ColumnType::Float64) => is_integer || matches!(argument, D::Float32 | D::Float64),

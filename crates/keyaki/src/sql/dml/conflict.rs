@@ -2,7 +2,8 @@
 //!
 //! The new rows become a table of the statement. A join with the target on the columns of a unique key finds the rows with
 //! which they conflict; it is planned like any other join, so that many rows are looked up out of order. The result is one
-//! change of the table ([`TableChange`]), with the matched rows as old rows.
+//! change of the table ([`TableChange`]), with the matched rows as old rows. Rows conflict by a partial unique index if both
+//! satisfy its predicate, which is a condition of the join then.
 //!
 //! | clause | rows with a conflict |
 //! |---|---|
@@ -30,10 +31,14 @@ use super::update::{assignments_of, old_and_new};
 use super::{TargetTable, plain_ident};
 use keyaki_store::WriteBatch;
 
-use crate::catalog::{Table, types};
+use crate::catalog::{RelationName, Table, types};
+use crate::engine::Engine;
+use crate::sql::ddl::checks::unqualified;
 use crate::sql::prepared::lone_parameter;
+use crate::sql::skipped::is_condition;
 use crate::sql::state::StatementState;
-use crate::sql::{SqlSession, names, short};
+use crate::sql::{SqlSession, expressions, names, parse_expr, short};
+use crate::table::implies_all;
 use crate::values::zone::Zone;
 use crate::write::RowBuffer;
 use crate::write::apply::{TableChange, distinct_rows, unique_keys};
@@ -48,9 +53,20 @@ pub(super) const ROW_NUMBER: &str = "__row";
 /// What happens to rows with a conflict.
 #[derive(Debug, Clone)]
 pub(super) struct Conflict {
-    /// The unique keys that can conflict, as lists of columns. Other keys raise errors.
-    keys: Vec<Vec<usize>>,
+    /// The unique keys that can conflict. Other keys raise errors.
+    keys: Vec<UniqueKey>,
     action: Action,
+}
+
+/// The primary key, or the columns of a unique index.
+#[derive(Debug, Clone)]
+struct UniqueKey {
+    name: String,
+    columns: Vec<usize>,
+    /// Position of the index; `None` for the primary key.
+    index: Option<usize>,
+    /// Condition for the rows of a partial index.
+    predicate: Option<Expr>,
 }
 
 #[derive(Debug, Clone)]
@@ -65,8 +81,8 @@ impl Conflict {
     ///
     /// # Errors
     /// `InvalidColumnReference` if no unique key has the columns; `NotFound` for an unknown constraint; `Unsupported`.
-    pub fn of(insert: &Insert, table: &Table) -> Result<Option<Conflict>> {
-        let all = || unique_columns(table).into_iter().map(|(_, columns)| columns).collect::<Vec<_>>();
+    pub fn of(insert: &Insert, engine: &Engine, table: &Table) -> Result<Option<Conflict>> {
+        let all = || unique_keys_of(table);
         let or = match (&insert.or, insert.replace_into) {
             (None, false) => None,
             (Some(SqliteOnConflict::Replace), _) | (None, true) => Some(Action::Replace),
@@ -78,19 +94,19 @@ impl Conflict {
         };
         let (target, action) = match (&insert.on, or) {
             (None, None) => return Ok(None),
-            (None, Some(action)) => return Ok(Some(Conflict { keys: all(), action })),
+            (None, Some(action)) => return Ok(Some(Conflict { keys: all()?, action })),
             (Some(_), Some(_)) => return Err(Error::syntax("INSERT has both OR and ON CONFLICT")),
             (Some(OnInsert::OnConflict(OnConflict { conflict_target, action })), None) => (conflict_target, action),
             (Some(other), None) => return Err(Error::Unsupported(format!("INSERT …{other} (use ON CONFLICT)"))),
         };
         let keys = match target {
-            Some(target) => vec![key_of(table, target)?],
-            None => all(),
+            Some(target) => keys_of(engine, table, target)?,
+            None => all()?,
         };
         let action = match action {
             OnConflictAction::DoNothing => Action::Nothing,
             OnConflictAction::DoUpdate(DoUpdate { assignments, selection }) => {
-                if target.is_none() && keys.len() != 1 {
+                if keys.len() != 1 {
                     return Err(Error::syntax(
                         "ON CONFLICT DO UPDATE requires the columns of a unique key, or a constraint",
                     ));
@@ -148,7 +164,7 @@ impl Conflict {
     /// The changes as messages that read nothing; `None` if the statement has to read. `alias` is the name of the target.
     pub fn blind(&self, session: &SqlSession, table: &Table, alias: &Ident) -> Result<Option<Blind>> {
         let [key] = self.keys.as_slice() else { return Ok(None) };
-        if !blind::is_possible(session, table, key) {
+        if !blind::is_possible(session, table, &key.columns) {
             return Ok(None);
         }
         match &self.action {
@@ -163,9 +179,10 @@ impl Conflict {
 
     /// How rows with a conflict are found and changed, for EXPLAIN.
     pub fn describe(&self, table: &Table) -> String {
-        let names = |key: &Vec<usize>| {
-            let names: Vec<&str> = key.iter().map(|&column| table.def.columns[column].name.as_str()).collect();
-            format!("({})", names.join(", "))
+        let names = |key: &UniqueKey| {
+            let names: Vec<&str> = key.columns.iter().map(|&column| table.def.columns[column].name.as_str()).collect();
+            let predicate = key.predicate.as_ref().map(|predicate| format!(" WHERE {predicate}"));
+            format!("({}){}", names.join(", "), predicate.unwrap_or_default())
         };
         let keys: Vec<String> = self.keys.iter().map(names).collect();
         let action = match &self.action {
@@ -287,10 +304,12 @@ impl Conflict {
         let mut expressions = target.all_columns();
         let (mut assigned, mut parameters) = (None, Vec::new());
         match &self.action {
+            // Whether a row has an entry in a partial index depends on its values.
+            _ if key.predicate.is_some() => return Ok(None),
             // Replacing a row reads only the row with its key: a unique index would be a second key.
             Action::Replace if blind.is_none() => return Ok(None),
             Action::Replace => {
-                let all: Vec<usize> = (0..table.def.columns.len()).filter(|c| !key.contains(c)).collect();
+                let all: Vec<usize> = (0..table.def.columns.len()).filter(|c| !key.columns.contains(c)).collect();
                 for &column in &all {
                     expressions.push(row.value(table, column)?);
                 }
@@ -322,7 +341,7 @@ impl Conflict {
             let left = Box::new(target.column(&table.def.columns[column].name));
             Ok(Expr::BinaryOp { left, op: BinaryOperator::Eq, right: Box::new(row.value(table, column)?) })
         };
-        let condition = key.iter().map(equal).collect::<Result<Vec<_>>>()?.into_iter().reduce(and);
+        let condition = key.columns.iter().map(equal).collect::<Result<Vec<_>>>()?.into_iter().reduce(and);
         let Ok(plan) = state.plan_query(target.select(expressions, Vec::new(), condition)?).await else {
             return Ok(None);
         };
@@ -341,7 +360,7 @@ impl Conflict {
         session: &SqlSession,
         state: &StatementState,
         target: &TargetTable,
-        key: &[usize],
+        key: &UniqueKey,
         expressions: Vec<Expr>,
     ) -> Result<Vec<RecordBatch>> {
         let mut all = vec![excluded_column(ROW_NUMBER.into())];
@@ -351,16 +370,20 @@ impl Conflict {
     }
 
     /// `SELECT expressions FROM new rows JOIN target ON keys`.
-    fn query(&self, target: &TargetTable, key: &[usize], expressions: Vec<Expr>) -> Result<Query> {
+    fn query(&self, target: &TargetTable, key: &UniqueKey, expressions: Vec<Expr>) -> Result<Query> {
         let name = |column: &usize| &target.table.def.columns[*column].name;
+        let new = |name: &str| excluded_column(format!("{COLUMN_PREFIX}{name}"));
         let equal = |column| Expr::BinaryOp {
             left: Box::new(target.column(name(column))),
             op: BinaryOperator::Eq,
-            right: Box::new(excluded_column(format!("{COLUMN_PREFIX}{}", name(column)))),
+            right: Box::new(new(name(column))),
         };
-        let and =
-            |left, right| Expr::BinaryOp { left: Box::new(left), op: BinaryOperator::And, right: Box::new(right) };
-        let condition = key.iter().map(equal).reduce(and).ok_or_else(|| Error::Internal("a key has columns".into()))?;
+        let of_both = key
+            .predicate
+            .iter()
+            .flat_map(|predicate| [of_columns(predicate, &|name| target.column(name)), of_columns(predicate, &new)]);
+        let condition = key.columns.iter().map(equal).chain(of_both).reduce(and);
+        let condition = condition.ok_or_else(|| Error::Internal("a key has columns".into()))?;
         let mut join = crate::sql::parse_query(&format!("SELECT 1 FROM a JOIN \"{EXCLUDED}\" ON true"))?;
         let mut joins = Vec::new();
         if let SetExpr::Select(select) = join.body.as_mut() {
@@ -446,38 +469,85 @@ fn register(state: &StatementState, table: &Table, rows: &RecordBatch) -> Result
     columns.extend(rows.columns().iter().cloned());
     let schema = Arc::new(Schema::new(fields));
     let batch = RecordBatch::try_new(schema.clone(), columns)?;
-    state.add_table(EXCLUDED, Arc::new(MemTable::try_new(schema, vec![vec![batch]])?));
+    state.add_table(RelationName::public(EXCLUDED), Arc::new(MemTable::try_new(schema, vec![vec![batch]])?));
     Ok(())
 }
 
-/// The names and columns of the primary key and of all unique indexes.
-fn unique_columns(table: &Table) -> Vec<(String, Vec<usize>)> {
+/// The primary key and the keys of all unique indexes.
+fn unique_keys_of(table: &Table) -> Result<Vec<UniqueKey>> {
     let def = &table.def;
-    let primary = (!def.hidden_rowid).then(|| (def.primary_key_name(), def.primary_key.clone()));
-    let indexes = def.indexes.iter().filter(|index| index.unique);
-    primary.into_iter().chain(indexes.map(|index| (index.name.clone(), index.columns.clone()))).collect()
+    let mut keys = Vec::new();
+    if !def.hidden_rowid {
+        let (name, columns) = (def.primary_key_name(), def.primary_key.clone());
+        keys.push(UniqueKey { name, columns, index: None, predicate: None });
+    }
+    for (position, index) in def.indexes.iter().enumerate().filter(|(_, index)| index.unique) {
+        let predicate = index.predicate.as_deref().map(parse_expr).transpose()?;
+        // In parentheses, it is an operand of AND.
+        let predicate = predicate.map(|predicate| Expr::Nested(Box::new(predicate)));
+        let (name, columns) = (index.name.clone(), index.columns.clone());
+        keys.push(UniqueKey { name, columns, index: Some(position), predicate });
+    }
+    Ok(keys)
 }
 
-/// The columns of the key that a conflict target names.
-fn key_of(table: &Table, target: &ConflictTarget) -> Result<Vec<usize>> {
-    let keys = unique_columns(table);
-    match target {
+/// The keys that a conflict target names: the key with its columns or, if all unique indexes with these columns are partial,
+/// those whose predicate the target's condition implies.
+fn keys_of(engine: &Engine, table: &Table, target: &ConflictTarget) -> Result<Vec<UniqueKey>> {
+    let mut keys = unique_keys_of(table)?;
+    let columns = match target {
         ConflictTarget::OnConstraint(name) => {
-            let name = names::relation_name(name)?;
-            let found = keys.into_iter().find(|(known, _)| *known == name).map(|(_, columns)| columns);
-            found.ok_or(Error::NotFound { kind: crate::ObjectKind::Index, name })
+            let name = names::stored_name(name)?.name;
+            let found = keys.into_iter().find(|key| key.name == name);
+            return found.map(|key| vec![key]).ok_or(Error::NotFound { kind: crate::ObjectKind::Index, name });
         }
-        ConflictTarget::Columns(columns) => {
-            let columns =
-                columns.iter().map(|name| table.column(&plain_ident(name))).collect::<Result<HashSet<_>>>()?;
-            let is_key = |key: &Vec<usize>| key.len() == columns.len() && key.iter().all(|c| columns.contains(c));
-            let found = keys.into_iter().map(|(_, key)| key).find(is_key);
-            found.ok_or_else(|| {
-                let problem = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
-                Error::InvalidColumnReference(problem.into())
-            })
+        ConflictTarget::Columns(columns) => columns,
+    };
+    let (condition, columns): (Vec<&Ident>, Vec<&Ident>) = columns.iter().partition(|ident| is_condition(ident));
+    let columns = columns.iter().map(|name| table.column(&plain_ident(name))).collect::<Result<HashSet<_>>>()?;
+    keys.retain(|key| key.columns.len() == columns.len() && key.columns.iter().all(|c| columns.contains(c)));
+    let given = match condition.first() {
+        Some(condition) => {
+            let condition = unqualified(&parse_expr(&condition.value)?, &table.def.name);
+            expressions::conjuncts(engine, table, &condition.to_string(), "ON CONFLICT")?
+        }
+        None => Vec::new(),
+    };
+    if let Some(whole) = keys.iter().position(|key| key.predicate.is_none()) {
+        return Ok(vec![keys.swap_remove(whole)]);
+    }
+    let mut implied = Vec::new();
+    for key in keys {
+        let predicate = key.index.map_or(Ok(None), |index| table.predicate(index))?;
+        if !condition.is_empty() && predicate.is_some_and(|predicate| implies_all(table, &given, &predicate.conjuncts))
+        {
+            implied.push(key);
         }
     }
+    match implied.is_empty() {
+        false => Ok(implied),
+        true => {
+            let problem = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
+            Err(Error::InvalidColumnReference(problem.into()))
+        }
+    }
+}
+
+/// A condition with the expressions that `column` returns in place of its unqualified columns.
+fn of_columns(condition: &Expr, column: &dyn Fn(&str) -> Expr) -> Expr {
+    struct Columns<'a>(&'a dyn Fn(&str) -> Expr);
+    impl VisitorMut for Columns<'_> {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if let Expr::Identifier(ident) = expr {
+                *expr = (self.0)(&plain_ident(ident));
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut condition = condition.clone();
+    let _ = VisitMut::visit(&mut condition, &mut Columns(column));
+    condition
 }
 
 /// Replaces `excluded.column` by the expression that the function returns; ends if there is none.
@@ -527,12 +597,7 @@ fn all_rows(rows: &RecordBatch) -> TableRows {
 }
 
 /// The rows that are not taken and whose keys no earlier row of these has.
-fn first_of_each_key(
-    table: &Table,
-    keys: &[Vec<usize>],
-    rows: &RecordBatch,
-    taken: &HashSet<i64>,
-) -> Result<TableRows> {
+fn first_of_each_key(table: &Table, keys: &[UniqueKey], rows: &RecordBatch, taken: &HashSet<i64>) -> Result<TableRows> {
     let keys = row_keys(table, keys, rows)?;
     let mut seen: Vec<HashSet<&[u8]>> = vec![HashSet::new(); keys.len()];
     let mut first = Vec::new();
@@ -548,7 +613,7 @@ fn first_of_each_key(
 }
 
 /// The rows that remain if each row removes the earlier rows with which it shares a key.
-fn last_of_each_key(table: &Table, keys: &[Vec<usize>], rows: &RecordBatch) -> Result<TableRows> {
+fn last_of_each_key(table: &Table, keys: &[UniqueKey], rows: &RecordBatch) -> Result<TableRows> {
     let keys = row_keys(table, keys, rows)?;
     let mut owners: Vec<HashMap<&[u8], usize>> = vec![HashMap::new(); keys.len()];
     let mut is_kept = vec![true; rows.num_rows()];
@@ -563,16 +628,15 @@ fn last_of_each_key(table: &Table, keys: &[Vec<usize>], rows: &RecordBatch) -> R
     all_rows(rows).select(&UInt32Array::from_iter_values(kept))
 }
 
-/// For each unique key, the encoded key of each row; `None` for keys with a NULL.
-fn row_keys(table: &Table, keys: &[Vec<usize>], rows: &RecordBatch) -> Result<Vec<Vec<Option<Vec<u8>>>>> {
-    let encode = |columns: &Vec<usize>| -> Result<Vec<Option<Vec<u8>>>> {
-        let def = &table.def;
-        let index = def.indexes.iter().position(|index| index.unique && index.columns == *columns);
-        let is_primary = !def.hidden_rowid && def.primary_key == *columns;
-        let tree = if is_primary { Some(0) } else { index.map(|index| index + 1) };
-        let tree = tree.ok_or_else(|| Error::Internal("a unique key has a tree".into()))?;
-        let arrays: Vec<ArrayRef> = columns.iter().map(|&column| rows.column(column).clone()).collect();
-        let encoded = unique_keys(&table.trees[tree].keys, &arrays, rows.num_rows());
+/// For each unique key, the encoded key of each row; `None` for keys with a NULL, and for rows without an entry in a partial
+/// index.
+fn row_keys(table: &Table, keys: &[UniqueKey], rows: &RecordBatch) -> Result<Vec<Vec<Option<Vec<u8>>>>> {
+    let encode = |key: &UniqueKey| -> Result<Vec<Option<Vec<u8>>>> {
+        let tree = key.index.map_or(0, |index| index + 1);
+        let predicate = key.index.map_or(Ok(None), |index| table.predicate(index))?;
+        let selected = predicate.map(|predicate| all_rows(rows).selected(predicate)).transpose()?;
+        let arrays: Vec<ArrayRef> = key.columns.iter().map(|&column| rows.column(column).clone()).collect();
+        let encoded = unique_keys(&table.trees[tree].keys, &arrays, rows.num_rows(), selected.as_ref());
         let mut keys = vec![None; rows.num_rows()];
         (0..encoded.len()).for_each(|i| keys[encoded.row(i)] = Some(encoded.get(i).to_vec()));
         Ok(keys)

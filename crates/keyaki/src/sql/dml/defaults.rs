@@ -19,7 +19,8 @@ use crate::catalog::{ColumnDef, TableDef};
 use crate::engine::Writer;
 use crate::sql::SqlSession;
 use crate::sql::expressions;
-use crate::sql::names::quoted;
+use crate::sql::names::{full_sql, stored_name};
+use crate::sql::qualify;
 use crate::sql::sequences;
 use crate::sql::state::StatementState;
 use crate::write::assign::assign;
@@ -35,11 +36,25 @@ pub(super) fn is_default(expr: &Expr) -> bool {
 pub(crate) fn sql(column: &ColumnDef) -> Result<Expr> {
     match &column.identity {
         Some(identity) => {
-            let name = quoted(&identity.sequence.name).replace('\'', "''");
+            let name = full_sql(&identity.sequence.name).replace('\'', "''");
             crate::sql::parse_expr(&format!("nextval('{name}')"))
         }
-        None => crate::sql::parse_expr(column.default.as_deref().unwrap_or("NULL")),
+        None => {
+            let mut expr = crate::sql::parse_expr(column.default.as_deref().unwrap_or("NULL"))?;
+            qualify::calls(&mut expr, |name| stored_name(name).ok());
+            Ok(expr)
+        }
     }
+}
+
+/// The text of a default in a definition.
+///
+/// # Errors
+/// As [`qualify::stored`].
+pub(crate) fn text(state: &StatementState, expr: &Expr) -> Result<String> {
+    let mut expr = expr.clone();
+    qualify::stored(&mut expr, &state.catalog, &state.path)?;
+    Ok(expr.to_string())
 }
 
 /// The default of a column as a logical expression; NULL if it has none.

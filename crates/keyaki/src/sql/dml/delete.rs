@@ -14,13 +14,14 @@ use crate::catalog::{Catalog, Table};
 use crate::engine::Writer;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
+use crate::sql::expressions;
 use crate::sql::prepared::add_types;
 use crate::sql::short::{Change, ChangeKind, Read, ShortPlan};
 use crate::sql::state::StatementState;
 use crate::write::RowBuffer;
 use crate::write::apply::TableChange;
 use crate::write::rebuild;
-use crate::write::rows::TableRows;
+use crate::write::rows::{TableRows, as_stored};
 use crate::{Error, Result};
 
 /// DELETE of all rows of a table with at least this many rows replaces its trees, as TRUNCATE does. A changed definition makes
@@ -34,6 +35,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, delete:
     let state = StatementState::new(session, catalog, snapshot)?;
     let target = TargetTable::new(&state, &relation)?;
     let table = target.table.clone();
+    expressions::compiled(session, &table)?;
     let old_repeats = using.is_some();
     if selection.is_none()
         && using.is_none()
@@ -46,12 +48,12 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, delete:
         return Ok(Outcome::rows("DELETE", rows));
     }
     let returning = Returning::of(returning, target.alias().clone());
-    let needed = if returning.is_some() { (0..table.def.columns.len()).collect() } else { needed(&table) };
+    let needed = if returning.is_some() { (0..table.def.columns.len()).collect() } else { needed(&table)? };
     let plan = state.plan_query(affected_rows(&target, &needed, using, selection)?).await?;
     let affected = RowBuffer::reserved(&session.engine, "DELETE").collect(state.run(&plan).await?).await?;
 
-    let parts: Vec<TableRows> = affected.batches.iter().map(|batch| rows_of(&table, &needed, batch)).collect();
-    let old = TableRows::concat(&parts)?;
+    let parts = affected.batches.iter().map(|batch| rows_of(&table, &needed, batch));
+    let old = TableRows::concat(&parts.collect::<Result<Vec<_>>>()?)?;
     let mut change = TableChange { old_repeats, ..TableChange::deletion(&table, old) };
     let returned = match returning {
         Some(returning) => {
@@ -95,7 +97,7 @@ pub(crate) async fn describe(
     let target = TargetTable::new(state, &relation)?;
     let table = target.table.clone();
     let alone = using.is_none() && returning.is_none();
-    let query = affected_rows(&target, &needed(&table), using, selection)?;
+    let query = affected_rows(&target, &needed(&table)?, using, selection)?;
     let Ok(plan) = state.plan_query(query).await else { return Ok(None) };
     add_types(types, &plan);
     let Some(types) = types.iter().cloned().collect::<Option<Vec<_>>>().filter(|_| alone) else { return Ok(None) };
@@ -110,7 +112,7 @@ pub(crate) async fn describe(
 pub(super) fn explained(state: &StatementState, delete: Delete) -> Result<(Arc<Table>, Query)> {
     let Parts { relation, using, selection, .. } = parts(delete)?;
     let target = TargetTable::new(state, &relation)?;
-    let query = affected_rows(&target, &needed(&target.table), using, selection)?;
+    let query = affected_rows(&target, &needed(&target.table)?, using, selection)?;
     Ok((target.table, query))
 }
 
@@ -163,22 +165,36 @@ fn affected_rows(
 }
 
 /// The rows of a batch of this query for the columns that keys consist of.
-pub(crate) fn old_rows(table: &Table, batch: &RecordBatch) -> TableRows {
-    rows_of(table, &needed(table), batch)
+///
+/// # Errors
+/// As [`needed`].
+pub(crate) fn old_rows(table: &Table, batch: &RecordBatch) -> Result<TableRows> {
+    rows_of(table, &needed(table)?, batch)
 }
 
-pub(super) fn rows_of(table: &Table, needed: &[usize], batch: &RecordBatch) -> TableRows {
+///
+/// # Errors
+/// None is expected.
+pub(super) fn rows_of(table: &Table, needed: &[usize], batch: &RecordBatch) -> Result<TableRows> {
     let mut columns = vec![None; table.def.columns.len()];
-    needed.iter().zip(batch.columns()).for_each(|(&c, array)| columns[c] = Some(array.clone()));
-    TableRows { len: batch.num_rows(), columns, rowid: batch.columns().get(needed.len()).cloned() }
+    for (&column, values) in needed.iter().zip(batch.columns()) {
+        columns[column] = Some(as_stored(values, &table.def.columns[column])?);
+    }
+    Ok(TableRows { len: batch.num_rows(), columns, rowid: batch.columns().get(needed.len()).cloned() })
 }
 
-/// Columns that the keys of the table and of its indexes consist of, ascending.
-pub(super) fn needed(table: &Table) -> Vec<usize> {
+/// Columns that the keys of the table and of its indexes consist of, and those of the predicates of indexes, ascending.
+///
+/// # Errors
+/// `Internal` if the expressions of the table have not been compiled.
+pub(super) fn needed(table: &Table) -> Result<Vec<usize>> {
     let def = &table.def;
     let mut columns = def.primary_key.clone();
-    columns.extend(def.indexes.iter().flat_map(|index| index.columns.iter().copied()));
+    for (position, index) in def.indexes.iter().enumerate() {
+        columns.extend(&index.columns);
+        columns.extend(table.predicate(position)?.iter().flat_map(|predicate| &predicate.columns));
+    }
     columns.sort_unstable();
     columns.dedup();
-    columns
+    Ok(columns)
 }

@@ -12,9 +12,8 @@ use futures::StreamExt;
 use super::conflict::Conflict;
 use super::{delete, insert, literals, merge, update};
 use crate::catalog::Table;
-use crate::sql::names::relation_name;
 use crate::sql::state::StatementState;
-use crate::sql::{Outcome, SqlSession};
+use crate::sql::{Outcome, SqlSession, expressions};
 use crate::{Error, Result};
 
 /// Explains a change. `explain` is the EXPLAIN statement, with `statement` in it.
@@ -77,10 +76,11 @@ fn insertion(
     let TableObject::TableName(name) = &statement.table else {
         return Err(Error::Unsupported(format!("INSERT INTO {}", statement.table)));
     };
-    let table: Arc<Table> = state.catalog.table(&relation_name(name)?)?.clone();
+    let table: Arc<Table> = state.table(name)?;
+    expressions::compiled(session, &table)?;
     insert::target_columns(&table, statement)?;
     let name = &table.def.name;
-    let change = match Conflict::of(statement, &table)? {
+    let change = match Conflict::of(statement, &session.engine, &table)? {
         None => format!("Insert into {name}"),
         Some(conflict) => {
             let blind = match statement.returning {

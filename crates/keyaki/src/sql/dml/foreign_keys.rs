@@ -27,7 +27,7 @@ use super::delete::{needed, rows_of};
 use super::update::old_and_new;
 use super::{TargetTable, any_relation, defaults};
 use crate::Result;
-use crate::catalog::{Catalog, ReferentialAction};
+use crate::catalog::{Catalog, ReferentialAction, RelationName};
 use crate::engine::Writer;
 use crate::engine::transaction::Parts;
 use crate::sql::state::StatementState;
@@ -254,7 +254,7 @@ impl Actions<'_> {
         };
         let Referencing { target, join } = Referencing::new(&state, key, old, new)?;
         let read = match kind {
-            ActionKind::Delete => needed(&table),
+            ActionKind::Delete => needed(&table)?,
             _ => (0..table.def.columns.len()).collect(),
         };
         let mut expressions: Vec<Expr> = read.iter().map(|&c| target.column(&table.def.columns[c].name)).collect();
@@ -273,8 +273,9 @@ impl Actions<'_> {
             return Ok(None);
         }
         if let ActionKind::Delete = kind {
-            let old: Vec<TableRows> = found.batches.iter().map(|batch| rows_of(&table, &read, batch)).collect();
-            return Ok(Some(TableChange::deletion(&table, TableRows::concat(&old)?)));
+            let old = found.batches.iter().map(|batch| rows_of(&table, &read, batch));
+            let old = TableRows::concat(&old.collect::<Result<Vec<_>>>()?)?;
+            return Ok(Some(TableChange::deletion(&table, old)));
         }
         let pairs = found.batches.iter().map(|batch| old_and_new(&table, columns, batch, session.zone()));
         let (old, new): (Vec<TableRows>, Vec<TableRows>) = pairs.collect::<Result<Vec<_>>>()?.into_iter().unzip();
@@ -354,7 +355,7 @@ fn register(state: &StatementState, count: usize, keys: &KeyRows, new: Option<&K
     }
     let schema = Arc::new(Schema::new(fields));
     let batch = RecordBatch::try_new(schema.clone(), columns)?;
-    state.add_table(KEYS, Arc::new(MemTable::try_new(schema, vec![vec![batch]])?));
+    state.add_table(RelationName::public(KEYS), Arc::new(MemTable::try_new(schema, vec![vec![batch]])?));
     Ok(())
 }
 

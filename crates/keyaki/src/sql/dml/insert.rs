@@ -26,7 +26,6 @@ use crate::engine::Writer;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::sql::expressions;
-use crate::sql::names::relation_name;
 use crate::sql::prepared::{add_types, lone_parameter};
 use crate::sql::sequences;
 use crate::sql::short::{Insert as Short, ShortPlan};
@@ -45,10 +44,10 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, insert:
     };
     let writer = session.writer(execution, "INSERT").await?;
     let (catalog, snapshot) = session.engine.latest(&writer);
-    let table = catalog.table(&relation_name(name)?)?.clone();
+    let table = catalog.table(&session.relation(&catalog, name)?)?.clone();
     expressions::compiled(session, &table)?;
     let columns = target_columns(&table, &insert)?;
-    let conflict = Conflict::of(&insert, &table)?;
+    let conflict = Conflict::of(&insert, &session.engine, &table)?;
     let returning = Returning::of(insert.returning.clone(), alias(&insert, &table));
     let is_plain = conflict.is_none() && returning.is_none();
     let mut literals = None;
@@ -107,7 +106,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, insert:
 /// The name of the target in ON CONFLICT and RETURNING.
 pub(super) fn alias(insert: &Insert, table: &Table) -> Ident {
     let given = insert.table_alias.as_ref().map(|alias| alias.alias.clone());
-    given.unwrap_or_else(|| Ident::with_quote('"', table.def.name.clone()))
+    given.unwrap_or_else(|| Ident::with_quote('"', table.def.name.name.clone()))
 }
 
 /// Adds the types of the parameters, and compiles the statement for the short path if it has the form.
@@ -124,10 +123,10 @@ pub(crate) async fn describe(
     let TableObject::TableName(name) = &insert.table else {
         return Err(Error::Unsupported(format!("INSERT INTO {}", insert.table)));
     };
-    let table = state.catalog.table(&relation_name(name)?)?.clone();
+    let table = state.table(name)?;
     expressions::compiled(session, &table)?;
     let columns = target_columns(&table, insert)?;
-    let conflict = Conflict::of(insert, &table)?;
+    let conflict = Conflict::of(insert, &session.engine, &table)?;
     let Some(query) = &insert.source else { return Ok(None) };
     let all: Vec<usize> = (0..table.def.columns.len()).collect();
     let targets = columns.as_deref().unwrap_or(&all);
@@ -362,7 +361,7 @@ fn complete(table: &Table, columns: &[usize], batch: &RecordBatch, zone: Zone) -
     let arrays = table.def.columns.iter().enumerate().map(|(i, column)| {
         let given: Option<&ArrayRef> = columns.iter().position(|&c| c == i).map(|position| batch.column(position));
         match given {
-            _ if column.generated.is_some() => Ok(generated::placeholder(column, batch.num_rows())),
+            _ if column.generated.is_some() => Ok(generated::unset(column, batch.num_rows())),
             Some(values) => assign(values, &table.def.name, column, zone),
             None => {
                 let nulls = new_null_array(&column.ty.column.arrow(), batch.num_rows());

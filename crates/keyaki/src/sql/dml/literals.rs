@@ -51,7 +51,7 @@ pub(super) fn rows(table: &Table, columns: &[usize], query: &Query, zone: Zone) 
     for (i, column) in table.def.columns.iter().enumerate() {
         let array = match columns.iter().position(|&c| c == i) {
             _ if column.generated.is_some() => {
-                arrays.push(generated::placeholder(column, rows.len()));
+                arrays.push(generated::unset(column, rows.len()));
                 continue;
             }
             Some(position) => {
@@ -281,7 +281,8 @@ mod tests {
 
     fn table(ty: ColumnType) -> Table {
         let columns = vec![ColumnDef::new("a", ty), ColumnDef::new("b", ColumnType::Text)];
-        let def = TableDef::new("t", keyaki_store::TreeId::new(16), columns, vec![]);
+        let def =
+            TableDef::new(crate::catalog::RelationName::public("t"), keyaki_store::TreeId::new(16), columns, vec![]);
         Table::new(def, None).unwrap()
     }
 

@@ -340,7 +340,7 @@ fn new_rows(table: &Arc<Table>, clause: &Clause, batch: &RecordBatch, state: &St
     let len = batch.num_rows();
     let values =
         table.def.columns.iter().zip(clause.values.clone()).map(|(column, position)| match &column.generated {
-            Some(_) => Ok(generated::placeholder(column, len)),
+            Some(_) => Ok(generated::unset(column, len)),
             None => assign(batch.column(position), &table.def.name, column, state.zone),
         });
     let mut columns = values.collect::<Result<Vec<_>>>()?;

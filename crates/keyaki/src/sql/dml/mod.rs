@@ -28,11 +28,11 @@ use datafusion::sql::sqlparser::ast::{
     TableObject, TableWithJoins,
 };
 
+pub(crate) use self::returning::RETURNED_PREFIX;
 use self::returning::Returning;
-use super::names::{plain_ident, relation_name};
+use super::names::plain_ident;
 use super::state::StatementState;
-use crate::catalog::HIDDEN_ROWID;
-use crate::catalog::Table;
+use crate::catalog::{HIDDEN_ROWID, RelationName, Table};
 use crate::{Error, Result};
 
 /// Prefix of the name under which UPDATE and DELETE read their target table.
@@ -56,9 +56,9 @@ impl TargetTable {
         if !relation.joins.is_empty() {
             return Err(Error::Unsupported("joins in the target of UPDATE or DELETE (use FROM or USING)".into()));
         }
-        let table = state.catalog.table(&relation_name(name)?)?.clone();
+        let table = state.table(name)?;
         let alias = match alias {
-            None => Ident::with_quote('"', table.def.name.clone()),
+            None => Ident::with_quote('"', table.def.name.name.clone()),
             Some(TableAlias { name, columns, .. }) if columns.is_empty() => name.clone(),
             Some(alias) => return Err(Error::Unsupported(format!("column names in the alias {alias}"))),
         };
@@ -73,7 +73,7 @@ impl TargetTable {
     /// Registers the target with the statement, and makes `relation` refer to it.
     fn register(state: &StatementState, table: Arc<Table>, alias: Ident, mut relation: TableWithJoins) -> TargetTable {
         let own_name = format!("{TARGET_PREFIX}{}", table.def.name);
-        state.add_table(&own_name, Arc::new(state.provider(&table).with_rowid()));
+        state.add_table(RelationName::public(&own_name), Arc::new(state.provider(&table).with_rowid()));
         if let TableFactor::Table { name, alias: table_alias, .. } = &mut relation.relation {
             *name = ObjectName::from(vec![Ident::with_quote('"', own_name)]);
             *table_alias = Some(TableAlias { explicit: true, name: alias.clone(), columns: Vec::new(), at: None });
@@ -151,7 +151,7 @@ pub(super) fn assigned_column(table: &Table, name: &ObjectName) -> Result<usize>
     let parts = name.0.iter().map(|part| part.as_ident().map(plain_ident)).collect::<Option<Vec<_>>>();
     match parts.as_deref() {
         Some([column]) => table.column(column),
-        Some([qualifier, column]) if *qualifier == table.def.name => table.column(column),
+        Some([qualifier, column]) if *qualifier == table.def.name.name => table.column(column),
         _ => Err(Error::undefined_column(name.to_string(), &table.def.name)),
     }
 }
@@ -165,7 +165,7 @@ pub(super) async fn returned_columns(state: &StatementState, statement: &Stateme
         Statement::Insert(insert) => {
             let Some(items) = &insert.returning else { return Ok(None) };
             let TableObject::TableName(name) = &insert.table else { return Ok(None) };
-            let table = state.catalog.table(&relation_name(name)?)?.clone();
+            let table = state.table(name)?;
             let returning = Returning::new(items.clone(), insert::alias(insert, &table));
             return returning.schema(state, &table).await.map(Some);
         }

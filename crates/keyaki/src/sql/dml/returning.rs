@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::ast::{
     Ident, ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins,
 };
 
-use crate::catalog::Table;
+use crate::catalog::{RelationName, Table};
 use crate::sql::columns::shown_schema;
 use crate::sql::state::StatementState;
 use crate::sql::{Outcome, SqlSession};
@@ -22,7 +22,7 @@ use crate::write::rows::TableRows;
 use crate::{Error, Result};
 
 /// Prefix of the name of the table of changed rows.
-const RETURNED_PREFIX: &str = "__returned_";
+pub(crate) const RETURNED_PREFIX: &str = "__returned_";
 
 /// The clause.
 #[derive(Debug, Clone)]
@@ -79,7 +79,7 @@ impl Returning {
     /// `SELECT items FROM rows AS alias`, with the rows registered as a table of the statement.
     fn query(&self, state: &StatementState, table: &Arc<Table>, rows: Vec<RecordBatch>) -> Result<Query> {
         let name = format!("{RETURNED_PREFIX}{}", table.def.name);
-        state.add_table(&name, Arc::new(MemTable::try_new(table.arrow.clone(), vec![rows])?));
+        state.add_table(RelationName::public(&name), Arc::new(MemTable::try_new(table.arrow.clone(), vec![rows])?));
         let mut query = *crate::sql::parse_query(&format!("SELECT 1 FROM \"{RETURNED_PREFIX}\" AS \"t\""))?;
         let SetExpr::Select(select) = query.body.as_mut() else {
             return Err(Error::Internal("the parser returned another kind of query for SELECT".into()));

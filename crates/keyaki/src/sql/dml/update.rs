@@ -25,7 +25,7 @@ use crate::write::RowBuffer;
 use crate::write::apply::TableChange;
 use crate::write::assign::assign;
 use crate::write::generated;
-use crate::write::rows::TableRows;
+use crate::write::rows::{TableRows, as_stored};
 use crate::{Error, Result};
 
 pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, update: Update) -> Result<Outcome> {
@@ -203,11 +203,9 @@ pub(crate) fn old_and_new(
     let columns = table.def.columns.len();
     let rowid = table.def.hidden_rowid.then(|| batch.column(columns).clone());
     let values = columns + usize::from(table.def.hidden_rowid);
-    let old = TableRows {
-        len: batch.num_rows(),
-        columns: batch.columns()[..columns].iter().cloned().map(Some).collect(),
-        rowid,
-    };
+    let stored = batch.columns().iter().zip(&table.def.columns).map(|(values, column)| as_stored(values, column));
+    let stored = stored.map(|values| values.map(Some)).collect::<Result<Vec<_>>>()?;
+    let old = TableRows { len: batch.num_rows(), columns: stored, rowid };
     let mut new = old.clone();
     for (i, &column) in assigned.iter().enumerate() {
         let value = assign(batch.column(values + i), &table.def.name, &table.def.columns[column], zone)?;

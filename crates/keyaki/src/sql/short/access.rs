@@ -21,7 +21,7 @@ use super::order::First;
 use super::pages::{CachedPages, collect, is_not_cached};
 use super::steps::Rows;
 use crate::catalog::Table;
-use crate::engine::{Moment, Unusable};
+use crate::engine::Moment;
 use crate::{Error, Result};
 
 /// Maximum number of rows that a statement reads on the short path.
@@ -125,14 +125,14 @@ struct Chosen<'a> {
 
 impl Access {
     /// An access to `columns` of the rows that satisfy `conditions`; `None` if these are not on leading key columns of a
-    /// usable tree. `first` are the rows that the statement needs, if it needs no others; `exact`: it has no other
-    /// conditions.
+    /// usable tree: the table's, or that of an index for which `is_usable`. `first` are the rows that the statement needs, if
+    /// it needs no others; `exact`: it has no other conditions.
     pub fn new(
         table: &Arc<Table>,
         columns: Vec<Option<usize>>,
         conditions: &[Condition],
         (first, exact): (Option<&First>, bool),
-        unusable: &Unusable,
+        is_usable: impl Fn(usize) -> bool,
     ) -> Option<Access> {
         let def = &table.def;
         let own_key: Vec<Option<usize>> = table.table_columns()[..table.schema.key_columns()].to_vec();
@@ -142,7 +142,7 @@ impl Access {
                 None => (def.tree, table.table_columns(), &table.schema),
                 Some(i) => (def.indexes[i].tree, table.index_columns(i), &table.index_schemas[i]),
             };
-            if unusable.contains_key(&tree) {
+            if index.is_some_and(|index| !is_usable(index)) {
                 continue;
             }
             let key = Key::new(schema, &tree_columns, conditions);

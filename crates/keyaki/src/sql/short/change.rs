@@ -67,7 +67,7 @@ impl Change {
         let Some(batch) = self.read.run_at(&session.engine, moment, parameters).await? else { return Ok(None) };
         let table = &self.table;
         let change = match &self.kind {
-            ChangeKind::Delete => TableChange::deletion(table, old_rows(table, &batch)),
+            ChangeKind::Delete => TableChange::deletion(table, old_rows(table, &batch)?),
             ChangeKind::Update { assigned, parameters: given } => {
                 let batch = with_parameters(table, batch, given, parameters)?;
                 let (old, new) = old_and_new(table, assigned, &batch, session.zone())?;

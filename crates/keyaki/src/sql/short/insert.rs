@@ -74,7 +74,7 @@ impl Insert {
         for (cells, column) in self.columns.iter().zip(&self.table.def.columns) {
             let array = match cells {
                 None if column.generated.is_some() => {
-                    columns.push(generated::placeholder(column, self.rows));
+                    columns.push(generated::unset(column, self.rows));
                     continue;
                 }
                 None if let Some(identity) = &column.identity => {

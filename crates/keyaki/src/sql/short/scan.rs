@@ -135,7 +135,9 @@ impl Compiler<'_> {
             conditions.push(Condition { column, test: Test::In(vec![source.clone()]) });
         }
         let columns = read.iter().map(|&column| table.table_column(column)).collect();
-        let access = Access::new(&table.table, columns, &conditions, (first.as_ref(), exact), &table.context.unusable)?;
+        let filters: Vec<Expr> = conjuncts.iter().map(|&conjunct| conjunct.clone()).collect();
+        let is_usable = |index| table.implied(Some(index), &filters).is_some();
+        let access = Access::new(&table.table, columns, &conditions, (first.as_ref(), exact), is_usable)?;
         let mut position = 0;
         let is_answered = known.iter().map(|condition| {
             position += usize::from(condition.is_some());

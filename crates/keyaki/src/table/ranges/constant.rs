@@ -92,6 +92,7 @@ impl Domain {
             (C::Bytes, D::Binary | D::LargeBinary | D::BinaryView) => true,
             (C::Date, D::Timestamp(TimeUnit::Second | TimeUnit::Millisecond | TimeUnit::Microsecond, None)) => true,
             (C::Timestamp { utc: true }, D::Timestamp(TimeUnit::Microsecond, Some(_))) => true,
+            (C::Time, D::Time64(_)) => true,
             _ => false,
         }
     }
@@ -120,6 +121,7 @@ impl Domain {
                 }
                 _ => None,
             },
+            ColumnType::Uuid => self.scalar(constant).map(ValuePosition::At),
             _ => self.place_number(Number::new(constant)?),
         }
     }
@@ -155,6 +157,7 @@ impl Domain {
             ColumnType::Int16 => (i16::MIN.into(), i16::MAX.into()),
             ColumnType::Int32 | ColumnType::Date => (i32::MIN.into(), i32::MAX.into()),
             ColumnType::Int64 | ColumnType::Timestamp { .. } => (i64::MIN.into(), i64::MAX.into()),
+            ColumnType::Time => (0, DAY_NS / 1000 - 1),
             ColumnType::Decimal { precision, .. } => {
                 let end = power_of_ten(u32::from(precision))?;
                 (1 - end, end - 1)
@@ -176,6 +179,7 @@ impl Domain {
                 let zone: Option<Arc<str>> = utc.then(|| "+00:00".into());
                 ScalarValue::TimestampMicrosecond(Some(value.try_into().ok()?), zone)
             }
+            ColumnType::Time => ScalarValue::Time64Microsecond(Some(value.try_into().ok()?)),
             _ => return None,
         })
     }
@@ -191,13 +195,15 @@ fn power_of_ten(exponent: u32) -> Option<i128> {
     10i128.checked_pow(exponent)
 }
 
-/// Unit of a number. Plain numbers, timestamps with a zone and timestamps without one are not comparable.
+/// Unit of a number. Plain numbers, timestamps with a zone, timestamps without one and times of day are not comparable.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
     /// Units of 10^-scale.
     Plain { scale: i32 },
     /// Units of `nanoseconds`, counted from 1970.
     Time { nanoseconds: i128, zone: bool },
+    /// Units of `nanoseconds`, counted from midnight.
+    OfDay { nanoseconds: i128 },
 }
 
 const DAY_NS: i128 = 86_400_000_000_000;
@@ -211,6 +217,7 @@ impl Kind {
             ColumnType::Decimal { scale, .. } => Some(Kind::Plain { scale: scale.into() }),
             ColumnType::Date => Some(Kind::Time { nanoseconds: DAY_NS, zone: false }),
             ColumnType::Timestamp { utc } => Some(Kind::Time { nanoseconds: 1000, zone: utc }),
+            ColumnType::Time => Some(Kind::OfDay { nanoseconds: 1000 }),
             _ => None,
         }
     }
@@ -232,6 +239,9 @@ impl Number {
         let time = |value: i64, nanoseconds: i128, zone: bool| {
             Some(Number { value: value.into(), truncated: false, kind: Kind::Time { nanoseconds, zone } })
         };
+        let of_day = |value: i64, nanoseconds: i128| {
+            Some(Number { value: value.into(), truncated: false, kind: Kind::OfDay { nanoseconds } })
+        };
         match constant {
             S::Int8(Some(v)) => plain((*v).into()),
             S::Int16(Some(v)) => plain((*v).into()),
@@ -249,6 +259,8 @@ impl Number {
             S::Decimal256(Some(v), _, scale) => {
                 Some(Number { value: v.to_i128()?, truncated: false, kind: Kind::Plain { scale: (*scale).into() } })
             }
+            S::Time64Microsecond(Some(v)) => of_day(*v, 1000),
+            S::Time64Nanosecond(Some(v)) => of_day(*v, 1),
             S::Date32(Some(v)) => time((*v).into(), DAY_NS, false),
             S::TimestampSecond(Some(v), zone) => time(*v, 1_000_000_000, zone.is_some()),
             S::TimestampMillisecond(Some(v), zone) => time(*v, 1_000_000, zone.is_some()),
@@ -277,6 +289,13 @@ impl Number {
             }
             (Kind::Time { nanoseconds: from, zone: a }, Kind::Time { nanoseconds: to, zone: b }) if a == b => {
                 if from >= to { (from / to, 1) } else { (1, to / from) }
+            }
+            (Kind::OfDay { nanoseconds: from }, Kind::OfDay { nanoseconds: to }) => {
+                if from >= to {
+                    (from / to, 1)
+                } else {
+                    (1, to / from)
+                }
             }
             _ => return None,
         };
@@ -330,6 +349,15 @@ mod tests {
         assert_eq!(floor(&nanos, ColumnType::Timestamp { utc: false }), Some((1, false)));
         assert_eq!(floor(&ScalarValue::Int64(Some(2)), ColumnType::Date), None);
         assert_eq!(floor(&ScalarValue::Date32(Some(1)), ColumnType::Int32), None);
+    }
+
+    #[test]
+    fn times_of_day_are_rounded_down_to_microseconds() {
+        let nanos = |value| ScalarValue::Time64Nanosecond(Some(value));
+        assert_eq!(floor(&nanos(1999), ColumnType::Time), Some((1, false)));
+        assert_eq!(floor(&ScalarValue::Time64Microsecond(Some(7)), ColumnType::Time), Some((7, true)));
+        assert_eq!(floor(&nanos(1000), ColumnType::Timestamp { utc: false }), None);
+        assert_eq!(floor(&ScalarValue::Int64(Some(7)), ColumnType::Time), None);
     }
 
     #[test]

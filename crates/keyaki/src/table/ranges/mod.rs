@@ -44,6 +44,12 @@ pub(crate) struct Ranges {
 }
 
 impl Ranges {
+    /// Adds filters that are true for every row of the tree.
+    pub fn add_answered(&mut self, filters: &[bool]) {
+        assert!(filters.len() == self.answered.len(), "one entry for each filter");
+        self.answered.iter_mut().zip(filters).for_each(|(answered, also)| *answered |= also);
+    }
+
     /// One range of all keys that answers none of `filters` filters.
     pub fn all(filters: usize) -> Self {
         Ranges { ranges: vec![KeyRange::all()], answered: vec![false; filters], points: 0, fixed: 0, bounded: 0 }
@@ -172,6 +178,26 @@ fn encode(schema: &Schema, prefixes: &[Vec<ArrayRef>], last: Option<&ValueSet>) 
         }
     }
     ranges
+}
+
+/// True if `condition` is true for every row for which all conditions of `given` are, as far as the values of one column
+/// of type `ty` tell.
+pub(crate) fn covers(
+    ty: ColumnType,
+    nullable: bool,
+    given: &[Expr],
+    condition: &Expr,
+    is_column: &dyn Fn(&Column) -> bool,
+) -> bool {
+    let domain = Domain::new(ty);
+    let wanted = constraint::of(condition, &domain, is_column);
+    if !wanted.exact {
+        return false;
+    }
+    let all = if nullable { ValueSet::all() } else { constraint::not_null(&domain) };
+    let sets = given.iter().map(|filter| constraint::of(filter, &domain, is_column).set);
+    let possible = sets.fold(all, |all, set| all.intersect(&set));
+    possible.intersect(&wanted.set) == possible
 }
 
 /// Returns the intervals of values of a column of type `ty` that can pass all `filters`, in ascending order, or `None`

@@ -1,4 +1,5 @@
-//! Property test: key ranges of random filters compared with DataFusion's evaluation of the filters on random rows.
+//! Property test: key ranges and implications of random filters compared with DataFusion's evaluation of the filters on
+//! random rows.
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow::datatypes::DataType;
@@ -8,7 +9,7 @@ use datafusion::prelude::SessionContext;
 use keyaki_store::{Column, ColumnType, KeyCodec, KeyRange, Schema};
 use proptest::prelude::*;
 
-use super::{Ranges, key_ranges};
+use super::{Ranges, covers, key_ranges};
 
 const TYPES: [ColumnType; 9] = [
     ColumnType::Int32,
@@ -166,11 +167,24 @@ proptest! {
             prop_assert!(start(&pair[0]) < start(&pair[1]), "not ascending: {:?}", found);
         }
         let codec = KeyCodec::new(&schema);
+        // For each filter, true if the others imply it.
+        let implied: Vec<bool> = (0..case.filters.len()).map(|filter| {
+            let mut given = case.filters.clone();
+            let condition = given.remove(filter);
+            let by_column = |(c, &ty): (usize, &ColumnType)| {
+                covers(ty, case.nullable[c], &given, &condition, &|column| column.name == format!("c{c}"))
+            };
+            case.types.iter().enumerate().any(by_column)
+        }).collect();
         for row in 0..batch.num_rows() {
             let mut key = Vec::new();
             codec.encode(&columns, row, &mut key);
             let inside = contains(&found.ranges, &key);
             let pass = |filter: usize| passes[filter].is_valid(row) && passes[filter].value(row);
+            for (i, _) in implied.iter().enumerate().filter(|(_, implied)| **implied) {
+                let others = (0..case.filters.len()).filter(|&other| other != i).all(pass);
+                prop_assert!(!others || pass(i), "row {row} passes the filters that imply filter {i}: {:?}", case.filters);
+            }
             if (0..case.filters.len()).all(pass) {
                 prop_assert!(inside, "row {row} is missing from {:?}", found);
             }

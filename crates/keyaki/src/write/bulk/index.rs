@@ -8,16 +8,16 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use arrow::array::RecordBatch;
-use futures::{Stream, StreamExt};
+use futures::StreamExt;
 use keyaki_exec::{ExecutionMode, Scan};
-use keyaki_store::{BulkWriter, Direction, KeyRange, Loaded, MemoryBuilder, Snapshot, TreeId, TreeView, WriteBatch};
+use keyaki_store::{BulkWriter, Direction, KeyRange, Loaded, MemoryBuilder, Snapshot, TreeId, WriteBatch};
 
-use super::job::{Job, Part, Projection, Work, Workers};
+use super::job::{Job, Part, Work, Workers};
 use super::sort::{BATCH_ROWS, Sorter};
 use super::unique::Unique;
 use crate::Result;
-use crate::catalog::{Catalog, Table};
-use crate::engine::{Build, Engine};
+use crate::catalog::{Catalog, Projection, Table};
+use crate::engine::{Build, Engine, scanned};
 use crate::write::WriteStatement;
 use crate::write::origin::NoOrigin;
 
@@ -126,7 +126,8 @@ impl Work for MemoryIndexer {
 
 impl Work for IndexSorter {
     fn push(&mut self, batch: &RecordBatch) -> Result<()> {
-        self.sorter.push(&self.projection.apply(batch)?)
+        let entries = self.projection.apply(batch)?;
+        if entries.num_rows() == 0 { Ok(()) } else { self.sorter.push(&entries) }
     }
 
     fn finish(self) -> Result<Part> {
@@ -171,8 +172,21 @@ pub(in crate::write) async fn build_index(
     let total = view.estimate(&KeyRange::all()).rows as u64;
     progress.start(&format!("indexing {}", table.def.name), Some(total));
     let job = Job::new(statement, table, snapshot, Arc::new(NoOrigin));
-    let mut rows = entries(&statement.engine, table, index, view);
-    let mut workers = Workers::of_index(&job, index)?;
+    let mut columns = Vec::new();
+    let projection = Projection::of_index(table, index, |column| scanned(table, column, &mut columns))?;
+    let mut rows = statement.engine.executor.scan(
+        Scan {
+            view,
+            ranges: vec![KeyRange::all()],
+            direction: Direction::Ascending,
+            columns,
+            filter: None,
+            limit: None,
+            batch_rows: BATCH_ROWS,
+        },
+        ExecutionMode::OutOfOrder,
+    );
+    let mut workers = Workers::of_index(&job, index, projection)?;
     let sent = async {
         while let Some(batch) = rows.next().await {
             let batch = batch?;
@@ -222,29 +236,4 @@ async fn build_in_memory(
         Ok(built)
     };
     statement.blocking(work).await
-}
-
-/// Scans the table for the entries of an index.
-fn entries(
-    engine: &Engine,
-    table: &Arc<Table>,
-    index: usize,
-    view: TreeView,
-) -> impl Stream<Item = Result<RecordBatch>> + Unpin + use<> {
-    // The hidden rowid is the first column of the table's tree.
-    let column = |column: Option<usize>| column.map_or(0, |column| table.tree_column[column]);
-    let scan = Scan {
-        view,
-        ranges: vec![KeyRange::all()],
-        direction: Direction::Ascending,
-        columns: table.index_columns(index).into_iter().map(column).collect(),
-        filter: None,
-        limit: None,
-        batch_rows: BATCH_ROWS,
-    };
-    let schema = table.index_schemas[index].arrow().clone();
-    engine
-        .executor
-        .scan(scan, ExecutionMode::OutOfOrder)
-        .map(move |batch| RecordBatch::try_new(schema.clone(), batch?.columns().to_vec()).map_err(crate::Error::from))
 }

@@ -8,8 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch};
-use arrow::datatypes::SchemaRef;
+use arrow::array::{Int64Array, RecordBatch};
 use keyaki_store::{Loaded, Snapshot, TreeId, WriteBatch};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
@@ -18,8 +17,7 @@ use super::index::{IndexSorter, MemoryIndexer};
 use super::spill::SpillDir;
 use super::table::TableWriter;
 use crate::base::progress::Progress;
-use crate::catalog::Table;
-use crate::catalog::TableStatistics;
+use crate::catalog::{Projection, Table, TableStatistics};
 use crate::engine::{Engine, Writer};
 use crate::write::WriteStatement;
 use crate::write::origin::Origin;
@@ -81,6 +79,11 @@ impl Job {
         if self.stop.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { self.writer.decision.check() }
     }
 
+    /// Position of a table column in the batches of a load; `None` is the hidden rowid, which comes last.
+    pub fn place(&self, column: Option<usize>) -> usize {
+        column.unwrap_or(self.table.def.columns.len())
+    }
+
     /// Appends a column of new rowids if the table has hidden rowids.
     pub async fn with_rowids(&self, batch: RecordBatch) -> Result<RecordBatch> {
         if !self.table.def.hidden_rowid {
@@ -92,32 +95,6 @@ impl Job {
         let mut columns = batch.columns().to_vec();
         columns.push(Arc::new(Int64Array::from_iter_values(first..first + count as i64)));
         RecordBatch::try_new(self.table.arrow_with_rowid(), columns).map_err(Error::from)
-    }
-}
-
-/// Selects the columns of a tree from a batch of table columns, in which a hidden rowid comes last.
-#[derive(Debug)]
-pub(super) struct Projection {
-    columns: Vec<usize>,
-    schema: SchemaRef,
-}
-
-impl Projection {
-    /// `columns` gives the table column of each column of the tree; `None` is the rowid.
-    pub fn new(table: &Table, columns: &[Option<usize>], schema: &keyaki_store::Schema) -> Self {
-        let rowid = table.def.columns.len();
-        let columns = columns.iter().map(|column| column.unwrap_or(rowid)).collect();
-        Projection { columns, schema: schema.arrow().clone() }
-    }
-
-    /// The projection of batches that already have the tree's columns.
-    pub fn identity(schema: &keyaki_store::Schema) -> Self {
-        Projection { columns: (0..schema.columns().len()).collect(), schema: schema.arrow().clone() }
-    }
-
-    pub fn apply(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let columns: Vec<ArrayRef> = self.columns.iter().map(|&column| batch.column(column).clone()).collect();
-        RecordBatch::try_new(self.schema.clone(), columns).map_err(Error::from)
     }
 }
 
@@ -170,18 +147,16 @@ impl Workers {
         let mut workers = Workers::none(job);
         workers.start(TableWriter::new(job)?);
         for index in 0..job.table.def.indexes.len() {
-            let columns = job.table.index_columns(index);
-            let projection = Projection::new(&job.table, &columns, &job.table.index_schemas[index]);
+            let projection = Projection::of_index(&job.table, index, |column| job.place(column))?;
             workers.start_index(index, projection)?;
         }
         workers.start(Collector::whole(job.table.arrow.clone()));
         Ok(workers)
     }
 
-    /// Starts a worker for one index. Batches have the columns of its tree.
-    pub fn of_index(job: &Arc<Job>, index: usize) -> Result<Self> {
+    /// Starts a worker for one index. `projection` selects its entries from the batches.
+    pub fn of_index(job: &Arc<Job>, index: usize, projection: Projection) -> Result<Self> {
         let mut workers = Workers::none(job);
-        let projection = Projection::identity(&job.table.index_schemas[index]);
         workers.start_index(index, projection)?;
         Ok(workers)
     }

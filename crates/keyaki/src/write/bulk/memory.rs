@@ -18,6 +18,7 @@ fn column_bytes(column: &ArrayRef) -> usize {
         DataType::Boolean => rows.div_ceil(8),
         DataType::Utf8View => 16 * rows + column.as_string_view().views().iter().map(outside).sum::<usize>(),
         DataType::BinaryView => 16 * rows + column.as_binary_view().views().iter().map(outside).sum::<usize>(),
+        DataType::FixedSizeBinary(len) => *len as usize * rows,
         ty => ty.primitive_width().map_or_else(|| column.get_array_memory_size(), |width| width * rows),
     };
     values + column.nulls().map_or(0, |_| rows.div_ceil(8))

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use keyaki_store::{BulkWriter, Direction, Error as StoreError, KeyRange, Loaded};
 
-use super::job::{Job, Part, Projection, Work};
+use super::job::{Job, Part, Work};
 use super::merge::Input;
 use super::sort::Sorter;
 use super::unique::{Unique, at};
+use crate::catalog::Projection;
 use crate::{Error, Result};
 
 pub(super) struct TableWriter {
@@ -33,7 +34,7 @@ impl TableWriter {
         let table = &job.table;
         Ok(TableWriter {
             job: job.clone(),
-            projection: Projection::new(table, &table.table_columns(), &table.schema),
+            projection: Projection::of_table(table, |column| job.place(column)),
             unique: Unique::of_table(job)?,
             writer: job.engine.store.bulk_writer(table.def.tree, &table.schema),
             sorter: None,
@@ -94,7 +95,7 @@ impl Work for TableWriter {
             let schema = &self.job.table.schema;
             tracing::debug!(
                 rows = self.rows,
-                table = self.job.table.def.name,
+                table = %self.job.table.def.name,
                 "rows are out of key order, sorting the remaining rows"
             );
             let (arrow, keys) = (schema.arrow().clone(), schema.key_columns());

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use keyaki_store::{KeyCodec, Schema, TreeId, TreeView};
 
 use super::job::Job;
@@ -102,7 +102,7 @@ impl Unique {
         let Some(constraint) = &self.constraint else { return Ok(()) };
         let Some(view) = &constraint.existing else { return Ok(()) };
         let columns = &batch.columns()[..constraint.columns];
-        let new = unique_keys(&KeyCodec::new(&constraint.schema), columns, batch.num_rows());
+        let new = unique_keys(&KeyCodec::new(&constraint.schema), columns, batch.num_rows(), None);
         let found = find_existing(&new, &Keys::default(), constraint.columns, &self.job.engine.store, view)
             .map_err(|error| (error, 0))?;
         let Some(key) = found else { return Ok(()) };
@@ -118,7 +118,7 @@ impl Unique {
         let columns = &batch.columns()[..constraint.columns];
         Ok(Error::Constraint {
             kind: constraint.kind,
-            table: self.job.table.def.name.clone(),
+            table: self.job.table.def.name.to_string(),
             name: constraint.name.clone(),
             key: Some(describe(&constraint.schema, columns, row)?),
         })
@@ -160,11 +160,23 @@ pub(in crate::write) fn locate_duplicate(
     for batch in batches.iter().rev() {
         let start = end - batch.num_rows() as u64;
         let arrays: Vec<ArrayRef> = columns.iter().map(|&column| batch.column(column).clone()).collect();
-        let row = (0..batch.num_rows()).rev().find(|&row| describe(schema, &arrays, row).is_ok_and(|d| d == *key));
+        let selected = of_index.and_then(|index| selected(table, index, batch));
+        let has_key = |&row: &usize| {
+            selected.as_ref().is_none_or(|selected| selected.value(row))
+                && describe(schema, &arrays, row).is_ok_and(|described| described == *key)
+        };
+        let row = (0..batch.num_rows()).rev().find(has_key);
         if let Some(row) = row {
             return at(error, origin, start + row as u64);
         }
         end = start;
     }
     error
+}
+
+/// For each row, true if a partial index has an entry for it; `None` for other indexes.
+fn selected(table: &Table, index: usize, batch: &RecordBatch) -> Option<BooleanArray> {
+    let predicate = table.predicate(index).ok()??;
+    let columns = predicate.columns.iter().map(|&column| batch.column(column).clone()).collect();
+    predicate.select(columns, batch.num_rows()).ok()
 }

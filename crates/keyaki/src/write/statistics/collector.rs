@@ -228,6 +228,7 @@ fn value_bytes(column: &ArrayRef) -> u64 {
         DataType::Utf8View => view_bytes(column.as_string_view().views()),
         DataType::BinaryView => view_bytes(column.as_binary_view().views()),
         DataType::Boolean => column.len() as u64,
+        DataType::FixedSizeBinary(len) => *len as u64 * column.len() as u64,
         ty => (ty.primitive_width().unwrap_or(0) * column.len()) as u64,
     }
 }

@@ -20,7 +20,7 @@ use crate::Result;
 use crate::base::interrupt::Decision;
 use crate::base::progress::{NoProgress, Progress};
 use crate::catalog::TableStatistics;
-use crate::catalog::{Catalog, Table};
+use crate::catalog::{Catalog, RelationName, Table};
 use crate::catalog::{DocumentKind, put};
 use crate::engine::Engine;
 
@@ -48,7 +48,7 @@ const BATCH_ROWS: usize = 8192;
 const ROWS_WORTH_STATISTICS: u64 = 16;
 
 /// Collects the statistics of tables and stores them in one commit.
-pub(crate) async fn refresh(statement: &WriteStatement, names: &[String]) -> Result<()> {
+pub(crate) async fn refresh(statement: &WriteStatement, names: &[RelationName]) -> Result<()> {
     let (catalog, snapshot) = statement.latest();
     let progress = &statement.progress;
     let mut batch = WriteBatch::new();
@@ -70,7 +70,7 @@ pub(crate) async fn refresh(statement: &WriteStatement, names: &[String]) -> Res
 /// affect the statement, nor does an interrupt.
 pub(crate) async fn sample_or_warn(engine: &Arc<Engine>, decision: &Arc<Decision>, table: &Arc<Table>) {
     if let Some(Err(error)) = decision.unless_interrupted(sample(engine, decision, table)).await {
-        tracing::warn!(%error, table = table.def.name, "could not refresh the statistics of a table");
+        tracing::warn!(%error, table = %table.def.name, "could not refresh the statistics of a table");
     }
 }
 
@@ -93,7 +93,7 @@ async fn sample(engine: &Arc<Engine>, decision: &Arc<Decision>, table: &Arc<Tabl
 /// Refreshes the statistics after a statement that inserted `inserted` rows, at least 16, into a table of `before`
 /// rows, if `inserted` is at least `before`. Returns false otherwise. A failure is logged and does not affect the
 /// statement.
-pub(crate) async fn after_insert(statement: &WriteStatement, name: &str, before: f64, inserted: u64) -> bool {
+pub(crate) async fn after_insert(statement: &WriteStatement, name: &RelationName, before: f64, inserted: u64) -> bool {
     let fills = inserted >= ROWS_WORTH_STATISTICS && inserted as f64 >= before;
     if fills {
         refresh_or_warn(statement, name).await;
@@ -102,10 +102,10 @@ pub(crate) async fn after_insert(statement: &WriteStatement, name: &str, before:
 }
 
 /// [`refresh`] after the commit of a statement: a failure is logged, and an interrupt ends it.
-pub(crate) async fn refresh_or_warn(statement: &WriteStatement, name: &str) {
-    let names = [name.to_string()];
+pub(crate) async fn refresh_or_warn(statement: &WriteStatement, name: &RelationName) {
+    let names = [name.clone()];
     if let Some(Err(error)) = statement.writer.decision.unless_interrupted(refresh(statement, &names)).await {
-        tracing::warn!(%error, table = name, "could not refresh the statistics of a table");
+        tracing::warn!(%error, table = %name, "could not refresh the statistics of a table");
     }
 }
 

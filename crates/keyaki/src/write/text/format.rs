@@ -3,14 +3,16 @@
 use std::fmt::Write;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, Decimal128Array, PrimitiveArray, StringViewArray,
+    Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, Decimal128Array, FixedSizeBinaryArray, PrimitiveArray,
+    StringViewArray,
 };
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
-    Int64Type, TimeUnit, TimestampMicrosecondType,
+    Int64Type, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
 
 use super::calendar::date_from_days;
+use crate::base::uuids::{UUID_LEN, uuid_at};
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
@@ -29,6 +31,8 @@ pub(crate) enum Formatter<'a> {
     Bytes(&'a BinaryViewArray),
     Date(&'a PrimitiveArray<Date32Type>),
     Timestamp { array: &'a PrimitiveArray<TimestampMicrosecondType>, utc: bool },
+    Time(&'a PrimitiveArray<Time64MicrosecondType>),
+    Uuid(&'a FixedSizeBinaryArray),
 }
 
 impl<'a> Formatter<'a> {
@@ -51,6 +55,8 @@ impl<'a> Formatter<'a> {
             DataType::Timestamp(TimeUnit::Microsecond, zone) => {
                 Formatter::Timestamp { array: array.as_primitive(), utc: zone.is_some() }
             }
+            DataType::Time64(TimeUnit::Microsecond) => Formatter::Time(array.as_primitive()),
+            DataType::FixedSizeBinary(UUID_LEN) => Formatter::Uuid(array.as_fixed_size_binary()),
             _ => return None,
         })
     }
@@ -70,6 +76,8 @@ impl<'a> Formatter<'a> {
             Formatter::Bytes(array) => bytes(array.value(row), out),
             Formatter::Date(array) => date(i64::from(array.value(row)), "", out),
             Formatter::Timestamp { array, utc } => timestamp(array.value(row), *utc, out),
+            Formatter::Time(array) => time(array.value(row), out),
+            Formatter::Uuid(array) => put(out, format_args!("{}", uuid_at(array, row))),
         }
     }
 
@@ -133,16 +141,23 @@ fn date(days: i64, rest: &str, out: &mut String) {
     put(out, format_args!("{year:04}-{month:02}-{day:02}{rest}{era}"));
 }
 
+/// Formats a time of day.
+fn time(micros: i64, out: &mut String) {
+    let (second, fraction) = (micros.div_euclid(MICROS_PER_SECOND), micros.rem_euclid(MICROS_PER_SECOND));
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    put(out, format_args!("{hour:02}:{minute:02}:{second:02}"));
+    if fraction != 0 {
+        put(out, format_args!(".{fraction:06}"));
+        out.truncate(out.trim_end_matches('0').len());
+    }
+}
+
 fn timestamp(micros: i64, utc: bool, out: &mut String) {
     let seconds = micros.div_euclid(MICROS_PER_SECOND);
     let fraction = micros.rem_euclid(MICROS_PER_SECOND);
     let (days, second) = (seconds.div_euclid(SECONDS_PER_DAY), seconds.rem_euclid(SECONDS_PER_DAY));
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    let mut rest = format!(" {hour:02}:{minute:02}:{second:02}");
-    if fraction != 0 {
-        put(&mut rest, format_args!(".{fraction:06}"));
-        rest.truncate(rest.trim_end_matches('0').len());
-    }
+    let mut rest = String::from(" ");
+    time(second * MICROS_PER_SECOND + fraction, &mut rest);
     if utc {
         rest.push_str("+00");
     }

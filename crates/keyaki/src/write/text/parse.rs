@@ -6,17 +6,18 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, BinaryViewBuilder, BooleanBuilder, PrimitiveBuilder, StringViewArray};
 use arrow::datatypes::{
     ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
-    Int64Type, TimestampMicrosecondType,
+    Int64Type, Time64MicrosecondType, TimestampMicrosecondType,
 };
 use keyaki_store::ColumnType;
 
 use super::calendar::days_from_date;
 use crate::Error;
+use crate::base::uuids;
 use crate::catalog::SqlType;
 use crate::catalog::types::sql_type_name;
-use crate::values::bytes;
 use crate::values::floats::Float;
 use crate::values::zone::Zone;
+use crate::values::{bytes, time};
 
 /// Number of decimal digits that always fit into an `i128`.
 const DECIMAL_DIGITS_MAX: u32 = 38;
@@ -58,6 +59,8 @@ pub(crate) fn parse_column(texts: &StringViewArray, ty: SqlType, zone: Zone) -> 
         ColumnType::Timestamp { utc } => {
             numbers::<TimestampMicrosecondType>(texts, |text| timestamp(text, utc.then_some(zone)))
         }
+        ColumnType::Time => numbers::<Time64MicrosecondType>(texts, |text| time::parse(text).ok_or(Problem::Syntax)),
+        ColumnType::Uuid => parsed_uuids(texts),
     };
     match values {
         Ok(values) if *values.data_type() == ty.column.arrow() => Ok(values),
@@ -115,6 +118,14 @@ fn byte_strings(texts: &StringViewArray) -> Result<ArrayRef, (usize, Problem)> {
         builder.append_option(value.transpose()?);
     }
     Ok(Arc::new(builder.finish()))
+}
+
+fn parsed_uuids(texts: &StringViewArray) -> Result<ArrayRef, (usize, Problem)> {
+    let uuid = |(row, text): (usize, Option<&str>)| {
+        text.map(|text| uuids::parse(text).ok_or((row, Problem::Syntax))).transpose()
+    };
+    let parsed = texts.iter().enumerate().map(uuid).collect::<Result<Vec<_>, _>>()?;
+    Ok(Arc::new(uuids::array(parsed.into_iter())))
 }
 
 /// Parses an integer of 64 bits.
@@ -259,11 +270,11 @@ fn date_and_time(text: &str) -> Parsed<(i64, Option<Time>)> {
         return Ok((days, None));
     }
     take_byte(&mut rest, b"T t")?;
-    Ok((days, Some(time(rest)?)))
+    Ok((days, Some(time_and_zone(rest)?)))
 }
 
 /// Parses `HH:MM[:SS[.ffffff]]` and an optional time zone: `Z`, `UTC`, `GMT`, `+HH`, `+HH:MM`, `+HHMM` or `+HH:MM:SS`.
-fn time(mut rest: &[u8]) -> Parsed<Time> {
+fn time_and_zone(mut rest: &[u8]) -> Parsed<Time> {
     let hour = take_number(&mut rest, 1, 2)?;
     take_byte(&mut rest, b":")?;
     let minute = take_number(&mut rest, 2, 2)?;
@@ -352,7 +363,7 @@ mod tests {
     }
 
     fn sql(column: ColumnType) -> SqlType {
-        SqlType { column, max_chars: None }
+        SqlType::from(column)
     }
 
     fn parse_one(text: &str, column: ColumnType) -> Result<ArrayRef, String> {
@@ -466,6 +477,16 @@ mod tests {
         assert!(refused("\\x0", ColumnType::Bytes));
         assert_eq!(canonical(" YES", ColumnType::Boolean), "true");
         assert!(refused("maybe", ColumnType::Boolean));
+    }
+
+    #[test]
+    fn times_and_uuids() {
+        assert_eq!(canonical("4:05:06.5000", ColumnType::Time), "04:05:06.5");
+        assert_eq!(canonical("04:05 PM", ColumnType::Time), "16:05:00");
+        assert!(refused("24:00", ColumnType::Time));
+        let uuid = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11";
+        assert_eq!(canonical("{A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11}", ColumnType::Uuid), uuid);
+        assert!(refused("a0eebc99", ColumnType::Uuid));
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub(super) const PATTERNS: &[Pattern] = &[
     pattern("Cannot create filter with non-boolean predicate '{}' returning {}", |c| {
         argument_type("WHERE", "boolean", c[1])
     }),
+    pattern("Inconsistent data type across values list at row {} column {}. Was {} but found {}", |c| {
+        Error::DatatypeMismatch(format!("VALUES types {} and {} cannot be matched", sql_type(c[2]), sql_type(c[3])))
+    }),
     pattern("Cannot automatically convert {} to {}", |c| cannot_cast(c[0], c[1])),
     pattern("Unsupported CAST from {} to {}", |c| cannot_cast(c[0], c[1])),
     pattern("Casting from {} to {} not supported", |c| cannot_cast(c[0], c[1])),
@@ -60,6 +63,11 @@ fn cannot_cast(from: &str, to: &str) -> Error {
 /// At least one text for each pattern.
 #[cfg(test)]
 pub(super) const EXAMPLES: &[super::Example] = &[
+    (
+        "Inconsistent data type across values list at row 1 column 0. Was FixedSizeBinary(16) but found Utf8",
+        "42804",
+        "VALUES types uuid and text cannot be matched",
+    ),
     (
         "Cannot coerce arithmetic expression Utf8 + Decimal128(4, 2) to valid types",
         "42883",

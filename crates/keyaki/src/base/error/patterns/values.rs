@@ -10,6 +10,11 @@ pub(super) const PATTERNS: &[Pattern] = &[
     pattern("Cannot cast string '{}' to value of {} type", |c| invalid_text(c[1], c[0])),
     pattern("Cannot cast value '{}' to value of Boolean type", |c| Error::invalid_text("boolean", c[0], None)),
     pattern("Can't cast value {} to type {}", |c| Error::out_of_range(sql_type(c[1]), c[0], None)),
+    pattern("Error while parsing value '{}' as type '{}' for column {} at line {}. Row data: {}", |c| {
+        // Columns are counted from 0.
+        let column = c[2].parse::<usize>().map_or_else(|_| c[2].to_string(), |column| (column + 1).to_string());
+        invalid_text(c[1], c[0]).within(format!("line {}, field {column} of a CSV file", c[3]))
+    }),
     pattern("Error parsing timestamp from '{}': {}", |c| Error::invalid_text("timestamp", c[0], None)),
     pattern("Cannot cast to {}. Overflowing on {}", |c| Error::out_of_range(sql_type(c[0]), c[1], None)),
     pattern("Cannot cast to {}. Value overflows for output scale", |c| Error::OutOfRange {
@@ -58,6 +63,11 @@ pub(super) const EXAMPLES: &[super::Example] = &[
         "Cannot cast string '99999999999' to value of Int32 type",
         "22003",
         "value \"99999999999\" is out of range for type integer",
+    ),
+    (
+        "Parser error: Error while parsing value 'x' as type 'Int64' for column 1 at line 4. Row data: '[4,x]'",
+        "22P02",
+        "line 4, field 2 of a CSV file: invalid input syntax for type bigint: \"x\"",
     ),
     ("Cannot cast value 'maybe' to value of Boolean type", "22P02", "invalid input syntax for type boolean: \"maybe\""),
     ("Can't cast value 99999 to type Int16", "22003", "value \"99999\" is out of range for type smallint"),

@@ -11,6 +11,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 
 use super::options::{CopyOptions, Format};
+use crate::base::uuids::is_uuid;
 use crate::{Error, Result};
 
 /// An encoder that writes batches to a file.
@@ -54,15 +55,15 @@ fn column_type(ty: &DataType) -> Option<DataType> {
             DataType::Decimal128(*precision, *scale)
         }
         DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
+        ty if is_uuid(ty) => ty.clone(),
+        DataType::Time32(_) | DataType::Time64(_) => DataType::Time64(TimeUnit::Microsecond),
         DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_) => DataType::BinaryView,
         DataType::Date64 => DataType::Date32,
         DataType::Timestamp(_, None) => DataType::Timestamp(TimeUnit::Microsecond, None),
         DataType::Timestamp(_, Some(_)) => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
         DataType::Dictionary(_, values) => return column_type(values),
-        // Untyped NULL, times and intervals are written as text.
-        DataType::Null | DataType::Time32(_) | DataType::Time64(_) | DataType::Interval(_) | DataType::Duration(_) => {
-            DataType::Utf8View
-        }
+        // Untyped NULL and intervals are written as text.
+        DataType::Null | DataType::Interval(_) | DataType::Duration(_) => DataType::Utf8View,
         _ => return None,
     })
 }

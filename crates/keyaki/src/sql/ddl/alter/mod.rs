@@ -8,7 +8,8 @@
 //! | names, defaults, dropped constraints, longer VARCHAR | stay as they are |
 //! | SET NOT NULL, ADD CHECK, ADD FOREIGN KEY | are read once and checked |
 //! | ADD UNIQUE | are read once to build the index |
-//! | columns and types, primary keys, several of these | are converted into new trees ([`crate::write::rebuild`]) |
+//! | ADD COLUMN of columns that are null in all rows | stay as they are: the tree gets the columns |
+//! | other columns and types, primary keys, several of these | are converted into new trees ([`crate::write::rebuild`]) |
 //!
 //! A view that would change or become invalid makes the statement fail ([`crate::sql::views`]).
 
@@ -27,7 +28,7 @@ use super::{Plain, checks, foreign_keys, free_index_name, index_positions, renam
 use crate::base::interrupt::Execution;
 use crate::catalog::{ForeignKeyDef, IndexDef, IndexMethod, SqlType, Table, TableDef, types};
 use crate::sql::dml::defaults;
-use crate::sql::names::{new_name, plain_ident, relation_name};
+use crate::sql::names::{new_name, plain_ident};
 use crate::sql::state::StatementState;
 use crate::sql::{Outcome, SqlSession, sequences};
 use crate::write::assign::assign;
@@ -40,9 +41,9 @@ pub(crate) async fn alter_table(session: &SqlSession, execution: &Execution<'_>,
     if location.is_some() || on_cluster.is_some() || table_type.is_some() {
         return Err(Error::Unsupported("ALTER TABLE … with SET LOCATION, ON CLUSTER or a table type".into()));
     }
-    let name = relation_name(&name)?;
     let writer = session.writer(execution, TAG).await?;
     let (catalog, snapshot) = session.engine.latest(&writer);
+    let name = session.relation(&catalog, &name)?;
     if if_exists && !catalog.tables.contains_key(&name) && !catalog.views.contains_key(&name) {
         return Ok(Outcome::done(TAG));
     }
@@ -84,6 +85,8 @@ struct Draft<'a> {
     sources: Vec<Source>,
     /// The trees must be built again.
     rebuilds: bool,
+    /// Columns were added that are null in all rows.
+    extends: bool,
     /// Names of old columns that must not contain nulls.
     not_null: Vec<String>,
     /// Names of new CHECK constraints.
@@ -109,6 +112,7 @@ impl<'a> Draft<'a> {
             def: table.def.clone(),
             sources: (0..table.def.columns.len()).map(Source::Same).collect(),
             rebuilds: false,
+            extends: false,
             not_null: Vec::new(),
             checks: Vec::new(),
             foreign_keys: Vec::new(),
@@ -144,11 +148,12 @@ impl<'a> Draft<'a> {
     }
 
     fn add_column(&mut self, column: &SqlColumn, if_not_exists: bool) -> Result<()> {
-        let NewColumn { column, primary_key, unique, checks, foreign_keys } = NewColumn::new(&self.def.name, column)?;
+        let NewColumn { column, primary_key, unique, checks, foreign_keys } =
+            NewColumn::new(self.state, &self.def.name, column)?;
         if self.def.columns.iter().any(|other| other.name == column.name) {
             return match if_not_exists {
                 true => Ok(()),
-                false => Err(Error::ColumnExists { column: column.name, relation: self.def.name.clone() }),
+                false => Err(Error::ColumnExists { column: column.name, relation: self.def.name.to_string() }),
             };
         }
         if self.def.columns.len() == COLUMNS_MAX {
@@ -160,7 +165,10 @@ impl<'a> Draft<'a> {
         self.def.columns.push(column);
         sequences::name_identities(&mut self.def, &self.state.catalog);
         self.sources.push(Source::Default);
-        (self.rebuilds, self.adds_columns) = (true, true);
+        let column = &self.def.columns[position];
+        let is_null = column.nullable && column.default.is_none() && column.generated.is_none();
+        (self.extends, self.rebuilds) = (self.extends || is_null, self.rebuilds || !is_null);
+        self.adds_columns = true;
         if let Some(name) = primary_key {
             self.add_primary_key(name, vec![position])?;
         }
@@ -182,7 +190,17 @@ impl<'a> Draft<'a> {
             return Err(Error::Unsupported(format!("table \"{}\" without columns", def.name)));
         }
         self.action = format!("drop column \"{name}\" of table \"{}\"", def.name);
-        def.indexes.retain(|index| !index.columns.contains(&column) && !index.include.contains(&column));
+        let mut indexes = Vec::new();
+        for index in &def.indexes {
+            let of_predicate = match &index.predicate {
+                Some(sql) => checks::columns_of(def, &crate::sql::parse_expr(sql)?),
+                None => Vec::new(),
+            };
+            if ![&index.columns, &index.include, &of_predicate].iter().any(|columns| columns.contains(&column)) {
+                indexes.push(index.clone());
+            }
+        }
+        def.indexes = indexes;
         if def.primary_key.contains(&column) {
             def.primary_key.clear();
             (def.hidden_rowid, def.primary_key_name) = (true, None);
@@ -252,7 +270,7 @@ impl<'a> Draft<'a> {
                 Err(Error::InvalidDefinition { kind: ObjectKind::Table, problem })
             }
             AlterColumnOperation::SetDefault { value } => {
-                column.default = Some(value.to_string());
+                column.default = Some(defaults::text(self.state, &value)?);
                 defaults::check_column(self.state, &self.def.name, column)
             }
             AlterColumnOperation::DropDefault => {
@@ -295,7 +313,7 @@ impl<'a> Draft<'a> {
             (_, None) => true,
             (Some(before), Some(after)) => before <= after,
             (None, Some(_)) => false,
-        };
+        } && (before.json || !ty.json);
         if before.column == ty.column && fits && using.is_none() {
             return Ok(());
         }
@@ -362,7 +380,7 @@ impl<'a> Draft<'a> {
     }
 
     fn add_foreign_key(&mut self, key: &ForeignKeyConstraint) -> Result<()> {
-        foreign_keys::add(&mut self.def, &self.state.catalog, key)?;
+        foreign_keys::add(&mut self.def, self.state, key)?;
         self.foreign_keys.extend(self.def.foreign_keys.last().map(|key| key.name.clone()));
         Ok(())
     }
@@ -383,7 +401,7 @@ impl<'a> Draft<'a> {
         let is_dropped = self.old.def.indexes.iter().any(|index| index.name == name)
             && !self.def.indexes.iter().any(|index| index.name == name);
         if !is_dropped {
-            self.state.catalog.check_free(name)?;
+            self.state.catalog.check_free(&self.def.name.sibling(name))?;
         }
         if self.def.indexes.iter().any(|index| index.name == name) {
             return Err(Error::AlreadyExists { kind: ObjectKind::Relation, name: name.into() });

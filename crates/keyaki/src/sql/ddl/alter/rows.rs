@@ -14,7 +14,7 @@ use crate::catalog::{Catalog, ColumnDef, DocumentKind, SequenceDef, Table, put, 
 use crate::engine::Engine;
 use crate::sql::ddl::{checks, foreign_keys};
 use crate::sql::dml::{TargetTable, defaults};
-use crate::sql::names::quoted;
+use crate::sql::names::{full_sql, quoted};
 use crate::sql::{expressions, parse_expr, parse_query, views};
 use crate::values::zone::Zone;
 use crate::write::assign::assign;
@@ -30,7 +30,7 @@ impl Draft<'_> {
         if self.def == self.old.def && !self.rebuilds {
             return Ok(());
         }
-        let rebuilds = self.must_rebuild();
+        let rebuilds = self.must_rebuild(statement);
         if rebuilds {
             self.def.columns.iter_mut().for_each(|column| column.stores_nulls = false);
             renew_trees(&self.session.engine, &mut self.def);
@@ -53,6 +53,9 @@ impl Draft<'_> {
         }
         self.verify(statement, &table).await?;
         put(&mut batch, DocumentKind::Table, &table.def.name, &table.def)?;
+        if self.extends {
+            batch.extend_tree(table.def.tree, &table.schema);
+        }
         for index in &self.old.def.indexes {
             if !table.has_tree(index.tree) {
                 batch.drop_tree(index.tree);
@@ -68,11 +71,18 @@ impl Draft<'_> {
         }
     }
 
-    /// True if the rows are converted into new trees. All changes of columns do this: the trees have no place for other
-    /// columns.
-    fn must_rebuild(&self) -> bool {
+    /// True if the rows are converted into new trees.
+    fn must_rebuild(&self, statement: &WriteStatement) -> bool {
         // One index at a time is built from the existing rows.
-        self.rebuilds || self.indexes.len() > 1
+        if self.rebuilds || self.indexes.len() > 1 {
+            return true;
+        }
+        // A transaction cannot extend a tree, and constraints are checked on rows with the old columns.
+        let has_constraints = !(self.indexes.is_empty()
+            && self.checks.is_empty()
+            && self.foreign_keys.is_empty()
+            && self.not_null.is_empty());
+        self.extends && (has_constraints || statement.writer.is_in_transaction())
     }
 
     /// The catalog without the views that CASCADE drops.
@@ -82,7 +92,7 @@ impl Draft<'_> {
     async fn change_views(&self, mut changed: Catalog, batch: &mut WriteBatch) -> Result<Catalog> {
         let affected = views::affected(self.session, self.state, &changed, &self.def.name, self.adds_columns).await?;
         if let Some(view) = affected.first().filter(|_| !self.cascades) {
-            return Err(Error::DependentObject { action: self.action.clone(), dependent: view.clone() });
+            return Err(Error::DependentObject { action: self.action.clone(), dependent: view.to_string() });
         }
         for view in affected {
             remove(batch, DocumentKind::View, &view)?;
@@ -101,7 +111,7 @@ impl Draft<'_> {
         }
         for check in table.def.checks.iter().filter(|check| self.checks.contains(&check.name)) {
             if self.has_row(statement, parse_expr(&format!("NOT ({})", check.sql))?).await? {
-                let (table, name) = (table.def.name.clone(), check.name.clone());
+                let (table, name) = (table.def.name.to_string(), check.name.clone());
                 return Err(Error::CheckViolation { table, name, is_new_row: false });
             }
         }
@@ -138,9 +148,9 @@ impl Draft<'_> {
             let query = format!(
                 "SELECT {} FROM {} AS c WHERE {} AND NOT EXISTS (SELECT 1 FROM {} AS p WHERE {}) LIMIT 1",
                 join(columns.iter().map(|column| format!("c.{column}")).collect(), ", "),
-                quoted(&self.old.def.name),
+                full_sql(&self.old.def.name),
                 join(columns.iter().map(|column| format!("c.{column} IS NOT NULL")).collect(), " AND "),
-                quoted(&def.references),
+                full_sql(&def.references),
                 join(pairs.map(|(column, other)| format!("p.{} = c.{column}", quoted(other))).collect(), " AND "),
             );
             let plan = self.state.plan_query(*parse_query(&query)?).await?;
@@ -159,7 +169,7 @@ impl Draft<'_> {
     /// True if a row of the old table satisfies a condition.
     async fn has_row(&self, statement: &WriteStatement, condition: Expr) -> Result<bool> {
         statement.engine.depend_on_table(&statement.writer, &self.old);
-        let alias = Ident::with_quote('"', self.def.name.clone());
+        let alias = Ident::with_quote('"', self.def.name.name.clone());
         let target = TargetTable::of(self.state, &self.old, alias)?;
         let one = parse_expr("1")?;
         let plan = self.state.plan_query(target.select(vec![one], Vec::new(), Some(condition))?).await?;
@@ -247,7 +257,7 @@ impl Converted {
                 let values = engine.sequences.next(&engine.store, sequence, old.num_rows())?;
                 assign(&(Arc::new(Int64Array::from(values)) as ArrayRef), table, column, zone)
             }
-            Converted::Generated(column) => Ok(generated::placeholder(column, old.num_rows())),
+            Converted::Generated(column) => Ok(generated::unset(column, old.num_rows())),
             Converted::Null(column) => {
                 let nulls = new_null_array(&column.ty.column.arrow(), old.num_rows());
                 assign(&nulls, table, column, zone)

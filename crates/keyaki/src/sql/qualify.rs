@@ -1,0 +1,319 @@
+//! Resolves the names of a statement's relations along a search path, before DataFusion plans it.
+//!
+//! DataFusion knows names without a schema as those of `public`. Names that the path leads to other schemas get the
+//! schema. A qualified relation gets its name as an alias, and `schema.table.column` becomes `table.column`: DataFusion
+//! compares qualifiers of columns loosely, and could confuse tables of different schemas.
+//!
+//! *Invariant.* `schema.table.column` means the innermost relation of this name without another alias, and is an error if
+//! that one belongs to another schema.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Cte, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query,
+    Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, ShowStatementIn, Statement, TableAlias, TableFactor,
+    TableWithJoins, Value, VisitMut, VisitorMut, With,
+};
+
+use super::dml::{RETURNED_PREFIX, TARGET_PREFIX};
+use super::names::{SearchPath, full_sql, ident, plain_ident, relation_name, schema_name, stored_name};
+use super::sequences;
+use crate::catalog::{Catalog, PUBLIC, RelationName};
+use crate::engine::CATALOG_NAME;
+use crate::{Error, ObjectKind, Result};
+
+/// Makes the names of a statement or expression independent of the search path, for DataFusion.
+///
+/// # Errors
+/// `NotFound` for a table of `public` that is not on the path; `MissingFromEntry` for `schema.table.column` without the
+/// table.
+pub(super) fn planned(node: &mut impl VisitMut, catalog: &Catalog, path: &SearchPath) -> Result<()> {
+    qualify(node, catalog, path, false)
+}
+
+/// As [`planned`], for a definition that is stored: its text changes only where it must.
+///
+/// # Errors
+/// As [`planned`].
+pub(super) fn stored(node: &mut impl VisitMut, catalog: &Catalog, path: &SearchPath) -> Result<()> {
+    qualify(node, catalog, path, true)
+}
+
+fn qualify(node: &mut impl VisitMut, catalog: &Catalog, path: &SearchPath, is_stored: bool) -> Result<()> {
+    let mut visitor = Qualify { catalog, path, is_stored, common: Vec::new(), withs: Vec::new(), scopes: Vec::new() };
+    match node.visit(&mut visitor) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+struct Qualify<'a> {
+    catalog: &'a Catalog,
+    path: &'a SearchPath,
+    is_stored: bool,
+    /// The names of common table expressions, for each open query.
+    common: Vec<Vec<String>>,
+    /// The WITH clauses of the open queries, which are visited first.
+    withs: Vec<Option<With>>,
+    /// The FROM lists of the open queries and SELECTs.
+    scopes: Vec<Vec<Entry>>,
+}
+
+/// An entry of a FROM list.
+struct Entry {
+    /// Its name in expressions.
+    alias: String,
+    /// The relation, if it can be named with its schema.
+    relation: Option<RelationName>,
+}
+
+impl Qualify<'_> {
+    fn is_common(&self, name: &str) -> bool {
+        self.common.iter().flatten().any(|common| common == name)
+    }
+
+    fn entries(&self, from: &[TableWithJoins]) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        from.iter().for_each(|item| self.add_entries(item, &mut entries));
+        entries
+    }
+
+    fn add_entries(&self, item: &TableWithJoins, entries: &mut Vec<Entry>) {
+        for factor in std::iter::once(&item.relation).chain(item.joins.iter().map(|join| &join.relation)) {
+            match factor {
+                TableFactor::NestedJoin { table_with_joins, alias: None } => {
+                    self.add_entries(table_with_joins, entries);
+                }
+                TableFactor::NestedJoin { alias: Some(alias), .. }
+                | TableFactor::Derived { alias: Some(alias), .. }
+                | TableFactor::UNNEST { alias: Some(alias), .. }
+                | TableFactor::Function { alias: Some(alias), .. } => {
+                    entries.push(Entry { alias: plain_ident(&alias.name), relation: None });
+                }
+                TableFactor::Table { name, alias, .. } => entries.extend(self.entry(name, alias.as_ref())),
+                _ => {}
+            }
+        }
+    }
+
+    fn entry(&self, name: &ObjectName, alias: Option<&TableAlias>) -> Option<Entry> {
+        let ObjectNamePart::Identifier(last) = name.0.last()? else { return None };
+        let last = plain_ident(last);
+        let Some(alias) = alias else {
+            let relation = match name.0.len() {
+                1 if self.is_common(&last) => None,
+                1 => Some(self.path.find(self.catalog, &last).unwrap_or_else(|| RelationName::public(last.clone()))),
+                _ => stored_name(name).ok(),
+            };
+            return Some(Entry { alias: last, relation });
+        };
+        // Targets of changes are read under other names, which contain theirs.
+        let alias = plain_ident(&alias.name);
+        let target = last.strip_prefix(TARGET_PREFIX).or_else(|| last.strip_prefix(RETURNED_PREFIX));
+        let schema = target.and_then(|target| match target.strip_suffix(&alias)? {
+            "" => Some(PUBLIC),
+            schema => schema.strip_suffix('.'),
+        });
+        let relation = schema.map(|schema| RelationName::new(schema, alias.clone()));
+        Some(Entry { alias, relation })
+    }
+
+    /// The number of leading parts that name the database and the schema of a column or wildcard. `parts` are its
+    /// qualifiers.
+    fn redundant(&self, parts: &[&Ident]) -> Result<usize> {
+        let database = usize::from(parts.len() > 2 && plain_ident(parts[0]) == CATALOG_NAME);
+        let [schema, table, ..] = parts[database..] else { return Ok(0) };
+        let (schema, table, shown) = (schema_name(schema), plain_ident(table), plain_ident(schema));
+        let has_alias = |alias: &str| self.scopes.iter().flatten().any(|entry| entry.alias == alias);
+        let is_schema = self.catalog.has_schema(&schema) || schema == "information_schema";
+        if !is_schema || has_alias(&shown) {
+            // A field of a structure.
+            return Ok(0);
+        }
+        for scope in self.scopes.iter().rev() {
+            let named: Vec<&Entry> = scope.iter().filter(|entry| entry.alias == table).collect();
+            let is_meant = |entry: &&Entry| entry.relation.as_ref().is_some_and(|name| *name.schema == *schema);
+            if !named.is_empty() && named.iter().all(is_meant) {
+                return Ok(database + 1);
+            }
+            if !named.is_empty() {
+                break;
+            }
+        }
+        Err(Error::MissingFromEntry(format!("{shown}.{table}")))
+    }
+
+    fn shorten(&self, idents: &mut Vec<Ident>) -> Result<()> {
+        let parts: Vec<&Ident> = idents.iter().collect();
+        let redundant = self.redundant(&parts[..parts.len() - 1])?;
+        idents.drain(..redundant);
+        Ok(())
+    }
+
+    fn shorten_wildcard(&self, name: &mut ObjectName) -> Result<()> {
+        let Some(parts) = name.0.iter().map(|part| part.as_ident()).collect::<Option<Vec<_>>>() else { return Ok(()) };
+        let redundant = self.redundant(&parts)?;
+        name.0.drain(..redundant);
+        Ok(())
+    }
+
+    fn relation(&self, name: &mut ObjectName, alias: &mut Option<TableAlias>) -> Result<()> {
+        let parts = name.0.iter().map(|part| part.as_ident().cloned()).collect::<Option<Vec<_>>>();
+        let qualified = match parts.as_deref() {
+            Some([only]) => self.found(only)?,
+            Some([schema, name]) => Some((ident(&schema_name(schema)), name.clone())),
+            Some([database, schema, name]) if plain_ident(database) == CATALOG_NAME => {
+                Some((ident(&schema_name(schema)), name.clone()))
+            }
+            _ => None,
+        };
+        if let Some((schema, table)) = qualified {
+            *name = ObjectName::from(vec![schema, table.clone()]);
+            alias.get_or_insert_with(|| TableAlias { explicit: true, name: table, columns: Vec::new(), at: None });
+        }
+        Ok(())
+    }
+
+    /// The schema and the name of a relation that the path finds in another schema than `public`.
+    fn found(&self, only: &Ident) -> Result<Option<(Ident, Ident)>> {
+        let name = plain_ident(only);
+        // A quoted text is a file.
+        if only.quote_style == Some('\'') || self.is_common(&name) {
+            return Ok(None);
+        }
+        match self.path.find(self.catalog, &name) {
+            Some(found) if found.is_public() => Ok(None),
+            Some(found) => Ok(Some((ident(&found.schema), only.clone()))),
+            None if self.catalog.has_relation(&RelationName::public(name.clone())) => {
+                Err(Error::NotFound { kind: ObjectKind::Relation, name })
+            }
+            // A common table expression, a system view, or a table of the statement.
+            None => Ok(None),
+        }
+    }
+}
+
+/// The items of FROM that the ORDER BY of a query sees.
+fn from_of(body: &SetExpr) -> &[TableWithJoins] {
+    match body {
+        SetExpr::Select(select) => &select.from,
+        SetExpr::Query(query) => from_of(&query.body),
+        _ => &[],
+    }
+}
+
+/// Replaces the sequence names in calls of sequence functions (`nextval`, `currval`, `setval`) by the qualified names that
+/// `resolve` returns.
+pub(super) fn calls(node: &mut impl VisitMut, resolve: impl FnMut(&ObjectName) -> Option<RelationName>) {
+    struct Calls<F>(F);
+    impl<F: FnMut(&ObjectName) -> Option<RelationName>> VisitorMut for Calls<F> {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if let Expr::Function(call) = expr {
+                self::call(call, &mut self.0);
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let _ = node.visit(&mut Calls(resolve));
+}
+
+/// As [`calls`], for one call of any function.
+fn call(call: &mut Function, mut resolve: impl FnMut(&ObjectName) -> Option<RelationName>) {
+    if sequences::is_sequence_function(&call.name)
+        && let FunctionArguments::List(list) = &mut call.args
+        && let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value)))) = list.args.first_mut()
+        && let Value::SingleQuotedString(text) = &mut value.value
+        && let Ok(name) = super::parse_name(text)
+        && let Some(name) = resolve(&name)
+    {
+        *text = full_sql(&name);
+    }
+}
+
+fn flow(result: Result<()>) -> ControlFlow<Error> {
+    match result {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => ControlFlow::Break(error),
+    }
+}
+
+impl VisitorMut for Qualify<'_> {
+    type Break = Error;
+
+    fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<Error> {
+        // DataFusion would show the columns of all tables with the name.
+        if let Statement::ShowColumns { show_options, .. } = statement
+            && let Some(ShowStatementIn { parent_name: Some(name), .. }) = &mut show_options.show_in
+            && let Ok(found) = relation_name(name, self.catalog, self.path)
+            && !found.schema.is_empty()
+        {
+            *name = ObjectName::from(vec![ident(&found.schema), ident(&found.name)]);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        // The clause is taken out of the query, so that each expression is visited with the names before it.
+        let mut with = query.with.take();
+        self.common.push(Vec::new());
+        let open = self.common.len() - 1;
+        if let Some(With { recursive, cte_tables, .. }) = &mut with {
+            for Cte { alias, query, .. } in cte_tables {
+                let name = plain_ident(&alias.name);
+                if *recursive {
+                    self.common[open].push(name.clone());
+                }
+                query.visit(self)?;
+                self.common[open].push(name);
+            }
+        }
+        self.withs.push(with);
+        self.scopes.push(self.entries(from_of(&query.body)));
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        self.scopes.pop();
+        query.with = self.withs.pop().flatten();
+        self.common.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        self.scopes.push(self.entries(&select.from));
+        for item in &mut select.projection {
+            if let SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) = item {
+                flow(self.shorten_wildcard(name))?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_select(&mut self, _: &mut Select) -> ControlFlow<Error> {
+        self.scopes.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        match factor {
+            TableFactor::Table { name, alias, args: None, .. } => flow(self.relation(name, alias)),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        match expr {
+            Expr::CompoundIdentifier(parts) if parts.len() > 2 => flow(self.shorten(parts)),
+            Expr::Function(call) => {
+                self::call(call, |name| {
+                    let (path, catalog) = (self.path, self.catalog);
+                    let found = relation_name(name, catalog, path).ok()?;
+                    (catalog.has_relation(&found) && !(self.is_stored && found.is_public())).then_some(found)
+                });
+                ControlFlow::Continue(())
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Schemas: CREATE SCHEMA, ALTER SCHEMA … RENAME TO, DROP SCHEMA, and the functions `current_schema` and
+//! `current_schemas`.
+//!
+//! A schema is a name in the catalog. The names of its objects contain it, as do definitions of other objects that use
+//! these: a renamed schema is renamed in all of them.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field};
+use datafusion::execution::{FunctionRegistry, SessionState};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
+use datafusion::scalar::ScalarValue;
+use datafusion::sql::sqlparser::ast::{
+    AlterSchema, AlterSchemaOperation, ObjectName, ObjectNamePart, SchemaName, VisitMut, VisitorMut,
+};
+use keyaki_store::WriteBatch;
+
+use super::names::{SearchPath, ident, new_schema_name, schema_name, stored_name};
+use super::state::StatementState;
+use super::{Outcome, SqlSession, ddl, qualify, sequences};
+use crate::base::interrupt::Execution;
+use crate::catalog::{Catalog, DocumentKind, PUBLIC, RelationName, Table, ViewDef, put, put_schema, remove};
+use crate::{Error, ObjectKind, Result};
+
+pub(super) async fn create(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    name: &SchemaName,
+    if_not_exists: bool,
+) -> Result<Outcome> {
+    let SchemaName::Simple(name) = name else {
+        return Err(Error::Unsupported("AUTHORIZATION in CREATE SCHEMA".into()));
+    };
+    let name = new_schema_name(name)?;
+    let writer = session.writer(execution, "CREATE SCHEMA").await?;
+    let (catalog, _) = session.engine.latest(&writer);
+    match catalog.has_schema(&name) {
+        true if if_not_exists => return Ok(Outcome::done("CREATE SCHEMA")),
+        true => return Err(Error::AlreadyExists { kind: ObjectKind::Schema, name }),
+        false => {}
+    }
+    let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
+    put_schema(&mut batch, &name)?;
+    changed.schemas.insert(name);
+    session.engine.commit_catalog(&writer, batch, changed).await?;
+    Ok(Outcome::done("CREATE SCHEMA"))
+}
+
+/// The name of a schema that exists, and is not `public`.
+///
+/// # Errors
+/// `NotFound`, `InvalidDefinition`.
+fn existing(catalog: &Catalog, name: &ObjectName, action: &str) -> Result<String> {
+    let [ObjectNamePart::Identifier(ident)] = name.0.as_slice() else {
+        return Err(Error::NotFound { kind: ObjectKind::Schema, name: name.to_string() });
+    };
+    let name = schema_name(ident);
+    if name == PUBLIC {
+        let problem = format!("cannot {action} schema \"{PUBLIC}\": every database has it");
+        return Err(Error::InvalidDefinition { kind: ObjectKind::Schema, problem });
+    }
+    match catalog.has_schema(&name) {
+        true => Ok(name),
+        false => Err(Error::NotFound { kind: ObjectKind::Schema, name }),
+    }
+}
+
+/// DROP SCHEMA. With CASCADE, its objects are dropped, and what depends on them.
+pub(super) async fn drop(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    names: &[ObjectName],
+    if_exists: bool,
+    cascades: bool,
+) -> Result<Outcome> {
+    let writer = session.writer(execution, "DROP SCHEMA").await?;
+    let (catalog, snapshot) = session.engine.latest(&writer);
+    let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
+    let mut schemas = Vec::new();
+    for name in names {
+        match existing(&catalog, name, "drop") {
+            Err(Error::NotFound { .. }) if if_exists => {}
+            name => schemas.push(name?),
+        }
+    }
+    let is_dropped = |name: &&RelationName| schemas.iter().any(|schema| **schema == *name.schema);
+    let sequences: Vec<&RelationName> = catalog.sequences.keys().filter(is_dropped).collect();
+    let relations: Vec<RelationName> =
+        catalog.tables.keys().chain(catalog.views.keys()).filter(is_dropped).cloned().collect();
+    if let Some(name) = relations.first().or(sequences.first().copied()).filter(|_| !cascades) {
+        let action = format!("drop schema \"{}\"", name.schema);
+        return Err(Error::DependentColumn { action, dependent: format!("\"{name}\"") });
+    }
+    for name in &relations {
+        if !ddl::remove_from(&mut changed, &mut batch, name)? {
+            remove(&mut batch, DocumentKind::View, name)?;
+            changed.views.remove(name);
+        }
+    }
+    let state = StatementState::new(session, catalog.clone(), snapshot)?;
+    ddl::drop_dependents(&state, relations.clone(), &mut changed, &mut batch)?;
+    for name in sequences {
+        sequences::remove_from(&mut changed, &mut batch, name, true)?;
+    }
+    for schema in schemas {
+        remove(&mut batch, DocumentKind::Schema, &schema)?;
+        changed.schemas.remove(&schema);
+    }
+    if !batch.is_empty() {
+        session.engine.commit_catalog(&writer, batch, changed).await?;
+    }
+    Ok(Outcome::done("DROP SCHEMA"))
+}
+
+/// ALTER SCHEMA … RENAME TO.
+pub(super) async fn alter(session: &SqlSession, execution: &Execution<'_>, alter: &AlterSchema) -> Result<Outcome> {
+    let [AlterSchemaOperation::Rename { name: new }] = alter.operations.as_slice() else {
+        return Err(Error::Unsupported(format!("{alter}")));
+    };
+    let new = new_schema_name(new)?;
+    let writer = session.writer(execution, "ALTER SCHEMA").await?;
+    let (catalog, _) = session.engine.latest(&writer);
+    let old = match existing(&catalog, &alter.name, "rename") {
+        Err(Error::NotFound { .. }) if alter.if_exists => return Ok(Outcome::done("ALTER SCHEMA")),
+        name => name?,
+    };
+    if catalog.has_schema(&new) {
+        return Err(Error::AlreadyExists { kind: ObjectKind::Schema, name: new });
+    }
+    let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
+    let rename = Rename { old: &old, new: new.clone().into() };
+    rename.tables(&mut changed, &mut batch)?;
+    rename.views(&mut changed, &mut batch)?;
+    rename.sequences(&mut changed, &mut batch)?;
+    remove(&mut batch, DocumentKind::Schema, &old)?;
+    put_schema(&mut batch, &new)?;
+    changed.schemas.remove(&old);
+    changed.schemas.insert(new);
+    session.engine.commit_catalog(&writer, batch, changed).await?;
+    Ok(Outcome::done("ALTER SCHEMA"))
+}
+
+/// The change of a schema's name in definitions.
+struct Rename<'a> {
+    old: &'a str,
+    new: Arc<str>,
+}
+
+impl Rename<'_> {
+    fn name(&self, name: &mut RelationName) {
+        if *name.schema == *self.old {
+            name.schema = self.new.clone();
+        }
+    }
+
+    /// Renames the schema in the calls of functions of sequences. Returns true if there are any.
+    fn calls(&self, node: &mut impl VisitMut) -> bool {
+        let mut renames = false;
+        qualify::calls(node, |name| {
+            let mut name = stored_name(name).ok().filter(|name| *name.schema == *self.old)?;
+            self.name(&mut name);
+            renames = true;
+            Some(name)
+        });
+        renames
+    }
+
+    fn tables(&self, changed: &mut Catalog, batch: &mut WriteBatch) -> Result<()> {
+        for table in changed.tables.values().cloned().collect::<Vec<_>>() {
+            let mut def = table.def.clone();
+            self.name(&mut def.name);
+            def.foreign_keys.iter_mut().for_each(|key| self.name(&mut key.references));
+            for column in &mut def.columns {
+                column.identity.iter_mut().for_each(|identity| self.name(&mut identity.sequence.name));
+                if let Some(sql) = &mut column.default {
+                    let mut expr = super::parse_expr(sql)?;
+                    if self.calls(&mut expr) {
+                        *sql = expr.to_string();
+                    }
+                }
+            }
+            if def == table.def {
+                continue;
+            }
+            if def.name != table.def.name {
+                changed.tables.remove(&table.def.name);
+                remove(batch, DocumentKind::Table, &table.def.name)?;
+                remove(batch, DocumentKind::Statistics, &table.def.name)?;
+                if let Some(statistics) = &table.statistics {
+                    put(batch, DocumentKind::Statistics, &def.name, &**statistics)?;
+                }
+            }
+            put(batch, DocumentKind::Table, &def.name, &def)?;
+            changed.tables.insert(def.name.clone(), Arc::new(Table::new(def, table.statistics.clone())?));
+        }
+        Ok(())
+    }
+
+    fn views(&self, changed: &mut Catalog, batch: &mut WriteBatch) -> Result<()> {
+        for view in changed.views.values().cloned().collect::<Vec<_>>() {
+            let mut renamed = ViewDef::clone(&view);
+            self.name(&mut renamed.name);
+            let mut query = super::parse_query(&view.sql)?;
+            let mut relations = Relations { rename: self, renames: false };
+            let _ = query.visit(&mut relations);
+            let renames = relations.renames;
+            if self.calls(&mut *query) || renames {
+                renamed.sql = query.to_string();
+            }
+            if renamed != *view {
+                changed.views.remove(&view.name);
+                remove(batch, DocumentKind::View, &view.name)?;
+                put(batch, DocumentKind::View, &renamed.name, &renamed)?;
+                changed.views.insert(renamed.name.clone(), Arc::new(renamed));
+            }
+        }
+        Ok(())
+    }
+
+    fn sequences(&self, changed: &mut Catalog, batch: &mut WriteBatch) -> Result<()> {
+        for sequence in changed.sequences.values().cloned().collect::<Vec<_>>() {
+            let mut renamed = (*sequence).clone();
+            self.name(&mut renamed.name);
+            if renamed != *sequence {
+                changed.sequences.remove(&sequence.name);
+                remove(batch, DocumentKind::Sequence, &sequence.name)?;
+                put(batch, DocumentKind::Sequence, &renamed.name, &renamed)?;
+                changed.sequences.insert(renamed.name.clone(), Arc::new(renamed));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Renames the schema in the relations of a query.
+struct Relations<'a> {
+    rename: &'a Rename<'a>,
+    renames: bool,
+}
+
+impl VisitorMut for Relations<'_> {
+    type Break = ();
+
+    fn pre_visit_relation(&mut self, name: &mut ObjectName) -> ControlFlow<()> {
+        if let [.., ObjectNamePart::Identifier(schema), _] = name.0.as_mut_slice()
+            && schema_name(schema) == self.rename.old
+        {
+            *schema = ident(&self.rename.new);
+            self.renames = true;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// `current_schema()`, the schema of new objects, or `current_schemas(boolean)`, the schemas of the search path that exist.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Current {
+    all: bool,
+    schemas: Vec<String>,
+    signature: Signature,
+}
+
+impl Current {
+    fn new(all: bool, schemas: Vec<String>) -> Current {
+        let signature = match all {
+            true => Signature::exact(vec![DataType::Boolean], Volatility::Stable),
+            false => Signature::nullary(Volatility::Stable),
+        };
+        Current { all, schemas, signature }
+    }
+}
+
+impl ScalarUDFImpl for Current {
+    fn name(&self) -> &str {
+        if self.all { "current_schemas" } else { "current_schema" }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> datafusion::error::Result<DataType> {
+        let text = DataType::Utf8View;
+        Ok(if self.all { DataType::List(Arc::new(Field::new_list_field(text, true))) } else { text })
+    }
+
+    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> datafusion::error::Result<ColumnarValue> {
+        Ok(ColumnarValue::Scalar(match self.all {
+            true => {
+                let schemas: Vec<ScalarValue> =
+                    self.schemas.iter().map(|name| ScalarValue::Utf8View(Some(name.clone()))).collect();
+                ScalarValue::List(ScalarValue::new_list_nullable(&schemas, &DataType::Utf8View))
+            }
+            false => ScalarValue::Utf8View(self.schemas.first().cloned()),
+        }))
+    }
+}
+
+/// Adds the functions to the state of a statement.
+pub(super) fn register_for(state: &mut SessionState, catalog: &Catalog, path: &SearchPath) -> Result<()> {
+    let schemas: Vec<String> = path.schemas(catalog).map(Into::into).collect();
+    for all in [false, true] {
+        state.register_udf(Arc::new(ScalarUDF::new_from_impl(Current::new(all, schemas.clone()))))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! JSON: texts that are JSON documents, with PostgreSQL's operators.
+//!
+//! A document is stored as it was given. The functions that find values in it come from `datafusion-functions-json`, which
+//! reads a document only as far as necessary.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, BooleanArray, StringViewArray};
+use arrow::datatypes::DataType;
+use datafusion::common::DFSchema;
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+};
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+use datafusion_functions_json::udfs;
+use serde::de::IgnoredAny;
+
+use crate::Error;
+
+/// True if the text is a JSON document.
+pub(crate) fn is_valid(text: &str) -> bool {
+    serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+/// The functions of JSON.
+pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
+    let aliased = |function: Arc<ScalarUDF>, alias| Arc::new(function.as_ref().clone().with_aliases([alias]));
+    vec![
+        udfs::json_as_text_udf(),
+        udfs::json_contains_udf(),
+        udfs::json_get_array_udf(),
+        udfs::json_get_bool_udf(),
+        udfs::json_get_float_udf(),
+        udfs::json_get_int_udf(),
+        udfs::json_get_json_udf(),
+        udfs::json_get_str_udf(),
+        aliased(udfs::json_length_udf(), "json_array_length"),
+        udfs::json_object_keys_udf(),
+        Arc::new(ScalarUDF::new_from_impl(Own::new("json", Kind::Checked))),
+        Arc::new(ScalarUDF::new_from_impl(Own::new("json_valid", Kind::Valid))),
+        Arc::new(ScalarUDF::new_from_impl(Own::new("json_typeof", Kind::Type))),
+    ]
+}
+
+/// `->`, `->>`, `#>` and `#>>`.
+#[derive(Debug)]
+pub(crate) struct Operators;
+
+impl ExprPlanner for Operators {
+    fn plan_binary_op(&self, expr: RawBinaryExpr, _: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        let func = match expr.op {
+            BinaryOperator::Arrow | BinaryOperator::HashArrow => udfs::json_get_json_udf(),
+            BinaryOperator::LongArrow | BinaryOperator::HashLongArrow => udfs::json_as_text_udf(),
+            _ => return Ok(PlannerResult::Original(expr)),
+        };
+        let mut args = match &expr.left {
+            // `a -> 'b' -> 'c'` searches the document once.
+            Expr::ScalarFunction(inner) if inner.func.name() == "json_get_json" && is_constant(&inner.args[1..]) => {
+                inner.args.clone()
+            }
+            document => vec![document.clone()],
+        };
+        args.push(expr.right);
+        Ok(PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction { func, args })))
+    }
+}
+
+fn is_constant(path: &[Expr]) -> bool {
+    path.iter().all(|key| matches!(key, Expr::Literal(..)))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    /// The text itself, which must be a document.
+    Checked,
+    /// True for a document.
+    Valid,
+    /// The type of a document.
+    Type,
+}
+
+/// A function of one text.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Own {
+    name: &'static str,
+    kind: Kind,
+    signature: Signature,
+}
+
+impl Own {
+    fn new(name: &'static str, kind: Kind) -> Own {
+        let text = TypeSignature::Exact(vec![DataType::Utf8View]);
+        Own { name, kind, signature: Signature::new(text, Volatility::Immutable) }
+    }
+}
+
+impl ScalarUDFImpl for Own {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(if self.kind == Kind::Valid { DataType::Boolean } else { DataType::Utf8View })
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_single = matches!(args.args[0], ColumnarValue::Scalar(_));
+        let array = args.args[0].to_array(if is_single { 1 } else { args.number_rows })?;
+        let texts = array.as_string_view();
+        let invalid = |text: &str| Error::invalid_text("json", text, None);
+        let values: ArrayRef = match self.kind {
+            Kind::Checked => match texts.iter().flatten().find(|text| !is_valid(text)) {
+                Some(text) => return Err(invalid(text).into()),
+                None => array,
+            },
+            Kind::Valid => Arc::new(texts.iter().map(|text| text.map(is_valid)).collect::<BooleanArray>()),
+            Kind::Type => {
+                let type_of = |text: &str| type_name(text).ok_or_else(|| invalid(text));
+                let types = texts.iter().map(|text| text.map(type_of).transpose());
+                Arc::new(types.collect::<crate::Result<StringViewArray>>()?)
+            }
+        };
+        super::functions::result(values, is_single)
+    }
+}
+
+/// PostgreSQL's name of the type of a document; `None` if the text is not a document.
+fn type_name(text: &str) -> Option<&'static str> {
+    if !is_valid(text) {
+        return None;
+    }
+    Some(match text.trim_ascii_start().bytes().next()? {
+        b'{' => "object",
+        b'[' => "array",
+        b'"' => "string",
+        b't' | b'f' => "boolean",
+        b'n' => "null",
+        _ => "number",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_have_types() {
+        for (text, expected) in [
+            (r#" {"a": [1]} "#, Some("object")),
+            ("[]", Some("array")),
+            (r#""x""#, Some("string")),
+            ("-1.5e3", Some("number")),
+            ("true", Some("boolean")),
+            ("null", Some("null")),
+            ("", None),
+            ("{", None),
+            ("{a: 1}", None),
+            ("[1,]", None),
+            ("1 2", None),
+        ] {
+            assert_eq!(type_name(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! PostgreSQL's templates of `to_char`, `to_date` and `to_timestamp` as formats of chrono, which DataFusion uses.
+
+use crate::{Error, Result};
+
+/// Patterns in any case, longer ones before their beginnings; `None` if chrono has no counterpart.
+const PATTERNS: [(&str, Option<&str>); 41] = [
+    ("FMHH24", Some("%-H")),
+    ("FMHH12", Some("%-I")),
+    ("FMHH", Some("%-I")),
+    ("FMMI", Some("%-M")),
+    ("FMSS", Some("%-S")),
+    ("FMMM", Some("%-m")),
+    ("FMDDD", Some("%-j")),
+    ("FMDD", Some("%-d")),
+    ("HH24", Some("%H")),
+    ("HH12", Some("%I")),
+    ("HH", Some("%I")),
+    ("MI", Some("%M")),
+    ("SSSSS", None),
+    ("SSSS", None),
+    ("SS", Some("%S")),
+    ("MS", Some("%3f")),
+    ("US", Some("%6f")),
+    ("FF3", Some("%3f")),
+    ("FF6", Some("%6f")),
+    ("FF", None),
+    ("IYYY", Some("%G")),
+    ("IDDD", None),
+    ("IW", Some("%V")),
+    ("ID", Some("%u")),
+    ("I", None),
+    ("YYYY", Some("%Y")),
+    ("Y,YYY", None),
+    ("YYY", None),
+    ("YY", Some("%y")),
+    ("Y", None),
+    ("MM", Some("%m")),
+    ("DDD", Some("%j")),
+    ("DD", Some("%d")),
+    ("CC", None),
+    ("J", None),
+    ("Q", Some("%q")),
+    ("RM", None),
+    ("TZ", None),
+    ("OF", None),
+    ("WW", None),
+    ("W", None),
+];
+/// Patterns whose case matters.
+const NAMES: [(&str, Option<&str>); 26] = [
+    ("FMMonth", Some("%B")),
+    ("FMDay", Some("%A")),
+    ("FMMON", None),
+    ("MONTH", None),
+    ("Month", None),
+    ("month", None),
+    ("MON", None),
+    ("Mon", Some("%b")),
+    ("mon", None),
+    ("DAY", None),
+    ("Day", None),
+    ("day", None),
+    ("DY", None),
+    ("Dy", Some("%a")),
+    ("dy", None),
+    ("AM", Some("%p")),
+    ("PM", Some("%p")),
+    ("am", Some("%P")),
+    ("pm", Some("%P")),
+    ("A.M.", None),
+    ("P.M.", None),
+    ("BC", None),
+    ("AD", None),
+    ("D", None),
+    ("FM", None),
+    ("FX", None),
+];
+
+/// The format of chrono; `None` for a text that is one already: it contains `%`.
+///
+/// # Errors
+/// `Unsupported` for patterns without a counterpart.
+pub(crate) fn chrono_format(template: &str) -> Result<Option<String>> {
+    if template.contains('%') {
+        return Ok(None);
+    }
+    let mut format = String::with_capacity(template.len() + 8);
+    let mut rest = template;
+    while let Some(first) = rest.chars().next() {
+        if first == '"' {
+            let (literal, after) = rest[1..].split_once('"').unwrap_or((&rest[1..], ""));
+            format.push_str(literal);
+            rest = after;
+            continue;
+        }
+        let name = NAMES.iter().find(|(pattern, _)| rest.starts_with(pattern));
+        let pattern = PATTERNS.iter().find(|(pattern, _)| starts_with(rest, pattern));
+        // "DD" begins with "D", and "MON" with no other pattern.
+        let longest = [name, pattern].into_iter().flatten().max_by_key(|(pattern, _)| pattern.len());
+        let Some((pattern, counterpart)) = longest else {
+            format.push(first);
+            rest = &rest[first.len_utf8()..];
+            continue;
+        };
+        let Some(counterpart) = counterpart else {
+            let hint = match pattern.to_ascii_uppercase().as_str() {
+                "MONTH" | "DAY" => "without padding: FMMonth, FMDay",
+                "MON" => "use Mon",
+                "DY" => "use Dy",
+                _ => "formats of strftime, such as %Y-%m-%d, are supported, too",
+            };
+            return Err(Error::Unsupported(format!("pattern {pattern} in the template \"{template}\" ({hint})")));
+        };
+        rest = &rest[pattern.len()..];
+        if starts_with(rest, "TH") {
+            let message = format!("ordinals (TH) in the template \"{template}\" (enclose a plain T in double quotes)");
+            return Err(Error::Unsupported(message));
+        }
+        format.push_str(counterpart);
+    }
+    Ok(Some(format))
+}
+
+fn starts_with(text: &str, pattern: &str) -> bool {
+    text.get(..pattern.len()).is_some_and(|start| start.eq_ignore_ascii_case(pattern))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_become_formats() {
+        for (template, expected) in [
+            ("YYYY-MM-DD", "%Y-%m-%d"),
+            ("yyyy/mm/dd hh24:mi:ss", "%Y/%m/%d %H:%M:%S"),
+            ("YYYY-MM-DD\"T\"HH24:MI:SS.MS", "%Y-%m-%dT%H:%M:%S.%3f"),
+            ("DD Mon YY, HH12:MI am", "%d %b %y, %I:%M %P"),
+            ("FMDay, FMDD. FMMonth", "%A, %-d. %B"),
+            ("IYYY-IW-ID DDD", "%G-%V-%u %j"),
+            ("\"day \"DD", "day %d"),
+            ("é: YYYY", "é: %Y"),
+        ] {
+            assert_eq!(chrono_format(template).unwrap().as_deref(), Some(expected), "{template}");
+        }
+        assert_eq!(chrono_format("%Y").unwrap(), None);
+        for template in ["Month", "DAY", "DDTHH24", "DDth", "J", "YYYY BC", "D", "TZ", "FX YYYY"] {
+            let error = chrono_format(template).unwrap_err();
+            assert!(matches!(error, Error::Unsupported(_)), "{template}: {error}");
+        }
+    }
+}
