@@ -117,6 +117,12 @@ async fn repeated_names_are_refused() {
 }
 
 #[tokio::test]
+async fn casts_have_the_names_of_their_operands() {
+    refuses("SELECT max(a) AS x, max(CAST(a AS INT)) AS y FROM t", "max(t.a)").await;
+    refuses("SELECT count(*) FROM t GROUP BY a, CAST(a AS INT)", "t.a").await;
+}
+
+#[tokio::test]
 async fn names_are_internal() {
     let context = SessionContext::new();
     let names = |sql: &'static str| {

@@ -31,6 +31,7 @@ use crate::{Error, ObjectKind, PlanCacheMode, Result};
 
 mod analyze;
 mod cache;
+mod casts;
 mod columns;
 mod constants;
 pub(crate) mod copy;

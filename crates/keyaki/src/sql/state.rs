@@ -31,7 +31,7 @@ use crate::catalog::{Catalog, PUBLIC, RelationName, Table};
 use crate::engine::{CATALOG_NAME, Engine};
 use crate::plan::register;
 use crate::sql::names::{SearchPath, relation_name};
-use crate::sql::{SqlSession, columns, constants, file_tables, qualify, schemas, sequences, zones};
+use crate::sql::{SqlSession, casts, columns, constants, file_tables, qualify, schemas, sequences, zones};
 use crate::table::KeyakiTable;
 use crate::table::PlanContext;
 use crate::values::zone::Zone;
@@ -197,6 +197,7 @@ impl StatementState {
             columns::name(&mut statement);
             qualify::planned(&mut statement, &self.catalog, path)?;
             constants::typed(&mut statement);
+            casts::distinguish(&mut statement);
             zones::as_calls(&mut statement)?;
             let files = file_tables::take(&mut statement, self.tables.extra.read().len())?;
             for table in &files {
