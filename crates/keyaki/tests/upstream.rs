@@ -123,6 +123,12 @@ async fn casts_have_the_names_of_their_operands() {
 }
 
 #[tokio::test]
+async fn repeated_window_functions_are_projected() {
+    let sql = "SELECT sum(0 + a) OVER (ORDER BY a) AS x, sum(a + 0) OVER (ORDER BY a) AS y FROM t";
+    refuses(sql, "Physical plan does not support logical expression WindowFunction").await;
+}
+
+#[tokio::test]
 async fn names_are_internal() {
     let context = SessionContext::new();
     let names = |sql: &'static str| {

@@ -87,7 +87,7 @@ pub(super) fn input(sort: &Sort) -> Result<Option<LogicalPlan>> {
     found.map(project).transpose()
 }
 
-fn unalias(expr: &Expr) -> &Expr {
+pub(super) fn unalias(expr: &Expr) -> &Expr {
     match expr {
         Expr::Alias(alias) => unalias(&alias.expr),
         expr => expr,

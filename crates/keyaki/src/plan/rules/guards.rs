@@ -1,13 +1,15 @@
 //! Conditions under which rules of DataFusion 55 are not applied.
 
+use datafusion::common::cse::NormalizeEq;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinType, NullEquality};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::AggregateFunction;
-use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, Filter, Join, LogicalPlan};
+use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, Filter, Join, LogicalPlan, Window};
 use datafusion::optimizer::OptimizerConfig;
 
 use super::{Rule, inferred};
+use crate::plan::first_rows::unalias;
 
 /// DataFusion pushes conditions without columns below aggregates. An aggregate without GROUP BY has a row even if its
 /// input has none, and a condition on groups that is volatile is not one on rows.
@@ -32,6 +34,33 @@ fn is_bound_to_aggregate(filter: &Filter) -> bool {
     }
     let LogicalPlan::Aggregate(aggregate) = input else { return false };
     volatile || aggregate.group_expr.is_empty() || matches!(aggregate.group_expr[..], [Expr::GroupingSet(_)])
+}
+
+/// DataFusion moves an expression that occurs twice into a projection below. A projection cannot compute a window function.
+/// Plans have a window function twice if the simplifier made them equal, or if they differ in the order of operands.
+pub(super) fn common_sub_expression_eliminate(
+    rule: &Rule,
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> Result<Transformed<LogicalPlan>> {
+    if has_repeated_window_function(&plan)? { Ok(Transformed::no(plan)) } else { rule.rewrite(plan, config) }
+}
+
+fn has_repeated_window_function(plan: &LogicalPlan) -> Result<bool> {
+    let mut repeats = false;
+    plan.apply_with_subqueries(|node| {
+        // The rule optimizes windows above one another together.
+        let (mut node, mut functions) = (node, Vec::new());
+        while let LogicalPlan::Window(Window { input, window_expr, .. }) = node {
+            for function in window_expr.iter().map(unalias) {
+                repeats |= functions.iter().any(|other: &&Expr| function.normalize_eq(other));
+                functions.push(function);
+            }
+            node = input;
+        }
+        Ok(if repeats { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(repeats)
 }
 
 /// DataFusion flattens a tree of inner joins and rebuilds it with one equality for all keys: either NULL equals NULL

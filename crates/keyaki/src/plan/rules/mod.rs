@@ -8,7 +8,7 @@
 //! | [`frames`] | default frames over BYTEA |
 //! | [`generated`] | none: uses generated columns for their expressions |
 //! | [`groups`] | dependencies of columns on others that do not determine them |
-//! | [`guards`] | filters below ungrouped aggregates; joins that mix NULL-safe and ordinary equality; sums of sums of decimals; sort keys removed by wrong dependencies |
+//! | [`guards`] | filters below ungrouped aggregates; joins that mix NULL-safe and ordinary equality; sums of sums of decimals; sort keys removed by wrong dependencies; repeated window functions |
 //! | [`inferred`] | conditions that can fail, copied to rows that are not joined |
 //! | [`lists`] | intersections of IN lists that ignore NULL and values that are not literals |
 //! | [`operands`] | decimals beside floats as decimals; timestamps beside texts and dates in nanoseconds |
@@ -63,6 +63,7 @@ fn correct(rule: Rule) -> Rule {
         "simplify_expressions" => lists::simplify,
         "extract_equijoin_predicate" => guards::extract_equijoin_predicate,
         "eliminate_duplicated_expr" => guards::eliminate_duplicated_expr,
+        "common_sub_expression_eliminate" => guards::common_sub_expression_eliminate,
         "optimize_projections" => groups::optimize_projections,
         _ => return rule,
     };
