@@ -13,7 +13,7 @@
 //!       ├ assemble    specifies the chosen pipelines in detail, as leaf nodes of the new plan
 //!       ├ summary     answers COUNT, MIN and MAX from keys
 //!       └ first_rows  answers ORDER BY … LIMIT along a non-covering index
-//! physical plan
+//! physical plan       with one partition if it is small
 //!   ├ exec, summary_exec, first_rows_exec: one operator each
 //!   ├ pushdown, unconstant: correct DataFusion's physical rules
 //!   └ spill: joins whose build side does not fit into memory
@@ -45,6 +45,7 @@ mod rewrite;
 mod rules;
 mod search;
 mod selectivity;
+mod small;
 mod spill;
 mod subqueries;
 mod summary;

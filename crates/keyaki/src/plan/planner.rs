@@ -23,6 +23,7 @@ use super::first_rows::FirstRowsNode;
 use super::first_rows_exec::{FirstRowsExec, FirstRowsOperator};
 use super::node::PipelineNode;
 use super::rewrite::Rewriter;
+use super::small;
 use super::spill::{SpillingJoinExec, spilling};
 use super::summary::SummaryNode;
 use super::summary_exec::{SummaryExec, SummaryOperator};
@@ -52,6 +53,8 @@ impl QueryPlanner for KeyakiPlanner {
                 logical_plan.clone()
             }
         };
+        let small = small::state_of(&plan, session.as_any().downcast_ref())?;
+        let session = small.as_ref().map_or(session, |small| small as &dyn Session);
         let pipelines = Arc::new(PipelinePlanner { context: self.context.clone() });
         let planner = DefaultPhysicalPlanner::with_extension_planners(vec![pipelines]);
         let is_sorted = plan.exists(|node| Ok(matches!(node, LogicalPlan::Sort(_))))?;

@@ -123,6 +123,20 @@ impl KeyakiTable {
         Ok(machine.seconds(machine.scan_of(readable, columns as f64)))
     }
 
+    /// Estimated rows that the best scan of the provider's columns `projection` reads, before filters over rows; `None`
+    /// stands for all columns.
+    pub fn scanned_rows(&self, projection: Option<&Vec<usize>>, filters: &[Expr]) -> Result<f64> {
+        Ok(self.choose(&self.output(projection), filters)?.estimate.rows)
+    }
+
+    /// The table columns of a projection.
+    fn output(&self, projection: Option<&Vec<usize>>) -> Vec<Option<usize>> {
+        match projection {
+            Some(columns) => columns.iter().map(|&column| self.table_column(column)).collect(),
+            None => (0..self.schema.fields().len()).map(|column| self.table_column(column)).collect(),
+        }
+    }
+
     /// Column index of a name in a filter. The index after the last column is the hidden rowid.
     pub fn resolve(&self, column: &Column) -> Option<usize> {
         let found = self.table.def.columns.iter().position(|c| c.name == column.name);

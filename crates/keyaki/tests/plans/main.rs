@@ -3,6 +3,7 @@
 //! A mode sets the options `keyaki.join` and `keyaki.execution`. The mode without pipelines is the reference.
 
 mod estimates;
+mod partitions;
 mod random;
 mod small;
 mod tpch;
