@@ -220,29 +220,29 @@ class Typed(Generator):
         return query, TOTAL_ORDER.search(query) is not None
 
     def window(self):
-        """Window functions. Peers in the order of all columns are equal rows, so the frames are the same for all systems."""
+        """A window function. Peers in the order of all columns are equal rows, so the frames are the same for all systems.
+        Two functions could order peers differently."""
         types = [self.type() for _ in range(self.random.randint(1, 3))]
         inner = self.select(types, [], 2)
         keys = [f"v{i} {d} NULLS {n}" for i in self.random.sample(range(len(types)), len(types))
                 for d in [self.random.choice(["ASC", "DESC"])] for n in [self.random.choice(["FIRST", "LAST"])]]
         values = [f"v{i}" for i in range(len(types))]
-        for i in range(self.random.randint(1, 2)):
-            partition = f"PARTITION BY v{self.random.randrange(len(types))} " if self.chance(0.5) else ""
-            column = self.random.randrange(len(types))
-            frame = self.random.choice([
-                "", "", " ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING", " ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
-                " ROWS BETWEEN 2 PRECEDING AND 1 PRECEDING", " ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
-                " RANGE BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"])
-            aggregates = ["count(*)", f"count(v{column})", f"first_value(v{column})", f"last_value(v{column})"]
-            if types[column] != BOOLEAN:
-                aggregates += [f"min(v{column})", f"max(v{column})"]
-            if types[column] in (INTEGER, DOUBLE):
-                aggregates.append(f"sum(v{column})")
-            function = self.random.choice([
-                "row_number()", "rank()", "dense_rank()", f"lag(v{column})", f"lead(v{column}, 2)",
-                f"ntile({self.random.randint(1, 4)})", *[a + "\0" for a in aggregates]])
-            frame = frame if function.endswith("\0") else ""
-            values.append(f"{function.rstrip(chr(0))} OVER ({partition}ORDER BY {', '.join(keys)}{frame}) AS w{i}")
+        partition = f"PARTITION BY v{self.random.randrange(len(types))} " if self.chance(0.5) else ""
+        column = self.random.randrange(len(types))
+        frame = self.random.choice([
+            "", "", " ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING", " ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
+            " ROWS BETWEEN 2 PRECEDING AND 1 PRECEDING", " ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+            " RANGE BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"])
+        aggregates = ["count(*)", f"count(v{column})", f"first_value(v{column})", f"last_value(v{column})"]
+        if types[column] != BOOLEAN:
+            aggregates += [f"min(v{column})", f"max(v{column})"]
+        if types[column] in (INTEGER, DOUBLE):
+            aggregates.append(f"sum(v{column})")
+        function = self.random.choice([
+            "row_number()", "rank()", "dense_rank()", f"lag(v{column})", f"lead(v{column}, 2)",
+            f"ntile({self.random.randint(1, 4)})", *[a + "\0" for a in aggregates]])
+        frame = frame if function.endswith("\0") else ""
+        values.append(f"{function.rstrip(chr(0))} OVER ({partition}ORDER BY {', '.join(keys)}{frame}) AS w0")
         return f"SELECT {', '.join(values)} FROM ({inner}) AS q0"
 
     def averages(self):
