@@ -245,9 +245,13 @@ fn show_list(runner: &mut Runner, mut listed: comfy_table::Table, numbers: &[usi
     runner.show(&format!("{}\n", listed.trim_fmt()))
 }
 
+/// The schemas of temporary objects begin with this prefix.
+const TEMPORARY_PREFIX: &str = "pg_temp_";
+
 fn schema(runner: &mut Runner, table: Option<&str>) -> Result<()> {
     let database = runner.session.database().clone();
-    let wanted = |name: &str| table.is_none_or(|table| table == name);
+    // Scripts do not create temporary objects.
+    let wanted = |name: &str| table.map_or(!name.starts_with(TEMPORARY_PREFIX), |table| table == name);
     let (mut text, mut last) = (String::new(), String::new());
     let mut found = false;
     if table.is_none() {

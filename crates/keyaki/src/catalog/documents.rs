@@ -10,7 +10,8 @@
 //! | `schema/NAME` | [`SchemaDocument`]; `public` has none |
 //! | `sequence_position/ID` | [`SequencePosition`](super::SequencePosition), also of identity columns |
 //!
-//! The key of an object in another schema than `public` is `KIND@SCHEMA/NAME`.
+//! The key of an object in another schema than `public` is `KIND@SCHEMA/NAME`. The schemas of temporary objects have no
+//! documents.
 //!
 //! Invariant: catalog and trees agree. A document changes in the same write batch as the trees that it describes.
 
@@ -23,8 +24,8 @@ use keyaki_store::{Direction, KeyRange, LocatorOptions, Schema, Snapshot, Store,
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::definitions::{ForeignKeyDef, IndexMethod, SequenceDef, TableDef, ViewDef};
-use super::names::{PUBLIC, RelationName};
+use super::definitions::{ForeignKeyDef, IndexDef, IndexMethod, SequenceDef, TableDef, ViewDef};
+use super::names::{PUBLIC, RelationName, TEMPORARY_PREFIX};
 use crate::catalog::Table;
 use crate::catalog::TableStatistics;
 use crate::{Error, ObjectKind, Result};
@@ -40,7 +41,7 @@ const CATALOG: &str = "catalog";
 
 /// Format version of the documents of a new database.
 const FORMAT: u32 = 1;
-/// Format version of documents with schemas or predicates of indexes. Programs that do not know these would take such an
+/// Format version of documents with schemas, with temporary objects or with predicates of indexes. Programs that do not know these would take such an
 /// index for one of all rows.
 const FORMAT_EXTENDED: u32 = 2;
 
@@ -186,9 +187,9 @@ impl Catalog {
         self.tables.values().any(|table| table.has_tree(tree))
     }
 
-    /// True if a schema has this name.
+    /// True if a schema has this name. The schemas of temporary objects always exist.
     pub fn has_schema(&self, name: &str) -> bool {
-        name == PUBLIC || self.schemas.contains(name)
+        name == PUBLIC || self.schemas.contains(name) || name.starts_with(TEMPORARY_PREFIX)
     }
 
     /// True if a table, index, view or sequence has this name.
@@ -309,7 +310,20 @@ pub(crate) fn put_schema(batch: &mut WriteBatch, name: &str) -> Result<()> {
     put(batch, DocumentKind::Schema, &name, &SchemaDocument { name: name.into() })
 }
 
-/// Adds the format version that documents with schemas or partial indexes need to `batch`.
+/// Adds a new table, view or sequence to `batch`.
+pub(crate) fn put_new(
+    batch: &mut WriteBatch,
+    kind: DocumentKind,
+    name: &RelationName,
+    document: &impl Serialize,
+) -> Result<()> {
+    if name.is_temporary() {
+        extend_format(batch)?;
+    }
+    put(batch, kind, name, document)
+}
+
+/// Adds the format version that documents with schemas, temporary objects or partial indexes need to `batch`.
 pub(crate) fn extend_format(batch: &mut WriteBatch) -> Result<()> {
     put(batch, DocumentKind::Meta, &"format", &FormatDocument { version: FORMAT_EXTENDED })
 }
@@ -339,6 +353,50 @@ pub(crate) fn remove(batch: &mut WriteBatch, kind: DocumentKind, name: &impl Doc
 fn record(schema: &Schema, values: &[&[u8]]) -> Result<RecordBatch> {
     let columns = values.iter().map(|value| Arc::new(BinaryViewArray::from_iter_values([value])) as ArrayRef);
     Ok(RecordBatch::try_new(schema.arrow().clone(), columns.collect())?)
+}
+
+/// Adds the removal of the positions of a dropped table's identity columns to `batch`.
+pub(crate) fn remove_positions(batch: &mut WriteBatch, def: &TableDef) -> Result<()> {
+    let mut identities = def.columns.iter().filter_map(|column| column.identity.as_ref());
+    identities.try_for_each(|identity| remove(batch, DocumentKind::SequencePosition, &identity.sequence.id.to_string()))
+}
+
+/// Adds the removal of a table with its trees to `batch`. Without `has_memory_trees`, its in-memory indexes are not built.
+pub(crate) fn remove_table(batch: &mut WriteBatch, def: &TableDef, has_memory_trees: bool) -> Result<()> {
+    remove(batch, DocumentKind::Table, &def.name)?;
+    remove(batch, DocumentKind::Statistics, &def.name)?;
+    remove_positions(batch, def)?;
+    batch.drop_tree(def.tree);
+    let is_built = |index: &&IndexDef| has_memory_trees || !index.method.is_in_memory();
+    def.indexes.iter().filter(is_built).for_each(|index| batch.drop_tree(index.tree));
+    Ok(())
+}
+
+/// Removes the temporary relations of sessions that have ended: those whose schemas `is_ended` accepts. No other relation
+/// depends on them. See [`remove_table`] for `has_memory_trees`.
+pub(crate) fn remove_temporary(
+    catalog: &mut Catalog,
+    batch: &mut WriteBatch,
+    is_ended: impl Fn(&str) -> bool,
+    has_memory_trees: bool,
+) -> Result<()> {
+    let is_removed = |name: &&RelationName| name.is_temporary() && is_ended(&name.schema);
+    for name in catalog.tables.keys().filter(is_removed).cloned().collect::<Vec<_>>() {
+        if let Some(table) = catalog.tables.remove(&name) {
+            remove_table(batch, &table.def, has_memory_trees)?;
+        }
+    }
+    for name in catalog.views.keys().filter(is_removed).cloned().collect::<Vec<_>>() {
+        remove(batch, DocumentKind::View, &name)?;
+        catalog.views.remove(&name);
+    }
+    for name in catalog.sequences.keys().filter(is_removed).cloned().collect::<Vec<_>>() {
+        if let Some(sequence) = catalog.sequences.remove(&name) {
+            remove(batch, DocumentKind::Sequence, &name)?;
+            remove(batch, DocumentKind::SequencePosition, &sequence.id.to_string())?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -29,10 +29,11 @@ pub use definitions::{
 };
 pub(crate) use definitions::{SequencePosition, goal_name, goal_of_name};
 pub(crate) use documents::{
-    Catalog, DocumentKind, SYSTEM_PREFIX, bootstrap, corrupt, document, extend_format, put, put_schema, remove,
+    Catalog, DocumentKind, SYSTEM_PREFIX, bootstrap, corrupt, document, extend_format, put, put_new, put_schema,
+    remove, remove_positions, remove_table, remove_temporary,
 };
 pub(crate) use expressions::{Check, Compiled, Generated, Generation, Predicate};
-pub(crate) use names::{PUBLIC, RelationName};
+pub(crate) use names::{PUBLIC, RelationName, TEMPORARY_PREFIX};
 pub(crate) use projection::Projection;
 pub(crate) use statistics::TableStatistics;
 pub(crate) use table::{HIDDEN_ROWID, Table, TableTree};

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// The schema that always exists. Documents do not mention it: it has the objects that are older than schemas.
 pub(crate) const PUBLIC: &str = "public";
+/// The schemas of temporary objects begin with this prefix, and end with the number of a session.
+pub(crate) const TEMPORARY_PREFIX: &str = "pg_temp_";
 
 /// The name of a relation with its schema. It dereferences to the name without the schema.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -43,6 +45,16 @@ impl RelationName {
     pub fn is_public(&self) -> bool {
         *self.schema == *PUBLIC
     }
+
+    /// The schema, unless it is `public`, and the name, with a point between them.
+    pub fn qualified(&self) -> String {
+        if self.is_public() { self.name.clone() } else { format!("{}.{}", self.schema, self.name) }
+    }
+
+    /// True if the relation belongs to one session and ends with it.
+    pub fn is_temporary(&self) -> bool {
+        self.schema.starts_with(TEMPORARY_PREFIX)
+    }
 }
 
 impl Deref for RelationName {
@@ -54,9 +66,9 @@ impl Deref for RelationName {
 }
 
 impl fmt::Display for RelationName {
-    /// The name for messages: with the schema, unless it is `public` or unknown.
+    /// The name for messages: with the schema, unless it is `public`, that of temporary objects or unknown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.is_public() || self.schema.is_empty() {
+        match self.is_public() || self.is_temporary() || self.schema.is_empty() {
             true => f.write_str(&self.name),
             false => write!(f, "{}.{}", self.schema, self.name),
         }
@@ -90,6 +102,7 @@ mod tests {
         for (name, json, shown) in [
             (RelationName::public("t"), r#""t""#, "t"),
             (RelationName::new("s", "t"), r#"{"schema":"s","name":"t"}"#, "s.t"),
+            (RelationName::new("pg_temp_7", "t"), r#"{"schema":"pg_temp_7","name":"t"}"#, "t"),
         ] {
             assert_eq!(serde_json::to_string(&name).unwrap(), json);
             assert_eq!(serde_json::from_str::<RelationName>(json).unwrap(), name);

@@ -25,6 +25,7 @@ mod memory_index;
 mod moment;
 mod query_memory;
 pub(crate) mod sequences;
+mod temporary;
 pub(crate) mod transaction;
 mod types;
 mod writer;
@@ -59,6 +60,7 @@ use sequences::Sequences;
 pub(crate) use base_state::CATALOG_NAME;
 pub(crate) use memory_index::{Build, Unusable, scanned};
 pub(crate) use moment::{Moment, Moments};
+use temporary::TemporarySchemas;
 pub(crate) use writer::{Changes, Writer};
 
 /// The stored calibration of the device, in the database directory.
@@ -109,6 +111,8 @@ pub(crate) struct Engine {
     rowids: Mutex<HashMap<TreeId, i64>>,
     /// Positions of the sequences.
     pub sequences: Sequences,
+    /// The schemas of temporary objects.
+    pub temporary: TemporarySchemas,
 }
 
 /// Settings of the database that SET changes, as they were when it was opened.
@@ -177,7 +181,9 @@ impl Engine {
             ..executor_options
         };
         let executor = Executor::new(store.clone(), executor_options)?;
-        let catalog = Arc::new(read_or_create_catalog(&store)?);
+        let mut catalog = read_or_create_catalog(&store)?;
+        temporary::remove_left(&store, &mut catalog)?;
+        let catalog = Arc::new(catalog);
         let memory_index_bytes_max = budget.memory_index_bytes_max();
         let progress = options.progress.unwrap_or_else(|| Arc::new(NoProgress));
         let spill = if real { Some(empty_spill_dir(path)?) } else { None };
@@ -193,6 +199,7 @@ impl Engine {
             unpublished: AtomicU64::new(0),
             moments: Arc::default(),
             sequences: Sequences::default(),
+            temporary: TemporarySchemas::default(),
             writer: Arc::default(),
             calibration: Mutex::new(Arc::new(if real { read_calibration(path) } else { Calibration::assumed() })),
             durability: Mutex::new(options.durability),

@@ -223,8 +223,9 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
         }
         Sql::Truncate(truncate) => ddl::truncate(session, execution, truncate).await,
         Sql::CreateIndex(create) => index::create(session, execution, create).await,
-        Sql::CreateSequence { temporary: false, if_not_exists, name, data_type, sequence_options, owned_by: None } => {
-            sequences::create(session, execution, &name, if_not_exists, data_type.as_ref(), &sequence_options).await
+        Sql::CreateSequence { temporary, if_not_exists, name, data_type, sequence_options, owned_by: None } => {
+            let (ty, options) = (data_type.as_ref(), sequence_options.as_slice());
+            sequences::create(session, execution, &name, temporary, if_not_exists, ty, options).await
         }
         Sql::CreateSchema {
             schema_name,

@@ -5,10 +5,11 @@
 //! stores does not depend on a search path: without a schema, it belongs to `public`.
 
 use std::fmt;
+use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
-use crate::catalog::{Catalog, HIDDEN_ROWID, PUBLIC, RelationName, SYSTEM_PREFIX};
+use crate::catalog::{Catalog, HIDDEN_ROWID, PUBLIC, RelationName, SYSTEM_PREFIX, TEMPORARY_PREFIX};
 use crate::engine::CATALOG_NAME;
 use crate::{Error, ObjectKind, Result};
 
@@ -17,7 +18,9 @@ const NAME_BYTES_MAX: usize = 255;
 /// Another name of the schema `public`.
 const MAIN: &str = "main";
 /// Reserved schema names. Names starting with `pg_` or the prefix of system views are reserved as well.
-const RESERVED_SCHEMAS: [&str; 2] = ["information_schema", "temp"];
+const RESERVED_SCHEMAS: [&str; 2] = ["information_schema", TEMPORARY_SCHEMAS[1]];
+/// Names of the schema of the session's temporary objects.
+const TEMPORARY_SCHEMAS: [&str; 2] = ["pg_temp", "temp"];
 
 /// An identifier in the form that the catalog stores: quoted as written, unquoted in lower case.
 pub(crate) fn plain_ident(ident: &Ident) -> String {
@@ -43,45 +46,88 @@ pub(crate) fn new_name(ident: &Ident) -> Result<String> {
     Ok(name)
 }
 
-/// The schemas that a session searches for names without a schema, in this order. Schemas that do not exist are skipped.
+/// The schemas that a session searches for names without a schema: that of its temporary objects, and then `schemas` in
+/// their order. Schemas that do not exist are skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SearchPath(Vec<String>);
+pub(crate) struct SearchPath {
+    /// `None` for a session that has never had temporary objects.
+    temporary: Option<Arc<str>>,
+    schemas: Vec<String>,
+}
 
 impl Default for SearchPath {
     fn default() -> Self {
-        SearchPath(vec![PUBLIC.into()])
+        SearchPath { temporary: None, schemas: vec![PUBLIC.into()] }
     }
 }
 
 impl SearchPath {
-    pub fn new(schemas: &[Ident]) -> SearchPath {
-        SearchPath(schemas.iter().map(schema_name).collect())
+    /// This path with other schemas for objects that are not temporary.
+    pub fn with_schemas(&self, schemas: &[Ident]) -> SearchPath {
+        SearchPath { temporary: self.temporary.clone(), schemas: schemas.iter().map(schema_name).collect() }
     }
 
-    /// The schemas that exist.
+    /// The path of a new session, with the temporary objects of this one.
+    pub fn reset(&self) -> SearchPath {
+        SearchPath { temporary: self.temporary.clone(), ..SearchPath::default() }
+    }
+
+    /// This path with a schema of temporary objects.
+    pub fn with_temporary(&self, schema: Arc<str>) -> SearchPath {
+        SearchPath { temporary: Some(schema), schemas: self.schemas.clone() }
+    }
+
+    /// The schema of the session's temporary objects.
+    pub fn temporary(&self) -> Option<&Arc<str>> {
+        self.temporary.as_ref()
+    }
+
+    /// The schemas of objects that are not temporary and exist.
     pub fn schemas<'a>(&'a self, catalog: &'a Catalog) -> impl Iterator<Item = &'a str> {
-        self.0.iter().map(String::as_str).filter(|schema| catalog.has_schema(schema))
+        let schemas = self.schemas.iter().map(String::as_str);
+        schemas.filter(|schema| catalog.has_schema(schema) && !schema.starts_with(TEMPORARY_PREFIX))
+    }
+
+    /// False for a schema of temporary objects of another session.
+    fn may_create_in(&self, schema: &str) -> bool {
+        !schema.starts_with(TEMPORARY_PREFIX) || self.temporary.as_deref() == Some(schema)
     }
 
     /// The first relation with a name.
     pub fn find(&self, catalog: &Catalog, name: &str) -> Option<RelationName> {
-        let names = self.schemas(catalog).map(|schema| RelationName::new(schema, name));
-        names.into_iter().find(|name| catalog.has_relation(name))
+        let schemas = self.temporary.as_deref().into_iter().chain(self.schemas(catalog));
+        schemas.map(|schema| RelationName::new(schema, name)).find(|name| catalog.has_relation(name))
     }
 
     /// The schema of new objects.
     ///
     /// # Errors
     /// `NotFound` if no schema of the path exists.
-    pub fn current(&self, catalog: &Catalog) -> Result<&str> {
-        let found = self.0.iter().find(|schema| catalog.has_schema(schema));
-        found.map(String::as_str).ok_or_else(|| Error::NotFound { kind: ObjectKind::Schema, name: self.to_string() })
+    pub fn current<'a>(&'a self, catalog: &'a Catalog) -> Result<&'a str> {
+        self.schemas(catalog).next().ok_or_else(|| Error::NotFound { kind: ObjectKind::Schema, name: self.to_string() })
+    }
+
+    /// The schema that an identifier means. `pg_temp` and `temp` stand for that of the session's temporary objects.
+    pub fn schema(&self, ident: &Ident) -> String {
+        let name = schema_name(ident);
+        match &self.temporary {
+            Some(temporary) if TEMPORARY_SCHEMAS.contains(&name.as_str()) => temporary.to_string(),
+            _ => name,
+        }
     }
 }
 
 impl fmt::Display for SearchPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.iter().map(|schema| quoted(schema)).collect::<Vec<_>>().join(", "))
+        f.write_str(&self.schemas.iter().map(|schema| quoted(schema)).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// True for the name of a temporary object: `pg_temp.t`.
+pub(crate) fn is_temporary(name: &ObjectName) -> bool {
+    match name.0.as_slice() {
+        [.., ObjectNamePart::Identifier(schema), _] => TEMPORARY_SCHEMAS.contains(&plain_ident(schema).as_str()),
+        _ => false,
     }
 }
 
@@ -112,15 +158,15 @@ pub(crate) fn new_schema_name(name: &ObjectName) -> Result<String> {
 ///
 /// # Errors
 /// `NotFound` if it is qualified with another database.
-fn parts(name: &ObjectName) -> Result<(Option<String>, &Ident)> {
+fn parts<'a>(name: &'a ObjectName, path: &SearchPath) -> Result<(Option<String>, &'a Ident)> {
     let idents = name.0.iter().map(|part| match part {
         ObjectNamePart::Identifier(ident) => Ok(ident),
         ObjectNamePart::Function(_) => Err(Error::Unsupported(format!("name {name}"))),
     });
     match idents.collect::<Result<Vec<_>>>()?.as_slice() {
         [name] => Ok((None, name)),
-        [schema, name] => Ok((Some(schema_name(schema)), name)),
-        [database, schema, name] if plain_ident(database) == CATALOG_NAME => Ok((Some(schema_name(schema)), name)),
+        [schema, name] => Ok((Some(path.schema(schema)), name)),
+        [database, schema, name] if plain_ident(database) == CATALOG_NAME => Ok((Some(path.schema(schema)), name)),
         _ => Err(Error::NotFound { kind: ObjectKind::Relation, name: name.to_string() }),
     }
 }
@@ -131,7 +177,7 @@ fn parts(name: &ObjectName) -> Result<(Option<String>, &Ident)> {
 /// # Errors
 /// As [`parts`].
 pub(crate) fn relation_name(name: &ObjectName, catalog: &Catalog, path: &SearchPath) -> Result<RelationName> {
-    let (schema, ident) = parts(name)?;
+    let (schema, ident) = parts(name, path)?;
     let name = plain_ident(ident);
     Ok(match schema {
         Some(schema) => RelationName::new(schema, name),
@@ -144,7 +190,7 @@ pub(crate) fn relation_name(name: &ObjectName, catalog: &Catalog, path: &SearchP
 /// # Errors
 /// As [`parts`].
 pub(crate) fn stored_name(name: &ObjectName) -> Result<RelationName> {
-    let (schema, ident) = parts(name)?;
+    let (schema, ident) = parts(name, &SearchPath::default())?;
     Ok(RelationName::new(schema.unwrap_or_else(|| PUBLIC.into()), plain_ident(ident)))
 }
 
@@ -153,10 +199,12 @@ pub(crate) fn stored_name(name: &ObjectName) -> Result<RelationName> {
 /// # Errors
 /// As [`parts`]; `NotFound` for the schema.
 pub(crate) fn new_relation_name(name: &ObjectName, catalog: &Catalog, path: &SearchPath) -> Result<RelationName> {
-    let (schema, ident) = parts(name)?;
+    let (schema, ident) = parts(name, path)?;
     let name = new_name(ident)?;
     match schema {
-        Some(schema) if catalog.has_schema(&schema) => Ok(RelationName::new(schema, name)),
+        Some(schema) if catalog.has_schema(&schema) && path.may_create_in(&schema) => {
+            Ok(RelationName::new(schema, name))
+        }
         Some(schema) => Err(Error::NotFound { kind: ObjectKind::Schema, name: schema }),
         None => Ok(RelationName::new(path.current(catalog)?, name)),
     }
@@ -167,8 +215,8 @@ pub(crate) fn new_relation_name(name: &ObjectName, catalog: &Catalog, path: &Sea
 /// # Errors
 /// As [`new_name`]; `Unsupported` for a name in another schema.
 pub(crate) fn new_sibling(name: &ObjectName, other: &RelationName) -> Result<RelationName> {
-    let (schema, ident) = parts(name)?;
-    match schema {
+    let (schema, ident) = parts(name, &SearchPath::default())?;
+    match schema.filter(|_| !(is_temporary(name) && other.is_temporary())) {
         Some(schema) if *schema != *other.schema => {
             Err(Error::Unsupported(format!("name {name} in another schema than that of \"{other}\"")))
         }
@@ -184,9 +232,13 @@ pub(crate) fn full_sql(name: &RelationName) -> String {
     }
 }
 
-/// A relation's name as SQL text, without the schema if it is `public`.
+/// A relation's name as SQL text for the session, without the schema if it is `public`.
 pub(crate) fn shown_sql(name: &RelationName) -> String {
-    if name.is_public() { quoted(&name.name) } else { full_sql(name) }
+    match name.is_temporary() {
+        true => format!("{}.{}", TEMPORARY_SCHEMAS[0], quoted(&name.name)),
+        false if name.is_public() => quoted(&name.name),
+        false => full_sql(name),
+    }
 }
 
 /// A name as an identifier, quoted if it must be.

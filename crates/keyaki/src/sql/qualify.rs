@@ -16,7 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::dml::{RETURNED_PREFIX, TARGET_PREFIX};
-use super::names::{SearchPath, full_sql, ident, plain_ident, relation_name, schema_name, stored_name};
+use super::names::{SearchPath, full_sql, ident, plain_ident, relation_name};
 use super::sequences;
 use crate::catalog::{Catalog, PUBLIC, RelationName};
 use crate::engine::CATALOG_NAME;
@@ -40,10 +40,17 @@ pub(super) fn stored(node: &mut impl VisitMut, catalog: &Catalog, path: &SearchP
 }
 
 fn qualify(node: &mut impl VisitMut, catalog: &Catalog, path: &SearchPath, is_stored: bool) -> Result<()> {
-    let mut visitor = Qualify { catalog, path, is_stored, common: Vec::new(), withs: Vec::new(), scopes: Vec::new() };
-    match node.visit(&mut visitor) {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(error) => Err(error),
+    let (common, withs, scopes) = (Vec::new(), Vec::new(), Vec::new());
+    let mut visitor = Qualify { catalog, path, is_stored, common, withs, scopes, temporary_sequence: None };
+    if let ControlFlow::Break(error) = node.visit(&mut visitor) {
+        return Err(error);
+    }
+    match visitor.temporary_sequence.filter(|_| is_stored) {
+        Some(name) => {
+            let problem = format!("a definition cannot use the temporary sequence \"{name}\"");
+            Err(Error::InvalidDefinition { kind: ObjectKind::Sequence, problem })
+        }
+        None => Ok(()),
     }
 }
 
@@ -57,6 +64,8 @@ struct Qualify<'a> {
     withs: Vec<Option<With>>,
     /// The FROM lists of the open queries and SELECTs.
     scopes: Vec<Vec<Entry>>,
+    /// A temporary sequence that a function uses.
+    temporary_sequence: Option<RelationName>,
 }
 
 /// An entry of a FROM list.
@@ -103,7 +112,7 @@ impl Qualify<'_> {
             let relation = match name.0.len() {
                 1 if self.is_common(&last) => None,
                 1 => Some(self.path.find(self.catalog, &last).unwrap_or_else(|| RelationName::public(last.clone()))),
-                _ => stored_name(name).ok(),
+                _ => relation_name(name, self.catalog, self.path).ok(),
             };
             return Some(Entry { alias: last, relation });
         };
@@ -123,7 +132,7 @@ impl Qualify<'_> {
     fn redundant(&self, parts: &[&Ident]) -> Result<usize> {
         let database = usize::from(parts.len() > 2 && plain_ident(parts[0]) == CATALOG_NAME);
         let [schema, table, ..] = parts[database..] else { return Ok(0) };
-        let (schema, table, shown) = (schema_name(schema), plain_ident(table), plain_ident(schema));
+        let (schema, table, shown) = (self.path.schema(schema), plain_ident(table), plain_ident(schema));
         let has_alias = |alias: &str| self.scopes.iter().flatten().any(|entry| entry.alias == alias);
         let is_schema = self.catalog.has_schema(&schema) || schema == "information_schema";
         if !is_schema || has_alias(&shown) {
@@ -161,9 +170,9 @@ impl Qualify<'_> {
         let parts = name.0.iter().map(|part| part.as_ident().cloned()).collect::<Option<Vec<_>>>();
         let qualified = match parts.as_deref() {
             Some([only]) => self.found(only)?,
-            Some([schema, name]) => Some((ident(&schema_name(schema)), name.clone())),
+            Some([schema, name]) => Some((ident(&self.path.schema(schema)), name.clone())),
             Some([database, schema, name]) if plain_ident(database) == CATALOG_NAME => {
-                Some((ident(&schema_name(schema)), name.clone()))
+                Some((ident(&self.path.schema(schema)), name.clone()))
             }
             _ => None,
         };
@@ -309,6 +318,9 @@ impl VisitorMut for Qualify<'_> {
                 self::call(call, |name| {
                     let (path, catalog) = (self.path, self.catalog);
                     let found = relation_name(name, catalog, path).ok()?;
+                    if found.is_temporary() {
+                        self.temporary_sequence = Some(found.clone());
+                    }
                     (catalog.has_relation(&found) && !(self.is_stored && found.is_public())).then_some(found)
                 });
                 ControlFlow::Continue(())

@@ -60,7 +60,7 @@ fn existing(catalog: &Catalog, name: &ObjectName, action: &str) -> Result<String
         let problem = format!("cannot {action} schema \"{PUBLIC}\": every database has it");
         return Err(Error::InvalidDefinition { kind: ObjectKind::Schema, problem });
     }
-    match catalog.has_schema(&name) {
+    match catalog.schemas.contains(&name) {
         true => Ok(name),
         false => Err(Error::NotFound { kind: ObjectKind::Schema, name }),
     }

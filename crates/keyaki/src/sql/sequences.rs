@@ -28,7 +28,8 @@ use super::names::{SearchPath, relation_name, shown_sql, stored_name};
 use super::{Outcome, SqlSession, qualify};
 use crate::base::interrupt::Execution;
 use crate::catalog::{
-    Catalog, ColumnDef, DocumentKind, IdentityDef, RelationName, SequenceDef, Table, TableDef, put, remove, types,
+    Catalog, ColumnDef, DocumentKind, IdentityDef, RelationName, SequenceDef, Table, TableDef, put, put_new, remove,
+    types,
 };
 use crate::engine::Engine;
 use crate::engine::sequences::Sequences;
@@ -354,6 +355,7 @@ pub(super) async fn create(
     session: &SqlSession,
     execution: &Execution<'_>,
     name: &ObjectName,
+    is_temporary: bool,
     if_not_exists: bool,
     data_type: Option<&SqlDataType>,
     options: &[SequenceOptions],
@@ -361,14 +363,14 @@ pub(super) async fn create(
     let ty = data_type.map_or(Ok(ColumnType::Int64), |ty| types::from_sql(ty).map(|ty| ty.column))?;
     let writer = session.writer(execution, "CREATE SEQUENCE").await?;
     let (catalog, _) = session.engine.latest(&writer);
-    let name = session.new_relation(&catalog, name)?;
+    let name = session.new_relation(&catalog, name, is_temporary)?;
     let def = definition(name.clone(), ty, options)?;
     if if_not_exists && catalog.sequence(&name).is_some() {
         return Ok(Outcome::done("CREATE SEQUENCE"));
     }
     catalog.check_free(&name)?;
     let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
-    put(&mut batch, DocumentKind::Sequence, &name, &def)?;
+    put_new(&mut batch, DocumentKind::Sequence, &name, &def)?;
     changed.sequences.insert(name, Arc::new(def));
     session.engine.commit_catalog(&writer, batch, changed).await?;
     Ok(Outcome::done("CREATE SEQUENCE"))
@@ -583,12 +585,6 @@ pub(super) fn retype(sequence: &mut SequenceDef, before: ColumnType, after: Colu
     let SequenceDef { min, max, .. } = definition(sequence.name.clone(), after, &options)?;
     (sequence.min, sequence.max) = (min, max);
     Ok(())
-}
-
-/// Adds the removal of the positions of a dropped table's identity columns to `batch`.
-pub(super) fn forget(batch: &mut WriteBatch, def: &TableDef) -> Result<()> {
-    let mut identities = def.columns.iter().filter_map(|column| column.identity.as_ref());
-    identities.try_for_each(|identity| remove(batch, DocumentKind::SequencePosition, &identity.sequence.id.to_string()))
 }
 
 /// Refuses values for columns that are GENERATED ALWAYS. `is_default` tells for a column if its value is DEFAULT.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use datafusion::sql::sqlparser::ast::ObjectName;
+use datafusion::sql::sqlparser::ast::{ObjectName, ObjectNamePart};
 use keyaki_exec::Stats;
 use keyaki_store::Snapshot;
 use parking_lot::Mutex;
@@ -105,12 +105,45 @@ impl SqlSession {
         names::relation_name(name, catalog, &self.path())
     }
 
-    /// Name of a new relation; see [`names::new_relation_name`].
+    /// Name of a new relation; see [`names::new_relation_name`]. It is temporary if the statement says so or the schema is
+    /// that of temporary objects.
     ///
     /// # Errors
-    /// As [`names::new_relation_name`].
-    pub fn new_relation(&self, catalog: &Catalog, name: &ObjectName) -> Result<RelationName> {
-        names::new_relation_name(name, catalog, &self.path())
+    /// As [`names::new_relation_name`]; `InvalidDefinition` for a temporary relation in another schema.
+    pub fn new_relation(&self, catalog: &Catalog, name: &ObjectName, is_temporary: bool) -> Result<RelationName> {
+        if !is_temporary && !names::is_temporary(name) {
+            return names::new_relation_name(name, catalog, &self.path());
+        }
+        let schema = self.temporary_schema();
+        if let [ObjectNamePart::Identifier(ident)] = name.0.as_slice() {
+            return Ok(RelationName::new(schema, names::new_name(ident)?));
+        }
+        let found = names::new_relation_name(name, catalog, &self.path())?;
+        match *found.schema == *schema {
+            true => Ok(found),
+            false => {
+                let problem =
+                    format!("the temporary relation \"{}\" cannot be in schema \"{}\"", found.name, found.schema);
+                Err(Error::InvalidDefinition { kind: ObjectKind::Relation, problem })
+            }
+        }
+    }
+
+    /// The schema of the session's temporary objects.
+    fn temporary_schema(&self) -> Arc<str> {
+        let mut path = self.path.lock();
+        if let Some(schema) = path.temporary() {
+            return schema.clone();
+        }
+        let schema = self.engine.temporary.new_name();
+        *path = Arc::new(path.with_temporary(schema.clone()));
+        schema
+    }
+
+    /// Replaces the search path.
+    pub fn change_path(&self, change: impl FnOnce(&SearchPath) -> SearchPath) {
+        let mut path = self.path.lock();
+        *path = Arc::new(change(&path));
     }
 
     /// The relation with the given name, or with a name that is qualified as in SQL.
@@ -157,7 +190,16 @@ impl SqlSession {
     /// # Errors
     /// `FailedTransaction`, `ReadOnlyTransaction`, `Conflict`.
     pub async fn writer(&self, execution: &Execution<'_>, what: &str) -> Result<Writer> {
+        self.remove_ended().await;
         self.engine.writer(&self.transaction, execution.decision(), what).await
+    }
+
+    /// Removes the temporary objects of sessions that have ended, unless a transaction is open.
+    pub async fn remove_ended(&self) {
+        if self.engine.temporary.have_ended() && !self.transaction.is_open() {
+            // Boxed, because the futures of statements contain this one.
+            Box::pin(self.engine.remove_ended()).await;
+        }
     }
 
     /// True in a read-only transaction, open or implicit.
@@ -193,6 +235,14 @@ impl SqlSession {
             writer,
             progress: self.progress.lock().clone(),
             waits_inline: self.waits_inline(),
+        }
+    }
+}
+
+impl Drop for SqlSession {
+    fn drop(&mut self) {
+        if let Some(schema) = self.path.get_mut().temporary() {
+            self.engine.temporary.end(schema.clone());
         }
     }
 }

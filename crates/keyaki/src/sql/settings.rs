@@ -119,14 +119,14 @@ fn set_path(session: &SqlSession, values: &[Expr]) -> Result<Outcome> {
                 if values.len() > 1 {
                     return Err(Error::syntax("DEFAULT stands alone in SET search_path"));
                 }
-                *session.path.lock() = Arc::default();
+                session.change_path(SearchPath::reset);
                 return Ok(Outcome::done("SET"));
             }
             Expr::Identifier(schema) => schemas.push(schema.clone()),
             value => schemas.extend(super::parse_idents(&value_text(value)?)?),
         }
     }
-    *session.path.lock() = Arc::new(SearchPath::new(&schemas));
+    session.change_path(|path| path.with_schemas(&schemas));
     Ok(Outcome::done("SET"))
 }
 
@@ -179,7 +179,7 @@ pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<
             *session.options.lock() = SessionOptions::default();
             session.overrides.lock().clear();
             *session.zone.lock() = Zone::UTC;
-            *session.path.lock() = Arc::default();
+            session.change_path(SearchPath::reset);
             session.engine.set_durability(initial.durability);
             session.engine.set_cache_governor(initial.cache_governor);
         }
@@ -192,7 +192,7 @@ pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<
             DEFAULT_ISOLATION => session.options.lock().isolation = SessionOptions::default().isolation,
             DEFAULT_READ_ONLY => session.options.lock().is_read_only = SessionOptions::default().is_read_only,
             TIME_ZONE => *session.zone.lock() = Zone::UTC,
-            SEARCH_PATH => *session.path.lock() = Arc::default(),
+            SEARCH_PATH => session.change_path(SearchPath::reset),
             DURABILITY => session.engine.set_durability(initial.durability),
             CACHE_GOVERNOR => session.engine.set_cache_governor(initial.cache_governor),
             name if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {

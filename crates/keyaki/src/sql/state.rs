@@ -37,6 +37,7 @@ use crate::table::PlanContext;
 use crate::values::zone::Zone;
 use crate::{Error, Result, SessionOptions};
 
+const INFORMATION_SCHEMA: &str = "information_schema";
 /// Maximum nesting depth of views.
 const VIEW_DEPTH_MAX: usize = 50;
 /// An index pipeline may use this fraction of the query memory: one eighth.
@@ -118,11 +119,13 @@ impl StatementState {
 
     pub fn new(session: &SqlSession, catalog: Arc<Catalog>, snapshot: Snapshot) -> Result<Self> {
         let Planning { context, mut state } = planning(session)?;
+        let (zone, path) = (session.zone(), session.path());
         let tables = Arc::new(StatementTables {
             engine: session.engine.clone(),
             catalog: catalog.clone(),
             snapshot: snapshot.clone(),
             context: context.clone(),
+            temporary: path.temporary().cloned(),
             extra: RwLock::default(),
         });
         let catalogs = MemoryCatalogProviderList::new();
@@ -130,7 +133,6 @@ impl StatementState {
         state.register_catalog_list(Arc::new(catalogs) as Arc<dyn CatalogProviderList>);
         state.mark_start_execution();
         sequences::register_for(&mut state, session, &catalog)?;
-        let (zone, path) = (session.zone(), session.path());
         schemas::register_for(&mut state, &catalog, &path)?;
         Ok(StatementState { catalog, snapshot, context, state, zone, path, tables, views_begun: Mutex::default() })
     }
@@ -212,17 +214,20 @@ impl StatementState {
     }
 
     /// Names of the tables and views that a statement uses directly; without a schema, those of `public`. A query of the
-    /// information schema uses all views.
+    /// information schema uses all views that it shows.
     pub fn relations_used(&self, statement: &DfStatement) -> Result<Vec<RelationName>> {
-        let mut used = Vec::new();
-        for reference in self.state.resolve_table_references(statement)? {
-            if reference.schema() == Some("information_schema") {
-                used.extend(self.catalog.views.keys().cloned());
-            } else if let Some(name) = own_name(&reference) {
-                used.push(name);
-            }
+        let mut used = self.relations_named(statement)?;
+        if used.iter().any(|name| *name.schema == *INFORMATION_SCHEMA) {
+            used.retain(|name| *name.schema != *INFORMATION_SCHEMA);
+            let is_shown = |name: &&RelationName| !name.is_temporary() || self.path.temporary() == Some(&name.schema);
+            used.extend(self.catalog.views.keys().filter(is_shown).cloned());
         }
         Ok(used)
+    }
+
+    /// Names of the tables and views that a statement names; without a schema, those of `public`.
+    pub fn relations_named(&self, statement: &DfStatement) -> Result<Vec<RelationName>> {
+        Ok(self.state.resolve_table_references(statement)?.iter().filter_map(own_name).collect())
     }
 
     async fn plan_view(&self, name: &RelationName, depth: usize) -> Result<()> {
@@ -272,6 +277,8 @@ struct StatementTables {
     catalog: Arc<Catalog>,
     snapshot: Snapshot,
     context: PlanContext,
+    /// The schema of the session's temporary objects.
+    temporary: Option<Arc<str>>,
     /// Planned views, and tables visible only to this statement.
     extra: RwLock<HashMap<RelationName, Arc<dyn TableProvider>>>,
 }
@@ -282,7 +289,8 @@ struct StatementCatalog(Arc<StatementTables>);
 
 impl CatalogProvider for StatementCatalog {
     fn schema_names(&self) -> Vec<String> {
-        std::iter::once(PUBLIC.into()).chain(self.0.catalog.schemas.iter().cloned()).collect()
+        let temporary = self.0.temporary.iter().map(|name| name.to_string());
+        std::iter::once(PUBLIC.into()).chain(self.0.catalog.schemas.iter().cloned()).chain(temporary).collect()
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {

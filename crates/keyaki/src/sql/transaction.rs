@@ -36,6 +36,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
             };
             let mut characteristics = session.characteristics();
             apply(&mut characteristics, &modes)?;
+            session.remove_ended().await;
             slot.begin(&session.engine, characteristics, immediate).await?;
             Ok(Outcome::done(if begin { "BEGIN" } else { "START TRANSACTION" }))
         }

@@ -20,7 +20,7 @@ use super::columns::shown_schema;
 use super::names::{new_name, quoted};
 use super::state::StatementState;
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, DocumentKind, RelationName, ViewDef, put, remove};
+use crate::catalog::{Catalog, DocumentKind, RelationName, ViewDef, put_new, remove};
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::{Error, ObjectKind, Result};
@@ -30,7 +30,7 @@ pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, mut 
     let engine = &session.engine;
     let writer = session.writer(execution, "CREATE VIEW").await?;
     let (catalog, snapshot) = engine.latest(&writer);
-    let name = session.new_relation(&catalog, &create.name)?;
+    let name = session.new_relation(&catalog, &create.name, create.temporary)?;
     if create.if_not_exists && catalog.views.contains_key(&name) {
         return Ok(Outcome::done("CREATE VIEW"));
     }
@@ -42,12 +42,13 @@ pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, mut 
     let sql = definition(&create)?;
     let state = StatementState::new(session, catalog.clone(), snapshot)?;
     check_no_cycle(&state, &name, &create.query)?;
+    check_lasting(&state, &name, &create.query)?;
     let plan = state.plan_stored(&sql).await?;
     check_columns(plan.schema().inner())?;
     let comment = catalog.views.get(&name).and_then(|replaced| replaced.comment.clone());
     let view = ViewDef { name: name.clone(), sql, comment };
     let mut batch = WriteBatch::new();
-    put(&mut batch, DocumentKind::View, &name, &view)?;
+    put_new(&mut batch, DocumentKind::View, &name, &view)?;
     let mut changed = Catalog::clone(&catalog);
     changed.views.insert(name, Arc::new(view));
     engine.commit_catalog(&writer, batch, changed).await?;
@@ -74,7 +75,7 @@ fn check_plain(create: &CreateView) -> Result<()> {
         comment: None,
         with_no_schema_binding: false,
         if_not_exists: false,
-        temporary: false,
+        temporary: create.temporary,
         copy_grants: false,
         to: None,
         params: None,
@@ -134,12 +135,28 @@ fn check_no_cycle(state: &StatementState, name: &RelationName, query: &Query) ->
     Ok(())
 }
 
-/// Views that use the table or view `name` directly.
+/// A view must not use temporary relations, unless it belongs to the same session.
+///
+/// # Errors
+/// `InvalidDefinition`.
+fn check_lasting(state: &StatementState, name: &RelationName, query: &Query) -> Result<()> {
+    let statement = DfStatement::Statement(Box::new(Statement::Query(Box::new(query.clone()))));
+    let is_foreign = |used: &&RelationName| used.is_temporary() && used.schema != name.schema;
+    match state.relations_named(&statement)?.iter().find(is_foreign) {
+        None => Ok(()),
+        Some(used) => {
+            let problem = format!("view \"{name}\" uses the temporary relation \"{used}\" (use CREATE TEMPORARY VIEW)");
+            Err(Error::InvalidDefinition { kind: ObjectKind::View, problem })
+        }
+    }
+}
+
+/// Views whose queries name the table or view `name`.
 pub(crate) fn users(state: &StatementState, name: &RelationName) -> Result<Vec<RelationName>> {
     let mut users = Vec::new();
     for view in state.catalog.views.values() {
         let statement = DfStatement::Statement(Box::new(Statement::Query(super::parse_query(&view.sql)?)));
-        if state.relations_used(&statement)?.iter().any(|used| used == name) {
+        if state.relations_named(&statement)?.iter().any(|used| used == name) {
             users.push(view.name.clone());
         }
     }

@@ -6,7 +6,7 @@ use keyaki_store::WriteBatch;
 
 use super::WriteStatement;
 use crate::Result;
-use crate::catalog::{Catalog, DocumentKind, Table, put};
+use crate::catalog::{Catalog, DocumentKind, Table, put_new};
 
 /// Commits `batch`, which creates the trees and the definition of `table`, and publishes the catalog with the table.
 pub(crate) async fn commit_table(
@@ -26,5 +26,5 @@ pub(crate) fn create_trees(batch: &mut WriteBatch, table: &Table) -> Result<()> 
     for (index, schema) in table.def.indexes.iter().zip(&table.index_schemas) {
         batch.create_tree(index.tree, schema);
     }
-    put(batch, DocumentKind::Table, &table.def.name, &table.def)
+    put_new(batch, DocumentKind::Table, &table.def.name, &table.def)
 }

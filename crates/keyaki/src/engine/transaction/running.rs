@@ -70,7 +70,7 @@ impl Running {
         }
         self.check_definitions(&newest)?;
         if self.defines() {
-            // Only statistics differ.
+            // Only statistics and temporary objects of other sessions differ.
             return Ok(());
         }
         (self.base, self.catalog) = (newest.clone(), newest);
@@ -95,7 +95,9 @@ impl Running {
             false => self.changed.keys().find(|name| differs(name)).map(RelationName::to_string),
             // The new definitions may depend on all others, for example by their names.
             true => {
-                let mut names = self.base.tables.keys().chain(newest.tables.keys());
+                let names = self.base.tables.keys().chain(newest.tables.keys());
+                // Other transactions change those of other sessions.
+                let mut names = names.filter(|name| !name.is_temporary());
                 let table = names.find(|name| differs(name)).map(RelationName::to_string);
                 let view = || first_difference(&self.base.views, &newest.views);
                 let sequence = || first_difference(&self.base.sequences, &newest.sequences);
@@ -172,7 +174,7 @@ impl Running {
         let submitted = match Arc::ptr_eq(&base, &catalog) {
             true => store.commit().map_err(failed)?,
             false => {
-                let merged = Arc::new(with_statistics(&base, &catalog, &newest));
+                let merged = Arc::new(merged(&base, &catalog, &newest));
                 engine.replace_catalog(merged, || {
                     let submitted = store.commit().map_err(failed)?;
                     // New trees exist at once, their rows only then.
@@ -195,12 +197,12 @@ impl Running {
     }
 }
 
-/// The first object that differs between two versions of the catalog.
+/// The first object that differs between two versions of the catalog and is not temporary.
 fn first_difference<T: PartialEq>(
     base: &BTreeMap<RelationName, Arc<T>>,
     newest: &BTreeMap<RelationName, Arc<T>>,
 ) -> Option<String> {
-    let mut names = base.keys().chain(newest.keys());
+    let mut names = base.keys().chain(newest.keys()).filter(|name| !name.is_temporary());
     names.find(|name| base.get(*name) != newest.get(*name)).map(RelationName::to_string)
 }
 
@@ -209,8 +211,9 @@ fn references(catalog: &Catalog, table: &RelationName) -> Vec<(RelationName, For
     catalog.referencing(table).map(|(other, key)| (other.def.name.clone(), key.clone())).collect()
 }
 
-/// The catalog of a transaction, with the newest statistics of the tables that it has not redefined.
-fn with_statistics(base: &Catalog, catalog: &Catalog, newest: &Catalog) -> Catalog {
+/// The catalog of a transaction, with the newest statistics of the tables that it has not redefined, and the temporary
+/// objects of other sessions.
+fn merged(base: &Catalog, catalog: &Catalog, newest: &Catalog) -> Catalog {
     let mut merged = catalog.clone();
     for (name, table) in &mut merged.tables {
         let is_base = base.tables.get(name).is_some_and(|base| Arc::ptr_eq(base, table));
@@ -218,7 +221,35 @@ fn with_statistics(base: &Catalog, catalog: &Catalog, newest: &Catalog) -> Catal
             *table = newest.clone();
         }
     }
+    merge_temporary(&mut merged.tables, &base.tables, &newest.tables);
+    merge_temporary(&mut merged.views, &base.views, &newest.views);
+    merge_temporary(&mut merged.sequences, &base.sequences, &newest.sequences);
     merged
+}
+
+/// Takes over the changes of temporary objects by other sessions. `objects` are those of `base` with the changes of a
+/// transaction.
+fn merge_temporary<T>(
+    objects: &mut BTreeMap<RelationName, Arc<T>>,
+    base: &BTreeMap<RelationName, Arc<T>>,
+    newest: &BTreeMap<RelationName, Arc<T>>,
+) {
+    objects.retain(|name, object| {
+        let is_unchanged = base.get(name).is_some_and(|base| Arc::ptr_eq(base, object));
+        match newest.get(name) {
+            _ if !name.is_temporary() => true,
+            Some(newest) if is_unchanged => {
+                *object = newest.clone();
+                true
+            }
+            None => !is_unchanged,
+            Some(_) => true,
+        }
+    });
+    let new = newest.iter().filter(|(name, _)| name.is_temporary() && !base.contains_key(*name));
+    for (name, object) in new {
+        objects.entry(name.clone()).or_insert_with(|| object.clone());
+    }
 }
 
 impl Engine {

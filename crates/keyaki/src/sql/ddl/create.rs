@@ -8,7 +8,7 @@ use std::sync::Arc;
 use datafusion::sql::sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use datafusion::sql::sqlparser::ast::{
     CheckConstraint, ColumnDef as SqlColumn, ColumnOption, CreateTable, ForeignKeyConstraint, Ident, IndexColumn,
-    Query, TableConstraint,
+    OnCommit, Query, TableConstraint,
 };
 use keyaki_store::WriteBatch;
 
@@ -36,7 +36,7 @@ pub(crate) async fn create_table(
     let engine = &session.engine;
     let writer = session.writer(execution, "CREATE TABLE").await?;
     let (catalog, snapshot) = engine.latest(&writer);
-    let name = session.new_relation(&catalog, &create.name)?;
+    let name = session.new_relation(&catalog, &create.name, create.temporary)?;
     if create.if_not_exists && catalog.tables.contains_key(&name) {
         return Ok(Outcome::done("CREATE TABLE"));
     }
@@ -72,9 +72,16 @@ fn check_plain(create: &CreateTable) -> Result<()> {
         .columns(create.columns.clone())
         .constraints(create.constraints.clone())
         .query(create.query.clone())
+        .temporary(create.temporary)
+        .on_commit(create.on_commit)
         .build();
-    if create.temporary {
-        return Err(Error::Unsupported("temporary tables".into()));
+    match create.on_commit {
+        Some(_) if !create.temporary => {
+            return Err(Error::syntax("ON COMMIT is a clause of temporary tables"));
+        }
+        None | Some(OnCommit::PreserveRows) => {}
+        Some(OnCommit::DeleteRows) => return Err(Error::Unsupported("ON COMMIT DELETE ROWS".into())),
+        Some(OnCommit::Drop) => return Err(Error::Unsupported("ON COMMIT DROP".into())),
     }
     match plain == *create {
         true => Ok(()),

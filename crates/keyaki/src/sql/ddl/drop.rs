@@ -8,9 +8,9 @@ use keyaki_store::WriteBatch;
 
 use super::foreign_keys;
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, DocumentKind, RelationName, Table, put, remove};
+use crate::catalog::{Catalog, DocumentKind, RelationName, Table, put, remove_table};
 use crate::sql::state::StatementState;
-use crate::sql::{Outcome, SqlSession, sequences, views};
+use crate::sql::{Outcome, SqlSession, views};
 use crate::{Error, ObjectKind, Result};
 
 pub(crate) async fn drop_table(
@@ -64,11 +64,7 @@ pub(crate) async fn drop_table(
 /// None is expected.
 pub(crate) fn remove_from(changed: &mut Catalog, batch: &mut WriteBatch, name: &RelationName) -> Result<bool> {
     let Some(table) = changed.tables.remove(name) else { return Ok(false) };
-    remove(batch, DocumentKind::Table, name)?;
-    remove(batch, DocumentKind::Statistics, name)?;
-    sequences::forget(batch, &table.def)?;
-    batch.drop_tree(table.def.tree);
-    table.def.indexes.iter().for_each(|index| batch.drop_tree(index.tree));
+    remove_table(batch, &table.def, true)?;
     Ok(true)
 }
 

@@ -55,7 +55,8 @@ pub(super) fn add(def: &mut TableDef, state: &StatementState, key: &ForeignKeyCo
     check_distinct(&columns, &names)?;
     let (own, references) = (def.name.clone(), state.relation(foreign_table)?);
     // A new table is not in the catalog yet.
-    let is_first = || state.path.current(&state.catalog).is_ok_and(|schema| *schema == *own.schema);
+    let is_first =
+        || own.is_temporary() || state.path.current(&state.catalog).is_ok_and(|schema| *schema == *own.schema);
     let is_own = references == own || (foreign_table.0.len() == 1 && references.name == own.name && is_first());
     let (references, referenced_table) = match is_own {
         true => (own, Arc::new(Table::new(def.clone(), None)?)),
@@ -64,6 +65,16 @@ pub(super) fn add(def: &mut TableDef, state: &StatementState, key: &ForeignKeyCo
             (references, table)
         }
     };
+    if references.schema != def.name.schema && (references.is_temporary() || def.name.is_temporary()) {
+        let kind = |name: &RelationName| if name.is_temporary() { "temporary" } else { "permanent" };
+        let problem = format!(
+            "a foreign key cannot connect the {} table \"{}\" and the {} table \"{references}\"",
+            kind(&def.name),
+            def.name,
+            kind(&references)
+        );
+        return Err(Error::InvalidDefinition { kind: ObjectKind::Constraint, problem });
+    }
     let referenced = referenced_columns(&referenced_table, referred_columns, columns.len())?;
     let name = match name {
         Some(name) => new_name(name)?,

@@ -8,8 +8,8 @@ use keyaki_store::WriteBatch;
 
 use super::foreign_keys;
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, RelationName, Table};
-use crate::sql::{Outcome, SqlSession, sequences};
+use crate::catalog::{Catalog, RelationName, Table, remove_positions};
+use crate::sql::{Outcome, SqlSession};
 use crate::write::rebuild::empty;
 use crate::{Error, Result};
 
@@ -50,7 +50,7 @@ pub(crate) async fn truncate(session: &SqlSession, execution: &Execution<'_>, tr
     let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
     for table in tables {
         if restarts {
-            sequences::forget(&mut batch, &table.def)?;
+            remove_positions(&mut batch, &table.def)?;
         }
         empty(&session.engine, &mut changed, &mut batch, &table, restarts)?;
     }

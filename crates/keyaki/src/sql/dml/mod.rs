@@ -72,7 +72,7 @@ impl TargetTable {
 
     /// Registers the target with the statement, and makes `relation` refer to it.
     fn register(state: &StatementState, table: Arc<Table>, alias: Ident, mut relation: TableWithJoins) -> TargetTable {
-        let own_name = format!("{TARGET_PREFIX}{}", table.def.name);
+        let own_name = format!("{TARGET_PREFIX}{}", table.def.name.qualified());
         state.add_table(RelationName::public(&own_name), Arc::new(state.provider(&table).with_rowid()));
         if let TableFactor::Table { name, alias: table_alias, .. } = &mut relation.relation {
             *name = ObjectName::from(vec![Ident::with_quote('"', own_name)]);

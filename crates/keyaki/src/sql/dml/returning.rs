@@ -78,7 +78,7 @@ impl Returning {
 
     /// `SELECT items FROM rows AS alias`, with the rows registered as a table of the statement.
     fn query(&self, state: &StatementState, table: &Arc<Table>, rows: Vec<RecordBatch>) -> Result<Query> {
-        let name = format!("{RETURNED_PREFIX}{}", table.def.name);
+        let name = format!("{RETURNED_PREFIX}{}", table.def.name.qualified());
         state.add_table(RelationName::public(&name), Arc::new(MemTable::try_new(table.arrow.clone(), vec![rows])?));
         let mut query = *crate::sql::parse_query(&format!("SELECT 1 FROM \"{RETURNED_PREFIX}\" AS \"t\""))?;
         let SetExpr::Select(select) = query.body.as_mut() else {

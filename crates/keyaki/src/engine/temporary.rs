@@ -1,0 +1,84 @@
+//! The schemas of temporary objects: tables, views and sequences that belong to one session.
+//!
+//! Each session that creates temporary objects has a schema of its own, which has no document in the catalog. The objects
+//! have documents and trees like all others. The next statement that writes, or that begins a transaction, removes the
+//! objects of sessions that have ended; so does opening the database.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use keyaki_store::{Store, WriteBatch};
+use parking_lot::Mutex;
+
+use super::Engine;
+use crate::Result;
+use crate::base::interrupt::{Execution, Interrupts};
+use crate::catalog::{Catalog, TEMPORARY_PREFIX, remove_temporary};
+
+/// The schemas of temporary objects since the database was opened.
+#[derive(Debug, Default)]
+pub(crate) struct TemporarySchemas {
+    /// Number of the last schema.
+    last: AtomicU64,
+    has_ended: AtomicBool,
+    /// The schemas of sessions that have ended, whose objects may remain.
+    ended: Mutex<Vec<Arc<str>>>,
+}
+
+impl TemporarySchemas {
+    /// The name of a schema for one session.
+    pub fn new_name(&self) -> Arc<str> {
+        format!("{TEMPORARY_PREFIX}{}", self.last.fetch_add(1, Ordering::Relaxed) + 1).into()
+    }
+
+    /// Called at the end of the session with the schema.
+    pub fn end(&self, schema: Arc<str>) {
+        self.ended.lock().push(schema);
+        self.has_ended.store(true, Ordering::Release);
+    }
+
+    /// True if a session that has ended may have left objects.
+    pub fn have_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+}
+
+impl Engine {
+    /// Removes the temporary objects of sessions that have ended, in a commit of its own. A failure is logged, and the next
+    /// call tries again.
+    pub async fn remove_ended(self: &Arc<Self>) {
+        let interrupts = Arc::new(Interrupts::default());
+        let execution = Execution::new(&interrupts, interrupts.start());
+        let writer = self.own_writer(execution.decision()).await;
+        let schemas = {
+            let mut ended = self.temporary.ended.lock();
+            self.temporary.has_ended.store(false, Ordering::Release);
+            std::mem::take(&mut *ended)
+        };
+        let (catalog, _) = self.latest(&writer);
+        let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
+        let is_ended = |schema: &str| schemas.iter().any(|ended| **ended == *schema);
+        let removed = match remove_temporary(&mut changed, &mut batch, is_ended, true) {
+            Ok(()) if batch.is_empty() => Ok(()),
+            Ok(()) => self.commit_catalog(&writer, batch, changed).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = removed {
+            tracing::warn!(%error, "could not remove the temporary tables of an ended session");
+            schemas.into_iter().for_each(|schema| self.temporary.end(schema));
+        }
+    }
+}
+
+/// Removes the temporary objects of the previous process. Blocks.
+///
+/// # Errors
+/// Errors of the store.
+pub(super) fn remove_left(store: &Store, catalog: &mut Catalog) -> Result<()> {
+    let mut batch = WriteBatch::new();
+    remove_temporary(catalog, &mut batch, |_| true, false)?;
+    if !batch.is_empty() {
+        store.commit(batch)?;
+    }
+    Ok(())
+}
