@@ -12,6 +12,7 @@ import re
 import select
 import sqlite3
 import subprocess
+import threading
 import time
 from decimal import Decimal
 
@@ -19,6 +20,8 @@ import tpch
 
 # A statement that takes longer than this many seconds is a failure.
 TIMEOUT = 120
+# A reference has no opinion on a query that takes it longer than this many seconds.
+REFERENCE_TIMEOUT = 20
 # The answer to this dot command marks the end of a result.
 MARKER = ".mode"
 ROWS = re.compile(r"\([\d,]+ rows?, [\d.]+ s\)\n")
@@ -108,6 +111,15 @@ class Reference:
         self.run(table.definition(keys=False))
         self.run(f"CREATE TABLE undo_{table.name} AS SELECT * FROM {table.name}")
         self.tables[table.name], self.keys[table.name] = table, list(table.keys)
+
+    def answer(self, sql):
+        """As `run`, for a query that may be interrupted."""
+        timer = threading.Timer(REFERENCE_TIMEOUT, self.connection.interrupt)
+        timer.start()
+        try:
+            return self.run(sql)
+        finally:
+            timer.cancel()
 
     def copy(self, source, target):
         self.run(f"DELETE FROM {target}")

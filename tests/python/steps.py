@@ -264,7 +264,7 @@ class Query:
         found = context.query(self.sql)
         if found is None:
             return
-        for reference, result in context.opinions(self.references, lambda reference: reference.run(self.sql)):
+        for reference, result in context.opinions(self.references, lambda reference: reference.answer(self.sql)):
             if isinstance(result, StatementError):
                 # Whether an expression is evaluated for a row that is filtered out depends on the plan.
                 context.counts[f"no opinion of {reference.name}"] += 1
