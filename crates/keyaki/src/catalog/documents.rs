@@ -41,8 +41,8 @@ const CATALOG: &str = "catalog";
 
 /// Format version of the documents of a new database.
 const FORMAT: u32 = 1;
-/// Format version of documents with schemas, with temporary objects or with predicates of indexes. Programs that do not know these would take such an
-/// index for one of all rows.
+/// Format version of documents with schemas, with temporary objects or with predicates of indexes. A program that does not
+/// know predicates would take such an index for one of all rows.
 const FORMAT_EXTENDED: u32 = 2;
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -12,7 +12,8 @@
 //! 26  number of columns in the directory (2 bytes)
 //! 28  rows; entries of an index page (4 bytes)
 //! 32  directory: the start of each column, then the end of the last one (4 bytes each, from the start of the page)
-//! ..  columns, in schema order, without those that the tree got later; then, in a run page: kinds of messages, operands
+//! ..  the columns that the tree had when the page was written, in schema order
+//! ..  in a run page: the kinds of the messages, and their operands
 //! ..  zeros to the end
 //! ```
 //!
