@@ -3,8 +3,9 @@
 //! - [`CACHE_LINE_BYTES`], [`prefetch`], [`prefetch_non_temporal`]: the processor's cache lines.
 //! - [`AlignedMemory`]: owned, zeroed memory, in 2 MiB pages where it is large.
 //! - [`Random`]: a seeded random number generator whose sequence never changes.
+//! - [`enter_background`]: a lower priority for threads that nobody waits for.
 //!
-//! Invariants: every function is safe for every argument that its signature admits. No item depends on the clock, the
+//! Invariants: every function is safe for every argument that its signature admits. No result depends on the clock, the
 //! environment or global state, so equal calls give equal results on every machine.
 
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
@@ -13,7 +14,9 @@
 mod cache;
 mod memory;
 mod random;
+mod thread;
 
 pub use cache::{CACHE_LINE_BYTES, prefetch, prefetch_non_temporal};
 pub use memory::{AlignedMemory, HUGE_PAGE_BYTES};
 pub use random::Random;
+pub use thread::enter_background;

@@ -134,6 +134,8 @@ impl Shared {
     }
 
     fn run_background(&self) {
+        // The flush helpers inherit it. Writers that wait for room leave the processors to the flush.
+        keyaki_primitives::enter_background();
         loop {
             {
                 let mut work = self.work.lock();
