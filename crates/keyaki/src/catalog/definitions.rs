@@ -362,6 +362,24 @@ impl VastOptions {
     }
 }
 
+/// What an index is ordered by: a column or the values of an expression.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum IndexKey {
+    /// Index into the table's columns.
+    Column(usize),
+    Expression(IndexExpression),
+}
+
+/// An expression of an index over the columns of one row.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct IndexExpression {
+    /// SQL text. Columns have no qualifiers.
+    pub sql: String,
+    /// Type of the values.
+    pub ty: SqlType,
+}
+
 /// A secondary index. The key of its tree is the indexed columns, then the primary key columns not among them. The
 /// included columns follow the key. A unique index has the same schema; writes check uniqueness first. A partial index has
 /// entries for the rows that satisfy its predicate.
@@ -376,8 +394,8 @@ pub struct IndexDef {
     pub method: IndexMethod,
     #[serde(default, skip_serializing_if = "VastOptions::is_default")]
     pub vast: VastOptions,
-    /// Indices into the table's columns.
-    pub columns: Vec<usize>,
+    #[serde(rename = "columns")]
+    pub keys: Vec<IndexKey>,
     /// Columns of INCLUDE; columns that are in the key already have no effect.
     pub include: Vec<usize>,
     pub unique: bool,
@@ -393,9 +411,54 @@ pub struct IndexDef {
 }
 
 impl IndexDef {
-    /// True if no two rows of the table may have equal values in `columns`, unless one of these is null.
+    /// True if no two rows of the table may have equal keys, unless one of these has a null.
     pub fn is_key(&self) -> bool {
         self.unique && self.predicate.is_none()
+    }
+
+    /// The columns that are keys, in their order; expressions are left out.
+    pub fn key_columns(&self) -> impl Iterator<Item = usize> + '_ {
+        self.keys.iter().filter_map(|key| match key {
+            IndexKey::Column(column) => Some(*column),
+            IndexKey::Expression(_) => None,
+        })
+    }
+
+    /// The expressions that are keys, in their order.
+    pub fn expressions(&self) -> impl Iterator<Item = &IndexExpression> {
+        self.keys.iter().filter_map(|key| match key {
+            IndexKey::Column(_) => None,
+            IndexKey::Expression(expression) => Some(expression),
+        })
+    }
+
+    /// The indexed columns; `None` if a key is an expression.
+    pub fn plain_columns(&self) -> Option<Vec<usize>> {
+        let columns: Vec<usize> = self.key_columns().collect();
+        (columns.len() == self.keys.len()).then_some(columns)
+    }
+
+    /// The positions of the columns that are keys or included.
+    pub fn columns_mut(&mut self) -> impl Iterator<Item = &mut usize> {
+        let keys = self.keys.iter_mut().filter_map(|key| match key {
+            IndexKey::Column(column) => Some(column),
+            IndexKey::Expression(_) => None,
+        });
+        keys.chain(&mut self.include)
+    }
+
+    /// The SQL texts of the expressions and the predicate.
+    pub fn texts_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        let expressions = self.keys.iter_mut().filter_map(|key| match key {
+            IndexKey::Column(_) => None,
+            IndexKey::Expression(expression) => Some(&mut expression.sql),
+        });
+        expressions.chain(&mut self.predicate)
+    }
+
+    /// As [`IndexDef::texts_mut`].
+    pub fn texts(&self) -> impl Iterator<Item = &String> {
+        self.expressions().map(|expression| &expression.sql).chain(&self.predicate)
     }
 
     /// A unique index without further options.
@@ -405,7 +468,7 @@ impl IndexDef {
             tree,
             method: IndexMethod::default(),
             vast: VastOptions::default(),
-            columns,
+            keys: columns.into_iter().map(IndexKey::Column).collect(),
             include: Vec::new(),
             unique: true,
             predicate: None,

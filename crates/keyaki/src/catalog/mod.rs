@@ -24,15 +24,15 @@ mod table;
 pub(crate) mod types;
 
 pub use definitions::{
-    CheckDef, ColumnDef, ForeignKeyDef, IdentityDef, IndexDef, IndexMethod, ReferentialAction, SequenceDef, SqlType,
-    TableDef, VastOptions, ViewDef,
+    CheckDef, ColumnDef, ForeignKeyDef, IdentityDef, IndexDef, IndexExpression, IndexKey, IndexMethod,
+    ReferentialAction, SequenceDef, SqlType, TableDef, VastOptions, ViewDef,
 };
 pub(crate) use definitions::{SequencePosition, goal_name, goal_of_name};
 pub(crate) use documents::{
     Catalog, DocumentKind, SYSTEM_PREFIX, bootstrap, corrupt, document, extend_format, put, put_new, put_schema,
     remove, remove_positions, remove_table, remove_temporary,
 };
-pub(crate) use expressions::{Check, Compiled, Generated, Generation, Predicate};
+pub(crate) use expressions::{Check, Compiled, Generated, Generation, Predicate, RowExpression, VirtualValue};
 pub(crate) use names::{PUBLIC, RelationName, TEMPORARY_PREFIX};
 pub(crate) use projection::Projection;
 pub(crate) use statistics::TableStatistics;

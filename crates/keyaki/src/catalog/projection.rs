@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
-use arrow::compute::filter_record_batch;
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow::compute::filter;
 use arrow::datatypes::SchemaRef;
 
 use super::table::Table;
@@ -12,57 +12,80 @@ use crate::Result;
 /// Selects the columns of a tree from batches of rows of its table, and the rows of a partial index.
 #[derive(Debug)]
 pub(crate) struct Projection {
-    /// For each column of the tree, its position in the batches.
-    columns: Vec<usize>,
+    table: Arc<Table>,
+    columns: Vec<Source>,
     schema: SchemaRef,
-    partial: Option<Partial>,
+    /// A partial index, and the positions in the batches of the columns that its predicate uses.
+    partial: Option<(usize, Vec<usize>)>,
 }
 
-/// A partial index.
+/// The source of a column of a tree.
 #[derive(Debug)]
-struct Partial {
-    table: Arc<Table>,
-    index: usize,
-    /// The positions in the batches of the columns that the predicate uses.
-    columns: Vec<usize>,
+enum Source {
+    /// A column at this position in the batches.
+    Column(usize),
+    /// A virtual column, and the positions in the batches of the columns that it uses.
+    Virtual(usize, Vec<usize>),
 }
 
 impl Projection {
     /// The rows of the table's own tree. `place` is the position of a table column in the batches; `None` is the hidden rowid.
-    pub fn of_table(table: &Table, place: impl FnMut(Option<usize>) -> usize) -> Projection {
-        let columns = table.table_columns().into_iter().map(place).collect();
-        Projection { columns, schema: table.schema.arrow().clone(), partial: None }
+    pub fn of_table(table: &Arc<Table>, place: impl FnMut(Option<usize>) -> usize) -> Projection {
+        let columns = table.table_columns().into_iter().map(place).map(Source::Column).collect();
+        Projection { table: table.clone(), columns, schema: table.schema.arrow().clone(), partial: None }
     }
 
     /// The entries of an index, for `place` as for [`Projection::of_table`].
     ///
     /// # Errors
-    /// `Internal` if the predicate of a partial index has not been compiled.
+    /// `Internal` if the expressions of the table have not been compiled.
     pub fn of_index(
         table: &Arc<Table>,
         index: usize,
         mut place: impl FnMut(Option<usize>) -> usize,
     ) -> Result<Projection> {
-        let columns = table.index_columns(index).into_iter().map(&mut place).collect();
-        let partial = table.predicate(index)?.map(|predicate| Partial {
-            table: table.clone(),
-            index,
-            columns: predicate.columns.iter().map(|&column| place(Some(column))).collect(),
+        let mut columns = Vec::new();
+        for column in table.index_columns(index) {
+            columns.push(match column.filter(|column| table.virtual_columns().contains(column)) {
+                Some(column) => {
+                    let used = table.virtual_value(column)?.value.columns.iter();
+                    Source::Virtual(column, used.map(|&used| place(Some(used))).collect())
+                }
+                None => Source::Column(place(column)),
+            });
+        }
+        let partial = table.predicate(index)?.map(|predicate| {
+            let used = predicate.condition.columns.iter();
+            (index, used.map(|&used| place(Some(used))).collect())
         });
-        Ok(Projection { columns, schema: table.index_schemas[index].arrow().clone(), partial })
+        Ok(Projection { table: table.clone(), columns, schema: table.index_schemas[index].arrow().clone(), partial })
     }
 
-    /// The rows of the tree.
+    /// The rows of the tree. The expressions of a partial index are evaluated for its rows only: they may fail for others.
     ///
     /// # Errors
-    /// Errors of the predicate of a partial index.
+    /// Errors of the expressions and the predicate of an index.
     pub fn apply(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let take = |columns: &[usize]| -> Vec<ArrayRef> {
-            columns.iter().map(|&column| batch.column(column).clone()).collect()
+        let selected = match &self.partial {
+            Some((index, used)) => self.table.predicate(*index)?.map(|predicate| {
+                predicate.select(used.iter().map(|&column| batch.column(column).clone()).collect(), batch.num_rows())
+            }),
+            None => None,
         };
-        let rows = RecordBatch::try_new(self.schema.clone(), take(&self.columns))?;
-        let Some(Partial { table, index, columns }) = &self.partial else { return Ok(rows) };
-        let Some(predicate) = table.predicate(*index)? else { return Ok(rows) };
-        Ok(filter_record_batch(&rows, &predicate.select(take(columns), batch.num_rows())?)?)
+        let selected = selected.transpose()?;
+        let rows = selected.as_ref().map_or(batch.num_rows(), BooleanArray::true_count);
+        let take = |column: usize| -> Result<ArrayRef> {
+            let column = batch.column(column);
+            selected.as_ref().map_or(Ok(column.clone()), |selected| Ok(filter(column, selected)?))
+        };
+        let column = |source: &Source| match source {
+            Source::Column(column) => take(*column),
+            Source::Virtual(column, used) => {
+                let used = used.iter().map(|&column| take(column)).collect::<Result<Vec<_>>>()?;
+                self.table.virtual_value(*column)?.evaluate(used, rows)
+            }
+        };
+        let columns = self.columns.iter().map(column).collect::<Result<Vec<_>>>()?;
+        Ok(RecordBatch::try_new(self.schema.clone(), columns)?)
     }
 }

@@ -5,6 +5,9 @@
 //! tree, and positions in the tree of an index. [`Table::table_columns`] and [`Table::index_columns`] map the latter
 //! two to the first; `None` stands for the hidden rowid.
 //!
+//! The expressions of indexes are *virtual columns*: their numbers follow those of the table columns and one place for the
+//! hidden rowid. Only trees of indexes have them.
+//!
 //! Invariant: [`Table::new`] checks the definition, so that column positions in a [`Table`] are always valid.
 
 use std::collections::HashMap;
@@ -15,8 +18,8 @@ use std::time::{Duration, Instant};
 use arrow::datatypes::{Field, SchemaRef};
 use keyaki_store::{Column, ColumnType, KeyCodec, RowCodec, Schema, TreeId};
 
-use super::definitions::{IndexDef, IndexMethod, TableDef};
-use super::expressions::{Compiled, Predicate};
+use super::definitions::{IndexKey, IndexMethod, TableDef};
+use super::expressions::{Compiled, Predicate, VirtualValue};
 use crate::catalog::TableStatistics;
 use crate::{Error, Result};
 
@@ -37,6 +40,8 @@ pub(crate) struct Table {
     pub arrow: SchemaRef,
     /// For each table column, its position in the table's tree.
     pub tree_column: Vec<usize>,
+    /// The virtual columns: index and position in its keys.
+    virtual_columns: Vec<(usize, usize)>,
     compiled: OnceLock<Compiled>,
     /// `None` before the first ANALYZE or load.
     pub statistics: Option<Arc<TableStatistics>>,
@@ -84,6 +89,7 @@ impl Table {
             trees: Vec::new(),
             arrow: Arc::new(arrow::datatypes::Schema::new(fields)),
             tree_column: tree_columns(&def),
+            virtual_columns: virtual_columns(&def),
             compiled: Compiled::trivial(&def).map(OnceLock::from).unwrap_or_default(),
             statistics,
             changed_rows: AtomicU64::new(0),
@@ -91,7 +97,7 @@ impl Table {
             since: Instant::now(),
             def,
         };
-        table.index_schemas = table.def.indexes.iter().map(|index| Arc::new(table.index_schema(index))).collect();
+        table.index_schemas = (0..table.def.indexes.len()).map(|index| Arc::new(table.index_schema(index))).collect();
         let index_tree = |(i, schema): (usize, &Arc<Schema>)| TableTree::new(schema, table.index_columns(i));
         let own = TableTree::new(&table.schema, table.table_columns());
         table.trees = [own].into_iter().chain(table.index_schemas.iter().enumerate().map(index_tree)).collect();
@@ -119,12 +125,44 @@ impl Table {
         assert!(compiled.checks.len() == self.def.checks.len(), "each check is compiled");
         assert!(compiled.constants.len() == self.def.columns.len(), "each column has a place");
         assert!(compiled.predicates.len() == self.def.indexes.len(), "each index has a place");
+        assert!(compiled.virtual_values.len() == self.virtual_columns.len(), "each virtual column is compiled");
         self.compiled.get_or_init(|| compiled)
     }
 
-    /// True if an index is partial.
-    pub fn has_partial_index(&self) -> bool {
-        self.def.indexes.iter().any(|index| index.predicate.is_some())
+    /// True if an index is partial or has expressions.
+    pub fn has_computed_index(&self) -> bool {
+        !self.virtual_columns.is_empty() || self.def.indexes.iter().any(|index| index.predicate.is_some())
+    }
+
+    /// The numbers of the virtual columns.
+    pub fn virtual_columns(&self) -> std::ops::Range<usize> {
+        let first = self.def.columns.len() + 1;
+        first..first + self.virtual_columns.len()
+    }
+
+    /// The expression of a virtual column.
+    ///
+    /// # Errors
+    /// `Internal` if the expressions have not been compiled.
+    ///
+    /// # Panics
+    /// If the column is not virtual.
+    pub fn virtual_value(&self, column: usize) -> Result<&VirtualValue> {
+        let place = column - self.virtual_columns().start;
+        let compiled = self.compiled().ok_or_else(|| self.not_compiled())?;
+        Ok(&compiled.virtual_values[place])
+    }
+
+    /// The index that has a virtual column.
+    ///
+    /// # Panics
+    /// If the column is not virtual.
+    pub fn index_of_virtual(&self, column: usize) -> usize {
+        self.virtual_columns[column - self.virtual_columns().start].0
+    }
+
+    fn not_compiled(&self) -> Error {
+        Error::Internal(format!("the expressions of table \"{}\" are not compiled", self.def.name))
     }
 
     /// The predicate of an index; `None` for an index of all rows.
@@ -136,8 +174,7 @@ impl Table {
             return Ok(None);
         }
         let compiled = self.compiled().map(|compiled| compiled.predicates[index].as_ref());
-        compiled
-            .ok_or_else(|| Error::Internal(format!("the predicates of table \"{}\" are not compiled", self.def.name)))
+        compiled.ok_or_else(|| self.not_compiled())
     }
 
     /// True if the tree belongs to the table or one of its indexes.
@@ -163,7 +200,22 @@ impl Table {
 
     /// For each column of the tree of an index, its table column; `None` for the hidden rowid.
     pub fn index_columns(&self, index: usize) -> Vec<Option<usize>> {
-        self.columns_of(&self.def.indexes[index])
+        let def = &self.def.indexes[index];
+        let first = self.def.columns.len() + 1;
+        let key = |(position, key): (usize, &IndexKey)| match key {
+            IndexKey::Column(column) => Some(*column),
+            IndexKey::Expression(_) => {
+                self.virtual_columns.iter().position(|place| *place == (index, position)).map(|place| first + place)
+            }
+        };
+        let mut columns: Vec<Option<usize>> = def.keys.iter().enumerate().map(key).collect();
+        let own = if self.def.hidden_rowid { vec![None] } else { self.key_columns() };
+        for column in own.into_iter().chain(def.include.iter().copied().map(Some)) {
+            if !columns.contains(&column) {
+                columns.push(column);
+            }
+        }
+        columns
     }
 
     /// For each column of the table's tree, its table column; `None` for the hidden rowid.
@@ -182,36 +234,30 @@ impl Table {
         format!("{}.{}{using}", self.def.name, index.name)
     }
 
-    /// Like [`Table::index_columns`], for an index that need not belong to the table yet.
-    pub fn columns_of(&self, index: &IndexDef) -> Vec<Option<usize>> {
-        let mut columns: Vec<Option<usize>> = index.columns.iter().copied().map(Some).collect();
-        let key = if self.def.hidden_rowid { vec![None] } else { self.key_columns() };
-        for column in key.into_iter().chain(index.include.iter().copied().map(Some)) {
-            if !columns.contains(&column) {
-                columns.push(column);
-            }
-        }
-        columns
-    }
-
     fn key_columns(&self) -> Vec<Option<usize>> {
         self.def.primary_key.iter().copied().map(Some).collect()
     }
 
-    /// Schema of the tree of an index, which need not belong to the table yet.
-    pub fn index_schema(&self, index: &IndexDef) -> Schema {
-        let columns = self.columns_of(index);
-        let key = columns.len() - columns.iter().filter(|c| self.is_only_included(index, **c)).count();
-        let columns = columns.into_iter().map(|column| match column {
-            Some(column) => tree_column(&self.def, column),
-            None => rowid_column(),
+    /// Schema of the tree of an index.
+    fn index_schema(&self, index: usize) -> Schema {
+        let (def, columns) = (&self.def.indexes[index], self.index_columns(index));
+        let is_only_included = |column: &Option<usize>| {
+            column.is_some_and(|column| {
+                column < self.def.columns.len()
+                    && !def.key_columns().any(|key| key == column)
+                    && !self.def.primary_key.contains(&column)
+            })
+        };
+        let key = columns.iter().filter(|column| !is_only_included(column)).count();
+        let columns = columns.into_iter().enumerate().map(|(place, column)| match (def.keys.get(place), column) {
+            (Some(IndexKey::Expression(expression)), _) => {
+                // A value may be null although no column of the row is.
+                Column { name: format!("({})", expression.sql), ty: expression.ty.column, nullable: true }
+            }
+            (_, Some(column)) => tree_column(&self.def, column),
+            (_, None) => rowid_column(),
         });
         Schema::new(columns.collect(), key)
-    }
-
-    /// True if a column is in the tree of an index but not in its key.
-    fn is_only_included(&self, index: &IndexDef, column: Option<usize>) -> bool {
-        column.is_some_and(|c| !index.columns.contains(&c) && !self.def.primary_key.contains(&c))
     }
 
     /// Arrow schema with the hidden rowid as last column, if the table has one. UPDATE and DELETE read it.
@@ -274,13 +320,22 @@ fn tree_columns(def: &TableDef) -> Vec<usize> {
         .collect()
 }
 
+/// The expressions of all indexes: index and position in its keys.
+fn virtual_columns(def: &TableDef) -> Vec<(usize, usize)> {
+    let keys =
+        def.indexes.iter().enumerate().flat_map(|(i, index)| index.keys.iter().enumerate().map(move |key| (i, key)));
+    let expressions = keys.filter(|(_, (_, key))| matches!(key, IndexKey::Expression(_)));
+    expressions.map(|(index, (position, _))| (index, position)).collect()
+}
+
 /// Checks the column positions of a definition, so that deriving schemas from it cannot fail.
 fn check(def: &TableDef) -> Result<()> {
     let columns = def.columns.len();
     let known = |list: &[usize]| list.iter().all(|&c| c < columns);
     let distinct = |list: &[usize]| list.iter().enumerate().all(|(i, c)| !list[..i].contains(c));
     let indexes_ok = def.indexes.iter().all(|i| {
-        known(&i.columns) && known(&i.include) && !i.columns.is_empty() && distinct(&i.columns) && distinct(&i.include)
+        let columns: Vec<usize> = i.key_columns().collect();
+        known(&columns) && known(&i.include) && !i.keys.is_empty() && distinct(&columns) && distinct(&i.include)
     });
     let key_ok =
         known(&def.primary_key) && distinct(&def.primary_key) && def.hidden_rowid == def.primary_key.is_empty();
@@ -297,7 +352,7 @@ fn check(def: &TableDef) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{ColumnDef, RelationName};
+    use crate::catalog::{ColumnDef, IndexDef, RelationName};
 
     fn def(primary_key: Vec<usize>, indexes: Vec<IndexDef>) -> TableDef {
         let column = |name: &str| ColumnDef { nullable: name != "a", ..ColumnDef::new(name, ColumnType::Int64) };

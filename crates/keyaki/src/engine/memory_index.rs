@@ -61,7 +61,7 @@ pub(crate) fn rebuild(
         let (places, memory_bytes_max) = (&places, *memory_index_bytes_max);
         let build = Build { store, executor, table, places, threads, memory_bytes_max, progress, check: &check };
         let install = &mut |tree, loaded| Ok(store.install_memory(vec![(tree, loaded)])?);
-        let compiled = if table.has_partial_index() { compile(engine, table) } else { Ok(()) };
+        let compiled = if table.has_computed_index() { compile(engine, table) } else { Ok(()) };
         let built = compiled.and_then(|()| build.run(&store.latest(), install));
         progress.finish();
         for &place in places {

@@ -53,7 +53,10 @@ pub(super) fn pipeline(graph: &Graph, facts: &Facts, plans: &[Plan], root: usize
     let mut required = required(graph, plans[root].set);
     if required.is_empty() {
         // Batches need a column to represent their rows.
-        required.insert(ColumnId { relation: stages[0].relation, column: stages[0].tree.columns[0] });
+        let is_own = |column: &&usize| **column < graph.relations[stages[0].relation].columns.len();
+        // Virtual columns are no columns of the relation. Every tree has the table's key.
+        let column = stages[0].tree.columns.iter().find(is_own).copied();
+        required.extend(column.map(|column| ColumnId { relation: stages[0].relation, column }));
     }
     place_columns(graph, &mut stages, &required);
     specify(graph, &stages, &required, &plans[root])
@@ -88,7 +91,8 @@ fn stages<'a>(graph: &Graph, facts: &'a Facts, accesses: &[&Access]) -> Result<V
         let outer = i > 0 && graph.relations[relation].outer.is_some();
         let id = |&column: &usize| ColumnId { relation, column };
         let tree = &trees[access.tree];
-        let offers: Columns = tree.columns.iter().map(id).collect();
+        let is_own = |column: &&usize| **column < graph.relations[relation].columns.len();
+        let offers: Columns = tree.columns.iter().filter(is_own).map(id).collect();
         let stage = |tree, key, offers| Stage {
             relation,
             tree,
@@ -322,7 +326,14 @@ fn access_name(graph: &Graph, stage: &Stage<'_>) -> String {
 
 /// Ranges of the driver (stage 0) or key of a lookup step, for EXPLAIN.
 fn condition(graph: &Graph, stage: &Stage<'_>, i: usize) -> String {
-    let name = |&column: &usize| graph.relations[stage.relation].columns[column].name.clone();
+    let columns = &graph.relations[stage.relation].columns;
+    let name = |&column: &usize| match columns.get(column) {
+        Some(column) => column.name.clone(),
+        None => stage
+            .tree
+            .place(column)
+            .map_or_else(String::new, |place| stage.tree.view.schema().columns()[place].name.clone()),
+    };
     if i == 0 {
         let ranges = &stage.tree.ranges;
         return match (ranges.bounded, ranges.ranges.len()) {

@@ -17,9 +17,9 @@ use keyaki_store::{KeyRange, RangeEstimate, TreeView};
 use super::graph::{ColumnId, Graph, Relation, RelationSet, bit, members};
 use super::node::PipelineNode;
 use super::selectivity;
-use crate::table::KeyakiTable;
 use crate::table::cost::Readable;
 use crate::table::ranges::{Ranges, key_ranges};
+use crate::table::{KeyakiTable, over_index, virtual_number};
 
 /// A tree's own estimate of a range is used if it exceeds the rows of this many pages. Below that, column statistics are
 /// more precise.
@@ -258,17 +258,17 @@ impl RelationFacts {
                 None => (table.table.tree_name(None), def.tree, table.table.table_columns(), None),
                 Some(i) => {
                     let index = &def.indexes[i];
-                    let unique = index.unique.then_some(index.columns.len());
+                    let unique = index.unique.then_some(index.keys.len());
                     (table.table.tree_name(Some(i)), index.tree, table.table.index_columns(i), unique)
                 }
             };
             let view = table.snapshot.tree(id).map_err(crate::Error::from)?;
             let columns: Vec<usize> = columns.into_iter().map(|c| c.unwrap_or(def.columns.len())).collect();
             let place = |name: &Column| {
-                let column = resolve(name)?;
+                let column = virtual_number(name).or_else(|| resolve(name))?;
                 columns.iter().position(|&c| c == column)
             };
-            let ranges = key_ranges(view.schema(), &owned, &place);
+            let ranges = key_ranges(view.schema(), &over_index(&table.table, index, &owned, &of_table), &place);
             let (key_columns, total) = (view.schema().key_columns(), view.estimate(&KeyRange::all()));
             let unique = unique.unwrap_or(key_columns);
             let partial = index.is_some_and(|i| def.indexes[i].predicate.is_some());
@@ -299,7 +299,7 @@ impl RelationFacts {
     }
 
     /// Distinct values of each column: all rows for a unique column, else from statistics, else a tenth of the rows.
-    /// The last entry is the hidden rowid.
+    /// The hidden rowid and virtual columns follow the table's.
     fn distinct_of(&self, table: &KeyakiTable) -> Vec<f64> {
         let columns = table.table.def.columns.len();
         let statistics = table.table.statistics.as_deref();
@@ -311,7 +311,7 @@ impl RelationFacts {
             Some(values) => values.min(self.rows).max(1.0),
             None => (self.rows / 10.0).max(1.0),
         };
-        (0..=columns).map(distinct).collect()
+        (0..table.table.virtual_columns().end).map(distinct).collect()
     }
 
     /// Distinct values of each column after the filters on this column alone. DataFusion copies a filter on a join
@@ -347,12 +347,12 @@ impl RelationFacts {
                 let names = filter.column_refs();
                 names.into_iter().all(|name| resolve(name).is_some_and(|column| columns.contains(&column)))
             };
-            let implied = &tree.implied;
-            // The filters that hold for all rows of the tree or use the given columns only, and the others.
+            let known = tree.implied.iter().zip(&tree.ranges.answered).map(|(implied, answered)| *implied || *answered);
+            // The filters that hold for all rows of the tree or its ranges or use the given columns only, and the others.
             let parts = |columns: &[usize]| {
                 let mut parts = (Vec::new(), Vec::new());
-                for (&filter, &implied) in filters.iter().zip(implied) {
-                    let part = if implied || within(filter, columns) { &mut parts.0 } else { &mut parts.1 };
+                for (&filter, known) in filters.iter().zip(known.clone()) {
+                    let part = if known || within(filter, columns) { &mut parts.0 } else { &mut parts.1 };
                     part.push(filter);
                 }
                 parts
@@ -362,7 +362,10 @@ impl RelationFacts {
                 continue;
             }
             let (inside, outside) = parts(&tree.columns[..bounded]);
-            let (found, trusted) = range_rows(tree, rows * share(&inside));
+            // There are no statistics of virtual columns.
+            let first_virtual = table.table.virtual_columns().start;
+            let is_known = tree.columns[..bounded].iter().all(|&column| column < first_virtual);
+            let (found, trusted) = range_rows(tree, is_known.then(|| rows * share(&inside)));
             if trusted && bounded > most_bounded {
                 most_bounded = bounded;
                 self.filtered = (found * share(&outside)).min(rows);
@@ -380,25 +383,26 @@ impl RelationFacts {
     }
 }
 
-/// Estimates the rows in a tree's ranges, given the estimate from statistics. The second value is true if the result is
+/// Estimates the rows in a tree's ranges, given the estimate from statistics, if there is one. The second value is true if the result is
 /// the tree's own estimate.
-fn range_rows(tree: &TreeFacts, by_statistics: f64) -> (f64, bool) {
+fn range_rows(tree: &TreeFacts, by_statistics: Option<f64>) -> (f64, bool) {
     let ranges = &tree.ranges.ranges;
     if ranges.is_empty() {
         return (0.0, true);
     }
     if tree.ranges.points >= tree.unique {
-        return (by_statistics.min(ranges.len() as f64), false);
+        return (by_statistics.unwrap_or(f64::INFINITY).min(ranges.len() as f64), false);
     }
     let step = ranges.len().div_ceil(RANGES_ESTIMATED);
     let sampled: f64 = ranges.iter().step_by(step).map(|range| tree.view.estimate(range).rows).sum();
     let by_tree = (sampled * step as f64).min(tree.total.rows);
     // Buffers count their keys exactly. The pages at the ends of a range are estimated.
     let page_rows = if tree.total.pages > 0.0 { tree.total.rows / tree.total.pages.max(1.0) } else { 0.0 };
-    if by_tree > TRUSTED_PAGES * page_rows {
-        (by_tree, true)
-    } else {
-        (by_statistics.min(by_tree + ranges.len() as f64 * page_rows), false)
+    match by_statistics {
+        Some(by_statistics) if by_tree <= TRUSTED_PAGES * page_rows => {
+            (by_statistics.min(by_tree + ranges.len() as f64 * page_rows), false)
+        }
+        _ => (by_tree, true),
     }
 }
 

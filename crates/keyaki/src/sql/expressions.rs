@@ -1,8 +1,8 @@
-//! Expressions in definitions: CHECK conditions, generated columns, predicates of indexes and DEFAULT values.
+//! Expressions in definitions: CHECK conditions, generated columns, expressions and predicates of indexes, DEFAULT values.
 //!
 //! The catalog stores their text. [`compile`] makes conditions, generated columns and constant defaults executable, once
 //! for each version of a table's definition: before a statement writes, before a query plans a table that has generated
-//! columns or partial indexes, and before partial indexes in memory are built. Other defaults are planned for each statement ([`super::dml::defaults`]).
+//! columns, partial indexes or indexes of expressions, and before such indexes in memory are built. Other defaults are planned for each statement ([`super::dml::defaults`]).
 //!
 //! *Invariant.* A condition or generated column always has the same value for the same row. It contains no functions that are not
 //! immutable, and its meaning does not depend on the time zone of a session: it is compiled for two time zones, and both
@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, new_empty_array};
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::{DataType, Schema, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DFSchemaRef};
 use datafusion::execution::SessionState;
@@ -31,7 +31,11 @@ use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, Query, Visit, Visitor
 use super::SqlSession;
 use super::state::state_of_definitions;
 use crate::base::type_name;
-use crate::catalog::{Check, CheckDef, ColumnDef, Compiled, Generated, Generation, IndexDef, Predicate, Table};
+use crate::catalog::types::from_arrow;
+use crate::catalog::{
+    Check, CheckDef, ColumnDef, Compiled, Generated, Generation, IndexDef, IndexExpression, Predicate, RowExpression,
+    SqlType, Table, VirtualValue,
+};
 use crate::engine::Engine;
 use crate::table::compact;
 use crate::values::zone::Zone;
@@ -66,8 +70,38 @@ pub(crate) fn compile<'a>(engine: &Engine, table: &'a Table) -> Result<&'a Compi
         constants: constants.collect::<Result<_>>()?,
         generation: compiler.generation()?,
         predicates: table.def.indexes.iter().map(|index| compiler.predicate(index)).collect::<Result<_>>()?,
+        virtual_values: compiler.virtual_values()?,
     };
     Ok(table.set_compiled(compiled))
+}
+
+/// The type of the values of an index expression.
+///
+/// # Errors
+/// `InvalidDefinition` for an expression that is not immutable, `Unsupported` for forms and types that an index cannot have,
+/// errors of planning.
+pub(super) fn index_type(engine: &Engine, table: &Table, sql: &str, index: &str) -> Result<SqlType> {
+    let compiler = Compiler::new(engine, table)?;
+    let ty = compiler.index_expression(sql, index)?.get_type(&compiler.schema)?;
+    let column = from_arrow(&ty)?;
+    // Filters compare the values of the expression, and ranges of keys those of the index.
+    if !is_lossless(&ty, &column.arrow()) {
+        let ty = type_name(&ty);
+        return Err(Error::Unsupported(format!(
+            "index expression {sql} of type {ty} (cast it to the type of a column)"
+        )));
+    }
+    Ok(column.into())
+}
+
+/// True if different values of a type stay different in the type of a column.
+fn is_lossless(ty: &DataType, column: &DataType) -> bool {
+    match ty {
+        DataType::Timestamp(unit, _) => *unit == TimeUnit::Microsecond,
+        DataType::Time64(unit) => *unit == TimeUnit::Microsecond,
+        DataType::Float16 | DataType::Date64 | DataType::Null | DataType::Time32(_) => false,
+        _ => ty.is_integer() || ty.is_string() || ty.is_binary() || ty.is_decimal() || ty == column,
+    }
 }
 
 /// The conditions of a predicate over the unqualified columns of a table, in the form of [`Predicate::conjuncts`]. `what` is
@@ -108,15 +142,42 @@ impl Compiler<'_> {
     fn predicate(&self, index: &IndexDef) -> Result<Option<Predicate>> {
         let Some(sql) = &index.predicate else { return Ok(None) };
         let condition = self.condition(sql, Place { what: "an index predicate", name: &index.name })?;
-        let (columns, physical) = compact(physical(&self.utc, condition.clone(), &self.schema)?)?;
+        let physical = self.row_expression(condition.clone())?;
+        Ok(Some(Predicate { conjuncts: self.conjuncts(condition)?, condition: physical }))
+    }
+
+    /// The expressions of all indexes.
+    fn virtual_values(&self) -> Result<Vec<VirtualValue>> {
+        let indexes = self.table.def.indexes.iter();
+        let expressions = indexes.flat_map(|index| index.expressions().map(|expression| (&index.name, expression)));
+        let value = |(index, IndexExpression { sql, ty }): (&String, &IndexExpression)| {
+            let expr = self.index_expression(sql, index)?;
+            let value = self.row_expression(expr.clone())?;
+            Ok(VirtualValue { expr: self.simplified(expr)?, value, ty: ty.column })
+        };
+        expressions.map(value).collect()
+    }
+
+    /// An expression of an index with literals in place of constant operands.
+    fn index_expression(&self, sql: &str, index: &str) -> Result<Logical> {
+        folded(&self.utc, self.immutable(sql, &self.schema, Place { what: "index expressions", name: index })?)
+    }
+
+    /// The executable form of an expression over the table's columns.
+    fn row_expression(&self, expr: Logical) -> Result<RowExpression> {
+        let (columns, value) = compact(physical(&self.utc, expr, &self.schema)?)?;
         let schema = Arc::new(self.table.arrow.project(&columns)?);
-        Ok(Some(Predicate { conjuncts: self.conjuncts(condition)?, columns, condition: physical, schema }))
+        Ok(RowExpression { columns, value, schema })
     }
 
     /// The parts of a condition, of which all must be true, in the form that the optimizer gives to filters.
     fn conjuncts(&self, condition: Logical) -> Result<Vec<Logical>> {
-        let simplified = ExprSimplifier::new(simplification(&self.utc, &self.schema)).simplify(condition)?;
-        Ok(split_conjunction_owned(simplified))
+        Ok(split_conjunction_owned(self.simplified(condition)?))
+    }
+
+    /// The form that the optimizer gives to an expression.
+    fn simplified(&self, expr: Logical) -> Result<Logical> {
+        Ok(ExprSimplifier::new(simplification(&self.utc, &self.schema)).simplify(expr)?)
     }
 
     /// A condition with literals in place of constant operands.

@@ -1,19 +1,19 @@
 //! CREATE INDEX.
 //!
 //! The definition and the tree are created in one write batch; `write::create_index` adds the entries of existing rows
-//! and commits. The predicate of a partial index is stored as SQL text, as CHECK conditions are.
+//! and commits. Expressions and the predicate of a partial index are stored as SQL text, as CHECK conditions are.
 
 use std::sync::Arc;
 
-use datafusion::sql::sqlparser::ast::CreateIndex;
+use datafusion::sql::sqlparser::ast::{CreateIndex, Expr};
 use keyaki_store::WriteBatch;
 
-use super::ddl::{check_distinct, checks, column_position, free_index_name, index_positions};
+use super::ddl::{check_distinct, checks, column_position, free_name, key_expr};
 use super::expressions;
 use super::names::new_sibling;
 use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, Table};
-use crate::catalog::{DocumentKind, IndexDef, IndexMethod, extend_format, put};
+use crate::catalog::{DocumentKind, IndexDef, IndexExpression, IndexKey, IndexMethod, extend_format, put};
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::write;
@@ -26,11 +26,14 @@ pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, crea
     let (catalog, _) = engine.latest(&writer);
     let table = catalog.table(&session.relation(&catalog, &create.table_name)?)?.clone();
     let name = create.name.as_ref().map(|name| new_sibling(name, &table.def.name)).transpose()?;
-    let (columns, include) = columns(&table, &create)?;
+    let (keys, include) = keys(session, &table, &create)?;
     let name = match name {
         Some(name) => name,
         None if create.if_not_exists => return Err(Error::syntax("CREATE INDEX IF NOT EXISTS requires an index name")),
-        None => table.def.name.sibling(free_index_name(&catalog, &table.def, &columns, "idx")),
+        None => {
+            let names: Vec<&str> = keys.iter().map(|key| key_name(&table, key)).collect();
+            table.def.name.sibling(free_name(&catalog, &table.def, &names, "idx"))
+        }
     };
     if create.if_not_exists && catalog.index(&name).is_some() {
         return Ok(Outcome::done("CREATE INDEX"));
@@ -39,7 +42,7 @@ pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, crea
     let method = method(&create)?;
     let vast = super::vast::options(&create, method, engine.memory_index_bytes_max)?;
     if method == IndexMethod::Vast {
-        super::vast::check_column(&table.def.columns[columns[0]])?;
+        super::vast::check_key(&table.def, &keys[0])?;
     }
     let tree = match method {
         IndexMethod::Betree | IndexMethod::Vast => engine.store.new_tree_id(),
@@ -48,13 +51,13 @@ pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, crea
     let mut def = table.def.clone();
     let predicate = create.predicate.as_ref();
     let predicate = predicate.map(|expr| checks::text(expr, &def.name, "an index predicate")).transpose()?;
-    let unique = IndexDef::unique(name.name, tree, columns);
-    def.indexes.push(IndexDef { method, vast, include, unique: create.unique, predicate, ..unique });
+    let unique = IndexDef::unique(name.name, tree, Vec::new());
+    def.indexes.push(IndexDef { method, vast, keys, include, unique: create.unique, predicate, ..unique });
     let position = def.indexes.len() - 1;
     let table = Arc::new(Table::new(def, table.statistics.clone())?);
     expressions::compiled(session, &table)?;
     let mut batch = WriteBatch::new();
-    if create.predicate.is_some() {
+    if table.def.indexes[position].texts().next().is_some() {
         extend_format(&mut batch)?;
     }
     batch.create_tree(tree, &table.index_schemas[position]);
@@ -97,11 +100,40 @@ fn method(create: &CreateIndex) -> Result<IndexMethod> {
     using.parse().map_err(|known| Error::Unsupported(format!("index method \"{using}\" (use one of: {known})")))
 }
 
-/// Positions of the indexed columns and of the included columns in the table.
-fn columns(table: &Table, create: &CreateIndex) -> Result<(Vec<usize>, Vec<usize>)> {
+/// The keys, and the positions of the included columns in the table.
+fn keys(session: &SqlSession, table: &Table, create: &CreateIndex) -> Result<(Vec<IndexKey>, Vec<usize>)> {
     let names: Vec<&str> = table.def.columns.iter().map(|c| c.name.as_str()).collect();
-    let columns = index_positions(&create.columns, &names)?;
+    let mut keys = Vec::new();
+    for column in &create.columns {
+        let key = match key_expr(column)? {
+            Expr::Identifier(ident) => IndexKey::Column(column_position(ident, &names)?),
+            expr => {
+                let sql = checks::text(expr, &table.def.name, "an index expression")?;
+                let index = create.name.as_ref().map_or_else(|| sql.clone(), ToString::to_string);
+                IndexKey::Expression(IndexExpression {
+                    ty: expressions::index_type(&session.engine, table, &sql, &index)?,
+                    sql,
+                })
+            }
+        };
+        if keys.contains(&key) {
+            return Err(Error::DuplicateColumn(key_name(table, &key).into()));
+        }
+        keys.push(key);
+    }
     let include = create.include.iter().map(|ident| column_position(ident, &names)).collect::<Result<Vec<_>>>()?;
     check_distinct(&include, &names)?;
-    Ok((columns, include))
+    Ok((keys, include))
+}
+
+/// The name of a key in the default name of an index: as in PostgreSQL, the name of the column or function, else `expr`.
+fn key_name<'a>(table: &'a Table, key: &'a IndexKey) -> &'a str {
+    match key {
+        IndexKey::Column(column) => &table.def.columns[*column].name,
+        IndexKey::Expression(expression) => {
+            let function = expression.sql.split_once('(').map(|(function, _)| function);
+            let is_name = |name: &&str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            function.filter(is_name).unwrap_or("expr")
+        }
+    }
 }

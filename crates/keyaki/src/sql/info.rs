@@ -6,7 +6,7 @@ use std::time::Duration;
 use keyaki_store::{KeyRange, LocatorStats, Snapshot};
 
 use super::{sequences, show};
-use crate::catalog::{Catalog, IndexDef, IndexMethod, SequenceDef, Table};
+use crate::catalog::{Catalog, IndexDef, IndexKey, IndexMethod, SequenceDef, Table};
 use crate::engine::Engine;
 
 /// Description of a table or view.
@@ -154,6 +154,10 @@ pub(crate) fn indexes(engine: &Engine, catalog: &Catalog, snapshot: &Snapshot) -
 
 fn index_info(engine: &Engine, table: &Table, index: &IndexDef, snapshot: &Snapshot) -> IndexInfo {
     let names = |columns: &[usize]| columns.iter().map(|&c| table.def.columns[c].name.clone()).collect();
+    let key = |key: &IndexKey| match key {
+        IndexKey::Column(column) => table.def.columns[*column].name.clone(),
+        IndexKey::Expression(expression) => format!("({})", expression.sql),
+    };
     let in_memory = engine.store.memory_tree_stats(index.tree);
     // The snapshot of `moment` contains all trees of its catalog.
     let view = snapshot.tree(index.tree).ok();
@@ -169,7 +173,7 @@ fn index_info(engine: &Engine, table: &Table, index: &IndexDef, snapshot: &Snaps
         name: index.name.clone(),
         table: table.def.name.name.clone(),
         method: index.method,
-        columns: names(&index.columns),
+        columns: index.keys.iter().map(key).collect(),
         include: names(&index.include),
         unique: index.unique,
         predicate: index.predicate.clone(),

@@ -11,7 +11,9 @@ use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::sqlparser::ast::{ObjectName, ShowCreateObject};
 
 use super::names::{quoted, shown_sql};
-use crate::catalog::{ForeignKeyDef, IndexDef, IndexMethod, ReferentialAction, SequenceDef, TableDef, ViewDef};
+use crate::catalog::{
+    ForeignKeyDef, IndexDef, IndexKey, IndexMethod, ReferentialAction, SequenceDef, TableDef, ViewDef,
+};
 use crate::sql::{Outcome, SqlSession, sequences};
 use crate::{Error, ObjectKind, Result};
 
@@ -97,7 +99,7 @@ fn create_table_with(def: &TableDef, others: Vec<String>) -> String {
 }
 
 fn unique_constraint(table: &TableDef, index: &IndexDef) -> String {
-    format!("CONSTRAINT {} UNIQUE ({})", quoted(&index.name), column_list(table, &index.columns))
+    format!("CONSTRAINT {} UNIQUE ({})", quoted(&index.name), key_list(table, index))
 }
 
 /// FOREIGN KEY with columns and actions.
@@ -154,7 +156,7 @@ pub(crate) fn create_index(table: &TableDef, index: &IndexDef) -> String {
         return format!("ALTER TABLE {} ADD {}", shown_sql(&table.name), unique_constraint(table, index));
     }
     let unique = if index.unique { "UNIQUE " } else { "" };
-    let columns = column_list(table, &index.columns);
+    let columns = key_list(table, index);
     let using = match index.method {
         IndexMethod::Betree => String::new(),
         method => format!(" USING {method}"),
@@ -173,6 +175,15 @@ pub(crate) fn create_index(table: &TableDef, index: &IndexDef) -> String {
 
 pub(crate) fn create_view(view: &ViewDef) -> String {
     format!("CREATE VIEW {} AS {}", shown_sql(&view.name), view.sql)
+}
+
+/// The keys of an index, expressions in parentheses.
+pub(crate) fn key_list(def: &TableDef, index: &IndexDef) -> String {
+    let key = |key: &IndexKey| match key {
+        IndexKey::Column(column) => quoted(&def.columns[*column].name),
+        IndexKey::Expression(expression) => format!("({})", expression.sql),
+    };
+    index.keys.iter().map(key).collect::<Vec<_>>().join(", ")
 }
 
 pub(crate) fn column_list(def: &TableDef, columns: &[usize]) -> String {

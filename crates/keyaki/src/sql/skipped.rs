@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use datafusion::sql::sqlparser::ast::Ident;
+use datafusion::sql::sqlparser::ast::{Expr, Ident};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
@@ -95,37 +95,89 @@ pub(super) fn in_replace(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
 /// Quotes the condition of a conflict target. No name in PostgreSQL's dialect has this quote.
 const CONDITION_QUOTE: char = '`';
 
+/// Quotes an expression of a conflict target, as [`CONDITION_QUOTE`].
+const EXPRESSION_QUOTE: char = '´';
+
 /// True if a column of a conflict target is the text of its condition.
 pub(super) fn is_condition(column: &Ident) -> bool {
     column.quote_style == Some(CONDITION_QUOTE)
 }
 
-/// The tokens of an INSERT with the condition of the conflict target as the last of its columns: `(a, b) WHERE p` becomes
-/// ``(a, b, `p`)``. `None` if there is no condition.
+/// True if a column of a conflict target is the text of an expression.
+pub(super) fn is_expression(column: &Ident) -> bool {
+    column.quote_style == Some(EXPRESSION_QUOTE)
+}
+
+/// The tokens of an INSERT with the expressions of the conflict target as columns, and its condition as the last of them:
+/// `(a, lower(b)) WHERE p` becomes ``(a, ´lower(b)´, `p`)``. `None` if there are neither.
 ///
 /// # Errors
-/// `Syntax`, and `Unsupported` for a condition that is not the same after parsing its text.
+/// `Syntax`, and `Unsupported` for an expression or condition that is not the same after parsing its text.
 pub(super) fn in_insert(tokens: &[TokenWithSpan]) -> Result<Option<Vec<TokenWithSpan>>> {
     let tokens: Vec<&TokenWithSpan> = significant(tokens).collect();
     let has = |place: usize, expected: &str| is_word(tokens.get(place).copied(), expected);
     let starts = (1..tokens.len()).filter(|&place| has(place - 1, "ON") && has(place, "CONFLICT"));
     for start in starts {
-        let Some(end) = closing(&tokens, start + 1).filter(|&end| has(end + 1, "WHERE")) else { continue };
-        let Some(action) = (end + 2..tokens.len()).find(|&place| has(place, "DO")) else { continue };
-        let mut parser = super::split::parser(tokens[end + 2..action].iter().map(|&token| token.clone()).collect());
-        let mut condition = parser.parse_expr().map_err(syntax)?;
-        super::expect_end(&mut parser)?;
-        super::precedence::correct(&mut condition);
-        let text = condition.to_string();
-        if super::parse_expr(&text).ok() != Some(condition) {
-            return Err(Error::Unsupported(format!("this form of ON CONFLICT … WHERE: {text}")));
+        let Some(end) = closing(&tokens, start + 1) else { continue };
+        let Some(action) = (end + 1..tokens.len()).find(|&place| has(place, "DO")) else { continue };
+        let mut items = items(&tokens[start + 2..end]);
+        let is_plain = |item: &&[&TokenWithSpan]| matches!(item, [token] if matches!(token.token, Token::Word(_)));
+        let has_condition = has(end + 1, "WHERE");
+        if !has_condition && items.iter().all(is_plain) {
+            continue;
         }
-        let word = Word { value: text, quote_style: Some(CONDITION_QUOTE), keyword: Keyword::NoKeyword };
-        let column = [Token::Comma, Token::Word(word)].map(|token| TokenWithSpan::new(token, tokens[end].span));
-        let parts = [&tokens[..end], &column.iter().collect::<Vec<_>>(), &tokens[end..=end], &tokens[action..]];
+        if has_condition {
+            items.push(&tokens[end + 2..action]);
+        }
+        let last = items.len() - 1;
+        let mut columns = Vec::new();
+        for (place, item) in items.iter().enumerate() {
+            let quote = if has_condition && place == last { CONDITION_QUOTE } else { EXPRESSION_QUOTE };
+            if place > 0 {
+                columns.push(TokenWithSpan::new(Token::Comma, tokens[end].span));
+            }
+            match item {
+                [column] if quote == EXPRESSION_QUOTE && is_plain(item) => columns.push(TokenWithSpan::clone(column)),
+                _ => columns.push(TokenWithSpan::new(quoted(item, quote)?, tokens[end].span)),
+            }
+        }
+        let parts = [&tokens[..start + 2], &columns.iter().collect::<Vec<_>>(), &tokens[end..=end], &tokens[action..]];
         return Ok(Some(parts.concat().into_iter().cloned().collect()));
     }
     Ok(None)
+}
+
+/// The parts of a list between its commas.
+fn items<'a, 't>(tokens: &'a [&'t TokenWithSpan]) -> Vec<&'a [&'t TokenWithSpan]> {
+    let mut depth = 0_usize;
+    let is_comma = |token: &&TokenWithSpan| {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0 && token.token == Token::Comma
+    };
+    tokens.split(is_comma).collect()
+}
+
+/// The text of an expression as a quoted word.
+fn quoted(tokens: &[&TokenWithSpan], quote: char) -> Result<Token> {
+    let mut parser = super::split::parser(tokens.iter().map(|&token| token.clone()).collect());
+    let mut expr = parser.parse_expr().map_err(syntax)?;
+    super::expect_end(&mut parser)?;
+    super::precedence::correct(&mut expr);
+    // As that of an index, whose parentheses are no part of the expression.
+    while quote == EXPRESSION_QUOTE
+        && let Expr::Nested(inner) = expr
+    {
+        expr = *inner;
+    }
+    let text = expr.to_string();
+    if super::parse_expr(&text).ok() != Some(expr) {
+        return Err(Error::Unsupported(format!("this form of a conflict target: {text}")));
+    }
+    Ok(Token::Word(Word { value: text, quote_style: Some(quote), keyword: Keyword::NoKeyword }))
 }
 
 /// Words in place of tokens, by position. A token without an entry stays.

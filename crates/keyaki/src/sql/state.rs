@@ -309,8 +309,8 @@ struct StatementSchema {
 impl StatementTables {
     /// The provider of a table, after the expressions that queries use have been compiled.
     fn provider(&self, table: &Arc<Table>) -> KeyakiTable {
-        if (table.has_generated() || table.has_partial_index()) && table.compiled().is_none() {
-            // Without its expressions, a query reads the columns that they use, and no partial index.
+        if (table.has_generated() || table.has_computed_index()) && table.compiled().is_none() {
+            // Without its expressions, a query reads the columns that they use, and no partial index or index of expressions.
             let _ = super::expressions::compile(&self.engine, table);
         }
         KeyakiTable::new(table.clone(), self.snapshot.clone(), self.context.clone())

@@ -70,7 +70,7 @@ fn constraints(catalog: &Catalog) -> Result<RecordBatch> {
             add(&def.primary_key_name(), "PRIMARY KEY", format!("PRIMARY KEY ({columns})"));
         }
         for index in def.indexes.iter().filter(|index| index.constraint) {
-            add(&index.name, "UNIQUE", format!("UNIQUE ({})", show::column_list(def, &index.columns)));
+            add(&index.name, "UNIQUE", format!("UNIQUE ({})", show::key_list(def, index)));
         }
         for key in &def.foreign_keys {
             add(&key.name, "FOREIGN KEY", show::references(def, key));

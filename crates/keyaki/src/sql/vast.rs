@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::ast::{BinaryOperator, CreateIndex, Expr};
 use keyaki_store::{ColumnType, Goal};
 
 use super::settings::value_text;
-use crate::catalog::{ColumnDef, IndexMethod, VastOptions, goal_name, goal_of_name};
+use crate::catalog::{IndexKey, IndexMethod, TableDef, VastOptions, goal_name, goal_of_name};
 use crate::{Error, Result};
 
 /// Parses `WITH (goal = …, memory = …)`.
@@ -65,14 +65,17 @@ fn invalid(name: &str, value: &str, expected: String) -> Error {
 ///
 /// # Errors
 /// `Unsupported` unless it is an integer, date or timestamp.
-pub(super) fn check_column(column: &ColumnDef) -> Result<()> {
+pub(super) fn check_key(table: &TableDef, key: &IndexKey) -> Result<()> {
     use ColumnType as T;
-    match column.ty.column {
+    let (name, ty) = match key {
+        IndexKey::Column(column) => (&table.columns[*column].name, table.columns[*column].ty),
+        IndexKey::Expression(expression) => (&expression.sql, expression.ty),
+    };
+    match ty.column {
         T::Int8 | T::Int16 | T::Int32 | T::Int64 | T::Date | T::Timestamp { .. } => Ok(()),
         _ => Err(Error::Unsupported(format!(
-            "index method \"vast\" for column \"{}\" of type {} (the first column must be an integer, date or timestamp)",
-            column.name,
-            crate::catalog::types::sql_type_name(column.ty)
+            "index method \"vast\" for column \"{name}\" of type {} (the first column must be an integer, date or timestamp)",
+            crate::catalog::types::sql_type_name(ty)
         ))),
     }
 }

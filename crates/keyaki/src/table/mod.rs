@@ -17,6 +17,7 @@ mod partial;
 mod provider;
 pub(crate) mod ranges;
 mod scan;
+mod virtual_columns;
 
 pub(crate) use context::PlanContext;
 pub(crate) use filter::{ExprFilter, compact};
@@ -24,3 +25,4 @@ pub(crate) use leaf::{LeafExec, LeafOperator};
 pub(crate) use partial::implies_all;
 pub(crate) use provider::{Answer, KeyakiTable};
 pub(crate) use scan::record;
+pub(crate) use virtual_columns::{number as virtual_number, over_index};

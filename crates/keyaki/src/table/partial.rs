@@ -43,7 +43,7 @@ pub(crate) fn implies_all(table: &Table, given: &[Expr], conditions: &[Expr]) ->
 }
 
 /// The filter with the columns of the table in place of those of the query.
-fn over_table(filter: &Expr, table: &Table, resolve: &dyn Fn(&Column) -> Option<usize>) -> Expr {
+pub(super) fn over_table(filter: &Expr, table: &Table, resolve: &dyn Fn(&Column) -> Option<usize>) -> Expr {
     let replaced = filter.clone().transform_up(|expr| {
         let Expr::Column(column) = &expr else { return Ok(Transformed::no(expr)) };
         let def = resolve(column).and_then(|position| table.def.columns.get(position));

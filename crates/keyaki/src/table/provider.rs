@@ -24,6 +24,7 @@ use super::estimate;
 use super::filter::{is_row_filter, remap};
 use super::partial::implied_filters;
 use super::scan::{ScanExec, ScanOperator, ScanPlan};
+use super::virtual_columns::{number as virtual_number, over_index};
 use crate::catalog::{HIDDEN_ROWID, Table};
 use crate::table::PlanContext;
 use crate::table::cost::Readable;
@@ -98,11 +99,7 @@ impl KeyakiTable {
                 Some(i) => (def.indexes[i].tree, self.table.index_columns(i)),
             };
             let view = self.snapshot.tree(tree).map_err(crate::Error::from)?;
-            let resolve = |column: &Column| {
-                let column = self.table_column(self.resolve(column)?);
-                columns.iter().position(|c| *c == column)
-            };
-            let mut ranges = key_ranges(view.schema(), filters, &resolve);
+            let mut ranges = self.ranges(index, view.schema(), &columns, filters);
             ranges.add_answered(&implied);
             if ranges.answered.iter().all(|&answered| answered) {
                 let in_memory = index.is_some_and(|i| def.indexes[i].method.is_in_memory());
@@ -175,37 +172,52 @@ impl KeyakiTable {
         columns.map(|column| self.table_column(column)).collect()
     }
 
+    /// The key ranges that the filters imply in a tree with the given table columns.
+    fn ranges(
+        &self,
+        index: Option<usize>,
+        schema: &keyaki_store::Schema,
+        columns: &[Option<usize>],
+        filters: &[Expr],
+    ) -> Ranges {
+        let of_table = |column: &Column| self.table_column(self.resolve(column)?);
+        let filters = over_index(&self.table, index, filters, &of_table);
+        let place = |column: &Column| {
+            let column = match virtual_number(column) {
+                Some(column) => Some(column),
+                None => self.table_column(self.resolve(column)?),
+            };
+            columns.iter().position(|c| *c == column)
+        };
+        key_ranges(schema, &filters, &place)
+    }
+
     fn candidate(
         &self,
-        name: &str,
+        index: Option<usize>,
         tree: TreeId,
         columns: Vec<Option<usize>>,
         filters: &[Expr],
         implied: &[bool],
     ) -> Result<Candidate> {
         let view = self.snapshot.tree(tree).map_err(crate::Error::from)?;
-        let resolve = |column: &Column| {
-            let column = self.table_column(self.resolve(column)?);
-            columns.iter().position(|c| *c == column)
-        };
-        let mut ranges = key_ranges(view.schema(), filters, &resolve);
+        let mut ranges = self.ranges(index, view.schema(), &columns, filters);
         ranges.add_answered(implied);
         let estimate = ranges.ranges.iter().map(|range| view.estimate(range)).fold(RangeEstimate::default(), add);
-        Ok(Candidate { name: name.into(), view, columns, ranges, estimate })
+        Ok(Candidate { name: self.table.tree_name(index), view, columns, ranges, estimate })
     }
 
     /// Chooses the cheapest tree that contains all columns of `output` and of the residual filters.
     fn choose(&self, output: &[Option<usize>], filters: &[Expr]) -> Result<Candidate> {
         let def = &self.table.def;
         let none = vec![false; filters.len()];
-        let mut candidates = vec![self.candidate(&def.name, def.tree, self.table.table_columns(), filters, &none)?];
+        let mut candidates = vec![self.candidate(None, def.tree, self.table.table_columns(), filters, &none)?];
         let mut readable = vec![candidates[0].readable(false)];
         for (i, index) in def.indexes.iter().enumerate() {
             let Some(implied) = self.implied(Some(i), filters) else { continue };
             let columns = self.table.index_columns(i);
             if output.iter().chain(&self.used(filters, &implied)).all(|column| columns.contains(column)) {
-                let name = self.table.tree_name(Some(i));
-                let candidate = self.candidate(&name, index.tree, columns, filters, &implied)?;
+                let candidate = self.candidate(Some(i), index.tree, columns, filters, &implied)?;
                 readable.push(candidate.readable(index.method.is_in_memory()));
                 candidates.push(candidate);
             }
@@ -257,8 +269,8 @@ fn constraints(table: &Table) -> Constraints {
         list.push(Constraint::PrimaryKey(def.primary_key.clone()));
     }
     let not_null = |columns: &[usize]| columns.iter().all(|&c| !def.columns[c].nullable);
-    let unique = def.indexes.iter().filter(|index| index.is_key() && not_null(&index.columns));
-    list.extend(unique.map(|index| Constraint::Unique(index.columns.clone())));
+    let unique = def.indexes.iter().filter(|index| index.is_key()).filter_map(|index| index.plain_columns());
+    list.extend(unique.filter(|columns| not_null(columns)).map(Constraint::Unique));
     Constraints::new_unverified(list)
 }
 

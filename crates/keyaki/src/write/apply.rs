@@ -113,6 +113,8 @@ impl TableChange {
     ) -> Result<()> {
         self.drop_repeats()?;
         let table = self.table.clone();
+        self.old.add_virtual(&table)?;
+        self.new.add_virtual(&table)?;
         let main = main_tree(&table);
         let indexes = table.def.indexes.iter().enumerate().map(|(i, index)| index_tree(&table, i, index));
         let mut trees: Vec<ChangedTree<'_>> = [Ok(main)].into_iter().chain(indexes).collect::<Result<_>>()?;
@@ -137,8 +139,15 @@ impl TableChange {
     ///
     /// # Errors
     /// `Constraint` with the first duplicate key.
-    pub fn apply_to_index(self, index: usize, store: &Store, snapshot: &Snapshot, changes: &mut Changes) -> Result<()> {
+    pub fn apply_to_index(
+        mut self,
+        index: usize,
+        store: &Store,
+        snapshot: &Snapshot,
+        changes: &mut Changes,
+    ) -> Result<()> {
         let table = self.table.clone();
+        self.new.add_virtual(&table)?;
         let tree = index_tree(&table, index, &table.def.indexes[index])?;
         let keys = self.keys(&tree)?;
         self.check_unique(&tree, &keys, store, snapshot, &mut changes.absent)?;
@@ -165,7 +174,7 @@ impl TableChange {
 
     /// True if a column of the tree or of its predicate may change. The table's own tree contains all columns.
     fn concerns(&self, tree: &ChangedTree<'_>) -> bool {
-        let of_predicate = tree.predicate.iter().flat_map(|predicate| &predicate.columns);
+        let of_predicate = tree.predicate.iter().flat_map(|predicate| &predicate.condition.columns);
         let mut columns = tree.encoding.columns.iter().flatten().chain(of_predicate);
         self.assigned.as_ref().is_none_or(|assigned| columns.any(|column| assigned.contains(column)))
     }
@@ -293,7 +302,7 @@ fn index_tree<'a>(table: &'a Table, position: usize, index: &IndexDef) -> Result
         id: index.tree,
         schema: &table.index_schemas[position],
         encoding: &table.trees[position + 1],
-        unique: index.unique.then(|| (index.columns.len(), index.name.clone())),
+        unique: index.unique.then(|| (index.keys.len(), index.name.clone())),
         predicate: table.predicate(position)?,
     })
 }

@@ -493,9 +493,9 @@ fn all_columns(batch: &RecordBatch) -> TableRows {
 /// The trees of all rows of a table whose keys start with the given columns, in any order, and whether these are unique.
 fn key_trees<'t>(table: &'t Table, columns: &[usize]) -> impl Iterator<Item = (KeyTree<'t>, bool)> {
     let def = &table.def;
-    let own = (!def.hidden_rowid).then_some((def.tree, 0, def.primary_key.as_slice(), true));
+    let own = (!def.hidden_rowid).then(|| (def.tree, 0, def.primary_key.clone(), true));
     let indexes = def.indexes.iter().enumerate().filter(|(_, index)| index.predicate.is_none());
-    let indexes = indexes.map(|(i, index)| (index.tree, i + 1, index.columns.as_slice(), index.unique));
+    let indexes = indexes.filter_map(|(i, index)| Some((index.tree, i + 1, index.plain_columns()?, index.unique)));
     let count = columns.len();
     own.into_iter().chain(indexes).filter_map(move |(id, tree, key, is_unique)| {
         let leading = key.get(..count)?;

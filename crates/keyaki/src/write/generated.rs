@@ -53,13 +53,19 @@ pub(crate) fn follow(table: &Table, assigned: &[usize], new: &mut TableRows) -> 
     Ok(())
 }
 
-/// The assigned columns, and the generated columns that depend on them.
+/// The assigned columns, and the generated and virtual columns that depend on them.
 pub(crate) fn with_dependents(table: &Table, mut assigned: Vec<usize>) -> Vec<usize> {
-    if let Some(generation) = table.compiled().and_then(|compiled| compiled.generation.as_ref()) {
-        let dependents = generation.columns.iter().filter(|generated| generated.depends_on(&assigned));
-        let dependents: Vec<usize> = dependents.map(|generated| generated.column).collect();
-        assigned.extend(dependents);
-    }
+    let Some(compiled) = table.compiled() else { return assigned };
+    let generated = compiled.generation.iter().flat_map(|generation| &generation.columns);
+    let generated: Vec<usize> =
+        generated.filter(|generated| generated.depends_on(&assigned)).map(|generated| generated.column).collect();
+    assigned.extend(generated);
+    let depends_on = |column: &usize| {
+        let used = &compiled.virtual_values[column - table.virtual_columns().start].value.columns;
+        used.iter().any(|column| assigned.contains(column))
+    };
+    let dependents: Vec<usize> = table.virtual_columns().filter(depends_on).collect();
+    assigned.extend(dependents);
     assigned
 }
 

@@ -1,17 +1,18 @@
 //! Rows of a table in columnar form, and their encoding as keys and values of the table's trees.
 
 use arrow::array::{Array, ArrayRef, BooleanArray, UInt32Array};
-use arrow::compute::{cast, concat, take};
+use arrow::compute::{cast, concat, filter, take};
 use keyaki_store::{KeyCodec, RowCodec, RowEncoder};
 
-use crate::catalog::{ColumnDef, Predicate};
+use crate::catalog::{ColumnDef, Predicate, Table};
 use crate::{Error, Result};
 
 /// Rows with the columns that a change uses.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TableRows {
     pub len: usize,
-    /// One array of length `len` per table column; `None` for columns that the change does not use.
+    /// One array of length `len` per table column; `None` for columns that the change does not use. Virtual columns have
+    /// places too, after [`TableRows::add_virtual`].
     pub columns: Vec<Option<ArrayRef>>,
     /// The hidden rowids, for tables that have them.
     pub rowid: Option<ArrayRef>,
@@ -62,8 +63,42 @@ impl TableRows {
     /// # Errors
     /// `Internal` if these rows lack a column; errors of the predicate.
     pub fn selected(&self, predicate: &Predicate) -> Result<BooleanArray> {
-        let columns: Vec<Option<usize>> = predicate.columns.iter().copied().map(Some).collect();
-        predicate.select(self.of_tree(&columns)?, self.len)
+        predicate.select(self.of_table(&predicate.condition.columns)?, self.len)
+    }
+
+    /// Computes the virtual columns of the table, those of a partial index for its rows only: they may fail for others.
+    ///
+    /// # Errors
+    /// `Internal` if these rows lack a column; errors of the expressions.
+    pub fn add_virtual(&mut self, table: &Table) -> Result<()> {
+        let virtual_columns = table.virtual_columns();
+        if virtual_columns.is_empty() || self.len == 0 {
+            return Ok(());
+        }
+        let mut values = Vec::new();
+        for column in virtual_columns.clone() {
+            let value = table.virtual_value(column)?;
+            let used = self.of_table(&value.value.columns)?;
+            let predicate = table.predicate(table.index_of_virtual(column))?;
+            values.push(Some(match predicate.map(|predicate| self.selected(predicate)).transpose()? {
+                None => value.evaluate(used, self.len)?,
+                Some(selected) => {
+                    let used =
+                        used.iter().map(|values| filter(values, &selected)).collect::<std::result::Result<_, _>>()?;
+                    let values = value.evaluate(used, selected.true_count())?;
+                    let mut next = 0..;
+                    let places = selected.values().iter().map(|selected| if selected { next.next() } else { None });
+                    take(&values, &UInt32Array::from_iter(places), None)?
+                }
+            }));
+        }
+        self.columns.resize(virtual_columns.start, None);
+        self.columns.extend(values);
+        Ok(())
+    }
+
+    fn of_table(&self, columns: &[usize]) -> Result<Vec<ArrayRef>> {
+        self.of_tree(&columns.iter().copied().map(Some).collect::<Vec<_>>())
     }
 
     /// The columns of a tree. `columns` gives the table column of each of them; `None` is the rowid.
@@ -72,7 +107,7 @@ impl TableRows {
     /// `Internal` if these rows lack one of the columns.
     pub fn of_tree(&self, columns: &[Option<usize>]) -> Result<Vec<ArrayRef>> {
         let arrays = columns.iter().map(|column| match column {
-            Some(column) => self.columns[*column].clone(),
+            Some(column) => self.columns.get(*column).cloned().flatten(),
             None => self.rowid.clone(),
         });
         arrays.collect::<Option<_>>().ok_or_else(|| Error::Internal("a column that a change needs was not read".into()))

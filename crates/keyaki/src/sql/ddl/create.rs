@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use keyaki_store::WriteBatch;
 
-use super::{Plain, checks, foreign_keys, free_index_name, index_positions};
+use super::{Plain, checks, constraint_positions, foreign_keys, free_index_name};
 use crate::base::interrupt::Execution;
 use crate::catalog::{ColumnDef, IndexDef, RelationName, SqlType, Table, TableDef, types};
 use crate::engine::Writer;
@@ -265,7 +265,7 @@ impl Design {
 
     fn positions(&self, columns: &[IndexColumn]) -> Result<Vec<usize>> {
         let names: Vec<&str> = self.columns.iter().map(|c| c.name.as_str()).collect();
-        index_positions(columns, &names)
+        constraint_positions(columns, &names)
     }
 
     fn finish(mut self, session: &SqlSession, state: &StatementState) -> Result<TableDef> {

@@ -37,9 +37,14 @@ pub(crate) use drop::{drop_dependents, drop_index, drop_table, remove_from};
 pub(crate) use rename::alter_index;
 pub(crate) use truncate::truncate;
 
-/// An unused index name: `TABLE_COLUMNS_suffix`, with a number appended if that name is taken.
+/// An unused name for an index of columns.
 pub(super) fn free_index_name(catalog: &Catalog, table: &TableDef, columns: &[usize], suffix: &str) -> String {
     let names: Vec<&str> = columns.iter().map(|&c| table.columns[c].name.as_str()).collect();
+    free_name(catalog, table, &names, suffix)
+}
+
+/// An unused index name: `TABLE_NAMES_suffix`, with a number appended if that name is taken.
+pub(super) fn free_name(catalog: &Catalog, table: &TableDef, names: &[&str], suffix: &str) -> String {
     let base = format!("{}_{}_{suffix}", table.name.name, names.join("_"));
     let taken = |name: &str| {
         catalog.check_free(&table.name.sibling(name)).is_err() || table.indexes.iter().any(|i| i.name == name)
@@ -50,30 +55,43 @@ pub(super) fn free_index_name(catalog: &Catalog, table: &TableDef, columns: &[us
     (1u32..).map(|n| format!("{base}{n}")).find(|name| !taken(name)).unwrap_or(base)
 }
 
-/// Positions of the columns of a key or index in `names`.
+/// Positions of the columns of a constraint in `names`.
 ///
 /// # Errors
 /// `Unsupported` for expressions and operator classes; `UndefinedColumn`;
 /// `DuplicateColumn`.
-pub(super) fn index_positions(columns: &[IndexColumn], names: &[&str]) -> Result<Vec<usize>> {
+pub(super) fn constraint_positions(columns: &[IndexColumn], names: &[&str]) -> Result<Vec<usize>> {
     let mut positions = Vec::new();
     for column in columns {
-        let order = &column.column;
-        let Expr::Identifier(ident) = &order.expr else {
-            let hint = "add a generated column with the expression, and index it";
-            return Err(Error::Unsupported(format!("expression {} in a key or index ({hint})", order.expr)));
+        let expr = key_expr(column)?;
+        let Expr::Identifier(ident) = expr else {
+            let hint = "CREATE UNIQUE INDEX accepts expressions";
+            return Err(Error::Unsupported(format!("expression {expr} in a constraint ({hint})")));
         };
-        // ASC, DESC and NULLS FIRST or LAST do not matter: keys are ascending, and are read in both directions.
-        if order.with_fill.is_some() {
-            return Err(Error::Unsupported(format!("WITH FILL in {column}")));
-        }
-        if column.operator_class.is_some() {
-            return Err(Error::Unsupported(format!("operator class in {column}")));
-        }
         positions.push(column_position(ident, names)?);
     }
     check_distinct(&positions, names)?;
     Ok(positions)
+}
+
+/// The column or expression of a key, without parentheses around it.
+///
+/// # Errors
+/// `Unsupported` for operator classes and other options.
+pub(super) fn key_expr(column: &IndexColumn) -> Result<&Expr> {
+    let order = &column.column;
+    // ASC, DESC and NULLS FIRST or LAST do not matter: keys are ascending, and are read in both directions.
+    if order.with_fill.is_some() {
+        return Err(Error::Unsupported(format!("WITH FILL in {column}")));
+    }
+    if column.operator_class.is_some() {
+        return Err(Error::Unsupported(format!("operator class in {column}")));
+    }
+    let mut expr = &order.expr;
+    while let Expr::Nested(inner) = expr {
+        expr = inner;
+    }
+    Ok(expr)
 }
 
 pub(super) fn column_position(ident: &Ident, names: &[&str]) -> Result<usize> {

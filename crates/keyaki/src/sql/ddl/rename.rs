@@ -96,15 +96,15 @@ fn column_names(old: &TableDef, new: &TableDef) -> HashMap<String, String> {
     old.columns.iter().zip(&new.columns).map(|(old, new)| (old.name.clone(), new.name.clone())).collect()
 }
 
-/// Renames a column, also in CHECK conditions, generated columns and index predicates.
+/// Renames a column, also in CHECK conditions, generated columns, and expressions and predicates of indexes.
 fn column(def: &mut TableDef, position: usize, new: String) -> Result<()> {
     if def.columns.iter().any(|column| column.name == new) {
         return Err(Error::ColumnExists { column: new, relation: def.name.to_string() });
     }
     let old = std::mem::replace(&mut def.columns[position].name, new.clone());
     let generated = def.columns.iter_mut().filter_map(|column| column.generated.as_mut());
-    let predicates = def.indexes.iter_mut().filter_map(|index| index.predicate.as_mut());
-    for sql in def.checks.iter_mut().map(|check| &mut check.sql).chain(generated).chain(predicates) {
+    let of_indexes = def.indexes.iter_mut().flat_map(|index| index.texts_mut());
+    for sql in def.checks.iter_mut().map(|check| &mut check.sql).chain(generated).chain(of_indexes) {
         let mut expr = parse_expr(sql)?;
         let _ = VisitMut::visit(&mut expr, &mut RenameColumn { old: &old, new: &new });
         *sql = expr.to_string();

@@ -35,7 +35,7 @@ use crate::catalog::{RelationName, Table, types};
 use crate::engine::Engine;
 use crate::sql::ddl::checks::unqualified;
 use crate::sql::prepared::lone_parameter;
-use crate::sql::skipped::is_condition;
+use crate::sql::skipped::{is_condition, is_expression};
 use crate::sql::state::StatementState;
 use crate::sql::{SqlSession, expressions, names, parse_expr, short};
 use crate::table::implies_all;
@@ -58,11 +58,12 @@ pub(super) struct Conflict {
     action: Action,
 }
 
-/// The primary key, or the columns of a unique index.
+/// The primary key, or the columns and expressions of a unique index.
 #[derive(Debug, Clone)]
 struct UniqueKey {
     name: String,
     columns: Vec<usize>,
+    expressions: Vec<Expr>,
     /// Position of the index; `None` for the primary key.
     index: Option<usize>,
     /// Condition for the rows of a partial index.
@@ -180,7 +181,8 @@ impl Conflict {
     /// How rows with a conflict are found and changed, for EXPLAIN.
     pub fn describe(&self, table: &Table) -> String {
         let names = |key: &UniqueKey| {
-            let names: Vec<&str> = key.columns.iter().map(|&column| table.def.columns[column].name.as_str()).collect();
+            let names = key.columns.iter().map(|&column| table.def.columns[column].name.clone());
+            let names: Vec<String> = names.chain(key.expressions.iter().map(Expr::to_string)).collect();
             let predicate = key.predicate.as_ref().map(|predicate| format!(" WHERE {predicate}"));
             format!("({}){}", names.join(", "), predicate.unwrap_or_default())
         };
@@ -304,8 +306,8 @@ impl Conflict {
         let mut expressions = target.all_columns();
         let (mut assigned, mut parameters) = (None, Vec::new());
         match &self.action {
-            // Whether a row has an entry in a partial index depends on its values.
-            _ if key.predicate.is_some() => return Ok(None),
+            // The key of a row, and whether a partial index has an entry for it, depend on its values.
+            _ if key.predicate.is_some() || !key.expressions.is_empty() => return Ok(None),
             // Replacing a row reads only the row with its key: a unique index would be a second key.
             Action::Replace if blind.is_none() => return Ok(None),
             Action::Replace => {
@@ -378,11 +380,17 @@ impl Conflict {
             op: BinaryOperator::Eq,
             right: Box::new(new(name(column))),
         };
+        let same = |expr| Expr::BinaryOp {
+            left: Box::new(of_columns(expr, &|name| target.column(name))),
+            op: BinaryOperator::Eq,
+            right: Box::new(of_columns(expr, &new)),
+        };
         let of_both = key
             .predicate
             .iter()
             .flat_map(|predicate| [of_columns(predicate, &|name| target.column(name)), of_columns(predicate, &new)]);
-        let condition = key.columns.iter().map(equal).chain(of_both).reduce(and);
+        let condition =
+            key.columns.iter().map(equal).chain(key.expressions.iter().map(same)).chain(of_both).reduce(and);
         let condition = condition.ok_or_else(|| Error::Internal("a key has columns".into()))?;
         let mut join = crate::sql::parse_query(&format!("SELECT 1 FROM a JOIN \"{EXCLUDED}\" ON true"))?;
         let mut joins = Vec::new();
@@ -479,14 +487,16 @@ fn unique_keys_of(table: &Table) -> Result<Vec<UniqueKey>> {
     let mut keys = Vec::new();
     if !def.hidden_rowid {
         let (name, columns) = (def.primary_key_name(), def.primary_key.clone());
-        keys.push(UniqueKey { name, columns, index: None, predicate: None });
+        keys.push(UniqueKey { name, columns, expressions: Vec::new(), index: None, predicate: None });
     }
     for (position, index) in def.indexes.iter().enumerate().filter(|(_, index)| index.unique) {
         let predicate = index.predicate.as_deref().map(parse_expr).transpose()?;
-        // In parentheses, it is an operand of AND.
-        let predicate = predicate.map(|predicate| Expr::Nested(Box::new(predicate)));
-        let (name, columns) = (index.name.clone(), index.columns.clone());
-        keys.push(UniqueKey { name, columns, index: Some(position), predicate });
+        // In parentheses, they are operands of AND and =.
+        let nested = |expr| Expr::Nested(Box::new(expr));
+        let predicate = predicate.map(nested);
+        let expressions = index.expressions().map(|expression| parse_expr(&expression.sql).map(nested));
+        let (expressions, columns) = (expressions.collect::<Result<_>>()?, index.key_columns().collect());
+        keys.push(UniqueKey { name: index.name.clone(), columns, expressions, index: Some(position), predicate });
     }
     Ok(keys)
 }
@@ -504,8 +514,19 @@ fn keys_of(engine: &Engine, table: &Table, target: &ConflictTarget) -> Result<Ve
         ConflictTarget::Columns(columns) => columns,
     };
     let (condition, columns): (Vec<&Ident>, Vec<&Ident>) = columns.iter().partition(|ident| is_condition(ident));
+    let (expressions, columns): (Vec<&Ident>, Vec<&Ident>) =
+        columns.into_iter().partition(|ident| is_expression(ident));
+    let expression = |ident: &Ident| {
+        let expr = unqualified(&parse_expr(&ident.value)?, &table.def.name);
+        Ok(Expr::Nested(Box::new(expr)))
+    };
+    let expressions = expressions.into_iter().map(expression).collect::<Result<HashSet<_>>>()?;
     let columns = columns.iter().map(|name| table.column(&plain_ident(name))).collect::<Result<HashSet<_>>>()?;
-    keys.retain(|key| key.columns.len() == columns.len() && key.columns.iter().all(|c| columns.contains(c)));
+    keys.retain(|key| {
+        let has_columns = key.columns.len() == columns.len() && key.columns.iter().all(|c| columns.contains(c));
+        let found = key.expressions.iter().filter(|expression| expressions.contains(expression)).count();
+        has_columns && found == key.expressions.len() && found == expressions.len()
+    });
     let given = match condition.first() {
         Some(condition) => {
             let condition = unqualified(&parse_expr(&condition.value)?, &table.def.name);
@@ -631,11 +652,17 @@ fn last_of_each_key(table: &Table, keys: &[UniqueKey], rows: &RecordBatch) -> Re
 /// For each unique key, the encoded key of each row; `None` for keys with a NULL, and for rows without an entry in a partial
 /// index.
 fn row_keys(table: &Table, keys: &[UniqueKey], rows: &RecordBatch) -> Result<Vec<Vec<Option<Vec<u8>>>>> {
+    let mut all = all_rows(rows);
+    all.add_virtual(table)?;
     let encode = |key: &UniqueKey| -> Result<Vec<Option<Vec<u8>>>> {
-        let tree = key.index.map_or(0, |index| index + 1);
+        let (tree, mut columns) = match key.index {
+            None => (0, table.table_columns()),
+            Some(index) => (index + 1, table.index_columns(index)),
+        };
+        columns.truncate(key.columns.len() + key.expressions.len());
         let predicate = key.index.map_or(Ok(None), |index| table.predicate(index))?;
-        let selected = predicate.map(|predicate| all_rows(rows).selected(predicate)).transpose()?;
-        let arrays: Vec<ArrayRef> = key.columns.iter().map(|&column| rows.column(column).clone()).collect();
+        let selected = predicate.map(|predicate| all.selected(predicate)).transpose()?;
+        let arrays = all.of_tree(&columns)?;
         let encoded = unique_keys(&table.trees[tree].keys, &arrays, rows.num_rows(), selected.as_ref());
         let mut keys = vec![None; rows.num_rows()];
         (0..encoded.len()).for_each(|i| keys[encoded.row(i)] = Some(encoded.get(i).to_vec()));

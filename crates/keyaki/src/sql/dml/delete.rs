@@ -183,7 +183,7 @@ pub(super) fn rows_of(table: &Table, needed: &[usize], batch: &RecordBatch) -> R
     Ok(TableRows { len: batch.num_rows(), columns, rowid: batch.columns().get(needed.len()).cloned() })
 }
 
-/// Columns that the keys of the table and of its indexes consist of, and those of the predicates of indexes, ascending.
+/// Columns that the keys of the table and of its indexes consist of, and those of the expressions and predicates of indexes, ascending.
 ///
 /// # Errors
 /// `Internal` if the expressions of the table have not been compiled.
@@ -191,8 +191,11 @@ pub(super) fn needed(table: &Table) -> Result<Vec<usize>> {
     let def = &table.def;
     let mut columns = def.primary_key.clone();
     for (position, index) in def.indexes.iter().enumerate() {
-        columns.extend(&index.columns);
-        columns.extend(table.predicate(position)?.iter().flat_map(|predicate| &predicate.columns));
+        columns.extend(index.key_columns());
+        columns.extend(table.predicate(position)?.iter().flat_map(|predicate| &predicate.condition.columns));
+    }
+    for column in table.virtual_columns() {
+        columns.extend(&table.virtual_value(column)?.value.columns);
     }
     columns.sort_unstable();
     columns.dedup();

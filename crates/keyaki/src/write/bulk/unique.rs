@@ -15,7 +15,7 @@ use super::sort::SortKey;
 use crate::catalog::Table;
 use crate::write::apply::{describe, find_existing, unique_keys};
 use crate::write::origin::Origin;
-use crate::write::rows::Keys;
+use crate::write::rows::{Keys, TableRows};
 use crate::{ConstraintKind, Error, Result};
 
 /// The uniqueness check of one tree; checks nothing if the tree has no constraint.
@@ -55,7 +55,7 @@ impl Unique {
             return Ok(Unique { job: job.clone(), constraint: None });
         }
         let (kind, name) = (ConstraintKind::Unique, index.name.clone());
-        Self::new(job, kind, index.tree, name, &job.table.index_schemas[position], index.columns.len())
+        Self::new(job, kind, index.tree, name, &job.table.index_schemas[position], index.keys.len())
     }
 
     fn new(
@@ -152,15 +152,15 @@ pub(in crate::write) fn locate_duplicate(
         return error;
     }
     let of_index = table.def.indexes.iter().position(|index| index.name == *constraint);
-    let (schema, columns) = match of_index {
-        Some(index) => (&table.index_schemas[index], table.def.indexes[index].columns.clone()),
-        None => (&table.schema, table.def.primary_key.clone()),
+    let (schema, mut columns, keys) = match of_index {
+        Some(index) => (&table.index_schemas[index], table.index_columns(index), table.def.indexes[index].keys.len()),
+        None => (&table.schema, table.table_columns(), table.schema.key_columns()),
     };
+    columns.truncate(keys);
     let mut end: u64 = batches.iter().map(|batch| batch.num_rows() as u64).sum();
     for batch in batches.iter().rev() {
         let start = end - batch.num_rows() as u64;
-        let arrays: Vec<ArrayRef> = columns.iter().map(|&column| batch.column(column).clone()).collect();
-        let selected = of_index.and_then(|index| selected(table, index, batch));
+        let Ok((arrays, selected)) = keys_of(table, of_index, &columns, batch) else { return error };
         let has_key = |&row: &usize| {
             selected.as_ref().is_none_or(|selected| selected.value(row))
                 && describe(schema, &arrays, row).is_ok_and(|described| described == *key)
@@ -174,9 +174,16 @@ pub(in crate::write) fn locate_duplicate(
     error
 }
 
-/// For each row, true if a partial index has an entry for it; `None` for other indexes.
-fn selected(table: &Table, index: usize, batch: &RecordBatch) -> Option<BooleanArray> {
-    let predicate = table.predicate(index).ok()??;
-    let columns = predicate.columns.iter().map(|&column| batch.column(column).clone()).collect();
-    predicate.select(columns, batch.num_rows()).ok()
+/// The values of tree columns in a batch of rows, and for a partial index whether it has an entry for each row.
+fn keys_of(
+    table: &Table,
+    index: Option<usize>,
+    columns: &[Option<usize>],
+    batch: &RecordBatch,
+) -> Result<(Vec<ArrayRef>, Option<BooleanArray>)> {
+    let of_table = batch.columns().iter().take(table.def.columns.len()).cloned().map(Some).collect();
+    let mut rows = TableRows { len: batch.num_rows(), columns: of_table, rowid: None };
+    rows.add_virtual(table)?;
+    let predicate = index.map_or(Ok(None), |index| table.predicate(index))?;
+    Ok((rows.of_tree(columns)?, predicate.map(|predicate| rows.selected(predicate)).transpose()?))
 }

@@ -24,7 +24,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::create::{COLUMNS_MAX, NewColumn};
-use super::{Plain, checks, foreign_keys, free_index_name, index_positions, rename};
+use super::{Plain, checks, constraint_positions, foreign_keys, free_index_name, rename};
 use crate::base::interrupt::Execution;
 use crate::catalog::{ForeignKeyDef, IndexDef, IndexMethod, SqlType, Table, TableDef, types};
 use crate::sql::dml::defaults;
@@ -192,11 +192,7 @@ impl<'a> Draft<'a> {
         self.action = format!("drop column \"{name}\" of table \"{}\"", def.name);
         let mut indexes = Vec::new();
         for index in &def.indexes {
-            let of_predicate = match &index.predicate {
-                Some(sql) => checks::columns_of(def, &crate::sql::parse_expr(sql)?),
-                None => Vec::new(),
-            };
-            if ![&index.columns, &index.include, &of_predicate].iter().any(|columns| columns.contains(&column)) {
+            if !uses(def, index, column)? {
                 indexes.push(index.clone());
             }
         }
@@ -217,7 +213,7 @@ impl<'a> Draft<'a> {
         self.foreign_keys.retain(|added| def.foreign_keys.iter().any(|key| key.name == *added));
         def.columns.remove(column);
         self.sources.remove(column);
-        let indexes = def.indexes.iter_mut().flat_map(|index| index.columns.iter_mut().chain(&mut index.include));
+        let indexes = def.indexes.iter_mut().flat_map(IndexDef::columns_mut);
         let references = def.foreign_keys.iter_mut().flat_map(|key| &mut key.columns);
         let later = indexes.chain(&mut def.primary_key).chain(references).filter(|position| **position > column);
         later.for_each(|position| *position -= 1);
@@ -236,6 +232,18 @@ impl<'a> Draft<'a> {
             }
         }
         Ok(names)
+    }
+
+    /// The name of an index whose expressions use a column.
+    fn index_of_expression(&self, column: usize) -> Result<Option<String>> {
+        for index in &self.def.indexes {
+            for expression in index.expressions() {
+                if checks::columns_of(&self.def, &crate::sql::parse_expr(&expression.sql)?).contains(&column) {
+                    return Ok(Some(index.name.clone()));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Drops the generated columns that use a column, with CASCADE.
@@ -323,13 +331,16 @@ impl<'a> Draft<'a> {
             return Err(Error::Unsupported(problem));
         }
         for index in self.def.indexes.iter().filter(|index| index.method == IndexMethod::Vast) {
-            crate::sql::vast::check_column(&self.def.columns[index.columns[0]])?;
+            crate::sql::vast::check_key(&self.def, &index.keys[0])?;
         }
         let column = &self.def.columns[position];
         let action = format!("alter type of column \"{}\" of table \"{}\"", column.name, self.def.name);
         if let Some(name) = self.dependents(position)?.first() {
             let dependent = format!("generated column \"{name}\"");
             return Err(Error::DependentColumn { action, dependent });
+        }
+        if let Some(name) = self.index_of_expression(position)? {
+            return Err(Error::DependentColumn { action, dependent: format!("index \"{name}\"") });
         }
         if column.generated.is_some() && using.is_some() {
             let problem = format!("column \"{}\" is a generated column: its type changes without USING", column.name);
@@ -361,11 +372,11 @@ impl<'a> Draft<'a> {
         match constraint {
             TableConstraint::Check(check) => self.add_check(check),
             TableConstraint::Unique(unique) if unique.is_plain() => {
-                let columns = index_positions(&unique.columns, &names)?;
+                let columns = constraint_positions(&unique.columns, &names)?;
                 self.add_unique(unique.name.as_ref().map(new_name).transpose()?, columns)
             }
             TableConstraint::PrimaryKey(key) if key.is_plain() => {
-                let columns = index_positions(&key.columns, &names)?;
+                let columns = constraint_positions(&key.columns, &names)?;
                 self.add_primary_key(key.name.as_ref().map(new_name).transpose()?, columns)
             }
             TableConstraint::ForeignKey(key) => self.add_foreign_key(key),
@@ -453,4 +464,17 @@ impl<'a> Draft<'a> {
             false => Ok(()),
         }
     }
+}
+
+/// True if an index has a column, or an expression or predicate that uses it.
+fn uses(def: &TableDef, index: &IndexDef, column: usize) -> Result<bool> {
+    if index.key_columns().chain(index.include.iter().copied()).any(|other| other == column) {
+        return Ok(true);
+    }
+    for sql in index.texts() {
+        if checks::columns_of(def, &crate::sql::parse_expr(sql)?).contains(&column) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -1,6 +1,6 @@
-//! Partial indexes give the rows of scans: random statements change a table with partial indexes and one without, and random
-//! queries of both are compared, on all paths, across checkpoints and reopenings. A generated column with a UNIQUE constraint
-//! stands for the unique partial index.
+//! Partial indexes and indexes of expressions give the rows of scans: random statements change a table with such indexes and
+//! one without, and random queries of both are compared, on all paths, across checkpoints and reopenings. A generated column
+//! with a UNIQUE constraint stands for the unique index.
 
 use std::path::Path;
 
@@ -16,6 +16,19 @@ const INDEXES: &str = "
     CREATE INDEX t_live ON t (status, code) WHERE note IS NULL;
     CREATE INDEX t_memory ON t USING masstree (n, code) WHERE status IN ('open', 'new');
     CREATE INDEX t_vast ON t USING vast (code) INCLUDE (n) WHERE n IS NOT NULL AND code <> 2";
+
+/// The target of a conflict by the unique index.
+const KEY: &str = "(code) WHERE status = 'open'";
+
+/// Indexes of expressions; the unique one has the same rows and keys as that of [`INDEXES`].
+const EXPRESSIONS: &str = "
+    CREATE UNIQUE INDEX t_open ON t (abs(code)) WHERE status = 'open';
+    CREATE INDEX t_half ON t ((n / 2), code) INCLUDE (note);
+    CREATE INDEX t_upper ON t (status, upper(note));
+    CREATE INDEX t_memory ON t USING masstree ((n + code), (upper(note))) WHERE status IN ('open', 'new');
+    CREATE INDEX t_vast ON t USING vast ((code % 5)) INCLUDE (n)";
+
+const EXPRESSION_KEY: &str = "(abs(code)) WHERE status = 'open'";
 
 fn open(directory: &Path) -> Connection {
     let options = Options { durability: Durability::Off, threads: Some(2), ..Options::default() };
@@ -44,7 +57,12 @@ fn value(column: &str, random: &mut Random) -> String {
 /// A condition of one of the forms that may imply predicates.
 fn condition(random: &mut Random) -> String {
     let number = |random: &mut Random| random.below(9);
-    match random.below(14) {
+    match random.below(19) {
+        14 => format!("n / 2 = {}", random.below(4)),
+        15 => format!("n / 2 >= {} AND n / 2 <= 3", random.below(4)),
+        16 => "upper(note) = 'X'".into(),
+        17 => format!("n + code IN ({}, {})", random.below(15), random.below(15)),
+        18 => format!("code % 5 = {}", random.below(5)),
         0 | 1 => "status = 'open'".into(),
         2 => "status IN ('new', 'open')".into(),
         3 => format!("status <> {}", random.pick(&STATUSES[..3])),
@@ -131,8 +149,8 @@ fn rows(connection: &Connection, sql: &str) -> Vec<String> {
 }
 
 /// The number of changed rows, or `None` after an error.
-fn run(connection: &Connection, sql: &str, table: &str) -> Option<u64> {
-    let key = if table == "t" { "(code) WHERE status = 'open'" } else { "(open_code)" };
+fn run(connection: &Connection, sql: &str, table: &str, key: &str) -> Option<u64> {
+    let key = if table == "t" { key } else { "(open_code)" };
     connection.execute(&sql.replace("{key}", key).replace("{}", table), ()).ok()
 }
 
@@ -149,7 +167,8 @@ fn compare(connection: &Connection, query: &str, place: &str) {
 
 fn random_statements(id: &str, by_key: bool, first_seed: u64) {
     let (mut conflicts, mut changes) = (0, 0);
-    for seed in first_seed..first_seed + 2 {
+    for seed in first_seed..first_seed + 4 {
+        let (indexes, key) = if seed % 4 < 2 { (INDEXES, KEY) } else { (EXPRESSIONS, EXPRESSION_KEY) };
         let mut random = Random::new(seed);
         let directory = tempfile::tempdir().unwrap();
         let mut connection = open(directory.path());
@@ -158,14 +177,14 @@ fn random_statements(id: &str, by_key: bool, first_seed: u64) {
         for _ in 0..20 * (seed % 2) {
             let sql = statement(&mut random, by_key);
             if !sql.contains("{key}") {
-                let results = ["r", "t"].map(|table| run(&connection, &sql, table));
+                let results = ["r", "t"].map(|table| run(&connection, &sql, table, key));
                 if results[0].is_none() != results[1].is_none() {
                     connection.execute_batch("DELETE FROM t; DELETE FROM r").unwrap();
                 }
             }
         }
-        connection.execute_batch(&format!("DELETE FROM t; INSERT INTO t SELECT {COLUMNS} FROM r; {INDEXES}")).unwrap();
-        for step in 0..60 {
+        connection.execute_batch(&format!("DELETE FROM t; INSERT INTO t SELECT {COLUMNS} FROM r; {indexes}")).unwrap();
+        for step in 0..50 {
             match random.below(40) {
                 0 => drop(connection.execute("CHECKPOINT", ()).unwrap()),
                 1 | 2 => {
@@ -186,7 +205,7 @@ fn random_statements(id: &str, by_key: bool, first_seed: u64) {
                 }
                 let mut of_table = Vec::new();
                 for sql in &statements {
-                    of_table.push(run(&connection, sql, table));
+                    of_table.push(run(&connection, sql, table, key));
                     if in_transaction && of_table.last().is_some_and(Option::is_none) {
                         break;
                     }
@@ -227,10 +246,14 @@ fn plan(connection: &Connection, sql: &str) -> String {
 
 #[test]
 fn loads_appenders_and_reopening() {
+    [INDEXES, EXPRESSIONS].into_iter().for_each(loads);
+}
+
+fn loads(indexes: &str) {
     let directory = tempfile::tempdir().unwrap();
     let mut connection = open(directory.path());
     create(&connection, "BIGINT PRIMARY KEY");
-    connection.execute_batch(INDEXES).unwrap();
+    connection.execute_batch(indexes).unwrap();
     // A bulk load of an empty table, another into a table with rows, and appended rows.
     let select = "SELECT value, value, CASE value % 5 WHEN 0 THEN 'open' WHEN 1 THEN 'new' WHEN 2 THEN 'closed' END,
         value % 9, CASE WHEN value % 3 = 0 THEN 'x' END FROM generate_series";
@@ -254,6 +277,10 @@ fn loads_appenders_and_reopening() {
         "SELECT count(*) FROM {} WHERE note IS NULL AND status = 'new'",
         "SELECT count(*), sum(code) FROM {} WHERE status IN ('open', 'new') AND n = 4",
         "SELECT id FROM {} WHERE n IS NOT NULL AND code <> 2 AND code IN (1, 2, 3, 305001)",
+        "SELECT count(*), sum(code) FROM {} WHERE n / 2 = 3",
+        "SELECT code FROM {} WHERE code % 5 = 3 AND code < 100",
+        "SELECT id FROM {} WHERE n + code = 305003 AND status = 'new'",
+        "SELECT count(*) FROM {} WHERE upper(note) = 'X' AND status = 'open'",
     ];
     for _ in 0..2 {
         queries.iter().for_each(|query| compare(&connection, query, "loads"));
@@ -320,6 +347,52 @@ fn plans_use_a_partial_index_only_if_the_filters_imply_its_predicate() {
     connection.execute("INSERT INTO t (id, code, status) VALUES (30000, 4000, 'closed')", ()).unwrap();
     let groups = rows(&connection, "SELECT code, count(*) FROM t WHERE code = 4000 GROUP BY code");
     assert!(groups.iter().any(|row| row.contains("| 4000 | 2")), "{groups:?}");
+}
+
+#[test]
+fn plans_use_indexes_of_expressions() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut connection = open(directory.path());
+    create(&connection, "BIGINT PRIMARY KEY");
+    connection.execute_batch(&EXPRESSIONS.replace("WHERE status = 'open'", "")).unwrap();
+    connection.execute("CREATE INDEX t_lower ON t (lower(note))", ()).unwrap();
+    let insert = "INSERT INTO t SELECT value, value, 'new', value, 'N' || value FROM generate_series(1, 100000)";
+    connection.execute(insert, ()).unwrap();
+    for _ in 0..2 {
+        for (condition, index, bound) in [
+            ("abs(code) = 4000", "t_open", "(abs(code)): 1 range"),
+            ("abs(code) IN (4000, 5, 6)", "t_open", "(abs(code)): 3 ranges"),
+            ("lower(note) = 'n77'", "t_lower", "(lower(note)): 1 range"),
+            ("lower(note) LIKE 'n1999%'", "t_lower", "(lower(note)): 1 range"),
+            ("n / 2 BETWEEN 5 AND 6 AND code < 12", "t_half", "(n / 2): 1 range"),
+            ("status = 'new' AND upper(note) = 'N5'", "t_upper", "status, (upper(note)): 1 range"),
+            ("n + code = 400 AND status = 'new'", "t_memory", "(n + code): 1 range"),
+        ] {
+            let shown = plan(&connection, &format!("SELECT * FROM t AS x WHERE {condition}"));
+            assert!(shown.contains(&format!("t.{index} as x")) && shown.contains(bound), "{condition}: {shown}");
+            let expected = rows(&connection, &format!("SELECT * FROM t WHERE ({condition}) IS TRUE"));
+            assert!(expected.len() > 4, "{condition} has rows");
+            assert_eq!(rows(&connection, &format!("SELECT * FROM t WHERE {condition}")), expected, "{condition}");
+        }
+        let shown = plan(&connection, "SELECT * FROM t WHERE upper(note) = 'N5' OR code = 1");
+        assert!(!shown.contains("t.t_"), "{shown}");
+        let count = plan(&connection, "SELECT count(*) FROM t WHERE lower(note) >= 'n5'");
+        assert!(count.contains("SummaryExec: count of t.t_lower"), "{count}");
+        // A join with rows found by an expression.
+        let join = plan(&connection, "SELECT b.n FROM t a JOIN t b ON b.id = a.n WHERE lower(a.note) = 'n7'");
+        assert!(join.contains("t.t_lower as a"), "{join}");
+        // The expressions of prepared statements have parameters beside them.
+        let statement = connection.prepare("SELECT id FROM t WHERE lower(note) = $1").unwrap();
+        assert_eq!(statement.query_row(("n123",), |row| row.get::<_, i64>(0)).unwrap(), 123);
+        drop(statement);
+        drop(connection);
+        connection = open(directory.path());
+    }
+    let shown: String = connection.query_row("SHOW CREATE TABLE t", (), |row| row.get(1)).unwrap();
+    assert!(shown.contains("CREATE INDEX t_half ON t ((n / 2), code) INCLUDE (note);"), "{shown}");
+    connection.execute_batch(&format!("DROP TABLE t; {shown}")).unwrap();
+    let again: String = connection.query_row("SHOW CREATE TABLE t", (), |row| row.get(1)).unwrap();
+    assert_eq!(again, shown);
 }
 
 #[test]
