@@ -398,11 +398,14 @@ fn range_rows(tree: &TreeFacts, by_statistics: Option<f64>) -> (f64, bool) {
     let by_tree = (sampled * step as f64).min(tree.total.rows);
     // Buffers count their keys exactly. The pages at the ends of a range are estimated.
     let page_rows = if tree.total.pages > 0.0 { tree.total.rows / tree.total.pages.max(1.0) } else { 0.0 };
+    if by_tree > TRUSTED_PAGES * page_rows {
+        return (by_tree, true);
+    }
+    let most = by_tree + ranges.len() as f64 * page_rows;
     match by_statistics {
-        Some(by_statistics) if by_tree <= TRUSTED_PAGES * page_rows => {
-            (by_statistics.min(by_tree + ranges.len() as f64 * page_rows), false)
-        }
-        _ => (by_tree, true),
+        Some(by_statistics) => (by_statistics.min(most), false),
+        // The mean ratio to both bounds is smallest.
+        None => ((by_tree.max(1.0) * most.max(1.0)).sqrt(), true),
     }
 }
 
