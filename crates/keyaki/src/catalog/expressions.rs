@@ -1,5 +1,5 @@
-//! The expressions of a table's definition in executable form: CHECK conditions, generated columns, constant defaults and
-//! expressions and predicates of indexes.
+//! The expressions of a table's definition in executable form: CHECK conditions, generated columns, constant defaults, and
+//! the expressions and predicates of indexes.
 //!
 //! A definition stores expressions as SQL text. The first statement that needs them compiles them, and the [`Table`]
 //! keeps the result. A changed definition is another [`Table`], so that the result never becomes stale.

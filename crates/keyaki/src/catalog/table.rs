@@ -252,7 +252,7 @@ impl Table {
         let columns = columns.into_iter().enumerate().map(|(place, column)| match (def.keys.get(place), column) {
             (Some(IndexKey::Expression(expression)), _) => {
                 // A value may be null although no column of the row is.
-                Column { name: format!("({})", expression.sql), ty: expression.ty.column, nullable: true }
+                Column { name: expression.sql.clone(), ty: expression.ty.column, nullable: true }
             }
             (_, Some(column)) => tree_column(&self.def, column),
             (_, None) => rowid_column(),

@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use datafusion::sql::sqlparser::ast::{CreateIndex, Expr};
+use datafusion::sql::sqlparser::ast::{CreateIndex, Expr, Function, ObjectNamePart};
 use keyaki_store::WriteBatch;
 
 use super::ddl::{check_distinct, checks, column_position, free_name, key_expr};
 use super::expressions;
-use super::names::new_sibling;
+use super::names::{new_sibling, plain_ident};
 use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, Table};
 use crate::catalog::{DocumentKind, IndexDef, IndexExpression, IndexKey, IndexMethod, extend_format, put};
@@ -31,7 +31,7 @@ pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, crea
         Some(name) => name,
         None if create.if_not_exists => return Err(Error::syntax("CREATE INDEX IF NOT EXISTS requires an index name")),
         None => {
-            let names: Vec<&str> = keys.iter().map(|key| key_name(&table, key)).collect();
+            let names: Vec<String> = keys.iter().map(|key| key_name(&table, key)).collect();
             table.def.name.sibling(free_name(&catalog, &table.def, &names, "idx"))
         }
     };
@@ -117,7 +117,7 @@ fn keys(session: &SqlSession, table: &Table, create: &CreateIndex) -> Result<(Ve
             }
         };
         if keys.contains(&key) {
-            return Err(Error::DuplicateColumn(key_name(table, &key).into()));
+            return Err(Error::DuplicateColumn(key_name(table, &key)));
         }
         keys.push(key);
     }
@@ -126,14 +126,15 @@ fn keys(session: &SqlSession, table: &Table, create: &CreateIndex) -> Result<(Ve
     Ok((keys, include))
 }
 
-/// The name of a key in the default name of an index: as in PostgreSQL, the name of the column or function, else `expr`.
-fn key_name<'a>(table: &'a Table, key: &'a IndexKey) -> &'a str {
-    match key {
-        IndexKey::Column(column) => &table.def.columns[*column].name,
-        IndexKey::Expression(expression) => {
-            let function = expression.sql.split_once('(').map(|(function, _)| function);
-            let is_name = |name: &&str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-            function.filter(is_name).unwrap_or("expr")
-        }
-    }
+/// The name of a key in the default name of an index: as in PostgreSQL, that of the column or function, else `expr`.
+fn key_name(table: &Table, key: &IndexKey) -> String {
+    let expression = match key {
+        IndexKey::Column(column) => return table.def.columns[*column].name.clone(),
+        IndexKey::Expression(expression) => expression,
+    };
+    let function = match crate::sql::parse_expr(&expression.sql) {
+        Ok(Expr::Function(Function { name, .. })) => name.0.last().and_then(ObjectNamePart::as_ident).map(plain_ident),
+        _ => None,
+    };
+    function.unwrap_or_else(|| "expr".into())
 }

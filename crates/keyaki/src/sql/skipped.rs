@@ -1,9 +1,9 @@
 //! Words that sqlparser 0.62 does not read in PostgreSQL's dialect, most of them in column definitions.
 //!
-//! For some words, the parser tests whether they follow before it tests whether the dialect has them, and drops them without
-//! a trace in the syntax tree. It knows generated columns in one form only, and conflict targets without WHERE. This module
-//! changes the tokens: definitions and conflict targets get the form that the parser reads, and other words that it would
-//! drop are errors.
+//! For some words, the parser tests whether they follow before it tests whether the dialect has them, and drops them
+//! without a trace in the syntax tree. It knows generated columns in one form only, and conflict targets only of columns
+//! without WHERE. This module changes the tokens: definitions and conflict targets get the form that the parser reads, and
+//! other words that it would drop are errors.
 
 use std::collections::BTreeMap;
 
@@ -96,7 +96,7 @@ pub(super) fn in_replace(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
 const CONDITION_QUOTE: char = '`';
 
 /// Quotes an expression of a conflict target, as [`CONDITION_QUOTE`].
-const EXPRESSION_QUOTE: char = '´';
+const EXPRESSION_QUOTE: char = '[';
 
 /// True if a column of a conflict target is the text of its condition.
 pub(super) fn is_condition(column: &Ident) -> bool {
@@ -109,7 +109,7 @@ pub(super) fn is_expression(column: &Ident) -> bool {
 }
 
 /// The tokens of an INSERT with the expressions of the conflict target as columns, and its condition as the last of them:
-/// `(a, lower(b)) WHERE p` becomes ``(a, ´lower(b)´, `p`)``. `None` if there are neither.
+/// `(a, lower(b)) WHERE p` becomes ``(a, [lower(b)], `p`)``. `None` if there are neither.
 ///
 /// # Errors
 /// `Syntax`, and `Unsupported` for an expression or condition that is not the same after parsing its text.
@@ -141,7 +141,8 @@ pub(super) fn in_insert(tokens: &[TokenWithSpan]) -> Result<Option<Vec<TokenWith
                 _ => columns.push(TokenWithSpan::new(quoted(item, quote)?, tokens[end].span)),
             }
         }
-        let parts = [&tokens[..start + 2], &columns.iter().collect::<Vec<_>>(), &tokens[end..=end], &tokens[action..]];
+        let rest = if has_condition { action } else { end + 1 };
+        let parts = [&tokens[..start + 2], &columns.iter().collect::<Vec<_>>(), &tokens[end..=end], &tokens[rest..]];
         return Ok(Some(parts.concat().into_iter().cloned().collect()));
     }
     Ok(None)
@@ -167,11 +168,16 @@ fn quoted(tokens: &[&TokenWithSpan], quote: char) -> Result<Token> {
     let mut expr = parser.parse_expr().map_err(syntax)?;
     super::expect_end(&mut parser)?;
     super::precedence::correct(&mut expr);
-    // As that of an index, whose parentheses are no part of the expression.
+    // As those of an index, the parentheses are no part of the expression.
     while quote == EXPRESSION_QUOTE
         && let Expr::Nested(inner) = expr
     {
         expr = *inner;
+    }
+    if quote == EXPRESSION_QUOTE
+        && let Expr::Identifier(Ident { value, quote_style, .. }) = expr
+    {
+        return Ok(Token::Word(Word { value, quote_style, keyword: Keyword::NoKeyword }));
     }
     let text = expr.to_string();
     if super::parse_expr(&text).ok() != Some(expr) {
@@ -345,13 +351,22 @@ mod tests {
     }
 
     #[test]
-    fn the_condition_of_a_conflict_target_is_its_last_column() {
+    fn expressions_and_the_condition_of_a_conflict_target_are_columns() {
         let given = "INSERT INTO t VALUES (1, 'DO') ON CONFLICT (a, b) WHERE s = 'it''s' AND (n > 1) DO UPDATE SET c = 1 WHERE d";
         let read = super::in_insert(&single(given).unwrap().tokens).unwrap().unwrap();
         assert_eq!(
             text(&read),
             "INSERT INTO t VALUES ( 1 , 'DO' ) ON CONFLICT ( a , b , `s = 'it''s' AND (n > 1)` ) DO UPDATE SET c = 1 WHERE d"
         );
+        for (given, expected) in [
+            ("(lower(a), b) DO NOTHING", "( [lower(a)] , b ) DO NOTHING"),
+            ("((a + 1), ((b))) WHERE c DO NOTHING", "( [a + 1] , b , `c` ) DO NOTHING"),
+            ("(lower(a)) wrong DO NOTHING", "( [lower(a)] ) wrong DO NOTHING"),
+        ] {
+            let read =
+                super::in_insert(&single(&format!("INSERT INTO t VALUES (1) ON CONFLICT {given}")).unwrap().tokens);
+            assert_eq!(text(&read.unwrap().unwrap()), format!("INSERT INTO t VALUES ( 1 ) ON CONFLICT {expected}"));
+        }
         for kept in [
             "INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET c = 1 WHERE d",
             "INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING",

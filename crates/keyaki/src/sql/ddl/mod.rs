@@ -39,12 +39,12 @@ pub(crate) use truncate::truncate;
 
 /// An unused name for an index of columns.
 pub(super) fn free_index_name(catalog: &Catalog, table: &TableDef, columns: &[usize], suffix: &str) -> String {
-    let names: Vec<&str> = columns.iter().map(|&c| table.columns[c].name.as_str()).collect();
+    let names: Vec<String> = columns.iter().map(|&c| table.columns[c].name.clone()).collect();
     free_name(catalog, table, &names, suffix)
 }
 
 /// An unused index name: `TABLE_NAMES_suffix`, with a number appended if that name is taken.
-pub(super) fn free_name(catalog: &Catalog, table: &TableDef, names: &[&str], suffix: &str) -> String {
+pub(super) fn free_name(catalog: &Catalog, table: &TableDef, names: &[String], suffix: &str) -> String {
     let base = format!("{}_{}_{suffix}", table.name.name, names.join("_"));
     let taken = |name: &str| {
         catalog.check_free(&table.name.sibling(name)).is_err() || table.indexes.iter().any(|i| i.name == name)
