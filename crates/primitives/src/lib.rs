@@ -3,7 +3,7 @@
 //! - [`CACHE_LINE_BYTES`], [`prefetch`], [`prefetch_non_temporal`]: the processor's cache lines.
 //! - [`AlignedMemory`]: owned, zeroed memory, in 2 MiB pages where it is large.
 //! - [`Random`]: a seeded random number generator whose sequence never changes.
-//! - [`enter_background`]: a lower priority for threads that nobody waits for.
+//! - [`enter_background`]: a lower priority for background threads.
 //!
 //! Invariants: every function is safe for every argument that its signature admits. No result depends on the clock, the
 //! environment or global state, so equal calls give equal results on every machine.

@@ -1,12 +1,12 @@
 //! Priorities of threads.
 
 /// Nice value of background threads. Beside a thread of ordinary priority, Linux gives such a thread a quarter of a
-/// processor: little, but enough that it soon leaves a lock for which the others wait.
+/// processor, so that it does not keep a lock for long.
 #[cfg(target_os = "linux")]
 const BACKGROUND_NICE: i32 = 5;
 
-/// Lowers the priority of the calling thread, and of the threads that it starts from now on, below that of the threads
-/// that someone waits for. No effect on systems other than Linux, or if the process has a lower priority already.
+/// Lowers the priority of the calling thread, and of the threads that it starts from now on, below the ordinary priority.
+/// No effect on systems other than Linux, or if the process has a lower priority already.
 pub fn enter_background() {
     #[cfg(target_os = "linux")]
     {
