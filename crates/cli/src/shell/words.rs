@@ -97,6 +97,7 @@ pub const KEYWORDS: &[&str] = &[
     "ORDER",
     "OUTER",
     "OVER",
+    "OVERRIDING",
     "PARTITION",
     "PRECEDING",
     "PRECISION",

@@ -1,13 +1,13 @@
 //! Words that sqlparser 0.62 does not read in PostgreSQL's dialect, most of them in column definitions.
 //!
 //! For some words, the parser tests whether they follow before it tests whether the dialect has them, and drops them
-//! without a trace in the syntax tree. It knows generated columns in one form only, and conflict targets only of columns
-//! without WHERE. This module changes the tokens: definitions and conflict targets get the form that the parser reads, and
-//! other words that it would drop are errors.
+//! without a trace in the syntax tree. It knows generated columns in one form only, INSERT without OVERRIDING, and conflict
+//! targets only of columns without WHERE. This module changes the tokens: definitions, lists of columns and conflict
+//! targets get the form that the parser reads, and other words that it would drop are errors.
 
 use std::collections::BTreeMap;
 
-use datafusion::sql::sqlparser::ast::{Expr, Ident};
+use datafusion::sql::sqlparser::ast::{Expr, Ident, ObjectName, ObjectNamePart};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
@@ -92,7 +92,7 @@ pub(super) fn in_replace(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     edited(&significant(tokens).collect::<Vec<_>>(), &Edits::from([(0, ["INSERT", "OR", "REPLACE"].as_slice())]))
 }
 
-/// Quotes the condition of a conflict target. No name in PostgreSQL's dialect has this quote.
+/// Quotes the condition of a conflict target, and the word after OVERRIDING. No name in PostgreSQL's dialect has this quote.
 const CONDITION_QUOTE: char = '`';
 
 /// Quotes an expression of a conflict target, as [`CONDITION_QUOTE`].
@@ -108,12 +108,55 @@ pub(super) fn is_expression(column: &Ident) -> bool {
     column.quote_style == Some(EXPRESSION_QUOTE)
 }
 
-/// The tokens of an INSERT with the expressions of the conflict target as columns, and its condition as the last of them:
-/// `(a, lower(b)) WHERE p` becomes ``(a, [lower(b)], `p`)``. `None` if there are neither.
+/// The word after OVERRIDING, SYSTEM or USER, if the last column of an INSERT stands for the clause.
+pub(super) fn overriding(column: &ObjectName) -> Option<&str> {
+    match column.0.as_slice() {
+        [ObjectNamePart::Identifier(ident)] if is_condition(ident) => Some(&ident.value),
+        _ => None,
+    }
+}
+
+/// The tokens of an INSERT in the form that the parser reads; `None` if they have it already:
+///
+/// | given | read |
+/// |---|---|
+/// | `(a, b) OVERRIDING SYSTEM VALUE` | ``(a, b, `SYSTEM`)`` |
+/// | `ON CONFLICT (a, lower(b)) WHERE p` | ``ON CONFLICT (a, [lower(b)], `p`)`` |
 ///
 /// # Errors
 /// `Syntax`, and `Unsupported` for an expression or condition that is not the same after parsing its text.
 pub(super) fn in_insert(tokens: &[TokenWithSpan]) -> Result<Option<Vec<TokenWithSpan>>> {
+    let overriding = with_overriding(tokens);
+    let conflict = with_target(overriding.as_deref().unwrap_or(tokens))?;
+    Ok(conflict.or(overriding))
+}
+
+/// The tokens with the word after OVERRIDING as the last column.
+fn with_overriding(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
+    let tokens: Vec<&TokenWithSpan> = significant(tokens).collect();
+    let has = |place: usize, expected: &str| is_word(tokens.get(place).copied(), expected);
+    let is_clause = |place: &usize| {
+        has(*place, "OVERRIDING") && (has(place + 1, "SYSTEM") || has(place + 1, "USER")) && has(place + 2, "VALUE")
+    };
+    let place = (1..tokens.len()).find(is_clause)?;
+    // The clause precedes the rows.
+    if (0..place).any(|place| ["VALUES", "SELECT", "DEFAULT"].iter().any(|word| has(place, word))) {
+        return None;
+    }
+    let value = if has(place + 1, "USER") { "USER" } else { "SYSTEM" };
+    let word = Word { value: value.into(), quote_style: Some(CONDITION_QUOTE), keyword: Keyword::NoKeyword };
+    let (before, separator) = match tokens[place - 1].token {
+        Token::RParen => (place - 1, Token::Comma),
+        _ => (place, Token::LParen),
+    };
+    let column = [separator, Token::Word(word), Token::RParen];
+    let column = column.map(|token| TokenWithSpan::new(token, tokens[place].span));
+    let parts = [&tokens[..before], &column.iter().collect::<Vec<_>>(), &tokens[place + 3..]];
+    Some(parts.concat().into_iter().cloned().collect())
+}
+
+/// The tokens with the expressions of the conflict target as columns, and its condition as the last of them.
+fn with_target(tokens: &[TokenWithSpan]) -> Result<Option<Vec<TokenWithSpan>>> {
     let tokens: Vec<&TokenWithSpan> = significant(tokens).collect();
     let has = |place: usize, expected: &str| is_word(tokens.get(place).copied(), expected);
     let starts = (1..tokens.len()).filter(|&place| has(place - 1, "ON") && has(place, "CONFLICT"));
@@ -376,6 +419,30 @@ mod tests {
         }
         let broken = single("INSERT INTO t VALUES (1) ON CONFLICT (a) WHERE b = DO NOTHING").unwrap();
         assert!(super::in_insert(&broken.tokens).is_err());
+    }
+
+    #[test]
+    fn the_word_after_overriding_is_the_last_column() {
+        for (given, read) in [
+            (
+                "INSERT INTO t (a, b) OVERRIDING SYSTEM VALUE VALUES (1, 2)",
+                "INSERT INTO t ( a , b , `SYSTEM` ) VALUES ( 1 , 2 )",
+            ),
+            ("INSERT INTO s.t overriding user value SELECT 1", "INSERT INTO s . t ( `USER` ) SELECT 1"),
+            (
+                "INSERT INTO t AS u (a) OVERRIDING USER VALUE VALUES (1) ON CONFLICT (a) WHERE b DO NOTHING",
+                "INSERT INTO t AS u ( a , `USER` ) VALUES ( 1 ) ON CONFLICT ( a , `b` ) DO NOTHING",
+            ),
+        ] {
+            assert_eq!(text(&super::in_insert(&single(given).unwrap().tokens).unwrap().unwrap()), read);
+        }
+        for kept in [
+            "INSERT INTO overriding (system, value) VALUES (1, 2)",
+            "INSERT INTO t SELECT a AS overriding, system FROM value",
+            "INSERT INTO t VALUES (1) OVERRIDING SYSTEM VALUE",
+        ] {
+            assert!(super::in_insert(&single(kept).unwrap().tokens).unwrap().is_none(), "{kept}");
+        }
     }
 
     #[test]

@@ -29,6 +29,7 @@ use crate::sql::expressions;
 use crate::sql::prepared::{add_types, lone_parameter};
 use crate::sql::sequences;
 use crate::sql::short::{Insert as Short, ShortPlan};
+use crate::sql::skipped;
 use crate::sql::state::StatementState;
 use crate::values::zone::Zone;
 use crate::write;
@@ -37,7 +38,26 @@ use crate::write::assign::assign;
 use crate::write::generated;
 use crate::{Error, Result};
 
-pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, insert: Insert) -> Result<Outcome> {
+/// Explicit values for identity columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Overriding {
+    /// OVERRIDING SYSTEM VALUE: they are inserted, also if the column is ALWAYS.
+    System,
+    /// OVERRIDING USER VALUE: the sequence gives other ones.
+    User,
+}
+
+impl Overriding {
+    /// `None` without the clause.
+    fn of(insert: &Insert) -> Option<Overriding> {
+        match skipped::overriding(insert.columns.last()?)? {
+            "USER" => Some(Overriding::User),
+            _ => Some(Overriding::System),
+        }
+    }
+}
+
+pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, mut insert: Insert) -> Result<Outcome> {
     check_plain(&insert)?;
     let TableObject::TableName(name) = &insert.table else {
         return Err(Error::Unsupported(format!("INSERT INTO {}", insert.table)));
@@ -47,6 +67,12 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, insert:
     let table = catalog.table(&session.relation(&catalog, name)?)?.clone();
     expressions::compiled(session, &table)?;
     let columns = target_columns(&table, &insert)?;
+    let overriding = Overriding::of(&insert);
+    if overriding == Some(Overriding::User)
+        && let Some(SetExpr::Values(values)) = insert.source.as_mut().map(|query| query.body.as_mut())
+    {
+        use_sequences(&table, columns.as_deref(), values);
+    }
     let conflict = Conflict::of(&insert, &session.engine, &table)?;
     let returning = Returning::of(insert.returning.clone(), alias(&insert, &table));
     let is_plain = conflict.is_none() && returning.is_none();
@@ -65,7 +91,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, insert:
         Some(batch) => vec![batch],
         None => {
             let source = match insert.source {
-                Some(query) => plan_source(&state, &table, columns, *query).await?,
+                Some(query) => plan_source(&state, &table, columns, *query, overriding).await?,
                 None => InsertSource { plan: LogicalPlanBuilder::empty(true).build()?, columns: Vec::new() },
             };
             let rows = rows_of(&state, &table, source.with_defaults(&state, &table)?).await?;
@@ -138,7 +164,7 @@ pub(crate) async fn describe(
                 }
             }
         }
-        if insert.returning.is_some() {
+        if insert.returning.is_some() || Overriding::of(insert) == Some(Overriding::User) {
             return Ok(None);
         }
         let parameter_type = |parameter: usize| types[parameter].clone();
@@ -253,18 +279,39 @@ pub(super) fn target_columns(table: &Table, insert: &Insert) -> Result<Option<Ve
     if let Some(SetExpr::Values(values)) = insert.source.as_ref().map(|query| query.body.as_ref()) {
         let all: Vec<usize> = (0..table.def.columns.len()).collect();
         let is_default = |row: &[Expr], position| row.get(position).is_none_or(defaults::is_default);
-        sequences::check_given(table, columns.as_deref().unwrap_or(&all), false, |position| {
-            values.rows.iter().all(|row| is_default(&row.content, position))
+        let columns = columns.as_deref().unwrap_or(&all);
+        sequences::check_given(table, columns, false, |position| {
+            overrides(insert, table, columns[position])
+                || values.rows.iter().all(|row| is_default(&row.content, position))
         })?;
     }
     Ok(columns)
 }
 
+/// True for an identity column of an INSERT with OVERRIDING.
+fn overrides(insert: &Insert, table: &Table, column: usize) -> bool {
+    table.def.columns[column].identity.is_some() && Overriding::of(insert).is_some()
+}
+
+/// Replaces values for identity columns by DEFAULT, for OVERRIDING USER VALUE.
+fn use_sequences(table: &Table, columns: Option<&[usize]>, values: &mut Values) {
+    for row in &mut values.rows {
+        for (position, expr) in row.content.iter_mut().enumerate() {
+            let column = columns.map_or(Some(position), |columns| columns.get(position).copied());
+            if column.and_then(|column| table.def.columns.get(column)).is_some_and(|column| column.identity.is_some()) {
+                *expr = Expr::Identifier(Ident::new("DEFAULT"));
+            }
+        }
+    }
+}
+
 fn listed_columns(table: &Table, insert: &Insert) -> Result<Option<Vec<usize>>> {
-    if insert.columns.is_empty() {
+    // The last one may stand for OVERRIDING.
+    let columns = insert.columns.iter().filter(|column| skipped::overriding(column).is_none());
+    if columns.clone().next().is_none() {
         return Ok(None);
     }
-    let columns = insert.columns.iter().map(|name| assigned_column(table, name)).collect::<Result<Vec<_>>>()?;
+    let columns = columns.map(|name| assigned_column(table, name)).collect::<Result<Vec<_>>>()?;
     if let Some((_, &twice)) = columns.iter().enumerate().find(|(i, column)| columns[..*i].contains(column)) {
         return Err(Error::DuplicateColumn(table.def.columns[twice].name.clone()));
     }
@@ -276,6 +323,7 @@ async fn plan_source(
     table: &Table,
     columns: Option<Vec<usize>>,
     mut query: Query,
+    overriding: Option<Overriding>,
 ) -> Result<InsertSource> {
     let listed = columns.is_some();
     let columns = columns.unwrap_or_else(|| (0..table.def.columns.len()).collect());
@@ -300,10 +348,25 @@ async fn plan_source(
         let message = format!("INSERT has more {more} than {fewer} ({given} expressions, {} columns)", columns.len());
         return Err(Error::syntax(message));
     }
-    if !is_values {
-        sequences::check_given(table, &columns[..given], false, |_| false)?;
+    let columns = columns[..given].to_vec();
+    if is_values {
+        return Ok(InsertSource { plan, columns });
     }
-    Ok(InsertSource { plan, columns: columns[..given].to_vec() })
+    let is_identity = |position: usize| table.def.columns[columns[position]].identity.is_some();
+    sequences::check_given(table, &columns, false, |position| overriding.is_some() && is_identity(position))?;
+    if overriding != Some(Overriding::User) || !(0..given).any(is_identity) {
+        return Ok(InsertSource { plan, columns });
+    }
+    let given = plan.schema().columns().into_iter().enumerate();
+    let values = given.map(|(position, value)| match is_identity(position) {
+        true => {
+            let column = columns[position];
+            Ok(defaults::logical(state, &table.def.columns[column])?.alias(format!("__default_{column}")))
+        }
+        false => Ok(Logical::Column(value)),
+    });
+    let values = values.collect::<Result<Vec<_>>>()?;
+    Ok(InsertSource { plan: LogicalPlanBuilder::from(plan).project(values)?.build()?, columns })
 }
 
 /// Converts texts that stand in a column of VALUES beside other values to the type of the table's column, as in PostgreSQL:
