@@ -1,6 +1,6 @@
 //! Temporary tables, views and sequences: they belong to one session.
 
-use keyaki::{Connection, Database, Error, Options, Result};
+use keyaki::{Connection, Database, Options, Result};
 use keyaki_store::TreeId;
 
 fn number(connection: &Connection, sql: &str) -> i64 {
@@ -208,11 +208,7 @@ fn lasting_objects_do_not_use_temporary_ones() {
         error("CREATE TEMP TABLE public.u (id BIGINT)"),
         "the temporary relation \"u\" cannot be in schema \"public\""
     );
-    assert!(matches!(
-        a.execute("CREATE TEMP TABLE u (id BIGINT) ON COMMIT DROP", ()),
-        Err(Error::Unsupported(what)) if what.contains("ON COMMIT DROP")
-    ));
-    assert_eq!(state(a.execute("CREATE TABLE u (id BIGINT) ON COMMIT PRESERVE ROWS", ())), "42601");
+    assert_eq!(state(a.execute("CREATE TABLE u (id BIGINT) ON COMMIT PRESERVE ROWS", ())), "42P16");
     a.execute_batch("CREATE TEMP SEQUENCE s; CREATE TEMP VIEW own AS SELECT id FROM t").unwrap();
     for sql in [
         "CREATE TABLE u (id BIGINT DEFAULT nextval('s'))",
@@ -241,4 +237,94 @@ fn lasting_objects_do_not_use_temporary_ones() {
     assert_eq!(number(&a, "SELECT count(*) FROM t"), 0);
     a.execute("ALTER TABLE t RENAME TO t2", ()).unwrap();
     assert_eq!(number(&a, "SELECT count(*) FROM pg_temp.t2"), 0);
+}
+
+#[test]
+fn the_end_of_a_transaction_deletes_rows() {
+    let (_database, a, b) = sessions();
+    a.execute_batch(
+        "CREATE TEMP TABLE t (id BIGINT PRIMARY KEY, v BIGINT) ON COMMIT DELETE ROWS;
+         CREATE INDEX t_v ON t (v);
+         CREATE TEMP TABLE kept (v BIGINT) ON COMMIT PRESERVE ROWS;
+         INSERT INTO t VALUES (1, 1);
+         INSERT INTO kept VALUES (1)",
+    )
+    .unwrap();
+    let rows = || number(&a, "SELECT count(*) FROM t");
+    assert_eq!((rows(), number(&a, "SELECT count(*) FROM kept")), (0, 1));
+    for _ in 0..3 {
+        a.execute_batch("BEGIN; INSERT INTO t VALUES (1, 5), (2, 6)").unwrap();
+        assert_eq!((rows(), number(&a, "SELECT id FROM t WHERE v = 6")), (2, 2));
+        a.execute_batch("INSERT INTO kept SELECT v FROM t; COMMIT").unwrap();
+        assert_eq!(rows(), 0);
+        assert_eq!(number(&a, "SELECT count(*) FROM t WHERE v = 6"), 0);
+    }
+    assert_eq!(number(&a, "SELECT count(*) FROM kept"), 7);
+    a.execute_batch("BEGIN; INSERT INTO t VALUES (1, 5); COMMIT AND CHAIN").unwrap();
+    assert_eq!(rows(), 0);
+    a.execute_batch("INSERT INTO t VALUES (3, 3); ROLLBACK").unwrap();
+    assert_eq!(rows(), 0);
+    // Prepared statements on the short path, appenders, and loads of many rows.
+    let insert = a.prepare("INSERT INTO t VALUES ($1, $2)").unwrap();
+    insert.execute((1, 2)).unwrap();
+    assert_eq!(rows(), 0);
+    let mut appender = a.appender("t").unwrap();
+    appender.append_row((3_i64, 100_i64)).unwrap();
+    appender.finish().unwrap();
+    assert_eq!(rows(), 0);
+    a.execute_batch("INSERT INTO t SELECT i, i FROM generate_series(1, 20000) AS n(i)").unwrap();
+    assert_eq!(rows(), 0);
+    let transaction = a.transaction().unwrap();
+    transaction.execute("INSERT INTO t SELECT i, i FROM generate_series(1, 20000) AS n(i)", ()).unwrap();
+    assert_eq!(number(&transaction, "SELECT count(*) FROM t"), 20_000);
+    transaction.commit().unwrap();
+    assert_eq!(rows(), 0);
+    // Other sessions are not affected.
+    b.execute_batch("CREATE TEMP TABLE t (v BIGINT); INSERT INTO t VALUES (1)").unwrap();
+    assert_eq!(number(&b, "SELECT count(*) FROM t"), 1);
+    // The clause belongs to the table.
+    a.execute_batch("ALTER TABLE t RENAME TO u; BEGIN; INSERT INTO u VALUES (1, 1); COMMIT").unwrap();
+    assert_eq!(number(&a, "SELECT count(*) FROM u"), 0);
+    let definition: String = a.query_row("SHOW CREATE TABLE u", (), |row| row.get(1)).unwrap();
+    a.execute_batch(&format!("DROP TABLE u; BEGIN; {definition}; INSERT INTO u VALUES (1, 1); COMMIT")).unwrap();
+    assert_eq!(number(&a, "SELECT count(*) FROM u"), 0);
+}
+
+#[test]
+fn rows_that_refer_to_each_other_are_deleted_together() {
+    let (_database, a, _) = sessions();
+    a.execute_batch(
+        "CREATE TEMP TABLE parent (id BIGINT PRIMARY KEY) ON COMMIT DELETE ROWS;
+         CREATE TEMP TABLE child (id BIGINT REFERENCES parent) ON COMMIT DELETE ROWS;
+         BEGIN; INSERT INTO parent VALUES (1); INSERT INTO child VALUES (1); COMMIT",
+    )
+    .unwrap();
+    assert_eq!(number(&a, "SELECT (SELECT count(*) FROM parent) + (SELECT count(*) FROM child)"), 0);
+    let refused = a.execute("CREATE TEMP TABLE other (id BIGINT REFERENCES parent)", ());
+    assert_eq!(state(refused), "0A000");
+}
+
+#[test]
+fn the_end_of_a_transaction_drops_tables() {
+    let (database, a, _) = sessions();
+    a.execute_batch(
+        "BEGIN;
+         CREATE TEMP TABLE t ON COMMIT DROP AS SELECT 1::bigint AS v;
+         CREATE TABLE pg_temp.u (v BIGINT) ON COMMIT DROP;
+         CREATE TEMP VIEW w AS SELECT v FROM t;
+         CREATE TABLE lasting AS SELECT v FROM w",
+    )
+    .unwrap();
+    assert_eq!(database.tables().len(), 0);
+    a.execute_batch("COMMIT").unwrap();
+    let names: Vec<String> = database.tables().into_iter().map(|table| table.name).collect();
+    assert_eq!(names, ["lasting"]);
+    assert_eq!(number(&a, "SELECT v FROM lasting"), 1);
+    // A statement outside of a transaction is one.
+    a.execute_batch("CREATE TEMP TABLE t (v BIGINT) ON COMMIT DROP").unwrap();
+    assert_eq!(state(a.execute("DELETE FROM t", ())), "42P01");
+    // A rollback removes the table as well, and another one with its name stays.
+    a.execute_batch("BEGIN; CREATE TEMP TABLE t (v BIGINT) ON COMMIT DROP; ROLLBACK").unwrap();
+    a.execute_batch("CREATE TEMP TABLE t AS SELECT 7::bigint AS v; SELECT 1").unwrap();
+    assert_eq!(number(&a, "SELECT v FROM t"), 7);
 }

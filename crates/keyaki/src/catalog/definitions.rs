@@ -37,6 +37,17 @@ pub struct TableDef {
     /// Text of COMMENT ON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
+    /// What the end of a transaction does to a temporary table; `None` if the rows stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_commit: Option<OnCommit>,
+}
+
+/// ON COMMIT of a temporary table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnCommit {
+    DeleteRows,
+    Drop,
 }
 
 impl TableDef {
@@ -53,6 +64,7 @@ impl TableDef {
             checks: Vec::new(),
             foreign_keys: Vec::new(),
             comment: None,
+            on_commit: None,
         }
     }
 

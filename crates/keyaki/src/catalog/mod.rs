@@ -24,7 +24,7 @@ mod table;
 pub(crate) mod types;
 
 pub use definitions::{
-    CheckDef, ColumnDef, ForeignKeyDef, IdentityDef, IndexDef, IndexExpression, IndexKey, IndexMethod,
+    CheckDef, ColumnDef, ForeignKeyDef, IdentityDef, IndexDef, IndexExpression, IndexKey, IndexMethod, OnCommit,
     ReferentialAction, SequenceDef, SqlType, TableDef, VastOptions, ViewDef,
 };
 pub(crate) use definitions::{SequencePosition, goal_name, goal_of_name};

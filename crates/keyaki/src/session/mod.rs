@@ -121,8 +121,9 @@ impl Session {
     /// Runs a statement or a part of it; see [`Execution::run`]. An error makes the open transaction fail.
     async fn run<T>(&self, execution: &Execution<'_>, work: impl Future<Output = Result<T>>) -> Result<T> {
         let result = execution.run(work).await;
-        if let Err(error) = &result {
-            self.sql.transaction.failed(error);
+        match &result {
+            Ok(_) => sql::on_commit::apply(&self.sql).await,
+            Err(error) => self.sql.transaction.failed(error),
         }
         result
     }

@@ -44,6 +44,7 @@ mod index;
 pub(crate) mod info;
 mod names;
 mod normalize;
+pub(crate) mod on_commit;
 mod outcome;
 mod parameters;
 mod plan_cache;

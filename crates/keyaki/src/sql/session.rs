@@ -53,6 +53,8 @@ pub(crate) struct SqlSession {
     pub planning: Mutex<Option<Planning>>,
     /// The open transaction, if there is one.
     pub transaction: TransactionSlot,
+    /// The session has created a temporary table with ON COMMIT DELETE ROWS or DROP.
+    pub has_on_commit: AtomicBool,
     /// Values that the session has taken from sequences.
     pub taken: Arc<Mutex<Taken>>,
 }
@@ -75,6 +77,7 @@ impl SqlSession {
             overrides: Mutex::default(),
             planning: Mutex::default(),
             transaction: TransactionSlot::default(),
+            has_on_commit: AtomicBool::new(false),
             taken: Arc::default(),
         }
     }

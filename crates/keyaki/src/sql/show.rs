@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{ObjectName, ShowCreateObject};
 
 use super::names::{quoted, shown_sql};
 use crate::catalog::{
-    ForeignKeyDef, IndexDef, IndexKey, IndexMethod, ReferentialAction, SequenceDef, TableDef, ViewDef,
+    ForeignKeyDef, IndexDef, IndexKey, IndexMethod, OnCommit, ReferentialAction, SequenceDef, TableDef, ViewDef,
 };
 use crate::sql::{Outcome, SqlSession, sequences};
 use crate::{Error, ObjectKind, Result};
@@ -95,7 +95,12 @@ fn create_table_with(def: &TableDef, others: Vec<String>) -> String {
     for check in &def.checks {
         items.push(format!("CONSTRAINT {} CHECK ({})", quoted(&check.name), check.sql));
     }
-    format!("CREATE TABLE {} (\n    {}\n)", shown_sql(&def.name), items.join(",\n    "))
+    let on_commit = match def.on_commit {
+        Some(OnCommit::DeleteRows) => " ON COMMIT DELETE ROWS",
+        Some(OnCommit::Drop) => " ON COMMIT DROP",
+        None => "",
+    };
+    format!("CREATE TABLE {} (\n    {}\n){on_commit}", shown_sql(&def.name), items.join(",\n    "))
 }
 
 fn unique_constraint(table: &TableDef, index: &IndexDef) -> String {

@@ -100,6 +100,7 @@ async fn commit(session: &SqlSession, execution: &Execution<'_>, chain: bool) ->
         finish(session, decision, committed).await?;
     }
     if chain {
+        super::on_commit::apply(session).await;
         slot.begin(&session.engine, characteristics, false).await?;
     }
     Ok(Outcome::done(tag))

@@ -4,21 +4,22 @@
 //! the definition in one write batch. CREATE TABLE AS adds the rows to the same commit.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use datafusion::sql::sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use datafusion::sql::sqlparser::ast::{
     CheckConstraint, ColumnDef as SqlColumn, ColumnOption, CreateTable, ForeignKeyConstraint, Ident, IndexColumn,
-    OnCommit, Query, TableConstraint,
+    OnCommit as SqlOnCommit, Query, TableConstraint,
 };
 use keyaki_store::WriteBatch;
 
 use super::{Plain, checks, constraint_positions, foreign_keys, free_index_name};
 use crate::base::interrupt::Execution;
-use crate::catalog::{ColumnDef, IndexDef, RelationName, SqlType, Table, TableDef, types};
+use crate::catalog::{ColumnDef, IndexDef, OnCommit, RelationName, SqlType, Table, TableDef, types};
 use crate::engine::Writer;
 use crate::sql::columns::shown;
 use crate::sql::dml::{defaults, insert};
-use crate::sql::names::new_name;
+use crate::sql::names::{is_temporary, new_name};
 use crate::sql::state::StatementState;
 use crate::sql::{Outcome, SqlSession, expressions, sequences};
 use crate::write::schema;
@@ -42,13 +43,21 @@ pub(crate) async fn create_table(
     }
     catalog.check_free(&name)?;
     let state = StatementState::new(session, catalog, snapshot)?;
+    let on_commit = match create.on_commit {
+        Some(SqlOnCommit::DeleteRows) => Some(OnCommit::DeleteRows),
+        Some(SqlOnCommit::Drop) => Some(OnCommit::Drop),
+        Some(SqlOnCommit::PreserveRows) | None => None,
+    };
+    if on_commit.is_some() {
+        session.has_on_commit.store(true, Ordering::Relaxed);
+    }
     if let Some(query) = create.query {
         if !create.columns.is_empty() || !create.constraints.is_empty() {
             return Err(Error::Unsupported("columns and constraints in CREATE TABLE … AS".into()));
         }
-        return create_table_as(session, writer, state, name, *query).await;
+        return create_table_as(session, writer, state, Design { on_commit, ..Design::new(name) }, *query).await;
     }
-    let mut design = Design::new(name);
+    let mut design = Design { on_commit, ..Design::new(name) };
     for column in &create.columns {
         design.column(&state, column)?;
     }
@@ -76,12 +85,11 @@ fn check_plain(create: &CreateTable) -> Result<()> {
         .on_commit(create.on_commit)
         .build();
     match create.on_commit {
-        Some(_) if !create.temporary => {
-            return Err(Error::syntax("ON COMMIT is a clause of temporary tables"));
+        Some(_) if !create.temporary && !is_temporary(&create.name) => {
+            let problem = "ON COMMIT can only be used on temporary tables".into();
+            return Err(Error::InvalidDefinition { kind: ObjectKind::Table, problem });
         }
-        None | Some(OnCommit::PreserveRows) => {}
-        Some(OnCommit::DeleteRows) => return Err(Error::Unsupported("ON COMMIT DELETE ROWS".into())),
-        Some(OnCommit::Drop) => return Err(Error::Unsupported("ON COMMIT DROP".into())),
+        _ => {}
     }
     match plain == *create {
         true => Ok(()),
@@ -93,11 +101,10 @@ async fn create_table_as(
     session: &SqlSession,
     writer: Writer,
     state: StatementState,
-    name: RelationName,
+    mut design: Design,
     query: Query,
 ) -> Result<Outcome> {
     let plan = state.plan_query(query).await?;
-    let mut design = Design::new(name);
     for field in plan.schema().fields() {
         let name = new_name(&Ident::with_quote('"', shown(field.name())))?;
         design.push(ColumnDef::new(name, types::from_arrow(field.data_type())?))?;
@@ -192,6 +199,7 @@ struct Design {
     unique: Vec<(Option<String>, Vec<usize>)>,
     checks: Vec<CheckConstraint>,
     foreign_keys: Vec<ForeignKeyConstraint>,
+    on_commit: Option<OnCommit>,
 }
 
 impl Design {
@@ -203,6 +211,7 @@ impl Design {
             unique: Vec::new(),
             checks: Vec::new(),
             foreign_keys: Vec::new(),
+            on_commit: None,
         }
     }
 
@@ -281,6 +290,7 @@ impl Design {
         let mut def = TableDef::new(self.name, store.new_tree_id(), self.columns, primary_key);
         // The default name follows the name of the table.
         def.primary_key_name = key_name;
+        def.on_commit = self.on_commit;
         for (name, columns) in self.unique {
             let name = match name {
                 Some(name) => name,

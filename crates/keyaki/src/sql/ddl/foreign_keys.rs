@@ -14,7 +14,7 @@ use keyaki_store::{ColumnType, WriteBatch};
 
 use super::{check_distinct, column_position};
 use crate::catalog::{
-    Catalog, DocumentKind, ForeignKeyDef, ReferentialAction, RelationName, Table, TableDef, put, types,
+    Catalog, DocumentKind, ForeignKeyDef, OnCommit, ReferentialAction, RelationName, Table, TableDef, put, types,
 };
 use crate::sql::names::{new_name, plain_ident};
 use crate::sql::state::StatementState;
@@ -74,6 +74,13 @@ pub(super) fn add(def: &mut TableDef, state: &StatementState, key: &ForeignKeyCo
             kind(&references)
         );
         return Err(Error::InvalidDefinition { kind: ObjectKind::Constraint, problem });
+    }
+    if referenced_table.def.on_commit == Some(OnCommit::DeleteRows) && def.on_commit.is_none() {
+        let problem = format!(
+            "a foreign key from table \"{}\", which keeps its rows, to table \"{references}\" with ON COMMIT DELETE ROWS",
+            def.name
+        );
+        return Err(Error::Unsupported(problem));
     }
     let referenced = referenced_columns(&referenced_table, referred_columns, columns.len())?;
     let name = match name {
