@@ -234,3 +234,85 @@ fn values_do_not_belong_to_transactions() {
     let error = connection.query_row("SELECT nextval('s')", (), |row| row.get::<_, i64>(0)).unwrap_err();
     assert_eq!(error.to_string(), "cannot execute nextval() in a read-only transaction");
 }
+
+#[test]
+fn changes_of_sequences_belong_to_transactions() {
+    let directory = tempfile::tempdir().unwrap();
+    let connection = open(directory.path());
+    let next = |connection: &Connection| number(connection, "SELECT nextval('s')");
+    connection.execute_batch("CREATE SEQUENCE s").unwrap();
+    assert_eq!(next(&connection), 1);
+    let other = connection.try_clone().unwrap();
+    connection.execute_batch("BEGIN; ALTER SEQUENCE s INCREMENT BY 100").unwrap();
+    assert_eq!(next(&connection), 101);
+    assert_eq!(next(&other), 102);
+    connection.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(next(&connection), 103);
+    connection.execute_batch("BEGIN; ALTER SEQUENCE s RESTART WITH 1000").unwrap();
+    assert_eq!((next(&connection), next(&connection), next(&other)), (1000, 1001, 104));
+    connection.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(next(&connection), 105);
+    // Values that the same transaction takes before and after the change.
+    connection.execute_batch("BEGIN; SELECT nextval('s'); ALTER SEQUENCE s RESTART WITH 1000").unwrap();
+    assert_eq!(next(&connection), 1000);
+    connection.execute_batch("COMMIT").unwrap();
+    assert_eq!((next(&connection), next(&other)), (1001, 1002));
+    // A transaction that still sees the old definition.
+    other.execute_batch("BEGIN; CREATE TEMP TABLE seen (v INT)").unwrap();
+    connection.execute_batch("ALTER SEQUENCE s INCREMENT BY 10").unwrap();
+    assert_eq!((next(&connection), next(&other), next(&connection)), (1012, 1013, 1023));
+    other.execute_batch("ROLLBACK").unwrap();
+    // Two changes conflict.
+    other.execute_batch("BEGIN; ALTER SEQUENCE s MAXVALUE 5000").unwrap();
+    connection.execute_batch("ALTER SEQUENCE s MAXVALUE 6000").unwrap();
+    assert_eq!(other.execute_batch("COMMIT").unwrap_err().sqlstate().code(), "40001");
+    connection.execute_batch("BEGIN READ ONLY").unwrap();
+    assert_eq!(connection.execute_batch("ALTER SEQUENCE s RESTART").unwrap_err().sqlstate().code(), "25006");
+    connection.execute_batch("ROLLBACK").unwrap();
+}
+
+#[test]
+fn changed_sequences_survive() {
+    let directory = tempfile::tempdir().unwrap();
+    let connection = open(directory.path());
+    let next = |connection: &Connection, name: &str| number(connection, &format!("SELECT nextval('{name}')"));
+    connection
+        .execute_batch(
+            "CREATE SEQUENCE s; CREATE SEQUENCE down; CREATE SEQUENCE r AS SMALLINT MAXVALUE 2;
+             SELECT nextval('s'); SELECT nextval('down') FROM generate_series(1, 10);
+             SELECT nextval('r'), nextval('r');
+             ALTER SEQUENCE s INCREMENT BY 50 START WITH 7; ALTER SEQUENCE down INCREMENT BY -1; ALTER SEQUENCE r RESTART WITH 2",
+        )
+        .unwrap();
+    // The reserved values of the old definition are not skipped, and none is repeated.
+    let copy = crashed(directory.path());
+    let other = open(copy.path());
+    assert_eq!((next(&other, "s"), next(&other, "down"), next(&other, "r")), (51, 9, 2));
+    assert!(matches!(
+        other.query_row("SELECT nextval('r')", (), |row| row.get::<_, i64>(0)),
+        Err(Error::SequenceLimit { limit: 2, .. })
+    ));
+    drop(other);
+    drop(connection);
+    // The last value of an exhausted sequence is known after the database was closed.
+    let connection = open(directory.path());
+    assert_eq!(next(&connection, "r"), 2);
+    drop(connection);
+    let connection = open(directory.path());
+    connection.execute_batch("ALTER SEQUENCE r AS INTEGER NO MAXVALUE INCREMENT BY 5").unwrap();
+    assert_eq!((next(&connection, "r"), next(&connection, "s"), next(&connection, "down")), (7, 51, 9));
+    drop(connection);
+    let connection = open(directory.path());
+    assert_eq!((next(&connection, "r"), next(&connection, "s"), next(&connection, "down")), (12, 101, 8));
+    let sql: Vec<String> = connection.database().sequences().into_iter().map(|sequence| sequence.sql).collect();
+    assert_eq!(
+        sql,
+        [
+            "CREATE SEQUENCE down INCREMENT BY -1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1",
+            "CREATE SEQUENCE r AS INTEGER INCREMENT BY 5",
+            "CREATE SEQUENCE s INCREMENT BY 50 START WITH 7",
+        ]
+    );
+    connection.execute_batch("DROP SEQUENCE down, r, s").unwrap();
+    connection.execute_batch(&sql.join("; ")).unwrap();
+}

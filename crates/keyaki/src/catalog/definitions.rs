@@ -205,6 +205,12 @@ pub struct SequenceDef {
     pub max: i64,
     pub increment: i64,
     pub start: i64,
+    /// The first value, if it is not `start`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<i64>,
+    /// The type of the values, an integer type: that of CREATE SEQUENCE or of the identity column.
+    #[serde(default = "bigint", skip_serializing_if = "is_bigint", with = "crate::catalog::types::column_type_text")]
+    pub ty: ColumnType,
     /// The sequence starts again at the other end after its last value.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cycles: bool,
@@ -213,7 +219,20 @@ pub struct SequenceDef {
     pub comment: Option<String>,
 }
 
+fn bigint() -> ColumnType {
+    ColumnType::Int64
+}
+
+fn is_bigint(ty: &ColumnType) -> bool {
+    *ty == ColumnType::Int64
+}
+
 impl SequenceDef {
+    /// The first value.
+    pub(crate) fn first(&self) -> i64 {
+        self.restart.unwrap_or(self.start)
+    }
+
     /// Number of values from `value` to the end, at most `u64::MAX`. `value` lies between the limits.
     pub(crate) fn left(&self, value: i64) -> u64 {
         let end = if self.increment > 0 { self.max } else { self.min };
@@ -250,6 +269,9 @@ impl SequenceDef {
 pub(crate) struct SequencePosition {
     /// A value that has not been returned yet, nor have those behind it; `None` if all have been.
     pub next: Option<i64>,
+    /// The value before `next`, from which a changed definition continues; `None` if `next` was set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<i64>,
 }
 
 /// A SQL type: the store's column type, and what its texts must satisfy.

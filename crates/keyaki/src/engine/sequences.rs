@@ -4,6 +4,10 @@
 //! next value is in memory. The catalog tree has a value that no one has taken yet, some values ahead: it is changed once
 //! for [`RESERVED`] values, by a commit of its own, before the first of them is returned. So a crash loses values, but
 //! never returns one twice. Closing the database writes the exact next value.
+//!
+//! The next value follows from the last one by the definition that a statement sees. After ALTER SEQUENCE, the old and
+//! the new definition therefore share one position: a rollback of the change leaves nothing to undo, and transactions
+//! that still see the old definition get values of their own.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -25,17 +29,60 @@ pub(crate) struct Sequences {
     positions: Mutex<HashMap<u64, Arc<Mutex<Position>>>>,
 }
 
+/// The values that a definition leads through. ALTER SEQUENCE changes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Progression {
+    min: i64,
+    max: i64,
+    increment: i64,
+    cycles: bool,
+}
+
+impl Progression {
+    fn of(def: &SequenceDef) -> Progression {
+        Progression { min: def.min, max: def.max, increment: def.increment, cycles: def.cycles }
+    }
+}
+
 /// The position of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Position {
     /// The next value; `None` after the last one.
     next: Option<i64>,
+    /// The value before `next`; `None` if `next` was set.
+    last: Option<i64>,
     /// Number of values, from `next` on, that may be returned without a change of the catalog.
     reserved: u64,
+    /// Determines `next`, from `last`, and `reserved`.
+    progression: Progression,
 }
 
 impl Position {
-    /// Appends the next `count` values to `values`. `log` stores the value that follows all logged ones.
+    fn new(def: &SequenceDef, stored: SequencePosition) -> Position {
+        let SequencePosition { next, last } = stored;
+        let next = last.map_or(next, |last| def.after(last, 1));
+        Position { next, last, reserved: 0, progression: Progression::of(def) }
+    }
+
+    /// The document of this position.
+    fn exact(&self) -> SequencePosition {
+        SequencePosition { next: self.next, last: self.last }
+    }
+
+    /// Continues as `def` requires if the definition has changed.
+    fn follow(&mut self, def: &SequenceDef) {
+        if self.progression != Progression::of(def) {
+            *self = Position::new(def, self.exact());
+        }
+    }
+
+    /// Moves `steps` values on from `next`, at least one.
+    fn advance(&mut self, def: &SequenceDef, next: i64, steps: u64) {
+        let stepped = stepped(def, next, steps);
+        (self.next, self.last) = (stepped.next, stepped.last);
+    }
+
+    /// Appends the next `count` values to `values`. `log` stores the position behind all logged values.
     ///
     /// # Errors
     /// `SequenceLimit`, with the values before it taken; errors of `log`.
@@ -44,21 +91,22 @@ impl Position {
         def: &SequenceDef,
         count: usize,
         values: &mut Vec<i64>,
-        log: impl Fn(Option<i64>) -> Result<()>,
+        log: impl Fn(SequencePosition) -> Result<()>,
     ) -> Result<()> {
+        self.follow(def);
         let end = values.len() + count;
         while values.len() < end {
             let next = self.next.ok_or_else(|| def.exhausted())?;
             let wanted = (end - values.len()) as u64;
             if self.reserved == 0 {
                 let reserved = wanted.max(RESERVED).min(def.left(next));
-                log(def.after(next, reserved))?;
+                log(stepped(def, next, reserved))?;
                 self.reserved = reserved;
             }
             let taken = wanted.min(self.reserved);
             // The values lie between the limits; their differences may not.
             values.extend((0..taken as i64).map(|i| next.wrapping_add(i.wrapping_mul(def.increment))));
-            self.next = def.after(next, taken);
+            self.advance(def, next, taken);
             self.reserved -= taken;
         }
         Ok(())
@@ -68,19 +116,28 @@ impl Position {
     ///
     /// # Errors
     /// Errors of `log`.
-    fn pass(&mut self, def: &SequenceDef, value: i64, log: impl Fn(Option<i64>) -> Result<()>) -> Result<()> {
+    fn pass(&mut self, def: &SequenceDef, value: i64, log: impl Fn(SequencePosition) -> Result<()>) -> Result<()> {
+        self.follow(def);
         let Some(next) = self.next.filter(|next| def.reaches(*next, value)) else { return Ok(()) };
         let steps = def.steps(next, value) + 1;
         if steps <= self.reserved {
-            *self = Position { next: def.after(next, steps), reserved: self.reserved - steps };
+            self.advance(def, next, steps);
+            self.reserved -= steps;
             return Ok(());
         }
-        let next = def.after(next, steps);
-        let reserved = next.map_or(0, |next| RESERVED.min(def.left(next)));
-        log(next.and_then(|next| def.after(next, reserved)))?;
-        *self = Position { next, reserved };
+        let passed = stepped(def, next, steps);
+        let reserved = passed.next.map_or(0, |next| RESERVED.min(def.left(next)));
+        log(passed.next.filter(|_| reserved > 0).map_or(passed, |next| stepped(def, next, reserved)))?;
+        *self = Position { reserved, ..Position::new(def, passed) };
         Ok(())
     }
+}
+
+/// The position `steps` values behind `next`, at least one.
+fn stepped(def: &SequenceDef, next: i64, steps: u64) -> SequencePosition {
+    // The steps do not lead beyond a limit; their products may exceed the type.
+    let last = next.wrapping_add((steps.wrapping_sub(1) as i64).wrapping_mul(def.increment));
+    SequencePosition { next: def.after(next, steps), last: Some(last) }
 }
 
 impl Sequences {
@@ -110,16 +167,33 @@ impl Sequences {
         position.lock().pass(def, value, |next| log(store, def, next))
     }
 
-    /// Sets the next value.
+    /// Sets the next value, or the value before it if it `is_taken`.
     ///
     /// # Errors
     /// Errors of the store.
-    pub fn set(&self, store: &Store, def: &SequenceDef, next: Option<i64>) -> Result<()> {
+    pub fn set(&self, store: &Store, def: &SequenceDef, value: i64, is_taken: bool) -> Result<()> {
         let position = self.position(store, def)?;
         let mut position = position.lock();
-        log(store, def, next)?;
-        *position = Position { next, reserved: 0 };
+        let last = is_taken.then_some(value);
+        let new = Position::new(def, SequencePosition { next: Some(value), last });
+        log(store, def, new.exact())?;
+        *position = new;
         Ok(())
+    }
+
+    /// Stores the exact position before a change of the definition: the values that are reserved follow the old one.
+    /// Returns the last value, or the next one if no value has been taken, and `None` if both are unknown.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub fn settle(&self, store: &Store, def: &SequenceDef) -> Result<Option<i64>> {
+        let position = self.position(store, def)?;
+        let mut position = position.lock();
+        if position.reserved > 0 {
+            log(store, def, position.exact())?;
+            position.reserved = 0;
+        }
+        Ok(position.last.or(position.next))
     }
 
     /// The next value; `None` after the last one.
@@ -127,7 +201,10 @@ impl Sequences {
     /// # Errors
     /// Errors of the store.
     pub fn peek(&self, store: &Store, def: &SequenceDef) -> Result<Option<i64>> {
-        Ok(self.position(store, def)?.lock().next)
+        let position = self.position(store, def)?;
+        let mut position = position.lock();
+        position.follow(def);
+        Ok(position.next)
     }
 
     /// Stores the next value of each sequence in place of its reserved bound, so that values do not skip when the database is
@@ -140,8 +217,7 @@ impl Sequences {
         for (id, position) in self.positions.lock().drain() {
             let position = position.lock();
             if position.reserved > 0 {
-                let document = SequencePosition { next: position.next };
-                put(&mut batch, DocumentKind::SequencePosition, &id.to_string(), &document)?;
+                put(&mut batch, DocumentKind::SequencePosition, &id.to_string(), &position.exact())?;
             }
         }
         if !batch.is_empty() {
@@ -156,17 +232,17 @@ impl Sequences {
             return Ok(position.clone());
         }
         let stored = document(store, DocumentKind::SequencePosition, &def.id.to_string())?;
-        let next = stored.map_or(Some(def.start), |SequencePosition { next }| next);
-        let position = Arc::new(Mutex::new(Position { next, reserved: 0 }));
+        let stored = stored.unwrap_or(SequencePosition { next: Some(def.first()), last: None });
+        let position = Arc::new(Mutex::new(Position::new(def, stored)));
         Ok(positions.entry(def.id).or_insert(position).clone())
     }
 }
 
-/// Stores the value that follows all logged ones. It is durable before a value is returned: a program may use values
+/// Stores the position behind all logged values. It is durable before a value is returned: a program may use values
 /// outside of the database.
-fn log(store: &Store, def: &SequenceDef, next: Option<i64>) -> Result<()> {
+fn log(store: &Store, def: &SequenceDef, position: SequencePosition) -> Result<()> {
     let mut batch = WriteBatch::new();
-    put(&mut batch, DocumentKind::SequencePosition, &def.id.to_string(), &SequencePosition { next })?;
+    put(&mut batch, DocumentKind::SequencePosition, &def.id.to_string(), &position)?;
     store.commit(batch)?;
     Ok(())
 }
@@ -186,17 +262,25 @@ mod tests {
             max,
             increment,
             start,
+            restart: None,
+            ty: keyaki_store::ColumnType::Int64,
             cycles,
             comment: None,
         }
     }
 
+    /// A position at which the next value was set.
+    fn at(def: &SequenceDef, next: i64) -> Position {
+        Position::new(def, SequencePosition { next: Some(next), last: None })
+    }
+
     /// Takes `count` values one after another, or all at once, with the value that a crash would go on with.
     fn taken(def: &SequenceDef, count: usize, at_once: bool) -> (Vec<i64>, Option<i64>) {
-        let mut position = Position { next: Some(def.start), reserved: 0 };
+        let mut position = at(def, def.start);
         let (mut values, logged) = (Vec::new(), Cell::new(Some(def.start)));
-        let log = |next| {
-            logged.set(next);
+        let log = |stored: SequencePosition| {
+            assert_eq!(Position::new(def, stored).next, stored.next);
+            logged.set(stored.next);
             Ok(())
         };
         let parts = if at_once { vec![count] } else { vec![1; count] };
@@ -229,10 +313,10 @@ mod tests {
     #[test]
     fn explicit_values_are_passed() {
         let def = def(1, 1000, 10, false);
-        let mut position = Position { next: Some(1), reserved: 0 };
+        let mut position = at(&def, 1);
         let logged = Cell::new(0);
-        let log = |next: Option<i64>| {
-            logged.set(next.unwrap_or(-1));
+        let log = |stored: SequencePosition| {
+            logged.set(stored.next.unwrap_or(-1));
             Ok(())
         };
         for (value, next) in [(0, 1), (-5, 1), (1, 11), (11, 21), (12, 21), (20, 21), (21, 31), (55, 61)] {
@@ -249,10 +333,27 @@ mod tests {
         assert_eq!(position.next, None);
         position.pass(&def, 995, log).unwrap();
         let down = SequenceDef { min: i64::MIN, max: -1, increment: -1, start: -1, ..def };
-        let mut position = Position { next: Some(-1), reserved: 0 };
+        let mut position = at(&down, -1);
         position.pass(&down, -7, |_| Ok(())).unwrap();
         assert_eq!(position.next, Some(-8));
         position.pass(&down, 7, |_| Ok(())).unwrap();
         assert_eq!(position.next, Some(-8));
+    }
+    #[test]
+    fn a_changed_definition_continues_from_the_last_value() {
+        let old = def(1, 5, 1, false);
+        let mut position = at(&old, 1);
+        let mut take = |def: &SequenceDef| {
+            let mut values = Vec::new();
+            position.take(def, 1, &mut values, |_| Ok(())).map(|()| values[0]).ok()
+        };
+        assert_eq!((take(&old), take(&old)), (Some(1), Some(2)));
+        let wider = SequenceDef { max: 100, increment: 10, ..old.clone() };
+        // A transaction with the old definition.
+        assert_eq!((take(&wider), take(&wider), take(&old)), (Some(12), Some(22), None));
+        assert_eq!(take(&SequenceDef { increment: -1, ..wider.clone() }), Some(21));
+        let last = SequenceDef { max: 22, increment: 1, ..wider };
+        assert_eq!((take(&last), take(&last), take(&last)), (Some(22), None, None));
+        assert_eq!(take(&SequenceDef { max: 23, ..last }), Some(23));
     }
 }

@@ -1,8 +1,8 @@
 //! Statements: parsing, dispatch and execution.
 //!
 //! [`split`] tokenises a script once and splits it into statements. Statements that sqlparser lacks or parses in
-//! another form (CHECKPOINT, DROP CACHES, ANALYZE, COPY, WARM, PIN, UNPIN, BEGIN IMMEDIATE) are recognised by their first words and
-//! parsed here. sqlparser parses all others. `dispatch` executes DDL, DML and settings in this folder; DataFusion plans
+//! another form (CHECKPOINT, DROP CACHES, ANALYZE, COPY, WARM, PIN, UNPIN, BEGIN IMMEDIATE, CREATE SEQUENCE, some forms of
+//! ALTER) are recognised by their first words and parsed here. sqlparser parses all others. `dispatch` executes DDL, DML and settings in this folder; DataFusion plans
 //! queries, SHOW TABLES and EXPLAIN. Statements of a few rows by key take the [`short`] path instead: from
 //! [`plan_cache`], or as [`prepared`] statements with [`parameters`].
 //!
@@ -29,6 +29,7 @@ use crate::base::value::value_at;
 use crate::catalog::RelationName;
 use crate::{Error, ObjectKind, PlanCacheMode, Result};
 
+mod alter;
 mod analyze;
 mod cache;
 mod casts;
@@ -51,7 +52,9 @@ mod plan_cache;
 mod precedence;
 pub(crate) mod prepared;
 mod qualify;
+mod renames;
 mod schemas;
+mod sequence_options;
 pub(crate) mod sequences;
 mod session;
 mod settings;
@@ -85,6 +88,8 @@ enum Parsed {
     /// The table to analyze; `None` for all tables.
     Analyze(Option<ObjectName>),
     Cache(cache::CacheStatement),
+    Alter(Box<alter::Alter>),
+    CreateSequence(Box<sequences::CreateSequence>),
     Sql(Box<Sql>),
 }
 
@@ -119,6 +124,8 @@ async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Par
         Parsed::Copy(copy) => copy::run(session, execution, copy).await,
         Parsed::Analyze(table) => analyze::run(session, execution, table.as_ref()).await,
         Parsed::Cache(statement) => cache::run(session, execution, statement).await,
+        Parsed::Alter(alter) => Box::pin(alter::run(session, execution, *alter)).await,
+        Parsed::CreateSequence(create) => sequences::create(session, execution, *create).await,
         Parsed::Sql(sql) if matches!(*sql, Sql::Prepare { .. }) => dispatch(session, execution, *sql).await,
         Parsed::Sql(sql) => match parameters::count(&sql)? {
             0 => dispatch(session, execution, *sql).await,
@@ -130,6 +137,11 @@ async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Par
 fn parse(statement: &Statement<'_>) -> Result<Parsed> {
     let words = statement.words();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if let ["ALTER", ..] = words.as_slice()
+        && let Some(alter) = alter::parse(statement)?
+    {
+        return Ok(Parsed::Alter(Box::new(alter)));
+    }
     let mut parser = statement.parser();
     let parsed = match words.as_slice() {
         ["CHECKPOINT"] if statement.has_tokens(1) => return Ok(Parsed::Checkpoint),
@@ -142,6 +154,9 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
         ["UNPIN", ..] => Parsed::Cache(cache::parse(cache::Action::Unpin, &mut parser)?),
         ["BEGIN", "DEFERRED" | "IMMEDIATE" | "EXCLUSIVE", ..] => {
             Parsed::Sql(Box::new(transaction::parse(&mut parser)?))
+        }
+        ["CREATE", "SEQUENCE", ..] | ["CREATE", "TEMP" | "TEMPORARY", "SEQUENCE", ..] => {
+            Parsed::CreateSequence(Box::new(sequence_options::parse_create(&mut parser)?))
         }
         ["ANALYZE", ..] => Parsed::Analyze(Some(parse_analyze(&mut parser)?)),
         _ => {
@@ -224,10 +239,6 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
         }
         Sql::Truncate(truncate) => ddl::truncate(session, execution, truncate).await,
         Sql::CreateIndex(create) => index::create(session, execution, create).await,
-        Sql::CreateSequence { temporary, if_not_exists, name, data_type, sequence_options, owned_by: None } => {
-            let (ty, options) = (data_type.as_ref(), sequence_options.as_slice());
-            sequences::create(session, execution, &name, temporary, if_not_exists, ty, options).await
-        }
         Sql::CreateSchema {
             schema_name,
             if_not_exists,
@@ -238,6 +249,9 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
         } => schemas::create(session, execution, &schema_name, if_not_exists).await,
         Sql::AlterSchema(alter) => schemas::alter(session, execution, &alter).await,
         Sql::CreateView(create) => views::create(session, execution, create).await,
+        Sql::AlterView { name, columns, query, with_options } if with_options.is_empty() => {
+            views::replace(session, execution, name, columns, query).await
+        }
         Sql::Drop { object_type, if_exists, names, cascade, restrict: _, purge, temporary, table } => {
             if purge || temporary || table.is_some() {
                 return unsupported("PURGE and TEMPORARY in DROP");

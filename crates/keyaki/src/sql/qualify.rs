@@ -16,7 +16,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::dml::{RETURNED_PREFIX, TARGET_PREFIX};
-use super::names::{SearchPath, full_sql, ident, plain_ident, relation_name};
+use super::names::{SearchPath, full_sql, ident, plain_ident, relation_name, stored_name};
+use super::renames::NewName;
 use super::sequences;
 use crate::catalog::{Catalog, PUBLIC, RelationName};
 use crate::engine::CATALOG_NAME;
@@ -39,16 +40,28 @@ pub(super) fn stored(node: &mut impl VisitMut, catalog: &Catalog, path: &SearchP
     qualify(node, catalog, path, true)
 }
 
+/// Renames the relations and sequences that a stored definition uses. `new` returns the new name of a relation, or `None`.
+///
+/// # Errors
+/// None is expected.
+pub(super) fn renamed(node: &mut impl VisitMut, catalog: &Catalog, new: &NewName<'_>) -> Result<()> {
+    let path = SearchPath::default();
+    let mut visitor = Qualify { new: Some(new), ..Qualify::new(catalog, &path, true) };
+    match node.visit(&mut visitor) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
 fn qualify(node: &mut impl VisitMut, catalog: &Catalog, path: &SearchPath, is_stored: bool) -> Result<()> {
-    let (common, withs, scopes) = (Vec::new(), Vec::new(), Vec::new());
-    let mut visitor = Qualify { catalog, path, is_stored, common, withs, scopes, temporary_sequence: None };
+    let mut visitor = Qualify::new(catalog, path, is_stored);
     if let ControlFlow::Break(error) = node.visit(&mut visitor) {
         return Err(error);
     }
     match visitor.temporary_sequence.filter(|_| is_stored) {
         Some(name) => {
             let problem = format!("a definition cannot use the temporary sequence \"{name}\"");
-            Err(Error::InvalidDefinition { kind: ObjectKind::Sequence, problem })
+            Err(Error::InvalidDefinition { kind: ObjectKind::Relation, problem })
         }
         None => Ok(()),
     }
@@ -58,6 +71,8 @@ struct Qualify<'a> {
     catalog: &'a Catalog,
     path: &'a SearchPath,
     is_stored: bool,
+    /// Relations get new names, and the names of columns stay.
+    new: Option<&'a NewName<'a>>,
     /// The names of common table expressions, for each open query.
     common: Vec<Vec<String>>,
     /// The WITH clauses of the open queries, which are visited first.
@@ -76,7 +91,12 @@ struct Entry {
     relation: Option<RelationName>,
 }
 
-impl Qualify<'_> {
+impl<'a> Qualify<'a> {
+    fn new(catalog: &'a Catalog, path: &'a SearchPath, is_stored: bool) -> Qualify<'a> {
+        let (common, withs, scopes) = (Vec::new(), Vec::new(), Vec::new());
+        Qualify { catalog, path, is_stored, new: None, common, withs, scopes, temporary_sequence: None }
+    }
+
     fn is_common(&self, name: &str) -> bool {
         self.common.iter().flatten().any(|common| common == name)
     }
@@ -166,7 +186,25 @@ impl Qualify<'_> {
         Ok(())
     }
 
+    /// Renames a relation of a stored definition.
+    fn rename(&self, name: &mut ObjectName, alias: &mut Option<TableAlias>, new: &NewName<'_>) {
+        if let Some(ObjectNamePart::Identifier(last)) = name.0.last().cloned()
+            && !(name.0.len() == 1 && (last.quote_style == Some('\'') || self.is_common(&plain_ident(&last))))
+            && let Ok(old) = stored_name(name)
+            && let Some(new) = new(&old)
+        {
+            *name = ObjectName::from(vec![ident(&new.schema), ident(&new.name)]);
+            if new.name != old.name {
+                alias.get_or_insert_with(|| TableAlias { explicit: true, name: last, columns: Vec::new(), at: None });
+            }
+        }
+    }
+
     fn relation(&self, name: &mut ObjectName, alias: &mut Option<TableAlias>) -> Result<()> {
+        if let Some(new) = self.new {
+            self.rename(name, alias, new);
+            return Ok(());
+        }
         let parts = name.0.iter().map(|part| part.as_ident().cloned()).collect::<Option<Vec<_>>>();
         let qualified = match parts.as_deref() {
             Some([only]) => self.found(only)?,
@@ -292,7 +330,9 @@ impl VisitorMut for Qualify<'_> {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
         self.scopes.push(self.entries(&select.from));
         for item in &mut select.projection {
-            if let SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) = item {
+            if let SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) = item
+                && self.new.is_none()
+            {
                 flow(self.shorten_wildcard(name))?;
             }
         }
@@ -313,8 +353,12 @@ impl VisitorMut for Qualify<'_> {
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         match expr {
-            Expr::CompoundIdentifier(parts) if parts.len() > 2 => flow(self.shorten(parts)),
+            Expr::CompoundIdentifier(parts) if parts.len() > 2 && self.new.is_none() => flow(self.shorten(parts)),
             Expr::Function(call) => {
+                if let Some(new) = self.new {
+                    self::call(call, |name| stored_name(name).ok().and_then(|old| new(&old)));
+                    return ControlFlow::Continue(());
+                }
                 self::call(call, |name| {
                     let (path, catalog) = (self.path, self.catalog);
                     let found = relation_name(name, catalog, path).ok()?;

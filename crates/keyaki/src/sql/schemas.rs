@@ -2,25 +2,22 @@
 //! `current_schemas`.
 //!
 //! A schema is a name in the catalog. The names of its objects contain it, as do definitions of other objects that use
-//! these: a renamed schema is renamed in all of them.
+//! these: a renamed schema is renamed in all of them ([`super::renames`]).
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field};
 use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::sqlparser::ast::{
-    AlterSchema, AlterSchemaOperation, ObjectName, ObjectNamePart, SchemaName, VisitMut, VisitorMut,
-};
+use datafusion::sql::sqlparser::ast::{AlterSchema, AlterSchemaOperation, ObjectName, ObjectNamePart, SchemaName};
 use keyaki_store::WriteBatch;
 
-use super::names::{SearchPath, ident, new_schema_name, schema_name, stored_name};
+use super::names::{SearchPath, new_schema_name, schema_name};
 use super::state::StatementState;
-use super::{Outcome, SqlSession, ddl, qualify, sequences};
+use super::{Outcome, SqlSession, ddl, renames, sequences};
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, DocumentKind, PUBLIC, RelationName, Table, ViewDef, put, put_schema, remove};
+use crate::catalog::{Catalog, DocumentKind, PUBLIC, RelationName, put_schema, remove};
 use crate::{Error, ObjectKind, Result};
 
 pub(super) async fn create(
@@ -129,128 +126,16 @@ pub(super) async fn alter(session: &SqlSession, execution: &Execution<'_>, alter
         return Err(Error::AlreadyExists { kind: ObjectKind::Schema, name: new });
     }
     let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
-    let rename = Rename { old: &old, new: new.clone().into() };
-    rename.tables(&mut changed, &mut batch)?;
-    rename.views(&mut changed, &mut batch)?;
-    rename.sequences(&mut changed, &mut batch)?;
+    let schema: Arc<str> = new.clone().into();
+    let renamed =
+        |name: &RelationName| (*name.schema == *old).then(|| RelationName::new(schema.clone(), name.name.clone()));
+    renames::apply(&mut changed, &mut batch, &renamed)?;
     remove(&mut batch, DocumentKind::Schema, &old)?;
     put_schema(&mut batch, &new)?;
     changed.schemas.remove(&old);
     changed.schemas.insert(new);
     session.engine.commit_catalog(&writer, batch, changed).await?;
     Ok(Outcome::done("ALTER SCHEMA"))
-}
-
-/// The change of a schema's name in definitions.
-struct Rename<'a> {
-    old: &'a str,
-    new: Arc<str>,
-}
-
-impl Rename<'_> {
-    fn name(&self, name: &mut RelationName) {
-        if *name.schema == *self.old {
-            name.schema = self.new.clone();
-        }
-    }
-
-    /// Renames the schema in the calls of functions of sequences. Returns true if there are any.
-    fn calls(&self, node: &mut impl VisitMut) -> bool {
-        let mut renames = false;
-        qualify::calls(node, |name| {
-            let mut name = stored_name(name).ok().filter(|name| *name.schema == *self.old)?;
-            self.name(&mut name);
-            renames = true;
-            Some(name)
-        });
-        renames
-    }
-
-    fn tables(&self, changed: &mut Catalog, batch: &mut WriteBatch) -> Result<()> {
-        for table in changed.tables.values().cloned().collect::<Vec<_>>() {
-            let mut def = table.def.clone();
-            self.name(&mut def.name);
-            def.foreign_keys.iter_mut().for_each(|key| self.name(&mut key.references));
-            for column in &mut def.columns {
-                column.identity.iter_mut().for_each(|identity| self.name(&mut identity.sequence.name));
-                if let Some(sql) = &mut column.default {
-                    let mut expr = super::parse_expr(sql)?;
-                    if self.calls(&mut expr) {
-                        *sql = expr.to_string();
-                    }
-                }
-            }
-            if def == table.def {
-                continue;
-            }
-            if def.name != table.def.name {
-                changed.tables.remove(&table.def.name);
-                remove(batch, DocumentKind::Table, &table.def.name)?;
-                remove(batch, DocumentKind::Statistics, &table.def.name)?;
-                if let Some(statistics) = &table.statistics {
-                    put(batch, DocumentKind::Statistics, &def.name, &**statistics)?;
-                }
-            }
-            put(batch, DocumentKind::Table, &def.name, &def)?;
-            changed.tables.insert(def.name.clone(), Arc::new(Table::new(def, table.statistics.clone())?));
-        }
-        Ok(())
-    }
-
-    fn views(&self, changed: &mut Catalog, batch: &mut WriteBatch) -> Result<()> {
-        for view in changed.views.values().cloned().collect::<Vec<_>>() {
-            let mut renamed = ViewDef::clone(&view);
-            self.name(&mut renamed.name);
-            let mut query = super::parse_query(&view.sql)?;
-            let mut relations = Relations { rename: self, renames: false };
-            let _ = query.visit(&mut relations);
-            let renames = relations.renames;
-            if self.calls(&mut *query) || renames {
-                renamed.sql = query.to_string();
-            }
-            if renamed != *view {
-                changed.views.remove(&view.name);
-                remove(batch, DocumentKind::View, &view.name)?;
-                put(batch, DocumentKind::View, &renamed.name, &renamed)?;
-                changed.views.insert(renamed.name.clone(), Arc::new(renamed));
-            }
-        }
-        Ok(())
-    }
-
-    fn sequences(&self, changed: &mut Catalog, batch: &mut WriteBatch) -> Result<()> {
-        for sequence in changed.sequences.values().cloned().collect::<Vec<_>>() {
-            let mut renamed = (*sequence).clone();
-            self.name(&mut renamed.name);
-            if renamed != *sequence {
-                changed.sequences.remove(&sequence.name);
-                remove(batch, DocumentKind::Sequence, &sequence.name)?;
-                put(batch, DocumentKind::Sequence, &renamed.name, &renamed)?;
-                changed.sequences.insert(renamed.name.clone(), Arc::new(renamed));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Renames the schema in the relations of a query.
-struct Relations<'a> {
-    rename: &'a Rename<'a>,
-    renames: bool,
-}
-
-impl VisitorMut for Relations<'_> {
-    type Break = ();
-
-    fn pre_visit_relation(&mut self, name: &mut ObjectName) -> ControlFlow<()> {
-        if let [.., ObjectNamePart::Identifier(schema), _] = name.0.as_mut_slice()
-            && schema_name(schema) == self.rename.old
-        {
-            *schema = ident(&self.rename.new);
-            self.renames = true;
-        }
-        ControlFlow::Continue(())
-    }
 }
 
 /// `current_schema()`, the schema of new objects, or `current_schemas(boolean)`, the schemas of the search path that exist.

@@ -1,4 +1,5 @@
-//! Sequences: CREATE SEQUENCE, DROP SEQUENCE, and the functions `nextval`, `currval`, `lastval` and `setval`.
+//! Sequences: CREATE SEQUENCE, DROP SEQUENCE, and the functions `nextval`, `currval`, `lastval` and `setval`. ALTER SEQUENCE
+//! is in [`super::alter`].
 //!
 //! The functions find a sequence by name in the catalog that their statement sees, also if the open transaction has
 //! created it. Their values do not belong to a transaction ([`crate::engine::sequences`]).
@@ -19,12 +20,13 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::sqlparser::ast::{
     ColumnDef as SqlColumn, ColumnOption, ColumnOptionDef, DataType as SqlDataType, Expr, GeneratedAs, ObjectName,
-    SequenceOptions, UnaryOperator, Value, Visit, Visitor,
+    SequenceOptions, Value, Visit, Visitor,
 };
 use keyaki_store::{ColumnType, WriteBatch};
 use parking_lot::Mutex;
 
 use super::names::{SearchPath, relation_name, shown_sql, stored_name};
+use super::sequence_options::Options;
 use super::{Outcome, SqlSession, qualify};
 use crate::base::interrupt::Execution;
 use crate::catalog::{
@@ -32,7 +34,6 @@ use crate::catalog::{
     types,
 };
 use crate::engine::Engine;
-use crate::engine::sequences::Sequences;
 use crate::{Error, ObjectKind, Result};
 
 /// The values that a session has taken.
@@ -58,18 +59,7 @@ impl Context {
     /// `NotFound`, `WrongObjectType`.
     fn sequence(&self, name: &str) -> Result<&SequenceDef> {
         let name = relation_name(&super::parse_name(name)?, &self.catalog, &self.path)?;
-        self.catalog.sequence(&name).ok_or_else(|| {
-            let is_relation = self.catalog.tables.contains_key(&name) || self.catalog.views.contains_key(&name);
-            match is_relation {
-                true => Error::WrongObjectType {
-                    name: name.to_string(),
-                    found: ObjectKind::Relation,
-                    expected: ObjectKind::Sequence,
-                    hint: None,
-                },
-                false => Error::NotFound { kind: ObjectKind::Sequence, name: name.to_string() },
-            }
-        })
+        self.catalog.sequence(&name).ok_or_else(|| missing(&self.catalog, &name))
     }
 
     /// # Errors
@@ -164,7 +154,7 @@ impl Function {
                         expected: format!("{} to {}", def.min, def.max),
                     });
                 }
-                sequences.set(store, def, if is_called { def.after(value, 1) } else { Some(value) })?;
+                sequences.set(store, def, value, is_called)?;
                 if is_called {
                     context.taken.lock().values.insert(def.id, value);
                 }
@@ -274,97 +264,40 @@ pub(super) fn register_for(
     Ok(())
 }
 
+/// The error for a name that is not that of a sequence.
+pub(super) fn missing(catalog: &Catalog, name: &RelationName) -> Error {
+    let name_of_relation = catalog.tables.contains_key(name) || catalog.views.contains_key(name);
+    let (kind, name) = (ObjectKind::Sequence, name.to_string());
+    match name_of_relation {
+        true => Error::WrongObjectType { name, found: ObjectKind::Relation, expected: kind, hint: None },
+        false => Error::NotFound { kind, name },
+    }
+}
+
 /// The definition of a sequence with values of an integer type.
 ///
 /// # Errors
-/// `InvalidDefinition`, `Unsupported`.
+/// `InvalidDefinition`, `Syntax`, `OutOfRange`.
 pub(super) fn definition(name: RelationName, ty: ColumnType, options: &[SequenceOptions]) -> Result<SequenceDef> {
-    let invalid = |problem: String| Error::InvalidDefinition { kind: ObjectKind::Sequence, problem };
-    let bits = match ty {
-        ColumnType::Int8 => 8,
-        ColumnType::Int16 => 16,
-        ColumnType::Int32 => 32,
-        ColumnType::Int64 => 64,
-        other => {
-            let ty = types::column_type_name(other);
-            return Err(invalid(format!(
-                "the type of a sequence or identity column must be an integer type, not {ty}"
-            )));
-        }
-    };
-    let (type_min, type_max) = (i64::MIN >> (64 - bits), i64::MAX >> (64 - bits));
-    let (mut increment, mut min, mut max, mut start, mut cycles) = (None, None, None, None, None);
-    for option in options {
-        let (is_first, what) = match option {
-            SequenceOptions::IncrementBy(value, _) => (increment.replace(integer(value)?).is_none(), "INCREMENT"),
-            SequenceOptions::MinValue(value) => {
-                (min.replace(value.as_ref().map(integer).transpose()?).is_none(), "MINVALUE")
-            }
-            SequenceOptions::MaxValue(value) => {
-                (max.replace(value.as_ref().map(integer).transpose()?).is_none(), "MAXVALUE")
-            }
-            SequenceOptions::StartWith(value, _) => (start.replace(integer(value)?).is_none(), "START"),
-            SequenceOptions::Cycle(no) => (cycles.replace(!*no).is_none(), "CYCLE"),
-            // The number of values in memory is fixed.
-            SequenceOptions::Cache(value) => match integer(value)? {
-                1.. => (true, "CACHE"),
-                other => return Err(invalid(format!("CACHE ({other}) must be greater than zero"))),
-            },
-        };
-        if !is_first {
-            return Err(Error::syntax(format!("conflicting or redundant options: {what}")));
-        }
-    }
-    let increment = increment.unwrap_or(1);
-    if increment == 0 {
-        return Err(invalid("INCREMENT must not be zero".into()));
-    }
-    let is_up = increment > 0;
-    let min = min.flatten().unwrap_or(if is_up { 1 } else { type_min });
-    let max = max.flatten().unwrap_or(if is_up { type_max } else { -1 });
-    for (what, value) in [("MINVALUE", min), ("MAXVALUE", max)] {
-        if !(type_min..=type_max).contains(&value) {
-            let ty = types::column_type_name(ty);
-            return Err(invalid(format!("{what} ({value}) is out of range for sequence data type {ty}")));
-        }
-    }
-    if min >= max {
-        return Err(invalid(format!("MINVALUE ({min}) must be less than MAXVALUE ({max})")));
-    }
-    let start = start.unwrap_or(if is_up { min } else { max });
-    if !(min..=max).contains(&start) {
-        return Err(invalid(format!("START value ({start}) must lie between MINVALUE ({min}) and MAXVALUE ({max})")));
-    }
-    let (id, cycles) = (Sequences::new_id(), cycles.unwrap_or(false));
-    Ok(SequenceDef { name, id, min, max, increment, start, cycles, comment: None })
+    Options::of(options)?.create(name, ty)
 }
 
-fn integer(expr: &Expr) -> Result<i64> {
-    let text = match expr {
-        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => format!("-{expr}"),
-        Expr::UnaryOp { op: UnaryOperator::Plus, expr } => expr.to_string(),
-        Expr::Value(value) if matches!(value.value, Value::Number(..)) => expr.to_string(),
-        other => return Err(Error::syntax(format!("an option of a sequence is an integer, not {other}"))),
-    };
-    let out_of_range = |_| Error::OutOfRange { ty: "bigint".into(), value: Some(text.clone()), column: None };
-    text.parse().map_err(out_of_range)
+/// A parsed CREATE SEQUENCE.
+#[derive(Debug)]
+pub(super) struct CreateSequence {
+    pub name: ObjectName,
+    pub is_temporary: bool,
+    pub if_not_exists: bool,
+    pub options: Options,
 }
 
 /// CREATE SEQUENCE.
-pub(super) async fn create(
-    session: &SqlSession,
-    execution: &Execution<'_>,
-    name: &ObjectName,
-    is_temporary: bool,
-    if_not_exists: bool,
-    data_type: Option<&SqlDataType>,
-    options: &[SequenceOptions],
-) -> Result<Outcome> {
-    let ty = data_type.map_or(Ok(ColumnType::Int64), |ty| types::from_sql(ty).map(|ty| ty.column))?;
+pub(super) async fn create(session: &SqlSession, execution: &Execution<'_>, create: CreateSequence) -> Result<Outcome> {
+    let CreateSequence { name, is_temporary, if_not_exists, options } = create;
     let writer = session.writer(execution, "CREATE SEQUENCE").await?;
     let (catalog, _) = session.engine.latest(&writer);
-    let name = session.new_relation(&catalog, name, is_temporary)?;
-    let def = definition(name.clone(), ty, options)?;
+    let name = session.new_relation(&catalog, &name, is_temporary)?;
+    let def = options.create(name.clone(), ColumnType::Int64)?;
     if if_not_exists && catalog.sequence(&name).is_some() {
         return Ok(Outcome::done("CREATE SEQUENCE"));
     }
@@ -507,9 +440,13 @@ fn number(value: i64) -> Expr {
 
 /// SQL text of CREATE SEQUENCE.
 pub(super) fn create_sql(def: &SequenceDef) -> String {
-    let options = options_sql(def, ColumnType::Int64);
+    let ty = match def.ty {
+        ColumnType::Int64 => String::new(),
+        ty => format!(" AS {}", types::column_type_name(ty)),
+    };
+    let options = options_sql(def, def.ty);
     let space = if options.is_empty() { "" } else { " " };
-    format!("CREATE SEQUENCE {}{space}{options}", shown_sql(&def.name))
+    format!("CREATE SEQUENCE {}{ty}{space}{options}", shown_sql(&def.name))
 }
 
 /// The identity that the type and options of a column define; `None` if it has none. `name` is the name of its sequence.
@@ -583,7 +520,7 @@ pub(super) fn retype(sequence: &mut SequenceDef, before: ColumnType, after: Colu
         SequenceOptions::IncrementBy(number(sequence.increment), true),
     ];
     let SequenceDef { min, max, .. } = definition(sequence.name.clone(), after, &options)?;
-    (sequence.min, sequence.max) = (min, max);
+    (sequence.min, sequence.max, sequence.ty) = (min, max, after);
     Ok(())
 }
 

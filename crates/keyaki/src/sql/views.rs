@@ -1,4 +1,4 @@
-//! CREATE VIEW and DROP VIEW.
+//! CREATE VIEW, ALTER VIEW and DROP VIEW.
 //!
 //! A view is stored as the text of its SELECT and planned for each statement that uses it. CREATE VIEW plans the query
 //! once to report errors. It resolves relations along the search path and stores their schemas in the text, except for
@@ -13,26 +13,55 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::parser::Statement as DfStatement;
-use datafusion::sql::sqlparser::ast::{CreateView, Query, Select, SelectItem, Statement, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{
+    CreateTableOptions, CreateView, Ident, ObjectName, Query, Select, SelectItem, Statement, ViewColumnDef, Visit,
+    Visitor,
+};
 use keyaki_store::WriteBatch;
 
 use super::columns::shown_schema;
-use super::names::{new_name, quoted};
+use super::names::{new_name, plain_ident, quoted};
 use super::state::StatementState;
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, DocumentKind, RelationName, ViewDef, put_new, remove};
+use crate::catalog::{Catalog, DocumentKind, RelationName, ViewDef, put, put_new, remove};
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::{Error, ObjectKind, Result};
 
-pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, mut create: CreateView) -> Result<Outcome> {
+pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, create: CreateView) -> Result<Outcome> {
     check_plain(&create)?;
+    define(session, execution, create, "CREATE VIEW", false).await
+}
+
+/// ALTER VIEW … AS: as CREATE OR REPLACE VIEW, of a view that exists.
+pub(super) async fn replace(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    name: ObjectName,
+    columns: Vec<Ident>,
+    query: Box<Query>,
+) -> Result<Outcome> {
+    let columns = columns.into_iter().map(|name| ViewColumnDef { name, data_type: None, options: None });
+    let create = CreateView { or_replace: true, ..plain(name, columns.collect(), query) };
+    define(session, execution, create, "ALTER VIEW", true).await
+}
+
+async fn define(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    mut create: CreateView,
+    tag: &'static str,
+    must_exist: bool,
+) -> Result<Outcome> {
     let engine = &session.engine;
-    let writer = session.writer(execution, "CREATE VIEW").await?;
+    let writer = session.writer(execution, tag).await?;
     let (catalog, snapshot) = engine.latest(&writer);
-    let name = session.new_relation(&catalog, &create.name, create.temporary)?;
+    let name = match must_exist {
+        true => existing(&catalog, &session.relation(&catalog, &create.name)?)?.name.clone(),
+        false => session.new_relation(&catalog, &create.name, create.temporary)?,
+    };
     if create.if_not_exists && catalog.views.contains_key(&name) {
-        return Ok(Outcome::done("CREATE VIEW"));
+        return Ok(Outcome::done(tag));
     }
     if !(create.or_replace && catalog.views.contains_key(&name)) {
         catalog.check_free(&name)?;
@@ -52,7 +81,7 @@ pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, mut 
     let mut changed = Catalog::clone(&catalog);
     changed.views.insert(name, Arc::new(view));
     engine.commit_catalog(&writer, batch, changed).await?;
-    Ok(Outcome::done("CREATE VIEW"))
+    Ok(Outcome::done(tag))
 }
 
 /// Rejects clauses of CREATE VIEW other than name, column names, query, OR REPLACE and IF NOT EXISTS.
@@ -61,31 +90,37 @@ fn check_plain(create: &CreateView) -> Result<()> {
     plain.or_replace = false;
     plain.if_not_exists = false;
     plain.name_before_not_exists = false;
-    let expected = CreateView {
-        or_alter: false,
-        or_replace: false,
-        materialized: false,
-        secure: false,
-        name: create.name.clone(),
-        name_before_not_exists: false,
-        columns: create.columns.clone(),
-        query: create.query.clone(),
-        options: datafusion::sql::sqlparser::ast::CreateTableOptions::None,
-        cluster_by: Vec::new(),
-        comment: None,
-        with_no_schema_binding: false,
-        if_not_exists: false,
-        temporary: create.temporary,
-        copy_grants: false,
-        to: None,
-        params: None,
-    };
+    let expected = self::plain(create.name.clone(), create.columns.clone(), create.query.clone());
+    let expected = CreateView { temporary: create.temporary, ..expected };
     if plain != expected {
         return Err(Error::Unsupported(format!("this form of CREATE VIEW: {create}")));
     }
     match create.columns.iter().any(|c| c.data_type.is_some() || c.options.is_some()) {
         true => Err(Error::Unsupported("types and options of columns in CREATE VIEW".into())),
         false => Ok(()),
+    }
+}
+
+/// CREATE VIEW without clauses.
+fn plain(name: ObjectName, columns: Vec<ViewColumnDef>, query: Box<Query>) -> CreateView {
+    CreateView {
+        or_alter: false,
+        or_replace: false,
+        materialized: false,
+        secure: false,
+        name,
+        name_before_not_exists: false,
+        columns,
+        query,
+        options: CreateTableOptions::None,
+        cluster_by: Vec::new(),
+        comment: None,
+        with_no_schema_binding: false,
+        if_not_exists: false,
+        temporary: false,
+        copy_grants: false,
+        to: None,
+        params: None,
     }
 }
 
@@ -96,7 +131,12 @@ fn definition(create: &CreateView) -> Result<String> {
     }
     let names = create.columns.iter().map(|c| new_name(&c.name).map(|name| quoted(&name)));
     let names = names.collect::<Result<Vec<_>>>()?.join(", ");
-    Ok(format!("SELECT * FROM ({}) AS \"view\" ({names})", create.query))
+    Ok(with_names(&create.query.to_string(), &names))
+}
+
+/// A query with other names of its columns.
+fn with_names(query: &str, names: &str) -> String {
+    format!("SELECT * FROM ({query}) AS \"view\" ({names})")
 }
 
 fn check_columns(schema: &SchemaRef) -> Result<()> {
@@ -163,10 +203,59 @@ pub(crate) fn users(state: &StatementState, name: &RelationName) -> Result<Vec<R
     Ok(users)
 }
 
+/// The definition of an existing view.
+///
+/// # Errors
+/// `NotFound`, `WrongObjectType`.
+pub(super) fn existing<'a>(catalog: &'a Catalog, name: &RelationName) -> Result<&'a Arc<ViewDef>> {
+    catalog.views.get(name).ok_or_else(|| {
+        let found = if catalog.tables.contains_key(name) { ObjectKind::Table } else { ObjectKind::Relation };
+        let shown = name.to_string();
+        match catalog.has_relation(name) {
+            true => Error::WrongObjectType { name: shown, found, expected: ObjectKind::View, hint: None },
+            false => Error::NotFound { kind: ObjectKind::Relation, name: shown },
+        }
+    })
+}
+
+/// Renames a column of a view, for ALTER VIEW … RENAME COLUMN.
+///
+/// # Errors
+/// `UndefinedColumn`, `DuplicateColumn`, `DependentObject` if another view uses the column.
+pub(super) async fn rename_column(
+    session: &SqlSession,
+    state: &StatementState,
+    changed: &mut Catalog,
+    batch: &mut WriteBatch,
+    name: &RelationName,
+    (old, new): (&Ident, &Ident),
+) -> Result<()> {
+    let view = existing(&state.catalog, name)?;
+    let (old, new) = (plain_ident(old), new_name(new)?);
+    let schema = shown_schema(state.plan_stored(&view.sql).await?.schema().inner());
+    let names = schema.fields().iter().map(|field| field.name().as_str());
+    let position = names.clone().position(|name| name == old);
+    let position = position.ok_or_else(|| Error::undefined_column(&old, name))?;
+    if names.clone().any(|name| name == new) {
+        return Err(Error::ColumnExists { column: new, relation: name.to_string() });
+    }
+    let names: Vec<String> =
+        names.enumerate().map(|(place, name)| quoted(if place == position { &new } else { name })).collect();
+    let sql = with_names(&view.sql, &names.join(", "));
+    let renamed = ViewDef { sql, ..ViewDef::clone(view) };
+    put(batch, DocumentKind::View, name, &renamed)?;
+    changed.views.insert(name.clone(), Arc::new(renamed));
+    if let Some(dependent) = affected(session, state, changed, name, false).await?.into_iter().next() {
+        let action = format!("rename column \"{old}\" of view \"{name}\"");
+        return Err(Error::DependentObject { action, dependent: dependent.to_string() });
+    }
+    Ok(())
+}
+
 pub(crate) async fn drop(
     session: &SqlSession,
     execution: &Execution<'_>,
-    names: &[datafusion::sql::sqlparser::ast::ObjectName],
+    names: &[ObjectName],
     if_exists: bool,
     cascades: bool,
 ) -> Result<Outcome> {

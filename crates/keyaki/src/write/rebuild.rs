@@ -61,7 +61,9 @@ pub(crate) fn empty(
     let mut def = table.def.clone();
     if restarts {
         let identities = def.columns.iter_mut().filter_map(|column| column.identity.as_mut());
-        identities.for_each(|identity| identity.sequence.id = Sequences::new_id());
+        identities.for_each(|identity| {
+            (identity.sequence.id, identity.sequence.restart) = (Sequences::new_id(), None);
+        });
     }
     renew_trees(engine, &mut def);
     let emptied = Arc::new(Table::new(def, None)?);

@@ -240,6 +240,8 @@ impl Error {
             Error::SequenceLimit { .. } => SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
             Error::GeneratedAlways { .. } => SqlState::GENERATED_ALWAYS,
             Error::InvalidDefinition { kind: ObjectKind::Table, .. } => SqlState::INVALID_TABLE_DEFINITION,
+            // Only the options of a sequence can be invalid.
+            Error::InvalidDefinition { kind: ObjectKind::Sequence, .. } => SqlState::INVALID_PARAMETER_VALUE,
             Error::InvalidDefinition { .. } => SqlState::INVALID_OBJECT_DEFINITION,
             Error::TooManyColumns { .. } => SqlState::TOO_MANY_COLUMNS,
             Error::InvalidColumnReference(_) => SqlState::INVALID_COLUMN_REFERENCE,

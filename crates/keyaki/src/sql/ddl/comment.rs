@@ -6,9 +6,9 @@ use datafusion::sql::sqlparser::ast::{CommentObject, ObjectName, ObjectNamePart}
 use keyaki_store::WriteBatch;
 
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, DocumentKind, RelationName, SequenceDef, Table, TableDef, ViewDef, put};
+use crate::catalog::{Catalog, DocumentKind, SequenceDef, Table, TableDef, ViewDef, put};
 use crate::sql::names::plain_ident;
-use crate::sql::{Outcome, SqlSession};
+use crate::sql::{Outcome, SqlSession, views};
 use crate::{Error, ObjectKind, Result};
 
 /// Maximum length of a comment in bytes: a definition is one row of the catalog.
@@ -51,8 +51,7 @@ pub(crate) async fn comment(
         }
         CommentObject::View => {
             let name = session.relation(&catalog, name)?;
-            let Some(view) = catalog.views.get(&name) else { return Err(no_view(&catalog, name)) };
-            let view = ViewDef { comment, ..ViewDef::clone(view) };
+            let view = ViewDef { comment, ..ViewDef::clone(views::existing(&catalog, &name)?) };
             put(&mut batch, DocumentKind::View, &name, &view)?;
             changed.views.insert(name, Arc::new(view));
         }
@@ -87,7 +86,7 @@ pub(crate) async fn comment(
 }
 
 /// Stores a changed definition of a table.
-fn redefine(
+pub(crate) fn redefine(
     catalog: &mut Catalog,
     batch: &mut WriteBatch,
     table: &Table,
@@ -108,14 +107,5 @@ fn column(session: &SqlSession, catalog: &Catalog, name: &ObjectName) -> Result<
             Ok((table.clone(), table.column(&plain_ident(column))?))
         }
         _ => Err(Error::syntax("column name must be qualified")),
-    }
-}
-
-fn no_view(catalog: &Catalog, name: RelationName) -> Error {
-    let is_table = catalog.tables.contains_key(&name);
-    let name = name.to_string();
-    match is_table {
-        true => Error::WrongObjectType { name, found: ObjectKind::Table, expected: ObjectKind::View, hint: None },
-        false => Error::NotFound { kind: ObjectKind::Relation, name },
     }
 }

@@ -31,7 +31,7 @@ use crate::catalog::{Catalog, TableDef};
 use crate::{Error, Result};
 
 pub(crate) use alter::alter_table;
-pub(crate) use comment::comment;
+pub(crate) use comment::{comment, redefine};
 pub(crate) use create::create_table;
 pub(crate) use drop::{drop_dependents, drop_index, drop_table, remove_from};
 pub(crate) use rename::alter_index;

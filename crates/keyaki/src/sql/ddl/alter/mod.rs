@@ -20,13 +20,13 @@ use std::sync::Arc;
 use arrow::array::new_empty_array;
 use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef as SqlColumn, DropBehavior, Expr,
-    ForeignKeyConstraint, TableConstraint,
+    ForeignKeyConstraint, GeneratedAs, SequenceOptions, TableConstraint,
 };
 
 use super::create::{COLUMNS_MAX, NewColumn};
 use super::{Plain, checks, constraint_positions, foreign_keys, free_index_name, rename};
 use crate::base::interrupt::Execution;
-use crate::catalog::{ForeignKeyDef, IndexDef, IndexMethod, SqlType, Table, TableDef, types};
+use crate::catalog::{ForeignKeyDef, IdentityDef, IndexDef, IndexMethod, SqlType, Table, TableDef, types};
 use crate::sql::dml::defaults;
 use crate::sql::names::{new_name, plain_ident};
 use crate::sql::state::StatementState;
@@ -306,8 +306,36 @@ impl<'a> Draft<'a> {
             AlterColumnOperation::SetDataType { data_type, using, had_set: _ } => {
                 self.set_type(position, types::from_sql(&data_type)?, using)
             }
-            other => Err(Error::Unsupported(format!("ALTER COLUMN {name} {other}"))),
+            AlterColumnOperation::AddGenerated { generated_as, sequence_options } => {
+                let always = generated_as == Some(GeneratedAs::Always);
+                self.add_identity(position, always, &sequence_options.unwrap_or_default())
+            }
         }
+    }
+
+    /// Makes an existing column an identity column.
+    ///
+    /// # Errors
+    /// `PrerequisiteState`, errors of the options.
+    fn add_identity(&mut self, position: usize, always: bool, options: &[SequenceOptions]) -> Result<()> {
+        let (column, table) = (&self.def.columns[position], &self.def.name);
+        let name = &column.name;
+        let problem = if column.identity.is_some() {
+            "is already an identity column"
+        } else if column.generated.is_some() {
+            "is a generated column"
+        } else if column.default.is_some() {
+            "already has a default value"
+        } else if column.nullable {
+            "must be declared NOT NULL before identity can be added"
+        } else {
+            let sequence = table.sibling(format!("{}_{name}_seq", table.name));
+            let sequence = sequences::definition(sequence, column.ty.column, options)?;
+            self.def.columns[position].identity = Some(IdentityDef { always, sequence });
+            sequences::name_identities(&mut self.def, &self.state.catalog);
+            return Ok(());
+        };
+        Err(Error::PrerequisiteState(format!("column \"{name}\" of relation \"{table}\" {problem}")))
     }
 
     fn set_type(&mut self, position: usize, ty: SqlType, using: Option<Expr>) -> Result<()> {
