@@ -256,6 +256,7 @@ fn schema(runner: &mut Runner, table: Option<&str>) -> Result<()> {
     let mut found = false;
     if table.is_none() {
         database.schemas().iter().for_each(|name| text.push_str(&format!("CREATE SCHEMA {};\n", quoted(name))));
+        database.schema_comments().iter().for_each(|comment| text.push_str(&format!("{comment};\n")));
     }
     // The defaults of tables use them.
     for sequence in database.sequences() {

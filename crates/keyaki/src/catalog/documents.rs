@@ -7,7 +7,7 @@
 //! | `view/NAME` | [`ViewDef`] |
 //! | `statistics/NAME` | [`TableStatistics`] of the table |
 //! | `sequence/NAME` | [`SequenceDef`]; those of identity columns are in the table |
-//! | `schema/NAME` | [`SchemaDocument`]; `public` has none |
+//! | `schema/NAME` | [`SchemaDocument`]; `public` has one only for its comment |
 //! | `sequence_position/ID` | [`SequencePosition`](super::SequencePosition), also of identity columns |
 //!
 //! The key of an object in another schema than `public` is `KIND@SCHEMA/NAME`. The schemas of temporary objects have no
@@ -54,6 +54,9 @@ struct FormatDocument {
 #[derive(Debug, Serialize, Deserialize)]
 struct SchemaDocument {
     name: String,
+    /// Text of COMMENT ON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    comment: Option<String>,
 }
 
 /// Kind of a document; the first part of its key.
@@ -112,6 +115,8 @@ pub(crate) struct Catalog {
     pub sequences: BTreeMap<RelationName, Arc<SequenceDef>>,
     /// The schemas other than `public`.
     pub schemas: BTreeSet<String>,
+    /// The comments of schemas, by name.
+    pub schema_comments: BTreeMap<String, String>,
 }
 
 impl Catalog {
@@ -263,7 +268,11 @@ impl Catalog {
                 let sequence: SequenceDef = parse(key, document)?;
                 catalog.sequences.insert(sequence.name.clone(), Arc::new(sequence));
             } else if kind == Some("schema") {
-                catalog.schemas.insert(parse::<SchemaDocument>(key, document)?.name);
+                let SchemaDocument { name, comment } = parse(key, document)?;
+                catalog.schema_comments.extend(comment.map(|comment| (name.clone(), comment)));
+                if name != PUBLIC {
+                    catalog.schemas.insert(name);
+                }
             }
         }
         Ok(catalog)
@@ -304,10 +313,10 @@ pub(crate) fn bootstrap(batch: &mut WriteBatch) -> Result<()> {
     put(batch, DocumentKind::Meta, &"format", &FormatDocument { version: FORMAT })
 }
 
-/// Adds a schema to `batch`.
-pub(crate) fn put_schema(batch: &mut WriteBatch, name: &str) -> Result<()> {
+/// Adds a schema to `batch`, with its comment.
+pub(crate) fn put_schema(batch: &mut WriteBatch, name: &str, comment: Option<&String>) -> Result<()> {
     extend_format(batch)?;
-    put(batch, DocumentKind::Schema, &name, &SchemaDocument { name: name.into() })
+    put(batch, DocumentKind::Schema, &name, &SchemaDocument { name: name.into(), comment: comment.cloned() })
 }
 
 /// Adds a new table, view or sequence to `batch`.

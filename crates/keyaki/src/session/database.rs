@@ -14,7 +14,7 @@ use super::{Connection, Session};
 use crate::catalog::Table;
 use crate::engine::Engine;
 use crate::engine::cache::{CacheCalibration, CacheStatus};
-use crate::sql::{IndexInfo, PlanCache, SequenceInfo, TableInfo, expressions, info};
+use crate::sql::{IndexInfo, PlanCache, SequenceInfo, TableInfo, expressions, info, show};
 use crate::{CacheGovernor, Error, Options, Result};
 
 /// An open database. Clones and sessions refer to the same database. The last of them closes it when dropped.
@@ -159,6 +159,11 @@ impl Database {
     /// The schemas, sorted by name, without `public`.
     pub fn schemas(&self) -> Vec<String> {
         self.engine.moment().0.schemas.iter().cloned().collect()
+    }
+
+    /// COMMENT statements for the schemas that have a comment.
+    pub fn schema_comments(&self) -> Vec<String> {
+        show::schema_comments(&self.engine.moment().0)
     }
 
     /// Descriptions of all secondary indexes, sorted by schema, table and name.

@@ -38,26 +38,35 @@ pub(super) async fn create(
         false => {}
     }
     let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
-    put_schema(&mut batch, &name)?;
+    put_schema(&mut batch, &name, None)?;
     changed.schemas.insert(name);
     session.engine.commit_catalog(&writer, batch, changed).await?;
     Ok(Outcome::done("CREATE SCHEMA"))
 }
 
-/// The name of a schema that exists, and is not `public`.
+/// The name of a schema that exists, and is neither `public` nor one of temporary objects.
 ///
 /// # Errors
 /// `NotFound`, `InvalidDefinition`.
 fn existing(catalog: &Catalog, name: &ObjectName, action: &str) -> Result<String> {
-    let [ObjectNamePart::Identifier(ident)] = name.0.as_slice() else {
-        return Err(Error::NotFound { kind: ObjectKind::Schema, name: name.to_string() });
-    };
-    let name = schema_name(ident);
+    let name = known(catalog, name)?;
     if name == PUBLIC {
         let problem = format!("cannot {action} schema \"{PUBLIC}\": every database has it");
         return Err(Error::InvalidDefinition { kind: ObjectKind::Schema, problem });
     }
-    match catalog.schemas.contains(&name) {
+    Ok(name)
+}
+
+/// The name of a schema that exists, and is not one of temporary objects.
+///
+/// # Errors
+/// `NotFound`.
+pub(super) fn known(catalog: &Catalog, name: &ObjectName) -> Result<String> {
+    let [ObjectNamePart::Identifier(ident)] = name.0.as_slice() else {
+        return Err(Error::NotFound { kind: ObjectKind::Schema, name: name.to_string() });
+    };
+    let name = schema_name(ident);
+    match name == PUBLIC || catalog.schemas.contains(&name) {
         true => Ok(name),
         false => Err(Error::NotFound { kind: ObjectKind::Schema, name }),
     }
@@ -103,6 +112,7 @@ pub(super) async fn drop(
     for schema in schemas {
         remove(&mut batch, DocumentKind::Schema, &schema)?;
         changed.schemas.remove(&schema);
+        changed.schema_comments.remove(&schema);
     }
     if !batch.is_empty() {
         session.engine.commit_catalog(&writer, batch, changed).await?;
@@ -131,7 +141,9 @@ pub(super) async fn alter(session: &SqlSession, execution: &Execution<'_>, alter
         |name: &RelationName| (*name.schema == *old).then(|| RelationName::new(schema.clone(), name.name.clone()));
     renames::apply(&mut changed, &mut batch, &renamed)?;
     remove(&mut batch, DocumentKind::Schema, &old)?;
-    put_schema(&mut batch, &new)?;
+    let comment = changed.schema_comments.remove(&old);
+    put_schema(&mut batch, &new, comment.as_ref())?;
+    changed.schema_comments.extend(comment.map(|comment| (new.clone(), comment)));
     changed.schemas.remove(&old);
     changed.schemas.insert(new);
     session.engine.commit_catalog(&writer, batch, changed).await?;

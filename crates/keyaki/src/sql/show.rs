@@ -12,7 +12,8 @@ use datafusion::sql::sqlparser::ast::{ObjectName, ShowCreateObject};
 
 use super::names::{quoted, shown_sql};
 use crate::catalog::{
-    ForeignKeyDef, IndexDef, IndexKey, IndexMethod, OnCommit, ReferentialAction, SequenceDef, TableDef, ViewDef,
+    Catalog, ForeignKeyDef, IndexDef, IndexKey, IndexMethod, OnCommit, ReferentialAction, SequenceDef, TableDef,
+    ViewDef,
 };
 use crate::sql::{Outcome, SqlSession, sequences};
 use crate::{Error, ObjectKind, Result};
@@ -150,6 +151,12 @@ pub(crate) fn view_comment(view: &ViewDef) -> Option<String> {
 
 pub(crate) fn sequence_comment(sequence: &SequenceDef) -> Option<String> {
     Some(comment("SEQUENCE", &shown_sql(&sequence.name), sequence.comment.as_ref()?))
+}
+
+/// COMMENT ON statements for schemas.
+pub(crate) fn schema_comments(catalog: &Catalog) -> Vec<String> {
+    let comments = catalog.schema_comments.iter();
+    comments.map(|(name, text)| comment("SCHEMA", &quoted(name), text)).collect()
 }
 
 fn comment(kind: &str, name: &str, text: &str) -> String {

@@ -53,6 +53,10 @@ fn comments(catalog: &Catalog) -> Result<RecordBatch> {
     let views = catalog.views.values().map(|view| ("view", &view.name, view.comment.as_deref()));
     let others = views.chain(catalog.sequences().map(|(def, _)| ("sequence", &def.name, def.comment.as_deref())));
     rows.extend(others.map(|(kind, name, comment)| [Some(kind), Some(&**name), None, comment, Some(&*name.schema)]));
+    let schemas = catalog.schema_comments.iter();
+    rows.extend(schemas.map(|(name, comment)| {
+        [Some("schema"), Some(name.as_str()), None, Some(comment.as_str()), Some(name.as_str())]
+    }));
     rows.retain(|[_, _, _, comment, _]| comment.is_some());
     texts(&["object_type", "object_name", "column_name", "comment", "schema_name"], &rows)
 }

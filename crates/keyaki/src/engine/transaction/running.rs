@@ -102,7 +102,11 @@ impl Running {
                 let view = || first_difference(&self.base.views, &newest.views);
                 let sequence = || first_difference(&self.base.sequences, &newest.sequences);
                 let schema = || self.base.schemas.symmetric_difference(&newest.schemas).next().cloned();
-                table.or_else(view).or_else(sequence).or_else(schema)
+                let comment = || {
+                    let (old, new) = (&self.base.schema_comments, &newest.schema_comments);
+                    old.keys().chain(new.keys()).find(|name| old.get(*name) != new.get(*name)).cloned()
+                };
+                table.or_else(view).or_else(sequence).or_else(schema).or_else(comment)
             }
         };
         match changed {

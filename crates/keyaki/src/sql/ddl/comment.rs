@@ -1,4 +1,4 @@
-//! COMMENT ON TABLE, COLUMN, INDEX and VIEW. The view `keyaki_comments` shows the comments.
+//! COMMENT ON TABLE, COLUMN, INDEX, VIEW, SEQUENCE and SCHEMA. The view `keyaki_comments` shows the comments.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use datafusion::sql::sqlparser::ast::{CommentObject, ObjectName, ObjectNamePart}
 use keyaki_store::WriteBatch;
 
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, DocumentKind, SequenceDef, Table, TableDef, ViewDef, put};
+use crate::catalog::{Catalog, DocumentKind, PUBLIC, SequenceDef, Table, TableDef, ViewDef, put, put_schema, remove};
 use crate::sql::names::plain_ident;
-use crate::sql::{Outcome, SqlSession, views};
+use crate::sql::{Outcome, SqlSession, schemas, views};
 use crate::{Error, ObjectKind, Result};
 
 /// Maximum length of a comment in bytes: a definition is one row of the catalog.
@@ -78,6 +78,16 @@ pub(crate) async fn comment(
                     changed.sequences.insert(name, Arc::new(def));
                 }
             }
+        }
+        CommentObject::Schema => {
+            let name = schemas::known(&catalog, name)?;
+            match &comment {
+                // `public` has a document for its comment only.
+                None if name == PUBLIC => remove(&mut batch, DocumentKind::Schema, &name)?,
+                comment => put_schema(&mut batch, &name, comment.as_ref())?,
+            }
+            changed.schema_comments.remove(&name);
+            changed.schema_comments.extend(comment.map(|comment| (name, comment)));
         }
         other => return Err(Error::Unsupported(format!("COMMENT ON {other}"))),
     }
