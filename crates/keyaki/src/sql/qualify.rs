@@ -4,6 +4,8 @@
 //! schema. A qualified relation gets its name as an alias, and `schema.table.column` becomes `table.column`: DataFusion
 //! compares qualifiers of columns loosely, and could confuse tables of different schemas.
 //!
+//! Tables of one FROM list with equal names in different schemas get their qualified names as aliases.
+//!
 //! *Invariant.* `schema.table.column` means the innermost relation of this name without another alias, and is an error if
 //! that one belongs to another schema.
 
@@ -89,6 +91,17 @@ struct Entry {
     alias: String,
     /// The relation, if it can be named with its schema.
     relation: Option<RelationName>,
+    /// The entry is a table without an alias.
+    is_table: bool,
+    /// Its alias, if a table of another schema with the same name is in the list.
+    distinct: Option<String>,
+}
+
+impl Entry {
+    /// An entry that cannot be named with a schema.
+    fn aliased(alias: String) -> Entry {
+        Entry { alias, relation: None, is_table: false, distinct: None }
+    }
 }
 
 impl<'a> Qualify<'a> {
@@ -104,6 +117,19 @@ impl<'a> Qualify<'a> {
     fn entries(&self, from: &[TableWithJoins]) -> Vec<Entry> {
         let mut entries = Vec::new();
         from.iter().for_each(|item| self.add_entries(item, &mut entries));
+        // The target of a change has an alias already.
+        let distinct = |entry: &Entry| {
+            let relation = entry.relation.as_ref().filter(|_| entry.is_table)?;
+            let is_other = |other: &Entry| {
+                other.alias == entry.alias && other.relation.as_ref().is_some_and(|other| other != relation)
+            };
+            let alias = || format!("{}.{}", relation.schema, relation.name);
+            entries.iter().any(is_other).then(alias)
+        };
+        let aliases: Vec<Option<String>> = entries.iter().map(distinct).collect();
+        for (entry, alias) in entries.iter_mut().zip(aliases) {
+            entry.distinct = alias;
+        }
         entries
     }
 
@@ -117,7 +143,7 @@ impl<'a> Qualify<'a> {
                 | TableFactor::Derived { alias: Some(alias), .. }
                 | TableFactor::UNNEST { alias: Some(alias), .. }
                 | TableFactor::Function { alias: Some(alias), .. } => {
-                    entries.push(Entry { alias: plain_ident(&alias.name), relation: None });
+                    entries.push(Entry::aliased(plain_ident(&alias.name)));
                 }
                 TableFactor::Table { name, alias, .. } => entries.extend(self.entry(name, alias.as_ref())),
                 _ => {}
@@ -134,7 +160,7 @@ impl<'a> Qualify<'a> {
                 1 => Some(self.path.find(self.catalog, &last).unwrap_or_else(|| RelationName::public(last.clone()))),
                 _ => relation_name(name, self.catalog, self.path).ok(),
             };
-            return Some(Entry { alias: last, relation });
+            return Some(Entry { alias: last, is_table: relation.is_some(), relation, distinct: None });
         };
         // Targets of changes are read under other names, which contain theirs.
         let alias = plain_ident(&alias.name);
@@ -144,26 +170,54 @@ impl<'a> Qualify<'a> {
             schema => schema.strip_suffix('.'),
         });
         let relation = schema.map(|schema| RelationName::new(schema, alias.clone()));
-        Some(Entry { alias, relation })
+        Some(Entry { alias, is_table: false, relation, distinct: None })
     }
 
-    /// The number of leading parts that name the database and the schema of a column or wildcard. `parts` are its
-    /// qualifiers.
-    fn redundant(&self, parts: &[&Ident]) -> Result<usize> {
+    /// The alias of a relation that has none, if its FROM list has another one with its name.
+    fn distinct(&self, name: &ObjectName) -> Option<(RelationName, String)> {
+        let relation = self.entry(name, None)?.relation?;
+        let mut entries = self.scopes.last()?.iter();
+        let entry = entries.find(|entry| entry.distinct.is_some() && entry.relation.as_ref() == Some(&relation))?;
+        Some((relation, entry.distinct.clone()?))
+    }
+
+    /// Checks that a name without a schema does not mean several tables.
+    ///
+    /// # Errors
+    /// `AmbiguousColumn`.
+    fn check_distinct(&self, table: &Ident, reference: impl Fn() -> String) -> Result<()> {
+        let table = plain_ident(table);
+        let scopes = self.scopes.iter().rev();
+        let mut named = scopes.map(|scope| scope.iter().filter(|entry| entry.alias == table).collect::<Vec<_>>());
+        match named.find(|named| !named.is_empty()) {
+            Some(named) if named.iter().all(|entry| entry.distinct.is_some()) => {
+                Err(Error::AmbiguousColumn(reference()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The number of leading parts that name the database and the schema of a column or wildcard, and the alias that
+    /// replaces the name of the table. `parts` are its qualifiers.
+    fn redundant(&self, parts: &[&Ident]) -> Result<(usize, Option<Ident>)> {
         let database = usize::from(parts.len() > 2 && plain_ident(parts[0]) == CATALOG_NAME);
-        let [schema, table, ..] = parts[database..] else { return Ok(0) };
+        let [schema, table, ..] = parts[database..] else { return Ok((0, None)) };
         let (schema, table, shown) = (self.path.schema(schema), plain_ident(table), plain_ident(schema));
-        let has_alias = |alias: &str| self.scopes.iter().flatten().any(|entry| entry.alias == alias);
+        let is_alias = |entry: &Entry| entry.alias == shown && entry.distinct.is_none();
         let is_schema = self.catalog.has_schema(&schema) || schema == "information_schema";
-        if !is_schema || has_alias(&shown) {
+        if !is_schema || self.scopes.iter().flatten().any(is_alias) {
             // A field of a structure.
-            return Ok(0);
+            return Ok((0, None));
         }
         for scope in self.scopes.iter().rev() {
             let named: Vec<&Entry> = scope.iter().filter(|entry| entry.alias == table).collect();
-            let is_meant = |entry: &&Entry| entry.relation.as_ref().is_some_and(|name| *name.schema == *schema);
-            if !named.is_empty() && named.iter().all(is_meant) {
-                return Ok(database + 1);
+            let is_meant = |entry: &Entry| entry.relation.as_ref().is_some_and(|name| *name.schema == *schema);
+            let meant = named.iter().find(|entry| is_meant(entry));
+            // Tables with this name in other schemas have other aliases.
+            if let Some(meant) = meant
+                && named.iter().all(|entry| is_meant(entry) || entry.distinct.is_some() || meant.distinct.is_some())
+            {
+                return Ok((database + 1, meant.distinct.as_ref().map(|alias| Ident::with_quote('"', alias))));
             }
             if !named.is_empty() {
                 break;
@@ -174,15 +228,27 @@ impl<'a> Qualify<'a> {
 
     fn shorten(&self, idents: &mut Vec<Ident>) -> Result<()> {
         let parts: Vec<&Ident> = idents.iter().collect();
-        let redundant = self.redundant(&parts[..parts.len() - 1])?;
+        let (redundant, alias) = self.redundant(&parts[..parts.len() - 1])?;
+        if redundant == 0 {
+            self.check_distinct(&idents[0], || Expr::CompoundIdentifier(idents.clone()).to_string())?;
+        }
         idents.drain(..redundant);
+        if let Some(alias) = alias {
+            idents[0] = alias;
+        }
         Ok(())
     }
 
     fn shorten_wildcard(&self, name: &mut ObjectName) -> Result<()> {
         let Some(parts) = name.0.iter().map(|part| part.as_ident()).collect::<Option<Vec<_>>>() else { return Ok(()) };
-        let redundant = self.redundant(&parts)?;
+        let (redundant, alias) = self.redundant(&parts)?;
+        if redundant == 0 {
+            self.check_distinct(parts[0], || format!("{name}.*"))?;
+        }
         name.0.drain(..redundant);
+        if let Some(alias) = alias {
+            name.0[0] = ObjectNamePart::Identifier(alias);
+        }
         Ok(())
     }
 
@@ -203,6 +269,14 @@ impl<'a> Qualify<'a> {
     fn relation(&self, name: &mut ObjectName, alias: &mut Option<TableAlias>) -> Result<()> {
         if let Some(new) = self.new {
             self.rename(name, alias, new);
+            return Ok(());
+        }
+        if alias.is_none()
+            && let Some((relation, distinct)) = self.distinct(name)
+        {
+            *name = ObjectName::from(vec![ident(&relation.schema), ident(&relation.name)]);
+            let distinct = Ident::with_quote('"', distinct);
+            *alias = Some(TableAlias { explicit: true, name: distinct, columns: Vec::new(), at: None });
             return Ok(());
         }
         let parts = name.0.iter().map(|part| part.as_ident().cloned()).collect::<Option<Vec<_>>>();
@@ -353,7 +427,7 @@ impl VisitorMut for Qualify<'_> {
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         match expr {
-            Expr::CompoundIdentifier(parts) if parts.len() > 2 && self.new.is_none() => flow(self.shorten(parts)),
+            Expr::CompoundIdentifier(parts) if parts.len() > 1 && self.new.is_none() => flow(self.shorten(parts)),
             Expr::Function(call) => {
                 if let Some(new) = self.new {
                     self::call(call, |name| stored_name(name).ok().and_then(|old| new(&old)));
