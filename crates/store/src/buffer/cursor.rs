@@ -14,6 +14,7 @@ use crate::base::{Direction, Key, KeyRange, Prior, Result};
 use crate::buffer::{MessageChainRef, RootBuffer};
 use crate::codec::RowBatch;
 use crate::message::{Change, MessageBytes, Resolver, Upserts};
+use crate::tree::BlockBuilder;
 
 /// Keys in the first batch, which is small for short ranges; each batch has twice the keys of the batch before.
 const KEYS_FIRST: usize = 16;
@@ -163,6 +164,39 @@ impl BufferCursor {
         self.ahead = ahead;
     }
 
+    /// Adds the messages of the next keys, one for each key, to `block`; adds nothing at the end. A cursor used with this
+    /// method must not be used with `key` and `take`.
+    ///
+    /// # Errors
+    /// Errors of upsert functions.
+    pub fn next_messages(&mut self, block: &mut BlockBuilder, functions: Upserts<'_>) -> Result<()> {
+        self.keys_ahead = KEYS_MAX;
+        let (guard, buffer, mut keys) = (pin(), self.buffer.clone(), Vec::new());
+        while block.len() == 0 && self.rest.is_some() {
+            keys.clear();
+            let (found, mut is_end) = self.find_keys(&buffer, &guard, &mut keys);
+            let mut last = 0..0;
+            for (i, Found { key, chain }) in found.iter().enumerate() {
+                last = key.clone();
+                let (key, Some(newest)) = (&keys[key.clone()], chain.up_to(self.sequence)) else { continue };
+                match newest.message() {
+                    MessageBytes::Upsert { .. } => {
+                        if let Some(change) = resolved(newest, functions)? {
+                            block.push_change(key, &change, newest.prior());
+                        }
+                    }
+                    message => block.push(key, message, newest.prior()),
+                }
+                if block.bytes() >= BYTES_MAX {
+                    is_end &= i + 1 == found.len();
+                    break;
+                }
+            }
+            self.advance((!is_end).then(|| keys[last].to_vec()));
+        }
+        Ok(())
+    }
+
     /// The next rows of a memory tree, whose buffer holds all its messages: deletes and upserts are resolved. `None` at
     /// the end. A cursor used with this method must not be used with `key` and `take`.
     ///
@@ -253,14 +287,19 @@ impl BufferCursor {
 /// # Errors
 /// Errors of upsert functions.
 pub(crate) fn resolve(newest: MessageChainRef<'_>, functions: Upserts<'_>) -> Result<Option<Arc<[u8]>>> {
+    match resolved(newest, functions)? {
+        None => Ok(None),
+        Some(change) => Change::apply(&change, None, functions),
+    }
+}
+
+/// The change that the chain from `newest` on resolves to.
+fn resolved(newest: MessageChainRef<'_>, functions: Upserts<'_>) -> Result<Option<Change>> {
     let mut resolver = Resolver::default();
     let mut next = Some(newest);
     while let Some(chain) = next.filter(|_| !resolver.is_settled()) {
         resolver.add_message(chain.message());
         next = chain.older();
     }
-    match resolver.finish(functions)? {
-        None => Ok(None),
-        Some((change, _)) => Change::apply(&change, None, functions),
-    }
+    Ok(resolver.finish(functions)?.map(|(change, _)| change))
 }

@@ -157,7 +157,7 @@ impl Build<'_> {
             return Ok(());
         }
         let places: Vec<_> = (0..located.pages()).map(|page| located.entry(page).0).collect();
-        for (number, page) in self.files.read_pages_once(leaf, &places, &self.codecs.schema)?.iter().enumerate() {
+        for (number, page) in self.files.read_pages_once(&places, &self.codecs.schema)?.iter().enumerate() {
             page.check_rows(located.entry(number).1, true)?;
             located.hold(number, page);
         }

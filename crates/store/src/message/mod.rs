@@ -13,7 +13,7 @@ use crate::base::Prior;
 
 pub use batch::WriteBatch;
 pub(crate) use batch::{Operation, Operations, decode};
-pub(crate) use resolver::{Change, Resolver, encode_operands};
+pub(crate) use resolver::{Change, Resolver, encode_operands, widened_operands};
 pub(crate) use upserts::Upserts;
 pub(crate) use widen::Widened;
 

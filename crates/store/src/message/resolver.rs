@@ -128,18 +128,23 @@ impl Resolver {
             }
             MessageKind::Delete => self.base = Some(Change::Delete),
             MessageKind::Upsert => {
-                let mut upserts = parse_operands(page.operands(row)).ok_or_else(|| unsound("operand"))?;
-                if page.columns() < codec.columns().0.len() {
-                    let old = codec.prefix(page.columns());
-                    for (_, operand) in upserts.iter_mut().filter(|(function, _)| *function == ROW_UPSERT) {
-                        let widened = RowUpsert::decode(&old, operand).and_then(|upsert| upsert.widened(codec));
-                        *operand = widened.ok_or_else(|| unsound("operand"))?.into();
-                    }
-                }
+                let operands = widened_operands(page, row, codec).ok_or_else(|| unsound("operand"))?;
+                let upserts = parse_operands(&operands).ok_or_else(|| unsound("operand"))?;
                 self.upserts.extend(upserts.into_iter().rev());
             }
         }
         Ok(())
+    }
+
+    /// Adds the upserts of a message, as [`encode_operands`] encodes them.
+    ///
+    /// # Panics
+    /// If they are invalid.
+    pub fn add_operands(&mut self, operands: &[u8]) {
+        if !self.is_settled() {
+            let upserts = parse_operands(operands).unwrap_or_else(|| panic!("invalid operands"));
+            self.upserts.extend(upserts.into_iter().rev());
+        }
     }
 
     /// Resolves the messages and resets the resolver. Returns the change with the knowledge of the row below it; `None` if
@@ -178,6 +183,21 @@ pub(crate) fn encode_operands(upserts: &[(u32, Arc<[u8]>)]) -> Vec<u8> {
         bytes.extend_from_slice(operand);
     }
     bytes
+}
+
+/// The operands of the upsert in row `row` of a run page of a tree with the codec `codec`, also if the page was written
+/// before the tree got all its columns; `None` if they are invalid.
+pub(crate) fn widened_operands(page: &Page, row: usize, codec: &RowCodec) -> Option<Vec<u8>> {
+    let operands = page.operands(row);
+    let mut upserts = parse_operands(operands)?;
+    if page.columns() == codec.columns().0.len() {
+        return Some(operands.to_vec());
+    }
+    let old = codec.prefix(page.columns());
+    for (_, operand) in upserts.iter_mut().filter(|(function, _)| *function == ROW_UPSERT) {
+        *operand = RowUpsert::decode(&old, operand).and_then(|upsert| upsert.widened(codec))?.into();
+    }
+    Some(encode_operands(&upserts))
 }
 
 /// Decodes operands; `None` if `bytes` are not the encoding of at least one upsert.

@@ -175,36 +175,23 @@ impl Files {
         Ok(index)
     }
 
-    /// Reads all data pages of an extent by one read. `places` are their references. Does not insert the pages into the
-    /// cache.
+    /// Reads consecutive data pages by one read. Does not insert them into the cache.
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] if the bytes fail verification, [`crate::Error::Closed`]; device errors.
-    pub fn read_pages_once(&self, extent: &Extent, places: &[PageRef], schema: &Arc<Schema>) -> Result<Vec<Arc<Page>>> {
-        let mut buffer = Buffer::zeroed((extent.meta.len - u64::from(extent.meta.index_len)) as usize);
-        self.read_at(extent.meta.offset, &mut buffer)?;
+    ///
+    /// # Panics
+    /// If the pages are not consecutive.
+    pub fn read_pages_once(&self, places: &[PageRef], schema: &Arc<Schema>) -> Result<Vec<Arc<Page>>> {
+        let (Some(first), Some(last)) = (places.first(), places.last()) else { return Ok(Vec::new()) };
+        let is_next = |pair: &[PageRef]| pair[0].offset + u64::from(pair[0].len) == pair[1].offset;
+        assert!(places.windows(2).all(is_next), "the pages from {} on are consecutive", first.offset);
+        let mut buffer = Buffer::zeroed((last.offset - first.offset) as usize + last.len as usize);
+        self.read_at(first.offset, &mut buffer)?;
         let open = |place: &PageRef| {
-            // The references are from the index page of the extent, which has only pages within the extent.
-            let start = (place.offset - extent.meta.offset) as usize;
+            let start = (place.offset - first.offset) as usize;
             self.open_page(&buffer[start..start + place.len as usize], *place, schema)
         };
         places.iter().map(open).collect()
-    }
-
-    /// Reads all data pages of an extent into the cache by one read, unless the first one is cached.
-    pub fn read_extent(&self, extent: &Extent, schema: &Arc<Schema>) -> Result<()> {
-        let index = self.read_index(extent, schema)?;
-        if self.cache.get(index.entry(0).0.offset).is_some() {
-            return Ok(());
-        }
-        let mut buffer = Buffer::zeroed((extent.meta.len - u64::from(extent.meta.index_len)) as usize);
-        self.read_at(extent.meta.offset, &mut buffer)?;
-        for number in 0..index.rows() {
-            let page = index.entry(number).0;
-            // `read_index` has checked that all pages lie within the extent.
-            let start = (page.offset - extent.meta.offset) as usize;
-            self.admit(&buffer[start..start + page.len as usize], page, schema, Priority::Scan)?;
-        }
-        Ok(())
     }
 }

@@ -5,7 +5,6 @@
 //! superblock   two slots that refer to the newest checkpoint
 //! space        free ranges of the file
 //! extent       immutable ranges of pages with an index page; freed with the last reference
-//! row_batcher  batches of rows and messages to be written into extents
 //! cache        pages in memory, within a budget
 //! files        the open data file with its space and cache, behind a gate that poisoning and closing shut
 //! source       `PageSource`: pages by blocking reads or through an executor
@@ -16,7 +15,6 @@
 mod cache;
 mod extent;
 mod files;
-mod row_batcher;
 mod source;
 mod space;
 mod superblock;
@@ -24,7 +22,6 @@ mod superblock;
 pub use cache::{Cache, Priority};
 pub(crate) use extent::{Extent, ExtentMeta, ExtentWriter};
 pub(crate) use files::Files;
-pub(crate) use row_batcher::RowBatcher;
 pub use source::{BlockingPages, PageSource, block_on};
 pub(crate) use space::Space;
 pub(crate) use superblock::{NODE_TABLE_BYTES_MAX, RESERVED_BYTES, Superblock};

@@ -69,20 +69,6 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         Cursor { counts: true, ..self }
     }
 
-    /// A cursor over all rows of one leaf that applies `messages` instead of the tree's messages.
-    pub(crate) fn over_leaf(view: TreeView, source: &'s P, index: Option<Arc<Page>>, messages: Merge) -> Self {
-        let mut leaf = LeafWalk::new(KeyRange::all(), messages);
-        if let Some(index) = index {
-            let pages = 0..index.rows();
-            leaf.set_pages(LeafIndex::Page(index), pages);
-        }
-        let read_ahead = ReadAhead { leaves: 2, through: None };
-        let direction = Direction::Ascending;
-        let view = Cow::Owned(view);
-        let (leaf, failed) = (Some(leaf), None);
-        Cursor { view, source, range: None, direction, point: false, counts: false, leaf, read_ahead, failed }
-    }
-
     /// The next rows; `None` at the end. Chunks, and the rows within a chunk, are in the cursor's direction.
     ///
     /// A call whose future is dropped, or that fails to read a page, changes nothing and may be repeated. Other errors

@@ -9,17 +9,17 @@
 //! messages for their keys. Other loaded extents become a run of the root. A small leaf is joined with a neighbour, as
 //! are inner nodes with few children.
 //!
-//! *Invariants.* A flush never changes a published node: it copies the nodes on its path. Memory is bounded by one page
-//! of each merged run, the pages of one extent, and a batch of rows (4 MiB, or one larger row).
+//! *Invariants.* A flush never changes a published node: it copies the nodes on its path. Memory is bounded as for
+//! [`Rewrite`], with batches of two leaves' bytes.
 
 use std::sync::Arc;
 
-use crate::base::{Direction, Key, KeyRange, Options, Result, TreeId};
+use crate::base::{Key, Options, Result, TreeId};
 use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
-use crate::message::Upserts;
-use crate::pages::{BlockingPages, Extent, ExtentWriter, Files, Priority, RowBatcher, block_on};
-use crate::tree::{Cursor, InnerNode, Merge, Node, Part, RowCounts, Run, TreeVersion, TreeView, ValueBounds};
+use crate::pages::{Extent, ExtentWriter, Files};
+use crate::tree::rewrite::{Output, Rewrite};
+use crate::tree::{InnerNode, Node, Part, Run};
 
 /// Flushes messages within one tree. Works on copies of nodes; the caller publishes the new root.
 pub(crate) struct Flusher<'a> {
@@ -42,25 +42,16 @@ impl Flusher<'_> {
         if let Some(root) = self.straight_to_leaf(root, buffer)? {
             return Ok(root);
         }
-        let run = self.write_run(self.merge_of(buffer))?;
+        let mut messages = self.rewrite(Output::Messages);
+        messages.add_buffer(buffer);
+        let run = self.write_run(messages)?;
         let mut root = root.clone();
         root.runs.insert(0, run);
         self.settle_root(root)
     }
 
-    /// A merge of all messages of a buffer.
-    fn merge_of(&self, buffer: &Arc<RootBuffer>) -> Merge {
-        let mut merge = Merge::new(Direction::Ascending, Priority::Scan);
-        merge.add_buffer(buffer, &KeyRange::all(), u64::MAX);
-        merge
-    }
-
-    /// A merge of the messages of `runs`, newest first.
-    fn merge_runs_of<'r>(&self, runs: impl IntoIterator<Item = &'r Run>) -> Merge {
-        let mut merge = Merge::new(Direction::Ascending, Priority::Scan);
-        let parts = runs.into_iter().flat_map(|run| &run.parts);
-        parts.for_each(|part| merge.add_part(part.clone()));
-        merge
+    fn rewrite(&self, output: Output) -> Rewrite<'_> {
+        Rewrite::new(self.codecs, self.files, output, 2 * self.options.leaf_bytes)
     }
 
     /// Applies the messages of the buffer to a leaf directly if all of them belong to one leaf and no run on the path
@@ -99,7 +90,11 @@ impl Flusher<'_> {
         let mut inner = inner.clone();
         let slot = slots[0];
         let replacement = match &*inner.children[slot] {
-            Node::Leaf(extent) => self.rebuild_leaf(extent.as_ref(), self.merge_of(buffer), buffer.message_bytes())?,
+            Node::Leaf(extent) => {
+                let mut rows = self.rewrite(Output::Rows);
+                rows.add_buffer(buffer);
+                self.rebuild_leaf(extent.as_ref(), rows, buffer.message_bytes())?
+            }
             Node::Inner(child) => self.divide(self.rebuild_path(child, &slots[1..], buffer)?)?,
         };
         self.replace(&mut inner, slot, replacement)?;
@@ -171,7 +166,9 @@ impl Flusher<'_> {
             let replacement = match &*node.children[slot] {
                 Node::Leaf(extent) => {
                     let bytes: u64 = share.iter().flat_map(|run| &run.parts).map(|part| part.bytes).sum();
-                    self.rebuild_leaf(extent.as_ref(), self.merge_runs_of(&share), bytes as usize)?
+                    let mut rows = self.rewrite(Output::Rows);
+                    share.iter().for_each(|run| rows.add_run(run));
+                    self.rebuild_leaf(extent.as_ref(), rows, bytes as usize)?
                 }
                 Node::Inner(child) => {
                     let mut child = child.clone();
@@ -228,10 +225,8 @@ impl Flusher<'_> {
 
     fn join_leaves(&self, left: &Arc<Extent>, right: &Arc<Extent>) -> Result<Vec<(Key, Arc<Node>)>> {
         let mut writer = self.writer(self.options.leaf_bytes);
-        let mut rows = RowBatcher::new(self.codecs);
-        for leaf in [left, right] {
-            self.copy_leaf(Some(leaf), Merge::new(Direction::Ascending, Priority::Scan), &mut rows, &mut writer)?;
-        }
+        let mut rows = self.rewrite(Output::Rows);
+        rows.add_leaves([left, right]);
         rows.write(&mut writer)?;
         Ok(leaves_of(writer.finish()?))
     }
@@ -306,33 +301,25 @@ impl Flusher<'_> {
 
     /// Merges all runs of a node into one.
     fn merge_runs(&self, node: &mut InnerNode) -> Result<()> {
-        node.runs = vec![self.write_run(self.merge_runs_of(&node.runs))?];
+        let mut messages = self.rewrite(Output::Messages);
+        node.runs.iter().for_each(|run| messages.add_run(run));
+        node.runs = vec![self.write_run(messages)?];
         Ok(())
     }
 
     /// Writes messages as a run.
-    fn write_run(&self, mut messages: Merge) -> Result<Run> {
-        let (all, pages) = (KeyRange::all(), BlockingPages { files: self.files.clone() });
+    fn write_run(&self, messages: Rewrite<'_>) -> Result<Run> {
         let mut writer = self.writer(self.options.leaf_bytes);
-        let mut rows = RowBatcher::new(self.codecs);
-        while block_on(messages.next_key(&all, &self.codecs.schema, &pages))?.is_some()
-            && let Some((key, change, prior)) = messages.take(Upserts::new(&self.files.upserts, self.codecs))?
-        {
-            rows.push_message(&key, &change, prior)?;
-            if rows.is_full() {
-                rows.write(&mut writer)?;
-            }
-        }
-        rows.write(&mut writer)?;
+        messages.write(&mut writer)?;
         Ok(Run { parts: writer.finish()?.into_iter().map(Part::whole).collect() })
     }
 
-    /// Applies about `message_bytes` bytes of messages to a leaf. Returns the leaves that replace it, with their first
-    /// keys.
+    /// Applies about `message_bytes` bytes of messages, the inputs of `rows`, to a leaf. Returns the leaves that replace
+    /// it, with their first keys.
     fn rebuild_leaf(
         &self,
         extent: Option<&Arc<Extent>>,
-        messages: Merge,
+        mut rows: Rewrite<'_>,
         message_bytes: usize,
     ) -> Result<Vec<(Key, Arc<Node>)>> {
         let old_bytes = extent.map_or(0, |extent| extent.meta.len as usize);
@@ -340,55 +327,9 @@ impl Flusher<'_> {
         let total = old_bytes + message_bytes / 2;
         let target = total / total.div_ceil(self.options.leaf_bytes).max(1);
         let mut writer = self.writer(target.max(self.options.page_bytes));
-        let mut rows = RowBatcher::new(self.codecs);
-        self.copy_leaf(extent, messages, &mut rows, &mut writer)?;
+        rows.add_leaves(extent);
         rows.write(&mut writer)?;
         Ok(leaves_of(writer.finish()?))
-    }
-
-    /// Adds the rows of a leaf, with messages applied, to `rows`. Full batches of rows go to `writer`.
-    fn copy_leaf(
-        &self,
-        extent: Option<&Arc<Extent>>,
-        messages: Merge,
-        rows: &mut RowBatcher<'_>,
-        writer: &mut ExtentWriter,
-    ) -> Result<()> {
-        // A view of a tree that consists of this leaf only.
-        let root = InnerNode::new(Vec::new(), vec![Arc::new(Node::Leaf(extent.cloned()))], Vec::new());
-        let version = Arc::new(TreeVersion::new(
-            self.codecs.clone(),
-            Arc::new(root),
-            RowCounts::new(0, None),
-            ValueBounds::unknown(self.codecs),
-        ));
-        let (tree, files) = (self.tree, self.files.clone());
-        let view = TreeView {
-            tree,
-            sequence: u64::MAX,
-            version,
-            files,
-            locator: None,
-            registration: None,
-            own: None,
-            reads: None,
-        };
-        let pages = BlockingPages { files: self.files.clone() };
-        let index = match extent {
-            Some(extent) => {
-                self.files.read_extent(extent, &self.codecs.schema)?;
-                Some(self.files.read_index(extent, &self.codecs.schema)?)
-            }
-            None => None,
-        };
-        let mut cursor = Cursor::over_leaf(view, &pages, index, messages);
-        while let Some(chunk) = block_on(cursor.next())? {
-            rows.push_chunk(&chunk)?;
-            if rows.is_full() {
-                rows.write(writer)?;
-            }
-        }
-        Ok(())
     }
 
     /// Splits a node with more than twice `fan_out` children; each part has its lower bound. An empty node gives no

@@ -295,6 +295,11 @@ impl Page {
         Some(values)
     }
 
+    /// True if the page has messages.
+    pub(crate) fn is_run(&self) -> bool {
+        self.kind() == PageKind::Run
+    }
+
     /// The kind of the message in `row`, and the knowledge of the row below it: an `Insert` about which nothing is known for
     /// every row of a leaf page. `None` if a run page holds an unknown kind.
     pub fn message(&self, row: usize) -> Option<(MessageKind, Prior)> {
