@@ -13,8 +13,7 @@ use keyaki_masstree::{Guard, pin};
 use crate::base::{Direction, Key, KeyRange, Prior, Result};
 use crate::buffer::{MessageChainRef, RootBuffer};
 use crate::codec::RowBatch;
-use crate::message::{Change, MessageBytes, Resolver, Upserts};
-use crate::tree::BlockBuilder;
+use crate::message::{BlockBuilder, Change, MessageBytes, Resolver, Upserts};
 
 /// Keys in the first batch, which is small for short ranges; each batch has twice the keys of the batch before.
 const KEYS_FIRST: usize = 16;

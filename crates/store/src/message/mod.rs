@@ -1,10 +1,11 @@
 //! Messages: the changes to one key, how a batch of them is encoded, and how the messages of one key are resolved.
 //!
 //! A message is an insert, a delete or an upsert. [`WriteBatch`] encodes messages for the log; [`Resolver`] folds the
-//! messages of one key, newest first, into one [`Change`]. Messages of a key are ordered by sequence number, and an insert
+//! messages of one key, newest first, into one [`Change`]; a [`Block`] has decoded messages of many keys. Messages of a key are ordered by sequence number, and an insert
 //! or a delete hides every older message.
 
 mod batch;
+mod block;
 mod resolver;
 mod upserts;
 mod widen;
@@ -13,7 +14,8 @@ use crate::base::Prior;
 
 pub use batch::WriteBatch;
 pub(crate) use batch::{Operation, Operations, decode};
-pub(crate) use resolver::{Change, Resolver, encode_operands, widened_operands};
+pub(crate) use block::{Block, BlockBuilder};
+pub(crate) use resolver::{Change, Resolver};
 pub(crate) use upserts::Upserts;
 pub(crate) use widen::Widened;
 

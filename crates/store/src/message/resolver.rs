@@ -175,7 +175,7 @@ impl Resolver {
 }
 
 /// Operands as run pages store them: repeated (function id: u32 LE, length: u32 LE, operand).
-pub(crate) fn encode_operands(upserts: &[(u32, Arc<[u8]>)]) -> Vec<u8> {
+pub(super) fn encode_operands(upserts: &[(u32, Arc<[u8]>)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (function, operand) in upserts {
         bytes.extend_from_slice(&function.to_le_bytes());
@@ -187,7 +187,7 @@ pub(crate) fn encode_operands(upserts: &[(u32, Arc<[u8]>)]) -> Vec<u8> {
 
 /// The operands of the upsert in row `row` of a run page of a tree with the codec `codec`, also if the page was written
 /// before the tree got all its columns; `None` if they are invalid.
-pub(crate) fn widened_operands(page: &Page, row: usize, codec: &RowCodec) -> Option<Vec<u8>> {
+pub(super) fn widened_operands(page: &Page, row: usize, codec: &RowCodec) -> Option<Vec<u8>> {
     let operands = page.operands(row);
     let mut upserts = parse_operands(operands)?;
     if page.columns() == codec.columns().0.len() {

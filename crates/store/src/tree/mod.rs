@@ -17,7 +17,6 @@
 //! *Invariants.* Messages in a node are newer than the messages in the nodes below it. A change copies the nodes on its
 //! path, so that versions in use by readers never change.
 
-mod block;
 mod count;
 mod cursor;
 mod estimate;
@@ -32,7 +31,6 @@ mod row_counts;
 mod value_bounds;
 mod view;
 
-pub(crate) use block::BlockBuilder;
 pub use count::Counter;
 pub(crate) use count::LeafCount;
 pub use cursor::Cursor;

@@ -27,9 +27,8 @@ use arrow_select::interleave::interleave;
 use crate::base::{Direction, KeyRange, Prior, Result};
 use crate::buffer::{BufferCursor, RootBuffer};
 use crate::codec::{Codecs, MessageKind, Page, PageRef, RunColumns};
-use crate::message::{MessageBytes, Resolver, Upserts};
+use crate::message::{Block, BlockBuilder, MessageBytes, Resolver, Upserts};
 use crate::pages::{Extent, ExtentWriter, Files};
-use crate::tree::block::{Block, BlockBuilder};
 use crate::tree::{Part, Run};
 
 /// Memory of a small row, with its key, in bytes.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef};
 
+use super::resolver::{encode_operands, widened_operands};
+use super::{Change, MessageBytes};
 use crate::base::{Prior, Result};
 use crate::codec::{Codecs, ColumnBuilder, MessageKind, Page};
-use crate::message::{Change, MessageBytes, encode_operands, widened_operands};
 
 /// Decoded messages, or rows of a leaf, in key order.
 #[derive(Debug)]
