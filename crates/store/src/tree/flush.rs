@@ -10,7 +10,7 @@
 //! are inner nodes with few children.
 //!
 //! *Invariants.* A flush never changes a published node: it copies the nodes on its path. Memory is bounded as for
-//! [`Rewrite`], with batches of two leaves' bytes.
+//! [`Rewrite`], with batches of about two leaves' bytes.
 
 use std::sync::Arc;
 
@@ -51,7 +51,8 @@ impl Flusher<'_> {
     }
 
     fn rewrite(&self, output: Output) -> Rewrite<'_> {
-        Rewrite::new(self.codecs, self.files, output, 2 * self.options.leaf_bytes)
+        let batch_bytes = 2 * self.options.leaf_bytes + 16 * self.options.page_bytes;
+        Rewrite::new(self.codecs, self.files, output, batch_bytes)
     }
 
     /// Applies the messages of the buffer to a leaf directly if all of them belong to one leaf and no run on the path

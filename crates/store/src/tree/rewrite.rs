@@ -170,13 +170,19 @@ impl<'a> Rewrite<'a> {
             } else {
                 self.pick_run(head)?;
             }
-            if self.passed_bytes + self.resolved.bytes() >= self.batch_bytes {
-                self.write_batch(writer, true)?;
-            } else if self.picks.len() >= self.batch_bytes / ROW_BYTES {
+            if self.is_full() || self.picks.len() >= self.batch_bytes / ROW_BYTES {
                 self.write_batch(writer, false)?;
+                if self.is_full() {
+                    // The rows that are left are from large pages.
+                    self.write_batch(writer, true)?;
+                }
             }
         }
         self.write_batch(writer, true)
+    }
+
+    fn is_full(&self) -> bool {
+        self.passed_bytes + self.resolved.bytes() >= self.batch_bytes
     }
 
     fn key(&self, head: Head) -> &[u8] {
