@@ -79,6 +79,7 @@ fn run(table: &Table, rows: usize, page_bytes: usize) -> Result<(), Box<dyn Erro
     let nanoseconds = |elapsed: std::time::Duration| elapsed.as_secs_f64() * 1e9 / pages.len() as f64;
     println!("  open {:.0} ns ({:.0} into fresh memory)", nanoseconds(start.elapsed()), nanoseconds(fresh));
     decode(table, rows, &opened);
+    decode_selected(table, &opened);
     look_up(table, rows, &pages, &opened);
 
     let (keys, values) = (KeyCodec::new(schema), RowCodec::new(schema));
@@ -118,6 +119,33 @@ fn decode(table: &Table, rows: usize, pages: &[Page]) {
         println!("  {:16} {:24} {:8.0} M values/s", column.name, format!("{:?}", column.ty), rows as f64 / best / 1e6);
     }
     println!("  all columns {:.1} M rows/s", rows as f64 / total / 1e6);
+}
+
+/// Decodes the rows of all pages that pass a filter.
+fn decode_selected(table: &Table, pages: &[Page]) {
+    for percent in [98, 50, 10, 2] {
+        let mut random = Random::new(1);
+        let mut select = |page: &Page| (0..page.rows() as u32).filter(|_| random.below(100) < percent).collect();
+        let selections: Vec<Vec<u32>> = pages.iter().map(&mut select).collect();
+        let selected: usize = selections.iter().map(Vec::len).sum();
+        print!("  ns/value of {percent} % of the rows:");
+        for (i, column) in table.schema.columns().iter().enumerate() {
+            let mut best = f64::INFINITY;
+            for _ in 0..3 {
+                let mut builder = ColumnBuilder::new(column.ty, 8192);
+                let start = Instant::now();
+                for (page, rows) in pages.iter().zip(&selections) {
+                    page.append_selected(i, rows, &mut builder);
+                    if builder.len() >= 8192 {
+                        std::hint::black_box(builder.finish());
+                    }
+                }
+                best = best.min(start.elapsed().as_secs_f64());
+            }
+            print!(" {:.1}", best * 1e9 / selected as f64);
+        }
+        println!();
+    }
 }
 
 /// Finds a key in a page and appends five rows of five columns.

@@ -228,8 +228,8 @@ impl<'a> ScanState<'a> {
         let filter_batch = batch(&self.plan.filter_schema, decoded.clone(), rows)?;
         let mask = evaluate(filter, &filter_batch)?;
         let limit = self.remaining.min(rows as u64) as usize;
-        let passed: Vec<usize> = mask.values().set_indices().take(limit).collect();
-        if passed.is_empty() {
+        let passed = Passed::new(group, mask.values().set_indices().take(limit));
+        if passed.rows.is_empty() {
             return Ok(());
         }
         let predicate = FilterBuilder::new(&mask).optimize().build();
@@ -237,30 +237,26 @@ impl<'a> ScanState<'a> {
             match reused {
                 Some(index) => {
                     let kept = predicate.filter(&decoded[*index])?;
-                    self.builders[output].append_array(&kept, 0..passed.len().min(kept.len()));
+                    self.builders[output].append_array(&kept, 0..passed.rows.len().min(kept.len()));
                 }
                 None => self.decode(group, output, &passed)?,
             }
         }
-        self.count(passed.len());
+        self.count(passed.rows.len());
         Ok(())
     }
 
-    /// Decodes rows of one output column; `passed` has their numbers in the group, ascending.
-    fn decode(&mut self, group: &[Chunk], output: usize, passed: &[usize]) -> Result<()> {
+    /// Decodes rows of one output column.
+    fn decode(&mut self, group: &[Chunk], output: usize, passed: &Passed) -> Result<()> {
         let column = [self.plan.scan.columns[output]];
-        let (mut rest, mut base) = (passed, 0);
-        for chunk in group {
-            let end = base + chunk.rows();
-            let (here, later) = rest.split_at(rest.partition_point(|&row| row < end));
-            if !here.is_empty() {
+        let mut start = 0;
+        for (chunk, &end) in group.iter().zip(&passed.ends) {
+            if start < end {
                 self.query.record_columns(chunk, &column);
-                let rows: Vec<u32> = here.iter().map(|&row| (row - base) as u32).collect();
-                chunk.append_selected(&column, &rows, &mut self.builders[output..=output])?;
+                chunk.append_selected(&column, &passed.rows[start..end], &mut self.builders[output..=output])?;
             }
-            (rest, base) = (later, end);
+            start = end;
         }
-        assert!(rest.is_empty(), "rows beyond the end of the group passed the filter");
         Ok(())
     }
 
@@ -271,6 +267,32 @@ impl<'a> ScanState<'a> {
         self.query.stats.rows(0, rows);
         let columns = self.builders.iter_mut().map(ColumnBuilder::finish).collect();
         batch(&self.plan.schema, columns, rows)
+    }
+}
+
+/// The rows of a group that passed a filter.
+struct Passed {
+    /// The number of each row in its chunk, chunk by chunk.
+    rows: Vec<u32>,
+    /// The end of the rows of each chunk in `rows`.
+    ends: Vec<usize>,
+}
+
+impl Passed {
+    /// `numbers` are those of the rows in the group, ascending.
+    fn new(group: &[Chunk], numbers: impl Iterator<Item = usize>) -> Passed {
+        let mut numbers = numbers.peekable();
+        let (mut rows, mut ends, mut base) = (Vec::new(), Vec::with_capacity(group.len()), 0);
+        for chunk in group {
+            let end = base + chunk.rows();
+            while let Some(number) = numbers.next_if(|&number| number < end) {
+                rows.push((number - base) as u32);
+            }
+            ends.push(rows.len());
+            base = end;
+        }
+        assert!(numbers.next().is_none(), "rows beyond the end of the group passed the filter");
+        Passed { rows, ends }
     }
 }
 

@@ -148,6 +148,32 @@ impl ColumnBuilder {
         }
     }
 
+    /// Removes the values from `start` on, except those at the positions `kept` (ascending), counted from `start`.
+    ///
+    /// # Panics
+    /// If a position is out of bounds.
+    pub(super) fn keep(&mut self, start: usize, kept: impl ExactSizeIterator<Item = usize> + Clone) {
+        let len = start + kept.len();
+        if len == self.len {
+            return;
+        }
+        match &mut self.values {
+            Values::Boolean(values) => keep_bits(values, start, kept.clone()),
+            Values::Int8(values) => keep_values(values, start, kept.clone()),
+            Values::Int16(values) => keep_values(values, start, kept.clone()),
+            Values::Int32(values) => keep_values(values, start, kept.clone()),
+            Values::Int64(values) => keep_values(values, start, kept.clone()),
+            Values::Float32(values) => keep_values(values, start, kept.clone()),
+            Values::Float64(values) => keep_values(values, start, kept.clone()),
+            Values::Wide(values) => keep_values(values, start, kept.clone()),
+            Values::Views(values) => keep_values(values.views_mut(), start, kept.clone()),
+        }
+        if let Some(validity) = &mut self.validity {
+            keep_bits(validity, start, kept);
+        }
+        self.len = len;
+    }
+
     /// Returns the values as an array and leaves the builder empty.
     pub fn finish(&mut self) -> ArrayRef {
         self.len = 0;
@@ -237,6 +263,23 @@ impl ColumnBuilder {
         }
         self.appended(1);
     }
+}
+
+fn keep_values<T: Copy>(values: &mut Vec<T>, start: usize, kept: impl ExactSizeIterator<Item = usize>) {
+    let len = start + kept.len();
+    let added = &mut values[start..];
+    for (to, from) in kept.enumerate() {
+        added[to] = added[from];
+    }
+    values.truncate(len);
+}
+
+fn keep_bits(bits: &mut BooleanBufferBuilder, start: usize, kept: impl ExactSizeIterator<Item = usize>) {
+    let len = start + kept.len();
+    for (to, from) in kept.enumerate() {
+        bits.set_bit(start + to, bits.get_bit(start + from));
+    }
+    bits.truncate(len);
 }
 
 fn extend<T: ArrowPrimitiveType>(values: &mut Vec<T::Native>, array: &ArrayRef, rows: &Range<usize>) {

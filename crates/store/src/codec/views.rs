@@ -32,6 +32,11 @@ impl ViewBuilder {
         self.views.reserve(values);
     }
 
+    /// The views so far.
+    pub(crate) fn views_mut(&mut self) -> &mut Vec<u128> {
+        &mut self.views
+    }
+
     /// Appends the value `head` followed by `tail`.
     pub(crate) fn push(&mut self, head: &[u8], tail: &[u8]) {
         let view = self.store(head, tail);

@@ -71,11 +71,19 @@ impl Column {
         }
     }
 
-    /// As [`append`](Self::append), for the rows `rows`.
+    /// As [`append`](Self::append), for the rows `rows` (ascending).
     ///
     /// # Safety
     /// As [`append`](Self::append).
     pub(crate) unsafe fn append_selected(&self, bytes: &[u8], count: usize, rows: &[u32], builder: &mut ColumnBuilder) {
+        let (Some(&first), Some(&last)) = (rows.first(), rows.last()) else { return };
+        let all = first as usize..last as usize + 1;
+        if rows.len() * self.values_per_access() >= all.len() {
+            let start = builder.len();
+            // SAFETY: the caller guarantees it.
+            unsafe { self.append(bytes, count, all, builder) };
+            return builder.keep(start, rows.iter().map(|&row| (row - first) as usize));
+        }
         let ty = builder.column_type();
         if self.nulls == Nulls::None {
             let rows = rows.iter().map(|&row| row as usize);
@@ -110,6 +118,18 @@ impl Column {
             // SAFETY: a column parsed as text returns only valid UTF-8 (see `BytesColumn`), and the caller guarantees
             // that the builder has the type that the column was parsed as.
             unsafe { builder.push(value) };
+        }
+    }
+}
+
+impl Column {
+    /// Number of values that are decoded in a block in about the time of one access by row.
+    fn values_per_access(&self) -> usize {
+        match &self.data {
+            // Copies the bytes of the other values, too.
+            Data::Bytes(column) if column.codes().is_none() => 2,
+            Data::Ints(_) if self.nulls == Nulls::None => 4,
+            _ => 8,
         }
     }
 }

@@ -19,13 +19,17 @@ proptest! {
         let part = decoded(&page, &table.schema, range.clone());
         let expected: Vec<ArrayRef> = all.iter().map(|c| c.slice(range.start, range.len())).collect();
         assert_same(&table.schema, &part, &expected);
-        let selection: Vec<u32> = (0..page.rows() as u32).filter(|row| row % 3 == (cut.0 % 3) as u32).collect();
+        let step = [2, 3, 7, 20][cut.1 % 4];
+        let selection: Vec<u32> = (0..page.rows() as u32).filter(|row| row % step == cut.0 as u32 % step).collect();
         for (i, column) in table.schema.columns().iter().enumerate() {
             let mut builder = ColumnBuilder::new(column.ty, 8);
+            page.append_to(i, 0..1, &mut builder);
             page.append_selected(i, &selection, &mut builder);
             let array = builder.finish();
-            for (k, &row) in selection.iter().enumerate() {
-                prop_assert_eq!(scalar_at(&array, column.ty, k), scalar_at(&all[i], column.ty, row as usize));
+            array.to_data().validate_full().unwrap();
+            prop_assert_eq!(array.len(), 1 + selection.len());
+            for (k, row) in [0].iter().chain(&selection).enumerate() {
+                prop_assert_eq!(scalar_at(&array, column.ty, k), scalar_at(&all[i], column.ty, *row as usize));
             }
             // Copies from one array to another.
             builder.append_array(&all[i], range.clone());
