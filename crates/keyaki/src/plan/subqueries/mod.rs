@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`forms`] | the forms that DataFusion handles |
 //! | [`values`] | EXISTS, IN, ANY, ALL and scalar subqueries as columns of joins, with NULL as a third truth value |
+//! | [`nullable`] | the nullability of scalar subqueries |
 //! | [`references`] | references to outer queries: finding and replacing them |
 //! | [`domain`] | a correlated subquery for all values of the outer columns at once |
 //! | [`single`] | the aggregate function that fails for more than one row |
@@ -28,10 +29,12 @@ use datafusion::optimizer::AnalyzerRule;
 
 mod domain;
 mod forms;
+mod nullable;
 mod references;
 mod single;
 mod values;
 
+use nullable::with_nullable_values;
 use values::{Input, Position};
 
 /// The rule.
@@ -44,7 +47,10 @@ impl AnalyzerRule for SubqueriesToJoins {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Rewriter::default().rewrite(plan)
+        if !has_subqueries(&plan)? {
+            return Ok(plan);
+        }
+        Rewriter::default().rewrite(with_nullable_values(plan)?)
     }
 }
 

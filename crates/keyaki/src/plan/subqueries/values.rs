@@ -18,6 +18,7 @@ use datafusion::logical_expr::{
 
 use super::domain::Domain;
 use super::forms::{is_simple_scalar, is_simple_set};
+use super::nullable::unmarked;
 use super::references::{mentions, outer_columns, subquery_from, to_outer};
 use super::single::single_value;
 use super::{Rewriter, is_subquery_in, unsupported};
@@ -90,7 +91,7 @@ impl Rewriter {
         if !is_subquery_in(&expr) {
             return Ok(expr);
         }
-        match expr {
+        match unmarked(expr) {
             Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right }) => {
                 let position = if position == Position::Conjunct { Position::Condition } else { position };
                 let left = self.value(*left, input, position)?;
@@ -122,7 +123,9 @@ impl Rewriter {
                 let plan = subquery.subquery.as_ref();
                 let joined = (position.in_filter() || position == Position::Projected) && is_simple_scalar(plan)?;
                 match outer_columns(plan)?.is_empty() {
-                    true => Ok(Expr::ScalarSubquery(nullable(subquery)?)),
+                    // DataFusion may find out only later that the column is not nullable.
+                    true if !has_a_row(plan) => Ok(Expr::ScalarSubquery(only_row(subquery)?)),
+                    true => Ok(Expr::ScalarSubquery(subquery)),
                     false if joined => Ok(Expr::ScalarSubquery(subquery)),
                     false => self.scalar(plan, input),
                 }
@@ -348,13 +351,9 @@ fn is_nullable(expr: &Expr, plan: &LogicalPlan) -> Result<bool> {
     Ok(scalar)
 }
 
-/// Makes the column of a scalar subquery nullable if the subquery may have no row. DataFusion takes the nullability of the
-/// column, which it may find out only later.
-fn nullable(subquery: Subquery) -> Result<Subquery> {
+/// A subquery without correlation that has exactly one row, which is NULL if it had none.
+pub(super) fn only_row(subquery: Subquery) -> Result<Subquery> {
     let plan = &subquery.subquery;
-    if has_a_row(plan) {
-        return Ok(subquery);
-    }
     let value = only(Expr::Column(plan.schema().qualified_field(0).into())).alias(plan.schema().field(0).name());
     Ok(subquery_from(LogicalPlan::Aggregate(Aggregate::try_new(plan.clone(), Vec::new(), vec![value])?)))
 }
@@ -366,7 +365,7 @@ fn only(value: Expr) -> Expr {
 }
 
 /// True if a subquery always has a row.
-fn has_a_row(plan: &LogicalPlan) -> bool {
+pub(super) fn has_a_row(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
         LogicalPlan::EmptyRelation(empty) => empty.produce_one_row,
