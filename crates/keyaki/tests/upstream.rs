@@ -203,6 +203,12 @@ async fn frames_over_bytes_are_refused() {
 }
 
 #[tokio::test]
+async fn filtered_aggregates_are_replaced() {
+    let sql = "SELECT count(*) FILTER (WHERE v > 9) FROM (SELECT count(*) AS v FROM (VALUES (1), (2)) x) q";
+    refuses(sql, "does not match with the projection expression").await;
+}
+
+#[tokio::test]
 async fn casts_truncate() {
     answers("SELECT arrow_cast(2.5, 'Decimal128(3, 1)')::int", &["2"]).await;
     answers("SELECT 3.5::double::int", &["3"]).await;

@@ -32,6 +32,7 @@ use datafusion::execution::session_state::SessionStateBuilder;
 use crate::table::PlanContext;
 use crate::values::zone::Zone;
 
+mod aggregate_statistics;
 mod assemble;
 mod exec;
 mod facts;
@@ -56,7 +57,7 @@ mod unconstant;
 /// of the optimizers.
 pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext, zone: Zone) -> SessionStateBuilder {
     let rules = rules::corrected(builder.optimizer().take());
-    let mut physical = pushdown::guarded(builder.physical_optimizers().take());
+    let mut physical = aggregate_statistics::guarded(pushdown::guarded(builder.physical_optimizers().take()));
     physical.insert(0, Arc::new(unconstant::ForgetConstants));
     let mut analyzer = builder.analyzer().take().unwrap_or_default().rules;
     analyzer.insert(0, Arc::new(rules::ConvertOperands));
