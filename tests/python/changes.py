@@ -24,7 +24,7 @@ DIALECTS = {
     "DELETE … USING": "not in SQLite: only with DuckDB",
     "uniqueness": "Keyaki checks at the end of a statement, DuckDB and SQLite row by row: engines.Reference checks by a query",
     "-0.0": "stored as 0.0 by Keyaki: no casts of floats to text",
-    "avg": "Keyaki rounds those of DECIMAL(8,2) to six digits: compared with a tolerance, only in the outermost select list",
+    "avg": "Keyaki cuts those of DECIMAL(8,2) to six digits: compared with a tolerance, only in the outermost select list",
     "RETURNING": "SQLite can return a number as text: compared as a number where Keyaki has one",
 }
 

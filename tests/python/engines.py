@@ -91,7 +91,10 @@ class Keyaki:
         return None, int(done[1].replace(",", "")) if done[1] else None
 
     def close(self):
-        self.process.stdin.close()
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass  # It has ended, and the reason was reported.
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
