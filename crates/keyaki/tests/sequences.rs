@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use keyaki::{Connection, Error, Isolation};
+use keyaki_store::key_value::KeyValue;
+use keyaki_store::{Direction, TreeId};
 
 fn number(connection: &Connection, sql: &str) -> i64 {
     connection.query_row(sql, (), |row| row.get(0)).unwrap_or_else(|error| panic!("{sql}: {error}"))
@@ -137,6 +139,67 @@ fn sessions_remember_their_values() {
     assert_eq!(number(&second, "SELECT setval('s', 40)"), 40);
     assert_eq!(number(&second, "SELECT currval('s')"), 40);
     assert_eq!(number(&first, "SELECT nextval('s')"), 41);
+}
+
+/// Number of stored positions of sequences.
+fn positions(connection: &Connection) -> usize {
+    let catalog = KeyValue::open(connection.database().store(), TreeId::new(1)).unwrap();
+    let range = catalog.range(&b"sequence_position/"[..]..&b"sequence_position0"[..], Direction::Ascending).unwrap();
+    range.count()
+}
+
+#[test]
+fn positions_end_with_their_sequence() {
+    let directory = tempfile::tempdir().unwrap();
+    let connection = open(directory.path());
+    connection
+        .execute_batch(
+            "CREATE SEQUENCE s; CREATE SEQUENCE dropped; CREATE SEQUENCE r;
+             CREATE TABLE t (id SERIAL PRIMARY KEY, v INT);
+             CREATE TABLE u (id SERIAL, v SERIAL, w SERIAL);
+             INSERT INTO t (v) VALUES (1); INSERT INTO u DEFAULT VALUES;
+             SELECT nextval('s'), nextval('dropped'), nextval('r')",
+        )
+        .unwrap();
+    assert_eq!(positions(&connection), 7);
+    connection.execute_batch("ALTER SEQUENCE r RESTART; ALTER TABLE u DROP COLUMN w").unwrap();
+    connection.execute_batch("ALTER TABLE u ALTER COLUMN v DROP IDENTITY; DROP SEQUENCE dropped").unwrap();
+    assert_eq!(positions(&connection), 3);
+    connection
+        .execute_batch(
+            "BEGIN; ALTER SEQUENCE s RESTART WITH 10; ALTER TABLE t ALTER COLUMN id DROP IDENTITY; DROP TABLE u;
+             CREATE TEMP SEQUENCE own; SELECT nextval('own'), nextval('s'); COMMIT;
+             BEGIN; CREATE SEQUENCE undone; SELECT nextval('undone'); ROLLBACK",
+        )
+        .unwrap();
+    drop(connection);
+    let connection = open(directory.path());
+    assert_eq!(positions(&connection), 1);
+    assert_eq!((number(&connection, "SELECT nextval('s')"), number(&connection, "SELECT nextval('r')")), (11, 1));
+}
+
+#[test]
+fn transactions_do_not_conflict_with_their_own_values() {
+    let connection = Connection::open_temporary().unwrap();
+    for isolation in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        connection
+            .execute_batch(
+                "CREATE SEQUENCE old; CREATE TABLE t (id SERIAL, v INT); CREATE SCHEMA a; CREATE SEQUENCE a.s",
+            )
+            .unwrap();
+        for work in [
+            "CREATE SEQUENCE s; SELECT nextval('s'); DROP SEQUENCE s",
+            "SELECT nextval('old'); DROP SEQUENCE old",
+            "INSERT INTO t (v) VALUES (1); TRUNCATE t RESTART IDENTITY; INSERT INTO t (v) VALUES (2)",
+            "INSERT INTO t SELECT 100 + i, i FROM generate_series(1, 200) AS n(i); ALTER TABLE t DROP COLUMN id",
+            "ALTER TABLE t ADD COLUMN id SERIAL; INSERT INTO t (v) VALUES (1); DROP TABLE t",
+            "SELECT nextval('a.s'); CREATE TABLE a.t (id SERIAL); INSERT INTO a.t DEFAULT VALUES; DROP SCHEMA a CASCADE",
+        ] {
+            let committed = connection.execute_batch(&format!("BEGIN ISOLATION LEVEL {isolation}; {work}; COMMIT"));
+            assert!(committed.is_ok(), "{isolation}: {work}: {committed:?}");
+        }
+        assert_eq!(number(&connection, "SELECT count(*) FROM keyaki_sequences"), 0);
+    }
 }
 
 #[test]

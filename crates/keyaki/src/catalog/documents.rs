@@ -14,6 +14,8 @@
 //! documents.
 //!
 //! Invariant: catalog and trees agree. A document changes in the same write batch as the trees that it describes.
+//!
+//! Positions change in commits of their own. A position may remain after its sequence; opening the database removes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -160,6 +162,20 @@ impl Catalog {
         own.chain(identities)
     }
 
+    /// The keys of the positions of all sequences, except for those of tables and sequences that `other` has unchanged.
+    pub fn positions(&self, other: &Catalog) -> BTreeSet<u64> {
+        fn differing<'a, T>(
+            own: &'a BTreeMap<RelationName, Arc<T>>,
+            other: &'a BTreeMap<RelationName, Arc<T>>,
+        ) -> impl Iterator<Item = &'a Arc<T>> {
+            let is_same = |name, value| other.get(name).is_some_and(|other| Arc::ptr_eq(other, value));
+            own.iter().filter(move |(name, value)| !is_same(*name, *value)).map(|(_, value)| value)
+        }
+        let columns = differing(&self.tables, &other.tables).flat_map(|table| &table.def.columns);
+        let identities = columns.filter_map(|column| column.identity.as_ref()).map(|identity| identity.sequence.id);
+        differing(&self.sequences, &other.sequences).map(|def| def.id).chain(identities).collect()
+    }
+
     /// Looks up a sequence by name.
     pub fn sequence(&self, name: &RelationName) -> Option<&SequenceDef> {
         let own = self.sequences.get(name).map(|def| &**def);
@@ -221,8 +237,9 @@ impl Catalog {
         }
     }
 
-    /// Reads the catalog as of `snapshot`. Returns `None` if the database has no catalog tree. Blocks.
-    pub fn read(store: &Store, snapshot: &Snapshot) -> Result<Option<Catalog>> {
+    /// Reads the catalog as of `snapshot`, and the keys of all positions. Returns `None` if the database has no catalog
+    /// tree. Blocks.
+    pub fn read(store: &Store, snapshot: &Snapshot) -> Result<Option<(Catalog, BTreeSet<u64>)>> {
         let Ok(view) = snapshot.tree(CATALOG_TREE) else { return Ok(None) };
         let source = store.blocking();
         let mut documents = BTreeMap::new();
@@ -235,7 +252,10 @@ impl Catalog {
                 documents.insert(key, values.value(row).to_vec());
             }
         }
-        Catalog::decode(&documents, || store.new_memory_tree_id()).map(Some)
+        let prefix = DocumentKind::SequencePosition.key(&"");
+        let positions = documents.keys().filter_map(|key| key.strip_prefix(&prefix)?.parse().ok()).collect();
+        let catalog = Catalog::decode(&documents, || store.new_memory_tree_id())?;
+        Ok(Some((catalog, positions)))
     }
 
     /// Decodes the documents. `memory_tree` allocates tree ids for in-memory indexes; the caller builds these trees.
@@ -364,17 +384,15 @@ fn record(schema: &Schema, values: &[&[u8]]) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(schema.arrow().clone(), columns.collect())?)
 }
 
-/// Adds the removal of the positions of a dropped table's identity columns to `batch`.
-pub(crate) fn remove_positions(batch: &mut WriteBatch, def: &TableDef) -> Result<()> {
-    let mut identities = def.columns.iter().filter_map(|column| column.identity.as_ref());
-    identities.try_for_each(|identity| remove(batch, DocumentKind::SequencePosition, &identity.sequence.id.to_string()))
+/// Adds the removal of positions to `batch`.
+pub(crate) fn remove_positions<'a>(batch: &mut WriteBatch, ids: impl IntoIterator<Item = &'a u64>) -> Result<()> {
+    ids.into_iter().try_for_each(|id| remove(batch, DocumentKind::SequencePosition, &id.to_string()))
 }
 
 /// Adds the removal of a table with its trees to `batch`. Without `has_memory_trees`, its in-memory indexes are not built.
 pub(crate) fn remove_table(batch: &mut WriteBatch, def: &TableDef, has_memory_trees: bool) -> Result<()> {
     remove(batch, DocumentKind::Table, &def.name)?;
     remove(batch, DocumentKind::Statistics, &def.name)?;
-    remove_positions(batch, def)?;
     batch.drop_tree(def.tree);
     let is_built = |index: &&IndexDef| has_memory_trees || !index.method.is_in_memory();
     def.indexes.iter().filter(is_built).for_each(|index| batch.drop_tree(index.tree));
@@ -400,10 +418,8 @@ pub(crate) fn remove_temporary(
         catalog.views.remove(&name);
     }
     for name in catalog.sequences.keys().filter(is_removed).cloned().collect::<Vec<_>>() {
-        if let Some(sequence) = catalog.sequences.remove(&name) {
-            remove(batch, DocumentKind::Sequence, &name)?;
-            remove(batch, DocumentKind::SequencePosition, &sequence.id.to_string())?;
-        }
+        remove(batch, DocumentKind::Sequence, &name)?;
+        catalog.sequences.remove(&name);
     }
     Ok(())
 }

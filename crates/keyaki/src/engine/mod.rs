@@ -30,7 +30,7 @@ pub(crate) mod transaction;
 mod types;
 mod writer;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -124,7 +124,8 @@ pub(crate) struct InitialSettings {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if let Err(error) = self.sequences.close(&self.store) {
+        let positions = self.catalog.read().positions(&Catalog::default());
+        if let Err(error) = self.sequences.close(&self.store, &positions) {
             // The sequences go on behind the values that were reserved.
             tracing::warn!(%error, "failed to store the positions of sequences");
         }
@@ -181,8 +182,8 @@ impl Engine {
             ..executor_options
         };
         let executor = Executor::new(store.clone(), executor_options)?;
-        let mut catalog = read_or_create_catalog(&store)?;
-        temporary::remove_left(&store, &mut catalog)?;
+        let (mut catalog, positions) = read_or_create_catalog(&store)?;
+        temporary::remove_left(&store, &mut catalog, &positions)?;
         let catalog = Arc::new(catalog);
         let memory_index_bytes_max = budget.memory_index_bytes_max();
         let progress = options.progress.unwrap_or_else(|| Arc::new(NoProgress));
@@ -376,15 +377,15 @@ fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Reads the catalog; commits an empty one in a new database. Blocks.
-fn read_or_create_catalog(store: &Store) -> Result<Catalog> {
-    if let Some(catalog) = Catalog::read(store, &store.latest())? {
-        return Ok(catalog);
+/// Reads the catalog, and the keys of all positions; commits an empty catalog in a new database. Blocks.
+fn read_or_create_catalog(store: &Store) -> Result<(Catalog, BTreeSet<u64>)> {
+    if let Some(read) = Catalog::read(store, &store.latest())? {
+        return Ok(read);
     }
     let mut batch = WriteBatch::new();
     bootstrap(&mut batch)?;
     store.commit(batch)?;
-    Ok(Catalog::default())
+    Ok(Default::default())
 }
 
 /// Creates the spill directory, or empties it: a crash leaves spill files behind.

@@ -9,8 +9,8 @@
 //! the new definition therefore share one position: a rollback of the change leaves nothing to undo, and transactions
 //! that still see the old definition get values of their own.
 
-use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
@@ -208,15 +208,15 @@ impl Sequences {
     }
 
     /// Stores the next value of each sequence in place of its reserved bound, so that values do not skip when the database is
-    /// opened again.
+    /// opened again. `ids` are those of the sequences that exist.
     ///
     /// # Errors
     /// Errors of the store.
-    pub fn close(&self, store: &Store) -> Result<()> {
+    pub fn close(&self, store: &Store, ids: &BTreeSet<u64>) -> Result<()> {
         let mut batch = WriteBatch::new();
         for (id, position) in self.positions.lock().drain() {
             let position = position.lock();
-            if position.reserved > 0 {
+            if position.reserved > 0 && ids.contains(&id) {
                 put(&mut batch, DocumentKind::SequencePosition, &id.to_string(), &position.exact())?;
             }
         }

@@ -4,6 +4,7 @@
 //! have documents and trees like all others. The next statement that writes, or that begins a transaction, removes the
 //! objects of sessions that have ended; so does opening the database.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 use super::Engine;
 use crate::Result;
 use crate::base::interrupt::{Execution, Interrupts};
-use crate::catalog::{Catalog, TEMPORARY_PREFIX, remove_temporary};
+use crate::catalog::{Catalog, TEMPORARY_PREFIX, remove_positions, remove_temporary};
 
 /// The schemas of temporary objects since the database was opened.
 #[derive(Debug, Default)]
@@ -70,13 +71,16 @@ impl Engine {
     }
 }
 
-/// Removes the temporary objects of the previous process. Blocks.
+/// Removes the temporary objects of the previous process, and the positions, of all `positions`, that no sequence has.
+/// Blocks.
 ///
 /// # Errors
 /// Errors of the store.
-pub(super) fn remove_left(store: &Store, catalog: &mut Catalog) -> Result<()> {
+pub(super) fn remove_left(store: &Store, catalog: &mut Catalog, positions: &BTreeSet<u64>) -> Result<()> {
     let mut batch = WriteBatch::new();
     remove_temporary(catalog, &mut batch, |_| true, false)?;
+    let used = catalog.positions(&Catalog::default());
+    remove_positions(&mut batch, positions.difference(&used))?;
     if !batch.is_empty() {
         store.commit(batch)?;
     }

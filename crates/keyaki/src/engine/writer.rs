@@ -13,7 +13,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::Engine;
 use super::transaction::{TransactionSlot, TransactionStatement};
 use crate::base::interrupt::{Decision, Stage};
-use crate::catalog::{Catalog, Table};
+use crate::catalog::{Catalog, Table, remove_positions};
 use crate::{Error, Result};
 
 /// Number of times that a statement yields the CPU to the holder of the writer lock before it queues for the lock.
@@ -198,16 +198,30 @@ impl Engine {
         Ok(submitted)
     }
 
-    /// Commits new, changed and removed definitions, then publishes `catalog`.
-    pub async fn commit_catalog(self: &Arc<Self>, writer: &Writer, batch: WriteBatch, catalog: Catalog) -> Result<()> {
+    /// Commits new, changed and removed definitions, then publishes `catalog`. Positions of removed sequences are removed
+    /// outside of transactions only: `nextval` changes them in commits of its own, with which a transaction would conflict.
+    pub async fn commit_catalog(
+        self: &Arc<Self>,
+        writer: &Writer,
+        mut batch: WriteBatch,
+        catalog: Catalog,
+    ) -> Result<()> {
         if let Scope::Transaction(statement) = &writer.scope {
             return statement.define(&writer.decision, batch, catalog);
         }
+        self.remove_positions(&mut batch, &catalog)?;
         self.change(writer, move |engine| {
             engine.replace_catalog(Arc::new(catalog), || Ok(engine.store.commit(batch)?))?;
             Ok(())
         })
         .await
+    }
+
+    /// Adds the removal of the positions of sequences that `changed` lacks to `batch`.
+    fn remove_positions(&self, batch: &mut WriteBatch, changed: &Catalog) -> Result<()> {
+        let catalog = self.catalog.read().clone();
+        let kept = changed.positions(&catalog);
+        remove_positions(batch, catalog.positions(changed).difference(&kept))
     }
 
     /// Ends pins and locators of trees that the catalog no longer contains.
@@ -248,11 +262,14 @@ impl Engine {
     pub async fn install(
         self: &Arc<Self>,
         writer: &Writer,
-        batch: WriteBatch,
+        mut batch: WriteBatch,
         loaded: Vec<(TreeId, Loaded)>,
         catalog: Option<Catalog>,
     ) -> Result<()> {
         assert!(!writer.is_in_transaction(), "a bulk load in a transaction");
+        if let Some(changed) = &catalog {
+            self.remove_positions(&mut batch, changed)?;
+        }
         self.change(writer, move |engine| {
             let install = || Ok(engine.store.install(batch, loaded)?);
             match catalog {

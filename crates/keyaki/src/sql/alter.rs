@@ -24,8 +24,8 @@ use super::split::Statement;
 use super::{Outcome, SqlSession, renames, views};
 use crate::base::interrupt::Execution;
 use crate::base::syntax;
-use crate::catalog::{Catalog, DocumentKind, RelationName, SequenceDef, TEMPORARY_PREFIX, Table, put, remove};
-use crate::engine::Writer;
+use crate::catalog::{Catalog, DocumentKind, RelationName, SequenceDef, TEMPORARY_PREFIX, Table, put};
+use crate::engine::Engine;
 use crate::{Error, ObjectKind, Result};
 
 /// A parsed statement.
@@ -192,7 +192,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, alter: 
         Action::Options(options) => {
             let (old, owner) = sequence(&catalog, &name)?;
             let of_column = owner.is_some();
-            let new = changed_sequence(session, &writer, &mut batch, old, &options, of_column)?;
+            let new = changed_sequence(&session.engine, old, &options, of_column)?;
             match owner {
                 Some((table, column)) => redefine(&mut changed, &mut batch, catalog.table(table)?, |def| {
                     let column = def.columns.iter_mut().find(|other| other.name == *column);
@@ -213,16 +213,15 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, alter: 
                 return Err(no_identity(table, column));
             };
             identity.always = always.unwrap_or(identity.always);
-            identity.sequence = changed_sequence(session, &writer, &mut batch, &identity.sequence, &options, true)?;
+            identity.sequence = changed_sequence(&session.engine, &identity.sequence, &options, true)?;
             redefine(&mut changed, &mut batch, table, |def| def.columns[column].identity = Some(identity))?;
         }
         Action::DropIdentity { column, if_exists } => {
             let table = catalog.table(&name)?;
             let column = table.column(&plain_ident(&column))?;
-            let Some(identity) = &table.def.columns[column].identity else {
+            if table.def.columns[column].identity.is_none() {
                 return if if_exists { done } else { Err(no_identity(table, column)) };
-            };
-            remove_position(&writer, &mut batch, &identity.sequence)?;
+            }
             redefine(&mut changed, &mut batch, table, |def| def.columns[column].identity = None)?;
         }
     }
@@ -259,14 +258,7 @@ fn sequence<'a>(
 ///
 /// # Errors
 /// `InvalidDefinition`, errors of the store.
-fn changed_sequence(
-    session: &SqlSession,
-    writer: &Writer,
-    batch: &mut WriteBatch,
-    old: &SequenceDef,
-    options: &Options,
-    of_column: bool,
-) -> Result<SequenceDef> {
+fn changed_sequence(engine: &Engine, old: &SequenceDef, options: &Options, of_column: bool) -> Result<SequenceDef> {
     if of_column && options.has_type() {
         let problem = format!(
             "AS for sequence \"{}\" of an identity column (it has the type of the column: use ALTER TABLE … ALTER COLUMN \
@@ -277,10 +269,8 @@ fn changed_sequence(
     }
     let new = options.change(old)?;
     if options.restarts() {
-        remove_position(writer, batch, old)?;
         return Ok(new);
     }
-    let engine = &session.engine;
     let position = engine.sequences.settle(&engine.store, old)?;
     match position.filter(|value| !(new.min..=new.max).contains(value)) {
         None => Ok(new),
@@ -292,15 +282,6 @@ fn changed_sequence(
             );
             Err(Error::InvalidDefinition { kind: ObjectKind::Sequence, problem })
         }
-    }
-}
-
-/// Removes the position of a sequence that gets another one. Within a transaction it stays: `nextval` changes it in commits of
-/// its own, and the transaction would conflict with its own calls.
-fn remove_position(writer: &Writer, batch: &mut WriteBatch, sequence: &SequenceDef) -> Result<()> {
-    match writer.is_in_transaction() {
-        true => Ok(()),
-        false => remove(batch, DocumentKind::SequencePosition, &sequence.id.to_string()),
     }
 }
 

@@ -351,9 +351,10 @@ pub(super) fn remove_from(
     name: &RelationName,
     cascades: bool,
 ) -> Result<()> {
-    let Some(def) = changed.sequences.remove(name) else { return Ok(()) };
+    if changed.sequences.remove(name).is_none() {
+        return Ok(());
+    }
     remove(batch, DocumentKind::Sequence, name)?;
-    remove(batch, DocumentKind::SequencePosition, &def.id.to_string())?;
     let tables: Vec<Arc<Table>> = changed.tables.values().cloned().collect();
     for table in tables {
         let mut def = table.def.clone();

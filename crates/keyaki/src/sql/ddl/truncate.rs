@@ -8,7 +8,7 @@ use keyaki_store::WriteBatch;
 
 use super::foreign_keys;
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, RelationName, Table, remove_positions};
+use crate::catalog::{Catalog, RelationName, Table};
 use crate::sql::{Outcome, SqlSession};
 use crate::write::rebuild::empty;
 use crate::{Error, Result};
@@ -49,9 +49,6 @@ pub(crate) async fn truncate(session: &SqlSession, execution: &Execution<'_>, tr
     let restarts = identity == Some(TruncateIdentityOption::Restart);
     let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
     for table in tables {
-        if restarts {
-            remove_positions(&mut batch, &table.def)?;
-        }
         empty(&session.engine, &mut changed, &mut batch, &table, restarts)?;
     }
     if !batch.is_empty() {
