@@ -141,6 +141,25 @@ fn sessions_remember_their_values() {
     assert_eq!(number(&first, "SELECT nextval('s')"), 41);
 }
 
+#[test]
+fn restarts_keep_the_values_of_sessions() {
+    let first = Connection::open_temporary().unwrap();
+    first.execute_batch("CREATE SEQUENCE s; CREATE TABLE t (id SERIAL, v INT)").unwrap();
+    let second = first.try_clone().unwrap();
+    assert_eq!((number(&first, "SELECT nextval('s')"), number(&second, "SELECT nextval('s')")), (1, 2));
+    first.execute_batch("INSERT INTO t (v) VALUES (7)").unwrap();
+    second.execute_batch("ALTER SEQUENCE s RESTART WITH 50; TRUNCATE t RESTART IDENTITY").unwrap();
+    assert_eq!((number(&first, "SELECT currval('s')"), number(&second, "SELECT currval('s')")), (1, 2));
+    assert_eq!((number(&first, "SELECT currval('t_id_seq')"), number(&first, "SELECT lastval()")), (1, 1));
+    first.execute_batch("BEGIN; ALTER SEQUENCE s RESTART; ROLLBACK").unwrap();
+    assert_eq!(number(&first, "SELECT currval('s')"), 1);
+    assert_eq!((number(&second, "SELECT nextval('s')"), number(&second, "SELECT currval('s')")), (50, 50));
+    // Another sequence of the name.
+    first.execute_batch("DROP SEQUENCE s; CREATE SEQUENCE s").unwrap();
+    let error = second.query_row("SELECT currval('s')", (), |row| row.get::<_, i64>(0)).unwrap_err();
+    assert_eq!(error.sqlstate().code(), "55000");
+}
+
 /// Number of stored positions of sequences.
 fn positions(connection: &Connection) -> usize {
     let catalog = KeyValue::open(connection.database().store(), TreeId::new(1)).unwrap();

@@ -201,6 +201,9 @@ pub struct SequenceDef {
     pub name: RelationName,
     /// Key of the position. A sequence that is restarted by a definition gets a new one.
     pub id: u64,
+    /// The first `id`, if a restart has replaced it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<u64>,
     pub min: i64,
     pub max: i64,
     pub increment: i64,
@@ -228,6 +231,16 @@ fn is_bigint(ty: &ColumnType) -> bool {
 }
 
 impl SequenceDef {
+    /// Identifies the sequence from its creation to its removal.
+    pub(crate) fn lasting_id(&self) -> u64 {
+        self.origin.unwrap_or(self.id)
+    }
+
+    /// Gives the sequence a new position, with the key `id`.
+    pub(crate) fn renew(&mut self, id: u64) {
+        (self.origin, self.id) = (Some(self.lasting_id()), id);
+    }
+
     /// The first value.
     pub(crate) fn first(&self) -> i64 {
         self.restart.unwrap_or(self.start)

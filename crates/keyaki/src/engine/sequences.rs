@@ -258,6 +258,7 @@ mod tests {
         SequenceDef {
             name: crate::catalog::RelationName::public("s"),
             id: 1,
+            origin: None,
             min,
             max,
             increment,

@@ -154,6 +154,7 @@ impl Options {
         let def = SequenceDef {
             name,
             id: Sequences::new_id(),
+            origin: None,
             min,
             max,
             increment,
@@ -181,15 +182,17 @@ impl Options {
         let min = self.min.unwrap_or(kept(old.min, old_min)).unwrap_or(min);
         let max = self.max.unwrap_or(kept(old.max, old_max)).unwrap_or(max);
         let (start, cycles) = (self.start.unwrap_or(old.start), self.cycles.unwrap_or(old.cycles));
-        let id = if self.restarts() { Sequences::new_id() } else { old.id };
         let first = self.restart.map_or(old.first(), |value| value.unwrap_or(start));
         let restart = Some(first).filter(|first| *first != start);
-        let def = SequenceDef { id, min, max, increment, start, restart, ty, cycles, ..old.clone() };
+        let mut def = SequenceDef { min, max, increment, start, restart, ty, cycles, ..old.clone() };
         check(&def)?;
-        if self.restarts() && !(min..=max).contains(&first) {
-            return Err(invalid(format!(
-                "RESTART value ({first}) must lie between MINVALUE ({min}) and MAXVALUE ({max})"
-            )));
+        if self.restarts() {
+            if !(min..=max).contains(&first) {
+                return Err(invalid(format!(
+                    "RESTART value ({first}) must lie between MINVALUE ({min}) and MAXVALUE ({max})"
+                )));
+            }
+            def.renew(Sequences::new_id());
         }
         Ok(def)
     }

@@ -39,7 +39,7 @@ use crate::{Error, ObjectKind, Result};
 /// The values that a session has taken.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
-    /// The last value of each sequence, by the id of its definition.
+    /// The last value of each sequence, by [`SequenceDef::lasting_id`].
     values: HashMap<u64, i64>,
     /// The sequence of the last call of `nextval`.
     last: Option<u64>,
@@ -133,7 +133,7 @@ impl Function {
             Kind::Next => Ok(self.next(context, name, 1)?[0]),
             Kind::Current => {
                 let def = context.sequence(name)?;
-                let taken = context.taken.lock().values.get(&def.id).copied();
+                let taken = context.taken.lock().values.get(&def.lasting_id()).copied();
                 taken.ok_or_else(|| {
                     let problem = format!("currval of sequence \"{}\" is not yet defined in this session", def.name);
                     Error::PrerequisiteState(problem)
@@ -156,7 +156,7 @@ impl Function {
                 }
                 sequences.set(store, def, value, is_called)?;
                 if is_called {
-                    context.taken.lock().values.insert(def.id, value);
+                    context.taken.lock().values.insert(def.lasting_id(), value);
                 }
                 Ok(value)
             }
@@ -167,7 +167,7 @@ impl Function {
         context.check_writes("nextval")?;
         let def = context.sequence(name)?;
         let values = context.engine.sequences.next(&context.engine.store, def, count)?;
-        context.taken.lock().note(def.id, &values);
+        context.taken.lock().note(def.lasting_id(), &values);
         Ok(values)
     }
 

@@ -62,7 +62,8 @@ pub(crate) fn empty(
     if restarts {
         let identities = def.columns.iter_mut().filter_map(|column| column.identity.as_mut());
         identities.for_each(|identity| {
-            (identity.sequence.id, identity.sequence.restart) = (Sequences::new_id(), None);
+            identity.sequence.renew(Sequences::new_id());
+            identity.sequence.restart = None;
         });
     }
     renew_trees(engine, &mut def);

@@ -80,7 +80,7 @@ impl Insert {
                 None if let Some(identity) = &column.identity => {
                     let def = &identity.sequence;
                     let values = session.engine.sequences.next(&session.engine.store, def, self.rows)?;
-                    session.taken.lock().note(def.id, &values);
+                    session.taken.lock().note(def.lasting_id(), &values);
                     Arc::new(Int64Array::from(values))
                 }
                 None => new_null_array(&column.ty.column.arrow(), self.rows),
