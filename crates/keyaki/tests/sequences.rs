@@ -222,6 +222,34 @@ fn transactions_do_not_conflict_with_their_own_values() {
 }
 
 #[test]
+fn positions_outside_of_the_limits_end_the_sequence() {
+    let directory = tempfile::tempdir().unwrap();
+    let connection = open(directory.path());
+    connection
+        .execute_batch(
+            "CREATE SEQUENCE s MAXVALUE 100; CREATE SEQUENCE cycles MINVALUE 5 MAXVALUE 100 CYCLE;
+             BEGIN; ALTER SEQUENCE s MAXVALUE 1000; ALTER SEQUENCE cycles MAXVALUE 1000;
+             SELECT setval('s', 500, false), setval('cycles', 500, false); ROLLBACK",
+        )
+        .unwrap();
+    let check = |connection: &Connection| {
+        assert_eq!(number(connection, "SELECT count(*) FROM keyaki_sequences WHERE next_value > 100"), 0);
+        let error = connection.query_row("SELECT nextval('s')", (), |row| row.get::<_, i64>(0)).unwrap_err();
+        assert!(matches!(error, Error::SequenceLimit { limit: 100, .. }), "{error:?}");
+    };
+    check(&connection);
+    drop(connection);
+    let connection = open(directory.path());
+    check(&connection);
+    assert_eq!(
+        (number(&connection, "SELECT nextval('cycles')"), number(&connection, "SELECT nextval('cycles')")),
+        (5, 6)
+    );
+    connection.execute_batch("ALTER SEQUENCE s MAXVALUE 600").unwrap();
+    assert_eq!(number(&connection, "SELECT nextval('s')"), 500);
+}
+
+#[test]
 fn loads_number_their_rows() {
     let connection = Connection::open_temporary().unwrap();
     connection.execute("CREATE TABLE t (id INT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, v INT)", ()).unwrap();

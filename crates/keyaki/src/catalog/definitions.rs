@@ -241,6 +241,13 @@ impl SequenceDef {
         (self.origin, self.id) = (Some(self.lasting_id()), id);
     }
 
+    /// The value that follows when `next` was set: `next`, unless it lies outside of the limits. `None` after the last
+    /// value.
+    pub(crate) fn within(&self, next: i64) -> Option<i64> {
+        let first = if self.increment > 0 { self.min } else { self.max };
+        if (self.min..=self.max).contains(&next) { Some(next) } else { self.cycles.then_some(first) }
+    }
+
     /// The first value.
     pub(crate) fn first(&self) -> i64 {
         self.restart.unwrap_or(self.start)

@@ -47,7 +47,7 @@ impl Progression {
 /// The position of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Position {
-    /// The next value; `None` after the last one.
+    /// The next value; `None` after the last one. A value that was set may lie outside of the limits.
     next: Option<i64>,
     /// The value before `next`; `None` if `next` was set.
     last: Option<i64>,
@@ -67,6 +67,11 @@ impl Position {
     /// The document of this position.
     fn exact(&self) -> SequencePosition {
         SequencePosition { next: self.next, last: self.last }
+    }
+
+    /// The next value by a definition; `None` after the last one.
+    fn upcoming(&self, def: &SequenceDef) -> Option<i64> {
+        self.next.and_then(|next| def.within(next))
     }
 
     /// Continues as `def` requires if the definition has changed.
@@ -96,7 +101,7 @@ impl Position {
         self.follow(def);
         let end = values.len() + count;
         while values.len() < end {
-            let next = self.next.ok_or_else(|| def.exhausted())?;
+            let next = self.upcoming(def).ok_or_else(|| def.exhausted())?;
             let wanted = (end - values.len()) as u64;
             if self.reserved == 0 {
                 let reserved = wanted.max(RESERVED).min(def.left(next));
@@ -118,7 +123,7 @@ impl Position {
     /// Errors of `log`.
     fn pass(&mut self, def: &SequenceDef, value: i64, log: impl Fn(SequencePosition) -> Result<()>) -> Result<()> {
         self.follow(def);
-        let Some(next) = self.next.filter(|next| def.reaches(*next, value)) else { return Ok(()) };
+        let Some(next) = self.upcoming(def).filter(|next| def.reaches(*next, value)) else { return Ok(()) };
         let steps = def.steps(next, value) + 1;
         if steps <= self.reserved {
             self.advance(def, next, steps);
@@ -204,7 +209,7 @@ impl Sequences {
         let position = self.position(store, def)?;
         let mut position = position.lock();
         position.follow(def);
-        Ok(position.next)
+        Ok(position.upcoming(def))
     }
 
     /// Stores the next value of each sequence in place of its reserved bound, so that values do not skip when the database is
