@@ -257,8 +257,14 @@ fn sequence<'a>(
 /// Changes the options of a sequence. With RESTART, it gets a new position.
 ///
 /// # Errors
-/// `InvalidDefinition`, errors of the store.
+/// `InvalidDefinition`, `Unsupported`, errors of the store.
 fn changed_sequence(engine: &Engine, old: &SequenceDef, options: &Options, of_column: bool) -> Result<SequenceDef> {
+    if of_column && options.has_owner() {
+        return Err(Error::Unsupported(format!(
+            "changing the owner of sequence \"{}\" of an identity column",
+            old.name
+        )));
+    }
     if of_column && options.has_type() {
         let problem = format!(
             "AS for sequence \"{}\" of an identity column (it has the type of the column: use ALTER TABLE … ALTER COLUMN \
@@ -268,21 +274,10 @@ fn changed_sequence(engine: &Engine, old: &SequenceDef, options: &Options, of_co
         return Err(Error::Unsupported(problem));
     }
     let new = options.change(old)?;
-    if options.restarts() {
-        return Ok(new);
+    if !options.restarts() {
+        super::sequences::check_position(engine, old, &new)?;
     }
-    let position = engine.sequences.settle(&engine.store, old)?;
-    match position.filter(|value| !(new.min..=new.max).contains(value)) {
-        None => Ok(new),
-        Some(value) => {
-            let problem = format!(
-                "the current value ({value}) of sequence \"{}\" must lie between MINVALUE ({}) and MAXVALUE ({}) (add \
-                 RESTART)",
-                new.name, new.min, new.max
-            );
-            Err(Error::InvalidDefinition { kind: ObjectKind::Sequence, problem })
-        }
-    }
+    Ok(new)
 }
 
 fn no_identity(table: &Table, column: usize) -> Error {

@@ -507,22 +507,32 @@ pub(super) fn name_identities(def: &mut TableDef, catalog: &Catalog) {
 /// Changes the type of the values of an identity column's sequence.
 ///
 /// # Errors
-/// As [`definition`].
-pub(super) fn retype(sequence: &mut SequenceDef, before: ColumnType, after: ColumnType) -> Result<()> {
-    let limits =
-        |ty| definition(sequence.name.clone(), ty, &[SequenceOptions::IncrementBy(number(sequence.increment), true)]);
-    let (old, new) = (limits(before)?, limits(after)?);
-    let min = if sequence.min == old.min { new.min } else { sequence.min };
-    let max = if sequence.max == old.max { new.max } else { sequence.max };
-    let options = [
-        SequenceOptions::MinValue(Some(number(min))),
-        SequenceOptions::MaxValue(Some(number(max))),
-        SequenceOptions::StartWith(number(sequence.start), true),
-        SequenceOptions::IncrementBy(number(sequence.increment), true),
-    ];
-    let SequenceDef { min, max, .. } = definition(sequence.name.clone(), after, &options)?;
-    (sequence.min, sequence.max, sequence.ty) = (min, max, after);
+/// `InvalidDefinition`, errors of the store.
+pub(super) fn retype(engine: &Engine, sequence: &mut SequenceDef, before: ColumnType, after: ColumnType) -> Result<()> {
+    let old = SequenceDef { ty: before, ..sequence.clone() };
+    let new = Options::default().change_to(&old, after)?;
+    check_position(engine, &old, &new)?;
+    *sequence = new;
     Ok(())
+}
+
+/// Checks that the position of a sequence lies between the limits of its new definition.
+///
+/// # Errors
+/// `InvalidDefinition`, errors of the store.
+pub(super) fn check_position(engine: &Engine, old: &SequenceDef, new: &SequenceDef) -> Result<()> {
+    let position = engine.sequences.settle(&engine.store, old)?;
+    match position.filter(|value| !(new.min..=new.max).contains(value)) {
+        None => Ok(()),
+        Some(value) => {
+            let problem = format!(
+                "the current value ({value}) of sequence \"{}\" must lie between MINVALUE ({}) and MAXVALUE ({}) (use \
+                 RESTART)",
+                new.name, new.min, new.max
+            );
+            Err(Error::InvalidDefinition { kind: ObjectKind::Sequence, problem })
+        }
+    }
 }
 
 /// Refuses values for columns that are GENERATED ALWAYS. `is_default` tells for a column if its value is DEFAULT.

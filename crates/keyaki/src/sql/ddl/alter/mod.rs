@@ -387,7 +387,7 @@ impl<'a> Draft<'a> {
         }
         defaults::check_column(self.state, &self.def.name, column)?;
         if let Some(identity) = &mut self.def.columns[position].identity {
-            sequences::retype(&mut identity.sequence, before.column, ty.column)?;
+            sequences::retype(&self.session.engine, &mut identity.sequence, before.column, ty.column)?;
         }
         self.action = action;
         self.sources[position] = Source::Converted(old, using.map(Box::new));
