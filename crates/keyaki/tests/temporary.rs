@@ -302,6 +302,25 @@ fn rows_that_refer_to_each_other_are_deleted_together() {
     assert_eq!(number(&a, "SELECT (SELECT count(*) FROM parent) + (SELECT count(*) FROM child)"), 0);
     let refused = a.execute("CREATE TEMP TABLE other (id BIGINT REFERENCES parent)", ());
     assert_eq!(state(refused), "0A000");
+    // One table has rows, and the tables that refer to it have none.
+    a.execute_batch(
+        "CREATE TEMP TABLE leaf (id BIGINT REFERENCES parent, other BIGINT UNIQUE) ON COMMIT DELETE ROWS;
+         CREATE TEMP TABLE own (id BIGINT PRIMARY KEY, up BIGINT REFERENCES own) ON COMMIT DELETE ROWS;
+         CREATE TEMP TABLE alone (id BIGINT) ON COMMIT DELETE ROWS;
+         BEGIN; INSERT INTO parent VALUES (1); INSERT INTO own VALUES (1, 1); INSERT INTO alone VALUES (1); COMMIT",
+    )
+    .unwrap();
+    for table in ["parent", "own", "alone"] {
+        assert_eq!(number(&a, &format!("SELECT count(*) FROM {table}")), 0, "{table}");
+    }
+    a.execute_batch(
+        "BEGIN;
+         CREATE TEMP TABLE dropped (id BIGINT REFERENCES parent) ON COMMIT DROP;
+         INSERT INTO parent VALUES (1); INSERT INTO dropped VALUES (1); COMMIT",
+    )
+    .unwrap();
+    assert_eq!(number(&a, "SELECT count(*) FROM parent"), 0);
+    assert_eq!(state(a.execute("DELETE FROM dropped", ())), "42P01");
 }
 
 #[test]

@@ -16,44 +16,59 @@ use crate::base::interrupt::{Execution, Interrupts};
 use crate::catalog::{Catalog, OnCommit, RelationName, Table};
 use crate::{Error, Result};
 
-/// Empties and drops the tables of the session after a transaction. A failure is logged: the transaction has been
-/// committed.
+/// Empties and drops the tables of the session after a transaction. Failures are logged: the transaction has been
+/// committed. The next call tries again.
 pub(crate) async fn apply(session: &SqlSession) {
     if !session.has_on_commit.load(Ordering::Relaxed) || session.transaction.is_open() {
         return;
     }
-    if let Err(error) = Box::pin(end(session)).await {
+    let Some(schema) = session.path().temporary().cloned() else { return };
+    // Boxed, because the futures of statements contain this one.
+    if let Err(error) = Box::pin(end(session, &schema)).await {
         tracing::warn!(%error, "could not apply ON COMMIT to the temporary tables of a session");
     }
 }
 
-async fn end(session: &SqlSession) -> Result<()> {
-    let Some(schema) = session.path().temporary().cloned() else { return Ok(()) };
+/// Executes all statements, also after one has failed.
+///
+/// # Errors
+/// The first error.
+async fn end(session: &SqlSession, schema: &Arc<str>) -> Result<()> {
+    let mut result = Ok(());
+    for sql in statements(session, schema)? {
+        result = result.and(run(session, &sql).await);
+    }
+    result
+}
+
+/// The statements that drop and empty the tables of a schema.
+///
+/// # Errors
+/// `TreeNotFound`, which is not expected.
+fn statements(session: &SqlSession, schema: &Arc<str>) -> Result<Vec<String>> {
     let (catalog, snapshot) = session.engine.moment();
-    let mut dropped = Vec::new();
-    let mut emptied = Vec::new();
-    for table in tables(&catalog, &schema) {
+    let (mut dropped, mut together, mut alone) = (Vec::new(), Vec::new(), Vec::new());
+    for table in tables(&catalog, schema) {
+        let name = full_sql(&table.def.name);
+        let has_keys = || !table.def.foreign_keys.is_empty() || catalog.referencing(&table.def.name).next().is_some();
         match table.def.on_commit {
-            Some(OnCommit::Drop) => dropped.push(full_sql(&table.def.name)),
-            Some(OnCommit::DeleteRows) if snapshot.tree(table.def.tree)?.live_rows() != Some(0) => emptied.push(table),
+            Some(OnCommit::Drop) => dropped.push(name),
+            Some(OnCommit::DeleteRows) if snapshot.tree(table.def.tree)?.live_rows() != Some(0) => {
+                if has_keys() { &mut together } else { &mut alone }.push(name);
+            }
             _ => {}
         }
     }
+    let mut statements = Vec::new();
     if !dropped.is_empty() {
-        run(session, &format!("DROP TABLE {} CASCADE", dropped.join(", "))).await?;
+        statements.push(format!("DROP TABLE {} CASCADE", dropped.join(", ")));
     }
-    let has_keys = |table: &&Arc<Table>| {
-        !table.def.foreign_keys.is_empty() || catalog.referencing(&table.def.name).next().is_some()
-    };
-    let (together, alone): (Vec<_>, Vec<_>) = emptied.into_iter().partition(has_keys);
+    // CASCADE includes the tables that refer to these and are empty. They have ON COMMIT as well.
     if !together.is_empty() {
-        let names: Vec<String> = together.iter().map(|table| full_sql(&table.def.name)).collect();
-        run(session, &format!("TRUNCATE {}", names.join(", "))).await?;
+        statements.push(format!("TRUNCATE {} CASCADE", together.join(", ")));
     }
-    for table in alone {
-        run(session, &format!("DELETE FROM {}", full_sql(&table.def.name))).await?;
-    }
-    Ok(())
+    statements.extend(alone.iter().map(|name| format!("DELETE FROM {name}")));
+    Ok(statements)
 }
 
 /// The tables of a schema.
