@@ -324,6 +324,33 @@ fn rows_that_refer_to_each_other_are_deleted_together() {
 }
 
 #[test]
+fn statements_that_add_no_rows_delete_none() {
+    let (_database, a, b) = sessions();
+    // The number of rows is unknown after an upsert that reads nothing.
+    a.execute_batch(
+        "CREATE TEMP TABLE t (id BIGINT PRIMARY KEY, v BIGINT) ON COMMIT DELETE ROWS;
+         INSERT INTO t VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET v = excluded.v",
+    )
+    .unwrap();
+    b.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let read = std::thread::scope(|scope| {
+        let connection = &a;
+        scope.spawn(move || sender.send(number(connection, "SELECT count(*) FROM t")).unwrap());
+        let read = receiver.recv_timeout(std::time::Duration::from_secs(10));
+        b.execute_batch("COMMIT").unwrap();
+        read
+    });
+    assert_eq!(read, Ok(0), "a query waited for the writer lock");
+    // Further rows are deleted, also after a rollback to a savepoint.
+    a.execute_batch(
+        "BEGIN; SAVEPOINT s; INSERT INTO t VALUES (2, 2); ROLLBACK TO s; INSERT INTO t VALUES (3, 3); COMMIT",
+    )
+    .unwrap();
+    assert_eq!(number(&a, "SELECT count(*) FROM t"), 0);
+}
+
+#[test]
 fn the_end_of_a_transaction_drops_tables() {
     let (database, a, _) = sessions();
     a.execute_batch(

@@ -4,7 +4,7 @@
 //! have documents and trees like all others. The next statement that writes, or that begins a transaction, removes the
 //! objects of sessions that have ended; so does opening the database.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::Engine;
 use crate::Result;
 use crate::base::interrupt::{Execution, Interrupts};
-use crate::catalog::{Catalog, TEMPORARY_PREFIX, remove_positions, remove_temporary};
+use crate::catalog::{Catalog, TEMPORARY_PREFIX, Table, remove_positions, remove_temporary};
 
 /// The schemas of temporary objects since the database was opened.
 #[derive(Debug, Default)]
@@ -24,6 +24,8 @@ pub(crate) struct TemporarySchemas {
     has_ended: AtomicBool,
     /// The schemas of sessions that have ended, whose objects may remain.
     ended: Mutex<Vec<Arc<str>>>,
+    /// The schemas whose tables with ON COMMIT may have changed since the last end of a transaction of their session.
+    changed: Mutex<HashSet<Arc<str>>>,
 }
 
 impl TemporarySchemas {
@@ -34,8 +36,19 @@ impl TemporarySchemas {
 
     /// Called at the end of the session with the schema.
     pub fn end(&self, schema: Arc<str>) {
+        self.take_change(&schema);
         self.ended.lock().push(schema);
         self.has_ended.store(true, Ordering::Release);
+    }
+
+    /// Called when a table with ON COMMIT is created or gets rows.
+    pub fn note_change(&self, schema: &Arc<str>) {
+        self.changed.lock().insert(schema.clone());
+    }
+
+    /// True if tables of the schema may have changed since the last call.
+    pub fn take_change(&self, schema: &Arc<str>) -> bool {
+        self.changed.lock().remove(schema)
     }
 
     /// True if a session that has ended may have left objects.
@@ -45,6 +58,13 @@ impl TemporarySchemas {
 }
 
 impl Engine {
+    /// Called before a table gets rows: the end of the transaction may have to delete them.
+    pub fn note_rows(&self, table: &Table) {
+        if table.def.on_commit.is_some() {
+            self.temporary.note_change(&table.def.name.schema);
+        }
+    }
+
     /// Removes the temporary objects of sessions that have ended, in a commit of its own. A failure is logged, and the next
     /// call tries again.
     pub async fn remove_ended(self: &Arc<Self>) {

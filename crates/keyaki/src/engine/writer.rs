@@ -184,6 +184,7 @@ impl Engine {
             true => writer.decision.check()?,
             false => writer.decision.commit()?,
         }
+        self.note_rows(table);
         let submitted = match &writer.scope {
             Scope::Transaction(statement) => {
                 statement.add_rows(table, changes)?;

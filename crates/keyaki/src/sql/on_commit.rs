@@ -23,9 +23,14 @@ pub(crate) async fn apply(session: &SqlSession) {
         return;
     }
     let Some(schema) = session.path().temporary().cloned() else { return };
+    let schemas = &session.engine.temporary;
+    if !schemas.take_change(&schema) {
+        return;
+    }
     // Boxed, because the futures of statements contain this one.
     if let Err(error) = Box::pin(end(session, &schema)).await {
         tracing::warn!(%error, "could not apply ON COMMIT to the temporary tables of a session");
+        schemas.note_change(&schema);
     }
 }
 
@@ -38,6 +43,8 @@ async fn end(session: &SqlSession, schema: &Arc<str>) -> Result<()> {
     for sql in statements(session, schema)? {
         result = result.and(run(session, &sql).await);
     }
+    // The statements themselves are no changes.
+    session.engine.temporary.take_change(schema);
     result
 }
 

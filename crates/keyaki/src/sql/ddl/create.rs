@@ -50,6 +50,7 @@ pub(crate) async fn create_table(
     };
     if on_commit.is_some() {
         session.has_on_commit.store(true, Ordering::Relaxed);
+        session.engine.temporary.note_change(&name.schema);
     }
     if let Some(query) = create.query {
         if !create.columns.is_empty() || !create.constraints.is_empty() {

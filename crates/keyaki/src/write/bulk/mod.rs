@@ -120,6 +120,7 @@ async fn install(
         catalog.tables.insert(table.def.name.clone(), table);
         catalog
     });
+    statement.engine.note_rows(table);
     statement.engine.install(&statement.writer, batch, written.loaded, changed).await?;
     if rows_before > 0.0 && rows > REFRESH_SHARE * rows_before {
         statistics::refresh_or_warn(statement, &table.def.name).await;
