@@ -176,6 +176,12 @@ fn errors_have_the_codes_of_postgresql() {
         ("DROP TABLE x.t", "42P01"),
         ("DROP SCHEMA s", "2BP01"),
         ("SELECT s.t.id FROM public.t", "42P01"),
+        ("SELECT t.id FROM t, s.t", "42P09"),
+        ("SELECT t.* FROM t, s.t", "42P09"),
+        ("UPDATE t SET v = 1 FROM s.t WHERE t.id = 1", "42P09"),
+        ("DELETE FROM t USING s.t WHERE t.id = s.t.id", "42P09"),
+        ("SELECT id FROM t, s.t", "42702"),
+        ("SELECT public.t.id FROM t, s.t, (SELECT 1) AS t", "42712"),
         ("CREATE TABLE information_schema.t (a INT)", "3F000"),
     ] {
         assert_eq!(state(connection.execute(sql, ())), code, "{sql}");

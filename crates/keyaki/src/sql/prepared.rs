@@ -301,6 +301,7 @@ impl Prepared {
                     | Error::UndefinedColumn { .. }
                     | Error::MissingFromEntry(_)
                     | Error::AmbiguousColumn(_)
+                    | Error::AmbiguousTable(_)
                     | Error::Syntax { .. }
                     | Error::Unsupported(_)
             )

@@ -4,7 +4,8 @@
 //! schema. A qualified relation gets its name as an alias, and `schema.table.column` becomes `table.column`: DataFusion
 //! compares qualifiers of columns loosely, and could confuse tables of different schemas.
 //!
-//! Tables of one FROM list with equal names in different schemas get their qualified names as aliases.
+//! Tables of one FROM list with equal names in different schemas get their qualified names as aliases. The target of an
+//! UPDATE or DELETE keeps its name, which is ambiguous in the expressions of the statement only.
 //!
 //! *Invariant.* `schema.table.column` means the innermost relation of this name without another alias, and is an error if
 //! that one belongs to another schema.
@@ -17,7 +18,7 @@ use datafusion::sql::sqlparser::ast::{
     TableWithJoins, Value, VisitMut, VisitorMut, With,
 };
 
-use super::dml::{RETURNED_PREFIX, TARGET_PREFIX};
+use super::dml::{RETURNED_PREFIX, TARGET_PREFIX, is_target};
 use super::names::{SearchPath, full_sql, ident, plain_ident, relation_name, stored_name};
 use super::renames::NewName;
 use super::sequences;
@@ -114,7 +115,11 @@ impl<'a> Qualify<'a> {
         self.common.iter().flatten().any(|common| common == name)
     }
 
-    fn entries(&self, from: &[TableWithJoins]) -> Vec<Entry> {
+    /// The entries of a FROM list.
+    ///
+    /// # Errors
+    /// `DuplicateAlias` for a repeated name, unless it is that of tables of different schemas.
+    fn entries(&self, from: &[TableWithJoins]) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
         from.iter().for_each(|item| self.add_entries(item, &mut entries));
         // The target of a change has an alias already.
@@ -130,7 +135,24 @@ impl<'a> Qualify<'a> {
         for (entry, alias) in entries.iter_mut().zip(aliases) {
             entry.distinct = alias;
         }
-        entries
+        // DataFusion reports missing relations.
+        let exists = |entry: &Entry| entry.relation.as_ref().is_none_or(|name| self.catalog.has_relation(name));
+        for (place, entry) in entries.iter().enumerate() {
+            let conflicts = |other: &Entry| {
+                let are_tables = entry.relation.is_some() && other.relation.is_some();
+                other.alias == entry.alias && !(are_tables && other.relation != entry.relation)
+            };
+            if entries[..place].iter().any(|other| conflicts(other) && exists(other) && exists(entry)) {
+                return Err(Error::DuplicateAlias(entry.alias.clone()));
+            }
+        }
+        Ok(entries)
+    }
+
+    fn open_scope(&mut self, from: &[TableWithJoins]) -> Result<()> {
+        let entries = if self.new.is_none() { self.entries(from)? } else { Vec::new() };
+        self.scopes.push(entries);
+        Ok(())
     }
 
     fn add_entries(&self, item: &TableWithJoins, entries: &mut Vec<Entry>) {
@@ -184,14 +206,17 @@ impl<'a> Qualify<'a> {
     /// Checks that a name without a schema does not mean several tables.
     ///
     /// # Errors
-    /// `AmbiguousColumn`.
-    fn check_distinct(&self, table: &Ident, reference: impl Fn() -> String) -> Result<()> {
+    /// `AmbiguousTable`.
+    fn check_distinct(&self, table: &Ident) -> Result<()> {
+        if is_target(table) {
+            return Ok(());
+        }
         let table = plain_ident(table);
         let scopes = self.scopes.iter().rev();
         let mut named = scopes.map(|scope| scope.iter().filter(|entry| entry.alias == table).collect::<Vec<_>>());
         match named.find(|named| !named.is_empty()) {
-            Some(named) if named.iter().all(|entry| entry.distinct.is_some()) => {
-                Err(Error::AmbiguousColumn(reference()))
+            Some(named) if named.iter().any(|entry| entry.distinct.is_some()) && named.len() > 1 => {
+                Err(Error::AmbiguousTable(table))
             }
             _ => Ok(()),
         }
@@ -230,7 +255,7 @@ impl<'a> Qualify<'a> {
         let parts: Vec<&Ident> = idents.iter().collect();
         let (redundant, alias) = self.redundant(&parts[..parts.len() - 1])?;
         if redundant == 0 {
-            self.check_distinct(&idents[0], || Expr::CompoundIdentifier(idents.clone()).to_string())?;
+            self.check_distinct(&idents[0])?;
         }
         idents.drain(..redundant);
         if let Some(alias) = alias {
@@ -243,7 +268,7 @@ impl<'a> Qualify<'a> {
         let Some(parts) = name.0.iter().map(|part| part.as_ident()).collect::<Option<Vec<_>>>() else { return Ok(()) };
         let (redundant, alias) = self.redundant(&parts)?;
         if redundant == 0 {
-            self.check_distinct(parts[0], || format!("{name}.*"))?;
+            self.check_distinct(parts[0])?;
         }
         name.0.drain(..redundant);
         if let Some(alias) = alias {
@@ -390,8 +415,7 @@ impl VisitorMut for Qualify<'_> {
             }
         }
         self.withs.push(with);
-        self.scopes.push(self.entries(from_of(&query.body)));
-        ControlFlow::Continue(())
+        flow(self.open_scope(from_of(&query.body)))
     }
 
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
@@ -402,7 +426,7 @@ impl VisitorMut for Qualify<'_> {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
-        self.scopes.push(self.entries(&select.from));
+        flow(self.open_scope(&select.from))?;
         for item in &mut select.projection {
             if let SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) = item
                 && self.new.is_none()

@@ -121,6 +121,9 @@ pub enum Error {
     /// Two relations of a query have the same name.
     #[error("table name \"{0}\" specified more than once")]
     DuplicateAlias(String),
+    /// Several relations of a query can be meant by the qualifier of a column.
+    #[error("table reference \"{0}\" is ambiguous")]
+    AmbiguousTable(String),
     /// Several relations of a query have a column with this name.
     #[error("column reference \"{0}\" is ambiguous")]
     AmbiguousColumn(String),

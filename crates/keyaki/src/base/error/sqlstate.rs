@@ -131,6 +131,8 @@ states! {
     DUPLICATE_TABLE = "42P07";
     /// A schema with the name exists already.
     DUPLICATE_SCHEMA = "42P06";
+    /// `ambiguous_alias`: several relations of a query have the name.
+    AMBIGUOUS_ALIAS = "42P09";
     /// `invalid_column_reference`
     INVALID_COLUMN_REFERENCE = "42P10";
     /// `invalid_table_definition`
@@ -226,6 +228,7 @@ impl Error {
             Error::DuplicateColumn(_) => SqlState::DUPLICATE_COLUMN,
             Error::DuplicateAlias(_) => SqlState::DUPLICATE_ALIAS,
             Error::AmbiguousColumn(_) => SqlState::AMBIGUOUS_COLUMN,
+            Error::AmbiguousTable(_) => SqlState::AMBIGUOUS_ALIAS,
             Error::WrongObjectType { .. } => SqlState::WRONG_OBJECT_TYPE,
             Error::InvalidName { name, .. } if name.is_empty() => SqlState::INVALID_NAME,
             Error::InvalidName { .. } => SqlState::NAME_TOO_LONG,

@@ -56,6 +56,7 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
         (Error::DuplicateColumn("c".into()), "42701", "column \"c\" specified more than once"),
         (Error::DuplicateAlias("t".into()), "42712", "table name \"t\" specified more than once"),
         (Error::AmbiguousColumn("c".into()), "42702", "column reference \"c\" is ambiguous"),
+        (Error::AmbiguousTable("t".into()), "42P09", "table reference \"t\" is ambiguous"),
         (
             Error::WrongObjectType {
                 name: "v".into(),
@@ -396,9 +397,10 @@ fn number(error: &Error) -> usize {
         E::SequenceLimit { .. } => 67,
         E::GeneratedAlways { .. } => 68,
         E::DependentColumn { .. } => 69,
+        E::AmbiguousTable(_) => 70,
     }
 }
-const VARIANTS: usize = 70;
+const VARIANTS: usize = 71;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {

@@ -38,6 +38,14 @@ use crate::{Error, Result};
 /// Prefix of the name under which UPDATE and DELETE read their target table.
 pub(crate) const TARGET_PREFIX: &str = "__target_";
 
+/// Quotes the alias of the target table in expressions that a statement adds itself. No text of a statement has it.
+const TARGET_QUOTE: char = '`';
+
+/// True for the qualifier of a column of the target in an expression that a statement adds itself.
+pub(super) fn is_target(qualifier: &Ident) -> bool {
+    qualifier.quote_style == Some(TARGET_QUOTE)
+}
+
 /// The target table of an UPDATE or DELETE.
 pub(super) struct TargetTable {
     pub table: Arc<Table>,
@@ -94,7 +102,8 @@ impl TargetTable {
 
     /// A column of the target as a qualified expression.
     pub fn column(&self, name: &str) -> Expr {
-        Expr::CompoundIdentifier(vec![self.alias.clone(), Ident::with_quote('"', name)])
+        let alias = Ident::with_quote(TARGET_QUOTE, plain_ident(&self.alias));
+        Expr::CompoundIdentifier(vec![alias, Ident::with_quote('"', name)])
     }
 
     /// The hidden rowid, if the table has one.
