@@ -28,6 +28,9 @@ use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::{Error, ObjectKind, Result};
 
+/// A name of a column that no statement uses.
+const RENAMED: &str = "__renamed_column";
+
 pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, create: CreateView) -> Result<Outcome> {
     check_plain(&create)?;
     define(session, execution, create, "CREATE VIEW", false).await
@@ -239,17 +242,52 @@ pub(super) async fn rename_column(
     if names.clone().any(|name| name == new) {
         return Err(Error::ColumnExists { column: new, relation: name.to_string() });
     }
-    let names: Vec<String> =
-        names.enumerate().map(|(place, name)| quoted(if place == position { &new } else { name })).collect();
-    let sql = with_names(&view.sql, &names.join(", "));
-    let renamed = ViewDef { sql, ..ViewDef::clone(view) };
-    put(batch, DocumentKind::View, name, &renamed)?;
-    changed.views.insert(name.clone(), Arc::new(renamed));
-    if let Some(dependent) = affected(session, state, changed, name, false).await?.into_iter().next() {
+    let named = |column: &str| {
+        let names =
+            names.clone().enumerate().map(|(place, name)| quoted(if place == position { column } else { name }));
+        let sql = with_names(&view.sql, &names.collect::<Vec<_>>().join(", "));
+        Arc::new(ViewDef { sql, ..ViewDef::clone(view) })
+    };
+    if let Some(dependent) = user_of_column(session, state, (&old, &new), named).await? {
         let action = format!("rename column \"{old}\" of view \"{name}\"");
         return Err(Error::DependentObject { action, dependent: dependent.to_string() });
     }
+    let renamed = named(&new);
+    put(batch, DocumentKind::View, name, &*renamed)?;
+    changed.views.insert(name.clone(), renamed);
     Ok(())
+}
+
+/// A view that uses a column of a view by its old name, or has another meaning with the new one. `named` returns the
+/// definition of the view with a name of the column.
+///
+/// Views that use neither have the same plan with a third name, [`RENAMED`], except for this name.
+async fn user_of_column(
+    session: &SqlSession,
+    state: &StatementState,
+    (old, new): (&str, &str),
+    named: impl Fn(&str) -> Arc<ViewDef>,
+) -> Result<Option<RelationName>> {
+    let of_name = |column: &str| {
+        let mut catalog = Catalog::clone(&state.catalog);
+        let view = named(column);
+        catalog.views.insert(view.name.clone(), view);
+        StatementState::new(session, Arc::new(catalog), state.snapshot.clone())
+    };
+    let (old_state, new_state, renamed_state) = (of_name(old)?, of_name(new)?, of_name(RENAMED)?);
+    for (view, _) in dependents(state, &named(old).name)? {
+        // A view that could not be planned before is not affected.
+        let Ok(before) = shape(&old_state, &view).await else { continue };
+        let (after, renamed) = (shape(&new_state, &view).await, shape(&renamed_state, &view).await);
+        let is_same = match (after, renamed) {
+            (Ok(after), Ok(renamed)) => renamed.with_name(old) == before && renamed.with_name(new) == after,
+            _ => false,
+        };
+        if !is_same {
+            return Ok(Some(view.name.clone()));
+        }
+    }
+    Ok(None)
 }
 
 pub(crate) async fn drop(
@@ -404,12 +442,25 @@ fn has_wildcard(query: &Query) -> bool {
     find.wildcard && !find.natural
 }
 
-/// The analyzed plan of a view with its columns and their types, as text.
-async fn shape(state: &StatementState, view: &ViewDef) -> Result<String> {
+/// The columns of a view with their types, and its analyzed plan, as texts.
+#[derive(PartialEq)]
+struct Shape {
+    fields: String,
+    plan: String,
+}
+
+impl Shape {
+    /// The shape with a name in the plan in place of [`RENAMED`].
+    fn with_name(&self, name: &str) -> Shape {
+        Shape { fields: self.fields.clone(), plan: self.plan.replace(RENAMED, name) }
+    }
+}
+
+async fn shape(state: &StatementState, view: &ViewDef) -> Result<Shape> {
     let plan = state.plan_stored(&view.sql).await?;
     check_columns(plan.schema().inner())?;
     let fields = plan.schema().fields().iter().map(|field| format!("{} {}", field.name(), field.data_type()));
     let fields: Vec<String> = fields.collect();
     let plan = state.state.analyzer().execute_and_check(plan, state.state.config_options(), |_, _| {})?;
-    Ok(format!("{}\n{}", fields.join(", "), plan.display_indent()))
+    Ok(Shape { fields: fields.join(", "), plan: plan.display_indent().to_string() })
 }
