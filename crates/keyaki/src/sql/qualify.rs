@@ -369,11 +369,11 @@ fn call(call: &mut Function, mut resolve: impl FnMut(&ObjectName) -> Option<Rela
     if sequences::is_sequence_function(&call.name)
         && let FunctionArguments::List(list) = &mut call.args
         && let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value)))) = list.args.first_mut()
-        && let Value::SingleQuotedString(text) = &mut value.value
-        && let Ok(name) = super::parse_name(text)
+        && let Some(text) = value.value.clone().into_string()
+        && let Ok(name) = super::parse_name(&text)
         && let Some(name) = resolve(&name)
     {
-        *text = full_sql(&name);
+        value.value = Value::SingleQuotedString(full_sql(&name));
     }
 }
 
