@@ -139,9 +139,15 @@ fn with_overriding(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
         has(*place, "OVERRIDING") && (has(place + 1, "SYSTEM") || has(place + 1, "USER")) && has(place + 2, "VALUE")
     };
     let place = (1..tokens.len()).find(is_clause)?;
-    // The clause precedes the rows.
-    if (0..place).any(|place| ["VALUES", "SELECT", "DEFAULT"].iter().any(|word| has(place, word))) {
-        return None;
+    // The clause precedes the rows. Columns may have these names.
+    let mut depth = 0_usize;
+    for (place, token) in tokens[..place].iter().enumerate() {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth = depth.saturating_sub(1),
+            _ if depth == 0 && ["VALUES", "SELECT", "DEFAULT"].iter().any(|word| has(place, word)) => return None,
+            _ => {}
+        }
     }
     let value = if has(place + 1, "USER") { "USER" } else { "SYSTEM" };
     let word = Word { value: value.into(), quote_style: Some(CONDITION_QUOTE), keyword: Keyword::NoKeyword };
