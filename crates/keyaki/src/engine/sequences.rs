@@ -29,7 +29,7 @@ pub(crate) struct Sequences {
     positions: Mutex<HashMap<u64, Arc<Mutex<Position>>>>,
 }
 
-/// The values that a definition leads through. ALTER SEQUENCE changes them.
+/// The parameters of a sequence that determine its next value. ALTER SEQUENCE changes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Progression {
     min: i64,

@@ -2,9 +2,9 @@
 //!
 //! [`split`] tokenises a script once and splits it into statements. Statements that sqlparser lacks or parses in
 //! another form (CHECKPOINT, DROP CACHES, ANALYZE, COPY, WARM, PIN, UNPIN, BEGIN IMMEDIATE, CREATE SEQUENCE, some forms of
-//! ALTER) are recognised by their first words and parsed here. sqlparser parses all others. `dispatch` executes DDL, DML and settings in this folder; DataFusion plans
-//! queries, SHOW TABLES and EXPLAIN. Statements of a few rows by key take the [`short`] path instead: from
-//! [`plan_cache`], or as [`prepared`] statements with [`parameters`].
+//! ALTER) are recognised by their first words and parsed here. sqlparser parses all others. `dispatch` executes DDL, DML
+//! and settings in this folder; DataFusion plans queries, SHOW TABLES and EXPLAIN. Statements of a few rows by key take
+//! the [`short`] path instead: from [`plan_cache`], or as [`prepared`] statements with [`parameters`].
 //!
 //! *Invariant.* Nothing is ignored. DataFusion would execute CREATE TABLE in memory, write files, and drop clauses that
 //! it does not implement. Such statements and clauses are `Unsupported` errors instead; `strict` checks the clauses of
