@@ -154,11 +154,12 @@ async fn output(session: &Session, sql: &str) -> Result<DBOutput<DefaultColumnTy
 }
 /// Adds clauses to a CREATE INDEX statement without USING, for example `ON t (…)` becomes `ON t USING masstree (…)`. WITH
 /// stands before WHERE.
-/// `None` for other statements.
+/// `None` for other statements, and for in-memory indexes that the statement cannot build.
 fn using_other(sql: &str, (using, with): (&str, &str)) -> Option<String> {
     let upper = sql.trim_start().to_ascii_uppercase();
     let is_index = upper.starts_with("CREATE INDEX") || upper.starts_with("CREATE UNIQUE INDEX");
-    let is_plain = is_index && !upper.contains(" USING ");
+    let is_plain =
+        is_index && !upper.contains(" USING ") && !(upper.contains("CONCURRENTLY") && using.contains("masstree"));
     let (head, columns) = sql.split_once(" (").filter(|_| is_plain)?;
     let (columns, condition) = columns.split_at(columns.find(" WHERE ").unwrap_or(columns.len()));
     Some(format!("{head} {using} ({columns} {with}{condition}"))

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use keyaki_store::{ColumnType, Goal, TreeId};
 use serde::{Deserialize, Serialize};
 
+use super::index_build::IndexBuild;
 use super::names::RelationName;
 use crate::Error;
 
@@ -40,6 +41,9 @@ pub struct TableDef {
     /// What the end of a transaction does to a temporary table; `None` if the rows stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_commit: Option<OnCommit>,
+    /// The indexes that CREATE INDEX CONCURRENTLY is building. Not stored.
+    #[serde(skip)]
+    pub building: Vec<IndexBuild>,
 }
 
 /// ON COMMIT of a temporary table.
@@ -65,6 +69,7 @@ impl TableDef {
             foreign_keys: Vec::new(),
             comment: None,
             on_commit: None,
+            building: Vec::new(),
         }
     }
 

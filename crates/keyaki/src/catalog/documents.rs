@@ -7,6 +7,7 @@
 //! | `view/NAME` | [`ViewDef`] |
 //! | `statistics/NAME` | [`TableStatistics`] of the table |
 //! | `sequence/NAME` | [`SequenceDef`]; those of identity columns are in the table |
+//! | `index_build/TREE` | an unfinished CREATE INDEX CONCURRENTLY; see [`IndexBuild`](super::IndexBuild) |
 //! | `schema/NAME` | [`SchemaDocument`]; `public` has one only for its comment |
 //! | `sequence_position/ID` | [`SequencePosition`](super::SequencePosition), also of identity columns |
 //!
@@ -71,6 +72,7 @@ pub(crate) enum DocumentKind {
     Sequence,
     SequencePosition,
     Schema,
+    IndexBuild,
 }
 
 /// The name of a document in its key.
@@ -95,7 +97,7 @@ impl DocumentName for RelationName {
 }
 
 impl DocumentKind {
-    fn key(self, name: &impl DocumentName) -> String {
+    pub fn key(self, name: &impl DocumentName) -> String {
         name.key(match self {
             DocumentKind::Meta => "meta",
             DocumentKind::Table => "table",
@@ -104,6 +106,7 @@ impl DocumentKind {
             DocumentKind::Sequence => "sequence",
             DocumentKind::SequencePosition => "sequence_position",
             DocumentKind::Schema => "schema",
+            DocumentKind::IndexBuild => "index_build",
         })
     }
 }
@@ -197,10 +200,18 @@ impl Catalog {
         located.collect()
     }
 
-    /// The trees of all tables and indexes.
+    /// The trees of all tables and indexes, and the change logs of indexes that are being built.
     pub fn trees(&self) -> impl Iterator<Item = TreeId> + '_ {
-        let tables = self.tables.values();
-        tables.flat_map(|table| [table.def.tree].into_iter().chain(table.def.indexes.iter().map(|index| index.tree)))
+        self.tables.values().flat_map(|table| {
+            let indexes = table.def.indexes.iter().map(|index| index.tree);
+            [table.def.tree].into_iter().chain(indexes).chain(table.def.building.iter().map(|build| build.log))
+        })
+    }
+
+    /// True if an index of this name is being built.
+    fn is_building(&self, name: &RelationName) -> bool {
+        let mut tables = self.tables.values().filter(|table| table.def.name.schema == name.schema);
+        tables.any(|table| table.def.building.iter().any(|build| build.name == name.name))
     }
 
     /// True if the tree belongs to a table or index.
@@ -221,7 +232,7 @@ impl Catalog {
             || self.sequence(name).is_some()
     }
 
-    /// Checks that a name is not in use. The tables, indexes, views and sequences of a schema share one namespace, with
+    /// Checks that a name is not in use, also by an index that is being built. The tables, indexes, views and sequences of a schema share one namespace, with
     /// the system views.
     ///
     /// # Errors
@@ -231,7 +242,7 @@ impl Catalog {
             let reason = format!("names starting with \"{SYSTEM_PREFIX}\" are reserved for system views");
             return Err(Error::ReservedName { name: name.name.clone(), reason });
         }
-        match self.has_relation(name) {
+        match self.has_relation(name) || self.is_building(name) {
             true => Err(Error::AlreadyExists { kind: ObjectKind::Relation, name: name.to_string() }),
             false => Ok(()),
         }
@@ -318,7 +329,7 @@ fn binary(array: &ArrayRef) -> Result<&BinaryViewArray> {
 }
 
 /// Decodes a document. `key` names it in errors.
-fn parse<T: DeserializeOwned>(key: &str, document: &[u8]) -> Result<T> {
+pub(super) fn parse<T: DeserializeOwned>(key: &str, document: &[u8]) -> Result<T> {
     serde_json::from_slice(document).map_err(|error| corrupt(format!("document \"{key}\" is not readable: {error}")))
 }
 

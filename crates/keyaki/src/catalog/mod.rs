@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`definitions`] | [`TableDef`], [`IndexDef`], [`ViewDef`], [`SequenceDef`] and their parts |
 //! | [`documents`] | [`Catalog`]; the catalog tree, which stores definitions as JSON documents |
+//! | [`index_build`] | [`IndexBuild`]: an index that CREATE INDEX CONCURRENTLY is building |
 //! | [`names`] | [`RelationName`]: a schema and a name in it |
 //! | [`types`] | SQL types: their names, column types and Arrow types |
 //! | [`expressions`] | [`Compiled`]: conditions, generated columns, constant defaults and predicates of a table in executable form |
@@ -17,6 +18,7 @@
 mod definitions;
 mod documents;
 mod expressions;
+mod index_build;
 mod names;
 mod projection;
 pub(crate) mod statistics;
@@ -33,6 +35,8 @@ pub(crate) use documents::{
     remove, remove_positions, remove_table, remove_temporary,
 };
 pub(crate) use expressions::{Check, Compiled, Generated, Generation, Predicate, RowExpression, VirtualValue};
+pub use index_build::IndexBuild;
+pub(crate) use index_build::remove_builds;
 pub(crate) use names::{PUBLIC, RelationName, TEMPORARY_PREFIX};
 pub(crate) use projection::Projection;
 pub(crate) use statistics::TableStatistics;

@@ -15,12 +15,14 @@
 //! | [`transaction`] | transactions of several statements |
 //! | [`moment`] | kept snapshots for small statements |
 //! | [`memory_index`] | in-memory indexes |
+//! | [`index_builds`] | unfinished indexes of CREATE INDEX CONCURRENTLY |
 //! | [`base_state`] | functions and resources of DataFusion |
 //! | [`types`] | types of literals and casts |
 //! | [`cache`] | control of the CPU caches |
 
 mod base_state;
 pub(crate) mod cache;
+mod index_builds;
 mod memory_index;
 mod moment;
 mod query_memory;
@@ -54,10 +56,12 @@ use crate::engine::cache::{CacheControl, SharedCache};
 use crate::{CacheGovernor, Error, ObjectKind, Options, Result};
 
 use base_state::base_state;
+use index_builds::IndexBuilds;
 use memory_index::{no_memory, rebuild};
 use sequences::Sequences;
 
 pub(crate) use base_state::CATALOG_NAME;
+pub(crate) use index_builds::RunningBuild;
 pub(crate) use memory_index::{Build, Unusable, scanned};
 pub(crate) use moment::{Moment, Moments};
 use temporary::TemporarySchemas;
@@ -113,6 +117,8 @@ pub(crate) struct Engine {
     pub sequences: Sequences,
     /// The schemas of temporary objects.
     pub temporary: TemporarySchemas,
+    /// Unfinished indexes.
+    pub index_builds: Arc<IndexBuilds>,
 }
 
 /// Settings of the database that SET changes, as they were when it was opened.
@@ -201,6 +207,7 @@ impl Engine {
             moments: Arc::default(),
             sequences: Sequences::default(),
             temporary: TemporarySchemas::default(),
+            index_builds: Arc::default(),
             writer: Arc::default(),
             calibration: Mutex::new(Arc::new(if real { read_calibration(path) } else { Calibration::assumed() })),
             durability: Mutex::new(options.durability),

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::Engine;
 use crate::Result;
 use crate::base::interrupt::{Execution, Interrupts};
-use crate::catalog::{Catalog, TEMPORARY_PREFIX, Table, remove_positions, remove_temporary};
+use crate::catalog::{Catalog, TEMPORARY_PREFIX, Table, remove_builds, remove_positions, remove_temporary};
 
 /// The schemas of temporary objects since the database was opened.
 #[derive(Debug, Default)]
@@ -91,8 +91,8 @@ impl Engine {
     }
 }
 
-/// Removes the temporary objects of the previous process, and the positions, of all `positions`, that no sequence has.
-/// Blocks.
+/// Removes what the previous process has left: temporary objects, indexes that were not completed, and the positions, of
+/// all `positions`, that no sequence has. Blocks.
 ///
 /// # Errors
 /// Errors of the store.
@@ -101,6 +101,7 @@ pub(super) fn remove_left(store: &Store, catalog: &mut Catalog, positions: &BTre
     remove_temporary(catalog, &mut batch, |_| true, false)?;
     let used = catalog.positions(&Catalog::default());
     remove_positions(&mut batch, positions.difference(&used))?;
+    remove_builds(store, catalog, &mut batch)?;
     if !batch.is_empty() {
         store.commit(batch)?;
     }

@@ -186,6 +186,8 @@ impl State {
 #[derive(Debug, Clone, Copy)]
 enum Work {
     Statement(&'static str),
+    /// A statement that commits before its decision.
+    Concurrent(&'static str),
     /// Rows of the appender, or of `Session::load`.
     Rows(i64),
 }
@@ -193,7 +195,7 @@ enum Work {
 impl Work {
     fn sql(self, directory: &Path) -> String {
         match self {
-            Work::Statement(sql) => sql.replace("{}", &directory.display().to_string()),
+            Work::Statement(sql) | Work::Concurrent(sql) => sql.replace("{}", &directory.display().to_string()),
             Work::Rows(_) => String::new(),
         }
     }
@@ -282,7 +284,7 @@ fn interrupted(template: &Path, work: Work, stage: Stage) -> Option<(State, bool
         Err(error) if matches!(error.root(), Error::Cancelled) => true,
         Err(error) => panic!("{work:?} at {stage:?}: {error}"),
     };
-    let state = tested.state(is_cancelled);
+    let state = tested.state(is_cancelled && !matches!(work, Work::Concurrent(_)));
     reached.then_some((state, is_cancelled))
 }
 
@@ -347,7 +349,7 @@ fn dropped(template: &Path, work: Work, stage: Stage) -> Option<(State, Option<R
     // Waits for all work of the statement.
     drop(runtime);
     let is_cancelled = result.is_none() && is_before_decision(stage);
-    let state = tested.state(is_cancelled);
+    let state = tested.state(is_cancelled && !matches!(work, Work::Concurrent(_)));
     reached.then_some((state, result))
 }
 
@@ -411,6 +413,41 @@ fn cancel_definitions() {
 #[test]
 fn cancel_indexes() {
     check_all(INDEXES);
+}
+
+/// A build beside writers has commits before its decision: it leaves trees, which the next opening removes.
+#[test]
+fn cancel_concurrent_indexes() {
+    let template = template();
+    for sql in ["CREATE INDEX CONCURRENTLY i ON t (c)", "CREATE UNIQUE INDEX CONCURRENTLY i ON e (b)"] {
+        let (template, work) = (template.path(), Work::Concurrent(sql));
+        let before = Tested::open(template).state(false);
+        let after = Tested::open(template);
+        work.run(&after.database.connect().unwrap(), after.directory.path()).unwrap();
+        let after = after.state(false);
+        assert_ne!(before.stored, after.stored);
+        for stage in STAGES {
+            let interrupted = interrupted(template, work, stage);
+            let dropped = dropped(template, work, stage);
+            let is_changed = |result: Option<Result<()>>| match result {
+                Some(result) => result.is_ok(),
+                None => !is_before_decision(stage),
+            };
+            let states = [
+                interrupted.map(|(state, is_cancelled)| (state, !is_cancelled)),
+                dropped.map(|(state, result)| (state, is_changed(result))),
+            ];
+            for (position, state) in states.into_iter().enumerate() {
+                // The empty table has no work between the registration and the last round.
+                let Some((state, is_changed)) = state else {
+                    assert_eq!((sql.contains("ON e"), stage), (true, Stage::Working), "{sql}, {position}");
+                    continue;
+                };
+                assert_eq!(state.stored, if is_changed { &after } else { &before }.stored, "{sql} at {stage:?}");
+                assert_eq!(state.files, before.files, "{sql} at {stage:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! CREATE INDEX.
 //!
 //! The definition and the tree are created in one write batch; `write::create_index` adds the entries of existing rows
-//! and commits. Expressions and the predicate of a partial index are stored as SQL text, as CHECK conditions are.
+//! and commits; [`super::concurrent_index`] does so beside writers. Expressions and the predicate of a partial index are stored as SQL text, as CHECK conditions are.
 
 use std::sync::Arc;
 
@@ -21,51 +21,81 @@ use crate::{Error, Result};
 
 pub(crate) async fn create(session: &SqlSession, execution: &Execution<'_>, create: CreateIndex) -> Result<Outcome> {
     check_plain(&create)?;
+    if create.concurrently {
+        return Box::pin(super::concurrent_index::create(session, execution, &create)).await;
+    }
     let engine = &session.engine;
     let writer = session.writer(execution, "CREATE INDEX").await?;
     let (catalog, _) = engine.latest(&writer);
-    let table = catalog.table(&session.relation(&catalog, &create.table_name)?)?.clone();
-    let name = create.name.as_ref().map(|name| new_sibling(name, &table.def.name)).transpose()?;
-    let (keys, include) = keys(session, &table, &create)?;
+    let Some(NewIndex { table, position, .. }) = define(session, &catalog, &create)? else {
+        return Ok(Outcome::done("CREATE INDEX"));
+    };
+    let mut batch = WriteBatch::new();
+    batch.create_tree(table.def.indexes[position].tree, &table.index_schemas[position]);
+    put_definition(&mut batch, &table, position)?;
+    let mut changed = Catalog::clone(&catalog);
+    changed.tables.insert(table.def.name.clone(), table.clone());
+    write::create_index(&session.write(writer), &table, position, batch, changed).await?;
+    Ok(Outcome::done("CREATE INDEX"))
+}
+
+/// An index that is not in the catalog yet.
+pub(super) struct NewIndex {
+    /// The table without the index.
+    pub old: Arc<Table>,
+    /// The table with the index, with compiled expressions.
+    pub table: Arc<Table>,
+    /// Position of the index in the definition of `table`.
+    pub position: usize,
+}
+
+/// The index of a statement; `None` if it exists and the statement says IF NOT EXISTS.
+pub(super) fn define(session: &SqlSession, catalog: &Catalog, create: &CreateIndex) -> Result<Option<NewIndex>> {
+    let engine = &session.engine;
+    let old = catalog.table(&session.relation(catalog, &create.table_name)?)?.clone();
+    let name = create.name.as_ref().map(|name| new_sibling(name, &old.def.name)).transpose()?;
+    let (keys, include) = keys(session, &old, create)?;
     let name = match name {
         Some(name) => name,
         None if create.if_not_exists => return Err(Error::syntax("CREATE INDEX IF NOT EXISTS requires an index name")),
         None => {
-            let names: Vec<String> = keys.iter().map(|key| key_name(&table, key)).collect();
-            table.def.name.sibling(free_name(&catalog, &table.def, &names, "idx"))
+            let names: Vec<String> = keys.iter().map(|key| key_name(&old, key)).collect();
+            old.def.name.sibling(free_name(catalog, &old.def, &names, "idx"))
         }
     };
     if create.if_not_exists && catalog.index(&name).is_some() {
-        return Ok(Outcome::done("CREATE INDEX"));
+        return Ok(None);
     }
     catalog.check_free(&name)?;
-    let method = method(&create)?;
-    let vast = super::vast::options(&create, method, engine.memory_index_bytes_max)?;
+    let method = method(create)?;
+    let vast = super::vast::options(create, method, engine.memory_index_bytes_max)?;
     if method == IndexMethod::Vast {
-        super::vast::check_key(&table.def, &keys[0])?;
+        super::vast::check_key(&old.def, &keys[0])?;
     }
     let tree = match method {
         IndexMethod::Betree | IndexMethod::Vast => engine.store.new_tree_id(),
         IndexMethod::Masstree => engine.store.new_memory_tree_id(),
     };
-    let mut def = table.def.clone();
+    let mut def = old.def.clone();
     let predicate = create.predicate.as_ref();
     let predicate = predicate.map(|expr| checks::text(expr, &def.name, "an index predicate")).transpose()?;
     let unique = IndexDef::unique(name.name, tree, Vec::new());
     def.indexes.push(IndexDef { method, vast, keys, include, unique: create.unique, predicate, ..unique });
     let position = def.indexes.len() - 1;
-    let table = Arc::new(Table::new(def, table.statistics.clone())?);
+    let table = Arc::new(Table::new(def, old.statistics.clone())?);
     expressions::compiled(session, &table)?;
-    let mut batch = WriteBatch::new();
+    Ok(Some(NewIndex { old, table, position }))
+}
+
+/// Adds the definition of a table with a new index to `batch`.
+///
+/// # Errors
+/// None is expected.
+pub(super) fn put_definition(batch: &mut WriteBatch, table: &Table, position: usize) -> Result<()> {
     if table.def.indexes[position].texts().next().is_some() {
-        extend_format(&mut batch)?;
+        extend_format(batch)?;
     }
-    batch.create_tree(tree, &table.index_schemas[position]);
-    put(&mut batch, DocumentKind::Table, &table.def.name, &table.def)?;
-    let mut changed = Catalog::clone(&catalog);
-    changed.tables.insert(table.def.name.clone(), table.clone());
-    write::create_index(&session.write(writer), &table, position, batch, changed).await?;
-    Ok(Outcome::done("CREATE INDEX"))
+    put(batch, DocumentKind::Table, &table.def.name, &table.def)
 }
 
 fn check_plain(create: &CreateIndex) -> Result<()> {
@@ -80,7 +110,7 @@ fn check_plain(create: &CreateIndex) -> Result<()> {
         using: _,
         columns: _,
         unique: _,
-        concurrently,
+        concurrently: _,
         if_not_exists: _,
         include: _,
         nulls_distinct,
@@ -89,12 +119,11 @@ fn check_plain(create: &CreateIndex) -> Result<()> {
         index_options,
         alter_options,
     } = create;
-    refuse(*concurrently, "CONCURRENTLY")?;
     refuse(*nulls_distinct == Some(false), "NULLS NOT DISTINCT")?;
     refuse(!index_options.is_empty() || !alter_options.is_empty(), "with options other than WITH")
 }
 
-fn method(create: &CreateIndex) -> Result<IndexMethod> {
+pub(super) fn method(create: &CreateIndex) -> Result<IndexMethod> {
     let Some(using) = &create.using else { return Ok(IndexMethod::default()) };
     let using = using.to_string().to_lowercase();
     using.parse().map_err(|known| Error::Unsupported(format!("index method \"{using}\" (use one of: {known})")))

@@ -34,6 +34,7 @@ mod analyze;
 mod cache;
 mod casts;
 mod columns;
+mod concurrent_index;
 mod constants;
 pub(crate) mod copy;
 mod ddl;
@@ -163,6 +164,7 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
             let tokens = match words.as_slice() {
                 ["CREATE", ..] if words.contains(&"TABLE") => Some(skipped::in_create(&statement.tokens)?),
                 ["ALTER", "TABLE", ..] => Some(skipped::in_alter(&statement.tokens)?),
+                ["DROP", "INDEX", "CONCURRENTLY", ..] => Some(skipped::in_drop_index(&statement.tokens)),
                 ["REPLACE", "INTO", ..] => Some(skipped::in_replace(&statement.tokens)),
                 ["INSERT" | "EXPLAIN" | "PREPARE", ..] => skipped::in_insert(&statement.tokens)?,
                 _ => None,

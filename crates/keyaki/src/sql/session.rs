@@ -197,11 +197,17 @@ impl SqlSession {
         self.engine.writer(&self.transaction, execution.decision(), what).await
     }
 
-    /// Removes the temporary objects of sessions that have ended, unless a transaction is open.
+    /// Removes the temporary objects of sessions that have ended, and abandoned builds of indexes, unless a transaction is
+    /// open.
     pub async fn remove_ended(&self) {
-        if self.engine.temporary.have_ended() && !self.transaction.is_open() {
-            // Boxed, because the futures of statements contain this one.
-            Box::pin(self.engine.remove_ended()).await;
+        let engine = &self.engine;
+        let (have_ended, have_abandoned) = (engine.temporary.have_ended(), engine.index_builds.have_abandoned());
+        // Boxed, because the futures of statements contain these.
+        if have_ended && !self.transaction.is_open() {
+            Box::pin(engine.remove_ended()).await;
+        }
+        if have_abandoned && !self.transaction.is_open() {
+            Box::pin(engine.remove_abandoned()).await;
         }
     }
 

@@ -53,6 +53,13 @@ pub(super) fn in_create(tokens: &[TokenWithSpan]) -> Result<Vec<TokenWithSpan>> 
     Ok(edited(&tokens, &edits))
 }
 
+/// The tokens of a DROP INDEX CONCURRENTLY statement without this word: no DROP INDEX waits for other statements longer than
+/// for the writer lock.
+pub(super) fn in_drop_index(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
+    let tokens = significant(tokens).enumerate().filter(|(place, _)| *place != 2);
+    tokens.map(|(_, token)| token.clone()).collect()
+}
+
 /// As [`in_create`], for an ALTER TABLE statement, with `DROP DEFAULT` in place of `DROP EXPRESSION`.
 ///
 /// # Errors

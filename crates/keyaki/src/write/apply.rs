@@ -14,6 +14,9 @@
 //! either is among the old ones or does not exist. A partial index has entries for the rows that its predicate selects: the
 //! other rows have no keys in it.
 //!
+//! While CREATE INDEX CONCURRENTLY builds an index, the primary keys of changed rows become entries of a change log
+//! ([`crate::catalog::IndexBuild`]).
+//!
 //! *Invariant.* No key of a tree gets two messages.
 
 use std::ops::Bound;
@@ -129,6 +132,9 @@ impl TableChange {
         for (tree, keys) in trees.iter().zip(&keys) {
             decision.check()?;
             self.write(tree, keys, &mut changes.batch)?;
+            if tree.id == table.def.tree {
+                self.log(tree, keys, &mut changes.batch)?;
+            }
         }
         changes.rows += self.old.len.max(self.new.len) as u64;
         changes.grown += self.new.len as i64 - self.old.len as i64;
@@ -152,6 +158,18 @@ impl TableChange {
         let keys = self.keys(&tree)?;
         self.check_unique(&tree, &keys, store, snapshot, &mut changes.absent)?;
         self.write(&tree, &keys, &mut changes.batch)
+    }
+
+    /// Adds the difference between the entries of the old and the new rows in an index whose uniqueness the caller checks.
+    ///
+    /// # Errors
+    /// Errors of the expressions of the index.
+    pub fn apply_to_built_index(mut self, index: usize, batch: &mut WriteBatch) -> Result<()> {
+        let table = self.table.clone();
+        self.old.add_virtual(&table)?;
+        self.new.add_virtual(&table)?;
+        let tree = index_tree(&table, index, &table.def.indexes[index])?;
+        self.write(&tree, &self.keys(&tree)?, batch)
     }
 
     /// Drops all but the first occurrence of each old row, with the new rows in their places.
@@ -270,6 +288,23 @@ impl TableChange {
                 true if only_key => {}
                 true => batch.update_raw(tree.id, key, value),
                 false => batch.insert_new_raw(tree.id, key, value),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TableChange {
+    /// Adds the primary keys of the old and the new rows to the change logs of the table, each key once. `keys` are the
+    /// keys of the table's own tree.
+    fn log(&self, tree: &ChangedTree<'_>, keys: &ChangedKeys, batch: &mut WriteBatch) -> Result<()> {
+        for build in &self.table.def.building {
+            let added = keys.new.sorted().filter(|&i| !keys.old.contains(keys.new.get(i)));
+            let added = added.map(|i| keys.new.row(i) as u32).collect::<Vec<_>>();
+            let added = if added.is_empty() { TableRows::default() } else { self.new.select(&added.into())? };
+            for rows in [&self.old, &added].into_iter().filter(|rows| rows.len > 0) {
+                let entries = build.entries(rows.of_tree(tree.key_columns())?, rows.len)?;
+                batch.insert_new(build.log, &build.schema, &entries)?;
             }
         }
         Ok(())

@@ -12,6 +12,7 @@ use super::apply::TableChange;
 use super::path::RowBuffer;
 use super::rows::TableRows;
 use super::{WriteStatement, bulk};
+use crate::base::interrupt::Decision;
 use crate::catalog::{Catalog, IndexMethod, Table};
 use crate::engine::{Changes, Engine};
 use crate::{Error, Result};
@@ -40,14 +41,23 @@ pub(crate) async fn create_index(
     } else {
         bulk::build_index(statement, table, index, batch, catalog).await?;
     }
-    if table.def.indexes[index].method == IndexMethod::Vast {
-        let store = statement.engine.store.clone();
-        let located = tokio::task::spawn_blocking(move || store.wait_for_locators());
-        if let Some(Err(error)) = statement.writer.decision.unless_interrupted(located).await {
-            return Err(Error::task(&error));
-        }
+    match table.def.indexes[index].method {
+        IndexMethod::Vast => wait_for_locators(&statement.engine, &statement.writer.decision).await,
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+/// Waits until the locator of a new index is built or the statement is interrupted.
+///
+/// # Errors
+/// None is expected.
+pub(crate) async fn wait_for_locators(engine: &Engine, decision: &Decision) -> Result<()> {
+    let store = engine.store.clone();
+    let located = tokio::task::spawn_blocking(move || store.wait_for_locators());
+    match decision.unless_interrupted(located).await {
+        Some(Err(error)) => Err(Error::task(&error)),
+        _ => Ok(()),
+    }
 }
 
 /// Creates an index in a transaction: its entries are writes of the transaction. Other commits must not change the table

@@ -9,6 +9,7 @@
 //! | [`rows`], [`apply`] | changed rows as messages of a write batch, with uniqueness checked |
 //! | [`path`] | the choice between write batch and bulk load |
 //! | [`insert`], [`index`], [`schema`] | new rows, indexes and tables |
+//! | [`concurrent`] | indexes that are built beside writers |
 //! | [`rebuild`] | new trees for a table whose definition changes |
 //! | [`bulk`] | bulk loads: rows written directly to leaf extents |
 //! | [`statistics`] | statistics collected from loaded or sampled rows |
@@ -20,6 +21,7 @@ pub(crate) mod apply;
 pub(crate) mod assign;
 mod bulk;
 pub(crate) mod checks;
+mod concurrent;
 mod conform;
 pub(crate) mod foreign_keys;
 pub(crate) mod generated;
@@ -42,8 +44,9 @@ use crate::base::progress::Progress;
 use crate::catalog::Catalog;
 use crate::engine::{Engine, Writer};
 
+pub(crate) use concurrent::ConcurrentBuild;
 pub(crate) use conform::{BadCell, Conform, Defaults, Given, evaluate};
-pub(crate) use index::create_index;
+pub(crate) use index::{create_index, wait_for_locators};
 pub(crate) use insert::{
     add_part, append, commit, create_table_as, finish_upserts, insert_loaded, insert_query, insertion, submit_upserts,
 };

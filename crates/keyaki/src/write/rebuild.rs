@@ -28,9 +28,10 @@ const BATCH_ROWS: usize = 8192;
 /// Computes the columns of the new table from a batch with all columns of the old one.
 pub(crate) type Convert = Box<dyn Fn(&RecordBatch) -> Result<Vec<ArrayRef>> + Send>;
 
-/// Gives a definition new ids for its trees.
+/// Gives a definition new ids for its trees. This ends the builds of indexes, which begin again with the new trees.
 pub(crate) fn renew_trees(engine: &Engine, def: &mut TableDef) {
     def.tree = engine.store.new_tree_id();
+    def.building.clear();
     for index in &mut def.indexes {
         index.tree = match index.method.is_in_memory() {
             true => engine.store.new_memory_tree_id(),

@@ -276,6 +276,11 @@ impl Engine {
         }
     }
 
+    /// As [`Engine::moment`], with a snapshot that includes commits that are not yet durable.
+    pub fn newest_moment(&self) -> (Arc<Catalog>, Snapshot) {
+        self.stable(Store::latest, Snapshot::clone)
+    }
+
     /// Returns a snapshot and the matching catalog: the snapshot contains every tree of the catalog.
     pub fn moment(&self) -> (Arc<Catalog>, Snapshot) {
         self.stable(Store::snapshot, Snapshot::clone)

@@ -58,6 +58,7 @@ pub(super) fn is_possible(session: &SqlSession, table: &Table, key: &[usize]) ->
     session.options().blind_upserts == Switch::On
         && !table.def.hidden_rowid
         && table.def.indexes.is_empty()
+        && table.def.building.is_empty()
         && table.def.foreign_keys.is_empty()
         // The sequence of an identity column follows the values of new rows.
         && table.def.columns.iter().all(|column| column.identity.is_none())

@@ -16,6 +16,8 @@ use super::job::{Job, Part, Work, Workers};
 use super::sort::{BATCH_ROWS, Sorter};
 use super::unique::Unique;
 use crate::Result;
+use crate::base::interrupt::Decision;
+use crate::base::progress::Progress;
 use crate::catalog::{Catalog, Projection, Table};
 use crate::engine::{Build, Engine, scanned};
 use crate::write::WriteStatement;
@@ -167,14 +169,40 @@ pub(in crate::write) async fn build_index(
         statement.engine.build_times.lock().insert(def.tree, start.elapsed());
         return Ok(());
     }
-    let view = snapshot.tree(table.def.tree)?;
-    let progress = &statement.progress;
-    let total = view.estimate(&KeyRange::all()).rows as u64;
-    progress.start(&format!("indexing {}", table.def.name), Some(total));
     let job = Job::new(statement, table, snapshot, Arc::new(NoOrigin));
+    let loaded = load(&job, index).await?;
+    statement.engine.install(&statement.writer, batch, loaded, Some(catalog)).await?;
+    if def.method.is_in_memory() {
+        statement.engine.build_times.lock().insert(def.tree, start.elapsed());
+    }
+    statement.progress.finish();
+    Ok(())
+}
+
+/// Writes the entries of an index on the device for the rows of a snapshot, beside writers. `table` is as for
+/// [`build_index`]. The caller installs the result.
+///
+/// # Errors
+/// `Constraint` with the first duplicate key; `Cancelled`; errors of the expressions of the index.
+pub(in crate::write) async fn load_index(
+    engine: &Arc<Engine>,
+    decision: &Arc<Decision>,
+    progress: &Arc<dyn Progress>,
+    (table, index): (&Arc<Table>, usize),
+    snapshot: Snapshot,
+) -> Result<Vec<(TreeId, Loaded)>> {
+    load(&Job::beside_writers(engine, decision, progress, table, snapshot), index).await
+}
+
+/// Writes the entries of an index for the rows of the job's snapshot.
+async fn load(job: &Arc<Job>, index: usize) -> Result<Vec<(TreeId, Loaded)>> {
+    let table = &job.table;
+    let view = job.snapshot.tree(table.def.tree)?;
+    let total = view.estimate(&KeyRange::all()).rows as u64;
+    job.progress.start(&format!("indexing {}", table.def.name), Some(total));
     let mut columns = Vec::new();
     let projection = Projection::of_index(table, index, |column| scanned(table, column, &mut columns))?;
-    let mut rows = statement.engine.executor.scan(
+    let mut rows = job.engine.executor.scan(
         Scan {
             view,
             ranges: vec![KeyRange::all()],
@@ -186,7 +214,7 @@ pub(in crate::write) async fn build_index(
         },
         ExecutionMode::OutOfOrder,
     );
-    let mut workers = Workers::of_index(&job, index, projection)?;
+    let mut workers = Workers::of_index(job, index, projection)?;
     let sent = async {
         while let Some(batch) = rows.next().await {
             let batch = batch?;
@@ -198,13 +226,7 @@ pub(in crate::write) async fn build_index(
         Ok(())
     }
     .await;
-    let written = workers.finish(sent).await?;
-    statement.engine.install(&statement.writer, batch, written.loaded, Some(catalog)).await?;
-    if def.method.is_in_memory() {
-        statement.engine.build_times.lock().insert(def.tree, start.elapsed());
-    }
-    progress.finish();
-    Ok(())
+    Ok(workers.finish(sent).await?.loaded)
 }
 
 /// Builds an in-memory index that is not unique with all threads: its entries are not compared with their neighbours.

@@ -13,14 +13,16 @@ use keyaki_store::{Loaded, Snapshot, TreeId, WriteBatch};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 
+use super::change_log::LogSorter;
 use super::index::{IndexSorter, MemoryIndexer};
 use super::spill::SpillDir;
 use super::table::TableWriter;
+use crate::base::interrupt::Decision;
 use crate::base::progress::Progress;
 use crate::catalog::{Projection, Table, TableStatistics};
 use crate::engine::{Engine, Writer};
 use crate::write::WriteStatement;
-use crate::write::origin::Origin;
+use crate::write::origin::{NoOrigin, Origin};
 use crate::write::statistics::Collector;
 use crate::{Error, Result};
 
@@ -43,8 +45,10 @@ pub(super) struct Job {
     /// Bytes of new entries of in-memory indexes.
     pub memory_bytes: AtomicUsize,
     stop: AtomicBool,
-    /// The writer lock, held until the last thread ends, even if the statement is cancelled.
-    writer: Writer,
+    decision: Arc<Decision>,
+    /// The writer lock, held until the last thread ends, even if the statement is cancelled; `None` for the build of an
+    /// index beside writers.
+    _lock: Option<Writer>,
 }
 
 impl Job {
@@ -54,20 +58,44 @@ impl Job {
         snapshot: Snapshot,
         origin: Arc<dyn Origin>,
     ) -> Arc<Self> {
-        let engine = statement.engine.clone();
-        // Half of the query memory, divided equally among the table, which may not need its part, and its indexes.
-        let sorters = table.def.indexes.len() + 1;
+        let WriteStatement { engine, writer, progress, .. } = statement;
+        Job::of(engine, (&writer.decision, Some(writer.clone())), progress, table, snapshot, origin)
+    }
+
+    /// The build of an index beside writers, for rows as of `snapshot`.
+    pub fn beside_writers(
+        engine: &Arc<Engine>,
+        decision: &Arc<Decision>,
+        progress: &Arc<dyn Progress>,
+        table: &Arc<Table>,
+        snapshot: Snapshot,
+    ) -> Arc<Self> {
+        Job::of(engine, (decision, None), progress, table, snapshot, Arc::new(NoOrigin))
+    }
+
+    fn of(
+        engine: &Arc<Engine>,
+        (decision, lock): (&Arc<Decision>, Option<Writer>),
+        progress: &Arc<dyn Progress>,
+        table: &Arc<Table>,
+        snapshot: Snapshot,
+        origin: Arc<dyn Origin>,
+    ) -> Arc<Self> {
+        // Half of the query memory, divided equally among the table, which may not need its part, its indexes, and the
+        // change logs of those that are being built.
+        let sorters = table.def.indexes.len() + table.def.building.len() + 1;
         Arc::new(Job {
             table: table.clone(),
             snapshot,
             origin,
-            progress: statement.progress.clone(),
+            progress: progress.clone(),
             spill: SpillDir::new(&engine.path),
             sort_bytes: (engine.query_memory_bytes / 2 / sorters).max(SORT_BYTES_MIN),
             memory_bytes: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
-            writer: statement.writer.clone(),
-            engine,
+            decision: decision.clone(),
+            _lock: lock,
+            engine: engine.clone(),
         })
     }
 
@@ -76,7 +104,7 @@ impl Job {
     /// # Errors
     /// `Cancelled` if the load has failed or the statement was cancelled.
     pub fn check(&self) -> Result<()> {
-        if self.stop.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { self.writer.decision.check() }
+        if self.stop.load(Ordering::Relaxed) { Err(Error::Cancelled) } else { self.decision.check() }
     }
 
     /// Position of a table column in the batches of a load; `None` is the hidden rowid, which comes last.
@@ -85,13 +113,13 @@ impl Job {
     }
 
     /// Appends a column of new rowids if the table has hidden rowids.
-    pub async fn with_rowids(&self, batch: RecordBatch) -> Result<RecordBatch> {
+    pub async fn with_rowids(&self, writer: &Writer, batch: RecordBatch) -> Result<RecordBatch> {
         if !self.table.def.hidden_rowid {
             return Ok(batch);
         }
         let (table, count) = (self.table.clone(), batch.num_rows() as u64);
         let reserve = move |engine: &Engine| engine.reserve_rowids(&table, count);
-        let first = self.engine.blocking(&self.writer, reserve).await?;
+        let first = self.engine.blocking(writer, reserve).await?;
         let mut columns = batch.columns().to_vec();
         columns.push(Arc::new(Int64Array::from_iter_values(first..first + count as i64)));
         RecordBatch::try_new(self.table.arrow_with_rowid(), columns).map_err(Error::from)
@@ -142,13 +170,16 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Starts workers for the table, all its indexes, and statistics.
+    /// Starts workers for the table, all its indexes, its change logs, and statistics.
     pub fn of_table(job: &Arc<Job>) -> Result<Self> {
         let mut workers = Workers::none(job);
         workers.start(TableWriter::new(job)?);
         for index in 0..job.table.def.indexes.len() {
             let projection = Projection::of_index(&job.table, index, |column| job.place(column))?;
             workers.start_index(index, projection)?;
+        }
+        for build in &job.table.def.building {
+            workers.start(LogSorter::new(job, build)?);
         }
         workers.start(Collector::whole(job.table.arrow.clone()));
         Ok(workers)

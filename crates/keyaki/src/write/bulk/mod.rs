@@ -10,11 +10,12 @@
 //! Each arm runs on a thread of its own, fed through a short queue. The table arm writes rows as they arrive while
 //! their keys ascend, as is usual for files. From the first row out of order, it sorts the remaining rows and merges
 //! them with the leaves written so far ([`table`]). Index entries are sorted, in memory or with temporary files
-//! ([`sort`]), and written after the last row ([`index`]).
+//! ([`sort`]), and written after the last row ([`index`]), as those of change logs are ([`change_log`]).
 //!
 //! *Invariant.* Nothing is visible before `Store::install`. A load that fails or is cancelled frees all extents that it
 //! wrote.
 
+mod change_log;
 mod index;
 mod job;
 mod memory;
@@ -35,9 +36,10 @@ use self::job::{Job, Workers};
 use super::origin::Origin;
 use super::{WriteStatement, statistics};
 use crate::catalog::{Catalog, DocumentKind, Table, TableStatistics, put};
+use crate::engine::Writer;
 use crate::{Error, Result};
 
-pub(super) use index::build_index;
+pub(super) use index::{build_index, load_index};
 pub(super) use memory::batch_bytes;
 pub(super) use unique::{at, locate_duplicate};
 
@@ -67,7 +69,7 @@ pub(super) async fn load(
     progress.start(&format!("loading {}", table.def.name), origin.total_rows());
     let job = Job::new(statement, table, snapshot, origin);
     let mut workers = Workers::of_table(&job)?;
-    let sent = send_all(&job, &mut workers, &mut rows.map(|batch| batch.map_err(Error::from))).await;
+    let sent = send_all(&job, &statement.writer, &mut workers, &mut rows.map(|batch| batch.map_err(Error::from))).await;
     let written = workers.finish(sent).await?;
     let total = written.rows;
     install(statement, table, catalog, written, rows_before, creation).await?;
@@ -78,6 +80,7 @@ pub(super) async fn load(
 /// Sends all rows to the workers. Stops early, without an error, if a worker has failed.
 async fn send_all(
     job: &Arc<Job>,
+    writer: &Writer,
     workers: &mut Workers,
     rows: &mut (impl futures::Stream<Item = Result<RecordBatch>> + Unpin),
 ) -> Result<()> {
@@ -86,7 +89,7 @@ async fn send_all(
         if batch.num_rows() == 0 {
             continue;
         }
-        let batch = job.with_rowids(batch).await?;
+        let batch = job.with_rowids(writer, batch).await?;
         job.progress.advance(batch.num_rows() as u64);
         if !workers.send(batch).await {
             break;
