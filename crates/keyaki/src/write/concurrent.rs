@@ -125,6 +125,9 @@ impl ConcurrentBuild {
         let target = self.target.clone();
         let install = move || {
             target.decision.check()?;
+            // Commits wait for the checkpoint of the installation. This one syncs the loaded extents before, beside commits.
+            target.engine.store.checkpoint()?;
+            target.decision.check()?;
             Ok(target.engine.store.install(WriteBatch::new(), loaded)?)
         };
         tokio::task::spawn_blocking(install).await.map_err(|error| Error::task(&error))?
