@@ -231,6 +231,8 @@ class Sqlite(Reference):
 
     def run(self, sql, values=()):
         try:
+            # The types of the simple profile that JSON has as decimals are floats.
+            values = [float(value) if isinstance(value, Decimal) else value for value in values]
             cursor = self.connection.execute(sql, values)
             rows = cursor.fetchall()
         except sqlite3.IntegrityError as error:

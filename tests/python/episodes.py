@@ -92,9 +92,17 @@ class Episode(Typed):
         return self.random.choice(kinds)(table)
 
     def step(self, table, sql, references=None, returning=True, **options):
+        references = references or self.references
+        without_sqlite = tuple(name for name in references if name != "sqlite")
+        if sql.startswith("UPDATE ") and re.search(rf"(FROM|JOIN) {table.name} AS ", sql):
+            references = without_sqlite
         if returning and self.chance(0.25):
-            sql += f" RETURNING {self.returning(table)}"
-        return Change(sql, table.name, references or self.references, **options)
+            values = self.returning(table)
+            if " NULL" not in values:
+                sql += f" RETURNING {values}"
+            elif without_sqlite:
+                sql, references = f"{sql} RETURNING {values}", without_sqlite
+        return Change(sql, table.name, references, **options)
 
     def returning(self, table):
         if self.chance(0.5):
@@ -236,7 +244,7 @@ class Episode(Typed):
         sets = self.assignments(table, own + new, self.random.choice([0, 1]), keys=0.1)
         where = f" WHERE {self.boolean(own + new, 1)}" if self.chance(0.4) else ""
         rows = self.distinct_rows(table, columns, key)
-        if any(self.is_key(table, c) and f"{c.name} = " in sets for c in table.columns):
+        if table.name in self.indexed or any(self.is_key(table, c) and f"{c.name} = " in sets for c in table.columns):
             # A later row could conflict with a changed one: an error here and in PostgreSQL, another change in SQLite.
             rows = rows[:1]
         values = ", ".join(rows)
@@ -256,7 +264,7 @@ class Episode(Typed):
             query = f"SELECT * FROM ({query}) AS q WHERE TRUE"
         else:
             rows = self.rows(table, columns, nulls=False) if one else self.distinct_rows(table, columns, key)[:1]
-            if not self.simple:
+            if "duckdb" in references:
                 rows = [row for row in rows if "NULL" not in row] or rows[:1]
             query = f"VALUES {', '.join(rows)}"
         return self.step(table, f"{self.into(table, columns)} {query} ON CONFLICT{target} DO NOTHING", references, conflict=True)
