@@ -51,6 +51,13 @@ impl TemporarySchemas {
         self.changed.lock().remove(schema)
     }
 
+    /// Takes schemas whose objects are removed from the list.
+    fn removed(&self, schemas: &[Arc<str>]) {
+        let mut ended = self.ended.lock();
+        ended.retain(|schema| !schemas.contains(schema));
+        self.has_ended.store(!ended.is_empty(), Ordering::Release);
+    }
+
     /// True if a session that has ended may have left objects.
     pub fn have_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
@@ -65,17 +72,14 @@ impl Engine {
         }
     }
 
-    /// Removes the temporary objects of sessions that have ended, in a commit of its own. A failure is logged, and the next
-    /// call tries again.
+    /// Removes the temporary objects of sessions that have ended, in a commit of its own. After a failure, which is logged,
+    /// the next call tries again.
     pub async fn remove_ended(self: &Arc<Self>) {
         let interrupts = Arc::new(Interrupts::default());
         let execution = Execution::new(&interrupts, interrupts.start());
         let writer = self.own_writer(execution.decision()).await;
-        let schemas = {
-            let mut ended = self.temporary.ended.lock();
-            self.temporary.has_ended.store(false, Ordering::Release);
-            std::mem::take(&mut *ended)
-        };
+        // They stay in the list until their objects are removed: this future may be dropped, which cancels the removal.
+        let schemas = self.temporary.ended.lock().clone();
         let (catalog, _) = self.latest(&writer);
         let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
         let is_ended = |schema: &str| schemas.iter().any(|ended| **ended == *schema);
@@ -84,9 +88,9 @@ impl Engine {
             Ok(()) => self.commit_catalog(&writer, batch, changed).await,
             Err(error) => Err(error),
         };
-        if let Err(error) = removed {
-            tracing::warn!(%error, "could not remove the temporary tables of an ended session");
-            schemas.into_iter().for_each(|schema| self.temporary.end(schema));
+        match removed {
+            Ok(()) => self.temporary.removed(&schemas),
+            Err(error) => tracing::warn!(%error, "could not remove the temporary tables of an ended session"),
         }
     }
 }
