@@ -285,3 +285,48 @@ fn closed_databases_survive_under_every_durability() {
         assert_eq!(map.range(.., Direction::Ascending).unwrap().count(), 500);
     }
 }
+
+/// Merges of runs, and rebuilds of leaves, with many more messages than a batch of a flush has.
+#[test]
+fn merges_of_many_batches_agree_with_a_map() {
+    for (seed, large_values) in [(1, false), (2, true)] {
+        let device: Arc<dyn Device> = Arc::new(Simulated::new(SimulatedOptions::default()));
+        let options = Options {
+            buffer_bytes: 1 << 30,
+            leaf_bytes: 4096,
+            node_buffer_bytes: [2 << 20, 200_000][seed as usize % 2],
+            runs_per_node: 3,
+            ..options(seed)
+        };
+        let store = Store::open(device, Path::new("/db"), options).unwrap();
+        let map = KeyValue::open(&store, TREE).unwrap();
+        let (mut random, mut model) = (Random::new(seed), Model::new());
+        for round in 0..10 {
+            let mut batch = KeyValueBatch::default();
+            for _ in 0..2500 {
+                let key = random.below(8000).to_be_bytes().to_vec();
+                // The last rounds mostly delete.
+                match random.below(if round < 7 { 6 } else { 2 }) {
+                    0 => {
+                        batch.delete(&map, &key);
+                        model.remove(&key);
+                    }
+                    1 => {
+                        batch.upsert(&map, &key, APPEND, b"+");
+                        model.entry(key).or_default().push(b'+');
+                    }
+                    _ => {
+                        let len = if large_values && random.below(40) == 0 { 9000 } else { random.below(40) };
+                        let value = vec![random.below(256) as u8; len as usize];
+                        batch.insert(&map, &key, &value);
+                        model.insert(key, value);
+                    }
+                }
+            }
+            map.commit(batch).unwrap();
+            store.checkpoint().unwrap();
+            assert_eq!(store.stats().buffer_bytes, 0);
+            compare(&map.snapshot().unwrap(), &model, &mut random, 8000);
+        }
+    }
+}
