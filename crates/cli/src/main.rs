@@ -23,7 +23,6 @@ mod terminal;
 mod trace;
 
 use std::io::{IsTerminal, stdin};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -35,6 +34,7 @@ use keyaki::Database;
 use run::Runner;
 use shell::report;
 use shell::script::{self, OnError};
+use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 #[global_allocator]
@@ -74,8 +74,8 @@ fn start(arguments: Arguments) -> Result<()> {
 
 /// `keyaki [FILE]`: commands, a script on standard input, or the interactive shell.
 fn shell(runtime: &Runtime, arguments: ShellArguments, interrupts: Arc<Interrupts>) -> Result<()> {
-    let transient = if arguments.file.is_none() { Some(Transient::new()?) } else { None };
-    let path = arguments.file.as_ref().or(transient.as_ref().map(|transient| &transient.0));
+    let transient = if arguments.file.is_none() { Some(transient()?) } else { None };
+    let path = arguments.file.as_deref().or(transient.as_ref().map(TempDir::path));
     let path = path.ok_or_else(|| Failure::Usage("a database is missing".into()))?;
     let _runtime = runtime.enter();
     let database = Database::open(path, arguments.open.options())?;
@@ -108,19 +108,7 @@ async fn commands(runner: &mut Runner, commands: &[String], on_error: OnError) -
 }
 
 /// The directory of a database without a name. Removed with its contents on drop.
-struct Transient(PathBuf);
-
-impl Transient {
-    fn new() -> Result<Transient> {
-        let path = std::env::temp_dir().join(format!("keyaki-{}", std::process::id()));
-        std::fs::create_dir(&path).map_err(Failure::file(&path))?;
-        Ok(Transient(path))
-    }
-}
-
-impl Drop for Transient {
-    fn drop(&mut self) {
-        // An error leaves the directory to the system's cleanup of temporary files.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+fn transient() -> Result<TempDir> {
+    let made = tempfile::Builder::new().prefix("keyaki-").tempdir();
+    made.map_err(Failure::file(std::env::temp_dir()))
 }
