@@ -672,7 +672,7 @@ fn transactions() {
     execute(&unrelated, "COMMIT");
     assert_eq!(number(&connection, "SELECT count(*) FROM t WHERE b >= 1000"), 1);
     verify(&connection, definition);
-    // Not inside of a transaction, which goes on.
+    // The statement is refused inside a transaction.
     execute(&connection, "BEGIN");
     let error = connection.execute(definition, ()).unwrap_err();
     assert_eq!(error.sqlstate().to_string(), "25001");

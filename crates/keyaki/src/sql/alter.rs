@@ -73,7 +73,7 @@ impl Kind {
     }
 }
 
-/// Parses an ALTER statement; `None` for those that sqlparser parses.
+/// Parses the ALTER statements that sqlparser does not parse; `None` for other statements.
 ///
 /// # Errors
 /// `Syntax`, and others as [`Options::parse`].

@@ -13,8 +13,8 @@
 //! or writers are faster. The last round and the commit of the definition hold the lock.
 //!
 //! *Invariants.* After the load and after each round, the index has exactly the entries of the rows in the snapshot of the
-//! build, and the log has the keys of all rows that were changed since. Snapshots only become newer. Entries of the log
-//! that are added after the snapshot of a round have other stamps than those that the round deletes.
+//! build, and the log has the keys of all rows that were changed since. Snapshots only become newer. A round
+//! deletes no entry of the log that was added after its snapshot, because stamps are unique.
 //!
 //! *Uniqueness* is checked by the load, and after each round for the rows that it has changed. Both compare rows of one
 //! snapshot: duplicates that are committed at one time fail the build, also if they are removed later.

@@ -1,6 +1,6 @@
 //! The nullability of scalar subqueries. A subquery without rows is NULL, but DataFusion 55 takes the nullability of its
-//! column, which may be a constant or a column that is NOT NULL, for that of the subquery. Conditions on it, also in outer
-//! queries, would then be simplified wrongly.
+//! column, which may be a constant or a column that is NOT NULL, for that of the subquery. The simplifier would then take
+//! `IS NOT NULL` for true, also in outer queries.
 //!
 //! The columns of all plans get their nullability before any subquery is rewritten, because the form of the rewrite
 //! depends on it.

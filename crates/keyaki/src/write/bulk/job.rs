@@ -82,7 +82,7 @@ impl Job {
         origin: Arc<dyn Origin>,
     ) -> Arc<Self> {
         // Half of the query memory, divided equally among the table, which may not need its part, its indexes, and the
-        // change logs of those that are being built.
+        // change logs of the indexes that are being built.
         let sorters = table.def.indexes.len() + table.def.building.len() + 1;
         Arc::new(Job {
             table: table.clone(),

@@ -120,9 +120,7 @@ impl Column {
             unsafe { builder.push(value) };
         }
     }
-}
 
-impl Column {
     /// Number of values that are decoded in a block in about the time of one access by row.
     fn values_per_access(&self) -> usize {
         match &self.data {
