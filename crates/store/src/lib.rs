@@ -37,7 +37,7 @@ pub use engine::{
 };
 pub use locator::{Displacement, Goal, LocatorOptions, LocatorStats};
 pub use message::WriteBatch;
-pub use tree::{Counter, Cursor, Snapshot, TreeView};
+pub use tree::{Counter, Cursor, Sample, Snapshot, TreeView};
 
 // Encoded keys and rows, and the rows that cursors return.
 pub use codec::{Chunk, ChunkPart, ColumnBuilder, ColumnChange, KeyCodec, KeyEncoder, RowBatch, RowCodec, RowEncoder};

@@ -154,18 +154,31 @@ impl Column {
 pub struct Schema {
     columns: Arc<[Column]>,
     key_columns: usize,
+    is_sampled: bool,
     arrow: SchemaRef,
 }
+
+/// Maximum number of key columns.
+pub(crate) const KEY_COLUMNS_MAX: usize = (1 << 15) - 1;
 
 impl Schema {
     /// A schema whose first `key_columns` columns form the key.
     ///
     /// # Panics
-    /// If `key_columns` is 0 or exceeds the number of columns.
+    /// If `key_columns` is 0, exceeds the number of columns, or is above 32,767.
     pub fn new(columns: Vec<Column>, key_columns: usize) -> Self {
+        assert!(key_columns <= KEY_COLUMNS_MAX, "{key_columns} key columns");
         assert!(key_columns >= 1 && key_columns <= columns.len(), "{key_columns} key columns of {}", columns.len());
         let fields: Vec<Field> = columns.iter().map(|c| Field::new(&c.name, c.ty.arrow(), c.nullable)).collect();
-        Schema { columns: columns.into(), key_columns, arrow: Arc::new(arrow_schema::Schema::new(fields)) }
+        let arrow = Arc::new(arrow_schema::Schema::new(fields));
+        Schema { columns: columns.into(), key_columns, is_sampled: false, arrow }
+    }
+
+    /// The same schema for a tree of which the store keeps a sample of rows and sketches of the columns
+    /// ([`TreeView::sample`](crate::TreeView::sample)).
+    #[must_use]
+    pub fn sampled(self) -> Self {
+        Schema { is_sampled: true, ..self }
     }
 
     /// A plain key-value tree: one bytes column as the key, one as the value.
@@ -175,7 +188,7 @@ impl Schema {
     }
 
     /// Returns true if both schemas have the same column types, nullability and number of key columns. Names may
-    /// differ.
+    /// differ, and only one tree may be sampled.
     pub(crate) fn is_alike(&self, other: &Schema) -> bool {
         self.columns.len() == other.columns.len() && self.starts_with(other)
     }
@@ -222,6 +235,10 @@ impl Schema {
     /// Number of columns that form the key, at least 1.
     pub fn key_columns(&self) -> usize {
         self.key_columns
+    }
+    /// True if the store keeps a sample of the tree.
+    pub fn is_sampled(&self) -> bool {
+        self.is_sampled
     }
     /// The Arrow schema with the same columns.
     pub fn arrow(&self) -> &SchemaRef {

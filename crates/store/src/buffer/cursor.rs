@@ -14,6 +14,7 @@ use crate::base::{Direction, Key, KeyRange, Prior, Result};
 use crate::buffer::{MessageChainRef, RootBuffer};
 use crate::codec::RowBatch;
 use crate::message::{BlockBuilder, Change, MessageBytes, Resolver, Upserts};
+use crate::tree::is_selected;
 
 /// Keys in the first batch, which is small for short ranges; each batch has twice the keys of the batch before.
 const KEYS_FIRST: usize = 16;
@@ -33,6 +34,8 @@ pub(crate) struct BufferCursor {
     /// Maximum number of keys of the next batch.
     keys_ahead: usize,
     ahead: Ahead,
+    /// [`BufferCursor::next_messages`] leaves out the keys that a sample of this level does not have.
+    level: u32,
 }
 
 /// A batch of keys. Each has its messages, newest first, up to and including the newest insert or delete.
@@ -117,7 +120,12 @@ struct Found<'g> {
 impl BufferCursor {
     pub fn new(buffer: Arc<RootBuffer>, range: KeyRange, sequence: u64, direction: Direction) -> Self {
         let rest = (!range.is_empty()).then_some(range);
-        BufferCursor { buffer, sequence, direction, rest, keys_ahead: KEYS_FIRST, ahead: Ahead::default() }
+        BufferCursor { buffer, sequence, direction, rest, keys_ahead: KEYS_FIRST, ahead: Ahead::default(), level: 0 }
+    }
+
+    /// Leaves out the messages of keys that a sample of this level does not have, in [`BufferCursor::next_messages`].
+    pub fn selecting(self, level: u32) -> Self {
+        BufferCursor { level, ..self }
     }
 
     /// The next key; `None` at the end. Does not consume it.
@@ -178,6 +186,9 @@ impl BufferCursor {
             for (i, Found { key, chain }) in found.iter().enumerate() {
                 last = key.clone();
                 let (key, Some(newest)) = (&keys[key.clone()], chain.up_to(self.sequence)) else { continue };
+                if !is_selected(key, self.level) {
+                    continue;
+                }
                 match newest.message() {
                     MessageBytes::Upsert { .. } => {
                         if let Some(change) = resolved(newest, functions)? {

@@ -1,19 +1,24 @@
 //! The encoding of a schema, in the log and in the node table.
 //!
 //! ```text
-//! key columns: u16, column count: u16, columns: name length: u32, name, type: u8, precision: u8, scale: u8, nullable: u8
+//! key columns: u15, sampled: u1, column count: u16, columns: name length: u32, name, type: u8, precision: u8, scale: u8, nullable: u8
 //! ```
 //!
 //! Numbers are little endian.
 
-use crate::base::{Column, ColumnType, Malformed, Reader, Schema};
+use crate::base::{Column, ColumnType, KEY_COLUMNS_MAX, Malformed, Reader, Schema};
 
 /// Maximum number of columns of a tree. A run page stores two more columns and counts them all in two bytes.
 pub(crate) const COLUMNS_MAX: usize = u16::MAX as usize - 2;
 
+/// Bit of the number of key columns that is set for a sampled tree.
+const SAMPLED: u16 = 1 << 15;
+const _: () = assert!(KEY_COLUMNS_MAX < SAMPLED as usize);
+
 /// Appends the encoding of a schema.
 pub(crate) fn encode_schema(schema: &Schema, out: &mut Vec<u8>) {
-    out.extend_from_slice(&(schema.key_columns() as u16).to_le_bytes());
+    let sampled = if schema.is_sampled() { SAMPLED } else { 0 };
+    out.extend_from_slice(&(schema.key_columns() as u16 | sampled).to_le_bytes());
     out.extend_from_slice(&(schema.columns().len() as u16).to_le_bytes());
     for column in schema.columns() {
         out.extend_from_slice(&(column.name.len() as u32).to_le_bytes());
@@ -44,7 +49,8 @@ pub(crate) fn encode_schema(schema: &Schema, out: &mut Vec<u8>) {
 /// # Errors
 /// [`Malformed`] if the bytes are not the encoding of a schema.
 pub(crate) fn decode_schema(reader: &mut Reader<'_>) -> Result<Schema, Malformed> {
-    let key_columns = usize::from(reader.u16()?);
+    let key_columns = reader.u16()?;
+    let (key_columns, is_sampled) = (usize::from(key_columns & !SAMPLED), key_columns & SAMPLED != 0);
     let count = usize::from(reader.u16()?);
     if key_columns == 0 || key_columns > count || count > COLUMNS_MAX {
         return Err(reader.malformed(format!("{key_columns} key columns of {count} columns (at most {COLUMNS_MAX})")));
@@ -82,5 +88,6 @@ pub(crate) fn decode_schema(reader: &mut Reader<'_>) -> Result<Schema, Malformed
         };
         columns.push(Column { name, ty, nullable });
     }
-    Ok(Schema::new(columns, key_columns))
+    let schema = Schema::new(columns, key_columns);
+    Ok(if is_sampled { schema.sampled() } else { schema })
 }

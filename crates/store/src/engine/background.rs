@@ -28,7 +28,7 @@ use crate::engine::{Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store
 use crate::log::LogPosition;
 use crate::message::WriteBatch;
 use crate::pages::{NODE_TABLE_BYTES_MAX, Superblock};
-use crate::tree::{Flusher, InnerNode, RowCounts, StoreVersion, TreeVersion};
+use crate::tree::{Flusher, InnerNode, RowCounts, StoreVersion, TreeSample, TreeVersion};
 
 /// Time that the background thread waits after a failure before it retries.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -242,8 +242,8 @@ impl Shared {
         let work = || -> Result<()> {
             loop {
                 let Some((tree, version, _)) = pending.lock().pop() else { return Ok(()) };
-                let root = self.flush_tree(tree, version).inspect_err(|_| pending.lock().clear())?;
-                roots.lock().insert(tree, root);
+                let flushed = self.flush_tree(tree, version).inspect_err(|_| pending.lock().clear())?;
+                roots.lock().insert(tree, flushed);
             }
         };
         std::thread::scope(|scope| {
@@ -256,38 +256,38 @@ impl Shared {
         })?;
         let mut roots = roots.into_inner();
         let flushed = trees.map(|(&tree, version)| {
-            let root = roots.remove(&tree).unwrap_or_else(|| version.root.clone());
-            (tree, Arc::new(version.with_root(root)))
+            let (root, sample) = roots.remove(&tree).unwrap_or_else(|| (version.root.clone(), version.sample.clone()));
+            (tree, Arc::new(version.with_root(root, sample)))
         });
         Ok(StoreVersion { trees: flushed.collect() })
     }
 
-    /// Flushes the frozen buffers of a tree, and publishes and returns its new root.
-    fn flush_tree(&self, tree: TreeId, version: &TreeVersion) -> Result<Arc<InnerNode>> {
+    /// Flushes the frozen buffers of a tree, and publishes and returns its new root and sample.
+    fn flush_tree(&self, tree: TreeId, version: &TreeVersion) -> Result<(Arc<InnerNode>, Option<Arc<TreeSample>>)> {
         let flusher = self.flusher(tree, version);
-        let mut root = InnerNode::clone(&version.root);
+        let (mut root, mut sample) = (InnerNode::clone(&version.root), version.sample.clone());
         for buffer in version.frozen.iter().rev() {
             self.bytes_flushed.fetch_add(buffer.bytes() as u64, Ordering::Relaxed);
-            root = flusher.flush_buffer(&root, buffer)?;
+            (root, sample) = flusher.flush_buffer(&root, sample.as_ref(), buffer)?;
         }
         let root = Arc::new(root);
         // Before the buffers leave the state, so that a conflict check finds them in one of the two places. Their messages
         // are durable or need not be, so they are visible.
         self.transactions.flushed(tree, &version.frozen, self.visible(), self.options.buffer_bytes);
-        self.publish(tree, version, &root);
+        self.publish(tree, version, &root, &sample);
         self.leaves_changed();
-        Ok(root)
+        Ok((root, sample))
     }
 
-    /// Publishes `root`, which has all messages of the frozen buffers, as the tree's current root. No effect if the
-    /// tree was dropped during the flush, even if another tree was created under the same id.
-    fn publish(&self, tree: TreeId, frozen: &TreeVersion, root: &Arc<InnerNode>) {
+    /// Publishes `root`, which has all messages of the frozen buffers, as the tree's current root, with its sample. No effect
+    /// if the tree was dropped during the flush, even if another tree was created under the same id.
+    fn publish(&self, tree: TreeId, frozen: &TreeVersion, root: &Arc<InnerNode>, sample: &Option<Arc<TreeSample>>) {
         let mut current = self.state.write();
         let mut state = StoreVersion::clone(&current);
         let version = state.trees.get_mut(&tree);
         if let Some(version) = version.filter(|version| Arc::ptr_eq(&version.codecs, &frozen.codecs)) {
-            let root = root.clone();
-            *version = Arc::new(TreeVersion { root, frozen: Vec::new(), ..TreeVersion::clone(version) });
+            let (root, sample) = (root.clone(), sample.clone());
+            *version = Arc::new(TreeVersion { root, sample, frozen: Vec::new(), ..TreeVersion::clone(version) });
             self.replace_state(&mut current, state);
         }
     }
@@ -422,8 +422,9 @@ impl Shared {
         let mut next = next.into_owned();
         for (&tree, version) in &mut next.trees {
             if !version.active.is_empty() {
-                let root = self.flusher(tree, version).flush_buffer(&version.root, &version.active)?;
-                *version = Arc::new(version.with_root(Arc::new(root)));
+                let flusher = self.flusher(tree, version);
+                let (root, sample) = flusher.flush_buffer(&version.root, version.sample.as_ref(), &version.active)?;
+                *version = Arc::new(version.with_root(Arc::new(root), sample));
             }
         }
         let mut touched: Vec<TreeId> = loaded.iter().map(|(tree, _)| *tree).collect();
@@ -439,12 +440,19 @@ impl Shared {
         for (tree, loaded) in loaded {
             let version = next.trees.get_mut(&tree).ok_or(Error::TreeNotFound(tree))?;
             let (rows, has_new_keys) = (loaded.rows(), loaded.has_new_keys());
+            let (loaded, of_loaded) = loaded.take_sample();
             // Harmless if the installation fails: bounds may be too large.
             let bounds = loaded.bounds().to_vec();
             if let LoadedRows::Extents(extents) = loaded.into_rows(tree, &version.codecs.schema, &self.files)? {
                 version.bounds.raise_to(&bounds);
                 let was_empty = version.counts.newest() == Some(0);
-                let (root, is_between) = self.flusher(tree, version).add_loaded(&version.root, extents)?;
+                let flusher = self.flusher(tree, version);
+                let (root, is_between) = flusher.add_loaded(&version.root, extents)?;
+                let old = (&*version.root, version.sample.as_ref());
+                let sample = match of_loaded {
+                    Some(of_loaded) => flusher.sample_loaded(old, of_loaded, &root)?,
+                    None => None,
+                };
                 let counts = if root.is_settled() {
                     RowCounts::new(sequence, Some(root.rows()))
                 } else {
@@ -452,7 +460,7 @@ impl Shared {
                     version.counts.add(sequence, is_exact.then_some(rows as i64));
                     version.counts.clone()
                 };
-                *version = Arc::new(version.with_root(Arc::new(root)).with_counts(counts));
+                *version = Arc::new(version.with_root(Arc::new(root), sample).with_counts(counts));
             }
         }
         // The log requires a record for each sequence number. The record is empty: a crash before the superblock is
@@ -464,7 +472,7 @@ impl Shared {
             .and_then(|position| self.write_checkpoint(&mut checkpointed, next.clone(), sequence, position));
         for version in next.trees.values_mut() {
             // New active buffers, so that the checkpoint does not keep messages of later commits in memory.
-            *version = Arc::new(version.with_root(version.root.clone()));
+            *version = Arc::new(version.without_buffers());
         }
         if durable.is_ok() {
             self.transactions.replaced(touched, sequence);

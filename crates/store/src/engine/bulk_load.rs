@@ -15,7 +15,7 @@ use crate::codec::Codecs;
 use crate::engine::Store;
 use crate::message::KEY_LIMIT;
 use crate::pages::{Extent, ExtentWriter, Files};
-use crate::tree::{InnerNode, Node, RowCounts, TreeVersion, TreeView, ValueBounds};
+use crate::tree::{InnerNode, Node, RowCounts, Sampler, TreeSample, TreeVersion, TreeView, ValueBounds};
 
 /// Writes sorted rows directly into full extents. Created by [`Store::bulk_writer`]. [`Store::install`] makes the
 /// result part of a tree; dropping it frees the extents.
@@ -29,12 +29,16 @@ pub struct BulkWriter {
     rows: u64,
     /// See [`ValueBounds`].
     bounds: Vec<u64>,
+    /// For a sampled tree, with the writer of the sample.
+    sampler: Option<(Sampler, ExtentWriter)>,
 }
 
 impl BulkWriter {
-    pub(crate) fn new(codecs: Arc<Codecs>, writer: ExtentWriter) -> Self {
+    /// `writer` makes writers of extents of the tree.
+    fn new(codecs: Arc<Codecs>, writer: impl Fn() -> ExtentWriter) -> Self {
         let bounds = vec![0; codecs.row.value_columns().len()];
-        BulkWriter { codecs, writer, rest: None, last_key: None, rows: 0, bounds }
+        let sampler = codecs.schema.is_sampled().then(|| (Sampler::new(&codecs), writer()));
+        BulkWriter { codecs, writer: writer(), rest: None, last_key: None, rows: 0, bounds, sampler }
     }
 
     /// Adds rows: all columns, in schema order. Keys must ascend strictly over all calls.
@@ -50,6 +54,9 @@ impl BulkWriter {
         }
         let last_key = self.check_order(rows)?;
         self.codecs.row.raise_bounds_by_arrays(rows.columns(), &mut self.bounds);
+        if let Some((sampler, _)) = &mut self.sampler {
+            sampler.push(rows.columns())?;
+        }
         let joined = match self.rest.take() {
             Some(rest) => arrow_select::concat::concat_batches(self.codecs.schema.arrow(), [&rest, rows])
                 .map_err(|error| Error::Arrow(Arc::new(error)))?,
@@ -107,7 +114,8 @@ impl BulkWriter {
             self.writer.write(rest.columns(), None, 0, true)?;
         }
         let rows = LoadedRows::Extents(self.writer.finish()?);
-        Ok(Loaded { codecs: self.codecs, rows, has_new_keys: false, bounds: self.bounds })
+        let sample = self.sampler.map(|(sampler, writer)| sampler.finish(writer)).transpose()?;
+        Ok(Loaded { codecs: self.codecs, rows, has_new_keys: false, bounds: self.bounds, sample })
     }
 }
 
@@ -120,6 +128,8 @@ pub struct Loaded {
     has_new_keys: bool,
     /// See [`ValueBounds`]; empty for memory trees.
     bounds: Vec<u64>,
+    /// The sample of the rows, for a sampled tree.
+    sample: Option<TreeSample>,
 }
 
 #[derive(Debug)]
@@ -135,7 +145,7 @@ pub(crate) const OTHER_SCHEMA: &str = "the rows were loaded for another schema";
 
 impl Loaded {
     pub(crate) fn in_memory(tree: TreeId, codecs: Arc<Codecs>, buffer: Arc<RootBuffer>) -> Loaded {
-        Loaded { codecs, rows: LoadedRows::Memory(tree, buffer), has_new_keys: false, bounds: Vec::new() }
+        Loaded { codecs, rows: LoadedRows::Memory(tree, buffer), has_new_keys: false, bounds: Vec::new(), sample: None }
     }
 
     /// Claims that no key of the rows has a row in the tree when they are installed, after the changes of the batch. The
@@ -148,6 +158,12 @@ impl Loaded {
     /// Bounds of the values of the rows, for trees on disk.
     pub(crate) fn bounds(&self) -> &[u64] {
         &self.bounds
+    }
+
+    /// The rows without their sample, and the sample.
+    pub(crate) fn take_sample(mut self) -> (Loaded, Option<TreeSample>) {
+        let sample = self.sample.take();
+        (self, sample)
     }
 
     pub(crate) fn has_new_keys(&self) -> bool {
@@ -247,7 +263,7 @@ impl Store {
     pub fn bulk_writer(&self, tree: TreeId, schema: &Schema) -> BulkWriter {
         let codecs = Arc::new(Codecs::new(schema.clone()));
         let options = self.options();
-        let writer = ExtentWriter::new(tree, &codecs, self.files(), options.page_bytes, options.leaf_bytes);
-        BulkWriter::new(codecs, writer)
+        let writer = || ExtentWriter::new(tree, &codecs, self.files(), options.page_bytes, options.leaf_bytes);
+        BulkWriter::new(codecs.clone(), writer)
     }
 }

@@ -11,7 +11,11 @@
 //!   live rows: u64 (2^64 - 1: unknown), then for each of its extents net rows: i64
 //! then, unless an older program wrote the table, for each tree
 //!   bounds: u64 for each value column of an integer or decimal type
+//! then, unless an older program wrote the table, for each tree
+//!   sample: u8 = 0 none; 1: level: u8, added rows: u64, leaf count: u32, leaves: extent number: u32,
+//!           for each column the registers of its sketch
 //! ```
+//! The extents of a tree include the leaves of its sample.
 //! Names, keys and bounds are byte strings after their length (u32). Numbers are little endian.
 //!
 //! *Invariants.* Decoding checks everything that the store relies on, even for maliciously crafted bytes: counts do not
@@ -23,11 +27,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use keyaki_device::BLOCK;
+use keyaki_primitives::HyperLogLog;
 
-use crate::base::{Key, Malformed, Reader, TreeId};
+use crate::base::{Column, Key, Malformed, Reader, TreeId};
 use crate::codec::{Codecs, ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX, decode_schema, encode_schema, is_bounded};
 use crate::pages::{Extent, ExtentMeta, Files, RESERVED_BYTES};
-use crate::tree::{InnerNode, Node, Part, RowCounts, Run, StoreVersion, TreeVersion, ValueBounds};
+use crate::tree::{
+    InnerNode, LEVEL_MAX, Node, Part, RowCounts, Run, Sketches, StoreVersion, TreeSample, TreeVersion, ValueBounds,
+};
 
 type Result<T> = std::result::Result<T, Malformed>;
 
@@ -56,7 +63,7 @@ fn string(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 pub(crate) fn encode(state: &StoreVersion, next_tree: TreeId) -> Vec<u8> {
-    let (mut out, mut counts, mut bounds) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut out, mut counts, mut bounds, mut samples) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     out.extend_from_slice(&(state.trees.len() as u32).to_le_bytes());
     out.extend_from_slice(&next_tree.get().to_le_bytes());
     for (tree, version) in &state.trees {
@@ -64,7 +71,7 @@ pub(crate) fn encode(state: &StoreVersion, next_tree: TreeId) -> Vec<u8> {
         encode_schema(&version.codecs.schema, &mut out);
         let mut numbers: HashMap<u64, u32> = HashMap::new();
         let mut extents = Vec::new();
-        version.root.visit_extents(&mut |extent: &Arc<Extent>| {
+        version.visit_extents(&mut |extent: &Arc<Extent>| {
             numbers.entry(extent.meta.offset).or_insert_with(|| {
                 extents.push(extent.clone());
                 extents.len() as u32 - 1
@@ -80,10 +87,23 @@ pub(crate) fn encode(state: &StoreVersion, next_tree: TreeId) -> Vec<u8> {
         let values = version.bounds.get();
         let columns = version.codecs.row.value_columns().iter().zip(values).filter(|(column, _)| is_bounded(column.ty));
         columns.for_each(|(_, bound)| bounds.extend_from_slice(&bound.to_le_bytes()));
+        encode_sample(version.sample.as_deref(), &numbers, &mut samples);
     }
     out.extend_from_slice(&counts);
     out.extend_from_slice(&bounds);
+    out.extend_from_slice(&samples);
     out
+}
+
+fn encode_sample(sample: Option<&TreeSample>, numbers: &HashMap<u64, u32>, out: &mut Vec<u8>) {
+    let Some(TreeSample { level, leaves, sketches }) = sample else { return out.push(0) };
+    out.extend_from_slice(&[1, *level as u8]);
+    out.extend_from_slice(&sketches.added.to_le_bytes());
+    out.extend_from_slice(&(leaves.len() as u32).to_le_bytes());
+    for leaf in leaves {
+        out.extend_from_slice(&numbers[&leaf.meta.offset].to_le_bytes());
+    }
+    sketches.columns.iter().for_each(|sketch| out.extend_from_slice(sketch.registers()));
 }
 
 fn encode_extent(meta: &ExtentMeta, out: &mut Vec<u8>) {
@@ -199,7 +219,7 @@ fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(StoreVersi
         return Err(reader.malformed(format!("the next tree id, {next_tree}, is above the last id of a tree on disk")));
     }
     let mut counts = Counts::find(reader, trees)?;
-    let mut state = StoreVersion::default();
+    let (mut state, mut extents) = (StoreVersion::default(), Vec::new());
     for _ in 0..trees {
         let tree = TreeId::new(reader.u32()?);
         if tree >= TreeId::DISK_END || state.trees.last_key_value().is_some_and(|(&before, _)| before >= tree) {
@@ -221,9 +241,13 @@ fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(StoreVersi
         let bounds = ValueBounds::unknown(&codecs);
         let version = TreeVersion::new(codecs, Arc::new(root), RowCounts::new(0, live_rows), bounds);
         state.trees.insert(tree, Arc::new(version));
+        extents.push(decoder);
     }
     if let Some(mut rest) = counts.0.filter(|rest| !rest.is_empty()) {
         read_bounds(&mut rest, &mut state)?;
+        if !rest.is_empty() {
+            read_samples(&mut rest, &mut state, &extents)?;
+        }
         if !rest.is_empty() {
             return Err(rest.malformed("bytes after the last tree"));
         }
@@ -239,6 +263,38 @@ fn read_bounds(reader: &mut Reader<'_>, state: &mut StoreVersion) -> Result<()> 
         let bounds = columns.map(|column| column.ty).map(bound).collect::<Result<Vec<u64>>>()?;
         let (codecs, root, counts) = (version.codecs.clone(), version.root.clone(), version.counts.clone());
         *version = Arc::new(TreeVersion::new(codecs, root, counts, ValueBounds::new(bounds)));
+    }
+    Ok(())
+}
+
+/// Reads the samples of all trees. `decoders` have the extents of the trees.
+fn read_samples(reader: &mut Reader<'_>, state: &mut StoreVersion, decoders: &[Decoder]) -> Result<()> {
+    for (version, decoder) in state.trees.values_mut().zip(decoders) {
+        match reader.u8()? {
+            0 => continue,
+            1 => {}
+            tag => return Err(reader.malformed(format!("invalid tag {tag} of a sample"))),
+        }
+        let (level, added) = (u32::from(reader.u8()?), reader.u64()?);
+        if level > LEVEL_MAX || added > LIVE_ROWS_MAX {
+            return Err(reader.malformed(format!("a sample of level {level} of {added} rows")));
+        }
+        let mut leaves: Vec<Arc<Extent>> = Vec::new();
+        for _ in 0..reader.count(4)? {
+            let (number, leaf) = decoder.extent(reader)?;
+            let ascends = leaves.last().is_none_or(|before| before.meta.last < leaf.meta.first);
+            if decoder.leaves[number as usize] || !ascends {
+                return Err(reader.malformed("a leaf of a sample does not ascend, or is a leaf of the tree"));
+            }
+            leaves.push(leaf);
+        }
+        let sketch = |_: &Column| {
+            let registers = reader.bytes(HyperLogLog::BYTES)?;
+            HyperLogLog::from_registers(registers).ok_or_else(|| reader.malformed("invalid registers of a sketch"))
+        };
+        let columns = version.codecs.schema.columns().iter().map(sketch).collect::<Result<Vec<_>>>()?;
+        let sample = TreeSample { level, leaves, sketches: Sketches { columns, added } };
+        *version = Arc::new(version.with_root(version.root.clone(), Some(Arc::new(sample))));
     }
     Ok(())
 }

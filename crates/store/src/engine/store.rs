@@ -362,7 +362,7 @@ impl Store {
         let mut seen = std::collections::HashSet::new();
         let mut bytes = 0;
         if let Some(version) = state.trees.get(&tree) {
-            version.root.visit_extents(&mut |extent| {
+            version.visit_extents(&mut |extent| {
                 if seen.insert(extent.meta.offset) {
                     bytes += extent.meta.len;
                 }

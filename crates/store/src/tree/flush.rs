@@ -19,7 +19,7 @@ use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
 use crate::pages::{Extent, ExtentWriter, Files};
 use crate::tree::rewrite::{Output, Rewrite};
-use crate::tree::{InnerNode, Node, Part, Run};
+use crate::tree::{InnerNode, Node, Part, Run, Sketches, TreeSample};
 
 /// Flushes messages within one tree. Works on copies of nodes; the caller publishes the new root.
 pub(crate) struct Flusher<'a> {
@@ -30,19 +30,41 @@ pub(crate) struct Flusher<'a> {
 }
 
 impl Flusher<'_> {
-    fn writer(&self, target_bytes: usize) -> ExtentWriter {
+    pub(super) fn writer(&self, target_bytes: usize) -> ExtentWriter {
         ExtentWriter::new(self.tree, self.codecs, self.files, self.options.page_bytes, target_bytes)
     }
 
-    /// The tree `root` with the messages of `buffer` added, which are newer than all messages of the tree.
+    /// The tree `root` with the messages of `buffer` added, which are newer than all messages of the tree, and its sample.
+    /// `sample` is that of the tree before.
     ///
     /// # Errors
     /// Device errors, [`Error::DiskFull`], [`Error::Corrupt`], errors of upsert functions.
-    pub fn flush_buffer(&self, root: &InnerNode, buffer: &Arc<RootBuffer>) -> Result<InnerNode> {
-        if let Some(root) = self.straight_to_leaf(root, buffer)? {
-            return Ok(root);
+    pub fn flush_buffer(
+        &self,
+        root: &InnerNode,
+        sample: Option<&Arc<TreeSample>>,
+        buffer: &Arc<RootBuffer>,
+    ) -> Result<(InnerNode, Option<Arc<TreeSample>>)> {
+        let mut sketches = sample.map(|sample| sample.sketches.clone());
+        let root = match self.straight_to_leaf(root, buffer, sketches.as_mut())? {
+            Some(root) => root,
+            None => self.add_messages(root, buffer, sketches.as_mut())?,
+        };
+        if let Some(sketches) = &mut sketches {
+            sketches.added += buffer.len() as u64;
         }
-        let mut messages = self.rewrite(Output::Messages);
+        let sample = self.sample_flushed(&root, sample, sketches, buffer)?;
+        Ok((root, sample))
+    }
+
+    /// The tree with the messages of the buffer as a run of the root.
+    fn add_messages(
+        &self,
+        root: &InnerNode,
+        buffer: &Arc<RootBuffer>,
+        sketches: Option<&mut Sketches>,
+    ) -> Result<InnerNode> {
+        let mut messages = self.rewrite(Output::Messages).observed(sketches);
         messages.add_buffer(buffer);
         let run = self.write_run(messages)?;
         let mut root = root.clone();
@@ -50,7 +72,7 @@ impl Flusher<'_> {
         self.settle_root(root)
     }
 
-    fn rewrite(&self, output: Output) -> Rewrite<'_> {
+    pub(super) fn rewrite(&self, output: Output) -> Rewrite<'_> {
         let batch_bytes = 2 * self.options.leaf_bytes + 16 * self.options.page_bytes;
         Rewrite::new(self.codecs, self.files, output, batch_bytes)
     }
@@ -58,7 +80,12 @@ impl Flusher<'_> {
     /// Applies the messages of the buffer to a leaf directly if all of them belong to one leaf and no run on the path
     /// has messages for their key range. `None` if that is not the case, or if the messages have less than an eighth of
     /// the leaf's bytes.
-    fn straight_to_leaf(&self, root: &InnerNode, buffer: &Arc<RootBuffer>) -> Result<Option<InnerNode>> {
+    fn straight_to_leaf(
+        &self,
+        root: &InnerNode,
+        buffer: &Arc<RootBuffer>,
+        sketches: Option<&mut Sketches>,
+    ) -> Result<Option<InnerNode>> {
         let Some((first, last)) = buffer.ends() else { return Ok(Some(root.clone())) };
         let (first, last, bytes) = (&first, &last, buffer.message_bytes());
         let mut node = root;
@@ -83,20 +110,26 @@ impl Flusher<'_> {
                 }
             }
         }
-        let root = self.rebuild_path(root, &slots, buffer)?;
+        let root = self.rebuild_path(root, &slots, buffer, sketches)?;
         Ok(Some(self.grow(root)?))
     }
 
-    fn rebuild_path(&self, inner: &InnerNode, slots: &[usize], buffer: &Arc<RootBuffer>) -> Result<InnerNode> {
+    fn rebuild_path(
+        &self,
+        inner: &InnerNode,
+        slots: &[usize],
+        buffer: &Arc<RootBuffer>,
+        sketches: Option<&mut Sketches>,
+    ) -> Result<InnerNode> {
         let mut inner = inner.clone();
         let slot = slots[0];
         let replacement = match &*inner.children[slot] {
             Node::Leaf(extent) => {
-                let mut rows = self.rewrite(Output::Rows);
+                let mut rows = self.rewrite(Output::Rows).observed(sketches);
                 rows.add_buffer(buffer);
                 self.rebuild_leaf(extent.as_ref(), rows, buffer.message_bytes())?
             }
-            Node::Inner(child) => self.divide(self.rebuild_path(child, &slots[1..], buffer)?)?,
+            Node::Inner(child) => self.divide(self.rebuild_path(child, &slots[1..], buffer, sketches)?)?,
         };
         self.replace(&mut inner, slot, replacement)?;
         Ok(inner)

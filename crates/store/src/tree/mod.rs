@@ -11,6 +11,8 @@
 //! own_writes     uncommitted writes of a transaction
 //! read_set       ranges read by a serializable transaction
 //! estimate       estimated size of a range
+//! rewrite        merges messages and rows into new extents
+//! sample         a sample of the rows, and sketches of the columns
 //! flush          writes buffers as runs, moves runs down, rebuilds leaves
 //! ```
 //!
@@ -28,6 +30,7 @@ mod own_writes;
 mod read_set;
 mod rewrite;
 mod row_counts;
+mod sample;
 mod value_bounds;
 mod view;
 
@@ -41,6 +44,8 @@ pub(crate) use node::{InnerNode, Node, Part, Run};
 pub(crate) use own_writes::{OwnBuffer, OwnWrites};
 pub(crate) use read_set::ReadSet;
 pub(crate) use row_counts::{Delta, RowCounts};
+pub use sample::Sample;
+pub(crate) use sample::{LEVEL_MAX, Sampler, Sketches, TreeSample, is_selected};
 pub(crate) use value_bounds::{BatchBounds, ValueBounds};
 pub use view::{Snapshot, TreeView};
 pub(crate) use view::{StoreVersion, TreeVersion};

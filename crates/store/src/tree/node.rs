@@ -36,7 +36,7 @@ impl Node {
     pub fn net_rows(&self) -> i64 {
         match self {
             Node::Leaf(_) => 0,
-            Node::Inner(inner) => inner.net_rows + inner.runs.iter().map(Run::net_rows).sum::<i64>(),
+            Node::Inner(inner) => inner.net_rows(),
         }
     }
     /// Data pages in the leaves below.
@@ -183,8 +183,19 @@ impl InnerNode {
     pub fn rows(&self) -> u64 {
         self.rows
     }
+    /// Estimated change of the number of rows by the messages in runs of this node and below.
+    pub fn net_rows(&self) -> i64 {
+        self.net_rows + self.runs.iter().map(Run::net_rows).sum::<i64>()
+    }
     pub fn pages(&self) -> u64 {
         self.pages
+    }
+    /// The children that are inner nodes.
+    pub fn inner_children(&self) -> impl Iterator<Item = &InnerNode> {
+        self.children.iter().filter_map(|child| match &**child {
+            Node::Inner(inner) => Some(inner),
+            Node::Leaf(_) => None,
+        })
     }
     /// Levels of nodes, including this one.
     pub fn depth(&self) -> u64 {

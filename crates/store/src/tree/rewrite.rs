@@ -11,6 +11,9 @@
 //! comparing them with the next key of the other inputs only. Upserts that meet other messages of their key, or a leaf,
 //! are resolved one by one.
 //!
+//! A rewrite may select the keys of a [sample](super::sample), give its rows to a [`Sampler`] instead of an extent, and add the
+//! values that it writes to [`Sketches`].
+//!
 //! Unlike [`Merge`](super::Merge), which serves reads, it blocks, reads all columns, and never needs a part of a page
 //! again: pages are read in groups, past the cache.
 //!
@@ -21,7 +24,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef};
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_select::concat::concat_batches;
 use arrow_select::interleave::interleave;
 
 use crate::base::{Direction, KeyRange, Prior, Result};
@@ -29,6 +33,7 @@ use crate::buffer::{BufferCursor, RootBuffer};
 use crate::codec::{Codecs, MessageKind, Page, PageRef, RunColumns};
 use crate::message::{Block, BlockBuilder, MessageBytes, Resolver, Upserts};
 use crate::pages::{Extent, ExtentWriter, Files};
+use crate::tree::sample::{Sampler, Sketches, is_selected};
 use crate::tree::{Part, Run};
 
 /// Memory of a small row, with its key, in bytes.
@@ -70,6 +75,16 @@ pub(crate) struct Rewrite<'a> {
     /// Bytes of decoded pages above which a batch is written.
     batch_bytes: usize,
     resolver: Resolver,
+    /// Keys that a sample of this level does not have are left out.
+    level: u32,
+    /// Receives the values of all written messages and rows.
+    sketches: Option<&'a mut Sketches>,
+}
+
+/// What receives the result.
+enum Target<'t> {
+    Extents(&'t mut ExtentWriter),
+    Sampler(&'t mut Sampler),
 }
 
 #[derive(Debug)]
@@ -132,12 +147,26 @@ impl<'a> Rewrite<'a> {
             passed_bytes: 0,
             batch_bytes,
             resolver: Resolver::default(),
+            level: 0,
+            sketches: None,
         }
+    }
+
+    /// Leaves out the keys that a sample of this level does not have. For [`Output::Rows`].
+    pub fn selecting(self, level: u32) -> Self {
+        assert!(self.output == Output::Rows && self.inputs.is_empty(), "the rows of a sample are selected");
+        Rewrite { level, ..self }
+    }
+
+    /// Adds the values of all messages and rows that are written to sketches.
+    pub fn observed(self, sketches: Option<&'a mut Sketches>) -> Self {
+        Rewrite { sketches, ..self }
     }
 
     /// Adds all messages of a buffer. They must be older than all messages added before.
     pub fn add_buffer(&mut self, buffer: &Arc<RootBuffer>) {
         let cursor = BufferCursor::new(buffer.clone(), KeyRange::all(), u64::MAX, Direction::Ascending);
+        let cursor = cursor.selecting(self.level);
         self.add(Feed::Buffer(cursor));
     }
 
@@ -160,7 +189,20 @@ impl<'a> Rewrite<'a> {
     ///
     /// # Errors
     /// Device errors, [`crate::Error::DiskFull`], [`crate::Error::Corrupt`], errors of upsert functions.
-    pub fn write(mut self, writer: &mut ExtentWriter) -> Result<()> {
+    pub fn write(self, writer: &mut ExtentWriter) -> Result<()> {
+        self.run(&mut Target::Extents(writer))
+    }
+
+    /// Gives the result of all inputs, which are rows, to a sampler.
+    ///
+    /// # Errors
+    /// Those of [`Rewrite::write`].
+    pub fn sample(self, sampler: &mut Sampler) -> Result<()> {
+        assert!(self.output == Output::Rows, "a sample has rows");
+        self.run(&mut Target::Sampler(sampler))
+    }
+
+    fn run(mut self, target: &mut Target<'_>) -> Result<()> {
         for input in 0..self.inputs.len() {
             self.next_block(input)?;
         }
@@ -171,14 +213,14 @@ impl<'a> Rewrite<'a> {
                 self.pick_run(head)?;
             }
             if self.is_full() || self.picks.len() >= self.batch_bytes / ROW_BYTES {
-                self.write_batch(writer, false)?;
+                self.write_batch(target, false)?;
                 if self.is_full() {
                     // The rows that are left are from large pages.
-                    self.write_batch(writer, true)?;
+                    self.write_batch(target, true)?;
                 }
             }
         }
-        self.write_batch(writer, true)
+        self.write_batch(target, true)
     }
 
     fn is_full(&self) -> bool {
@@ -265,9 +307,16 @@ impl<'a> Rewrite<'a> {
                 self.priors.extend((first..end).map(|row| block.prior(row)));
                 self.picks.extend((first..end).map(|row| (number, row)));
             }
-            Output::Rows if !block.has_changes() => self.picks.extend((first..end).map(|row| (number, row))),
+            Output::Rows if !block.has_changes() => {
+                let level = self.level;
+                let selected = (first..end).filter(|row| is_selected(block.key(*row), level));
+                self.picks.extend(selected.map(|row| (number, row)));
+            }
             Output::Rows => {
                 for row in first..end {
+                    if !is_selected(self.blocks[number].key(row), self.level) {
+                        continue;
+                    }
                     match self.blocks[number].kind(row) {
                         MessageKind::Insert => self.picks.push((number, row)),
                         MessageKind::Delete => {}
@@ -287,10 +336,12 @@ impl<'a> Rewrite<'a> {
         while let Some(next) = self.order.pop_if(|next| has_same_key(inputs, blocks, *next, newest)) {
             heads.push(next);
         }
+        let is_selected = is_selected(self.key(newest), self.level);
         let place = |head: &Head| (self.inputs[head.input].block, self.inputs[head.input].row);
         let messages: Vec<(usize, usize)> = heads.iter().map(place).collect();
         let ((block, row), (oldest_block, oldest_row)) = (messages[0], messages[messages.len() - 1]);
         match (self.blocks[block].kind(row), self.output) {
+            _ if !is_selected => {}
             (MessageKind::Upsert, _) => self.apply_upserts(&messages)?,
             (MessageKind::Delete, Output::Rows) => {}
             (MessageKind::Insert, Output::Rows) => self.picks.push((block, row)),
@@ -343,7 +394,7 @@ impl<'a> Rewrite<'a> {
 
     /// Writes the picked rows. Unless `all` is set, the last ones are left for the next batch if they may not fill a
     /// page.
-    fn write_batch(&mut self, writer: &mut ExtentWriter, all: bool) -> Result<()> {
+    fn write_batch(&mut self, target: &mut Target<'_>, all: bool) -> Result<()> {
         if self.resolved.len() > 0 {
             let number = self.blocks.len();
             self.blocks.push(self.resolved.finish(self.codecs)?);
@@ -363,9 +414,19 @@ impl<'a> Rewrite<'a> {
                 }),
                 Output::Rows => None,
             };
-            let mut written = writer.write(&columns, messages.as_ref(), 0, all)?;
-            if written == 0 {
-                written = writer.write(&columns, messages.as_ref(), 0, true)?;
+            let written = match target {
+                Target::Extents(writer) => match writer.write(&columns, messages.as_ref(), 0, all)? {
+                    0 => writer.write(&columns, messages.as_ref(), 0, true)?,
+                    written => written,
+                },
+                Target::Sampler(sampler) => {
+                    sampler.push(&columns)?;
+                    self.picks.len()
+                }
+            };
+            if let Some(sketches) = &mut self.sketches {
+                let columns: Vec<ArrayRef> = columns.iter().map(|column| column.slice(0, written)).collect();
+                sketches.add(&self.codecs.schema, &columns);
             }
             self.picks.drain(..written);
             self.priors.drain(..written.min(self.priors.len()));
@@ -404,6 +465,22 @@ impl<'a> Rewrite<'a> {
             *block = numbers[*block];
         }
     }
+}
+
+/// All rows of leaves, which must not be many.
+///
+/// # Errors
+/// Device errors, [`crate::Error::Corrupt`], [`crate::Error::Arrow`].
+pub(crate) fn read_rows(leaves: &[Arc<Extent>], files: &Files, codecs: &Codecs) -> Result<RecordBatch> {
+    let parts = leaves.iter().map(|extent| Part::whole(extent.clone())).collect();
+    let mut feed = PageFeed { parts, is_leaf: true, open: None };
+    let mut batches = Vec::new();
+    let arrow = |error| crate::Error::Arrow(Arc::new(error));
+    while let Some((page, rows)) = feed.next(files, codecs)? {
+        let block = Block::of_page(&page, rows, codecs)?;
+        batches.push(RecordBatch::try_new(codecs.schema.arrow().clone(), block.columns).map_err(arrow)?);
+    }
+    concat_batches(codecs.schema.arrow(), &batches).map_err(arrow)
 }
 
 fn has_same_key(inputs: &[Input], blocks: &[Block], a: Head, b: Head) -> bool {

@@ -19,8 +19,10 @@ use crate::buffer::{BufferBuilder, RootBuffer};
 use crate::codec::Codecs;
 use crate::locator::{Locator, Locators};
 use crate::message::{Upserts, Widened};
-use crate::pages::{Files, PageSource};
-use crate::tree::{Counter, Cursor, InnerNode, Node, OwnBuffer, OwnWrites, ReadSet, RowCounts, ValueBounds};
+use crate::pages::{Extent, Files, PageSource};
+use crate::tree::{
+    Counter, Cursor, InnerNode, Node, OwnBuffer, OwnWrites, ReadSet, RowCounts, TreeSample, ValueBounds,
+};
 
 /// A version of one tree: its nodes, and the root buffers above them.
 #[derive(Debug, Clone)]
@@ -34,12 +36,14 @@ pub(crate) struct TreeVersion {
     pub counts: Arc<RowCounts>,
     /// Shared by all versions of the tree.
     pub bounds: Arc<ValueBounds>,
+    /// The sample of the rows of `root`, if there is one.
+    pub sample: Option<Arc<TreeSample>>,
 }
 
 impl TreeVersion {
     /// A version without buffered messages.
     pub fn new(codecs: Arc<Codecs>, root: Arc<InnerNode>, counts: Arc<RowCounts>, bounds: Arc<ValueBounds>) -> Self {
-        TreeVersion { codecs, root, frozen: Vec::new(), active: Arc::default(), counts, bounds }
+        TreeVersion { codecs, root, frozen: Vec::new(), active: Arc::default(), counts, bounds, sample: None }
     }
 
     /// A tree on disk without rows.
@@ -52,12 +56,19 @@ impl TreeVersion {
     pub fn in_memory(codecs: Arc<Codecs>, active: Arc<RootBuffer>) -> Self {
         let counts = RowCounts::new(0, Some(active.len() as u64));
         let bounds = ValueBounds::unknown(&codecs);
-        TreeVersion { codecs, root: Arc::new(InnerNode::empty()), frozen: Vec::new(), active, counts, bounds }
+        let root = Arc::new(InnerNode::empty());
+        TreeVersion { codecs, root, frozen: Vec::new(), active, counts, bounds, sample: None }
     }
 
-    /// The version after its buffers have been written to `root`.
-    pub fn with_root(&self, root: Arc<InnerNode>) -> Self {
-        TreeVersion::new(self.codecs.clone(), root, self.counts.clone(), self.bounds.clone())
+    /// The version after its buffers have been written to `root`, of which `sample` is the sample.
+    pub fn with_root(&self, root: Arc<InnerNode>, sample: Option<Arc<TreeSample>>) -> Self {
+        let version = TreeVersion::new(self.codecs.clone(), root, self.counts.clone(), self.bounds.clone());
+        TreeVersion { sample, ..version }
+    }
+
+    /// The version without its buffers.
+    pub fn without_buffers(&self) -> Self {
+        self.with_root(self.root.clone(), self.sample.clone())
     }
 
     /// The version with further columns, which are null in all rows. All buffered messages are encoded again, in one new
@@ -88,8 +99,10 @@ impl TreeVersion {
                 return Err(Error::InvalidRow { len: 0 });
             }
         }
-        let bounds = self.bounds.extended(&codecs);
+        let (bounds, columns) = (self.bounds.extended(&codecs), codecs.schema.columns().len());
+        let sample = self.sample.as_ref().map(|sample| Arc::new(sample.extended(columns)));
         let version = TreeVersion::new(codecs, self.root.clone(), self.counts.clone(), bounds);
+        let version = TreeVersion { sample, ..version };
         messages.merge_into(&version.active)?;
         Ok(version)
     }
@@ -97,6 +110,12 @@ impl TreeVersion {
     /// This version with other counts.
     pub fn with_counts(&self, counts: Arc<RowCounts>) -> Self {
         TreeVersion { counts, ..self.clone() }
+    }
+
+    /// Calls `visit` for every reference to an extent.
+    pub fn visit_extents(&self, visit: &mut impl FnMut(&Arc<Extent>)) {
+        self.root.visit_extents(visit);
+        self.sample.iter().flat_map(|sample| &sample.leaves).for_each(visit);
     }
 
     /// Bytes of the buffers in memory.
@@ -114,7 +133,7 @@ pub(crate) struct StoreVersion {
 impl StoreVersion {
     /// The same trees without buffered messages.
     pub fn without_buffers(&self) -> StoreVersion {
-        let bare = |version: &TreeVersion| Arc::new(version.with_root(version.root.clone()));
+        let bare = |version: &TreeVersion| Arc::new(version.without_buffers());
         StoreVersion { trees: self.trees.iter().map(|(&tree, version)| (tree, bare(version))).collect() }
     }
 }

@@ -13,8 +13,8 @@ use std::collections::HashMap;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::hash_utils::{HLL_RANDOM_STATE, create_hashes};
+use keyaki_primitives::HyperLogLog;
 
-use super::hyperloglog::HyperLogLog;
 use super::sample::RowSample;
 use crate::catalog::statistics::{ColumnStatistics, TableStatistics, images};
 use crate::{Error, Result};
@@ -68,7 +68,7 @@ impl Collector {
 
     fn new(schema: SchemaRef, clusters: Option<u32>) -> Self {
         let distinct = || match clusters {
-            None => Distinct::Whole(HyperLogLog::new()),
+            None => Distinct::Whole(HyperLogLog::default()),
             Some(_) => Distinct::Clusters { current: Vec::new(), finished: Vec::new() },
         };
         let columns = schema.fields().iter().map(|_| ColumnCounts { nulls: 0, bytes: 0, distinct: distinct() });

@@ -5,7 +5,6 @@
 //! stretches does not depend on the size of the table.
 
 mod collector;
-mod hyperloglog;
 mod sample;
 
 use std::sync::Arc;

@@ -10,8 +10,9 @@ const REGISTERS: usize = 1 << INDEX_BITS;
 /// Maximum rank: all remaining bits are zero.
 const RANK_MAX: usize = (64 - INDEX_BITS) as usize + 1;
 
-#[derive(Clone)]
-pub(super) struct HyperLogLog {
+/// A sketch of a set of hashes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HyperLogLog {
     registers: Box<[u8; REGISTERS]>,
 }
 
@@ -21,11 +22,35 @@ impl std::fmt::Debug for HyperLogLog {
     }
 }
 
-impl HyperLogLog {
-    pub fn new() -> Self {
+impl Default for HyperLogLog {
+    fn default() -> Self {
         HyperLogLog { registers: Box::new([0; REGISTERS]) }
     }
+}
 
+impl HyperLogLog {
+    /// Length of [`HyperLogLog::registers`].
+    pub const BYTES: usize = REGISTERS;
+
+    /// The sketch with these registers; `None` unless they are [`HyperLogLog::BYTES`] numbers that ranks can have.
+    pub fn from_registers(registers: &[u8]) -> Option<Self> {
+        let registers: &[u8; REGISTERS] = registers.try_into().ok()?;
+        let is_sound = registers.iter().all(|rank| usize::from(*rank) <= RANK_MAX);
+        is_sound.then(|| HyperLogLog { registers: Box::new(*registers) })
+    }
+
+    /// The registers, for [`HyperLogLog::from_registers`].
+    pub fn registers(&self) -> &[u8] {
+        &*self.registers
+    }
+
+    /// Adds all hashes of another sketch.
+    pub fn merge(&mut self, other: &HyperLogLog) {
+        self.registers.iter_mut().zip(&*other.registers).for_each(|(own, other)| *own = (*own).max(*other));
+    }
+
+    /// Adds a hash, whose bits must be independent of each other.
+    #[inline]
     pub fn add(&mut self, hash: u64) {
         let index = (hash >> (64 - INDEX_BITS)) as usize;
         // The added bit limits the count to the remaining bits.
@@ -85,12 +110,12 @@ fn tau(mut x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use keyaki_primitives::Random;
+    use crate::Random;
 
     #[test]
     fn estimates_are_within_six_percent_up_to_two_million() {
         let mut random = Random::new(7);
-        let mut sketch = HyperLogLog::new();
+        let mut sketch = HyperLogLog::default();
         assert_eq!(sketch.count(), 0.0);
         let mut added = 0u64;
         for target in [1u64, 10, 100, 1000, 10_000, 100_000, 2_000_000] {
@@ -103,5 +128,22 @@ mod tests {
             let error = (sketch.count() - target as f64).abs() / target as f64;
             assert!(error < 0.06, "{target}: {}", sketch.count());
         }
+    }
+    #[test]
+    fn merged_sketches_count_the_union() {
+        let mut random = Random::new(3);
+        let (mut all, mut parts) = (HyperLogLog::default(), [HyperLogLog::default(), HyperLogLog::default()]);
+        for i in 0..50_000 {
+            let hash = random.next_u64();
+            all.add(hash);
+            parts[i % 2].add(hash);
+            parts[usize::from(i % 3 == 0)].add(hash);
+        }
+        let [mut merged, other] = parts;
+        merged.merge(&other);
+        assert_eq!(merged, all);
+        assert_eq!(HyperLogLog::from_registers(merged.registers()), Some(all));
+        assert_eq!(HyperLogLog::from_registers(&[0; 5]), None);
+        assert_eq!(HyperLogLog::from_registers(&[RANK_MAX as u8 + 1; HyperLogLog::BYTES]), None);
     }
 }
